@@ -1,0 +1,256 @@
+package timer
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// golden holds one timer for each branch of the format. The bytes are promised:
+// a change here needs a new format number.
+var golden = []struct {
+	name  string
+	timer Timer
+	hex   string
+}{
+	{
+		name: "plain",
+		timer: Timer{
+			ID: []byte("a1"), Offset: 7, Due: 1_700_000_000_000, Occurrence: 1,
+			Target: Target{Topic: "orders", Partition: AnyPartition, Key: []byte("a1")},
+			Value:  []byte("hi"),
+		},
+		hex: "01 09 0e 80a0abfef962 02 6131 06 6f7264657273 00 02 6869",
+	},
+	{
+		name: "everything",
+		timer: Timer{
+			ID: []byte("a1"), Offset: 1 << 40, Due: -1, Occurrence: 3,
+			Target: Target{Topic: "t", Partition: 5, Key: []byte("k")},
+			Headers: []Header{
+				{Key: "a", Value: []byte("1")}, {Key: "a", Value: nil}, {Key: "", Value: []byte{}},
+			},
+			Value: []byte{},
+		},
+		hex: "01 1c 808080808040 01 06 02 6131 01 74 01 6b 0a 03 01 61 02 31 01 61 00 00 01 00",
+	},
+	{
+		name: "null key and value",
+		timer: Timer{
+			ID: []byte("x"), Offset: NoOffset, Occurrence: 1,
+			Target: Target{Topic: "t", Partition: AnyPartition},
+		},
+		hex: "01 02 01 00 01 78 01 74 00",
+	},
+	{
+		name:  "empty key",
+		timer: Timer{ID: []byte("x"), Occurrence: 1, Target: Target{Topic: "t", Key: []byte{}, Partition: 0}},
+		hex:   "01 04 00 00 01 78 01 74 00 00 00",
+	},
+}
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestGoldenBytes(t *testing.T) {
+	for _, tt := range golden {
+		t.Run(tt.name, func(t *testing.T) {
+			want := unhex(t, tt.hex)
+			if got := tt.timer.AppendTo(nil); !bytes.Equal(got, want) {
+				t.Errorf("encoded\n got %x\nwant %x", got, want)
+			}
+			got, err := Decode(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(*got, tt.timer) {
+				t.Errorf("decoded\n got %+v\nwant %+v", *got, tt.timer)
+			}
+		})
+	}
+}
+
+func TestDecodeErrors(t *testing.T) {
+	tests := []struct {
+		name string
+		hex  string
+		want error
+		says string
+	}{
+		{"nothing", "", ErrCorrupt, "no bytes"},
+		{"format zero", "00 09", ErrCorrupt, "format 0"},
+		{"format only", "01", ErrCorrupt, "1 bytes"},
+		{"format two", "02", ErrNewerFormat, "format 2"},
+		{"unknown flag", "01 40", ErrNewerFormat, "flags 0x40"},
+		{"cut short", "01 02 01 00", ErrCorrupt, "cut short"},
+		{"over-long number", "01 02 8100 00 01 78 01 74 00", ErrCorrupt, "over-long"},
+		{"number out of range", "01 02 ffffffffffffffffffff01 00", ErrCorrupt, "out of range"},
+		{"ID beyond the end", "01 02 01 00 05 78", ErrCorrupt, "beyond the end"},
+		{"ID of 2^63 bytes", "01 02 01 00 ffffffffffffffff7f 78", ErrCorrupt, "beyond the end"},
+		{"many headers, few bytes", "01 02 01 00 01 78 01 74 ffffffff0f 00", ErrCorrupt, "more headers"},
+		{"header value beyond the end", "01 02 01 00 01 78 01 74 01 01 61 7f", ErrCorrupt, "beyond the end"},
+		{"trailing byte", "01 02 01 00 01 78 01 74 00 00", ErrCorrupt, "behind the timer"},
+		{"value shorter than the rest", "01 0a 01 00 01 78 01 74 00 01 61 62", ErrCorrupt, "behind the timer"},
+		{"key null and ID", "01 03 01 00 01 78 01 74 00", ErrCorrupt, "both null"},
+		{"key spelt out", "01 00 01 00 01 78 01 74 01 78 00", ErrCorrupt, "equals the ID"},
+		{"occurrence spelt out", "01 12 01 00 02 01 78 01 74 00", ErrCorrupt, "occurrence 1"},
+		{"partition spelt out", "01 06 01 00 01 78 01 74 01 00", ErrCorrupt, "partition"},
+		{"partition of 33 bits", "01 06 01 00 01 78 01 74 8080808020 00", ErrCorrupt, "partition"},
+		{"extensions promised, none", "01 22 01 00 01 78 01 74 00 00", ErrCorrupt, "empty list"},
+		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 07 01 ff", ErrNewerFormat, "extension 7"},
+		{"extensions out of order", "01 22 01 00 01 78 01 74 00 04 04 00 04 00", ErrCorrupt, "out of order"},
+		{"extension beyond its list", "01 22 01 00 01 78 01 74 00 02 02 05 00 00", ErrCorrupt, "beyond the end"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Decode(unhex(t, tt.hex))
+			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %+v, %v; want %q wrapping %q", got, err, tt.says, tt.want)
+			}
+		})
+	}
+}
+
+func TestDecodePassesOverExtensions(t *testing.T) {
+	b := unhex(t, "01 2a 01 00 01 78 01 74 00 06 02 01 ff 10 01 ee 01 76")
+	got, err := Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got.Value) != "v" {
+		t.Errorf("value behind the extensions: %q", got.Value)
+	}
+}
+
+// TestDecodeTruncated cuts every golden timer at every length.
+func TestDecodeTruncated(t *testing.T) {
+	for _, tt := range golden {
+		b := unhex(t, tt.hex)
+		for n := range b {
+			if got, err := Decode(b[:n]); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("%s cut to %d bytes: %+v, %v", tt.name, n, got, err)
+			}
+		}
+	}
+}
+
+func drawBytes(t *rapid.T, label string) []byte {
+	if rapid.Bool().Draw(t, label+" null") {
+		return nil
+	}
+	return rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, label)
+}
+
+func drawTimer(t *rapid.T) *Timer {
+	tm := &Timer{
+		ID:         rapid.SliceOfN(rapid.Byte(), 0, 512).Draw(t, "id"),
+		Offset:     rapid.Int64().Draw(t, "offset"),
+		Due:        rapid.Int64().Draw(t, "due"),
+		Occurrence: rapid.Int64().Draw(t, "occurrence"),
+		Target: Target{
+			Topic:     rapid.String().Draw(t, "topic"),
+			Partition: rapid.Int32().Draw(t, "partition"),
+			Key:       drawBytes(t, "key"),
+		},
+		Value: drawBytes(t, "value"),
+	}
+	if rapid.Bool().Draw(t, "key is ID") {
+		tm.Target.Key = tm.ID
+	}
+	for range rapid.IntRange(0, 5).Draw(t, "headers") {
+		tm.Headers = append(tm.Headers, Header{Key: rapid.String().Draw(t, "name"), Value: drawBytes(t, "header")})
+	}
+	return tm
+}
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawTimer(t)
+		prefix := []byte("prefix")
+		b := want.AppendTo(prefix)
+		if !bytes.HasPrefix(b, prefix) {
+			t.Fatalf("AppendTo overwrote what was there: %x", b)
+		}
+		got, err := Decode(b[len(prefix):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, tt := range golden {
+		f.Add(unhex(f, tt.hex))
+	}
+	f.Add(unhex(f, "01 2a 01 00 01 78 01 74 00 06 02 01 ff 10 01 ee 01 76"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := Decode(b)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat) {
+				t.Fatalf("neither corrupt nor newer: %v", err)
+			}
+			return
+		}
+		again := got.AppendTo(nil)
+		if b[1]&flagExtensions == 0 && !bytes.Equal(again, b) {
+			t.Fatalf("two encodings of one timer: %x and %x", b, again)
+		}
+		if round, err := Decode(again); err != nil || !reflect.DeepEqual(round, got) {
+			t.Fatalf("got %+v, %v; want %+v", round, err, got)
+		}
+	})
+}
+
+func TestDecodeAllocations(t *testing.T) {
+	b := golden[1].timer.AppendTo(nil)
+	got := testing.AllocsPerRun(100, func() {
+		if _, err := Decode(b); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got > 2 {
+		t.Errorf("%v allocations, want 2: the timer and its list of headers", got)
+	}
+}
+
+func benchTimer() *Timer {
+	return &Timer{
+		ID: []byte("order-00000001"), Offset: 1 << 30, Due: 1_700_000_000_000, Occurrence: 1,
+		Target:  Target{Topic: "orders", Partition: AnyPartition, Key: []byte("order-00000001")},
+		Headers: []Header{{Key: "traceparent", Value: bytes.Repeat([]byte("0"), 55)}},
+		Value:   bytes.Repeat([]byte("x"), 200),
+	}
+}
+
+func BenchmarkAppendTo(b *testing.B) {
+	t, buf := benchTimer(), make([]byte, 0, 1024)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = t.AppendTo(buf[:0])
+	}
+	b.ReportMetric(float64(len(buf)-len(t.Value)), "overhead-bytes")
+}
+
+func BenchmarkDecode(b *testing.B) {
+	buf := benchTimer().AppendTo(nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Decode(buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,24 @@
+package timer
+
+// MaxTopicNameBytes is the longest name that Kafka gives a topic, in bytes.
+const MaxTopicNameBytes = 249
+
+// ValidTopicName reports whether Kafka takes name for a topic: 1 to 249 of
+// a-z, A-Z, 0-9, '.', '_' and '-', but not "." or ".." (the rule of Kafka's
+// org.apache.kafka.common.internals.Topic).
+func ValidTopicName[S string | []byte](name S) bool {
+	if len(name) == 0 || len(name) > MaxTopicNameBytes {
+		return false
+	}
+	dots := 0
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '.':
+			dots++
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return dots < len(name) || len(name) > 2
+}
