@@ -68,6 +68,12 @@ func (x *machine) drawDue(t *rapid.T) int64 {
 }
 
 func (x *machine) insert(t *rapid.T) {
+	for range rapid.IntRange(1, 12).Draw(t, "entries") {
+		x.insertOne(t)
+	}
+}
+
+func (x *machine) insertOne(t *rapid.T) {
 	x.next++
 	e := &Entry[int]{Key: Key{Due: x.drawDue(t), Seq: x.next}}
 	if rapid.Bool().Draw(t, "reversed") {
@@ -199,8 +205,6 @@ func TestModel(t *testing.T) {
 		x := &machine{w: New[int](now), now: now}
 		t.Repeat(map[string]func(*rapid.T){
 			"insert":    x.insert,
-			"insert2":   x.insert,
-			"insert3":   x.insert,
 			"remove":    x.remove,
 			"pop":       x.pop,
 			"pop again": x.popAgain,
