@@ -1,0 +1,154 @@
+package kafkatest
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func produce(t *testing.T, cl *kgo.Client, topic, key string) {
+	t.Helper()
+	r := &kgo.Record{Topic: topic, Key: []byte(key)}
+	if err := cl.ProduceSync(deadline(t), r).FirstErr(); err != nil {
+		t.Fatalf("produce %s: %v", key, err)
+	}
+}
+
+func TestSharedShowsCommittedRecordsOnly(t *testing.T) {
+	c := Shared(t)
+	topic := c.CreateTopic(t, 1, nil)
+	cl := c.Client(t, kgo.TransactionalID(topic))
+	col := Collect(t, c, topic)
+	for _, step := range []struct {
+		key string
+		end kgo.TransactionEndTry
+	}{{"aborted", kgo.TryAbort}, {"committed", kgo.TryCommit}} {
+		if err := cl.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		produce(t, cl, topic, step.key)
+		if err := cl.EndTransaction(deadline(t), step.end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := col.WaitFor(1, waitLimit)
+	if len(got) != 1 || string(got[0].Key) != "committed" {
+		t.Errorf("collected %d records, first key %q, want only %q", len(got), got[0].Key, "committed")
+	}
+	if age := time.Since(got[0].At); age < 0 || age > waitLimit {
+		t.Errorf("received %v ago", age)
+	}
+}
+
+func TestSharedIsCountedOnce(t *testing.T) {
+	file := t.TempDir() + "/count"
+	t.Setenv(envCount, file)
+	if Shared(t) != Shared(t) {
+		t.Error("two shared clusters")
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "github.com/waterclock/waterclock/internal/kafkatest/" + t.Name() + "\n"
+	if string(got) != want {
+		t.Errorf("count file holds %q, want %q", got, want)
+	}
+}
+
+func TestSharedMustNotBeDisturbed(t *testing.T) {
+	c := Shared(t)
+	defer func() {
+		if recover() == nil {
+			t.Error("Kill of the shared broker did not panic")
+		}
+	}()
+	c.Kill(0)
+}
+
+func TestOneBrokerIsDisturbed(t *testing.T) {
+	c := Start(t, 1)
+	topic := c.CreateTopic(t, 1, nil)
+	cl := c.Client(t)
+	produce(t, cl, topic, "first")
+
+	c.Pause(0)
+	if answers(t, cl, 500*time.Millisecond) {
+		t.Error("a paused broker answers")
+	}
+	c.Resume(0)
+	if !answers(t, cl, waitLimit) {
+		t.Error("a resumed broker does not answer")
+	}
+	for _, end := range []struct {
+		name string
+		do   func(int)
+	}{{"stop", c.Stop}, {"kill", c.Kill}} {
+		end.do(0)
+		if c.brokers[0].running() {
+			t.Errorf("after %s the broker runs", end.name)
+		}
+		c.Restart(0)
+		produce(t, cl, topic, "after "+end.name)
+	}
+	c.Restart(0) // of a running broker
+	if got := Collect(t, c, topic).WaitFor(3, waitLimit); string(got[2].Key) != "after kill" {
+		t.Errorf("last record is %q", got[2].Key)
+	}
+}
+
+func answers(t *testing.T, cl *kgo.Client, within time.Duration) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	return cl.Ping(ctx) == nil
+}
+
+func TestThreeBrokersSurviveOne(t *testing.T) {
+	c := Start(t, 3)
+	topic := c.CreateTopic(t, 3, nil)
+	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	col := Collect(t, c, topic)
+	c.Kill(0)
+	for p := range int32(3) {
+		r := &kgo.Record{Topic: topic, Partition: p, Value: []byte("x")}
+		if err := cl.ProduceSync(deadline(t), r).FirstErr(); err != nil {
+			t.Errorf("produce to partition %d without broker 0: %v", p, err)
+		}
+	}
+	col.WaitFor(3, waitLimit)
+	c.Restart(0)
+	brokers, err := c.Admin(t).ListBrokers(deadline(t))
+	if err != nil || len(brokers) != 3 {
+		t.Errorf("after the restart %d brokers, error %v, want 3", len(brokers), err)
+	}
+}
+
+// Without Java, tests skip with a reason; where Kafka is required, they fail.
+func TestMissingJavaSkipsOrFails(t *testing.T) {
+	for _, tc := range []struct {
+		name, required, want string
+		fails                bool
+	}{
+		{"optional", "0", "--- SKIP: TestSharedMustNotBeDisturbed", false},
+		{"required", "1", "--- FAIL: TestSharedMustNotBeDisturbed", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cmd := self("", "-test.v", "-test.run=^TestSharedMustNotBeDisturbed$")
+			cmd.Env = append(cmd.Env, "JAVA_HOME="+t.TempDir(), envRequire+"="+tc.required)
+			out, err := cmd.CombinedOutput()
+			if (err != nil) != tc.fails {
+				t.Errorf("exit %v, want failure: %v", err, tc.fails)
+			}
+			for _, want := range []string{tc.want, "real Kafka needs Java 17 and Maven"} {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("output lacks %q:\n%s", want, out)
+				}
+			}
+		})
+	}
+}

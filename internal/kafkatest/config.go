@@ -1,0 +1,101 @@
+package kafkatest
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+//go:embed broker/server.properties
+var serverProperties string
+
+//go:embed broker/log4j2.properties
+var log4j2Properties []byte
+
+// Option changes how Start configures its brokers.
+type Option func(*settings)
+
+// settings is what the options of one Start amount to.
+type settings struct {
+	apacheDefaults bool
+	overrides      map[string]string
+}
+
+// WithProperty sets a property of every broker, over the quick-test defaults.
+// Listeners, roles, IDs and folders are the cluster's own and cannot be set.
+func WithProperty(key, value string) Option {
+	return func(s *settings) { s.overrides[key] = value }
+}
+
+// ApacheDefaults leaves the group settings (group.*) as Apache Kafka ships
+// them: a session of at least 6 s, 3 s of delay before a first rebalance.
+func ApacheDefaults() Option {
+	return func(s *settings) { s.apacheDefaults = true }
+}
+
+func newSettings(opts []Option) settings {
+	s := settings{overrides: map[string]string{}}
+	for _, o := range opts {
+		o(&s)
+	}
+	return s
+}
+
+// properties are those of the broker with index i of a cluster whose brokers
+// have these addresses (host:port).
+func (s settings) properties(i int, brokers, controllers []string, dataDir string) map[string]string {
+	p := parseProperties(serverProperties)
+	if s.apacheDefaults {
+		maps.DeleteFunc(p, func(k, _ string) bool { return strings.HasPrefix(k, "group.") })
+	}
+	if len(brokers) > 1 {
+		replicate(p, len(brokers))
+	}
+	maps.Copy(p, s.overrides)
+	p["node.id"] = strconv.Itoa(i)
+	p["controller.quorum.bootstrap.servers"] = strings.Join(controllers, ",")
+	p["listeners"] = fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://%s", brokers[i], controllers[i])
+	p["advertised.listeners"] = "PLAINTEXT://" + brokers[i]
+	p["log.dirs"] = dataDir
+	return p
+}
+
+// replicate sets everything to n replicas of which a majority must be in sync.
+func replicate(p map[string]string, n int) {
+	all, most := strconv.Itoa(n), strconv.Itoa(n/2+1)
+	for _, k := range []string{
+		"default.replication.factor", "offsets.topic.replication.factor",
+		"transaction.state.log.replication.factor", "share.coordinator.state.topic.replication.factor",
+	} {
+		p[k] = all
+	}
+	for _, k := range []string{
+		"min.insync.replicas", "transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr",
+	} {
+		p[k] = most
+	}
+}
+
+// parseProperties reads key=value lines; others are ignored.
+func parseProperties(text string) map[string]string {
+	p := map[string]string{}
+	for line := range strings.Lines(text) {
+		k, v, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if ok && !strings.HasPrefix(k, "#") {
+			p[strings.TrimSpace(k)] = strings.TrimSpace(v)
+		}
+	}
+	return p
+}
+
+// formatProperties writes p sorted by key, with backslashes as Java wants them.
+func formatProperties(p map[string]string) []byte {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(p)) {
+		fmt.Fprintf(&b, "%s=%s\n", k, strings.ReplaceAll(p[k], `\`, `\\`))
+	}
+	return []byte(b.String())
+}

@@ -1,0 +1,22 @@
+// Package kafkatest runs a real Apache Kafka for tests, without Docker: the
+// broker's jars come from Maven Central once and are cached, each cluster lives
+// in a folder of its own on free loopback ports and ends with its test, also
+// when the test process is killed (Linux). It further injects faults between a
+// client and a broker (Wire) and collects what a read_committed consumer sees
+// (Collector).
+//
+// A package that uses Shared must have
+//
+//	func TestMain(m *testing.M) { kafkatest.Main(m) }
+//
+// One test process of a machine runs clusters at a time; others wait. Where
+// Java 17 or Maven is missing, or with -short, tests that ask for a broker skip
+// and say why. The environment decides the rest:
+//
+//	WATERCLOCK_REQUIRE_KAFKA=1   a missing Java or Maven fails instead of skipping
+//	WATERCLOCK_KAFKA_LIBS=DIR    use the jars in DIR instead of the cache
+//	WATERCLOCK_KAFKA_COUNT=FILE  append one line for each test that got a broker
+//
+// Only tests may import this package. It promises nothing about performance:
+// logs are not synced and the JVM is tuned for a quick start.
+package kafkatest

@@ -1,0 +1,144 @@
+package kafkatest
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/rogpeppe/go-internal/lockedfile"
+)
+
+const (
+	kafkaVersion    = "4.3.1"
+	minJava         = 17
+	downloadTimeout = 5 * time.Minute
+
+	envLibs    = "WATERCLOCK_KAFKA_LIBS"
+	envRequire = "WATERCLOCK_REQUIRE_KAFKA"
+)
+
+//go:embed broker/pom.xml
+var pomXML []byte
+
+// toolchain is what starts a broker.
+type toolchain struct {
+	java string // path of the java command, version 17 or later
+	libs string // folder with the broker's jars
+}
+
+// findToolchain finds Java and the jars, which it downloads if they are not
+// cached. Its error is a sentence for the person who runs the tests.
+func findToolchain(ctx context.Context) (toolchain, error) {
+	java, err := findJava(ctx)
+	if err != nil {
+		return toolchain{}, err
+	}
+	libs, err := findLibs(ctx)
+	return toolchain{java: java, libs: libs}, err
+}
+
+// findJava returns the java command of JAVA_HOME, or else of the path.
+func findJava(ctx context.Context) (string, error) {
+	name := "java"
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		name = filepath.Join(home, "bin", "java")
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("no java command: %w", err)
+	}
+	out, err := exec.CommandContext(ctx, path, "-version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("ask java for its version: %w", err)
+	}
+	if v := javaMajor(string(out)); v < minJava {
+		return "", fmt.Errorf("java is version %d, need %d or later", v, minJava)
+	}
+	return path, nil
+}
+
+var javaVersion = regexp.MustCompile(`version "(?:1\.)?(\d+)`)
+
+// javaMajor reads the major version from what `java -version` prints: 8 for
+// "1.8.0_392", 17 for "17.0.15", 0 if there is none.
+func javaMajor(out string) int {
+	m := javaVersion.FindStringSubmatch(out)
+	if m == nil {
+		return 0
+	}
+	v, err := strconv.Atoi(m[1])
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// findLibs returns the folder of jars. A complete folder is only ever renamed
+// into place, so one that exists is whole.
+func findLibs(ctx context.Context) (string, error) {
+	if dir := os.Getenv(envLibs); dir != "" {
+		if jars, _ := filepath.Glob(filepath.Join(dir, "kafka_*.jar")); len(jars) == 0 {
+			return "", fmt.Errorf("%s=%s holds no kafka_*.jar", envLibs, dir)
+		}
+		return dir, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the cache folder (or set %s): %w", envLibs, err)
+	}
+	dir := filepath.Join(cache, "waterclock", "kafka-"+kafkaVersion)
+	if isDir(dir) {
+		return dir, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", fmt.Errorf("make the cache folder: %w", err)
+	}
+	unlock, err := lockedfile.MutexAt(dir + ".lock").Lock()
+	if err != nil {
+		return "", fmt.Errorf("lock the cache: %w", err)
+	}
+	defer unlock()
+	if isDir(dir) { // another process was first
+		return dir, nil
+	}
+	return dir, downloadLibs(ctx, dir)
+}
+
+// downloadLibs lets Maven copy the broker and all it needs (44 MB) into dir.
+func downloadLibs(ctx context.Context, dir string) error {
+	mvn, err := exec.LookPath("mvn")
+	if err != nil {
+		return fmt.Errorf("the broker's jars are not cached and there is no mvn command: %w", err)
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "download-")
+	if err != nil {
+		return fmt.Errorf("make a folder for the download: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pomXML, 0o644); err != nil {
+		return fmt.Errorf("write the pom: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, mvn, "-B", "-q", "dependency:copy-dependencies",
+		"-DincludeScope=runtime", "-DoutputDirectory=libs")
+	cmd.Dir = tmp
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("download the broker's jars with mvn: %w\n%s", err, out)
+	}
+	if err := os.Rename(filepath.Join(tmp, "libs"), dir); err != nil {
+		return fmt.Errorf("put the jars in place: %w", err)
+	}
+	return nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

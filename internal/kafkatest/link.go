@@ -1,0 +1,128 @@
+package kafkatest
+
+import (
+	"bufio"
+	"net"
+	"sync"
+)
+
+// maxInFlight is how many requests of one connection may be on their way before
+// the client's writes block, as they do when a socket's buffer is full.
+const maxInFlight = 1024
+
+// link is one connection through a wire. What the client writes is taken at
+// once and waits in frames, so that a client sees a held request as written.
+type link struct {
+	wire   *Wire
+	client net.Conn // the wire's end of a pipe
+	broker net.Conn
+	frames chan []byte // requests; closed when the client has closed
+
+	once sync.Once
+	done chan struct{} // closed by close
+
+	mu    sync.Mutex      // guards what follows
+	asked map[int32]int16 // API key by correlation ID, of requests without an answer
+}
+
+func newLink(w *Wire, client, broker net.Conn) *link {
+	return &link{
+		wire: w, client: client, broker: broker,
+		frames: make(chan []byte, maxInFlight),
+		done:   make(chan struct{}),
+		asked:  map[int32]int16{},
+	}
+}
+
+// run carries frames until the connection has ended.
+//
+// When the client closes, what it wrote still goes to the broker, whose side is
+// closed behind the last request and read to its end. When the broker closes,
+// or a fault cuts, both ends close at once.
+func (l *link) run() {
+	var wg sync.WaitGroup
+	wg.Go(l.takeRequests)
+	wg.Go(func() { l.carryResponses(); l.close() })
+	if !l.carryRequests() {
+		l.close()
+	} else if half, ok := l.broker.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	wg.Wait()
+}
+
+func (l *link) takeRequests() {
+	defer close(l.frames)
+	r := bufio.NewReader(l.client)
+	for {
+		frame, err := readFrame(r, minRequest)
+		if err != nil {
+			return
+		}
+		select {
+		case l.frames <- frame:
+		case <-l.done:
+			return
+		}
+	}
+}
+
+// carryRequests is false if the connection has to break.
+func (l *link) carryRequests() bool {
+	for frame := range l.frames {
+		key, correlation := requestHeader(frame)
+		if !l.wire.admit(toBroker, key) {
+			return false
+		}
+		l.ask(correlation, key)
+		if _, err := l.broker.Write(frame); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// carryResponses goes on reading after the client has gone: closing with
+// answers unread would reset the connection, and the broker could then lose a
+// request that is still on its way.
+func (l *link) carryResponses() {
+	r := bufio.NewReader(l.broker)
+	for {
+		frame, err := readFrame(r, minResponse)
+		if err != nil {
+			return
+		}
+		if !l.wire.admit(toClient, l.answered(responseHeader(frame))) {
+			return
+		}
+		_, _ = l.client.Write(frame)
+	}
+}
+
+func (l *link) ask(correlation int32, key int16) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked[correlation] = key
+}
+
+// unasked is the API key of a response to no known request.
+const unasked = -1
+
+func (l *link) answered(correlation int32) int16 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key, ok := l.asked[correlation]
+	if !ok {
+		return unasked
+	}
+	delete(l.asked, correlation)
+	return key
+}
+
+func (l *link) close() {
+	l.once.Do(func() {
+		close(l.done)
+		_ = l.client.Close()
+		_ = l.broker.Close()
+	})
+}

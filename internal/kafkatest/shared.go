@@ -1,0 +1,193 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+const (
+	envCount = "WATERCLOCK_KAFKA_COUNT"
+
+	// lockReserve is how long before the end of go test's time limit a test
+	// that waits for its turn gives up, so that it can say why.
+	lockReserve = 10 * time.Second
+)
+
+var errNoMain = errors.New(`kafkatest: Shared needs "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
+
+// processState is what the tests of one process share. mu guards the fields
+// below it and is held while the shared cluster starts.
+type processState struct {
+	lock *machineLock
+
+	mu      sync.Mutex
+	main    bool // Main runs the tests
+	tools   func() (toolchain, error)
+	shared  *Cluster
+	dir     string // of the shared cluster
+	err     error  // why the shared cluster did not start
+	counted map[string]bool
+}
+
+// process is a variable because that is what it stands for: there is one.
+var process = &processState{
+	lock:    newMachineLock(),
+	tools:   sync.OnceValues(func() (toolchain, error) { return findToolchain(context.Background()) }),
+	counted: map[string]bool{},
+}
+
+// Main is the body of TestMain for packages that use Shared: it runs the tests,
+// ends the shared cluster, prints how many tests got a real broker and exits.
+func Main(m *testing.M) {
+	process.mu.Lock()
+	process.main = true
+	process.mu.Unlock()
+	code := m.Run()
+	process.endShared()
+	fmt.Printf("kafkatest: real broker tests run: %d\n", process.counts())
+	os.Exit(code)
+}
+
+// Shared returns the single-broker cluster that all tests of the package share:
+// started at its first use, ended by Main. Tests keep apart by topics, groups
+// and transactional IDs of their own, see Topic.
+func Shared(t testing.TB) *Cluster {
+	t.Helper()
+	tools := process.require(t)
+	c, err := process.shareOne(t, tools)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	c.showLogs(t)
+	process.count(t)
+	return c
+}
+
+// IgnoreBrokers has goleak overlook the goroutines that watch over running
+// brokers, for tests that look for leaks while the shared cluster is up.
+func IgnoreBrokers() goleak.Option {
+	return goleak.IgnoreAnyFunction("github.com/waterclock/waterclock/internal/kafkatest.(*run).supervise")
+}
+
+// require returns what is needed to run Kafka, or ends the test.
+func (p *processState) require(t testing.TB) toolchain {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real Kafka is not started with -short")
+	}
+	tools, err := p.tools()
+	switch {
+	case err == nil:
+	case os.Getenv(envRequire) == "1":
+		t.Fatalf("real Kafka needs Java %d and Maven: %v (%s=1)", minJava, err, envRequire)
+	default:
+		t.Skipf("real Kafka needs Java %d and Maven: %v", minJava, err)
+	}
+	return tools
+}
+
+// lockMachine waits for the machine's lock, or ends the test shortly before its
+// own time is over.
+func (p *processState) lockMachine(t testing.TB) {
+	t.Helper()
+	ctx := t.Context()
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if end, ok := d.Deadline(); ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, end.Add(-lockReserve))
+			defer cancel()
+		}
+	}
+	begin := time.Now()
+	if err := p.lock.acquire(ctx); err != nil {
+		t.Fatalf("kafkatest: %v", err)
+	}
+	if waited := time.Since(begin); waited > time.Second {
+		t.Logf("kafkatest: waited %v for another process's Kafka", waited.Round(time.Second))
+	}
+}
+
+func (p *processState) shareOne(t testing.TB, tools toolchain) (*Cluster, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.main {
+		return nil, errNoMain
+	}
+	if p.shared != nil || p.err != nil {
+		return p.shared, p.err
+	}
+	p.lockMachine(t)
+	p.dir, p.err = os.MkdirTemp("", "waterclock-kafka-")
+	if p.err == nil {
+		p.shared, p.err = newCluster(context.Background(), tools, p.dir, 1, newSettings(nil))
+	}
+	if p.err != nil {
+		p.lock.release()
+		p.err = fmt.Errorf("kafkatest: start the shared cluster: %w", p.err)
+	}
+	return p.shared, p.err
+}
+
+func (p *processState) endShared() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shared != nil {
+		p.shared.kill()
+		p.lock.release()
+		p.shared = nil
+	}
+	if p.dir != "" {
+		_ = os.RemoveAll(p.dir)
+	}
+}
+
+// count notes, once for each test, that it got a real broker.
+func (p *processState) count(t testing.TB) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.counted[t.Name()] {
+		return
+	}
+	p.counted[t.Name()] = true
+	path := os.Getenv(envCount)
+	if path == "" {
+		return
+	}
+	if err := appendLine(path, testPackage()+"/"+t.Name()); err != nil {
+		t.Errorf("kafkatest: count this test: %v", err)
+	}
+}
+
+func (p *processState) counts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.counted)
+}
+
+// testPackage is the import path of the package under test.
+func testPackage() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return strings.TrimSuffix(info.Path, ".test")
+}
+
+// appendLine adds one line in one write, so that processes may share the file.
+func appendLine(path, line string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	return errors.Join(err, f.Close())
+}

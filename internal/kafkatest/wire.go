@@ -1,0 +1,195 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+)
+
+var errWireClosed = errors.New("wire is closed")
+
+// Wire stands between clients and brokers, understands where Kafka's requests
+// and responses begin and end, and drops or holds them by API key:
+//
+//	w := kafkatest.NewWire()
+//	defer w.Close()
+//	cl := c.Client(t, kgo.Dialer(w.Dial))
+//	h := w.Hold(kmsg.EndTxn.Int16())
+//	… h.Wait(ctx) … h.Release()
+//
+// It behaves as a network does: a request that the client wrote is on its way
+// even if the client gives up and closes its connection, and reaches the broker
+// when it is let go. Requests of one connection stay in order, so a held one
+// holds those behind it. One Wire may serve any number of clients; give each
+// client its own to disturb it alone. Plain text only, no TLS.
+type Wire struct {
+	done chan struct{} // closed by Close
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	faults   []*Fault
+	hole     chan struct{} // closed when the black hole is lifted; nil: none
+	requests map[int16]int
+	links    map[*link]struct{}
+	closed   bool
+}
+
+// NewWire returns a wire that passes everything. Close it.
+func NewWire() *Wire {
+	return &Wire{done: make(chan struct{}), requests: map[int16]int{}, links: map[*link]struct{}{}}
+}
+
+// Dial connects through the wire; it is meant for kgo.Dialer.
+func (w *Wire) Dial(ctx context.Context, network, host string) (net.Conn, error) {
+	if err := w.throughHole(ctx); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	broker, err := d.DialContext(ctx, network, host)
+	if err != nil {
+		return nil, err
+	}
+	client, inner := net.Pipe()
+	l := newLink(w, inner, broker)
+	if !w.add(l) {
+		l.close()
+		return nil, errWireClosed
+	}
+	return client, nil
+}
+
+// Close cuts every connection, drops what is held, and waits for the wire's
+// goroutines. Closing twice is legal.
+func (w *Wire) Close() {
+	w.mu.Lock()
+	if !w.closed {
+		w.closed = true
+		close(w.done)
+		for l := range w.links {
+			l.close()
+		}
+	}
+	w.mu.Unlock()
+	w.wg.Wait()
+}
+
+// DropRequest loses the n-th request of this kind from now (1 is the next one,
+// Every all of them): the broker never sees it and the connection breaks, as
+// when a network fails. To leave the client waiting instead, Hold.
+func (w *Wire) DropRequest(apiKey int16, n int) *Fault {
+	return w.inject(newFault(cut, toBroker, apiKey, n))
+}
+
+// DropResponse lets the broker do the n-th request of this kind from now, loses
+// its answer, and breaks the connection.
+func (w *Wire) DropResponse(apiKey int16, n int) *Fault {
+	return w.inject(newFault(cut, toClient, apiKey, n))
+}
+
+// Hold keeps every request of this kind from its broker until Release.
+func (w *Wire) Hold(apiKey int16) *Fault {
+	return w.inject(newFault(hold, toBroker, apiKey, Every))
+}
+
+// HoldResponse lets brokers do requests of this kind and keeps the answers
+// until Release.
+func (w *Wire) HoldResponse(apiKey int16) *Fault {
+	return w.inject(newFault(hold, toClient, apiKey, Every))
+}
+
+// Blackhole holds everything, in both directions, and new connections too,
+// until it is called with false. What is held then goes on, as packets are sent
+// again when a network heals.
+func (w *Wire) Blackhole(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case on && w.hole == nil:
+		w.hole = make(chan struct{})
+	case !on && w.hole != nil:
+		close(w.hole)
+		w.hole = nil
+	}
+}
+
+// Requests is how many requests of this kind clients have written so far.
+func (w *Wire) Requests(apiKey int16) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.requests[apiKey]
+}
+
+func (w *Wire) inject(f *Fault) *Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(slices.DeleteFunc(w.faults, (*Fault).over), f)
+	return f
+}
+
+// add starts the goroutines of a link, unless the wire is closed.
+func (w *Wire) add(l *link) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false
+	}
+	w.links[l] = struct{}{}
+	w.wg.Go(func() { l.run(); w.remove(l) })
+	return true
+}
+
+func (w *Wire) remove(l *link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.links, l)
+}
+
+// admit is called for each frame: it returns when the frame may go on, false if
+// the connection is to break instead.
+func (w *Wire) admit(d way, key int16) bool {
+	for _, f := range w.faultsFor(d, key) {
+		switch f.judge(d, key) {
+		case cut:
+			return false
+		case hold:
+			select {
+			case <-f.released:
+			case <-w.done:
+				return false
+			}
+		case pass:
+		}
+	}
+	return w.throughHole(context.Background()) == nil
+}
+
+// faultsFor notes a request and returns the faults that are in force.
+func (w *Wire) faultsFor(d way, key int16) []*Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d == toBroker {
+		w.requests[key]++
+	}
+	return slices.Clone(w.faults)
+}
+
+// throughHole waits while the wire is a black hole.
+func (w *Wire) throughHole(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		hole := w.hole
+		w.mu.Unlock()
+		if hole == nil {
+			return nil
+		}
+		select {
+		case <-hole:
+		case <-w.done:
+			return errWireClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
