@@ -1,0 +1,112 @@
+package partlog
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+// logModel is what a read_committed reader must see of a log.
+type logModel struct {
+	end   int64
+	first map[int]int64 // open transactions: producer to its first offset
+	recs  []modelRecord
+}
+
+type modelRecord struct {
+	offset    int64
+	producer  int // -1: no transaction
+	value     string
+	committed bool
+}
+
+func (m *logModel) append(producer int, value string) {
+	if _, open := m.first[producer]; producer >= 0 && !open {
+		m.first[producer] = m.end
+	}
+	m.recs = append(m.recs, modelRecord{m.end, producer, value, producer < 0})
+	m.end++
+}
+
+func (m *logModel) finish(producer int, committed bool) {
+	for i := range m.recs {
+		if r := &m.recs[i]; r.producer == producer && r.offset >= m.first[producer] {
+			r.committed = committed
+		}
+	}
+	delete(m.first, producer)
+	m.end++ // the marker
+}
+
+func (m *logModel) lastStable() int64 {
+	stable := m.end
+	for _, first := range m.first {
+		stable = min(stable, first)
+	}
+	return stable
+}
+
+func (m *logModel) visible() (values []string) {
+	for _, r := range m.recs {
+		if r.committed && r.offset < m.lastStable() {
+			values = append(values, r.value)
+		}
+	}
+	return values
+}
+
+// TestModel writes random interleavings of transactions and reads along.
+func TestModel(t *testing.T) {
+	const producers = 3
+	seeds := fake(t, 1).ListenAddrs()
+	p := newPartition(t, seeds, nil)
+	txns := make([]*transaction, producers)
+	for i := range txns {
+		txns[i] = &transaction{p: p, cl: p.client(kgo.TransactionalID(fmt.Sprint("m", i)))}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		p.target = Target{Topic: kafkatest.Topic(t)}
+		p.create(nil)
+		m := &logModel{first: map[int]int64{}}
+		var along []string // what one Reader sees, reading all the while
+		r := NewReader(p.cl, p.target, 0)
+		r.SetMaxBytes(int32(rapid.SampledFrom([]int{1, 150, 1 << 20}).Draw(rt, "page bytes")))
+
+		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			who := rapid.IntRange(-1, producers-1).Draw(rt, "producer")
+			_, open := m.first[who]
+			switch {
+			case who < 0:
+				m.append(who, fmt.Sprint("v", m.end))
+				p.write(p.cl, fmt.Sprint("v", m.end-1))
+			case !open || rapid.IntRange(0, 2).Draw(rt, "go on") == 0:
+				m.append(who, fmt.Sprint("v", m.end))
+				if v := fmt.Sprint("v", m.end-1); open {
+					p.write(txns[who].cl, v)
+				} else {
+					txns[who].begin(v)
+				}
+			default:
+				committed := rapid.Bool().Draw(rt, "commit")
+				m.finish(who, committed)
+				txns[who].end(kgo.TransactionEndTry(committed))
+			}
+			if rapid.Bool().Draw(rt, "read") {
+				got, _ := p.drain(r)
+				along = append(along, got...)
+				if want := m.visible(); !slices.Equal(along, want) || r.Position() != m.lastStable() {
+					rt.Fatalf("read %q to %d, want %q to %d", along, r.Position(), want, m.lastStable())
+				}
+			}
+		}
+		p.want(0, m.visible(), m.lastStable())
+		for who := range m.first {
+			txns[who].end(abort)
+		}
+	})
+}

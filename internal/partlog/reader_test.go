@@ -1,0 +1,281 @@
+package partlog
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	commit = kgo.TryCommit
+	abort  = kgo.TryAbort
+)
+
+// TestPosition writes logs whose tails no poll shows.
+func TestPosition(t *testing.T) {
+	tests := []struct {
+		name     string
+		write    func(p *partition)
+		from     int64
+		want     []string
+		position int64
+	}{
+		{name: "empty log", write: func(*partition) {}},
+		{
+			name:     "plain records",
+			write:    func(p *partition) { p.write(p.cl, "0", "1", "2") },
+			want:     []string{"0", "1", "2"},
+			position: 3,
+		},
+		{
+			name:     "from the middle",
+			write:    func(p *partition) { p.write(p.cl, "0", "1", "2") },
+			from:     2,
+			want:     []string{"2"},
+			position: 3,
+		},
+		{
+			name:     "commit marker at the end",
+			write:    func(p *partition) { p.begin("a", "0", "1").end(commit) },
+			want:     []string{"0", "1"},
+			position: 3,
+		},
+		{
+			name: "aborted tail",
+			write: func(p *partition) {
+				p.write(p.cl, "0")
+				p.begin("a", "x", "x", "x").end(abort)
+			},
+			want:     []string{"0"},
+			position: 5,
+		},
+		{
+			name: "from within an aborted transaction",
+			write: func(p *partition) {
+				p.begin("a", "x", "x", "x").end(abort)
+				p.write(p.cl, "4")
+			},
+			from:     2,
+			want:     []string{"4"},
+			position: 5,
+		},
+		{
+			name: "hanging transaction before an aborted record",
+			write: func(p *partition) {
+				p.write(p.cl, "0")
+				p.begin("hangs", "y")
+				p.begin("a", "x").end(abort)
+			},
+			want:     []string{"0"},
+			position: 1,
+		},
+		{
+			name: "aborted, with its marker behind a hanging transaction",
+			write: func(p *partition) {
+				p.write(p.cl, "0")
+				a := p.begin("a", "x", "x")
+				p.begin("hangs", "y")
+				a.end(abort)
+			},
+			want:     []string{"0"},
+			position: 3,
+		},
+		{
+			name: "committed, with its marker behind a hanging transaction",
+			write: func(p *partition) {
+				a := p.begin("a", "0", "1")
+				p.begin("hangs", "y")
+				a.end(commit)
+			},
+			want:     []string{"0", "1"},
+			position: 2,
+		},
+		{
+			name: "one producer aborts, commits, aborts",
+			write: func(p *partition) {
+				a := p.begin("a", "x")
+				a.end(abort)
+				a.begin("2")
+				a.end(commit)
+				a.begin("x", "x")
+				a.end(abort)
+			},
+			want:     []string{"2"},
+			position: 7,
+		},
+	}
+	onBoth(t, func(t *testing.T, seeds []string) {
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				p := newPartition(t, seeds, nil)
+				p.t = t
+				tt.write(p)
+				p.want(tt.from, tt.want, tt.position)
+			})
+		}
+	})
+}
+
+// TestGateOpens is interleaving 27: the tail is an aborted record whose marker
+// lies behind a hanging transaction; when that ends, the same Reader goes on.
+func TestGateOpens(t *testing.T) {
+	onBoth(t, func(t *testing.T, seeds []string) {
+		p := newPartition(t, seeds, nil)
+		p.write(p.cl, "0")
+		hanging := p.begin("hangs", "1")
+		p.begin("a", "x").end(abort)
+		r := NewReader(p.cl, p.target, 0)
+		if got, page := p.drain(r); len(got) != 1 || r.Position() != 1 || page.LastStable != 1 || page.HighWatermark != 4 {
+			t.Fatalf("read %q to %d, page %+v", got, r.Position(), page)
+		}
+		hanging.end(commit)
+		if got, _ := p.drain(r); len(got) != 1 || got[0] != "1" || r.Position() != 5 {
+			t.Fatalf("then read %q to %d, want [1] to 5", got, r.Position())
+		}
+	})
+}
+
+func TestBounds(t *testing.T) {
+	onBoth(t, func(t *testing.T, seeds []string) {
+		p := newPartition(t, seeds, nil)
+		p.write(p.cl, "0", "1", "2", "3")
+		p.begin("hangs", "y")
+		p.deleteBefore(2)
+		start, stable, high, err := Bounds(p.ctx, p.cl, Target{Topic: p.target.Topic})
+		if err != nil || start != 2 || stable != 4 || high != 5 {
+			t.Fatalf("got %d, %d, %d, %v; want 2, 4, 5", start, stable, high, err)
+		}
+	})
+}
+
+func (p *partition) deleteBefore(offset int64) {
+	p.t.Helper()
+	req := deleteRecords(p.target, offset)
+	resp, err := req.RequestWith(p.ctx, p.cl)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func TestOutOfRange(t *testing.T) {
+	onBoth(t, func(t *testing.T, seeds []string) {
+		p := newPartition(t, seeds, nil)
+		p.write(p.cl, "0", "1", "2", "3")
+		p.deleteBefore(2)
+		for _, from := range []int64{1, 5} {
+			r := NewReader(p.cl, p.target, from)
+			_, err := r.Next(p.ctx, 0)
+			var e *OutOfRangeError
+			if !errors.As(err, &e) || !errors.Is(err, ErrOutOfRange) {
+				t.Fatalf("from %d: %v", from, err)
+			}
+			if want := (OutOfRangeError{Target: p.target, Position: from, LogStart: 2, End: 4}); *e != want {
+				t.Errorf("from %d: got %+v, want %+v", from, *e, want)
+			}
+			if r.Position() != from {
+				t.Errorf("from %d: the position moved to %d", from, r.Position())
+			}
+		}
+	})
+}
+
+func TestTopicGone(t *testing.T) {
+	onBoth(t, func(t *testing.T, seeds []string) {
+		p := newPartition(t, seeds, nil)
+		p.write(p.cl, "0")
+		old := NewReader(p.cl, p.target, 0)
+		limits := DefaultLimits()
+		limits.GoneAfter = 300 * time.Millisecond
+		old.SetLimits(limits)
+		p.drain(old)
+
+		if _, err := p.adm.DeleteTopic(p.ctx, p.target.Topic); err != nil {
+			t.Fatal(err)
+		}
+		_, err := old.Next(p.ctx, 0)
+		var gone *TopicGoneError
+		if !errors.As(err, &gone) || !errors.Is(err, ErrTopicGone) || gone.Found != ([16]byte{}) {
+			t.Fatalf("deleted: %v", err)
+		}
+
+		before := p.target.ID
+		p.create(nil)
+		p.write(p.client(), "new", "new")
+		_, err = old.Next(p.ctx, 0)
+		if !errors.As(err, &gone) || gone.Found != p.target.ID || gone.Target.ID != before {
+			t.Fatalf("made again: %v", err)
+		}
+		p.want(0, []string{"new", "new"}, 2)
+	})
+}
+
+func TestZeroIDIsTakenFromTheName(t *testing.T) {
+	p := newPartition(t, fake(t, 1).ListenAddrs(), nil)
+	p.write(p.cl, "0")
+	r := NewReader(p.cl, Target{Topic: p.target.Topic}, 0)
+	if got, _ := p.drain(r); len(got) != 1 || r.Target() != p.target {
+		t.Fatalf("read %q of %+v, want one of %+v", got, r.Target(), p.target)
+	}
+}
+
+func TestNextWaitsForData(t *testing.T) {
+	onBoth(t, func(t *testing.T, seeds []string) {
+		p := newPartition(t, seeds, nil)
+		p.write(p.cl, "0")
+		r := NewReader(p.client(), p.target, 1)
+		const wait = 100 * time.Millisecond
+		start := time.Now()
+		page, err := r.Next(p.ctx, wait)
+		if err != nil || len(page.Records) != 0 || time.Since(start) < wait {
+			t.Fatalf("got %d records, %v after %v", len(page.Records), err, time.Since(start))
+		}
+		got := make(chan Page, 1)
+		go func() {
+			page, _ := r.Next(p.ctx, testTimeout)
+			got <- page
+		}()
+		p.write(p.cl, "1")
+		if page := <-got; len(page.Records) != 1 || r.Position() != 2 {
+			t.Fatalf("got %+v at %d", page, r.Position())
+		}
+	})
+}
+
+func TestNextEndsWithItsContext(t *testing.T) {
+	p := newPartition(t, fake(t, 1).ListenAddrs(), nil)
+	r := NewReader(p.cl, p.target, 0)
+	ctx, cancel := context.WithTimeout(p.ctx, 50*time.Millisecond)
+	defer cancel()
+	if _, err := r.Next(ctx, testTimeout); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+}
+
+func TestNextAfterTheClientIsClosed(t *testing.T) {
+	p := newPartition(t, fake(t, 1).ListenAddrs(), nil)
+	r := NewReader(p.cl, p.target, 0)
+	p.cl.Close()
+	if _, err := r.Next(p.ctx, 0); !errors.Is(err, kgo.ErrClientClosed) {
+		t.Fatal(err)
+	}
+}
+
+func deleteRecords(t Target, before int64) *kmsg.DeleteRecordsRequest {
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	rt := kmsg.NewDeleteRecordsRequestTopic()
+	rt.Topic = t.Topic
+	rp := kmsg.NewDeleteRecordsRequestTopicPartition()
+	rp.Partition = t.Partition
+	rp.Offset = before
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	return req
+}

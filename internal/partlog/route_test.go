@@ -1,0 +1,103 @@
+package partlog
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestFollowsTheLeader moves the partition between reads.
+func TestFollowsTheLeader(t *testing.T) {
+	const nodes = 3
+	c := fake(t, nodes)
+	p := newPartition(t, c.ListenAddrs(), nil)
+	r := NewReader(p.cl, p.target, 0)
+	for i := range 2 * nodes {
+		p.write(p.cl, "v")
+		if got, _ := p.drain(r); len(got) != 1 || r.Position() != int64(i+1) {
+			t.Fatalf("read %q to %d after %d moves", got, r.Position(), i)
+		}
+		if err := c.MoveTopicPartition(p.target.Topic, 0, int32(i%nodes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPassingErrors answers a few requests with an error each.
+func TestPassingErrors(t *testing.T) {
+	tests := []struct {
+		name string
+		key  kmsg.Key
+		err  *kerr.Error
+	}{
+		{"fetch: not the leader", kmsg.Fetch, kerr.NotLeaderForPartition},
+		{"fetch: topic ID not known yet", kmsg.Fetch, kerr.UnknownTopicID},
+		{"fetch: topic not known yet", kmsg.Fetch, kerr.UnknownTopicOrPartition},
+		{"fetch: replica behind", kmsg.Fetch, kerr.OffsetNotAvailable},
+		{"fetch: in range after all", kmsg.Fetch, kerr.OffsetOutOfRange},
+		{"fetch: unforeseen", kmsg.Fetch, kerr.UnknownServerError},
+		{"metadata: no leader", kmsg.Metadata, kerr.LeaderNotAvailable},
+		{"metadata: topic not known yet", kmsg.Metadata, kerr.UnknownTopicOrPartition},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := fake(t, 1)
+			p := newPartition(t, c.ListenAddrs(), nil)
+			p.write(p.client(), "0")
+			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{tt.key}, Topic: p.target.Topic, Err: tt.err, Count: 3})
+			p.want(0, []string{"0"}, 1)
+			if fault.Hits() != 3 {
+				t.Errorf("%d of 3 faults were met", fault.Hits())
+			}
+		})
+	}
+}
+
+func TestFinalErrors(t *testing.T) {
+	c := fake(t, 1)
+	p := newPartition(t, c.ListenAddrs(), nil)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.TopicAuthorizationFailed})
+	if _, err := NewReader(p.cl, p.target, 0).Next(p.ctx, 0); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		t.Fatal(err)
+	}
+}
+
+// TestBacksOff counts what a reader asks while there is no leader.
+func TestBacksOff(t *testing.T) {
+	c := fake(t, 1)
+	p := newPartition(t, c.ListenAddrs(), nil)
+	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.NotLeaderForPartition, Count: -1})
+	ctx, cancel := context.WithTimeout(p.ctx, time.Second)
+	defer cancel()
+	_, err := NewReader(p.cl, p.target, 0).Next(ctx, 0)
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kerr.NotLeaderForPartition) {
+		t.Errorf("the error names not both the end and its cause: %v", err)
+	}
+	// 20, 40, 80, 160, 320, 640 ms, each less a quarter at most.
+	if hits := fault.Hits(); hits < 3 || hits > 8 {
+		t.Errorf("%d fetches within a second", hits)
+	}
+}
+
+func TestGoneOnlyAfterTheLimit(t *testing.T) {
+	var r route
+	r.limits.GoneAfter = time.Hour
+	denied := &deniedError{cause: kerr.UnknownTopicID}
+	if err := r.verdict(denied); err != nil {
+		t.Fatalf("gone at once: %v", err)
+	}
+	r.deniedSince = time.Now().Add(-time.Hour)
+	if err := r.verdict(denied); !errors.Is(err, ErrTopicGone) {
+		t.Fatalf("not gone after the limit: %v", err)
+	}
+	topic := kmsg.NewMetadataResponseTopic()
+	topic.Partitions = []kmsg.MetadataResponseTopicPartition{{Partition: 0, Leader: 4}}
+	if err := r.learn(&topic); err != nil || r.leader != 4 || !r.deniedSince.IsZero() {
+		t.Fatalf("seen again: %v, leader %d, denied since %v", err, r.leader, r.deniedSince)
+	}
+}

@@ -1,0 +1,95 @@
+package partlog
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Target names one partition of one incarnation of a topic.
+type Target struct {
+	Topic string
+	// ID is the topic's UUID; a topic that was deleted and made again under
+	// the same name has another one, and is then reported as gone. A zero ID
+	// means: whatever the name stands for at the first look-up, from then on
+	// only that.
+	ID        [16]byte
+	Partition int32
+}
+
+// String returns "topic/partition".
+func (t Target) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partition) }
+
+// Errors that a Reader returns wrap these where callers branch on them.
+var (
+	// ErrOutOfRange says that the position is below the log's start (its
+	// records are lost to retention or DeleteRecords) or beyond its end (the
+	// log was truncated or is another one). It is always an *OutOfRangeError.
+	ErrOutOfRange = errors.New("position is not in the log")
+
+	// ErrTopicGone says that the topic, or this incarnation of it, does not
+	// exist, and has not for Limits.GoneAfter. It is always a
+	// *TopicGoneError.
+	ErrTopicGone = errors.New("topic is gone")
+)
+
+// OutOfRangeError says where the log begins and ends instead. The Reader's
+// position has not moved.
+type OutOfRangeError struct {
+	Target   Target
+	Position int64 // the offset that was asked for
+	LogStart int64 // the first offset of the log
+	End      int64 // the high watermark
+}
+
+func (e *OutOfRangeError) Error() string {
+	return fmt.Sprintf("read %v at %d: %v, which holds [%d, %d)", e.Target, e.Position, ErrOutOfRange, e.LogStart, e.End)
+}
+
+// Is reports whether target is ErrOutOfRange.
+func (e *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange }
+
+// TopicGoneError says what the brokers answer instead.
+type TopicGoneError struct {
+	Target Target
+	// Found is the UUID that the name stands for now, zero if for nothing.
+	Found [16]byte
+	Cause error
+}
+
+func (e *TopicGoneError) Error() string {
+	if e.Found != ([16]byte{}) {
+		return fmt.Sprintf("find %v: %v: the name stands for topic ID %x now, not %x", e.Target, ErrTopicGone, e.Found, e.Target.ID)
+	}
+	return fmt.Sprintf("find %v: %v: %v", e.Target, ErrTopicGone, e.Cause)
+}
+
+// Is reports whether target is ErrTopicGone.
+func (e *TopicGoneError) Is(target error) bool { return target == ErrTopicGone }
+
+// Unwrap returns what the broker said.
+func (e *TopicGoneError) Unwrap() error { return e.Cause }
+
+// Limits bound one Reader.
+type Limits struct {
+	// MaxBytes bounds what one fetch asks for, in bytes, from 1. A single
+	// batch that is larger is returned nevertheless (KIP-74).
+	MaxBytes int32
+	// GoneAfter is how long the brokers must have denied knowing the topic
+	// before it counts as gone: a broker that has just started, or is behind
+	// in its metadata, denies topics that exist.
+	GoneAfter time.Duration
+	// BackoffMin and BackoffMax bound the wait before an attempt is repeated;
+	// it doubles from the first to the second.
+	BackoffMin, BackoffMax time.Duration
+}
+
+// DefaultLimits returns the limits of a new Reader.
+func DefaultLimits() Limits {
+	return Limits{
+		MaxBytes:   4 << 20,
+		GoneAfter:  10 * time.Second,
+		BackoffMin: 20 * time.Millisecond,
+		BackoffMax: time.Second,
+	}
+}
