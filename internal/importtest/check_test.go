@@ -1,0 +1,73 @@
+package importtest
+
+import (
+	"slices"
+	"testing"
+)
+
+const mod = "example.org/m"
+
+func pkg(folder string, deps ...string) Package {
+	p := Package{ImportPath: mod, Name: "p", Imports: deps, Deps: deps}
+	if folder != "" {
+		p.ImportPath += "/" + folder
+	}
+	return p
+}
+
+// Every rule has a planted import that it finds, and a lawful one beside it.
+func TestCheckFindsPlantedImports(t *testing.T) {
+	all := []string{
+		mod + "/intake", mod + "/delaytopics", mod + "/statestore", mod + "/emitter",
+		mod + "/internal/config", mod + "/internal/membership", mod + "/internal/ops",
+	}
+	behind := pkg("cmd/waterclock", mod+"/internal/service")
+	behind.Deps = append(behind.Deps, kafka+"/pkg/kgo", pebble+"/v2")
+	mainPkg := pkg("tools/gen")
+	mainPkg.Name = "main"
+
+	for _, tc := range []struct {
+		name string
+		pkg  Package
+		want []string // imports found, "" is the folder itself
+	}{
+		{"command with Kafka", pkg("cmd/waterclock", kafka+"/pkg/kgo"), []string{kafka + "/pkg/kgo"}},
+		{"command with Pebble", pkg("cmd/waterclock", pebble+"/v2"), []string{pebble + "/v2"}},
+		{"command with both behind the service", behind, nil},
+		{"intake with Pebble", pkg("intake", pebble+"/v2/vfs", kafka+"/pkg/kgo"), []string{pebble + "/v2/vfs"}},
+		{"below intake", pkg("intake/track", mod+"/emitter"), []string{mod + "/emitter"}},
+		{"intake with its own", pkg("intake", mod+"/intake/track", mod+"/internal/timer"), nil},
+		{"topics with the wheel", pkg("delaytopics", mod+"/internal/wheel"), []string{mod + "/internal/wheel"}},
+		{"topics with a name alike", pkg("delaytopics", mod+"/internal/wheelhouse"), nil},
+		{"store with Kafka", pkg("statestore", kafka+"/pkg/kmsg", pebble+"/v2"), []string{kafka + "/pkg/kmsg"}},
+		{"store with topics", pkg("statestore", mod+"/delaytopics"), []string{mod + "/delaytopics"}},
+		{"emitter with Pebble", pkg("emitter", pebble+"/v2"), []string{pebble + "/v2"}},
+		{"emitter with store", pkg("emitter", mod+"/statestore"), []string{mod + "/statestore"}},
+		{"timer with anything", pkg("internal/timer", mod+"/internal/wheel", "time"), []string{mod + "/internal/wheel"}},
+		{"timer with the root", pkg("internal/timer", mod), []string{mod}},
+		{"wheel with timer", pkg("internal/wheel", mod+"/internal/timer"), []string{mod + "/internal/timer"}},
+		{"wheel with Kafka", pkg("internal/wheel", kafka+"/pkg/kgo"), []string{kafka + "/pkg/kgo"}},
+		{"membership with timers", pkg("internal/membership", mod+"/internal/timer"), []string{mod + "/internal/timer"}},
+		{"partition with settings", pkg("internal/partition", mod+"/internal/config", "github.com/spf13/pflag"), []string{mod + "/internal/config", "github.com/spf13/pflag"}},
+		{"root with the service", pkg("", mod+"/internal/service", mod+"/internal/timer"), []string{mod + "/internal/service"}},
+		{"product with test code", pkg("bench", mod+"/internal/kafkatest"), []string{mod + "/internal/kafkatest"}},
+		{"a new public folder", pkg("util"), []string{""}},
+		{"a new command", mainPkg, nil},
+		{"a second service", pkg("internal/simulator", all...), []string{""}},
+		{"the service", pkg("internal/service", all...), nil},
+		{"nearly all", pkg("internal/simulator", all[1:]...), nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got []string
+			for _, v := range (checker{mod}).check([]Package{tc.pkg}) {
+				got = append(got, v.Import)
+				if v.Why == "" {
+					t.Errorf("%s has no reason", v)
+				}
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("found %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
