@@ -1,0 +1,173 @@
+// Package config is what a waterclock process can be told: one struct, its
+// defaults, its layers and its rules.
+//
+// Every setting has one name. By a mechanical rule --data-dir is the flag,
+// data-dir: the YAML key and WATERCLOCK_DATA_DIR the environment variable; a
+// flag wins over the environment, the environment over the file. A name that is
+// not known is an error in each layer, with the nearest known one. Secrets are
+// never settings: a setting names the file that holds one.
+//
+// The package knows no Kafka: what a setting means there is decided by those
+// who read it.
+package config
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config holds every setting. A field's comment names the setting where it is
+// not simply the field's name in kebab case. A Config comes from [Default] or a
+// [Loader] and is not changed after [Config.Validate].
+type Config struct {
+	// How to reach Kafka.
+	Brokers          []string // host:port, at least one
+	TLS              bool     // speak TLS to the brokers
+	TLSCA            string   // tls-ca: PEM file of authorities; empty: the system's
+	TLSCert          string   // tls-cert: PEM file of the client certificate, with TLSKey
+	TLSKey           string   // tls-key: PEM file of its private key
+	SASLMechanism    SASL     // sasl-mechanism
+	SASLUsername     string   // sasl-username: user, or the AWS access key ID
+	SASLPasswordFile string   // sasl-password-file: password, or the AWS secret access key
+	SASLTokenFile    string   // sasl-token-file: OAuth bearer token, or the AWS session token
+
+	// What is served. An entry of Targets and DefaultTarget may be prefixed with
+	// a request topic and a colon, and then counts for that topic alone; read
+	// them through TargetsOf and DefaultTargetOf.
+	Requests            []string // request topics
+	Targets             []string // [topic:]glob as in path.Match; a target is denied unless one matches
+	DefaultTarget       []string // [topic:]name for requests that name no target
+	PartitionerCheck    Check    // what to do with keys off their murmur2 partition
+	CreateTopics        bool     // create the service's own topics when missing
+	ReplicationFactor   int      // of created topics: -1 (the broker's default) or 1 to 32767
+	TopicCheckInterval  time.Duration
+	AcceptGroup         bool          // go on although another group's checkpoint is there
+	AcceptLostChangelog bool          // go on although the changelog was lost
+	LimitHorizon        time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
+	LimitHeaders        int           // headers of a request, 1 to MaxHeaders
+	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
+
+	// The instance.
+	Group              string        // consumer group; its members share the work
+	InstanceID         string        // group.instance.id of static membership; empty: dynamic
+	DataDir            string        // folder of the local store
+	HTTP               string        // address of /metrics, /healthz, /readyz; empty: none
+	SessionTimeout     time.Duration // silence after which the group drops a member
+	RebalanceTimeout   time.Duration // at least SessionTimeout
+	OnStop             OnStop        // leave the group, or stay for a quick restart
+	SubPartitions      int           // workers per partition; 0: chosen by the number of cores
+	Lanes              int           // loops of transactions; 0: chosen by the number of cores
+	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
+	TransactionTimeout time.Duration // at least 30s
+	WheelMemory        Size          // bytes for timers due soon, whole process
+	QueueMemory        Size          // bytes for records on their way, whole process
+
+	// Logs.
+	LogLevel  slog.Level
+	LogFormat LogFormat
+
+	// waterclock dev alone.
+	Listen string // address of the embedded broker
+	Demo   bool   // schedule a timer now and then
+}
+
+// OnStop is what becomes of the group membership at a clean stop.
+type OnStop string
+
+// The choices of on-stop.
+const (
+	Leave OnStop = "leave" // others take over at once
+	Stay  OnStop = "stay"  // the partitions wait for this instance; needs an instance ID
+)
+
+// Check is what is done with a key that is not on its murmur2 partition.
+type Check string
+
+// The choices of partitioner-check.
+const (
+	CheckOff        Check = "off"
+	CheckWarn       Check = "warn"
+	CheckDeadLetter Check = "dead-letter"
+)
+
+// LogFormat is how a log line is written.
+type LogFormat string
+
+// The choices of log-format.
+const (
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
+// SASL is an authentication mechanism; empty is none.
+type SASL string
+
+// The choices of sasl-mechanism, by their registered names.
+const (
+	SASLNone     SASL = ""
+	SASLPlain    SASL = "PLAIN"
+	SASLScram256 SASL = "SCRAM-SHA-256"
+	SASLScram512 SASL = "SCRAM-SHA-512"
+	SASLOAuth    SASL = "OAUTHBEARER"
+	SASLAWS      SASL = "AWS_MSK_IAM"
+)
+
+// Limits of the settings.
+const (
+	MinSessionTimeout     = time.Second // the broker's group.min.session.timeout.ms may ask for more
+	MaxSessionTimeout     = 30 * time.Minute
+	MaxRebalanceTimeout   = time.Hour
+	MinTransactionTimeout = 30 * time.Second // a broker's death stalls writes for 8 to 10 s
+	MaxTransactionTimeout = 15 * time.Minute // the broker's default transaction.max.timeout.ms
+	MinTopicCheckInterval = time.Second
+	MinTransactionalIDs   = 2
+	MaxTransactionalIDs   = 4
+	MaxSubPartitions      = 1024
+	MaxLanes              = 256
+	MaxHorizon            = 36525 * 24 * time.Hour // 100 years
+	MaxHeaders            = 128
+	MaxHeaderBytes        = 64 * KiB
+	MinWheelMemory        = 1 * MiB
+	MinQueueMemory        = 8 * MiB // several requests of the usual largest size
+)
+
+// Default returns the settings of serve where nothing else is said. Brokers,
+// Requests and Targets have no default.
+func Default() Config {
+	return Config{
+		PartitionerCheck:   CheckWarn,
+		CreateTopics:       true,
+		ReplicationFactor:  -1,
+		TopicCheckInterval: time.Hour,
+		LimitHorizon:       MaxHorizon,
+		LimitHeaders:       MaxHeaders,
+		LimitHeaderBytes:   MaxHeaderBytes,
+
+		Group:              "waterclock",
+		DataDir:            "./waterclock-data",
+		HTTP:               "127.0.0.1:8680",
+		SessionTimeout:     10 * time.Second,
+		RebalanceTimeout:   time.Minute,
+		OnStop:             Leave,
+		TransactionalIDs:   MaxTransactionalIDs,
+		TransactionTimeout: MinTransactionTimeout,
+		WheelMemory:        64 * MiB,
+		QueueMemory:        64 * MiB,
+
+		LogLevel:  slog.LevelInfo,
+		LogFormat: LogText,
+
+		Listen: "127.0.0.1:9092",
+		Demo:   true,
+	}
+}
+
+// DefaultDev returns the settings of dev: those of serve for one request topic,
+// timers, with every target allowed.
+func DefaultDev() Config {
+	c := Default()
+	c.Requests = []string{"timers"}
+	c.Targets = []string{"*"}
+	c.DataDir = "./waterclock-dev"
+	return c
+}

@@ -1,0 +1,26 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+)
+
+// EnvOf returns the environment variable of a setting: data-dir is
+// WATERCLOCK_DATA_DIR.
+func EnvOf(setting string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(setting, "-", "_"))
+}
+
+// settingOf is the inverse of EnvOf.
+func settingOf(env string) string {
+	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env, EnvPrefix), "_", "-"))
+}
+
+// isServiceLink tells the variables that Kubernetes sets in every pod for a
+// Service called waterclock, or waterclock-something. They are not meant for us
+// and no setting has such a name.
+func isServiceLink(env string) bool {
+	ok, _ := regexp.MatchString(`^WATERCLOCK(_[A-Z0-9]+)*?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|`+
+		`PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`, env)
+	return ok
+}

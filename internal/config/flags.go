@@ -1,0 +1,91 @@
+package config
+
+import "github.com/spf13/pflag"
+
+// Group is a part of the settings: what a sub-command offers as flags.
+type Group int
+
+// The groups of settings.
+const (
+	Client   Group = iota // reaching Kafka
+	Topics                // request topics, targets, the service's own topics
+	Instance              // this process as a member
+	Log                   // logs
+	DevOnly               // the embedded broker of waterclock dev
+	groups                // how many there are
+)
+
+// bind declares the settings of one group on fs. The value c holds is the
+// default that the help shows. This is the one table of names.
+func (c *Config) bind(g Group, fs *pflag.FlagSet) {
+	switch g {
+	case Client:
+		c.bindClient(fs)
+	case Topics:
+		c.bindTopics(fs)
+	case Instance:
+		c.bindInstance(fs)
+	case Log:
+		fs.Var((*level)(&c.LogLevel), "log-level", "least severe `LEVEL` to log: debug, info, warn or error")
+		fs.Var(choice[LogFormat]{&c.LogFormat, logFormats()}, "log-format", "`FORMAT` of log lines: text or json")
+	case DevOnly:
+		fs.StringVar(&c.Listen, "listen", c.Listen, "`ADDRESS` of the embedded broker, host:port")
+		fs.BoolVar(&c.Demo, "demo", c.Demo, "schedule a demonstration timer now and then")
+	}
+}
+
+func (c *Config) bindClient(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.Brokers, "brokers", c.Brokers, "brokers to ask first: `HOST:PORT,...`")
+	fs.BoolVar(&c.TLS, "tls", c.TLS, "speak TLS to the brokers")
+	fs.StringVar(&c.TLSCA, "tls-ca", c.TLSCA, "PEM `FILE` of trusted authorities (default: the system's)")
+	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM `FILE` of the client certificate, with --tls-key")
+	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` of the client certificate's private key")
+	fs.Var(choice[SASL]{&c.SASLMechanism, saslMechanisms()}, "sasl-mechanism",
+		"authenticate by `NAME`: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM")
+	fs.StringVar(&c.SASLUsername, "sasl-username", c.SASLUsername, "user `NAME`; for AWS_MSK_IAM the access key ID")
+	fs.StringVar(&c.SASLPasswordFile, "sasl-password-file", c.SASLPasswordFile,
+		"`FILE` that holds the password; for AWS_MSK_IAM the secret access key")
+	fs.StringVar(&c.SASLTokenFile, "sasl-token-file", c.SASLTokenFile,
+		"`FILE` that holds the OAUTHBEARER token, read anew at each login; for AWS_MSK_IAM the session token")
+}
+
+func (c *Config) bindTopics(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.Requests, "requests", c.Requests, "request topics to serve: `TOPIC,...`")
+	fs.StringSliceVar(&c.Targets, "targets", c.Targets,
+		"target topics that requests may name: `GLOB,...`, each optionally REQUEST-TOPIC:GLOB; all others are refused")
+	fs.StringSliceVar(&c.DefaultTarget, "default-target", c.DefaultTarget,
+		"target of requests that name none: `TOPIC`, or REQUEST-TOPIC:TOPIC,...")
+	fs.Var(choice[Check]{&c.PartitionerCheck, checks()}, "partitioner-check",
+		"what to `DO` with a key that is not on its murmur2 partition: off, warn or dead-letter")
+	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create changelog and dead-letter topics when missing")
+	fs.IntVar(&c.ReplicationFactor, "replication-factor", c.ReplicationFactor,
+		"replicas `N` of created topics; -1 for the broker's default")
+	fs.Var((*duration)(&c.TopicCheckInterval), "topic-check-interval", "check the topics' settings again every `DURATION`")
+	fs.BoolVar(&c.AcceptGroup, "accept-group", c.AcceptGroup,
+		"take over request topics that another group has served; make sure that it is gone")
+	fs.BoolVar(&c.AcceptLostChangelog, "accept-lost-changelog", c.AcceptLostChangelog,
+		"go on from the start of the request log although the changelog was lost")
+	fs.Var((*duration)(&c.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")
+	fs.IntVar(&c.LimitHeaders, "limit-headers", c.LimitHeaders, "refuse requests with more than `N` headers")
+	fs.Var(&c.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")
+}
+
+func (c *Config) bindInstance(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Group, "group", c.Group, "consumer group `NAME`; instances of one group share the work")
+	fs.StringVar(&c.InstanceID, "instance-id", c.InstanceID,
+		"`NAME` of this instance, kept over restarts, for static membership (default: none)")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`FOLDER` of the local store; can be thrown away, which costs a replay")
+	fs.StringVar(&c.HTTP, "http", c.HTTP, "`ADDRESS` for /metrics, /healthz and /readyz, host:port; empty for none")
+	fs.Var((*duration)(&c.SessionTimeout), "session-timeout", "the group drops an instance silent for `DURATION`")
+	fs.Var((*duration)(&c.RebalanceTimeout), "rebalance-timeout",
+		"instances have `DURATION` to join a rebalance; at least the session timeout")
+	fs.Var(choice[OnStop]{&c.OnStop, onStops()}, "on-stop",
+		"`DO` with the membership at a stop: leave, or stay until the session times out (needs --instance-id)")
+	fs.IntVar(&c.SubPartitions, "sub-partitions", c.SubPartitions, "planning workers `N` per partition; 0 chooses by cores")
+	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "concurrent loops `N` of transactions; 0 chooses by cores")
+	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "transactional IDs `N` that each lane uses in turn, 2 to 4")
+	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
+		"the broker aborts a transaction open for `DURATION`; at least 30s")
+	fs.Var(&c.WheelMemory, "wheel-memory", "memory `SIZE` for timers due soon; later ones stay on disk")
+	fs.Var(&c.QueueMemory, "queue-memory", "memory `SIZE` for records on their way; intake pauses when it is used up")
+}

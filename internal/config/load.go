@@ -1,0 +1,184 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// EnvPrefix begins the name of every environment variable that is a setting.
+const EnvPrefix = "WATERCLOCK_"
+
+// fileSetting names the YAML file: a flag and a variable, but no YAML key.
+const fileSetting = "config"
+
+// Loader makes a [Config] of its layers: [NewLoader], [Loader.AddFlags], parse
+// the flags, [Loader.Load].
+type Loader struct {
+	cfg  Config
+	file string
+	all  *pflag.FlagSet // every setting, also those that are no flag of the command
+	sets [groups]*pflag.FlagSet
+}
+
+// NewLoader returns a loader that starts from defaults.
+func NewLoader(defaults Config) *Loader {
+	l := &Loader{cfg: defaults, all: pflag.NewFlagSet("all", pflag.ContinueOnError)}
+	l.all.StringVar(&l.file, fileSetting, "", "read settings from YAML `FILE`")
+	for g := range groups {
+		l.sets[g] = pflag.NewFlagSet("", pflag.ContinueOnError)
+		l.sets[g].SortFlags = false
+		l.cfg.bind(g, l.sets[g])
+		l.all.AddFlagSet(l.sets[g])
+	}
+	return l
+}
+
+// AddFlags declares --config and the settings of the groups as flags of fs, in
+// the order of their table.
+func (l *Loader) AddFlags(fs *pflag.FlagSet, groups ...Group) {
+	fs.SortFlags = false
+	fs.AddFlag(l.all.Lookup(fileSetting))
+	for _, g := range groups {
+		fs.AddFlagSet(l.sets[g])
+	}
+}
+
+// Load applies the YAML file and the environment, given as by os.Environ, to
+// what the flags left unset. It returns every problem at once, all of them
+// [Problem]s but those of reading the file. It does not call Validate.
+func (l *Loader) Load(environ []string) (*Config, error) {
+	env, errs := l.environment(environ)
+	if v, ok := env[fileSetting]; ok && !l.all.Lookup(fileSetting).Changed {
+		l.file = v.items[0]
+	}
+	file := map[string]value{}
+	if l.file != "" {
+		var err error
+		if file, err = readFile(l.file); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, l.unknownKeys(file)...)
+	l.all.VisitAll(func(f *pflag.Flag) {
+		v, ok := env[f.Name]
+		if !ok {
+			v, ok = file[f.Name]
+		}
+		if !ok || f.Changed || f.Name == fileSetting {
+			return
+		}
+		if err := v.apply(f); err != nil {
+			errs = append(errs, err)
+		}
+	})
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	cfg := l.cfg
+	return &cfg, nil
+}
+
+// environment picks the settings out of the environment.
+func (l *Loader) environment(environ []string) (map[string]value, []error) {
+	env := map[string]value{}
+	var errs []error
+	for _, kv := range environ {
+		name, text, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, EnvPrefix) || isServiceLink(name) {
+			continue
+		}
+		setting := settingOf(name)
+		if l.all.Lookup(setting) == nil || EnvOf(setting) != name {
+			errs = append(errs, &Problem{
+				Setting: name, Source: "environment",
+				Need: "to be unset or a known name" + hint(name, EnvPrefix, mapAll(l.names(), EnvOf)),
+			})
+			continue
+		}
+		env[setting] = value{items: []string{text}, source: name}
+	}
+	return env, errs
+}
+
+func (l *Loader) unknownKeys(file map[string]value) []error {
+	var errs []error
+	known := slices.DeleteFunc(l.names(), func(n string) bool { return n == fileSetting })
+	for _, key := range sortedKeys(file) {
+		if !slices.Contains(known, key) {
+			errs = append(errs, &Problem{
+				Setting: key, Source: file[key].source,
+				Need: "to be a known key" + hint(key, "", known),
+			})
+		}
+	}
+	return errs
+}
+
+// names returns the names of all settings, sorted.
+func (l *Loader) names() []string {
+	var names []string
+	l.all.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	slices.Sort(names)
+	return names
+}
+
+// value is what one layer says about one setting.
+type value struct {
+	items  []string // one, unless isList
+	isList bool     // a YAML list
+	source string   // where it was found, for messages
+}
+
+// apply sets the flag f to v.
+func (v value) apply(f *pflag.Flag) error {
+	var err error
+	multi, ok := f.Value.(pflag.SliceValue)
+	switch {
+	case ok && v.isList:
+		err = multi.Replace(v.items)
+	case ok:
+		err = multi.Replace(splitList(v.items[0]))
+	case v.isList:
+		err = errors.New("needs a single value, not a list")
+	default:
+		err = f.Value.Set(v.items[0])
+	}
+	if err == nil {
+		return nil
+	}
+	need := err.Error()
+	switch f.Value.Type() {
+	case "bool":
+		need = "needs true or false"
+	case "int":
+		need = "needs a whole number"
+	}
+	return &Problem{
+		Setting: f.Name, Source: v.source,
+		Found: strings.Join(v.items, ","), Need: strings.TrimPrefix(need, "needs "),
+	}
+}
+
+// splitList splits a list given as one text; an empty text is an empty list.
+func splitList(text string) []string {
+	var items []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+func readFile(path string) (map[string]value, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, &Problem{Setting: fileSetting, Found: path, Need: fmt.Sprintf("a readable file: %v", pathless(err))}
+	}
+	return parseYAML(path, data)
+}

@@ -1,0 +1,39 @@
+package config
+
+import "strings"
+
+// TargetsOf returns the globs (as in path.Match) of the targets that requests
+// on a request topic may name.
+func (c *Config) TargetsOf(requests string) []string {
+	var globs []string
+	for _, t := range c.Targets {
+		if topic, glob := splitTopic(t); topic == "" || topic == requests {
+			globs = append(globs, glob)
+		}
+	}
+	return globs
+}
+
+// DefaultTargetOf returns the target of requests on a request topic that name
+// none, or "" if they must. An entry for just this topic wins.
+func (c *Config) DefaultTargetOf(requests string) string {
+	var target string
+	for _, t := range c.DefaultTarget {
+		switch topic, name := splitTopic(t); topic {
+		case requests:
+			return name
+		case "":
+			target = name
+		}
+	}
+	return target
+}
+
+// splitTopic splits "topic:rest"; without a colon, which no topic name
+// contains, the topic is "".
+func splitTopic(s string) (topic, rest string) {
+	if topic, rest, ok := strings.Cut(s, ":"); ok {
+		return topic, rest
+	}
+	return "", s
+}

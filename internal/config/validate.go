@@ -1,0 +1,234 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Validate returns every problem of the settings of an instance at once, joined,
+// or nil. It opens the files that settings name, and nothing else.
+func (c *Config) Validate() error {
+	var p problems
+	c.checkClient(&p)
+	c.checkRequests(&p)
+	c.checkTargets(&p)
+	c.checkTopics(&p)
+	c.checkMember(&p)
+	c.checkResources(&p)
+	return errors.Join(p...)
+}
+
+// ValidateClient is Validate for what a mere client uses: how to reach Kafka.
+func (c *Config) ValidateClient() error {
+	var p problems
+	c.checkClient(&p)
+	return errors.Join(p...)
+}
+
+// ValidateTopics is Validate for what the topics themselves need: how to reach
+// Kafka, the request topics, and how their companions are created.
+func (c *Config) ValidateTopics() error {
+	var p problems
+	c.checkClient(&p)
+	c.checkRequests(&p)
+	c.checkTopics(&p)
+	return errors.Join(p...)
+}
+
+// problems gathers what is wrong.
+type problems []error
+
+// want notes a problem unless ok.
+func (p *problems) want(ok bool, setting string, found any, need string) {
+	if !ok {
+		*p = append(*p, &Problem{Setting: setting, Found: show(found), Need: need})
+	}
+}
+
+// between wants lo <= v <= hi.
+func between[T int | Size | time.Duration](p *problems, setting string, v, lo, hi T) {
+	p.want(v >= lo && v <= hi, setting, v, show(lo)+" to "+show(hi))
+}
+
+// oneOf wants one of the values of a choice.
+func oneOf[T ~string](p *problems, setting string, v T, allowed []T) {
+	p.want(slices.Contains(allowed, v), setting, string(v), "one of "+list(allowed, ", "))
+}
+
+func show(v any) string {
+	if d, ok := v.(time.Duration); ok {
+		return FormatDuration(d)
+	}
+	return fmt.Sprint(v)
+}
+
+func (c *Config) checkClient(p *problems) {
+	p.want(len(c.Brokers) > 0, "brokers", "", "at least one host:port")
+	for _, b := range c.Brokers {
+		p.want(isAddress(b, true), "brokers", b, "host:port for each broker")
+	}
+	oneOf(p, "log-format", c.LogFormat, logFormats())
+	c.checkTLS(p)
+	c.checkSASL(p)
+}
+
+func (c *Config) checkRequests(p *problems) {
+	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic")
+	for i, t := range c.Requests {
+		p.want(isTopic(t) && len(t) <= maxRequestTopic, "requests", t,
+			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen", maxRequestTopic))
+		p.want(!isReserved(t), "requests", t, "topics that neither begin with __ nor belong to the service")
+		p.want(!slices.Contains(c.Requests[:i], t), "requests", t, "each topic once")
+	}
+}
+
+func (c *Config) checkTargets(p *problems) {
+	p.want(len(c.Targets) > 0, "targets", "", "at least one glob; * allows every topic")
+	for _, t := range c.Targets {
+		topic, glob := splitTopic(t)
+		_, err := path.Match(glob, "")
+		p.want(err == nil && glob != "", "targets", t, "globs as in orders, mail.* or team-?.events")
+		p.want(c.serves(topic), "targets", t, "a prefix that is one of the request topics")
+	}
+	seen := map[string]bool{}
+	for _, t := range c.DefaultTarget {
+		topic, name := splitTopic(t)
+		p.want(isTopic(name) && !isReserved(name), "default-target", t, "the name of a topic that is not reserved")
+		p.want(c.serves(topic), "default-target", t, "a prefix that is one of the request topics")
+		p.want(!seen[topic], "default-target", t, "one entry for each request topic")
+		seen[topic] = true
+	}
+	for _, topic := range c.Requests {
+		name := c.DefaultTargetOf(topic)
+		p.want(name == "" || matchAny(c.TargetsOf(topic), name), "default-target", name,
+			"to be one of the targets of "+topic)
+	}
+}
+
+// serves tells whether the prefix of a target names a request topic, or is none.
+func (c *Config) serves(topic string) bool { return topic == "" || slices.Contains(c.Requests, topic) }
+
+func matchAny(globs []string, name string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool {
+		ok, err := path.Match(g, name)
+		return ok && err == nil
+	})
+}
+
+func (c *Config) checkTopics(p *problems) {
+	oneOf(p, "partitioner-check", c.PartitionerCheck, checks())
+	p.want(c.ReplicationFactor == -1 || c.ReplicationFactor >= 1 && c.ReplicationFactor <= 32767,
+		"replication-factor", c.ReplicationFactor, "-1 or 1 to 32767")
+	p.want(c.TopicCheckInterval >= MinTopicCheckInterval, "topic-check-interval", c.TopicCheckInterval,
+		"at least "+show(MinTopicCheckInterval))
+	between(p, "limit-horizon", c.LimitHorizon, time.Second, MaxHorizon)
+	between(p, "limit-headers", c.LimitHeaders, 1, MaxHeaders)
+	between(p, "limit-header-bytes", c.LimitHeaderBytes, 1, MaxHeaderBytes)
+}
+
+func (c *Config) checkMember(p *problems) {
+	p.want(c.Group != "", "group", "", "a name")
+	p.want(c.InstanceID == "" || isTopic(c.InstanceID), "instance-id", c.InstanceID,
+		"1 to 249 letters, digits, dots, underscores and hyphens")
+	between(p, "session-timeout", c.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
+	// Else a static member could miss a generation without being dropped.
+	p.want(c.RebalanceTimeout >= c.SessionTimeout && c.RebalanceTimeout <= MaxRebalanceTimeout,
+		"rebalance-timeout", c.RebalanceTimeout,
+		fmt.Sprintf("at least session-timeout (%s) and at most %s", show(c.SessionTimeout), show(MaxRebalanceTimeout)))
+	oneOf(p, "on-stop", c.OnStop, onStops())
+	p.want(c.OnStop != Stay || c.InstanceID != "", "on-stop", c.OnStop, "an instance-id with it, or to be leave")
+}
+
+func (c *Config) checkResources(p *problems) {
+	p.want(c.DataDir != "", "data-dir", "", "a folder")
+	p.want(c.HTTP == "" || isAddress(c.HTTP, false), "http", c.HTTP, "host:port, or to be empty")
+	between(p, "sub-partitions", c.SubPartitions, 0, MaxSubPartitions)
+	between(p, "lanes", c.Lanes, 0, MaxLanes)
+	between(p, "transactional-ids", c.TransactionalIDs, MinTransactionalIDs, MaxTransactionalIDs)
+	between(p, "transaction-timeout", c.TransactionTimeout, MinTransactionTimeout, MaxTransactionTimeout)
+	p.want(c.WheelMemory >= MinWheelMemory, "wheel-memory", c.WheelMemory, "at least "+show(MinWheelMemory))
+	p.want(c.QueueMemory >= MinQueueMemory, "queue-memory", c.QueueMemory, "at least "+show(MinQueueMemory))
+}
+
+func (c *Config) checkTLS(p *problems) {
+	for _, f := range []struct{ setting, file string }{
+		{"tls-ca", c.TLSCA}, {"tls-cert", c.TLSCert}, {"tls-key", c.TLSKey},
+	} {
+		p.want(c.TLS || f.file == "", f.setting, f.file, "tls to be true")
+	}
+	p.want((c.TLSCert == "") == (c.TLSKey == ""), "tls-cert", c.TLSCert, "tls-key with it, and the other way round")
+	if _, err := c.TLSConfig(); err != nil && (c.TLSCert == "") == (c.TLSKey == "") {
+		p.want(false, "tls", "true", fmt.Sprintf("PEM files that can be read: %v", err))
+	}
+}
+
+// checkSASL holds, for each mechanism, which of the three settings it needs.
+func (c *Config) checkSASL(p *problems) {
+	oneOf(p, "sasl-mechanism", c.SASLMechanism, saslMechanisms())
+	by := " with sasl-mechanism " + string(c.SASLMechanism)
+	if c.SASLMechanism == SASLNone {
+		by = " without sasl-mechanism"
+	}
+	user := slices.Contains([]SASL{SASLPlain, SASLScram256, SASLScram512, SASLAWS}, c.SASLMechanism)
+	p.want(user == (c.SASLUsername != ""), "sasl-username", c.SASLUsername, setOrNot(user)+by)
+	p.want(user == (c.SASLPasswordFile != ""), "sasl-password-file", c.SASLPasswordFile, setOrNot(user)+by)
+	if c.SASLMechanism != SASLAWS { // where a session token is optional
+		token := c.SASLMechanism == SASLOAuth
+		p.want(token == (c.SASLTokenFile != ""), "sasl-token-file", c.SASLTokenFile, setOrNot(token)+by)
+	}
+	p.want(c.SASLMechanism != SASLAWS || c.TLS, "tls", c.TLS, "to be true"+by)
+	for _, f := range []struct{ setting, file string }{
+		{"sasl-password-file", c.SASLPasswordFile}, {"sasl-token-file", c.SASLTokenFile},
+	} {
+		if f.file != "" {
+			_, err := ReadSecret(f.file)
+			p.want(err == nil, f.setting, f.file, fmt.Sprintf("a file with the secret: %v", err))
+		}
+	}
+}
+
+func setOrNot(needed bool) string {
+	if needed {
+		return "to be set"
+	}
+	return "to be unset"
+}
+
+const (
+	maxTopic = 249 // Kafka's Topic.MAX_NAME_LENGTH
+	// maxRequestTopic leaves room for the longest name made of it.
+	maxRequestTopic = maxTopic - len(ownInfix+"dead-letters")
+	// ownInfix stands in the name of every topic that the service makes.
+	ownInfix = ".waterclock."
+)
+
+// isTopic tells whether Kafka takes s as the name of a topic (or as a
+// group.instance.id, for which it has the same rule).
+func isTopic(s string) bool {
+	ok, _ := regexp.MatchString(`^[a-zA-Z0-9._-]+$`, s)
+	return ok && len(s) <= maxTopic && s != "." && s != ".."
+}
+
+// isReserved tells Kafka's own topics and the service's.
+func isReserved(topic string) bool {
+	if strings.HasPrefix(topic, "__") {
+		return true
+	}
+	i := strings.LastIndex(topic, ownInfix)
+	return i >= 0 && slices.Contains([]string{"changelog", "dead-letters", "events"}, topic[i+len(ownInfix):])
+}
+
+// isAddress tells whether s is host:port with a port that is a number; a port
+// of 0, which means any, only where one listens.
+func isAddress(s string, remote bool) bool {
+	host, port, err := net.SplitHostPort(s)
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	return err == nil && portErr == nil && (!remote || host != "" && n > 0)
+}

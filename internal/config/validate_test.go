@@ -1,0 +1,218 @@
+package config
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// valid returns settings that serve accepts.
+func valid() Config {
+	c := Default()
+	c.Brokers = []string{"127.0.0.1:9092", "[::1]:9092"}
+	c.Requests = []string{"timers", "slow"}
+	c.Targets = []string{"orders", "timers:mail.*"}
+	return c
+}
+
+func TestValid(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+	}{
+		{"as it is", func(*Config) {}},
+		{"no http", func(c *Config) { c.HTTP = "" }},
+		{"any port", func(c *Config) { c.HTTP = ":0" }},
+		{"stay", func(c *Config) { c.OnStop, c.InstanceID = Stay, "wc-0" }},
+		{"default targets", func(c *Config) { c.DefaultTarget = []string{"orders", "timers:mail.out"} }},
+		{"scram", func(c *Config) {
+			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = SASLScram512, "u", secret
+		}},
+		{"oauth", func(c *Config) { c.SASLMechanism, c.SASLTokenFile = SASLOAuth, secret }},
+		{"aws", func(c *Config) {
+			c.TLS, c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = true, SASLAWS, "AKIA", secret
+		}},
+		{"aws with session", func(c *Config) {
+			c.TLS, c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = true, SASLAWS, "AKIA", secret, secret
+		}},
+		{"dev", func(c *Config) { *c = DefaultDev(); c.Brokers = []string{c.Listen} }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := valid()
+			c.change(&cfg)
+			if err := cfg.Validate(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestProblems(t *testing.T) {
+	for _, c := range []struct {
+		want   string // the message, or its beginning
+		change func(*Config)
+	}{
+		{"brokers needs at least one host:port", func(c *Config) { c.Brokers = nil }},
+		{`brokers is "kafka", needs host:port`, func(c *Config) { c.Brokers = []string{"a:1", "kafka"} }},
+		{`brokers is "kafka:0", needs host:port`, func(c *Config) { c.Brokers = []string{"kafka:0"} }},
+		{`brokers is ":9092", needs host:port`, func(c *Config) { c.Brokers = []string{":9092"} }},
+		{"requests needs at least one", func(c *Config) { c.Requests = nil }},
+		{`requests is "a b", needs topic names`, func(c *Config) { c.Requests = append(c.Requests, "a b") }},
+		{`requests is "..", needs topic names`, func(c *Config) { c.Requests = append(c.Requests, "..") }},
+		{`requests is "timers", needs each topic once`, func(c *Config) { c.Requests = append(c.Requests, "timers") }},
+		{`requests is "__x", needs topics that neither`, func(c *Config) { c.Requests = append(c.Requests, "__x") }},
+		{`requests is "a.waterclock.events", needs topics that neither`,
+			func(c *Config) { c.Requests = append(c.Requests, "a.waterclock.events") }},
+		{"targets needs at least one glob", func(c *Config) { c.Targets = nil }},
+		{`targets is "a[", needs globs`, func(c *Config) { c.Targets = append(c.Targets, "a[") }},
+		{`targets is "timers:", needs globs`, func(c *Config) { c.Targets = append(c.Targets, "timers:") }},
+		{`targets is "other:x", needs a prefix`, func(c *Config) { c.Targets = append(c.Targets, "other:x") }},
+		{`default-target is "mail.x", needs to be one of the targets of slow`,
+			func(c *Config) { c.DefaultTarget = []string{"mail.x"} }},
+		{`default-target is "a*", needs the name`, func(c *Config) { c.DefaultTarget = []string{"timers:orders", "a*"} }},
+		{`default-target is "orders", needs one entry`, func(c *Config) { c.DefaultTarget = []string{"orders", "orders"} }},
+		{"group needs a name", func(c *Config) { c.Group = "" }},
+		{`instance-id is "a/b", needs 1 to 249`, func(c *Config) { c.InstanceID = "a/b" }},
+		{"data-dir needs a folder", func(c *Config) { c.DataDir = "" }},
+		{`http is "8680", needs host:port`, func(c *Config) { c.HTTP = "8680" }},
+		{`session-timeout is "10ms", needs 1s to 30m`, func(c *Config) { c.SessionTimeout = 10 * time.Millisecond }},
+		{`rebalance-timeout is "5s", needs at least session-timeout (10s)`, func(c *Config) { c.RebalanceTimeout = 5 * time.Second }},
+		{`on-stop is "stay", needs an instance-id`, func(c *Config) { c.OnStop = Stay }},
+		{`on-stop is "x", needs one of leave, stay`, func(c *Config) { c.OnStop = "x" }},
+		{`partitioner-check is "x", needs one of off, warn, dead-letter`, func(c *Config) { c.PartitionerCheck = "x" }},
+		{`log-format is "x", needs one of text, json`, func(c *Config) { c.LogFormat = "x" }},
+		{`replication-factor is "0", needs -1 or 1`, func(c *Config) { c.ReplicationFactor = 0 }},
+		{`sub-partitions is "-1", needs 0 to 1024`, func(c *Config) { c.SubPartitions = -1 }},
+		{`lanes is "257", needs 0 to 256`, func(c *Config) { c.Lanes = 257 }},
+		{`transactional-ids is "1", needs 2 to 4`, func(c *Config) { c.TransactionalIDs = 1 }},
+		{`transaction-timeout is "29s", needs 30s to 15m`, func(c *Config) { c.TransactionTimeout = 29 * time.Second }},
+		{`topic-check-interval is "0s", needs at least 1s`, func(c *Config) { c.TopicCheckInterval = 0 }},
+		{`limit-horizon is "36525d1h", needs 1s to 36525d`, func(c *Config) { c.LimitHorizon = MaxHorizon + time.Hour }},
+		{`limit-headers is "129", needs 1 to 128`, func(c *Config) { c.LimitHeaders = 129 }},
+		{`limit-header-bytes is "1MiB", needs 1 to 64KiB`, func(c *Config) { c.LimitHeaderBytes = MiB }},
+		{`wheel-memory is "1KiB", needs at least 1MiB`, func(c *Config) { c.WheelMemory = KiB }},
+		{`queue-memory is "1KiB", needs at least 8MiB`, func(c *Config) { c.QueueMemory = KiB }},
+		{`tls-ca is "ca.pem", needs tls to be true`, func(c *Config) { c.TLSCA = "ca.pem" }},
+		{`tls-cert is "c.pem", needs tls-key with it`, func(c *Config) { c.TLS, c.TLSCert = true, "c.pem" }},
+		{`tls is "true", needs PEM files that can be read: load auth`, func(c *Config) { c.TLS, c.TLSCA = true, "/none.pem" }},
+		{`tls is "true", needs PEM files that can be read: load client`,
+			func(c *Config) { c.TLS, c.TLSCert, c.TLSKey = true, "/none.pem", "/none.pem" }},
+		{`sasl-mechanism is "MD5", needs one of PLAIN, SCRAM`, func(c *Config) { c.SASLMechanism = "MD5" }},
+		{"sasl-username needs to be set with sasl-mechanism PLAIN", func(c *Config) { c.SASLMechanism = SASLPlain }},
+		{`sasl-username is "u", needs to be unset without sasl-mechanism`, func(c *Config) { c.SASLUsername = "u" }},
+		{"sasl-token-file needs to be set with sasl-mechanism OAUTHBEARER", func(c *Config) { c.SASLMechanism = SASLOAuth }},
+		{`tls is "false", needs to be true with sasl-mechanism AWS_MSK_IAM`, func(c *Config) { c.SASLMechanism = SASLAWS }},
+		{`sasl-password-file is "/none", needs a file with the secret`, func(c *Config) {
+			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = SASLPlain, "u", "/none"
+		}},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			cfg := valid()
+			c.change(&cfg)
+			err := cfg.Validate()
+			if err == nil || !errors.Is(err, ErrInvalid) {
+				t.Fatalf("err = %v", err)
+			}
+			if !slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(l string) bool { return strings.HasPrefix(l, c.want) }) {
+				t.Errorf("got:\n%v", err)
+			}
+		})
+	}
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	cfg := Config{}
+	if n := strings.Count(cfg.Validate().Error(), "\n") + 1; n < 15 {
+		t.Errorf("%d problems of a zero Config:\n%v", n, cfg.Validate())
+	}
+	cfg = Default()
+	cfg.Brokers = []string{"a:1"}
+	if err := cfg.ValidateClient(); err != nil {
+		t.Errorf("client: %v", err)
+	}
+	if err := cfg.ValidateTopics(); err == nil || !strings.Contains(err.Error(), "requests needs") {
+		t.Errorf("topics: %v", err)
+	}
+}
+
+func TestTargets(t *testing.T) {
+	c := valid()
+	c.DefaultTarget = []string{"timers:mail.out", "orders"}
+	for _, r := range []struct {
+		topic, globs, target string
+	}{
+		{"timers", "orders mail.*", "mail.out"},
+		{"slow", "orders", "orders"},
+	} {
+		if got := strings.Join(c.TargetsOf(r.topic), " "); got != r.globs {
+			t.Errorf("targets of %s: %q, want %q", r.topic, got, r.globs)
+		}
+		if got := c.DefaultTargetOf(r.topic); got != r.target {
+			t.Errorf("default target of %s: %q, want %q", r.topic, got, r.target)
+		}
+	}
+	c.DefaultTarget = nil
+	if got := c.DefaultTargetOf("slow"); got != "" {
+		t.Errorf("no default target: %q", got)
+	}
+}
+
+func TestTLSConfig(t *testing.T) {
+	c := valid()
+	if got, err := c.TLSConfig(); got != nil || err != nil {
+		t.Fatalf("off: %v, %v", got, err)
+	}
+	c.TLS = true
+	c.TLSCert, c.TLSKey = writePair(t)
+	c.TLSCA = c.TLSCert
+	got, err := c.TLSConfig()
+	if err != nil || len(got.Certificates) != 1 || got.RootCAs == nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	c.TLSCA = c.TLSKey
+	if _, err := c.TLSConfig(); err == nil {
+		t.Error("a key is no authority: no error")
+	}
+}
+
+// writePair writes a self-signed certificate and its key.
+func writePair(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writePEM(t, "CERTIFICATE", der), writePEM(t, "EC PRIVATE KEY", keyDER)
+}
+
+func writePEM(t *testing.T, kind string, der []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.pem")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
