@@ -1,0 +1,218 @@
+package intake
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Limits bounds one request. A zero field means its default.
+type Limits struct {
+	// Horizon is how far ahead of now a timer may be due.
+	Horizon time.Duration
+	// Headers is the largest number of headers, those of waterclock itself
+	// (waterclock-*) not counted: they are dropped.
+	Headers int
+	// HeaderBytes bounds names and values of the counted headers together.
+	HeaderBytes int
+	// ValueBytes bounds the value of a request that schedules. Zero leaves it
+	// to the request topic's max.message.bytes.
+	ValueBytes int
+}
+
+// The default limits.
+const (
+	DefaultHorizon     = 100 * 365.25 * 24 * time.Hour // 100 years
+	DefaultHeaders     = 128
+	DefaultHeaderBytes = 64 << 10
+)
+
+// DefaultLimits returns the limits that hold where nothing is configured.
+func DefaultLimits() Limits {
+	return Limits{Horizon: DefaultHorizon, Headers: DefaultHeaders, HeaderBytes: DefaultHeaderBytes}
+}
+
+// PartitionerCheck says what becomes of a record that lies on another
+// partition than murmur2 of its key names.
+type PartitionerCheck uint8
+
+// The checks. Off does not look, Warn reports the record as misplaced and takes
+// it, DeadLetter reports and refuses it.
+const (
+	Off PartitionerCheck = iota
+	Warn
+	DeadLetter
+)
+
+// Rules is what the requests of one request topic are judged by. The exported
+// fields must not change once Judge has been called; then any number of
+// goroutines may call it. A Rules must not be copied after that either.
+type Rules struct {
+	Topic      string // the request topic, for details
+	Partitions int32  // partition count of the request topic
+	// DefaultTarget is where timers without timer-target-topic go. Empty:
+	// there is no default, such requests are refused.
+	DefaultTarget string
+	// Allow reports whether emissions may go to a topic. It must always give
+	// the same answer, which is remembered. Nil allows none. Topics that begin
+	// with __ are refused without asking.
+	Allow            func(topic string) bool
+	PartitionerCheck PartitionerCheck
+	Limits           Limits
+
+	targets targets
+}
+
+// Refusal says why a request is not obeyed.
+type Refusal struct {
+	Reason waterclock.Reason
+	Detail string // one sentence that names the thing and says what to do
+}
+
+func refuse(reason waterclock.Reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Detail: fmt.Sprintf(format, args...)}
+}
+
+// quotedBytes is how much of a value a detail shows, in bytes.
+const quotedBytes = 64
+
+func quote[B []byte | string](text B) string {
+	if len(text) > quotedBytes {
+		return fmt.Sprintf("%q… (%d bytes)", text[:quotedBytes], len(text))
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// Judge turns one record of the request topic into a request, or says why it
+// cannot be obeyed. now is Unix milliseconds and used for the horizon alone:
+// but for that, the same record is judged the same whenever it is read.
+//
+// req shares the record's memory. With a refusal it holds only ID and Offset.
+// misplaced says that the record's partition is not the one that murmur2 of its
+// key names; it is never set when PartitionerCheck is Off.
+func (r *Rules) Judge(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
+	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
+	if len(rec.Key) == 0 || len(rec.Key) > waterclock.MaxIDBytes {
+		return req, false, refuse(waterclock.ReasonBadKey,
+			"the record's key is the timer's ID and has %d bytes: give it 1 to %d.", len(rec.Key), waterclock.MaxIDBytes)
+	}
+	if r.PartitionerCheck != Off && r.Partitions > 0 {
+		want := Murmur2Partition(rec.Key, r.Partitions)
+		misplaced = want != rec.Partition
+		if misplaced && r.PartitionerCheck == DeadLetter {
+			return req, true, refuse(waterclock.ReasonWrongPartition,
+				"the record lies on partition %d and murmur2 of its key names %d: set the producer's partitioner to murmur2 (librdkafka: partitioner=murmur2_random).", rec.Partition, want)
+		}
+	}
+	var h headers
+	if refusal = h.read(rec.Headers, &r.Limits); refusal != nil {
+		return req, misplaced, refusal
+	}
+	cancel, refusal := h.cancels(rec)
+	if cancel || refusal != nil {
+		return req, misplaced, refusal
+	}
+	t, refusal := r.schedule(rec, &h, now)
+	if refusal == nil {
+		req.Schedule = t
+	}
+	return req, misplaced, refusal
+}
+
+// cancels decides whether the record is a cancel. A cancel may name a target,
+// or anything else but a due time: it is not looked at.
+func (h *headers) cancels(rec *kgo.Record) (bool, *Refusal) {
+	switch {
+	case !h.has(cancelHeader):
+		return rec.Value == nil && h.seen == 0, nil
+	case string(h.values[cancelHeader]) != waterclock.True:
+		return false, refuse(waterclock.ReasonBadCancel,
+			"timer-cancel is %s: the only value is true; leave the header out to schedule.", quote(h.values[cancelHeader]))
+	case h.has(atHeader) || h.has(afterHeader):
+		return false, refuse(waterclock.ReasonConflictingHeaders,
+			"timer-cancel comes together with a due time: send a cancel without timer-at and timer-after, or a request without timer-cancel.")
+	}
+	return true, nil
+}
+
+// schedule builds the timer of a request that is no cancel.
+func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, *Refusal) {
+	due, refusal := h.due(rec)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
+		return nil, refuse(waterclock.ReasonBeyondHorizon,
+			"the timer is due at %s, further ahead than %s: schedule it later.", instant(due), span(horizon))
+	}
+	target, refusal := r.target(rec, h)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if limit := r.Limits.ValueBytes; limit > 0 && len(rec.Value) > limit {
+		return nil, refuse(waterclock.ReasonValueTooLarge,
+			"the value has %d bytes, the limit is %d: send a reference to the payload instead, or raise the limit.", len(rec.Value), limit)
+	}
+	return &timer.Timer{
+		ID:         rec.Key,
+		Offset:     rec.Offset,
+		Due:        due,
+		Occurrence: 1,
+		Target:     target,
+		Headers:    h.passed(rec.Headers),
+		Value:      rec.Value,
+	}, nil
+}
+
+// due returns the due time in Unix milliseconds, at most 2·maxMillis.
+func (h *headers) due(rec *kgo.Record) (int64, *Refusal) {
+	switch {
+	case h.has(atHeader) && h.has(afterHeader):
+		return 0, refuse(waterclock.ReasonConflictingHeaders,
+			"timer-at comes together with timer-after: send one of them.")
+	case h.has(atHeader):
+		return parseInstant(h.values[atHeader])
+	case !h.has(afterHeader):
+		return 0, refuse(waterclock.ReasonNoDueTime,
+			"nothing says when the timer is due: add timer-at or timer-after, or cancel with timer-cancel: true.")
+	}
+	after, refusal := parseDuration(h.values[afterHeader])
+	if refusal != nil {
+		return 0, refusal
+	}
+	from := rec.Timestamp.UnixMilli()
+	if from < 0 {
+		return 0, refuse(waterclock.ReasonNoTimestamp,
+			"timer-after counts from the record's timestamp, which is %d: let the producer set one, or send timer-at.", from)
+	}
+	return min(from, maxMillis) + after, nil
+}
+
+func orDefault[N int | time.Duration](n, otherwise N) N {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// instant writes Unix milliseconds for a reader.
+func instant(ms int64) string {
+	const lastYear = 253402300799999 // 9999-12-31T23:59:59.999Z, where RFC 3339 ends
+	if ms > lastYear {
+		return "a time after the year 9999"
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// span writes a horizon for a reader.
+func span(d time.Duration) string {
+	const days = 24 * time.Hour
+	if d >= days {
+		return fmt.Sprintf("%d days", d/days)
+	}
+	return d.String()
+}

@@ -1,0 +1,160 @@
+package intake
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// name numbers the headers that speak to the service.
+type name uint8
+
+const (
+	atHeader name = iota
+	afterHeader
+	cancelHeader
+	targetTopicHeader
+	targetKeyHeader
+	targetKeyNullHeader
+	targetPartitionHeader
+	unsupportedHeader // reserved, refused in this version
+	names
+
+	otherHeader  // not ours: passed through
+	ownHeader    // waterclock-*: dropped
+	wrongCase    // a known name in another case
+	unknownTimer // timer-* and none of the known ones
+)
+
+// headers holds what one request says, each value as it is in the record.
+type headers struct {
+	values [names][]byte
+	seen   uint16 // bit n: header n is given, maybe with a null value
+	others int    // how many headers are to be passed through
+}
+
+func (h *headers) has(n name) bool { return h.seen&(1<<n) != 0 }
+
+// read sorts the headers of a record. It allocates nothing.
+func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
+	counted, size := 0, 0
+	maxCount, maxSize := orDefault(limits.Headers, DefaultHeaders), orDefault(limits.HeaderBytes, DefaultHeaderBytes)
+	for i := range list {
+		n := classify(list[i].Key)
+		if n == ownHeader {
+			continue
+		}
+		if counted++; counted > maxCount {
+			return refuse(waterclock.ReasonTooManyHeaders,
+				"the request has more than %d headers: leave some out.", maxCount)
+		}
+		if size += len(list[i].Key) + len(list[i].Value); size > maxSize {
+			return refuse(waterclock.ReasonHeadersTooLarge,
+				"the headers have more than %d bytes, names included: leave some out, or put them into the value.", maxSize)
+		}
+		if n == otherHeader {
+			h.others++
+			continue
+		}
+		if refusal := h.take(n, &list[i]); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// take notes one timer- header.
+func (h *headers) take(n name, header *kgo.RecordHeader) *Refusal {
+	switch {
+	case n == wrongCase:
+		return refuse(waterclock.ReasonHeaderCase,
+			"the header %s has the wrong case: write %s.", quote(header.Key), strings.ToLower(header.Key))
+	case n == unknownTimer:
+		return refuse(waterclock.ReasonUnknownHeader,
+			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own.", quote(header.Key))
+	case n == unsupportedHeader:
+		return refuse(waterclock.ReasonUnsupported,
+			"the header %s is for a later version of waterclock: leave it out.", header.Key)
+	case h.has(n):
+		return refuse(waterclock.ReasonDuplicateHeader,
+			"the header %s is given twice: send it once.", header.Key)
+	case n != targetKeyHeader && !utf8.Valid(header.Value):
+		return refuse(waterclock.ReasonNotUTF8,
+			"the value of %s is not UTF-8: send it as text.", header.Key)
+	}
+	h.seen |= 1 << n
+	h.values[n] = header.Value
+	return nil
+}
+
+// passed returns the headers that go with the emission, in order.
+func (h *headers) passed(list []kgo.RecordHeader) []timer.Header {
+	if h.others == 0 {
+		return nil
+	}
+	kept := make([]timer.Header, 0, h.others)
+	for i := range list {
+		if classify(list[i].Key) == otherHeader {
+			kept = append(kept, timer.Header(list[i]))
+		}
+	}
+	return kept
+}
+
+// classify tells what a header is by its name. Most are told by their first
+// letter.
+func classify(key string) name {
+	if key == "" {
+		return otherHeader
+	}
+	switch key[0] | 0x20 {
+	case 'w':
+		if strings.HasPrefix(key, waterclock.OwnPrefix) {
+			return ownHeader
+		}
+	case 't':
+		const prefix = len(waterclock.RequestPrefix)
+		if len(key) >= prefix && strings.EqualFold(key[:prefix], waterclock.RequestPrefix) {
+			return classifyTimer(key)
+		}
+	}
+	return otherHeader
+}
+
+func classifyTimer(key string) name {
+	if n := known(key); n != unknownTimer {
+		return n
+	}
+	if lower := strings.ToLower(key); lower != key && known(lower) != unknownTimer {
+		return wrongCase
+	}
+	return unknownTimer
+}
+
+func known(key string) name {
+	switch key {
+	case waterclock.HeaderAt:
+		return atHeader
+	case waterclock.HeaderAfter:
+		return afterHeader
+	case waterclock.HeaderCancel:
+		return cancelHeader
+	case waterclock.HeaderTargetTopic:
+		return targetTopicHeader
+	case waterclock.HeaderTargetKey:
+		return targetKeyHeader
+	case waterclock.HeaderTargetKeyNull:
+		return targetKeyNullHeader
+	case waterclock.HeaderTargetPartition:
+		return targetPartitionHeader
+	case waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone,
+		waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter,
+		waterclock.HeaderCatchUp, waterclock.HeaderMaxLate:
+		return unsupportedHeader
+	}
+	return unknownTimer
+}

@@ -1,0 +1,126 @@
+package intake
+
+import (
+	"maps"
+	"math"
+	"strings"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// internalPrefix begins the names of Kafka's own topics, which are never a
+// target.
+const internalPrefix = "__"
+
+// target reads where the emission goes.
+func (r *Rules) target(rec *kgo.Record, h *headers) (t timer.Target, refusal *Refusal) {
+	if t.Topic, refusal = r.targetTopic(h); refusal != nil {
+		return t, refusal
+	}
+	if t.Key, refusal = h.targetKey(rec.Key); refusal != nil {
+		return t, refusal
+	}
+	t.Partition, refusal = h.targetPartition()
+	return t, refusal
+}
+
+func (r *Rules) targetTopic(h *headers) (string, *Refusal) {
+	if h.has(targetTopicHeader) {
+		return allowed(r, h.values[targetTopicHeader])
+	}
+	if r.DefaultTarget == "" {
+		return "", refuse(waterclock.ReasonNoTarget,
+			"there is no timer-target-topic and %s has no default target: add the header, or configure a default.", r.Topic)
+	}
+	return allowed(r, r.DefaultTarget)
+}
+
+// allowed checks the name of a target and returns it, as a string of its own
+// that does not hold the record's memory.
+func allowed[S string | []byte](r *Rules, topic S) (string, *Refusal) {
+	if known := r.targets.known.Load(); known != nil {
+		if v, ok := (*known)[string(topic)]; ok {
+			return v.topic, v.refusal
+		}
+	}
+	if !timer.ValidTopicName(topic) {
+		return "", refuse(waterclock.ReasonBadTarget,
+			"the target topic is %s, which cannot be the name of a topic: give 1 to %d of a-z, A-Z, 0-9, dot, underscore and dash.", quote(topic), timer.MaxTopicNameBytes)
+	}
+	name := string(topic)
+	v := verdict{topic: name}
+	if strings.HasPrefix(name, internalPrefix) || r.Allow == nil || !r.Allow(name) {
+		v = verdict{refusal: refuse(waterclock.ReasonTargetNotAllowed,
+			"requests on %s may not write to %s: add it to the targets of the service, or choose another.", r.Topic, name)}
+	}
+	r.targets.put(name, v)
+	return v.topic, v.refusal
+}
+
+// targetKey returns the key of the emission, nil for a null one.
+func (h *headers) targetKey(id []byte) ([]byte, *Refusal) {
+	key := id
+	if h.has(targetKeyHeader) {
+		key = h.values[targetKeyHeader]
+	}
+	if !h.has(targetKeyNullHeader) {
+		return key, nil
+	}
+	if v := h.values[targetKeyNullHeader]; string(v) != waterclock.True {
+		return nil, refuse(waterclock.ReasonBadTargetKeyNull,
+			"timer-target-key-null is %s: the only value is true; leave the header out to have a key.", quote(v))
+	}
+	if h.has(targetKeyHeader) && key != nil {
+		return nil, refuse(waterclock.ReasonConflictingHeaders,
+			"timer-target-key comes together with timer-target-key-null: send one of them.")
+	}
+	return nil, nil
+}
+
+func (h *headers) targetPartition() (int32, *Refusal) {
+	if !h.has(targetPartitionHeader) {
+		return timer.AnyPartition, nil
+	}
+	text := h.values[targetPartitionHeader]
+	if len(text) > 0 && allDigits(text) {
+		if n := number(text); n <= math.MaxInt32 {
+			return int32(n), nil
+		}
+	}
+	return 0, refuse(waterclock.ReasonBadPartition,
+		"timer-target-partition is %s: send the number of a partition, or leave the header out.", quote(text))
+}
+
+// maxTargets is how many target topics one Rules remembers. The names behind it
+// are judged anew each time.
+const maxTargets = 1024
+
+// verdict is what became of one target topic: its name, or why it is refused.
+type verdict struct {
+	topic   string
+	refusal *Refusal
+}
+
+// targets remembers verdicts, so that a request costs neither a string nor a
+// walk along the list of patterns. Readers take no lock: a put replaces the
+// map. Of two puts at once, one may be forgotten, which costs only a repeat.
+type targets struct {
+	known atomic.Pointer[map[string]verdict]
+}
+
+func (t *targets) put(topic string, v verdict) {
+	old := t.known.Load()
+	grown := map[string]verdict{}
+	if old != nil {
+		if len(*old) >= maxTargets {
+			return
+		}
+		grown = maps.Clone(*old)
+	}
+	grown[topic] = v
+	t.known.CompareAndSwap(old, &grown)
+}

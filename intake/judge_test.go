@@ -1,0 +1,510 @@
+package intake
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// now and stamped are the instants of the tests, Unix milliseconds.
+const (
+	now     = 1_700_000_000_000
+	stamped = now - 500
+)
+
+// testRules lets requests write to topics that begin with "ok".
+func testRules() *Rules {
+	return &Rules{
+		Topic:      "timers",
+		Partitions: 8,
+		Allow:      func(topic string) bool { return strings.HasPrefix(topic, "ok") },
+		Limits:     DefaultLimits(),
+	}
+}
+
+// request builds a record from a value and pairs of header name and value.
+func request(value []byte, headers ...string) *kgo.Record {
+	rec := &kgo.Record{Key: []byte("id"), Value: value, Offset: 42, Timestamp: time.UnixMilli(stamped)}
+	for i := 0; i < len(headers); i += 2 {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return rec
+}
+
+func with(rec *kgo.Record, change func(*kgo.Record)) *kgo.Record {
+	change(rec)
+	return rec
+}
+
+func nullHeader(name string) func(*kgo.Record) {
+	return func(r *kgo.Record) { r.Headers = append(r.Headers, kgo.RecordHeader{Key: name}) }
+}
+
+func TestJudgeAccepts(t *testing.T) {
+	payload := []byte("payload")
+	// plain is the timer that the least of requests makes; each case changes it.
+	plain := func(change func(*timer.Timer)) *timer.Timer {
+		tm := &timer.Timer{
+			ID: []byte("id"), Offset: 42, Due: now, Occurrence: 1,
+			Target: timer.Target{Topic: "ok", Partition: timer.AnyPartition, Key: []byte("id")},
+			Value:  payload,
+		}
+		if change != nil {
+			change(tm)
+		}
+		return tm
+	}
+	at := []string{"timer-at", "1700000000000", "timer-target-topic", "ok"}
+	tests := []struct {
+		name string
+		rec  *kgo.Record
+		want *timer.Timer // nil: a cancel
+	}{
+		{"at, Unix milliseconds", request(payload, at...), plain(nil)},
+		{"at, RFC 3339", request(payload, "timer-at", "2023-11-14T23:13:20+01:00", "timer-target-topic", "ok"), plain(nil)},
+		{"after", request(payload, "timer-after", "90s", "timer-target-topic", "ok"),
+			plain(func(t *timer.Timer) { t.Due = stamped + 90_000 })},
+		{"after nothing", request(payload, "timer-after", "0s", "timer-target-topic", "ok"),
+			plain(func(t *timer.Timer) { t.Due = stamped })},
+		{"long past due", request(payload, "timer-at", "1969-12-31T23:59:59Z", "timer-target-topic", "ok"),
+			plain(func(t *timer.Timer) { t.Due = -1000 })},
+		{"at the horizon", request(payload, "timer-at", "4855760000000", "timer-target-topic", "ok"),
+			plain(func(t *timer.Timer) { t.Due = 4_855_760_000_000 })},
+		{"null value with a due time: a tombstone", request(nil, at...),
+			plain(func(t *timer.Timer) { t.Value = nil })},
+		{"empty value", request([]byte{}, at...), plain(func(t *timer.Timer) { t.Value = []byte{} })},
+		{"target key", request(payload, append(at, "timer-target-key", "\xff\x00")...),
+			plain(func(t *timer.Timer) { t.Target.Key = []byte("\xff\x00") })},
+		{"empty target key", request(payload, append(at, "timer-target-key", "")...),
+			plain(func(t *timer.Timer) { t.Target.Key = []byte{} })},
+		{"null target key by a null header", with(request(payload, at...), nullHeader("timer-target-key")),
+			plain(func(t *timer.Timer) { t.Target.Key = nil })},
+		{"null target key by name", request(payload, append(at, "timer-target-key-null", "true")...),
+			plain(func(t *timer.Timer) { t.Target.Key = nil })},
+		{"null target key twice over", with(request(payload, append(at, "timer-target-key-null", "true")...), nullHeader("timer-target-key")),
+			plain(func(t *timer.Timer) { t.Target.Key = nil })},
+		{"target partition 0", request(payload, append(at, "timer-target-partition", "0")...),
+			plain(func(t *timer.Timer) { t.Target.Partition = 0 })},
+		{"largest target partition", request(payload, append(at, "timer-target-partition", "2147483647")...),
+			plain(func(t *timer.Timer) { t.Target.Partition = 1<<31 - 1 })},
+		{"headers in order, twice and null",
+			with(request(payload, append([]string{"b", "1", "a", "2", "", "3", "b", "1", "tim", "4", "x-timer-at", "5"}, at...)...), nullHeader("n")),
+			plain(func(t *timer.Timer) {
+				t.Headers = []timer.Header{
+					{Key: "b", Value: []byte("1")}, {Key: "a", Value: []byte("2")}, {Key: "", Value: []byte("3")},
+					{Key: "b", Value: []byte("1")}, {Key: "tim", Value: []byte("4")}, {Key: "x-timer-at", Value: []byte("5")},
+					{Key: "n"},
+				}
+			})},
+		{"own headers dropped, others' look-alikes kept",
+			request(payload, append([]string{"waterclock-id", "x", "waterclock-", "y", "Waterclock-id", "z", "water", "w"}, at...)...),
+			plain(func(t *timer.Timer) {
+				t.Headers = []timer.Header{{Key: "Waterclock-id", Value: []byte("z")}, {Key: "water", Value: []byte("w")}}
+			})},
+		{"own headers are not counted", request(payload, append(at, strings.Split(strings.Repeat("waterclock-a,b,", 200), ",")[:400]...)...), plain(nil)},
+		{"as many headers as may be", request(payload, append(at, strings.Split(strings.Repeat("a,b,", 126), ",")[:252]...)...),
+			plain(func(t *timer.Timer) {
+				for range 126 {
+					t.Headers = append(t.Headers, timer.Header{Key: "a", Value: []byte("b")})
+				}
+			})},
+		{"longest ID", with(request(payload, at...), func(r *kgo.Record) { r.Key = bytes.Repeat([]byte("k"), 512) }),
+			plain(func(t *timer.Timer) { t.ID = bytes.Repeat([]byte("k"), 512); t.Target.Key = t.ID })},
+		{"no timestamp, not needed", with(request(payload, at...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }), plain(nil)},
+		{"on another partition, nobody looks", with(request(payload, at...), func(r *kgo.Record) { r.Partition = 7 }), plain(nil)},
+
+		{"cancel: null and nothing else", request(nil), nil},
+		{"cancel: null with other headers", request(nil, "trace", "1", "waterclock-id", "x"), nil},
+		{"cancel by header, null value", request(nil, "timer-cancel", "true"), nil},
+		{"cancel by header, any value", request(payload, "timer-cancel", "true"), nil},
+		{"cancel whose target is not looked at", request(payload, "timer-cancel", "true", "timer-target-topic", "forbidden"), nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			req, misplaced, refusal := testRules().Judge(tt.rec, now)
+			if refusal != nil || misplaced {
+				t.Fatalf("refusal %+v, misplaced %v", refusal, misplaced)
+			}
+			want := timer.Request{ID: tt.rec.Key, Offset: 42, Schedule: tt.want}
+			if !reflect.DeepEqual(req, want) {
+				t.Errorf("\n got %+v %+v\nwant %+v %+v", req, req.Schedule, want, want.Schedule)
+			}
+		})
+	}
+}
+
+func TestJudgeRefuses(t *testing.T) {
+	v := []byte("payload")
+	at := []string{"timer-at", "1700000000000"}
+	target := []string{"timer-target-topic", "ok"}
+	full := append(at[:2:2], target...)
+	tests := []struct {
+		name string
+		rec  *kgo.Record
+		want waterclock.Reason
+		says string
+	}{
+		{"no key", with(request(v, full...), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey, "0 bytes"},
+		{"empty key", with(request(v, full...), func(r *kgo.Record) { r.Key = []byte{} }), waterclock.ReasonBadKey, "0 bytes"},
+		{"long key", with(request(v, full...), func(r *kgo.Record) { r.Key = make([]byte, 513) }), waterclock.ReasonBadKey, "513 bytes"},
+		{"cancel without a key", with(request(nil), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey, "0 bytes"},
+
+		{"129 headers", request(v, append(full[:4:4], strings.Split(strings.Repeat("a,b,", 127), ",")[:254]...)...), waterclock.ReasonTooManyHeaders, "128"},
+		{"129 headers on a cancel", request(nil, strings.Split(strings.Repeat("a,b,", 129), ",")[:258]...), waterclock.ReasonTooManyHeaders, "128"},
+		{"large header", request(v, append(full[:4:4], "a", strings.Repeat("x", 65536))...), waterclock.ReasonHeadersTooLarge, "65536"},
+		{"large name", request(v, append(full[:4:4], strings.Repeat("x", 65536), "")...), waterclock.ReasonHeadersTooLarge, "65536"},
+		{"large target key", request(v, append(full[:4:4], "timer-target-key", strings.Repeat("x", 65536))...), waterclock.ReasonHeadersTooLarge, "65536"},
+
+		{"upper case", request(v, append(target[:2:2], "Timer-At", "1700000000000")...), waterclock.ReasonHeaderCase, "write timer-at"},
+		{"shouted", request(v, append(target[:2:2], "TIMER-MAX-LATE", "1s")...), waterclock.ReasonHeaderCase, "write timer-max-late"},
+		{"half upper case on a null value", request(nil, "timer-Cancel", "true"), waterclock.ReasonHeaderCase, "write timer-cancel"},
+		{"misspelt", request(v, append(full[:4:4], "timer-targettopic", "x")...), waterclock.ReasonUnknownHeader, `"timer-targettopic"`},
+		{"prefix alone", request(nil, "timer-", "x"), waterclock.ReasonUnknownHeader, `"timer-"`},
+		{"misspelt in upper case", request(v, "TIMER-ATT", "x"), waterclock.ReasonUnknownHeader, `"TIMER-ATT"`},
+		{"at twice", request(v, append(full[:4:4], at...)...), waterclock.ReasonDuplicateHeader, "timer-at"},
+		{"null key header twice", with(with(request(v, full...), nullHeader("timer-target-key")), nullHeader("timer-target-key")), waterclock.ReasonDuplicateHeader, "timer-target-key"},
+		{"at no text", request(v, "timer-at", "\xff"), waterclock.ReasonNotUTF8, "timer-at"},
+		{"target no text", request(v, "timer-target-topic", "ok\x80"), waterclock.ReasonNotUTF8, "timer-target-topic"},
+
+		{"every", request(v, append(full[:4:4], "timer-every", "1h")...), waterclock.ReasonUnsupported, "timer-every"},
+		{"cron", request(v, append(target[:2:2], "timer-cron", "* * * * *")...), waterclock.ReasonUnsupported, "timer-cron"},
+		{"zone", request(v, "timer-zone", "UTC"), waterclock.ReasonUnsupported, "timer-zone"},
+		{"until", request(v, "timer-until", "1700000000000"), waterclock.ReasonUnsupported, "timer-until"},
+		{"count", request(v, "timer-count", "3"), waterclock.ReasonUnsupported, "timer-count"},
+		{"jitter", request(v, "timer-jitter", "1s"), waterclock.ReasonUnsupported, "timer-jitter"},
+		{"catch-up", request(v, "timer-catch-up", "all"), waterclock.ReasonUnsupported, "timer-catch-up"},
+		{"max-late", request(v, append(full[:4:4], "timer-max-late", "1s")...), waterclock.ReasonUnsupported, "timer-max-late"},
+
+		{"at and after", request(v, append(full[:4:4], "timer-after", "1s")...), waterclock.ReasonConflictingHeaders, "timer-after"},
+		{"at and cancel", request(v, append(full[:4:4], "timer-cancel", "true")...), waterclock.ReasonConflictingHeaders, "timer-cancel"},
+		{"after and cancel", request(nil, "timer-after", "1s", "timer-cancel", "true"), waterclock.ReasonConflictingHeaders, "timer-cancel"},
+		{"key and null key", request(v, append(full[:4:4], "timer-target-key", "", "timer-target-key-null", "true")...), waterclock.ReasonConflictingHeaders, "timer-target-key-null"},
+		{"cancel: false", request(v, append(full[:4:4], "timer-cancel", "false")...), waterclock.ReasonBadCancel, `"false"`},
+		{"cancel: True", request(nil, "timer-cancel", "True"), waterclock.ReasonBadCancel, `"True"`},
+		{"cancel: null", with(request(nil), nullHeader("timer-cancel")), waterclock.ReasonBadCancel, `""`},
+		{"key-null: false", request(v, append(full[:4:4], "timer-target-key-null", "false")...), waterclock.ReasonBadTargetKeyNull, `"false"`},
+
+		{"nothing says when", request(v), waterclock.ReasonNoDueTime, "timer-at"},
+		{"null value with a target", request(nil, target...), waterclock.ReasonNoDueTime, "timer-at"},
+		{"at: empty", request(v, append(target[:2:2], "timer-at", "")...), waterclock.ReasonBadTime, `""`},
+		{"at: null", with(request(v, target...), nullHeader("timer-at")), waterclock.ReasonBadTime, `""`},
+		{"at: words", request(v, append(target[:2:2], "timer-at", "tomorrow")...), waterclock.ReasonBadTime, `"tomorrow"`},
+		{"at: no zone", request(v, append(target[:2:2], "timer-at", "2026-03-01T09:00:00")...), waterclock.ReasonBadTime, "no zone"},
+		{"at: seconds", request(v, append(target[:2:2], "timer-at", "1700000000")...), waterclock.ReasonSecondsNotMillis, "milliseconds"},
+		{"at: largest seconds", request(v, append(target[:2:2], "timer-at", "99999999999")...), waterclock.ReasonSecondsNotMillis, "milliseconds"},
+		{"after: bare", request(v, append(target[:2:2], "timer-after", "90")...), waterclock.ReasonBadDuration, "bare number"},
+		{"after: a month", request(v, append(target[:2:2], "timer-after", "P1M")...), waterclock.ReasonBadDuration, "months"},
+		{"after: null", with(request(v, target...), nullHeader("timer-after")), waterclock.ReasonBadDuration, "empty"},
+		{"after without a timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }), waterclock.ReasonNoTimestamp, "-1"},
+		{"at behind the horizon", request(v, append(target[:2:2], "timer-at", "4855760000001")...), waterclock.ReasonBeyondHorizon, "36525 days"},
+		{"at nanoseconds", request(v, append(target[:2:2], "timer-at", "1700000000000000000")...), waterclock.ReasonBeyondHorizon, "36525 days"},
+		{"after for ever", request(v, append(target[:2:2], "timer-after", strings.Repeat("9", 400)+"d")...), waterclock.ReasonBeyondHorizon, "after the year 9999"},
+		{"after a forged timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) }), waterclock.ReasonBeyondHorizon, "after the year 9999"},
+
+		{"no target", request(v, at...), waterclock.ReasonNoTarget, "timers has no default target"},
+		{"empty target", request(v, append(at[:2:2], "timer-target-topic", "")...), waterclock.ReasonBadTarget, `""`},
+		{"null target", with(request(v, at...), nullHeader("timer-target-topic")), waterclock.ReasonBadTarget, `""`},
+		{"target with a slash", request(v, append(at[:2:2], "timer-target-topic", "ok/1")...), waterclock.ReasonBadTarget, `"ok/1"`},
+		{"target of dots", request(v, append(at[:2:2], "timer-target-topic", "..")...), waterclock.ReasonBadTarget, `".."`},
+		{"long target", request(v, append(at[:2:2], "timer-target-topic", "ok"+strings.Repeat("x", 248))...), waterclock.ReasonBadTarget, "(250 bytes)"},
+		{"target not allowed", request(v, append(at[:2:2], "timer-target-topic", "forbidden")...), waterclock.ReasonTargetNotAllowed, "forbidden"},
+		{"internal target", request(v, append(at[:2:2], "timer-target-topic", "__consumer_offsets")...), waterclock.ReasonTargetNotAllowed, "__consumer_offsets"},
+		{"negative partition", request(v, append(full[:4:4], "timer-target-partition", "-1")...), waterclock.ReasonBadPartition, `"-1"`},
+		{"partition of 33 bits", request(v, append(full[:4:4], "timer-target-partition", "2147483648")...), waterclock.ReasonBadPartition, `"2147483648"`},
+		{"partition in words", request(v, append(full[:4:4], "timer-target-partition", "one")...), waterclock.ReasonBadPartition, `"one"`},
+		{"partition null", with(request(v, full...), nullHeader("timer-target-partition")), waterclock.ReasonBadPartition, `""`},
+	}
+	reached := map[waterclock.Reason]bool{}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := testRules()
+			for range 2 { // the second time, the target's verdict is remembered
+				req, _, refusal := r.Judge(tt.rec, now)
+				if refusal == nil {
+					t.Fatalf("accepted: %+v", req.Schedule)
+				}
+				if refusal.Reason != tt.want || !strings.Contains(refusal.Detail, tt.says) {
+					t.Errorf("got %s: %s\nwant %s with %q", refusal.Reason, refusal.Detail, tt.want, tt.says)
+				}
+				if req.Schedule != nil || req.Offset != 42 {
+					t.Errorf("request behind a refusal: %+v", req)
+				}
+			}
+		})
+		reached[tt.want] = true
+	}
+	elsewhere := []waterclock.Reason{waterclock.ReasonValueTooLarge, waterclock.ReasonWrongPartition} // tests of their own, below
+	for _, reason := range elsewhere {
+		reached[reason] = true
+	}
+	for _, reason := range waterclock.Reasons() {
+		if !strings.HasPrefix(string(reason), "target-") && !reached[reason] {
+			t.Errorf("no case is refused for %s", reason)
+		}
+	}
+}
+
+func TestJudgeInternalTargetAllowedByMistake(t *testing.T) {
+	r := testRules()
+	r.Allow = func(string) bool { return true }
+	_, _, refusal := r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", "__x"), now)
+	if refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
+		t.Errorf("got %+v", refusal)
+	}
+	r = testRules()
+	r.Allow = nil
+	_, _, refusal = r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
+	if refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
+		t.Errorf("without a list: %+v", refusal)
+	}
+}
+
+func TestJudgeDefaultTarget(t *testing.T) {
+	r := testRules()
+	r.DefaultTarget = "ok.default"
+	req, _, refusal := r.Judge(request(nil, "timer-at", "1700000000000"), now)
+	if refusal != nil || req.Schedule.Target.Topic != "ok.default" {
+		t.Errorf("got %+v, %+v", req.Schedule, refusal)
+	}
+	req, _, refusal = r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
+	if refusal != nil || req.Schedule.Target.Topic != "ok" {
+		t.Errorf("with a header: got %+v, %+v", req.Schedule, refusal)
+	}
+	r = testRules()
+	r.DefaultTarget = "forbidden"
+	if _, _, refusal = r.Judge(request(nil, "timer-at", "1700000000000"), now); refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
+		t.Errorf("a default that is not allowed: %+v", refusal)
+	}
+}
+
+func TestJudgeLimitsLowered(t *testing.T) {
+	r := testRules()
+	r.Limits = Limits{Horizon: time.Hour, Headers: 3, HeaderBytes: 100, ValueBytes: 4}
+	base := []string{"timer-after", "1h", "timer-target-topic", "ok"}
+	tests := []struct {
+		name string
+		rec  *kgo.Record
+		want waterclock.Reason
+	}{
+		{"fits", request([]byte("1234"), base...), ""},
+		{"value", request([]byte("12345"), base...), waterclock.ReasonValueTooLarge},
+		{"value of a cancel is not looked at", request([]byte("12345"), "timer-cancel", "true"), ""},
+		{"headers", request(nil, append(base[:4:4], "a", "", "b", "")...), waterclock.ReasonTooManyHeaders},
+		{"header bytes", request(nil, append(base[:4:4], "a", strings.Repeat("x", 100))...), waterclock.ReasonHeadersTooLarge},
+		{"horizon", request(nil, "timer-after", "1h0.501s", "timer-target-topic", "ok"), waterclock.ReasonBeyondHorizon},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got waterclock.Reason
+			if _, _, refusal := r.Judge(tt.rec, now); refusal != nil {
+				got = refusal.Reason
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestJudgePartitionerCheck(t *testing.T) {
+	right := Murmur2Partition([]byte("id"), 8)
+	tests := []struct {
+		check     PartitionerCheck
+		partition int32
+		misplaced bool
+		want      waterclock.Reason
+	}{
+		{Off, right, false, ""},
+		{Off, right ^ 1, false, ""},
+		{Warn, right, false, ""},
+		{Warn, right ^ 1, true, ""},
+		{DeadLetter, right, false, ""},
+		{DeadLetter, right ^ 1, true, waterclock.ReasonWrongPartition},
+	}
+	for _, tt := range tests {
+		r := testRules()
+		r.PartitionerCheck = tt.check
+		rec := request(nil) // a cancel is checked too: it would miss its timer
+		rec.Partition = tt.partition
+		_, misplaced, refusal := r.Judge(rec, now)
+		var got waterclock.Reason
+		if refusal != nil {
+			got = refusal.Reason
+		}
+		if misplaced != tt.misplaced || got != tt.want {
+			t.Errorf("%+v: got %v, %q", tt, misplaced, got)
+		}
+	}
+}
+
+// TestJudgeRemembersTargets asks once for each topic, up to the limit.
+func TestJudgeRemembersTargets(t *testing.T) {
+	asked := 0
+	r := testRules()
+	r.Allow = func(string) bool { asked++; return true }
+	judge := func(topic string) {
+		if _, _, refusal := r.Judge(request(nil, "timer-after", "1s", "timer-target-topic", topic), now); refusal != nil {
+			t.Fatal(refusal)
+		}
+	}
+	for range 3 {
+		judge("a")
+		judge("b")
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times for two topics", asked)
+	}
+	for i := range 2 * maxTargets {
+		judge(strings.Repeat("x", i%200+1) + strings.Repeat("y", i/200))
+	}
+	if got := len(*r.targets.known.Load()); got != maxTargets {
+		t.Errorf("remembers %d topics, want %d", got, maxTargets)
+	}
+}
+
+// TestJudgeAllocations: the timer, and the list of headers if any are kept.
+func TestJudgeAllocations(t *testing.T) {
+	r := testRules()
+	r.PartitionerCheck, r.DefaultTarget = Warn, "ok.a.target.that.is.longer.than.thirty-two.bytes"
+	tests := []struct {
+		name string
+		rec  *kgo.Record
+		want float64
+	}{
+		{"cancel", request(nil), 0},
+		{"no header kept", request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok.another.that.is.longer.than.thirty-two.bytes", "waterclock-id", "x"), 1},
+		{"default target", request(nil, "timer-after", "1h30m"), 1},
+		{"RFC 3339", request(nil, "timer-at", "2023-11-14T23:13:20.5+01:00"), 1},
+		{"three headers kept", request(nil, "timer-after", "PT5S", "a", "1", "b", "2", "c", "3"), 2},
+	}
+	for _, tt := range tests {
+		got := testing.AllocsPerRun(100, func() {
+			if _, _, refusal := r.Judge(tt.rec, now); refusal != nil {
+				t.Fatal(refusal)
+			}
+		})
+		if got != tt.want {
+			t.Errorf("%s: %v allocations, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// checkJudged holds what is true of every record, however it is judged.
+func checkJudged(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
+	r := testRules()
+	r.PartitionerCheck = Warn
+	req, misplaced, refusal := r.Judge(rec, now)
+	again, _, refusalAgain := r.Judge(rec, now)
+	if !reflect.DeepEqual(req, again) || !reflect.DeepEqual(refusal, refusalAgain) {
+		t.Fatalf("judged twice, two ways: %+v %+v, %+v %+v", req, refusal, again, refusalAgain)
+	}
+	if refusal != nil {
+		if req.Schedule != nil || refusal.Reason.Meaning() == "" {
+			t.Fatalf("refusal %+v with %+v", refusal, req.Schedule)
+		}
+		if d := refusal.Detail; !utf8.ValidString(d) || !strings.HasSuffix(d, ".") || strings.ContainsAny(d, "\n\x00") || len(d) > 1024 {
+			t.Fatalf("detail is no sentence: %q", d)
+		}
+		return
+	}
+	if misplaced != (Murmur2Partition(rec.Key, r.Partitions) != rec.Partition) {
+		t.Fatalf("misplaced %v", misplaced)
+	}
+	if req.Schedule == nil {
+		return
+	}
+	tm := req.Schedule
+	if tm.Due > now+DefaultHorizon.Milliseconds() || !strings.HasPrefix(tm.Target.Topic, "ok") || tm.Target.Partition < timer.AnyPartition {
+		t.Fatalf("accepted beyond the rules: %+v", tm)
+	}
+	for _, h := range tm.Headers {
+		if l := strings.ToLower(h.Key); strings.HasPrefix(l, "timer-") || strings.HasPrefix(h.Key, "waterclock-") {
+			t.Fatalf("passed on %q", h.Key)
+		}
+	}
+	back, err := timer.Decode(tm.AppendTo(nil))
+	if err != nil || !reflect.DeepEqual(back, tm) {
+		t.Fatalf("does not survive storage: %+v, %v; want %+v", back, err, tm)
+	}
+}
+
+func TestJudgeProperties(t *testing.T) {
+	names := rapid.OneOf(
+		rapid.SampledFrom([]string{
+			"timer-at", "timer-after", "timer-cancel", "timer-target-topic", "timer-target-key",
+			"timer-target-key-null", "timer-target-partition", "timer-every", "Timer-At", "timer-x", "waterclock-id", "a", "",
+		}), rapid.String())
+	values := rapid.OneOf(
+		rapid.SampledFrom([]string{"true", "false", "1700000000000", "2026-03-01T09:00:00Z", "90s", "P1DT2H", "ok", "ok2", "7", "forbidden", ""}),
+		rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
+	rapid.Check(t, func(t *rapid.T) {
+		rec := &kgo.Record{
+			Key:       rapid.SliceOfN(rapid.Byte(), 0, 520).Draw(t, "key"),
+			Partition: rapid.Int32Range(0, 7).Draw(t, "partition"),
+			Timestamp: time.UnixMilli(rapid.Int64Range(-1, 4_000_000_000_000).Draw(t, "timestamp")),
+			Offset:    rapid.Int64Min(0).Draw(t, "offset"),
+		}
+		if rapid.Bool().Draw(t, "has value") {
+			rec.Value = rapid.SliceOf(rapid.Byte()).Draw(t, "value")
+		}
+		for range rapid.IntRange(0, 5).Draw(t, "headers") {
+			h := kgo.RecordHeader{Key: names.Draw(t, "name")}
+			if rapid.IntRange(0, 9).Draw(t, "null") > 0 {
+				h.Value = []byte(values.Draw(t, "header value"))
+			}
+			rec.Headers = append(rec.Headers, h)
+		}
+		checkJudged(t, rec)
+	})
+}
+
+func FuzzJudge(f *testing.F) {
+	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-at", []byte("1700000000000"), "timer-target-topic", []byte("ok"))
+	f.Add([]byte("id"), []byte("v"), int64(-1), "timer-after", []byte("P1DT2H"), "timer-target-topic", []byte("ok"))
+	f.Add([]byte("id"), []byte(nil), int64(0), "timer-cancel", []byte("true"), "Timer-At", []byte("x"))
+	f.Add([]byte("id"), []byte(nil), int64(0), "timer-target-key", []byte(nil), "timer-target-partition", []byte("1"))
+	f.Fuzz(func(t *testing.T, key, value []byte, stamp int64, name1 string, value1 []byte, name2 string, value2 []byte) {
+		checkJudged(t, &kgo.Record{
+			Key: key, Value: value, Timestamp: time.UnixMilli(stamp),
+			Headers: []kgo.RecordHeader{{Key: name1, Value: value1}, {Key: name2, Value: value2}, {Key: "timer-target-topic", Value: []byte("ok")}},
+		})
+		checkJudged(t, &kgo.Record{
+			Key: key, Value: value, Timestamp: time.UnixMilli(stamp),
+			Headers: []kgo.RecordHeader{{Key: name1, Value: value1}, {Key: name2, Value: value2}},
+		})
+	})
+}
+
+func BenchmarkJudge(b *testing.B) {
+	tests := []struct {
+		name string
+		rec  *kgo.Record
+	}{
+		{"cancel", request(nil)},
+		{"unix", request(make([]byte, 200), "timer-at", "1700000000000", "timer-target-topic", "ok")},
+		{"after", request(make([]byte, 200), "timer-after", "1h30m", "timer-target-topic", "ok")},
+		{"rfc3339", request(make([]byte, 200), "timer-at", "2023-11-14T23:13:20.5+01:00", "timer-target-topic", "ok")},
+		{"headers", request(make([]byte, 200), "timer-after", "90s", "timer-target-topic", "ok", "traceparent", "00-1", "type", "x", "version", "1", "waterclock-id", "x")},
+	}
+	for _, tt := range tests {
+		b.Run(tt.name, func(b *testing.B) {
+			r := testRules()
+			r.PartitionerCheck = Warn
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, refusal := r.Judge(tt.rec, now); refusal != nil {
+					b.Fatal(refusal)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package intake
+
+import (
+	"math"
+	"time"
+
+	"github.com/waterclock/waterclock"
+)
+
+// maxMillis is where instants and durations saturate, in milliseconds: some
+// 285,000 years, far behind any horizon, and two of them can be added.
+const maxMillis int64 = 1 << 53
+
+// parseInstant reads the value of timer-at, RFC 3339 with a zone or Unix
+// milliseconds, and returns Unix milliseconds, fractions rounded up. It
+// saturates at maxMillis, which every horizon refuses.
+func parseInstant(text []byte) (int64, *Refusal) {
+	if len(text) > 0 && allDigits(text) {
+		ms := min(number(text), maxMillis)
+		if ms < waterclock.MinUnixMilli {
+			return 0, refuse(waterclock.ReasonSecondsNotMillis,
+				"timer-at is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC 3339.", quote(text))
+		}
+		return ms, nil
+	}
+	ms, fault := parseRFC3339(text)
+	if fault != "" {
+		return 0, refuse(waterclock.ReasonBadTime,
+			"timer-at is %s, which %s: send RFC 3339 with a zone (2026-03-01T09:00:00Z) or Unix milliseconds.", quote(text), fault)
+	}
+	return ms, nil
+}
+
+// parseRFC3339 reads text by the grammar of RFC 3339, section 5.6, strictly
+// (time.Parse takes one-digit hours and drops digits behind the ninth). A leap
+// second counts as the second after it. fault completes the sentence "it …".
+func parseRFC3339(text []byte) (ms int64, fault string) {
+	const shape = len("2006-01-02T15:04:05")
+	if len(text) < shape || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
+		return 0, "is no time"
+	}
+	year, month, day := digits(text[0:4]), digits(text[5:7]), digits(text[8:10])
+	hour, minute, second := digits(text[11:13]), digits(text[14:16]), digits(text[17:19])
+	switch {
+	case year < 0 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month):
+		return 0, "has no date of the calendar"
+	case hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60:
+		return 0, "has no time of the day"
+	}
+	fraction, zone, ok := cutFraction(text[shape:])
+	if !ok {
+		return 0, "has a decimal point without digits"
+	}
+	east, fault := parseZone(zone)
+	if fault != "" {
+		return 0, fault
+	}
+	unix := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC).Unix() - east
+	if second == 60 && unix%(24*60*60) != 0 {
+		return 0, "has a leap second in the middle of a day"
+	}
+	return unix*1000 + fractionMillis(fraction), ""
+}
+
+// cutFraction splits text into the digits behind a leading point, if there is
+// one, and the rest. A point without digits is not ok.
+func cutFraction(text []byte) (fraction, rest []byte, ok bool) {
+	if len(text) == 0 || text[0] != '.' {
+		return nil, text, true
+	}
+	fraction, rest = cutDigits(text[1:])
+	return fraction, rest, len(fraction) > 0
+}
+
+// fractionMillis turns the decimals of a second into milliseconds, 0 to 1000,
+// rounded up.
+func fractionMillis(fraction []byte) (ms int64) {
+	const kept = 3
+	for i := range kept {
+		ms *= 10
+		if i < len(fraction) {
+			ms += int64(fraction[i] - '0')
+		}
+	}
+	if len(fraction) > kept && !allZeros(fraction[kept:]) {
+		ms++
+	}
+	return ms
+}
+
+// parseZone reads Z or ±hh:mm and returns seconds east of UTC.
+func parseZone(text []byte) (east int64, fault string) {
+	if len(text) == 0 {
+		return 0, "has no zone"
+	}
+	if len(text) == 1 && text[0]|0x20 == 'z' {
+		return 0, ""
+	}
+	if len(text) != len("+00:00") || text[3] != ':' || (text[0] != '+' && text[0] != '-') {
+		return 0, "has no zone like Z or +01:00"
+	}
+	hour, minute := digits(text[1:3]), digits(text[4:6])
+	if hour < 0 || hour > 23 || minute < 0 || minute > 59 {
+		return 0, "has no zone like Z or +01:00"
+	}
+	east = int64(hour*60+minute) * 60
+	if text[0] == '-' {
+		east = -east
+	}
+	return east, ""
+}
+
+// daysIn returns the number of days of a month from 1 to 12 (Gregorian).
+func daysIn(year, month int) int {
+	return time.Date(year, time.Month(month)+1, 0, 0, 0, 0, 0, time.UTC).Day()
+}
+
+// digits reads a short run of digits, -1 if there is anything else in it.
+func digits(text []byte) (n int) {
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return -1
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// number reads digits and saturates at math.MaxInt64.
+func number(text []byte) (n int64) {
+	for _, c := range text {
+		if n > (math.MaxInt64-9)/10 {
+			return math.MaxInt64
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n
+}
+
+// cutDigits splits text behind its leading digits.
+func cutDigits(text []byte) (leading, rest []byte) {
+	n := 0
+	for n < len(text) && text[n] >= '0' && text[n] <= '9' {
+		n++
+	}
+	return text[:n], text[n:]
+}
+
+func allDigits(text []byte) bool {
+	_, rest := cutDigits(text)
+	return len(rest) == 0
+}
+
+func allZeros(text []byte) bool {
+	for _, c := range text {
+		if c != '0' {
+			return false
+		}
+	}
+	return true
+}
