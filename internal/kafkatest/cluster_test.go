@@ -47,7 +47,7 @@ func TestSharedShowsCommittedRecordsOnly(t *testing.T) {
 func TestSharedIsCountedOnce(t *testing.T) {
 	file := t.TempDir() + "/count"
 	t.Setenv(envCount, file)
-	if Shared(t) != Shared(t) {
+	if first, second := Shared(t), Shared(t); first != second {
 		t.Error("two shared clusters")
 	}
 	got, err := os.ReadFile(file)

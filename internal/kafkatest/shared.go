@@ -126,15 +126,20 @@ func (p *processState) shareOne(t testing.TB, tools toolchain) (*Cluster, error)
 		return p.shared, p.err
 	}
 	p.lockMachine(t)
-	p.dir, p.err = os.MkdirTemp("", "waterclock-kafka-")
-	if p.err == nil {
-		p.shared, p.err = newCluster(context.Background(), tools, p.dir, 1, newSettings(nil))
-	}
-	if p.err != nil {
+	if p.err = p.startShared(tools); p.err != nil {
 		p.lock.release()
 		p.err = fmt.Errorf("kafkatest: start the shared cluster: %w", p.err)
 	}
 	return p.shared, p.err
+}
+
+// startShared starts a cluster that belongs to no test: it must outlive them.
+func (p *processState) startShared(tools toolchain) (err error) {
+	if p.dir, err = os.MkdirTemp("", "waterclock-kafka-"); err != nil {
+		return err
+	}
+	p.shared, err = newCluster(context.Background(), tools, p.dir, 1, newSettings(nil))
+	return err
 }
 
 func (p *processState) endShared() {
