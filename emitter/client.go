@@ -1,0 +1,245 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// RequestTimeout bounds requests of transactional clients beyond what the
+	// broker is told to wait: with kgo's defaults a stopped broker stalls a
+	// write for 40 s, with this for about 10 s.
+	RequestTimeout = 2 * time.Second
+	// metadataMinAge: every retriable produce error waits for a refresh.
+	metadataMinAge = 250 * time.Millisecond
+	// concurrentBackoff is the wait after CONCURRENT_TRANSACTIONS.
+	concurrentBackoff = 2 * time.Millisecond
+	// retireAfterConcurrent: an ID that had to wait longer is retired.
+	retireAfterConcurrent = 100 * time.Millisecond
+	// generationBackoff is the wait after ILLEGAL_GENERATION: the group is
+	// rebalancing and this member's new generation is not known here yet.
+	generationBackoff = 3 * time.Millisecond
+)
+
+// TransactionalIDPrefix is the prefix of every transactional ID of a group.
+func TransactionalIDPrefix(group string) string {
+	return "waterclock/" + url.PathEscape(group) + "/"
+}
+
+// txnClient is one transactional producer.
+type txnClient struct {
+	*kgo.Client
+	id     string
+	retire bool // never begin again under this ID
+}
+
+func newTxnClient(o *Options, id string) (*txnClient, error) {
+	opts := append([]kgo.Opt{}, o.Client...)
+	opts = append(opts,
+		kgo.TransactionalID(id),
+		kgo.TransactionTimeout(o.TransactionTimeout),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ManualFlushing(),
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(8*MaxStepEntries),
+		kgo.ProducerBatchMaxBytesFn(o.BatchMaxBytes),
+		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.SnappyCompression(), kgo.NoCompression()),
+		kgo.ProduceRequestTimeout(RequestTimeout),
+		kgo.RequestTimeoutOverhead(RequestTimeout),
+		kgo.RetryTimeout(o.TransactionTimeout/2),
+		kgo.MetadataMinAge(metadataMinAge),
+		kgo.ConcurrentTransactionsBackoff(concurrentBackoff),
+	)
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("build transactional client: %w", err)
+	}
+	return &txnClient{Client: cl, id: id}, nil
+}
+
+// announce adds all partitions to the transaction in one request. culprits are
+// the topics that the broker refuses for good; err is set with them.
+func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (culprits map[string]error, err error) {
+	pid, epoch, err := c.ProducerID(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load producer ID: %w", err)
+	}
+	req := kmsg.NewPtrAddPartitionsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = c.id, pid, epoch
+	for topic, ps := range parts {
+		t := kmsg.NewAddPartitionsToTxnRequestTopic()
+		t.Topic, t.Partitions = topic, ps
+		req.Topics = append(req.Topics, t)
+	}
+	start := time.Now()
+	for {
+		resp, err := req.RequestWith(ctx, c.Client)
+		if err != nil {
+			return nil, fmt.Errorf("announce partitions: %w", err)
+		}
+		culprits, err = announceErrors(resp)
+		if !errors.Is(err, kerr.ConcurrentTransactions) {
+			c.retire = c.retire || time.Since(start) > retireAfterConcurrent
+			if err != nil {
+				err = fmt.Errorf("announce partitions: %w", err)
+			}
+			return culprits, err
+		}
+		if err := sleep(ctx, concurrentBackoff); err != nil {
+			return nil, fmt.Errorf("announce partitions: %w", kerr.ConcurrentTransactions)
+		}
+	}
+}
+
+// announceErrors sorts the answer: refused topics, or the first other error.
+func announceErrors(resp *kmsg.AddPartitionsToTxnResponse) (culprits map[string]error, err error) {
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			e := kerr.ErrorForCode(p.ErrorCode)
+			switch {
+			case e == nil, errors.Is(e, kerr.OperationNotAttempted):
+			case refusedForGood(e):
+				if culprits == nil {
+					culprits = make(map[string]error)
+				}
+				culprits[t.Topic] = e
+			default:
+				err = fmt.Errorf("%s/%d: %w", t.Topic, p.Partition, e)
+			}
+		}
+	}
+	if err == nil && culprits != nil {
+		err = errEmissions
+	}
+	return culprits, err
+}
+
+// commitOffsets sends the fence. It returns errRefused when the group does not
+// know the member any more, errTokens when a lease broke, nil when every
+// partition's answer is good. Anything else: abort and try again.
+func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*Share) error {
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID, req.Group = c.id, group
+	for _, s := range shares {
+		addOffset(req, &s.Offset)
+	}
+	for {
+		pid, epoch, err := c.ProducerID(ctx)
+		if err != nil {
+			return fmt.Errorf("load producer ID: %w", err)
+		}
+		m, err := memberOf(shares)
+		if err != nil {
+			return err
+		}
+		req.ProducerID, req.ProducerEpoch = pid, epoch
+		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
+		resp, err := req.RequestWith(ctx, c.Client)
+		if err != nil {
+			return fmt.Errorf("commit offsets in the transaction: %w", err)
+		}
+		switch err := firstOffsetError(resp); {
+		case err == nil:
+			return nil
+		case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.RebalanceInProgress):
+			err = sleep(ctx, generationBackoff)
+			if err != nil {
+				return fmt.Errorf("commit offsets in the transaction: %w", kerr.IllegalGeneration)
+			}
+		case errors.Is(err, kerr.ConcurrentTransactions), errors.Is(err, kerr.CoordinatorLoadInProgress), errors.Is(err, kerr.NotCoordinator), errors.Is(err, kerr.CoordinatorNotAvailable):
+			if sleep(ctx, concurrentBackoff) != nil {
+				return fmt.Errorf("commit offsets in the transaction: %w", err)
+			}
+		case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID):
+			return fmt.Errorf("%w: %w", errRefused, err)
+		default:
+			return fmt.Errorf("commit offsets in the transaction: %w", err)
+		}
+	}
+}
+
+func addOffset(req *kmsg.TxnOffsetCommitRequest, o *Offset) {
+	p := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	p.Partition, p.Offset, p.Metadata = o.Partition, o.At, kmsg.StringPtr(o.Metadata)
+	for i := range req.Topics {
+		if req.Topics[i].Topic == o.Topic {
+			req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
+			return
+		}
+	}
+	t := kmsg.NewTxnOffsetCommitRequestTopic()
+	t.Topic, t.TopicID = o.Topic, o.TopicID
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+}
+
+func firstOffsetError(resp *kmsg.TxnOffsetCommitResponse) error {
+	n := 0
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			n++
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return fmt.Errorf("%s/%d: %w", t.Topic, p.Partition, err)
+			}
+		}
+	}
+	if n == 0 {
+		return errors.New("the group coordinator answered for no partition")
+	}
+	return nil
+}
+
+// memberOf checks every token and returns the identity they share. It never
+// returns an empty member ID or a negative generation: the broker would then
+// check nothing.
+func memberOf(shares []*Share) (Member, error) {
+	var m Member
+	for _, s := range shares {
+		if err := s.Token.Err(); err != nil {
+			return Member{}, fmt.Errorf("%w: %w", errTokens, err)
+		}
+		var err error
+		if m, err = s.Token.Member(); err != nil {
+			return Member{}, fmt.Errorf("%w: %w", errTokens, err)
+		}
+	}
+	if m.ID == "" || m.Generation < 0 {
+		return Member{}, fmt.Errorf("%w: no member identity", errTokens)
+	}
+	return m, nil
+}
+
+// refusedForGood reports whether a target's error will not go away by itself.
+func refusedForGood(err error) bool {
+	for _, e := range []error{
+		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed,
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation, kerr.InvalidTimestamp,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

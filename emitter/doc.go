@@ -1,0 +1,49 @@
+// Package emitter turns what partitions have planned into Kafka transactions.
+//
+// A [Lane] is a loop of steps over a fixed share of the partitions that a
+// process owns. A step is one transaction: changelog records, emissions, dead
+// letters and the fence, all or nothing. The lane sends what it is given and
+// does not know what the records mean.
+//
+// # The step
+//
+//  1. Seal: every source adds what it has ready (a [Share]).
+//  2. Begin, on the next of a few transactional clients used in turn: the next
+//     transaction of one transactional ID would wait inside the broker, in
+//     20 ms steps, until the markers of its last one are written.
+//  3. Announce all partitions of the step in one AddPartitionsToTxn. Otherwise
+//     brokers add them one by one and refuse each other with
+//     CONCURRENT_TRANSACTIONS. An announce that names an unknown or forbidden
+//     topic is refused whole, with the culprits named: a check before anything
+//     is written.
+//  4. TxnOffsetCommit for every contributing partition, moved or not, with the
+//     step's name in the metadata. This is the fence. Its answer is checked.
+//  5. Produce, flush; every promise must be good.
+//  6. All take tokens alive? Then EndTxn(commit).
+//
+// # Why nothing is committed twice, or by a former owner
+//
+// The broker checks membership at the offset commit, never ownership: it takes
+// an offset commit for any partition from any current member. So before each
+// send every share's token is asked whether its lease holds (see package
+// membership). An EndTxn(commit) after a refused offset commit would succeed;
+// it is therefore never sent: any failure before step 6 leads to an abort, and
+// an abort is certain, because nobody else would ever commit that transaction.
+//
+// A successor fetches the partition's offset "stable", which waits for the end
+// of a transaction that has an accepted offset commit; hence the offset commit
+// comes before the first produce. A former owner is thus either stopped before
+// it writes anything, or waited for.
+//
+// An EndTxn whose answer is lost, or is an error, says nothing. The lane then
+// resolves: a new client with the same transactional ID calls InitProducerID,
+// which makes the broker finish or abort the old transaction, and one stable
+// OffsetFetch of a partition whose token is still alive shows whether the
+// step's name is in the committed metadata. Until that is known nothing of the
+// lane goes on. If no token is alive there is nothing to decide: all its
+// entries are dropped, and the new owner reads the truth from the log.
+//
+// A transactional ID is retired (never begun again) after a resolve, a fencing
+// or a long wait: a marker of its next transaction must not be able to close
+// what an earlier one left behind.
+package emitter

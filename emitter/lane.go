@@ -1,0 +1,349 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = 2 * time.Second
+	// abortTimeout bounds AbortBufferedRecords; after it the client is thrown
+	// away, for the old records would travel in its next transaction.
+	abortTimeout = time.Second
+)
+
+// Options of a lane.
+type Options struct {
+	Client             []kgo.Opt   // brokers and security, as for every client
+	Admin              *kgo.Client // for reading offsets back
+	Group              string
+	Process            string // random, once per process
+	Lane               int
+	TransactionalIDs   int // used in turn, 2 to 4
+	TransactionTimeout time.Duration
+	// BatchMaxBytes is the largest record batch a topic takes.
+	BatchMaxBytes func(topic string) int32
+	Logger        *slog.Logger
+	Metrics       *Metrics
+}
+
+// Lane commits steps, one after another. Run is its one goroutine.
+type Lane struct {
+	o       Options
+	wake    chan struct{}
+	clients []*txnClient
+	turn    int
+	serial  int   // of transactional IDs
+	counter int64 // of steps
+
+	mu      sync.Mutex // guards sources
+	sources []Source
+}
+
+// NewLane returns a lane without sources.
+func NewLane(o Options) *Lane {
+	return &Lane{o: o, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs)}
+}
+
+// Add makes s contribute to the steps to come.
+func (l *Lane) Add(s Source) {
+	l.mu.Lock()
+	l.sources = append(l.sources, s)
+	l.mu.Unlock()
+	l.Wake()
+}
+
+// Remove takes s out. A Seal or a Done of s that is under way may still end.
+func (l *Lane) Remove(s Source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sources = slices.DeleteFunc(slices.Clone(l.sources), func(x Source) bool { return x == s })
+}
+
+// Wake tells the lane that a source has something ready. It never blocks.
+func (l *Lane) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run commits steps until ctx ends. The step under way is finished first.
+func (l *Lane) Run(ctx context.Context) error {
+	defer l.close()
+	l.prepare(ctx)
+	backoff := minBackoff
+	for {
+		worked, err := l.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			l.o.Logger.Warn("step aborted", "lane", l.o.Lane, "err", err)
+			_ = sleep(ctx, backoff)
+			backoff = min(2*backoff, maxBackoff)
+			continue
+		}
+		backoff = minBackoff
+		if worked {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.wake:
+		}
+	}
+}
+
+// prepare opens the clients ahead of the first steps. Errors show up there.
+func (l *Lane) prepare(ctx context.Context) {
+	for range l.clients {
+		_, _ = l.client(ctx)
+	}
+}
+
+func (l *Lane) close() {
+	for _, c := range l.clients {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+// step seals, runs and settles one step. It reports whether there was one.
+func (l *Lane) step(ctx context.Context) (bool, error) {
+	l.counter++
+	name := fmt.Sprintf("%s/%d/%d", l.o.Process, l.o.Lane, l.counter)
+	shares := l.seal(name)
+	if len(shares) == 0 {
+		return false, nil
+	}
+	start := time.Now()
+	// A step that has begun is ended in order, also when the lane is stopped;
+	// the broker's own limit bounds it.
+	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.TransactionTimeout)
+	defer cancel()
+	err := l.commit(run, shares)
+	if errors.Is(err, errUnknown) {
+		err = l.resolve(context.WithoutCancel(ctx), shares)
+	}
+	l.settle(shares, err)
+	l.o.Metrics.step(err, time.Since(start))
+	if errors.Is(err, errEmissions) || errors.Is(err, errTokens) {
+		return true, nil // sealed anew at once, without the culprits
+	}
+	return true, err
+}
+
+// seal collects shares, beginning with another source each time.
+func (l *Lane) seal(name string) []*Share {
+	l.mu.Lock()
+	sources := l.sources
+	l.mu.Unlock()
+	room := &Room{Entries: MaxStepEntries, Bytes: MaxStepBytes}
+	var shares []*Share
+	for i := range sources {
+		s := sources[(i+int(l.counter))%len(sources)]
+		if share := s.Seal(name, room); share != nil {
+			shares = append(shares, share)
+		}
+		if room.Entries <= 0 || room.Bytes <= 0 || len(shares) >= MaxStepPartitions {
+			l.Wake() // others may have more
+			break
+		}
+	}
+	return shares
+}
+
+// settle tells every share what became of it.
+func (l *Lane) settle(shares []*Share, err error) {
+	for _, s := range shares {
+		switch {
+		case err == nil:
+			s.Done(Committed)
+		case errors.Is(err, errRefused), s.Token.Err() != nil:
+			s.Done(Lost)
+		default:
+			s.Done(Aborted)
+		}
+	}
+}
+
+// commit runs one transaction. nil: committed. errUnknown: to be resolved.
+// Anything else: aborted for sure.
+func (l *Lane) commit(ctx context.Context, shares []*Share) error {
+	if _, err := memberOf(shares); err != nil {
+		return err
+	}
+	c, err := l.client(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.BeginTransaction(); err != nil {
+		l.drop(ctx, c)
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	culprits, err := c.announce(ctx, partitionsOf(shares))
+	if errors.Is(err, errEmissions) {
+		// Refused whole: the broker began nothing.
+		if blame(shares, culprits) == 0 {
+			err = fmt.Errorf("own topics refused: %v", culprits)
+		}
+		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
+			l.drop(ctx, c)
+		}
+		return err
+	}
+	if err == nil {
+		err = c.commitOffsets(ctx, l.o.Group, shares)
+	}
+	if err != nil {
+		// Nothing is produced yet, so kgo's own abort would send nothing and
+		// leave the broker's transaction open for the next one to join.
+		l.drop(ctx, c)
+		return err
+	}
+	err = produce(ctx, c, shares)
+	if err == nil {
+		_, err = memberOf(shares)
+	}
+	if err != nil {
+		l.abort(ctx, c)
+		return err
+	}
+	switch err := c.EndTransaction(ctx, kgo.TryCommit); {
+	case err == nil:
+		return nil
+	case errors.Is(err, kerr.OperationNotAttempted):
+		l.drop(ctx, c)
+		return fmt.Errorf("end transaction: %w", err)
+	default:
+		l.o.Logger.Warn("outcome of a step is unknown", "lane", l.o.Lane, "transactional_id", c.id, "err", err)
+		return errUnknown
+	}
+}
+
+// produce sends everything and waits for every promise.
+func produce(ctx context.Context, c *txnClient, shares []*Share) error {
+	var (
+		mu      sync.Mutex // promises run on the client's goroutine
+		failure error
+		blamed  bool
+	)
+	var emissions []*Emission
+	for _, s := range shares {
+		for _, r := range s.Records {
+			c.Produce(ctx, r, func(r *kgo.Record, err error) {
+				if err != nil {
+					mu.Lock()
+					failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
+					mu.Unlock()
+				}
+			})
+		}
+		for i := range s.Emissions {
+			emissions = append(emissions, &s.Emissions[i])
+		}
+	}
+	slices.SortStableFunc(emissions, func(a, b *Emission) int {
+		if a.Due != b.Due {
+			return cmp(a.Due, b.Due)
+		}
+		return cmp(a.Seq, b.Seq)
+	})
+	for _, e := range emissions {
+		c.Produce(ctx, e.Record, func(r *kgo.Record, err error) {
+			if err == nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
+			if refusedForGood(err) {
+				e.Err, blamed = err, true
+			}
+		})
+	}
+	if err := c.Flush(ctx); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if blamed {
+		return fmt.Errorf("%w: %w", errEmissions, failure)
+	}
+	return failure
+}
+
+func cmp(a, b int64) int {
+	if a < b {
+		return -1
+	}
+	if a > b {
+		return 1
+	}
+	return 0
+}
+
+// abort ends a transaction in which something was produced.
+func (l *Lane) abort(ctx context.Context, c *txnClient) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	if err := c.AbortBufferedRecords(bounded); err != nil {
+		c.UnsafeAbortBufferedRecords()
+		l.drop(ctx, c)
+		return
+	}
+	if err := c.EndTransaction(context.WithoutCancel(ctx), kgo.TryAbort); err != nil {
+		l.drop(ctx, c)
+	}
+}
+
+// partitionsOf lists what the step will write to.
+func partitionsOf(shares []*Share) map[string][]int32 {
+	seen := make(map[string]map[int32]struct{})
+	out := make(map[string][]int32)
+	add := func(r *kgo.Record) {
+		ps := seen[r.Topic]
+		if ps == nil {
+			ps = make(map[int32]struct{})
+			seen[r.Topic] = ps
+		}
+		if _, ok := ps[r.Partition]; !ok {
+			ps[r.Partition] = struct{}{}
+			out[r.Topic] = append(out[r.Topic], r.Partition)
+		}
+	}
+	for _, s := range shares {
+		for _, r := range s.Records {
+			add(r)
+		}
+		for i := range s.Emissions {
+			add(s.Emissions[i].Record)
+		}
+	}
+	return out
+}
+
+// blame marks the emissions to refused topics and returns how many there are.
+func blame(shares []*Share, culprits map[string]error) (n int) {
+	for _, s := range shares {
+		for i := range s.Emissions {
+			if err, ok := culprits[s.Emissions[i].Record.Topic]; ok {
+				s.Emissions[i].Err = err
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,148 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// client returns the next client in turn, with its producer ID loaded: a client
+// that begins before that runs its first transaction in the old mode.
+func (l *Lane) client(ctx context.Context) (*txnClient, error) {
+	l.turn = (l.turn + 1) % len(l.clients)
+	c := l.clients[l.turn]
+	if c != nil && (c.retire || c.BufferedProduceRecords() > 0) {
+		c.Close()
+		c = nil
+	}
+	if c == nil {
+		l.serial++
+		var err error
+		id := fmt.Sprintf("%s%s/%d/%d", TransactionalIDPrefix(l.o.Group), l.o.Process, l.o.Lane, l.serial)
+		if c, err = newTxnClient(&l.o, id); err != nil {
+			return nil, err
+		}
+		l.o.Metrics.clientsOpened.Inc()
+	}
+	l.clients[l.turn] = c
+	if _, _, err := c.ProducerID(ctx); err != nil {
+		c.retire = true
+		return nil, fmt.Errorf("load producer ID of %s: %w", c.id, err)
+	}
+	return c, nil
+}
+
+// drop throws a client away whose transaction must not be ended by it, and has
+// the broker abort that transaction: a new client of the same ID calls
+// InitProducerID. The ID is not used again. If this fails the broker's
+// transaction timeout does it later; nobody would commit it.
+func (l *Lane) drop(ctx context.Context, c *txnClient) {
+	for i := range l.clients {
+		if l.clients[i] == c {
+			l.clients[i] = nil
+		}
+	}
+	c.Close()
+	l.o.Metrics.retired.Inc()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*RequestTimeout)
+	defer cancel()
+	if err := l.initProducerID(bounded, c.id); err != nil {
+		l.o.Logger.Warn("a step is left to the broker's transaction timeout", "transactional_id", c.id, "err", err)
+	}
+}
+
+// initProducerID makes the broker finish or abort the ID's last transaction.
+func (l *Lane) initProducerID(ctx context.Context, id string) error {
+	fresh, err := newTxnClient(&l.o, id)
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	if _, _, err := fresh.ProducerID(ctx); err != nil {
+		return fmt.Errorf("init producer ID of %s: %w", id, err)
+	}
+	return nil
+}
+
+// resolve finds out what became of a step whose EndTxn was not answered. It
+// tries until it knows, or until every token is dead: nil is committed, an
+// error is aborted or no longer of interest.
+func (l *Lane) resolve(ctx context.Context, shares []*Share) error {
+	c := l.clients[l.turn]
+	l.clients[l.turn] = nil
+	c.Close()
+	l.o.Metrics.resolved.Inc()
+	l.o.Metrics.retired.Inc()
+	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
+		alive := firstAlive(shares)
+		if alive == nil {
+			return errTokens
+		}
+		committed, err := l.decide(ctx, c.id, alive)
+		if err == nil && alive.Token.Err() == nil {
+			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "committed", committed)
+			if committed {
+				return nil
+			}
+			return errors.New("resolved: aborted")
+		}
+		if err != nil {
+			l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)
+			_ = sleep(ctx, backoff)
+		}
+	}
+}
+
+// decide ends the old transaction and reads one of its partitions' offsets.
+func (l *Lane) decide(ctx context.Context, id string, s *Share) (committed bool, err error) {
+	bounded, cancel := context.WithTimeout(ctx, l.o.TransactionTimeout/2)
+	defer cancel()
+	if err := l.initProducerID(bounded, id); err != nil {
+		return false, err
+	}
+	_, metadata, err := FetchStable(bounded, l.o.Admin, l.o.Group, s.Offset.Topic, s.Offset.Partition)
+	if err != nil {
+		return false, err
+	}
+	return s.Offset.Committed(metadata), nil
+}
+
+func firstAlive(shares []*Share) *Share {
+	for _, s := range shares {
+		if s.Token.Err() == nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// NoOffset is what FetchStable returns for a partition without a committed
+// offset.
+const NoOffset int64 = -1
+
+// ErrUnstable is kerr.UnstableOffsetCommit: an accepted step is still open.
+var ErrUnstable error = kerr.UnstableOffsetCommit
+
+// FetchStable returns the committed offset of one partition and its metadata,
+// or ErrUnstable while a transaction with an accepted offset commit is open.
+func FetchStable(ctx context.Context, cl *kgo.Client, group, topic string, partition int32) (int64, string, error) {
+	offsets, err := kadm.NewClient(cl).FetchOffsetsForTopics(kadm.RequireStable(ctx), group, topic)
+	if err != nil {
+		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, partition, err)
+	}
+	o, ok := offsets.Lookup(topic, partition)
+	if !ok {
+		return NoOffset, "", nil
+	}
+	if o.Err != nil {
+		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, partition, o.Err)
+	}
+	if o.At < 0 {
+		return NoOffset, "", nil
+	}
+	return o.At, o.Metadata, nil
+}

@@ -1,0 +1,115 @@
+package emitter
+
+import (
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Limits of one step. A bigger step is more efficient and later: these are
+// where throughput stops growing on the machines measured.
+const (
+	MaxStepEntries = 20_000
+	MaxStepBytes   = 16 << 20
+	// MaxStepPartitions bounds the request partitions of a step: each costs a
+	// marker.
+	MaxStepPartitions = 256
+)
+
+// Room is what is left of a step's limits.
+type Room struct {
+	Entries int
+	Bytes   int64
+}
+
+// Source is a partition that contributes to steps. Its methods are called by
+// the lane's goroutine.
+type Source interface {
+	// Seal fixes what the partition adds to the step named step and takes it
+	// off room; nil when nothing is ready. Share.Done is called before the
+	// next Seal.
+	Seal(step string, room *Room) *Share
+}
+
+// Token is the right to commit for one partition: a take token.
+type Token interface {
+	// Err is nil while the partition is held and its lease holds at this moment.
+	Err() error
+	// Member returns what to prove membership with at this moment.
+	Member() (Member, error)
+}
+
+// Member is the identity that an offset commit carries.
+type Member struct {
+	ID         string
+	Generation int32
+	InstanceID *string
+}
+
+// Offset is the fence of one partition: the offset commit of a step.
+type Offset struct {
+	Topic     string
+	TopicID   [16]byte
+	Partition int32
+	At        int64
+	Metadata  string
+	// Committed reports whether a committed offset's metadata, read back,
+	// proves that this step was committed.
+	Committed func(metadata string) bool
+}
+
+// Emission is a record for a target topic. Emissions of one step are written
+// in order of (Due, Seq).
+type Emission struct {
+	Record   *kgo.Record
+	Due, Seq int64
+	// Err is set by the lane when the target refuses the record for good; the
+	// step is then aborted, and the source seals something else in its place.
+	Err error
+}
+
+// Share is what one partition adds to a step.
+type Share struct {
+	Offset Offset
+	Token  Token
+	// Records go to the service's own topics.
+	Records   []*kgo.Record
+	Emissions []Emission
+	// Done takes the outcome.
+	Done func(Outcome)
+}
+
+// Outcome is what became of a share.
+type Outcome uint8
+
+const (
+	// Committed: the transaction is committed; offsets in Records are known.
+	Committed Outcome = iota + 1
+	// Aborted for sure: may be sealed again.
+	Aborted
+	// Lost: the partition's token died, nothing of it may be sealed again.
+	Lost
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Committed:
+		return "committed"
+	case Aborted:
+		return "aborted"
+	case Lost:
+		return "lost"
+	}
+	return "unknown"
+}
+
+var (
+	// errRefused: the group refuses the member; every partition is lost.
+	errRefused = errors.New("group refuses the member")
+	// errEmissions: at least one Emission.Err is set.
+	errEmissions = errors.New("a target refuses an emission for good")
+	// errUnknown: the outcome of EndTxn is not known.
+	errUnknown = errors.New("outcome of the commit is unknown")
+	// errTokens: a token died while the step was under way.
+	errTokens = errors.New("a take token died")
+)

@@ -1,0 +1,266 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// targetRefresh is how old the partition count used for placement may be.
+	targetRefresh = 5 * time.Second
+	// targetUnknown is how long a topic that does not exist is taken to be
+	// missing before it is asked for again.
+	targetUnknown = time.Second
+	// targetIdle is how long a topic stays in the cache without being used.
+	targetIdle = 10 * time.Minute
+	// lookupTimeout bounds a look-up that a step waits for.
+	lookupTimeout = 2 * time.Second
+	// defaultBatchMaxBytes is Kafka's default for max.message.bytes.
+	defaultBatchMaxBytes = 1_048_588
+)
+
+// Target is what is known of one target topic.
+type Target struct {
+	// Leader tells for each partition whether it has a leader; its length is
+	// the partition count.
+	Leader []bool
+	// Err is the broker's verdict if the topic can not be used.
+	Err error
+}
+
+// Targets caches the metadata of target topics, so that placing an emission
+// asks no broker. mu guards topics; requests are made without it.
+type Targets struct {
+	client     *kgo.Client
+	autoCreate bool
+
+	mu     sync.Mutex
+	topics map[string]*target
+	wanted []string // to be fetched by Run
+	wake   chan struct{}
+}
+
+type target struct {
+	Target
+	fetched  time.Time
+	used     time.Time
+	maxBytes int32
+}
+
+// NewTargets returns a cache that asks through cl. autoCreate lets the broker
+// create topics on first use, where it is configured to (waterclock dev).
+func NewTargets(cl *kgo.Client, autoCreate bool) *Targets {
+	return &Targets{client: cl, autoCreate: autoCreate, topics: make(map[string]*target), wake: make(chan struct{}, 1)}
+}
+
+// Lookup returns what is known of a topic; it asks the broker only for a topic
+// that was not asked for in time. Target.Err is the broker's verdict; err means
+// that there is none.
+func (t *Targets) Lookup(ctx context.Context, topic string) (Target, error) {
+	if known, ok := t.cached(topic); ok {
+		return known, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	if err := t.fetch(ctx, []string{topic}); err != nil {
+		return Target{}, err
+	}
+	known, _ := t.cached(topic)
+	return known, nil
+}
+
+func (t *Targets) cached(topic string) (Target, bool) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	if e == nil || e.Err != nil && now.Sub(e.fetched) > targetUnknown {
+		return Target{}, false
+	}
+	e.used = now
+	return e.Target, true
+}
+
+// Prefetch asks for a topic in the background, if it is not known.
+func (t *Targets) Prefetch(topic string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.topics[topic] != nil || len(t.wanted) >= 1000 {
+		return
+	}
+	for _, w := range t.wanted {
+		if w == topic {
+			return
+		}
+	}
+	t.wanted = append(t.wanted, topic)
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// BatchMaxBytes is the largest record batch that a topic takes, as far as known.
+func (t *Targets) BatchMaxBytes(topic string) int32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil && e.maxBytes > 0 {
+		return e.maxBytes
+	}
+	return defaultBatchMaxBytes
+}
+
+// SetBatchMaxBytes tells the limit of one of the service's own topics.
+func (t *Targets) SetBatchMaxBytes(topic string, n int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.topics[topic] = &target{maxBytes: n, Target: Target{Err: kerr.UnknownTopicOrPartition}, used: time.Now().Add(100 * 365 * 24 * time.Hour)}
+}
+
+// Run refreshes what is used until ctx ends.
+func (t *Targets) Run(ctx context.Context) error {
+	tick := time.NewTicker(targetRefresh)
+	defer tick.Stop()
+	for {
+		var names []string
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.wake:
+			names = t.takeWanted()
+		case <-tick.C:
+			names = t.inUse()
+		}
+		if len(names) > 0 {
+			_ = t.fetch(ctx, names) // what is known stays; placement errors show at produce
+		}
+	}
+}
+
+func (t *Targets) takeWanted() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := t.wanted
+	t.wanted = nil
+	return w
+}
+
+func (t *Targets) inUse() (names []string) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, e := range t.topics {
+		switch {
+		case e.used.After(now): // one of our own
+		case now.Sub(e.used) > targetIdle:
+			delete(t.topics, name)
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// fetch asks for metadata, and for the size limit of topics seen first.
+func (t *Targets) fetch(ctx context.Context, names []string) error {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = t.autoCreate
+	for _, n := range names {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(n)
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, t.client)
+	if err != nil {
+		return fmt.Errorf("look up target topics: %w", err)
+	}
+	var fresh []string
+	now := time.Now()
+	t.mu.Lock()
+	for i := range resp.Topics {
+		rt := &resp.Topics[i]
+		if rt.Topic == nil {
+			continue
+		}
+		e := t.topics[*rt.Topic]
+		if e == nil {
+			e = &target{used: now}
+			t.topics[*rt.Topic] = e
+		}
+		got := Target{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
+		for _, p := range rt.Partitions {
+			if int(p.Partition) < len(got.Leader) {
+				got.Leader[p.Partition] = p.Leader >= 0
+			}
+		}
+		if got.Err != nil && !refusedForGood(got.Err) {
+			if len(e.Leader) > 0 {
+				continue // passing trouble: what was known stays
+			}
+		}
+		e.Target, e.fetched = got, now
+		if got.Err == nil && e.maxBytes == 0 {
+			fresh = append(fresh, *rt.Topic)
+		}
+	}
+	t.mu.Unlock()
+	if len(fresh) > 0 {
+		t.fetchLimits(ctx, fresh)
+	}
+	return nil
+}
+
+// fetchLimits reads max.message.bytes. A service that may not describe a target
+// goes by Kafka's default.
+func (t *Targets) fetchLimits(ctx context.Context, names []string) {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	for _, n := range names {
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes"}
+		req.Resources = append(req.Resources, r)
+	}
+	limits := make(map[string]int32)
+	if resp, err := req.RequestWith(ctx, t.client); err == nil {
+		for _, r := range resp.Resources {
+			for _, c := range r.Configs {
+				var n int32
+				if c.Value != nil && c.Name == "max.message.bytes" {
+					if _, err := fmt.Sscan(*c.Value, &n); err == nil {
+						limits[r.ResourceName] = n
+					}
+				}
+			}
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range names {
+		e := t.topics[n]
+		if e == nil {
+			continue
+		}
+		if e.maxBytes = limits[n]; e.maxBytes <= 0 {
+			e.maxBytes = defaultBatchMaxBytes
+		}
+	}
+}
+
+// UnknownTopic reports whether a target's error says that it does not exist.
+func UnknownTopic(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InvalidTopicException)
+}
+
+// TooLarge reports whether a target refused a record for its size.
+func TooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
+}
+
+// NotAuthorized reports whether the service may not write to a target.
+func NotAuthorized(err error) bool { return errors.Is(err, kerr.TopicAuthorizationFailed) }

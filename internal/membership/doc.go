@@ -1,0 +1,30 @@
+// Package membership owns the group client: who is a member, which partitions
+// it holds, and whether it still holds them at this very moment. It fetches
+// nothing.
+//
+// # The lease
+//
+// The broker's fence is the offset commit in a step, and that checks
+// membership, never ownership: any current member may commit for any partition.
+// So what makes a step safe is that the *same membership* under which a
+// partition was taken still lasts. Each [Token] carries that lease.
+//
+//   - A dynamic member that misses a join is removed by the broker, and comes
+//     back with a new member ID. So the same member ID suffices. kgo takes the
+//     new ID silently when its JoinGroup hung through a generation: without
+//     OnPartitionsLost, without OnPartitionsRevoked before the next SyncGroup,
+//     and with the old step's offset commit accepted by the broker. The lease
+//     is therefore compared at each send, with what kgo would send now.
+//   - A static member keeps its ID through a restart and, if the rebalance
+//     timeout is shorter than the session, through a missed generation. It must
+//     have joined every generation: our wrapper of the balancer sees each join.
+//
+// A broken lease, by a new member ID, a gap, or the group's refusal of a step,
+// means that everything held is lost. All tokens die, the client is closed and
+// a new one joins as a new member.
+//
+// # Death of a token
+//
+// Err is asked before each send of a step, and by whoever acts for a partition.
+// Once it returned an error it does so for ever.
+package membership

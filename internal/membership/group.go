@@ -1,0 +1,277 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// watchInterval is how often a silent change of membership is looked for.
+	watchInterval = 100 * time.Millisecond
+	// rejoinPause separates two group clients.
+	rejoinPause = 200 * time.Millisecond
+	// leaveTimeout bounds the goodbye to the group.
+	leaveTimeout = 3 * time.Second
+)
+
+// Options of a group membership.
+type Options struct {
+	Client           []kgo.Opt
+	Group            string
+	InstanceID       string // static membership if not empty
+	Topics           []string
+	SessionTimeout   time.Duration
+	RebalanceTimeout time.Duration // >= SessionTimeout: see the package comment
+	Leave            bool          // leave the group on stop
+	Logger           *slog.Logger
+}
+
+// Handler takes the partitions that come and go. Its methods are called by the
+// group client, one at a time.
+type Handler interface {
+	// Assigned must not block.
+	Assigned(t *Token)
+	// Revoked drains: while it runs the tokens still live, and the group waits.
+	Revoked(ts []*Token)
+	// Lost tells of tokens that are dead already.
+	Lost(ts []*Token)
+}
+
+// Group is one process's membership.
+type Group struct {
+	o Options
+	h Handler
+
+	mu     sync.Mutex // guards what follows
+	tokens map[partition]*Token
+	joined bool
+}
+
+type partition struct {
+	topic     string
+	partition int32
+}
+
+// New returns a membership that Run will begin.
+func New(o Options, h Handler) (*Group, error) {
+	if o.RebalanceTimeout < o.SessionTimeout {
+		return nil, fmt.Errorf("rebalance timeout %s is shorter than the session timeout %s: a member could miss a generation and keep its ID; raise it",
+			o.RebalanceTimeout, o.SessionTimeout)
+	}
+	return &Group{o: o, h: h, tokens: make(map[partition]*Token)}, nil
+}
+
+// Joined reports whether the process is a member with an assignment, perhaps an
+// empty one.
+func (g *Group) Joined() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.joined
+}
+
+// Run is a member until ctx ends; then it drains everything and leaves.
+func (g *Group) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := g.session(ctx); err != nil {
+			g.o.Logger.Warn("group membership ended, joining again", "group", g.o.Group, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rejoinPause):
+		}
+	}
+	return nil
+}
+
+// session is the life of one group client.
+func (g *Group) session(ctx context.Context) error {
+	l := &lease{}
+	if g.o.InstanceID != "" {
+		l.instance = &g.o.InstanceID
+	}
+	cl, err := g.client(l)
+	if err != nil {
+		return err
+	}
+	poll, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var polling sync.WaitGroup
+	polling.Go(func() { g.poll(poll, cl) })
+	defer func() {
+		stop()
+		g.end(cl, l, ctx.Err() != nil)
+		polling.Wait()
+	}()
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if g.holds() {
+				if _, err := l.check(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (g *Group) client(l *lease) (*kgo.Client, error) {
+	opts := append([]kgo.Opt{}, g.o.Client...)
+	opts = append(opts,
+		kgo.ConsumerGroup(g.o.Group),
+		kgo.ConsumeTopics(g.o.Topics...),
+		kgo.Balancers(watched{kgo.CooperativeStickyBalancer(), l}),
+		kgo.SessionTimeout(g.o.SessionTimeout),
+		kgo.RebalanceTimeout(g.o.RebalanceTimeout),
+		kgo.HeartbeatInterval(min(3*time.Second, g.o.SessionTimeout/5)),
+		kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.assigned(l, m) }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.revoked(m) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.lost(m) }),
+	)
+	if g.o.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(g.o.InstanceID))
+	}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("build group client: %w", err)
+	}
+	l.metadata = cl.GroupMetadata
+	cl.PauseFetchTopics(g.o.Topics...)
+	return cl, nil
+}
+
+// poll drains what the client injects; there are no records, the topics are
+// paused.
+func (g *Group) poll(ctx context.Context, cl *kgo.Client) {
+	for {
+		fetches := cl.PollFetches(ctx)
+		if ctx.Err() != nil || fetches.IsClientClosed() {
+			return
+		}
+		fetches.EachError(func(topic string, p int32, err error) {
+			var group *kgo.ErrGroupSession
+			if errors.As(err, &group) {
+				g.o.Logger.Warn("group session", "group", g.o.Group, "err", err)
+			}
+		})
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(watchInterval):
+		}
+	}
+}
+
+func (g *Group) assigned(l *lease, m map[string][]int32) {
+	g.mu.Lock()
+	l.renew(len(g.tokens) > 0)
+	g.joined = true
+	var added []*Token
+	for topic, ps := range m {
+		for _, p := range ps {
+			t := &Token{Topic: topic, Partition: p, lease: l}
+			g.tokens[partition{topic, p}] = t
+			added = append(added, t)
+		}
+	}
+	g.mu.Unlock()
+	for _, t := range added {
+		g.h.Assigned(t)
+	}
+}
+
+func (g *Group) revoked(m map[string][]int32) {
+	ts := g.remove(m)
+	if len(ts) > 0 {
+		g.h.Revoked(ts)
+	}
+	for _, t := range ts {
+		t.kill(ErrRevoked)
+	}
+}
+
+func (g *Group) lost(m map[string][]int32) {
+	ts := g.remove(m)
+	for _, t := range ts {
+		t.kill(ErrLost)
+	}
+	if len(ts) > 0 {
+		g.h.Lost(ts)
+	}
+}
+
+func (g *Group) remove(m map[string][]int32) (ts []*Token) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for topic, ps := range m {
+		for _, p := range ps {
+			if t := g.tokens[partition{topic, p}]; t != nil {
+				ts = append(ts, t)
+				delete(g.tokens, partition{topic, p})
+			}
+		}
+	}
+	return ts
+}
+
+func (g *Group) removeAll() (ts []*Token) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range g.tokens {
+		ts = append(ts, t)
+	}
+	clear(g.tokens)
+	g.joined = false
+	return ts
+}
+
+func (g *Group) holds() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.tokens) > 0
+}
+
+// end gives everything up: in order when the process stops, else as lost.
+func (g *Group) end(cl *kgo.Client, l *lease, stopping bool) {
+	ts := g.removeAll()
+	if stopping && len(ts) > 0 {
+		g.h.Revoked(ts)
+	}
+	for _, t := range ts {
+		t.kill(ErrLost)
+	}
+	if !stopping && len(ts) > 0 {
+		g.h.Lost(ts)
+	}
+	l.breakUp(ErrLost)
+	if stopping && g.o.Leave {
+		g.leave(cl)
+	}
+	cl.Close()
+}
+
+// leave says goodbye; a static member's client would not do so by itself.
+func (g *Group) leave(cl *kgo.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	var err error
+	if g.o.InstanceID == "" {
+		err = cl.LeaveGroupContext(ctx)
+	} else {
+		_, err = kadm.NewClient(cl).LeaveGroup(ctx, kadm.LeaveGroup(g.o.Group).InstanceIDs(g.o.InstanceID).Reason("stopped"))
+	}
+	if err != nil {
+		g.o.Logger.Warn("could not leave the group, the session has to expire", "group", g.o.Group, "err", err)
+	}
+}
