@@ -1,0 +1,177 @@
+// Package ops is how a running instance is watched: its logger, and an HTTP
+// server with
+//
+//	/metrics  the given registry, for Prometheus
+//	/healthz  200 as long as the process answers at all
+//	/readyz   200 or 503, and JSON that says why
+//
+// It decides nothing: whether the instance is ready, and what there is to say
+// about it, comes from a [Readiness].
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Limits of the server. A scrape is small; a client that is slow is wrong.
+const (
+	readTimeout     = 10 * time.Second
+	writeTimeout    = 30 * time.Second
+	idleTimeout     = 2 * time.Minute
+	shutdownTimeout = 2 * time.Second
+	maxHeaderBytes  = 16 * 1024
+	maxScrapes      = 4 // in flight; more are answered 503
+)
+
+// Readiness says whether the instance does its work: member of the group and
+// every owned partition live. The second result is encoded as JSON under
+// "detail": per request topic and partition the state, and the reason where it
+// is not live. Ready is called for each request to /readyz, from any goroutine,
+// and must not block.
+type Readiness interface {
+	Ready() (ok bool, detail any)
+}
+
+// Server is the HTTP server of one instance. Make one with [NewServer].
+type Server struct {
+	addr    string
+	handler http.Handler
+	log     *slog.Logger
+
+	mu       sync.Mutex // guards listener
+	listener net.Listener
+}
+
+// NewServer returns a server for addr, as host:port. A port of 0 is any free
+// one; see [Server.Addr].
+func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *slog.Logger) *Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxScrapes,
+		Timeout:             readTimeout,
+		EnableOpenMetrics:   true,
+	}))
+	mux.HandleFunc("GET /healthz", serveHealth)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { serveReady(w, ready) })
+	return &Server{addr: addr, handler: mux, log: log}
+}
+
+// Listen binds the address, so that a port that is taken is known before
+// anything else is started. Run does it otherwise. Listening twice is one.
+func (s *Server) Listen() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener != nil {
+		return nil
+	}
+	l, err := net.Listen("tcp", s.addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen for HTTP: another process has taken %s; choose another address with --http", s.addr)
+	}
+	if err != nil {
+		return fmt.Errorf("listen for HTTP: %w", err)
+	}
+	s.listener = l
+	return nil
+}
+
+// Addr returns the address that is listened on, with its real port; before
+// Listen, the one that was asked for.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return s.addr
+	}
+	return s.listener.Addr().String()
+}
+
+// Close gives the address back if Run has not been called, for a start that
+// went wrong after Listen. Closing twice is one.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return nil
+	}
+	err := s.listener.Close()
+	s.listener = nil
+	return err
+}
+
+// Run serves until ctx is done, then lets requests in flight end, for 2 s at
+// most. It returns nil after such a stop, else why it could not serve. It may
+// be called once.
+func (s *Server) Run(ctx context.Context) error {
+	if err := s.Listen(); err != nil {
+		return err
+	}
+	srv := &http.Server{
+		Handler:        s.handler,
+		ReadTimeout:    readTimeout,
+		WriteTimeout:   writeTimeout,
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	s.log.Info("serving HTTP", "address", s.Addr())
+	stopped := make(chan struct{})
+	failed := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-ctx.Done():
+		case <-failed:
+			return
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if srv.Shutdown(end) != nil {
+			srv.Close()
+		}
+	}()
+	err := srv.Serve(s.listener)
+	if !errors.Is(err, http.ErrServerClosed) {
+		close(failed)
+		<-stopped
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
+	<-stopped
+	return nil
+}
+
+func serveHealth(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintln(w, "ok")
+}
+
+// serveReady answers {"ready": …, "detail": …}.
+func serveReady(w http.ResponseWriter, ready Readiness) {
+	ok, detail := ready.Ready()
+	body, err := json.MarshalIndent(struct {
+		Ready  bool `json:"ready"`
+		Detail any  `json:"detail,omitempty"`
+	}{ok, detail}, "", "  ")
+	if err != nil {
+		http.Error(w, "encode readiness: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	w.Write(append(body, '\n'))
+}
