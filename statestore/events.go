@@ -1,0 +1,124 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// maxBackgroundErrors in a row, without a flush that worked between them, end
+// the store: Pebble repeats for ever and would block all writers meanwhile.
+const maxBackgroundErrors = 10
+
+// events hears what Pebble does in the background, counts it and decides when
+// the database can not go on.
+type events struct {
+	log     *slog.Logger
+	onFatal func(error)
+
+	// opening is set while Open runs: a fatal error then becomes Open's error.
+	opening atomic.Bool
+	fatally sync.Once
+	failed  atomic.Int64 // background errors since the last good flush
+
+	stalls     atomic.Int64
+	stallNanos atomic.Int64
+	stallSince atomic.Int64 // Unix ns, 0 if there is no stall
+	slowDisk   atomic.Int64
+	background atomic.Int64
+}
+
+// fatalOnOpen is what Fatalf panics with inside Open.
+type fatalOnOpen struct{ err error }
+
+// fatal reports err once, to a goroutine of its own: the caller may hold locks
+// of Pebble that the end of the process needs.
+func (e *events) fatal(err error) {
+	e.fatally.Do(func() { go e.onFatal(err) })
+}
+
+// Infof, Errorf and Fatalf make events a pebble.Logger.
+func (e *events) Infof(format string, args ...any) {
+	e.log.Debug("pebble", "msg", fmt.Sprintf(format, args...))
+}
+
+func (e *events) Errorf(format string, args ...any) {
+	e.log.Error("pebble", "err", fmt.Sprintf(format, args...))
+}
+
+// Fatalf never returns: Pebble relies on that. After a failed write of the
+// manifest its memory and its disk differ, and a later write could make a hole
+// in what is a prefix now.
+func (e *events) Fatalf(format string, args ...any) {
+	err := fmt.Errorf("pebble: "+format, args...)
+	if e.opening.Load() {
+		panic(fatalOnOpen{err})
+	}
+	e.fatal(err)
+	select {}
+}
+
+func (e *events) listener() *pebble.EventListener {
+	return &pebble.EventListener{
+		BackgroundError: e.backgroundError,
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			e.fatal(fmt.Errorf("pebble: table %s is damaged: %w", info.Path, info.Details))
+		},
+		FlushEnd: func(info pebble.FlushInfo) {
+			if info.Err == nil {
+				e.failed.Store(0)
+			}
+		},
+		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
+			e.stalls.Add(1)
+			e.stallSince.Store(time.Now().UnixNano())
+			e.log.Warn("store stalls writes", "reason", info.Reason)
+		},
+		WriteStallEnd: func() {
+			if since := e.stallSince.Swap(0); since != 0 {
+				e.stallNanos.Add(time.Now().UnixNano() - since)
+			}
+			e.log.Info("store takes writes again")
+		},
+		DiskSlow: func(info pebble.DiskSlowInfo) {
+			e.slowDisk.Add(1)
+			e.log.Warn("disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
+		},
+		LowDiskSpace: func(info pebble.LowDiskSpaceInfo) {
+			e.log.Warn("disk is nearly full", "free_bytes", info.AvailBytes, "total_bytes", info.TotalBytes)
+		},
+	}
+}
+
+func (e *events) backgroundError(err error) {
+	e.background.Add(1)
+	e.log.Error("store failed in the background", "err", err)
+	if n := e.failed.Add(1); hopeless(err) || n >= maxBackgroundErrors {
+		e.fatal(fmt.Errorf("pebble in the background: %w", err))
+	}
+}
+
+// hopeless errors do not go away by repeating.
+func hopeless(err error) bool {
+	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return pebble.IsCorruptionError(err)
+}
+
+// stalled is the time that writers have waited so far.
+func (e *events) stalled() time.Duration {
+	d := time.Duration(e.stallNanos.Load())
+	if since := e.stallSince.Load(); since != 0 {
+		d += time.Duration(time.Now().UnixNano() - since)
+	}
+	return d
+}

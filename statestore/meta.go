@@ -1,0 +1,82 @@
+package statestore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// nothing is the position of a partition that holds nothing.
+const nothing int64 = -1
+
+// Meta says how far a partition's fold of its changelog is.
+type Meta struct {
+	// Position is the changelog offset to read next, -1 if the store holds
+	// nothing of the partition.
+	Position int64
+	// Changelog is the UUID of the changelog topic that was folded.
+	Changelog [16]byte
+	// Checkpoint is the last folded checkpoint record, opaque; nil if none was.
+	Checkpoint []byte
+	// Pending is the number of pending timers.
+	Pending int64
+	// InSync is a time at which the store is known to have held everything,
+	// zero for never. For a live partition it lags by up to two flush
+	// intervals; see [Take.Live].
+	InSync time.Time
+}
+
+const (
+	metaFormat = 1
+	metaSize   = 1 + 8 + 16 + 8 + 8 + refSize
+
+	never = math.MinInt64 // in sync, as stored
+)
+
+// last is behind every Ref: the bound of a partition without timers.
+var last = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
+
+// meta is the meta row, with the checkpoint that lies in a row of its own.
+type meta struct {
+	Meta
+	low timer.Ref // Invariant: no row by due time is before low
+}
+
+func emptyMeta() meta { return meta{Meta: Meta{Position: nothing}, low: last} }
+
+func (m *meta) put(dst []byte) {
+	inSync := int64(never)
+	if !m.InSync.IsZero() {
+		inSync = m.InSync.UnixMilli()
+	}
+	dst[0] = metaFormat
+	binary.BigEndian.PutUint64(dst[1:], uint64(m.Position))
+	copy(dst[9:], m.Changelog[:])
+	binary.BigEndian.PutUint64(dst[25:], uint64(m.Pending))
+	binary.BigEndian.PutUint64(dst[33:], uint64(inSync))
+	putRef(dst[41:], m.low)
+}
+
+// decodeMeta reads a meta row. Errors wrap ErrNewerFormat or ErrCorrupt.
+func decodeMeta(b []byte) (m meta, err error) {
+	switch {
+	case len(b) > 0 && b[0] > metaFormat:
+		return m, fmt.Errorf("meta row of format %d: %w", b[0], ErrNewerFormat)
+	case len(b) != metaSize || b[0] != metaFormat:
+		return m, fmt.Errorf("meta row of %d bytes: %w", len(b), ErrCorrupt)
+	}
+	m.Position = int64(binary.BigEndian.Uint64(b[1:]))
+	copy(m.Changelog[:], b[9:])
+	m.Pending = int64(binary.BigEndian.Uint64(b[25:]))
+	if inSync := int64(binary.BigEndian.Uint64(b[33:])); inSync != never {
+		m.InSync = time.UnixMilli(inSync)
+	}
+	m.low, err = decodeRef(b[41:])
+	if err == nil && (m.Position < 0 || m.Pending < 0) {
+		err = fmt.Errorf("meta row with position %d, %d pending: %w", m.Position, m.Pending, ErrCorrupt)
+	}
+	return m, err
+}

@@ -1,0 +1,86 @@
+package statestore
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Options says where a store lies and how much memory it may use.
+type Options struct {
+	// Dir is the store's own folder, made if missing.
+	Dir string
+	// FS is the file system, nil for the machine's.
+	FS vfs.FS
+
+	// MemTableSize in bytes, default 16 MB; up to four of them are in memory.
+	MemTableSize uint64
+	// CacheSize of the block cache in bytes, default 128 MB.
+	CacheSize uint64
+	// FlushInterval is how often what changed goes to disk, and the in-sync
+	// time of live partitions with it; default 30 s. It must be longer than it
+	// takes a process to notice that it has lost its partitions: see
+	// [Take.Live].
+	FlushInterval time.Duration
+
+	// Logger, default slog.Default.
+	Logger *slog.Logger
+	// Now is the owner's clock, default time.Now.
+	Now func() time.Time
+
+	// OnFatal is called once, on a goroutine of its own, when the database can
+	// not go on: a full disk, a failed write of the manifest, damaged tables.
+	// From then on nothing that changes the store may be believed to return.
+	// The default logs and ends the process with status 1, which is safe: the
+	// store is a prefix of what was committed.
+	OnFatal func(error)
+}
+
+const (
+	defaultMemTable      = 16 << 20 // bytes
+	defaultCache         = 128 << 20
+	defaultFlushInterval = 30 * time.Second
+)
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		// Locks within one process are told apart by the path.
+		if abs, err := filepath.Abs(o.Dir); err == nil {
+			o.Dir = abs
+		}
+	}
+	if o.MemTableSize == 0 {
+		o.MemTableSize = defaultMemTable
+	}
+	if o.CacheSize == 0 {
+		o.CacheSize = defaultCache
+	}
+	if o.FlushInterval <= 0 {
+		o.FlushInterval = defaultFlushInterval
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.OnFatal == nil {
+		logger := o.Logger
+		o.OnFatal = func(err error) {
+			logger.Error("store can not go on, ending the process", "err", err)
+			os.Exit(1)
+		}
+	}
+	return o
+}
+
+// fs is the file system to use for what is not Pebble's.
+func (o *Options) fs() vfs.FS {
+	if o.FS == nil {
+		return vfs.Default
+	}
+	return o.FS
+}

@@ -1,0 +1,255 @@
+package statestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Partition is one request partition's share of the store.
+type Partition struct {
+	s      *Store
+	id     PartitionID
+	prefix prefix
+	low    *lowBound
+
+	deletions   atomic.Int64 // of rows by due time since the last sweep
+	sweepQueued atomic.Bool
+
+	// owner is who may change the partition, nil for nobody. It is set under
+	// write, so that no batch of a former owner is under way when a new one
+	// comes; Release alone clears it without.
+	owner atomic.Pointer[Take]
+	// loaded says that state and low are what the store holds.
+	loaded atomic.Bool
+
+	// write is held over every change, I/O included: see Take. It guards what
+	// follows, and the fields of the owner that say so.
+	write     sync.Mutex
+	state     meta
+	wipes     int  // counts them, so that a sweep notices one
+	unflushed bool // rows may lie in memory alone
+}
+
+func newPartition(s *Store, id PartitionID) *Partition {
+	return &Partition{s: s, id: id, prefix: id.prefix(), low: newLowBound()}
+}
+
+// ID is the partition's name.
+func (p *Partition) ID() PartitionID { return p.id }
+
+// Take is the right to use a partition, until somebody else takes it.
+type Take struct {
+	p *Partition
+
+	// Guarded by p.write.
+	live bool
+	// candidate becomes the in-sync time if the take is still live a while
+	// later; see Live.
+	candidate time.Time
+	replay    *Replay
+}
+
+// Take makes the caller the only one who may change the partition. It waits for
+// the batch that is under way, if any; from then on everybody who took the
+// partition earlier is refused with ErrNotOwner.
+func (p *Partition) Take() *Take {
+	k := &Take{p: p}
+	p.write.Lock()
+	defer p.write.Unlock()
+	p.owner.Store(k)
+	return k
+}
+
+// Release gives the partition back. It takes effect at once and returns when no
+// batch of the take is under way. Releasing twice, or after the partition was
+// taken by somebody else, does nothing.
+func (k *Take) Release() {
+	k.p.owner.CompareAndSwap(k, nil)
+	k.p.write.Lock()
+	defer k.p.write.Unlock()
+}
+
+// ID is the name of the partition.
+func (k *Take) ID() PartitionID { return k.p.id }
+
+func (k *Take) check() error {
+	if k.p.owner.Load() != k {
+		return fmt.Errorf("partition %s: %w", k.p.id, ErrNotOwner)
+	}
+	return nil
+}
+
+// enter opens the store and the partition for a change, until leave.
+func (k *Take) enter() error {
+	if err := k.p.s.enter(); err != nil {
+		return err
+	}
+	k.p.write.Lock()
+	err := k.check()
+	if err == nil {
+		err = k.p.loadLocked()
+	}
+	if err != nil {
+		k.leave()
+	}
+	return err
+}
+
+func (k *Take) leave() {
+	k.p.write.Unlock()
+	k.p.s.leave()
+}
+
+// loadLocked reads the partition's meta rows unless that was done. Afterwards
+// they are changed through state alone.
+func (p *Partition) loadLocked() error {
+	if p.loaded.Load() {
+		return nil
+	}
+	m, err := p.readMeta(p.s.db)
+	if err != nil {
+		return fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	p.state = m
+	p.low.reset(m.low)
+	p.loaded.Store(true)
+	return nil
+}
+
+func (p *Partition) readMeta(r pebble.Reader) (meta, error) {
+	row, err := get(r, p.prefix.key(kindMeta))
+	if err != nil || row == nil {
+		return emptyMeta(), err
+	}
+	m, err := decodeMeta(row)
+	if err != nil {
+		return m, err
+	}
+	m.Checkpoint, err = get(r, p.prefix.key(kindCheckpoint))
+	return m, err
+}
+
+// get returns a copy of one row, nil if there is none.
+func get(r pebble.Reader, key []byte) ([]byte, error) {
+	row, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	row = append([]byte{}, row...)
+	return row, closer.Close()
+}
+
+// Meta says how far the partition's fold is: Position -1 if there is nothing.
+// Errors wrap ErrNotOwner, or ErrNewerFormat or ErrCorrupt if the partition must
+// be wiped before it is used.
+func (k *Take) Meta() (Meta, error) {
+	if err := k.enter(); err != nil {
+		return Meta{Position: nothing}, err
+	}
+	defer k.leave()
+	m := k.p.state.Meta
+	m.Checkpoint = bytes.Clone(m.Checkpoint)
+	return m, nil
+}
+
+// Live says that the owner has met the end of the changelog: the store holds
+// everything from now on, and the in-sync time moves with the clock, also while
+// nothing is applied. Replay ends that.
+//
+// The in-sync time must not be later than the time until which the process knew
+// that it owned the partition: after a pause of a day a process wakes, flushes,
+// and only then hears that it lost everything; were "now" recorded, the
+// tombstones of that day would never be missed and cancelled timers would fire.
+// So a flush notes the time, and it counts when a flush at least half a
+// FlushInterval later still finds the take live. What is recorded lags by up to
+// two intervals, which is nothing beside the hours it is compared with.
+func (k *Take) Live() error {
+	if err := k.enter(); err != nil {
+		return err
+	}
+	defer k.leave()
+	now := k.p.s.o.Now()
+	k.live, k.candidate = true, now
+	k.p.state.InSync = now
+	return nil
+}
+
+// confirm moves the in-sync time of a live take; p.write is held.
+func (k *Take) confirm(now time.Time) {
+	age := now.Sub(k.candidate)
+	switch {
+	case age < 0: // the clock was set back
+		k.candidate = now
+	case age >= k.p.s.o.FlushInterval/2:
+		k.p.state.InSync, k.candidate = k.candidate, now
+	}
+}
+
+// refresh writes the meta row of a live partition, for its in-sync time. If a
+// batch is under way that is left to the next time.
+func (p *Partition) refresh() error {
+	if !p.write.TryLock() {
+		return nil
+	}
+	defer p.write.Unlock()
+	k := p.owner.Load()
+	if k == nil || !k.live || !p.loaded.Load() || p.state.Position == nothing {
+		return nil
+	}
+	k.confirm(p.s.o.Now())
+	b := p.s.newBatch()
+	defer b.close()
+	return b.commit(p, p.state)
+}
+
+// Wipe removes all that the store holds of the partition, at once and for good:
+// after a crash the partition is as before or empty.
+func (k *Take) Wipe() error {
+	p := k.p
+	if err := p.s.enter(); err != nil {
+		return err
+	}
+	defer p.s.leave()
+	p.write.Lock()
+	defer p.write.Unlock()
+	if err := k.check(); err != nil {
+		return err
+	}
+	k.live, k.replay = false, nil
+	p.wipes++
+	p.loaded.Store(false) // should the excise fail, read what there is
+	if err := p.settleLocked(); err != nil {
+		return fmt.Errorf("wipe partition %s: %w", p.id, err)
+	}
+	next := p.prefix.next()
+	span := pebble.KeyRange{Start: p.prefix[:], End: next[:]}
+	if err := p.s.db.Excise(context.Background(), span); err != nil {
+		return fmt.Errorf("wipe partition %s: %w", p.id, err)
+	}
+	p.state = emptyMeta()
+	p.low.reset(last)
+	p.loaded.Store(true)
+	return nil
+}
+
+// settleLocked makes sure that no row of the partition lies in memory alone,
+// before a table or an excise passes the memtables by: see doc.go.
+func (p *Partition) settleLocked() error {
+	if !p.unflushed {
+		return nil
+	}
+	if err := p.s.db.Flush(); err != nil {
+		return err
+	}
+	p.unflushed = false
+	return nil
+}

@@ -1,0 +1,52 @@
+package statestore
+
+import (
+	"runtime"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+)
+
+// databaseFormat is pinned, not FormatNewest: a new Pebble must not turn the
+// folder's format over unasked. Whoever raises it raises identityFormat too.
+const databaseFormat = pebble.FormatValueSeparation
+
+const (
+	filterBits = 10 // per ID row: 1 % of the probes for an absent ID read a block
+
+	// blockSize is small because re-schedules and cancels read single ID rows.
+	blockSize      = 8 << 10
+	indexBlockSize = 256 << 10
+)
+
+// pebbleOptions are those that measured best; doc.go says why no log is
+// written. The file system is left to the caller.
+func pebbleOptions(o *Options) *pebble.Options {
+	p := &pebble.Options{
+		Comparer:                    comparer(),
+		FormatMajorVersion:          databaseFormat,
+		DisableWAL:                  true,
+		CacheSize:                   int64(o.CacheSize),
+		MemTableSize:                o.MemTableSize,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       2,
+		L0CompactionFileThreshold:   500,
+		L0StopWritesThreshold:       1000,
+		LBaseMaxBytes:               128 << 20,
+		FlushSplitBytes:             2 << 20,
+		MaxOpenFiles:                4096,
+	}
+	p.TargetFileSizes[0] = 8 << 20
+	p.CompactionConcurrencyRange = func() (lower, upper int) {
+		return 1, max(1, runtime.GOMAXPROCS(0)/2)
+	}
+	p.Experimental.ReadSamplingMultiplier = -1
+	// An ingest that overlaps a memtable never happens, see doc.go.
+	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
+	for i := range p.Levels {
+		p.Levels[i].BlockSize = blockSize
+		p.Levels[i].IndexBlockSize = indexBlockSize
+		p.Levels[i].FilterPolicy = bloom.FilterPolicy(filterBits)
+	}
+	return p
+}

@@ -1,0 +1,158 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+var (
+	partition0 = PartitionID{Topic: [16]byte{1, 2, 3}, Partition: 0}
+	partition1 = PartitionID{Topic: [16]byte{1, 2, 3}, Partition: 1}
+	changelog  = [16]byte{9, 9, 9}
+)
+
+// clock is set by hand.
+type clock struct{ now time.Time }
+
+func newClock() *clock { return &clock{time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)} }
+
+func testOptions(t testing.TB, fs vfs.FS, dir string) Options {
+	return Options{
+		Dir: dir, FS: fs, MemTableSize: 1 << 20, CacheSize: 8 << 20, FlushInterval: time.Hour,
+		Logger:  slog.New(slog.NewTextHandler(io.Discard, nil)),
+		OnFatal: func(err error) { panic(fmt.Sprintf("%s: fatal: %v", t.Name(), err)) },
+	}
+}
+
+func mustOpen(t testing.TB, o Options) *Store {
+	t.Helper()
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func memStore(t testing.TB) *Store { return mustOpen(t, testOptions(t, vfs.NewMem(), "store")) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error %v, want %v", err, want)
+	}
+}
+
+func newTimer(id string, due, offset int64) *timer.Timer {
+	return &timer.Timer{
+		ID: []byte(id), Due: due, Offset: offset, Occurrence: 1,
+		Target:  timer.Target{Topic: "orders", Partition: timer.AnyPartition, Key: []byte(id)},
+		Headers: []timer.Header{{Key: "trace", Value: []byte{1}}},
+		Value:   []byte("value of " + id),
+	}
+}
+
+func put(t *timer.Timer, before timer.Ref) Change { return Change{ID: t.ID, Before: before, After: t} }
+
+func remove(t *timer.Timer) Change { return Change{ID: t.ID, Before: t.Ref()} }
+
+func batchAt(position int64, changes ...Change) *Batch {
+	return &Batch{Changes: changes, Position: position, Changelog: changelog}
+}
+
+// all scans everything, in portions of seven.
+func all(t testing.TB, k *Take) (ts []*timer.Timer) {
+	t.Helper()
+	from := timer.Ref{Due: -1 << 63, Offset: -1 << 63}
+	for {
+		next, done, err := k.Scan(from, last, 7, 0, func(x *timer.Timer) error {
+			ts = append(ts, x)
+			return nil
+		})
+		must(t, err)
+		if done {
+			return ts
+		}
+		from = next
+	}
+}
+
+func ids(ts []*timer.Timer) string {
+	var names []string
+	for _, x := range ts {
+		names = append(names, string(x.ID))
+	}
+	return strings.Join(names, " ")
+}
+
+func wantIDs(t testing.TB, k *Take, want string) {
+	t.Helper()
+	if got := ids(all(t, k)); got != want {
+		t.Fatalf("pending %q, want %q", got, want)
+	}
+}
+
+func getMeta(t testing.TB, k *Take) Meta {
+	t.Helper()
+	m, err := k.Meta()
+	must(t, err)
+	return m
+}
+
+func TestApplyAndReopen(t *testing.T) {
+	o := testOptions(t, vfs.NewMem(), "store")
+	s := mustOpen(t, o)
+	k := s.Partition(partition0).Take()
+	if m := getMeta(t, k); m.Position != -1 || m.Pending != 0 || !m.InSync.IsZero() {
+		t.Fatalf("empty partition: %+v", m)
+	}
+	a, b, c := newTimer("a", 30, 1), newTimer("b", -20, 2), newTimer("c", 30, 3)
+	batch := batchAt(10, put(a, timer.Absent), put(b, timer.Absent), put(c, timer.Absent))
+	batch.Checkpoint = []byte("checkpoint")
+	must(t, k.Apply(batch))
+	wantIDs(t, k, "b a c")
+	later := newTimer("b", 25, 4)
+	must(t, k.Apply(batchAt(12, put(later, b.Ref()), remove(c))))
+	wantIDs(t, k, "b a")
+	must(t, s.Close())
+
+	s = mustOpen(t, o)
+	k = s.Partition(partition0).Take()
+	m := getMeta(t, k)
+	if m.Position != 12 || m.Pending != 2 || string(m.Checkpoint) != "checkpoint" || m.Changelog != changelog {
+		t.Fatalf("after reopening: %+v", m)
+	}
+	wantIDs(t, k, "b a")
+	got, err := k.Get([]byte("b"))
+	must(t, err)
+	if !reflect.DeepEqual(got, later) {
+		t.Fatalf("got %+v, want %+v", got, later)
+	}
+	if got, err := k.Get([]byte("c")); got != nil || err != nil {
+		t.Fatalf("a deleted timer: %v, %v", got, err)
+	}
+	ids, err := s.Partitions()
+	must(t, err)
+	if !reflect.DeepEqual(ids, []PartitionID{partition0}) {
+		t.Fatalf("partitions %v", ids)
+	}
+	_, err = s.Partition(partition0).Verify()
+	must(t, err)
+}

@@ -1,0 +1,150 @@
+package statestore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// dueRow is a row by due time to write to a table, or to delete if row is nil.
+type dueRow struct {
+	ref timer.Ref
+	row []byte
+}
+
+// ingestLocked stores a replay's records, sorted by ID and resolved, and next in
+// one table: rows, deletions, checkpoint and position become valid with one
+// synced edit of the manifest. p.write is held, and the partition has no rows in
+// memory when the table comes: doc.go says why that must be.
+func (p *Partition) ingestLocked(next meta, records []record) error {
+	dues, lowest, deleted := dueRows(records)
+	for i := range records {
+		next.Pending += records[i].gain()
+	}
+	next.low = p.low.put(lowest)
+	if err := p.settleLocked(); err != nil {
+		return err
+	}
+	fsys := p.s.o.fs()
+	path := fsys.PathJoin(p.s.o.Dir, tablesDir, fmt.Sprintf("%06d.sst", p.s.tables.Add(1)))
+	if err := p.writeTable(fsys, path, &next, dues, records); err != nil {
+		return errors.Join(err, fsys.Remove(path))
+	}
+	p.loaded.Store(false) // should the ingest fail, read what there is
+	if err := p.s.db.Ingest(context.Background(), []string{path}); err != nil {
+		fsys.Remove(path) // it may be gone; Open clears it in any case
+		return err
+	}
+	p.state = next
+	p.loaded.Store(true)
+	p.deleted(deleted)
+	return nil
+}
+
+// gain is by how much a record changes the number of pending timers.
+func (c *record) gain() (n int64) {
+	if !c.before.IsAbsent() {
+		n--
+	}
+	if !c.after.IsAbsent() {
+		n++
+	}
+	return n
+}
+
+// dueRows are the rows by due time that the records put and delete, in order,
+// with the lowest that is put and the number of those that are deleted.
+func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
+	rows = make([]dueRow, 0, len(records))
+	lowest = last
+	for i := range records {
+		c := &records[i]
+		if !c.after.IsAbsent() {
+			rows = append(rows, dueRow{c.after, c.row})
+			if c.after.Compare(lowest) < 0 {
+				lowest = c.after
+			}
+		}
+		if !c.before.IsAbsent() && c.before != c.after {
+			rows = append(rows, dueRow{c.before, nil})
+			deleted++
+		}
+	}
+	slices.SortFunc(rows, func(a, b dueRow) int {
+		if c := a.ref.Compare(b.ref); c != 0 {
+			return c
+		}
+		return cmp.Compare(len(b.row), len(a.row)) // a put hides a deletion
+	})
+	return slices.CompactFunc(rows, func(a, b dueRow) bool { return a.ref == b.ref }), lowest, deleted
+}
+
+// writeTable writes all rows in the order of their keys: checkpoint, due, ID,
+// meta.
+func (p *Partition) writeTable(fsys vfs.FS, path string, m *meta, dues []dueRow, records []record) (err error) {
+	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	// Closing the writer syncs and closes the file.
+	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), p.s.table)
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if m.Checkpoint != nil {
+		if err := w.Set(p.prefix.key(kindCheckpoint), m.Checkpoint); err != nil {
+			return err
+		}
+	}
+	if err := p.writeDues(w, dues); err != nil {
+		return err
+	}
+	if err := p.writeIDs(w, records); err != nil {
+		return err
+	}
+	var row [metaSize]byte
+	m.put(row[:])
+	return w.Set(p.prefix.key(kindMeta), row[:])
+}
+
+func (p *Partition) writeDues(w *sstable.Writer, dues []dueRow) (err error) {
+	key := make([]byte, 0, dueKeySize)
+	for i := range dues {
+		key = appendDueKey(key[:0], p.prefix, dues[i].ref)
+		if dues[i].row == nil {
+			err = w.Delete(key)
+		} else {
+			err = w.Set(key, dues[i].row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Partition) writeIDs(w *sstable.Writer, records []record) (err error) {
+	key := make([]byte, 0, idAt+maxIDSize)
+	var ref [refSize]byte
+	for i := range records {
+		c := &records[i]
+		key = appendIDKey(key[:0], p.prefix, c.id)
+		switch {
+		case !c.after.IsAbsent():
+			putRef(ref[:], c.after)
+			err = w.Set(key, ref[:])
+		case !c.before.IsAbsent():
+			err = w.Delete(key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
