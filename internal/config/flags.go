@@ -56,10 +56,10 @@ func (c *Config) bindTopics(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.DefaultTarget, "default-target", c.DefaultTarget,
 		"target of requests that name none: `TOPIC`, or REQUEST-TOPIC:TOPIC,...")
 	fs.Var(choice[Check]{&c.PartitionerCheck, checks()}, "partitioner-check",
-		"what to `DO` with a key that is not on its murmur2 partition: off, warn or dead-letter")
+		"`ACTION` for a key that is not on its murmur2 partition: off, warn or dead-letter")
 	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create changelog and dead-letter topics when missing")
 	fs.IntVar(&c.ReplicationFactor, "replication-factor", c.ReplicationFactor,
-		"replicas `N` of created topics; -1 for the broker's default")
+		"create topics with `N` replicas; -1 for the broker's default")
 	fs.Var((*duration)(&c.TopicCheckInterval), "topic-check-interval", "check the topics' settings again every `DURATION`")
 	fs.BoolVar(&c.AcceptGroup, "accept-group", c.AcceptGroup,
 		"take over request topics that another group has served; make sure that it is gone")
@@ -80,12 +80,12 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 	fs.Var((*duration)(&c.RebalanceTimeout), "rebalance-timeout",
 		"instances have `DURATION` to join a rebalance; at least the session timeout")
 	fs.Var(choice[OnStop]{&c.OnStop, onStops()}, "on-stop",
-		"`DO` with the membership at a stop: leave, or stay until the session times out (needs --instance-id)")
-	fs.IntVar(&c.SubPartitions, "sub-partitions", c.SubPartitions, "planning workers `N` per partition; 0 chooses by cores")
-	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "concurrent loops `N` of transactions; 0 chooses by cores")
-	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "transactional IDs `N` that each lane uses in turn, 2 to 4")
+		"`ACTION` at a stop: leave the group, or stay in it until the session times out (needs --instance-id)")
+	fs.IntVar(&c.SubPartitions, "sub-partitions", c.SubPartitions, "plan each partition with `N` workers; 0 chooses by cores")
+	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run `N` loops of transactions side by side; 0 chooses by cores")
+	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "each lane uses `N` transactional IDs in turn, 2 to 4")
 	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
 		"the broker aborts a transaction open for `DURATION`; at least 30s")
-	fs.Var(&c.WheelMemory, "wheel-memory", "memory `SIZE` for timers due soon; later ones stay on disk")
-	fs.Var(&c.QueueMemory, "queue-memory", "memory `SIZE` for records on their way; intake pauses when it is used up")
+	fs.Var(&c.WheelMemory, "wheel-memory", "hold timers due soon in up to `SIZE` of memory; later ones stay on disk")
+	fs.Var(&c.QueueMemory, "queue-memory", "hold records on their way in up to `SIZE` of memory; intake pauses at that")
 }

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// clientSettings is settings for a command that sends a request. The returned
+// function also settles the request topic: --topic, else the one of the
+// setting requests, else timers.
+func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*config.Config, error) {
+	defaults := config.Default()
+	defaults.Brokers = []string{defaultBroker}
+	load := settings(p, cmd, defaults, (*config.Config).ValidateClient, config.Client, config.Log)
+	cmd.Flags().StringVar(topic, "topic", "", "request `TOPIC` (default: the only one of the setting requests, else timers)")
+	cmd.Flags().StringVar(topic, "requests", "", "another name of --topic: `TOPIC`")
+	return func() (*config.Config, error) {
+		cfg, err := load()
+		if err != nil || *topic != "" {
+			return cfg, err
+		}
+		switch len(cfg.Requests) {
+		case 0:
+			*topic = defaultRequests
+		case 1:
+			*topic = cfg.Requests[0]
+		default:
+			return nil, usagef("the setting requests has %d topics; choose one with --topic", len(cfg.Requests))
+		}
+		return cfg, nil
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/ops"
+)
+
+func devCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "run a broker and the service on this machine, to try things out",
+		Long: `dev runs everything on one machine: an embedded broker that keeps its data in
+--data-dir, and the service with the request topic timers and every target
+allowed. Topics are made on first use. Any Kafka client can talk to it.
+
+For development only: the broker has no replicas, and the format of its data may
+change.`,
+		Example: `  waterclock dev
+  waterclock schedule --id a1 --in 10s --to orders --value hello    # in another terminal`,
+	}
+	validate := func(cfg *config.Config) error {
+		cfg.Brokers = []string{cfg.Listen} // the one it brings along
+		return cfg.Validate()
+	}
+	load := settings(p, cmd, config.DefaultDev(), validate,
+		config.DevOnly, config.Topics, config.Instance, config.Log)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		opts := devOptions{Config: cfg, Listen: cfg.Listen, Demo: cfg.Demo, Out: p.stdout}
+		return p.backend.dev(cmd.Context(), opts, ops.NewLogger(p.stderr, cfg))
+	}
+	return cmd
+}

@@ -1,0 +1,74 @@
+// Command waterclock is the timer service: serve runs an instance, dev runs
+// everything on one machine, the other sub-commands look after topics and send
+// requests by hand. See waterclock help.
+//
+// This package holds flags and wiring, one file per sub-command. What they do
+// is in internal/service; it knows neither Kafka nor the store.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0 // done; for serve and dev also a clean stop on SIGTERM
+	exitError = 1
+	exitUsage = 2 // bad usage or configuration: trying again will not help
+)
+
+func main() {
+	os.Exit(run(process{
+		args: os.Args[1:], environ: os.Environ(),
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		backend: service(),
+	}))
+}
+
+// process is all that a command has of the world.
+type process struct {
+	args, environ  []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	backend        backend
+}
+
+// run executes one command line and returns the exit code. The first SIGINT or
+// SIGTERM asks for a clean stop, the second one ends the process.
+func run(p process) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	err := newRoot(&p).ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	for line := range strings.SplitSeq(strings.TrimSpace(err.Error()), "\n") {
+		fmt.Fprintf(p.stderr, "waterclock: %s\n", line)
+	}
+	if errors.Is(err, config.ErrInvalid) {
+		return exitUsage
+	}
+	return exitError
+}
+
+// usageError is a command line that cannot be obeyed. Like every problem of the
+// configuration it wraps config.ErrInvalid.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+func (e *usageError) Unwrap() error { return config.ErrInvalid }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// TestMain lets the scripts call the real program as waterclock.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"waterclock": main})
+}
+
+// TestScripts runs the transcripts in testdata: what the program says and which
+// code it exits with. None of them reaches a broker.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits,
+		},
+	})
+}
+
+// exits runs a command and wants an exit code: exits CODE COMMAND ARGS...
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	err = ts.Exec(args[1], args[2:]...)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("%v exits %d, want %d", args[1:], got, want)
+	}
+}
+
+// calls is a backend that notes what it is called with and returns err.
+type calls struct {
+	err      error
+	cfg      *config.Config
+	dev      devOptions
+	request  scheduleRequest
+	topic    string
+	id       string
+	create   bool
+	reported string
+}
+
+func (c *calls) backend() backend {
+	due := time.Date(2030, 1, 1, 8, 0, 0, 0, time.UTC)
+	return backend{
+		run: func(_ context.Context, cfg *config.Config, log *slog.Logger) error {
+			log.Info("here")
+			c.cfg = cfg
+			return c.err
+		},
+		dev: func(_ context.Context, o devOptions, _ *slog.Logger) error {
+			c.dev = o
+			return c.err
+		},
+		schedule: func(_ context.Context, cfg *config.Config, r scheduleRequest) (sent, error) {
+			c.cfg, c.request = cfg, r
+			return sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due}, c.err
+		},
+		cancel: func(_ context.Context, cfg *config.Config, topic, id string) (sent, error) {
+			c.cfg, c.topic, c.id = cfg, topic, id
+			return sent{Topic: topic, Partition: 3, Offset: 18}, c.err
+		},
+		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
+			c.cfg, c.create = cfg, create
+			io.WriteString(out, c.reported)
+			return c.err
+		},
+	}
+}
+
+// runWith runs one command line against c.
+func runWith(c *calls, environ []string, stdin string, args ...string) (code int, stdout, stderr string) {
+	var out, errOut strings.Builder
+	code = run(process{
+		args: args, environ: environ, stdin: strings.NewReader(stdin),
+		stdout: &out, stderr: &errOut, backend: c.backend(),
+	})
+	return code, out.String(), errOut.String()
+}
+
+func TestServe(t *testing.T) {
+	var c calls
+	code, _, stderr := runWith(&c, []string{"WATERCLOCK_GROUP=g"}, "",
+		"serve", "--brokers", "a:1,b:2", "--requests", "timers", "--targets", "orders,mail.*", "--log-format", "json")
+	if code != exitOK || c.cfg == nil || c.cfg.Group != "g" || len(c.cfg.Brokers) != 2 || len(c.cfg.Targets) != 2 {
+		t.Errorf("exit %d, %s, %+v", code, stderr, c.cfg)
+	}
+	if !strings.Contains(stderr, `"msg":"here"`) {
+		t.Errorf("log: %q", stderr)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		code int
+		want string
+	}{
+		{"clean stop", nil, exitOK, ""},
+		{"runtime error", errors.New("broker on fire"), exitError, "waterclock: broker on fire\n"},
+		{"found later to be misconfigured", &config.Problem{Setting: "lanes", Need: "less"}, exitUsage, "waterclock: lanes needs less\n"},
+		{"two lines", errors.Join(errors.New("a"), errors.New("b")), exitError, "waterclock: a\nwaterclock: b\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, _, stderr := runWith(&calls{err: c.err}, nil, "", "topics", "--brokers", "a:1", "--requests", "t")
+			if code != c.code || stderr != c.want {
+				t.Errorf("exit %d, %q; want %d, %q", code, stderr, c.code, c.want)
+			}
+		})
+	}
+}
+
+func TestDev(t *testing.T) {
+	var c calls
+	code, _, stderr := runWith(&c, nil, "", "dev", "--listen", "127.0.0.1:19", "--demo=false")
+	cfg := c.dev.Config
+	if code != exitOK || c.dev.Listen != "127.0.0.1:19" || c.dev.Demo || c.dev.Out == nil ||
+		cfg.Brokers[0] != "127.0.0.1:19" || cfg.Requests[0] != "timers" || cfg.Targets[0] != "*" ||
+		cfg.DataDir != "./waterclock-dev" {
+		t.Errorf("exit %d, %s, %+v", code, stderr, c.dev)
+	}
+}
+
+func TestTopics(t *testing.T) {
+	for _, create := range []bool{true, false} {
+		c := calls{reported: "all well\n"}
+		code, stdout, stderr := runWith(&c, nil, "", "topics", "--brokers", "a:1", "--requests", "t",
+			"--create-topics="+strconv.FormatBool(create))
+		if code != exitOK || c.create != create || stdout != "all well\n" {
+			t.Errorf("exit %d, %q, %q, create %v", code, stdout, stderr, c.create)
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	var c calls
+	code, stdout, stderr := runWith(&c, nil, "", "cancel", "--id", "a1", "--topic", "slow")
+	if code != exitOK || c.id != "a1" || c.topic != "slow" || stdout != "cancel of a1 written to slow/3/18\n" {
+		t.Errorf("exit %d, %q, %q, %+v", code, stdout, stderr, c)
+	}
+}
+
+func TestRequestTopic(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		env  []string
+		args []string
+		want string // empty: refused
+	}{
+		{"default", nil, nil, "timers"},
+		{"flag", nil, []string{"--topic", "x"}, "x"},
+		{"its other name", nil, []string{"--requests", "x"}, "x"},
+		{"setting", []string{"WATERCLOCK_REQUESTS=slow"}, nil, "slow"},
+		{"flag over setting", []string{"WATERCLOCK_REQUESTS=slow"}, []string{"--topic", "x"}, "x"},
+		{"several", []string{"WATERCLOCK_REQUESTS=a,b"}, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got calls
+			code, _, stderr := runWith(&got, c.env, "", append([]string{"cancel", "--id", "a"}, c.args...)...)
+			if got.topic != c.want || (code == exitUsage) != (c.want == "") {
+				t.Errorf("exit %d, topic %q, want %q; %s", code, got.topic, c.want, stderr)
+			}
+		})
+	}
+}
+
+func TestVersionLine(t *testing.T) {
+	info := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"},
+	}}
+	if got := versionLine(info); !strings.HasPrefix(got, "waterclock v1.2.3 (revision 0123456789ab, modified), go1.") {
+		t.Error(got)
+	}
+	if got := versionLine(&debug.BuildInfo{}); !strings.HasPrefix(got, "waterclock (unknown version), go1.") {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// newRoot builds the command tree.
+func newRoot(p *process) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "waterclock",
+		Short: "a timer service that lives inside Kafka",
+		Long: `waterclock is a timer service that lives inside Kafka.
+
+A producer writes a record that says when and where to; at that moment the
+record appears on that topic, once. Kafka is the only store.
+
+To try it:      waterclock dev
+                waterclock schedule --id a1 --in 10s --to orders --value hello
+To run it:      waterclock serve --brokers HOST:PORT --requests timers --targets 'orders,mail.*'
+
+Consume targets with isolation.level=read_committed.
+
+Settings: --data-dir is also the YAML key data-dir: of the --config file and the
+variable WATERCLOCK_DATA_DIR. A flag wins over the environment, the environment
+over the file.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetArgs(p.args)
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), topicsCommand(p), versionCommand())
+	root.SetHelpCommand(helpCommand(root))
+	root.InitDefaultCompletionCmd(p.args...)
+	refuseArgs(root)
+	return root
+}
+
+// refuseArgs makes every command refuse arguments, which none of ours takes.
+// What only groups others shows its help.
+func refuseArgs(cmd *cobra.Command) {
+	cmd.Args = noArgs
+	if cmd.HasSubCommands() {
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, sub := range cmd.Commands() {
+		refuseArgs(sub)
+	}
+}
+
+// noArgs refuses arguments, which means an unknown command where there are some.
+func noArgs(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.HasSubCommands():
+		return unknownCommand(cmd, args[0])
+	}
+	return usagef("%s takes flags only, not %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		return usagef("there is no command %q; did you mean %s? See %s --help", name, strings.Join(near, " or "), cmd.CommandPath())
+	}
+	return usagef("there is no command %q; see %s --help", name, cmd.CommandPath())
+}
+
+// helpCommand is cobra's, but an unknown command is an error.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "show the help of a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return unknownCommand(cmd, rest[0])
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+// settings binds groups of settings to a command's flags. The returned function
+// gives the configuration of all layers, checked by validate.
+func settings(p *process, cmd *cobra.Command, defaults config.Config, validate func(*config.Config) error,
+	groups ...config.Group) func() (*config.Config, error) {
+	loader := config.NewLoader(defaults)
+	loader.AddFlags(cmd.Flags(), groups...)
+	return func() (*config.Config, error) {
+		cfg, err := loader.Load(p.environ)
+		if err != nil {
+			return nil, err
+		}
+		return cfg, validate(cfg)
+	}
+}

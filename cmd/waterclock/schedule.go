@@ -1,0 +1,162 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+const (
+	defaultBroker   = "127.0.0.1:9092" // where dev listens
+	defaultRequests = "timers"         // what dev serves
+	maxID           = 512              // bytes
+)
+
+// scheduleFlags are the flags of schedule that are no settings: they belong to
+// one request, so neither file nor environment has them.
+type scheduleFlags struct {
+	topic, id, in, at, to string
+	value, valueFile, key string
+	nullValue, nullKey    bool
+	partition             int32
+	headers               []string
+	given                 func(flag string) bool // whether a flag is on the command line
+}
+
+func scheduleCommand(p *process) *cobra.Command {
+	var f scheduleFlags
+	cmd := &cobra.Command{
+		Use:   "schedule",
+		Short: "schedule a timer",
+		Long: `schedule writes one request: at the due time the value appears on the target
+topic. A request with an ID that is pending replaces that timer. It prints where
+the request went and when it is due.`,
+		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'
+  waterclock schedule --id a1 --at 2030-01-01T09:00:00+01:00 --to mail.out --value-file letter.json
+  waterclock schedule --id a1 --in 1d --to users --key user-7 --null-value    # a tombstone, tomorrow`,
+	}
+	load := clientSettings(p, cmd, &f.topic)
+	fs := cmd.Flags()
+	fs.StringVar(&f.id, "id", "", "timer `ID`, 1 to 512 bytes (default: a random one)")
+	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d")
+	fs.StringVar(&f.at, "at", "", "due at `TIME`, RFC 3339 with a zone: 2030-01-01T09:00:00+01:00")
+	fs.StringVar(&f.to, "to", "", "target `TOPIC` (default: the one the service is configured with)")
+	fs.StringVar(&f.value, "value", "", "the payload, as `TEXT` (default: empty)")
+	fs.StringVar(&f.valueFile, "value-file", "", "the payload, from `FILE`; - for standard input")
+	fs.BoolVar(&f.nullValue, "null-value", false, "no payload: a tombstone appears on the target")
+	fs.StringVar(&f.key, "key", "", "`KEY` of what appears on the target (default: the timer ID)")
+	fs.BoolVar(&f.nullKey, "null-key", false, "what appears on the target has no key")
+	fs.Int32Var(&f.partition, "partition", -1, "`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
+	fs.StringArrayVar(&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f.given = cmd.Flags().Changed
+		req, err := f.request(p.stdin)
+		if err != nil {
+			return err
+		}
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		req.Topic = f.topic
+		s, err := p.backend.schedule(cmd.Context(), cfg, req)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.stdout, "scheduled %s on %s/%d/%d, due %s\n",
+			req.ID, s.Topic, s.Partition, s.Offset, s.Due.Format(time.RFC3339Nano))
+		return err
+	}
+	return cmd
+}
+
+// request checks the flags and makes a request of them.
+func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
+	req := scheduleRequest{ID: f.id, Target: f.to, Partition: f.partition, NullKey: f.nullKey}
+	switch {
+	case req.ID == "":
+		req.ID = rand.Text()
+	case len(req.ID) > maxID:
+		return req, usagef("--id has %d bytes, at most %d are allowed", len(req.ID), maxID)
+	}
+	if f.given("partition") && f.partition < 0 {
+		return req, usagef("--partition is %d, needs 0 or more", f.partition)
+	}
+	if f.given("key") && f.nullKey {
+		return req, usagef("--key and --null-key exclude each other")
+	}
+	if f.given("key") {
+		req.Key = []byte(f.key)
+	}
+	if err := f.due(&req); err != nil {
+		return req, err
+	}
+	for _, h := range f.headers {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok || name == "" {
+			return req, usagef("--header is %q, needs NAME=VALUE", h)
+		}
+		req.Headers = append(req.Headers, header{Key: name, Value: []byte(value)})
+	}
+	return req, f.payload(&req, stdin)
+}
+
+func (f *scheduleFlags) due(req *scheduleRequest) error {
+	if f.given("in") == f.given("at") {
+		return usagef("needs either --in or --at, to say when the timer is due")
+	}
+	if f.given("in") {
+		after, err := config.ParseDuration(f.in)
+		if err != nil {
+			return usagef("--in is %q, %v", f.in, err)
+		}
+		req.After = after
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, f.at)
+	if err != nil {
+		return usagef("--at is %q, needs a time such as 2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z", f.at)
+	}
+	req.At = at
+	return nil
+}
+
+// maxPayload bounds what is read from a file. What the topic allows is usually
+// far less, and the broker says so.
+const maxPayload = math.MaxInt32
+
+func (f *scheduleFlags) payload(req *scheduleRequest, stdin io.Reader) error {
+	if one, file := f.given("value"), f.given("value-file"); one && file || f.nullValue && (one || file) {
+		return usagef("--value, --value-file and --null-value exclude each other")
+	}
+	if f.nullValue {
+		return nil
+	}
+	if !f.given("value-file") {
+		req.Value = []byte(f.value)
+		return nil
+	}
+	in := stdin
+	if f.valueFile != "-" {
+		file, err := os.Open(f.valueFile)
+		if err != nil {
+			return usagef("--value-file: %v", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxPayload))
+	if err != nil {
+		return usagef("--value-file: %v", err)
+	}
+	req.Value = data // never nil
+	return nil
+}

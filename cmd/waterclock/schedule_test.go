@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSchedule(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "value")
+	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	base := scheduleRequest{Topic: "timers", ID: "a1", After: 10 * time.Second, Target: "orders", Partition: -1, Value: []byte{}}
+	for _, c := range []struct {
+		name string
+		args []string
+		want func(*scheduleRequest)
+	}{
+		{"plain", nil, func(*scheduleRequest) {}},
+		{"value", []string{"--value", "v"}, func(r *scheduleRequest) { r.Value = []byte("v") }},
+		{"file", []string{"--value-file", file}, func(r *scheduleRequest) { r.Value = []byte("from a file\n") }},
+		{"standard input", []string{"--value-file", "-"}, func(r *scheduleRequest) { r.Value = []byte("piped") }},
+		{"null value", []string{"--null-value"}, func(r *scheduleRequest) { r.Value = nil }},
+		{"key", []string{"--key", "k"}, func(r *scheduleRequest) { r.Key = []byte("k") }},
+		{"empty key", []string{"--key", ""}, func(r *scheduleRequest) { r.Key = []byte{} }},
+		{"null key", []string{"--null-key"}, func(r *scheduleRequest) { r.NullKey = true }},
+		{"partition", []string{"--partition", "7"}, func(r *scheduleRequest) { r.Partition = 7 }},
+		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, func(r *scheduleRequest) {
+			r.Headers = []header{{"a", []byte("1")}, {"b", []byte("x=y,z")}, {"a", []byte{}}}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := base
+			c.want(&want)
+			var got calls
+			args := append([]string{"schedule", "--id", "a1", "--in", "10s", "--to", "orders"}, c.args...)
+			code, stdout, stderr := runWith(&got, nil, "piped", args...)
+			if code != exitOK || !reflect.DeepEqual(got.request, want) {
+				t.Errorf("exit %d, %s\n got %+v\nwant %+v", code, stderr, got.request, want)
+			}
+			if stdout != "scheduled a1 on timers/3/17, due 2030-01-01T08:00:00Z\n" {
+				t.Errorf("printed %q", stdout)
+			}
+			if got.cfg.Brokers[0] != defaultBroker {
+				t.Errorf("brokers %v", got.cfg.Brokers)
+			}
+		})
+	}
+}
+
+func TestScheduleAt(t *testing.T) {
+	var c calls
+	code, _, stderr := runWith(&c, nil, "", "schedule", "--at", "2030-01-01T09:00:00.5+01:00")
+	want := time.Date(2030, 1, 1, 8, 0, 0, 500_000_000, time.UTC)
+	if code != exitOK || !c.request.At.Equal(want) || c.request.After != 0 {
+		t.Errorf("exit %d, %s, %+v", code, stderr, c.request)
+	}
+	if len(c.request.ID) < 20 {
+		t.Errorf("generated ID %q", c.request.ID)
+	}
+}
+
+func TestScheduleRefuses(t *testing.T) {
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"needs either --in or --at", nil},
+		{"needs either --in or --at", []string{"--in", "1s", "--at", "2030-01-01T00:00:00Z"}},
+		{`--in is "10", needs a duration`, []string{"--in", "10"}},
+		{`--in is "-1s", needs a duration`, []string{"--in", "-1s"}},
+		{`--at is "tomorrow", needs a time`, []string{"--at", "tomorrow"}},
+		{`--at is "2030-01-01T00:00:00", needs a time`, []string{"--at", "2030-01-01T00:00:00"}},
+		{"--id has 513 bytes", []string{"--in", "1s", "--id", strings.Repeat("x", 513)}},
+		{"--partition is -2", []string{"--in", "1s", "--partition", "-2"}},
+		{"--key and --null-key exclude", []string{"--in", "1s", "--key", "k", "--null-key"}},
+		{"exclude each other", []string{"--in", "1s", "--value", "", "--null-value"}},
+		{"exclude each other", []string{"--in", "1s", "--value", "", "--value-file", "-"}},
+		{"exclude each other", []string{"--in", "1s", "--value-file", "-", "--null-value"}},
+		{"--value-file: open /none", []string{"--in", "1s", "--value-file", "/none"}},
+		{`--header is "ab", needs NAME=VALUE`, []string{"--in", "1s", "--header", "ab"}},
+		{`--header is "=b", needs NAME=VALUE`, []string{"--in", "1s", "--header", "=b"}},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			var got calls
+			code, _, stderr := runWith(&got, nil, "", append([]string{"schedule"}, c.args...)...)
+			if code != exitUsage || !strings.Contains(stderr, c.want) || got.cfg != nil {
+				t.Errorf("exit %d, %q, want %q", code, stderr, c.want)
+			}
+		})
+	}
+}
