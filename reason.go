@@ -112,6 +112,9 @@ const (
 	// ReasonTargetNotAuthorized: the service is not allowed to write to the
 	// target topic.
 	ReasonTargetNotAuthorized Reason = "target-not-authorized"
+	// ReasonTargetRefused: the target topic refuses the record for another
+	// reason, such as a policy of the broker; the detail has the broker's word.
+	ReasonTargetRefused Reason = "target-refused"
 )
 
 // Reasons lists every reason that this version of the service gives.
@@ -144,6 +147,7 @@ func Reasons() []Reason {
 		ReasonTargetPartitionUnknown,
 		ReasonTargetTooLarge,
 		ReasonTargetNotAuthorized,
+		ReasonTargetRefused,
 	}
 }
 
@@ -205,6 +209,8 @@ func (r Reason) Meaning() string {
 		return "The emission is larger than the target topic takes."
 	case ReasonTargetNotAuthorized:
 		return "The service is not allowed to write to the target topic."
+	case ReasonTargetRefused:
+		return "The target topic refuses the record for another reason, which the detail gives."
 	}
 	return ""
 }

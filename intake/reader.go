@@ -14,6 +14,10 @@ import (
 // errors: a deleted topic answers every poll at once.
 const errorPause = 250 * time.Millisecond
 
+// fetchMaxWait is how long a fetch waits at the broker for data. A partition
+// that is added or resumed waits for the fetch under way, so it is short.
+const fetchMaxWait = 100 * time.Millisecond
+
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.
 type Sink interface {
@@ -46,6 +50,7 @@ func NewReader(opts ...kgo.Opt) (*Reader, error) {
 	cl, err := kgo.NewClient(append(opts,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchMaxWait(fetchMaxWait),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("build intake client: %w", err)

@@ -1,0 +1,103 @@
+package partition
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Metrics of all partitions of a process.
+type Metrics struct {
+	outcomes   *prometheus.CounterVec
+	reasons    *prometheus.CounterVec
+	lateness   prometheus.Histogram
+	misplacedN *prometheus.CounterVec
+	lagRecords *prometheus.GaugeVec
+	lagSeconds *prometheus.GaugeVec
+	replayedN  prometheus.Counter
+	endedN     prometheus.Counter
+	lostN      *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics of partitions.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_outcomes_total", Help: "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, refused.",
+		}, []string{"topic", "outcome"}),
+		reasons: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_dead_letters_total", Help: "Dead letters committed, by reason.",
+		}, []string{"topic", "reason"}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "waterclock_lateness_seconds", Help: "Timestamp of an emission minus its due time.",
+			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 3600},
+		}),
+		misplacedN: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_misplaced_requests_total", Help: "Requests whose key does not lie on its murmur2 partition.",
+		}, []string{"topic"}),
+		lagRecords: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "waterclock_intake_lag_records", Help: "Request records behind the high watermark at the last fetch.",
+		}, []string{"topic", "partition"}),
+		lagSeconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "waterclock_intake_lag_seconds", Help: "Age of the newest request record when it was read.",
+		}, []string{"topic", "partition"}),
+		replayedN: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "waterclock_replayed_offsets_total", Help: "Changelog offsets gone through by replays since the process started.",
+		}),
+		endedN: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "waterclock_vanished_transactions_ended_total", Help: "Open transactions of vanished owners that were ended.",
+		}),
+		lostN: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_requests_lost_total", Help: "Requests that retention deleted before they were read.",
+		}, []string{"topic"}),
+	}
+	reg.MustRegister(m.outcomes, m.reasons, m.lateness, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN)
+	return m
+}
+
+func (m *Metrics) misplaced(topic string) { m.misplacedN.WithLabelValues(topic).Inc() }
+func (m *Metrics) ended(n int)            { m.endedN.Add(float64(n)) }
+func (m *Metrics) replayed(n int64)       { m.replayedN.Add(float64(max(0, n))) }
+
+func (m *Metrics) lostRequests(topic string, n int64) {
+	m.lostN.WithLabelValues(topic).Add(float64(n))
+}
+
+func (m *Metrics) lag(topic string, partition int32, records int64, age time.Duration) {
+	p := strconv.Itoa(int(partition))
+	m.lagRecords.WithLabelValues(topic, p).Set(float64(max(0, records)))
+	m.lagSeconds.WithLabelValues(topic, p).Set(max(0, age.Seconds()))
+}
+
+var outcomeNames = map[timer.Outcome]string{
+	timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled", timer.NotFound: "not_found",
+	timer.Fired: "fired", timer.Expired: "expired", timer.Refused: "refused",
+}
+
+// committed counts what a committed step did.
+func (m *Metrics) committed(p *Partition, s *sealed) {
+	topic := p.o.Topics.Request.Name
+	var counts [16]int
+	for _, chunk := range s.segment.Chunks {
+		for _, e := range chunk {
+			o := e.Outcome
+			if e.refusal != nil {
+				o = timer.Refused
+				m.reasons.WithLabelValues(topic, e.refusal.reason).Inc()
+			}
+			counts[o]++
+		}
+	}
+	for o, n := range counts {
+		if n > 0 {
+			m.outcomes.WithLabelValues(topic, outcomeNames[timer.Outcome(o)]).Add(float64(n))
+		}
+	}
+	for i := range s.share.Emissions {
+		e := &s.share.Emissions[i]
+		m.lateness.Observe(float64(e.Record.Timestamp.UnixMilli()-e.Due) / 1000)
+	}
+}

@@ -1,0 +1,404 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+const (
+	// maxBatch is how many requests join as one.
+	maxBatch = 500
+	// loadWindow is how far ahead of now wheels are filled, memory allowing.
+	loadWindow = 30 * time.Second
+	// loadRows and loadBytes bound one scan of the store.
+	loadRows  = 4096
+	loadBytes = 4 << 20
+	// maxUnapplied is how many committed steps may wait for the store; then
+	// the partition seals nothing until it has caught up.
+	maxUnapplied = 8
+	// drainTimeout is how long a step under way may delay a revocation.
+	drainTimeout = time.Second
+	// retryTake is the pause between two tries to take a partition.
+	retryTake = time.Second
+	// tick is how often the partition looks after itself.
+	tick = 100 * time.Millisecond
+)
+
+// lowest is below every pending timer.
+var lowest = timer.Ref{Due: math.MinInt64, Offset: math.MinInt64}
+
+// Token is what membership gives for a partition.
+type Token interface {
+	emitter.Token
+	Refused(err error)
+}
+
+// Options of a partition: what it is made of.
+type Options struct {
+	Topics        *delaytopics.Set
+	Partition     int32
+	Rules         *intake.Rules
+	Group, Owner  string
+	SubPartitions int
+	Token         Token
+	Store         *statestore.Partition
+	Lane          *emitter.Lane
+	Targets       *emitter.Targets
+	Reader        *intake.Reader
+	Client        *kgo.Client // fetches of replay and gate, admin requests
+	Replays       *semaphore.Weighted
+	Now           func() time.Time
+	WheelBytes    int64 // of timers that each worker keeps in memory
+	QueueEntries  int   // planned and uncommitted, above which intake pauses
+	QueueBytes    int64
+	// MaxAbsence is how old a local store may be: half of delete.retention.ms.
+	MaxAbsence          time.Duration
+	AcceptGroup         bool
+	AcceptLostChangelog bool
+	Logger              *slog.Logger
+	Metrics             *Metrics
+}
+
+// State is where in its life a partition is.
+type State int32
+
+// The states, in order.
+const (
+	Taking    State = iota // waiting for the former owner, claiming
+	Replaying              // folding the changelog
+	Gated                  // planning what was in the log when it was taken
+	Live
+	Failed // refuses to go on; the reason is in Status
+	Gone
+)
+
+func (s State) String() string {
+	return [...]string{"taking", "replaying", "gated", "live", "failed", "gone"}[s]
+}
+
+// Status is what can be said about a partition.
+type Status struct {
+	State  State
+	Reason string // of Failed
+	// Replayed and ReplayEnd are changelog offsets, for progress.
+	Replayed, ReplayEnd int64
+	Pending             int64
+}
+
+// Partition is one owned request partition. It implements emitter.Source and
+// intake.Sink.
+type Partition struct {
+	o       Options
+	clock   clock
+	log     *slog.Logger
+	take    *statestore.Take
+	tracker *intake.Tracker[*entry]
+	workers []*worker
+	seals   int64 // the lane's: numbers Seal calls
+
+	state     atomic.Int32
+	replayed  atomic.Int64
+	replayEnd atomic.Int64
+	pending   atomic.Int64
+	delivered atomic.Int64 // just behind the last request handed to workers
+	kicked    chan struct{}
+	failed    chan struct{} // closed with failure set
+
+	mu       sync.Mutex // guards what follows
+	failure  error
+	draining bool
+	inFlight bool // a share is out
+	claim    *claim
+	jobs     []*job // committed steps, to be applied in order
+	applying bool
+	idle     *sync.Cond // a share came back, or a job is applied
+
+	pauseMu sync.Mutex // guards what follows; held over Reader.Pause and Resume
+	paused  bool
+	queued  int // requests handed to workers and not planned yet
+	queuedB int64
+}
+
+// New returns a partition that Run will take.
+func New(o Options) *Partition {
+	p := &Partition{
+		o: o, clock: clock{now: o.Now},
+		log:    o.Logger.With("topic", o.Topics.Request.Name, "partition", o.Partition),
+		kicked: make(chan struct{}, 1), failed: make(chan struct{}),
+	}
+	p.idle = sync.NewCond(&p.mu)
+	return p
+}
+
+// Status returns a snapshot.
+func (p *Partition) Status() Status {
+	s := Status{
+		State: State(p.state.Load()), Replayed: p.replayed.Load(), ReplayEnd: p.replayEnd.Load(), Pending: p.pending.Load(),
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failure != nil {
+		s.Reason = p.failure.Error()
+	}
+	return s
+}
+
+// ErrStopped is why Run ends when it is told to.
+var ErrStopped = errors.New("partition stopped")
+
+// Fatal marks an error that trying again will not mend: the partition stays
+// failed until an operator acts.
+type Fatal struct{ Err error }
+
+func (f *Fatal) Error() string { return f.Err.Error() }
+func (f *Fatal) Unwrap() error { return f.Err }
+
+// Run takes the partition and serves it until ctx ends or its token dies.
+func (p *Partition) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go p.watch(ctx, cancel)
+	defer p.state.Store(int32(Gone))
+	for ctx.Err() == nil && p.o.Token.Err() == nil {
+		err := p.serve(ctx)
+		var fatal *Fatal
+		switch {
+		case ctx.Err() != nil, p.o.Token.Err() != nil:
+			return
+		case errors.As(err, &fatal):
+			p.stayFailed(ctx, err)
+			return
+		default:
+			p.log.Warn("taking the partition again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryTake):
+		}
+		p.reset()
+	}
+}
+
+// reset forgets everything planned: the next serve begins from what is
+// committed. The lane holds nothing of the partition at that point.
+func (p *Partition) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failure, p.claim, p.jobs, p.applying = nil, nil, nil, false
+	p.failed = make(chan struct{})
+	p.pauseMu.Lock()
+	p.paused, p.queued, p.queuedB = false, 0, 0
+	p.pauseMu.Unlock()
+}
+
+// watch ends the partition when its token dies.
+func (p *Partition) watch(ctx context.Context, cancel func()) {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if p.o.Token.Err() != nil {
+				cancel()
+				return
+			}
+		}
+	}
+}
+
+func (p *Partition) stayFailed(ctx context.Context, err error) {
+	p.fail(err)
+	p.state.Store(int32(Failed))
+	t := time.NewTicker(time.Minute)
+	defer t.Stop()
+	for {
+		p.log.Error("partition refuses to go on", "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// serve is one take and the life after it.
+func (p *Partition) serve(ctx context.Context) error {
+	p.state.Store(int32(Taking))
+	p.take = p.o.Store.Take()
+	defer p.take.Release()
+	p.o.Lane.Add(p)
+	defer p.leaveLane()
+	from, stable, err := p.takeOver(ctx)
+	if err != nil {
+		return err
+	}
+	p.tracker = intake.NewTracker[*entry](from)
+	p.delivered.Store(from)
+	p.state.Store(int32(Gated))
+
+	ctx, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer cancel()
+	p.workers = make([]*worker, p.o.SubPartitions)
+	for i := range p.workers {
+		p.workers[i] = newWorker(p, i)
+	}
+	for _, w := range p.workers {
+		workers.Go(func() { w.run(ctx) })
+	}
+	p.mu.Lock()
+	p.claim = nil // from here on Seal takes from the tracker
+	p.mu.Unlock()
+	p.o.Reader.Add(p.o.Topics.Request.Name, p.o.Partition, from, p)
+	defer p.o.Reader.Remove(p.o.Topics.Request.Name, p.o.Partition, p)
+	workers.Go(func() { p.gate(ctx, stable) })
+	return p.loop(ctx)
+}
+
+// leaveLane takes the partition out of the steps and waits for the one that may
+// be under way.
+func (p *Partition) leaveLane() {
+	p.o.Lane.Remove(p)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draining = true
+	for p.inFlight {
+		p.idle.Wait()
+	}
+	p.draining = false
+}
+
+// loop applies committed steps and loads wheels.
+func (p *Partition) loop(ctx context.Context) error {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	var reached timer.Ref // where the last load ended
+	reached = lowest
+	for {
+		for {
+			j := p.nextJob()
+			if j == nil {
+				break
+			}
+			if err := p.apply(j); err != nil {
+				return err
+			}
+		}
+		more, err := p.load(&reached)
+		if err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ErrStopped
+		case <-p.failed:
+			return p.failure
+		case <-p.kicked:
+		case <-t.C:
+		}
+	}
+}
+
+// load scans a chunk of the store from the lowest horizon of the workers and
+// posts it. It reports whether another should follow at once.
+func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
+	from := *reached
+	for _, w := range p.workers {
+		lowered, full := w.loadState()
+		if lowered.Compare(from) < 0 {
+			from = lowered
+		}
+		if full {
+			*reached = from
+			return false, nil
+		}
+	}
+	to := timer.Ref{Due: p.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
+	if from.Due > to.Due-loadWindow.Milliseconds()/2 {
+		return false, nil
+	}
+	loads := make([]*load, len(p.workers))
+	for i := range loads {
+		loads[i] = &load{from: from}
+	}
+	next, done, err := p.take.Scan(from, to, loadRows, loadBytes, func(t *timer.Timer) error {
+		l := loads[p.worker(t.ID)]
+		l.timers = append(l.timers, t)
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("scan the store: %w", err)
+	}
+	if done {
+		next = to
+	}
+	*reached = next
+	for i, w := range p.workers {
+		loads[i].to = next
+		w.post(message{load: loads[i]})
+	}
+	return !done, nil
+}
+
+// worker returns the index of the sub-partition that an ID belongs to.
+func (p *Partition) worker(id []byte) int {
+	return int(xxhash.Sum64(id) % uint64(len(p.workers)))
+}
+
+// kick makes the loop look again. It never blocks.
+func (p *Partition) kick() {
+	select {
+	case p.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends the current serve with err.
+func (p *Partition) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failure == nil {
+		p.failure = err
+		close(p.failed)
+	}
+}
+
+// Drain stops sealing and waits, at most drainTimeout, until the step under way
+// has ended and is applied.
+func (p *Partition) Drain() {
+	deadline := time.AfterFunc(drainTimeout, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.idle.Broadcast()
+	})
+	defer deadline.Stop()
+	until := time.Now().Add(drainTimeout)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draining = true
+	for (p.inFlight || len(p.jobs) > 0 || p.applying) && time.Now().Before(until) {
+		p.idle.Wait()
+	}
+}

@@ -1,0 +1,311 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// refusal is why something became a dead letter.
+type refusal struct{ reason, detail string }
+
+// net is what a step changes about one ID: from the state before its first
+// entry to the state after its last. Entries carry the state they were planned
+// on, so no look-up is needed: the store may not have the last step yet.
+type net struct {
+	item   *item
+	id     []byte
+	before timer.Ref
+	after  *timer.Timer
+}
+
+// sealed is a segment made into a share.
+type sealed struct {
+	p          *Partition
+	segment    *intake.Segment[*entry]
+	nets       []net
+	values     [][]byte // encoded after of each net, nil for none
+	emitted    []*entry // parallel to share.Emissions
+	checkpoint []byte
+	changelog  int // how many of share.Records are for the changelog, first ones
+	share      *emitter.Share
+}
+
+// Seal implements emitter.Source.
+func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining || p.inFlight || p.failure != nil {
+		return nil
+	}
+	if p.claim != nil {
+		share := p.claim.seal(step)
+		p.inFlight = share != nil
+		return share
+	}
+	if p.tracker == nil || len(p.jobs) >= maxUnapplied {
+		return nil
+	}
+	segment := p.tracker.Take(room.Entries, room.Bytes)
+	if segment == nil {
+		return nil
+	}
+	room.Entries -= segment.Entries
+	room.Bytes -= segment.Bytes
+	p.seals++
+	s := &sealed{p: p, segment: segment}
+	if err := s.build(step); err != nil {
+		p.tracker.Untake()
+		p.log.Warn("cannot seal yet", "err", err)
+		return nil
+	}
+	p.inFlight = true
+	return s.share
+}
+
+// build makes records of the segment.
+func (s *sealed) build(step string) error {
+	p := s.p
+	now := p.clock.millis()
+	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
+	var dead []*kgo.Record
+	for _, chunk := range s.segment.Chunks {
+		for _, e := range chunk {
+			d, err := s.entry(e, now)
+			if err != nil {
+				return err
+			}
+			if d != nil {
+				dead = append(dead, d)
+			}
+		}
+	}
+	s.changes()
+	cp := delaytopics.Checkpoint{
+		Request: p.o.Topics.Request.ID, Changelog: p.o.Topics.Changelog.ID,
+		Position: s.segment.Position, Step: step, Group: p.o.Group, Owner: p.o.Owner, Time: now,
+	}
+	s.checkpoint = cp.AppendTo(nil)
+	s.share.Records = append(s.share.Records, p.changelogRecord(delaytopics.CheckpointKey(), s.checkpoint))
+	s.changelog = len(s.share.Records)
+	s.share.Records = append(s.share.Records, dead...)
+	s.share.Offset = p.fence(s.segment.Position, delaytopics.CommitNote{Step: step})
+	return nil
+}
+
+// entry adds one entry to the nets and the emissions; it returns the dead
+// letter that the entry ends in, if any.
+func (s *sealed) entry(e *entry, now int64) (dead *kgo.Record, err error) {
+	if e.item == nil {
+		return e.dead, nil
+	}
+	if e.item.sealed != s.p.seals {
+		e.item.sealed, e.item.net = s.p.seals, len(s.nets)
+		s.nets = append(s.nets, net{item: e.item, id: e.ID, before: e.Before})
+	}
+	s.nets[e.item.net].after = e.After
+	if e.Emit == nil {
+		return nil, nil
+	}
+	if e.refusal == nil {
+		partition, refused, err := s.p.place(&e.Emit.Target)
+		if err != nil {
+			return nil, err
+		}
+		e.refusal = refused
+		if refused == nil {
+			s.emitted = append(s.emitted, e)
+			s.share.Emissions = append(s.share.Emissions, emitter.Emission{
+				Record: s.p.emission(e.Emit, partition, now), Due: e.Emit.Due, Seq: e.Emit.Offset,
+			})
+			return nil, nil
+		}
+	}
+	return delaytopics.DeadEmission(s.p.o.Topics, s.p.source(e.Emit.Offset), e.Emit, e.refusal.reason, e.refusal.detail), nil
+}
+
+// changes makes changelog records of the nets: nothing for an ID that was not
+// there before and is not there after.
+func (s *sealed) changes() {
+	s.values = make([][]byte, len(s.nets))
+	slab := make([]kgo.Record, 0, len(s.nets))
+	s.share.Records = make([]*kgo.Record, 0, len(s.nets)+1)
+	for i := range s.nets {
+		n := &s.nets[i]
+		switch {
+		case n.after != nil:
+			s.values[i] = n.after.AppendTo(nil)
+		case n.before.IsAbsent():
+			continue
+		}
+		slab = append(slab, *s.p.changelogRecord(delaytopics.TimerKey(nil, n.id), s.values[i]))
+		s.share.Records = append(s.share.Records, &slab[len(slab)-1])
+	}
+}
+
+func (p *Partition) changelogRecord(key, value []byte) *kgo.Record {
+	return &kgo.Record{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Key: key, Value: value}
+}
+
+// fence is the offset commit of a step of this partition.
+func (p *Partition) fence(at int64, note delaytopics.CommitNote) emitter.Offset {
+	step := note.Step
+	return emitter.Offset{
+		Topic: p.o.Topics.Request.Name, TopicID: p.o.Topics.Request.ID, Partition: p.o.Partition,
+		At: at, Metadata: note.String(),
+		Committed: func(metadata string) bool {
+			got, err := delaytopics.ParseCommitNote(metadata)
+			return err == nil && (got.Step == step || got.Last == step)
+		},
+	}
+}
+
+// done takes the outcome of the segment's step.
+func (s *sealed) done(o emitter.Outcome) {
+	p := s.p
+	switch o {
+	case emitter.Committed:
+		p.o.Metrics.committed(p, s)
+		p.tracker.Commit()
+		p.mu.Lock()
+		p.jobs = append(p.jobs, s.job())
+		p.mu.Unlock()
+		p.kick()
+		p.relieve()
+	case emitter.Aborted:
+		for i := range s.share.Emissions {
+			if err := s.share.Emissions[i].Err; err != nil {
+				s.emitted[i].refusal = refusalOf(err, s.share.Emissions[i].Record)
+			}
+		}
+		p.tracker.Untake()
+	case emitter.Lost:
+		p.tracker.Untake()
+		if p.o.Token.Err() == nil {
+			p.o.Token.Refused(fmt.Errorf("the group refused a step of %s/%d", p.o.Topics.Request.Name, p.o.Partition))
+		}
+	}
+	p.returned()
+}
+
+// returned notes that no share is out any more.
+func (p *Partition) returned() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inFlight = false
+	p.idle.Broadcast()
+}
+
+// job is a committed step that the store has yet to take in.
+type job struct {
+	batch   statestore.Batch
+	applied [][]*item // per worker, an item once per entry
+}
+
+func (s *sealed) job() *job {
+	p := s.p
+	j := &job{applied: make([][]*item, len(p.workers))}
+	j.batch.Changelog = p.o.Topics.Changelog.ID
+	j.batch.Checkpoint = s.checkpoint
+	for _, r := range s.share.Records[:s.changelog] {
+		j.batch.Position = max(j.batch.Position, r.Offset+1)
+	}
+	for i := range s.nets {
+		n := &s.nets[i]
+		if n.after == nil && n.before.IsAbsent() {
+			continue
+		}
+		j.batch.Changes = append(j.batch.Changes, statestore.Change{ID: n.id, Before: n.before, After: n.after, AfterBytes: s.values[i]})
+	}
+	for _, chunk := range s.segment.Chunks {
+		for _, e := range chunk {
+			if e.item != nil {
+				i := e.worker.index
+				j.applied[i] = append(j.applied[i], e.item)
+			}
+		}
+	}
+	return j
+}
+
+func (p *Partition) nextJob() *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.jobs) == 0 {
+		return nil
+	}
+	j := p.jobs[0]
+	p.jobs = p.jobs[1:]
+	p.applying = true
+	return j
+}
+
+// apply brings a committed step into the store, under the token, and lets the
+// workers forget it.
+func (p *Partition) apply(j *job) error {
+	defer func() {
+		p.mu.Lock()
+		p.applying = false
+		full := len(p.jobs) == maxUnapplied-1
+		p.idle.Broadcast()
+		p.mu.Unlock()
+		if full {
+			p.o.Lane.Wake()
+		}
+	}()
+	if err := p.o.Token.Err(); err != nil {
+		return err
+	}
+	if err := p.take.Apply(&j.batch); err != nil {
+		return fmt.Errorf("apply a committed step: %w", err)
+	}
+	for i := range j.batch.Changes {
+		c := &j.batch.Changes[i]
+		if !c.Before.IsAbsent() {
+			p.pending.Add(-1)
+		}
+		if c.After != nil {
+			p.pending.Add(1)
+		}
+	}
+	for i, items := range j.applied {
+		if len(items) > 0 {
+			p.workers[i].post(message{applied: items})
+		}
+	}
+	return nil
+}
+
+// place chooses the partition of an emission, as a Java client would.
+func (p *Partition) place(t *timer.Target) (partition int32, refused *refusal, err error) {
+	target, err := p.o.Targets.Lookup(context.Background(), t.Topic)
+	if err != nil {
+		return 0, nil, err
+	}
+	if target.Err != nil {
+		return 0, refusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition}), nil
+	}
+	n := int32(len(target.Leader))
+	switch {
+	case t.Partition >= n:
+		return 0, noPartition(t.Topic, t.Partition, n), nil
+	case t.Partition != timer.AnyPartition:
+		return t.Partition, nil, nil
+	case t.Key != nil:
+		return intake.Murmur2Partition(t.Key, n), nil, nil
+	}
+	// A null key: from step to step another partition that has a leader.
+	for i := range n {
+		if k := (int32(p.seals&0xffff) + i) % n; target.Leader[k] {
+			return k, nil, nil
+		}
+	}
+	return 0, nil, fmt.Errorf("no partition of %s has a leader", t.Topic)
+}

@@ -1,0 +1,461 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+const (
+	// stablePoll is the pause between two looks at an unstable offset.
+	stablePoll = 5 * time.Millisecond
+	// vanishedAfter is how long a take waits for others' open transactions
+	// before it looks whose they are and ends those of a vanished owner.
+	vanishedAfter = 200 * time.Millisecond
+	// fetchWait is how long a fetch of a take waits at the broker for data.
+	fetchWait = 5 * time.Millisecond
+	// claimTimeout bounds the claim step.
+	claimTimeout = time.Minute
+)
+
+// takeOver makes this process the partition's owner (DESIGN.md, "Taking a
+// partition"). It returns where requests are to be read from, and the request
+// partition's last stable offset as of the take, for the gate.
+func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error) {
+	committed, note, err := p.stableOffset(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := p.o.Replays.Acquire(ctx, 1); err != nil {
+		return 0, 0, err
+	}
+	defer p.o.Replays.Release(1)
+	p.state.Store(int32(Replaying))
+	f, err := p.openFold(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	first, err := p.claimPosition(ctx, f, committed)
+	if err != nil {
+		return 0, 0, err
+	}
+	c := &claim{p: p, note: delaytopics.CommitNote{Last: lastStep(note)}, at: committed, done: make(chan emitter.Outcome, 1)}
+	if first >= 0 {
+		c.at, c.first = first, f.last == nil
+	}
+	if err := p.makeClaim(ctx, c); err != nil {
+		return 0, 0, err
+	}
+	if err := f.replay(ctx, func(x delaytopics.Claim) bool { return x.Step == c.note.Step }); err != nil {
+		return 0, 0, err
+	}
+	from, stable, err = p.requestPosition(ctx, f, committed)
+	if err != nil {
+		return 0, 0, err
+	}
+	meta, err := p.take.Meta()
+	if err != nil {
+		return 0, 0, err
+	}
+	p.pending.Store(meta.Pending)
+	return from, stable, p.take.Live()
+}
+
+// stableOffset fetches the committed offset, waiting for the end of a former
+// owner's accepted step, and helping it to one if that owner is gone.
+func (p *Partition) stableOffset(ctx context.Context) (at int64, note delaytopics.CommitNote, err error) {
+	help := time.Now().Add(vanishedAfter)
+	for {
+		at, metadata, err := p.fetchOffset(ctx)
+		switch {
+		case err == nil && at < 0:
+			return at, note, nil
+		case err == nil:
+			note, err := delaytopics.ParseCommitNote(metadata)
+			if err != nil {
+				p.log.Warn("the group's committed offset was not written by waterclock; the changelog decides", "err", err)
+			}
+			return at, note, nil
+		case !errors.Is(err, kerr.UnstableOffsetCommit):
+			return 0, note, err
+		}
+		if time.Now().After(help) {
+			if err := p.endVanished(ctx); err != nil {
+				return 0, note, err
+			}
+			help = time.Now().Add(vanishedAfter)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, note, ctx.Err()
+		case <-time.After(stablePoll):
+		}
+	}
+}
+
+func (p *Partition) fetchOffset(ctx context.Context) (int64, string, error) {
+	return emitter.FetchStable(ctx, p.o.Client, p.o.Group, p.o.Topics.Request.Name, p.o.Partition)
+}
+
+func (p *Partition) endVanished(ctx context.Context) error {
+	n, err := emitter.EndVanished(ctx, p.o.Client, p.o.Group, p.o.Topics.Changelog.Name, p.o.Partition, p.log)
+	if n > 0 {
+		p.o.Metrics.ended(n)
+	}
+	return err
+}
+
+// claimPosition returns the position that the claim's offset commit must carry
+// where no offset is committed, or -1 to repeat the committed one. It reads the
+// changelog first where that decides.
+func (p *Partition) claimPosition(ctx context.Context, f *fold, committed int64) (int64, error) {
+	if committed >= 0 && !p.o.AcceptLostChangelog {
+		return -1, nil
+	}
+	if err := f.toEnd(ctx); err != nil {
+		return 0, err
+	}
+	if f.last != nil {
+		if f.last.Group != p.o.Group && !p.o.AcceptGroup {
+			return 0, &Fatal{fmt.Errorf("changelog %s was written by group %q and this is group %q: two groups on one request topic would both fire every timer; "+
+				"stop the other one and start once with --accept-group", p.o.Topics.Changelog.Name, f.last.Group, p.o.Group)}
+		}
+		if committed >= 0 {
+			return -1, nil
+		}
+		p.log.Warn("no offset is committed for the group, the changelog's checkpoint decides", "position", f.last.Position)
+		return f.last.Position, nil
+	}
+	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.requestTarget())
+	if err != nil {
+		return 0, err
+	}
+	if committed >= 0 {
+		p.log.Warn("the changelog is lost and that is accepted: reading requests from the log's start", "position", start, "committed", committed)
+	} else {
+		p.log.Info("first take of this partition: reading requests from the log's start", "position", start)
+	}
+	return start, nil
+}
+
+// requestPosition says where requests go on, from the last checkpoint before
+// the claim.
+func (p *Partition) requestPosition(ctx context.Context, f *fold, committed int64) (from, stable int64, err error) {
+	if f.last == nil {
+		return 0, 0, &Fatal{fmt.Errorf("an offset is committed for %s/%d and changelog %s holds no checkpoint: the changelog was lost; pending timers are gone with it; "+
+			"start once with --accept-lost-changelog to read the request log from its start", p.o.Topics.Request.Name, p.o.Partition, p.o.Topics.Changelog.Name)}
+	}
+	if f.last.Request != p.o.Topics.Request.ID {
+		return 0, 0, &Fatal{fmt.Errorf("request topic %s was created anew since changelog %s was written (its UUID changed): delete the changelog and the group's offsets to begin anew",
+			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name)}
+	}
+	if f.last.Changelog != p.o.Topics.Changelog.ID {
+		return 0, 0, &Fatal{fmt.Errorf("changelog %s was copied from another topic (its checkpoint names another UUID)", p.o.Topics.Changelog.Name)}
+	}
+	from = f.last.Position
+	if committed >= 0 && committed != from {
+		p.log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", from)
+	}
+	start, stable, end, err := partlog.Bounds(ctx, p.o.Client, p.requestTarget())
+	if err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case from > end:
+		return 0, 0, &Fatal{fmt.Errorf("position %d of %s/%d lies beyond the log's end %d: the log lost its tail", from, p.o.Topics.Request.Name, p.o.Partition, end)}
+	case from < start:
+		p.log.Error("requests were lost to retention before they were read", "from", from, "to", start, "count", start-from)
+		p.o.Metrics.lostRequests(p.o.Topics.Request.Name, start-from)
+		from = start
+	}
+	return from, stable, nil
+}
+
+// lastStep is the last step of a note that was not a claim.
+func lastStep(n delaytopics.CommitNote) string {
+	if n.Last != "" {
+		return n.Last
+	}
+	return n.Step
+}
+
+func (p *Partition) requestTarget() partlog.Target {
+	return partlog.Target{Topic: p.o.Topics.Request.Name, ID: p.o.Topics.Request.ID, Partition: p.o.Partition}
+}
+
+func (p *Partition) changelogTarget() partlog.Target {
+	return partlog.Target{Topic: p.o.Topics.Changelog.Name, ID: p.o.Topics.Changelog.ID, Partition: p.o.Partition}
+}
+
+// claim is the first step of an owner: one record under a reserved key, whose
+// offset commit repeats the committed offset.
+type claim struct {
+	p     *Partition
+	note  delaytopics.CommitNote
+	at    int64
+	first bool // write the first checkpoint too
+	made  bool
+	done  chan emitter.Outcome
+}
+
+// makeClaim has the lane commit the claim.
+func (p *Partition) makeClaim(ctx context.Context, c *claim) error {
+	p.mu.Lock()
+	p.claim = c
+	p.mu.Unlock()
+	p.o.Lane.Wake()
+	timeout := time.NewTimer(claimTimeout)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timeout.C:
+			return fmt.Errorf("claim of %s/%d did not commit within %s", p.o.Topics.Request.Name, p.o.Partition, claimTimeout)
+		case o := <-c.done:
+			switch o {
+			case emitter.Committed:
+				return nil
+			case emitter.Lost:
+				return fmt.Errorf("claim of %s/%d refused: the partition is lost", p.o.Topics.Request.Name, p.o.Partition)
+			}
+		}
+	}
+}
+
+// seal is called under the partition's lock.
+func (c *claim) seal(step string) *emitter.Share {
+	if c.made {
+		return nil
+	}
+	p := c.p
+	now := p.clock.millis()
+	c.note.Step = step
+	share := &emitter.Share{Token: p.o.Token, Offset: p.fence(c.at, c.note), Done: c.settle}
+	if c.first {
+		cp := delaytopics.Checkpoint{Request: p.o.Topics.Request.ID, Changelog: p.o.Topics.Changelog.ID, Position: c.at, Step: step,
+			Group: p.o.Group, Owner: p.o.Owner, Time: now}
+		share.Records = append(share.Records, p.changelogRecord(delaytopics.CheckpointKey(), cp.AppendTo(nil)))
+	}
+	m, err := p.o.Token.Member()
+	if err != nil {
+		return nil
+	}
+	cl := delaytopics.Claim{Step: step, Group: p.o.Group, Owner: p.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
+	share.Records = append(share.Records, p.changelogRecord(delaytopics.ClaimKey(), cl.AppendTo(nil)))
+	return share
+}
+
+func (c *claim) settle(o emitter.Outcome) {
+	p := c.p
+	p.mu.Lock()
+	c.made = o != emitter.Aborted
+	p.mu.Unlock()
+	if o == emitter.Lost && p.o.Token.Err() == nil {
+		p.o.Token.Refused(errors.New("the group refused a claim"))
+	}
+	p.returned()
+	if c.made {
+		c.done <- o
+	} else {
+		p.o.Lane.Wake()
+	}
+}
+
+// fold is the replay of the changelog into the store.
+type fold struct {
+	p      *Partition
+	reader *partlog.Reader
+	sink   *statestore.Replay
+	last   *delaytopics.Checkpoint // last checkpoint folded
+}
+
+// openFold begins where the store's view ends, or wipes it first if it can not
+// be trusted.
+func (p *Partition) openFold(ctx context.Context) (*fold, error) {
+	meta, err := p.take.Meta()
+	if err != nil {
+		return nil, fmt.Errorf("read the store: %w", err)
+	}
+	start, _, end, err := partlog.Bounds(ctx, p.o.Client, p.changelogTarget())
+	if err != nil {
+		return nil, err
+	}
+	if why := p.untrusted(meta, start, end); why != "" {
+		p.log.Warn("wiping the local view of the partition", "reason", why)
+		if err := p.take.Wipe(); err != nil {
+			return nil, fmt.Errorf("wipe the store: %w", err)
+		}
+		meta = statestore.Meta{Position: -1}
+	}
+	f := &fold{p: p}
+	from := meta.Position
+	if from < 0 {
+		from = start
+	} else if len(meta.Checkpoint) > 0 {
+		cp, err := delaytopics.DecodeCheckpoint(meta.Checkpoint)
+		if err != nil {
+			return nil, fmt.Errorf("stored checkpoint: %w", err)
+		}
+		f.last = &cp
+	}
+	f.reader = partlog.NewReader(p.o.Client, p.changelogTarget(), from)
+	f.reader.SetCompacted(true)
+	if f.sink, err = p.take.Replay(p.o.Topics.Changelog.ID); err != nil {
+		return nil, fmt.Errorf("open the store for replay: %w", err)
+	}
+	p.replayed.Store(from)
+	p.replayEnd.Store(end)
+	return f, nil
+}
+
+// untrusted says why the local view must not be used, "" if it may.
+func (p *Partition) untrusted(m statestore.Meta, start, end int64) string {
+	switch {
+	case m.Position < 0:
+		return ""
+	case m.Changelog != p.o.Topics.Changelog.ID:
+		return "the changelog was created anew"
+	case m.Position > end:
+		return fmt.Sprintf("its position %d lies beyond the changelog's end %d", m.Position, end)
+	case m.Position < start:
+		return fmt.Sprintf("its position %d lies before the changelog's start %d", m.Position, start)
+	case p.o.Now().Sub(m.InSync) > p.o.MaxAbsence:
+		return fmt.Sprintf("it was last in sync at %s, longer ago than %s: deletions may be gone from the changelog", m.InSync.UTC().Format(time.RFC3339), p.o.MaxAbsence)
+	}
+	return ""
+}
+
+// toEnd looks for the last checkpoint that is committed as of now.
+func (f *fold) toEnd(ctx context.Context) error {
+	_, _, end, err := partlog.Bounds(ctx, f.p.o.Client, f.p.changelogTarget())
+	if err != nil {
+		return err
+	}
+	if f.reader.Position() >= end {
+		return nil
+	}
+	return f.helped(ctx, func(ctx context.Context) error {
+		r := partlog.NewReader(f.p.o.Client, f.p.changelogTarget(), f.reader.Position())
+		last, found, err := delaytopics.FindCheckpoint(ctx, r, end, nil)
+		return f.found(last, found, err)
+	})
+}
+
+// replay folds until the claim is met.
+func (f *fold) replay(ctx context.Context, mine func(delaytopics.Claim) bool) error {
+	return f.helped(ctx, func(ctx context.Context) error {
+		last, found, err := delaytopics.Replay(ctx, f.reader, f.sink, mine, f.progress)
+		return f.found(last, found, err)
+	})
+}
+
+// helped runs a look at the changelog while somebody sees to it that no vanished
+// owner's transaction is in the way.
+func (f *fold) helped(ctx context.Context, look func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	helper := make(chan error, 1)
+	go func() { helper <- f.help(ctx, cancel) }()
+	err := look(ctx)
+	cancel()
+	if helpErr := <-helper; helpErr != nil && err != nil {
+		return helpErr
+	}
+	return err
+}
+
+// help ends transactions that hold up the replay. It ends with ctx, or with an
+// error after calling stop.
+func (f *fold) help(ctx context.Context, stop func()) error {
+	t := time.NewTicker(vanishedAfter)
+	defer t.Stop()
+	last := f.p.replayed.Load()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		now := f.p.replayed.Load()
+		if now != last {
+			last = now
+			continue
+		}
+		if err := f.p.endVanished(ctx); err != nil && ctx.Err() == nil {
+			if errors.Is(err, emitter.ErrForeignTransaction) {
+				stop()
+				return err
+			}
+			f.p.log.Warn("cannot look for a vanished owner's transactions", "err", err)
+		}
+	}
+}
+
+func (f *fold) progress(position, end int64) {
+	f.p.o.Metrics.replayed(position - f.p.replayed.Load())
+	f.p.replayed.Store(position)
+	f.p.replayEnd.Store(end)
+}
+
+// found takes the last checkpoint of a look at the changelog.
+func (f *fold) found(last delaytopics.Checkpoint, found bool, err error) error {
+	if found {
+		f.last = &last
+	}
+	if errors.Is(err, delaytopics.ErrNewerFormat) {
+		return &Fatal{err}
+	}
+	return err
+}
+
+// readError words an error of intake.
+func readError(err error) error {
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		return fmt.Errorf("the request log no longer holds the position: %w", err)
+	}
+	return fmt.Errorf("read requests: %w", err)
+}
+
+// gate waits until every request up to stable is handed to the workers, and
+// then has them open. Where no poll shows anything (markers, aborted batches) a
+// raw fetch tells how far the log has been looked at.
+func (p *Partition) gate(ctx context.Context, stable int64) {
+	look := p.delivered.Load()
+	for look < stable {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(fetchWait):
+		}
+		if d := p.delivered.Load(); d > look {
+			look = d
+			continue
+		}
+		r := partlog.NewReader(p.o.Client, p.requestTarget(), look)
+		page, err := r.Next(ctx, fetchWait)
+		if err != nil {
+			if ctx.Err() == nil {
+				p.fail(fmt.Errorf("look at the request log: %w", err))
+			}
+			return
+		}
+		// Records found are on their way through intake: wait for those.
+		if len(page.Records) == 0 {
+			look = r.Position()
+		}
+	}
+	for _, w := range p.workers {
+		w.post(message{open: true})
+	}
+	p.state.Store(int32(Live))
+	p.log.Info("partition live", "position", p.tracker.Position(), "pending", p.pending.Load())
+}

@@ -1,0 +1,411 @@
+package partition
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wheel"
+)
+
+const (
+	// maxFirings is how many firings a worker hands over at a time.
+	maxFirings = 512
+	// idle is how long a worker sleeps when nothing is due.
+	idle = time.Hour
+)
+
+// item is what a worker knows of one timer ID. Only its worker touches it, but
+// for the seal fields, which are the lane's.
+type item struct {
+	id        string
+	ref       timer.Ref    // planned state
+	timer     *timer.Timer // in memory if pending here
+	unapplied int          // entries planned and not applied yet
+	batch     *intake.Batch[*entry]
+	slot      wheel.Entry[*item]
+
+	sealed int64 // number of the seal that net belongs to
+	net    int   // index among that seal's nets
+}
+
+// entry is a planned decision and what the partition needs to carry it out.
+type entry struct {
+	timer.Entry
+	worker *worker
+	item   *item // nil for a refused request
+	// dead is the dead letter of a refused request.
+	dead *kgo.Record
+	// refusal is set once the target refused the emission for good.
+	refusal *refusal
+}
+
+// message is what a worker is told; one field is set.
+type message struct {
+	part    *part
+	load    *load
+	applied []*item
+	open    bool // the gate
+}
+
+// part is a worker's share of a batch of requests.
+type part struct {
+	batch *intake.Batch[*entry]
+	recs  []*kgo.Record
+	bytes int64
+}
+
+// load is what a scan of the store found between two places.
+type load struct {
+	from, to timer.Ref
+	timers   []*timer.Timer
+}
+
+// worker plans for one sub-partition. mu guards the fields below it, which
+// others touch; the rest is its goroutine's own.
+type worker struct {
+	p     *Partition
+	index int
+	wake  chan struct{}
+
+	items map[string]*item
+	wheel *wheel.Wheel[*item]
+	// beyond holds pending items that are in the overlay and not in the wheel.
+	beyond  map[*item]struct{}
+	horizon timer.Ref
+	open    bool  // the gate
+	bytes   int64 // held by the timers in the wheel
+
+	mu      sync.Mutex
+	inbox   []message
+	lowered timer.Ref // lowest place an eviction went back to since the last load
+	full    bool      // holds its share of memory: load no more
+	starved bool      // due firings wait for room in the queue
+}
+
+// highest is above every place that a horizon is lowered to.
+var highest = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
+
+func newWorker(p *Partition, index int) *worker {
+	return &worker{
+		p: p, index: index, wake: make(chan struct{}, 1),
+		items: make(map[string]*item), wheel: wheel.New[*item](p.clock.millis()), beyond: make(map[*item]struct{}),
+		horizon: lowest, lowered: highest,
+	}
+}
+
+func (w *worker) post(m message) {
+	w.mu.Lock()
+	w.inbox = append(w.inbox, m)
+	w.mu.Unlock()
+	w.poke()
+}
+
+func (w *worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *worker) run(ctx context.Context) {
+	sleep := time.NewTimer(idle)
+	defer sleep.Stop()
+	for {
+		if err := w.read(); err != nil {
+			w.p.fail(err)
+			return
+		}
+		sleep.Reset(w.fire())
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		case <-sleep.C:
+		}
+	}
+}
+
+// read takes in the inbox.
+func (w *worker) read() error {
+	w.mu.Lock()
+	inbox := w.inbox
+	w.inbox = nil
+	w.mu.Unlock()
+	for i := range inbox {
+		m := &inbox[i]
+		switch {
+		case m.part != nil:
+			if err := w.plan(m.part); err != nil {
+				return err
+			}
+			w.fire() // a long inbox must not hold back what is due
+		case m.load != nil:
+			w.takeIn(m.load)
+		case m.applied != nil:
+			w.forget(m.applied)
+		case m.open:
+			w.open = true
+		}
+	}
+	return nil
+}
+
+// plan judges and decides a part, in order.
+func (w *worker) plan(pt *part) error {
+	now := w.p.clock.millis()
+	slab := make([]entry, len(pt.recs))
+	entries := make([]*entry, len(pt.recs))
+	for i, rec := range pt.recs {
+		e := &slab[i]
+		entries[i] = e
+		e.worker = w
+		req, misplaced, refused := w.p.o.Rules.Judge(rec, now)
+		if misplaced {
+			w.p.o.Metrics.misplaced(rec.Topic)
+		}
+		if refused != nil {
+			e.Outcome = timer.Refused
+			e.dead = delaytopics.DeadRequest(w.p.o.Topics, rec, string(refused.Reason), refused.Detail)
+			e.refusal = &refusal{string(refused.Reason), refused.Detail}
+			continue
+		}
+		it, err := w.item(req.ID)
+		if err != nil {
+			return err
+		}
+		e.Entry, e.item = req.Apply(it.ref), it
+		it.batch = pt.batch
+		w.change(it, e.After)
+		if e.After != nil {
+			w.p.o.Targets.Prefetch(e.After.Target.Topic)
+		}
+	}
+	w.p.planned(pt)
+	if w.p.tracker.Done(pt.batch, entries, pt.bytes) {
+		w.p.o.Lane.Wake()
+	}
+	return nil
+}
+
+// item returns what is known of an ID, from the store if need be.
+func (w *worker) item(id []byte) (*item, error) {
+	if it := w.items[string(id)]; it != nil {
+		return it, nil
+	}
+	ref, err := w.p.take.Lookup(id)
+	if err != nil {
+		return nil, err
+	}
+	it := &item{id: string(id), ref: ref}
+	it.slot.Value = it
+	w.items[it.id] = it
+	return it, nil
+}
+
+// change makes t the planned state of an item, by an entry that is not applied.
+func (w *worker) change(it *item, t *timer.Timer) {
+	w.drop(it)
+	it.unapplied++
+	it.ref, it.timer = t.Ref(), t
+	if t == nil {
+		return
+	}
+	if it.ref.Compare(w.horizon) < 0 {
+		w.insert(it)
+		w.evict()
+	} else {
+		w.beyond[it] = struct{}{}
+	}
+}
+
+// drop takes an item's pending timer out of memory.
+func (w *worker) drop(it *item) {
+	if it.slot.InWheel() {
+		w.wheel.Remove(&it.slot)
+		w.bytes -= int64(it.timer.Size())
+	}
+	delete(w.beyond, it)
+	it.timer = nil
+}
+
+func (w *worker) insert(it *item) {
+	it.slot.Key = wheel.Key{Due: it.ref.Due, Seq: it.ref.Offset}
+	w.wheel.Insert(&it.slot)
+	w.bytes += int64(it.timer.Size())
+}
+
+// forget takes note of applied entries: the store has them now.
+func (w *worker) forget(items []*item) {
+	for _, it := range items {
+		it.unapplied--
+		if it.unapplied == 0 && !it.slot.InWheel() {
+			w.drop(it)
+			delete(w.items, it.id)
+		}
+	}
+}
+
+// takeIn puts the rows of a load into the wheel. The package comment says why
+// an ID with an item is passed over.
+func (w *worker) takeIn(l *load) {
+	if l.from.Compare(w.horizon) > 0 {
+		return // the horizon was lowered meanwhile; the next load begins there
+	}
+	for _, t := range l.timers {
+		if t.Ref().Compare(w.horizon) < 0 || w.items[string(t.ID)] != nil {
+			continue
+		}
+		it := &item{id: string(t.ID), ref: t.Ref(), timer: t}
+		it.slot.Value = it
+		w.items[it.id] = it
+		w.insert(it)
+	}
+	if l.to.Compare(w.horizon) <= 0 {
+		return
+	}
+	for it := range w.beyond {
+		if it.ref.Compare(l.to) < 0 {
+			delete(w.beyond, it)
+			w.insert(it)
+		}
+	}
+	w.horizon = l.to
+	w.setFull(w.bytes > w.p.o.WheelBytes)
+	w.evict()
+}
+
+func (w *worker) setFull(full bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.full = full
+}
+
+// loadState returns where an eviction wants the next load to begin, once, and
+// whether loads must wait.
+func (w *worker) loadState() (lowered timer.Ref, full bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lowered, w.lowered = w.lowered, highest
+	return lowered, w.full
+}
+
+// evict forgets the farthest timers of a wheel that holds more than its share.
+func (w *worker) evict() {
+	limit := w.p.o.WheelBytes
+	if w.bytes <= limit+limit/4 || w.wheel.Len() < 2 {
+		return
+	}
+	k, ok := w.wheel.Farthest(w.wheel.Len() / 4)
+	if !ok {
+		return
+	}
+	w.wheel.EvictFrom(k, func(s *wheel.Entry[*item]) {
+		it := s.Value
+		w.bytes -= int64(it.timer.Size())
+		if it.unapplied > 0 {
+			w.beyond[it] = struct{}{}
+		} else {
+			delete(w.items, it.id)
+		}
+	})
+	w.horizon = timer.Ref{Due: k.Due, Offset: k.Seq}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.full = true
+	if w.horizon.Compare(w.lowered) < 0 {
+		w.lowered = w.horizon
+	}
+}
+
+// fire plans what is due and returns how long to sleep.
+func (w *worker) fire() time.Duration {
+	for w.open {
+		due, ok := w.wheel.Next()
+		if !ok {
+			break
+		}
+		if d := w.p.clock.until(due); d > 0 {
+			w.relieve()
+			return d
+		}
+		if !w.p.roomToFire() {
+			w.mu.Lock()
+			w.starved = true
+			w.mu.Unlock()
+			if !w.p.roomToFire() {
+				break // settled steps poke the starved
+			}
+		}
+		w.fireSome()
+	}
+	w.relieve()
+	return idle
+}
+
+// fireSome plans up to maxFirings firings.
+func (w *worker) fireSome() {
+	now := w.p.clock.millis()
+	var (
+		free, behind           []*entry
+		freeBytes, behindBytes int64
+		after                  *intake.Batch[*entry]
+	)
+	slab := make([]entry, min(maxFirings, w.wheel.Len()))
+	n := 0
+	w.wheel.Pop(now, len(slab), func(s *wheel.Entry[*item]) bool {
+		it := s.Value
+		t := it.timer
+		e := &slab[n]
+		n++
+		e.Entry, e.worker, e.item = t.Fire(), w, it
+		w.bytes -= int64(t.Size())
+		it.timer, it.ref = nil, timer.Absent
+		it.unapplied++
+		if it.batch != nil && !w.p.tracker.Joined(it.batch) {
+			// A later batch joins behind an earlier one, and w planned them in
+			// order, so the last one seen to be open serves all.
+			behind, behindBytes = append(behind, e), behindBytes+int64(t.Size())
+			after = later(after, it.batch)
+		} else {
+			free, freeBytes = append(free, e), freeBytes+int64(t.Size())
+		}
+		return true
+	})
+	grew := false
+	if len(free) > 0 {
+		grew = w.p.tracker.Fire(nil, free, freeBytes)
+	}
+	if len(behind) > 0 {
+		grew = w.p.tracker.Fire(after, behind, behindBytes) || grew
+	}
+	if grew {
+		w.p.o.Lane.Wake()
+	}
+}
+
+// later returns the batch that joins later.
+func later(a, b *intake.Batch[*entry]) *intake.Batch[*entry] {
+	if a == nil || b.Position() > a.Position() {
+		return b
+	}
+	return a
+}
+
+// relieve asks for a load when memory has become free again.
+func (w *worker) relieve() {
+	w.mu.Lock()
+	was := w.full
+	w.full = w.bytes > w.p.o.WheelBytes/2 && was
+	freed := was && !w.full
+	w.mu.Unlock()
+	if freed {
+		w.p.kick()
+	}
+}

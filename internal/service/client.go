@@ -1,0 +1,184 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// sendTimeout bounds a command that talks to a cluster.
+const sendTimeout = 30 * time.Second
+
+// ScheduleRequest is one timer, as the command line gives it.
+type ScheduleRequest struct {
+	Topic   string // request topic
+	ID      string
+	At      time.Time     // due time, or
+	In      time.Duration // due so long after the request's timestamp
+	To      string        // target topic; empty: the request topic's default
+	Value   []byte        // nil is a null value
+	Key     []byte        // nil and not NullKey: the ID
+	NullKey bool
+	// Partition is the explicit target partition, -1 for none.
+	Partition int32
+	Headers   []kgo.RecordHeader
+}
+
+// Sent says where a request went.
+type Sent struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	// Due is when the timer fires; zero for a cancel.
+	Due time.Time
+}
+
+// Schedule sends one timer.
+func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent, error) {
+	opts := []waterclock.Option{waterclock.Value(r.Value)}
+	if r.Value == nil {
+		opts = []waterclock.Option{waterclock.NullValue()}
+	}
+	if r.At.IsZero() {
+		opts = append(opts, waterclock.After(r.In))
+	} else {
+		opts = append(opts, waterclock.At(r.At))
+	}
+	if r.To != "" {
+		opts = append(opts, waterclock.To(r.To))
+	}
+	if r.NullKey {
+		opts = append(opts, waterclock.NullKey())
+	} else if r.Key != nil {
+		opts = append(opts, waterclock.Key(r.Key))
+	}
+	if r.Partition >= 0 {
+		opts = append(opts, waterclock.Partition(r.Partition))
+	}
+	for _, h := range r.Headers {
+		opts = append(opts, waterclock.Header(h.Key, h.Value))
+	}
+	rec, err := waterclock.Schedule(r.Topic, r.ID, opts...)
+	if err != nil {
+		return Sent{}, err
+	}
+	sent, at, err := send(ctx, cfg, rec)
+	if err != nil {
+		return Sent{}, err
+	}
+	if sent.Due = r.At; r.At.IsZero() {
+		sent.Due = at.Add(r.In)
+	}
+	return sent, nil
+}
+
+// Cancel cancels the timer of an ID.
+func Cancel(ctx context.Context, cfg *config.Config, topic, id string) (Sent, error) {
+	rec, err := waterclock.Cancel(topic, id)
+	if err != nil {
+		return Sent{}, err
+	}
+	sent, _, err := send(ctx, cfg, rec)
+	return sent, err
+}
+
+func send(ctx context.Context, cfg *config.Config, rec *kgo.Record) (Sent, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	cl, err := commandClient(cfg)
+	if err != nil {
+		return Sent{}, time.Time{}, err
+	}
+	defer cl.Close()
+	if err := cl.Ping(ctx); err != nil {
+		return Sent{}, time.Time{}, fmt.Errorf("no broker can be reached at %v: %w", cfg.Brokers, err)
+	}
+	r, err := cl.ProduceSync(ctx, rec).First()
+	if err != nil {
+		return Sent{}, time.Time{}, fmt.Errorf("send to %s: %w", rec.Topic, err)
+	}
+	return Sent{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}, r.Timestamp, nil
+}
+
+func commandClient(cfg *config.Config) (*kgo.Client, error) {
+	opts, err := clientOptions(cfg, "waterclock-cli", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(append(opts, kgo.RetryTimeout(connectTimeout), kgo.UnknownTopicRetries(2))...)
+	if err != nil {
+		return nil, fmt.Errorf("build client: %w", err)
+	}
+	return cl, nil
+}
+
+// Topics prints and checks the topics of every request topic, and with create
+// makes those that are missing. An error says that something is wrong with them.
+func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	cl, err := commandClient(cfg)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := cl.Ping(ctx); err != nil {
+		return fmt.Errorf("no broker can be reached at %v: %w", cfg.Brokers, err)
+	}
+	adm := kadm.NewClient(cl)
+	o := delaytopics.Options{Create: create, Replication: int16(cfg.ReplicationFactor)}
+	var wrong error
+	for _, name := range cfg.Requests {
+		if create {
+			if _, _, err := delaytopics.Ensure(ctx, adm, name, o); err != nil && wrong == nil {
+				wrong = err
+			}
+		}
+		in, err := delaytopics.Inspect(ctx, adm, name, o)
+		if err != nil {
+			return err
+		}
+		printTopics(out, in)
+		if n := fatal(in.Checks); n > 0 && wrong == nil {
+			wrong = fmt.Errorf("%d settings of the topics of %s are wrong: see above", n, name)
+		}
+	}
+	return wrong
+}
+
+func fatal(checks []delaytopics.Check) (n int) {
+	for _, c := range checks {
+		if !c.OK && c.Fatal {
+			n++
+		}
+	}
+	return n
+}
+
+func printTopics(out io.Writer, in delaytopics.Inspection) {
+	t := table.NewWriter()
+	t.SetOutputMirror(out)
+	t.AppendHeader(table.Row{"topic", "setting", "found", "needed", ""})
+	for _, c := range in.Checks {
+		verdict := "ok"
+		switch {
+		case c.OK:
+		case c.Fatal:
+			verdict = "WRONG"
+		default:
+			verdict = "warning"
+		}
+		t.AppendRow(table.Row{c.Topic, c.Setting, c.Found, c.Needed, verdict})
+	}
+	t.Render()
+}

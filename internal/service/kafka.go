@@ -1,0 +1,175 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/aws"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+	"github.com/twmb/franz-go/plugin/kslog"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+const (
+	// connectPause is the pause between two tries to reach the brokers at start.
+	connectPause = time.Second
+	// connectTimeout bounds one try.
+	connectTimeout = 5 * time.Second
+	// metadataMinAge: retries wait for fresh metadata, so it must come soon.
+	metadataMinAge = 250 * time.Millisecond
+	// transactionVersion is the feature level that fences per transaction
+	// (KIP-890, part 2).
+	transactionVersion = 2
+)
+
+// clientOptions are those of every client: brokers, identity and security.
+func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(cfg.Brokers...),
+		kgo.ClientID(clientID),
+		kgo.MetadataMinAge(metadataMinAge),
+		kgo.WithLogger(kslog.New(quiet(log))),
+	}
+	if cfg.TLS {
+		tc, err := cfg.TLSConfig()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.DialTLSConfig(tc))
+	}
+	m, err := mechanism(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		opts = append(opts, kgo.SASL(m))
+	}
+	return opts, nil
+}
+
+// mechanism reads secrets anew at each authentication, so that a rotated file
+// takes effect without a restart. Files are read once here, so that a missing
+// one shows at start.
+func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
+	read := func(path string) (string, error) {
+		if path == "" {
+			return "", nil
+		}
+		s, err := config.ReadSecret(path)
+		return s.Reveal(), err
+	}
+	if _, err := read(cfg.SASLPasswordFile); err != nil {
+		return nil, err
+	}
+	if _, err := read(cfg.SASLTokenFile); err != nil {
+		return nil, err
+	}
+	switch cfg.SASLMechanism {
+	case config.SASLPlain:
+		return plain.Plain(func(context.Context) (plain.Auth, error) {
+			pass, err := read(cfg.SASLPasswordFile)
+			return plain.Auth{User: cfg.SASLUsername, Pass: pass}, err
+		}), nil
+	case config.SASLScram256, config.SASLScram512:
+		auth := func(context.Context) (scram.Auth, error) {
+			pass, err := read(cfg.SASLPasswordFile)
+			return scram.Auth{User: cfg.SASLUsername, Pass: pass}, err
+		}
+		if cfg.SASLMechanism == config.SASLScram256 {
+			return scram.Sha256(auth), nil
+		}
+		return scram.Sha512(auth), nil
+	case config.SASLOAuth:
+		return oauth.Oauth(func(context.Context) (oauth.Auth, error) {
+			token, err := read(cfg.SASLTokenFile)
+			return oauth.Auth{Token: token}, err
+		}), nil
+	case config.SASLAWS:
+		return aws.ManagedStreamingIAM(func(context.Context) (aws.Auth, error) {
+			secret, err := read(cfg.SASLPasswordFile)
+			if err != nil {
+				return aws.Auth{}, err
+			}
+			token, err := read(cfg.SASLTokenFile)
+			return aws.Auth{AccessKey: cfg.SASLUsername, SecretKey: secret, SessionToken: token}, err
+		}), nil
+	}
+	return nil, nil
+}
+
+// awaitBrokers tries until a broker answers and has all that is needed.
+func awaitBrokers(ctx context.Context, cl *kgo.Client, log *slog.Logger) error {
+	for {
+		err := checkBrokers(ctx, cl)
+		var unfit *unfitError
+		if err == nil || errors.As(err, &unfit) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		log.Warn("no broker can be reached, trying again", "brokers", cl.OptValue(kgo.SeedBrokers), "err", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(connectPause):
+		}
+	}
+}
+
+// unfitError is a cluster that waterclock can not run on.
+type unfitError struct{ msg string }
+
+func (e *unfitError) Error() string { return e.msg }
+
+func checkBrokers(ctx context.Context, cl *kgo.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	level := int16(0)
+	for _, f := range resp.FinalizedFeatures {
+		if f.Name == "transaction.version" {
+			level = f.MaxVersionLevel
+		}
+	}
+	if level < transactionVersion {
+		return &unfitError{fmt.Sprintf("the cluster's transaction.version is %d and must be %d (Kafka 4.0 or later): raise it with "+
+			"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=%d", level, transactionVersion, transactionVersion)}
+	}
+	return nil
+}
+
+// requestOptions bound requests that something waits for.
+func requestOptions(opts []kgo.Opt) []kgo.Opt {
+	return append(append([]kgo.Opt{}, opts...), kgo.RequestTimeoutOverhead(emitter.RequestTimeout))
+}
+
+// quiet lets only warnings of the Kafka client through, unless debugging.
+func quiet(log *slog.Logger) *slog.Logger {
+	return slog.New(leveled{log.Handler()}).With("component", "kafka")
+}
+
+type leveled struct{ slog.Handler }
+
+func (l leveled) Enabled(ctx context.Context, level slog.Level) bool {
+	if l.Handler.Enabled(ctx, slog.LevelDebug) {
+		return true
+	}
+	return level >= slog.LevelWarn && l.Handler.Enabled(ctx, level)
+}
+
+func (l leveled) WithAttrs(a []slog.Attr) slog.Handler { return leveled{l.Handler.WithAttrs(a)} }
+func (l leveled) WithGroup(g string) slog.Handler      { return leveled{l.Handler.WithGroup(g)} }

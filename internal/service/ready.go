@@ -1,0 +1,97 @@
+package service
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/partition"
+)
+
+// report is what /readyz shows.
+type report struct {
+	Phase  string                            `json:"phase,omitempty"`
+	Member bool                              `json:"member"`
+	Topics map[string]map[string]partitionOf `json:"topics"`
+}
+
+type partitionOf struct {
+	State     string `json:"state"`
+	Reason    string `json:"reason,omitempty"`
+	Pending   int64  `json:"pending"`
+	Replayed  int64  `json:"replayed,omitempty"`
+	ReplayEnd int64  `json:"replay_end,omitempty"`
+}
+
+// Ready implements ops.Readiness: member of the group and every owned partition
+// live.
+func (in *instance) Ready() (bool, any) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	r := report{Phase: in.phase, Topics: make(map[string]map[string]partitionOf)}
+	r.Member = in.phase == "" && in.group.Joined()
+	ok := r.Member
+	for k, o := range in.parts {
+		s := o.p.Status()
+		if s.State == partition.Gone {
+			continue
+		}
+		if r.Topics[k.topic] == nil {
+			r.Topics[k.topic] = make(map[string]partitionOf)
+		}
+		po := partitionOf{State: s.State.String(), Reason: s.Reason, Pending: s.Pending}
+		if s.State == partition.Replaying {
+			po.Replayed, po.ReplayEnd = s.Replayed, s.ReplayEnd
+		}
+		r.Topics[k.topic][strconv.Itoa(int(k.partition))] = po
+		ok = ok && s.State == partition.Live
+	}
+	return ok, r
+}
+
+// stateCollector shows partitions by state and pending timers.
+type stateCollector struct{ in *instance }
+
+var (
+	descPartitions = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
+	descPending    = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
+	descReplay     = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descPartitions
+	ch <- descPending
+	ch <- descReplay
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	type sums struct {
+		states  [partition.Gone + 1]int
+		pending int64
+		remain  int64
+	}
+	all := make(map[string]*sums)
+	for name := range c.in.topics {
+		all[name] = &sums{}
+	}
+	c.in.mu.Lock()
+	for k, o := range c.in.parts {
+		s := o.p.Status()
+		sum := all[k.topic]
+		sum.states[s.State]++
+		sum.pending += s.Pending
+		if s.State == partition.Replaying {
+			sum.remain += max(0, s.ReplayEnd-s.Replayed)
+		}
+	}
+	c.in.mu.Unlock()
+	for topic, sum := range all {
+		for st, n := range sum.states[:partition.Gone] {
+			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, partition.State(st).String())
+		}
+		ch <- prometheus.MustNewConstMetric(descPending, prometheus.GaugeValue, float64(sum.pending), topic)
+		ch <- prometheus.MustNewConstMetric(descReplay, prometheus.GaugeValue, float64(sum.remain), topic)
+	}
+}
