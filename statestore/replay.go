@@ -167,7 +167,7 @@ func (r *Replay) flushLocked(position int64) error {
 	if r.checkpoint != nil {
 		next.Checkpoint = r.checkpoint
 	}
-	if len(r.records) >= tableIDs || r.bytes >= tableBytes {
+	if len(r.records) >= p.s.tableIDs || r.bytes >= tableBytes {
 		return p.ingestLocked(next, r.records)
 	}
 	w := p.s.newBatch()

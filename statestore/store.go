@@ -35,7 +35,7 @@ func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id
 type Store struct {
 	o      Options
 	db     *pebble.DB
-	table  sstable.WriterOptions
+	table  sstable.WriterOptions // of tables to ingest
 	lock   io.Closer
 	events *events
 
@@ -46,8 +46,9 @@ type Store struct {
 
 	// maintain is held over one flush or sweep at a time, I/O included.
 	maintain sync.Mutex
-	dirty    atomic.Bool // something was written since the last flush began
-	tables   atomic.Uint64
+	dirty    atomic.Bool   // something was written since the last flush began
+	tables   atomic.Uint64 // built so far
+	tableIDs int           // see the constant; tests lower it before they replay
 
 	// life is held for reading by everything that uses db, for writing by
 	// Close. It is never taken twice by one goroutine.
@@ -74,6 +75,7 @@ func Open(o Options) (_ *Store, err error) {
 		done:       make(chan struct{}),
 		sweeps:     make(chan *Partition, maxSweepsWaiting),
 		partitions: make(map[PartitionID]*Partition),
+		tableIDs:   tableIDs,
 	}
 	if err := o.fs().MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -167,7 +169,18 @@ func (s *Store) openDatabase() (err error) {
 	t.FS = s.o.fs()
 	t.EnsureDefaults() // MakeWriterOptions needs them
 	s.table = t.MakeWriterOptions(0, s.db.TableFormat())
-	return nil
+	return s.syncFolder()
+}
+
+// syncFolder makes the names of what Open made durable. Where the folder above
+// may not be read its sync is done without: a folder that is gone after a power
+// failure is rebuilt.
+func (s *Store) syncFolder() error {
+	fsys := s.o.fs()
+	if err := syncDir(fsys, fsys.PathDir(s.o.Dir)); err != nil {
+		s.o.Logger.Debug("sync of the folder above the store failed", "err", err)
+	}
+	return syncDir(fsys, s.o.Dir)
 }
 
 // enter keeps the database open until leave.

@@ -3,7 +3,6 @@ package statestore
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -26,11 +25,12 @@ type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)} }
 
-func testOptions(t testing.TB, fs vfs.FS, dir string) Options {
+// testOptions are those of a small silent store that flushes when told to.
+func testOptions(fs vfs.FS) Options {
 	return Options{
-		Dir: dir, FS: fs, MemTableSize: 1 << 20, CacheSize: 8 << 20, FlushInterval: time.Hour,
-		Logger:  slog.New(slog.NewTextHandler(io.Discard, nil)),
-		OnFatal: func(err error) { panic(fmt.Sprintf("%s: fatal: %v", t.Name(), err)) },
+		Dir: "/store", FS: fs, MemTableSize: 1 << 20, CacheSize: 8 << 20, FlushInterval: time.Hour,
+		Logger:  slog.New(slog.DiscardHandler),
+		OnFatal: func(err error) { panic(fmt.Sprint("fatal: ", err)) },
 	}
 }
 
@@ -44,7 +44,7 @@ func mustOpen(t testing.TB, o Options) *Store {
 	return s
 }
 
-func memStore(t testing.TB) *Store { return mustOpen(t, testOptions(t, vfs.NewMem(), "store")) }
+func memStore(t testing.TB) *Store { return mustOpen(t, testOptions(vfs.NewMem())) }
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -117,7 +117,7 @@ func getMeta(t testing.TB, k *Take) Meta {
 }
 
 func TestApplyAndReopen(t *testing.T) {
-	o := testOptions(t, vfs.NewMem(), "store")
+	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
 	k := s.Partition(partition0).Take()
 	if m := getMeta(t, k); m.Position != -1 || m.Pending != 0 || !m.InSync.IsZero() {

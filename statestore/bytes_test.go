@@ -1,0 +1,122 @@
+package statestore
+
+import (
+	"bytes"
+	"encoding/hex"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// The bytes on disk do not change by accident.
+func TestLayout(t *testing.T) {
+	p := PartitionID{Topic: [16]byte{0xaa, 15: 0xbb}, Partition: 258}.prefix()
+	m := meta{low: timer.Ref{Due: -1, Offset: 3}}
+	m.Position, m.Pending, m.InSync = 5, 2, time.UnixMilli(1000)
+	m.Changelog = [16]byte{1, 15: 2}
+	var row [metaSize]byte
+	m.put(row[:])
+	const topic = "aa0000000000000000000000000000bb" + "00000102"
+	for _, c := range []struct {
+		name, want string
+		got        []byte
+	}{
+		{"checkpoint key", topic + "63", p.key(kindCheckpoint)},
+		{"due key", topic + "64" + "8000000000000001" + "8000000000000002", appendDueKey(nil, p, timer.Ref{Due: 1, Offset: 2})},
+		{"negative due key", topic + "64" + "7fffffffffffffff" + "7fffffffffffffff", appendDueKey(nil, p, timer.Ref{Due: -1, Offset: -1})},
+		{"ID key", topic + "69" + "6162", appendIDKey(nil, p, []byte("ab"))},
+		{"meta key", topic + "6d", p.key(kindMeta)},
+		{"meta row", "01" + "0000000000000005" + "01000000000000000000000000000002" + "0000000000000002" +
+			"00000000000003e8" + "7fffffffffffffff" + "8000000000000003", row[:]},
+	} {
+		if got := hex.EncodeToString(c.got); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	if p.id() != (PartitionID{Topic: [16]byte{0xaa, 15: 0xbb}, Partition: 258}) {
+		t.Errorf("prefix reads as %v", p.id())
+	}
+}
+
+func TestKeysOrderAsRefs(t *testing.T) {
+	ref := rapid.Custom(func(t *rapid.T) timer.Ref {
+		return timer.Ref{Due: rapid.Int64().Draw(t, "due"), Offset: rapid.Int64().Draw(t, "offset")}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := ref.Draw(t, "a"), ref.Draw(t, "b")
+		if got := bytes.Compare(appendDueKey(nil, prefix{}, a), appendDueKey(nil, prefix{}, b)); got != a.Compare(b) {
+			t.Fatalf("keys compare %d, refs %d", got, a.Compare(b))
+		}
+		if back, err := decodeRef(appendRef(nil, a)); err != nil || back != a {
+			t.Fatalf("%v came back as %v, %v", a, back, err)
+		}
+	})
+}
+
+// Pebble's own rules for a comparer, over keys as they may occur.
+func TestComparer(t *testing.T) {
+	topics := []PartitionID{{}, {Partition: 1}, {Topic: [16]byte{1}}}
+	var keys [][]byte
+	for _, id := range topics {
+		p, next := id.prefix(), id.prefix().next()
+		keys = append(keys, p[:], next[:], p.key(kindCheckpoint), p.key(kindDue), p.key(kindDue+1), p.key(kindID), p.key(kindMeta),
+			appendIDKey(nil, p, []byte("a")), appendIDKey(nil, p, []byte("ab")), appendIDKey(nil, p, []byte{0}),
+			appendDueKey(nil, p, timer.Ref{}), appendDueKey(nil, p, timer.Ref{Due: -5, Offset: 1}), appendDueKey(nil, p, last))
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	var prefixes, suffixes [][]byte
+	for _, k := range keys {
+		prefixes = append(prefixes, k[:split(k)])
+		suffixes = append(suffixes, k[split(k):])
+	}
+	must(t, pebble.CheckComparer(comparer(), prefixes, suffixes[:1]))
+	for i, a := range keys {
+		for _, b := range keys[i:] {
+			if bytes.Compare(a[:split(a)], b[:split(b)]) > 0 {
+				t.Errorf("%x < %x, but their prefixes are not", a, b)
+			}
+		}
+		if next := immediateSuccessor(nil, prefixes[i]); split(next) != len(next) || bytes.Compare(prefixes[i], next) >= 0 {
+			t.Errorf("successor of %x is %x", prefixes[i], next)
+		}
+	}
+}
+
+func FuzzDecodeMeta(f *testing.F) {
+	var row [metaSize]byte
+	m := emptyMeta()
+	m.Position = 7
+	m.put(row[:])
+	f.Add(row[:])
+	f.Add([]byte{2})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeMeta(b)
+		if err != nil {
+			return
+		}
+		var again [metaSize]byte
+		m.put(again[:])
+		if !bytes.Equal(again[:], b) && !m.InSync.IsZero() {
+			t.Fatalf("%x came back as %x", b, again)
+		}
+	})
+}
+
+func FuzzParseIdentity(f *testing.F) {
+	f.Add(newIdentity().String())
+	f.Add("waterclock store\nformat 1\nstore a\ncluster b\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		i, err := parseIdentity(text)
+		if err != nil {
+			return
+		}
+		if again, err := parseIdentity(i.String()); err != nil || again != i {
+			t.Fatalf("%+v came back as %+v, %v", i, again, err)
+		}
+	})
+}

@@ -1,0 +1,241 @@
+package statestore
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	childEnv   = "WATERCLOCK_STATESTORE_CHILD" // what the child process does
+	childDir   = "WATERCLOCK_STATESTORE_DIR"
+	childSeed  = "WATERCLOCK_STATESTORE_SEED"
+	crashRuns  = 12
+	crashParts = 3
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(childEnv) {
+	case "crash":
+		childCrash()
+	case "open":
+		childOpen()
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+func childOptions() Options {
+	o := testOptions(nil)
+	o.Dir = os.Getenv(childDir)
+	return o
+}
+
+func childFail(err error) {
+	fmt.Println("error:", err)
+	os.Exit(3)
+}
+
+// childCrash changes the store until it is killed.
+func childCrash() {
+	seed, _ := strconv.ParseUint(os.Getenv(childSeed), 10, 64)
+	o := childOptions()
+	o.MemTableSize = 128 << 10 // flushes all the time
+	s, err := Open(o)
+	if err != nil {
+		childFail(err)
+	}
+	s.tableIDs = 100
+	fmt.Println("open")
+	for i := range crashParts {
+		go func() {
+			childFail(churn(s.Partition(crashPartition(i)).Take(), crashLog(i), rand.New(rand.NewPCG(seed, uint64(i)))))
+		}()
+	}
+	for {
+		if err := s.Flush(); err != nil {
+			childFail(err)
+		}
+	}
+}
+
+func crashPartition(i int) PartitionID {
+	return PartitionID{Topic: [16]byte{0xff}, Partition: int32(i)}
+}
+
+func crashLog(i int) log { return log{seed: uint64(i), names: 500} }
+
+// churn applies, replays and wipes one partition until something fails.
+func churn(k *Take, l log, rng *rand.Rand) error {
+	m, err := k.Meta()
+	if err != nil {
+		return err
+	}
+	s := l.empty()
+	if m.Position >= 0 {
+		s = l.fold(m.Position)
+	}
+	for err == nil {
+		n := max(s.position, 0) + int64(rng.IntN(400))
+		switch {
+		case n > 8000 || rng.IntN(12) == 0:
+			s, err = l.empty(), k.Wipe()
+		case rng.IntN(2) == 0:
+			err = s.replay(k, n)
+		default:
+			err = s.apply(k, n)
+		}
+	}
+	return err
+}
+
+// child starts this test binary again to do something in dir.
+func child(t *testing.T, what, dir string, seed uint64) *exec.Cmd {
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+what, childDir+"="+dir, childSeed+"="+fmt.Sprint(seed))
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// TestKill kills a process that applies, replays by table and wipes, at random
+// points, and compares what it left with the fold at the stored position.
+func TestKill(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	t.Logf("SEED=%d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	dir := t.TempDir()
+	runs := crashRuns
+	if testing.Short() {
+		runs = 3
+	}
+	found := map[int64]bool{}
+	for run := range runs {
+		cmd := child(t, "crash", dir, seed+uint64(run))
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		r := bufio.NewReader(out)
+		if line, err := r.ReadString('\n'); line != "open\n" {
+			t.Fatalf("run %d: child says %q, %v", run, line, err)
+		}
+		kill := time.AfterFunc(time.Duration(rng.IntN(300))*time.Millisecond, func() { cmd.Process.Kill() })
+		if line, _ := r.ReadString('\n'); line != "" {
+			t.Errorf("run %d: child says %q", run, line)
+		}
+		cmd.Wait()
+		kill.Stop()
+		for _, p := range compareAfterKill(t, dir) {
+			found[p] = true
+		}
+	}
+	if len(found) < 4 {
+		t.Fatalf("positions found: %v: the children did nothing", found)
+	}
+}
+
+func compareAfterKill(t *testing.T, dir string) (positions []int64) {
+	o := testOptions(nil)
+	o.Dir = dir
+	s, err := Open(o)
+	must(t, err)
+	defer s.Close()
+	for i := range crashParts {
+		k := s.Partition(crashPartition(i)).Take()
+		m := getMeta(t, k)
+		want := crashLog(i).empty()
+		if m.Position >= 0 {
+			want = crashLog(i).fold(m.Position)
+		}
+		if err := want.compare(k); err != nil {
+			t.Fatalf("partition %d at %d: %v", i, m.Position, err)
+		}
+		positions = append(positions, m.Position)
+	}
+	return positions
+}
+
+// childOpen says what opening the folder gives.
+func childOpen() {
+	_, err := Open(childOptions())
+	fmt.Println(errors.Is(err, ErrInUse), err)
+}
+
+func TestFolderInUse(t *testing.T) {
+	o := testOptions(nil)
+	o.Dir = t.TempDir()
+	s := mustOpen(t, o)
+	_, err := Open(o)
+	wantErr(t, err, ErrInUse)
+	out, err := child(t, "open", o.Dir, 0).Output()
+	must(t, err)
+	if got := string(out); !strings.HasPrefix(got, "true ") || !strings.Contains(got, o.Dir) {
+		t.Fatalf("another process is told %q", got)
+	}
+	must(t, s.Close())
+	out, err = child(t, "open", o.Dir, 0).Output()
+	must(t, err)
+	if got := string(out); got != "false <nil>\n" {
+		t.Fatalf("another process is told %q of a free folder", got)
+	}
+}
+
+// Scans, look-ups and applies at the same time, for the race detector: a reader
+// must never see a part of a batch.
+func TestReadersBesideWriter(t *testing.T) {
+	s := memStore(t)
+	k := s.Partition(partition0).Take()
+	l := log{seed: 7, names: 50}
+	model := l.empty()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// An ID twice would be a batch seen in half.
+				seen := map[string]bool{}
+				_, _, err := k.Scan(timer.Ref{Due: -1 << 62}, last, 0, 0, func(x *timer.Timer) error {
+					if seen[string(x.ID)] {
+						return fmt.Errorf("%s twice", x.ID)
+					}
+					seen[string(x.ID)] = true
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				if _, err := k.Get([]byte("timer-1")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range int64(300) {
+		if i%50 == 49 {
+			must(t, s.Flush())
+		}
+		must(t, model.apply(k, i*7))
+	}
+	close(stop)
+	wg.Wait()
+	must(t, model.compare(k))
+}

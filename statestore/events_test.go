@@ -1,0 +1,147 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// A full disk ends the store instead of blocking its writers for ever.
+func TestFullDisk(t *testing.T) {
+	var full errorfs.Toggle
+	full.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	mem := vfs.NewMem()
+	o := testOptions(errorfs.Wrap(mem, &full))
+	fatal := make(chan error, 2)
+	o.OnFatal = func(err error) { fatal <- err }
+	s, err := Open(o)
+	must(t, err)
+	k := s.Partition(partition0).Take()
+	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
+	must(t, s.Flush())
+	full.On()
+	must(t, k.Apply(batchAt(2, put(newTimer("b", 2, 2), timer.Absent))))
+	go s.Flush() // ends when there is space again
+	wantErr(t, <-fatal, syscall.ENOSPC)
+	full.Off()
+	must(t, s.Close())
+	if len(fatal) != 0 {
+		t.Fatal("told twice")
+	}
+	s = mustOpen(t, testOptions(mem))
+	wantIDs(t, s.Partition(partition0).Take(), "a b")
+}
+
+func TestManifestFailureWhileOpening(t *testing.T) {
+	broken := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileSync && strings.Contains(op.Path, "MANIFEST") {
+			return syscall.EIO
+		}
+		return nil
+	})
+	mem := vfs.NewMem()
+	_, err := Open(testOptions(errorfs.Wrap(mem, broken)))
+	if err == nil || !strings.Contains(err.Error(), "MANIFEST") {
+		t.Fatalf("opened with %v", err)
+	}
+}
+
+func newEvents() (*events, chan error) {
+	fatal := make(chan error, 10)
+	return &events{log: slog.New(slog.DiscardHandler), onFatal: func(err error) { fatal <- err }}, fatal
+}
+
+func TestFatal(t *testing.T) {
+	e, fatal := newEvents()
+	returned := make(chan struct{})
+	for range 2 {
+		go func() {
+			e.Fatalf("MANIFEST flush failed: %v", errors.New("boom"))
+			close(returned)
+		}()
+	}
+	if err := <-fatal; !strings.Contains(err.Error(), "MANIFEST flush failed: boom") {
+		t.Fatal(err)
+	}
+	select {
+	case <-returned:
+		t.Fatal("Fatalf returned")
+	case <-fatal:
+		t.Fatal("told twice")
+	default:
+	}
+}
+
+func TestBackgroundErrors(t *testing.T) {
+	good := pebble.FlushInfo{}
+	for _, c := range []struct {
+		name  string
+		do    func(l *pebble.EventListener)
+		fatal bool
+	}{
+		{"one that may pass", func(l *pebble.EventListener) { l.BackgroundError(io.ErrUnexpectedEOF) }, false},
+		{"disk full, wrapped", func(l *pebble.EventListener) { l.BackgroundError(fmt.Errorf("x: %w", syscall.ENOSPC)) }, true},
+		{"read-only", func(l *pebble.EventListener) { l.BackgroundError(syscall.EROFS) }, true},
+		{"corruption", func(l *pebble.EventListener) { l.BackgroundError(pebble.ErrCorruption) }, true},
+		{"damaged table", func(l *pebble.EventListener) { l.DataCorruption(pebble.DataCorruptionInfo{Details: io.EOF}) }, true},
+		{"many in a row", func(l *pebble.EventListener) {
+			for range maxBackgroundErrors {
+				l.BackgroundError(io.EOF)
+			}
+		}, true},
+		{"many, flushes between", func(l *pebble.EventListener) {
+			for range maxBackgroundErrors {
+				l.BackgroundError(io.EOF)
+				l.FlushEnd(good)
+			}
+		}, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e, fatal := newEvents()
+			c.do(e.listener())
+			synctest.Wait()
+			if got := len(fatal) > 0; got != c.fatal {
+				t.Errorf("%s: fatal %v", c.name, got)
+			}
+		})
+	}
+}
+
+func TestCollector(t *testing.T) {
+	s := memStore(t)
+	k := s.Partition(partition0).Take()
+	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
+	must(t, s.Flush())
+	r := prometheus.NewPedanticRegistry()
+	must(t, r.Register(s.Collector()))
+	families, err := r.Gather()
+	must(t, err)
+	values := map[string]float64{}
+	for _, f := range families {
+		if !strings.HasSuffix(f.GetHelp(), ".") || !strings.HasPrefix(f.GetName(), "waterclock_store_") {
+			t.Errorf("%s: %q", f.GetName(), f.GetHelp())
+		}
+		m := f.GetMetric()[0]
+		values[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	if values["waterclock_store_flushes_total"] < 1 || values["waterclock_store_disk_bytes"] < 100 {
+		t.Fatalf("values %v", values)
+	}
+}

@@ -1,0 +1,131 @@
+package statestore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func TestParseIdentity(t *testing.T) {
+	good := newIdentity()
+	bound := good
+	bound.cluster = "MkU3OEVBNTcwNTJENDM2Qk"
+	for _, want := range []identity{good, bound} {
+		got, err := parseIdentity(want.String())
+		if err != nil || got != want {
+			t.Errorf("%+v came back as %+v, %v", want, got, err)
+		}
+	}
+	for _, c := range []struct {
+		name, text string
+		want       error
+	}{
+		{"empty", "", ErrForeignFolder},
+		{"something else", "mysql\nformat 1\n", ErrForeignFolder},
+		{"no format", "waterclock store\nformat x\nstore a\ncluster -\n", ErrForeignFolder},
+		{"cut short", "waterclock store\nformat 1\nstore a\n", ErrForeignFolder},
+		{"newer", "waterclock store\nformat 2\nanything\n", ErrNewerFormat},
+		{"a cluster with a blank", "waterclock store\nformat 1\nstore a\ncluster a b\n", ErrForeignFolder},
+	} {
+		if _, err := parseIdentity(c.text); err == nil {
+			t.Errorf("%s: accepted", c.name)
+		} else {
+			wantErr(t, err, c.want)
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	s := mustOpen(t, o)
+	if s.ClusterID() != "" {
+		t.Fatalf("new folder of cluster %q", s.ClusterID())
+	}
+	if err := s.BindCluster("two words"); err == nil {
+		t.Fatal("a bad ID was accepted")
+	}
+	must(t, s.BindCluster("mine"))
+	must(t, s.BindCluster("mine"))
+	must(t, s.Close())
+	s = mustOpen(t, o)
+	if s.ClusterID() != "mine" {
+		t.Fatalf("after reopening: cluster %q", s.ClusterID())
+	}
+	err := s.BindCluster("theirs")
+	wantErr(t, err, ErrForeignCluster)
+	for _, part := range []string{"/store", "mine", "theirs"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not name %s", err, part)
+		}
+	}
+	must(t, s.BindCluster("mine"))
+}
+
+func writeFile(t *testing.T, fs vfs.FS, name, text string) {
+	t.Helper()
+	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+	must(t, err)
+	_, err = f.Write([]byte(text))
+	must(t, err)
+	must(t, f.Close())
+}
+
+func TestForeignFolders(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(t *testing.T, fs vfs.FS)
+		want error
+	}{
+		{"newer store", func(t *testing.T, fs vfs.FS) {
+			writeFile(t, fs, "/store/STORE", "waterclock store\nformat 2\n")
+		}, ErrNewerFormat},
+		{"some STORE", func(t *testing.T, fs vfs.FS) {
+			writeFile(t, fs, "/store/STORE", "grocery\n")
+		}, ErrForeignFolder},
+		{"a database without STORE", func(t *testing.T, fs vfs.FS) {
+			must(t, fs.MkdirAll("/store/db", 0o755))
+		}, ErrForeignFolder},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			must(t, fs.MkdirAll("/store", 0o755))
+			c.make(t, fs)
+			_, err := Open(testOptions(fs))
+			wantErr(t, err, c.want)
+			_, err = Open(testOptions(fs)) // the lock was given back
+			wantErr(t, err, c.want)
+		})
+	}
+}
+
+func TestTablesOfACrashAreCleared(t *testing.T) {
+	fs := vfs.NewMem()
+	must(t, fs.MkdirAll("/store/tables", 0o755))
+	writeFile(t, fs, "/store/tables/000001.sst", "half a table")
+	mustOpen(t, testOptions(fs))
+	names, err := fs.List("/store/tables")
+	must(t, err)
+	if len(names) != 0 {
+		t.Fatalf("left: %v", names)
+	}
+}
+
+// A partition whose meta row comes from the future is refused, may be wiped, and
+// does not keep the others from being flushed.
+func TestNewerMetaRow(t *testing.T) {
+	s := memStore(t)
+	p := s.Partition(partition0)
+	must(t, s.db.Set(p.prefix.key(kindMeta), []byte{metaFormat + 1, 1, 2, 3}, pebble.NoSync))
+	k := p.Take()
+	_, err := k.Meta()
+	wantErr(t, err, ErrNewerFormat)
+	_, err = k.Lookup([]byte("a"))
+	wantErr(t, err, ErrNewerFormat)
+	must(t, s.Flush())
+	must(t, k.Wipe())
+	if m := getMeta(t, k); m.Position != -1 {
+		t.Fatalf("after the wipe: %+v", m)
+	}
+}
