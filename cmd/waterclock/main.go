@@ -30,7 +30,7 @@ func main() {
 	os.Exit(run(process{
 		args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		backend: service(),
+		backend: realBackend(),
 	}))
 }
 

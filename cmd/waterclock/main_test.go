@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"os/exec"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,6 +134,26 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("exit %d, %q; want %d, %q", code, stderr, c.code, c.want)
 			}
 		})
+	}
+}
+
+// TestSIGTERM holds that the signal ends the context of serve, whose clean stop
+// then is exit code 0.
+func TestSIGTERM(t *testing.T) {
+	b := (&calls{}).backend()
+	b.run = func(ctx context.Context, _ *config.Config, _ *slog.Logger) error {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	code := run(process{
+		args:   []string{"serve", "--brokers", "a:1", "--requests", "t", "--targets", "*"},
+		stdout: io.Discard, stderr: io.Discard, backend: b,
+	})
+	if code != exitOK {
+		t.Errorf("exit %d", code)
 	}
 }
 

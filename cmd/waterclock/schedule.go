@@ -80,7 +80,7 @@ the request went and when it is due.`,
 
 // request checks the flags and makes a request of them.
 func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
-	req := scheduleRequest{ID: f.id, Target: f.to, Partition: f.partition, NullKey: f.nullKey}
+	req := scheduleRequest{ID: f.id, To: f.to, Partition: f.partition, NullKey: f.nullKey}
 	switch {
 	case req.ID == "":
 		req.ID = rand.Text()
@@ -118,7 +118,7 @@ func (f *scheduleFlags) due(req *scheduleRequest) error {
 		if err != nil {
 			return usagef("--in is %q, %v", f.in, err)
 		}
-		req.After = after
+		req.In = after
 		return nil
 	}
 	at, err := time.Parse(time.RFC3339, f.at)

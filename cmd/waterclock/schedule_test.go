@@ -14,7 +14,7 @@ func TestSchedule(t *testing.T) {
 	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	base := scheduleRequest{Topic: "timers", ID: "a1", After: 10 * time.Second, Target: "orders", Partition: -1, Value: []byte{}}
+	base := scheduleRequest{Topic: "timers", ID: "a1", In: 10 * time.Second, To: "orders", Partition: -1, Value: []byte{}}
 	for _, c := range []struct {
 		name string
 		args []string
@@ -30,7 +30,7 @@ func TestSchedule(t *testing.T) {
 		{"null key", []string{"--null-key"}, func(r *scheduleRequest) { r.NullKey = true }},
 		{"partition", []string{"--partition", "7"}, func(r *scheduleRequest) { r.Partition = 7 }},
 		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, func(r *scheduleRequest) {
-			r.Headers = []header{{"a", []byte("1")}, {"b", []byte("x=y,z")}, {"a", []byte{}}}
+			r.Headers = append(r.Headers, header{"a", []byte("1")}, header{"b", []byte("x=y,z")}, header{"a", []byte{}})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestScheduleAt(t *testing.T) {
 	var c calls
 	code, _, stderr := runWith(&c, nil, "", "schedule", "--at", "2030-01-01T09:00:00.5+01:00")
 	want := time.Date(2030, 1, 1, 8, 0, 0, 500_000_000, time.UTC)
-	if code != exitOK || !c.request.At.Equal(want) || c.request.After != 0 {
+	if code != exitOK || !c.request.At.Equal(want) || c.request.In != 0 {
 		t.Errorf("exit %d, %s, %+v", code, stderr, c.request)
 	}
 	if len(c.request.ID) < 20 {

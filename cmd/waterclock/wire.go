@@ -32,9 +32,9 @@ type devOptions struct {
 type scheduleRequest struct {
 	Topic     string        // request topic
 	ID        string        // timer ID, 1 to 512 bytes
-	At        time.Time     // due then; zero: After counts
-	After     time.Duration // due that long after the request's timestamp
-	Target    string        // target topic; empty: the service's default
+	At        time.Time     // due then; zero: In counts
+	In        time.Duration // due that long after the request's timestamp
+	To        string        // target topic; empty: the service's default
 	Partition int32         // of the target; -1: by key
 	Key       []byte        // of the emission; nil: the timer ID
 	NullKey   bool          // the emission has a null key
@@ -42,8 +42,9 @@ type scheduleRequest struct {
 	Headers   []header      // to pass on, in order
 }
 
-// header is one header of a request.
-type header struct {
+// header is one header of a request. It is unnamed, so that it can be assigned
+// to the Kafka client's own type without importing that.
+type header = struct {
 	Key   string
 	Value []byte
 }
@@ -56,8 +57,8 @@ type sent struct {
 	Due       time.Time // zero for a cancel
 }
 
-// service returns the real backend.
-func service() backend {
+// realBackend returns the real backend.
+func realBackend() backend {
 	missing := errors.New("not built in yet")
 	return backend{
 		run:      func(context.Context, *config.Config, *slog.Logger) error { return missing },

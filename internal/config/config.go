@@ -68,7 +68,7 @@ type Config struct {
 
 	// waterclock dev alone.
 	Listen string // address of the embedded broker
-	Demo   bool   // schedule a timer now and then
+	Demo   bool   // schedule a few timers and print what becomes of them
 }
 
 // OnStop is what becomes of the group membership at a clean stop.
