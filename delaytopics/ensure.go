@@ -1,0 +1,257 @@
+package delaytopics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Options of Ensure and Inspect.
+type Options struct {
+	// Create lets Ensure create the changelog and the dead letters.
+	Create bool
+	// Replication of created topics; 0 and below: as many replicas as the
+	// request topic has, which is the least that Ensure accepts.
+	Replication int16
+	// MinDeleteRetention replaces the constant of that name unless it is 0.
+	MinDeleteRetention time.Duration
+}
+
+func (o Options) minDeleteRetention() time.Duration {
+	if o.MinDeleteRetention > 0 {
+		return o.MinDeleteRetention
+	}
+	return MinDeleteRetention
+}
+
+const (
+	// settleLimit is how long Ensure waits until every broker it asks knows
+	// the topics that it has created and their leaders.
+	settleLimit = 30 * time.Second
+	settlePause = 50 * time.Millisecond
+)
+
+// Inspection is what Inspect has found.
+type Inspection struct {
+	Set    Set     // topics that are missing have a name only
+	Checks []Check // in the order request topic, changelog, dead letters
+}
+
+// Inspect describes and verifies the topics of a request topic, and changes
+// nothing. What is wrong is among the checks; an error says that they could not
+// be made.
+func Inspect(ctx context.Context, adm *kadm.Client, request string, o Options) (Inspection, error) {
+	t, err := describe(ctx, adm, request)
+	if err != nil {
+		return Inspection{}, err
+	}
+	return Inspection{Set: t.set(), Checks: t.verify(o.minDeleteRetention())}, nil
+}
+
+// Ensure creates what is missing, if allowed to, and verifies everything. The
+// request topic is never created. Fatal problems come as one *ProblemsError that
+// holds them all; the others are returned beside the set. Any number of
+// instances may call it at the same time.
+func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (Set, []Problem, error) {
+	t, err := describe(ctx, adm, request)
+	if err != nil {
+		return Set{}, nil, err
+	}
+	if o.Create && t.creatable() {
+		if t, err = createMissing(ctx, adm, t, o); err != nil {
+			return Set{}, nil, err
+		}
+	}
+	problems, err := split(t.verify(o.minDeleteRetention()))
+	if err != nil {
+		return Set{}, problems, err
+	}
+	return t.set(), problems, nil
+}
+
+// Recheck verifies a set that was fine once. stop holds what forbids to go on:
+// a topic that is gone or another one, another partition count or cleanup
+// policy; alarm holds the rest. A broker that has just started may deny topics
+// that exist, so stop for good only if a second Recheck says the same.
+func Recheck(ctx context.Context, adm *kadm.Client, before Set, o Options) (stop, alarm []Problem, err error) {
+	now, err := Inspect(ctx, adm, before.Request.Name, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop, alarm = now.since(before)
+	return stop, alarm, nil
+}
+
+func (n *Inspection) since(before Set) (stop, alarm []Problem) {
+	for _, pair := range [][2]Topic{
+		{before.Request, n.Set.Request}, {before.Changelog, n.Set.Changelog}, {before.DeadLetters, n.Set.DeadLetters},
+	} {
+		was, is := pair[0], pair[1]
+		if is.Partitions == 0 {
+			continue // missing: among the checks
+		}
+		if was.ID != is.ID {
+			stop = append(stop, Problem{was.Name, "ID", fmt.Sprintf("%x", is.ID), fmt.Sprintf("%x, as before", was.ID), true})
+		}
+		if was.Partitions != is.Partitions {
+			stop = append(stop, Problem{was.Name, "partitions", fmt.Sprint(is.Partitions), fmt.Sprintf("%d, as before", was.Partitions), true})
+		}
+	}
+	for _, c := range n.Checks {
+		switch {
+		case c.OK:
+		case c.Setting == "topic" || c.Setting == cleanupPolicy:
+			stop = append(stop, c.Problem)
+		case c.Setting == "partitions": // said above
+		default:
+			alarm = append(alarm, c.Problem)
+		}
+	}
+	return stop, alarm
+}
+
+// creatable reports whether the request topic is such that its own topics may
+// be created beside it.
+func (t *trio) creatable() bool {
+	return !t.request.missing && !IsOwn(t.request.name) && len(t.request.name) <= MaxRequestName
+}
+
+// createMissing creates what is missing and describes everything again, when it
+// has settled.
+func createMissing(ctx context.Context, adm *kadm.Client, t *trio, o Options) (*trio, error) {
+	replication := o.Replication
+	if replication <= 0 {
+		replication = int16(t.request.replication)
+	}
+	created := false
+	for _, plan := range []struct {
+		topic    *found
+		settings settings
+	}{
+		{&t.changelog, changelogSettings(&t.request, replication)},
+		{&t.deadLetters, deadLetterSettings(&t.request, replication)},
+	} {
+		if !plan.topic.missing {
+			continue
+		}
+		if err := create(ctx, adm, plan.topic.name, t.request.partitions, replication, plan.settings); err != nil {
+			return nil, err
+		}
+		created = true
+	}
+	if !created {
+		return t, nil
+	}
+	return settle(ctx, adm, t.request.name)
+}
+
+// settings of a topic to create. Where the broker refuses a setting (kfake and
+// some managed services have not all of them), only those that the verification
+// insists on are tried.
+type settings struct{ needed, wanted map[string]string }
+
+func (s settings) all() map[string]*string {
+	all := s.least()
+	for name, value := range s.wanted {
+		all[name] = kadm.StringPtr(value)
+	}
+	return all
+}
+
+func (s settings) least() map[string]*string {
+	least := make(map[string]*string)
+	for name, value := range s.needed {
+		least[name] = kadm.StringPtr(value)
+	}
+	return least
+}
+
+func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+func changelogSettings(request *found, replication int16) settings {
+	return settings{
+		needed: map[string]string{
+			cleanupPolicy:   "compact",
+			timestampType:   "LogAppendTime",
+			deleteRetention: ms(createdDeleteRetention),
+			maxMessageBytes: strconv.FormatInt(neededMessageBytes(request), 10),
+		},
+		wanted: withInSync(request, replication, map[string]string{
+			minCompactionLag:            ms(createdMinCompactionLag),
+			"max.compaction.lag.ms":     ms(createdMaxCompactionLag),
+			"segment.ms":                ms(createdSegment),
+			"segment.bytes":             strconv.Itoa(256 << 20),
+			"min.cleanable.dirty.ratio": "0.2",
+			"compression.type":          "producer",
+			uncleanElection:             "false",
+		}),
+	}
+}
+
+func deadLetterSettings(request *found, replication int16) settings {
+	return settings{
+		needed: map[string]string{
+			cleanupPolicy:   "delete",
+			maxMessageBytes: strconv.FormatInt(neededMessageBytes(request), 10),
+		},
+		wanted: withInSync(request, replication, map[string]string{
+			retention:         ms(createdDeadRetention),
+			"retention.bytes": "-1",
+			uncleanElection:   "false",
+		}),
+	}
+}
+
+// withInSync gives an own topic the min.insync.replicas of the request topic.
+func withInSync(request *found, replication int16, s map[string]string) map[string]string {
+	if n := request.number(minInSync); n > 0 && n <= int64(replication) {
+		s[minInSync] = strconv.FormatInt(n, 10)
+	}
+	return s
+}
+
+// create creates one topic; that another instance was faster is fine.
+func create(ctx context.Context, adm *kadm.Client, name string, partitions int32, replication int16, s settings) error {
+	resp, err := adm.CreateTopic(ctx, partitions, replication, s.all(), name)
+	if errors.Is(err, kerr.InvalidConfig) || errors.Is(err, kerr.PolicyViolation) {
+		resp, err = adm.CreateTopic(ctx, partitions, replication, s.least(), name)
+	}
+	if err == nil || errors.Is(err, kerr.TopicAlreadyExists) {
+		return nil
+	}
+	if resp.ErrMessage != "" {
+		return fmt.Errorf("create topic %s: %w: %s", name, err, resp.ErrMessage)
+	}
+	return fmt.Errorf("create topic %s: %w", name, err)
+}
+
+// settle describes the topics until all are there and have leaders.
+func settle(ctx context.Context, adm *kadm.Client, request string) (*trio, error) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	for {
+		t, err := describe(ctx, adm, request)
+		if err == nil && t.settled() {
+			return t, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the topics of %s, which were created: %w", request, errors.Join(ctx.Err(), err))
+		case <-time.After(settlePause):
+		}
+	}
+}
+
+func (t *trio) settled() bool {
+	for _, f := range []*found{&t.request, &t.changelog, &t.deadLetters} {
+		if f.missing || f.leaderless > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,171 @@
+package delaytopics
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestEnsureCreates(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 3, map[string]string{"max.message.bytes": "2000000", "retention.ms": "3600000"})
+
+		before, err := Inspect(v.ctx, v.adm, v.request, Options{})
+		if err != nil || before.Set.Request.Partitions != 3 || before.Set.Changelog.Partitions != 0 {
+			t.Fatalf("before: %+v, %v", before, err)
+		}
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, Options{}); err == nil || !strings.Contains(err.Error(), "missing") {
+			t.Fatalf("created although it must not, or not needed: %v", err)
+		}
+
+		set, problems, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+		if err != nil || len(problems) > 0 {
+			t.Fatalf("%v, %v", problems, err)
+		}
+		const own = 2_000_000 + messageRoom
+		want := Set{
+			Request: Topic{
+				Name: v.request, ID: set.Request.ID, Partitions: 3, MaxMessageBytes: 2_000_000,
+				Retention: time.Hour, DeleteRetention: 24 * time.Hour,
+			},
+			Changelog: Topic{
+				Name: v.request + ".waterclock.changelog", ID: set.Changelog.ID, Partitions: 3, MaxMessageBytes: own,
+				Retention: 7 * 24 * time.Hour, DeleteRetention: 24 * time.Hour,
+			},
+			DeadLetters: Topic{
+				Name: v.request + ".waterclock.dead-letters", ID: set.DeadLetters.ID, Partitions: 3, MaxMessageBytes: own,
+				Retention: set.DeadLetters.Retention, DeleteRetention: 24 * time.Hour,
+			},
+		}
+		if set != want {
+			t.Errorf("\n got %+v\nwant %+v", set, want)
+		}
+		if set.Request.ID == set.Changelog.ID || set.Changelog.ID == ([16]byte{}) {
+			t.Errorf("IDs %x, %x", set.Request.ID, set.Changelog.ID)
+		}
+		if again, _, err := Ensure(v.ctx, v.adm, v.request, Options{}); err != nil || again != set {
+			t.Errorf("again: %+v, %v", again, err)
+		}
+		if stop, alarm, err := Recheck(v.ctx, v.adm, set, Options{}); len(stop)+len(alarm) > 0 || err != nil {
+			t.Errorf("rechecked: %v, %v, %v", stop, alarm, err)
+		}
+	})
+}
+
+// TestEnsureSettings looks at what a real broker keeps of what was asked for.
+func TestEnsureSettings(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 1, nil)
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true}); err != nil {
+			t.Fatal(err)
+		}
+		trio, err := describe(v.ctx, v.adm, v.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, own := range []struct {
+			topic *found
+			s     settings
+		}{
+			{&trio.changelog, changelogSettings(&trio.request, 1)},
+			{&trio.deadLetters, deadLetterSettings(&trio.request, 1)},
+		} {
+			for name, want := range own.s.all() {
+				// kfake does not have every setting.
+				if got, there := own.topic.settings[name]; there && got != *want && own.s.needed[name] != "" {
+					t.Errorf("%s: %s is %s, want %s", own.topic.name, name, got, *want)
+				}
+			}
+		}
+		if strings.HasSuffix(t.Name(), "kafka") {
+			if got := trio.changelog.settings["max.compaction.lag.ms"]; got != "21600000" {
+				t.Errorf("max.compaction.lag.ms is %s", got)
+			}
+			if got := trio.deadLetters.settings["retention.ms"]; got != "2592000000" {
+				t.Errorf("retention.ms of the dead letters is %s", got)
+			}
+		}
+	})
+}
+
+func TestEnsureRefuses(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		_, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+		var fatal *ProblemsError
+		if !errors.As(err, &fatal) || len(fatal.Problems) != 1 || fatal.Problems[0].Topic != v.request {
+			t.Fatalf("no request topic: %v", err)
+		}
+		if now, err := Inspect(v.ctx, v.adm, v.request, Options{}); err != nil || now.Set.Request.Partitions != 0 {
+			t.Fatalf("the request topic was created: %+v, %v", now.Set, err)
+		}
+
+		v.create(t, v.request, 2, map[string]string{"cleanup.policy": "compact"})
+		v.create(t, Changelog(v.request), 3, nil)
+		_, _, err = Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+		if !errors.As(err, &fatal) {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range fatal.Problems {
+			got = append(got, strings.TrimPrefix(p.Topic, v.request)+" "+p.Setting+" "+p.Found)
+		}
+		want := " cleanup.policy compact, .waterclock.changelog partitions 3, .waterclock.changelog max.message.bytes " +
+			trimMax(fatal) + ", .waterclock.changelog cleanup.policy delete, .waterclock.changelog message.timestamp.type CreateTime"
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("\n got %s\nwant %s", text, want)
+		}
+	})
+}
+
+// trimMax is the broker's default for max.message.bytes.
+func trimMax(e *ProblemsError) string {
+	for _, p := range e.Problems {
+		if p.Setting == maxMessageBytes {
+			return p.Found
+		}
+	}
+	return "?"
+}
+
+// TestEnsureTogether lets several instances start at once.
+func TestEnsureTogether(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 2, nil)
+		const instances = 5
+		sets := make([]Set, instances)
+		var g errgroup.Group
+		for i := range sets {
+			other := newVenue(t, v.seeds)
+			g.Go(func() (err error) {
+				sets[i], _, err = Ensure(v.ctx, other.adm, v.request, Options{Create: true})
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sets {
+			if s != sets[0] || s.Changelog.Partitions != 2 {
+				t.Errorf("got %+v and %+v", s, sets[0])
+			}
+		}
+	})
+}
+
+func TestEnsureFailsWithTheBroker(t *testing.T) {
+	c := fake(t, 1)
+	v := newVenue(t, c.ListenAddrs())
+	v.create(t, v.request, 1, nil)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+	_, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+	if !errors.Is(err, kerr.ClusterAuthorizationFailed) || !strings.Contains(err.Error(), Changelog(v.request)) {
+		t.Fatal(err)
+	}
+}

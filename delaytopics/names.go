@@ -1,0 +1,33 @@
+package delaytopics
+
+import "strings"
+
+const (
+	changelogSuffix   = ".waterclock.changelog"
+	deadLettersSuffix = ".waterclock.dead-letters"
+	eventsSuffix      = ".waterclock.events"
+
+	// maxTopicName is Kafka's limit for the name of a topic, in bytes.
+	maxTopicName = 249
+
+	// MaxRequestName is the longest name of a request topic, in bytes: the
+	// longest of its own topics' names must be a valid one.
+	MaxRequestName = maxTopicName - len(deadLettersSuffix)
+)
+
+// Changelog returns the name of the request topic's changelog.
+func Changelog(request string) string { return request + changelogSuffix }
+
+// DeadLetters returns the name of the request topic's dead-letter topic.
+func DeadLetters(request string) string { return request + deadLettersSuffix }
+
+// Events returns the name of the request topic's event topic.
+func Events(request string) string { return request + eventsSuffix }
+
+// IsOwn reports whether a topic belongs to a delay service, whichever: no timer
+// may target it, and it can be no request topic.
+func IsOwn(name string) bool {
+	return strings.HasSuffix(name, changelogSuffix) ||
+		strings.HasSuffix(name, deadLettersSuffix) ||
+		strings.HasSuffix(name, eventsSuffix)
+}

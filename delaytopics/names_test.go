@@ -1,0 +1,38 @@
+package delaytopics
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	tests := []struct {
+		name string
+		own  bool
+	}{
+		{Changelog("timers"), true},
+		{DeadLetters("timers"), true},
+		{Events("timers"), true},
+		{"a.waterclock.changelog", true},
+		{"timers", false},
+		{"timers.waterclock", false},
+		{"timers.waterclock.changelogs", false},
+		{"waterclock.changelog", false},
+		{"changelog", false},
+		{"", false},
+	}
+	for _, tt := range tests {
+		if got := IsOwn(tt.name); got != tt.own {
+			t.Errorf("IsOwn(%q) = %v", tt.name, got)
+		}
+	}
+	longest := strings.Repeat("x", MaxRequestName)
+	for _, own := range []string{Changelog(longest), DeadLetters(longest), Events(longest)} {
+		if len(own) > maxTopicName {
+			t.Errorf("%d bytes: %s", len(own), own)
+		}
+	}
+	if got := DeadLetters("timers"); got != "timers.waterclock.dead-letters" {
+		t.Error(got)
+	}
+}

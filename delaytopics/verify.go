@@ -1,0 +1,177 @@
+package delaytopics
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kafka's names of the settings that matter.
+const (
+	cleanupPolicy    = "cleanup.policy"
+	deleteRetention  = "delete.retention.ms"
+	maxMessageBytes  = "max.message.bytes"
+	minCompactionLag = "min.compaction.lag.ms"
+	minInSync        = "min.insync.replicas"
+	retention        = "retention.ms"
+	timestampType    = "message.timestamp.type"
+	uncleanElection  = "unclean.leader.election.enable"
+)
+
+// found is one topic as brokers describe it.
+type found struct {
+	name        string
+	missing     bool
+	id          [16]byte
+	partitions  int32
+	leaderless  int32             // partitions that have no leader
+	replication int               // of the partition with the fewest replicas
+	settings    map[string]string // by Kafka's name
+}
+
+func (f *found) topic() Topic {
+	return Topic{
+		Name:            f.name,
+		ID:              f.id,
+		Partitions:      f.partitions,
+		MaxMessageBytes: int(f.number(maxMessageBytes)),
+		Retention:       f.duration(retention),
+		DeleteRetention: f.duration(deleteRetention),
+	}
+}
+
+// number returns a setting, 0 if it is not there or is no number.
+func (f *found) number(setting string) int64 {
+	n, _ := strconv.ParseInt(f.settings[setting], 10, 64)
+	return n
+}
+
+// duration returns a setting in milliseconds; one too long for a Duration (292
+// years) is as good as for ever.
+func (f *found) duration(setting string) time.Duration {
+	ms := f.number(setting)
+	if ms < 0 || ms > math.MaxInt64/int64(time.Millisecond) {
+		return -1
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (f *found) policies() []string {
+	return strings.FieldsFunc(f.settings[cleanupPolicy], func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// trio is the three topics as they were found.
+type trio struct{ request, changelog, deadLetters found }
+
+func (t *trio) set() Set {
+	return Set{Request: t.request.topic(), Changelog: t.changelog.topic(), DeadLetters: t.deadLetters.topic()}
+}
+
+// verifier collects checks of one topic.
+type verifier struct {
+	topic  *found
+	checks []Check
+}
+
+func (v *verifier) check(ok, fatal bool, setting, found, needed string) {
+	v.checks = append(v.checks, Check{OK: ok, Problem: Problem{
+		Topic: v.topic.name, Setting: setting, Found: found, Needed: needed, Fatal: fatal,
+	}})
+}
+
+// setting checks what is configured. A broker that does not have a setting
+// (kfake lacks some) is held to the fatal ones only.
+func (v *verifier) setting(name string, fatal bool, needed string, ok func(value string) bool) {
+	value, there := v.topic.settings[name]
+	switch {
+	case there:
+		v.check(ok(value), fatal, name, value, needed)
+	case fatal:
+		v.check(false, fatal, name, "not reported by the broker", needed)
+	}
+}
+
+func (v *verifier) atLeast(name string, fatal bool, least int64) {
+	v.setting(name, fatal, fmt.Sprintf("at least %d", least), func(value string) bool {
+		n, err := strconv.ParseInt(value, 10, 64)
+		return err == nil && n >= least
+	})
+}
+
+// verify holds what was found against what the service needs. It checks what
+// correctness rests on, no taste; pure.
+func (t *trio) verify(minDeleteRetention time.Duration) []Check {
+	v := verifier{topic: &t.request}
+	if !v.present("a topic that your producers write requests to: create it, with as many partitions as you will ever need") {
+		return v.checks
+	}
+	v.request()
+	return slices.Concat(v.checks, t.verifyChangelog(minDeleteRetention), t.verifyDeadLetters())
+}
+
+// present checks that the topic is there at all, with leaders.
+func (v *verifier) present(needed string) bool {
+	if v.topic.missing {
+		v.check(false, true, "topic", "missing", needed)
+	}
+	return !v.topic.missing
+}
+
+func (v *verifier) request() {
+	name := v.topic.name
+	v.check(!IsOwn(name) && len(name) <= MaxRequestName, true, "name", fmt.Sprintf("%q", name),
+		fmt.Sprintf("of at most %d bytes, and not that of one of the service's own topics", MaxRequestName))
+	// Compaction would remove a request that another one with its key follows,
+	// and both must have an outcome.
+	v.setting(cleanupPolicy, true, "delete", func(string) bool {
+		return !slices.Contains(v.topic.policies(), "compact")
+	})
+}
+
+// own checks what holds for the changelog and the dead letters alike.
+func (v *verifier) own(request *found) bool {
+	if !v.present(fmt.Sprintf("a topic with %d partitions: let the service create it (--create-topics)", request.partitions)) {
+		return false
+	}
+	v.check(v.topic.partitions == request.partitions, true, "partitions",
+		fmt.Sprint(v.topic.partitions), fmt.Sprintf("%d, as of %s", request.partitions, request.name))
+	v.check(v.topic.replication >= request.replication, true, "replication",
+		fmt.Sprint(v.topic.replication), fmt.Sprintf("at least %d, as of %s", request.replication, request.name))
+	v.atLeast(maxMessageBytes, true, neededMessageBytes(request))
+	v.atLeast(minInSync, false, request.number(minInSync))
+	v.setting(uncleanElection, false, "false", func(value string) bool { return value != "true" })
+	return true
+}
+
+func neededMessageBytes(request *found) int64 {
+	return min(request.number(maxMessageBytes)+messageRoom, math.MaxInt32)
+}
+
+func (t *trio) verifyChangelog(minDeleteRetention time.Duration) []Check {
+	v := verifier{topic: &t.changelog}
+	if !v.own(&t.request) {
+		return v.checks
+	}
+	// With "compact,delete" timers further off than the retention would vanish.
+	v.setting(cleanupPolicy, true, "compact", func(string) bool {
+		return slices.Equal(v.topic.policies(), []string{"compact"})
+	})
+	v.setting(timestampType, true, "LogAppendTime", func(value string) bool { return value == "LogAppendTime" })
+	v.atLeast(deleteRetention, true, minDeleteRetention.Milliseconds())
+	v.atLeast(minCompactionLag, false, advisedMinCompactionLag.Milliseconds())
+	return v.checks
+}
+
+func (t *trio) verifyDeadLetters() []Check {
+	v := verifier{topic: &t.deadLetters}
+	if v.own(&t.request) {
+		// Letters with one key would replace each other.
+		v.setting(cleanupPolicy, true, "delete", func(string) bool {
+			return !slices.Contains(v.topic.policies(), "compact")
+		})
+	}
+	return v.checks
+}

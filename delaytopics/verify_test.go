@@ -1,0 +1,258 @@
+package delaytopics
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sound is a trio that nothing is wrong with.
+func sound() *trio {
+	return &trio{
+		request: found{name: "t", id: uuid(1), partitions: 4, replication: 3, settings: map[string]string{
+			cleanupPolicy: "delete", maxMessageBytes: "1048588", minInSync: "2", retention: "604800000",
+			deleteRetention: "86400000", timestampType: "CreateTime", uncleanElection: "false",
+		}},
+		changelog: found{name: "t.waterclock.changelog", id: uuid(2), partitions: 4, replication: 3, settings: map[string]string{
+			cleanupPolicy: "compact", maxMessageBytes: "1114124", minInSync: "2", deleteRetention: "86400000",
+			timestampType: "LogAppendTime", uncleanElection: "false", minCompactionLag: "900000",
+		}},
+		deadLetters: found{name: "t.waterclock.dead-letters", id: uuid(3), partitions: 4, replication: 3, settings: map[string]string{
+			cleanupPolicy: "delete", maxMessageBytes: "1114124", minInSync: "2", uncleanElection: "false",
+		}},
+	}
+}
+
+func TestVerify(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(t *trio)
+		want   []string // problems; fatal ones say "must be"
+	}{
+		{name: "sound", change: func(*trio) {}},
+		{
+			name:   "no request topic",
+			change: func(t *trio) { t.request = found{name: "t", missing: true} },
+			want:   []string{"topic t: topic is missing, must be a topic that your producers write requests to: create it, with as many partitions as you will ever need"},
+		},
+		{
+			name:   "request topic is one of ours",
+			change: func(t *trio) { t.request.name = "a.waterclock.events" },
+			want:   []string{`topic a.waterclock.events: name is "a.waterclock.events", must be of at most 225 bytes, and not that of one of the service's own topics`},
+		},
+		{
+			name:   "request topic compacted",
+			change: func(t *trio) { t.request.settings[cleanupPolicy] = "compact,delete" },
+			want:   []string{"topic t: cleanup.policy is compact,delete, must be delete"},
+		},
+		{
+			name: "nothing created",
+			change: func(t *trio) {
+				t.changelog = found{name: t.changelog.name, missing: true}
+				t.deadLetters = found{name: t.deadLetters.name, missing: true}
+			},
+			want: []string{
+				"topic t.waterclock.changelog: topic is missing, must be a topic with 4 partitions: let the service create it (--create-topics)",
+				"topic t.waterclock.dead-letters: topic is missing, must be a topic with 4 partitions: let the service create it (--create-topics)",
+			},
+		},
+		{
+			name: "partitions",
+			change: func(t *trio) {
+				t.changelog.partitions = 3
+				t.deadLetters.partitions = 5
+			},
+			want: []string{
+				"topic t.waterclock.changelog: partitions is 3, must be 4, as of t",
+				"topic t.waterclock.dead-letters: partitions is 5, must be 4, as of t",
+			},
+		},
+		{
+			name:   "replication",
+			change: func(t *trio) { t.changelog.replication = 2 },
+			want:   []string{"topic t.waterclock.changelog: replication is 2, must be at least 3, as of t"},
+		},
+		{
+			name:   "more replicas are fine",
+			change: func(t *trio) { t.changelog.replication = 5 },
+		},
+		{
+			name: "changelog also deletes",
+			change: func(t *trio) {
+				t.changelog.settings[cleanupPolicy] = "compact,delete"
+				t.deadLetters.settings[cleanupPolicy] = "compact"
+			},
+			want: []string{
+				"topic t.waterclock.changelog: cleanup.policy is compact,delete, must be compact",
+				"topic t.waterclock.dead-letters: cleanup.policy is compact, must be delete",
+			},
+		},
+		{
+			name: "message size",
+			change: func(t *trio) {
+				t.changelog.settings[maxMessageBytes] = "1114123"
+				t.deadLetters.settings[maxMessageBytes] = "1048588"
+			},
+			want: []string{
+				"topic t.waterclock.changelog: max.message.bytes is 1114123, must be at least 1114124",
+				"topic t.waterclock.dead-letters: max.message.bytes is 1048588, must be at least 1114124",
+			},
+		},
+		{
+			name: "message size cannot be larger",
+			change: func(t *trio) {
+				for _, f := range []*found{&t.request, &t.changelog, &t.deadLetters} {
+					f.settings[maxMessageBytes] = "2147483647"
+				}
+			},
+		},
+		{
+			name: "changelog settings",
+			change: func(t *trio) {
+				t.changelog.settings[timestampType] = "CreateTime"
+				t.changelog.settings[deleteRetention] = "3599999"
+				t.changelog.settings[minCompactionLag] = "0"
+				t.changelog.settings[minInSync] = "1"
+				t.changelog.settings[uncleanElection] = "true"
+			},
+			want: []string{
+				"topic t.waterclock.changelog: min.insync.replicas is 1, should be at least 2",
+				"topic t.waterclock.changelog: unclean.leader.election.enable is true, should be false",
+				"topic t.waterclock.changelog: message.timestamp.type is CreateTime, must be LogAppendTime",
+				"topic t.waterclock.changelog: delete.retention.ms is 3599999, must be at least 3600000",
+				"topic t.waterclock.changelog: min.compaction.lag.ms is 0, should be at least 60000",
+			},
+		},
+		{
+			name: "a broker without some settings",
+			change: func(t *trio) {
+				delete(t.changelog.settings, minCompactionLag)
+				delete(t.changelog.settings, uncleanElection)
+				delete(t.changelog.settings, timestampType)
+			},
+			want: []string{"topic t.waterclock.changelog: message.timestamp.type is not reported by the broker, must be LogAppendTime"},
+		},
+		{
+			name:   "nonsense",
+			change: func(t *trio) { t.changelog.settings[deleteRetention] = "long" },
+			want:   []string{"topic t.waterclock.changelog: delete.retention.ms is long, must be at least 3600000"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			trio := sound()
+			tt.change(trio)
+			var got []string
+			for _, c := range trio.verify(MinDeleteRetention) {
+				if !c.OK {
+					got = append(got, c.Problem.String())
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(tt.want, "\n     "))
+			}
+		})
+	}
+}
+
+func TestSplit(t *testing.T) {
+	checks := []Check{
+		{OK: true, Problem: Problem{Topic: "a", Fatal: true}},
+		{Problem: Problem{"b", "s", "1", "2", true}},
+		{Problem: Problem{"c", "s", "1", "2", false}},
+		{Problem: Problem{"d", "s", "1", "2", true}},
+	}
+	others, err := split(checks)
+	if err == nil || err.Error() != "topic b: s is 1, must be 2; topic d: s is 1, must be 2" {
+		t.Error(err)
+	}
+	if len(others) != 1 || others[0].Topic != "c" {
+		t.Error(others)
+	}
+	if _, err := split(checks[:1]); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTopicOf(t *testing.T) {
+	got := sound().set()
+	want := Topic{Name: "t.waterclock.changelog", ID: uuid(2), Partitions: 4, MaxMessageBytes: 1114124, DeleteRetention: 24 * time.Hour}
+	if got.Changelog != want {
+		t.Errorf("got %+v, want %+v", got.Changelog, want)
+	}
+	f := found{settings: map[string]string{retention: "-1", deleteRetention: "9223372036854775807"}}
+	if d := f.topic(); d.Retention >= 0 || d.DeleteRetention >= 0 {
+		t.Errorf("for ever is %v, %v", d.Retention, d.DeleteRetention)
+	}
+}
+
+func TestSince(t *testing.T) {
+	tests := []struct {
+		name        string
+		change      func(t *trio)
+		stop, alarm []string // topic and setting
+	}{
+		{name: "as before", change: func(*trio) {}},
+		{name: "another incarnation", change: func(t *trio) { t.changelog.id = uuid(9) }, stop: []string{"t.waterclock.changelog ID"}},
+		{
+			name:   "more partitions everywhere",
+			change: func(t *trio) { t.request.partitions, t.changelog.partitions, t.deadLetters.partitions = 8, 8, 8 },
+			stop:   []string{"t partitions", "t.waterclock.changelog partitions", "t.waterclock.dead-letters partitions"},
+		},
+		{
+			name:   "more requests partitions alone",
+			change: func(t *trio) { t.request.partitions = 8 },
+			stop:   []string{"t partitions"},
+		},
+		{name: "policy", change: func(t *trio) { t.request.settings[cleanupPolicy] = "compact" }, stop: []string{"t cleanup.policy"}},
+		{name: "gone", change: func(t *trio) { t.deadLetters = found{name: t.deadLetters.name, missing: true} }, stop: []string{"t.waterclock.dead-letters topic"}},
+		{name: "a smaller retention", change: func(t *trio) { t.changelog.settings[deleteRetention] = "1000" }, alarm: []string{"t.waterclock.changelog delete.retention.ms"}},
+	}
+	names := func(ps []Problem) (out []string) {
+		for _, p := range ps {
+			out = append(out, p.Topic+" "+p.Setting)
+		}
+		return out
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			now := sound()
+			tt.change(now)
+			n := Inspection{Set: now.set(), Checks: now.verify(MinDeleteRetention)}
+			stop, alarm := n.since(sound().set())
+			if !slices.Equal(names(stop), tt.stop) || !slices.Equal(names(alarm), tt.alarm) {
+				t.Errorf("stop %q, alarm %q; want %q, %q", names(stop), names(alarm), tt.stop, tt.alarm)
+			}
+		})
+	}
+}
+
+// TestCreatedIsVerified: what Ensure would create is what it accepts.
+func TestCreatedIsVerified(t *testing.T) {
+	for _, least := range []bool{false, true} {
+		trio := sound()
+		for _, own := range []struct {
+			topic *found
+			s     settings
+		}{
+			{&trio.changelog, changelogSettings(&trio.request, 3)},
+			{&trio.deadLetters, deadLetterSettings(&trio.request, 3)},
+		} {
+			own.topic.settings = maps.Clone(own.s.needed)
+			own.topic.settings[minInSync] = "2"
+			if !least {
+				maps.Copy(own.topic.settings, own.s.wanted)
+			}
+		}
+		for _, c := range trio.verify(MinDeleteRetention) {
+			if !c.OK {
+				t.Errorf("least %v: %v", least, c.Problem)
+			}
+		}
+	}
+	if s := changelogSettings(&sound().request, 1); s.wanted[minInSync] != "" {
+		t.Errorf("one replica, and %s must be in sync", s.wanted[minInSync])
+	}
+}
