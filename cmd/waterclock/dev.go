@@ -20,11 +20,7 @@ change.`,
 		Example: `  waterclock dev
   waterclock schedule --id a1 --in 10s --to orders --value hello    # in another terminal`,
 	}
-	validate := func(cfg *config.Config) error {
-		cfg.Brokers = []string{cfg.Listen} // the one it brings along
-		return cfg.Validate()
-	}
-	load := settings(p, cmd, config.DefaultDev(), validate,
+	load := settings(p, cmd, config.DefaultDev(), (*config.Config).ValidateDev,
 		config.DevOnly, config.Topics, config.Instance, config.Log)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()

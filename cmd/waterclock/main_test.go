@@ -162,7 +162,7 @@ func TestDev(t *testing.T) {
 	code, _, stderr := runWith(&c, nil, "", "dev", "--listen", "127.0.0.1:19", "--demo=false")
 	cfg := c.dev.Config
 	if code != exitOK || c.dev.Listen != "127.0.0.1:19" || c.dev.Demo || c.dev.Out == nil ||
-		cfg.Brokers[0] != "127.0.0.1:19" || cfg.Requests[0] != "timers" || cfg.Targets[0] != "*" ||
+		cfg.Requests[0] != "timers" || cfg.Targets[0] != "*" ||
 		cfg.DataDir != "./waterclock-dev" {
 		t.Errorf("exit %d, %s, %+v", code, stderr, c.dev)
 	}

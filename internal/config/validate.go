@@ -17,11 +17,19 @@ import (
 func (c *Config) Validate() error {
 	var p problems
 	c.checkClient(&p)
-	c.checkRequests(&p)
-	c.checkTargets(&p)
-	c.checkTopics(&p)
-	c.checkMember(&p)
-	c.checkResources(&p)
+	c.checkInstance(&p)
+	return errors.Join(p...)
+}
+
+// ValidateDev is Validate for an instance with its embedded broker: Listen
+// counts, Brokers does not.
+func (c *Config) ValidateDev() error {
+	var p problems
+	p.want(isAddress(c.Listen, false), "listen", c.Listen, "host:port")
+	p.want(!c.TLS, "tls", c.TLS, "to be unset: the embedded broker speaks plain text")
+	p.want(c.SASLMechanism == SASLNone, "sasl-mechanism", c.SASLMechanism, "to be unset: the embedded broker knows no users")
+	oneOf(&p, "log-format", c.LogFormat, logFormats())
+	c.checkInstance(&p)
 	return errors.Join(p...)
 }
 
@@ -77,6 +85,14 @@ func (c *Config) checkClient(p *problems) {
 	oneOf(p, "log-format", c.LogFormat, logFormats())
 	c.checkTLS(p)
 	c.checkSASL(p)
+}
+
+func (c *Config) checkInstance(p *problems) {
+	c.checkRequests(p)
+	c.checkTargets(p)
+	c.checkTopics(p)
+	c.checkMember(p)
+	c.checkResources(p)
 }
 
 func (c *Config) checkRequests(p *problems) {

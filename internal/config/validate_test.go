@@ -49,7 +49,6 @@ func TestValid(t *testing.T) {
 		{"aws with session", func(c *Config) {
 			c.TLS, c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = true, SASLAWS, "AKIA", secret, secret
 		}},
-		{"dev", func(c *Config) { *c = DefaultDev(); c.Brokers = []string{c.Listen} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := valid()
@@ -146,6 +145,27 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 	if err := cfg.ValidateTopics(); err == nil || !strings.Contains(err.Error(), "requests needs") {
 		t.Errorf("topics: %v", err)
+	}
+}
+
+func TestValidateDev(t *testing.T) {
+	for _, c := range []struct {
+		want   string // empty: valid
+		change func(*Config)
+	}{
+		{"", func(*Config) {}},
+		{"", func(c *Config) { c.Listen = "127.0.0.1:0" }},
+		{`listen is "9092", needs host:port`, func(c *Config) { c.Listen = "9092" }},
+		{`tls is "true", needs to be unset`, func(c *Config) { c.TLS = true }},
+		{`sasl-mechanism is "PLAIN", needs to be unset`, func(c *Config) { c.SASLMechanism = SASLPlain }},
+		{"data-dir needs a folder", func(c *Config) { c.DataDir = "" }},
+	} {
+		cfg := DefaultDev()
+		c.change(&cfg)
+		err := cfg.ValidateDev()
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("got %v, want %q", err, c.want)
+		}
 	}
 }
 
