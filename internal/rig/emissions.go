@@ -1,0 +1,54 @@
+package rig
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+// Emissions checks what a read_committed consumer received: nothing early by
+// its timestamp or by the receipt, nothing twice. It returns the emissions by
+// timer ID, in order of receipt. Headers are read by name: the check is what a
+// user could write without our code.
+func Emissions(t testing.TB, received []kafkatest.Received) map[string][]kafkatest.Received {
+	t.Helper()
+	byID := make(map[string][]kafkatest.Received)
+	events := make(map[string]string)
+	early, doubled := 0, 0
+	for _, r := range received {
+		id, due, event := HeaderOf(r, "waterclock-id"), HeaderOf(r, "waterclock-due"), HeaderOf(r, "waterclock-event")
+		ms, err := strconv.ParseInt(due, 10, 64)
+		if err != nil || event == "" || id == "" {
+			t.Errorf("emission on %s/%d at %d lacks headers: %v", r.Topic, r.Partition, r.Offset, r.Headers)
+			continue
+		}
+		if r.Timestamp.UnixMilli() < ms || r.At.Before(time.UnixMilli(ms)) {
+			if early++; early <= 5 {
+				t.Errorf("early: %s due %d, timestamp %d, received %d", id, ms, r.Timestamp.UnixMilli(), r.At.UnixMilli())
+			}
+		}
+		if _, twice := events[event]; twice {
+			if doubled++; doubled <= 5 {
+				t.Errorf("doubled: %s, event %s", id, event)
+			}
+		}
+		events[event] = id
+		byID[id] = append(byID[id], r)
+	}
+	if early+doubled > 0 {
+		t.Errorf("%d early, %d doubled of %d", early, doubled, len(received))
+	}
+	return byID
+}
+
+// HeaderOf returns the value of the last header of a name, "" if there is none.
+func HeaderOf(r kafkatest.Received, name string) string {
+	for i := len(r.Headers) - 1; i >= 0; i-- {
+		if r.Headers[i].Key == name {
+			return string(r.Headers[i].Value)
+		}
+	}
+	return ""
+}

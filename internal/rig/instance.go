@@ -1,0 +1,101 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// Instance is a service in the test's process.
+type Instance struct {
+	Web
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+// Config returns settings for an instance of a test: a folder and an HTTP port
+// of its own, every target allowed, a group of the request topic's name.
+func Config(t testing.TB, seeds []string, requests ...string) *config.Config {
+	c := config.Default()
+	c.Brokers, c.Requests, c.Targets = seeds, requests, []string{"*"}
+	c.Group = "group-of-" + requests[0]
+	c.DataDir, c.HTTP = t.TempDir(), "127.0.0.1:0"
+	return &c
+}
+
+// Serve starts an instance and returns once it serves HTTP. It is stopped when
+// the test ends, and its log is shown if the test failed.
+func Serve(t testing.TB, cfg *config.Config, o service.Options) *Instance {
+	t.Helper()
+	if err := cfg.Validate(); err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	in := &Instance{cancel: cancel, done: make(chan struct{})}
+	started := make(chan string, 1)
+	o.Started = func(addr string) { started <- addr }
+	log := slog.New(slog.NewTextHandler(&testLog{t: t}, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	go func() {
+		defer close(in.done)
+		in.err = service.RunWith(ctx, cfg, log, o)
+	}()
+	t.Cleanup(func() {
+		if err := in.Stop(); err != nil {
+			t.Errorf("rig: instance ended with %v", err)
+		}
+	})
+	select {
+	case addr := <-started:
+		in.Web = Web{t: t, url: "http://" + addr}
+	case <-in.done:
+		t.Fatalf("rig: instance did not start: %v", in.err)
+	}
+	return in
+}
+
+// Stop stops the instance in order and returns what its Run returned.
+func (in *Instance) Stop() error {
+	in.cancel()
+	return in.Wait(time.Minute)
+}
+
+// Wait waits for the end of the instance.
+func (in *Instance) Wait(limit time.Duration) error {
+	select {
+	case <-in.done:
+		return in.err
+	case <-time.After(limit):
+		return fmt.Errorf("instance still runs after %s", limit)
+	}
+}
+
+// testLog writes lines to the test's log, as long as there is a test.
+type testLog struct {
+	t    testing.TB
+	once sync.Once
+	mu   sync.Mutex // guards over
+	over bool
+}
+
+func (l *testLog) Write(b []byte) (int, error) {
+	l.once.Do(func() {
+		l.t.Cleanup(func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.over = true
+		})
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.t.Logf("%s", b)
+	}
+	return len(b), nil
+}

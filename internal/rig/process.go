@@ -1,0 +1,165 @@
+package rig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Process is a run of the real binary.
+type Process struct {
+	Web
+	cmd  *exec.Cmd
+	out  *safeBuffer
+	done chan struct{}
+	code int
+}
+
+var build struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// Binary builds cmd/waterclock, once per test process, and returns its path.
+func Binary(t testing.TB) string {
+	t.Helper()
+	build.once.Do(func() {
+		_, file, _, _ := runtime.Caller(0)
+		root := filepath.Join(filepath.Dir(file), "..", "..")
+		dir, err := os.MkdirTemp("", "waterclock-test-")
+		if err != nil {
+			build.err = err
+			return
+		}
+		build.path = filepath.Join(dir, "waterclock")
+		cmd := exec.Command("go", "build", "-o", build.path, "./cmd/waterclock")
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			build.err = fmt.Errorf("build the binary: %w: %s", err, out)
+		}
+	})
+	if build.err != nil {
+		t.Fatalf("rig: %v", build.err)
+	}
+	return build.path
+}
+
+// FreeAddr returns a loopback address that nobody listens on.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Start runs the binary with args, and --http with an address of its own. It is
+// killed when the test ends, and what it wrote is shown if the test failed.
+func Start(t testing.TB, args ...string) *Process {
+	t.Helper()
+	addr := FreeAddr(t)
+	p := &Process{out: &safeBuffer{}, done: make(chan struct{})}
+	p.Web = Web{t: t, url: "http://" + addr}
+	p.cmd = exec.Command(Binary(t), append(args, "--http", addr)...)
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("rig: start %v: %v", args, err)
+	}
+	go func() {
+		defer close(p.done)
+		err := p.cmd.Wait()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			p.code = exit.ExitCode()
+		} else if err != nil {
+			p.code = -1
+		}
+	}()
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("process %v wrote:\n%s", args, tail(p.out.String()))
+		}
+	})
+	return p
+}
+
+const shown = 20_000
+
+func tail(s string) string {
+	if len(s) > shown {
+		return "… " + s[len(s)-shown:]
+	}
+	return s
+}
+
+// Output is what the process wrote so far.
+func (p *Process) Output() string { return p.out.String() }
+
+// Kill ends the process at once (SIGKILL) and waits until it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	<-p.done
+}
+
+// Term asks the process to stop (SIGTERM).
+func (p *Process) Term() { p.signal(syscall.SIGTERM) }
+
+// Pause stops the process where it stands (SIGSTOP).
+func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
+
+// Continue lets a paused process go on.
+func (p *Process) Continue() { p.signal(syscall.SIGCONT) }
+
+func (p *Process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Errorf("rig: signal %v: %v", s, err)
+	}
+}
+
+// Exit waits for the end of the process and returns its exit code.
+func (p *Process) Exit(limit time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+		return p.code
+	case <-time.After(limit):
+		p.t.Fatalf("rig: process still runs after %s", limit)
+		return -1
+	}
+}
+
+// Pid is the process's ID.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// safeBuffer is a buffer that may be read while it is written to. mu guards b.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

@@ -1,0 +1,95 @@
+package rig
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// poll is how often something is looked at that tells no one of its changes.
+const poll = 20 * time.Millisecond
+
+// Web is what an instance shows over HTTP.
+type Web struct {
+	t   testing.TB
+	url string
+}
+
+// get returns status and body, 0 if there was no answer.
+func (w *Web) get(path string) (int, string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
+	if err != nil {
+		w.t.Fatalf("rig: %v", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// Readyz returns the status and the body of /readyz.
+func (w *Web) Readyz() (int, string) { return w.get("/readyz") }
+
+// Ready waits until the instance is ready and owns n live partitions, and
+// returns how long that took. It fails the test at the limit.
+func (w *Web) Ready(n int, limit time.Duration) time.Duration {
+	w.t.Helper()
+	start := time.Now()
+	for {
+		status, body := w.get("/readyz")
+		if status == http.StatusOK && strings.Count(body, `"live"`) == n {
+			return time.Since(start)
+		}
+		if time.Since(start) > limit {
+			w.t.Fatalf("rig: not ready with %d live partitions within %s: %d %s", n, limit, status, body)
+		}
+		time.Sleep(poll)
+	}
+}
+
+// Metric returns the sum of a metric's samples whose labels include the given
+// name, value pairs. Histograms count.
+func (w *Web) Metric(name string, labels ...string) float64 {
+	w.t.Helper()
+	status, body := w.get("/metrics")
+	if status != http.StatusOK {
+		w.t.Fatalf("rig: /metrics answers %d: %s", status, body)
+	}
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		w.t.Fatalf("rig: parse /metrics: %v", err)
+	}
+	var sum float64
+	for _, m := range families[name].GetMetric() {
+		if hasLabels(m, labels) {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func hasLabels(m *dto.Metric, labels []string) bool {
+	for i := 0; i+1 < len(labels); i += 2 {
+		found := false
+		for _, l := range m.GetLabel() {
+			found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
