@@ -90,7 +90,7 @@ func (c checker) importsTests(p Package) []Violation {
 	folder, _ := c.folder(p.ImportPath)
 	var found []Violation
 	for _, imported := range p.Deps {
-		if f, ours := c.folder(imported); ours && within(f, onTests) && !within(folder, onTests) {
+		if f, ours := c.folder(imported); ours && onTests(f) && !onTests(folder) {
 			found = append(found, Violation{folder, imported, "only tests may"})
 		}
 	}

@@ -1,6 +1,9 @@
 package importtest
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Import paths that the rules speak of. One names a package and all below it.
 const (
@@ -48,11 +51,18 @@ func binders() []string {
 	return []string{"intake", "delaytopics", "statestore", "emitter", "internal/config", "internal/membership", "internal/ops"}
 }
 
-// Folders with a rule of their own kind.
-const (
-	service = "internal/service"
-	onTests = "internal/kafkatest" // only tests import it
-)
+// service is the one folder that may import all others.
+const service = "internal/service"
+
+// forTests are the folders that only tests, and each other, may import.
+func forTests() []string {
+	return []string{"internal/kafkatest", "internal/rig"}
+}
+
+// onTests reports whether a folder is there for tests.
+func onTests(folder string) bool {
+	return slices.ContainsFunc(forTests(), func(root string) bool { return within(folder, root) })
+}
 
 // within reports whether folder is root or below it. The root package has
 // nothing below it: every folder has rules of its own.
