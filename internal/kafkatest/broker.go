@@ -199,6 +199,18 @@ func (b *broker) end(sig syscall.Signal) error {
 	}
 }
 
+// pause stops a running broker and waits until it stands still.
+func (b *broker) pause() error {
+	r, err := b.signal(sigPause)
+	if err != nil {
+		return err
+	}
+	if err := awaitPaused(r.cmd); err != nil {
+		return fmt.Errorf("pause broker %d: %w", b.id, err)
+	}
+	return nil
+}
+
 func (b *broker) logSize() int64 {
 	info, err := os.Stat(b.logPath())
 	if err != nil {

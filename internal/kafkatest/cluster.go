@@ -67,10 +67,10 @@ func (c *Cluster) Kill(i int) { c.disturb(i, func(b *broker) error { return b.en
 // at most 60 s.
 func (c *Cluster) Stop(i int) { c.disturb(i, func(b *broker) error { return b.end(sigTerm) }) }
 
-// Pause stops the process of broker i where it stands (SIGSTOP): its
-// connections stay open and nothing is answered.
+// Pause stops the process of broker i where it stands (SIGSTOP) and returns when
+// it does: its connections stay open and nothing is answered.
 func (c *Cluster) Pause(i int) {
-	c.disturb(i, func(b *broker) error { _, err := b.signal(sigPause); return err })
+	c.disturb(i, (*broker).pause)
 }
 
 // Resume lets a paused broker go on.
@@ -79,7 +79,9 @@ func (c *Cluster) Resume(i int) {
 }
 
 // Restart starts broker i again on its old port and folder, killing it first if
-// it runs, and waits until it serves clients.
+// it runs, and waits until it serves clients. After a kill that takes until the
+// controller has given up the old process: Kafka's 9 s, or what the property
+// broker.session.timeout.ms says.
 func (c *Cluster) Restart(i int) {
 	c.disturb(i, func(b *broker) error {
 		if b.running() {

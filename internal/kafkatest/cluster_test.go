@@ -71,12 +71,13 @@ func TestSharedMustNotBeDisturbed(t *testing.T) {
 }
 
 func TestOneBrokerIsDisturbed(t *testing.T) {
-	c := Start(t, 1)
+	c := Start(t, 1, WithProperty("broker.session.timeout.ms", "2000"), WithProperty("broker.heartbeat.interval.ms", "300"))
 	topic := c.CreateTopic(t, 1, nil)
 	cl := c.Client(t)
 	produce(t, cl, topic, "first")
 
 	c.Pause(0)
+	c.Pause(0) // already
 	if answers(t, cl, 500*time.Millisecond) {
 		t.Error("a paused broker answers")
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -21,6 +22,8 @@ func TestMain(m *testing.M) {
 		playParent()
 	case "server":
 		playServer()
+	case "spinner":
+		playSpinner()
 	default:
 		Main(m)
 	}
@@ -50,6 +53,22 @@ func playServer() {
 		if _, err := l.Accept(); err != nil {
 			panic(err)
 		}
+	}
+}
+
+// playSpinner keeps more threads busy than there are cores, for ever.
+func playSpinner() {
+	const threads = 8
+	runtime.GOMAXPROCS(threads)
+	for range threads - 1 {
+		go spin()
+	}
+	fmt.Println("spinning")
+	spin()
+}
+
+func spin() {
+	for n := uint64(1); n != 0; n += 2 { // odd: never 0
 	}
 }
 

@@ -25,3 +25,5 @@ func signalGroup(cmd *exec.Cmd, sig syscall.Signal) error {
 	}
 	return cmd.Process.Kill()
 }
+
+func awaitPaused(*exec.Cmd) error { return nil }
