@@ -196,9 +196,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 	culprits, err := c.announce(ctx, partitionsOf(shares))
 	if errors.Is(err, errEmissions) {
 		// Refused whole: the broker began nothing.
-		if blame(shares, culprits) == 0 {
-			err = fmt.Errorf("own topics refused: %v", culprits)
-		}
+		blame(shares, culprits)
 		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
 			l.drop(ctx, c)
 		}
@@ -247,6 +245,9 @@ func produce(ctx context.Context, c *txnClient, shares []*Share) error {
 				if err != nil {
 					mu.Lock()
 					failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
+					if refusedForGood(err) {
+						s.Err = fmt.Errorf("the service's own topic %s refuses a record: %w", r.Topic, err)
+					}
 					mu.Unlock()
 				}
 			})
@@ -335,15 +336,18 @@ func partitionsOf(shares []*Share) map[string][]int32 {
 	return out
 }
 
-// blame marks the emissions to refused topics and returns how many there are.
-func blame(shares []*Share, culprits map[string]error) (n int) {
+// blame marks what goes to refused topics.
+func blame(shares []*Share, culprits map[string]error) {
 	for _, s := range shares {
 		for i := range s.Emissions {
 			if err, ok := culprits[s.Emissions[i].Record.Topic]; ok {
 				s.Emissions[i].Err = err
-				n++
+			}
+		}
+		for _, r := range s.Records {
+			if err, ok := culprits[r.Topic]; ok {
+				s.Err = fmt.Errorf("the service's own topic %s refuses records: %w", r.Topic, err)
 			}
 		}
 	}
-	return n
 }

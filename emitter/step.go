@@ -77,6 +77,9 @@ type Share struct {
 	Emissions []Emission
 	// Done takes the outcome.
 	Done func(Outcome)
+	// Err is set, with Aborted, when one of Records is refused for good: sealing
+	// the same again would abort every step of the lane.
+	Err error
 }
 
 // Outcome is what became of a share.

@@ -18,6 +18,10 @@ const errorPause = 250 * time.Millisecond
 // that is added or resumed waits for the fetch under way, so it is short.
 const fetchMaxWait = 100 * time.Millisecond
 
+// fetchMaxBytes is how much one fetch brings at most, hence about what is held
+// in memory before any partition can ask for a pause.
+const fetchMaxBytes = 16 << 20
+
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.
 type Sink interface {
@@ -51,6 +55,7 @@ func NewReader(opts ...kgo.Opt) (*Reader, error) {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(fetchMaxWait),
+		kgo.FetchMaxBytes(fetchMaxBytes),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("build intake client: %w", err)

@@ -122,7 +122,8 @@ type Partition struct {
 
 	mu       sync.Mutex // guards what follows
 	failure  error
-	draining bool
+	inLane   bool // between Lane.Add and leaveLane; a late Seal finds it false
+	draining bool // revoked: nothing is sealed any more
 	inFlight bool // a share is out
 	claim    *claim
 	jobs     []*job // committed steps, to be applied in order
@@ -244,7 +245,7 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.state.Store(int32(Taking))
 	p.take = p.o.Store.Take()
 	defer p.take.Release()
-	p.o.Lane.Add(p)
+	p.joinLane()
 	defer p.leaveLane()
 	from, stable, err := p.takeOver(ctx)
 	if err != nil {
@@ -274,17 +275,23 @@ func (p *Partition) serve(ctx context.Context) error {
 	return p.loop(ctx)
 }
 
+func (p *Partition) joinLane() {
+	p.mu.Lock()
+	p.inLane = true
+	p.mu.Unlock()
+	p.o.Lane.Add(p)
+}
+
 // leaveLane takes the partition out of the steps and waits for the one that may
-// be under way.
+// be under way. The lane may still ask it to Seal, in vain.
 func (p *Partition) leaveLane() {
 	p.o.Lane.Remove(p)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.draining = true
+	p.inLane = false
 	for p.inFlight {
 		p.idle.Wait()
 	}
-	p.draining = false
 }
 
 // loop applies committed steps and loads wheels.

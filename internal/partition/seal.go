@@ -24,6 +24,7 @@ type net struct {
 	id     []byte
 	before timer.Ref
 	after  *timer.Timer
+	value  []byte // the bytes of after
 }
 
 // sealed is a segment made into a share.
@@ -31,7 +32,6 @@ type sealed struct {
 	p          *Partition
 	segment    *intake.Segment[*entry]
 	nets       []net
-	values     [][]byte // encoded after of each net, nil for none
 	emitted    []*entry // parallel to share.Emissions
 	checkpoint []byte
 	changelog  int // how many of share.Records are for the changelog, first ones
@@ -42,7 +42,7 @@ type sealed struct {
 func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.draining || p.inFlight || p.failure != nil {
+	if !p.inLane || p.draining || p.inFlight || p.failure != nil {
 		return nil
 	}
 	if p.claim != nil {
@@ -110,7 +110,7 @@ func (s *sealed) entry(e *entry, now int64) (dead *kgo.Record, err error) {
 		e.item.sealed, e.item.net = s.p.seals, len(s.nets)
 		s.nets = append(s.nets, net{item: e.item, id: e.ID, before: e.Before})
 	}
-	s.nets[e.item.net].after = e.After
+	s.nets[e.item.net].after, s.nets[e.item.net].value = e.After, e.value
 	if e.Emit == nil {
 		return nil, nil
 	}
@@ -134,18 +134,14 @@ func (s *sealed) entry(e *entry, now int64) (dead *kgo.Record, err error) {
 // changes makes changelog records of the nets: nothing for an ID that was not
 // there before and is not there after.
 func (s *sealed) changes() {
-	s.values = make([][]byte, len(s.nets))
 	slab := make([]kgo.Record, 0, len(s.nets))
 	s.share.Records = make([]*kgo.Record, 0, len(s.nets)+1)
 	for i := range s.nets {
 		n := &s.nets[i]
-		switch {
-		case n.after != nil:
-			s.values[i] = n.after.AppendTo(nil)
-		case n.before.IsAbsent():
+		if n.after == nil && n.before.IsAbsent() {
 			continue
 		}
-		slab = append(slab, *s.p.changelogRecord(delaytopics.TimerKey(nil, n.id), s.values[i]))
+		slab = append(slab, *s.p.changelogRecord(delaytopics.TimerKey(nil, n.id), n.value))
 		s.share.Records = append(s.share.Records, &slab[len(slab)-1])
 	}
 }
@@ -180,6 +176,9 @@ func (s *sealed) done(o emitter.Outcome) {
 		p.kick()
 		p.relieve()
 	case emitter.Aborted:
+		if s.share.Err != nil {
+			p.fail(s.share.Err)
+		}
 		for i := range s.share.Emissions {
 			if err := s.share.Emissions[i].Err; err != nil {
 				s.emitted[i].refusal = refusalOf(err, s.share.Emissions[i].Record)
@@ -222,7 +221,7 @@ func (s *sealed) job() *job {
 		if n.after == nil && n.before.IsAbsent() {
 			continue
 		}
-		j.batch.Changes = append(j.batch.Changes, statestore.Change{ID: n.id, Before: n.before, After: n.after, AfterBytes: s.values[i]})
+		j.batch.Changes = append(j.batch.Changes, statestore.Change{ID: n.id, Before: n.before, After: n.after, AfterBytes: n.value})
 	}
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {

@@ -203,6 +203,7 @@ type claim struct {
 	at    int64
 	first bool // write the first checkpoint too
 	made  bool
+	share *emitter.Share // the one that is out
 	done  chan emitter.Outcome
 }
 
@@ -218,6 +219,8 @@ func (p *Partition) makeClaim(ctx context.Context, c *claim) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-p.failed:
+			return p.failure
 		case <-timeout.C:
 			return fmt.Errorf("claim of %s/%d did not commit within %s", p.o.Topics.Request.Name, p.o.Partition, claimTimeout)
 		case o := <-c.done:
@@ -251,6 +254,7 @@ func (c *claim) seal(step string) *emitter.Share {
 	}
 	cl := delaytopics.Claim{Step: step, Group: p.o.Group, Owner: p.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
 	share.Records = append(share.Records, p.changelogRecord(delaytopics.ClaimKey(), cl.AppendTo(nil)))
+	c.share = share
 	return share
 }
 
@@ -259,6 +263,9 @@ func (c *claim) settle(o emitter.Outcome) {
 	p.mu.Lock()
 	c.made = o != emitter.Aborted
 	p.mu.Unlock()
+	if c.share.Err != nil {
+		p.fail(c.share.Err)
+	}
 	if o == emitter.Lost && p.o.Token.Err() == nil {
 		p.o.Token.Refused(errors.New("the group refused a claim"))
 	}

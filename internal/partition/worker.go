@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -39,7 +40,8 @@ type item struct {
 type entry struct {
 	timer.Entry
 	worker *worker
-	item   *item // nil for a refused request
+	item   *item  // nil for a refused request
+	value  []byte // the bytes of After
 	// dead is the dead letter of a refused request.
 	dead *kgo.Record
 	// refusal is set once the target refused the emission for good.
@@ -180,6 +182,11 @@ func (w *worker) plan(pt *part) error {
 		if err != nil {
 			return err
 		}
+		if req.Schedule != nil {
+			if err := e.own(&req); err != nil {
+				return err
+			}
+		}
 		e.Entry, e.item = req.Apply(it.ref), it
 		it.batch = pt.batch
 		w.change(it, e.After)
@@ -191,6 +198,18 @@ func (w *worker) plan(pt *part) error {
 	if w.p.tracker.Done(pt.batch, entries, pt.bytes) {
 		w.p.o.Lane.Wake()
 	}
+	return nil
+}
+
+// own makes the timer of a request independent of the record it came from: a
+// timer that waits in a wheel must not hold a whole fetched batch in memory.
+// The copy is the timer's bytes, which the changelog and the store want anyway.
+func (e *entry) own(r *timer.Request) (err error) {
+	e.value = r.Schedule.AppendTo(make([]byte, 0, r.Schedule.Size()))
+	if r.Schedule, err = timer.Decode(e.value); err != nil {
+		return fmt.Errorf("encode timer %q: %w", r.ID, err)
+	}
+	r.ID = r.Schedule.ID
 	return nil
 }
 
