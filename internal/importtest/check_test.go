@@ -51,6 +51,7 @@ func TestCheckFindsPlantedImports(t *testing.T) {
 		{"partition with settings", pkg("internal/partition", mod+"/internal/config", "github.com/spf13/pflag"), []string{mod + "/internal/config", "github.com/spf13/pflag"}},
 		{"root with the service", pkg("", mod+"/internal/service", mod+"/internal/timer"), []string{mod + "/internal/service"}},
 		{"product with test code", pkg("bench", mod+"/internal/kafkatest"), []string{mod + "/internal/kafkatest"}},
+		{"product with instances for tests", pkg("bench", mod+"/internal/rig"), []string{mod + "/internal/rig"}},
 		{"a new public folder", pkg("util"), []string{""}},
 		{"a new command", mainPkg, nil},
 		{"a second service", pkg("internal/simulator", all...), []string{""}},
