@@ -20,6 +20,7 @@ const testTimeout = 60 * time.Second
 type venue struct {
 	ctx     context.Context
 	seeds   []string
+	real    bool // not kfake
 	adm     *kadm.Client
 	request string
 }
@@ -27,7 +28,11 @@ type venue struct {
 // onBoth runs f against kfake and against a real Kafka.
 func onBoth(t *testing.T, f func(t *testing.T, v venue)) {
 	t.Run("kfake", func(t *testing.T) { f(t, newVenue(t, fake(t, 1).ListenAddrs())) })
-	t.Run("kafka", func(t *testing.T) { f(t, newVenue(t, kafkatest.Shared(t).Seeds())) })
+	t.Run("kafka", func(t *testing.T) {
+		v := newVenue(t, kafkatest.Shared(t).Seeds())
+		v.real = true
+		f(t, v)
+	})
 }
 
 func fake(t testing.TB, n int) *kfake.Cluster {
