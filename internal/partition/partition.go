@@ -73,6 +73,9 @@ type Options struct {
 	AcceptLostChangelog bool
 	Logger              *slog.Logger
 	Metrics             *Metrics
+	// BeforeApply is for tests, nil otherwise: it is called when a committed
+	// step is about to go into the store, behind the check of the token.
+	BeforeApply func(topic string, partition int32)
 }
 
 // State is where in its life a partition is.
@@ -298,8 +301,7 @@ func (p *Partition) leaveLane() {
 func (p *Partition) loop(ctx context.Context) error {
 	t := time.NewTicker(tick)
 	defer t.Stop()
-	var reached timer.Ref // where the last load ended
-	reached = lowest
+	reached := lowest // where the last load ended
 	for {
 		for {
 			j := p.nextJob()

@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -12,6 +13,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
+
+// sealAgain is the pause after a segment could not be sealed: no broker tells
+// where a target is.
+const sealAgain = 50 * time.Millisecond
 
 // refusal is why something became a dead letter.
 type refusal struct{ reason, detail string }
@@ -64,6 +69,7 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	if err := s.build(step); err != nil {
 		p.tracker.Untake()
 		p.log.Warn("cannot seal yet", "err", err)
+		time.AfterFunc(sealAgain, p.o.Lane.Wake)
 		return nil
 	}
 	p.inFlight = true
@@ -252,7 +258,7 @@ func (p *Partition) apply(j *job) error {
 	defer func() {
 		p.mu.Lock()
 		p.applying = false
-		full := len(p.jobs) == maxUnapplied-1
+		full := len(p.jobs) >= maxUnapplied-1
 		p.idle.Broadcast()
 		p.mu.Unlock()
 		if full {
@@ -261,6 +267,9 @@ func (p *Partition) apply(j *job) error {
 	}()
 	if err := p.o.Token.Err(); err != nil {
 		return err
+	}
+	if p.o.BeforeApply != nil {
+		p.o.BeforeApply(p.o.Topics.Request.Name, p.o.Partition)
 	}
 	if err := p.take.Apply(&j.batch); err != nil {
 		return fmt.Errorf("apply a committed step: %w", err)
@@ -288,8 +297,8 @@ func (p *Partition) place(t *timer.Target) (partition int32, refused *refusal, e
 	if err != nil {
 		return 0, nil, err
 	}
-	if target.Err != nil {
-		return 0, refusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition}), nil
+	if verdict := target.Err; verdict != nil {
+		return 0, refusalOf(verdict, &kgo.Record{Topic: t.Topic, Partition: t.Partition}), nil
 	}
 	n := int32(len(target.Leader))
 	switch {

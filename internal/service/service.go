@@ -57,6 +57,8 @@ type Options struct {
 	Registry *prometheus.Registry
 	// Started is called when the instance serves HTTP, with its address.
 	Started func(httpAddr string)
+	// BeforeApply is for tests: see partition.Options.
+	BeforeApply func(topic string, partition int32)
 }
 
 // Run runs an instance until ctx ends, and then hands over in order. A nil
@@ -401,7 +403,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 		WheelBytes:   max(minWheel, int64(in.cfg.WheelMemory)/in.partitions()/int64(workers)),
 		QueueEntries: int(queue / queueEntry), QueueBytes: queue,
 		MaxAbsence: topic.maxAbsence, AcceptGroup: in.cfg.AcceptGroup, AcceptLostChangelog: in.cfg.AcceptLostChangelog,
-		Logger: in.log, Metrics: in.metrics,
+		Logger: in.log, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
 	})
 }
 
