@@ -36,7 +36,7 @@ func Binary(t testing.TB) string {
 	build.once.Do(func() {
 		_, file, _, _ := runtime.Caller(0)
 		root := filepath.Join(filepath.Dir(file), "..", "..")
-		dir, err := os.MkdirTemp("", "waterclock-test-")
+		dir, err := os.MkdirTemp("", "waterclock-test-") //nolint:usetesting // it outlives the first test
 		if err != nil {
 			build.err = err
 			return
