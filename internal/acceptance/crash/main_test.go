@@ -1,0 +1,263 @@
+// Package crash holds lines c and d of what the first issue must show: instances
+// as real processes, killed, stopped, paused and refused, on a real broker.
+package crash
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }
+
+// poll is how often something is looked at that tells no one of its changes.
+const poll = 20 * time.Millisecond
+
+// arguments are those of serve for a request topic, with a group of its own.
+func arguments(seeds []string, requests, dir string, more ...string) []string {
+	return append([]string{
+		"serve", "--brokers", strings.Join(seeds, ","), "--requests", requests, "--targets", "*",
+		"--group", "group-of-" + requests, "--data-dir", dir,
+	}, more...)
+}
+
+// until polls ok, and ends the test when it stays false for the limit.
+func until(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for !ok() {
+		if time.Since(start) > limit {
+			t.Fatalf("%s: not within %s", what, limit)
+		}
+		time.Sleep(poll)
+	}
+	return time.Since(start)
+}
+
+// live is how many partitions the instance has live, -1 if it is not ready.
+func live(p *rig.Process) int {
+	status, body := p.Readyz()
+	if status != http.StatusOK {
+		return -1
+	}
+	return strings.Count(body, `"live"`)
+}
+
+// serving reports whether the instances are ready and own n live partitions
+// between them.
+func serving(n int, ps ...*rig.Process) bool {
+	sum := 0
+	for _, p := range ps {
+		l := live(p)
+		if l < 0 {
+			return false
+		}
+		sum += l
+	}
+	return sum == n
+}
+
+// timerRecord is a request, as any Kafka client would write it.
+func timerRecord(requests, id, target string, due time.Time) *kgo.Record {
+	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("payload of " + id), Headers: []kgo.RecordHeader{
+		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
+		{Key: "timer-target-topic", Value: []byte(target)},
+	}}
+}
+
+// stream sends timers at a steady rate, due shortly after.
+type stream struct {
+	t        testing.TB
+	cl       *kgo.Client
+	requests string
+	targets  []string
+	perTick  int
+	stop     chan struct{}
+	done     chan struct{}
+	once     sync.Once
+	sent     int // read it when done is closed
+	mu       sync.Mutex
+	err      error // guarded by mu
+}
+
+const (
+	streamTick = 10 * time.Millisecond
+	// A streamed timer is due within these of being sent.
+	soonest, latest = 200 * time.Millisecond, 3 * time.Second
+)
+
+// startStream sends perSecond timers a second until it is stopped.
+func startStream(t testing.TB, c *kafkatest.Cluster, perSecond int, requests string, targets ...string) *stream {
+	s := &stream{
+		t: t, cl: c.Client(t), requests: requests, targets: targets, perTick: perSecond * int(streamTick) / int(time.Second),
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	go s.run()
+	t.Cleanup(func() { s.end() })
+	return s
+}
+
+func streamID(i int) string { return fmt.Sprintf("stream-%d", i) }
+
+func (s *stream) run() {
+	defer close(s.done)
+	tick := time.NewTicker(streamTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		for range s.perTick {
+			spread := time.Duration(s.sent*7919) * time.Millisecond % (latest - soonest)
+			r := timerRecord(s.requests, streamID(s.sent), s.targets[s.sent%len(s.targets)], time.Now().Add(soonest+spread))
+			s.cl.Produce(context.Background(), r, s.produced)
+			s.sent++
+		}
+	}
+}
+
+func (s *stream) produced(_ *kgo.Record, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// end stops the stream and returns how many timers are in the log: stream-0 to
+// stream-(n-1).
+func (s *stream) end() int {
+	s.once.Do(func() {
+		close(s.stop)
+		<-s.done
+		if err := s.cl.Flush(context.Background()); err != nil {
+			s.t.Errorf("stream: %v", err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.err != nil {
+			s.t.Errorf("stream: %v", s.err)
+		}
+	})
+	return s.sent
+}
+
+// awaitStream waits until each of n streamed timers was received once, and
+// names some of those that were not.
+func awaitStream(t testing.TB, out *kafkatest.Collector, n int, limit time.Duration) {
+	t.Helper()
+	missing := make(map[string]bool, n)
+	for i := range n {
+		missing[streamID(i)] = true
+	}
+	seen, start := 0, time.Now()
+	for {
+		records := out.Records()
+		for _, r := range records[seen:] {
+			delete(missing, rig.HeaderOf(r, "waterclock-id"))
+		}
+		seen = len(records)
+		if len(missing) == 0 {
+			return
+		}
+		if time.Since(start) > limit {
+			t.Fatalf("lost: %d of %d streamed timers after %s, such as %v", len(missing), n, limit, some(missing))
+		}
+		time.Sleep(poll)
+	}
+}
+
+// some returns up to five keys.
+func some(m map[string]bool) []string {
+	keys := slices.Sorted(maps.Keys(m))
+	return keys[:min(5, len(keys))]
+}
+
+// onceEach checks that nothing was early or doubled, and that no timer ID
+// fired twice. It returns the emissions by ID.
+func onceEach(t testing.TB, received []kafkatest.Received) map[string][]kafkatest.Received {
+	t.Helper()
+	byID := rig.Emissions(t, received)
+	doubled := 0
+	for id, rs := range byID {
+		if len(rs) == 1 {
+			continue
+		}
+		if doubled++; doubled <= 5 {
+			t.Errorf("doubled: %s was emitted %d times", id, len(rs))
+		}
+	}
+	if doubled > 0 {
+		t.Errorf("doubled: %d timers", doubled)
+	}
+	return byID
+}
+
+// ends returns the high watermarks of a topic.
+func ends(t testing.TB, adm *kadm.Client, topic string) map[int32]int64 {
+	t.Helper()
+	listed, err := adm.ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatalf("list the ends of %s: %v", topic, err)
+	}
+	at := make(map[int32]int64)
+	listed.Each(func(o kadm.ListedOffset) { at[o.Partition] = o.Offset })
+	return at
+}
+
+func total(m map[int32]int64) (n int64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// readLimit bounds the reading of a whole topic.
+const readLimit = time.Minute
+
+// readAll gives every committed record of a topic that is in the log now, each
+// partition in order. Control records only say how far it has come: without
+// them the end of a log of transactions never shows up in a poll.
+func readAll(t testing.TB, c *kafkatest.Cluster, topic string, take func(*kgo.Record)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), readLimit)
+	defer cancel()
+	from, left := make(map[int32]kgo.Offset), make(map[int32]int64)
+	for p, end := range ends(t, c.Admin(t), topic) {
+		if end > 0 {
+			from[p], left[p] = kgo.NewOffset().AtStart(), end
+		}
+	}
+	cl := c.Client(t, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+	defer cl.Close()
+	for len(left) > 0 {
+		fetches := cl.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("read %s: %d partitions did not end within %s", topic, len(left), readLimit)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if r.Offset+1 >= left[r.Partition] {
+				delete(left, r.Partition)
+			}
+			if !r.Attrs.IsControl() {
+				take(r)
+			}
+		})
+	}
+}
