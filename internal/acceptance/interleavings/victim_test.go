@@ -1,0 +1,5 @@
+package interleavings
+
+const envVictim = "WATERCLOCK_INTERLEAVINGS_VICTIM"
+
+func playVictim() {}

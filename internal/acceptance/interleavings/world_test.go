@@ -1,0 +1,246 @@
+package interleavings
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+const (
+	// session is long enough for a member not to be dropped on a busy machine.
+	session = 6 * time.Second
+	// patience is how long something may take that must happen.
+	patience = 60 * time.Second
+	// quiet is how long nothing more must come, once everything has.
+	quiet = 700 * time.Millisecond
+	poll  = 20 * time.Millisecond
+	// never is a due time that no test lives to see.
+	never = 1000 * time.Hour
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envVictim) != "" {
+		playVictim()
+		return
+	}
+	kafkatest.Main(m)
+}
+
+// world is a request topic, a target with one partition and what users have:
+// plain clients.
+type world struct {
+	*testing.T
+	c                *kafkatest.Cluster
+	requests, target string
+	out              *kafkatest.Collector
+	cl               *kgo.Client
+	adm              *kadm.Client
+	partitions       int32
+}
+
+func newWorld(t *testing.T, c *kafkatest.Cluster, partitions int32) *world {
+	t.Helper()
+	w := &world{T: t, c: c, partitions: partitions, requests: c.CreateTopic(t, partitions, nil)}
+	w.target = c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
+	w.out = kafkatest.Collect(t, c, w.target)
+	w.cl = c.Client(t)
+	w.adm = kadm.NewClient(w.cl)
+	return w
+}
+
+// config is that of an instance with a folder of its own.
+func (w *world) config() *config.Config {
+	cfg := rig.Config(w.T, w.c.Seeds(), w.requests)
+	cfg.SessionTimeout = session
+	return cfg
+}
+
+func (w *world) group() string     { return "group-of-" + w.requests }
+func (w *world) changelog() string { return delaytopics.Changelog(w.requests) }
+
+func (w *world) request(id, value string, headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: w.requests, Key: []byte(id), Value: []byte(value)}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
+}
+
+func (w *world) timer(id, value string, due time.Time) *kgo.Record {
+	return w.request(id, value, "timer-at", strconv.FormatInt(due.UnixMilli(), 10), "timer-target-topic", w.target)
+}
+
+func (w *world) cancel(id string) *kgo.Record {
+	return &kgo.Record{Topic: w.requests, Key: []byte(id)}
+}
+
+// send writes requests and returns once all are in the log, in their order.
+func (w *world) send(recs ...*kgo.Record) {
+	w.Helper()
+	if err := w.cl.ProduceSync(w.Context(), recs...).FirstErr(); err != nil {
+		w.Fatalf("send: %v", err)
+	}
+}
+
+// until polls for something that tells no one of its changes.
+func (w *world) until(what string, limit time.Duration, ok func() bool) {
+	w.Helper()
+	for start := time.Now(); !ok(); time.Sleep(poll) {
+		if time.Since(start) > limit {
+			w.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+// pending waits until the instance holds just n timers in its store.
+func (w *world) pending(in *rig.Web, n int) {
+	w.Helper()
+	w.until(fmt.Sprintf("%d pending timers", n), patience, func() bool {
+		return in.Metric("waterclock_pending_timers") == float64(n)
+	})
+}
+
+// at waits for an instant.
+func (w *world) at(when time.Time) {
+	w.Helper()
+	select {
+	case <-time.After(time.Until(when)):
+	case <-w.Context().Done():
+	}
+}
+
+// finish waits until every ID of want was emitted with these values, one after
+// the other, and checks that nothing else comes: nothing lost, doubled or early.
+// It ends with one timer for each request partition that fires at once: what
+// was decided before it is in the target before it.
+func (w *world) finish(want map[string][]string) {
+	w.Helper()
+	n := 0
+	for _, vs := range want {
+		n += len(vs)
+	}
+	w.out.WaitFor(n, patience)
+	manual := w.c.Client(w.T, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for p := range w.partitions {
+		r := w.timer(fmt.Sprint("barrier-", p), "", time.Now().Add(-time.Second))
+		r.Partition = p
+		if err := manual.ProduceSync(w.Context(), r).FirstErr(); err != nil {
+			w.Fatalf("send: %v", err)
+		}
+	}
+	w.until("barriers", patience, func() bool {
+		barriers := 0
+		for _, r := range w.out.Records() {
+			if strings.HasPrefix(rig.HeaderOf(r, "waterclock-id"), "barrier-") {
+				barriers++
+			}
+		}
+		return barriers >= int(w.partitions)
+	})
+	w.out.Quiet(quiet)
+	got := rig.Emissions(w.T, w.out.Records())
+	wrong := 0
+	complain := func(format string, args ...any) {
+		if wrong++; wrong <= 10 {
+			w.Errorf(format, args...)
+		}
+	}
+	for id, vs := range want {
+		var values []string
+		for _, r := range got[id] {
+			values = append(values, string(r.Value))
+		}
+		if strings.Join(values, "|") != strings.Join(vs, "|") {
+			complain("%s: emitted %q, want %q", id, values, vs)
+		}
+	}
+	for id, rs := range got {
+		if _, ok := want[id]; !ok && !strings.HasPrefix(id, "barrier-") {
+			complain("%s: emitted %d times, want none", id, len(rs))
+		}
+	}
+	w.Logf("%d emissions of %d IDs: %d IDs wrong (lost, doubled or unwanted)", n, len(want), wrong)
+}
+
+// deleteOffsets removes the group's offsets. The group must be empty.
+func (w *world) deleteOffsets() {
+	w.Helper()
+	set := kadm.TopicsSet{}
+	for p := range w.partitions {
+		set.Add(w.requests, p)
+	}
+	resp, err := w.adm.DeleteOffsets(w.Context(), w.group(), set)
+	if err != nil {
+		w.Fatalf("delete offsets: %v", err)
+	}
+	if err := resp.Error(); err != nil {
+		w.Fatalf("delete offsets: %v", err)
+	}
+}
+
+// foreign is a transactional producer of somebody else.
+func (w *world) foreign(name string) *txn {
+	w.Helper()
+	return &txn{w, w.c.Client(w.T, kgo.TransactionalID(name+"-"+w.requests), kgo.TransactionTimeout(5*time.Minute),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
+}
+
+// vanished is a producer as an owner of the group's would have it.
+func (w *world) vanished(name string) *txn {
+	w.Helper()
+	return &txn{w, w.c.Client(w.T, kgo.TransactionalID(emitter.TransactionalIDPrefix(w.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
+}
+
+// txn is a transactional producer with manual partitions.
+type txn struct {
+	w  *world
+	cl *kgo.Client
+}
+
+func (x *txn) begin(recs ...*kgo.Record) {
+	x.w.Helper()
+	if err := x.cl.BeginTransaction(); err != nil {
+		x.w.Fatalf("begin: %v", err)
+	}
+	x.add(recs...)
+}
+
+func (x *txn) add(recs ...*kgo.Record) {
+	x.w.Helper()
+	if err := x.cl.ProduceSync(x.w.Context(), recs...).FirstErr(); err != nil {
+		x.w.Fatalf("produce in a transaction: %v", err)
+	}
+}
+
+func (x *txn) end(commit kgo.TransactionEndTry) {
+	x.w.Helper()
+	if err := x.cl.EndTransaction(x.w.Context(), commit); err != nil {
+		x.w.Fatalf("end transaction: %v", err)
+	}
+}
+
+// limited bounds a wait.
+func (w *world) limited(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(w.Context(), d)
+	w.Cleanup(cancel)
+	return ctx
+}
+
+// values is want with one value for each ID.
+func values(want map[string][]string, id string, vs ...string) {
+	want[id] = append(want[id], vs...)
+}
