@@ -125,6 +125,27 @@ func announceErrors(resp *kmsg.AddPartitionsToTxnResponse) (culprits map[string]
 	return culprits, err
 }
 
+// awaitKnown waits until the client has stored the partitions of every topic of
+// the step. kgo v1.22.2 hands the records of a topic that is new to the client
+// to the broker before it stores the topic's partitions; a fast answer and a
+// fast EndTransaction then find nothing produced, and it aborts and returns nil.
+// An abort taken for a commit would lose the step. PartitionLeader reads what
+// EndTransaction reads. Only a client's first use of a topic ever waits here.
+func (c *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) error {
+	for topic, ps := range parts {
+		for {
+			leader, _, err := c.PartitionLeader(topic, ps[0])
+			if leader >= 0 || err != nil { // an error: known, and without a leader just now
+				break
+			}
+			if err := sleep(ctx, time.Millisecond); err != nil {
+				return fmt.Errorf("wait for the partitions of %s: %w", topic, err)
+			}
+		}
+	}
+	return nil
+}
+
 // commitOffsets sends the fence. It returns errRefused when the group does not
 // know the member any more, errTokens when a lease broke, nil when every
 // partition's answer is good. Anything else: abort and try again.

@@ -193,7 +193,8 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		l.drop(ctx, c)
 		return fmt.Errorf("begin transaction: %w", err)
 	}
-	culprits, err := c.announce(ctx, partitionsOf(shares))
+	parts := partitionsOf(shares)
+	culprits, err := c.announce(ctx, parts)
 	if errors.Is(err, errEmissions) {
 		// Refused whole: the broker began nothing.
 		blame(shares, culprits)
@@ -212,6 +213,9 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		return err
 	}
 	err = produce(ctx, c, shares)
+	if err == nil {
+		err = c.awaitKnown(ctx, parts)
+	}
 	if err == nil {
 		_, err = memberOf(shares)
 	}

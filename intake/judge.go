@@ -22,6 +22,10 @@ type Limits struct {
 	// ValueBytes bounds the value of a request that schedules. Zero leaves it
 	// to the request topic's max.message.bytes.
 	ValueBytes int
+	// RecordBytes bounds key, headers and value together, as they are without
+	// compression: the request topic's max.message.bytes. A batch that only
+	// fits there compressed need not fit into the changelog. Zero: no limit.
+	RecordBytes int
 }
 
 // The default limits.
@@ -153,6 +157,10 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	if refusal != nil {
 		return nil, refusal
 	}
+	if limit := r.Limits.RecordBytes; limit > 0 && recordBytes(rec) > limit {
+		return nil, refuse(waterclock.ReasonValueTooLarge,
+			"the request has %d bytes without compression and the topic's max.message.bytes is %d: send a smaller value, or raise the setting of the request topic and its own topics.", recordBytes(rec), limit)
+	}
 	if limit := r.Limits.ValueBytes; limit > 0 && len(rec.Value) > limit {
 		return nil, refuse(waterclock.ReasonValueTooLarge,
 			"the value has %d bytes, the limit is %d: send a reference to the payload instead, or raise the limit.", len(rec.Value), limit)
@@ -215,4 +223,13 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%d days", d/days)
 	}
 	return d.String()
+}
+
+// recordBytes is the size of key, headers and value together.
+func recordBytes(rec *kgo.Record) int {
+	n := len(rec.Key) + len(rec.Value)
+	for i := range rec.Headers {
+		n += len(rec.Headers[i].Key) + len(rec.Headers[i].Value)
+	}
+	return n
 }

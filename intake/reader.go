@@ -20,7 +20,7 @@ const fetchMaxWait = 100 * time.Millisecond
 
 // fetchMaxBytes is how much one fetch brings at most, hence about what is held
 // in memory before any partition can ask for a pause.
-const fetchMaxBytes = 16 << 20
+const fetchMaxBytes = 32 << 20
 
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.

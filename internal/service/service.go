@@ -248,6 +248,7 @@ func rules(cfg *config.Config, set delaytopics.Set) *intake.Rules {
 	}
 	limits := intake.DefaultLimits()
 	limits.Horizon, limits.Headers, limits.HeaderBytes = cfg.LimitHorizon, cfg.LimitHeaders, int(cfg.LimitHeaderBytes)
+	limits.RecordBytes = set.Request.MaxMessageBytes
 	check := intake.Warn
 	switch cfg.PartitionerCheck {
 	case config.CheckOff:
