@@ -22,6 +22,8 @@ const (
 	vanishedAfter = 200 * time.Millisecond
 	// fetchWait is how long a fetch of a take waits at the broker for data.
 	fetchWait = 5 * time.Millisecond
+	// progressEvery is how often a long replay is logged.
+	progressEvery = 5 * time.Second
 	// claimTimeout bounds the claim step.
 	claimTimeout = time.Minute
 )
@@ -283,6 +285,7 @@ type fold struct {
 	reader *partlog.Reader
 	sink   *statestore.Replay
 	last   *delaytopics.Checkpoint // last checkpoint folded
+	said   time.Time               // when progress was last logged
 }
 
 // openFold begins where the store's view ends, or wipes it first if it can not
@@ -303,7 +306,7 @@ func (p *Partition) openFold(ctx context.Context) (*fold, error) {
 		}
 		meta = statestore.Meta{Position: -1}
 	}
-	f := &fold{p: p}
+	f := &fold{p: p, said: time.Now()}
 	from := meta.Position
 	if from < 0 {
 		from = start
@@ -408,6 +411,10 @@ func (f *fold) help(ctx context.Context, stop func()) error {
 }
 
 func (f *fold) progress(position, end int64) {
+	if now := time.Now(); now.Sub(f.said) > progressEvery {
+		f.said = now
+		f.p.log.Info("replaying the changelog", "position", position, "end", end)
+	}
 	f.p.o.Metrics.replayed(position - f.p.replayed.Load())
 	f.p.replayed.Store(position)
 	f.p.replayEnd.Store(end)
