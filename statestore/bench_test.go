@@ -2,7 +2,7 @@ package statestore
 
 import (
 	"encoding/binary"
-	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"syscall"
@@ -53,7 +53,7 @@ func (w *workload) next() *timer.Timer {
 }
 
 func benchStore(b *testing.B) *Store {
-	s, err := Open(Options{Dir: b.TempDir()})
+	s, err := Open(Options{Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	must(b, err)
 	b.Cleanup(func() { s.Close() })
 	return s
@@ -83,43 +83,50 @@ func (w *workload) insert(b *testing.B, k *Take, n int64) {
 	}
 }
 
-// A life's share of the store: insert, then scan in order and delete.
-func BenchmarkInsertScanDelete(b *testing.B) {
+// One operation is one timer in all benchmarks but those of look-ups; give
+// -benchtime a number of them, such as 2000000x.
+
+func BenchmarkInsert(b *testing.B) {
+	k := benchStore(b).Partition(partition0).Take()
+	w := newWorkload()
+	start, cpu0 := time.Now(), cpu()
+	b.ResetTimer()
+	w.insert(b, k, int64(b.N))
+	report(b, int64(b.N), start, cpu0)
+}
+
+// BenchmarkFire scans in order and deletes what it sees; afterwards a scan from
+// the very beginning must be quick.
+func BenchmarkFire(b *testing.B) {
 	s := benchStore(b)
 	k := s.Partition(partition0).Take()
 	w := newWorkload()
-	n := int64(b.N)
-	b.Run("insert", func(b *testing.B) {
-		start, cpu0 := time.Now(), cpu()
-		w.insert(b, k, n)
-		report(b, n, start, cpu0)
-	})
-	b.Run("scan+delete", func(b *testing.B) {
-		start, cpu0 := time.Now(), cpu()
-		from, left := timer.Ref{}, n
-		changes := make([]Change, 0, benchStep)
-		for done := false; !done; {
-			changes = changes[:0]
-			var err error
-			from, done, err = k.Scan(from, last, benchStep, 0, func(t *timer.Timer) error {
-				changes = append(changes, Change{ID: t.ID, Before: t.Ref()})
-				return nil
-			})
-			must(b, err)
-			must(b, k.Apply(&Batch{Changes: changes, Position: w.n, Changelog: changelog}))
-			left -= int64(len(changes))
-		}
-		if left != 0 {
-			b.Fatalf("%d timers not seen", left)
-		}
-		report(b, n, start, cpu0)
-	})
-	b.Run("first scan afterwards", func(b *testing.B) {
-		for range b.N {
-			_, _, err := k.Scan(timer.Ref{}, last, 1, 0, func(*timer.Timer) error { return nil })
-			must(b, err)
-		}
-	})
+	w.insert(b, k, int64(b.N))
+	must(b, s.Flush())
+	start, cpu0 := time.Now(), cpu()
+	b.ResetTimer()
+	from, left := timer.Ref{}, b.N
+	changes := make([]Change, 0, benchStep)
+	for done := false; !done; {
+		changes = changes[:0]
+		var err error
+		from, done, err = k.Scan(from, last, benchStep, 0, func(t *timer.Timer) error {
+			changes = append(changes, Change{ID: t.ID, Before: t.Ref()})
+			return nil
+		})
+		must(b, err)
+		must(b, k.Apply(&Batch{Changes: changes, Position: w.n, Changelog: changelog}))
+		left -= len(changes)
+	}
+	b.StopTimer()
+	if left != 0 {
+		b.Fatalf("%d timers not seen", left)
+	}
+	report(b, int64(b.N), start, cpu0)
+	start = time.Now()
+	_, _, err := k.Scan(timer.Ref{}, last, 1, 0, func(*timer.Timer) error { return nil })
+	must(b, err)
+	b.ReportMetric(float64(time.Since(start).Microseconds()), "us/first-scan")
 }
 
 // BenchmarkLookup probes a million settled timers.
@@ -145,6 +152,15 @@ func BenchmarkLookup(b *testing.B) {
 				}
 			}
 		})
+		b.Run(c.name+"/all", func(b *testing.B) {
+			ids, refs := make([][]byte, benchStep), make([]timer.Ref, benchStep)
+			for i := 0; i < b.N; i += benchStep {
+				for j := range ids {
+					ids[j] = benchID(c.base + int64((i+j)*7919%n))
+				}
+				must(b, k.LookupAll(ids, refs))
+			}
+		})
 		b.Run(c.name+"/parallel", func(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for i := rand.Int64N(n); pb.Next(); i++ {
@@ -157,48 +173,52 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay restores timers: fresh ones, then as many that replace half of
-// them and delete the other half; chunks as Full asks for them, and as few as a
-// tail has.
-func BenchmarkReplay(b *testing.B) {
-	for _, chunk := range []int64{0, 3_999} {
-		b.Run(fmt.Sprintf("chunk=%d", chunk), func(b *testing.B) {
-			s := benchStore(b)
-			k := s.Partition(partition0).Take()
-			w := newWorkload()
-			n := int64(b.N)
-			replay := func(b *testing.B, add func(r *Replay, i int64)) {
-				r, err := k.Replay(changelog)
-				must(b, err)
-				start, cpu0 := time.Now(), cpu()
-				for i := range n {
-					add(r, i)
-					if chunk == 0 && r.Full() || chunk > 0 && i%chunk == chunk-1 {
-						must(b, r.Flush(w.n))
-					}
-				}
-				must(b, r.Flush(w.n))
-				report(b, n, start, cpu0)
-			}
-			b.Run("fresh", func(b *testing.B) {
-				replay(b, func(r *Replay, _ int64) {
-					t := w.next()
-					must(b, r.Put(t.ID, nil, t))
-				})
-			})
-			b.Run("change", func(b *testing.B) {
-				replay(b, func(r *Replay, i int64) {
-					t := w.next()
-					if t.ID = benchID(i); i%2 == 0 {
-						must(b, r.Delete(t.ID))
-					} else {
-						must(b, r.Put(t.ID, nil, t))
-					}
-				})
-			})
-			m := s.Metrics()
-			fmt.Fprintf(os.Stderr, "%d timers: level 0 layers %d, debt %d MB, disk %d MB, stalled %v\n",
-				n, m.Level0Layers, m.CompactionDebt>>20, m.DiskBytes>>20, m.Stalled)
-		})
+// BenchmarkRestore folds timers into an empty store.
+func BenchmarkRestore(b *testing.B) {
+	w := newWorkload()
+	benchReplay(b, benchStore(b), w, func(r *Replay, _ int64) error {
+		t := w.next()
+		return r.Put(t.ID, nil, t)
+	})
+}
+
+// BenchmarkCatchUp folds changes of timers that are there: half are replaced,
+// half deleted.
+func BenchmarkCatchUp(b *testing.B) {
+	s := benchStore(b)
+	w := newWorkload()
+	w.insert(b, s.Partition(partition0).Take(), int64(b.N))
+	must(b, s.Flush())
+	benchReplay(b, s, w, func(r *Replay, i int64) error {
+		t := w.next()
+		t.ID = benchID(i)
+		if i%2 == 0 {
+			return r.Delete(t.ID)
+		}
+		return r.Put(t.ID, nil, t)
+	})
+}
+
+// benchReplay takes b.N records in portions that are written as tables, or, if
+// BATCH is set, in portions that are just not.
+func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int64) error) {
+	portion := int64(replayRecords)
+	if os.Getenv("BATCH") != "" {
+		portion = tableIDs - 1
 	}
+	k := s.Partition(partition0).Take()
+	r, err := k.Replay(changelog)
+	must(b, err)
+	start, cpu0 := time.Now(), cpu()
+	b.ResetTimer()
+	for i := range int64(b.N) {
+		must(b, add(r, i))
+		if i%portion == portion-1 {
+			must(b, r.Flush(w.n))
+		}
+	}
+	must(b, r.Flush(w.n))
+	b.StopTimer()
+	report(b, int64(b.N), start, cpu0)
+	b.ReportMetric(float64(s.Metrics().Level0Layers), "level0-layers")
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,8 +23,8 @@ type events struct {
 
 	// opening is set while Open runs: a fatal error then becomes Open's error.
 	opening atomic.Bool
-	fatally sync.Once
-	failed  atomic.Int64 // background errors since the last good flush
+	fatally atomic.Pointer[error] // the first fatal error
+	failed  atomic.Int64          // background errors since the last good flush
 
 	stalls     atomic.Int64
 	stallNanos atomic.Int64
@@ -34,13 +33,30 @@ type events struct {
 	background atomic.Int64
 }
 
-// fatalOnOpen is what Fatalf panics with inside Open.
-type fatalOnOpen struct{ err error }
+// fatalError is what Pebble told Fatalf. Inside Open, Fatalf panics with it.
+type fatalError struct {
+	text  string
+	cause error // nil if Pebble gave none
+}
+
+func (e *fatalError) Error() string { return "pebble: " + e.text }
+
+func (e *fatalError) Unwrap() error { return e.cause }
 
 // fatal reports err once, to a goroutine of its own: the caller may hold locks
-// of Pebble that the end of the process needs.
+// of Pebble.
 func (e *events) fatal(err error) {
-	e.fatally.Do(func() { go e.onFatal(err) })
+	if e.fatally.CompareAndSwap(nil, &err) {
+		go e.onFatal(err)
+	}
+}
+
+// err is the fatal error, nil while there is none.
+func (e *events) err() error {
+	if err := e.fatally.Load(); err != nil {
+		return fmt.Errorf("store can not go on: %w", *err)
+	}
+	return nil
 }
 
 // Infof, Errorf and Fatalf make events a pebble.Logger.
@@ -56,9 +72,14 @@ func (e *events) Errorf(format string, args ...any) {
 // manifest its memory and its disk differ, and a later write could make a hole
 // in what is a prefix now.
 func (e *events) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("pebble: "+format, args...)
+	err := &fatalError{text: fmt.Sprintf(format, args...)}
+	for _, arg := range args {
+		if cause, ok := arg.(error); ok {
+			err.cause = cause
+		}
+	}
 	if e.opening.Load() {
-		panic(fatalOnOpen{err})
+		panic(err)
 	}
 	e.fatal(err)
 	select {}

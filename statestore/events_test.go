@@ -18,35 +18,40 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A full disk ends the store instead of blocking its writers for ever.
+// A full disk ends the store instead of blocking its writers for ever, whether
+// the tables notice it or the manifest does.
 func TestFullDisk(t *testing.T) {
-	var full errorfs.Toggle
-	full.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileWrite {
-			return syscall.ENOSPC
-		}
-		return nil
-	})
-	mem := vfs.NewMem()
-	o := testOptions(errorfs.Wrap(mem, &full))
-	fatal := make(chan error, 2)
-	o.OnFatal = func(err error) { fatal <- err }
-	s, err := Open(o)
-	must(t, err)
-	k := s.Partition(partition0).Take()
-	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
-	must(t, s.Flush())
-	full.On()
-	must(t, k.Apply(batchAt(2, put(newTimer("b", 2, 2), timer.Absent))))
-	go s.Flush() // ends when there is space again
-	wantErr(t, <-fatal, syscall.ENOSPC)
-	full.Off()
-	must(t, s.Close())
-	if len(fatal) != 0 {
-		t.Fatal("told twice")
+	for _, file := range []string{".sst", "MANIFEST"} {
+		t.Run(file, func(t *testing.T) {
+			var full errorfs.Toggle
+			full.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, file) {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			mem := vfs.NewCrashableMem()
+			o := testOptions(errorfs.Wrap(mem, &full))
+			fatal := make(chan error, 2)
+			o.OnFatal = func(err error) { fatal <- err }
+			s, err := Open(o)
+			must(t, err)
+			k := s.Partition(partition0).Take()
+			must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
+			must(t, s.Flush())
+			full.On()
+			must(t, k.Apply(batchAt(2, put(newTimer("b", 2, 2), timer.Absent))))
+			go s.Flush() // may never end
+			wantErr(t, <-fatal, syscall.ENOSPC)
+			wantErr(t, k.Apply(batchAt(3)), syscall.ENOSPC)
+			wantErr(t, s.Close(), syscall.ENOSPC)
+			if len(fatal) != 0 {
+				t.Fatal("told twice")
+			}
+			s = mustOpen(t, testOptions(mem.CrashClone(vfs.CrashCloneCfg{})))
+			wantIDs(t, s.Partition(partition0).Take(), "a")
+		})
 	}
-	s = mustOpen(t, testOptions(mem))
-	wantIDs(t, s.Partition(partition0).Take(), "a b")
 }
 
 func TestManifestFailureWhileOpening(t *testing.T) {

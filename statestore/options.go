@@ -33,9 +33,9 @@ type Options struct {
 
 	// OnFatal is called once, on a goroutine of its own, when the database can
 	// not go on: a full disk, a failed write of the manifest, damaged tables.
-	// From then on nothing that changes the store may be believed to return.
-	// The default logs and ends the process with status 1, which is safe: the
-	// store is a prefix of what was committed.
+	// From then on every call gets that error, but one that is under way may
+	// never return: end the process, which is safe at any moment. The default
+	// logs and ends it with status 1.
 	OnFatal func(error)
 }
 

@@ -43,6 +43,11 @@ func pebbleOptions(o *Options) *pebble.Options {
 	p.Experimental.ReadSamplingMultiplier = -1
 	// An ingest that overlaps a memtable never happens, see doc.go.
 	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
+	// Rows by due time share a prefix and are no versions of one another, as
+	// Pebble takes them to be: their values stay beside the keys.
+	p.Experimental.SpanPolicyFunc = func([]byte) (pebble.SpanPolicy, []byte, error) {
+		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
+	}
 	for i := range p.Levels {
 		p.Levels[i].BlockSize = blockSize
 		p.Levels[i].IndexBlockSize = indexBlockSize

@@ -57,6 +57,26 @@ func (k *Take) Lookup(id []byte) (timer.Ref, error) {
 	return ref, nil
 }
 
+// LookupAll looks up many IDs at one moment: refs[i] becomes what is pending
+// under ids[i]. It costs half of as many Lookups, and less if ids are sorted.
+func (k *Take) LookupAll(ids [][]byte, refs []timer.Ref) error {
+	if err := k.enterRead(); err != nil {
+		return err
+	}
+	defer k.p.s.leave()
+	it, err := k.p.s.idIter()
+	if err != nil {
+		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
+	}
+	for i := 0; i < len(ids) && err == nil; i++ {
+		refs[i], err = seekID(it, k.p.prefix, ids[i])
+	}
+	if err = errors.Join(err, it.Close()); err != nil {
+		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
+	}
+	return nil
+}
+
 // Get returns the timer that is pending under id, nil for none.
 func (k *Take) Get(id []byte) (*timer.Timer, error) {
 	if err := k.enterRead(); err != nil {

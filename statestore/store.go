@@ -148,11 +148,11 @@ func (s *Store) openTables() error {
 func (s *Store) openDatabase() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			fatal, ok := r.(fatalOnOpen)
+			fatal, ok := r.(*fatalError)
 			if !ok {
 				panic(r)
 			}
-			err = fatal.err
+			err = fatal
 		}
 		s.events.opening.Store(false)
 	}()
@@ -169,6 +169,7 @@ func (s *Store) openDatabase() (err error) {
 	t.FS = s.o.fs()
 	t.EnsureDefaults() // MakeWriterOptions needs them
 	s.table = t.MakeWriterOptions(0, s.db.TableFormat())
+	s.table.DisableValueBlocks = true // as pebbleOptions has it for Pebble's own
 	return s.syncFolder()
 }
 
@@ -189,6 +190,10 @@ func (s *Store) enter() error {
 	if s.closed {
 		s.life.RUnlock()
 		return ErrClosed
+	}
+	if err := s.events.err(); err != nil {
+		s.life.RUnlock()
+		return err
 	}
 	return nil
 }
@@ -272,10 +277,15 @@ func (s *Store) known() []*Partition {
 
 // Close flushes and closes the store; everything after it gets ErrClosed. It
 // waits for what is under way. Only the first call does something, all return
-// the same error.
+// the same error. After a fatal error it returns that and leaves the database,
+// whose locks may be held for ever, and the folder's lock to the end of the
+// process.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
+		if s.closeErr = s.events.err(); s.closeErr != nil {
+			return
+		}
 		<-s.done
 		flushErr := s.Flush()
 		s.life.Lock()
