@@ -73,6 +73,7 @@ func Start(t testing.TB, args ...string) *Process {
 	p := &Process{out: &safeBuffer{}, done: make(chan struct{})}
 	p.Web = Web{t: t, url: "http://" + addr}
 	p.cmd = exec.Command(Binary(t), append(args, "--http", addr)...)
+	p.cmd.Env = environ()
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("rig: start %v: %v", args, err)
