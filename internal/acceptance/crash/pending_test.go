@@ -19,7 +19,7 @@ import (
 const (
 	// fullVariable runs line c with 1,000,000 pending timers instead of 300,000,
 	// which takes too long beside everything else on two cores.
-	fullVariable = "WATERCLOCK_FULL"
+	fullVariable = "WATERCLOCK_TEST_FULL"
 
 	crashPartitions = 4
 	streamRate      = 500 // timers a second
