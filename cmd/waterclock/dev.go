@@ -15,6 +15,10 @@ func devCommand(p *process) *cobra.Command {
 --data-dir, and the service with the request topic timers and every target
 allowed. Topics are made on first use. Any Kafka client can talk to it.
 
+Unless --demo=false, it schedules three timers and prints them as they fire, and
+from then on everything that fires or is refused. Stopped and started again it
+still has its pending timers.
+
 For development only: the broker has no replicas, and the format of its data may
 change.`,
 		Example: `  waterclock dev
@@ -27,7 +31,7 @@ change.`,
 		if err != nil {
 			return err
 		}
-		opts := devOptions{Config: cfg, Listen: cfg.Listen, Demo: cfg.Demo, Out: p.stdout}
+		opts := devOptions{Config: cfg, Listen: cfg.Listen, Demo: cfg.Demo, Program: p.program, Out: p.stdout}
 		return p.backend.dev(cmd.Context(), opts, ops.NewLogger(p.stderr, cfg))
 	}
 	return cmd

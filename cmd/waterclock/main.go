@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -30,16 +31,26 @@ func main() {
 	os.Exit(run(process{
 		args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		backend: realBackend(),
+		program: programName(), backend: realBackend(),
 	}))
 }
 
 // process is all that a command has of the world.
 type process struct {
 	args, environ  []string
+	program        string // how the user calls it
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	backend        backend
+}
+
+// programName is what the user types to start the program again: go run builds
+// it into a folder that is gone afterwards.
+func programName() string {
+	if strings.Contains(filepath.ToSlash(os.Args[0]), "/go-build") {
+		return "go run ./cmd/waterclock"
+	}
+	return os.Args[0]
 }
 
 // run executes one command line and returns the exit code. The first SIGINT or

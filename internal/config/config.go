@@ -169,5 +169,6 @@ func DefaultDev() Config {
 	c.Requests = []string{"timers"}
 	c.Targets = []string{"*"}
 	c.DataDir = "./waterclock-dev"
+	c.LogLevel = slog.LevelWarn // what dev prints is not to drown in logs
 	return c
 }

@@ -2,13 +2,16 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
@@ -70,7 +73,7 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	}
 	rec, err := waterclock.Schedule(r.Topic, r.ID, opts...)
 	if err != nil {
-		return Sent{}, err
+		return Sent{}, invalid(err)
 	}
 	sent, at, err := send(ctx, cfg, rec)
 	if err != nil {
@@ -86,11 +89,20 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 func Cancel(ctx context.Context, cfg *config.Config, topic, id string) (Sent, error) {
 	rec, err := waterclock.Cancel(topic, id)
 	if err != nil {
-		return Sent{}, err
+		return Sent{}, invalid(err)
 	}
 	sent, _, err := send(ctx, cfg, rec)
 	return sent, err
 }
+
+// invalid marks the error of a request that cannot be built as one of usage:
+// trying again will not help.
+func invalid(err error) error { return &invalidError{err} }
+
+type invalidError struct{ err error }
+
+func (e *invalidError) Error() string   { return e.err.Error() }
+func (e *invalidError) Unwrap() []error { return []error{e.err, config.ErrInvalid} }
 
 func send(ctx context.Context, cfg *config.Config, rec *kgo.Record) (Sent, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
@@ -101,9 +113,12 @@ func send(ctx context.Context, cfg *config.Config, rec *kgo.Record) (Sent, time.
 	}
 	defer cl.Close()
 	if err := cl.Ping(ctx); err != nil {
-		return Sent{}, time.Time{}, fmt.Errorf("no broker can be reached at %v: %w", cfg.Brokers, err)
+		return Sent{}, time.Time{}, fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
 	}
 	r, err := cl.ProduceSync(ctx, rec).First()
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return Sent{}, time.Time{}, fmt.Errorf("there is no topic %s; create it, or choose another request topic with --topic", rec.Topic)
+	}
 	if err != nil {
 		return Sent{}, time.Time{}, fmt.Errorf("send to %s: %w", rec.Topic, err)
 	}
@@ -133,7 +148,7 @@ func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer)
 	}
 	defer cl.Close()
 	if err := cl.Ping(ctx); err != nil {
-		return fmt.Errorf("no broker can be reached at %v: %w", cfg.Brokers, err)
+		return fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
 	}
 	adm := kadm.NewClient(cl)
 	o := delaytopics.Options{Create: create, Replication: int16(cfg.ReplicationFactor)}

@@ -7,40 +7,49 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
 )
 
 const (
 	// devPartitions is the partition count of topics that dev makes.
 	devPartitions = 4
-	// demoTopic is where the demo timers fire.
-	demoTopic = "demo"
-	demoCount = 3
+	// devLock is the file in the data folder that a running dev holds.
+	devLock = "LOCK"
+	// devPoll is how often dev looks whether its instance is live.
+	devPoll = 20 * time.Millisecond
 )
 
 // DevOptions are those of Dev.
 type DevOptions struct {
-	Config *config.Config
-	Listen string // address of the embedded broker, host:port; port 0 is any
-	Demo   bool   // schedule a few timers and print their emissions
-	Out    io.Writer
+	Config  *config.Config
+	Listen  string // address of the embedded broker, host:port; port 0 is any
+	Demo    bool   // schedule a few timers, print what fires and what is refused
+	Program string // how the user calls the program, for the commands that are shown
+	Out     io.Writer
 }
 
 // Dev runs everything in one process: an embedded broker that keeps its data in
 // a folder, and an instance. For development alone: nothing is replicated.
 func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	cfg := *o.Config
+	lock, err := lockFolder(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	cluster, addr, err := embeddedBroker(o.Listen, filepath.Join(cfg.DataDir, "broker"))
 	if err != nil {
 		return err
@@ -50,25 +59,39 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	if err := devTopics(ctx, &cfg, o.Demo); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "embedded Kafka broker (development only) on %s, data in %s\n", addr, cfg.DataDir)
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var demo sync.WaitGroup
-	defer demo.Wait()
+	s := &show{cfg: &cfg, program: o.Program, out: o.Out, registry: prometheus.NewRegistry(), since: time.Now()}
+	var showing sync.WaitGroup
+	defer showing.Wait()
 	defer cancel()
-	return RunWith(ctx, &cfg, log, Options{AutoCreateTargets: true, Started: func(http string) {
-		demo.Go(func() {
-			if o.Demo {
-				if err := runDemo(ctx, &cfg, o.Out); err != nil && ctx.Err() == nil {
-					fmt.Fprintf(o.Out, "demo: %v\n", err)
-				}
-			}
-			if ctx.Err() == nil {
-				printHelp(o.Out, &cfg, addr, http)
-			}
-		})
-	}})
+	showing.Go(func() {
+		if err := s.run(ctx, o.Demo); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(o.Out, "demo: %v\n", err)
+		}
+	})
+	err = RunWith(ctx, &cfg, log, Options{AutoCreateTargets: true, Registry: s.registry, Started: s.servesHTTP})
+	cancel()
+	showing.Wait()
+	if err == nil {
+		fmt.Fprintf(o.Out, "stopped; timers and topics are kept in %s\n", cfg.DataDir)
+	}
+	return err
+}
+
+// lockFolder makes the folder and holds it: the embedded broker does not notice
+// another one on the same data. Close the result to let it go; the end of the
+// process does so too.
+func lockFolder(dir string) (io.Closer, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	lock, err := vfs.Default.Lock(filepath.Join(dir, devLock))
+	if err != nil {
+		return nil, fmt.Errorf("another process works in %s; stop it, or choose another folder with --data-dir (%w)", dir, err)
+	}
+	return lock, nil
 }
 
 // embeddedBroker starts kfake on addr.
@@ -98,6 +121,9 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 			return net.Listen(network, net.JoinHostPort(host, p))
 		}),
 	)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, "", fmt.Errorf("start the embedded broker: another process has taken %s; choose another address with --listen", addr)
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("start the embedded broker on %s with its data in %s: %w", addr, dir, err)
 	}
@@ -131,76 +157,4 @@ func devTopics(ctx context.Context, cfg *config.Config, demo bool) error {
 		}
 	}
 	return nil
-}
-
-// runDemo schedules a few timers and prints what comes of them.
-func runDemo(ctx context.Context, cfg *config.Config, out io.Writer) error {
-	// From the ends as of now: what earlier runs left is not shown.
-	from, err := endsOf(ctx, cfg, demoTopic)
-	if err != nil {
-		return err
-	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumePartitions(from), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	for i := 1; i <= demoCount; i++ {
-		in := time.Duration(i) * time.Second
-		id := fmt.Sprintf("demo-%d", i)
-		rec, err := waterclock.Schedule(cfg.Requests[0], id, waterclock.After(in), waterclock.To(demoTopic),
-			waterclock.Value([]byte(fmt.Sprintf("hello %d", i))))
-		if err != nil {
-			return err
-		}
-		if err := cl.ProduceSync(ctx, rec).FirstErr(); err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "scheduled %s on topic %s, due in %s on topic %s\n", id, cfg.Requests[0], in, demoTopic)
-	}
-	for seen := 0; seen < demoCount; {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		now := time.Now()
-		fetches.EachRecord(func(r *kgo.Record) {
-			e, err := waterclock.ParseEmission(r)
-			if err != nil {
-				return
-			}
-			seen++
-			fmt.Fprintf(out, "fired     %s with value %q: emitted %s after it was due, received %s after\n", e.ID, r.Value,
-				r.Timestamp.Sub(e.Due).Round(time.Millisecond), now.Sub(e.Due).Round(100*time.Microsecond))
-		})
-	}
-	return nil
-}
-
-func endsOf(ctx context.Context, cfg *config.Config, topic string) (map[string]map[int32]kgo.Offset, error) {
-	cl, err := commandClient(cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer cl.Close()
-	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topic)
-	if err != nil {
-		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
-	}
-	from := make(map[int32]kgo.Offset)
-	ends.Each(func(o kadm.ListedOffset) { from[o.Partition] = kgo.NewOffset().At(o.Offset) })
-	return map[string]map[int32]kgo.Offset{topic: from}, nil
-}
-
-func printHelp(out io.Writer, cfg *config.Config, addr, http string) {
-	fmt.Fprintf(out, `
-Kafka clients connect to %[1]s. Three commands to try in another terminal:
-
-  waterclock schedule --brokers %[1]s --id a1 --in 10s --to %[2]s --value 'hello'
-  waterclock cancel   --brokers %[1]s --id a1
-  curl http://%[3]s/readyz
-
-Topics are made on first use. Consume targets with isolation.level=read_committed.
-Ctrl-C stops; the data stays in %[4]s.
-`, addr, demoTopic, http, cfg.DataDir)
 }

@@ -1,0 +1,233 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+const (
+	// demoTopic is where the demo timers fire.
+	demoTopic = "demo"
+	demoCount = 3
+	// demoPatience is how long the demo waits for its last emission before it
+	// goes on without.
+	demoPatience = 10 * time.Second
+	// showAtOnce is how many records that arrive together are printed; of more
+	// only their number.
+	showAtOnce = 20
+	// showBytes is how much of a payload is printed.
+	showBytes = 60
+	// showNewTopics is how soon a topic that is new is watched.
+	showNewTopics = time.Second
+)
+
+// show is what dev prints: where things are, and what happens to timers as a
+// plain read_committed consumer sees it.
+type show struct {
+	cfg      *config.Config
+	program  string
+	out      io.Writer
+	registry *prometheus.Registry
+	since    time.Time // what was written before is not shown
+	http     atomic.Pointer[string]
+}
+
+func (s *show) servesHTTP(addr string) { s.http.Store(&addr) }
+
+func (s *show) run(ctx context.Context, demo bool) error {
+	if err := s.awaitLive(ctx); err != nil {
+		return err
+	}
+	s.greet()
+	if !demo {
+		s.help()
+		return nil
+	}
+	cl, err := s.consumer()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	expected, err := s.schedule(ctx, cl)
+	if err != nil {
+		return err
+	}
+	patience, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	for len(expected) > 0 && patience.Err() == nil {
+		s.print(cl.PollFetches(patience), expected)
+	}
+	if len(expected) > 0 && ctx.Err() == nil {
+		fmt.Fprintf(s.out, "%d of the demo timers have not fired yet\n", len(expected))
+	}
+	if ctx.Err() == nil {
+		s.help()
+	}
+	for ctx.Err() == nil {
+		s.print(cl.PollFetches(ctx), nil)
+	}
+	return nil
+}
+
+// awaitLive waits until every partition is live, as /metrics tells: then nothing
+// that is scheduled waits for the start.
+func (s *show) awaitLive(ctx context.Context) error {
+	tick := time.NewTicker(devPoll)
+	defer tick.Stop()
+	for !s.live() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+func (s *show) live() bool {
+	all := 0.0
+	for _, topic := range s.cfg.Requests {
+		all += s.gauge("waterclock_partitions", "topic", topic)
+	}
+	return all > 0 && s.gauge("waterclock_partitions", "state", "live") == all
+}
+
+// gauge sums a gauge over the samples whose label has the value.
+func (s *show) gauge(name, label, value string) (sum float64) {
+	families, _ := s.registry.Gather() // what there is counts
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == label && l.GetValue() == value {
+					sum += m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return sum
+}
+
+func (s *show) greet() {
+	fmt.Fprintf(s.out, "Kafka broker (embedded, for development only) on %s, data in %s\n", s.cfg.Brokers[0], s.cfg.DataDir)
+	if http := s.http.Load(); http != nil {
+		fmt.Fprintf(s.out, "readiness and metrics on http://%[1]s/readyz and http://%[1]s/metrics\n", *http)
+	}
+	pending := 0.0
+	for _, topic := range s.cfg.Requests {
+		pending += s.gauge("waterclock_pending_timers", "topic", topic)
+	}
+	if pending > 0 {
+		fmt.Fprintf(s.out, "timers pending from earlier: %.0f\n", pending)
+	}
+	fmt.Fprintln(s.out)
+}
+
+func (s *show) help() {
+	topic := ""
+	if s.cfg.Requests[0] != "timers" {
+		topic = " --topic " + s.cfg.Requests[0]
+	}
+	fmt.Fprintf(s.out, `
+Three commands to try in another terminal:
+
+  %[1]s schedule --brokers %[2]s%[3]s --id a1 --in 10s --to orders --value 'hello'
+  %[1]s cancel --brokers %[2]s%[3]s --id a1
+  %[1]s topics --brokers %[2]s --requests %[4]s
+
+Any Kafka client can do the same, on topic %[4]s. Topics are made on first use.
+Consume targets with isolation.level=read_committed. Ctrl-C stops.
+
+`, s.program, s.cfg.Brokers[0], topic, s.cfg.Requests[0])
+}
+
+// consumer reads every target, and the dead letters, from s.since on.
+func (s *show) consumer() (*kgo.Client, error) {
+	exclude := []string{`^__.*`, `.*\.waterclock\.(changelog|events)$`}
+	for _, topic := range s.cfg.Requests {
+		exclude = append(exclude, "^"+regexp.QuoteMeta(topic)+"$")
+	}
+	return kgo.NewClient(
+		kgo.SeedBrokers(s.cfg.Brokers...), kgo.ConsumeRegex(), kgo.ConsumeTopics(".*"), kgo.ConsumeExcludeTopics(exclude...),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(s.since.UnixMilli())), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.MetadataMaxAge(showNewTopics), kgo.MetadataMinAge(metadataMinAge),
+	)
+}
+
+// schedule sends the demo timers, and returns their requests.
+func (s *show) schedule(ctx context.Context, cl *kgo.Client) (map[waterclock.Source]bool, error) {
+	sent := make(map[waterclock.Source]bool)
+	for i := 1; i <= demoCount; i++ {
+		in := time.Duration(i) * time.Second
+		id := fmt.Sprintf("demo-%d", i)
+		rec, err := waterclock.Schedule(s.cfg.Requests[0], id, waterclock.After(in), waterclock.To(demoTopic),
+			waterclock.Value(fmt.Appendf(nil, "hello %d", i)))
+		if err != nil {
+			return nil, err
+		}
+		r, err := cl.ProduceSync(ctx, rec).First()
+		if err != nil {
+			return nil, fmt.Errorf("schedule %s: %w", id, err)
+		}
+		sent[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] = true
+		fmt.Fprintf(s.out, "scheduled %s on topic %s, due in %s on topic %s\n", id, r.Topic, in, demoTopic)
+	}
+	return sent, nil
+}
+
+// print shows what was received, and takes what is expected off that list.
+func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
+	now := time.Now()
+	var lines []string
+	fetches.EachRecord(func(r *kgo.Record) {
+		e, err := waterclock.ParseEmission(r)
+		if err == nil {
+			lines = append(lines, fired(r, e, now, expected[e.Source]))
+			delete(expected, e.Source)
+			return
+		}
+		if d, err := waterclock.ParseDeadLetter(r); err == nil && delaytopics.IsOwn(r.Topic) {
+			lines = append(lines, fmt.Sprintf("refused   %q: %s: %s", d.ID, d.Reason, d.Detail))
+			delete(expected, d.Source)
+		}
+	})
+	shown := lines[:min(len(lines), showAtOnce)]
+	for line := range slices.Values(shown) {
+		fmt.Fprintln(s.out, line)
+	}
+	if n := len(lines) - len(shown); n > 0 {
+		fmt.Fprintf(s.out, "… and %d more\n", n)
+	}
+}
+
+// fired is the line of an emission. When it was received says something only
+// where its topic was watched before.
+func fired(r *kgo.Record, e waterclock.Emission, now time.Time, watched bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "fired     %s on topic %s", e.ID, r.Topic)
+	if len(r.Value) > showBytes {
+		fmt.Fprintf(&b, " with %d bytes", len(r.Value))
+	} else {
+		fmt.Fprintf(&b, " with value %q", r.Value)
+	}
+	fmt.Fprintf(&b, ": emitted %s after it was due", r.Timestamp.Sub(e.Due).Round(time.Millisecond))
+	if watched {
+		fmt.Fprintf(&b, ", received %s after", now.Sub(e.Due).Round(100*time.Microsecond))
+	}
+	return b.String()
+}
