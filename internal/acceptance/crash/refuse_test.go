@@ -104,7 +104,7 @@ func TestRefusals(t *testing.T) {
 		{"request topic is one of the service's own", func(t testing.TB, p *scene) []string {
 			p.ensure(t)
 			return []string{"--requests", delaytopics.Changelog(p.requests)}
-		}, 1, []string{"REQUESTS.waterclock.changelog", "name is", "own topics"}},
+		}, 2, []string{"requests is", "REQUESTS.waterclock.changelog", "belong to the service"}},
 		{"changelog not compacted", alter(delaytopics.Changelog, "cleanup.policy", "delete"),
 			1, []string{"topic REQUESTS.waterclock.changelog: cleanup.policy is delete, must be compact"}},
 		{"changelog compacted and deleted", alter(delaytopics.Changelog, "cleanup.policy", "compact,delete"),
