@@ -2,6 +2,7 @@ package interleavings
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -231,6 +232,28 @@ func (x *txn) end(commit kgo.TransactionEndTry) {
 	if err := x.cl.EndTransaction(x.w.Context(), commit); err != nil {
 		x.w.Fatalf("end transaction: %v", err)
 	}
+}
+
+// owned are the partitions of the request topic that an instance holds.
+func (w *world) owned(in *rig.Web) (ps []int32) {
+	w.Helper()
+	_, body := in.Readyz()
+	var shown struct {
+		Detail struct {
+			Topics map[string]map[string]json.RawMessage
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &shown); err != nil {
+		w.Fatalf("readyz: %v: %s", err, body)
+	}
+	for name := range shown.Detail.Topics[w.requests] {
+		p, err := strconv.Atoi(name)
+		if err != nil {
+			w.Fatalf("readyz: %v: %s", err, body)
+		}
+		ps = append(ps, int32(p))
+	}
+	return ps
 }
 
 // limited bounds a wait.

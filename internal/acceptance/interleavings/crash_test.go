@@ -1,0 +1,147 @@
+package interleavings
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// A folder that was last in sync 13 hours ago (made by a clock) is wiped by
+// whoever starts on it, and filled by ingested tables. The process is killed
+// somewhere in that, again while it goes on, and the third one must hold just
+// what the changelog says.
+func Test11KilledInsideWipeAndIngest(t *testing.T) {
+	const (
+		n      = 40_000
+		rounds = 4
+	)
+	w := newWorld(t, kafkatest.Shared(t), 2)
+	aged := w.config()
+	first := rig.Serve(t, aged, service.Options{Now: func() time.Time { return time.Now().Add(-13 * time.Hour) }})
+	first.Ready(2, patience)
+	later := time.Now().Add(never)
+	for i := range n {
+		w.cl.Produce(t.Context(), w.timer(fmt.Sprint("t-", i), "1", later), nil)
+	}
+	if err := w.cl.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.pending(&first.Web, n)
+	// Some of it changes, so that the log holds what the fold does not.
+	var recs []*kgo.Record
+	const moved, gone = 3000, 2000
+	for i := range moved {
+		recs = append(recs, w.timer(fmt.Sprint("t-", i), "2", later))
+	}
+	for i := range gone {
+		recs = append(recs, w.cancel(fmt.Sprint("t-", moved+i)))
+	}
+	w.send(recs...)
+	w.pending(&first.Web, n-gone)
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	args := func(dir string) []string {
+		return []string{"serve", "--brokers", strings.Join(w.c.Seeds(), ","), "--requests", w.requests, "--targets", "*",
+			"--group", w.group(), "--data-dir", dir, "--instance-id", "one"}
+	}
+	var last string
+	wipes, replays := 0, 0
+	for round := range rounds {
+		dir := filepath.Join(t.TempDir(), fmt.Sprint("round", round))
+		if err := os.CopyFS(dir, os.DirFS(aged.DataDir)); err != nil {
+			t.Fatal(err)
+		}
+		last = dir
+		// In the wipe, or the first tables behind it.
+		p := rig.Start(t, args(dir)...)
+		w.until("a wipe", patience, func() bool { return strings.Contains(p.Output(), "wiping the local view") })
+		time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond) // where in it is what the seed says
+		p.Kill()
+		wipes++
+		// In the replay that goes on from there.
+		p = rig.Start(t, args(dir)...)
+		w.until("a take", patience, func() bool {
+			_, body := p.Readyz()
+			return strings.Contains(body, "replaying") || strings.Contains(body, "live")
+		})
+		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond)
+		if !strings.Contains(p.Output(), "partition live") {
+			replays++
+		}
+		p.Kill()
+		p = rig.Start(t, args(dir)...)
+		p.Ready(2, patience)
+		w.pending(&p.Web, n-gone)
+		if round == rounds-1 {
+			// Each row by ID is right: a cancel finds its timer, a replacement
+			// replaces it, and both fire or are gone.
+			w.lookUp(p, moved, gone, n)
+		}
+		p.Kill()
+		w.verify(dir)
+	}
+	t.Logf("killed %d times in or right behind a wipe, %d times before the replay had ended", wipes, replays)
+	_ = last
+}
+
+// lookUp fires the first 1000 timers and those behind the cancelled ones, and
+// cancels the rest.
+func (w *world) lookUp(p *rig.Process, moved, gone, n int) {
+	w.Helper()
+	want := make(map[string][]string)
+	var recs []*kgo.Record
+	for i := range n {
+		id := fmt.Sprint("t-", i)
+		switch {
+		case i < 1000 || i >= moved+gone && i < moved+gone+1000:
+			recs = append(recs, w.timer(id, "3", time.Now()))
+			values(want, id, "3")
+		case i < moved || i >= moved+gone:
+			recs = append(recs, w.cancel(id))
+		}
+	}
+	w.send(recs...)
+	w.finish(want)
+	w.pending(&p.Web, 0)
+	if got := p.Metric("waterclock_outcomes_total", "outcome", "not_found"); got != 0 {
+		w.Errorf("%v cancels found nothing", got)
+	}
+	if got := p.Metric("waterclock_outcomes_total", "outcome", "replaced"); got != 2000 {
+		w.Errorf("%v requests replaced something, want 2000", got)
+	}
+}
+
+// verify checks the rows of a folder that a killed process has left.
+func (w *world) verify(dir string) {
+	w.Helper()
+	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
+	if err != nil {
+		w.Fatalf("open the folder of a killed process: %v", err)
+	}
+	defer s.Close()
+	ids, err := s.Partitions()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, id := range ids {
+		if _, err := s.Partition(id).Verify(); err != nil {
+			w.Errorf("folder of a killed process: %v", err)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package interleavings
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// The victim is a process that holds its own Produce requests: its step of
+// firings has been announced and its offset commit accepted, and no broker has
+// seen a record of it. The successor must end that transaction, which only the
+// announce connects with the partition. Of number 14: half of the timers whose
+// firing was planned and is now aborted are cancelled before the successor
+// takes the partition; those do not fire.
+func Test19And14KilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
+	const n = 200
+	w := newWorld(t, kafkatest.Shared(t), 2)
+	v := startVictim(t, w.config())
+	v.Ready(2, patience)
+	heir, log := rig.ServeLogged(t, w.config(), service.Options{})
+	heir.Ready(1, patience)
+	v.Ready(1, patience)
+	victims := w.owned(v.Web)[0]
+
+	want := make(map[string][]string)
+	due := time.Now().Add(3 * time.Second)
+	var recs, cancels []*kgo.Record
+	for i := range n {
+		recs = append(recs, w.timer(fmt.Sprint("t-", i), "1", due))
+	}
+	w.send(recs...)
+	ended := 0
+	for i, r := range recs {
+		if r.Partition == victims && i%2 == 0 {
+			cancels = append(cancels, w.cancel(string(r.Key)))
+			continue
+		}
+		values(want, string(r.Key), "1")
+		if r.Partition != victims {
+			ended++
+		}
+	}
+	w.until("all pending", patience, func() bool {
+		return v.Metric("waterclock_pending_timers")+heir.Metric("waterclock_pending_timers") == n
+	})
+	v.hold()
+	if time.Now().After(due) {
+		t.Fatal("the machine is too slow for this test")
+	}
+	v.held()
+	v.kill()
+	died := time.Now()
+	w.send(cancels...)
+	heir.Ready(2, patience)
+	took := time.Since(died)
+	t.Logf("live %s after the kill, session %s", took.Round(time.Millisecond), session)
+	// A heartbeat tells the heir of the rebalance; the rest is for the machine.
+	if limit := session + time.Second + session/5 + 2*time.Second; took > limit {
+		t.Errorf("live %s after the kill, want less than %s", took, limit)
+	}
+	w.finish(want)
+	if heir.Metric("waterclock_vanished_transactions_ended_total") < 1 || len(log.Lines("ending the open transaction")) == 0 {
+		t.Error("no transaction of the victim had to be ended: the test did not make its interleaving")
+	}
+	t.Logf("%d cancelled after their firing was planned, %d of another partition fired", len(cancels), ended)
+}
+
+// A's JoinGroup hangs until the group has gone on without it; kgo then takes a
+// new member ID silently, and the broker would accept an offset commit of the
+// new member for a partition that B owns. A's firings hang in front of their
+// offset commit meanwhile. B fires them.
+func Test17JoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	w := newWorld(t, kafkatest.Shared(t), 2)
+	wire := kafkatest.NewWire()
+	t.Cleanup(wire.Close)
+	cfg := w.config()
+	cfg.RebalanceTimeout = session
+	a, logA := rig.ServeLogged(t, cfg, service.Options{Kafka: []kgo.Opt{kgo.Dialer(wire.Dial)}})
+	a.Ready(2, patience)
+	want := make(map[string][]string)
+	due := time.Now().Add(2 * time.Second)
+	var recs []*kgo.Record
+	for i := range n {
+		id := fmt.Sprint("t-", i)
+		recs = append(recs, w.timer(id, "1", due))
+		values(want, id, "1")
+	}
+	w.send(recs...)
+	w.pending(&a.Web, n)
+	joins := wire.Hold(kmsg.JoinGroup.Int16())
+	commits := wire.Hold(kmsg.TxnOffsetCommit.Int16())
+	if err := commits.Wait(w.limited(patience)); err != nil { // the firings
+		t.Fatal(err)
+	}
+	cfgB := w.config()
+	cfgB.RebalanceTimeout = session
+	b := rig.Serve(t, cfgB, service.Options{})
+	if err := joins.Wait(w.limited(patience)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("B live with both after %s", b.Ready(2, patience))
+	w.out.WaitFor(n, patience)
+	// Both go on their way, the offset commit first.
+	commits.Release()
+	joins.Release()
+	w.until("A has noticed", patience, func() bool { return len(logA.Lines("partition lost")) > 0 })
+	a.Ready(1, patience)
+	b.Ready(1, patience)
+	w.send(w.timer("again-1", "1", time.Now()), w.timer("again-2", "1", time.Now()), w.timer("again-3", "1", time.Now()))
+	for i := range 3 {
+		values(want, fmt.Sprint("again-", i+1), "1")
+	}
+	w.finish(want)
+	t.Logf("A: steps committed %v, fenced %v; %d partitions lost", a.Metric("waterclock_steps_total", "outcome", "committed"),
+		a.Metric("waterclock_steps_total", "outcome", "fenced"), len(logA.Lines("partition lost")))
+}
+
+func Test24TenMembersJoinWithinASecond(t *testing.T) {
+	const members, perSecond = 10, 100
+	w := newWorld(t, kafkatest.Shared(t), members)
+	start := func() (*rig.Instance, *rig.Log) {
+		cfg := w.config()
+		cfg.TransactionalIDs, cfg.Lanes, cfg.SubPartitions = 2, 1, 1
+		cfg.WheelMemory, cfg.QueueMemory = 1<<20, 8<<20
+		cfg.SessionTimeout = 3 * session // nobody is to be dropped because the machine is busy
+		return rig.ServeLogged(t, cfg, service.Options{})
+	}
+	first, log := start()
+	first.Ready(members, patience)
+	want := make(map[string][]string)
+	load := w.load(perSecond, time.Second)
+	changelog := kafkatest.Collect(t, w.c, w.changelog())
+
+	instances, logs := []*rig.Instance{first}, []*rig.Log{log}
+	begun := time.Now()
+	for i := range members - 1 { // in the middle of each other's rebalances
+		w.at(begun.Add(time.Duration(i) * 100 * time.Millisecond))
+		in, log := start()
+		instances, logs = append(instances, in), append(logs, log)
+	}
+	t.Logf("%d more members started within %s", members-1, time.Since(begun))
+	for _, in := range instances {
+		in.Ready(1, 2*patience)
+	}
+	t.Logf("one partition each after %s", time.Since(begun))
+	w.at(begun.Add(4 * time.Second))
+	load.end(want)
+	w.finish(want)
+	t.Logf("longest silence of the target since the start %s", silence(w.out.Records(), begun).Round(time.Millisecond))
+	for i, log := range logs {
+		for _, bad := range []string{"partition lost", "group membership ended", "refused"} {
+			if lines := log.Lines(bad); len(lines) > 0 {
+				t.Errorf("member %d: %s", i, lines)
+			}
+		}
+	}
+	if n := w.claims(changelog); n < 2*members-1 {
+		t.Errorf("%d claims: not every member has taken a partition", n)
+	}
+}
+
+// claims checks that nobody claimed a partition that was its own, as one does
+// who drops a partition and is given it again, and returns their number.
+func (w *world) claims(changelog *kafkatest.Collector) (n int) {
+	w.Helper()
+	last := make(map[int32]string)
+	for _, r := range changelog.Records() {
+		if len(r.Key) != 1 || r.Key[0] != byte(delaytopics.KindClaim) {
+			continue
+		}
+		claim, err := delaytopics.DecodeClaim(r.Value)
+		if err != nil {
+			w.Fatalf("claim at %d/%d: %v", r.Partition, r.Offset, err)
+		}
+		if last[r.Partition] == claim.Owner {
+			w.Errorf("partition %d was claimed twice in a row by %s", r.Partition, claim.Owner)
+		}
+		last[r.Partition] = claim.Owner
+		n++
+	}
+	w.Logf("%d claims", n)
+	return n
+}

@@ -1,0 +1,160 @@
+package interleavings
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// shortTransaction makes a client give up on an EndTxn after half of it. Where
+// nothing fails as a broker does, it need not be 30 s.
+const shortTransaction = 8 * time.Second
+
+var endTxn = kmsg.EndTxn.Int16()
+
+// faulty are the ways in which the answer to EndTxn may be missing. resolves
+// tells whether the client is left without an outcome.
+var faulty = []struct {
+	name     string
+	inject   func(*kafkatest.Wire) *kafkatest.Fault
+	resolves bool
+}{
+	{"request lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, 1) }, false},
+	{"answer lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, 1) }, false},
+	{"not committed, requests lost", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true},
+	{"not committed, requests late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.Hold(endTxn) }, true},
+	{"committed, answers lost", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, kafkatest.Every) }, true},
+	{"committed, answers late", func(w *kafkatest.Wire) *kafkatest.Fault { return w.HoldResponse(endTxn) }, true},
+}
+
+// Firings are planned and sealed when the fault strikes. While their step's
+// outcome is open, half of the IDs are cancelled and half scheduled anew: the
+// firings were planned first, so each fires once, the cancels find nothing, and
+// no re-schedule is lost.
+func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, f := range faulty {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			const n = 100
+			w := newWorld(t, kafkatest.Shared(t), 2)
+			wire := kafkatest.NewWire()
+			t.Cleanup(wire.Close)
+			cfg := w.config()
+			cfg.TransactionTimeout = shortTransaction
+			in, log := rig.ServeLogged(t, cfg, service.Options{Kafka: []kgo.Opt{kgo.Dialer(wire.Dial)}})
+			in.Ready(2, patience)
+			want := make(map[string][]string)
+			due := time.Now().Add(2 * time.Second)
+			var recs, meanwhile []*kgo.Record
+			for i := range n {
+				c, r := fmt.Sprint("cancelled-", i), fmt.Sprint("again-", i)
+				recs = append(recs, w.timer(c, "1", due), w.timer(r, "1", due))
+				meanwhile = append(meanwhile, w.cancel(c), w.timer(r, "2", due.Add(2*time.Second)))
+				values(want, c, "1")
+				values(want, r, "1", "2")
+			}
+			w.send(recs...)
+			w.pending(&in.Web, 2*n)
+			if time.Now().After(due) {
+				t.Fatal("the machine is too slow for this test")
+			}
+			fault := f.inject(wire)
+			if err := fault.Wait(w.limited(patience)); err != nil {
+				t.Fatal(err)
+			}
+			w.at(due.Add(500 * time.Millisecond)) // every firing is planned
+			w.send(meanwhile...)
+			if f.resolves {
+				w.until("the step resolved", patience, func() bool { return in.Metric("waterclock_steps_resolved_total") > 0 })
+			}
+			fault.Release()
+			w.finish(want)
+			w.pending(&in.Web, 0)
+			resolved := in.Metric("waterclock_steps_resolved_total")
+			if f.resolves != (resolved > 0) {
+				t.Errorf("%v steps were resolved", resolved)
+			}
+			if got := in.Metric("waterclock_outcomes_total", "outcome", "not_found"); got != n {
+				t.Errorf("%v cancels found nothing, want %d", got, n)
+			}
+			t.Logf("%d requests or answers hit, %v resolved: %d committed, %d aborted; steps committed %v, aborted %v", fault.Hits(), resolved,
+				len(log.Lines("committed=true")), len(log.Lines("committed=false")),
+				in.Metric("waterclock_steps_total", "outcome", "committed"), in.Metric("waterclock_steps_total", "outcome", "aborted"))
+		})
+	}
+}
+
+// Two coordinators are killed under load, one after the other: that of the
+// transactions, then that of the group (on three brokers they may be one).
+func Test05CoordinatorFailsOver(t *testing.T) {
+	c := kafkatest.Start(t, 3)
+	w := newWorld(t, c, 4)
+	in, _ := rig.ServeLogged(t, w.config(), service.Options{})
+	in.Ready(4, patience)
+	want := make(map[string][]string)
+
+	const perSecond = 100
+	load := w.load(perSecond, time.Second)
+	w.out.WaitFor(perSecond, patience)
+
+	killed := make(map[int32]bool)
+	for _, which := range []func() int32{w.transactionCoordinator, w.groupCoordinator} {
+		id := which()
+		if killed[id] {
+			t.Logf("broker %d coordinates the group too", id)
+			continue
+		}
+		killed[id] = true
+		before := len(w.out.Records())
+		start := time.Now()
+		c.Kill(int(id))
+		w.until("emissions again", patience, func() bool { return len(w.out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
+		t.Logf("broker %d killed: longest silence of the target %s", id, silence(w.out.Records(), start))
+		c.Restart(int(id))
+	}
+	load.end(want)
+	w.finish(want)
+	t.Logf("steps committed %v, aborted %v, fenced %v, resolved %v", in.Metric("waterclock_steps_total", "outcome", "committed"),
+		in.Metric("waterclock_steps_total", "outcome", "aborted"), in.Metric("waterclock_steps_total", "outcome", "fenced"),
+		in.Metric("waterclock_steps_resolved_total"))
+}
+
+func (w *world) groupCoordinator() int32 {
+	w.Helper()
+	found := w.adm.FindGroupCoordinators(w.Context(), w.group())[w.group()]
+	if found.Err != nil {
+		w.Fatalf("find the group's coordinator: %v", found.Err)
+	}
+	return found.NodeID
+}
+
+func (w *world) transactionCoordinator() int32 {
+	w.Helper()
+	id := emitter.TransactionalIDPrefix(w.group()) + "any" // there is one partition of __transaction_state
+	found := w.adm.FindTxnCoordinators(w.Context(), id)[id]
+	if found.Err != nil {
+		w.Fatalf("find the transactions' coordinator: %v", found.Err)
+	}
+	return found.NodeID
+}
+
+// silence is the longest time without a record from start on.
+func silence(records []kafkatest.Received, start time.Time) (longest time.Duration) {
+	last := start
+	for _, r := range records {
+		if r.At.After(last) {
+			longest = max(longest, r.At.Sub(last))
+			last = r.At
+		}
+	}
+	return longest
+}
