@@ -1,0 +1,175 @@
+package contract
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// act is one request of a story: a timer due so long after the start, or a
+// cancel.
+type act struct {
+	due    time.Duration
+	cancel bool
+}
+
+const (
+	beforeStop = time.Second      // due while the first instance runs
+	whileDown  = 4 * time.Second  // due while nobody runs
+	startAgain = 6 * time.Second  // when the second instance starts
+	afterStart = 12 * time.Second // due while the second instance runs
+	longPast   = -time.Hour
+)
+
+// story is what happens to one ID. The last schedule of all fires, unless a
+// cancel follows it; fires says which others do.
+type story struct {
+	name    string
+	running []act // written and settled while the first instance runs
+	last    []act // written just before it stops; it may not have read them
+	down    []act // written while nobody runs, after whileDown
+	fires   []int // by number of the act, from 0, over all three
+}
+
+func fireAt(d time.Duration) act { return act{due: d} }
+
+var cancelled = act{cancel: true}
+
+func stories() []story {
+	return []story{
+		{"cancelled before", []act{fireAt(afterStart), cancelled}, nil, nil, nil},
+		{"cancelled before, due while down", []act{fireAt(whileDown), cancelled}, nil, nil, nil},
+		{"cancelled just before the stop", []act{fireAt(whileDown)}, []act{cancelled}, nil, nil},
+		{"replaced just before the stop", []act{fireAt(afterStart)}, []act{fireAt(whileDown)}, nil, []int{1}},
+		{"pending, due while down", []act{fireAt(whileDown)}, nil, nil, []int{0}},
+		{"pending, due later", []act{fireAt(afterStart)}, nil, nil, []int{0}},
+		{"due while down, cancelled while down", []act{fireAt(whileDown)}, nil, []act{cancelled}, nil},
+		{"due later, cancelled while down", []act{fireAt(afterStart)}, nil, []act{cancelled}, nil},
+		{"due while down, replaced by later", []act{fireAt(whileDown)}, nil, []act{fireAt(afterStart)}, []int{1}},
+		{"due while down, replaced by past", []act{fireAt(whileDown)}, nil, []act{fireAt(longPast)}, []int{1}},
+		{"due later, replaced by overdue", []act{fireAt(afterStart)}, nil, []act{fireAt(whileDown)}, []int{1}},
+		{"due later, replaced by past", []act{fireAt(afterStart)}, nil, []act{fireAt(longPast)}, []int{1}},
+		{"cancelled and scheduled while down", []act{fireAt(whileDown)}, nil, []act{cancelled, fireAt(whileDown)}, []int{2}},
+		{"scheduled thrice while down", []act{fireAt(whileDown)}, nil, []act{fireAt(longPast), fireAt(afterStart), fireAt(whileDown)}, []int{3}},
+		{"past, then cancelled while down", []act{fireAt(afterStart)}, nil, []act{fireAt(longPast), cancelled}, nil},
+		{"fired before, cancelled while down", []act{fireAt(beforeStop)}, nil, []act{cancelled}, []int{0}},
+		{"fired before, scheduled while down", []act{fireAt(beforeStop)}, nil, []act{fireAt(whileDown)}, []int{0, 1}},
+		{"new while down, overdue", nil, nil, []act{fireAt(whileDown)}, []int{0}},
+		{"new while down, due later", nil, nil, []act{fireAt(afterStart)}, []int{0}},
+		{"new while down, cancelled", nil, nil, []act{fireAt(whileDown), cancelled}, nil},
+		{"new while down, overdue then later", nil, nil, []act{fireAt(whileDown), fireAt(afterStart)}, []int{1}},
+		{"new while down, later then overdue", nil, nil, []act{fireAt(afterStart), fireAt(longPast)}, []int{1}},
+	}
+}
+
+// told is one story told with one ID.
+type told struct {
+	story
+	id       string
+	requests []want // by number of the act
+}
+
+// write appends the requests of acts.
+func (x *told) write(s *scene, start time.Time, acts []act) (recs []*kgo.Record) {
+	for _, a := range acts {
+		w := want{request: s.cancel(x.id)}
+		if !a.cancel {
+			w = s.schedule(x.id, x.name, start.Add(a.due).UnixMilli())
+		}
+		x.requests = append(x.requests, w)
+		recs = append(recs, w.request)
+	}
+	return recs
+}
+
+// TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder is acceptance line e: what
+// is cancelled or replaced in the log never fires after a restart, also where
+// the request came while nobody ran and after the timer was due. Overdue timers
+// fire at once after the start.
+func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		folder func(t *testing.T, dir string)
+	}{
+		{"folder kept", func(*testing.T, string) {}},
+		{"folder deleted", func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { testRestart(t, tt.folder) })
+	}
+}
+
+func testRestart(t *testing.T, folder func(*testing.T, string)) {
+	const each = 60 // IDs of one story
+	s := &scene{cluster: kafkatest.Shared(t)}
+	s.requests = s.cluster.CreateTopic(t, 4, nil)
+	s.target = s.cluster.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-out")
+	s.partitions = map[string]int{s.target: 3}
+	s.client = s.cluster.Client(t)
+	s.out, s.dead = kafkatest.Collect(t, s.cluster, s.target), kafkatest.Collect(t, s.cluster, s.requests+deadSuffix)
+	cfg := rig.Config(t, s.cluster.Seeds(), s.requests)
+	first := serve(t, cfg, 4)
+
+	var all []*told
+	for _, st := range stories() {
+		for i := range each {
+			all = append(all, &told{story: st, id: fmt.Sprintf("%s %d", st.name, i)})
+		}
+	}
+	rand.New(rand.NewPCG(5, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	start := time.Now()
+	tell := func(chapter func(*told) []act) (n int) {
+		var recs []*kgo.Record
+		for _, x := range all {
+			recs = append(recs, x.write(s, start, chapter(x))...)
+		}
+		produce(t, s.client, recs...)
+		return len(recs)
+	}
+	settledBefore := tell(func(x *told) []act { return x.running })
+	awaitSettled(t, first, settledBefore)
+	s.out.WaitFor(2*each, arrive) // those due beforeStop
+	tell(func(x *told) []act { return x.last })
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > whileDown {
+		t.Fatalf("it took %s until the first instance had stopped: too slow a machine for this test", took)
+	}
+	time.Sleep(time.Until(start.Add(whileDown + time.Second))) // let it fall due
+	down := tell(func(x *told) []act { return x.down })
+	folder(t, cfg.DataDir)
+	time.Sleep(time.Until(start.Add(startAgain)))
+
+	s.in = rig.Serve(t, cfg, service.Options{})
+	ready := s.in.Ready(4, arrive)
+	live := time.Now()
+	if live.After(start.Add(afterStart)) {
+		t.Fatalf("the second instance was live too late: too slow a machine for this test")
+	}
+	var wants []want
+	for _, x := range all {
+		for _, n := range x.fires {
+			wants = append(wants, x.requests[n])
+		}
+	}
+	s.out.WaitFor(len(wants), time.Until(start.Add(afterStart))+arrive)
+	s.end(t, down, wants)
+	for _, r := range s.out.Records()[2*each:] {
+		if late := r.At.Sub(live); rig.HeaderOf(r, "waterclock-due") < fmt.Sprint(start.Add(startAgain).UnixMilli()) && late > onTime {
+			t.Errorf("overdue %s came %s after the instance was live", show(r.Key), late)
+		}
+	}
+	t.Logf("second instance live after %s", ready)
+}
