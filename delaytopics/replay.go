@@ -14,9 +14,10 @@ import (
 
 const (
 	// flushRecords and flushBytes bound what is folded between two flushes, in
-	// records and in bytes of keys and values.
-	flushRecords = 20_000
-	flushBytes   = 8 << 20
+	// records and in bytes of keys and values. Portions that large go into the
+	// store as sorted tables.
+	flushRecords = 100_000
+	flushBytes   = 24 << 20
 
 	// replayWait is how long one fetch waits for data at the end of the log,
 	// hence how often progress is called while nothing moves.
@@ -41,7 +42,7 @@ type Fold interface {
 // the claim is met for which until is true. It returns the last checkpoint
 // before that, if there was one behind the position; one that was folded earlier
 // is the sink's to know. The last Flush has the offset behind the claim, earlier
-// ones follow each 20,000 records or 8 MB, so that a replay that is broken off
+// ones follow each 100,000 records or 24 MB, so that a replay that is broken off
 // is continued, not repeated.
 //
 // progress, if not nil, is called after every fetch with the reader's position

@@ -164,39 +164,79 @@ func (w *worker) plan(pt *part) error {
 	now := w.p.clock.millis()
 	slab := make([]entry, len(pt.recs))
 	entries := make([]*entry, len(pt.recs))
+	requests := make([]timer.Request, len(pt.recs))
+	ids := make([][]byte, 0, len(pt.recs))
 	for i, rec := range pt.recs {
 		e := &slab[i]
-		entries[i] = e
-		e.worker = w
-		req, misplaced, refused := w.p.o.Rules.Judge(rec, now)
-		if misplaced {
-			w.p.o.Metrics.misplaced(rec.Topic)
-		}
-		if refused != nil {
-			e.Outcome = timer.Refused
-			e.dead = delaytopics.DeadRequest(w.p.o.Topics, rec, string(refused.Reason), refused.Detail)
-			e.refusal = &refusal{string(refused.Reason), refused.Detail}
-			continue
-		}
-		it, err := w.item(req.ID)
-		if err != nil {
+		entries[i], e.worker = e, w
+		if err := w.judge(e, rec, &requests[i], now); err != nil {
 			return err
 		}
-		if req.Schedule != nil {
-			if err := e.own(&req); err != nil {
-				return err
-			}
+		if e.dead == nil {
+			ids = append(ids, requests[i].ID)
 		}
-		e.Entry, e.item = req.Apply(it.ref), it
-		it.batch = pt.batch
-		w.change(it, e.After)
-		if e.After != nil {
-			w.p.o.Targets.Prefetch(e.After.Target.Topic)
+	}
+	if err := w.meet(ids); err != nil {
+		return err
+	}
+	for i, e := range entries {
+		if e.dead != nil {
+			continue
 		}
+		e.item = w.items[string(requests[i].ID)]
+		e.Entry = requests[i].Apply(e.item.ref)
+		e.item.batch = pt.batch
+		w.change(e.item, e.After)
 	}
 	w.p.planned(pt)
 	if w.p.tracker.Done(pt.batch, entries, pt.bytes) {
 		w.p.o.Lane.Wake()
+	}
+	return nil
+}
+
+// judge turns a record into a request, or the entry into its dead letter.
+func (w *worker) judge(e *entry, rec *kgo.Record, req *timer.Request, now int64) error {
+	r, misplaced, refused := w.p.o.Rules.Judge(rec, now)
+	if misplaced {
+		w.p.o.Metrics.misplaced(rec.Topic)
+	}
+	if refused != nil {
+		e.Outcome = timer.Refused
+		e.dead = delaytopics.DeadRequest(w.p.o.Topics, rec, string(refused.Reason), refused.Detail)
+		e.refusal = &refusal{string(refused.Reason), refused.Detail}
+		return nil
+	}
+	if r.Schedule != nil {
+		if err := e.own(&r); err != nil {
+			return err
+		}
+		w.p.o.Targets.Prefetch(r.Schedule.Target.Topic)
+	}
+	*req = r
+	return nil
+}
+
+// meet sees to it that every ID has an item: from the store where nothing is
+// known here.
+func (w *worker) meet(ids [][]byte) error {
+	unknown := ids[:0:0]
+	for _, id := range ids {
+		if w.items[string(id)] == nil {
+			unknown = append(unknown, id)
+		}
+	}
+	refs := make([]timer.Ref, len(unknown))
+	if err := w.p.take.LookupAll(unknown, refs); err != nil {
+		return err
+	}
+	for i, id := range unknown {
+		if w.items[string(id)] != nil {
+			continue // twice in the part
+		}
+		it := &item{id: string(id), ref: refs[i]}
+		it.slot.Value = it
+		w.items[it.id] = it
 	}
 	return nil
 }
@@ -211,21 +251,6 @@ func (e *entry) own(r *timer.Request) (err error) {
 	}
 	r.ID = r.Schedule.ID
 	return nil
-}
-
-// item returns what is known of an ID, from the store if need be.
-func (w *worker) item(id []byte) (*item, error) {
-	if it := w.items[string(id)]; it != nil {
-		return it, nil
-	}
-	ref, err := w.p.take.Lookup(id)
-	if err != nil {
-		return nil, err
-	}
-	it := &item{id: string(id), ref: ref}
-	it.slot.Value = it
-	w.items[it.id] = it
-	return it, nil
 }
 
 // change makes t the planned state of an item, by an entry that is not applied.

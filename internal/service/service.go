@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// maxReplays is how many partitions are replayed at a time.
-	maxReplays = 8
+	// maxReplays is how many partitions are replayed at a time; each may hold some 50 MB.
+	maxReplays = 4
 	// maxSubPartitions is the automatic number of workers per partition.
 	maxSubPartitions = 4
 	// minWheel is the least memory for timers that a worker is given.
