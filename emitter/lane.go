@@ -30,6 +30,10 @@ type Options struct {
 	Lane               int
 	TransactionalIDs   int // used in turn, 2 to 4
 	TransactionTimeout time.Duration
+	// Health keeps what is known of sick targets.
+	Health *Health
+	// Leaderless reports whether a partition has no leader, from fresh metadata.
+	Leaderless func(ctx context.Context, topic string, partition int32) bool
 	// BatchMaxBytes is the largest record batch a topic takes.
 	BatchMaxBytes func(topic string) int32
 	Logger        *slog.Logger
@@ -139,6 +143,9 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 	}
 	l.settle(shares, err)
 	l.o.Metrics.step(err, time.Since(start))
+	if err == nil {
+		l.passed(shares)
+	}
 	if errors.Is(err, errEmissions) || errors.Is(err, errTokens) {
 		return true, nil // sealed anew at once, without the culprits
 	}
@@ -212,7 +219,8 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		l.drop(ctx, c)
 		return err
 	}
-	err = produce(ctx, c, shares)
+	out := outgoing{c: c, health: l.o.Health, leaderless: l.o.Leaderless}
+	err = out.produce(ctx, shares)
 	if err == nil {
 		err = c.awaitKnown(ctx, parts)
 	}
@@ -220,7 +228,11 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		_, err = memberOf(shares)
 	}
 	if err != nil {
-		l.abort(ctx, c)
+		if out.unsafe {
+			l.drop(ctx, c)
+		} else {
+			l.abort(ctx, c)
+		}
 		return err
 	}
 	switch err := c.EndTransaction(ctx, kgo.TryCommit); {
@@ -235,69 +247,20 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 	}
 }
 
-// produce sends everything and waits for every promise.
-func produce(ctx context.Context, c *txnClient, shares []*Share) error {
-	var (
-		mu      sync.Mutex // promises run on the client's goroutine
-		failure error
-		blamed  bool
-	)
-	var emissions []*Emission
+// passed tells Health of committed emissions, while any target is sick.
+func (l *Lane) passed(shares []*Share) {
+	if l.o.Health.Well() {
+		return
+	}
+	counts := make(map[TargetPartition]int)
 	for _, s := range shares {
-		for _, r := range s.Records {
-			c.Produce(ctx, r, func(r *kgo.Record, err error) {
-				if err != nil {
-					mu.Lock()
-					failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
-					if refusedForGood(err) {
-						s.Err = fmt.Errorf("the service's own topic %s refuses a record: %w", r.Topic, err)
-					}
-					mu.Unlock()
-				}
-			})
-		}
 		for i := range s.Emissions {
-			emissions = append(emissions, &s.Emissions[i])
+			counts[s.Emissions[i].to()]++
 		}
 	}
-	slices.SortStableFunc(emissions, func(a, b *Emission) int {
-		if a.Due != b.Due {
-			return cmp(a.Due, b.Due)
-		}
-		return cmp(a.Seq, b.Seq)
-	})
-	for _, e := range emissions {
-		c.Produce(ctx, e.Record, func(r *kgo.Record, err error) {
-			if err == nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
-			if refusedForGood(err) {
-				e.Err, blamed = err, true
-			}
-		})
+	for p, n := range counts {
+		l.o.Health.Committed(p, n)
 	}
-	if err := c.Flush(ctx); err != nil {
-		return fmt.Errorf("flush: %w", err)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if blamed {
-		return fmt.Errorf("%w: %w", errEmissions, failure)
-	}
-	return failure
-}
-
-func cmp(a, b int64) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
 }
 
 // abort ends a transaction in which something was produced.

@@ -63,9 +63,18 @@ type Offset struct {
 type Emission struct {
 	Record   *kgo.Record
 	Due, Seq int64
-	// Err is set by the lane when the target refuses the record for good; the
-	// step is then aborted, and the source seals something else in its place.
+	// Err is set by the lane when the target refuses the record for good, or is
+	// sick (ErrSick); the step is then aborted, and the source seals something
+	// else in its place.
 	Err error
+}
+
+// ErrSick is the Err of an emission whose target partition is sick: the timer
+// has to stay pending until Health grants it.
+var ErrSick = errors.New("target partition is sick")
+
+func (e *Emission) to() TargetPartition {
+	return TargetPartition{e.Record.Topic, e.Record.Partition}
 }
 
 // Share is what one partition adds to a step.
@@ -110,7 +119,7 @@ var (
 	// errRefused: the group refuses the member; every partition is lost.
 	errRefused = errors.New("group refuses the member")
 	// errEmissions: at least one Emission.Err is set.
-	errEmissions = errors.New("a target refuses an emission for good")
+	errEmissions = errors.New("a target refuses an emission")
 	// errUnknown: the outcome of EndTxn is not known.
 	errUnknown = errors.New("outcome of the commit is unknown")
 	// errTokens: a token died while the step was under way.

@@ -88,6 +88,33 @@ func (t *Targets) cached(topic string) (Target, bool) {
 	return e.Target, true
 }
 
+// Cached returns what is known of a topic, without asking anybody.
+func (t *Targets) Cached(topic string) (Target, bool) { return t.cached(topic) }
+
+// Leaderless asks whether a partition has no leader; it does not know is no.
+func (t *Targets) Leaderless(ctx context.Context, topic string, partition int32) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	if err := t.fetch(ctx, []string{topic}); err != nil {
+		return false
+	}
+	return t.knownLeaderless(topic, partition)
+}
+
+// knownLeaderless is Leaderless by what was heard last.
+func (t *Targets) knownLeaderless(topic string, partition int32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	return e != nil && e.Err == nil && int(partition) < len(e.Leader) && !e.Leader[partition]
+}
+
+// Stalled reports whether one of our own partitions was last seen without a
+// leader.
+func (t *Targets) Stalled(topic string, partition int32) bool {
+	return t.knownLeaderless(topic, partition)
+}
+
 // Prefetch asks for a topic in the background, if it is not known.
 func (t *Targets) Prefetch(topic string) {
 	t.mu.Lock()
@@ -121,7 +148,7 @@ func (t *Targets) BatchMaxBytes(topic string) int32 {
 func (t *Targets) SetBatchMaxBytes(topic string, n int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.topics[topic] = &target{maxBytes: n, Target: Target{Err: kerr.UnknownTopicOrPartition}, used: time.Now().Add(100 * 365 * 24 * time.Hour)}
+	t.topics[topic] = &target{maxBytes: n, used: time.Now().Add(100 * 365 * 24 * time.Hour)}
 }
 
 // Run refreshes what is used until ctx ends.
@@ -158,11 +185,10 @@ func (t *Targets) inUse() (names []string) {
 	defer t.mu.Unlock()
 	for name, e := range t.topics {
 		switch {
-		case e.used.After(now): // one of our own
 		case now.Sub(e.used) > targetIdle:
 			delete(t.topics, name)
 		default:
-			names = append(names, name)
+			names = append(names, name) // our own are used for ever
 		}
 	}
 	return names

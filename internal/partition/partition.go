@@ -60,6 +60,7 @@ type Options struct {
 	Store         *statestore.Partition
 	Lane          *emitter.Lane
 	Targets       *emitter.Targets
+	Health        *emitter.Health
 	Reader        *intake.Reader
 	Client        *kgo.Client // fetches of replay and gate, admin requests
 	Replays       *semaphore.Weighted
@@ -87,12 +88,13 @@ const (
 	Replaying              // folding the changelog
 	Gated                  // planning what was in the log when it was taken
 	Live
-	Failed // refuses to go on; the reason is in Status
+	Stalled // live, but its changelog partition has no leader
+	Failed  // refuses to go on; the reason is in Status
 	Gone
 )
 
 func (s State) String() string {
-	return [...]string{"taking", "replaying", "gated", "live", "failed", "gone"}[s]
+	return [...]string{"taking", "replaying", "gated", "live", "stalled", "failed", "gone"}[s]
 }
 
 // Status is what can be said about a partition.
@@ -114,6 +116,8 @@ type Partition struct {
 	tracker *intake.Tracker[*entry]
 	workers []*worker
 	seals   int64 // the lane's: numbers Seal calls
+	// parkedTargets are about how many timers are parked by target; Run's own.
+	parkedTargets map[emitter.TargetPartition]int64
 
 	state     atomic.Int32
 	replayed  atomic.Int64
@@ -131,7 +135,11 @@ type Partition struct {
 	claim    *claim
 	jobs     []*job // committed steps, to be applied in order
 	applying bool
-	idle     *sync.Cond // a share came back, or a job is applied
+	// unplanning counts workers that have yet to take firings back.
+	unplanning int
+	toPark     []parking
+	stalled    bool       // the changelog partition has no leader
+	idle       *sync.Cond // a share came back, or a job is applied
 
 	pauseMu sync.Mutex // guards what follows; held over Reader.Pause and Resume
 	paused  bool
@@ -159,6 +167,9 @@ func (p *Partition) Status() Status {
 	defer p.mu.Unlock()
 	if p.failure != nil {
 		s.Reason = p.failure.Error()
+	}
+	if s.State == Live && p.stalled {
+		s.State, s.Reason = Stalled, "no leader for "+p.o.Topics.Changelog.Name
 	}
 	return s
 }
@@ -205,6 +216,7 @@ func (p *Partition) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failure, p.claim, p.jobs, p.applying = nil, nil, nil, false
+	p.unplanning, p.toPark, p.stalled = 0, nil, false
 	p.failed = make(chan struct{})
 	p.pauseMu.Lock()
 	p.paused, p.queued, p.queuedB = false, 0, 0
@@ -252,6 +264,9 @@ func (p *Partition) serve(ctx context.Context) error {
 	defer p.leaveLane()
 	from, stable, err := p.takeOver(ctx)
 	if err != nil {
+		return err
+	}
+	if err := p.openParked(); err != nil {
 		return err
 	}
 	p.tracker = intake.NewTracker[*entry](from)
@@ -312,6 +327,9 @@ func (p *Partition) loop(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
+			return err
+		}
 		more, err := p.load(&reached)
 		if err != nil {
 			return err
@@ -326,6 +344,12 @@ func (p *Partition) loop(ctx context.Context) error {
 			return p.failure
 		case <-p.kicked:
 		case <-t.C:
+			p.mu.Lock()
+			stalled := p.stalled
+			p.mu.Unlock()
+			if stalled {
+				p.o.Lane.Wake() // the changelog may have a leader again
+			}
 		}
 	}
 }

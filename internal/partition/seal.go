@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,6 +39,7 @@ type sealed struct {
 	segment    *intake.Segment[*entry]
 	nets       []net
 	emitted    []*entry // parallel to share.Emissions
+	sick       []*entry // firings to be taken back first
 	checkpoint []byte
 	changelog  int // how many of share.Records are for the changelog, first ones
 	share      *emitter.Share
@@ -47,8 +49,11 @@ type sealed struct {
 func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.inLane || p.draining || p.inFlight || p.failure != nil {
+	if !p.inLane || p.draining || p.inFlight || p.unplanning > 0 || p.failure != nil {
 		return nil
+	}
+	if p.stalled = p.o.Targets.Stalled(p.o.Topics.Changelog.Name, p.o.Partition); p.stalled {
+		return nil // no step can be committed; others must not wait for it
 	}
 	if p.claim != nil {
 		share := p.claim.seal(step)
@@ -66,7 +71,15 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	room.Bytes -= segment.Bytes
 	p.seals++
 	s := &sealed{p: p, segment: segment}
-	if err := s.build(step); err != nil {
+	err := s.build(step)
+	if len(s.sick) > 0 {
+		p.tracker.Untake()
+		room.Entries += segment.Entries
+		room.Bytes += segment.Bytes
+		p.unplanLocked(s.sick)
+		return nil
+	}
+	if err != nil {
 		p.tracker.Untake()
 		p.log.Warn("cannot seal yet", "err", err)
 		time.AfterFunc(sealAgain, p.o.Lane.Wake)
@@ -126,6 +139,10 @@ func (s *sealed) entry(e *entry, now int64) (dead *kgo.Record, err error) {
 			return nil, err
 		}
 		e.refusal = refused
+		if refused == nil && !e.granted && !s.p.o.Health.Allow(emitter.TargetPartition{Topic: e.Emit.Target.Topic, Partition: partition}) {
+			s.sick = append(s.sick, e)
+			return nil, nil
+		}
 		if refused == nil {
 			s.emitted = append(s.emitted, e)
 			s.share.Emissions = append(s.share.Emissions, emitter.Emission{
@@ -144,8 +161,8 @@ func (s *sealed) changes() {
 	s.share.Records = make([]*kgo.Record, 0, len(s.nets)+1)
 	for i := range s.nets {
 		n := &s.nets[i]
-		if n.after == nil && n.before.IsAbsent() {
-			continue
+		if n.after.Ref() == n.before {
+			continue // absent before and after, or a firing taken back
 		}
 		slab = append(slab, *s.p.changelogRecord(delaytopics.TimerKey(nil, n.id), n.value))
 		s.share.Records = append(s.share.Records, &slab[len(slab)-1])
@@ -186,10 +203,11 @@ func (s *sealed) done(o emitter.Outcome) {
 			p.fail(s.share.Err)
 		}
 		for i := range s.share.Emissions {
-			if err := s.share.Emissions[i].Err; err != nil {
+			if err := s.share.Emissions[i].Err; err != nil && !errors.Is(err, emitter.ErrSick) {
 				s.emitted[i].refusal = refusalOf(err, s.share.Emissions[i].Record)
 			}
 		}
+		s.takeBack()
 		p.tracker.Untake()
 	case emitter.Lost:
 		p.tracker.Untake()
@@ -224,7 +242,7 @@ func (s *sealed) job() *job {
 	}
 	for i := range s.nets {
 		n := &s.nets[i]
-		if n.after == nil && n.before.IsAbsent() {
+		if n.after.Ref() == n.before {
 			continue
 		}
 		j.batch.Changes = append(j.batch.Changes, statestore.Change{ID: n.id, Before: n.before, After: n.after, AfterBytes: n.value})
@@ -297,6 +315,11 @@ func (p *Partition) place(t *timer.Target) (partition int32, refused *refusal, e
 	if err != nil {
 		return 0, nil, err
 	}
+	return p.choose(t, target)
+}
+
+// choose is place once the target is known.
+func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition int32, refused *refusal, err error) {
 	if verdict := target.Err; verdict != nil {
 		return 0, refusalOf(verdict, &kgo.Record{Topic: t.Topic, Partition: t.Partition}), nil
 	}
@@ -309,11 +332,23 @@ func (p *Partition) place(t *timer.Target) (partition int32, refused *refusal, e
 	case t.Key != nil:
 		return intake.Murmur2Partition(t.Key, n), nil, nil
 	}
-	// A null key: from step to step another partition that has a leader.
+	// A null key: from millisecond to millisecond another partition that has a
+	// leader and is well; if none is, the first.
+	first := int32(-1)
 	for i := range n {
-		if k := (int32(p.seals&0xffff) + i) % n; target.Leader[k] {
+		k := (int32(p.clock.millis()&0xffff) + i) % n
+		if !target.Leader[k] {
+			continue
+		}
+		if p.o.Health.Allow(emitter.TargetPartition{Topic: t.Topic, Partition: k}) {
 			return k, nil, nil
 		}
+		if first < 0 {
+			first = k
+		}
+	}
+	if first >= 0 {
+		return first, nil, nil
 	}
 	return 0, nil, fmt.Errorf("no partition of %s has a leader", t.Topic)
 }

@@ -31,6 +31,9 @@ type item struct {
 	unapplied int          // entries planned and not applied yet
 	batch     *intake.Batch[*entry]
 	slot      wheel.Entry[*item]
+	last      *entry // the latest one not applied, for un-planning
+	granted   bool   // may fire although its target is sick
+	parking   bool   // on its way to the parked rows
 
 	sealed int64 // number of the seal that net belongs to
 	net    int   // index among that seal's nets
@@ -46,6 +49,10 @@ type entry struct {
 	dead *kgo.Record
 	// refusal is set once the target refused the emission for good.
 	refusal *refusal
+	// granted: the emission passes although its target is sick.
+	granted bool
+	// next is the entry of the same ID that was planned on this one.
+	next *entry
 }
 
 // message is what a worker is told; one field is set.
@@ -54,6 +61,9 @@ type message struct {
 	load    *load
 	applied []*item
 	open    bool // the gate
+	unplan  []*entry
+	parked  []*item
+	granted []*timer.Timer // unparked
 }
 
 // part is a worker's share of a batch of requests.
@@ -79,7 +89,9 @@ type worker struct {
 	items map[string]*item
 	wheel *wheel.Wheel[*item]
 	// beyond holds pending items that are in the overlay and not in the wheel.
-	beyond  map[*item]struct{}
+	beyond map[*item]struct{}
+	// waiting holds items whose target is sick and which have unapplied entries.
+	waiting map[*item]struct{}
 	horizon timer.Ref
 	open    bool  // the gate
 	bytes   int64 // held by the timers in the wheel
@@ -97,7 +109,7 @@ var highest = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
 func newWorker(p *Partition, index int) *worker {
 	return &worker{
 		p: p, index: index, wake: make(chan struct{}, 1),
-		items: make(map[string]*item), wheel: wheel.New[*item](p.clock.millis()), beyond: make(map[*item]struct{}),
+		items: make(map[string]*item), wheel: wheel.New[*item](p.clock.millis()), beyond: make(map[*item]struct{}), waiting: make(map[*item]struct{}),
 		horizon: lowest, lowered: highest,
 	}
 }
@@ -152,6 +164,12 @@ func (w *worker) read() error {
 			w.takeIn(m.load)
 		case m.applied != nil:
 			w.forget(m.applied)
+		case m.unplan != nil:
+			w.unplan(m.unplan)
+		case m.parked != nil:
+			w.parked(m.parked)
+		case m.granted != nil:
+			w.grant(m.granted)
 		case m.open:
 			w.open = true
 		}
@@ -186,6 +204,7 @@ func (w *worker) plan(pt *part) error {
 		e.item = w.items[string(requests[i].ID)]
 		e.Entry = requests[i].Apply(e.item.ref)
 		e.item.batch = pt.batch
+		e.follow()
 		w.change(e.item, e.After)
 	}
 	w.p.planned(pt)
@@ -276,7 +295,8 @@ func (w *worker) drop(it *item) {
 		w.bytes -= int64(it.timer.Size())
 	}
 	delete(w.beyond, it)
-	it.timer = nil
+	delete(w.waiting, it)
+	it.timer, it.granted, it.parking = nil, false, false
 }
 
 func (w *worker) insert(it *item) {
@@ -288,8 +308,15 @@ func (w *worker) insert(it *item) {
 // forget takes note of applied entries: the store has them now.
 func (w *worker) forget(items []*item) {
 	for _, it := range items {
-		it.unapplied--
-		if it.unapplied == 0 && !it.slot.InWheel() {
+		if it.unapplied--; it.unapplied > 0 {
+			continue
+		}
+		it.last = nil
+		if _, sick := w.waiting[it]; sick {
+			delete(w.waiting, it)
+			w.insert(it) // due: looked at again, and parked
+		}
+		if !it.slot.InWheel() {
 			w.drop(it)
 			delete(w.items, it.id)
 		}
@@ -403,13 +430,20 @@ func (w *worker) fireSome() {
 	)
 	slab := make([]entry, min(maxFirings, w.wheel.Len()))
 	n := 0
+	var sick parking
 	w.wheel.Pop(now, len(slab), func(s *wheel.Entry[*item]) bool {
 		it := s.Value
 		t := it.timer
+		w.bytes -= int64(t.Size())
+		if to, ok := w.p.sick(it); ok {
+			w.park(it, to, &sick)
+			return true
+		}
 		e := &slab[n]
 		n++
-		e.Entry, e.worker, e.item = t.Fire(), w, it
-		w.bytes -= int64(t.Size())
+		e.Entry, e.worker, e.item, e.granted = t.Fire(), w, it, it.granted
+		e.follow()
+		it.granted = false
 		it.timer, it.ref = nil, timer.Absent
 		it.unapplied++
 		if it.batch != nil && !w.p.tracker.Joined(it.batch) {
@@ -422,6 +456,7 @@ func (w *worker) fireSome() {
 		}
 		return true
 	})
+	w.p.park(sick)
 	grew := false
 	if len(free) > 0 {
 		grew = w.p.tracker.Fire(nil, free, freeBytes)

@@ -109,6 +109,7 @@ type instance struct {
 	lanes    []*emitter.Lane
 	reader   *intake.Reader
 	targets  *emitter.Targets
+	health   *emitter.Health
 	group    *membership.Group
 	replays  *semaphore.Weighted
 	topics   map[string]*served
@@ -307,6 +308,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
 		}
 	}
+	in.health = emitter.NewHealth(emitter.NewProber(in.opts, in.cfg.Group, in.process).Probe, in.log)
 	var err error
 	if in.reader, err = intake.NewReader(in.opts...); err != nil {
 		return nil, err
@@ -332,13 +334,14 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		lane := emitter.NewLane(emitter.Options{
 			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
 			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
-			BatchMaxBytes: in.targets.BatchMaxBytes, Logger: in.log, Metrics: laneMetrics,
+			BatchMaxBytes: in.targets.BatchMaxBytes, Health: in.health, Leaderless: in.targets.Leaderless, Logger: in.log, Metrics: laneMetrics,
 		})
 		in.lanes = append(in.lanes, lane)
 		start(lane.Run)
 	}
 	start(in.reader.Run)
 	start(in.targets.Run)
+	start(in.health.Run)
 	in.registry.MustRegister(&stateCollector{in})
 	return background, nil
 }
@@ -399,7 +402,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 		Group: in.cfg.Group, Owner: owner + "/" + in.process,
 		SubPartitions: workers, Token: t,
 		Store: in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
-		Lane:  in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Reader: in.reader, Client: in.client,
+		Lane:  in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Reader: in.reader, Client: in.client,
 		Replays: in.replays, Now: in.o.Now,
 		WheelBytes:   max(minWheel, int64(in.cfg.WheelMemory)/in.partitions()/int64(workers)),
 		QueueEntries: int(queue / queueEntry), QueueBytes: queue,

@@ -1,0 +1,77 @@
+package emitter
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// HeaderProbe marks the record of a probe. No read_committed consumer ever sees
+// one: its transaction is always aborted.
+const HeaderProbe = "waterclock-probe"
+
+// Prober tries target partitions, outside the lanes.
+type Prober struct {
+	client  []kgo.Opt
+	group   string
+	process string
+	serial  atomic.Int64
+}
+
+// NewProber returns a prober of a process.
+func NewProber(client []kgo.Opt, group, process string) *Prober {
+	return &Prober{client: client, group: group, process: process}
+}
+
+// Probe writes one marked record to p in a transaction that it aborts. Each
+// probe has a client and a transactional ID of its own, so that no marker of
+// another can close what it may leave behind.
+func (p *Prober) Probe(ctx context.Context, to TargetPartition) error {
+	ctx, cancel := context.WithTimeout(ctx, emissionDeadline)
+	defer cancel()
+	id := fmt.Sprintf("%s%s/probe/%d", TransactionalIDPrefix(p.group), p.process, p.serial.Add(1))
+	c, err := newTxnClient(&Options{
+		Client: p.client, TransactionTimeout: probeTransaction,
+		BatchMaxBytes: func(string) int32 { return defaultBatchMaxBytes },
+	}, id)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, _, err := c.ProducerID(ctx); err != nil {
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, err)
+	}
+	if err := c.BeginTransaction(); err != nil {
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, err)
+	}
+	var failure error
+	done := make(chan struct{})
+	c.Produce(ctx, &kgo.Record{Topic: to.Topic, Partition: to.Partition, Headers: []kgo.RecordHeader{{Key: HeaderProbe}}},
+		func(_ *kgo.Record, err error) { failure = err; close(done) })
+	go func() { _ = c.Flush(ctx) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		c.UnsafeAbortBufferedRecords()
+		<-done
+		if failure == nil {
+			failure = ctx.Err()
+		}
+	}
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
+	defer stop()
+	if err := c.EndTransaction(end, kgo.TryAbort); err != nil && failure == nil {
+		failure = err
+	}
+	if failure != nil {
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, failure)
+	}
+	return nil
+}
+
+// probeTransaction is the timeout of a probe's transaction: what a broker is
+// left with after a failed probe must not hold readers back for long.
+const probeTransaction = 5 * time.Second

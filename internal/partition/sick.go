@@ -1,0 +1,256 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Sick targets. While a target partition is sick its due timers stay pending
+// and are parked: moved, in the store alone, from the rows by due time to rows
+// by target, so that no scan steps over them.
+//
+// A firing that was planned before its target was found sick is un-planned. No
+// step was committed with it, so it can be as if it had never been: the entry
+// becomes one that changes nothing, and the entry of the same ID that was
+// planned on it, if there is one, is told what is pending before it. What
+// comes after that one does not change, since what a request leaves behind does
+// not depend on what it found. Entries belong to their worker; so the lane
+// seals nothing of the partition from the moment it hands firings to workers to
+// be un-planned until the last one has answered.
+
+// follow links e to the entry of its ID before it.
+func (e *entry) follow() {
+	if e.item.last != nil {
+		e.item.last.next = e
+	}
+	e.item.last = e
+}
+
+// unplan takes firings back.
+func (w *worker) unplan(entries []*entry) {
+	for _, e := range entries {
+		t := e.Emit
+		e.Emit, e.After, e.Outcome, e.granted = nil, t, timer.None, false
+		e.value = t.AppendTo(nil) // the net change may be a put, if it was scheduled in the same step
+		if e.next != nil {
+			e.next.Before = e.Before
+			e.next.Outcome = timer.Cancelled
+			if e.next.After != nil {
+				e.next.Outcome = timer.Replaced
+			}
+			continue
+		}
+		e.item.ref, e.item.timer = t.Ref(), t
+		w.waiting[e.item] = struct{}{}
+	}
+	w.p.unplanned()
+}
+
+// parking is what a worker wants parked, by target.
+type parking map[emitter.TargetPartition]*parkList
+
+// parkList pairs items with their timers: the items stay the worker's.
+type parkList struct {
+	worker *worker
+	items  []*item
+	timers []*timer.Timer
+}
+
+// park keeps a due item out of the wheel: for good if the store has its row,
+// else until it has.
+func (w *worker) park(it *item, to emitter.TargetPartition, out *parking) {
+	it.granted = false
+	if it.unapplied > 0 {
+		w.waiting[it] = struct{}{}
+		return
+	}
+	it.parking = true
+	if *out == nil {
+		*out = make(parking)
+	}
+	l := (*out)[to]
+	if l == nil {
+		l = &parkList{worker: w}
+		(*out)[to] = l
+	}
+	l.items, l.timers = append(l.items, it), append(l.timers, it.timer)
+}
+
+// parked forgets items that the store has parked, if nothing happened to them
+// meanwhile.
+func (w *worker) parked(items []*item) {
+	for _, it := range items {
+		if it.parking && it.unapplied == 0 {
+			w.drop(it)
+			delete(w.items, it.id)
+		}
+	}
+}
+
+// grant puts unparked timers into the wheel, to fire although their target is
+// sick. An ID with an item that says otherwise has been replaced or cancelled.
+func (w *worker) grant(ts []*timer.Timer) {
+	for _, t := range ts {
+		it := w.items[string(t.ID)]
+		switch {
+		case it == nil:
+			it = &item{id: string(t.ID), ref: t.Ref(), timer: t}
+			it.slot.Value = it
+			w.items[it.id] = it
+		case it.ref != t.Ref() || it.slot.InWheel():
+			continue
+		}
+		delete(w.waiting, it)
+		it.timer, it.granted, it.parking = t, true, false
+		w.insert(it)
+	}
+}
+
+// sick returns the target partition of a due item if it is sick.
+func (p *Partition) sick(it *item) (emitter.TargetPartition, bool) {
+	if it.granted || p.o.Health.Well() {
+		return emitter.TargetPartition{}, false
+	}
+	to := &it.timer.Target
+	target, known := p.o.Targets.Cached(to.Topic)
+	if !known || target.Err != nil {
+		return emitter.TargetPartition{}, false
+	}
+	partition, refused, err := p.choose(to, target)
+	if refused != nil || err != nil {
+		return emitter.TargetPartition{}, false
+	}
+	tp := emitter.TargetPartition{Topic: to.Topic, Partition: partition}
+	return tp, !p.o.Health.Allow(tp)
+}
+
+// park has the partition's goroutine park items.
+func (p *Partition) park(what parking) {
+	if len(what) == 0 {
+		return
+	}
+	p.mu.Lock()
+	p.toPark = append(p.toPark, what)
+	p.mu.Unlock()
+	p.kick()
+}
+
+// parkAll moves rows for the workers. It is the partition's goroutine's, which
+// scans too: a load posted before has met the items, one posted after does not
+// have the rows.
+func (p *Partition) parkAll() error {
+	p.mu.Lock()
+	all := p.toPark
+	p.toPark = nil
+	p.mu.Unlock()
+	for _, what := range all {
+		for to, l := range what {
+			if err := p.take.Park(targetName(to), l.timers); err != nil {
+				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
+			}
+			p.parkedTargets[to] += int64(len(l.timers))
+			l.worker.post(message{parked: l.items})
+		}
+	}
+	return nil
+}
+
+// unpark lets pass what Health grants.
+func (p *Partition) unpark() error {
+	for to, n := range p.parkedTargets {
+		grant := p.o.Health.Grant(to, int(min(n, loadRows)))
+		if grant <= 0 {
+			continue
+		}
+		timers, err := p.take.Unpark(targetName(to), grant, loadBytes)
+		if err != nil {
+			return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
+		}
+		if p.parkedTargets[to] -= int64(len(timers)); len(timers) == 0 || p.parkedTargets[to] <= 0 {
+			delete(p.parkedTargets, to)
+			p.o.Health.Drained(to)
+		}
+		by := make([][]*timer.Timer, len(p.workers))
+		for _, t := range timers {
+			i := p.worker(t.ID)
+			by[i] = append(by[i], t)
+		}
+		for i, ts := range by {
+			if len(ts) > 0 {
+				p.workers[i].post(message{granted: ts})
+			}
+		}
+	}
+	return nil
+}
+
+// openParked learns what was parked when the partition was taken: each of those
+// targets is suspected, and probed at once.
+func (p *Partition) openParked() error {
+	parked, err := p.take.Parked()
+	if err != nil {
+		return fmt.Errorf("read parked timers: %w", err)
+	}
+	p.parkedTargets = make(map[emitter.TargetPartition]int64)
+	for _, t := range parked {
+		to, err := parseTarget(t.Target)
+		if err != nil {
+			return err
+		}
+		p.parkedTargets[to] = t.Count
+		p.o.Health.Suspect(to)
+	}
+	return nil
+}
+
+func targetName(p emitter.TargetPartition) string {
+	return p.Topic + "/" + strconv.Itoa(int(p.Partition))
+}
+
+func parseTarget(name string) (emitter.TargetPartition, error) {
+	topic, number, _ := strings.Cut(name, "/")
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil {
+		return emitter.TargetPartition{}, fmt.Errorf("parked target %q: want topic/partition", name)
+	}
+	return emitter.TargetPartition{Topic: topic, Partition: int32(n)}, nil
+}
+
+// takeBack gives the firings to sick targets of an aborted step back to their
+// workers. Until the last of them has answered nothing is sealed.
+func (s *sealed) takeBack() {
+	var back []*entry
+	for i := range s.share.Emissions {
+		if errors.Is(s.share.Emissions[i].Err, emitter.ErrSick) {
+			back = append(back, s.emitted[i])
+		}
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.p.unplanLocked(back)
+}
+
+// unplanLocked hands firings to their workers; p.mu is held.
+func (p *Partition) unplanLocked(back []*entry) {
+	by := make(map[*worker][]*entry)
+	for _, e := range back {
+		by[e.worker] = append(by[e.worker], e)
+	}
+	p.unplanning += len(by)
+	for w, entries := range by {
+		w.post(message{unplan: entries})
+	}
+}
+
+// unplanned notes that a worker has taken its firings back.
+func (p *Partition) unplanned() {
+	p.mu.Lock()
+	p.unplanning--
+	p.mu.Unlock()
+	p.o.Lane.Wake()
+}
