@@ -14,6 +14,7 @@ type Metrics struct {
 	resolved      prometheus.Counter
 	retired       prometheus.Counter
 	clientsOpened prometheus.Counter
+	ended         prometheus.Counter
 }
 
 // NewMetrics registers the metrics of lanes.
@@ -32,11 +33,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		retired: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "waterclock_transactional_ids_retired_total", Help: "Transactional IDs that will not be used again.",
 		}),
+		ended: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "waterclock_open_transactions_ended_total", Help: "Open transactions of the group that were ended because their process was gone or they were stuck.",
+		}),
 		clientsOpened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "waterclock_transactional_clients_total", Help: "Transactional clients opened.",
 		}),
 	}
-	reg.MustRegister(m.steps, m.duration, m.resolved, m.retired, m.clientsOpened)
+	reg.MustRegister(m.steps, m.duration, m.resolved, m.retired, m.clientsOpened, m.ended)
 	return m
 }
 

@@ -40,6 +40,8 @@ const (
 	minWheel = 64 << 10
 	// minQueue is the least memory for a partition's queue.
 	minQueue = 2 << 20
+	// clientPrefix and the process ID make the client ID.
+	clientPrefix = "waterclock-"
 	// queueEntry is about what a request takes in the queue; it turns the
 	// queue's bytes into a count.
 	queueEntry = 256
@@ -205,7 +207,7 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 func (in *instance) connect(ctx context.Context) (err error) {
 	// The process ID in the client ID tells others of the group, through
 	// DescribeGroups, whose transactions belong to a living member.
-	in.opts, err = clientOptions(in.cfg, "waterclock-"+in.process, in.log)
+	in.opts, err = clientOptions(in.cfg, clientPrefix+in.process, in.log)
 	if err != nil {
 		return err
 	}
@@ -342,6 +344,17 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	start(in.reader.Run)
 	start(in.targets.Run)
 	start(in.health.Run)
+	watch := &emitter.Watch{
+		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Logger: in.log, Metrics: laneMetrics,
+		ProcessOf: func(clientID string) string {
+			p, ours := strings.CutPrefix(clientID, clientPrefix)
+			if !ours {
+				return ""
+			}
+			return p
+		},
+	}
+	start(watch.Run)
 	in.registry.MustRegister(&stateCollector{in})
 	return background, nil
 }

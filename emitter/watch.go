@@ -1,0 +1,145 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// watchInterval is how often open transactions of the group are looked for.
+	watchInterval = time.Second
+	// watchYoung: a transaction younger than this is a step under way.
+	watchYoung = 500 * time.Millisecond
+	// watchTimeout bounds one look.
+	watchTimeout = 10 * time.Second
+)
+
+// Watch looks after the open transactions of the whole group. An open step holds
+// back the read_committed readers of every target it touched, so one of a
+// process that is no longer in the group is ended at once, and any other when it
+// is older than three quarters of the transaction timeout. Ending one is always
+// safe: its owner, if there is one, finds itself fenced and resolves.
+type Watch struct {
+	Client *kgo.Client
+	Group  string
+	// Process is this process's ID; ProcessOf returns the process ID in a
+	// member's client ID, "" for a foreign one.
+	Process   string
+	ProcessOf func(clientID string) string
+	Timeout   time.Duration // of the group's transactions
+	Logger    *slog.Logger
+	Metrics   *Metrics
+}
+
+// Run looks until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	t := time.NewTicker(watchInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			if err := w.look(ctx); err != nil && ctx.Err() == nil {
+				w.Logger.Warn("cannot look after open transactions", "err", err)
+			}
+		}
+	}
+}
+
+func (w *Watch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+	defer cancel()
+	open, err := w.list(ctx, watchYoung)
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	stuck, err := w.list(ctx, w.Timeout*3/4)
+	if err != nil {
+		return err
+	}
+	living, err := w.living(ctx)
+	if err != nil {
+		return err
+	}
+	adm := kadm.NewClient(w.Client)
+	for id := range open {
+		process, _, _ := strings.Cut(strings.TrimPrefix(id, TransactionalIDPrefix(w.Group)), "/")
+		_, old := stuck[id]
+		// A group that does not even show this process says nothing.
+		orphan := living[w.Process] && !living[process]
+		if !old && !orphan {
+			continue
+		}
+		d, err := adm.DescribeTransactions(ctx, id)
+		if err != nil {
+			return fmt.Errorf("describe transaction %s: %w", id, err)
+		}
+		if txn := d[id]; txn.Err == nil && txn.State == "Ongoing" {
+			w.Logger.Warn("ending an open transaction", "transactional_id", id, "vanished", orphan, "stuck", old)
+			if err := endTransaction(ctx, w.Client, adm, txn); err != nil {
+				return err
+			}
+			w.Metrics.ended.Inc()
+		}
+	}
+	return nil
+}
+
+// list returns the group's open transactions that are at least so old by the
+// brokers' clocks.
+func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]struct{}, error) {
+	req := kmsg.NewPtrListTransactionsRequest()
+	req.StateFilters = []string{"Ongoing"}
+	req.DurationFilterMillis = age.Milliseconds()
+	ids := make(map[string]struct{})
+	for _, shard := range w.Client.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			return nil, fmt.Errorf("list open transactions: %w", shard.Err)
+		}
+		resp, ok := shard.Resp.(*kmsg.ListTransactionsResponse)
+		if !ok {
+			continue
+		}
+		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+			return nil, fmt.Errorf("list open transactions: %w", err)
+		}
+		for _, t := range resp.TransactionStates {
+			if strings.HasPrefix(t.TransactionalID, TransactionalIDPrefix(w.Group)) {
+				ids[t.TransactionalID] = struct{}{}
+			}
+		}
+	}
+	return ids, nil
+}
+
+// living returns the processes that are members of the group.
+func (w *Watch) living(ctx context.Context) (map[string]bool, error) {
+	groups, err := kadm.NewClient(w.Client).DescribeGroups(ctx, w.Group)
+	if err != nil {
+		return nil, fmt.Errorf("describe group %s: %w", w.Group, err)
+	}
+	g, ok := groups[w.Group]
+	if !ok {
+		return nil, errors.New("the coordinator does not describe the group")
+	}
+	if g.Err != nil {
+		return nil, fmt.Errorf("describe group %s: %w", w.Group, g.Err)
+	}
+	living := make(map[string]bool)
+	for _, m := range g.Members {
+		if p := w.ProcessOf(m.ClientID); p != "" {
+			living[p] = true
+		}
+	}
+	return living, nil
+}
