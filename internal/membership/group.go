@@ -201,7 +201,12 @@ func (g *Group) revoked(m map[string][]int32) {
 	}
 }
 
+// lost is called at the end of a membership alone, with all that was held,
+// nothing included; assigned follows when the client has joined again.
 func (g *Group) lost(m map[string][]int32) {
+	g.mu.Lock()
+	g.joined = false
+	g.mu.Unlock()
 	ts := g.remove(m)
 	for _, t := range ts {
 		t.kill(ErrLost)
