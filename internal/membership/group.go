@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -274,9 +275,39 @@ func (g *Group) leave(cl *kgo.Client) {
 	if g.o.InstanceID == "" {
 		err = cl.LeaveGroupContext(ctx)
 	} else {
-		_, err = kadm.NewClient(cl).LeaveGroup(ctx, kadm.LeaveGroup(g.o.Group).InstanceIDs(g.o.InstanceID).Reason("stopped"))
+		err = leaveStatic(ctx, cl, g.o.Group, g.o.InstanceID)
 	}
 	if err != nil {
 		g.o.Logger.Warn("could not leave the group, the session has to expire", "group", g.o.Group, "err", err)
 	}
+}
+
+// leaveStatic names the member ID too: by the instance ID alone it would remove
+// whoever has that now, and so a replacement that fenced us.
+func leaveStatic(ctx context.Context, cl *kgo.Client, group, instance string) error {
+	member, _ := cl.GroupMetadata()
+	if member == "" {
+		return nil // never joined
+	}
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group = group
+	m := kmsg.NewLeaveGroupRequestMember()
+	m.MemberID, m.InstanceID, m.Reason = member, &instance, kmsg.StringPtr("stopped")
+	req.Members = append(req.Members, m)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return err
+	}
+	for _, m := range resp.Members {
+		switch err := kerr.ErrorForCode(m.ErrorCode); {
+		case errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.UnknownMemberID):
+			// no member any more
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }

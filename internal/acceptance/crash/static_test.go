@@ -42,21 +42,28 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 		t.Errorf("after the old one went on the replacement has %d live partitions", n)
 	}
 
-	n := s.end()
-	awaitStream(t, out, n, time.Minute)
-	for _, p := range []*rig.Process{old, replacement} {
+	// Its goodbye must not take the replacement, which has its name, out of the
+	// group.
+	stop := func(p *rig.Process) {
+		at := time.Now()
 		p.Term()
 		if code := p.Exit(20 * time.Second); code != 0 {
 			t.Errorf("exit %d on SIGTERM", code)
 		}
+		t.Logf("exit after %s", time.Since(at).Round(time.Millisecond))
 	}
+	stop(old)
+	out.WaitFor(len(out.Records())+6*streamRate, handover)
+	n := s.end()
+	awaitStream(t, out, n, time.Minute)
+	stop(replacement)
 	if byID := onceEach(t, out.Records()); len(byID) != n {
 		t.Errorf("%d timers sent, %d fired", n, len(byID))
 	}
 	all := owners(t, c, delaytopics.Changelog(requests))
 	for p, h := range all {
-		if h.claims < 2 {
-			t.Errorf("partition %d has %d claims: it was not taken over", p, h.claims)
+		if h.claims != 2 {
+			t.Errorf("partition %d has %d claims, want that of the old one and that of the replacement", p, h.claims)
 		}
 	}
 	logSilences(t, all, begun)
