@@ -38,6 +38,7 @@ type sealed struct {
 	segment    *intake.Segment[*entry]
 	nets       []net
 	emitted    []*entry // parallel to share.Emissions
+	emissions  emissions
 	checkpoint []byte
 	changelog  int // how many of share.Records are for the changelog, first ones
 	share      *emitter.Share
@@ -81,10 +82,11 @@ func (s *sealed) build(step string) error {
 	p := s.p
 	now := p.clock.millis()
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
+	s.emissions = p.newEmissions(now)
 	var dead []*kgo.Record
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {
-			d, err := s.entry(e, now)
+			d, err := s.entry(e)
 			if err != nil {
 				return err
 			}
@@ -108,7 +110,7 @@ func (s *sealed) build(step string) error {
 
 // entry adds one entry to the nets and the emissions; it returns the dead
 // letter that the entry ends in, if any.
-func (s *sealed) entry(e *entry, now int64) (dead *kgo.Record, err error) {
+func (s *sealed) entry(e *entry) (dead *kgo.Record, err error) {
 	if e.item == nil {
 		return e.dead, nil
 	}
@@ -129,7 +131,7 @@ func (s *sealed) entry(e *entry, now int64) (dead *kgo.Record, err error) {
 		if refused == nil {
 			s.emitted = append(s.emitted, e)
 			s.share.Emissions = append(s.share.Emissions, emitter.Emission{
-				Record: s.p.emission(e.Emit, partition, now), Due: e.Emit.Due, Seq: e.Emit.Offset,
+				Record: s.emissions.record(e.Emit, partition), Due: e.Emit.Due, Seq: e.Emit.Offset,
 			})
 			return nil, nil
 		}
