@@ -80,9 +80,11 @@ func (g *Group) Joined() bool {
 // Run is a member until ctx ends; then it drains everything and leaves.
 func (g *Group) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := g.session(ctx); err != nil {
+		was, err := g.session(ctx)
+		if err != nil {
 			g.o.Logger.Warn("group membership ended, joining again", "group", g.o.Group, "err", err)
 		}
+		g.awaitName(ctx, was)
 		select {
 		case <-ctx.Done():
 		case <-time.After(rejoinPause):
@@ -91,21 +93,22 @@ func (g *Group) Run(ctx context.Context) error {
 	return nil
 }
 
-// session is the life of one group client.
-func (g *Group) session(ctx context.Context) error {
+// session is the life of one group client. It returns who that was at last.
+func (g *Group) session(ctx context.Context) (was identity, err error) {
 	l := &lease{}
 	if g.o.InstanceID != "" {
 		l.instance = &g.o.InstanceID
 	}
 	cl, err := g.client(l)
 	if err != nil {
-		return err
+		return was, err
 	}
 	poll, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var polling sync.WaitGroup
 	polling.Go(func() { g.poll(poll, cl) })
 	defer func() {
 		stop()
+		was.member, was.generation = cl.GroupMetadata()
 		g.end(cl, l, ctx.Err() != nil)
 		polling.Wait()
 	}()
@@ -114,11 +117,11 @@ func (g *Group) session(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return was, nil
 		case <-tick.C:
 			if g.holds() {
 				if _, err := l.check(); err != nil {
-					return err
+					return was, err
 				}
 			}
 		}
