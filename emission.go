@@ -99,9 +99,9 @@ type DeadLetter struct {
 	Reason Reason
 	Detail string // one sentence: what is wrong and what to do
 	Source Source // the request
-	// Truncated says that the value was left out because the dead letter would
-	// not have fitted. It is still in the request topic, at Source, until that
-	// expires.
+	// Truncated says that the dead letter would not have fitted and lacks the
+	// value, at worst also headers and the end of the key. What was sent is
+	// still in the request topic, at Source, until it expires there.
 	Truncated bool
 	// Headers are those of the request, timer- headers included.
 	Headers []kgo.RecordHeader

@@ -93,7 +93,7 @@ func At(t time.Time) Option {
 		if t.Nanosecond()%int(time.Millisecond) != 0 {
 			ms++
 		}
-		if t.IsZero() || t.Year() > 9999 {
+		if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
 			d.fail("At: %v is no instant to schedule for", t)
 			return
 		}
@@ -108,8 +108,11 @@ func FormatInstant(unixMilli int64) string {
 	if unixMilli >= MinUnixMilli {
 		return strconv.FormatInt(unixMilli, 10)
 	}
-	return time.UnixMilli(unixMilli).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+	return time.UnixMilli(unixMilli).UTC().Format(rfc3339Milli)
 }
+
+// rfc3339Milli is RFC 3339 to the millisecond.
+const rfc3339Milli = "2006-01-02T15:04:05.000Z07:00"
 
 // After says that the timer is due d after the record's timestamp: the moment
 // of producing, or of arrival at the broker where the topic has
