@@ -88,7 +88,7 @@ func (c *calls) backend() backend {
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create
-			io.WriteString(out, c.reported)
+			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
 	}

@@ -79,6 +79,7 @@ func send(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
 // a plain client, a stop by SIGTERM while timers are pending (one falls due
 // meanwhile, one is cancelled), and a second start on the same folder.
 func TestDevFirstAndSecondStart(t *testing.T) {
+	drivesProcesses(t)
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
 		p := rig.Start(t, "dev", "--listen", addr, "--data-dir", dir)
@@ -146,6 +147,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 // TestDevRefusals: what a second dev says that finds its folder or an address
 // taken, while the first one goes on.
 func TestDevRefusals(t *testing.T) {
+	drivesProcesses(t)
 	listen, dir := rig.FreeAddr(t), t.TempDir()
 	first := rig.Start(t, "dev", "--listen", listen, "--data-dir", dir, "--demo=false")
 	await(t, "commands to try", func() bool { return strings.Contains(first.Output(), "Ctrl-C stops.") })
@@ -189,6 +191,7 @@ func TestDevRefusals(t *testing.T) {
 // TestScheduleRefusals: what the command line says of requests that cannot be
 // sent, and how it exits.
 func TestScheduleRefusals(t *testing.T) {
+	drivesProcesses(t)
 	listen := rig.FreeAddr(t)
 	p := rig.Start(t, "dev", "--listen", listen, "--data-dir", t.TempDir(), "--demo=false")
 	await(t, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })

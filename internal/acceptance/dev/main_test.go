@@ -28,6 +28,15 @@ const (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
+// drivesProcesses leaves a test out of runs with the race detector, which has
+// nothing to see in other processes.
+func drivesProcesses(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: what this test drives are processes of their own")
+	}
+}
+
 // consumer is a plain read_committed consumer that keeps what it got, by the
 // text of the records' keys.
 type consumer struct {

@@ -85,6 +85,7 @@ func (r *reader) shell(b block, broker string, more ...string) *exec.Cmd {
 
 // TestReadme runs every block of README.md but those that say why not.
 func TestReadme(t *testing.T) {
+	drivesProcesses(t)
 	r := &reader{bin: t.TempDir(), home: t.TempDir(), dev: rig.FreeAddr(t), devHTTP: rig.FreeAddr(t)}
 	kinds := map[string]func(*testing.T, block){
 		"run": r.plain, "run: serve": r.serve, "run: config": r.config, "run: real broker": r.realBroker,
