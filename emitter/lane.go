@@ -32,8 +32,12 @@ type Options struct {
 	TransactionTimeout time.Duration
 	// BatchMaxBytes is the largest record batch a topic takes.
 	BatchMaxBytes func(topic string) int32
-	Logger        *slog.Logger
-	Metrics       *Metrics
+	// Version of what is known of a topic, and Stale, which says that it was
+	// proved wrong: see Targets.
+	Version func(topic string) int64
+	Stale   func(topic string)
+	Logger  *slog.Logger
+	Metrics *Metrics
 }
 
 // Lane commits steps, one after another. Run is its one goroutine.
@@ -189,15 +193,18 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 	if err != nil {
 		return err
 	}
+	parts := partitionsOf(shares)
+	c.refresh(parts, l.o.Version)
 	if err := c.BeginTransaction(); err != nil {
 		l.drop(ctx, c)
 		return fmt.Errorf("begin transaction: %w", err)
 	}
-	parts := partitionsOf(shares)
 	culprits, err := c.announce(ctx, parts)
 	if errors.Is(err, errEmissions) {
 		// Refused whole: the broker began nothing.
-		blame(shares, culprits)
+		if !l.blame(shares, culprits) {
+			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
+		}
 		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
 			l.drop(ctx, c)
 		}
@@ -212,7 +219,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		l.drop(ctx, c)
 		return err
 	}
-	err = produce(ctx, c, shares)
+	err = l.produce(ctx, c, shares)
 	if err == nil {
 		err = c.awaitKnown(ctx, parts)
 	}
@@ -236,12 +243,20 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 }
 
 // produce sends everything and waits for every promise.
-func produce(ctx context.Context, c *txnClient, shares []*Share) error {
+func (l *Lane) produce(ctx context.Context, c *txnClient, shares []*Share) error {
 	var (
 		mu      sync.Mutex // promises run on the client's goroutine
 		failure error
-		blamed  bool
+		refused []refusedEmission
 	)
+	flush := func() error {
+		if err := c.Flush(ctx); err != nil {
+			return fmt.Errorf("flush: %w", err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return failure
+	}
 	var emissions []*Emission
 	for _, s := range shares {
 		for _, r := range s.Records {
@@ -266,7 +281,13 @@ func produce(ctx context.Context, c *txnClient, shares []*Share) error {
 		}
 		return cmp(a.Seq, b.Seq)
 	})
+	var err error
 	for _, e := range emissions {
+		if e.Alone {
+			if err = flush(); err != nil {
+				break
+			}
+		}
 		c.Produce(ctx, e.Record, func(r *kgo.Record, err error) {
 			if err == nil {
 				return
@@ -274,20 +295,60 @@ func produce(ctx context.Context, c *txnClient, shares []*Share) error {
 			mu.Lock()
 			defer mu.Unlock()
 			failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
-			if refusedForGood(err) {
-				e.Err, blamed = err, true
-			}
+			refused = append(refused, refusedEmission{e, err})
 		})
+		if e.Alone {
+			if err = flush(); err != nil {
+				break
+			}
+		}
 	}
-	if err := c.Flush(ctx); err != nil {
-		return fmt.Errorf("flush: %w", err)
+	if err == nil {
+		err = flush()
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if blamed {
-		return fmt.Errorf("%w: %w", errEmissions, failure)
+	if l.judge(c, emissions, refused) {
+		return fmt.Errorf("%w: %w", errEmissions, err)
 	}
-	return failure
+	return err
+}
+
+// refusedEmission is an emission whose promise was broken, and why.
+type refusedEmission struct {
+	*Emission
+	err error
+}
+
+// judge says who is to blame for broken promises, if the targets are, and
+// reports whether sealing anew, at once, will do.
+func (l *Lane) judge(c *txnClient, emissions []*Emission, refused []refusedEmission) (blamed bool) {
+	if len(refused) == 0 {
+		return false
+	}
+	type partition struct {
+		topic     string
+		partition int32
+	}
+	sent := make(map[partition]int)
+	for _, e := range emissions {
+		sent[partition{e.Record.Topic, e.Record.Partition}]++
+	}
+	for _, r := range refused {
+		topic := r.Record.Topic
+		c.versions[topic] = outdated
+		switch {
+		case gone(r.err):
+			l.o.Stale(topic)
+		case !refusedForGood(r.err):
+		case ofTopic(r.err), r.Alone, refusedHere(r.err), sent[partition{topic, r.Record.Partition}] == 1:
+			r.Err, blamed = r.err, true
+		default:
+			r.Suspect, blamed = true, true
+			l.o.Stale(topic)
+		}
+	}
+	return blamed
 }
 
 func cmp(a, b int64) int {
@@ -340,18 +401,26 @@ func partitionsOf(shares []*Share) map[string][]int32 {
 	return out
 }
 
-// blame marks what goes to refused topics.
-func blame(shares []*Share, culprits map[string]error) {
+// blame marks what goes to refused topics and reports whether there is any. A
+// target that is gone is asked for again first: it may have been made anew, or
+// this broker has not heard of it yet.
+func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 	for _, s := range shares {
 		for i := range s.Emissions {
-			if err, ok := culprits[s.Emissions[i].Record.Topic]; ok {
-				s.Emissions[i].Err = err
+			topic := s.Emissions[i].Record.Topic
+			switch err, ok := culprits[topic]; {
+			case !ok:
+			case gone(err):
+				l.o.Stale(topic)
+			default:
+				s.Emissions[i].Err, blamed = err, true
 			}
 		}
 		for _, r := range s.Records {
 			if err, ok := culprits[r.Topic]; ok {
-				s.Err = fmt.Errorf("the service's own topic %s refuses records: %w", r.Topic, err)
+				s.Err, blamed = fmt.Errorf("the service's own topic %s refuses records: %w", r.Topic, err), true
 			}
 		}
 	}
+	return blamed
 }

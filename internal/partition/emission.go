@@ -106,3 +106,8 @@ func noPartition(topic string, partition, n int32) *refusal {
 	return &refusal{string(waterclock.ReasonTargetPartitionUnknown),
 		fmt.Sprintf("topic %s had %d partitions when the timer fired, and no partition %d", topic, n, partition)}
 }
+
+func noKey(topic string) *refusal {
+	return &refusal{string(waterclock.ReasonTargetRefused),
+		fmt.Sprintf("topic %s is compacted and takes no record without a key: give the timer a key", topic)}
+}

@@ -114,6 +114,8 @@ type Partition struct {
 	tracker *intake.Tracker[*entry]
 	workers []*worker
 	seals   int64 // the lane's: numbers Seal calls
+	// suspects is the lane's too: how many entries not settled are suspects.
+	suspects int
 
 	state     atomic.Int32
 	replayed  atomic.Int64
@@ -204,7 +206,7 @@ func (p *Partition) Run(ctx context.Context) {
 func (p *Partition) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failure, p.claim, p.jobs, p.applying = nil, nil, nil, false
+	p.failure, p.claim, p.jobs, p.applying, p.suspects = nil, nil, nil, false, 0
 	p.failed = make(chan struct{})
 	p.pauseMu.Lock()
 	p.paused, p.queued, p.queuedB = false, 0, 0

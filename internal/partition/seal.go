@@ -59,7 +59,11 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	if p.tracker == nil || len(p.jobs) >= maxUnapplied {
 		return nil
 	}
-	segment := p.tracker.Take(room.Entries, room.Bytes)
+	entries, bytes := room.Entries, room.Bytes
+	if p.suspects > 0 {
+		entries, bytes = 1, 1 // one chunk: each suspect costs a round trip
+	}
+	segment := p.tracker.Take(entries, bytes)
 	if segment == nil {
 		return nil
 	}
@@ -131,7 +135,7 @@ func (s *sealed) entry(e *entry) (dead *kgo.Record, err error) {
 		if refused == nil {
 			s.emitted = append(s.emitted, e)
 			s.share.Emissions = append(s.share.Emissions, emitter.Emission{
-				Record: s.emissions.record(e.Emit, partition), Due: e.Emit.Due, Seq: e.Emit.Offset,
+				Record: s.emissions.record(e.Emit, partition), Due: e.Emit.Due, Seq: e.Emit.Offset, Alone: e.suspect,
 			})
 			return nil, nil
 		}
@@ -178,6 +182,7 @@ func (s *sealed) done(o emitter.Outcome) {
 	case emitter.Committed:
 		p.o.Metrics.committed(p, s)
 		p.tracker.Commit()
+		s.cleared()
 		p.mu.Lock()
 		p.jobs = append(p.jobs, s.job())
 		p.mu.Unlock()
@@ -187,11 +192,7 @@ func (s *sealed) done(o emitter.Outcome) {
 		if s.share.Err != nil {
 			p.fail(s.share.Err)
 		}
-		for i := range s.share.Emissions {
-			if err := s.share.Emissions[i].Err; err != nil {
-				s.emitted[i].refusal = refusalOf(err, s.share.Emissions[i].Record)
-			}
-		}
+		s.verdicts()
 		p.tracker.Untake()
 	case emitter.Lost:
 		p.tracker.Untake()
@@ -200,6 +201,34 @@ func (s *sealed) done(o emitter.Outcome) {
 		}
 	}
 	p.returned()
+}
+
+// verdicts notes what the targets said of the emissions of an aborted step.
+func (s *sealed) verdicts() {
+	for i := range s.share.Emissions {
+		em, e := &s.share.Emissions[i], s.emitted[i]
+		if em.Err != nil {
+			e.refusal = refusalOf(em.Err, em.Record)
+		}
+		if em.Suspect && !e.suspect {
+			e.suspect = true
+			s.p.suspects++
+		}
+	}
+}
+
+// cleared takes the suspects of a committed segment out of the count.
+func (s *sealed) cleared() {
+	if s.p.suspects == 0 {
+		return
+	}
+	for _, chunk := range s.segment.Chunks {
+		for _, e := range chunk {
+			if e.suspect {
+				s.p.suspects--
+			}
+		}
+	}
 }
 
 // returned notes that no share is out any more.
@@ -304,6 +333,8 @@ func (p *Partition) place(t *timer.Target) (partition int32, refused *refusal, e
 	}
 	n := int32(len(target.Leader))
 	switch {
+	case target.Compacted && t.Key == nil:
+		return 0, noKey(t.Topic), nil
 	case t.Partition >= n:
 		return 0, noPartition(t.Topic, t.Partition, n), nil
 	case t.Partition != timer.AnyPartition:

@@ -46,6 +46,8 @@ type entry struct {
 	dead *kgo.Record
 	// refusal is set once the target refused the emission for good.
 	refusal *refusal
+	// suspect: the target refused a batch that held the emission.
+	suspect bool
 }
 
 // message is what a worker is told; one field is set.
