@@ -14,6 +14,10 @@
 //   - [RunRestart] next to nothing: it tells how restarts and sizes depend on
 //     how many timers are pending.
 //
+// The input of a pass-through is in the log before its clock starts, while the
+// timers of whole lives are produced in the time that is measured: on a machine
+// that all of them share, that counts against waterclock.
+//
 // Every emission is checked as a plain read_committed consumer sees it. A run in
 // which one is lost, doubled, early or altered ends with [ErrInexact], whatever
 // its figures. Lateness by receipt compares the consumer's clock with the due
