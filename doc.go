@@ -1,3 +1,77 @@
 // Package waterclock is the client of waterclock, a timer service that lives
-// inside Kafka.
+// inside Kafka. A producer writes a record that says when and where to; at that
+// moment the record appears on that topic, once.
+//
+// # Schedule
+//
+// A request is an ordinary record on a request topic, here timers. Its key is
+// the timer's ID, its value the payload, its headers say when and where to.
+// [Schedule] builds one, any kgo client sends it:
+//
+//	rec, err := waterclock.Schedule("timers", "order-17-reminder",
+//		waterclock.After(24*time.Hour),
+//		waterclock.To("reminders"),
+//		waterclock.Value(payload))
+//	if err != nil {
+//		return err // names all that is wrong with the request
+//	}
+//	if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+//		return err
+//	}
+//
+// [At] names an instant instead of a duration. [Header] adds headers that travel
+// with the payload. [Key], [NullKey] and [Partition] say where on the target
+// topic the emission goes; without them its key is the timer's ID.
+//
+// Any other client in any language does the same with the headers named here:
+// the constants [HeaderAt] to [HeaderTargetPartition] are the whole protocol.
+//
+// # Re-schedule and cancel
+//
+// A further request with the same ID replaces the one before, whether that is
+// pending, firing or fired. [Cancel] takes a timer back:
+//
+//	rec, err := waterclock.Cancel("timers", "order-17-reminder")
+//
+// A cancel or a replacement wins or loses against the firing, never both. What
+// counts is the order of the records in the log, never a timestamp: so all
+// requests for one ID must lie on one partition. All producers of a request
+// topic therefore need the same partitioner, Java's murmur2, which is kgo's
+// default. (librdkafka needs partitioner=murmur2_random.)
+//
+// # Receive
+//
+// Consume target topics with isolation.level=read_committed:
+//
+//	client, err := kgo.NewClient(
+//		kgo.ConsumeTopics("reminders"),
+//		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+//
+// A consumer that does not sees aborted attempts too, so a firing more than once
+// or one that was cancelled after all.
+//
+// Key and value of an emission are what the request asked for. [ParseEmission]
+// tells the rest: which timer it was, when it was due, which request it comes
+// from. To schedule it again, pass its headers to [Headers]: those that
+// waterclock wrote fall away.
+//
+// # When a request cannot be obeyed
+//
+// Sending tells only that the request is written. One that cannot be obeyed
+// (a target that is not allowed, seconds sent for milliseconds) changes nothing
+// and appears on the topic timers.waterclock.dead-letters, as does an emission
+// that its target refuses for good. [ParseDeadLetter] reads it; [Reasons] lists
+// the codes. Nothing is dropped silently.
+//
+// # What is promised
+//
+// Each request has exactly one outcome, and a read_committed consumer sees each
+// firing at most once: through crashes, pauses and rebalances. A timer never
+// fires early; one that is past due fires at once. Instants are milliseconds,
+// fractions round up. A request that the producer wrote twice is two requests:
+// while the timer is pending the second changes nothing, behind the firing it
+// fires again. Use an idempotent producer, which is kgo's default.
+//
+// This package is the only public API of its module. The module's other
+// packages can be imported by accident; they change without notice.
 package waterclock

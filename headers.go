@@ -82,8 +82,8 @@ const (
 	// and says what to do.
 	HeaderDetail = "waterclock-detail"
 
-	// HeaderTruncated marks a dead letter that had to leave its value out
-	// because it would not have fitted.
+	// HeaderTruncated is on a dead letter that would not have fitted and names
+	// what it lacks: "value", "value,headers" or "value,headers,key".
 	HeaderTruncated = "waterclock-truncated"
 )
 

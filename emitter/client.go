@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -38,6 +39,8 @@ type txnClient struct {
 	*kgo.Client
 	id     string
 	retire bool // never begin again under this ID
+	// versions of the topics used, as Options.Version gave them.
+	versions map[string]int64
 }
 
 func newTxnClient(o *Options, id string) (*txnClient, error) {
@@ -62,7 +65,27 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build transactional client: %w", err)
 	}
-	return &txnClient{Client: cl, id: id}, nil
+	return &txnClient{Client: cl, id: id, versions: make(map[string]int64)}, nil
+}
+
+// outdated is no version: what the client knows of the topic is to be forgotten.
+const outdated = -1
+
+// refresh has the client forget topics that have changed since it used them,
+// between two transactions. kgo learns of new partitions after minutes, of
+// another size limit never, and refuses a topic that was made anew.
+func (c *txnClient) refresh(parts map[string][]int32, version func(topic string) int64) {
+	var changed []string
+	for topic := range parts {
+		v := version(topic)
+		if was, used := c.versions[topic]; used && was != v {
+			changed = append(changed, topic)
+		}
+		c.versions[topic] = v
+	}
+	if len(changed) > 0 {
+		c.PurgeTopicsFromClient(changed...)
+	}
 }
 
 // announce adds all partitions to the transaction in one request. culprits are
@@ -239,6 +262,24 @@ func memberOf(shares []*Share) (Member, error) {
 		return Member{}, fmt.Errorf("%w: no member identity", errTokens)
 	}
 	return m, nil
+}
+
+// gone reports whether the broker does not know the topic or the partition. The
+// topic's metadata, asked for anew, decides what that means.
+func gone(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
+}
+
+// ofTopic reports whether an error is about a topic, whatever the record.
+func ofTopic(err error) bool {
+	return errors.Is(err, kerr.InvalidTopicException) || errors.Is(err, kerr.TopicAuthorizationFailed)
+}
+
+// refusedHere reports whether kgo itself found a record too large: for that one
+// it is certain. kgo names the compressed size where the broker refused a batch.
+func refusedHere(err error) bool {
+	text := err.Error()
+	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") && !strings.Contains(text, ", compressed_bytes=")
 }
 
 // refusedForGood reports whether a target's error will not go away by itself.

@@ -36,8 +36,12 @@ type Options struct {
 	Leaderless func(ctx context.Context, topic string, partition int32) bool
 	// BatchMaxBytes is the largest record batch a topic takes.
 	BatchMaxBytes func(topic string) int32
-	Logger        *slog.Logger
-	Metrics       *Metrics
+	// Version of what is known of a topic, and Stale, which says that it was
+	// proved wrong: see Targets.
+	Version func(topic string) int64
+	Stale   func(topic string)
+	Logger  *slog.Logger
+	Metrics *Metrics
 }
 
 // Lane commits steps, one after another. Run is its one goroutine.
@@ -196,15 +200,18 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 	if err != nil {
 		return err
 	}
+	parts := partitionsOf(shares)
+	c.refresh(parts, l.o.Version)
 	if err := c.BeginTransaction(); err != nil {
 		l.drop(ctx, c)
 		return fmt.Errorf("begin transaction: %w", err)
 	}
-	parts := partitionsOf(shares)
 	culprits, err := c.announce(ctx, parts)
 	if errors.Is(err, errEmissions) {
 		// Refused whole: the broker began nothing.
-		blame(shares, culprits)
+		if !l.blame(shares, culprits) {
+			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
+		}
 		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
 			l.drop(ctx, c)
 		}
@@ -219,7 +226,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		l.drop(ctx, c)
 		return err
 	}
-	out := outgoing{c: c, health: l.o.Health, leaderless: l.o.Leaderless}
+	out := outgoing{lane: l, c: c}
 	err = out.produce(ctx, shares)
 	if err == nil {
 		err = c.awaitKnown(ctx, parts)
@@ -303,18 +310,26 @@ func partitionsOf(shares []*Share) map[string][]int32 {
 	return out
 }
 
-// blame marks what goes to refused topics.
-func blame(shares []*Share, culprits map[string]error) {
+// blame marks what goes to refused topics and reports whether there is any. A
+// target that is gone is asked for again first: it may have been made anew, or
+// this broker has not heard of it yet.
+func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 	for _, s := range shares {
 		for i := range s.Emissions {
-			if err, ok := culprits[s.Emissions[i].Record.Topic]; ok {
-				s.Emissions[i].Err = err
+			topic := s.Emissions[i].Record.Topic
+			switch err, ok := culprits[topic]; {
+			case !ok:
+			case gone(err):
+				l.o.Stale(topic)
+			default:
+				s.Emissions[i].Err, blamed = err, true
 			}
 		}
 		for _, r := range s.Records {
 			if err, ok := culprits[r.Topic]; ok {
-				s.Err = fmt.Errorf("the service's own topic %s refuses records: %w", r.Topic, err)
+				s.Err, blamed = fmt.Errorf("the service's own topic %s refuses records: %w", r.Topic, err), true
 			}
 		}
 	}
+	return blamed
 }

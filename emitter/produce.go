@@ -14,14 +14,13 @@ import (
 // emissions alone: our own topics are waited for. Only a target's own errors
 // accuse it, never the producer's. mu guards what promises and the timer touch.
 type outgoing struct {
-	c          *txnClient
-	health     *Health
-	leaderless func(ctx context.Context, topic string, partition int32) bool
-	unsafe     bool // buffered records were abandoned: the client is spent
+	lane   *Lane
+	c      *txnClient
+	unsafe bool // buffered records were abandoned: the client is spent
 
 	mu      sync.Mutex
 	failure error // the last one
-	refused bool  // an emission was refused for good
+	broken  []brokenPromise
 	own     map[*kgo.Record]struct{}
 	waiting map[TargetPartition]int // emissions not acknowledged
 	accused map[TargetPartition]error
@@ -38,11 +37,37 @@ func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
 			o.c.Produce(ctx, r, func(r *kgo.Record, err error) { o.ownDone(s, r, err) })
 		}
 	}
+	err := o.send(ctx, emissions)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.verdict(emissions) {
+		return fmt.Errorf("%w: %w", errEmissions, err)
+	}
+	return err
+}
+
+// send sends the emissions; one that is Alone is in no batch with others.
+func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 	deadline, cancel := context.WithTimeout(ctx, emissionDeadline)
 	defer cancel()
 	for _, e := range emissions {
+		if e.Alone {
+			if err := o.flush(ctx); err != nil {
+				return err
+			}
+		}
 		o.c.Produce(deadline, e.Record, func(_ *kgo.Record, err error) { o.emissionDone(e, err) })
+		if e.Alone {
+			if err := o.flush(ctx); err != nil {
+				return err
+			}
+		}
 	}
+	return o.flush(ctx)
+}
+
+// flush waits for every promise, and for those of silent leaders only so long.
+func (o *outgoing) flush(ctx context.Context) error {
 	flushed := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() { o.watch(ctx, flushed) })
@@ -52,7 +77,9 @@ func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
 	if err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
-	return o.verdict(emissions)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failure
 }
 
 // register lists what is to be waited for, and returns the emissions in the
@@ -101,15 +128,19 @@ func (o *outgoing) emissionDone(e *Emission, err error) {
 		return
 	}
 	o.failure = fmt.Errorf("produce to %s/%d: %w", to.Topic, to.Partition, err)
-	switch {
-	case refusedForGood(err):
-		e.Err, o.refused = err, true
-	case accuses(err):
+	o.broken = append(o.broken, brokenPromise{e, err})
+	if accuses(err) {
 		o.accused[to] = err
 	}
 }
 
-// watch looks for silent leaders, once, if the flush takes long.
+// brokenPromise is an emission that was not acknowledged, and why.
+type brokenPromise struct {
+	*Emission
+	err error
+}
+
+// watch looks for silent leaders, once, if a flush takes long.
 func (o *outgoing) watch(ctx context.Context, flushed <-chan struct{}) {
 	t := time.NewTimer(silentAfter)
 	defer t.Stop()
@@ -131,7 +162,7 @@ func (o *outgoing) silent(ctx context.Context) {
 	}
 	o.mu.Unlock()
 	for _, r := range own {
-		if o.leaderless(ctx, r.Topic, r.Partition) {
+		if o.lane.o.Leaderless(ctx, r.Topic, r.Partition) {
 			own = nil
 			break
 		}
@@ -151,22 +182,38 @@ func (o *outgoing) silent(ctx context.Context) {
 	o.c.UnsafeAbortBufferedRecords()
 }
 
-// verdict accuses sick targets and marks what must not be sealed again.
-func (o *outgoing) verdict(emissions []*Emission) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// verdict says who is to blame for broken promises, if the targets are, and
+// reports whether sealing anew, at once, will do. The lock is held.
+func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 	if len(o.accused) > 0 {
-		o.health.Accuse(o.accused)
+		o.lane.o.Health.Accuse(o.accused)
 		for _, e := range emissions {
-			if e.Err == nil && !o.health.Allow(e.to()) {
-				e.Err, o.refused = ErrSick, true
+			if !o.lane.o.Health.Allow(e.to()) {
+				e.Err, blamed = ErrSick, true
 			}
 		}
 	}
-	if o.refused {
-		return fmt.Errorf("%w: %w", errEmissions, o.failure)
+	sent := make(map[TargetPartition]int)
+	if len(o.broken) > 0 {
+		for _, e := range emissions {
+			sent[e.to()]++
+		}
 	}
-	return o.failure
+	for _, r := range o.broken {
+		topic := r.Record.Topic
+		o.c.versions[topic] = outdated
+		switch {
+		case gone(r.err):
+			o.lane.o.Stale(topic)
+		case !refusedForGood(r.err):
+		case ofTopic(r.err), r.Alone, refusedHere(r.err), sent[r.to()] == 1:
+			r.Err, blamed = r.err, true
+		default:
+			r.Suspect, blamed = true, true
+			o.lane.o.Stale(topic)
+		}
+	}
+	return blamed
 }
 
 func cmp(a, b int64) int {

@@ -67,6 +67,12 @@ type Emission struct {
 	// sick (ErrSick); the step is then aborted, and the source seals something
 	// else in its place.
 	Err error
+	// Suspect is set by the lane, with Aborted, when the target partition
+	// refused records of the step and this may be one of them: a broker refuses
+	// a batch whole. The source seals it again with Alone.
+	Suspect bool
+	// Alone has the record written in a batch of its own, in its place.
+	Alone bool
 }
 
 // ErrSick is the Err of an emission whose target partition is sick: the timer

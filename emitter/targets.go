@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +33,8 @@ type Target struct {
 	// Leader tells for each partition whether it has a leader; its length is
 	// the partition count.
 	Leader []bool
+	// Compacted says that the topic refuses records without a key.
+	Compacted bool
 	// Err is the broker's verdict if the topic can not be used.
 	Err error
 }
@@ -41,15 +45,18 @@ type Targets struct {
 	client     *kgo.Client
 	autoCreate bool
 
-	mu     sync.Mutex
-	topics map[string]*target
-	wanted []string // to be fetched by Run
-	wake   chan struct{}
+	mu       sync.Mutex
+	topics   map[string]*target
+	versions int64    // the last version given
+	wanted   []string // to be fetched by Run
+	wake     chan struct{}
 }
 
 type target struct {
 	Target
-	fetched  time.Time
+	id       [16]byte
+	version  int64     // see Version
+	fetched  time.Time // zero: to be asked for before it is used again
 	used     time.Time
 	maxBytes int32
 }
@@ -72,8 +79,41 @@ func (t *Targets) Lookup(ctx context.Context, topic string) (Target, error) {
 	if err := t.fetch(ctx, []string{topic}); err != nil {
 		return Target{}, err
 	}
-	known, _ := t.cached(topic)
+	known, ok := t.cached(topic)
+	switch {
+	case !ok:
+		return Target{}, fmt.Errorf("look up target topic %s: the brokers do not say", topic)
+	case known.Err != nil && !refusedForGood(known.Err):
+		return Target{}, fmt.Errorf("look up target topic %s: %w", topic, known.Err)
+	}
 	return known, nil
+}
+
+// Stale says that what is known of a topic was proved wrong: it is asked for
+// before it is used again.
+func (t *Targets) Stale(topic string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil {
+		e.fetched = time.Time{}
+	}
+}
+
+// Version numbers what a client must know of a topic to write to it: it moves
+// when the topic is made anew, gains partitions or has another size limit.
+func (t *Targets) Version(topic string) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil {
+		return e.version
+	}
+	return 0
+}
+
+// moved gives a new version. The lock is held.
+func (t *Targets) moved(e *target) {
+	t.versions++
+	e.version = t.versions
 }
 
 func (t *Targets) cached(topic string) (Target, bool) {
@@ -81,7 +121,7 @@ func (t *Targets) cached(topic string) (Target, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[topic]
-	if e == nil || e.Err != nil && now.Sub(e.fetched) > targetUnknown {
+	if e == nil || e.fetched.IsZero() || e.Err != nil && now.Sub(e.fetched) > targetUnknown {
 		return Target{}, false
 	}
 	e.used = now
@@ -207,7 +247,7 @@ func (t *Targets) fetch(ctx context.Context, names []string) error {
 	if err != nil {
 		return fmt.Errorf("look up target topics: %w", err)
 	}
-	var fresh []string
+	var usable []string
 	now := time.Now()
 	t.mu.Lock()
 	for i := range resp.Topics {
@@ -231,36 +271,43 @@ func (t *Targets) fetch(ctx context.Context, names []string) error {
 				continue // passing trouble: what was known stays
 			}
 		}
-		e.Target, e.fetched = got, now
-		if got.Err == nil && e.maxBytes == 0 {
-			fresh = append(fresh, *rt.Topic)
+		if e.id != rt.TopicID || len(e.Leader) != len(got.Leader) {
+			t.moved(e)
+		}
+		got.Compacted = e.Compacted && e.id == rt.TopicID
+		e.Target, e.id, e.fetched = got, rt.TopicID, now
+		if got.Err == nil {
+			usable = append(usable, *rt.Topic)
 		}
 	}
 	t.mu.Unlock()
-	if len(fresh) > 0 {
-		t.fetchLimits(ctx, fresh)
+	if len(usable) > 0 {
+		t.fetchLimits(ctx, usable)
 	}
 	return nil
 }
 
-// fetchLimits reads max.message.bytes. A service that may not describe a target
-// goes by Kafka's default.
+// fetchLimits reads max.message.bytes and cleanup.policy. A service that may not
+// describe a target goes by Kafka's defaults.
 func (t *Targets) fetchLimits(ctx context.Context, names []string) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, n := range names {
 		r := kmsg.NewDescribeConfigsRequestResource()
-		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes"}
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes", "cleanup.policy"}
 		req.Resources = append(req.Resources, r)
 	}
-	limits := make(map[string]int32)
+	limits, compacted := make(map[string]int32), make(map[string]bool)
 	if resp, err := req.RequestWith(ctx, t.client); err == nil {
 		for _, r := range resp.Resources {
 			for _, c := range r.Configs {
-				var n int32
-				if c.Value != nil && c.Name == "max.message.bytes" {
-					if _, err := fmt.Sscan(*c.Value, &n); err == nil {
-						limits[r.ResourceName] = n
+				switch {
+				case c.Value == nil:
+				case c.Name == "max.message.bytes":
+					if n, err := strconv.ParseInt(*c.Value, 10, 32); err == nil {
+						limits[r.ResourceName] = int32(n)
 					}
+				case c.Name == "cleanup.policy":
+					compacted[r.ResourceName] = strings.Contains(*c.Value, "compact")
 				}
 			}
 		}
@@ -272,8 +319,17 @@ func (t *Targets) fetchLimits(ctx context.Context, names []string) {
 		if e == nil {
 			continue
 		}
-		if e.maxBytes = limits[n]; e.maxBytes <= 0 {
+		was := e.maxBytes
+		if limit := limits[n]; limit > 0 {
+			e.maxBytes = limit
+		} else if e.maxBytes <= 0 {
 			e.maxBytes = defaultBatchMaxBytes
+		}
+		if e.maxBytes != was {
+			t.moved(e)
+		}
+		if policy, ok := compacted[n]; ok {
+			e.Compacted = policy
 		}
 	}
 }

@@ -346,6 +346,27 @@ func TestJudgePartitionerCheck(t *testing.T) {
 	}
 }
 
+// TestJudgeRecordBytes: what only fits compressed is refused, a cancel is not.
+func TestJudgeRecordBytes(t *testing.T) {
+	headers := []string{"timer-after", "1h", "timer-target-topic", "ok", "waterclock-x", "y"}
+	rec := request([]byte("value"), headers...)
+	size := len(rec.Key) + len(rec.Value) + len(strings.Join(headers, ""))
+	for limit, want := range map[int]waterclock.Reason{0: "", size: "", size - 1: waterclock.ReasonValueTooLarge} {
+		r := testRules()
+		r.Limits.RecordBytes = limit
+		var got waterclock.Reason
+		if _, _, refusal := r.Judge(rec, now); refusal != nil {
+			got = refusal.Reason
+		}
+		if got != want {
+			t.Errorf("%d bytes under a limit of %d: got %q, want %q", size, limit, got, want)
+		}
+		if _, _, refusal := r.Judge(request(make([]byte, size), "timer-cancel", "true"), now); refusal != nil {
+			t.Errorf("a cancel under a limit of %d: %+v", limit, refusal)
+		}
+	}
+}
+
 // TestJudgeRemembersTargets asks once for each topic, up to the limit.
 func TestJudgeRemembersTargets(t *testing.T) {
 	asked := 0

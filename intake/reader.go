@@ -36,11 +36,21 @@ type Sink interface {
 // Reader reads the request partitions that this process owns, read_committed,
 // from offsets of our own choosing, with one client. It never commits anything:
 // positions live in checkpoints.
+//
+// A partition is added or removed between two polls, never during one. A poll
+// that has come back may hold records of a partition that is given up and taken
+// again, elsewhere in the log, before they are handed over: by name they would
+// reach the new sink, which would plan them twice, or miss what lies between.
 type Reader struct {
 	client *kgo.Client
 
-	mu    sync.Mutex // guards sinks
-	sinks map[topicPartition]Sink
+	mu        sync.Mutex // guards what follows
+	turn      *sync.Cond // busy, or changes, has changed
+	busy      bool       // somebody polls and hands over, or changes sinks
+	changes   int        // who waits to change sinks: polls stand back
+	interrupt func()     // ends the poll that is under way, nil if there is none
+
+	sinks map[topicPartition]Sink // theirs who is busy
 }
 
 type topicPartition struct {
@@ -60,31 +70,59 @@ func NewReader(opts ...kgo.Opt) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build intake client: %w", err)
 	}
-	return &Reader{client: cl, sinks: make(map[topicPartition]Sink)}, nil
+	r := &Reader{client: cl, sinks: make(map[topicPartition]Sink)}
+	r.turn = sync.NewCond(&r.mu)
+	return r, nil
 }
 
-// Add starts reading a partition at offset from into sink. No leader epoch goes
-// with the offset: with one, kgo moves to the log's end after a data loss.
+// Add starts reading a partition at offset from into sink, in place of the sink
+// it had. No leader epoch goes with the offset: with one, kgo moves to the log's
+// end after a data loss. It waits for a Deliver that is under way.
 func (r *Reader) Add(topic string, partition int32, from int64, sink Sink) {
-	r.mu.Lock()
-	r.sinks[topicPartition{topic, partition}] = sink
-	r.mu.Unlock()
-	r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
-	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
+	r.change(func() {
+		tp := topicPartition{topic, partition}
+		if r.sinks[tp] != nil {
+			// kgo goes on where it is with a partition that it reads already.
+			r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
+		}
+		r.sinks[tp] = sink
+		r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
+		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
+	})
 }
 
-// Remove stops reading a partition. After it returns a Deliver that is under
-// way may still end, and none begins.
+// Remove stops reading a partition, if sink is still the one that it is read
+// into. It waits for a Deliver that is under way: after it none runs or begins.
+// So it must not be called from one, nor with a lock that Deliver takes.
 func (r *Reader) Remove(topic string, partition int32, sink Sink) {
-	tp := topicPartition{topic, partition}
+	r.change(func() {
+		tp := topicPartition{topic, partition}
+		if r.sinks[tp] != sink {
+			return
+		}
+		delete(r.sinks, tp)
+		r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
+	})
+}
+
+// change calls do between two polls.
+func (r *Reader) change(do func()) {
 	r.mu.Lock()
-	if r.sinks[tp] != sink {
-		r.mu.Unlock()
-		return
+	r.changes++
+	if r.interrupt != nil {
+		r.interrupt()
 	}
-	delete(r.sinks, tp)
+	for r.busy {
+		r.turn.Wait()
+	}
+	r.busy = true
 	r.mu.Unlock()
-	r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
+	do()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes--
+	r.busy = false
+	r.turn.Broadcast()
 }
 
 // Pause stops fetching a partition. A sink calls Pause and Resume under one
@@ -101,27 +139,42 @@ func (r *Reader) Resume(topic string, partition int32) {
 // Run polls until ctx ends and then closes the client.
 func (r *Reader) Run(ctx context.Context) error {
 	defer r.client.Close()
-	for {
-		fetches := r.client.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return nil
+	for ctx.Err() == nil {
+		n, interrupted := r.poll(ctx)
+		if n > 0 || interrupted {
+			continue
 		}
-		if r.dispatch(fetches) == 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(errorPause):
-			}
+		select {
+		case <-ctx.Done():
+		case <-time.After(errorPause):
 		}
 	}
+	return nil
+}
+
+// poll polls once and hands over what comes. It returns how many records that
+// were, and whether somebody wanted to change sinks meanwhile.
+func (r *Reader) poll(ctx context.Context) (n int, interrupted bool) {
+	r.mu.Lock()
+	for r.busy || r.changes > 0 {
+		r.turn.Wait()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.busy, r.interrupt = true, cancel
+	r.mu.Unlock()
+	n = r.dispatch(r.client.PollFetches(ctx))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy, r.interrupt = false, nil
+	r.turn.Broadcast()
+	return n, ctx.Err() != nil
 }
 
 // dispatch hands a poll to the sinks and returns how many records it held.
 func (r *Reader) dispatch(fetches kgo.Fetches) (n int) {
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		r.mu.Lock()
 		sink := r.sinks[topicPartition{p.Topic, p.Partition}]
-		r.mu.Unlock()
 		if sink == nil {
 			return
 		}

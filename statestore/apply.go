@@ -45,8 +45,13 @@ func (k *Take) Apply(b *Batch) error {
 	if err != nil {
 		return fmt.Errorf("apply to partition %s: %w", p.id, err)
 	}
-	w := p.s.newBatch()
+	w := p.newBatchLocked()
 	defer w.close()
+	places, err := p.placesLocked()
+	if err != nil {
+		return fmt.Errorf("apply to partition %s: %w", p.id, err)
+	}
+	defer places.close()
 	for i := range b.Changes {
 		c := &b.Changes[i]
 		if err := checkID(c.ID); err != nil {
@@ -57,7 +62,11 @@ func (k *Take) Apply(b *Batch) error {
 			w.scratch = c.After.AppendTo(w.scratch[:0])
 			row = w.scratch
 		}
-		w.change(p.prefix, c.ID, c.Before, c.After.Ref(), row)
+		before, err := places.of(c.ID, c.Before)
+		if err != nil {
+			return fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
+		}
+		w.change(p.prefix, c.ID, before, c.After.Ref(), row)
 	}
 	if b.Checkpoint != nil {
 		next.Checkpoint = bytes.Clone(b.Checkpoint)
@@ -99,26 +108,27 @@ type batch struct {
 	lowest  timer.Ref // of the rows put
 	pending int64     // change of the number of pending timers
 	deleted int       // rows by due time deleted
+	targets targetChanges
 }
 
-func (s *Store) newBatch() *batch { return &batch{b: s.db.NewBatch(), lowest: last} }
+func (p *Partition) newBatchLocked() *batch {
+	return &batch{b: p.s.db.NewBatch(), lowest: last, targets: targetChanges{of: &p.targets}}
+}
 
 func (w *batch) close() { w.b.Close() }
 
 // change writes what became of one ID: row are the bytes of the timer after.
 // Writing to a batch in memory can not fail.
-func (w *batch) change(p prefix, id []byte, before, after timer.Ref, row []byte) {
-	if !before.IsAbsent() {
+func (w *batch) change(p prefix, id []byte, before place, after timer.Ref, row []byte) {
+	stays := before == place{ref: after}
+	if !before.ref.IsAbsent() {
 		w.pending--
-		if before != after {
-			op := w.b.DeleteDeferred(dueKeySize)
-			appendDueKey(op.Key[:0], p, before)
-			op.Finish()
-			w.deleted++
+		if !stays {
+			w.deleteRow(p, before)
 		}
 	}
 	if after.IsAbsent() {
-		if !before.IsAbsent() {
+		if !before.ref.IsAbsent() {
 			op := w.b.DeleteDeferred(idAt + len(id))
 			appendIDKey(op.Key[:0], p, id)
 			op.Finish()
@@ -126,19 +136,49 @@ func (w *batch) change(p prefix, id []byte, before, after timer.Ref, row []byte)
 		return
 	}
 	w.pending++
-	if after.Compare(w.lowest) < 0 {
-		w.lowest = after
+	w.putRow(p, place{ref: after}, row)
+	if !stays {
+		w.putID(p, id, place{ref: after})
 	}
-	op := w.b.SetDeferred(dueKeySize, len(row))
-	appendDueKey(op.Key[:0], p, after)
+}
+
+// putRow writes a timer's row, not its ID row.
+func (w *batch) putRow(p prefix, at place, row []byte) {
+	size := dueKeySize
+	if at.target != 0 {
+		size = parkedKeySize
+		w.targets.put(at)
+	} else if at.ref.Compare(w.lowest) < 0 {
+		w.lowest = at.ref
+	}
+	op := w.b.SetDeferred(size, len(row))
+	appendRowKey(op.Key[:0], p, at)
 	copy(op.Value, row)
 	op.Finish()
-	if before == after {
-		return // the ID row is there
+}
+
+// deleteRow deletes a timer's row, not its ID row.
+func (w *batch) deleteRow(p prefix, at place) {
+	size := dueKeySize
+	if at.target != 0 {
+		size = parkedKeySize
+		w.targets.remove(at)
+	} else {
+		w.deleted++
 	}
-	op = w.b.SetDeferred(idAt+len(id), refSize)
+	op := w.b.DeleteDeferred(size)
+	appendRowKey(op.Key[:0], p, at)
+	op.Finish()
+}
+
+func (w *batch) putID(p prefix, id []byte, at place) {
+	size := refSize
+	if at.target != 0 {
+		size = parkedIDSize
+	}
+	op := w.b.SetDeferred(idAt+len(id), size)
 	appendIDKey(op.Key[:0], p, id)
-	putRef(op.Value, after)
+	appendPlace(op.Value[:0], at)
 	op.Finish()
 }
 
@@ -148,8 +188,17 @@ func (w *batch) set(key, value []byte) { w.b.Set(key, value, nil) }
 // state of p; p.write is held. Every batch has the meta row: see doc.go.
 func (w *batch) commit(p *Partition, next meta) error {
 	next.Pending += w.pending
+	next.Parked += w.targets.parked
 	next.low = p.low.put(w.lowest)
-	op := w.b.SetDeferred(prefixSize+1, metaSize)
+	for _, t := range w.targets.next {
+		key := appendNumberKey(w.scratch[:0], p.prefix, kindTarget, t.number)
+		if t.count == 0 {
+			w.b.Delete(key, nil)
+		} else {
+			w.set(key, t.append(nil))
+		}
+	}
+	op := w.b.SetDeferred(prefixSize+1, next.size())
 	copy(op.Key, p.prefix[:])
 	op.Key[kindAt] = kindMeta
 	next.put(op.Value)
@@ -160,6 +209,7 @@ func (w *batch) commit(p *Partition, next meta) error {
 		return fmt.Errorf("write to partition %s: %w", p.id, err)
 	}
 	p.state = next
+	w.targets.install()
 	p.s.dirty.Store(true)
 	p.deleted(w.deleted)
 	return nil

@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -127,6 +128,83 @@ func BenchmarkFire(b *testing.B) {
 	_, _, err := k.Scan(timer.Ref{}, last, 1, 0, func(*timer.Timer) error { return nil })
 	must(b, err)
 	b.ReportMetric(float64(time.Since(start).Microseconds()), "us/first-scan")
+}
+
+// BenchmarkPark parks timers as a scan gives them, BenchmarkUnpark moves them
+// back; both in steps of 500.
+func BenchmarkPark(b *testing.B) {
+	w := newWorkload()
+	k := benchStore(b).Partition(partition0).Take()
+	w.insert(b, k, int64(b.N))
+	start, cpu0 := time.Now(), cpu()
+	b.ResetTimer()
+	benchPark(b, k)
+	report(b, int64(b.N), start, cpu0)
+}
+
+func benchPark(b *testing.B, k *Take) {
+	from := timer.Ref{}
+	parking := make([]*timer.Timer, 0, benchStep)
+	for done := false; !done; {
+		parking = parking[:0]
+		var err error
+		from, done, err = k.Scan(from, last, benchStep, 0, func(t *timer.Timer) error {
+			parking = append(parking, t)
+			return nil
+		})
+		must(b, err)
+		must(b, k.Park("orders/0", parking))
+	}
+}
+
+func BenchmarkUnpark(b *testing.B) {
+	w := newWorkload()
+	s := benchStore(b)
+	k := s.Partition(partition0).Take()
+	w.insert(b, k, int64(b.N))
+	benchPark(b, k)
+	must(b, s.Flush())
+	start, cpu0 := time.Now(), cpu()
+	b.ResetTimer()
+	for left := b.N; left > 0; {
+		ts, err := k.Unpark("orders/0", benchStep, 0)
+		must(b, err)
+		left -= len(ts)
+	}
+	b.StopTimer()
+	report(b, int64(b.N), start, cpu0)
+	start = time.Now()
+	_, err := k.Parked()
+	must(b, err)
+	b.ReportMetric(float64(time.Since(start).Microseconds()), "us/parked")
+}
+
+// BenchmarkApplyBesideParked inserts and fires timers of healthy targets in a
+// partition that has parked ones.
+func BenchmarkApplyBesideParked(b *testing.B) {
+	for _, parked := range []bool{false, true} {
+		b.Run(fmt.Sprint(parked), func(b *testing.B) {
+			w := newWorkload()
+			k := benchStore(b).Partition(partition0).Take()
+			w.insert(b, k, 1000)
+			if parked {
+				benchPark(b, k)
+			}
+			start, cpu0 := time.Now(), cpu()
+			b.ResetTimer()
+			for i := 0; i < b.N; i += benchStep {
+				puts, removals := make([]Change, benchStep), make([]Change, benchStep)
+				for j := range puts {
+					t := w.next()
+					puts[j] = Change{ID: t.ID, Before: timer.Absent, After: t}
+					removals[j] = Change{ID: t.ID, Before: t.Ref()}
+				}
+				must(b, k.Apply(&Batch{Changes: puts, Position: w.n, Changelog: changelog}))
+				must(b, k.Apply(&Batch{Changes: removals, Position: w.n, Changelog: changelog}))
+			}
+			report(b, int64(b.N), start, cpu0)
+		})
+	}
 }
 
 // BenchmarkLookup probes a million settled timers.

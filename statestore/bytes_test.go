@@ -21,6 +21,12 @@ func TestLayout(t *testing.T) {
 	m.Changelog = [16]byte{1, 15: 2}
 	var row [metaSize]byte
 	m.put(row[:])
+	parked := m
+	parked.Parked = 1
+	var parkedRow [parkedMetaSize]byte
+	parked.put(parkedRow[:])
+	ref := timer.Ref{Due: 1, Offset: 2}
+	sick := target{number: 7, name: "orders/3", count: 9, low: ref}
 	const topic = "aa0000000000000000000000000000bb" + "00000102"
 	for _, c := range []struct {
 		name, want string
@@ -33,6 +39,13 @@ func TestLayout(t *testing.T) {
 		{"meta key", topic + "6d", p.key(kindMeta)},
 		{"meta row", "01" + "0000000000000005" + "01000000000000000000000000000002" + "0000000000000002" +
 			"00000000000003e8" + "7fffffffffffffff" + "8000000000000003", row[:]},
+		{"meta row with parked timers", "02" + "0000000000000005" + "01000000000000000000000000000002" + "0000000000000002" +
+			"00000000000003e8" + "7fffffffffffffff" + "8000000000000003" + "0000000000000001", parkedRow[:]},
+		{"ID row", "8000000000000001" + "8000000000000002", appendPlace(nil, place{ref: ref})},
+		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007", appendPlace(nil, place{ref, 7})},
+		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002", appendRowKey(nil, p, place{ref, 7})},
+		{"target key", topic + "74" + "00000007", appendNumberKey(nil, p, kindTarget, 7)},
+		{"target row", "0000000000000009" + "8000000000000001" + "8000000000000002" + "6f72646572732f33", sick.append(nil)},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -66,6 +79,8 @@ func TestComparer(t *testing.T) {
 		p, next := id.prefix(), id.prefix().next()
 		keys = append(keys, p[:], next[:], p.key(kindCheckpoint), p.key(kindDue), p.key(kindDue+1), p.key(kindID), p.key(kindMeta),
 			appendIDKey(nil, p, []byte("a")), appendIDKey(nil, p, []byte("ab")), appendIDKey(nil, p, []byte{0}),
+			p.key(kindParked), p.key(kindTarget), appendNumberKey(nil, p, kindTarget, 1),
+			appendParkedKey(nil, p, 1, timer.Ref{}), appendParkedKey(nil, p, 2, timer.Ref{Due: -5, Offset: 1}),
 			appendDueKey(nil, p, timer.Ref{}), appendDueKey(nil, p, timer.Ref{Due: -5, Offset: 1}), appendDueKey(nil, p, last))
 	}
 	slices.SortFunc(keys, bytes.Compare)
@@ -93,15 +108,50 @@ func FuzzDecodeMeta(f *testing.F) {
 	m.Position = 7
 	m.put(row[:])
 	f.Add(row[:])
+	m.Parked, m.Pending = 2, 3
+	parked := make([]byte, m.size())
+	m.put(parked)
+	f.Add(parked)
 	f.Add([]byte{2})
+	f.Add([]byte{3})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decodeMeta(b)
 		if err != nil {
 			return
 		}
-		var again [metaSize]byte
-		m.put(again[:])
-		if !bytes.Equal(again[:], b) && !m.InSync.IsZero() {
+		again := make([]byte, m.size())
+		m.put(again)
+		if !bytes.Equal(again, b) && !m.InSync.IsZero() {
+			t.Fatalf("%x came back as %x", b, again)
+		}
+	})
+}
+
+func FuzzDecodePlace(f *testing.F) {
+	f.Add(appendPlace(nil, place{ref: timer.Ref{Due: 1, Offset: 2}}))
+	f.Add(appendPlace(nil, place{timer.Ref{Due: -1, Offset: 2}, 3}))
+	f.Add(make([]byte, parkedIDSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		at, err := decodePlace(b)
+		if err != nil {
+			return
+		}
+		if again := appendPlace(nil, at); !bytes.Equal(again, b) {
+			t.Fatalf("%x came back as %x", b, again)
+		}
+	})
+}
+
+func FuzzDecodeTarget(f *testing.F) {
+	sick := target{number: 7, name: "orders/3", count: 9, low: timer.Ref{Due: 1}}
+	f.Add([]byte{0, 0, 0, 7}, sick.append(nil))
+	f.Add([]byte{0, 0, 0, 0}, sick.append(nil))
+	f.Fuzz(func(t *testing.T, number, b []byte) {
+		x, err := decodeTarget(number, b)
+		if err != nil {
+			return
+		}
+		if again := x.append(nil); !bytes.Equal(again, b) || x.count < 1 || x.number == 0 {
 			t.Fatalf("%x came back as %x", b, again)
 		}
 	})

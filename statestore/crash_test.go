@@ -85,11 +85,19 @@ func churn(k *Take, l log, rng *rand.Rand) error {
 	if m.Position >= 0 {
 		s = l.fold(m.Position)
 	}
+	if s.parked, err = readParked(k); err != nil {
+		return err
+	}
 	for err == nil {
+		target, lo := fmt.Sprint("orders/", rng.IntN(3)), rng.IntN(l.names)
 		n := max(s.position, 0) + int64(rng.IntN(400))
 		switch {
 		case n > 8000 || rng.IntN(12) == 0:
 			s, err = l.empty(), k.Wipe()
+		case rng.IntN(4) == 0:
+			err = s.park(k, target, lo, lo+rng.IntN(200))
+		case rng.IntN(4) == 0:
+			err = s.unpark(k, target, 1+rng.IntN(100), 1<<20)
 		case rng.IntN(2) == 0:
 			err = s.replay(k, n)
 		default:
@@ -109,8 +117,9 @@ func child(t *testing.T, what, dir string, seed uint64) *exec.Cmd {
 	return cmd
 }
 
-// TestKill kills a process that applies, replays by table and wipes, at random
-// points, and compares what it left with the fold at the stored position.
+// TestKill kills a process that applies, replays by table, parks, unparks and
+// wipes, at random points, and compares what it left with the fold at the stored
+// position: each timer is there once, parked or not.
 func TestKill(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("SEED"); s != "" {
@@ -123,7 +132,7 @@ func TestKill(t *testing.T) {
 	if testing.Short() {
 		runs = 3
 	}
-	found := map[int64]bool{}
+	found, parked := map[int64]bool{}, 0
 	for run := range runs {
 		cmd := child(t, "crash", dir, seed+uint64(run))
 		out, err := cmd.StdoutPipe()
@@ -139,16 +148,20 @@ func TestKill(t *testing.T) {
 		}
 		cmd.Wait()
 		kill.Stop()
-		for _, p := range compareAfterKill(t, dir) {
+		for p, n := range compareAfterKill(t, dir) {
 			found[p] = true
+			parked += n
 		}
 	}
-	if len(found) < 4 {
-		t.Fatalf("positions found: %v: the children did nothing", found)
+	if len(found) < 4 || parked == 0 {
+		t.Fatalf("positions found: %v, %d parked: the children did nothing", found, parked)
 	}
 }
 
-func compareAfterKill(t *testing.T, dir string) (positions []int64) {
+// compareAfterKill returns how many timers are parked at the position of each
+// partition.
+func compareAfterKill(t *testing.T, dir string) map[int64]int {
+	found := map[int64]int{}
 	o := testOptions(nil)
 	o.Dir = dir
 	s, err := Open(o)
@@ -161,12 +174,14 @@ func compareAfterKill(t *testing.T, dir string) (positions []int64) {
 		if m.Position >= 0 {
 			want = crashLog(i).fold(m.Position)
 		}
+		want.parked, err = readParked(k)
+		must(t, err)
 		if err := want.compare(k); err != nil {
 			t.Fatalf("partition %d at %d: %v", i, m.Position, err)
 		}
-		positions = append(positions, m.Position)
+		found[m.Position] += len(want.parked)
 	}
-	return positions
+	return found
 }
 
 // childOpen says what opening the folder gives.

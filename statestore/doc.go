@@ -11,6 +11,8 @@
 //     their position, never a position without its rows.
 //   - One owner: who took a partition last may change it, everybody before is
 //     refused with [ErrNotOwner].
+//   - A pending timer has one row, by due time or parked; it moves between the
+//     two in one batch, which moves no position.
 //   - A scan never steps over the tombstones of what has fired, wherever the
 //     caller lets it begin, and nothing reads all timers when a store opens.
 //
@@ -26,6 +28,8 @@
 //  3. [Take.Replay] the changelog's tail, [Replay.Flush] now and then and at
 //     the end, [Take.Live] when the end is met.
 //  4. [Take.Apply] every committed step in the order of the changelog.
+//  5. [Take.Park] what can not be delivered now, so that it is not in the way of
+//     scans; at a take ask for [Take.Parked], for [Take.Unpark] is the way back.
 //
 // # Bytes
 //
@@ -37,14 +41,33 @@
 //
 //	... 'c'                                checkpoint, opaque to the store
 //	... 'd' | due s64 | offset s64         timer, as timer.AppendTo writes it
-//	... 'i' | ID (1 to 512)                due s64 | offset s64
-//	... 'm'                                meta:
+//	... 'i' | ID (1 to 512)                due s64 | offset s64 and, of a parked
+//	                                       timer, number u32 of its target
+//	... 'm'                                meta, below
+//	... 'p' | number u32 | due s64 | offset s64
+//	                                       parked timer, as timer.AppendTo writes it
+//	... 't' | number u32                   target with parked timers:
+//	                                       parked i64 | low: due s64, offset s64 |
+//	                                       name (1 to 1024)
 //
 //	| 1 (format) | position i64 | changelog UUID (16) | pending i64 |
 //	| in sync i64 (Unix ms, least i64: never) | low: due s64, offset s64 |
 //
+//	| 2 (format) | ... as before ... | parked i64 |
+//
 // The value lies in the row by due time, so that firing reads in order. low is
 // at or before the first row by due time: scans start there.
+//
+// A parked timer has its row under its target instead: a number, from 1, given
+// when the first timer is parked for a name, which lies in the target's row
+// until nothing is parked for it. Pending counts the parked ones. The meta row
+// has format 2 while the partition has parked timers, and only then: a version
+// that knows format 1 alone would never fire them, so it must not read such a
+// partition (it wipes it, and the replay makes rows by due time of them), and it
+// reads every other. The fold knows nothing of parking: whatever the changelog
+// says of a parked timer deletes its parked row, and a put makes a row by due
+// time. So that a step need not know where its timers lie, Apply looks up their
+// ID rows, in a partition with parked timers alone.
 //
 // Beside the database (folder db) lie LOCK, held while a process has the store
 // open, STORE, which says whose folder it is, and tables, where tables are built

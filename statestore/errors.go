@@ -42,6 +42,16 @@ var (
 	// ErrID refuses an ID that is empty or longer than 512 bytes.
 	ErrID = errors.New("timer ID must have 1 to 512 bytes")
 
+	// ErrTarget refuses the name of a target that is empty or longer than 1,024
+	// bytes.
+	ErrTarget = errors.New("name of a target must have 1 to 1024 bytes")
+
+	// ErrTooManyTargets refuses to park for one more target.
+	ErrTooManyTargets = errors.New("too many targets with parked timers")
+
+	// ErrReadOnly refuses changes of a store that was opened to be read.
+	ErrReadOnly = errors.New("store is open for reading only")
+
 	// ErrClosed is returned by everything after Close.
 	ErrClosed = errors.New("store is closed")
 )

@@ -15,7 +15,12 @@ const (
 	kindAt     = prefixSize
 	idAt       = prefixSize + 1
 	refSize    = 8 + 8
+	numberAt   = idAt // of a target's number, in the keys of parked rows and targets
+	parkedAt   = numberAt + 4
 	dueKeySize = prefixSize + 1 + refSize
+
+	parkedKeySize = parkedAt + refSize
+	parkedIDSize  = refSize + 4 // of the ID row of a parked timer
 
 	// maxIDSize bounds an ID in bytes: what a request may carry.
 	maxIDSize = 512
@@ -24,11 +29,25 @@ const (
 	kindDue        = 'd'
 	kindID         = 'i'
 	kindMeta       = 'm'
+	kindParked     = 'p'
+	kindTarget     = 't'
 
 	signBit = 1 << 63
 )
 
-var errBadRef = errors.New("row holds no due time and offset")
+var (
+	errBadRef   = errors.New("row holds no due time and offset")
+	errBadPlace = errors.New("row says no place of a timer")
+)
+
+// place says where the row of a pending timer lies.
+type place struct {
+	ref    timer.Ref
+	target uint32 // number of the target it is parked for; 0: among the rows by due time
+}
+
+// nowhere is the place of a timer that is not pending.
+var nowhere = place{ref: timer.Absent}
 
 // prefix is the first bytes of every key of a partition.
 type prefix [prefixSize]byte
@@ -86,9 +105,57 @@ func decodeRef(b []byte) (timer.Ref, error) {
 	}, nil
 }
 
+func appendParkedKey(dst []byte, p prefix, number uint32, r timer.Ref) []byte {
+	return appendRef(appendNumberKey(dst, p, kindParked, number), r)
+}
+
+// appendNumberKey appends the key of a target, or what the keys of its parked
+// rows begin with.
+func appendNumberKey(dst []byte, p prefix, kind byte, number uint32) []byte {
+	dst = append(dst, p[:]...)
+	dst = append(dst, kind)
+	return binary.BigEndian.AppendUint32(dst, number)
+}
+
+// appendRowKey appends the key of the timer's row, wherever that lies.
+func appendRowKey(dst []byte, p prefix, at place) []byte {
+	if at.target != 0 {
+		return appendParkedKey(dst, p, at.target, at.ref)
+	}
+	return appendDueKey(dst, p, at.ref)
+}
+
+// appendPlace appends the value of an ID row.
+func appendPlace(dst []byte, at place) []byte {
+	dst = appendRef(dst, at.ref)
+	if at.target != 0 {
+		dst = binary.BigEndian.AppendUint32(dst, at.target)
+	}
+	return dst
+}
+
+// decodePlace reads the value of an ID row.
+func decodePlace(b []byte) (at place, err error) {
+	if len(b) == refSize {
+		at.ref, err = decodeRef(b)
+		return at, err
+	}
+	if len(b) != parkedIDSize {
+		return nowhere, errBadPlace
+	}
+	at.target = binary.BigEndian.Uint32(b[refSize:])
+	if at.target == 0 {
+		return nowhere, errBadPlace
+	}
+	at.ref, err = decodeRef(b[:refSize])
+	return at, err
+}
+
 // split is what table filters know of a key: an ID row is known by its whole
 // key, all rows by due time of a partition count as one, so that they cost the
-// filters nothing. Keys sort as their bytes do.
+// filters nothing. Parked rows count each for itself: they came later, and the
+// tables of one comparer must always be split alike. Keys sort as their bytes
+// do.
 func split(key []byte) int {
 	if len(key) > idAt && key[kindAt] == kindDue {
 		return idAt

@@ -21,17 +21,23 @@ type Meta struct {
 	Changelog [16]byte
 	// Checkpoint is the last folded checkpoint record, opaque; nil if none was.
 	Checkpoint []byte
-	// Pending is the number of pending timers.
-	Pending int64
+	// Pending is the number of pending timers, Parked of how many of them are
+	// parked: see [Take.Park].
+	Pending, Parked int64
 	// InSync is a time at which the store is known to have held everything,
 	// zero for never. For a live partition it lags by up to two flush
 	// intervals; see [Take.Live].
 	InSync time.Time
 }
 
+// Format 2 is that of a partition with parked timers alone: a version that knows
+// nothing of parking would never fire them, so it must refuse the partition;
+// every other partition it reads.
 const (
-	metaFormat = 1
-	metaSize   = 1 + 8 + 16 + 8 + 8 + refSize
+	metaFormat       = 1
+	metaSize         = 1 + 8 + 16 + 8 + 8 + refSize
+	parkedMetaFormat = 2
+	parkedMetaSize   = metaSize + 8
 
 	never = math.MinInt64 // in sync, as stored
 )
@@ -47,6 +53,14 @@ type meta struct {
 
 func emptyMeta() meta { return meta{Meta: Meta{Position: nothing}, low: last} }
 
+// size is how many bytes put writes.
+func (m *meta) size() int {
+	if m.Parked != 0 {
+		return parkedMetaSize
+	}
+	return metaSize
+}
+
 func (m *meta) put(dst []byte) {
 	inSync := int64(never)
 	if !m.InSync.IsZero() {
@@ -58,13 +72,22 @@ func (m *meta) put(dst []byte) {
 	binary.BigEndian.PutUint64(dst[25:], uint64(m.Pending))
 	binary.BigEndian.PutUint64(dst[33:], uint64(inSync))
 	putRef(dst[41:], m.low)
+	if m.Parked != 0 {
+		dst[0] = parkedMetaFormat
+		binary.BigEndian.PutUint64(dst[metaSize:], uint64(m.Parked))
+	}
 }
 
 // decodeMeta reads a meta row. Errors wrap ErrNewerFormat or ErrCorrupt.
 func decodeMeta(b []byte) (m meta, err error) {
 	switch {
-	case len(b) > 0 && b[0] > metaFormat:
+	case len(b) > 0 && b[0] > parkedMetaFormat:
 		return m, fmt.Errorf("meta row of format %d: %w", b[0], ErrNewerFormat)
+	case len(b) == parkedMetaSize && b[0] == parkedMetaFormat:
+		m.Parked = int64(binary.BigEndian.Uint64(b[metaSize:]))
+		if m.Parked < 1 {
+			return m, fmt.Errorf("meta row with %d parked: %w", m.Parked, ErrCorrupt)
+		}
 	case len(b) != metaSize || b[0] != metaFormat:
 		return m, fmt.Errorf("meta row of %d bytes: %w", len(b), ErrCorrupt)
 	}
@@ -74,9 +97,9 @@ func decodeMeta(b []byte) (m meta, err error) {
 	if inSync := int64(binary.BigEndian.Uint64(b[33:])); inSync != never {
 		m.InSync = time.UnixMilli(inSync)
 	}
-	m.low, err = decodeRef(b[41:])
-	if err == nil && (m.Position < 0 || m.Pending < 0) {
-		err = fmt.Errorf("meta row with position %d, %d pending: %w", m.Position, m.Pending, ErrCorrupt)
+	m.low, err = decodeRef(b[41:metaSize])
+	if err == nil && (m.Position < 0 || m.Pending < m.Parked) {
+		err = fmt.Errorf("meta row with position %d, %d pending, %d parked: %w", m.Position, m.Pending, m.Parked, ErrCorrupt)
 	}
 	return m, err
 }

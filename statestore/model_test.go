@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
@@ -44,16 +47,17 @@ func (l log) at(i int64) rec {
 	return r
 }
 
-// state is a fold of a log.
+// state is a fold of a log, and what is parked, which no log tells.
 type state struct {
 	l          log
 	position   int64
 	timers     map[string]*timer.Timer
+	parked     map[string]string // targets by ID
 	checkpoint []byte
 }
 
 func (l log) empty() *state {
-	return &state{l: l, position: -1, timers: map[string]*timer.Timer{}}
+	return &state{l: l, position: -1, timers: map[string]*timer.Timer{}, parked: map[string]string{}}
 }
 
 func (l log) fold(position int64) *state {
@@ -72,8 +76,10 @@ func (s *state) advance(position int64) (recs []rec) {
 			s.checkpoint = r.checkpoint
 		case r.after != nil:
 			s.timers[r.id] = r.after
+			delete(s.parked, r.id)
 		default:
 			delete(s.timers, r.id)
+			delete(s.parked, r.id)
 		}
 	}
 	s.position = position
@@ -85,6 +91,15 @@ func (s *state) sorted() (ts []*timer.Timer) {
 		ts = append(ts, t)
 	}
 	slices.SortFunc(ts, func(a, b *timer.Timer) int { return a.Ref().Compare(b.Ref()) })
+	return ts
+}
+
+// unparked are what a scan sees.
+func (s *state) unparked() []*timer.Timer {
+	ts := slices.DeleteFunc(s.sorted(), func(t *timer.Timer) bool { return s.parked[string(t.ID)] != "" })
+	if len(ts) == 0 {
+		return nil
+	}
 	return ts
 }
 
@@ -139,15 +154,108 @@ func (s *state) replay(k *Take, position int64) error {
 	return r.Flush(position)
 }
 
+// park parks those of the timers called timer-n, n from lo to hi, that are
+// pending, and tries some that are not.
+func (s *state) park(k *Take, target string, lo, hi int) error {
+	var ts []*timer.Timer
+	for n := hi; n >= lo; n-- {
+		id := fmt.Sprint("timer-", n)
+		gone := newTimer(id, int64(n), 1<<40)
+		ts = append(ts, gone)
+		if t := s.timers[id]; t != nil {
+			ts = append(ts, t, t)
+			if s.parked[id] == "" {
+				s.parked[id] = target
+			}
+		}
+	}
+	return k.Park(target, ts)
+}
+
+// unpark checks that the timers come in order.
+func (s *state) unpark(k *Take, target string, max int, maxBytes int64) error {
+	var want []*timer.Timer
+	limit := maxBytes
+	for _, t := range s.sorted() {
+		if s.parked[string(t.ID)] == target && len(want) < max && maxBytes > 0 {
+			want = append(want, t)
+			maxBytes -= int64(len(t.AppendTo(nil)))
+		}
+	}
+	for _, t := range want {
+		delete(s.parked, string(t.ID))
+	}
+	got, err := k.Unpark(target, max, limit)
+	if err == nil && !reflect.DeepEqual(got, want) {
+		err = fmt.Errorf("unpark %s: %q, want %q", target, ids(got), ids(want))
+	}
+	return err
+}
+
+// readParked returns the targets of all parked timers by ID, from their rows.
+func readParked(k *Take) (map[string]string, error) {
+	p := k.p
+	if _, err := k.Meta(); err != nil { // loads the names
+		return nil, err
+	}
+	it, err := p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindParked), UpperBound: p.prefix.key(kindParked + 1)})
+	if err != nil {
+		return nil, err
+	}
+	defer it.Close()
+	parked := map[string]string{}
+	for ok := it.First(); ok; ok = it.Next() {
+		t, err := timer.Decode(bytes.Clone(it.Value()))
+		if err != nil {
+			return nil, err
+		}
+		if parked[string(t.ID)] != "" {
+			return nil, fmt.Errorf("%s is parked twice", t.ID)
+		}
+		parked[string(t.ID)] = p.targets.byNumber[binary.BigEndian.Uint32(it.Key()[numberAt:])].name
+	}
+	return parked, nil
+}
+
+func (s *state) parkedTargets() []ParkedTarget {
+	list := []ParkedTarget{}
+	for _, t := range s.sorted() {
+		name := s.parked[string(t.ID)]
+		i := slices.IndexFunc(list, func(p ParkedTarget) bool { return p.Target == name })
+		switch {
+		case name == "":
+		case i < 0:
+			list = append(list, ParkedTarget{name, 1, t.Due})
+		default:
+			list[i].Count++
+		}
+	}
+	slices.SortFunc(list, func(a, b ParkedTarget) int { return strings.Compare(a.Target, b.Target) })
+	return list
+}
+
 // compare checks everything a take can see against the fold s.
 func (s *state) compare(k *Take) error {
 	m, err := k.Meta()
 	if err != nil {
 		return err
 	}
-	if m.Position != s.position || m.Pending != int64(len(s.timers)) || !bytes.Equal(m.Checkpoint, s.checkpoint) {
-		return fmt.Errorf("position %d, %d pending, checkpoint %x; want %d, %d, %x",
-			m.Position, m.Pending, m.Checkpoint, s.position, len(s.timers), s.checkpoint)
+	if m.Position != s.position || m.Pending != int64(len(s.timers)) || m.Parked != int64(len(s.parked)) ||
+		!bytes.Equal(m.Checkpoint, s.checkpoint) {
+		return fmt.Errorf("position %d, %d pending, %d parked, checkpoint %x; want %d, %d, %d, %x",
+			m.Position, m.Pending, m.Parked, m.Checkpoint, s.position, len(s.timers), len(s.parked), s.checkpoint)
+	}
+	if parked, err := readParked(k); err != nil || !maps.Equal(parked, s.parked) {
+		return fmt.Errorf("parked: %v, want %v, %w", parked, s.parked, err)
+	}
+	if got, err := k.Parked(); err != nil || !slices.Equal(got, s.parkedTargets()) {
+		return fmt.Errorf("parked: %v, want %v, %w", got, s.parkedTargets(), err)
+	}
+	for id := range s.parked {
+		got, err := k.Get([]byte(id))
+		if err != nil || !reflect.DeepEqual(got, s.timers[id]) {
+			return fmt.Errorf("parked timer %s: %+v, want %+v, %w", id, got, s.timers[id], err)
+		}
 	}
 	var got []*timer.Timer
 	least := timer.Ref{Due: -1 << 63, Offset: -1 << 63}
@@ -158,7 +266,7 @@ func (s *state) compare(k *Take) error {
 	if err != nil || !done {
 		return fmt.Errorf("scan: done %v, %w", done, err)
 	}
-	if want := s.sorted(); !reflect.DeepEqual(got, want) {
+	if want := s.unparked(); !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("scan: %d timers differ from the %d wanted", len(got), len(want))
 	}
 	_, err = k.p.Verify()
@@ -174,6 +282,30 @@ type machine struct {
 	ids    [2]PartitionID
 	takes  [2]*Take
 	synced [2]int64 // position that a crash must not lose
+
+	// history is what was parked at each position since the last flush: a
+	// crash may go back to each of these, and to nothing else.
+	history [2][]moment
+}
+
+type moment struct {
+	position int64
+	parked   map[string]string
+}
+
+// remember notes the state of each partition.
+func (m *machine) remember() {
+	for i, p := range m.parts {
+		m.history[i] = append(m.history[i], moment{p.position, maps.Clone(p.parked)})
+	}
+}
+
+// flushed forgets what a crash can not go back to.
+func (m *machine) flushed() {
+	for i, p := range m.parts {
+		m.synced[i], m.history[i] = p.position, nil
+	}
+	m.remember()
 }
 
 func (m *machine) open(t *rapid.T, fs *vfs.MemFS, tableIDs int) {
@@ -213,13 +345,22 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 		if meta.Position == -1 {
 			m.parts[i] = p.l.empty()
 		}
-		m.synced[i] = meta.Position
+		parked, err := readParked(m.takes[i])
+		check(t, err)
+		if !slices.ContainsFunc(m.history[i], func(h moment) bool {
+			return h.position == meta.Position && maps.Equal(h.parked, parked)
+		}) {
+			t.Fatalf("partition %d at %d after a crash, parked %v: never was", i, meta.Position, parked)
+		}
+		m.parts[i].parked = parked
 		check(t, m.parts[i].compare(m.takes[i]))
 	}
+	m.flushed()
 }
 
 // TestModel compares the store with a map through random applies, replays by
-// batch and by table, wipes, flushes, sweeps, restarts and power failures.
+// batch and by table, parking, wipes, flushes, sweeps, restarts and power
+// failures.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{ids: [2]PartitionID{partition0, partition1}, synced: [2]int64{-1, -1}}
@@ -230,6 +371,8 @@ func TestModel(t *testing.T) {
 		}
 		m.open(t, vfs.NewCrashableMem(), rapid.IntRange(1, 40).Draw(t, "tableIDs"))
 		defer func() { m.s.Close() }()
+		m.remember()
+		target := rapid.SampledFrom([]string{"orders/0", "orders/1", "mail/0"})
 		part := func(t *rapid.T) int { return rapid.IntRange(0, 1).Draw(t, "partition") }
 		step := func(t *rapid.T, i int) int64 {
 			return max(m.parts[i].position, 0) + rapid.Int64Range(0, 80).Draw(t, "records")
@@ -242,6 +385,17 @@ func TestModel(t *testing.T) {
 			"replay": func(t *rapid.T) {
 				i := part(t)
 				check(t, m.parts[i].replay(m.takes[i], step(t, i)))
+			},
+			"park": func(t *rapid.T) {
+				i := part(t)
+				lo := rapid.IntRange(0, 60).Draw(t, "from")
+				hi := lo + rapid.IntRange(0, 30).Draw(t, "timers")
+				check(t, m.parts[i].park(m.takes[i], target.Draw(t, "target"), lo, hi))
+			},
+			"unpark": func(t *rapid.T) {
+				i := part(t)
+				max, maxBytes := rapid.IntRange(1, 20).Draw(t, "max"), rapid.Int64Range(1, 1000).Draw(t, "bytes")
+				check(t, m.parts[i].unpark(m.takes[i], target.Draw(t, "target"), max, maxBytes))
 			},
 			"look up": func(t *rapid.T) {
 				i := part(t)
@@ -260,7 +414,7 @@ func TestModel(t *testing.T) {
 				due := rapid.Int64Range(-100_000, 300_000)
 				from, to := timer.Ref{Due: due.Draw(t, "from")}, timer.Ref{Due: due.Draw(t, "to")}
 				var want, got []*timer.Timer
-				for _, x := range m.parts[i].sorted() {
+				for _, x := range m.parts[i].unparked() {
 					if x.Ref().Compare(from) >= 0 && x.Ref().Compare(to) < 0 {
 						want = append(want, x)
 					}
@@ -285,16 +439,16 @@ func TestModel(t *testing.T) {
 			"wipe": func(t *rapid.T) {
 				i := part(t)
 				check(t, m.takes[i].Wipe())
-				m.parts[i], m.synced[i] = m.parts[i].l.empty(), -1
+				m.parts[i], m.synced[i], m.history[i] = m.parts[i].l.empty(), -1, nil
 			},
 			"flush": func(t *rapid.T) {
 				check(t, m.s.Flush())
-				m.synced = [2]int64{m.parts[0].position, m.parts[1].position}
+				m.flushed()
 			},
 			"restart": func(t *rapid.T) {
 				tableIDs := m.s.tableIDs
 				check(t, m.s.Close())
-				m.synced = [2]int64{m.parts[0].position, m.parts[1].position}
+				m.flushed()
 				m.open(t, m.fs, tableIDs)
 			},
 			"power failure": func(t *rapid.T) {
@@ -304,6 +458,7 @@ func TestModel(t *testing.T) {
 				for i := range m.parts {
 					check(t, m.parts[i].compare(m.takes[i]))
 				}
+				m.remember()
 			},
 		})
 	})

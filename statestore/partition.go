@@ -33,8 +33,9 @@ type Partition struct {
 	// follows, and the fields of the owner that say so.
 	write     sync.Mutex
 	state     meta
-	wipes     int  // counts them, so that a sweep notices one
-	unflushed bool // rows may lie in memory alone
+	targets   targets // those with parked timers; of state
+	wipes     int     // counts them, so that a sweep notices one
+	unflushed bool    // rows may lie in memory alone
 }
 
 func newPartition(s *Store, id PartitionID) *Partition {
@@ -117,7 +118,11 @@ func (p *Partition) loadLocked() error {
 	if err != nil {
 		return fmt.Errorf("partition %s: %w", p.id, err)
 	}
-	p.state = m
+	ts, err := readTargets(p.s.db, p.prefix, &m)
+	if err != nil {
+		return fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	p.state, p.targets = m, ts
 	p.low.reset(m.low)
 	p.loaded.Store(true)
 	return nil
@@ -206,7 +211,7 @@ func (p *Partition) refresh() error {
 		return nil
 	}
 	k.confirm(p.s.o.Now())
-	b := p.s.newBatch()
+	b := p.newBatchLocked()
 	defer b.close()
 	return b.commit(p, p.state)
 }
@@ -235,7 +240,7 @@ func (k *Take) Wipe() error {
 	if err := p.s.db.Excise(context.Background(), span); err != nil {
 		return fmt.Errorf("wipe partition %s: %w", p.id, err)
 	}
-	p.state = emptyMeta()
+	p.state, p.targets = emptyMeta(), newTargets()
 	p.low.reset(last)
 	p.loaded.Store(true)
 	return nil

@@ -50,11 +50,11 @@ func (k *Take) Lookup(id []byte) (timer.Ref, error) {
 	if err != nil {
 		return timer.Absent, fmt.Errorf("look up timer in partition %s: %w", k.p.id, err)
 	}
-	ref, err := seekID(it, k.p.prefix, id)
+	at, err := seekID(it, k.p.prefix, id)
 	if err = errors.Join(err, it.Close()); err != nil {
 		return timer.Absent, fmt.Errorf("look up timer in partition %s: %w", k.p.id, err)
 	}
-	return ref, nil
+	return at.ref, nil
 }
 
 // LookupAll looks up many IDs at one moment: refs[i] becomes what is pending
@@ -69,7 +69,9 @@ func (k *Take) LookupAll(ids [][]byte, refs []timer.Ref) error {
 		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
 	}
 	for i := 0; i < len(ids) && err == nil; i++ {
-		refs[i], err = seekID(it, k.p.prefix, ids[i])
+		var at place
+		at, err = seekID(it, k.p.prefix, ids[i])
+		refs[i] = at.ref
 	}
 	if err = errors.Join(err, it.Close()); err != nil {
 		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
@@ -100,34 +102,34 @@ func (s *Store) idIter() (*pebble.Iterator, error) {
 	return s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 }
 
-func seekID(it *pebble.Iterator, p prefix, id []byte) (timer.Ref, error) {
+func seekID(it *pebble.Iterator, p prefix, id []byte) (place, error) {
 	if err := checkID(id); err != nil {
-		return timer.Absent, err
+		return nowhere, err
 	}
 	var buf [idAt + 64]byte // longer IDs allocate
 	key := appendIDKey(buf[:0], p, id)
 	if !it.SeekPrefixGE(key) {
-		return timer.Absent, it.Error()
+		return nowhere, it.Error()
 	}
 	row, err := it.ValueAndErr()
 	if err != nil {
-		return timer.Absent, err
+		return nowhere, err
 	}
-	ref, err := decodeRef(row)
+	at, err := decodePlace(row)
 	if err != nil {
-		return timer.Absent, fmt.Errorf("ID row: %w: %w", err, ErrCorrupt)
+		return nowhere, fmt.Errorf("ID row: %w: %w", err, ErrCorrupt)
 	}
-	return ref, nil
+	return at, nil
 }
 
 func getTimer(it *pebble.Iterator, p prefix, id []byte) (*timer.Timer, error) {
-	ref, err := seekID(it, p, id)
-	if err != nil || ref.IsAbsent() {
+	at, err := seekID(it, p, id)
+	if err != nil || at.ref.IsAbsent() {
 		return nil, err
 	}
-	key := appendDueKey(nil, p, ref)
+	key := appendRowKey(nil, p, at)
 	if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
-		return nil, errors.Join(it.Error(), fmt.Errorf("no row at due %d, offset %d: %w", ref.Due, ref.Offset, ErrCorrupt))
+		return nil, errors.Join(it.Error(), fmt.Errorf("no row at due %d, offset %d: %w", at.ref.Due, at.ref.Offset, ErrCorrupt))
 	}
 	row, err := it.ValueAndErr()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,6 +43,7 @@ type Replay struct {
 type record struct {
 	head   uint64 // first bytes of id, so that most comparisons stop here
 	seq    int32  // place in the log
+	target uint32 // what before is parked for: see place
 	id     []byte
 	row    []byte    // bytes of the timer, nothing for a deletion
 	before timer.Ref // what the store has, filled in by resolve
@@ -162,7 +164,7 @@ func (r *Replay) flushLocked(position int64) error {
 		return err
 	}
 	if err := r.resolve(); err != nil {
-		return err
+		return fmt.Errorf("look up what is pending: %w", err)
 	}
 	if r.checkpoint != nil {
 		next.Checkpoint = r.checkpoint
@@ -170,11 +172,11 @@ func (r *Replay) flushLocked(position int64) error {
 	if len(r.records) >= p.s.tableIDs || r.bytes >= tableBytes {
 		return p.ingestLocked(next, r.records)
 	}
-	w := p.s.newBatch()
+	w := p.newBatchLocked()
 	defer w.close()
 	for i := range r.records {
 		c := &r.records[i]
-		w.change(p.prefix, c.id, c.before, c.after, c.row)
+		w.change(p.prefix, c.id, place{c.before, c.target}, c.after, c.row)
 	}
 	if r.checkpoint != nil {
 		w.set(p.prefix.key(kindCheckpoint), r.checkpoint)
@@ -218,9 +220,11 @@ func (r *Replay) resolve() error {
 	}
 	for i := range r.records {
 		c := &r.records[i]
-		if c.before, err = seekID(it, p.prefix, c.id); err != nil {
+		at, seekErr := seekID(it, p.prefix, c.id)
+		if err = errors.Join(seekErr, p.targets.check(at)); err != nil {
 			break
 		}
+		c.before, c.target = at.ref, at.target
 	}
 	if closeErr := it.Close(); err == nil {
 		err = closeErr

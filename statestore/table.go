@@ -26,16 +26,23 @@ type dueRow struct {
 // memory when the table comes: doc.go says why that must be.
 func (p *Partition) ingestLocked(next meta, records []record) error {
 	dues, lowest, deleted := dueRows(records)
+	parked := parkedRows(records)
+	targets := targetChanges{of: &p.targets}
+	for _, at := range parked {
+		targets.remove(at)
+	}
 	for i := range records {
 		next.Pending += records[i].gain()
 	}
+	next.Parked += targets.parked
 	next.low = p.low.put(lowest)
 	if err := p.settleLocked(); err != nil {
 		return err
 	}
 	fsys := p.s.o.fs()
 	path := fsys.PathJoin(p.s.o.Dir, tablesDir, fmt.Sprintf("%06d.sst", p.s.tables.Add(1)))
-	if err := p.writeTable(fsys, path, &next, dues, records); err != nil {
+	rows := tableRows{&next, dues, records, parked, targets.sorted()}
+	if err := p.writeTable(fsys, path, &rows); err != nil {
 		return errors.Join(err, fsys.Remove(path))
 	}
 	p.loaded.Store(false) // should the ingest fail, read what there is
@@ -44,6 +51,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 		return err
 	}
 	p.state = next
+	targets.install()
 	p.loaded.Store(true)
 	p.deleted(deleted)
 	return nil
@@ -73,7 +81,7 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 				lowest = c.after
 			}
 		}
-		if !c.before.IsAbsent() && c.before != c.after {
+		if !c.before.IsAbsent() && c.before != c.after && c.target == 0 {
 			rows = append(rows, dueRow{c.before, nil})
 			deleted++
 		}
@@ -87,9 +95,33 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 	return slices.CompactFunc(rows, func(a, b dueRow) bool { return a.ref == b.ref }), lowest, deleted
 }
 
-// writeTable writes all rows in the order of their keys: checkpoint, due, ID,
-// meta.
-func (p *Partition) writeTable(fsys vfs.FS, path string, m *meta, dues []dueRow, records []record) (err error) {
+// parkedRows are the parked rows that the records delete, in order.
+func parkedRows(records []record) (rows []place) {
+	for i := range records {
+		if c := &records[i]; c.target != 0 {
+			rows = append(rows, place{c.before, c.target})
+		}
+	}
+	slices.SortFunc(rows, func(a, b place) int {
+		if a.target != b.target {
+			return cmp.Compare(a.target, b.target)
+		}
+		return a.ref.Compare(b.ref)
+	})
+	return rows
+}
+
+// tableRows is what goes into one table, each list in order.
+type tableRows struct {
+	meta    *meta
+	dues    []dueRow
+	records []record
+	parked  []place  // to delete
+	targets []target // to write, or to delete if nothing is parked for it
+}
+
+// writeTable writes all rows in the order of their keys.
+func (p *Partition) writeTable(fsys vfs.FS, path string, rows *tableRows) (err error) {
 	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -97,20 +129,44 @@ func (p *Partition) writeTable(fsys vfs.FS, path string, m *meta, dues []dueRow,
 	// Closing the writer syncs and closes the file.
 	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), p.s.table)
 	defer func() { err = errors.Join(err, w.Close()) }()
-	if m.Checkpoint != nil {
-		if err := w.Set(p.prefix.key(kindCheckpoint), m.Checkpoint); err != nil {
+	if rows.meta.Checkpoint != nil {
+		if err := w.Set(p.prefix.key(kindCheckpoint), rows.meta.Checkpoint); err != nil {
 			return err
 		}
 	}
-	if err := p.writeDues(w, dues); err != nil {
+	if err := p.writeDues(w, rows.dues); err != nil {
 		return err
 	}
-	if err := p.writeIDs(w, records); err != nil {
+	if err := p.writeIDs(w, rows.records); err != nil {
 		return err
 	}
-	var row [metaSize]byte
-	m.put(row[:])
-	return w.Set(p.prefix.key(kindMeta), row[:])
+	row := make([]byte, rows.meta.size())
+	rows.meta.put(row)
+	if err := w.Set(p.prefix.key(kindMeta), row); err != nil {
+		return err
+	}
+	return p.writeParked(w, rows.parked, rows.targets)
+}
+
+func (p *Partition) writeParked(w *sstable.Writer, rows []place, targets []target) error {
+	for _, at := range rows {
+		if err := w.Delete(appendRowKey(nil, p.prefix, at)); err != nil {
+			return err
+		}
+	}
+	for i := range targets {
+		key := appendNumberKey(nil, p.prefix, kindTarget, targets[i].number)
+		var err error
+		if targets[i].count == 0 {
+			err = w.Delete(key)
+		} else {
+			err = w.Set(key, targets[i].append(nil))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *Partition) writeDues(w *sstable.Writer, dues []dueRow) (err error) {

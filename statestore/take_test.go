@@ -34,6 +34,9 @@ func TestEarlierTakesAreRefused(t *testing.T) {
 		"get":    func() error { _, err := first.Get(a.ID); return err },
 		"replay": func() error { _, err := first.Replay(changelog); return err },
 		"flush":  func() error { return replay.Flush(2) },
+		"park":   func() error { return first.Park(sick, []*timer.Timer{a}) },
+		"unpark": func() error { _, err := first.Unpark(sick, 0, 0); return err },
+		"parked": func() error { _, err := first.Parked(); return err },
 		"scan": func() error {
 			_, _, err := first.Scan(timer.Ref{}, last, 0, 0, func(*timer.Timer) error { return nil })
 			return err

@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -11,10 +12,11 @@ import (
 )
 
 // Verify reads the whole partition and checks what always holds of its rows:
-// every row by due time is a timer that its ID row points to and the other way
-// round, their number is the one recorded, and none lies before the low bound.
-// It takes seconds per million timers and is for tests and tools. Errors wrap
-// ErrCorrupt.
+// every row by due time, and every parked row, is a timer that its ID row points
+// to and the other way round, their numbers are those recorded, and none lies
+// before its low bound. It takes seconds per million timers and is for tests and
+// tools. Errors wrap ErrCorrupt if what is stored is at fault, and ErrNewerFormat
+// if it can not be judged.
 func (p *Partition) Verify() (Meta, error) {
 	if err := p.s.enter(); err != nil {
 		return Meta{}, err
@@ -23,9 +25,17 @@ func (p *Partition) Verify() (Meta, error) {
 	snap := p.s.db.NewSnapshot()
 	m, err := p.verify(snap)
 	if err = errors.Join(err, snap.Close()); err != nil {
-		return m.Meta, fmt.Errorf("verify partition %s: %w", p.id, err)
+		return m.Meta, fmt.Errorf("verify partition %s: %w", p.id, corrupt(err))
 	}
 	return m.Meta, nil
+}
+
+// corrupt makes an error of Pebble about bytes that make no sense one of ours.
+func corrupt(err error) error {
+	if pebble.IsCorruptionError(err) && !errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("%w: %w", err, ErrCorrupt)
+	}
+	return err
 }
 
 func (p *Partition) verify(snap *pebble.Snapshot) (meta, error) {
@@ -33,53 +43,103 @@ func (p *Partition) verify(snap *pebble.Snapshot) (meta, error) {
 	if err != nil {
 		return m, err
 	}
+	v := verifier{snap: snap, p: p.prefix, low: m.low, parked: map[uint32]int64{}}
+	if v.targets, err = readTargets(snap, p.prefix, &m); err != nil {
+		return m, err
+	}
 	next := p.prefix.next()
 	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: p.prefix[:], UpperBound: next[:]})
 	if err != nil {
 		return m, err
 	}
-	var dues, ids int64
 	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		switch key := it.Key(); key[kindAt] {
-		case kindDue:
-			dues++
-			err = verifyDue(snap, p.prefix, m.low, key, it.Value())
-		case kindID:
-			ids++
-		case kindMeta, kindCheckpoint:
-		default:
-			err = fmt.Errorf("key %x: %w", key, ErrCorrupt)
+		var row []byte
+		if row, err = it.ValueAndErr(); err == nil {
+			err = v.row(it.Key(), row)
 		}
 	}
-	if err = errors.Join(err, it.Close()); err != nil {
+	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
 		return m, err
 	}
-	// Each row by due time has an ID row of its own, so equal numbers mean that
-	// there is no ID row without one.
-	if dues != ids || dues != m.Pending {
-		return m, fmt.Errorf("%d rows by due time, %d by ID, %d pending: %w", dues, ids, m.Pending, ErrCorrupt)
-	}
-	return m, nil
+	return m, v.count(&m)
 }
 
-func verifyDue(snap *pebble.Snapshot, p prefix, low timer.Ref, key, row []byte) error {
-	ref, err := decodeRef(key[idAt:])
-	if err != nil {
+// verifier checks the rows of one partition.
+type verifier struct {
+	snap    *pebble.Snapshot
+	p       prefix
+	low     timer.Ref
+	targets targets
+
+	dues, ids int64
+	parked    map[uint32]int64 // rows by number of the target
+}
+
+func (v *verifier) row(key, row []byte) error {
+	if len(key) <= kindAt {
+		return fmt.Errorf("key %x: %w", key, ErrCorrupt)
+	}
+	switch key[kindAt] {
+	case kindDue:
+		v.dues++
+		return v.timer(key, place{}, v.low, row)
+	case kindParked:
+		if len(key) != parkedKeySize {
+			return fmt.Errorf("key %x: %w", key, ErrCorrupt)
+		}
+		number := binary.BigEndian.Uint32(key[numberAt:])
+		v.parked[number]++
+		return v.timer(key, place{target: number}, v.targets.byNumber[number].low, row)
+	case kindID:
+		v.ids++
+		if id := key[idAt:]; checkID(id) != nil {
+			return fmt.Errorf("key %x: %w", key, ErrCorrupt)
+		}
+		return nil
+	case kindMeta, kindCheckpoint, kindTarget: // read before
+		return nil
+	}
+	return fmt.Errorf("key %x: %w", key, ErrCorrupt)
+}
+
+// timer checks a timer's row: its key, that the timer belongs there, and that
+// its ID row says so. at lacks the ref.
+func (v *verifier) timer(key []byte, at place, low timer.Ref, row []byte) error {
+	t, err := timer.Decode(bytes.Clone(row))
+	if errors.Is(err, timer.ErrNewerFormat) {
+		return fmt.Errorf("key %x: %w: %w", key, err, ErrNewerFormat)
+	} else if err != nil {
 		return fmt.Errorf("key %x: %w: %w", key, err, ErrCorrupt)
 	}
-	t, err := timer.Decode(bytes.Clone(row))
-	if err != nil {
-		return fmt.Errorf("row at %v: %w: %w", ref, err, ErrCorrupt)
+	at.ref = t.Ref()
+	if !bytes.Equal(key, appendRowKey(nil, v.p, at)) || at.ref.Compare(low) < 0 {
+		return fmt.Errorf("key %x holds the timer %q of %v, low bound %v: %w", key, t.ID, at.ref, low, ErrCorrupt)
 	}
-	if t.Ref() != ref || ref.Compare(low) < 0 {
-		return fmt.Errorf("row at %v holds a timer of %v, low bound %v: %w", ref, t.Ref(), low, ErrCorrupt)
-	}
-	idRow, err := get(snap, appendIDKey(nil, p, t.ID))
+	idRow, err := get(v.snap, appendIDKey(nil, v.p, t.ID))
 	if err != nil {
 		return err
 	}
-	if back, err := decodeRef(idRow); err != nil || back != ref {
-		return fmt.Errorf("row at %v, ID row points to %v: %w", ref, back, ErrCorrupt)
+	if back, err := decodePlace(idRow); err != nil || back != at {
+		return fmt.Errorf("key %x holds the timer %q, whose ID row points to %+v: %w", key, t.ID, back, ErrCorrupt)
+	}
+	return nil
+}
+
+// count compares the numbers of rows. Each row of a timer has an ID row of its
+// own, so equal numbers mean that there is no ID row without one.
+func (v *verifier) count(m *meta) error {
+	if v.dues+m.Parked != v.ids || v.ids != m.Pending {
+		return fmt.Errorf("%d rows by due time, %d parked, %d by ID, %d pending: %w",
+			v.dues, m.Parked, v.ids, m.Pending, ErrCorrupt)
+	}
+	for number, t := range v.targets.byNumber {
+		if v.parked[number] != t.count {
+			return fmt.Errorf("%d parked rows for %s, %d recorded: %w", v.parked[number], t.name, t.count, ErrCorrupt)
+		}
+		delete(v.parked, number)
+	}
+	for number, n := range v.parked {
+		return fmt.Errorf("%d parked rows for unknown target %d: %w", n, number, ErrCorrupt)
 	}
 	return nil
 }

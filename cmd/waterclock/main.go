@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -31,7 +32,7 @@ func main() {
 	os.Exit(run(process{
 		args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		program: programName(), backend: realBackend(),
+		program: programName(os.Args[0]), backend: realBackend(),
 	}))
 }
 
@@ -44,13 +45,16 @@ type process struct {
 	backend        backend
 }
 
-// programName is what the user types to start the program again: go run builds
-// it into a folder that is gone afterwards.
-func programName() string {
-	if strings.Contains(filepath.ToSlash(os.Args[0]), "/go-build") {
+// goRun is where go run puts what it builds: a temporary folder, or its cache.
+var goRun = regexp.MustCompile(`/go-build(\d+)?/`)
+
+// programName is what the user types to start the program again: what go run has
+// built is not there to be called, or not for long.
+func programName(arg0 string) string {
+	if goRun.MatchString(filepath.ToSlash(arg0)) {
 		return "go run ./cmd/waterclock"
 	}
-	return os.Args[0]
+	return arg0
 }
 
 // run executes one command line and returns the exit code. The first SIGINT or

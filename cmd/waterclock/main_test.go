@@ -88,7 +88,7 @@ func (c *calls) backend() backend {
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create
-			io.WriteString(out, c.reported)
+			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
 	}
@@ -99,7 +99,7 @@ func runWith(c *calls, environ []string, stdin string, args ...string) (code int
 	var out, errOut strings.Builder
 	code = run(process{
 		args: args, environ: environ, stdin: strings.NewReader(stdin),
-		stdout: &out, stderr: &errOut, backend: c.backend(),
+		program: "./waterclock", stdout: &out, stderr: &errOut, backend: c.backend(),
 	})
 	return code, out.String(), errOut.String()
 }
@@ -163,8 +163,23 @@ func TestDev(t *testing.T) {
 	cfg := c.dev.Config
 	if code != exitOK || c.dev.Listen != "127.0.0.1:19" || c.dev.Demo || c.dev.Out == nil ||
 		cfg.Requests[0] != "timers" || cfg.Targets[0] != "*" ||
-		cfg.DataDir != "./waterclock-dev" {
+		cfg.DataDir != "./waterclock-dev" || cfg.LogLevel != slog.LevelWarn || c.dev.Program != "./waterclock" {
 		t.Errorf("exit %d, %s, %+v", code, stderr, c.dev)
+	}
+}
+
+// TestProgramName: the commands that dev shows are called as dev was.
+func TestProgramName(t *testing.T) {
+	for arg0, want := range map[string]string{
+		"waterclock":                                       "waterclock",
+		"./bin/waterclock":                                 "./bin/waterclock",
+		"/tmp/go-build123/b001/exe/waterclock":             "go run ./cmd/waterclock",
+		"/home/a/.cache/go-build/01/0123abcd-d/waterclock": "go run ./cmd/waterclock",
+		"/srv/go-builders/waterclock":                      "/srv/go-builders/waterclock",
+	} {
+		if got := programName(arg0); got != want {
+			t.Errorf("%s is called as %s, want %s", arg0, got, want)
+		}
 	}
 }
 

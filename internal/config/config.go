@@ -39,7 +39,7 @@ type Config struct {
 	DefaultTarget       []string // [topic:]name for requests that name no target
 	PartitionerCheck    Check    // what to do with keys off their murmur2 partition
 	CreateTopics        bool     // create the service's own topics when missing
-	ReplicationFactor   int      // of created topics: -1 (the broker's default) or 1 to 32767
+	ReplicationFactor   int      // of created topics: -1 (as the request topic) or 1 to 32767
 	TopicCheckInterval  time.Duration
 	AcceptGroup         bool          // go on although another group's checkpoint is there
 	AcceptLostChangelog bool          // go on although the changelog was lost

@@ -59,7 +59,7 @@ func (c *Config) bindTopics(fs *pflag.FlagSet) {
 		"`ACTION` for a key that is not on its murmur2 partition: off, warn or dead-letter")
 	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create changelog and dead-letter topics when missing")
 	fs.IntVar(&c.ReplicationFactor, "replication-factor", c.ReplicationFactor,
-		"create topics with `N` replicas; -1 for the broker's default")
+		"create topics with `N` replicas; -1 for as many as the request topic has")
 	fs.Var((*duration)(&c.TopicCheckInterval), "topic-check-interval", "check the topics' settings again every `DURATION`")
 	fs.BoolVar(&c.AcceptGroup, "accept-group", c.AcceptGroup,
 		"take over request topics that another group has served; make sure that it is gone")

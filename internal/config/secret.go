@@ -24,7 +24,7 @@ type Secret struct{ text string }
 func (s Secret) Reveal() string { return s.text }
 
 // Format implements fmt.Formatter, for every verb.
-func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -79,9 +80,11 @@ func (g *Group) Joined() bool {
 // Run is a member until ctx ends; then it drains everything and leaves.
 func (g *Group) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := g.session(ctx); err != nil {
+		was, err := g.session(ctx)
+		if err != nil {
 			g.o.Logger.Warn("group membership ended, joining again", "group", g.o.Group, "err", err)
 		}
+		g.awaitName(ctx, was)
 		select {
 		case <-ctx.Done():
 		case <-time.After(rejoinPause):
@@ -90,21 +93,22 @@ func (g *Group) Run(ctx context.Context) error {
 	return nil
 }
 
-// session is the life of one group client.
-func (g *Group) session(ctx context.Context) error {
+// session is the life of one group client. It returns who that was at last.
+func (g *Group) session(ctx context.Context) (was identity, err error) {
 	l := &lease{}
 	if g.o.InstanceID != "" {
 		l.instance = &g.o.InstanceID
 	}
 	cl, err := g.client(l)
 	if err != nil {
-		return err
+		return was, err
 	}
 	poll, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var polling sync.WaitGroup
 	polling.Go(func() { g.poll(poll, cl) })
 	defer func() {
 		stop()
+		was.member, was.generation = cl.GroupMetadata()
 		g.end(cl, l, ctx.Err() != nil)
 		polling.Wait()
 	}()
@@ -113,11 +117,11 @@ func (g *Group) session(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return was, nil
 		case <-tick.C:
 			if g.holds() {
 				if _, err := l.check(); err != nil {
-					return err
+					return was, err
 				}
 			}
 		}
@@ -201,7 +205,12 @@ func (g *Group) revoked(m map[string][]int32) {
 	}
 }
 
+// lost is called at the end of a membership alone, with all that was held,
+// nothing included; assigned follows when the client has joined again.
 func (g *Group) lost(m map[string][]int32) {
+	g.mu.Lock()
+	g.joined = false
+	g.mu.Unlock()
 	ts := g.remove(m)
 	for _, t := range ts {
 		t.kill(ErrLost)
@@ -269,9 +278,39 @@ func (g *Group) leave(cl *kgo.Client) {
 	if g.o.InstanceID == "" {
 		err = cl.LeaveGroupContext(ctx)
 	} else {
-		_, err = kadm.NewClient(cl).LeaveGroup(ctx, kadm.LeaveGroup(g.o.Group).InstanceIDs(g.o.InstanceID).Reason("stopped"))
+		err = leaveStatic(ctx, cl, g.o.Group, g.o.InstanceID)
 	}
 	if err != nil {
 		g.o.Logger.Warn("could not leave the group, the session has to expire", "group", g.o.Group, "err", err)
 	}
+}
+
+// leaveStatic names the member ID too: by the instance ID alone it would remove
+// whoever has that now, and so a replacement that fenced us.
+func leaveStatic(ctx context.Context, cl *kgo.Client, group, instance string) error {
+	member, _ := cl.GroupMetadata()
+	if member == "" {
+		return nil // never joined
+	}
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group = group
+	m := kmsg.NewLeaveGroupRequestMember()
+	m.MemberID, m.InstanceID, m.Reason = member, &instance, kmsg.StringPtr("stopped")
+	req.Members = append(req.Members, m)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return err
+	}
+	for _, m := range resp.Members {
+		switch err := kerr.ErrorForCode(m.ErrorCode); {
+		case errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.UnknownMemberID):
+			// no member any more
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }

@@ -13,37 +13,80 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// emission builds the record that fires t. Its timestamp is the owner's clock
-// at this seal.
-func (p *Partition) emission(t *timer.Timer, partition int32, now int64) *kgo.Record {
-	r := &kgo.Record{
-		Topic: t.Target.Topic, Partition: partition, Key: t.Target.Key, Value: t.Value,
-		Timestamp: time.UnixMilli(now),
-		Headers:   make([]kgo.RecordHeader, 0, len(t.Headers)+5),
-	}
-	for _, h := range t.Headers {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
-	}
-	occurrence := strconv.FormatInt(t.Occurrence, 10)
-	r.Headers = append(r.Headers,
-		kgo.RecordHeader{Key: waterclock.HeaderID, Value: t.ID},
-		kgo.RecordHeader{Key: waterclock.HeaderDue, Value: strconv.AppendInt(nil, t.Due, 10)},
-		kgo.RecordHeader{Key: waterclock.HeaderOccurrence, Value: []byte(occurrence)},
-		kgo.RecordHeader{Key: waterclock.HeaderSource, Value: []byte(p.source(t.Offset).String())},
-		kgo.RecordHeader{Key: waterclock.HeaderEvent, Value: p.event(t)},
-	)
-	return r
+const (
+	// emissionSlab is how many records of emissions are allocated at a time,
+	// with their headers.
+	emissionSlab = 128
+	// emissionText is how many bytes of header values are allocated at a time.
+	emissionText = 16 << 10
+	// emissionNumbers bounds the digits and separators of one emission's header
+	// values: due, occurrence and offset twice, of at most 20 bytes each.
+	emissionNumbers = 128
+	// ownHeaders is how many headers an emission gets.
+	ownHeaders = 5
+)
+
+// emissions builds the records of one seal. One at a time each would take eight
+// allocations, which were a tenth of what sealing costs; here they share slabs
+// and live as long as the step. What a record is given is cut to its length, so
+// that nobody appends into its neighbour.
+type emissions struct {
+	now     time.Time
+	source  string // waterclock-source up to the offset
+	event   string // waterclock-event up to the offset: unique for ever, a re-created topic has another UUID
+	records []kgo.Record
+	headers []kgo.RecordHeader
+	text    []byte
 }
 
-// event is unique for ever: a re-created topic has another UUID.
-func (p *Partition) event(t *timer.Timer) []byte {
-	b := base64.RawURLEncoding.AppendEncode(make([]byte, 0, 64), p.o.Topics.Request.ID[:])
-	b = append(b, '.')
-	b = strconv.AppendInt(b, int64(p.o.Partition), 10)
-	b = append(b, '.')
-	b = strconv.AppendInt(b, t.Offset, 10)
-	b = append(b, '.')
-	return strconv.AppendInt(b, t.Occurrence, 10)
+func (p *Partition) newEmissions(now int64) emissions {
+	partition := strconv.Itoa(int(p.o.Partition))
+	return emissions{
+		now:    time.UnixMilli(now),
+		source: p.o.Topics.Request.Name + "/" + partition + "/",
+		event:  base64.RawURLEncoding.EncodeToString(p.o.Topics.Request.ID[:]) + "." + partition + ".",
+	}
+}
+
+// record builds the record that fires t. Its timestamp is the owner's clock at
+// this seal.
+func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
+	if len(m.records) == cap(m.records) {
+		m.records = make([]kgo.Record, 0, emissionSlab)
+	}
+	if n := len(t.Headers) + ownHeaders; cap(m.headers)-len(m.headers) < n {
+		m.headers = make([]kgo.RecordHeader, 0, max(n, emissionSlab*ownHeaders))
+	}
+	if n := len(m.source) + len(m.event) + emissionNumbers; cap(m.text)-len(m.text) < n {
+		m.text = make([]byte, 0, max(n, emissionText))
+	}
+	first := len(m.headers)
+	for _, h := range t.Headers {
+		m.headers = append(m.headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	m.headers = append(m.headers, kgo.RecordHeader{Key: waterclock.HeaderID, Value: t.ID})
+	m.own(waterclock.HeaderDue, "", t.Due)
+	m.own(waterclock.HeaderOccurrence, "", t.Occurrence)
+	m.own(waterclock.HeaderSource, m.source, t.Offset)
+	m.own(waterclock.HeaderEvent, m.event, t.Offset, t.Occurrence)
+	m.records = append(m.records, kgo.Record{
+		Topic: t.Target.Topic, Partition: partition, Key: t.Target.Key, Value: t.Value,
+		Timestamp: m.now, Headers: m.headers[first:len(m.headers):len(m.headers)],
+	})
+	return &m.records[len(m.records)-1]
+}
+
+// own adds a header: a prefix, then numbers with dots between them.
+func (m *emissions) own(key, prefix string, numbers ...int64) {
+	first := len(m.text)
+	m.text = append(m.text, prefix...)
+	for i, n := range numbers {
+		if i > 0 {
+			m.text = append(m.text, '.')
+		}
+		m.text = strconv.AppendInt(m.text, n, 10)
+	}
+	m.headers = append(m.headers, kgo.RecordHeader{Key: key, Value: m.text[first:len(m.text):len(m.text)]})
 }
 
 // refusalOf words a target's verdict.
@@ -62,4 +105,9 @@ func refusalOf(err error, r *kgo.Record) *refusal {
 func noPartition(topic string, partition, n int32) *refusal {
 	return &refusal{string(waterclock.ReasonTargetPartitionUnknown),
 		fmt.Sprintf("topic %s had %d partitions when the timer fired, and no partition %d", topic, n, partition)}
+}
+
+func noKey(topic string) *refusal {
+	return &refusal{string(waterclock.ReasonTargetRefused),
+		fmt.Sprintf("topic %s is compacted and takes no record without a key: give the timer a key", topic)}
 }

@@ -118,6 +118,8 @@ type Partition struct {
 	seals   int64 // the lane's: numbers Seal calls
 	// parkedTargets are about how many timers are parked by target; Run's own.
 	parkedTargets map[emitter.TargetPartition]int64
+	// suspects is the lane's too: how many entries not settled are suspects.
+	suspects int
 
 	state     atomic.Int32
 	replayed  atomic.Int64
@@ -215,8 +217,8 @@ func (p *Partition) Run(ctx context.Context) {
 func (p *Partition) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failure, p.claim, p.jobs, p.applying = nil, nil, nil, false
 	p.unplanning, p.toPark, p.stalled = 0, nil, false
+	p.failure, p.claim, p.jobs, p.applying, p.suspects = nil, nil, nil, false, 0
 	p.failed = make(chan struct{})
 	p.pauseMu.Lock()
 	p.paused, p.queued, p.queuedB = false, 0, 0

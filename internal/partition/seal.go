@@ -40,6 +40,7 @@ type sealed struct {
 	nets       []net
 	emitted    []*entry // parallel to share.Emissions
 	sick       []*entry // firings to be taken back first
+	emissions  emissions
 	checkpoint []byte
 	changelog  int // how many of share.Records are for the changelog, first ones
 	share      *emitter.Share
@@ -63,7 +64,11 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	if p.tracker == nil || len(p.jobs) >= maxUnapplied {
 		return nil
 	}
-	segment := p.tracker.Take(room.Entries, room.Bytes)
+	entries, bytes := room.Entries, room.Bytes
+	if p.suspects > 0 {
+		entries, bytes = 1, 1 // one chunk: each suspect costs a round trip
+	}
+	segment := p.tracker.Take(entries, bytes)
 	if segment == nil {
 		return nil
 	}
@@ -94,10 +99,11 @@ func (s *sealed) build(step string) error {
 	p := s.p
 	now := p.clock.millis()
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
+	s.emissions = p.newEmissions(now)
 	var dead []*kgo.Record
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {
-			d, err := s.entry(e, now)
+			d, err := s.entry(e)
 			if err != nil {
 				return err
 			}
@@ -121,7 +127,7 @@ func (s *sealed) build(step string) error {
 
 // entry adds one entry to the nets and the emissions; it returns the dead
 // letter that the entry ends in, if any.
-func (s *sealed) entry(e *entry, now int64) (dead *kgo.Record, err error) {
+func (s *sealed) entry(e *entry) (dead *kgo.Record, err error) {
 	if e.item == nil {
 		return e.dead, nil
 	}
@@ -146,7 +152,7 @@ func (s *sealed) entry(e *entry, now int64) (dead *kgo.Record, err error) {
 		if refused == nil {
 			s.emitted = append(s.emitted, e)
 			s.share.Emissions = append(s.share.Emissions, emitter.Emission{
-				Record: s.p.emission(e.Emit, partition, now), Due: e.Emit.Due, Seq: e.Emit.Offset,
+				Record: s.emissions.record(e.Emit, partition), Due: e.Emit.Due, Seq: e.Emit.Offset, Alone: e.suspect,
 			})
 			return nil, nil
 		}
@@ -193,6 +199,7 @@ func (s *sealed) done(o emitter.Outcome) {
 	case emitter.Committed:
 		p.o.Metrics.committed(p, s)
 		p.tracker.Commit()
+		s.cleared()
 		p.mu.Lock()
 		p.jobs = append(p.jobs, s.job())
 		p.mu.Unlock()
@@ -202,11 +209,7 @@ func (s *sealed) done(o emitter.Outcome) {
 		if s.share.Err != nil {
 			p.fail(s.share.Err)
 		}
-		for i := range s.share.Emissions {
-			if err := s.share.Emissions[i].Err; err != nil && !errors.Is(err, emitter.ErrSick) {
-				s.emitted[i].refusal = refusalOf(err, s.share.Emissions[i].Record)
-			}
-		}
+		s.verdicts()
 		s.takeBack()
 		p.tracker.Untake()
 	case emitter.Lost:
@@ -216,6 +219,34 @@ func (s *sealed) done(o emitter.Outcome) {
 		}
 	}
 	p.returned()
+}
+
+// verdicts notes what the targets said of the emissions of an aborted step.
+func (s *sealed) verdicts() {
+	for i := range s.share.Emissions {
+		em, e := &s.share.Emissions[i], s.emitted[i]
+		if em.Err != nil && !errors.Is(em.Err, emitter.ErrSick) {
+			e.refusal = refusalOf(em.Err, em.Record)
+		}
+		if em.Suspect && !e.suspect {
+			e.suspect = true
+			s.p.suspects++
+		}
+	}
+}
+
+// cleared takes the suspects of a committed segment out of the count.
+func (s *sealed) cleared() {
+	if s.p.suspects == 0 {
+		return
+	}
+	for _, chunk := range s.segment.Chunks {
+		for _, e := range chunk {
+			if e.suspect {
+				s.p.suspects--
+			}
+		}
+	}
 }
 
 // returned notes that no share is out any more.
@@ -325,6 +356,8 @@ func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition in
 	}
 	n := int32(len(target.Leader))
 	switch {
+	case target.Compacted && t.Key == nil:
+		return 0, noKey(t.Topic), nil
 	case t.Partition >= n:
 		return 0, noPartition(t.Topic, t.Partition, n), nil
 	case t.Partition != timer.AnyPartition:

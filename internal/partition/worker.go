@@ -53,6 +53,8 @@ type entry struct {
 	granted bool
 	// next is the entry of the same ID that was planned on this one.
 	next *entry
+	// suspect: the target refused a batch that held the emission.
+	suspect bool
 }
 
 // message is what a worker is told; one field is set.

@@ -336,7 +336,8 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		lane := emitter.NewLane(emitter.Options{
 			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
 			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
-			BatchMaxBytes: in.targets.BatchMaxBytes, Health: in.health, Leaderless: in.targets.Leaderless, Logger: in.log, Metrics: laneMetrics,
+			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale,
+			Health: in.health, Leaderless: in.targets.Leaderless, Logger: in.log, Metrics: laneMetrics,
 		})
 		in.lanes = append(in.lanes, lane)
 		start(lane.Run)

@@ -6,9 +6,12 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -28,7 +31,7 @@ const (
 	// showAtOnce is how many records that arrive together are printed; of more
 	// only their number.
 	showAtOnce = 20
-	// showBytes is how much of a payload is printed.
+	// showBytes is the longest payload, and ID, that is printed.
 	showBytes = 60
 	// showNewTopics is how soon a topic that is new is watched.
 	showNewTopics = time.Second
@@ -202,7 +205,7 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 			return
 		}
 		if d, err := waterclock.ParseDeadLetter(r); err == nil && delaytopics.IsOwn(r.Topic) {
-			lines = append(lines, fmt.Sprintf("refused   %q: %s: %s", d.ID, d.Reason, d.Detail))
+			lines = append(lines, fmt.Sprintf("refused   %s: %s: %s", readable(r.Key), d.Reason, d.Detail))
 			delete(expected, d.Source)
 		}
 	})
@@ -219,15 +222,24 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 // where its topic was watched before.
 func fired(r *kgo.Record, e waterclock.Emission, now time.Time, watched bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "fired     %s on topic %s", e.ID, r.Topic)
-	if len(r.Value) > showBytes {
-		fmt.Fprintf(&b, " with %d bytes", len(r.Value))
-	} else {
-		fmt.Fprintf(&b, " with value %q", r.Value)
-	}
-	fmt.Fprintf(&b, ": emitted %s after it was due", r.Timestamp.Sub(e.Due).Round(time.Millisecond))
+	fmt.Fprintf(&b, "fired     %s on topic %s: %s (emitted %s after it was due", readable([]byte(e.ID)), r.Topic, readable(r.Value),
+		r.Timestamp.Sub(e.Due).Round(time.Millisecond))
 	if watched {
 		fmt.Fprintf(&b, ", received %s after", now.Sub(e.Due).Round(100*time.Microsecond))
 	}
-	return b.String()
+	return b.String() + ")"
+}
+
+// readable is b as it is, where that is harmless and fits in a line.
+func readable(b []byte) string {
+	switch text := string(b); {
+	case b == nil:
+		return "null"
+	case len(b) > showBytes:
+		return fmt.Sprintf("%d bytes", len(b))
+	case text == "" || !utf8.Valid(b) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return strconv.Quote(text)
+	default:
+		return text
+	}
 }

@@ -17,9 +17,7 @@ import (
 )
 
 const (
-	// fullVariable runs line c with 1,000,000 pending timers instead of 300,000,
-	// which takes too long beside everything else on two cores.
-	fullVariable = "WATERCLOCK_TEST_FULL"
+	fewPending, manyPending = 100_000, 1_000_000
 
 	crashPartitions = 4
 	streamRate      = 500 // timers a second
@@ -49,26 +47,23 @@ const (
 func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
-	large := 300_000
-	if os.Getenv(fullVariable) != "" {
-		large = 1_000_000
-	}
 	var few, many run
 	t.Run("sizes", func(t *testing.T) {
-		t.Run("100000", func(t *testing.T) {
+		t.Run(strconv.Itoa(fewPending), func(t *testing.T) {
 			t.Parallel()
-			few = crash(t, c, 100_000)
+			few = crash(t, c, fewPending)
 		})
-		t.Run(strconv.Itoa(large), func(t *testing.T) {
+		t.Run(strconv.Itoa(manyPending), func(t *testing.T) {
 			t.Parallel()
-			many = crash(t, c, large)
+			many = crash(t, c, manyPending)
 		})
 	})
 	if t.Failed() {
 		return
 	}
 	if many.replayed > 2*few.replayed && many.replayed > 2*tail {
-		t.Errorf("replayed %d offsets with %d pending, %d with 100000: more than twice as many", many.replayed, large, few.replayed)
+		t.Errorf("replayed %d offsets with %d pending, %d with %d: more than twice as many",
+			many.replayed, manyPending, few.replayed, fewPending)
 	}
 }
 

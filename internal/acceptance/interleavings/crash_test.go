@@ -23,7 +23,7 @@ import (
 // what the changelog says.
 func Test11KilledInsideWipeAndIngest(t *testing.T) {
 	const (
-		n      = 40_000
+		n      = 100_000
 		rounds = 4
 	)
 	w := newWorld(t, kafkatest.Shared(t), 2)
@@ -60,31 +60,30 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 		return []string{"serve", "--brokers", strings.Join(w.c.Seeds(), ","), "--requests", w.requests, "--targets", "*",
 			"--group", w.group(), "--data-dir", dir, "--instance-id", "one"}
 	}
-	var last string
-	wipes, replays := 0, 0
+	var within [3]int // kills by how many partitions were live
+	kill := func(p *rig.Process, most int) {
+		time.Sleep(time.Duration(rng.IntN(most)) * time.Millisecond) // where in it is what the seed says
+		p.Kill()
+		within[strings.Count(p.Output(), "partition live")]++
+	}
 	for round := range rounds {
 		dir := filepath.Join(t.TempDir(), fmt.Sprint("round", round))
 		if err := os.CopyFS(dir, os.DirFS(aged.DataDir)); err != nil {
 			t.Fatal(err)
 		}
-		last = dir
-		// In the wipe, or the first tables behind it.
+		// In the wipe, or in the first tables behind it.
 		p := rig.Start(t, args(dir)...)
 		w.until("a wipe", patience, func() bool { return strings.Contains(p.Output(), "wiping the local view") })
-		time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond) // where in it is what the seed says
-		p.Kill()
-		wipes++
+		kill(p, 300)
+		w.verify(dir)
 		// In the replay that goes on from there.
 		p = rig.Start(t, args(dir)...)
 		w.until("a take", patience, func() bool {
 			_, body := p.Readyz()
 			return strings.Contains(body, "replaying") || strings.Contains(body, "live")
 		})
-		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond)
-		if !strings.Contains(p.Output(), "partition live") {
-			replays++
-		}
-		p.Kill()
+		kill(p, 100)
+		w.verify(dir)
 		p = rig.Start(t, args(dir)...)
 		p.Ready(2, patience)
 		w.pending(&p.Web, n-gone)
@@ -96,8 +95,10 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 		p.Kill()
 		w.verify(dir)
 	}
-	t.Logf("killed %d times in or right behind a wipe, %d times before the replay had ended", wipes, replays)
-	_ = last
+	t.Logf("%d kills before anything was live, %d with one partition live, %d with both", within[0], within[1], within[2])
+	if within[0]+within[1] == 0 {
+		t.Error("no kill fell into a wipe or a replay")
+	}
 }
 
 // lookUp fires the first 1000 timers and those behind the cancelled ones, and

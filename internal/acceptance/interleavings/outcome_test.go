@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -98,7 +99,9 @@ func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T
 func Test05CoordinatorFailsOver(t *testing.T) {
 	c := kafkatest.Start(t, 3)
 	w := newWorld(t, c, 4)
-	in, _ := rig.ServeLogged(t, w.config(), service.Options{})
+	cfg := w.config()
+	cfg.SessionTimeout = config.Default().SessionTimeout
+	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(4, patience)
 	want := make(map[string][]string)
 

@@ -1,0 +1,185 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// stepperTimeout is the transaction timeout of bare steps.
+	stepperTimeout = 30 * time.Second
+	// concurrentBackoff is the wait after CONCURRENT_TRANSACTIONS.
+	concurrentBackoff = 2 * time.Millisecond
+)
+
+// stepper commits bare steps: the transactions that waterclock writes, with both
+// cures (transactional IDs in turn, one announce), and nothing around them. It
+// gives up at the first error: it measures a healthy cluster.
+type stepper struct {
+	clients []*kgo.Client
+	ids     []string
+	group   string
+	source  string // topic of the offset commits
+	topicID [16]byte
+	turn    int
+}
+
+func (r *run) newStepper(ctx context.Context, what, source string, ids int) (*stepper, error) {
+	details, err := kadm.NewClient(r.client).ListTopics(ctx, source)
+	if err != nil {
+		return nil, fmt.Errorf("look up topic %s: %w", source, err)
+	}
+	s := &stepper{group: r.name + "-" + what, source: source, topicID: details[source].ID}
+	for i := range ids {
+		id := fmt.Sprintf("%s-%s-%d", r.name, what, i)
+		cl, err := r.newClient(kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ManualFlushing(), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8*MaxStep), kgo.ConcurrentTransactionsBackoff(concurrentBackoff))
+		if err == nil {
+			s.clients, s.ids = append(s.clients, cl), append(s.ids, id)
+			_, _, err = cl.ProducerID(ctx)
+		}
+		if err != nil {
+			s.close()
+			return nil, fmt.Errorf("open transactional ID %s: %w", id, err)
+		}
+	}
+	return s, nil
+}
+
+func (s *stepper) close() {
+	for _, cl := range s.clients {
+		cl.Close()
+	}
+}
+
+// step writes recs and positions in one transaction.
+func (s *stepper) step(ctx context.Context, positions map[int32]int64, recs []*kgo.Record) error {
+	cl, id := s.clients[s.turn], s.ids[s.turn]
+	s.turn = (s.turn + 1) % len(s.clients)
+	if err := cl.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	if err := announce(ctx, cl, id, recs); err != nil {
+		return fmt.Errorf("announce partitions: %w", err)
+	}
+	if err := s.commitPositions(ctx, cl, id, positions); err != nil {
+		return fmt.Errorf("commit offsets in the transaction: %w", err)
+	}
+	var failure atomic.Pointer[error]
+	for _, rec := range recs {
+		cl.Produce(ctx, rec, func(_ *kgo.Record, err error) {
+			if err != nil {
+				failure.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	if err := cl.Flush(ctx); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	if failed := failure.Load(); failed != nil {
+		return fmt.Errorf("produce: %w", *failed)
+	}
+	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("end transaction: %w", err)
+	}
+	return nil
+}
+
+func announce(ctx context.Context, cl *kgo.Client, id string, recs []*kgo.Record) error {
+	pid, epoch, err := cl.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrAddPartitionsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, pid, epoch
+	type place struct {
+		topic     string
+		partition int32
+	}
+	seen := make(map[place]bool)
+	topics := make(map[string]int)
+	for _, r := range recs {
+		at := place{r.Topic, r.Partition}
+		if seen[at] {
+			continue
+		}
+		seen[at] = true
+		i, ok := topics[r.Topic]
+		if !ok {
+			i = len(req.Topics)
+			topics[r.Topic] = i
+			req.Topics = append(req.Topics, kmsg.AddPartitionsToTxnRequestTopic{Topic: r.Topic})
+		}
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, r.Partition)
+	}
+	return retryConcurrent(ctx, func() error {
+		resp, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			return err
+		}
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// commitPositions has the broker do what a fence costs. The group has no
+// members, so there is nothing to fence: that spares a look-up in memory.
+func (s *stepper) commitPositions(ctx context.Context, cl *kgo.Client, id string, positions map[int32]int64) error {
+	pid, epoch, err := cl.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID, req.Group, req.ProducerID, req.ProducerEpoch, req.Generation = id, s.group, pid, epoch, -1
+	t := kmsg.NewTxnOffsetCommitRequestTopic()
+	t.Topic, t.TopicID = s.source, s.topicID
+	for partition, at := range positions {
+		p := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset = partition, at
+		t.Partitions = append(t.Partitions, p)
+	}
+	req.Topics = append(req.Topics, t)
+	return retryConcurrent(ctx, func() error {
+		resp, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			return err
+		}
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// retryConcurrent repeats do while the last transaction of the ID is not ended.
+func retryConcurrent(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, kerr.ConcurrentTransactions) && !errors.Is(err, kerr.CoordinatorLoadInProgress) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(concurrentBackoff):
+		}
+	}
+}

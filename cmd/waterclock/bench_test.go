@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/bench"
+)
+
+func TestBenchUsage(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"no instance to measure", "requests needs the request topic", []string{"throughput"}},
+		{"too many timers", "timers is", []string{"throughput", "--local", "--timers", "1000000000"}},
+		{"no rate", "rates is", []string{"lateness", "--local", "--rates", "0"}},
+		{"nothing pending", "timers is", []string{"restart", "--pending", "0"}},
+		{"no step", "step is", []string{"pass-through", "--step", "0"}},
+		{"no folder", "--data-dir", []string{"pass-through", "--data-dir", t.TempDir() + "/missing"}},
+		{"unknown flag", "unknown flag: --fast", []string{"lateness", "--fast"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"bench"}, c.args...)
+			if c.name != "unknown flag" {
+				args = append(args, "--brokers", "127.0.0.1:1")
+			}
+			code, stdout, stderr := runWith(&calls{}, nil, "", args...)
+			if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
+				t.Errorf("exit %d, %q, %q; want %q", code, stdout, stderr, c.want)
+			}
+		})
+	}
+}
+
+// TestBenchPassesOn: an instance of bench restart gets the settings that reach
+// the cluster, and none that bench chooses for it.
+func TestBenchPassesOn(t *testing.T) {
+	cmd := &cobra.Command{}
+	c := bench.DefaultCommon()
+	bindBench(&process{}, cmd, &c, nil)
+	err := cmd.ParseFlags([]string{"--tls", "--sasl-mechanism=PLAIN", "--lanes=3", "--wheel-memory=8MiB", "--group=x", "--data-dir=y", "--http=z:1", "--json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(passOn(cmd.Flags()), " ")
+	if got != "--tls=true --sasl-mechanism=PLAIN --lanes=3 --wheel-memory=8MiB" {
+		t.Error(got)
+	}
+}

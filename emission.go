@@ -1,0 +1,148 @@
+package waterclock
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var (
+	// ErrNotEmission says that a record was not written by waterclock.
+	ErrNotEmission = errors.New("record is no emission")
+
+	// ErrNotDeadLetter says that a record is none of waterclock's dead letters.
+	ErrNotDeadLetter = errors.New("record is no dead letter")
+)
+
+// Emission is what the service says of a record that a timer wrote. Key, value
+// and timestamp are the record's own.
+type Emission struct {
+	ID         string    // the timer's ID, any bytes
+	Due        time.Time // when it was due, in UTC; never after it was written
+	Occurrence int64     // the number of this firing, from 1
+	Source     Source    // the request it comes from
+	// Event is unique for ever to this occurrence of this request: whoever
+	// passes emissions on with "at least once" removes duplicates by it.
+	Event string
+	// Headers are the request's own headers, in order.
+	Headers []kgo.RecordHeader
+}
+
+// Source is the place of a request record.
+type Source struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+}
+
+// String writes topic/partition/offset, the value of [HeaderSource].
+func (s Source) String() string {
+	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
+}
+
+// ParseSource reads what [Source.String] writes. Names of topics have no slash.
+func ParseSource(text string) (Source, error) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 || parts[0] == "" {
+		return Source{}, fmt.Errorf("parse source %q: not topic/partition/offset", text)
+	}
+	partition, err := strconv.ParseInt(parts[1], 10, 32)
+	if err != nil || partition < 0 {
+		return Source{}, fmt.Errorf("parse source %q: %q is no partition", text, parts[1])
+	}
+	offset, err := strconv.ParseInt(parts[2], 10, 64)
+	if err != nil || offset < 0 {
+		return Source{}, fmt.Errorf("parse source %q: %q is no offset", text, parts[2])
+	}
+	return Source{Topic: parts[0], Partition: int32(partition), Offset: offset}, nil
+}
+
+// ParseEmission reads what the service says of a record that was consumed from
+// a target topic. The error wraps [ErrNotEmission] if it says nothing: target
+// topics may have other writers too.
+func ParseEmission(rec *kgo.Record) (Emission, error) {
+	own := ownHeaders(rec)
+	id, ok := own[HeaderID]
+	if !ok {
+		return Emission{}, fmt.Errorf("parse %s: no header %s: %w", place(rec), HeaderID, ErrNotEmission)
+	}
+	due, err := strconv.ParseInt(own[HeaderDue], 10, 64)
+	if err != nil {
+		return Emission{}, fmt.Errorf("parse %s: %s: %w", place(rec), HeaderDue, err)
+	}
+	occurrence, err := strconv.ParseInt(own[HeaderOccurrence], 10, 64)
+	if err != nil {
+		return Emission{}, fmt.Errorf("parse %s: %s: %w", place(rec), HeaderOccurrence, err)
+	}
+	source, err := ParseSource(own[HeaderSource])
+	if err != nil {
+		return Emission{}, fmt.Errorf("parse %s: %s: %w", place(rec), HeaderSource, err)
+	}
+	return Emission{
+		ID:         id,
+		Due:        time.UnixMilli(due).UTC(),
+		Occurrence: occurrence,
+		Source:     source,
+		Event:      own[HeaderEvent],
+		Headers:    passed(rec.Headers),
+	}, nil
+}
+
+// DeadLetter is a request that could not be obeyed, or an emission that its
+// target refused for good.
+type DeadLetter struct {
+	ID     string // the record's key: the timer's ID; empty if it had none
+	Reason Reason
+	Detail string // one sentence: what is wrong and what to do
+	Source Source // the request
+	// Truncated says that the dead letter would not have fitted and lacks the
+	// value, at worst also headers and the end of the key. What was sent is
+	// still in the request topic, at Source, until it expires there.
+	Truncated bool
+	// Headers are those of the request, timer- headers included.
+	Headers []kgo.RecordHeader
+}
+
+// ParseDeadLetter reads a record of <request topic>.waterclock.dead-letters.
+// The error wraps [ErrNotDeadLetter] if it gives no reason.
+func ParseDeadLetter(rec *kgo.Record) (DeadLetter, error) {
+	own := ownHeaders(rec)
+	reason, ok := own[HeaderReason]
+	if !ok {
+		return DeadLetter{}, fmt.Errorf("parse %s: no header %s: %w", place(rec), HeaderReason, ErrNotDeadLetter)
+	}
+	source, err := ParseSource(own[HeaderSource])
+	if err != nil {
+		return DeadLetter{}, fmt.Errorf("parse %s: %s: %w", place(rec), HeaderSource, err)
+	}
+	_, truncated := own[HeaderTruncated]
+	return DeadLetter{
+		ID:        string(rec.Key),
+		Reason:    Reason(reason),
+		Detail:    own[HeaderDetail],
+		Source:    source,
+		Truncated: truncated,
+		Headers:   passed(rec.Headers),
+	}, nil
+}
+
+// ownHeaders returns what waterclock wrote. A dead letter's request may have
+// carried such headers as well (it was copied from an emission), in front: the
+// last of a name counts.
+func ownHeaders(rec *kgo.Record) map[string]string {
+	own := make(map[string]string)
+	for _, h := range rec.Headers {
+		if strings.HasPrefix(h.Key, OwnPrefix) {
+			own[h.Key] = string(h.Value)
+		}
+	}
+	return own
+}
+
+func place(rec *kgo.Record) Source {
+	return Source{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
+}

@@ -1,0 +1,82 @@
+package intake
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// TestJudgeTakesWhatTheClientBuilds: what waterclock.Schedule builds means here
+// what was said there.
+func TestJudgeTakesWhatTheClientBuilds(t *testing.T) {
+	r := testRules()
+	rapid.Check(t, func(t *rapid.T) {
+		id := string(rapid.SliceOfN(rapid.Byte(), 1, 512).Draw(t, "id"))
+		want := timer.Timer{ID: []byte(id), Occurrence: 1, Value: rapid.SliceOf(rapid.Byte()).Draw(t, "value")}
+		want.Target = timer.Target{Topic: "ok", Partition: timer.AnyPartition, Key: want.ID}
+		stamp := time.UnixMilli(rapid.Int64Range(0, now).Draw(t, "timestamp"))
+		opts := []waterclock.Option{waterclock.To("ok"), waterclock.Value(want.Value), waterclock.Timestamp(stamp)}
+
+		if rapid.Bool().Draw(t, "after") {
+			d := time.Duration(rapid.Int64Range(0, int64(DefaultHorizon)).Draw(t, "duration"))
+			want.Due = stamp.UnixMilli() + d.Milliseconds()
+			if d%time.Millisecond != 0 {
+				want.Due++
+			}
+			opts = append(opts, waterclock.After(d))
+		} else {
+			want.Due = rapid.Int64Range(-62_000_000_000_000, now+DefaultHorizon.Milliseconds()-1).Draw(t, "due")
+			early := time.Duration(rapid.IntRange(0, 999_999).Draw(t, "nanoseconds before"))
+			opts = append(opts, waterclock.At(time.UnixMilli(want.Due).Add(-early)))
+		}
+		if rapid.Bool().Draw(t, "has key") {
+			want.Target.Key = drawNullable(t, "key")
+			opts = append(opts, waterclock.Key(want.Target.Key))
+		}
+		if rapid.Bool().Draw(t, "has partition") {
+			want.Target.Partition = rapid.Int32Min(0).Draw(t, "partition")
+			opts = append(opts, waterclock.Partition(want.Target.Partition))
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "headers") {
+			h := timer.Header{Key: "x" + rapid.String().Draw(t, "name"), Value: drawNullable(t, "header")}
+			want.Headers = append(want.Headers, h)
+			opts = append(opts, waterclock.Header(h.Key, h.Value))
+		}
+
+		rec, err := waterclock.Schedule("timers", id, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, _, refusal := r.Judge(rec, now)
+		if refusal != nil {
+			t.Fatalf("refused: %+v", refusal)
+		}
+		if got := req.Schedule.AppendTo(nil); !bytes.Equal(got, want.AppendTo(nil)) {
+			t.Fatalf("got %+v, want %+v", req.Schedule, want)
+		}
+	})
+}
+
+func drawNullable(t *rapid.T, label string) []byte {
+	if rapid.Bool().Draw(t, label+" null") {
+		return nil
+	}
+	return rapid.SliceOf(rapid.Byte()).Draw(t, label)
+}
+
+// TestJudgeTakesTheClientsCancel: a cancel built there cancels here.
+func TestJudgeTakesTheClientsCancel(t *testing.T) {
+	rec, err := waterclock.Cancel("timers", "id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, _, refusal := testRules().Judge(rec, now)
+	if refusal != nil || req.Schedule != nil || string(req.ID) != "id" {
+		t.Errorf("got %+v, %+v", req, refusal)
+	}
+}

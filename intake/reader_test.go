@@ -1,0 +1,377 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+)
+
+const (
+	readTopic   = "requests"
+	readLimit   = 20 * time.Second // whatever a test waits for
+	readPerPart = 10               // records in each partition at the start
+)
+
+// readRig is a broker with a request topic, and a reader that runs.
+type readRig struct {
+	t  *testing.T
+	cl *kgo.Client
+	r  *Reader
+}
+
+func newReadRig(t *testing.T, partitions int32) *readRig {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, readTopic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	r, err := NewReader(kgo.SeedBrokers(c.ListenAddrs()...), kgo.MetadataMinAge(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig := &readRig{t: t, cl: cl, r: r}
+	for p := range partitions {
+		rig.produce(p, readPerPart)
+	}
+	return rig
+}
+
+// run starts the reader; it ends with the test.
+func (rig *readRig) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = rig.r.Run(ctx) })
+	rig.t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+func (rig *readRig) produce(partition int32, n int) {
+	rig.t.Helper()
+	for range n {
+		rec := &kgo.Record{Topic: readTopic, Partition: partition, Value: []byte("v")}
+		if err := rig.cl.ProduceSync(context.Background(), rec).FirstErr(); err != nil {
+			rig.t.Fatal(err)
+		}
+	}
+}
+
+// deleteBelow moves a log's start, as retention does.
+func (rig *readRig) deleteBelow(partition int32, offset int64) {
+	rig.t.Helper()
+	os := make(kadm.Offsets)
+	os.AddOffset(readTopic, partition, offset, -1)
+	if _, err := kadm.NewClient(rig.cl).DeleteRecords(context.Background(), os); err != nil {
+		rig.t.Fatal(err)
+	}
+}
+
+// sink keeps the offsets that it is given. mu guards the fields below it.
+type sink struct {
+	name    string
+	entered chan struct{} // closed at the first Deliver, if not nil
+	hold    chan struct{} // Deliver waits until it is closed, if not nil
+	once    sync.Once
+
+	mu      sync.Mutex
+	offsets []int64
+	errs    []error
+}
+
+func (s *sink) Deliver(recs []*kgo.Record, _ int64) {
+	s.mu.Lock()
+	for _, r := range recs {
+		s.offsets = append(s.offsets, r.Offset)
+	}
+	s.mu.Unlock()
+	if s.entered != nil {
+		s.once.Do(func() { close(s.entered) })
+	}
+	if s.hold != nil {
+		<-s.hold
+	}
+}
+
+func (s *sink) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.errs = append(s.errs, err)
+}
+
+func (s *sink) got() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.offsets)
+}
+
+func (s *sink) failures() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.errs)
+}
+
+// await polls for something that nobody signals.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(readLimit); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %s", what, readLimit)
+		}
+	}
+}
+
+// wants checks that the sink was given exactly the offsets from, … to-1, once
+// and in order.
+func (s *sink) wants(t *testing.T, from, to int64) {
+	t.Helper()
+	await(t, fmt.Sprintf("%s is given offsets to %d", s.name, to), func() bool { return int64(len(s.got())) >= to-from })
+	var want []int64
+	for o := from; o < to; o++ {
+		want = append(want, o)
+	}
+	if got := s.got(); !slices.Equal(got, want) {
+		t.Errorf("%s was given offsets %v, want %v", s.name, got, want)
+	}
+}
+
+// A partition that comes back is read from its new offset, be that further on
+// or further back, and its new sink gets nothing of the old reading.
+func TestReaderAddsAgainAtAnotherOffset(t *testing.T) {
+	rig := newReadRig(t, 2)
+	rig.run()
+	for i, from := range []int64{0, 7, 3, 10, 0, 9} {
+		s := &sink{name: fmt.Sprintf("sink %d from %d", i, from)}
+		rig.r.Add(readTopic, 0, from, s)
+		s.wants(t, from, readPerPart)
+		rig.r.Remove(readTopic, 0, s)
+	}
+	last := &sink{name: "last"}
+	rig.r.Add(readTopic, 0, readPerPart, last)
+	rig.produce(0, 3)
+	last.wants(t, readPerPart, readPerPart+3)
+}
+
+// A poll has come back with records of two partitions; while the first one's
+// sink takes its records, the other partition is lost and taken again elsewhere
+// in the log. What the poll still holds of it belongs to the old reading: given
+// to the new sink it would be planned twice, or leave a gap.
+func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {
+	for _, from := range []int64{0, 4} {
+		t.Run(fmt.Sprintf("from %d", from), func(t *testing.T) {
+			rig := newReadRig(t, 2)
+			hold := make(chan struct{})
+			entered := make(chan struct{})
+			var once sync.Once
+			old := make([]*holding, 2)
+			for p := range old {
+				old[p] = &holding{partition: int32(p), enter: func() { once.Do(func() { close(entered) }) }, hold: hold}
+				rig.r.Add(readTopic, int32(p), 2, old[p])
+			}
+			// One poll that holds both partitions: nothing is polled before both
+			// are buffered. Which comes first is up to the client.
+			await(t, "both partitions are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == 2*(readPerPart-2) })
+			rig.run()
+			select {
+			case <-entered:
+			case <-time.After(readLimit):
+				t.Fatal("nothing is delivered")
+			}
+			other := int32(0)
+			if len(old[0].got()) > 0 {
+				other = 1
+			}
+			next := &sink{name: "next owner's sink"}
+			changed := make(chan struct{})
+			go func() {
+				defer close(changed)
+				rig.r.Remove(readTopic, other, old[other])
+				rig.r.Add(readTopic, other, from, next)
+			}()
+			// The change may wait for the poll or not; both are right.
+			select {
+			case <-changed:
+			case <-time.After(50 * time.Millisecond):
+			}
+			close(hold)
+			next.wants(t, from, readPerPart)
+		})
+	}
+}
+
+// holding is a sink that holds its first Deliver.
+type holding struct {
+	sink
+	partition int32
+	enter     func()
+	hold      chan struct{}
+}
+
+func (h *holding) Deliver(recs []*kgo.Record, hwm int64) {
+	h.sink.Deliver(recs, hwm)
+	h.enter()
+	<-h.hold
+}
+
+// Once Remove has returned nothing is delivered any more, not even by a Deliver
+// that had begun: whoever removed may forget what Deliver uses.
+func TestReaderRemoveWaitsForDeliver(t *testing.T) {
+	rig := newReadRig(t, 1)
+	rig.run()
+	s := &sink{name: "sink", entered: make(chan struct{}), hold: make(chan struct{})}
+	rig.r.Add(readTopic, 0, 0, s)
+	<-s.entered
+	removed := make(chan struct{})
+	go func() { rig.r.Remove(readTopic, 0, s); close(removed) }()
+	select {
+	case <-removed:
+		t.Error("Remove has returned while Deliver runs")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(s.hold)
+	select {
+	case <-removed:
+	case <-time.After(readLimit):
+		t.Fatal("Remove does not return")
+	}
+	before := len(s.got())
+	rig.produce(0, 3)
+	probe := &sink{name: "probe"}
+	rig.r.Add(readTopic, 0, readPerPart, probe)
+	probe.wants(t, readPerPart, readPerPart+3)
+	if got := s.got(); len(got) != before {
+		t.Errorf("the removed sink was given %v", got[before:])
+	}
+}
+
+// Two sinks for one partition: the new owner's is added before the old owner's
+// is removed. The old Remove must not stop the new reading.
+func TestReaderOldRemoveLeavesTheNewSink(t *testing.T) {
+	rig := newReadRig(t, 1)
+	rig.run()
+	before, after := &sink{name: "old"}, &sink{name: "new"}
+	rig.r.Add(readTopic, 0, 0, before)
+	before.wants(t, 0, readPerPart)
+	rig.r.Add(readTopic, 0, 4, after)
+	rig.r.Remove(readTopic, 0, before)
+	after.wants(t, 4, readPerPart)
+	rig.produce(0, 2)
+	after.wants(t, 4, readPerPart+2)
+	before.wants(t, 0, readPerPart)
+}
+
+// However often a partition is paused and resumed, alone or with all others,
+// every record comes once and the last Resume gets it going.
+func TestReaderPauseAndResume(t *testing.T) {
+	const rounds = 60
+	rig := newReadRig(t, 2)
+	rig.run()
+	sinks := []*sink{{name: "partition 0"}, {name: "partition 1"}}
+	for p, s := range sinks {
+		rig.r.Add(readTopic, int32(p), 0, s)
+	}
+	var toggling sync.WaitGroup
+	for p := range int32(2) {
+		toggling.Go(func() {
+			for range rounds {
+				rig.r.Pause(readTopic, p)
+				rig.r.Resume(readTopic, p)
+			}
+		})
+	}
+	for range rounds {
+		rig.produce(0, 1)
+		rig.produce(1, 1)
+	}
+	toggling.Wait()
+	for _, s := range sinks {
+		s.wants(t, 0, readPerPart+rounds)
+	}
+	// All at rest: paused while nothing is there, resumed after something came.
+	for p := range int32(2) {
+		rig.r.Pause(readTopic, p)
+	}
+	rig.produce(0, 1)
+	rig.produce(1, 1)
+	for p := range int32(2) {
+		rig.r.Resume(readTopic, p)
+	}
+	for _, s := range sinks {
+		s.wants(t, 0, readPerPart+rounds+1)
+	}
+}
+
+// A partition that was paused when it was given up is read when it comes back.
+func TestReaderAddResumes(t *testing.T) {
+	rig := newReadRig(t, 1)
+	rig.run()
+	before, after := &sink{name: "old"}, &sink{name: "new"}
+	rig.r.Add(readTopic, 0, 0, before)
+	before.wants(t, 0, readPerPart)
+	rig.r.Pause(readTopic, 0)
+	rig.r.Remove(readTopic, 0, before)
+	rig.r.Add(readTopic, 0, 5, after)
+	after.wants(t, 5, readPerPart)
+}
+
+// An offset that the log does not hold is told to that partition's sink, again
+// and again; it moves nowhere by itself, and the others are read on.
+func TestReaderTellsOffsetOutOfRange(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		from int64
+	}{
+		{"beyond the end", readPerPart + 5},
+		{"below the start", 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rig := newReadRig(t, 2)
+			rig.deleteBelow(0, 5)
+			rig.run()
+			bad, good := &sink{name: "bad"}, &sink{name: "good"}
+			rig.r.Add(readTopic, 0, tc.from, bad)
+			rig.r.Add(readTopic, 1, 0, good)
+			await(t, "the sink is told twice", func() bool { return len(bad.failures()) >= 2 })
+			if err := bad.failures()[0]; !errors.Is(err, kerr.OffsetOutOfRange) {
+				t.Errorf("told %v, want OFFSET_OUT_OF_RANGE", err)
+			}
+			good.wants(t, 0, readPerPart)
+			if got := bad.got(); len(got) > 0 {
+				t.Errorf("delivered %v", got)
+			}
+			rig.r.Remove(readTopic, 0, bad)
+			again := &sink{name: "again"}
+			rig.r.Add(readTopic, 0, 5, again)
+			again.wants(t, 5, readPerPart)
+		})
+	}
+}
+
+// A reader that was never run, or was stopped, can be told anything.
+func TestReaderAfterRun(t *testing.T) {
+	rig := newReadRig(t, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := rig.r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s := &sink{name: "late"}
+	rig.r.Add(readTopic, 0, 0, s)
+	rig.r.Pause(readTopic, 0)
+	rig.r.Resume(readTopic, 0)
+	rig.r.Remove(readTopic, 0, s)
+}

@@ -1,0 +1,71 @@
+package crash
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+// TestPausedStaticOwnerReplacedUnderItsName: an instance with an instance ID
+// stands still, a new process with the same ID (another machine, hence another
+// folder) takes its partitions at once and with the same generation, then the
+// old one goes on in the middle of whatever it did. Its step must be refused.
+func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
+	c := kafkatest.Shared(t)
+	rig.Binary(t)
+	requests := c.CreateTopic(t, crashPartitions, nil)
+	target := c.CreateTopic(t, crashPartitions, nil, requests+"-out")
+	start := func() *rig.Process {
+		return rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0")...)
+	}
+	old := start()
+	old.Ready(crashPartitions, handover)
+	out := kafkatest.Collect(t, c, target)
+	begun := time.Now()
+	s := startStream(t, c, streamRate, requests, target)
+	out.WaitFor(streamRate, handover)
+
+	old.Pause()
+	at := time.Now()
+	replacement := start()
+	replacement.Ready(crashPartitions, handover)
+	t.Logf("replacement has all partitions live after %s, session timeout %s", time.Since(at).Round(time.Millisecond), session)
+	out.WaitFor(len(out.Records())+streamRate, handover)
+	old.Continue()
+	// It is fenced, no member any more, and must say so.
+	until(t, 15*time.Second, "the old one is not ready", func() bool { return live(old) < 0 })
+	out.WaitFor(len(out.Records())+streamRate, handover)
+	if n := live(replacement); n != crashPartitions {
+		t.Errorf("after the old one went on the replacement has %d live partitions", n)
+	}
+
+	// Its goodbye must not take the replacement, which has its name, out of the
+	// group.
+	stop := func(p *rig.Process) {
+		at := time.Now()
+		p.Term()
+		if code := p.Exit(20 * time.Second); code != 0 {
+			t.Errorf("exit %d on SIGTERM", code)
+		}
+		t.Logf("exit after %s", time.Since(at).Round(time.Millisecond))
+	}
+	stop(old)
+	out.WaitFor(len(out.Records())+6*streamRate, handover)
+	n := s.end()
+	awaitStream(t, out, n, time.Minute)
+	stop(replacement)
+	if byID := onceEach(t, out.Records()); len(byID) != n {
+		t.Errorf("%d timers sent, %d fired", n, len(byID))
+	}
+	all := owners(t, c, delaytopics.Changelog(requests))
+	for p, h := range all {
+		if h.claims != 2 {
+			t.Errorf("partition %d has %d claims, want that of the old one and that of the replacement", p, h.claims)
+		}
+	}
+	logSilences(t, all, begun)
+	nothingDead(t, c, requests)
+}

@@ -1,0 +1,140 @@
+package dev
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+func readme(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// section returns the text from a heading to the next one of its rank.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	_, text, ok := strings.Cut(readme(t), "\n## "+heading+"\n")
+	if !ok {
+		t.Fatalf("README.md has no section %s", heading)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
+
+// TestReadmeReasons: the table of dead letters is the list of reasons, in its
+// order and with its sentences.
+func TestReadmeReasons(t *testing.T) {
+	var want strings.Builder
+	for _, r := range waterclock.Reasons() {
+		want.WriteString("| `" + string(r) + "` | " + r.Meaning() + " |\n")
+	}
+	if !strings.HasSuffix(section(t, "Dead letters"), "| code | meaning |\n|---|---|\n"+want.String()) {
+		t.Errorf("the table of codes should be\n%s", want.String())
+	}
+}
+
+// TestReadmeHeaders: each header of the contract is in the tables.
+func TestReadmeHeaders(t *testing.T) {
+	text := section(t, "Send a timer") + section(t, "Dead letters")
+	for _, h := range []string{
+		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTargetTopic, waterclock.HeaderTargetKey,
+		waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
+		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderReason, waterclock.HeaderDetail, waterclock.HeaderTruncated,
+	} {
+		if !strings.Contains(text, "\n| `"+h+"` |") {
+			t.Errorf("README.md has no row for %s", h)
+		}
+	}
+}
+
+var (
+	helpFlag   = regexp.MustCompile(`(?m)^ +--([a-z-]+)(?: .*?\(default "?([^"]+?)"?\))?`)
+	settingRow = regexp.MustCompile("(?m)^\\| (`[a-z-]+`(?:, `[a-z-]+`)*) \\|([^|]*)\\|")
+)
+
+// TestReadmeSettings: the table of settings has the flags of serve, in their
+// order and with their defaults.
+func TestReadmeSettings(t *testing.T) {
+	_, help := run(t, exec.Command(rig.Binary(t), "serve", "--help"))
+	var want, got []string
+	for _, m := range helpFlag.FindAllStringSubmatch(help, -1) {
+		if m[1] != "config" {
+			want = append(want, m[1]+" "+m[2])
+		}
+	}
+	for _, m := range settingRow.FindAllStringSubmatch(section(t, "Configuration"), -1) {
+		for name := range strings.SplitSeq(m[1], ", ") {
+			value := strings.Trim(strings.TrimSpace(m[2]), "`")
+			if value == "false" || value == "0" || value == "the system's" {
+				value = "" // which help does not show
+			}
+			got = append(got, strings.Trim(name, "`")+" "+value)
+		}
+	}
+	if len(want) < 20 || !slices.Equal(got, want) {
+		t.Errorf("README.md has\n%s\nserve has\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestReadmeMetrics: what an instance that has done everything shows is in the
+// text, and what the text names is shown.
+func TestReadmeMetrics(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, 1, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
+	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{})
+	in.Ready(1, patience)
+	cl := c.Client(t)
+	for _, to := range []string{target, "__refused"} {
+		r := request("m", "v", "timer-after", "1ms", "timer-target-topic", to)
+		r.Topic = requests
+		send(t, cl, r)
+	}
+	kafkatest.Collect(t, c, target).WaitFor(1, patience)
+	await(t, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
+
+	text := section(t, "Operation")
+	for name := range strings.FieldsSeq("waterclock_outcomes_total waterclock_lateness_seconds waterclock_dead_letters_total") {
+		if in.Metric(name) == 0 {
+			t.Errorf("%s is 0", name)
+		}
+	}
+	shown := metricNames(t, in)
+	for _, name := range shown {
+		if !strings.Contains(text, "`"+name+"`") && !strings.HasPrefix(name, "waterclock_store_") {
+			t.Errorf("README.md lacks the metric %s", name)
+		}
+	}
+	sometimes := []string{"waterclock_requests_lost_total", "waterclock_misplaced_requests_total", "waterclock_replay_remaining_offsets"}
+	for _, m := range regexp.MustCompile("`(waterclock_[a-z_]+[a-z])`").FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(shown, m[1]) && !slices.Contains(sometimes, m[1]) {
+			t.Errorf("README.md names the metric %s, which is not there", m[1])
+		}
+	}
+}
+
+func metricNames(t *testing.T, in *rig.Instance) []string {
+	t.Helper()
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (waterclock_\S+) `).FindAllStringSubmatch(in.Metrics(), -1) {
+		names = append(names, m[1])
+	}
+	if len(names) == 0 {
+		t.Fatal("no metrics")
+	}
+	return names
+}

@@ -1,0 +1,342 @@
+package dev
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+// readmeAddr is the broker that the README speaks of. It stands for the broker
+// of the test: that is all that is changed in a block.
+const readmeAddr = "127.0.0.1:9092"
+
+// block is a fenced block of the README with the comment right above it, which
+// says how it is run, or why not.
+type block struct {
+	line           int
+	mark, language string
+	text           string
+}
+
+func readBlocks(t *testing.T) []block {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []block
+	lines := strings.Split(string(data), "\n")
+	for i := 0; i < len(lines); i++ {
+		language, ok := strings.CutPrefix(lines[i], "```")
+		if !ok {
+			continue
+		}
+		b := block{line: i + 1, language: language}
+		mark, start := strings.CutPrefix(lines[i-1], "<!-- ")
+		b.mark, ok = strings.CutSuffix(mark, " -->")
+		if !start || !ok {
+			t.Fatalf("README.md:%d: no comment above says how the block is run, or why not", b.line)
+		}
+		for i++; lines[i] != "```"; i++ {
+			b.text += lines[i] + "\n"
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+// reader runs the blocks of the README one after the other, as somebody would
+// who follows it: against dev, or against a real broker where it says so.
+type reader struct {
+	bin, home    string
+	dev, devHTTP string   // addresses of dev's broker and its HTTP
+	http         string   // of the instance of a block
+	fires        []string // timers that must fire on dev's topic orders
+}
+
+// env moves addresses and folders away from their defaults, which others may
+// use, and finds what go install has installed.
+func (r *reader) env(broker string, more ...string) []string {
+	return append(environ(
+		"GOBIN="+r.bin, "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"), "WATERCLOCK_BROKERS="+broker,
+	), more...)
+}
+
+// shell is a block as a command. exec makes its exit code that of its last
+// command; a block that is a server has just one.
+func (r *reader) shell(b block, broker string, more ...string) *exec.Cmd {
+	text := strings.ReplaceAll(b.text, readmeAddr, broker)
+	if len(more) > 0 {
+		text = "exec " + text
+	}
+	cmd := exec.Command("bash", "-e", "-c", text)
+	cmd.Dir, cmd.Env = root, r.env(broker, more...)
+	return cmd
+}
+
+// TestReadme runs every block of README.md but those that say why not.
+func TestReadme(t *testing.T) {
+	drivesProcesses(t)
+	r := &reader{bin: t.TempDir(), home: t.TempDir(), dev: rig.FreeAddr(t), devHTTP: rig.FreeAddr(t)}
+	kinds := map[string]func(*testing.T, block){
+		"run": r.plain, "run: serve": r.serve, "run: config": r.config, "run: real broker": r.realBroker,
+		"run: java": r.java, "run: python": r.python, "run: kcat": r.kcat,
+	}
+	seen := make(map[string]int)
+	for _, b := range readBlocks(t) {
+		seen[b.mark]++
+		if reason, ok := strings.CutPrefix(b.mark, "not run: "); ok {
+			t.Logf("README.md:%d is not run: %s\n%s", b.line, reason, b.text)
+			continue
+		}
+		if b.mark == "run: dev" { // and goes on until all blocks are done
+			r.startDev(t, b)
+			continue
+		}
+		do := kinds[b.mark]
+		if do == nil {
+			t.Fatalf("README.md:%d: the comment %q is none that this test knows", b.line, b.mark)
+		}
+		name, _, _ := strings.Cut(b.text, "\n")
+		t.Run(b.mark+" "+name, func(t *testing.T) { do(t, b) })
+	}
+	for kind := range kinds {
+		if seen[kind] == 0 {
+			t.Errorf("README.md has no block %q", kind)
+		}
+	}
+	r.checkFired(t)
+}
+
+// startDev runs a block that is a server, which needs no more than the ports of
+// its own.
+func (r *reader) startDev(t *testing.T, b block) {
+	t.Helper()
+	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_LISTEN="+r.dev, "WATERCLOCK_HTTP="+r.devHTTP, "WATERCLOCK_DATA_DIR="+t.TempDir()))
+	t.Cleanup(func() {
+		p.stop(t, syscall.SIGINT) // Ctrl-C, as the README says
+		if !strings.Contains(p.out.String(), "stopped; timers and topics are kept in ") {
+			t.Errorf("dev was not stopped in order:\n%s", p.out)
+		}
+	})
+	await(t, "dev shows commands", func() bool { return strings.Contains(p.out.String(), "Ctrl-C stops.") })
+	checkDemo(t, p.out.String())
+	if !strings.Contains(p.out.String(), "  go run ./cmd/waterclock schedule --brokers "+r.dev) {
+		t.Errorf("the commands shown are not called as dev was:\n%s", p.out)
+	}
+}
+
+func (r *reader) plain(t *testing.T, b block) {
+	code, out := run(t, r.shell(b, r.dev))
+	if code != 0 {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+	r.expect(b, "a1", "b1")
+}
+
+// expect notes those timers of a block that fire while the test runs.
+func (r *reader) expect(b block, ids ...string) {
+	for _, id := range ids {
+		if strings.Contains(b.text, id+" ") || strings.Contains(b.text, `"`+id+`"`) {
+			r.fires = append(r.fires, id)
+		}
+	}
+}
+
+func (r *reader) serve(t *testing.T, b block) {
+	c := kafkatest.Shared(t)
+	c.CreateTopic(t, 4, nil, "timers")
+	c.CreateTopic(t, 2, nil, "orders")
+	r.serves(t, r.shell(b, c.Seeds()[0], r.member(t)...), c.Seeds()[0], "served")
+}
+
+// config gives the file to serve.
+func (r *reader) config(t *testing.T, b block) {
+	c := kafkatest.Shared(t)
+	file := filepath.Join(r.home, "waterclock.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(b.text, readmeAddr, c.Seeds()[0])), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(r.bin, "waterclock"), "serve", "--config", file)
+	cmd.Env = environ(r.member(t)...)
+	r.serves(t, cmd, c.Seeds()[0], "configured")
+}
+
+// member is the environment of an instance.
+func (r *reader) member(t *testing.T) []string {
+	r.http = rig.FreeAddr(t)
+	return []string{"WATERCLOCK_HTTP=" + r.http, "WATERCLOCK_DATA_DIR=" + t.TempDir()}
+}
+
+// serves wants an instance to become ready, to fire, and to stop in order.
+func (r *reader) serves(t *testing.T, cmd *exec.Cmd, broker, id string) {
+	t.Helper()
+	p := startServer(t, cmd)
+	rig.At(t, r.http).Ready(4, patience)
+	cl := client(t, broker)
+	send(t, cl, request(id, "v", "timer-after", "100ms", "timer-target-topic", "orders"))
+	c := consume(t, broker, "orders")
+	await(t, id+" fires", func() bool { return c.has(id) })
+	if n := len(c.all(t)[id]); n != 1 {
+		t.Errorf("%d emissions", n)
+	}
+	if code := p.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("SIGTERM: exit %d\n%s", code, p.out)
+	}
+}
+
+func (r *reader) realBroker(t *testing.T, b block) {
+	c := kafkatest.Shared(t)
+	if code, out := run(t, r.shell(b, c.Seeds()[0])); code != 0 || !strings.Contains(out, "timers.waterclock.changelog") {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+}
+
+func (r *reader) java(t *testing.T, b block) {
+	kafkatest.Shared(t) // has fetched the jars, or skips and says why
+	libs := os.Getenv("WATERCLOCK_KAFKA_LIBS")
+	if libs == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		libs = filepath.Join(cache, "waterclock", "kafka-*")
+	}
+	jars, err := filepath.Glob(filepath.Join(libs, "*.jar"))
+	if err != nil || len(jars) == 0 {
+		t.Fatalf("no jars in %s: %v", libs, err)
+	}
+	java := "java"
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		java = filepath.Join(home, "bin", "java")
+	}
+	r.program(t, b, "Send.java", java, "-cp", strings.Join(jars, string(os.PathListSeparator)))
+	r.expect(b, "from-java")
+}
+
+func (r *reader) python(t *testing.T, b block) {
+	if out, err := exec.Command("python3", "-c", "import confluent_kafka").CombinedOutput(); err != nil {
+		t.Skipf("README.md:%d is not run: python3 with confluent_kafka is not there: %v\n%s", b.line, err, out)
+	}
+	r.program(t, b, "send.py", "python3")
+	r.expect(b, "from-python")
+}
+
+// program runs a block that is a source file.
+func (r *reader) program(t *testing.T, b block, name string, command ...string) {
+	t.Helper()
+	file := filepath.Join(r.home, name)
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(b.text, readmeAddr, r.dev)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := run(t, exec.Command(command[0], append(command[1:], file)...)); code != 0 {
+		t.Fatalf("exit %d:\n%s", code, out)
+	}
+}
+
+func (r *reader) kcat(t *testing.T, b block) {
+	if _, err := exec.LookPath("kcat"); err != nil {
+		t.Skipf("README.md:%d is not run: %v", b.line, err)
+	}
+	if code, out := run(t, r.shell(b, r.dev)); code != 0 {
+		t.Fatalf("exit %d:\n%s", code, out)
+	}
+	r.expect(b, "from-kcat")
+}
+
+// checkFired wants on dev's topic orders just what the blocks have scheduled
+// for now, each once, and every key on its murmur2 partition.
+func (r *reader) checkFired(t *testing.T) {
+	t.Helper()
+	if len(r.fires) < 2 {
+		t.Fatalf("blocks have scheduled %v, want a1 and b1 at least", r.fires)
+	}
+	c := consume(t, r.dev, "orders")
+	for _, id := range r.fires {
+		await(t, id+" fires", func() bool { return c.has(id) })
+	}
+	<-time.After(time.Second) // for what must not come
+	all := c.all(t)
+	for _, id := range r.fires {
+		if len(all[id]) != 1 {
+			t.Errorf("%s came %d times", id, len(all[id]))
+		}
+	}
+	if len(all) != len(r.fires) {
+		t.Errorf("came: %v, want %v", all, r.fires)
+	}
+	if n := rig.At(t, r.devHTTP).Metric("waterclock_misplaced_requests_total"); n > 0 {
+		t.Errorf("%v requests are not on the partition of their key's murmur2", n)
+	}
+	if v := string(all["a1"][0].Value); v != `{"order":17}` {
+		t.Errorf("a1 has value %s", v)
+	}
+	if v := rig.HeaderOf(all["b1"][0], "trace"); v != "17" {
+		t.Errorf("b1 has trace %s", v)
+	}
+}
+
+// server is a process group that runs until it is told to stop.
+type server struct {
+	cmd *exec.Cmd
+	out *output
+}
+
+func startServer(t *testing.T, cmd *exec.Cmd) *server {
+	t.Helper()
+	p := &server{cmd: cmd, out: &output{}}
+	cmd.Stdout, cmd.Stderr = p.out, p.out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // go run has a child
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			_ = cmd.Wait()
+		}
+		if t.Failed() {
+			t.Logf("%v wrote:\n%s", cmd.Args, p.out)
+		}
+	})
+	return p
+}
+
+// stop signals all of the group, waits for its end and returns the exit code.
+func (p *server) stop(t *testing.T, s syscall.Signal) int {
+	t.Helper()
+	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil {
+		t.Errorf("signal %v: %v", p.cmd.Args, err)
+	}
+	kill := time.AfterFunc(patience, func() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) })
+	defer kill.Stop()
+	_ = p.cmd.Wait() // the exit code says it
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// output is a buffer that is read while it is written. mu guards b.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}

@@ -1,0 +1,68 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// nameInterval is how often a fenced instance asks whether its name is free.
+	nameInterval = time.Second
+	// nameReminder is how often it says that it waits.
+	nameReminder = time.Minute
+)
+
+// identity is what a process was in the group.
+type identity struct {
+	member     string
+	generation int32
+}
+
+// awaitName waits while another process is a member under our instance ID.
+//
+// To join at once would fence that one, it would find out when a step is
+// refused, join at once and fence us, and so on for ever. So the newest process
+// has the name; who was fenced gets it back when that one has gone. (kgo does
+// the same where a heartbeat tells it: it goes on with its old member ID.) A
+// join of our own that the broker took in while the client closed looks the
+// same; it costs one session timeout.
+func (g *Group) awaitName(ctx context.Context, was identity) {
+	if g.o.InstanceID == "" || was.member == "" {
+		return
+	}
+	cl, err := kgo.NewClient(g.o.Client...)
+	if err != nil {
+		return // Run meets the same error
+	}
+	defer cl.Close()
+	var said time.Time
+	for ctx.Err() == nil && errors.Is(g.probe(ctx, cl, was), kerr.FencedInstanceID) {
+		if time.Since(said) > nameReminder {
+			said = time.Now()
+			g.o.Logger.Error("another process has joined the group with this instance ID, waiting until it is gone",
+				"group", g.o.Group, "instance_id", g.o.InstanceID)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(nameInterval):
+		}
+	}
+}
+
+// probe asks the broker what it thinks of who we were, by a heartbeat.
+func (g *Group) probe(ctx context.Context, cl *kgo.Client, was identity) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.Generation, req.InstanceID = g.o.Group, was.member, was.generation, &g.o.InstanceID
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.ErrorCode)
+}

@@ -1,0 +1,88 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// holder notes the tokens it is given.
+type holder struct{ given chan *Token }
+
+func (h *holder) Assigned(t *Token) { h.given <- t }
+func (h *holder) Revoked([]*Token)  {}
+func (h *holder) Lost([]*Token)     {}
+
+// member runs a group with one partition in the test's cluster. stop ends it.
+func member(t *testing.T, c *kfake.Cluster, instance string) (h *holder, g *Group, stop func()) {
+	t.Helper()
+	h = &holder{given: make(chan *Token, 16)}
+	g, err := New(Options{
+		Client: []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...), kgo.MetadataMinAge(100 * time.Millisecond)},
+		Group:  "g", InstanceID: instance, Topics: []string{"requests"},
+		SessionTimeout: 6 * time.Second, RebalanceTimeout: 10 * time.Second, Leave: true,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = g.Run(ctx) })
+	stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(stop)
+	return h, g, stop
+}
+
+func (h *holder) next(t *testing.T, who string) *Token {
+	t.Helper()
+	select {
+	case token := <-h.given:
+		return token
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s was given no partition", who)
+		return nil
+	}
+}
+
+// TestFencedByItsNameWaits: a process whose step is refused because another one
+// has joined under its instance ID must not fence that one in turn. When the
+// other has left it comes back.
+func TestFencedByItsNameWaits(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"), kfake.GroupMinSessionTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	first, group, _ := member(t, c, "wc-0")
+	before := first.next(t, "the first")
+	second, _, stopSecond := member(t, c, "wc-0")
+	after := second.next(t, "the second")
+
+	before.Refused(errors.New("FENCED_INSTANCE_ID"))
+	// Heartbeats come each 1.2 s: two of them tell the second, if it is fenced.
+	select {
+	case <-first.given:
+		t.Error("the first took the partition back while the second had it")
+	case <-second.given:
+		t.Error("the second had to join again")
+	case <-time.After(3 * time.Second):
+	}
+	if err := after.Err(); err != nil {
+		t.Errorf("the second lost its partition: %v", err)
+	}
+	if group.Joined() {
+		t.Error("the first says that it is a member")
+	}
+
+	stopSecond()
+	if err := first.next(t, "the first, when its name was free,").Err(); err != nil {
+		t.Errorf("its new token is dead: %v", err)
+	}
+}

@@ -1,0 +1,85 @@
+package partition
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+func emissionPartition() *Partition {
+	return &Partition{o: Options{Partition: 7, Topics: &delaytopics.Set{
+		Request: delaytopics.Topic{Name: "timers", ID: [16]byte{1, 2, 3, 250}, Partitions: 8}}}}
+}
+
+// TestEmissions holds what the records of one seal say, and that they do not
+// share what one of them may change.
+func TestEmissions(t *testing.T) {
+	m := emissionPartition().newEmissions(1_700_000_000_123)
+	var recs []*kgo.Record
+	timerOf := func(i int) *timer.Timer {
+		tm := &timer.Timer{
+			ID: fmt.Append(nil, "id-", i), Offset: int64(i), Due: 1_700_000_000_000 + int64(i), Occurrence: 1,
+			Target: timer.Target{Topic: "orders", Key: []byte("k")}, Value: []byte("v"),
+		}
+		if i == 0 {
+			tm.Offset, tm.Due, tm.Occurrence = math.MaxInt64, math.MinInt64, math.MaxInt64
+		}
+		for h := range i % 3 {
+			tm.Headers = append(tm.Headers, timer.Header{Key: "h", Value: fmt.Append(nil, i, "-", h)})
+		}
+		return tm
+	}
+	const n = 3*emissionSlab + 1
+	for i := range n {
+		recs = append(recs, m.record(timerOf(i), int32(i%5)))
+	}
+	for _, r := range recs { // a client that appends must not reach the neighbour
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "appended"})
+		for i := range r.Headers {
+			_ = append(r.Headers[i].Value, "appended"...)
+		}
+	}
+	uuid := base64.RawURLEncoding.EncodeToString([]byte{1, 2, 3, 250, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	for i, r := range recs {
+		tm := timerOf(i)
+		if r.Topic != "orders" || r.Partition != int32(i%5) || string(r.Key) != "k" || string(r.Value) != "v" || !r.Timestamp.Equal(time.UnixMilli(1_700_000_000_123)) {
+			t.Fatalf("%d: %+v", i, r)
+		}
+		var want []kgo.RecordHeader
+		for _, h := range tm.Headers {
+			want = append(want, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		}
+		want = append(want,
+			kgo.RecordHeader{Key: waterclock.HeaderID, Value: tm.ID},
+			kgo.RecordHeader{Key: waterclock.HeaderDue, Value: fmt.Append(nil, tm.Due)},
+			kgo.RecordHeader{Key: waterclock.HeaderOccurrence, Value: fmt.Append(nil, tm.Occurrence)},
+			kgo.RecordHeader{Key: waterclock.HeaderSource, Value: fmt.Append(nil, "timers/7/", tm.Offset)},
+			kgo.RecordHeader{Key: waterclock.HeaderEvent, Value: fmt.Appendf(nil, "%s.7.%d.%d", uuid, tm.Offset, tm.Occurrence)},
+			kgo.RecordHeader{Key: "appended"})
+		if fmt.Sprintf("%q", r.Headers) != fmt.Sprintf("%q", want) {
+			t.Fatalf("%d: %q\nwant %q", i, r.Headers, want)
+		}
+	}
+}
+
+func BenchmarkEmission(b *testing.B) {
+	p := emissionPartition()
+	tm := &timer.Timer{ID: []byte("order-1234567"), Offset: 123456789, Due: 1_700_000_000_000, Occurrence: 1,
+		Target: timer.Target{Topic: "orders", Key: []byte("k")}, Value: []byte("v")}
+	b.ReportAllocs()
+	const step = 1000
+	for n := 0; n < b.N; n += step {
+		m := p.newEmissions(1_700_000_000_123)
+		for range step {
+			m.record(tm, 3)
+		}
+	}
+}

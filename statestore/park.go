@@ -1,0 +1,248 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// maxTargetName bounds the name of a target in bytes.
+	maxTargetName = 1024
+
+	// maxTargets is for how many targets a partition may have parked timers:
+	// each takes some 150 bytes of memory and its name.
+	maxTargets = 65_536
+)
+
+// ParkedTarget is a target that timers are parked for.
+type ParkedTarget struct {
+	Target string
+	Count  int64 // of parked timers, at least 1
+	Oldest int64 // due time of the first of them, Unix milliseconds
+}
+
+// Park moves pending timers to the parked rows of a target, which is an opaque
+// name of 1 to 1,024 bytes, in one batch: a Scan passes over them from then on,
+// while Lookup, Get, Apply, a replay and the number of pending timers know them
+// as before. Timers that are not pending any more, or parked already, are
+// passed over; it goes by ID and Ref, of timers that Scan or Get returned or
+// that were applied.
+//
+// Parking is local. It moves no position, and nobody finds anything of it in the
+// changelog: a store that is folded anew has no parked timers. After a crash a
+// timer is either parked or not.
+//
+// Errors wrap ErrNotOwner, ErrTarget or ErrTooManyTargets; then nothing has
+// changed.
+func (k *Take) Park(target string, timers []*timer.Timer) error {
+	if len(target) == 0 || len(target) > maxTargetName {
+		return fmt.Errorf("park timers in partition %s: %d bytes: %w", k.p.id, len(target), ErrTarget)
+	}
+	if err := k.enter(); err != nil {
+		return err
+	}
+	defer k.leave()
+	if err := k.p.parkLocked(target, timers); err != nil {
+		return fmt.Errorf("park timers in partition %s for %s: %w", k.p.id, target, err)
+	}
+	return nil
+}
+
+// parkLocked goes through the timers in the order of their rows: what has a row
+// by due time is pending and not parked.
+func (p *Partition) parkLocked(name string, timers []*timer.Timer) error {
+	timers = inOrder(timers)
+	w := p.newBatchLocked()
+	defer w.close()
+	number, err := w.targets.number(name)
+	if err != nil {
+		return err
+	}
+	it, err := p.dueIter(p.prefix.key(kindDue + 1))
+	if err != nil {
+		return err
+	}
+	for _, t := range timers {
+		var row []byte
+		if row, err = seekRow(it, p.prefix, t.Ref()); err != nil {
+			break
+		}
+		if row == nil {
+			continue
+		}
+		at := place{t.Ref(), number}
+		w.putRow(p.prefix, at, row)
+		w.deleteRow(p.prefix, place{ref: at.ref})
+		w.putID(p.prefix, t.ID, at)
+	}
+	if err = errors.Join(err, it.Close()); err != nil || w.b.Empty() {
+		return err
+	}
+	return w.commit(p, p.state)
+}
+
+// inOrder returns each of the timers once, in the order of their rows.
+func inOrder(timers []*timer.Timer) []*timer.Timer {
+	sorted := slices.Clone(timers)
+	slices.SortFunc(sorted, func(a, b *timer.Timer) int { return a.Ref().Compare(b.Ref()) })
+	return slices.CompactFunc(sorted, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() })
+}
+
+// seekRow returns the row by due time at ref, nil if there is none. It does not
+// go on to the next row: there may be many tombstones before it.
+func seekRow(it *pebble.Iterator, p prefix, ref timer.Ref) ([]byte, error) {
+	var buf, limit [dueKeySize + 1]byte
+	key := appendDueKey(buf[:0], p, ref)
+	if it.SeekGEWithLimit(key, append(append(limit[:0], key...), 0)) != pebble.IterValid {
+		return nil, it.Error()
+	}
+	return it.ValueAndErr()
+}
+
+// Unpark moves parked timers of the target back to the rows by due time, in
+// order, until it has had max of them or maxBytes of their rows, whichever is
+// first; at least one if there is any; zero or less stands for 10,000 and 8 MB.
+// It returns them, none if nothing is parked for the target.
+func (k *Take) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer, error) {
+	if err := k.enter(); err != nil {
+		return nil, err
+	}
+	defer k.leave()
+	number := k.p.targets.byName[target]
+	if number == 0 {
+		return nil, nil
+	}
+	timers, err := k.p.unparkLocked(number, max, maxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("unpark timers in partition %s for %s: %w", k.p.id, target, err)
+	}
+	return timers, nil
+}
+
+func (p *Partition) unparkLocked(number uint32, max int, maxBytes int64) (timers []*timer.Timer, err error) {
+	if max <= 0 {
+		max = defaultScanRows
+	}
+	if maxBytes <= 0 {
+		maxBytes = defaultScanBytes
+	}
+	t := p.targets.byNumber[number]
+	it, err := p.parkedIter(&t)
+	if err != nil {
+		return nil, err
+	}
+	w := p.newBatchLocked()
+	defer w.close()
+	var copies slab
+	for ok := it.First(); ok && len(timers) < max && maxBytes > 0; ok = it.Next() {
+		var x *timer.Timer
+		var row []byte
+		if row, err = it.ValueAndErr(); err == nil {
+			x, err = timer.Decode(copies.copy(row))
+		}
+		if err != nil {
+			err = fmt.Errorf("parked row %x: %w", it.Key()[parkedAt:], err)
+			break
+		}
+		w.deleteRow(p.prefix, place{x.Ref(), number})
+		w.putRow(p.prefix, place{ref: x.Ref()}, row)
+		w.putID(p.prefix, x.ID, place{ref: x.Ref()})
+		timers = append(timers, x)
+		maxBytes -= int64(len(row))
+	}
+	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
+		return nil, err
+	}
+	if len(timers) == 0 {
+		return nil, fmt.Errorf("no row of %d parked timers: %w", t.count, ErrCorrupt)
+	}
+	w.targets.raise(number, behind(timers[len(timers)-1]))
+	return timers, w.commit(p, p.state)
+}
+
+// parkedIter makes an iterator over the parked rows of a target.
+func (p *Partition) parkedIter(t *target) (*pebble.Iterator, error) {
+	return p.s.db.NewIter(&pebble.IterOptions{
+		LowerBound: appendParkedKey(nil, p.prefix, t.number, t.low),
+		UpperBound: appendNumberKey(nil, p.prefix, kindParked, t.number+1),
+	})
+}
+
+// Parked lists the targets that have parked timers, in the order of their names.
+// It costs some microseconds for each.
+func (k *Take) Parked() ([]ParkedTarget, error) {
+	if err := k.enter(); err != nil {
+		return nil, err
+	}
+	defer k.leave()
+	p := k.p
+	list := make([]ParkedTarget, 0, len(p.targets.byNumber))
+	for number, t := range p.targets.byNumber {
+		oldest, err := p.oldestParked(&t)
+		if err != nil {
+			return nil, fmt.Errorf("list parked timers of partition %s for %s: %w", p.id, t.name, err)
+		}
+		// Whoever looks next begins behind the tombstones that this one passed.
+		t.low = oldest
+		p.targets.byNumber[number] = t
+		list = append(list, ParkedTarget{t.name, t.count, oldest.Due})
+	}
+	slices.SortFunc(list, func(a, b ParkedTarget) int { return strings.Compare(a.Target, b.Target) })
+	return list, nil
+}
+
+func (p *Partition) oldestParked(t *target) (ref timer.Ref, err error) {
+	it, err := p.parkedIter(t)
+	if err != nil {
+		return ref, err
+	}
+	if it.First() {
+		ref, err = decodeRef(it.Key()[parkedAt:])
+	} else {
+		err = errors.Join(it.Error(), fmt.Errorf("no row of %d parked timers: %w", t.count, ErrCorrupt))
+	}
+	return ref, errors.Join(err, it.Close())
+}
+
+// places looks up where the timers lie that a step found pending. It is nil, and
+// looks up nothing, while the partition has no parked timers.
+type places struct {
+	p  *Partition
+	it *pebble.Iterator
+}
+
+func (p *Partition) placesLocked() (*places, error) {
+	if p.state.Parked == 0 {
+		return nil, nil
+	}
+	it, err := p.s.idIter()
+	return &places{p, it}, err
+}
+
+func (l *places) close() {
+	if l != nil {
+		l.it.Close() // of took every error
+	}
+}
+
+// of returns the place of the timer that the caller says is pending at ref. It
+// is believed: only where the timer lies is looked up.
+func (l *places) of(id []byte, ref timer.Ref) (place, error) {
+	if l == nil || ref.IsAbsent() {
+		return place{ref: ref}, nil
+	}
+	at, err := seekID(l.it, l.p.prefix, id)
+	if err != nil {
+		return at, err
+	}
+	if at.ref != ref {
+		return place{ref: ref}, nil
+	}
+	return at, l.p.targets.check(at)
+}

@@ -1,0 +1,367 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const sick = "orders/3"
+
+// withTimers returns a take of a partition with timers a to e, due 10 to 50.
+func withTimers(t *testing.T, s *Store) (k *Take, ts []*timer.Timer) {
+	k = s.Partition(partition0).Take()
+	for i := range int64(5) {
+		ts = append(ts, newTimer(string(rune('a'+i)), (i+1)*10, i))
+		must(t, k.Apply(batchAt(i, put(ts[i], timer.Absent))))
+	}
+	return k, ts
+}
+
+// wantParked wants as many timers parked for each target as IDs are named.
+func wantParked(t *testing.T, k *Take, want map[string]string) {
+	t.Helper()
+	parked, err := readParked(k)
+	must(t, err)
+	got := map[string]string{}
+	for id, target := range parked {
+		got[target] += id
+	}
+	for target, ids := range got {
+		b := []byte(ids)
+		slices.Sort(b)
+		if string(b) != want[target] {
+			t.Fatalf("parked for %s: %q, want %q", target, b, want[target])
+		}
+	}
+	list, err := k.Parked()
+	must(t, err)
+	if len(list) != len(want) {
+		t.Fatalf("parked: %v, want %v", list, want)
+	}
+	for _, p := range list {
+		if ids := want[p.Target]; p.Count != int64(len(ids)) || p.Oldest != int64(ids[0]-'a'+1)*10 {
+			t.Fatalf("parked: %+v, want %q", p, ids)
+		}
+	}
+	if m, err := k.p.Verify(); err != nil || m.Parked != int64(len(parked)) {
+		t.Fatalf("verify: %+v, %v", m, err)
+	}
+}
+
+func TestPark(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	s := mustOpen(t, o)
+	k, ts := withTimers(t, s)
+	must(t, k.Park(sick, []*timer.Timer{ts[3], ts[0], ts[1]}))
+	must(t, k.Park("mail/0", ts[4:]))
+	wantIDs(t, k, "c")
+	wantParked(t, k, map[string]string{sick: "abd", "mail/0": "e"})
+	for _, x := range ts {
+		ref, err := k.Lookup(x.ID)
+		must(t, err)
+		got, err := k.Get(x.ID)
+		must(t, err)
+		if ref != x.Ref() || got.Ref() != x.Ref() || string(got.Value) != string(x.Value) {
+			t.Fatalf("%s: %v, %+v", x.ID, ref, got)
+		}
+	}
+	if m := getMeta(t, k); m.Pending != 5 || m.Position != 4 || m.Parked != 4 {
+		t.Fatalf("%+v", m)
+	}
+	must(t, s.Close())
+
+	s = mustOpen(t, o)
+	k = s.Partition(partition0).Take()
+	wantParked(t, k, map[string]string{sick: "abd", "mail/0": "e"})
+	got, err := k.Unpark(sick, 2, 0)
+	must(t, err)
+	if ids(got) != "a b" {
+		t.Fatalf("unparked %q", ids(got))
+	}
+	wantIDs(t, k, "a b c")
+	wantParked(t, k, map[string]string{sick: "d", "mail/0": "e"})
+	got, err = k.Unpark(sick, 0, 1)
+	must(t, err)
+	none, err := k.Unpark(sick, 0, 0)
+	must(t, err)
+	if ids(got) != "d" || len(none) != 0 {
+		t.Fatalf("unparked %q, then %q", ids(got), ids(none))
+	}
+	wantParked(t, k, map[string]string{"mail/0": "e"})
+}
+
+// Without parked timers a partition is in the format that versions before
+// parking wrote and read, also when it had some; with them those refuse it.
+func TestFormatWithoutParkedTimersIsTheFirst(t *testing.T) {
+	s := memStore(t)
+	k, ts := withTimers(t, s)
+	format := func() (format byte, kinds string) {
+		row, err := get(s.db, k.p.prefix.key(kindMeta))
+		must(t, err)
+		it, err := s.db.NewIter(nil)
+		must(t, err)
+		defer it.Close()
+		for ok := it.First(); ok; ok = it.Next() {
+			if kind := string(it.Key()[kindAt]); !strings.HasSuffix(kinds, kind) {
+				kinds += kind
+			}
+		}
+		return row[0], kinds
+	}
+	if f, kinds := format(); f != 1 || kinds != "dim" {
+		t.Fatalf("format %d, rows %s", f, kinds)
+	}
+	must(t, k.Park(sick, ts[1:]))
+	if f, kinds := format(); f != 2 || kinds != "dimpt" {
+		t.Fatalf("format %d, rows %s", f, kinds)
+	}
+	must(t, k.Apply(batchAt(5, remove(ts[1]))))
+	_, err := k.Unpark(sick, 0, 0)
+	must(t, err)
+	if f, kinds := format(); f != 1 || kinds != "dim" {
+		t.Fatalf("format %d, rows %s", f, kinds)
+	}
+	wantIDs(t, k, "a c d e")
+}
+
+// A cancel, a replacement or a firing that was planned before the timer was
+// parked finds the parked row.
+func TestApplyFindsParkedTimers(t *testing.T) {
+	replaced := newTimer("b", 5, 9)
+	same := newTimer("b", 20, 1)
+	same.Occurrence = 2
+	for _, c := range []struct {
+		name   string
+		change func(b *timer.Timer) Change
+		scan   string
+		parked string
+	}{
+		{"cancelled or fired", remove, "e", "acd"},
+		{"replaced", func(b *timer.Timer) Change { return put(replaced, b.Ref()) }, "b e", "acd"},
+		{"put again at the same place", func(b *timer.Timer) Change { return put(same, b.Ref()) }, "b e", "acd"},
+		{"nothing that was pending", func(*timer.Timer) Change { return put(newTimer("f", 1, 8), timer.Absent) }, "f e", "abcd"},
+	} {
+		for _, how := range []string{"apply", "batch", "table"} {
+			t.Run(c.name+"/"+how, func(t *testing.T) {
+				o := testOptions(vfs.NewMem())
+				s := mustOpen(t, o)
+				k, ts := withTimers(t, s)
+				must(t, k.Park(sick, ts[:4]))
+				change := c.change(ts[1])
+				if how == "apply" {
+					must(t, k.Apply(batchAt(10, change)))
+				} else {
+					if how == "table" {
+						s.tableIDs = 1
+					}
+					r, err := k.Replay(changelog)
+					must(t, err)
+					if change.After != nil {
+						must(t, r.Put(change.ID, nil, change.After))
+					} else {
+						must(t, r.Delete(change.ID))
+					}
+					must(t, r.Flush(10))
+				}
+				check := func() {
+					t.Helper()
+					wantIDs(t, k, c.scan)
+					wantParked(t, k, map[string]string{sick: c.parked})
+				}
+				check()
+				must(t, s.Close())
+				s = mustOpen(t, o)
+				k = s.Partition(partition0).Take()
+				check()
+				got, err := k.Unpark(sick, 0, 0)
+				must(t, err)
+				if strings.ReplaceAll(ids(got), " ", "") != c.parked {
+					t.Fatalf("unparked %q", ids(got))
+				}
+			})
+		}
+	}
+}
+
+// The last parked timer goes by a replay's table: the target goes with it.
+func TestReplayOfTheLastParkedTimer(t *testing.T) {
+	s := memStore(t)
+	s.tableIDs = 1
+	k, ts := withTimers(t, s)
+	must(t, k.Park(sick, ts[:1]))
+	must(t, k.Park("mail/0", ts[1:2]))
+	r, err := k.Replay(changelog)
+	must(t, err)
+	must(t, r.Delete(ts[0].ID))
+	must(t, r.Flush(6))
+	wantParked(t, k, map[string]string{"mail/0": "b"})
+	must(t, r.Put(ts[1].ID, nil, ts[1]))
+	must(t, r.Flush(7))
+	wantParked(t, k, nil)
+	wantIDs(t, k, "b c d e")
+	if m := getMeta(t, k); m.Parked != 0 || m.Pending != 4 {
+		t.Fatalf("%+v", m)
+	}
+}
+
+func TestParkPassesOverWhatIsNotPending(t *testing.T) {
+	s := memStore(t)
+	k, ts := withTimers(t, s)
+	replaced := newTimer("b", 70, 7)
+	must(t, k.Apply(batchAt(7, remove(ts[0]), put(replaced, ts[1].Ref()))))
+	must(t, k.Park("mail/0", ts[2:3]))
+	never := newTimer("never", 30, 1)
+	must(t, k.Park(sick, []*timer.Timer{ts[3], never, ts[3], ts[2], ts[1], ts[0], ts[3]}))
+	wantIDs(t, k, "e b")
+	wantParked(t, k, map[string]string{sick: "d", "mail/0": "c"})
+	before := s.db.Metrics().MemTable.Size
+	must(t, k.Park("nobody/0", ts[:4])) // nothing to park: no target comes of it
+	wantParked(t, k, map[string]string{sick: "d", "mail/0": "c"})
+	if after := s.db.Metrics().MemTable.Size; after != before {
+		t.Fatalf("parking nothing wrote something")
+	}
+	empty := s.Partition(partition1).Take()
+	must(t, empty.Park(sick, ts))
+	if m := getMeta(t, empty); m.Position != -1 {
+		t.Fatalf("%+v", m)
+	}
+}
+
+func TestParkRefusals(t *testing.T) {
+	s := memStore(t)
+	k, ts := withTimers(t, s)
+	wantErr(t, k.Park("", ts), ErrTarget)
+	wantErr(t, k.Park(strings.Repeat("x", maxTargetName+1), ts), ErrTarget)
+	longest := strings.Repeat("x", maxTargetName)
+	must(t, k.Park(longest, ts[:1]))
+	for i := range maxTargets - 1 { // as if there were so many
+		k.p.targets.byNumber[uint32(i+100)] = target{}
+	}
+	wantErr(t, k.Park("one more", ts[1:]), ErrTooManyTargets)
+	must(t, k.Park(longest, ts[1:2]))
+	wantIDs(t, k, "c d e")
+}
+
+// Parked rows are no obstacle: neither for a scan from the beginning, once the
+// low bound was raised, nor for unparking when most of them were cancelled.
+func TestScanPassesOverParkedTimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memStore(t)
+		defer s.Close()
+		k := s.Partition(partition0).Take()
+		const n = sweepAfter
+		var puts []Change
+		var ts []*timer.Timer
+		for i := range int64(n + 1) {
+			ts = append(ts, newTimer(fmt.Sprint(i), i, i))
+			puts = append(puts, put(ts[i], timer.Absent))
+		}
+		must(t, k.Apply(batchAt(1, puts...)))
+		must(t, k.Park(sick, ts[:n]))
+		synctest.Wait() // for the sweep
+		wantLow(t, k, n, n)
+		wantIDs(t, k, fmt.Sprint(n))
+		var cancels []Change
+		for _, x := range ts[:n-1] {
+			cancels = append(cancels, remove(x))
+		}
+		must(t, k.Apply(batchAt(2, cancels...)))
+		list, err := k.Parked()
+		must(t, err)
+		if len(list) != 1 || list[0] != (ParkedTarget{sick, 1, n - 1}) {
+			t.Fatalf("parked: %+v", list)
+		}
+		if low := k.p.targets.byNumber[1].low; low.Due != n-1 {
+			t.Fatalf("who looks next begins at %v", low)
+		}
+		got, err := k.Unpark(sick, 0, 0)
+		must(t, err)
+		if ids(got) != fmt.Sprint(n-1) {
+			t.Fatalf("unparked %q", ids(got))
+		}
+		wantLow(t, k, n-1, n-1)
+		wantIDs(t, k, fmt.Sprint(n-1, " ", n))
+	})
+}
+
+// Each planted fault of a partition with parked timers is found.
+func TestVerifyFindsFaults(t *testing.T) {
+	type rows struct {
+		b  *pebble.Batch
+		p  prefix
+		ts []*timer.Timer // a and b are parked as target 1
+	}
+	set := func(r rows, key, value []byte) { r.b.Set(key, value, nil) }
+	for _, c := range []struct {
+		name  string
+		plant func(r rows)
+	}{
+		{"lost row by due time", func(r rows) { r.b.Delete(appendDueKey(nil, r.p, r.ts[2].Ref()), nil) }},
+		{"lost parked row", func(r rows) { r.b.Delete(appendParkedKey(nil, r.p, 1, r.ts[0].Ref()), nil) }},
+		{"lost ID row", func(r rows) { r.b.Delete(appendIDKey(nil, r.p, []byte("a")), nil) }},
+		{"ID row alone", func(r rows) {
+			set(r, appendIDKey(nil, r.p, []byte("z")), appendPlace(nil, place{ref: timer.Ref{Due: 1, Offset: 1}}))
+		}},
+		{"ID row of 3 bytes", func(r rows) { set(r, appendIDKey(nil, r.p, []byte("c")), []byte("abc")) }},
+		{"parked and not", func(r rows) {
+			set(r, appendDueKey(nil, r.p, r.ts[0].Ref()), r.ts[0].AppendTo(nil))
+		}},
+		{"ID row forgets the parking", func(r rows) {
+			set(r, appendIDKey(nil, r.p, []byte("a")), appendPlace(nil, place{ref: r.ts[0].Ref()}))
+		}},
+		{"parked for another target", func(r rows) {
+			set(r, appendIDKey(nil, r.p, []byte("a")), appendPlace(nil, place{r.ts[0].Ref(), 2}))
+		}},
+		{"parked for an unknown target", func(r rows) {
+			r.b.Delete(appendParkedKey(nil, r.p, 1, r.ts[0].Ref()), nil)
+			set(r, appendParkedKey(nil, r.p, 9, r.ts[0].Ref()), r.ts[0].AppendTo(nil))
+			set(r, appendIDKey(nil, r.p, []byte("a")), appendPlace(nil, place{r.ts[0].Ref(), 9}))
+		}},
+		{"target lost", func(r rows) { r.b.Delete(appendNumberKey(nil, r.p, kindTarget, 1), nil) }},
+		{"target counts wrong", func(r rows) {
+			x := target{number: 1, name: sick, count: 3, low: r.ts[0].Ref()}
+			set(r, appendNumberKey(nil, r.p, kindTarget, 1), x.append(nil))
+		}},
+		{"target begins too late", func(r rows) {
+			x := target{number: 1, name: sick, count: 2, low: r.ts[1].Ref()}
+			set(r, appendNumberKey(nil, r.p, kindTarget, 1), x.append(nil))
+		}},
+		{"two targets of one name", func(r rows) {
+			x := target{number: 2, name: sick, count: 1, low: r.ts[2].Ref()}
+			set(r, appendNumberKey(nil, r.p, kindTarget, 2), x.append(nil))
+		}},
+		{"another timer's bytes", func(r rows) {
+			set(r, appendDueKey(nil, r.p, r.ts[3].Ref()), r.ts[4].AppendTo(nil))
+		}},
+		{"no timer's bytes", func(r rows) { set(r, appendDueKey(nil, r.p, r.ts[3].Ref()), []byte{1}) }},
+		{"unknown kind", func(r rows) { set(r, r.p.key('x'), nil) }},
+		{"no kind", func(r rows) { set(r, r.p[:], nil) }},
+		{"meta row lost", func(r rows) { r.b.Delete(r.p.key(kindMeta), nil) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := memStore(t)
+			k, ts := withTimers(t, s)
+			must(t, k.Park(sick, ts[:2]))
+			must(t, k.Park("mail/0", ts[2:3]))
+			_, err := k.Unpark("mail/0", 0, 0)
+			must(t, err)
+			_, err = k.p.Verify()
+			must(t, err)
+			b := s.db.NewBatch()
+			c.plant(rows{b, k.p.prefix, ts})
+			must(t, b.Commit(pebble.NoSync))
+			if _, err = k.p.Verify(); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), k.p.id.String()) {
+				t.Fatalf("%v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package statestore
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// target is one that timers of a partition are parked for. The number stands for
+// the name in the keys of its rows; it is given anew when nothing is parked for
+// the target any more.
+type target struct {
+	number uint32 // from 1
+	name   string
+	count  int64     // of parked timers
+	low    timer.Ref // Invariant: no parked row of the target is before low
+}
+
+const targetHead = 8 + refSize // bytes of a target row before the name
+
+func (t *target) append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, uint64(t.count))
+	dst = appendRef(dst, t.low)
+	return append(dst, t.name...)
+}
+
+// decodeTarget reads a target row and the number in its key. Errors wrap
+// ErrCorrupt.
+func decodeTarget(number, row []byte) (t target, err error) {
+	if len(number) != 4 || len(row) <= targetHead || len(row) > targetHead+maxTargetName {
+		return t, fmt.Errorf("target row %x of %d bytes: %w", number, len(row), ErrCorrupt)
+	}
+	t.number = binary.BigEndian.Uint32(number)
+	t.count = int64(binary.BigEndian.Uint64(row))
+	t.low, _ = decodeRef(row[8:targetHead])
+	t.name = string(row[targetHead:])
+	if t.number == 0 || t.count < 1 {
+		return t, fmt.Errorf("target row %d of %q with %d parked: %w", t.number, t.name, t.count, ErrCorrupt)
+	}
+	return t, nil
+}
+
+// targets are those of a partition that have parked timers.
+type targets struct {
+	byNumber map[uint32]target
+	byName   map[string]uint32
+	highest  uint32 // number given so far
+}
+
+func newTargets() targets {
+	return targets{byNumber: map[uint32]target{}, byName: map[string]uint32{}}
+}
+
+// readTargets reads what belongs to the meta row m. There is nothing to read in
+// a partition without parked timers.
+func readTargets(r pebble.Reader, p prefix, m *meta) (targets, error) {
+	ts := newTargets()
+	if m.Parked == 0 {
+		return ts, nil
+	}
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: p.key(kindTarget), UpperBound: p.key(kindTarget + 1)})
+	if err != nil {
+		return ts, err
+	}
+	var parked int64
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		var t target
+		if t, err = decodeTarget(it.Key()[numberAt:], it.Value()); err == nil {
+			ts.set(t)
+			parked += t.count
+		}
+	}
+	if err = errors.Join(err, it.Error(), it.Close()); err == nil && (parked != m.Parked || len(ts.byName) != len(ts.byNumber)) {
+		err = fmt.Errorf("%d parked for %d targets of %d names, meta row says %d: %w",
+			parked, len(ts.byNumber), len(ts.byName), m.Parked, ErrCorrupt)
+	}
+	return ts, err
+}
+
+func (ts *targets) set(t target) {
+	ts.byNumber[t.number] = t
+	ts.byName[t.name] = t.number
+	ts.highest = max(ts.highest, t.number)
+}
+
+// check refuses the place of a timer that is parked for no known target.
+func (ts *targets) check(at place) error {
+	if _, ok := ts.byNumber[at.target]; at.target != 0 && !ok {
+		return fmt.Errorf("parked for unknown target %d: %w", at.target, ErrCorrupt)
+	}
+	return nil
+}
+
+// targetChanges is what one batch, or one table, changes of a partition's
+// targets.
+type targetChanges struct {
+	of     *targets
+	next   map[uint32]target // those that change, as they will be
+	parked int64             // change of the number of parked timers
+}
+
+// number returns the number of the target of that name, if need be a new one.
+func (c *targetChanges) number(name string) (uint32, error) {
+	if n := c.of.byName[name]; n != 0 {
+		return n, nil
+	}
+	if len(c.of.byNumber) >= maxTargets {
+		return 0, fmt.Errorf("%d: %w", len(c.of.byNumber), ErrTooManyTargets)
+	}
+	t := target{number: c.of.highest + 1, name: name, low: last}
+	c.next = map[uint32]target{t.number: t}
+	return t.number, nil
+}
+
+// change changes the target of that number, which is known.
+func (c *targetChanges) change(number uint32, f func(*target)) {
+	t, ok := c.next[number]
+	if !ok {
+		t = c.of.byNumber[number]
+		if c.next == nil {
+			c.next = map[uint32]target{}
+		}
+	}
+	f(&t)
+	c.next[number] = t
+}
+
+func (c *targetChanges) put(at place) {
+	c.parked++
+	c.change(at.target, func(t *target) {
+		t.count++
+		if at.ref.Compare(t.low) < 0 {
+			t.low = at.ref
+		}
+	})
+}
+
+func (c *targetChanges) remove(at place) {
+	c.parked--
+	c.change(at.target, func(t *target) { t.count-- })
+}
+
+// raise notes that no row of the target is left before low.
+func (c *targetChanges) raise(number uint32, low timer.Ref) {
+	c.change(number, func(t *target) { t.low = low })
+}
+
+// sorted returns the changed targets in the order of their rows.
+func (c *targetChanges) sorted() []target {
+	return slices.SortedFunc(maps.Values(c.next), func(a, b target) int { return cmp.Compare(a.number, b.number) })
+}
+
+// install makes the changes those of the partition, once they are stored.
+func (c *targetChanges) install() {
+	for _, t := range c.next {
+		if t.count != 0 {
+			c.of.set(t)
+			continue
+		}
+		delete(c.of.byNumber, t.number)
+		delete(c.of.byName, t.name)
+	}
+}
