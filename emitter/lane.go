@@ -30,9 +30,10 @@ type Options struct {
 	Lane               int
 	TransactionalIDs   int // used in turn, 2 to 4
 	TransactionTimeout time.Duration
-	// Health keeps what is known of sick targets.
+	// Health keeps what is known of sick targets; nil: nobody probes.
 	Health *Health
-	// Leaderless reports whether a partition has no leader, from fresh metadata.
+	// Leaderless reports whether a partition has no leader, from fresh metadata;
+	// nil: it has one.
 	Leaderless func(ctx context.Context, topic string, partition int32) bool
 	// BatchMaxBytes is the largest record batch a topic takes.
 	BatchMaxBytes func(topic string) int32
@@ -59,6 +60,12 @@ type Lane struct {
 
 // NewLane returns a lane without sources.
 func NewLane(o Options) *Lane {
+	if o.Health == nil {
+		o.Health = NewHealth(nil, o.Logger)
+	}
+	if o.Leaderless == nil {
+		o.Leaderless = func(context.Context, string, int32) bool { return false }
+	}
 	return &Lane{o: o, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs)}
 }
 

@@ -151,6 +151,9 @@ type Partition struct {
 
 // New returns a partition that Run will take.
 func New(o Options) *Partition {
+	if o.Health == nil {
+		o.Health = emitter.NewHealth(nil, o.Logger)
+	}
 	p := &Partition{
 		o: o, clock: clock{now: o.Now},
 		log:    o.Logger.With("topic", o.Topics.Request.Name, "partition", o.Partition),
