@@ -134,8 +134,10 @@ func BenchmarkFire(b *testing.B) {
 // back; both in steps of 500.
 func BenchmarkPark(b *testing.B) {
 	w := newWorkload()
-	k := benchStore(b).Partition(partition0).Take()
+	s := benchStore(b)
+	k := s.Partition(partition0).Take()
 	w.insert(b, k, int64(b.N))
+	must(b, s.Flush())
 	start, cpu0 := time.Now(), cpu()
 	b.ResetTimer()
 	benchPark(b, k)

@@ -21,6 +21,8 @@ type events struct {
 	log     *slog.Logger
 	onFatal func(error)
 
+	readOnly bool // damage is the reader's matter
+
 	// opening is set while Open runs: a fatal error then becomes Open's error.
 	opening atomic.Bool
 	fatally atomic.Pointer[error] // the first fatal error
@@ -89,7 +91,9 @@ func (e *events) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: e.backgroundError,
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			e.fatal(fmt.Errorf("pebble: table %s is damaged: %w", info.Path, info.Details))
+			if !e.readOnly {
+				e.fatal(fmt.Errorf("pebble: table %s is damaged: %w", info.Path, info.Details))
+			}
 		},
 		FlushEnd: func(info pebble.FlushInfo) {
 			if info.Err == nil {

@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -94,12 +95,15 @@ func inOrder(timers []*timer.Timer) []*timer.Timer {
 	return slices.CompactFunc(sorted, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() })
 }
 
-// seekRow returns the row by due time at ref, nil if there is none. It does not
-// go on to the next row: there may be many tombstones before it.
+// seekRow moves it forward to the row by due time at ref and returns that, nil if
+// there is none. Mostly it is the next one, which saves the seek. It does not go
+// beyond: there may be many tombstones before the row behind.
 func seekRow(it *pebble.Iterator, p prefix, ref timer.Ref) ([]byte, error) {
-	var buf, limit [dueKeySize + 1]byte
+	var buf, limitBuf [dueKeySize + 1]byte
 	key := appendDueKey(buf[:0], p, ref)
-	if it.SeekGEWithLimit(key, append(append(limit[:0], key...), 0)) != pebble.IterValid {
+	limit := append(append(limitBuf[:0], key...), 0)
+	found := it.Valid() && it.NextWithLimit(limit) == pebble.IterValid && bytes.Equal(it.Key(), key)
+	if !found && it.SeekGEWithLimit(key, limit) != pebble.IterValid {
 		return nil, it.Error()
 	}
 	return it.ValueAndErr()

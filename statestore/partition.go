@@ -89,7 +89,7 @@ func (k *Take) check() error {
 
 // enter opens the store and the partition for a change, until leave.
 func (k *Take) enter() error {
-	if err := k.p.s.enter(); err != nil {
+	if err := k.p.s.enterChange(); err != nil {
 		return err
 	}
 	k.p.write.Lock()
@@ -220,7 +220,7 @@ func (p *Partition) refresh() error {
 // after a crash the partition is as before or empty.
 func (k *Take) Wipe() error {
 	p := k.p
-	if err := p.s.enter(); err != nil {
+	if err := p.s.enterChange(); err != nil {
 		return err
 	}
 	defer p.s.leave()

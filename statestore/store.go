@@ -39,6 +39,8 @@ type Store struct {
 	lock   io.Closer
 	events *events
 
+	readOnly bool // see OpenReadOnly
+
 	stop chan struct{}
 	done chan struct{}
 	// sweeps names partitions whose low bound is worth raising.
@@ -67,16 +69,8 @@ type Store struct {
 // Open opens the store in o.Dir, or makes an empty one. Errors wrap ErrInUse,
 // ErrNewerFormat or ErrForeignFolder where these are the reason.
 func Open(o Options) (_ *Store, err error) {
-	o = o.withDefaults()
-	s := &Store{
-		o:          o,
-		events:     &events{log: o.Logger, onFatal: o.OnFatal},
-		stop:       make(chan struct{}),
-		done:       make(chan struct{}),
-		sweeps:     make(chan *Partition, maxSweepsWaiting),
-		partitions: make(map[PartitionID]*Partition),
-		tableIDs:   tableIDs,
-	}
+	s := newStore(o)
+	o = s.o
 	if err := o.fs().MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -98,6 +92,52 @@ func Open(o Options) (_ *Store, err error) {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
 	}
 	go s.run()
+	return s, nil
+}
+
+func newStore(o Options) *Store {
+	o = o.withDefaults()
+	return &Store{
+		o:          o,
+		events:     &events{log: o.Logger, onFatal: o.OnFatal},
+		stop:       make(chan struct{}),
+		done:       make(chan struct{}),
+		sweeps:     make(chan *Partition, maxSweepsWaiting),
+		partitions: make(map[PartitionID]*Partition),
+		tableIDs:   tableIDs,
+	}
+}
+
+// OpenReadOnly opens the store in o.Dir to be looked at: nothing of what it
+// holds changes. It needs the folder for itself, as Open does. Changes of the
+// store, Meta and everything else that a Take has but Lookup, LookupAll, Get and
+// Scan are refused with ErrReadOnly. Damage that is met is returned and no
+// matter for o.OnFatal.
+//
+// Errors wrap ErrInUse, ErrNewerFormat, ErrCorrupt, or ErrForeignFolder also if
+// there is nothing at all.
+func OpenReadOnly(o Options) (_ *Store, err error) {
+	s := newStore(o)
+	o = s.o
+	s.readOnly, s.events.readOnly = true, true
+	close(s.done) // nothing runs
+	id, err := readIdentity(o.fs(), o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+	}
+	if id == nil {
+		return nil, fmt.Errorf("open store in %s: no %s: %w", o.Dir, identityFile, ErrForeignFolder)
+	}
+	s.identity = *id
+	if _, err := o.fs().Stat(o.fs().PathJoin(o.Dir, databaseDir)); err != nil {
+		return nil, fmt.Errorf("open store: %w", err) // Open did not come so far
+	}
+	if s.lock, err = lockFolder(o.fs(), o.Dir); err != nil {
+		return nil, err
+	}
+	if err := s.openDatabase(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store in %s: %w", o.Dir, corrupt(err)), s.lock.Close())
+	}
 	return s, nil
 }
 
@@ -161,8 +201,9 @@ func (s *Store) openDatabase() (err error) {
 	p.FS = s.o.FS // nil: Pebble adds its watch for slow disks
 	p.Logger = s.events
 	p.EventListener = s.events.listener()
+	p.ReadOnly = s.readOnly
 	s.db, err = pebble.Open(s.o.fs().PathJoin(s.o.Dir, databaseDir), p)
-	if err != nil {
+	if err != nil || s.readOnly {
 		return err
 	}
 	t := pebbleOptions(&s.o)
@@ -198,6 +239,14 @@ func (s *Store) enter() error {
 	return nil
 }
 
+// enterChange is enter for what changes the store.
+func (s *Store) enterChange() error {
+	if s.readOnly {
+		return fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)
+	}
+	return s.enter()
+}
+
 func (s *Store) leave() { s.life.RUnlock() }
 
 // run flushes and sweeps until stop. The timer starts anew after each flush, so
@@ -228,7 +277,7 @@ func (s *Store) run() {
 // Flush makes everything durable that was applied before. It records the
 // in-sync time of every live partition, idle ones too.
 func (s *Store) Flush() error {
-	if err := s.enter(); err != nil {
+	if err := s.enterChange(); err != nil {
 		return err
 	}
 	defer s.leave()
@@ -287,7 +336,10 @@ func (s *Store) Close() error {
 			return
 		}
 		<-s.done
-		flushErr := s.Flush()
+		var flushErr error
+		if !s.readOnly {
+			flushErr = s.Flush()
+		}
 		s.life.Lock()
 		defer s.life.Unlock()
 		s.closed = true
@@ -317,6 +369,9 @@ func (s *Store) BindCluster(id string) error {
 		return fmt.Errorf("store in %s is of cluster %s, needed is one of cluster %s "+
 			"(name another folder, or delete this one: it is rebuilt from Kafka): %w",
 			s.o.Dir, s.identity.cluster, id, ErrForeignCluster)
+	}
+	if s.readOnly {
+		return fmt.Errorf("bind store in %s: %w", s.o.Dir, ErrReadOnly)
 	}
 	bound := s.identity
 	bound.cluster = id

@@ -2,9 +2,11 @@ package statestore
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -28,6 +30,87 @@ func (p *Partition) Verify() (Meta, error) {
 		return m.Meta, fmt.Errorf("verify partition %s: %w", p.id, corrupt(err))
 	}
 	return m.Meta, nil
+}
+
+// VerifyAll verifies every partition of which the store holds something, one
+// after another, and calls fn, if there is one, with what Verify says of each.
+// It returns all their errors. Where the damage hides which partitions there
+// are, it goes by the bounds of the tables.
+func (s *Store) VerifyAll(ctx context.Context, fn func(PartitionID, Meta, error)) error {
+	return s.eachPartition(ctx, func(id PartitionID, met error) error {
+		m, err := s.Partition(id).Verify()
+		if err == nil && met != nil {
+			err = fmt.Errorf("verify partition %s: %w", id, met)
+		}
+		if fn != nil {
+			fn(id, m, err)
+		}
+		return err
+	})
+}
+
+// eachPartition calls fn for each partition, with the error met on the way to it
+// if the way there is damaged, and returns all errors of fn.
+func (s *Store) eachPartition(ctx context.Context, fn func(id PartitionID, met error) error) (errs error) {
+	for from := (prefix{}); ; {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(errs, err)
+		}
+		p, ok, err := s.partitionFrom(from)
+		if !ok {
+			return errors.Join(errs, err)
+		}
+		errs = errors.Join(errs, fn(p.id(), err))
+		from = p.next()
+	}
+}
+
+// partitionFrom returns the first partition not before from. Where it can not
+// read which that is, it returns the first one with which a table begins or
+// ends, and the error.
+func (s *Store) partitionFrom(from prefix) (p prefix, ok bool, err error) {
+	if err := s.enter(); err != nil {
+		return p, false, err
+	}
+	defer s.leave()
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return p, false, fmt.Errorf("list partitions: %w", corrupt(err))
+	}
+	if it.SeekGE(from[:]) {
+		if ok = copy(p[:], it.Key()) == prefixSize; !ok {
+			err = fmt.Errorf("list partitions: key %x: %w", it.Key(), ErrCorrupt)
+		}
+		return p, ok, errors.Join(err, it.Close())
+	}
+	if err = it.Close(); err == nil {
+		return p, false, nil
+	}
+	err = fmt.Errorf("list partitions from %s: %w", from.id(), corrupt(err))
+	tables, boundsErr := s.tableBounds()
+	i := slices.IndexFunc(tables, func(t prefix) bool { return bytes.Compare(t[:], from[:]) >= 0 })
+	if i >= 0 {
+		p = tables[i]
+	}
+	return p, i >= 0, errors.Join(err, boundsErr)
+}
+
+// tableBounds returns the partitions that tables begin and end with, in order:
+// known without reading a table.
+func (s *Store) tableBounds() (ps []prefix, err error) {
+	levels, err := s.db.SSTables()
+	for _, tables := range levels {
+		for _, t := range tables {
+			for _, key := range [][]byte{t.Smallest.UserKey, t.Largest.UserKey} {
+				var p prefix
+				if copy(p[:], key) == prefixSize {
+					ps = append(ps, p)
+				}
+			}
+		}
+	}
+	slices.SortFunc(ps, func(a, b prefix) int { return bytes.Compare(a[:], b[:]) })
+	return slices.Compact(ps), err
 }
 
 // corrupt makes an error of Pebble about bytes that make no sense one of ours.

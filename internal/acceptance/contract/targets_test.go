@@ -67,16 +67,14 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 	// Where is checked here, by the time of writing; all else below.
 	place := map[string]int32{}
 	counts := map[string]int{}
+	explicit := map[string]bool{}
+	for _, w := range wants {
+		explicit[source(w.request)] = w.partition >= 0
+	}
 	for _, r := range received {
 		old, grownTo := javaPartition(s.target, r.Key, before), javaPartition(s.target, r.Key, after)
-		explicit := false
-		for _, w := range wants {
-			if source(w.request) == rig.HeaderOf(r, "waterclock-source") {
-				explicit = w.partition >= 0
-			}
-		}
 		switch {
-		case explicit:
+		case explicit[rig.HeaderOf(r, "waterclock-source")]:
 		case r.Timestamp.Before(grown.Add(-time.Second)):
 			counts["before"]++
 			if r.Partition != old {
@@ -117,7 +115,8 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 }
 
 // TestTargetDeletedAndMadeAnewWhileRunning: while it is gone its emissions are
-// dead letters, and the emissions to it that follow are delivered.
+// dead letters; once it is there again emissions to it are delivered, those of
+// the dead letters too when they are sent again as they are.
 func TestTargetDeletedAndMadeAnewWhileRunning(t *testing.T) {
 	s := newScene(t)
 	other := s.cluster.CreateTopic(t, 2, nil, s.target+"-other")
@@ -160,13 +159,25 @@ func TestTargetDeletedAndMadeAnewWhileRunning(t *testing.T) {
 	anew := kafkatest.Collect(t, s.cluster, s.target)
 	time.Sleep(tolerance)
 	again := send(50, time.Now().Add(200*time.Millisecond))
+	// What was refused is sent again as it lies there, and fires at once.
+	var mended []*kgo.Record
+	for _, l := range s.dead.Records() {
+		r := &kgo.Record{Topic: s.requests, Key: l.Key, Value: l.Value, Headers: l.Headers}
+		var due int64
+		if _, err := fmt.Sscan(rig.HeaderOf(l, "timer-at"), &due); err != nil {
+			t.Fatal(err)
+		}
+		mended, again = append(mended, r), append(again, plain(r, s.target, due))
+	}
+	requests += len(mended)
+	produce(t, s.client, mended...)
 	awaitSettled(t, s.in, requests)
 	awaitPending(t, s.in, 0)
 	s.out.WaitFor(len(wants), arrive)
 	if n := len(s.dead.Records()); n > 50 {
 		t.Errorf("%d dead letters more after the topic was made anew: %q", n-50, s.dead.Records()[50].Headers)
 	} else {
-		anew.WaitFor(50, arrive)
+		anew.WaitFor(len(again), arrive)
 		checkAll(t, anew.Records(), again, s.partitions)
 	}
 	checkAll(t, s.out.Records(), wants, s.partitions)

@@ -38,18 +38,24 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.pending(&first.Web, n)
-	// Some of it changes, so that the log holds what the fold does not.
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Another one with a folder of its own changes some of it: the aged folder
+	// holds rows that are no longer true.
+	other := rig.Serve(t, w.config(), service.Options{})
+	other.Ready(2, patience)
 	var recs []*kgo.Record
 	const moved, gone = 3000, 2000
 	for i := range moved {
-		recs = append(recs, w.timer(fmt.Sprint("t-", i), "2", later))
+		recs = append(recs, w.timer(fmt.Sprint("t-", i), "2", later.Add(time.Hour)))
 	}
 	for i := range gone {
 		recs = append(recs, w.cancel(fmt.Sprint("t-", moved+i)))
 	}
 	w.send(recs...)
-	w.pending(&first.Web, n-gone)
-	if err := first.Stop(); err != nil {
+	w.pending(&other.Web, n-gone)
+	if err := other.Stop(); err != nil {
 		t.Fatal(err)
 	}
 

@@ -1,0 +1,242 @@
+package statestore
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// DumpOptions says what Dump writes.
+type DumpOptions struct {
+	// Payloads adds what belongs to users: values, headers, keys of emissions,
+	// the bytes of checkpoints. Timer IDs are always there.
+	Payloads bool
+}
+
+// Dump writes every row of the store to w in the order of the keys, one JSON
+// object a line: see dumpRow. A row that makes no sense is a line with an error,
+// so is a place where the rest of a partition can not be read; all of them are
+// returned too, and wrap ErrCorrupt or ErrNewerFormat.
+func (s *Store) Dump(ctx context.Context, w io.Writer, o DumpOptions) error {
+	out := bufio.NewWriter(w)
+	d := &dumper{o: o, json: json.NewEncoder(out)}
+	d.json.SetEscapeHTML(false)
+	err := s.eachPartition(ctx, func(id PartitionID, met error) error { return s.dump(ctx, d, id, met) })
+	return errors.Join(err, d.failed, out.Flush())
+}
+
+func (s *Store) dump(ctx context.Context, d *dumper, id PartitionID, met error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	d.partition, d.faults = id.String(), nil
+	p := id.prefix()
+	next := p.next()
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: p[:], UpperBound: next[:]})
+	if err != nil {
+		return fmt.Errorf("dump partition %s: %w", id, err)
+	}
+	n := 0
+	for ok := it.First(); ok && err == nil && d.failed == nil; ok = it.Next() {
+		var row []byte
+		if row, err = it.ValueAndErr(); err == nil {
+			d.row(it.Key(), row)
+		}
+		if n++; n%1000 == 0 {
+			err = errors.Join(err, ctx.Err())
+		}
+	}
+	err = errors.Join(met, err, it.Error(), it.Close())
+	if err != nil {
+		err = fmt.Errorf("dump partition %s: %w", id, corrupt(err))
+		d.write(&dumpRow{Error: err.Error()})
+	}
+	return errors.Join(d.faults, err)
+}
+
+// dumpRow is one line. What a row does not have is left out; times are Unix
+// milliseconds, bytes are base64.
+type dumpRow struct {
+	Partition string `json:"partition"` // topic UUID/number
+	Row       string `json:"row,omitempty"`
+	Key       string `json:"row_key,omitempty"` // in hex, of a row with an error
+	Error     string `json:"error,omitempty"`
+
+	// Of rows timer, parked and id. An ID that is no UTF-8 is in IDBytes.
+	ID      *string `json:"id,omitempty"`
+	IDBytes []byte  `json:"id_base64,omitempty"`
+	Due     *int64  `json:"due,omitempty"`
+	Offset  *int64  `json:"offset,omitempty"`
+	// Target is the number of the sick target, of parked timers and of target.
+	Target uint32 `json:"target,omitempty"`
+
+	// Of rows timer and parked.
+	Occurrence  int64        `json:"occurrence,omitempty"`
+	Topic       string       `json:"topic,omitempty"`
+	ToPartition *int32       `json:"to_partition,omitempty"` // if it is explicit
+	Headers     *int         `json:"headers,omitempty"`
+	ValueBytes  *int         `json:"value_bytes,omitempty"` // none: a null value
+	EmitKey     []byte       `json:"key_base64,omitempty"`
+	EmitHeaders []dumpHeader `json:"header_list,omitempty"`
+	EmitValue   []byte       `json:"value_base64,omitempty"`
+
+	// Of row target.
+	Name   string `json:"name,omitempty"`
+	Parked *int64 `json:"parked,omitempty"` // of meta too
+
+	// Of row meta.
+	Format    byte   `json:"format,omitempty"`
+	Position  *int64 `json:"position,omitempty"`
+	Changelog string `json:"changelog,omitempty"`
+	Pending   *int64 `json:"pending,omitempty"`
+	InSync    *int64 `json:"in_sync,omitempty"`
+	LowDue    *int64 `json:"low_due,omitempty"` // of target too
+	LowOffset *int64 `json:"low_offset,omitempty"`
+
+	// Of row checkpoint.
+	Bytes      int    `json:"bytes,omitempty"`
+	Checkpoint []byte `json:"checkpoint_base64,omitempty"`
+}
+
+type dumpHeader struct {
+	Key   string `json:"key"`
+	Value []byte `json:"value_base64"` // null as it is
+}
+
+// dumper writes the rows of one partition after the other.
+type dumper struct {
+	o         DumpOptions
+	json      *json.Encoder
+	partition string
+	faults    error // joined, of the partition; at most maxFaults
+	count     int
+	failed    error // of the writer
+}
+
+const maxFaults = 100 // errors of rows that Dump returns; every one has its line
+
+func (d *dumper) write(r *dumpRow) {
+	r.Partition = d.partition
+	d.failed = errors.Join(d.failed, d.json.Encode(r))
+}
+
+func (d *dumper) row(key, row []byte) {
+	r := &dumpRow{}
+	if err := d.fill(r, key, row); err != nil {
+		r = &dumpRow{Row: r.Row, Key: hex.EncodeToString(key), Error: err.Error()}
+		if d.count++; d.count <= maxFaults {
+			d.faults = errors.Join(d.faults, fmt.Errorf("dump partition %s: key %x: %w", d.partition, key, err))
+		}
+	}
+	d.write(r)
+}
+
+func (d *dumper) fill(r *dumpRow, key, row []byte) error {
+	if len(key) <= kindAt {
+		return ErrCorrupt
+	}
+	switch rest := key[idAt:]; key[kindAt] {
+	case kindCheckpoint:
+		r.Row, r.Bytes = "checkpoint", len(row)
+		if d.o.Payloads {
+			r.Checkpoint = bytes.Clone(row)
+		}
+	case kindDue:
+		r.Row = "timer"
+		return d.timer(r, rest, row)
+	case kindParked:
+		r.Row = "parked"
+		if len(key) != parkedKeySize {
+			return ErrCorrupt
+		}
+		r.Target = binary.BigEndian.Uint32(key[numberAt:])
+		return d.timer(r, key[parkedAt:], row)
+	case kindID:
+		r.Row = "id"
+		at, err := decodePlace(row)
+		if err != nil {
+			return fmt.Errorf("%w: %w", err, ErrCorrupt)
+		}
+		r.id(rest)
+		r.Due, r.Offset, r.Target = &at.ref.Due, &at.ref.Offset, at.target
+	case kindMeta:
+		r.Row = "meta"
+		return r.meta(row)
+	case kindTarget:
+		r.Row = "target"
+		t, err := decodeTarget(rest, row)
+		if err != nil {
+			return err
+		}
+		r.Target, r.Name, r.Parked, r.LowDue, r.LowOffset = t.number, t.name, &t.count, &t.low.Due, &t.low.Offset
+	default:
+		return fmt.Errorf("unknown kind of row: %w", ErrCorrupt)
+	}
+	return nil
+}
+
+func (r *dumpRow) id(id []byte) {
+	if utf8.Valid(id) {
+		text := string(id)
+		r.ID = &text
+		return
+	}
+	r.IDBytes = bytes.Clone(id)
+}
+
+func (r *dumpRow) meta(row []byte) error {
+	m, err := decodeMeta(row)
+	if err != nil {
+		return err
+	}
+	r.Format = row[0]
+	r.Position, r.Pending, r.Parked = &m.Position, &m.Pending, &m.Parked
+	r.Changelog = hex.EncodeToString(m.Changelog[:])
+	r.LowDue, r.LowOffset = &m.low.Due, &m.low.Offset
+	if !m.InSync.IsZero() {
+		ms := m.InSync.UnixMilli()
+		r.InSync = &ms
+	}
+	return nil
+}
+
+func (d *dumper) timer(r *dumpRow, ref, row []byte) error {
+	t, err := timer.Decode(bytes.Clone(row))
+	if errors.Is(err, timer.ErrNewerFormat) {
+		return fmt.Errorf("%w: %w", err, ErrNewerFormat)
+	} else if err != nil {
+		return fmt.Errorf("%w: %w", err, ErrCorrupt)
+	}
+	if at, err := decodeRef(ref); err != nil || at != t.Ref() {
+		return fmt.Errorf("the timer is of due %d, offset %d: %w", t.Due, t.Offset, ErrCorrupt)
+	}
+	r.id(t.ID)
+	r.Due, r.Offset, r.Occurrence, r.Topic = &t.Due, &t.Offset, t.Occurrence, t.Target.Topic
+	if t.Target.Partition != timer.AnyPartition {
+		r.ToPartition = &t.Target.Partition
+	}
+	headers, size := len(t.Headers), len(t.Value)
+	r.Headers = &headers
+	if t.Value != nil {
+		r.ValueBytes = &size
+	}
+	if d.o.Payloads {
+		r.EmitKey, r.EmitValue = t.Target.Key, t.Value
+		for _, h := range t.Headers {
+			r.EmitHeaders = append(r.EmitHeaders, dumpHeader{h.Key, h.Value})
+		}
+	}
+	return nil
+}
