@@ -104,6 +104,7 @@ type Status struct {
 	// Replayed and ReplayEnd are changelog offsets, for progress.
 	Replayed, ReplayEnd int64
 	Pending             int64
+	Parked              int64 // about how many of them wait for a sick target
 }
 
 // Partition is one owned request partition. It implements emitter.Source and
@@ -125,6 +126,7 @@ type Partition struct {
 	replayed  atomic.Int64
 	replayEnd atomic.Int64
 	pending   atomic.Int64
+	parked    atomic.Int64
 	delivered atomic.Int64 // just behind the last request handed to workers
 	kicked    chan struct{}
 	failed    chan struct{} // closed with failure set
@@ -167,6 +169,7 @@ func New(o Options) *Partition {
 func (p *Partition) Status() Status {
 	s := Status{
 		State: State(p.state.Load()), Replayed: p.replayed.Load(), ReplayEnd: p.replayEnd.Load(), Pending: p.pending.Load(),
+		Parked: p.parked.Load(),
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -335,6 +338,7 @@ func (p *Partition) loop(ctx context.Context) error {
 		if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
 			return err
 		}
+		p.countParked()
 		more, err := p.load(&reached)
 		if err != nil {
 			return err

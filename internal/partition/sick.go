@@ -208,6 +208,14 @@ func (p *Partition) openParked() error {
 	return nil
 }
 
+func (p *Partition) countParked() {
+	var n int64
+	for _, k := range p.parkedTargets {
+		n += k
+	}
+	p.parked.Store(n)
+}
+
 func targetName(p emitter.TargetPartition) string {
 	return p.Topic + "/" + strconv.Itoa(int(p.Partition))
 }

@@ -157,7 +157,8 @@ func requestOptions(opts []kgo.Opt) []kgo.Opt {
 	return append(append([]kgo.Opt{}, opts...), kgo.RequestTimeoutOverhead(emitter.RequestTimeout))
 }
 
-// quiet lets only warnings of the Kafka client through, unless debugging.
+// quiet lets only errors of the Kafka client through, unless debugging: while a
+// broker is away it warns four times a second of what we say once.
 func quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(leveled{log.Handler()}).With("component", "kafka")
 }
@@ -168,7 +169,7 @@ func (l leveled) Enabled(ctx context.Context, level slog.Level) bool {
 	if l.Handler.Enabled(ctx, slog.LevelDebug) {
 		return true
 	}
-	return level >= slog.LevelWarn && l.Handler.Enabled(ctx, level)
+	return level >= slog.LevelError && l.Handler.Enabled(ctx, level)
 }
 
 func (l leveled) WithAttrs(a []slog.Attr) slog.Handler { return leveled{l.Handler.WithAttrs(a)} }

@@ -55,6 +55,7 @@ type stateCollector struct{ in *instance }
 var (
 	descPartitions = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
 	descPending    = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
+	descParked     = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for a sick target, about.", []string{"topic"}, nil)
 	descReplay     = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
 )
 
@@ -62,6 +63,7 @@ var (
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descPartitions
 	ch <- descPending
+	ch <- descParked
 	ch <- descReplay
 }
 
@@ -70,6 +72,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	type sums struct {
 		states  [partition.Gone + 1]int
 		pending int64
+		parked  int64
 		remain  int64
 	}
 	all := make(map[string]*sums)
@@ -82,6 +85,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		sum := all[k.topic]
 		sum.states[s.State]++
 		sum.pending += s.Pending
+		sum.parked += s.Parked
 		if s.State == partition.Replaying {
 			sum.remain += max(0, s.ReplayEnd-s.Replayed)
 		}
@@ -92,6 +96,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, partition.State(st).String())
 		}
 		ch <- prometheus.MustNewConstMetric(descPending, prometheus.GaugeValue, float64(sum.pending), topic)
+		ch <- prometheus.MustNewConstMetric(descParked, prometheus.GaugeValue, float64(sum.parked), topic)
 		ch <- prometheus.MustNewConstMetric(descReplay, prometheus.GaugeValue, float64(sum.remain), topic)
 	}
 }
