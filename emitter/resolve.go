@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // client returns the next client in turn, with its producer ID loaded: a client
@@ -129,20 +129,50 @@ var ErrUnstable error = kerr.UnstableOffsetCommit
 
 // FetchStable returns the committed offset of one partition and its metadata,
 // or ErrUnstable while a transaction with an accepted offset commit is open.
+//
+// It asks for just this partition. Asked for all of a group, as kadm does, a
+// broker lists the partitions that have an offset, so one whose first commit is
+// still open would look like one without any, and its next owner would not wait
+// for the step; and a partition would be held up by the steps of all others.
 func FetchStable(ctx context.Context, cl *kgo.Client, group, topic string, partition int32) (int64, string, error) {
-	offsets, err := kadm.NewClient(cl).FetchOffsetsForTopics(kadm.RequireStable(ctx), group, topic)
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	g, t := kmsg.NewOffsetFetchRequestGroup(), kmsg.NewOffsetFetchRequestGroupTopic()
+	t.Topic, t.Partitions = topic, []int32{partition}
+	g.Group, g.Topics = group, append(g.Topics, t)
+	req.Groups = append(req.Groups, g)
+	resp, err := req.RequestWith(ctx, cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
 	if err != nil {
 		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, partition, err)
 	}
-	o, ok := offsets.Lookup(topic, partition)
-	if !ok {
+	for i := range resp.Groups {
+		if err := kerr.ErrorForCode(resp.Groups[i].ErrorCode); err != nil {
+			return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, partition, err)
+		}
+		for _, t := range resp.Groups[i].Topics {
+			for _, p := range t.Partitions {
+				if t.Topic == topic && p.Partition == partition {
+					return committedOffset(topic, &p)
+				}
+			}
+		}
+	}
+	return 0, "", fmt.Errorf("fetch committed offset of %s/%d: the group coordinator does not answer for it", topic, partition)
+}
+
+func committedOffset(topic string, p *kmsg.OffsetFetchResponseGroupTopicPartition) (int64, string, error) {
+	if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, p.Partition, err)
+	}
+	if p.Offset < 0 {
 		return NoOffset, "", nil
 	}
-	if o.Err != nil {
-		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, partition, o.Err)
+	metadata := ""
+	if p.Metadata != nil {
+		metadata = *p.Metadata
 	}
-	if o.At < 0 {
-		return NoOffset, "", nil
-	}
-	return o.At, o.Metadata, nil
+	return p.Offset, metadata, nil
 }

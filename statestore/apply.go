@@ -41,6 +41,7 @@ func (k *Take) Apply(b *Batch) error {
 	}
 	defer k.leave()
 	p := k.p
+	k.replay.stale()
 	next, err := p.advanceLocked(b.Position, b.Changelog)
 	if err != nil {
 		return fmt.Errorf("apply to partition %s: %w", p.id, err)

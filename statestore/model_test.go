@@ -136,6 +136,14 @@ func (s *state) replay(k *Take, position int64) error {
 	if err != nil {
 		return err
 	}
+	if err := s.put(r, position); err != nil {
+		return err
+	}
+	return r.Flush(position)
+}
+
+// put puts the records up to position into r.
+func (s *state) put(r *Replay, position int64) (err error) {
 	for _, x := range s.advance(position) {
 		switch {
 		case x.checkpoint != nil:
@@ -151,7 +159,7 @@ func (s *state) replay(k *Take, position int64) error {
 			return err
 		}
 	}
-	return r.Flush(position)
+	return nil
 }
 
 // park parks those of the timers called timer-n, n from lo to hi, that are

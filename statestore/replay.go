@@ -28,8 +28,8 @@ const (
 )
 
 // Replay folds changelog records into a partition, in the order of the log. It
-// collects them in memory, up to some 50 MB, until Flush. It is used by one
-// goroutine. A later Replay, or a Wipe, ends it.
+// collects them in memory, up to some 50 MB, until Flush; what it remembers of a
+// large replay takes 8 MB more. It is used by one goroutine. A later Replay, or a Wipe, ends it.
 type Replay struct {
 	k          *Take
 	changelog  [16]byte
@@ -37,6 +37,11 @@ type Replay struct {
 	bytes      int // of IDs and rows in records
 	arena      arena
 	checkpoint []byte // nil: none seen since the last flush
+
+	// fresh says that the partition has no timers but those of this replay:
+	// seen, once there is one, knows all their IDs.
+	fresh bool
+	seen  *seen
 }
 
 // record is the last one seen of an ID, after dedupe.
@@ -70,7 +75,7 @@ func (k *Take) Replay(changelog [16]byte) (*Replay, error) {
 			k.p.id, changelog, s.Changelog, ErrForeignChangelog)
 	}
 	k.live = false
-	k.replay = &Replay{k: k, changelog: changelog}
+	k.replay = &Replay{k: k, changelog: changelog, fresh: s.Pending == 0}
 	return k.replay, nil
 }
 
@@ -151,6 +156,7 @@ func (r *Replay) Flush(position int64) error {
 		k.replay = nil
 		return fmt.Errorf(ended, k.p.id, position, err)
 	}
+	r.remember()
 	clear(r.records)
 	r.records, r.bytes, r.checkpoint = r.records[:0], 0, nil
 	r.arena.reset()
@@ -206,6 +212,32 @@ func (r *Replay) dedupe() {
 	r.records = kept
 }
 
+// remember notes which IDs are stored now. Where little was replayed it is
+// cheaper to look up.
+func (r *Replay) remember() {
+	if r.seen == nil && len(r.records) < r.k.p.s.tableIDs {
+		r.fresh = false
+	}
+	if !r.fresh {
+		return
+	}
+	if r.seen == nil {
+		r.seen = newSeen()
+	}
+	for i := range r.records {
+		if c := &r.records[i]; !c.after.IsAbsent() {
+			r.seen.add(c.id)
+		}
+	}
+}
+
+// stale says that somebody else has stored timers meanwhile.
+func (r *Replay) stale() {
+	if r != nil {
+		r.fresh, r.seen = false, nil
+	}
+}
+
 // resolve looks up what the store has of every ID. In a store without timers
 // there is nothing to look up. Going in the order of the IDs, the iterator
 // seldom starts afresh.
@@ -220,6 +252,9 @@ func (r *Replay) resolve() error {
 	}
 	for i := range r.records {
 		c := &r.records[i]
+		if r.fresh && !r.seen.maybe(c.id) {
+			continue
+		}
 		at, seekErr := seekID(it, p.prefix, c.id)
 		if err = errors.Join(seekErr, p.targets.check(at)); err != nil {
 			break

@@ -52,6 +52,8 @@ type Config struct {
 	InstanceID         string        // group.instance.id of static membership; empty: dynamic
 	DataDir            string        // folder of the local store
 	HTTP               string        // address of /metrics, /healthz, /readyz; empty: none
+	HTTPWebConfig      string        // http-web-config: YAML file with TLS and users for HTTP; empty: plain and open
+	Pprof              string        // loopback address of the profiler; empty: none
 	SessionTimeout     time.Duration // silence after which the group drops a member
 	RebalanceTimeout   time.Duration // at least SessionTimeout
 	OnStop             OnStop        // leave the group, or stay for a quick restart

@@ -76,6 +76,9 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 		"`NAME` of this instance, kept over restarts, for static membership (default: none)")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`FOLDER` of the local store; can be thrown away, which costs a replay")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "`ADDRESS` for /metrics, /healthz and /readyz, host:port; empty for none")
+	fs.StringVar(&c.HTTPWebConfig, "http-web-config", c.HTTPWebConfig,
+		"YAML `FILE` with TLS and users for --http, in the format of Prometheus exporters; empty for plain HTTP without users")
+	fs.StringVar(&c.Pprof, "pprof", c.Pprof, "loopback `ADDRESS` for /debug/pprof/, host:port; empty for none")
 	fs.Var((*duration)(&c.SessionTimeout), "session-timeout", "the group drops an instance silent for `DURATION`")
 	fs.Var((*duration)(&c.RebalanceTimeout), "rebalance-timeout",
 		"instances have `DURATION` to join a rebalance; at least the session timeout")

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/exporter-toolkit/web"
 )
 
 // Validate returns every problem of the settings of an instance at once, joined,
@@ -165,6 +167,13 @@ func (c *Config) checkMember(p *problems) {
 func (c *Config) checkResources(p *problems) {
 	p.want(c.DataDir != "", "data-dir", "", "a folder")
 	p.want(c.HTTP == "" || isAddress(c.HTTP, false), "http", c.HTTP, "host:port, or to be empty")
+	p.want(c.HTTPWebConfig == "" || c.HTTP != "", "http-web-config", c.HTTPWebConfig, "http to be set")
+	if c.HTTPWebConfig != "" {
+		err := web.Validate(c.HTTPWebConfig)
+		p.want(err == nil, "http-web-config", c.HTTPWebConfig, fmt.Sprintf("a web configuration as Prometheus exporters have: %v", err))
+	}
+	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && isLoopback(c.Pprof), "pprof", c.Pprof,
+		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
 	between(p, "sub-partitions", c.SubPartitions, 0, MaxSubPartitions)
 	between(p, "lanes", c.Lanes, 0, MaxLanes)
 	between(p, "transactional-ids", c.TransactionalIDs, MinTransactionalIDs, MaxTransactionalIDs)
@@ -247,4 +256,11 @@ func isAddress(s string, remote bool) bool {
 	host, port, err := net.SplitHostPort(s)
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	return err == nil && portErr == nil && (!remote || host != "" && n > 0)
+}
+
+// isLoopback tells whether only this machine can reach host:port.
+func isLoopback(s string) bool {
+	host, _, err := net.SplitHostPort(s)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }

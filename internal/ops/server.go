@@ -5,6 +5,9 @@
 //	/healthz  200 as long as the process answers at all
 //	/readyz   200 or 503, and JSON that says why
 //
+// with TLS and users where a web configuration says so; and, where it is asked
+// for, the profiler on a listener of its own.
+//
 // It decides nothing: whether the instance is ready, and what there is to say
 // about it, comes from a [Readiness].
 package ops
@@ -46,9 +49,12 @@ type Readiness interface {
 
 // Server is the HTTP server of one instance. Make one with [NewServer].
 type Server struct {
-	addr    string
-	handler http.Handler
-	log     *slog.Logger
+	setting      string // what chooses addr, for messages
+	addr         string
+	handler      http.Handler
+	writeTimeout time.Duration
+	web          string // path of the web configuration; empty: plain HTTP
+	log          *slog.Logger
 
 	mu       sync.Mutex // guards listener
 	listener net.Listener
@@ -65,8 +71,12 @@ func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *s
 	}))
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { serveReady(w, ready) })
-	return &Server{addr: addr, handler: mux, log: log}
+	return &Server{setting: "http", addr: addr, handler: mux, writeTimeout: writeTimeout, log: log}
 }
+
+// Secure has the server speak TLS and ask for a user and a password as the web
+// configuration at path says; see [CheckWeb]. It is called before Listen.
+func (s *Server) Secure(path string) { s.web = path }
 
 // Listen binds the address, so that a port that is taken is known before
 // anything else is started. Run does it otherwise. Listening twice is one.
@@ -76,9 +86,12 @@ func (s *Server) Listen() error {
 	if s.listener != nil {
 		return nil
 	}
+	if err := CheckWeb(s.web); err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", s.addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen for HTTP: another process has taken %s; choose another address with --http", s.addr)
+		return fmt.Errorf("listen for HTTP: another process has taken %s; choose another address with --%s", s.addr, s.setting)
 	}
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w", err)
@@ -121,12 +134,12 @@ func (s *Server) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler:        s.handler,
 		ReadTimeout:    readTimeout,
-		WriteTimeout:   writeTimeout,
+		WriteTimeout:   s.writeTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	s.log.Info("serving HTTP", "address", s.Addr())
+	s.log.Info("serving HTTP", "for", s.setting, "address", s.Addr())
 	stopped := make(chan struct{})
 	failed := make(chan struct{})
 	go func() {
@@ -142,7 +155,7 @@ func (s *Server) Run(ctx context.Context) error {
 			srv.Close()
 		}
 	}()
-	err := srv.Serve(s.listener)
+	err := serveWeb(s.listener, srv, s.web, s.log)
 	if !errors.Is(err, http.ErrServerClosed) {
 		close(failed)
 		<-stopped

@@ -147,6 +147,7 @@ func (in *instance) run(ctx context.Context) (err error) {
 	defer end(nil)
 	if in.cfg.HTTP != "" {
 		server := ops.NewServer(in.cfg.HTTP, in.registry, in, in.log)
+		server.Secure(in.cfg.HTTPWebConfig)
 		if err := server.Listen(); err != nil {
 			return err
 		}
@@ -155,6 +156,17 @@ func (in *instance) run(ctx context.Context) (err error) {
 		}
 		background.Go(func() {
 			if err := server.Run(life); err != nil {
+				end(err)
+			}
+		})
+	}
+	if in.cfg.Pprof != "" {
+		profiler := ops.NewProfiler(in.cfg.Pprof, in.log)
+		if err := profiler.Listen(); err != nil {
+			return err
+		}
+		background.Go(func() {
+			if err := profiler.Run(life); err != nil {
 				end(err)
 			}
 		})

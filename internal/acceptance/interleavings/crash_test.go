@@ -80,7 +80,7 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 		// In the wipe, or in the first tables behind it.
 		p := rig.Start(t, args(dir)...)
 		w.until("a wipe", patience, func() bool { return strings.Contains(p.Output(), "wiping the local view") })
-		kill(p, 300)
+		kill(p, 150)
 		w.verify(dir)
 		// In the replay that goes on from there.
 		p = rig.Start(t, args(dir)...)
@@ -88,7 +88,7 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 			_, body := p.Readyz()
 			return strings.Contains(body, "replaying") || strings.Contains(body, "live")
 		})
-		kill(p, 100)
+		kill(p, 50)
 		w.verify(dir)
 		p = rig.Start(t, args(dir)...)
 		p.Ready(2, patience)

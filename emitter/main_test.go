@@ -1,0 +1,351 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }
+
+const (
+	// testLimit bounds whatever a test waits for.
+	testLimit = 60 * time.Second
+	// testTimeout is the transaction timeout of lanes under test: half of it is
+	// how long an unanswered EndTxn is repeated.
+	testTimeout = 4 * time.Second
+)
+
+// stage is what a lane needs around it: a group with one real member, a request
+// topic whose offsets are committed, a changelog and a target, each with two
+// partitions, and a consumer of the last two.
+type stage struct {
+	t         *testing.T
+	c         *kafkatest.Cluster
+	ctx       context.Context
+	adm       *kadm.Client
+	group     string
+	request   string
+	changelog string
+	target    string
+	member    *kgo.Client
+	seen      *kafkatest.Collector // of the target
+	logged    *kafkatest.Collector // of the changelog
+
+	mu    sync.Mutex // guards stale
+	stale []string   // topics that lanes found changed
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	c := kafkatest.Shared(t)
+	t.Cleanup(func() { goleak.VerifyNone(t, kafkatest.IgnoreBrokers()) })
+	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	t.Cleanup(cancel)
+	s := &stage{t: t, c: c, ctx: ctx, adm: c.Admin(t)}
+	s.request = c.CreateTopic(t, 2, nil)
+	s.group = "group-of-" + s.request
+	s.changelog = c.CreateTopic(t, 2, nil, s.request+".changelog")
+	s.target = c.CreateTopic(t, 2, nil, s.request+".target")
+	s.join()
+	s.seen = kafkatest.Collect(t, c, s.target)
+	s.logged = kafkatest.Collect(t, c, s.changelog)
+	return s
+}
+
+// join makes the stage's client a member of the group.
+func (s *stage) join() {
+	s.t.Helper()
+	s.member = s.c.Client(s.t, kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.request), kgo.DisableAutoCommit(), kgo.SessionTimeout(30*time.Second))
+	ctx, cancel := context.WithCancel(context.Background())
+	var polling sync.WaitGroup
+	polling.Go(func() {
+		for ctx.Err() == nil {
+			s.member.PollFetches(ctx)
+		}
+	})
+	s.t.Cleanup(func() { cancel(); polling.Wait() })
+	s.await("the member joins", func() bool {
+		id, generation := s.member.GroupMetadata()
+		g, err := s.adm.DescribeGroups(s.ctx, s.group)
+		return id != "" && generation > 0 && err == nil && g[s.group].State == "Stable"
+	})
+}
+
+func (s *stage) isStale(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = append(s.stale, topic)
+}
+
+func (s *stage) await(what string, ok func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(testLimit / 2); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("%s: not in time", what)
+		}
+	}
+}
+
+// lane starts a lane that is stopped with the test.
+func (s *stage) lane(number int, opts ...kgo.Opt) *Lane {
+	s.t.Helper()
+	l := NewLane(Options{
+		Client: append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, opts...), Admin: s.c.Client(s.t),
+		Group: s.group, Process: "p", Lane: number, TransactionalIDs: 2, TransactionTimeout: testTimeout,
+		BatchMaxBytes: func(string) int32 { return defaultBatchMaxBytes },
+		Version:       func(string) int64 { return 1 },
+		Stale:         s.isStale,
+		Logger:        slog.New(slog.NewTextHandler(s.t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := l.Run(ctx); err != nil {
+			s.t.Errorf("lane ended with %v", err)
+		}
+	}()
+	s.t.Cleanup(func() { cancel(); <-done })
+	return l
+}
+
+// offset is what is committed for a request partition, once it is stable.
+func (s *stage) offset(partition int32) (at int64, metadata string) {
+	s.t.Helper()
+	s.await("the committed offset is stable", func() bool {
+		var err error
+		at, metadata, err = FetchStable(s.ctx, s.member, s.group, s.request, partition)
+		return err == nil
+	})
+	return at, metadata
+}
+
+// token is a take token in the hands of a test. mu guards the fields below it.
+type token struct {
+	mu     sync.Mutex
+	err    error
+	member func() Member
+	asked  int // calls of Member
+}
+
+// alive is a token of the stage's member.
+func (s *stage) alive() *token { return &token{member: s.identity} }
+
+func (s *stage) identity() Member {
+	id, generation := s.member.GroupMetadata()
+	return Member{ID: id, Generation: generation}
+}
+
+func (k *token) Err() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+func (k *token) Member() (Member, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil {
+		return Member{}, k.err
+	}
+	k.asked++
+	return k.member(), nil
+}
+
+var errDead = errors.New("lost for the test")
+
+func (k *token) die() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = errDead
+}
+
+// source is a partition of a test: it has steps to be committed, one after
+// another, and seals a step again that was aborted.
+type source struct {
+	s         *stage
+	partition int32
+	token     *token
+	outcomes  chan Outcome
+
+	mu    sync.Mutex // guards what follows
+	lane  *Lane
+	at    int64 // offset to commit next
+	out   *Share
+	queue []*Share
+	steps []string // names of the steps that were committed
+	again bool     // seal an aborted share again
+}
+
+func (s *stage) source(partition int32, l *Lane) *source {
+	src := &source{s: s, partition: partition, token: s.alive(), outcomes: make(chan Outcome, 1000), lane: l, again: true}
+	l.Add(src)
+	s.t.Cleanup(func() { l.Remove(src) })
+	return src
+}
+
+// step queues a share: one changelog record and emissions of these values.
+func (s *source) step(name string, emissions ...Emission) *Share {
+	sh := &Share{
+		Token:     s.token,
+		Records:   []*kgo.Record{{Topic: s.s.changelog, Partition: s.partition, Key: []byte("k"), Value: []byte(name)}},
+		Emissions: emissions,
+	}
+	s.mu.Lock()
+	s.queue = append(s.queue, sh)
+	s.mu.Unlock()
+	s.lane.Wake()
+	return sh
+}
+
+// emit is an emission to the stage's target.
+func (s *source) emit(value string) Emission {
+	return Emission{Record: &kgo.Record{Topic: s.s.target, Partition: s.partition, Key: []byte("k"), Value: []byte(value)}}
+}
+
+// Seal implements Source.
+func (s *source) Seal(step string, room *Room) *Share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.out != nil || len(s.queue) == 0 {
+		return nil
+	}
+	sh := s.queue[0]
+	s.out = sh
+	sh.anew()
+	room.Entries--
+	sh.Done = func(o Outcome) { s.done(step, o) }
+	sh.Offset = Offset{
+		Topic: s.s.request, Partition: s.partition, At: s.at + 1, Metadata: step,
+		Committed: func(m string) bool { return m == step },
+	}
+	return sh
+}
+
+// anew makes new records, as each seal must: kgo keeps in a record the context
+// that it was first sent with.
+func (s *Share) anew() {
+	for i, r := range s.Records {
+		s.Records[i] = &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
+	}
+	for i := range s.Emissions {
+		r := s.Emissions[i].Record
+		s.Emissions[i].Record = &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
+	}
+}
+
+func (s *source) done(step string, o Outcome) {
+	s.mu.Lock()
+	switch o {
+	case Committed:
+		s.queue = s.queue[1:]
+		s.at++
+		s.steps = append(s.steps, step)
+	case Aborted:
+		if !s.again {
+			s.queue = s.queue[1:]
+		}
+	case Lost:
+		s.queue = nil
+	}
+	s.out = nil
+	s.mu.Unlock()
+	s.outcomes <- o
+	s.lane.Wake()
+}
+
+// outcome waits for the end of the next step.
+func (s *source) outcome() Outcome {
+	s.s.t.Helper()
+	select {
+	case o := <-s.outcomes:
+		return o
+	case <-time.After(testLimit / 2):
+		s.s.t.Fatalf("no outcome on partition %d", s.partition)
+		return 0
+	}
+}
+
+func (s *source) wants(want ...Outcome) {
+	s.s.t.Helper()
+	for i, w := range want {
+		if got := s.outcome(); got != w {
+			s.s.t.Fatalf("outcome %d is %v, want %v", i, got, w)
+		}
+	}
+}
+
+// committed checks that the last step's offset and name are what the group has.
+func (s *source) committed(steps int) {
+	s.s.t.Helper()
+	s.mu.Lock()
+	names := s.steps
+	s.mu.Unlock()
+	if len(names) != steps {
+		s.s.t.Fatalf("%d steps committed, want %d", len(names), steps)
+	}
+	at, metadata := s.s.offset(s.partition)
+	if steps == 0 {
+		if at != NoOffset {
+			s.s.t.Errorf("offset %d %q is committed, want none", at, metadata)
+		}
+		return
+	}
+	if at != int64(steps) || metadata != names[steps-1] {
+		s.s.t.Errorf("offset %d %q is committed, want %d %q", at, metadata, steps, names[steps-1])
+	}
+}
+
+// values are what a read_committed consumer has of a partition, once n records
+// came on it all in all.
+func (s *stage) values(c *kafkatest.Collector, n int, partition int32) (vs []string) {
+	s.t.Helper()
+	for _, r := range c.WaitFor(n, testLimit/2) {
+		if r.Partition == partition {
+			vs = append(vs, string(r.Value))
+		}
+	}
+	return vs
+}
+
+// settled checks that the consumers have seen just this, and that no open
+// transaction holds them back: a marker record behind everything shows up.
+func (s *stage) settled(partition int32, emissions, changes []string) {
+	s.t.Helper()
+	cl := s.c.Client(s.t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for _, x := range []struct {
+		topic string
+		c     *kafkatest.Collector
+		want  []string
+	}{{s.target, s.seen, emissions}, {s.changelog, s.logged, changes}} {
+		rec := &kgo.Record{Topic: x.topic, Partition: partition, Value: []byte("behind")}
+		if err := cl.ProduceSync(s.ctx, rec).FirstErr(); err != nil {
+			s.t.Fatal(err)
+		}
+		var got []string
+		s.await("the record behind everything is seen on "+x.topic, func() bool {
+			got = got[:0]
+			for _, r := range x.c.Records() {
+				if r.Partition == partition {
+					got = append(got, string(r.Value))
+				}
+			}
+			return len(got) > 0 && got[len(got)-1] == "behind"
+		})
+		if want := append(append([]string{}, x.want...), "behind"); fmt.Sprint(got) != fmt.Sprint(want) {
+			s.t.Errorf("%s/%d shows %q, want %q", x.topic, partition, got, want)
+		}
+	}
+}
