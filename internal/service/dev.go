@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/config"
 )
@@ -111,7 +112,7 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 	}
 	cluster, err := kfake.NewCluster(
 		kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(dir), kfake.ClusterID("waterclock-dev"),
-		kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(devPartitions),
+		kfake.DefaultNumPartitions(devPartitions),
 		kfake.GroupMinSessionTimeout(time.Second),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) {
 			_, p, err := net.SplitHostPort(address)
@@ -127,7 +128,31 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("start the embedded broker on %s with its data in %s: %w", addr, dir, err)
 	}
+	createOnUse(cluster)
 	return cluster, cluster.ListenAddrs()[0], nil
+}
+
+// createOnUse makes the topics that clients ask for and allow to be made. The
+// embedded broker could do so itself, but would write a topic's name down only
+// when it is closed in order: after a kill there would be data without a topic,
+// and a new topic of that name would be written over it.
+func createOnUse(cluster *kfake.Cluster) {
+	cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		m, ok := req.(*kmsg.MetadataRequest)
+		if !ok || !m.AllowAutoTopicCreation || len(m.Topics) == 0 {
+			return nil, nil, false
+		}
+		cluster.SleepControl(func() {
+			for _, t := range m.Topics {
+				if t.Topic != nil && *t.Topic != "" && cluster.TopicInfo(*t.Topic) == nil {
+					// What cannot be made the answer shows as unknown.
+					_ = cluster.CreateTopic(*t.Topic, devPartitions, nil)
+				}
+			}
+		})
+		return nil, nil, false
+	})
 }
 
 func freePort(host string) (int, error) {

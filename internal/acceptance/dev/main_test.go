@@ -78,6 +78,12 @@ func (c *consumer) all(t *testing.T) map[string][]kafkatest.Received {
 	return rig.Emissions(t, c.received)
 }
 
+func (c *consumer) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.received)
+}
+
 func (c *consumer) has(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
