@@ -33,6 +33,10 @@ type events struct {
 	stallSince atomic.Int64 // Unix ns, 0 if there is no stall
 	slowDisk   atomic.Int64
 	background atomic.Int64
+
+	compacted   signal // given at the end of each compaction
+	replayWaits atomic.Int64
+	replayNanos atomic.Int64
 }
 
 // fatalError is what Pebble told Fatalf. Inside Open, Fatalf panics with it.
@@ -100,6 +104,7 @@ func (e *events) listener() *pebble.EventListener {
 				e.failed.Store(0)
 			}
 		},
+		CompactionEnd: func(pebble.CompactionInfo) { e.compacted.give() },
 		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
 			e.stalls.Add(1)
 			e.stallSince.Store(time.Now().UnixNano())

@@ -25,6 +25,8 @@ type Metrics struct {
 
 	Stalls           int64         // times writers had to wait for flushes
 	Stalled          time.Duration // how long they did
+	ReplayWaits      int64         // flushes of replays that waited for compactions
+	ReplayWaited     time.Duration // how long they did
 	SlowDisk         int64         // operations of the disk that took over 5 s
 	BackgroundErrors int64         // failed flushes and compactions
 }
@@ -55,6 +57,8 @@ func (s *Store) Metrics() Metrics {
 		FilterMisses:     m.Filter.Misses,
 		Stalls:           s.events.stalls.Load(),
 		Stalled:          s.events.stalled(),
+		ReplayWaits:      s.events.replayWaits.Load(),
+		ReplayWaited:     time.Duration(s.events.replayNanos.Load()),
 		SlowDisk:         s.events.slowDisk.Load(),
 		BackgroundErrors: s.events.background.Load(),
 	}
@@ -115,6 +119,10 @@ func (s *Store) Collector() *Collector {
 		counter, func(m *Metrics) float64 { return float64(m.Stalls) })
 	add("stalled_seconds_total", "Time that writers had to wait for the disk.",
 		counter, func(m *Metrics) float64 { return m.Stalled.Seconds() })
+	add("replay_waits_total", "Times that a replay had to wait for compactions.",
+		counter, func(m *Metrics) float64 { return float64(m.ReplayWaits) })
+	add("replay_waited_seconds_total", "Time that replays had to wait for compactions.",
+		counter, func(m *Metrics) float64 { return m.ReplayWaited.Seconds() })
 	add("slow_disk_total", "Operations of the disk that took longer than five seconds.",
 		counter, func(m *Metrics) float64 { return float64(m.SlowDisk) })
 	add("background_errors_total", "Flushes and compactions that failed.",

@@ -137,7 +137,8 @@ func (r *Replay) Full() bool { return len(r.records) >= replayRecords || r.bytes
 
 // Flush stores everything taken in so far together with position, the changelog
 // offset behind it: both or neither are there after a crash. Few records go to
-// memory like an Apply, many to a synced table.
+// memory like an Apply, many to a synced table, before which it waits while too
+// many tables wait to be merged, 30 s at most.
 //
 // Errors wrap ErrNotOwner, ErrReplayOver or ErrPosition; the replay is over
 // then, and is begun anew from Meta().Position.
@@ -145,6 +146,11 @@ func (r *Replay) Flush(position int64) error {
 	ended := "replay partition %s up to %d: %w"
 	r.dedupe()
 	k := r.k
+	if r.large() {
+		if err := r.waitForRoom(); err != nil {
+			return err
+		}
+	}
 	if err := k.enter(); err != nil {
 		return err
 	}
@@ -175,7 +181,7 @@ func (r *Replay) flushLocked(position int64) error {
 	if r.checkpoint != nil {
 		next.Checkpoint = r.checkpoint
 	}
-	if len(r.records) >= p.s.tableIDs || r.bytes >= tableBytes {
+	if r.large() {
 		return p.ingestLocked(next, r.records)
 	}
 	w := p.newBatchLocked()
@@ -188,6 +194,11 @@ func (r *Replay) flushLocked(position int64) error {
 		w.set(p.prefix.key(kindCheckpoint), r.checkpoint)
 	}
 	return w.commit(p, next)
+}
+
+// large says that the records, once deduped, are worth a table.
+func (r *Replay) large() bool {
+	return len(r.records) >= r.k.p.s.tableIDs || r.bytes >= tableBytes
 }
 
 // dedupe sorts the records by ID and keeps the last one of each.

@@ -50,7 +50,8 @@ type Store struct {
 	maintain sync.Mutex
 	dirty    atomic.Bool   // something was written since the last flush began
 	tables   atomic.Uint64 // built so far
-	tableIDs int           // see the constant; tests lower it before they replay
+	// See the constants of these names; tests change them before they replay.
+	tableIDs, roomLayers int
 
 	// life is held for reading by everything that uses db, for writing by
 	// Close. It is never taken twice by one goroutine.
@@ -105,6 +106,7 @@ func newStore(o Options) *Store {
 		sweeps:     make(chan *Partition, maxSweepsWaiting),
 		partitions: make(map[PartitionID]*Partition),
 		tableIDs:   tableIDs,
+		roomLayers: roomLayers,
 	}
 }
 

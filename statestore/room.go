@@ -1,0 +1,91 @@
+package statestore
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// roomLayers of tables in level 0 are too many to add one more: a replay
+	// that is faster than the compactions waits until there are fewer. Each
+	// costs every look-up a probe, and all of them are merged at once later.
+	roomLayers = 24
+
+	// roomWait is how long a replay's flush waits at most. A disk that has not
+	// merged anything by then is not helped by waiting.
+	roomWait = 30 * time.Second
+
+	// roomCheck is how often it looks whether it has lost the partition.
+	roomCheck = 100 * time.Millisecond
+)
+
+// waitForRoom waits while too many tables wait to be merged, before a flush adds
+// one. No lock is held
+// meanwhile, so that the partition may be taken and the store closed.
+func (r *Replay) waitForRoom() error {
+	s := r.k.p.s
+	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
+	defer deadline.Stop()
+	defer ticker.Stop()
+	var start time.Time
+	for {
+		compacted := s.events.compacted.wait()
+		layers, err := r.layers()
+		if err != nil || layers < s.roomLayers {
+			return err
+		}
+		if start.IsZero() {
+			start = time.Now()
+			s.events.replayWaits.Add(1)
+			defer func() { s.events.replayNanos.Add(time.Since(start).Nanoseconds()) }()
+		}
+		select {
+		case <-compacted:
+		case <-ticker.C:
+		case <-s.stop:
+			return ErrClosed
+		case <-deadline.C:
+			s.o.Logger.Warn("store does not keep up with a replay", "partition", r.k.p.id.String(), "level0_layers", layers)
+			return nil
+		}
+	}
+}
+
+// layers returns how many layers of tables level 0 has, while the replay's take
+// owns the partition.
+func (r *Replay) layers() (int, error) {
+	s := r.k.p.s
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	if err := r.k.check(); err != nil {
+		return 0, err
+	}
+	return int(s.db.Metrics().Levels[0].Sublevels), nil
+}
+
+// signal wakes everybody who waits, each time it is given.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{} // closed and forgotten when given
+}
+
+// wait returns a channel that is closed when the signal is given next.
+func (s *signal) wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+func (s *signal) give() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch != nil {
+		close(s.ch)
+		s.ch = nil
+	}
+}

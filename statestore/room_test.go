@@ -1,0 +1,114 @@
+package statestore
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// full returns a replay of a store that has no room as long as nothing merges
+// its tables, with one record put.
+func full(t *testing.T) (*Store, *Replay) {
+	s := memStore(t)
+	s.tableIDs, s.roomLayers = 1, 0
+	r, err := s.Partition(partition0).Take().Replay(changelog)
+	must(t, err)
+	must(t, r.Put([]byte("a"), nil, newTimer("a", 1, 1)))
+	return s, r
+}
+
+func TestReplayWaitsForRoom(t *testing.T) {
+	t.Run("until the partition is taken by another", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := full(t)
+			defer s.Close()
+			flushed := make(chan error, 1)
+			start := time.Now()
+			go func() { flushed <- r.Flush(1) }()
+			synctest.Wait()
+			k := s.Partition(partition0).Take() // waits for nobody
+			wantErr(t, <-flushed, ErrNotOwner)
+			if d := time.Since(start); d > roomCheck {
+				t.Fatalf("noticed after %v", d)
+			}
+			wantIDs(t, k, "")
+		})
+	})
+	t.Run("until the store is closed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := full(t)
+			flushed := make(chan error, 1)
+			go func() { flushed <- r.Flush(1) }()
+			synctest.Wait()
+			must(t, s.Close())
+			wantErr(t, <-flushed, ErrClosed)
+		})
+	})
+	t.Run("not for ever", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := full(t)
+			defer s.Close()
+			start := time.Now()
+			must(t, r.Flush(1))
+			if d := time.Since(start); d != roomWait {
+				t.Fatalf("waited %v", d)
+			}
+			wantIDs(t, r.k, "a")
+			if m := s.Metrics(); m.ReplayWaits != 1 || m.ReplayWaited != roomWait {
+				t.Fatalf("%+v", m)
+			}
+			// A few records need no table, hence no room.
+			s.tableIDs = 2
+			must(t, r.Put([]byte("b"), nil, newTimer("b", 2, 2)))
+			must(t, r.Flush(2))
+			if d := time.Since(start); d != roomWait {
+				t.Fatalf("waited %v", d)
+			}
+		})
+	})
+	t.Run("until a compaction ends", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := full(t)
+			defer s.Close()
+			flushed := make(chan error, 1)
+			start := time.Now()
+			go func() { flushed <- r.Flush(1) }()
+			synctest.Wait()
+			s.roomLayers = 1
+			s.events.compacted.give()
+			must(t, <-flushed)
+			if d := time.Since(start); d != 0 {
+				t.Fatalf("woke after %v", d)
+			}
+			if m := s.Metrics(); m.ReplayWaits != 1 {
+				t.Fatalf("%+v", m)
+			}
+		})
+	})
+}
+
+// A replay in many small tables that all overlap, with room for two layers:
+// compactions wake it, and there are never more.
+func TestReplayDoesNotOutrunCompactions(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewMem()))
+	s.tableIDs, s.roomLayers = 1, 2
+	k := s.Partition(partition0).Take()
+	r, err := k.Replay(changelog)
+	must(t, err)
+	model := log{seed: 3, names: 500}.empty()
+	start, most := time.Now(), 0
+	for i := range int64(100) {
+		must(t, model.put(r, i*50))
+		must(t, r.Flush(i*50))
+		most = max(most, s.Metrics().Level0Layers)
+	}
+	if d := time.Since(start); most > 2 || d > roomWait {
+		t.Fatalf("%d layers, in %v", most, d)
+	}
+	must(t, model.compare(k))
+	if s.Metrics().ReplayWaits == 0 {
+		t.Fatal("it never waited")
+	}
+}
