@@ -129,7 +129,11 @@ func (s *sealed) build(step string) error {
 // letter that the entry ends in, if any.
 func (s *sealed) entry(e *entry) (dead *kgo.Record, err error) {
 	if e.item == nil {
-		return e.dead, nil
+		// A copy: kgo leaves in a record the context of the step that it was
+		// first sent with, which ends with that step; in the next one it would
+		// be refused, and every later step of the lane with it.
+		d := *e.dead
+		return &d, nil
 	}
 	if e.item.sealed != s.p.seals {
 		e.item.sealed, e.item.net = s.p.seals, len(s.nets)

@@ -209,6 +209,7 @@ func (w *worker) plan(pt *part) error {
 		e.follow()
 		w.change(e.item, e.After)
 	}
+	w.evict() // not before: it forgets items, and the part's IDs have been met
 	w.p.planned(pt)
 	if w.p.tracker.Done(pt.batch, entries, pt.bytes) {
 		w.p.o.Lane.Wake()
@@ -284,7 +285,6 @@ func (w *worker) change(it *item, t *timer.Timer) {
 	}
 	if it.ref.Compare(w.horizon) < 0 {
 		w.insert(it)
-		w.evict()
 	} else {
 		w.beyond[it] = struct{}{}
 	}
@@ -369,16 +369,19 @@ func (w *worker) loadState() (lowered timer.Ref, full bool) {
 	return lowered, w.full
 }
 
-// evict forgets the farthest timers of a wheel that holds more than its share.
+// evict forgets the farthest timers of a wheel that holds more than its share,
+// a quarter at a time.
 func (w *worker) evict() {
-	limit := w.p.o.WheelBytes
-	if w.bytes <= limit+limit/4 || w.wheel.Len() < 2 {
-		return
+	for limit := w.p.o.WheelBytes; w.bytes > limit+limit/4; {
+		k, ok := w.wheel.Farthest(w.wheel.Len() / 4)
+		if !ok {
+			return
+		}
+		w.evictFrom(k)
 	}
-	k, ok := w.wheel.Farthest(w.wheel.Len() / 4)
-	if !ok {
-		return
-	}
+}
+
+func (w *worker) evictFrom(k wheel.Key) {
 	w.wheel.EvictFrom(k, func(s *wheel.Entry[*item]) {
 		it := s.Value
 		w.bytes -= int64(it.timer.Size())

@@ -1,0 +1,565 @@
+package partition
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// targetTopic exists with three partitions; missingTopic does not.
+const (
+	targetTopic  = "target"
+	missingTopic = "missing"
+)
+
+// ground is what cores stand on: one broker for look-ups of targets, one store.
+type ground struct {
+	client  *kgo.Client
+	targets *emitter.Targets
+	reader  *intake.Reader
+	store   *statestore.Store
+	serial  atomic.Uint32 // of cores: each has a partition of its own
+	metrics *Metrics
+}
+
+func newGround(t testing.TB) *ground {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	r, err := intake.NewReader(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // Run closes it
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = r.Run(ctx)
+	})
+	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &ground{client: cl, targets: emitter.NewTargets(cl, false), reader: r, store: s, metrics: NewMetrics(prometheus.NewRegistry())}
+}
+
+// holder is a token in the hands of a test.
+type holder struct{ dead atomic.Pointer[error] }
+
+func (h *holder) Err() error {
+	if e := h.dead.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+func (h *holder) Member() (emitter.Member, error) {
+	return emitter.Member{ID: "m", Generation: 1}, h.Err()
+}
+func (h *holder) Refused(err error) { h.dead.CompareAndSwap(nil, &err) }
+
+// must is what a core needs of testing.T or rapid.T.
+type must interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// change is a committed changelog record.
+type change struct {
+	offset     int64
+	key, value []byte
+}
+
+// core drives a partition step by step, on one goroutine: it plays reader, lane,
+// broker and clock, keeps the committed logs, and checks after every step what
+// always holds. Instances of the partition may end at any point (crash).
+type core struct {
+	t   must
+	g   *ground
+	o   Options
+	set delaytopics.Set
+	now int64 // Unix ms
+
+	p       *Partition
+	reached timer.Ref
+	share   *emitter.Share // sealed, outcome open
+	steps   int
+	given   int // requests delivered to this instance
+	gate    int // requests in the log when it took the partition
+	opened  bool
+
+	requests  []*kgo.Record
+	changelog []change
+	position  int64 // of the last committed checkpoint
+	emitted   map[int64]*kgo.Record
+	dead      map[int64]int // dead letters by request offset
+	beaten    map[int64]bool
+	records   map[*kgo.Record]bool // ever sealed
+	aborts    int
+}
+
+func newCore(t must, g *ground, workers int, wheelBytes int64, queue int) *core {
+	n := g.serial.Add(1)
+	id := func(kind byte) (b [16]byte) {
+		b[0] = kind
+		binary.BigEndian.PutUint32(b[12:], n)
+		return b
+	}
+	c := &core{
+		t: t, g: g, now: 1_700_000_000_000,
+		emitted: map[int64]*kgo.Record{}, dead: map[int64]int{}, beaten: map[int64]bool{}, records: map[*kgo.Record]bool{},
+	}
+	c.set = delaytopics.Set{
+		Request:     delaytopics.Topic{Name: "r", ID: id(1), Partitions: 1, MaxMessageBytes: 1 << 20},
+		Changelog:   delaytopics.Topic{Name: delaytopics.Changelog("r"), ID: id(2), Partitions: 1, MaxMessageBytes: 2 << 20},
+		DeadLetters: delaytopics.Topic{Name: delaytopics.DeadLetters("r"), ID: id(3), Partitions: 1, MaxMessageBytes: 2 << 20},
+	}
+	c.o = Options{
+		Topics: &c.set, Rules: &intake.Rules{
+			Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(),
+			Allow: func(topic string) bool { return topic == targetTopic || topic == missingTopic },
+		},
+		Group: "g", Owner: "o", SubPartitions: workers,
+		Store: g.store.Partition(statestore.PartitionID{Topic: c.set.Request.ID}),
+		Lane:  emitter.NewLane(emitter.Options{}), Targets: g.targets, Reader: g.reader, Client: g.client,
+		Now: func() time.Time { return time.UnixMilli(c.now) }, WheelBytes: wheelBytes,
+		QueueEntries: queue, QueueBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler), Metrics: g.metrics,
+	}
+	first := delaytopics.Checkpoint{Request: c.set.Request.ID, Changelog: c.set.Changelog.ID, Step: "claim"}
+	c.write(delaytopics.CheckpointKey(), first.AppendTo(nil))
+	c.take()
+	return c
+}
+
+func (c *core) write(key, value []byte) int64 {
+	at := int64(0)
+	if n := len(c.changelog); n > 0 {
+		at = c.changelog[n-1].offset + 1
+	}
+	c.changelog = append(c.changelog, change{at, key, value})
+	return at
+}
+
+// take begins a new instance from what is committed; the old one is gone.
+func (c *core) take() {
+	c.t.Helper()
+	c.o.Token = &holder{}
+	p := New(c.o)
+	p.take = c.o.Store.Take()
+	c.storeIsFold(p)
+	meta, err := p.take.Meta()
+	c.ok(err)
+	replay, err := p.take.Replay(c.set.Changelog.ID)
+	c.ok(err)
+	for _, x := range c.changelog {
+		kind, id, err := delaytopics.ParseKey(x.key)
+		c.ok(err)
+		switch {
+		case x.offset < meta.Position:
+		case kind == delaytopics.KindCheckpoint:
+			c.ok(replay.Checkpoint(x.value))
+		case x.value == nil:
+			c.ok(replay.Delete(id))
+		default:
+			tm, err := timer.Decode(x.value)
+			c.ok(err)
+			c.ok(replay.Put(id, x.value, tm))
+		}
+	}
+	c.ok(replay.Flush(c.changelog[len(c.changelog)-1].offset + 1))
+	c.ok(p.take.Live())
+	c.storeIsFold(p)
+	p.tracker = intake.NewTracker[*entry](c.position)
+	p.delivered.Store(c.position)
+	p.workers = make([]*worker, c.o.SubPartitions)
+	for i := range p.workers {
+		p.workers[i] = newWorker(p, i)
+	}
+	p.inLane = true
+	c.p, c.share, c.reached, c.opened = p, nil, lowest, false
+	c.given, _ = slices.BinarySearchFunc(c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
+	c.gate = len(c.requests)
+	c.open()
+}
+
+func (c *core) ok(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatalf("%v", err)
+	}
+}
+
+// fold is the changelog below an offset: refs by ID.
+func (c *core) fold(below int64) map[string]timer.Ref {
+	m := map[string]timer.Ref{}
+	for _, x := range c.changelog {
+		kind, id, err := delaytopics.ParseKey(x.key)
+		c.ok(err)
+		switch {
+		case x.offset >= below || kind != delaytopics.KindTimer:
+		case x.value == nil:
+			delete(m, string(id))
+		default:
+			tm, err := timer.Decode(x.value)
+			c.ok(err)
+			m[string(id)] = tm.Ref()
+		}
+	}
+	return m
+}
+
+// storeIsFold checks that the store holds the fold of the changelog up to the
+// position that lies in it.
+func (c *core) storeIsFold(p *Partition) {
+	c.t.Helper()
+	meta, err := c.o.Store.Verify()
+	c.ok(err)
+	got := map[string]timer.Ref{}
+	from := lowest
+	for done := false; !done; {
+		from, done, err = p.take.Scan(from, timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}, 100, 1<<20, func(t *timer.Timer) error {
+			got[string(t.ID)] = t.Ref()
+			return nil
+		})
+		c.ok(err)
+	}
+	want := c.fold(max(0, meta.Position))
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		c.t.Fatalf("store holds %v, the changelog below %d says %v", got, meta.Position, want)
+	}
+}
+
+// request appends a record to the request log, with a gap before it.
+func (c *core) request(gap int64, id int, headers ...string) *kgo.Record {
+	r := &kgo.Record{Topic: "r", Key: []byte(fmt.Sprint("id", id)), Value: []byte("v"), Timestamp: time.UnixMilli(c.now), Offset: gap}
+	if n := len(c.requests); n > 0 {
+		r.Offset += c.requests[n-1].Offset + 1
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	c.requests = append(c.requests, r)
+	return r
+}
+
+func (c *core) schedule(id int, in int64) *kgo.Record {
+	return c.request(0, id, waterclock.HeaderAt, strconv.FormatInt(c.now+in, 10), waterclock.HeaderTargetTopic, targetTopic)
+}
+
+func (c *core) cancel(id int) *kgo.Record { return c.request(0, id, waterclock.HeaderCancel, "true") }
+
+// deliver gives the instance the next n requests, unless it has asked to pause.
+func (c *core) deliver(n int) {
+	n = min(n, len(c.requests)-c.given)
+	if n == 0 || c.p.paused {
+		return
+	}
+	recs := c.requests[c.given : c.given+n]
+	c.given += n
+	c.p.Deliver(recs, c.requests[len(c.requests)-1].Offset+1)
+	c.open()
+}
+
+// open opens the gate once all that was in the log at the take is delivered.
+func (c *core) open() {
+	if c.opened || c.given < c.gate {
+		return
+	}
+	c.opened = true
+	for _, w := range c.p.workers {
+		w.post(message{open: true})
+	}
+}
+
+// work lets a worker do all it can. What it takes in beats the earlier
+// generations of its IDs that are not due yet.
+func (c *core) work(i int) {
+	c.t.Helper()
+	w := c.p.workers[i]
+	for _, m := range w.inbox {
+		if m.part != nil {
+			for _, r := range m.part.recs {
+				c.beats(r, w.open)
+			}
+		}
+	}
+	c.ok(w.read())
+	w.fire()
+}
+
+// beats notes which generations request r wins against for sure.
+func (c *core) beats(r *kgo.Record, open bool) {
+	if c.bad(r) {
+		return
+	}
+	for _, g := range c.requests {
+		if g.Offset < r.Offset && bytes.Equal(g.Key, r.Key) && c.emitted[g.Offset] == nil && (c.due(g) > c.now || !open) {
+			c.beaten[g.Offset] = true
+		}
+	}
+}
+
+func header(r *kgo.Record, key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// due is when a schedule is due, the end of time for anything else.
+func (c *core) due(r *kgo.Record) int64 {
+	n, err := strconv.ParseInt(header(r, waterclock.HeaderAt), 10, 64)
+	if err != nil {
+		return math.MaxInt64
+	}
+	return n
+}
+
+func (c *core) bad(r *kgo.Record) bool { return len(r.Headers) == 0 }
+
+func (c *core) load() {
+	_, err := c.p.load(&c.reached)
+	c.ok(err)
+}
+
+// seal makes a step, if none is open and something is ready.
+func (c *core) seal(entries int) {
+	c.t.Helper()
+	if c.share != nil {
+		return
+	}
+	c.steps++
+	c.share = c.p.Seal(fmt.Sprint("step", c.steps), &emitter.Room{Entries: entries, Bytes: 1 << 20})
+	if c.share == nil {
+		return
+	}
+	for _, r := range c.share.Records {
+		c.sealed(r)
+	}
+	for _, e := range c.share.Emissions {
+		c.sealed(e.Record)
+	}
+}
+
+// sealed checks that a record is sealed for the first time: kgo keeps in it the
+// context of the step that it was first sent with, and refuses it in a later one.
+func (c *core) sealed(r *kgo.Record) {
+	c.t.Helper()
+	if c.records[r] {
+		c.t.Fatalf("a record for %s of an aborted step is sealed again as it was", r.Topic)
+	}
+	c.records[r] = true
+}
+
+// commit commits the open step, as a broker would. The instance learns of it
+// only if told is true.
+func (c *core) commit(told bool) {
+	c.t.Helper()
+	if c.share == nil {
+		return
+	}
+	fold := c.fold(math.MaxInt64)
+	seen := map[string]bool{}
+	for _, r := range c.share.Records {
+		if r.Topic == c.set.DeadLetters.Name {
+			c.dead[c.source(r)]++
+			continue
+		}
+		r.Offset = c.write(r.Key, r.Value)
+		kind, id, err := delaytopics.ParseKey(r.Key)
+		c.ok(err)
+		if seen[string(r.Key)] {
+			c.t.Fatalf("two records under changelog key %q in one step", r.Key)
+		}
+		seen[string(r.Key)] = true
+		if _, there := fold[string(id)]; kind == delaytopics.KindTimer && r.Value == nil && !there {
+			c.t.Fatalf("a tombstone for %q, of which the changelog holds nothing", id)
+		}
+		if kind == delaytopics.KindCheckpoint {
+			cp, err := delaytopics.DecodeCheckpoint(r.Value)
+			c.ok(err)
+			if cp.Position < c.position || cp.Position != c.share.Offset.At {
+				c.t.Fatalf("position %d behind %d, offset commit %d", cp.Position, c.position, c.share.Offset.At)
+			}
+			c.position = cp.Position
+		}
+	}
+	for _, e := range c.share.Emissions {
+		c.emit(e.Record)
+	}
+	share := c.share
+	c.share = nil
+	if told {
+		share.Done(emitter.Committed)
+	}
+}
+
+// source is the request offset that a record of ours names.
+func (c *core) source(r *kgo.Record) int64 {
+	s := header(r, waterclock.HeaderSource)
+	n, err := strconv.ParseInt(s[strings.LastIndexByte(s, '/')+1:], 10, 64)
+	c.ok(err)
+	return n
+}
+
+// emit checks an emission that has become visible.
+func (c *core) emit(r *kgo.Record) {
+	c.t.Helper()
+	at := c.source(r)
+	i, found := slices.BinarySearchFunc(c.requests, at, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
+	switch {
+	case !found || c.due(c.requests[i]) == math.MaxInt64:
+		c.t.Fatalf("an emission of %d, which is no schedule", at)
+	case c.emitted[at] != nil:
+		c.t.Fatalf("doubled: request %d fires again", at)
+	case c.beaten[at]:
+		c.t.Fatalf("request %d fires although it was replaced or cancelled before it was due", at)
+	case r.Timestamp.UnixMilli() < c.due(c.requests[i]):
+		c.t.Fatalf("early: request %d due %d fires at %d", at, c.due(c.requests[i]), r.Timestamp.UnixMilli())
+	}
+	c.emitted[at] = r
+}
+
+func (c *core) abort() {
+	if c.share == nil {
+		return
+	}
+	share := c.share
+	c.share = nil
+	c.aborts++
+	share.Done(emitter.Aborted)
+}
+
+func (c *core) apply() {
+	if j := c.p.nextJob(); j != nil {
+		c.ok(c.p.apply(j))
+	}
+}
+
+// finish lets everything come to its end and checks that each request had
+// exactly one outcome.
+func (c *core) finish() {
+	c.t.Helper()
+	c.abort()
+	c.now += 200_000
+	for round := 0; ; round++ {
+		if round > 10_000 {
+			c.t.Fatalf("no end: %d of %d requests delivered, position %d, paused %v", c.given, len(c.requests), c.position, c.p.paused)
+		}
+		c.deliver(10)
+		for i := range c.p.workers {
+			c.work(i)
+		}
+		c.load()
+		c.seal(5)
+		idle := c.share == nil
+		c.commit(true)
+		c.apply()
+		n, _ := c.p.tracker.Fill()
+		if idle && n == 0 && c.given == len(c.requests) && len(c.p.jobs) == 0 && len(c.fold(math.MaxInt64)) == 0 {
+			break
+		}
+	}
+	c.storeIsFold(c.p)
+	for i, g := range c.requests {
+		later := false
+		for _, r := range c.requests[i+1:] {
+			later = later || bytes.Equal(r.Key, g.Key) && !c.bad(r)
+		}
+		fired := c.emitted[g.Offset] != nil
+		switch {
+		case c.bad(g):
+			if c.dead[g.Offset] != 1 {
+				c.t.Fatalf("%d dead letters of bad request %d", c.dead[g.Offset], g.Offset)
+			}
+		case c.due(g) != math.MaxInt64 && !fired && !later:
+			c.t.Fatalf("lost: request %d never fired and nothing replaced it", g.Offset)
+		}
+	}
+	if n := len(c.requests); n > 0 && c.position != c.requests[n-1].Offset+1 {
+		c.t.Fatalf("position %d at the end, last request %d", c.position, c.requests[n-1].Offset)
+	}
+	for i, w := range c.p.workers {
+		c.work(i)
+		if len(w.items) > 0 || w.wheel.Len() > 0 || len(w.beyond) > 0 || w.bytes != 0 {
+			c.t.Fatalf("worker %d keeps %d items, %d in the wheel, %d beyond, %d bytes when nothing is pending",
+				i, len(w.items), w.wheel.Len(), len(w.beyond), w.bytes)
+		}
+	}
+}
+
+// Whatever the order in which requests come, workers plan, steps are sealed,
+// committed, aborted or committed unheard, applied, wheels are loaded and evicted
+// and instances end: each generation fires once or is beaten, none is early, a
+// request that was planned in time wins, the store is the fold of the changelog.
+func TestPartitionAgainstModel(t *testing.T) {
+	g := newGround(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCore(t, g, rapid.IntRange(1, 3).Draw(t, "workers"),
+			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"))
+		in := rapid.OneOf(rapid.Int64Range(-50, 100), rapid.Int64Range(10_000, 80_000))
+		t.Repeat(map[string]func(*rapid.T){
+			"schedule": func(t *rapid.T) {
+				c.schedule(rapid.IntRange(0, 5).Draw(t, "id"), in.Draw(t, "in")).Offset += rapid.Int64Range(0, 2).Draw(t, "gap")
+			},
+			"many": func(t *rapid.T) {
+				for id := range 12 {
+					c.schedule(10+id, in.Draw(t, "in"))
+				}
+			},
+			"cancel":  func(t *rapid.T) { c.cancel(rapid.IntRange(0, 5).Draw(t, "id")) },
+			"bad":     func(t *rapid.T) { c.request(0, rapid.IntRange(0, 5).Draw(t, "id")) },
+			"deliver": func(t *rapid.T) { c.deliver(rapid.IntRange(1, 8).Draw(t, "n")) },
+			"work":    func(t *rapid.T) { c.work(rapid.IntRange(0, len(c.p.workers)-1).Draw(t, "worker")) },
+			"work2":   func(t *rapid.T) { c.work(rapid.IntRange(0, len(c.p.workers)-1).Draw(t, "worker")) },
+			"tick":    func(t *rapid.T) { c.now += rapid.Int64Range(1, 60).Draw(t, "ms") },
+			"leap":    func(t *rapid.T) { c.now += rapid.Int64Range(5_000, 40_000).Draw(t, "ms") },
+			"load":    func(*rapid.T) { c.load() },
+			"seal":    func(t *rapid.T) { c.seal(rapid.IntRange(1, 10).Draw(t, "entries")) },
+			"commit":  func(*rapid.T) { c.commit(true) },
+			"abort":   func(*rapid.T) { c.abort() },
+			"apply":   func(*rapid.T) { c.apply() },
+			"crash": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
+					return
+				}
+				if rapid.Bool().Draw(t, "committed unheard") {
+					c.commit(false)
+				}
+				c.take()
+			},
+		})
+		c.finish()
+	})
+}
