@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math"
@@ -305,10 +306,12 @@ func (c *core) open() {
 func (c *core) work(i int) {
 	c.t.Helper()
 	w := c.p.workers[i]
+	open := w.open
 	for _, m := range w.inbox {
+		open = open || m.open
 		if m.part != nil {
 			for _, r := range m.part.recs {
-				c.beats(r, w.open)
+				c.beats(r, open)
 			}
 		}
 	}
@@ -519,11 +522,24 @@ func (c *core) finish() {
 	}
 }
 
+// atLeast sets a flag of rapid that has its default, for one test.
+func atLeast(t *testing.T, name, value string) {
+	f := flag.Lookup(name)
+	if old := f.Value.String(); old == f.DefValue {
+		_ = f.Value.Set(value)
+		t.Cleanup(func() { _ = f.Value.Set(old) })
+	}
+}
+
 // Whatever the order in which requests come, workers plan, steps are sealed,
 // committed, aborted or committed unheard, applied, wheels are loaded and evicted
 // and instances end: each generation fires once or is beaten, none is early, a
 // request that was planned in time wins, the store is the fold of the changelog.
+//
+// It runs 1500 times 100 steps, some 5 s, unless flags of rapid say otherwise.
 func TestPartitionAgainstModel(t *testing.T) {
+	atLeast(t, "rapid.checks", "1500")
+	atLeast(t, "rapid.steps", "100")
 	g := newGround(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCore(t, g, rapid.IntRange(1, 3).Draw(t, "workers"),
