@@ -53,6 +53,9 @@ type Lane struct {
 	turn    int
 	serial  int   // of transactional IDs
 	counter int64 // of steps
+	// limit is how many entries a step may have: fewer after a step that was
+	// not acknowledged in time, for it may simply have been too large.
+	limit int
 
 	mu      sync.Mutex // guards sources
 	sources []Source
@@ -66,7 +69,7 @@ func NewLane(o Options) *Lane {
 	if o.Leaderless == nil {
 		o.Leaderless = func(context.Context, string, int32) bool { return false }
 	}
-	return &Lane{o: o, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs)}
+	return &Lane{o: o, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries}
 }
 
 // Add makes s contribute to the steps to come.
@@ -154,8 +157,12 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 	}
 	l.settle(shares, err)
 	l.o.Metrics.step(err, time.Since(start))
-	if err == nil {
+	switch {
+	case err == nil:
+		l.limit = min(2*l.limit, MaxStepEntries)
 		l.passed(shares)
+	case errors.Is(err, errLate):
+		l.limit = max(l.limit/4, minStepEntries)
 	}
 	if errors.Is(err, errEmissions) || errors.Is(err, errTokens) {
 		return true, nil // sealed anew at once, without the culprits
@@ -168,7 +175,7 @@ func (l *Lane) seal(name string) []*Share {
 	l.mu.Lock()
 	sources := l.sources
 	l.mu.Unlock()
-	room := &Room{Entries: MaxStepEntries, Bytes: MaxStepBytes}
+	room := &Room{Entries: l.limit, Bytes: MaxStepBytes}
 	var shares []*Share
 	for i := range sources {
 		s := sources[(i+int(l.counter))%len(sources)]

@@ -40,6 +40,9 @@ func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
 	err := o.send(ctx, emissions)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if len(o.accused) > 0 && err != nil {
+		err = fmt.Errorf("%w: %w", errLate, err)
+	}
 	if o.verdict(emissions) {
 		return fmt.Errorf("%w: %w", errEmissions, err)
 	}

@@ -11,6 +11,8 @@ import (
 const (
 	MaxStepEntries = 20_000
 	MaxStepBytes   = 16 << 20
+	// minStepEntries is what a step may have at least, however slow targets are.
+	minStepEntries = 100
 	// MaxStepPartitions bounds the request partitions of a step: each costs a
 	// marker.
 	MaxStepPartitions = 256
@@ -128,6 +130,8 @@ var (
 	errEmissions = errors.New("a target refuses an emission")
 	// errUnknown: the outcome of EndTxn is not known.
 	errUnknown = errors.New("outcome of the commit is unknown")
+	// errLate: targets did not acknowledge emissions in time.
+	errLate = errors.New("targets do not acknowledge in time")
 	// errTokens: a token died while the step was under way.
 	errTokens = errors.New("a take token died")
 )
