@@ -61,6 +61,7 @@ type Options struct {
 	Lane          *emitter.Lane
 	Targets       *emitter.Targets
 	Health        *emitter.Health
+	Markers       *emitter.Markers // nil: lost markers are not looked for
 	Reader        *intake.Reader
 	Client        *kgo.Client // fetches of replay and gate, admin requests
 	Replays       *semaphore.Weighted
@@ -225,6 +226,7 @@ func (p *Partition) reset() {
 	defer p.mu.Unlock()
 	p.unplanning, p.toPark, p.stalled = 0, nil, false
 	p.failure, p.claim, p.jobs, p.applying, p.suspects = nil, nil, nil, false, 0
+	p.tracker = nil // Seal must find nothing before the claim
 	p.failed = make(chan struct{})
 	p.pauseMu.Lock()
 	p.paused, p.queued, p.queuedB = false, 0, 0
@@ -430,13 +432,13 @@ func (p *Partition) fail(err error) {
 // Drain stops sealing and waits, at most drainTimeout, until the step under way
 // has ended and is applied.
 func (p *Partition) Drain() {
+	until := time.Now().Add(drainTimeout) // before the timer: it wakes once
 	deadline := time.AfterFunc(drainTimeout, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.idle.Broadcast()
 	})
 	defer deadline.Stop()
-	until := time.Now().Add(drainTimeout)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.draining = true
