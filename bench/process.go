@@ -74,8 +74,8 @@ func (c *child) ready(ctx context.Context, partitions int) error {
 	case err := <-c.done:
 		c.done <- err
 		cancel(nil)
-		<-ready
-		return fmt.Errorf("instance ended before it was ready: %v\n%s", err, tailOf(c.log))
+		<-ready //nolint:errcheck // it says that it was cancelled
+		return fmt.Errorf("instance ended before it was ready: %w\n%s", err, tailOf(c.log))
 	}
 }
 
