@@ -3,6 +3,7 @@ package statestore
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -98,6 +99,27 @@ func TestComparer(t *testing.T) {
 		}
 		if next := immediateSuccessor(nil, prefixes[i]); split(next) != len(next) || bytes.Compare(prefixes[i], next) >= 0 {
 			t.Errorf("successor of %x is %x", prefixes[i], next)
+		}
+	}
+}
+
+func TestMetaRowsThatMakeNoSense(t *testing.T) {
+	for _, c := range []struct {
+		name                      string
+		position, pending, parked int64
+	}{
+		{"no position", -1, 0, 0},
+		{"pending below none", 5, -1, 0},
+		{"more parked than pending", 5, 1, 2},
+		{"parked below none", 5, 1, -1},
+	} {
+		var m meta
+		m.Position, m.Pending, m.Parked = c.position, c.pending, c.parked
+		row := make([]byte, m.size())
+		m.put(row)
+		_, err := decodeMeta(row)
+		if !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

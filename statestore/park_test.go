@@ -88,6 +88,9 @@ func TestPark(t *testing.T) {
 		t.Fatalf("unparked %q", ids(got))
 	}
 	wantIDs(t, k, "a b c")
+	if low := k.p.targets.byNumber[k.p.targets.byName[sick]].low; low != behind(ts[1]) {
+		t.Fatalf("the next unparking begins at %v", low)
+	}
 	wantParked(t, k, map[string]string{sick: "d", "mail/0": "e"})
 	got, err = k.Unpark(sick, 0, 1)
 	must(t, err)

@@ -47,7 +47,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	}
 	p.loaded.Store(false) // should the ingest fail, read what there is
 	if err := p.s.db.Ingest(context.Background(), []string{path}); err != nil {
-		fsys.Remove(path) // it may be gone; Open clears it in any case
+		_ = fsys.Remove(path) // it may be gone; Open clears it in any case
 		return err
 	}
 	p.state = next
