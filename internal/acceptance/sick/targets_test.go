@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	patience = time.Minute
+	soon = time.Minute
 	// gapLimit is what the other targets may notice of a sick one, by receipt;
 	// gapNoise is what this machine may add.
 	gapLimit, gapNoise = 4 * time.Second, 2 * time.Second
@@ -201,11 +201,11 @@ func (s *scene) within(what string, before time.Duration, from time.Time) {
 func TestOtherTargetsNoticeOneGap(t *testing.T) {
 	s := newScene(t)
 	in, log := rig.ServeLogged(t, s.cfg, service.Options{})
-	in.Ready(4, patience)
+	in.Ready(4, soon)
 	dead := kafkatest.Collect(t, s.c, delaytopics.DeadLetters(s.requests))
 
 	stop := s.load("before", nil)
-	s.out.WaitFor(200, patience)
+	s.out.WaitFor(200, soon)
 	base := time.Now()
 	s.at(base.Add(window))
 	before, _ := s.lateness(base, time.Now())
@@ -261,8 +261,8 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 		}
 		s.cfg.DataDir = folder
 		in = rig.Serve(t, s.cfg, service.Options{})
-		in.Ready(4, patience)
-		s.until("timers are parked again", patience, func() bool { return in.Metric("waterclock_parked_timers") > 0 })
+		in.Ready(4, soon)
+		s.until("timers are parked again", soon, func() bool { return in.Metric("waterclock_parked_timers") > 0 })
 	}
 	s.at(down.Add(away))
 	for _, r := range s.out.Records() {
@@ -308,7 +308,7 @@ func (s *scene) unplanned(log *rig.Log) {
 	if said := log.Lines("is sick"); len(said) > 0 {
 		s.Errorf("the target was found sick before the requests came: %s", said)
 	}
-	s.until("the target is found sick", patience, func() bool { return len(log.Lines("is sick")) > 0 })
+	s.until("the target is found sick", soon, func() bool { return len(log.Lines("is sick")) > 0 })
 }
 
 // parked cancels and replaces parked timers.
@@ -330,9 +330,9 @@ func (s *scene) parked(in *rig.Instance) {
 		)
 	}
 	s.send(first...)
-	s.until("timers are parked", patience, func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
+	s.until("timers are parked", soon, func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
 	s.send(second...)
-	s.until("a replaced one is emitted", patience, func() bool {
+	s.until("a replaced one is emitted", soon, func() bool {
 		n := 0
 		for _, r := range s.out.Records() {
 			if strings.HasPrefix(string(r.Key), "parked-moved-") {
@@ -355,9 +355,9 @@ func (s *scene) settled(in *rig.Instance, dead *kafkatest.Collector) {
 			emissions++
 		}
 	}
-	dead.WaitFor(letters, patience)
-	s.out.WaitFor(emissions, patience)
-	s.until("only timers of the far future are pending", patience, func() bool { return in.Metric("waterclock_pending_timers") == each })
+	dead.WaitFor(letters, soon)
+	s.out.WaitFor(emissions, soon)
+	s.until("only timers of the far future are pending", soon, func() bool { return in.Metric("waterclock_pending_timers") == each })
 	s.out.Quiet(time.Second)
 	got := make(map[string]string)
 	for id, rs := range rig.Emissions(s.T, s.out.Records()) {
