@@ -139,7 +139,7 @@ func (g *Group) client(l *lease) (*kgo.Client, error) {
 		kgo.HeartbeatInterval(min(3*time.Second, g.o.SessionTimeout/5)),
 		kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.assigned(l, m) }),
+		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, m map[string][]int32) { l.bind(cl); g.assigned(l, m) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.revoked(m) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.lost(m) }),
 	)
@@ -150,7 +150,7 @@ func (g *Group) client(l *lease) (*kgo.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build group client: %w", err)
 	}
-	l.metadata = cl.GroupMetadata
+	l.bind(cl)
 	cl.PauseFetchTopics(g.o.Topics...)
 	return cl, nil
 }

@@ -58,19 +58,35 @@ func (t *Token) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partiti
 // lease is the membership that all tokens of one group client share. mu guards
 // the fields below it.
 type lease struct {
-	metadata func() (member string, generation int32) // of the group client
 	instance *string
 
 	mu         sync.Mutex
+	metadata   func() (member string, generation int32) // of the group client; called without mu
 	member     string
 	generation int32 // last one joined without a gap
 	broken     error
 }
 
-// take makes the membership that gm shows the lease's own, if nothing is held
+// bind names the group client. Its first callback may come before the call that
+// builds it has returned.
+func (l *lease) bind(cl *kgo.Client) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.metadata = cl.GroupMetadata
+}
+
+// view is what the group client would send now.
+func (l *lease) view() (member string, generation int32) {
+	l.mu.Lock()
+	metadata := l.metadata
+	l.mu.Unlock()
+	return metadata()
+}
+
+// renew makes the membership that gm shows the lease's own, if nothing is held
 // under another.
 func (l *lease) renew(held bool) {
-	member, generation := l.metadata()
+	member, generation := l.view()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.member == "" || !held {
@@ -100,7 +116,7 @@ func (l *lease) joining(generation int32) {
 
 // check compares the lease with what kgo would send now.
 func (l *lease) check() (emitter.Member, error) {
-	member, generation := l.metadata()
+	member, generation := l.view()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.compare(member, generation)
