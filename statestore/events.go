@@ -20,6 +20,8 @@ const maxBackgroundErrors = 10
 type events struct {
 	log     *slog.Logger
 	onFatal func(error)
+	// onDamage is told of damaged tables; nil: they are fatal.
+	onDamage func(pebble.DataCorruptionInfo)
 
 	readOnly bool // damage is the reader's matter
 
@@ -33,6 +35,8 @@ type events struct {
 	stallSince atomic.Int64 // Unix ns, 0 if there is no stall
 	slowDisk   atomic.Int64
 	background atomic.Int64
+
+	damagedTables atomic.Int64
 
 	compacted   signal // given at the end of each compaction
 	replayWaits atomic.Int64
@@ -95,7 +99,11 @@ func (e *events) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: e.backgroundError,
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			if !e.readOnly {
+			switch {
+			case e.readOnly:
+			case e.onDamage != nil:
+				e.onDamage(info)
+			default:
 				e.fatal(fmt.Errorf("pebble: table %s is damaged: %w", info.Path, info.Details))
 			}
 		},
@@ -141,7 +149,8 @@ func hopeless(err error) bool {
 			return true
 		}
 	}
-	return pebble.IsCorruptionError(err)
+	// Of a damaged table onDamage has heard, and it will soon be gone.
+	return pebble.IsCorruptionError(err) && pebble.ExtractDataCorruptionInfo(err) == nil
 }
 
 // stalled is the time that writers have waited so far.

@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -81,7 +82,7 @@ func (b *lowBound) end(found timer.Ref) {
 // held: one sweep at a time.
 func (p *Partition) sweep() error {
 	p.write.Lock()
-	if err := p.loadLocked(); err != nil {
+	if err := errors.Join(p.intact(), p.loadLocked()); err != nil {
 		p.write.Unlock()
 		return nil // not readable, hence nothing to sweep; whoever takes it hears of it
 	}

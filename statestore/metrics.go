@@ -29,6 +29,7 @@ type Metrics struct {
 	ReplayWaited     time.Duration // how long they did
 	SlowDisk         int64         // operations of the disk that took over 5 s
 	BackgroundErrors int64         // failed flushes and compactions
+	DamagedTables    int64         // found and thrown away
 }
 
 // Metrics reads the counters; zero after Close.
@@ -61,6 +62,7 @@ func (s *Store) Metrics() Metrics {
 		ReplayWaited:     time.Duration(s.events.replayNanos.Load()),
 		SlowDisk:         s.events.slowDisk.Load(),
 		BackgroundErrors: s.events.background.Load(),
+		DamagedTables:    s.events.damagedTables.Load(),
 	}
 }
 
@@ -127,6 +129,8 @@ func (s *Store) Collector() *Collector {
 		counter, func(m *Metrics) float64 { return float64(m.SlowDisk) })
 	add("background_errors_total", "Flushes and compactions that failed.",
 		counter, func(m *Metrics) float64 { return float64(m.BackgroundErrors) })
+	add("damaged_tables_total", "Tables found damaged and thrown away; their partitions are replayed.",
+		counter, func(m *Metrics) float64 { return float64(m.DamagedTables) })
 	return c
 }
 

@@ -28,6 +28,9 @@ type Partition struct {
 	owner atomic.Pointer[Take]
 	// loaded says that state and low are what the store holds.
 	loaded atomic.Bool
+	// damaged says that what the store held is gone, until the next wipe. It is
+	// set while nobody is inside the store.
+	damaged atomic.Bool
 
 	// write is held over every change, I/O included: see Take. It guards what
 	// follows, and the fields of the owner that say so.
@@ -93,7 +96,7 @@ func (k *Take) enter() error {
 		return err
 	}
 	k.p.write.Lock()
-	err := k.check()
+	err := errors.Join(k.check(), k.p.intact())
 	if err == nil {
 		err = k.p.loadLocked()
 	}
@@ -207,7 +210,7 @@ func (p *Partition) refresh() error {
 	}
 	defer p.write.Unlock()
 	k := p.owner.Load()
-	if k == nil || !k.live || !p.loaded.Load() || p.state.Position == nothing {
+	if k == nil || !k.live || p.damaged.Load() || !p.loaded.Load() || p.state.Position == nothing {
 		return nil
 	}
 	k.confirm(p.s.o.Now())
@@ -243,6 +246,7 @@ func (k *Take) Wipe() error {
 	p.state, p.targets = emptyMeta(), newTargets()
 	p.low.reset(last)
 	p.loaded.Store(true)
+	p.damaged.Store(false)
 	return nil
 }
 

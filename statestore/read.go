@@ -26,7 +26,7 @@ func (k *Take) enterRead() error {
 	if err := k.p.s.enter(); err != nil {
 		return err
 	}
-	err := k.check()
+	err := errors.Join(k.check(), k.p.intact())
 	if err == nil && !k.p.loaded.Load() {
 		k.p.write.Lock()
 		err = k.p.loadLocked()

@@ -58,6 +58,8 @@ type Store struct {
 	life   sync.RWMutex
 	closed bool
 
+	discarded sync.Map // paths of damaged tables
+
 	// mu guards what follows, never over I/O but that of identity.
 	mu         sync.Mutex
 	identity   identity
@@ -98,7 +100,7 @@ func Open(o Options) (_ *Store, err error) {
 
 func newStore(o Options) *Store {
 	o = o.withDefaults()
-	return &Store{
+	s := &Store{
 		o:          o,
 		events:     &events{log: o.Logger, onFatal: o.OnFatal},
 		stop:       make(chan struct{}),
@@ -108,6 +110,8 @@ func newStore(o Options) *Store {
 		tableIDs:   tableIDs,
 		roomLayers: roomLayers,
 	}
+	s.events.onDamage = s.damaged
+	return s
 }
 
 // OpenReadOnly opens the store in o.Dir to be looked at: nothing of what it
