@@ -39,6 +39,11 @@ type txnClient struct {
 	*kgo.Client
 	id     string
 	retire bool // never begin again under this ID
+	// last is the transaction announced last, parts what it was to write to, and
+	// leaders the epochs of their leaders when it ended.
+	last    producer
+	parts   map[string][]int32
+	leaders []leaderEpoch
 	// versions of the topics used, as Options.Version gave them.
 	versions map[string]int64
 }
@@ -97,6 +102,7 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 	}
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = c.id, pid, epoch
+	c.last, c.parts, c.leaders = producer{pid, epoch}, parts, nil
 	for topic, ps := range parts {
 		t := kmsg.NewAddPartitionsToTxnRequestTopic()
 		t.Topic, t.Partitions = topic, ps

@@ -32,6 +32,8 @@ type Options struct {
 	TransactionTimeout time.Duration
 	// Health keeps what is known of sick targets; nil: nobody probes.
 	Health *Health
+	// Markers remembers how transactions ended; nil: nobody does.
+	Markers *Markers
 	// Leaderless reports whether a partition has no leader, from fresh metadata;
 	// nil: it has one.
 	Leaderless func(ctx context.Context, topic string, partition int32) bool
@@ -226,6 +228,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		if !l.blame(shares, culprits) {
 			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
 		}
+		c.parts = nil
 		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
 			l.drop(ctx, c)
 		}
@@ -249,15 +252,21 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		_, err = memberOf(shares)
 	}
 	if err != nil {
+		// A target that fails may have no leader, and then misses the marker.
+		c.retire = c.retire || len(out.accused) > 0
 		if out.unsafe {
 			l.drop(ctx, c)
 		} else {
 			l.abort(ctx, c)
 		}
+		for p := range out.accused {
+			l.o.Markers.Moved(p)
+		}
 		return err
 	}
 	switch err := c.EndTransaction(ctx, kgo.TryCommit); {
 	case err == nil:
+		l.ended(c, EndingCommit)
 		return nil
 	case errors.Is(err, kerr.OperationNotAttempted):
 		l.drop(ctx, c)
@@ -295,7 +304,9 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	}
 	if err := c.EndTransaction(context.WithoutCancel(ctx), kgo.TryAbort); err != nil {
 		l.drop(ctx, c)
+		return
 	}
+	l.ended(c, EndingAbort)
 }
 
 // partitionsOf lists what the step will write to.

@@ -426,7 +426,7 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	b.wants(Committed)
 	// Nobody resolved it: the broker's transaction timeout ends it, or the
 	// next owner. Here the test does, as a next owner would.
-	if _, err := EndVanished(s.ctx, s.member, s.group, s.changelog, 0, l.o.Logger); err != nil {
+	if _, err := EndVanished(s.ctx, Vanished{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0, Logger: l.o.Logger}); err != nil {
 		t.Fatal(err)
 	}
 	a.committed(0)

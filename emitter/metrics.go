@@ -15,6 +15,8 @@ type Metrics struct {
 	retired       prometheus.Counter
 	clientsOpened prometheus.Counter
 	ended         prometheus.Counter
+	missing       prometheus.Gauge
+	written       prometheus.Counter
 }
 
 // NewMetrics registers the metrics of lanes.
@@ -36,11 +38,18 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		ended: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "waterclock_open_transactions_ended_total", Help: "Open transactions of the group that were ended because their process was gone or they were stuck.",
 		}),
+		missing: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "waterclock_missing_markers",
+			Help: "Partitions that had no leader, or another one, when a transaction on them ended, so that its marker may be missing there; it is written once the leader is back.",
+		}),
+		written: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "waterclock_markers_written_total", Help: "Markers of ended transactions that a broker had lost and that were written.",
+		}),
 		clientsOpened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "waterclock_transactional_clients_total", Help: "Transactional clients opened.",
 		}),
 	}
-	reg.MustRegister(m.steps, m.duration, m.resolved, m.retired, m.clientsOpened, m.ended)
+	reg.MustRegister(m.steps, m.duration, m.resolved, m.retired, m.clientsOpened, m.ended, m.missing, m.written)
 	return m
 }
 

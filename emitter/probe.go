@@ -18,12 +18,14 @@ type Prober struct {
 	client  []kgo.Opt
 	group   string
 	process string
+	markers *Markers
 	serial  atomic.Int64
 }
 
 // NewProber returns a prober of a process.
-func NewProber(client []kgo.Opt, group, process string) *Prober {
-	return &Prober{client: client, group: group, process: process}
+// The markers hear of its transactions.
+func NewProber(client []kgo.Opt, group, process string, markers *Markers) *Prober {
+	return &Prober{client: client, group: group, process: process, markers: markers}
 }
 
 // Probe writes one marked record to p in a transaction that it aborts. Each
@@ -41,7 +43,8 @@ func (p *Prober) Probe(ctx context.Context, to TargetPartition) error {
 		return err
 	}
 	defer c.Close()
-	if _, _, err := c.ProducerID(ctx); err != nil {
+	pid, epoch, err := c.ProducerID(ctx)
+	if err != nil {
 		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, err)
 	}
 	if err := c.BeginTransaction(); err != nil {
@@ -66,7 +69,9 @@ func (p *Prober) Probe(ctx context.Context, to TargetPartition) error {
 	if err := c.EndTransaction(end, kgo.TryAbort); err != nil && failure == nil {
 		failure = err
 	}
+	p.markers.ended(id, producer{pid, epoch}, EndingAbort, map[string][]int32{to.Topic: {to.Partition}})
 	if failure != nil {
+		p.markers.Moved(to)
 		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, failure)
 	}
 	return nil

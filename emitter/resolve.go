@@ -15,7 +15,8 @@ import (
 func (l *Lane) client(ctx context.Context) (*txnClient, error) {
 	l.turn = (l.turn + 1) % len(l.clients)
 	c := l.clients[l.turn]
-	if c != nil && (c.retire || c.BufferedProduceRecords() > 0) {
+	if c != nil && l.mustRetire(c) {
+		l.o.Metrics.retired.Inc()
 		c.Close()
 		c = nil
 	}
@@ -36,6 +37,54 @@ func (l *Lane) client(ctx context.Context) (*txnClient, error) {
 	return c, nil
 }
 
+// leaderEpoch is what a client knew of a partition's leader; ok: there was one.
+type leaderEpoch struct {
+	TargetPartition
+	epoch int32
+	ok    bool
+}
+
+// ended notes how a client's transaction ended, and who led its partitions then.
+func (l *Lane) ended(c *txnClient, how Ending) {
+	if l.o.Markers == nil {
+		return
+	}
+	l.o.Markers.ended(c.id, c.last, how, c.parts)
+	for topic, ps := range c.parts {
+		for _, p := range ps {
+			leader, epoch, err := c.PartitionLeader(topic, p)
+			if leader < 0 && err == nil {
+				continue // the client does not know the topic: it wrote nothing there
+			}
+			c.leaders = append(c.leaders, leaderEpoch{TargetPartition{topic, p}, epoch, err == nil})
+		}
+	}
+	for _, was := range c.leaders {
+		if !was.ok {
+			c.retire = true
+			l.o.Markers.Moved(was.TargetPartition)
+		}
+	}
+}
+
+// mustRetire reports whether a client must not begin again: a marker of its next
+// transaction could close what its last one may have left open on a partition
+// whose leader went away.
+func (l *Lane) mustRetire(c *txnClient) bool {
+	if c.retire || c.BufferedProduceRecords() > 0 || l.o.Markers.spent(c.last.id) {
+		return true
+	}
+	moved := false
+	for _, was := range c.leaders {
+		leader, epoch, err := c.PartitionLeader(was.Topic, was.Partition)
+		if forgotten := leader < 0 && err == nil; !forgotten && (epoch != was.epoch || err != nil) {
+			moved = true
+			l.o.Markers.Moved(was.TargetPartition)
+		}
+	}
+	return moved
+}
+
 // drop throws a client away whose transaction must not be ended by it, and has
 // the broker abort that transaction: a new client of the same ID calls
 // InitProducerID. The ID is not used again. If this fails the broker's
@@ -48,6 +97,9 @@ func (l *Lane) drop(ctx context.Context, c *txnClient) {
 	}
 	c.Close()
 	l.o.Metrics.retired.Inc()
+	if c.parts != nil {
+		defer l.ended(c, EndingAbort)
+	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*RequestTimeout)
 	defer cancel()
 	if err := l.initProducerID(bounded, c.id); err != nil {
@@ -80,14 +132,17 @@ func (l *Lane) resolve(ctx context.Context, shares []*Share) error {
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		alive := firstAlive(shares)
 		if alive == nil {
+			l.ended(c, EndingUnknown)
 			return errTokens
 		}
 		committed, err := l.decide(ctx, c.id, alive)
 		if err == nil && alive.Token.Err() == nil {
 			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "committed", committed)
 			if committed {
+				l.ended(c, EndingCommit)
 				return nil
 			}
+			l.ended(c, EndingAbort)
 			return errors.New("resolved: aborted")
 		}
 		if err != nil {

@@ -44,6 +44,7 @@ type Target struct {
 type Targets struct {
 	client     *kgo.Client
 	autoCreate bool
+	moves      func(TargetPartition) // nil: nobody wants to know; see onMoved
 
 	mu       sync.Mutex
 	topics   map[string]*target
@@ -55,6 +56,7 @@ type Targets struct {
 type target struct {
 	Target
 	id       [16]byte
+	epochs   []int32   // leader epochs by partition
 	version  int64     // see Version
 	fetched  time.Time // zero: to be asked for before it is used again
 	used     time.Time
@@ -147,6 +149,34 @@ func (t *Targets) knownLeaderless(topic string, partition int32) bool {
 	defer t.mu.Unlock()
 	e := t.topics[topic]
 	return e != nil && e.Err == nil && int(partition) < len(e.Leader) && !e.Leader[partition]
+}
+
+// onMoved has f called, without a lock, for each partition that lost its leader
+// or has had another one since it was last asked for. Set it before anything else.
+func (t *Targets) onMoved(f func(TargetPartition)) { t.moves = f }
+
+// leadership is who leads a partition, by what was heard last.
+type leadership uint8
+
+const (
+	led leadership = iota
+	leaderless
+	noPartition // or no such topic
+)
+
+func (t *Targets) state(p TargetPartition) leadership {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	switch {
+	case e == nil, e.Err != nil && !gone(e.Err), e.Err == nil && len(e.Leader) == 0:
+		return leaderless // not known
+	case e.Err != nil, int(p.Partition) >= len(e.Leader):
+		return noPartition
+	case !e.Leader[p.Partition]:
+		return leaderless
+	}
+	return led
 }
 
 // Stalled reports whether one of our own partitions was last seen without a
@@ -248,6 +278,7 @@ func (t *Targets) fetch(ctx context.Context, names []string) error {
 		return fmt.Errorf("look up target topics: %w", err)
 	}
 	var usable []string
+	var moved []TargetPartition
 	now := time.Now()
 	t.mu.Lock()
 	for i := range resp.Topics {
@@ -261,9 +292,10 @@ func (t *Targets) fetch(ctx context.Context, names []string) error {
 			t.topics[*rt.Topic] = e
 		}
 		got := Target{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
+		epochs := make([]int32, len(rt.Partitions))
 		for _, p := range rt.Partitions {
 			if int(p.Partition) < len(got.Leader) {
-				got.Leader[p.Partition] = p.Leader >= 0
+				got.Leader[p.Partition], epochs[p.Partition] = p.Leader >= 0, p.LeaderEpoch
 			}
 		}
 		if got.Err != nil && !refusedForGood(got.Err) {
@@ -275,12 +307,24 @@ func (t *Targets) fetch(ctx context.Context, names []string) error {
 			t.moved(e)
 		}
 		got.Compacted = e.Compacted && e.id == rt.TopicID
-		e.Target, e.id, e.fetched = got, rt.TopicID, now
+		if e.id == rt.TopicID {
+			for p := range min(len(e.epochs), len(epochs)) {
+				if e.epochs[p] != epochs[p] || e.Leader[p] && !got.Leader[p] {
+					moved = append(moved, TargetPartition{*rt.Topic, int32(p)})
+				}
+			}
+		}
+		e.Target, e.id, e.epochs, e.fetched = got, rt.TopicID, epochs, now
 		if got.Err == nil {
 			usable = append(usable, *rt.Topic)
 		}
 	}
 	t.mu.Unlock()
+	if t.moves != nil {
+		for _, p := range moved {
+			t.moves(p)
+		}
+	}
 	if len(usable) > 0 {
 		t.fetchLimits(ctx, usable)
 	}

@@ -17,8 +17,22 @@ import (
 // transaction open on one of our topics. It is never ended by us.
 var ErrForeignTransaction = errors.New("a transaction of a foreign producer is open")
 
+// Vanished says whose transactions are to be ended where.
+type Vanished struct {
+	Client    *kgo.Client
+	Group     string
+	Topic     string // a changelog
+	Partition int32
+	Markers   *Markers
+	// Committed decides, from the partition and the group's committed offset,
+	// whether the step was committed that a producer of the group has written
+	// from an offset on; an error if that can not be told. nil: it never can.
+	Committed func(ctx context.Context, producerID, from int64) (bool, error)
+	Logger    *slog.Logger
+}
+
 // EndVanished ends the open transactions of this group that wrote, or may
-// write, to the changelog partition topic/partition: those that a vanished owner left
+// write, to a changelog partition: those that a vanished owner left
 // behind. They are found by the partition, which the announce put into the
 // transaction before anything else. Ending one is always safe: an owner that is
 // only slow finds itself fenced and resolves.
@@ -26,13 +40,16 @@ var ErrForeignTransaction = errors.New("a transaction of a foreign producer is o
 // Before each InitProducerID the transaction must still be the same one (same
 // producer ID and epoch, Ongoing); under transaction version 2 the epoch tells
 // transactions apart, so a slow but live owner is never hit twice.
-func EndVanished(ctx context.Context, cl *kgo.Client, group, topic string, partition int32, log *slog.Logger) (ended int, err error) {
-	adm := kadm.NewClient(cl)
+//
+// If only the partition itself shows a transaction of the group open, its marker
+// was lost (see Markers), and is written.
+func EndVanished(ctx context.Context, v Vanished) (ended int, err error) {
+	adm := kadm.NewClient(v.Client)
 	listed, err := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
 	if err != nil {
 		return 0, fmt.Errorf("list open transactions: %w", err)
 	}
-	prefix := TransactionalIDPrefix(group)
+	prefix := TransactionalIDPrefix(v.Group)
 	ours := make(map[int64]bool)
 	for _, l := range listed.Sorted() {
 		if !strings.HasPrefix(l.TxnID, prefix) {
@@ -44,11 +61,11 @@ func EndVanished(ctx context.Context, cl *kgo.Client, group, topic string, parti
 			return ended, fmt.Errorf("describe transaction %s: %w", l.TxnID, err)
 		}
 		txn := d[l.TxnID]
-		if txn.Err != nil || txn.State != "Ongoing" || !txn.Topics.Lookup(topic, partition) {
+		if txn.Err != nil || txn.State != "Ongoing" || !txn.Topics.Lookup(v.Topic, v.Partition) {
 			continue
 		}
-		log.Info("ending the open transaction of a vanished owner", "transactional_id", l.TxnID, "topic", topic, "partition", partition)
-		if err := endTransaction(ctx, cl, adm, txn); err != nil {
+		v.Logger.Info("ending the open transaction of a vanished owner", "transactional_id", l.TxnID, "topic", v.Topic, "partition", v.Partition)
+		if err := endTransaction(ctx, v.Client, adm, txn, v.Markers); err != nil {
 			return ended, err
 		}
 		ended++
@@ -56,11 +73,85 @@ func EndVanished(ctx context.Context, cl *kgo.Client, group, topic string, parti
 	if ended > 0 {
 		return ended, nil
 	}
-	return 0, foreignProducer(ctx, adm, ours, topic, partition)
+	return v.endLost(ctx, adm, ours)
 }
 
-// endTransaction fences the producer of txn while txn is what is still open.
-func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn kadm.DescribedTransaction) error {
+// endLost closes the transactions that are open on the partition alone, and names
+// a producer outside this group that holds it.
+func (v *Vanished) endLost(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
+	to := TargetPartition{v.Topic, v.Partition}
+	open, err := openProducers(ctx, adm, to)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range open {
+		if ours[d.ProducerID] {
+			continue
+		}
+		p := producer{d.ProducerID, d.ProducerEpoch}
+		txn, found, err := transactionOf(ctx, adm, p.id)
+		switch {
+		case err != nil:
+			return ended, err
+		case !found || !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(v.Group)):
+			name := "unknown transactional ID"
+			if found {
+				name = txn.TxnID
+			}
+			if strings.HasPrefix(name, "waterclock/") {
+				continue // another group's, which sees to it
+			}
+			return ended, fmt.Errorf("%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
+				ErrForeignTransaction, p.id, name, d.CurrentTxnStartOffset, v.Topic, v.Partition)
+		case underWay(txn, p):
+			continue // ending at this moment
+		}
+		how := endingOf(txn, p)
+		if how == EndingUnknown {
+			if how, err = v.ask(ctx, d); err != nil {
+				return ended, err
+			}
+		}
+		err = writeMarker(ctx, adm, to, p, how, func() {
+			ended++
+			v.Logger.Warn("wrote the marker that the changelog had lost", "transactional_id", txn.TxnID, "topic", v.Topic, "partition", v.Partition, "outcome", how.String())
+			v.Markers.wrote()
+		})
+		if err != nil {
+			return ended, err
+		}
+	}
+	return ended, nil
+}
+
+// ask decides by what was written and committed.
+func (v *Vanished) ask(ctx context.Context, d kadm.DescribedProducer) (Ending, error) {
+	if v.Committed == nil {
+		return EndingUnknown, fmt.Errorf("how the transaction of producer %d on %s/%d ended is not known", d.ProducerID, v.Topic, v.Partition)
+	}
+	committed, err := v.Committed(ctx, d.ProducerID, d.CurrentTxnStartOffset)
+	switch {
+	case err != nil:
+		return EndingUnknown, err
+	case committed:
+		return EndingCommit, nil
+	}
+	return EndingAbort, nil
+}
+
+// endTransaction fences the producer of txn while txn is what is still open, and
+// notes how it ended.
+func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn kadm.DescribedTransaction, markers *Markers) error {
+	how := EndingUnknown
+	defer func() {
+		parts := make(map[string][]int32)
+		for topic, ps := range txn.Topics {
+			for p := range ps {
+				parts[topic] = append(parts[topic], p)
+			}
+		}
+		markers.endedElsewhere(ctx, txn.TxnID, producer{txn.ProducerID, txn.ProducerEpoch}, how, parts)
+	}()
 	for {
 		d, err := adm.DescribeTransactions(ctx, txn.TxnID)
 		if err != nil {
@@ -68,7 +159,8 @@ func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn k
 		}
 		now := d[txn.TxnID]
 		if now.State != "Ongoing" || now.ProducerID != txn.ProducerID || now.ProducerEpoch != txn.ProducerEpoch {
-			return nil // ended, or on its way
+			how = endingOf(now, producer{txn.ProducerID, txn.ProducerEpoch}) // or on its way to it
+			return nil
 		}
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.TransactionalID = kmsg.StringPtr(txn.TxnID)
@@ -88,31 +180,4 @@ func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn k
 			return err
 		}
 	}
-}
-
-// foreignProducer names a producer outside this group that holds the partition.
-func foreignProducer(ctx context.Context, adm *kadm.Client, ours map[int64]bool, topic string, partition int32) error {
-	var set kadm.TopicsSet
-	set.Add(topic, partition)
-	described, err := adm.DescribeProducers(ctx, set)
-	if err != nil {
-		return fmt.Errorf("describe producers of %s/%d: %w", topic, partition, err)
-	}
-	for _, p := range described.SortedProducers() {
-		if p.CurrentTxnStartOffset < 0 || ours[p.ProducerID] {
-			continue
-		}
-		name := "unknown transactional ID"
-		if l, err := adm.ListTransactions(ctx, []int64{p.ProducerID}, nil); err == nil {
-			for _, t := range l.Sorted() {
-				if strings.HasPrefix(t.TxnID, "waterclock/") {
-					return nil // another of ours, ending at this moment
-				}
-				name = t.TxnID
-			}
-		}
-		return fmt.Errorf("%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
-			ErrForeignTransaction, p.ProducerID, name, p.CurrentTxnStartOffset, topic, partition)
-	}
-	return nil
 }

@@ -36,6 +36,7 @@ type Watch struct {
 	Process   string
 	ProcessOf func(clientID string) string
 	Timeout   time.Duration // of the group's transactions
+	Markers   *Markers
 	Logger    *slog.Logger
 	Metrics   *Metrics
 }
@@ -86,7 +87,7 @@ func (w *Watch) look(ctx context.Context) error {
 		}
 		if txn := d[id]; txn.Err == nil && txn.State == "Ongoing" {
 			w.Logger.Warn("ending an open transaction", "transactional_id", id, "vanished", orphan, "stuck", old)
-			if err := endTransaction(ctx, w.Client, adm, txn); err != nil {
+			if err := endTransaction(ctx, w.Client, adm, txn, w.Markers); err != nil {
 				return err
 			}
 			w.Metrics.ended.Inc()

@@ -129,8 +129,10 @@ type Partition struct {
 	pending   atomic.Int64
 	parked    atomic.Int64
 	delivered atomic.Int64 // just behind the last request handed to workers
-	kicked    chan struct{}
-	failed    chan struct{} // closed with failure set
+	// found is what the committed offset said when the take began.
+	found  atomic.Pointer[delaytopics.CommitNote]
+	kicked chan struct{}
+	failed chan struct{} // closed with failure set
 
 	mu       sync.Mutex // guards what follows
 	failure  error

@@ -36,6 +36,7 @@ func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error
 	if err != nil {
 		return 0, 0, err
 	}
+	p.found.Store(&note)
 	if err := p.o.Replays.Acquire(ctx, 1); err != nil {
 		return 0, 0, err
 	}
@@ -108,7 +109,10 @@ func (p *Partition) fetchOffset(ctx context.Context) (int64, string, error) {
 }
 
 func (p *Partition) endVanished(ctx context.Context) error {
-	n, err := emitter.EndVanished(ctx, p.o.Client, p.o.Group, p.o.Topics.Changelog.Name, p.o.Partition, p.log)
+	n, err := emitter.EndVanished(ctx, emitter.Vanished{
+		Client: p.o.Client, Group: p.o.Group, Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition,
+		Markers: p.o.Markers, Committed: p.committed, Logger: p.log,
+	})
 	if n > 0 {
 		p.o.Metrics.ended(n)
 	}

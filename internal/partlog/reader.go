@@ -23,6 +23,8 @@ type Reader struct {
 
 	// compacted: see SetCompacted.
 	compacted bool
+	// isolation of what is returned: see SetUncommitted.
+	isolation int8
 	// follower is a replica other than the leader that the broker sent us to
 	// (KIP-392), noBroker for none.
 	follower int32
@@ -51,6 +53,7 @@ func NewReader(cl *kgo.Client, t Target, from int64) *Reader {
 	return &Reader{
 		route:        newRoute(cl, t, DefaultLimits()),
 		position:     from,
+		isolation:    readCommitted,
 		follower:     noBroker,
 		decompressor: kgo.DefaultDecompressor(),
 	}
@@ -79,6 +82,10 @@ func (r *Reader) SetMaxBytes(n int32) { r.route.limits.MaxBytes = n }
 // same answer means that the records lie in remote storage and did not come in
 // time (tiered storage excludes compaction), and the position must stay.
 func (r *Reader) SetCompacted(c bool) { r.compacted = c }
+
+// SetUncommitted has Next return whatever is in the log up to the high watermark:
+// records of open and of aborted transactions too.
+func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 
 // Next sends one fetch from the position, waits at the broker for data for at
 // most wait (rounded down to milliseconds, 0: not at all), returns what came
@@ -158,7 +165,7 @@ func (r *Reader) request(wait time.Duration) *kmsg.FetchRequest {
 	// The limit stands at the partition alone: where that of the request cuts
 	// an answer, kfake leaves out which of its transactions were aborted.
 	req.MaxBytes = math.MaxInt32
-	req.IsolationLevel = readCommitted
+	req.IsolationLevel = r.isolation
 	rt := kmsg.NewFetchRequestTopic()
 	rt.Topic = r.route.t.Topic // up to v12
 	rt.TopicID = r.route.t.ID  // from v13
@@ -178,6 +185,9 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 		IsolationLevel: kgo.ReadCommitted(),
 		Topic:          r.route.t.Topic,
 		Partition:      r.route.t.Partition,
+	}
+	if r.isolation == readUncommitted {
+		opts.IsolationLevel = kgo.ReadUncommitted()
 	}
 	// next is r.position if nothing was decoded; it moves past markers,
 	// aborted batches and the empty batches that compaction leaves.

@@ -112,6 +112,7 @@ type instance struct {
 	reader   *intake.Reader
 	targets  *emitter.Targets
 	health   *emitter.Health
+	markers  *emitter.Markers
 	group    *membership.Group
 	replays  *semaphore.Weighted
 	topics   map[string]*served
@@ -322,7 +323,9 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
 		}
 	}
-	in.health = emitter.NewHealth(emitter.NewProber(in.opts, in.cfg.Group, in.process).Probe, in.log)
+	laneMetrics := emitter.NewMetrics(in.registry)
+	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, laneMetrics)
+	in.health = emitter.NewHealth(emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers).Probe, in.log)
 	var err error
 	if in.reader, err = intake.NewReader(in.opts...); err != nil {
 		return nil, err
@@ -335,7 +338,6 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	if err != nil {
 		return nil, err
 	}
-	laneMetrics := emitter.NewMetrics(in.registry)
 	background := new(sync.WaitGroup)
 	start := func(run func(context.Context) error) {
 		background.Go(func() {
@@ -349,7 +351,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
 			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
 			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale,
-			Health: in.health, Leaderless: in.targets.Leaderless, Logger: in.log, Metrics: laneMetrics,
+			Health: in.health, Markers: in.markers, Leaderless: in.targets.Leaderless, Logger: in.log, Metrics: laneMetrics,
 		})
 		in.lanes = append(in.lanes, lane)
 		start(lane.Run)
@@ -357,8 +359,9 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	start(in.reader.Run)
 	start(in.targets.Run)
 	start(in.health.Run)
+	start(in.markers.Run)
 	watch := &emitter.Watch{
-		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Logger: in.log, Metrics: laneMetrics,
+		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: laneMetrics,
 		ProcessOf: func(clientID string) string {
 			p, ours := strings.CutPrefix(clientID, clientPrefix)
 			if !ours {
@@ -428,7 +431,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 		Group: in.cfg.Group, Owner: owner + "/" + in.process,
 		SubPartitions: workers, Token: t,
 		Store: in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
-		Lane:  in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Reader: in.reader, Client: in.client,
+		Lane:  in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Markers: in.markers, Reader: in.reader, Client: in.client,
 		Replays: in.replays, Now: in.o.Now,
 		WheelBytes:   max(minWheel, int64(in.cfg.WheelMemory)/in.partitions()/int64(workers)),
 		QueueEntries: int(queue / queueEntry), QueueBytes: queue,

@@ -1,0 +1,244 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Run looks at partitions in doubt until ctx ends.
+func (k *Markers) Run(ctx context.Context) error {
+	t := time.NewTicker(markerTick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case <-k.wake:
+		}
+		doubtful := k.list()
+		if len(doubtful) == 0 {
+			continue
+		}
+		k.refresh(ctx, doubtful)
+		for _, to := range doubtful {
+			if err := k.look(ctx, to); err != nil && ctx.Err() == nil {
+				k.say(to, err)
+			}
+		}
+	}
+}
+
+// refresh asks who leads.
+func (k *Markers) refresh(ctx context.Context, doubtful []TargetPartition) {
+	var topics []string
+	for _, to := range doubtful {
+		if !slices.Contains(topics, to.Topic) {
+			topics = append(topics, to.Topic)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
+	defer cancel()
+	_ = k.targets.fetch(ctx, topics) // what is known stays
+}
+
+// say logs once for each doubt.
+func (k *Markers) say(to TargetPartition, err error) {
+	k.mu.Lock()
+	d := k.doubtful[to]
+	said := d == nil || d.said
+	if d != nil {
+		d.said = true
+		if time.Since(d.since) > doubtKept {
+			k.dismiss(to)
+		}
+	}
+	k.mu.Unlock()
+	if !said {
+		k.log.Warn("cannot tell whether a transaction lacks its marker", "topic", to.Topic, "partition", to.Partition, "err", err)
+	}
+}
+
+// look writes what markers a partition lacks, if it has a leader.
+func (k *Markers) look(ctx context.Context, to TargetPartition) error {
+	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
+	defer cancel()
+	switch k.targets.state(to) {
+	case leaderless:
+		k.away(to)
+		return nil
+	case noPartition:
+		k.looked(to, true)
+		return nil
+	}
+	adm := kadm.NewClient(k.client)
+	open, err := openProducers(ctx, adm, to)
+	if err != nil {
+		return err
+	}
+	clear := true
+	for _, p := range open {
+		missing, err := k.close(ctx, adm, to, producer{p.ProducerID, p.ProducerEpoch})
+		if err != nil {
+			k.looked(to, false)
+			return err
+		}
+		clear = clear && !missing
+	}
+	k.looked(to, clear)
+	return nil
+}
+
+// close closes an open transaction if it has been ended, by us or by anybody of
+// the group, and reports whether it was one that has.
+func (k *Markers) close(ctx context.Context, adm *kadm.Client, to TargetPartition, p producer) (missing bool, err error) {
+	how := k.outcome(to, p)
+	txn, found, err := transactionOf(ctx, adm, p.id)
+	switch {
+	case err != nil:
+		return false, err
+	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(k.group)):
+		return false, nil // not ours
+	case found && underWay(txn, p):
+		return how != EndingUnknown, nil // its markers are on their way
+	}
+	if how == EndingUnknown && found {
+		how = endingOf(txn, p)
+	}
+	if how == EndingUnknown {
+		return true, fmt.Errorf("producer %d epoch %d is open on %s/%d and how its transaction ended is not known", p.id, p.epoch, to.Topic, to.Partition)
+	}
+	return true, writeMarker(ctx, adm, to, p, how, func() {
+		k.log.Warn("wrote the marker that a partition without leader had missed", "topic", to.Topic, "partition", to.Partition,
+			"transactional_id", txn.TxnID, "outcome", how.String())
+		k.wrote()
+	})
+}
+
+// endedElsewhere notes the end of a transaction that was another client's, and
+// asks who leads its partitions: this happens seldom.
+func (k *Markers) endedElsewhere(ctx context.Context, txnID string, p producer, how Ending, parts map[string][]int32) {
+	if k == nil || len(parts) == 0 {
+		return
+	}
+	k.ended(txnID, p, how, parts)
+	var all []TargetPartition
+	for topic, ps := range parts {
+		for _, n := range ps {
+			all = append(all, TargetPartition{topic, n})
+		}
+	}
+	k.refresh(context.WithoutCancel(ctx), all)
+	for _, to := range all {
+		if k.targets.state(to) == leaderless {
+			k.Moved(to)
+		}
+	}
+}
+
+// openProducers lists the transactions that are open on a partition.
+func openProducers(ctx context.Context, adm *kadm.Client, to TargetPartition) (open []kadm.DescribedProducer, err error) {
+	var set kadm.TopicsSet
+	set.Add(to.Topic, to.Partition)
+	described, err := adm.DescribeProducers(ctx, set)
+	if err != nil {
+		return nil, fmt.Errorf("describe producers of %s/%d: %w", to.Topic, to.Partition, err)
+	}
+	for _, p := range described.SortedPartitions() {
+		if p.Err != nil {
+			return nil, fmt.Errorf("describe producers of %s/%d: %w", to.Topic, to.Partition, p.Err)
+		}
+	}
+	for _, p := range described.SortedProducers() {
+		if p.CurrentTxnStartOffset >= 0 {
+			open = append(open, p)
+		}
+	}
+	return open, nil
+}
+
+// transactionOf describes the last transaction of a producer ID.
+func transactionOf(ctx context.Context, adm *kadm.Client, id int64) (txn kadm.DescribedTransaction, found bool, err error) {
+	listed, err := adm.ListTransactions(ctx, []int64{id}, nil)
+	if err != nil {
+		return txn, false, fmt.Errorf("list the transactions of producer %d: %w", id, err)
+	}
+	for _, l := range listed.Sorted() {
+		d, err := adm.DescribeTransactions(ctx, l.TxnID)
+		if err != nil {
+			return txn, false, fmt.Errorf("describe transaction %s: %w", l.TxnID, err)
+		}
+		txn = d[l.TxnID]
+		switch {
+		case errors.Is(txn.Err, kerr.TransactionalIDNotFound):
+		case txn.Err != nil:
+			return txn, false, fmt.Errorf("describe transaction %s: %w", l.TxnID, txn.Err)
+		default:
+			return txn, true, nil
+		}
+	}
+	return txn, false, nil
+}
+
+// wrote counts a marker.
+func (k *Markers) wrote() {
+	if k != nil {
+		k.metrics.written.Inc()
+	}
+}
+
+// underWay reports whether the coordinator has still to write markers.
+func underWay(txn kadm.DescribedTransaction, p producer) bool {
+	return txn.ProducerID == p.id && (txn.State == "Ongoing" || strings.HasPrefix(txn.State, "Prepare"))
+}
+
+// endingOf is how a transaction ended, by the coordinator's word: it must still
+// be the ID's last one. An end moves the epoch by one.
+func endingOf(txn kadm.DescribedTransaction, p producer) Ending {
+	if txn.ProducerID != p.id || txn.ProducerEpoch != p.epoch+1 {
+		return EndingUnknown
+	}
+	switch txn.State {
+	case "CompleteCommit", "PrepareCommit":
+		return EndingCommit
+	case "CompleteAbort", "PrepareAbort":
+		return EndingAbort
+	}
+	return EndingUnknown
+}
+
+// writeMarker ends a transaction on one partition, if it is still open there: by
+// now its own marker may have come.
+func writeMarker(ctx context.Context, adm *kadm.Client, to TargetPartition, p producer, how Ending, wrote func()) error {
+	open, err := openProducers(ctx, adm, to)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(open, func(d kadm.DescribedProducer) bool { return d.ProducerID == p.id && d.ProducerEpoch == p.epoch }) {
+		return nil
+	}
+	m := kadm.TxnMarkers{ProducerID: p.id, ProducerEpoch: p.epoch, Commit: how == EndingCommit, CoordinatorEpoch: -1, Topics: kadm.TopicsSet{}}
+	m.Topics.Add(to.Topic, to.Partition)
+	resp, err := adm.WriteTxnMarkers(ctx, m)
+	if err == nil {
+		for _, r := range resp {
+			for _, r := range r.Topics.SortedPartitions() {
+				if r.Err != nil && err == nil {
+					err = r.Err
+				}
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write the missing marker of producer %d to %s/%d (this needs the right to alter the cluster): %w", p.id, to.Topic, to.Partition, err)
+	}
+	wrote()
+	return nil
+}

@@ -1,0 +1,293 @@
+package emitter
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// endedKept is how long the end of a transaction is remembered: longer than
+	// a broker's session, its answer to a marker that is under way, and a refresh
+	// of the targets together.
+	endedKept = time.Minute
+	// maxEnded bounds the ends that are remembered; each keeps the list of the
+	// partitions of its step.
+	maxEnded = 16_384
+	// doubtAfter is how long a partition must have a leader again, with nothing
+	// of ours left open on it, until it is in no doubt any more.
+	doubtAfter = time.Second
+	// doubtKept is how long a partition that was deleted, or may not be looked
+	// at, is asked about.
+	doubtKept = time.Hour
+	// markerTick is how often partitions in doubt are looked at.
+	markerTick = 500 * time.Millisecond
+	// markerTimeout bounds one look at one partition.
+	markerTimeout = 3 * time.Second
+)
+
+// Ending is how a transaction ended.
+type Ending uint8
+
+// The endings. Of an EndingUnknown the coordinator decides.
+const (
+	EndingUnknown Ending = iota
+	EndingCommit
+	EndingAbort
+)
+
+func (e Ending) String() string {
+	switch e {
+	case EndingCommit:
+		return "commit"
+	case EndingAbort:
+		return "abort"
+	}
+	return "unknown"
+}
+
+// producer is one transaction: under transaction version 2 each has an epoch of
+// its own.
+type producer struct {
+	id    int64
+	epoch int16
+}
+
+// ended is a transaction that was ended by this process.
+type ended struct {
+	producer
+	txnID string
+	how   Ending
+	parts map[string][]int32
+	at    time.Time
+}
+
+func (e *ended) wrote(p TargetPartition) bool {
+	for _, n := range e.parts[p.Topic] {
+		if n == p.Partition {
+			return true
+		}
+	}
+	return false
+}
+
+// doubt is a partition that had no leader, or another one, when a transaction on
+// it may have been ending: its marker may be missing.
+type doubt struct {
+	since time.Time
+	well  time.Time // since when it has a leader and nothing of ours is open
+	noted map[producer]*ended
+	alarm bool // it has no leader, or is known to lack a marker
+	said  bool
+}
+
+// Markers remembers how transactions ended, and writes the markers that brokers
+// lost. A partition that has no leader while a transaction ends gets no marker
+// (KAFKA-20734): the coordinator takes it for deleted and calls the transaction
+// complete. When the leader is back the transaction hangs there, read_committed
+// readers of the partition with it, until the next marker of the same producer
+// ID closes it with that one's outcome, whatever its own was.
+//
+// So a transactional ID whose last transaction touched such a partition is not
+// begun again, and the marker of the right outcome is written once the leader is
+// back and still shows the transaction open. Nothing is asked while leaders stay:
+// that they moved is noticed by what refreshes the targets anyway, by a client's
+// own metadata at its next turn, and by steps that fail.
+//
+// A nil Markers remembers nothing. mu guards what follows it.
+type Markers struct {
+	client  *kgo.Client
+	targets *Targets
+	group   string
+	log     *slog.Logger
+	metrics *Metrics
+	doubts  atomic.Int32 // number of doubtful: the healthy way takes no lock
+
+	mu       sync.Mutex
+	ends     []*ended // in order of time
+	doubtful map[TargetPartition]*doubt
+	tainted  map[int64]struct{} // producer IDs not to be begun again
+	wake     chan struct{}
+}
+
+// NewMarkers returns a Markers that hears from targets of leaders that moved. Run
+// writes the markers.
+func NewMarkers(cl *kgo.Client, targets *Targets, group string, log *slog.Logger, m *Metrics) *Markers {
+	k := &Markers{
+		client: cl, targets: targets, group: group, log: log, metrics: m,
+		doubtful: make(map[TargetPartition]*doubt), tainted: make(map[int64]struct{}), wake: make(chan struct{}, 1),
+	}
+	targets.onMoved(k.Moved)
+	return k
+}
+
+// ended notes that a transaction was ended, or may have been.
+func (k *Markers) ended(txnID string, p producer, how Ending, parts map[string][]int32) {
+	if k == nil {
+		return
+	}
+	e := &ended{producer: p, txnID: txnID, how: how, parts: parts, at: time.Now()}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forget(e.at)
+	k.ends = append(k.ends, e)
+	for to, d := range k.doubtful {
+		if e.wrote(to) {
+			k.note(d, e)
+		}
+	}
+}
+
+// forget drops what is old. The lock is held.
+func (k *Markers) forget(now time.Time) {
+	n := 0
+	for n < len(k.ends) && (now.Sub(k.ends[n].at) > endedKept || len(k.ends)-n >= maxEnded) {
+		n++
+	}
+	if n > len(k.ends)/2 || n > 1024 {
+		k.ends = append([]*ended(nil), k.ends[n:]...)
+	}
+}
+
+// note ties an end to a doubt. The lock is held.
+func (k *Markers) note(d *doubt, e *ended) {
+	d.noted[e.producer] = e
+	d.well = time.Time{}
+	k.tainted[e.id] = struct{}{}
+}
+
+// Moved puts a partition in doubt: it lost its leader, or has had another one
+// meanwhile.
+func (k *Markers) Moved(to TargetPartition) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.doubtful[to]
+	if d == nil {
+		d = &doubt{since: time.Now(), noted: make(map[producer]*ended), alarm: k.targets.state(to) == leaderless}
+		k.doubtful[to] = d
+		k.doubts.Store(int32(len(k.doubtful)))
+	}
+	d.well = time.Time{}
+	for _, e := range k.ends {
+		if e.wrote(to) {
+			k.note(d, e)
+		}
+	}
+	k.count()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// count sets the gauge. The lock is held.
+func (k *Markers) count() {
+	n := 0
+	for _, d := range k.doubtful {
+		if d.alarm && len(d.noted) > 0 {
+			n++
+		}
+	}
+	k.metrics.missing.Set(float64(n))
+}
+
+// spent reports whether a producer ID must not be begun again.
+func (k *Markers) spent(id int64) bool {
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, tainted := k.tainted[id]
+	return tainted
+}
+
+// outcome is what is remembered of a transaction.
+func (k *Markers) outcome(to TargetPartition, p producer) Ending {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d := k.doubtful[to]; d != nil {
+		if e := d.noted[p]; e != nil {
+			return e.how
+		}
+	}
+	for i := len(k.ends) - 1; i >= 0; i-- {
+		if k.ends[i].producer == p {
+			return k.ends[i].how
+		}
+	}
+	return EndingUnknown
+}
+
+// list returns the partitions in doubt.
+func (k *Markers) list() (all []TargetPartition) {
+	if k.doubts.Load() == 0 {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for to := range k.doubtful {
+		all = append(all, to)
+	}
+	return all
+}
+
+// looked tells what a look at a partition with a leader has shown. One with
+// nothing of ours open, twice over some time, is in no doubt any more.
+func (k *Markers) looked(to TargetPartition, clear bool) {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.doubtful[to]
+	switch {
+	case d == nil:
+	case !clear:
+		d.well, d.alarm = time.Time{}, true
+		k.count()
+	case d.well.IsZero():
+		d.well = now
+	case now.Sub(d.well) >= doubtAfter:
+		k.dismiss(to)
+	}
+}
+
+// away tells that a partition in doubt has no leader.
+func (k *Markers) away(to TargetPartition) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d := k.doubtful[to]; d != nil {
+		d.well, d.alarm = time.Time{}, true
+		k.count()
+	}
+}
+
+// dismiss ends a doubt. The lock is held.
+func (k *Markers) dismiss(to TargetPartition) {
+	delete(k.doubtful, to)
+	k.doubts.Store(int32(len(k.doubtful)))
+	k.count()
+	if len(k.doubtful) == 0 {
+		// Lanes have had a turn of every ID since: doubtAfter is much longer.
+		k.retired()
+	}
+}
+
+// retired forgets producer IDs that nobody has ended anything with for long. The
+// lock is held.
+func (k *Markers) retired() {
+	recent := make(map[int64]struct{})
+	for _, e := range k.ends {
+		recent[e.id] = struct{}{}
+	}
+	for id := range k.tainted {
+		if _, ok := recent[id]; !ok {
+			delete(k.tainted, id)
+		}
+	}
+}
