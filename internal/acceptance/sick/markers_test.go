@@ -151,4 +151,3 @@ func Test30TransactionEndsWhileItsTargetIsLeaderless(t *testing.T) {
 		})
 	}
 }
-

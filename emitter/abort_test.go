@@ -1,0 +1,78 @@
+package emitter
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+// DESIGN 5, number 6: the only record of a step fails locally after the announce
+// and the offset commit. If kgo's abort sent nothing, the broker's transaction
+// would stay open for the next step of the ID to join, and that one would commit
+// the offset of the step that failed. kgo sends one for a record that it has
+// buffered; the lane depends on that.
+func Test06TheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
+	s := newStage(t)
+	l := s.lane(0)
+	failing, other := s.source(0, l), s.source(1, l)
+	other.step("1", other.emit("1"))
+	other.step("2", other.emit("2"))
+	other.wants(Committed, Committed) // both clients know their topics
+
+	failing.again = false
+	e := failing.emit(strings.Repeat("x", 2*defaultBatchMaxBytes))
+	failing.mu.Lock()
+	failing.queue = append(failing.queue, &Share{Token: failing.token, Emissions: []Emission{e}})
+	failing.mu.Unlock()
+	l.Wake()
+	failing.wants(Aborted)
+	listed, err := s.adm.ListTransactions(s.ctx, nil, []string{"Ongoing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range listed {
+		if strings.HasPrefix(id, TransactionalIDPrefix(s.group)) {
+			t.Errorf("the transaction of %s is still open", id)
+		}
+	}
+	other.step("3", other.emit("3"))
+	other.step("4", other.emit("4"))
+	other.wants(Committed, Committed)
+	failing.committed(0)
+	other.committed(4)
+	s.settled(0, nil, nil)
+	s.settled(1, []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"})
+}
+
+// DESIGN 5, number 18: the leader takes the records and never answers, so that
+// AbortBufferedRecords gives up. The old records, which travel at last, must not
+// be part of the next transaction.
+func Test18AbortBufferedRecordsGivesUp(t *testing.T) {
+	s := newStage(t)
+	wire := kafkatest.NewWire()
+	t.Cleanup(wire.Close)
+	l := s.lane(0, kgo.Dialer(wire.Dial))
+	src := s.source(0, l)
+	src.step("1", src.emit("1"))
+	src.step("2", src.emit("2"))
+	src.wants(Committed, Committed)
+
+	held := wire.Hold(kmsg.Produce.Int16())
+	src.again = false
+	src.step("old", src.emit("old"))
+	if err := held.Wait(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	src.wants(Aborted)
+	held.Release()
+	src.step("3", src.emit("3"))
+	src.step("4", src.emit("4"))
+	src.wants(Committed, Committed)
+	src.committed(4)
+	s.settled(0, []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"})
+	t.Logf("%d produce requests were held", held.Hits())
+}
