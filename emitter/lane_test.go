@@ -108,8 +108,7 @@ func TestAnnounceRefusedForAnOwnTopic(t *testing.T) {
 	l := s.lane(0)
 	a, b := s.source(0, l), s.source(1, l)
 	a.again = false
-	sh := a.step("x", a.emit("never"))
-	sh.Records[0].Topic = s.request + ".nowhere"
+	sh := a.record(&kgo.Record{Topic: s.request + ".nowhere", Value: []byte("x")}, a.emit("never"))
 	a.wants(Aborted)
 	if sh.Err == nil {
 		t.Error("the share is not told")
@@ -131,15 +130,10 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStage(t)
 			small := s.c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": kadm.StringPtr("2000")}, s.request+".small")
-			l := s.lane(0)
 			if tc.known {
-				l.o.BatchMaxBytes = func(topic string) int32 {
-					if topic == small {
-						return 2000
-					}
-					return defaultBatchMaxBytes
-				}
+				s.limits = map[string]int32{small: 2000}
 			}
+			l := s.lane(0)
 			a := s.source(0, l)
 			a.again = false
 			large := Emission{Record: &kgo.Record{Topic: small, Value: noise(5000)}}
@@ -211,8 +205,7 @@ func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
 	l := s.lane(0)
 	a, b := s.source(0, l), s.source(1, l)
 	a.again = false
-	sh := a.step("too large")
-	sh.Records[0].Value = noise(2 << 20)
+	sh := a.record(&kgo.Record{Topic: s.changelog, Value: noise(2 << 20)})
 	a.wants(Aborted)
 	if sh.Err == nil {
 		t.Error("the service's own topic refused a record and the share is not told")

@@ -43,6 +43,8 @@ type stage struct {
 	seen      *kafkatest.Collector // of the target
 	logged    *kafkatest.Collector // of the changelog
 
+	limits map[string]int32 // max.message.bytes as far as lanes know; set before lanes start
+
 	mu    sync.Mutex // guards stale
 	stale []string   // topics that lanes found changed
 }
@@ -83,6 +85,13 @@ func (s *stage) join() {
 	})
 }
 
+func (s *stage) limit(topic string) int32 {
+	if n, ok := s.limits[topic]; ok {
+		return n
+	}
+	return defaultBatchMaxBytes
+}
+
 func (s *stage) isStale(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +113,7 @@ func (s *stage) lane(number int, opts ...kgo.Opt) *Lane {
 	l := NewLane(Options{
 		Client: append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, opts...), Admin: s.c.Client(s.t),
 		Group: s.group, Process: "p", Lane: number, TransactionalIDs: 2, TransactionTimeout: testTimeout,
-		BatchMaxBytes: func(string) int32 { return defaultBatchMaxBytes },
+		BatchMaxBytes: s.limit,
 		Version:       func(string) int64 { return 1 },
 		Stale:         s.isStale,
 		Logger:        slog.New(slog.NewTextHandler(s.t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
@@ -198,9 +207,14 @@ func (s *stage) source(partition int32, l *Lane) *source {
 
 // step queues a share: one changelog record and emissions of these values.
 func (s *source) step(name string, emissions ...Emission) *Share {
+	return s.record(&kgo.Record{Topic: s.s.changelog, Partition: s.partition, Key: []byte("k"), Value: []byte(name)}, emissions...)
+}
+
+// record queues a share with this record of the service's own.
+func (s *source) record(r *kgo.Record, emissions ...Emission) *Share {
 	sh := &Share{
 		Token:     s.token,
-		Records:   []*kgo.Record{{Topic: s.s.changelog, Partition: s.partition, Key: []byte("k"), Value: []byte(name)}},
+		Records:   []*kgo.Record{r},
 		Emissions: emissions,
 	}
 	s.mu.Lock()

@@ -83,12 +83,12 @@ func (t *Targets) Lookup(ctx context.Context, topic string) (Target, error) {
 	}
 	known, ok := t.cached(topic)
 	switch {
-	case !ok:
-		return Target{}, fmt.Errorf("look up target topic %s: the brokers do not say", topic)
-	case known.Err != nil && !refusedForGood(known.Err):
+	case ok:
+		return known, nil
+	case known.Err != nil:
 		return Target{}, fmt.Errorf("look up target topic %s: %w", topic, known.Err)
 	}
-	return known, nil
+	return Target{}, fmt.Errorf("look up target topic %s: the brokers do not say", topic)
 }
 
 // Stale says that what is known of a topic was proved wrong: it is asked for
@@ -123,7 +123,12 @@ func (t *Targets) cached(topic string) (Target, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[topic]
-	if e == nil || e.fetched.IsZero() || e.Err != nil && now.Sub(e.fetched) > targetUnknown {
+	switch {
+	case e == nil || e.fetched.IsZero():
+		return Target{}, false
+	case e.Err != nil && !refusedForGood(e.Err):
+		return Target{Err: e.Err}, false // no verdict: ask again
+	case e.Err != nil && now.Sub(e.fetched) > targetUnknown:
 		return Target{}, false
 	}
 	e.used = now
