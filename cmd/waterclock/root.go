@@ -48,7 +48,7 @@ over the file.`,
 // What only groups others shows its help.
 func refuseArgs(cmd *cobra.Command) {
 	cmd.Args = noArgs
-	if cmd.HasSubCommands() {
+	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	for _, sub := range cmd.Commands() {

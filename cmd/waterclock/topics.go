@@ -27,5 +27,6 @@ It exits 1 if a topic is missing or a setting is wrong.`,
 		}
 		return p.backend.topics(cmd.Context(), cfg, cfg.CreateTopics, p.stdout)
 	}
+	cmd.AddCommand(aclsCommand(p))
 	return cmd
 }

@@ -17,6 +17,7 @@ type backend struct {
 	schedule func(context.Context, *config.Config, service.ScheduleRequest) (service.Sent, error)
 	cancel   func(ctx context.Context, cfg *config.Config, topic, id string) (service.Sent, error)
 	topics   func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
+	acls     func(cfg *config.Config, o service.ACLOptions, out io.Writer) error
 }
 
 // The commands' names for what they hand over.
@@ -24,6 +25,7 @@ type (
 	devOptions      = service.DevOptions
 	scheduleRequest = service.ScheduleRequest
 	sent            = service.Sent
+	aclOptions      = service.ACLOptions
 
 	// header is unnamed, so that it can be assigned to the Kafka client's own
 	// type without importing that.
@@ -41,5 +43,6 @@ func realBackend() backend {
 		schedule: service.Schedule,
 		cancel:   service.Cancel,
 		topics:   service.Topics,
+		acls:     service.ACLs,
 	}
 }

@@ -52,6 +52,17 @@ func (c *Config) ValidateTopics() error {
 	return errors.Join(p...)
 }
 
+// ValidateACLs is Validate for what rights depend on: how to reach Kafka, the
+// request topics and their targets, and the group.
+func (c *Config) ValidateACLs() error {
+	var p problems
+	c.checkClient(&p)
+	c.checkRequests(&p)
+	c.checkTargets(&p)
+	p.want(c.Group != "", "group", "", "a name")
+	return errors.Join(p...)
+}
+
 // problems gathers what is wrong.
 type problems []error
 

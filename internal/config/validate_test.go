@@ -142,6 +142,22 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+func TestACLsNeedNoMore(t *testing.T) {
+	cfg := Config{Brokers: []string{"a:1"}, Requests: []string{"timers"}, Targets: []string{"*"}, Group: "g", LogFormat: LogText}
+	if err := cfg.ValidateACLs(); err != nil {
+		t.Error(err)
+	}
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Brokers = nil }, func(c *Config) { c.Requests = nil }, func(c *Config) { c.Targets = nil }, func(c *Config) { c.Group = "" },
+	} {
+		wrong := cfg
+		change(&wrong)
+		if err := wrong.ValidateACLs(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
+}
+
 func TestAllProblemsAtOnce(t *testing.T) {
 	cfg := Config{}
 	if n := strings.Count(cfg.Validate().Error(), "\n") + 1; n < 15 {

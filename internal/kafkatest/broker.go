@@ -29,10 +29,11 @@ var errRunning = errors.New("is running")
 // broker is one Kafka process and its folder. mu guards run; it is not held
 // while a process starts or ends.
 type broker struct {
-	id    int
-	addr  string // host:port that clients use
-	dir   string
-	tools toolchain
+	id      int
+	addr    string            // host:port that clients use
+	further map[string]string // host:port by name of other listeners
+	dir     string
+	tools   toolchain
 
 	mu  sync.Mutex
 	run *run // nil before the first start

@@ -123,11 +123,12 @@ func newCluster(ctx context.Context, tools toolchain, dir string, n int, s setti
 }
 
 func tryCluster(ctx context.Context, tools toolchain, dir string, n int, s settings) (*Cluster, error) {
-	ports, err := freePorts(2 * n)
+	further := len(s.listeners)
+	ports, err := freePorts((2 + further) * n)
 	if err != nil {
 		return nil, err
 	}
-	brokers, controllers := ports[:n], ports[n:]
+	brokers, controllers, others := ports[:n], ports[n:2*n], ports[2*n:]
 	voters := make([]string, n)
 	for i := range n {
 		voters[i] = fmt.Sprintf("%d@%s:%s", i, controllers[i], newUUID())
@@ -137,10 +138,14 @@ func tryCluster(ctx context.Context, tools toolchain, dir string, n int, s setti
 	c := &Cluster{}
 	for i := range n {
 		bdir := filepath.Join(dir, fmt.Sprint("broker", i))
-		c.brokers = append(c.brokers, &broker{id: i, addr: brokers[i], dir: bdir, tools: tools})
+		b := &broker{id: i, addr: brokers[i], further: map[string]string{}, dir: bdir, tools: tools}
+		for k, l := range s.listeners {
+			b.further[l.name] = others[i*further+k]
+		}
+		c.brokers = append(c.brokers, b)
 	}
 	err = c.each(func(b *broker) error {
-		props := s.properties(b.id, brokers, controllers, filepath.Join(b.dir, "data"))
+		props := s.properties(b.id, brokers, controllers, others[b.id*further:(b.id+1)*further], filepath.Join(b.dir, "data"))
 		return b.prepare(ctx, props, format)
 	})
 	if err != nil {

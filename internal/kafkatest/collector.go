@@ -30,11 +30,18 @@ type Collector struct {
 // created later.
 func Collect(t testing.TB, cluster *Cluster, topics ...string) *Collector {
 	t.Helper()
-	cl := cluster.Client(t,
+	return CollectAs(t, cluster, nil, topics...)
+}
+
+// CollectAs is Collect for a client with further options: another listener, a
+// user, a group.
+func CollectAs(t testing.TB, cluster *Cluster, opts []kgo.Opt, topics ...string) *Collector {
+	t.Helper()
+	cl := cluster.Client(t, append([]kgo.Opt{
 		kgo.ConsumeTopics(topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-	)
+	}, opts...)...)
 	c := &Collector{t: t, changed: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

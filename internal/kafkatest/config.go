@@ -22,6 +22,7 @@ type Option func(*settings)
 type settings struct {
 	apacheDefaults bool
 	overrides      map[string]string
+	listeners      []listener // besides the plain one
 }
 
 // WithProperty sets a property of every broker, over the quick-test defaults.
@@ -45,8 +46,8 @@ func newSettings(opts []Option) settings {
 }
 
 // properties are those of the broker with index i of a cluster whose brokers
-// have these addresses (host:port).
-func (s settings) properties(i int, brokers, controllers []string, dataDir string) map[string]string {
+// have these addresses (host:port); others are those of its further listeners.
+func (s settings) properties(i int, brokers, controllers, others []string, dataDir string) map[string]string {
 	p := parseProperties(serverProperties)
 	if s.apacheDefaults {
 		maps.DeleteFunc(p, func(k, _ string) bool { return strings.HasPrefix(k, "group.") })
@@ -59,6 +60,12 @@ func (s settings) properties(i int, brokers, controllers []string, dataDir strin
 	p["controller.quorum.bootstrap.servers"] = strings.Join(controllers, ",")
 	p["listeners"] = fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://%s", brokers[i], controllers[i])
 	p["advertised.listeners"] = "PLAINTEXT://" + brokers[i]
+	for n, l := range s.listeners {
+		at := fmt.Sprintf(",%s://%s", l.name, others[n])
+		p["listeners"] += at
+		p["advertised.listeners"] += at
+		p["listener.security.protocol.map"] += fmt.Sprintf(",%s:%s", l.name, l.protocol)
+	}
 	p["log.dirs"] = dataDir
 	return p
 }

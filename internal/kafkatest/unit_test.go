@@ -44,10 +44,14 @@ func TestProperties(t *testing.T) {
 		{"apache, but", []Option{WithProperty(group, "7"), ApacheDefaults()}, one, map[string]string{group: "7"}},
 		{"three", nil, three, map[string]string{rf: "3", isr: "2", "transaction.state.log.min.isr": "2"}},
 		{"override", []Option{WithProperty(isr, "1")}, three, map[string]string{isr: "1", rf: "3"}},
+		{"listener", []Option{WithListener("SECURE", "SASL_SSL")}, one, map[string]string{
+			"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+			"advertised.listeners":           "PLAINTEXT://" + one[0] + ",SECURE://127.0.0.1:7",
+		}},
 		{"own", []Option{WithProperty("node.id", "9")}, one, map[string]string{"node.id": "0"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := newSettings(tc.opts).properties(0, tc.brokers, tc.brokers, "data")
+			got := newSettings(tc.opts).properties(0, tc.brokers, tc.brokers, []string{"127.0.0.1:7"}, "data")
 			for k, want := range tc.want {
 				if got[k] != want {
 					t.Errorf("%s=%s, want %q", k, got[k], want)

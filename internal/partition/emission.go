@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -95,7 +96,7 @@ func refusalOf(err error, r *kgo.Record) *refusal {
 	case emitter.TooLarge(err):
 		return &refusal{string(waterclock.ReasonTargetTooLarge), fmt.Sprintf("topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)}
 	case emitter.NotAuthorized(err):
-		return &refusal{string(waterclock.ReasonTargetNotAuthorized), fmt.Sprintf("the service may not write to topic %s: grant it WRITE", r.Topic)}
+		return &refusal{string(waterclock.ReasonTargetNotAuthorized), delaytopics.MayNotWrite(r.Topic)}
 	case emitter.UnknownTopic(err):
 		return &refusal{string(waterclock.ReasonTargetUnknown), fmt.Sprintf("topic %s did not exist when the timer fired: create it", r.Topic)}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
@@ -112,17 +114,56 @@ func send(ctx context.Context, cfg *config.Config, rec *kgo.Record) (Sent, time.
 		return Sent{}, time.Time{}, err
 	}
 	defer cl.Close()
-	if err := cl.Ping(ctx); err != nil {
-		return Sent{}, time.Time{}, fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
+	if err := reach(ctx, cfg, cl); err != nil {
+		return Sent{}, time.Time{}, err
 	}
 	r, err := cl.ProduceSync(ctx, rec).First()
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return Sent{}, time.Time{}, fmt.Errorf("there is no topic %s; create it, or choose another request topic with --topic", rec.Topic)
 	}
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		grant := delaytopics.Access{Requests: []string{rec.Topic}}.Producers()[0]
+		return Sent{}, time.Time{}, errors.New(grant.Missing(aclServer(cfg), principal(cfg)))
+	}
 	if err != nil {
 		return Sent{}, time.Time{}, fmt.Errorf("send to %s: %w", rec.Topic, err)
 	}
 	return Sent{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}, r.Timestamp, nil
+}
+
+// reach sees to it that a broker answers; its error is a sentence.
+func reach(ctx context.Context, cfg *config.Config, cl *kgo.Client) error {
+	err := cl.Ping(ctx)
+	if err == nil {
+		return nil
+	}
+	if sentence := refusal(cfg, err); sentence != "" {
+		return errors.New(sentence)
+	}
+	return fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
+}
+
+// checkTopicRights refuses to look at topics without the rights to do so.
+func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, create bool) error {
+	var grants []delaytopics.Grant
+	for _, g := range (delaytopics.Access{Requests: cfg.Requests, Create: create}).Service() {
+		ops := []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
+		if slices.Contains(g.Operations, kmsg.ACLOperationCreate) {
+			ops = append(ops, kmsg.ACLOperationCreate)
+		} else {
+			ops = append(ops, kmsg.ACLOperationDescribe)
+		}
+		grants = append(grants, g.Only(ops...))
+	}
+	missing, err := missingTopics(ctx, cl, grants)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, g := range missing {
+		errs = append(errs, errors.New(g.Missing(aclServer(cfg), principal(cfg))))
+	}
+	return errors.Join(errs...)
 }
 
 func commandClient(cfg *config.Config) (*kgo.Client, error) {
@@ -147,8 +188,11 @@ func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer)
 		return err
 	}
 	defer cl.Close()
-	if err := cl.Ping(ctx); err != nil {
-		return fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
+	if err := reach(ctx, cfg, cl); err != nil {
+		return err
+	}
+	if err := checkTopicRights(ctx, cfg, cl, create); err != nil {
+		return err
 	}
 	adm := kadm.NewClient(cl)
 	o := delaytopics.Options{Create: create, Replication: int16(cfg.ReplicationFactor)}

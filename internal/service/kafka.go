@@ -2,9 +2,10 @@ package service
 
 import (
 	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -25,6 +26,8 @@ const (
 	connectPause = time.Second
 	// connectTimeout bounds one try.
 	connectTimeout = 5 * time.Second
+	// dialTimeout bounds one connection, the handshake excepted; kgo's own.
+	dialTimeout = 10 * time.Second
 	// metadataMinAge: retries wait for fresh metadata, so it must come soon.
 	metadataMinAge = 250 * time.Millisecond
 	// transactionVersion is the feature level that fences per transaction
@@ -41,11 +44,10 @@ func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo
 		kgo.WithLogger(kslog.New(quiet(log))),
 	}
 	if cfg.TLS {
-		tc, err := cfg.TLSConfig()
-		if err != nil {
+		if _, err := cfg.TLSConfig(); err != nil {
 			return nil, err
 		}
-		opts = append(opts, kgo.DialTLSConfig(tc))
+		opts = append(opts, kgo.Dialer(dialTLS(cfg)))
 	}
 	m, err := mechanism(cfg)
 	if err != nil {
@@ -57,6 +59,25 @@ func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo
 	return opts, nil
 }
 
+// dialTLS reads authorities and certificate anew at each connection, so that
+// rotated files take effect without a restart.
+func dialTLS(cfg *config.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		tc, err := cfg.TLSConfig()
+		if err == nil {
+			err = checkValidity(cfg.TLSCert, tc)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if tc.ServerName, _, err = net.SplitHostPort(addr); err != nil {
+			return nil, fmt.Errorf("dial: %w", err)
+		}
+		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: tc}
+		return d.DialContext(ctx, network, addr)
+	}
+}
+
 // mechanism reads secrets anew at each authentication, so that a rotated file
 // takes effect without a restart. Files are read once here, so that a missing
 // one shows at start.
@@ -66,7 +87,10 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 			return "", nil
 		}
 		s, err := config.ReadSecret(path)
-		return s.Reveal(), err
+		if err != nil {
+			return "", &secretError{err}
+		}
+		return s.Reveal(), nil
 	}
 	if _, err := read(cfg.SASLPasswordFile); err != nil {
 		return nil, err
@@ -105,26 +129,6 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 		}), nil
 	}
 	return nil, nil
-}
-
-// awaitBrokers tries until a broker answers and has all that is needed.
-func awaitBrokers(ctx context.Context, cl *kgo.Client, log *slog.Logger) error {
-	for {
-		err := checkBrokers(ctx, cl)
-		var unfit *unfitError
-		if err == nil || errors.As(err, &unfit) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		log.Warn("no broker can be reached, trying again", "brokers", cl.OptValue(kgo.SeedBrokers), "err", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(connectPause):
-		}
-	}
 }
 
 // unfitError is a cluster that waterclock can not run on.

@@ -12,6 +12,7 @@ import (
 type report struct {
 	Phase  string                            `json:"phase,omitempty"`
 	Member bool                              `json:"member"`
+	Access []string                          `json:"access,omitempty"` // problems, as sentences
 	Topics map[string]map[string]partitionOf `json:"topics"`
 }
 
@@ -30,7 +31,10 @@ func (in *instance) Ready() (bool, any) {
 	defer in.mu.Unlock()
 	r := report{Phase: in.phase, Topics: make(map[string]map[string]partitionOf)}
 	r.Member = in.phase == "" && in.group.Joined()
-	ok := r.Member
+	if in.access != nil {
+		r.Access = in.access.Problems()
+	}
+	ok := r.Member && len(r.Access) == 0
 	for k, o := range in.parts {
 		s := o.p.Status()
 		if s.State == partition.Gone {

@@ -59,6 +59,8 @@ type Options struct {
 	Registry *prometheus.Registry
 	// Started is called when the instance serves HTTP, with its address.
 	Started func(httpAddr string)
+	// AccessInterval is how often rights are looked at; 0 is the usual 30 s.
+	AccessInterval time.Duration
 	// BeforeApply is for tests: see partition.Options.
 	BeforeApply func(topic string, partition int32)
 }
@@ -120,9 +122,10 @@ type instance struct {
 	life     context.Context // of partitions
 	partsWG  sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
-	phase string     // what start waits for; "" when running
-	parts map[key]*owned
+	mu     sync.Mutex // guards what follows
+	phase  string     // what start waits for; "" when running
+	access *access    // nil until there is a client
+	parts  map[key]*owned
 }
 
 // served is one request topic.
@@ -229,7 +232,12 @@ func (in *instance) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("build client: %w", err)
 	}
-	if err := awaitBrokers(ctx, in.client, in.log); err != nil {
+	a := &access{cfg: in.cfg, client: in.client, log: in.log, probe: emitter.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
+	in.mu.Lock()
+	in.access = a
+	in.mu.Unlock()
+	in.registry.MustRegister(a)
+	if err := a.await(ctx); err != nil {
 		in.client.Close()
 		return err
 	}
@@ -356,6 +364,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		in.lanes = append(in.lanes, lane)
 		start(lane.Run)
 	}
+	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
 	start(in.reader.Run)
 	start(in.targets.Run)
 	start(in.health.Run)

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+func aclsCommand(p *process) *cobra.Command {
+	var o aclOptions
+	cmd := &cobra.Command{
+		Use:   "acls",
+		Short: "print the Kafka ACL commands for the service and its users",
+		Long: `acls prints the kafka-acls.sh commands that give the service, producers and
+consumers the rights that they need under these settings, and no more. It asks no
+broker and changes nothing.
+
+The service needs no right to the cluster itself; --repair adds one, with which it
+writes by itself transaction markers that a broker has lost (KAFKA-20734). A target's glob becomes a name,
+a prefix or all topics, for Kafka has no other patterns.`,
+		Example: `  waterclock topics acls --brokers kafka:9092 --requests timers --targets 'orders,mail.*' \
+      --principal User:waterclock --producers User:shop --consumers User:billing,User:mailer
+  waterclock topics acls --config /etc/waterclock.yaml | sh`,
+	}
+	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
+		config.Client, config.Topics, config.Instance, config.Log)
+	fs := cmd.Flags()
+	fs.StringSliceVar(&o.Service, "principal", nil, "who the service is: `PRINCIPAL,...` (default: whom the settings log in as)")
+	fs.StringSliceVar(&o.Producers, "producers", []string{"User:producer"}, "who schedules and cancels: `PRINCIPAL,...`")
+	fs.StringSliceVar(&o.Consumers, "consumers", []string{"User:consumer"}, "who receives what fires: `PRINCIPAL,...`")
+	fs.StringSliceVar(&o.Undertakers, "dead-letter-consumers", []string{"User:operator"}, "who reads dead letters: `PRINCIPAL,...`")
+	fs.StringVar(&o.ConsumerGroup, "consumer-group", "consumers", "consumer group `NAME` of the consumers; dead letters are read by NAME-dead-letters")
+	fs.BoolVar(&o.Repair, "repair", false, "also let the service write transaction markers that a broker has lost")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		return p.backend.acls(cfg, o, p.stdout)
+	}
+	return cmd
+}

@@ -1,0 +1,320 @@
+package secure
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// TestLockedDownCluster is line e. The parts share one broker.
+func TestLockedDownCluster(t *testing.T) {
+	w := newWorld(t)
+	t.Run("what acls prints is enough for firing, restart and takeover after a kill", w.enough)
+	t.Run("each right taken away has its sentence", w.eachRight)
+	t.Run("with no right at all every sentence comes at once", w.nothing)
+	t.Run("wrong password", w.wrongPassword)
+	t.Run("expired certificates", w.expired)
+	t.Run("every mechanism", w.mechanisms)
+}
+
+// enough runs two processes as a user that has what acls prints and nothing
+// else; producers, consumers and who looks after dead letters likewise.
+func (w *world) enough(t *testing.T) {
+	requests, target, mail := w.topics(t)
+	cfg := w.config(t, requests)
+	w.grant(t, printed(t, cfg, service.ACLOptions{
+		Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, Undertakers: []string{"User:operator"}, ConsumerGroup: "billing-" + requests,
+	})...)
+	collect := func(user, group string, topics ...string) *kafkatest.Collector {
+		return kafkatest.CollectAs(t, w.Cluster, append(w.client(t, cfg, user), kgo.ConsumerGroup(group)), topics...)
+	}
+	serve := func(dir string) *rig.Process {
+		return rig.Start(t, "serve", "--brokers", cfg.Brokers[0], "--requests", requests, "--targets", strings.Join(cfg.Targets, ","),
+			"--group", cfg.Group, "--data-dir", dir, "--session-timeout", "3s",
+			"--tls", "--tls-ca", cfg.TLSCA, "--sasl-mechanism", "SCRAM-SHA-512", "--sasl-username", "waterclock", "--sasl-password-file", w.secret)
+	}
+	dirs := []string{t.TempDir(), t.TempDir()}
+	a := serve(dirs[0])
+	a.Ready(partitions, patience)
+	b := serve(dirs[1])
+	a.Ready(partitions/2, patience)
+	b.Ready(partitions/2, patience)
+	out := collect("billing", "billing-"+requests, target, mail)
+	dead := collect("operator", "billing-"+requests+"-dead-letters", deadLetters(requests))
+
+	// A step is nearly always under way, at the kill too.
+	producer := w.Client(t, w.client(t, cfg, "shop")...)
+	var ids []string
+	burst := func(name string, from, length time.Duration, n int) {
+		t.Helper()
+		var recs []*kgo.Record
+		start := time.Now().Add(from)
+		for i := range n {
+			id := fmt.Sprintf("%s-%d", name, i)
+			to := target
+			if i%2 == 1 {
+				to = mail
+			}
+			recs = append(recs, timer(requests, id, to, start.Add(length*time.Duration(i)/time.Duration(n))))
+			ids = append(ids, id)
+		}
+		send(t, producer, recs...)
+	}
+	burst("killed", 300*time.Millisecond, 3*time.Second, 3000)
+	out.WaitFor(500, patience)
+	a.Kill()
+	b.Ready(partitions, patience)
+	out.WaitFor(len(ids), patience)
+	burst("stopped", 300*time.Millisecond, 2*time.Second, 1000)
+	a = serve(dirs[0])
+	a.Ready(partitions/2, patience)
+	b.Term()
+	if code := b.Exit(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	a.Ready(partitions, patience)
+	// Own topics, Kafka's and what no glob allows are refused, whatever rights
+	// there are; a topic that a glob allows and no rule does is refused by Kafka.
+	refused := map[string]string{"__consumer_offsets": "target-not-allowed", deadLetters(requests): "target-not-allowed", requests: "target-not-allowed", requests + "-elsewhere": "target-not-allowed"}
+	for to := range refused {
+		send(t, producer, timer(requests, "to-"+to, to, time.Now()))
+	}
+	out.WaitFor(len(ids), patience)
+	for _, l := range dead.WaitFor(len(refused), patience) {
+		to := strings.TrimPrefix(string(l.Key), "to-")
+		if got := rig.HeaderOf(l, "waterclock-reason"); got != refused[to] || !strings.HasPrefix(refused[to], "target-") {
+			t.Errorf("dead letter of %s: %s, want %q", l.Key, got, refused[to])
+		}
+		delete(refused, to)
+	}
+	out.Quiet(time.Second)
+	once(t, out.Records(), ids)
+	for name, p := range map[string]*rig.Process{"killed and restarted": a, "stopped": b} {
+		if log := p.Output(); strings.Contains(log, "AUTHORIZATION_FAILED") || strings.Contains(log, "do not let") || strings.Contains(log, password) {
+			t.Errorf("the one that was %s complains, or tells the password:\n%s", name, log)
+		}
+	}
+	t.Logf("%d timers fired once; ended of vanished owners: %v", len(ids), a.Metric("waterclock_vanished_transactions_ended_total"))
+}
+
+// eachRight takes away one right after another of a running service. Timers that
+// fall due meanwhile fire afterwards, but for those whose target may not be
+// written to: they are dead letters.
+func (w *world) eachRight(t *testing.T) {
+	requests, target, mail := w.topics(t)
+	cfg := w.config(t, requests)
+	rules := printed(t, cfg, service.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, Undertakers: []string{"User:operator"}, ConsumerGroup: "each"})
+	w.grant(t, rules...)
+	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
+	in.Ready(partitions, patience)
+	out, dead := kafkatest.Collect(t, w.Cluster, target, mail), kafkatest.Collect(t, w.Cluster, deadLetters(requests))
+	producer := w.Client(t)
+	var ids []string
+	refused, taken := 0, 0
+	for n, r := range rules {
+		if r.principal != "User:waterclock" || r.operation == "Create" {
+			continue
+		}
+		taken++
+		begin := time.Now()
+		w.take(t, r)
+		toTarget := r.name == target || r.prefixed && r.kind == "--topic"
+		sentence := []string{"User:waterclock lacks the right " + r.operation, r.name, "--allow-principal User:waterclock --operation " + r.operation}
+		switch {
+		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
+		case toTarget:
+			await(t, "it says what is missing for the target", func() bool {
+				return len(log.Lines(sentence[0]+" on topic "+target)) > 0 && len(log.Lines(sentence[2])) > 0
+			})
+			if status, body := in.Readyz(); status != http.StatusOK {
+				t.Errorf("without %s: not ready, although other targets can be written to: %s", r, body)
+			}
+		default:
+			says(t, in, log, sentence...)
+			if in.Metric("waterclock_access_problems") == 0 {
+				t.Errorf("without %s: waterclock_access_problems is 0", r)
+			}
+		}
+		said := time.Since(begin)
+		id, to := fmt.Sprintf("without-%d", n), target
+		if toTarget && r.prefixed {
+			to = mail
+		}
+		due := time.Now().Add(100 * time.Millisecond)
+		if toTarget && r.operation != "Write" {
+			due = due.Add(1500 * time.Millisecond) // a target's refusal, of just before, is remembered for a second
+		}
+		send(t, producer, timer(requests, id, to, due))
+		if toTarget && r.operation == "Write" {
+			refused++
+			letters := dead.WaitFor(refused, patience)
+			l := letters[len(letters)-1]
+			if reason, detail := rig.HeaderOf(l, "waterclock-reason"), rig.HeaderOf(l, "waterclock-detail"); reason != "target-not-authorized" || string(l.Key) != id ||
+				!strings.Contains(detail, to) || !strings.Contains(detail, "kafka-acls.sh") {
+				t.Errorf("without %s: dead letter of %s: %s: %s", r, l.Key, reason, detail)
+			}
+		} else {
+			ids = append(ids, id)
+		}
+		w.grant(t, r)
+		in.Ready(partitions, patience)
+		await(t, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
+		out.WaitFor(len(ids), patience)
+		t.Logf("without %s: said after %v, works again after %v", r, said.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	}
+	if taken < 11 || refused != 2 {
+		t.Errorf("%d rights taken away, %d of targets", taken, refused)
+	}
+	out.Quiet(500 * time.Millisecond)
+	once(t, out.Records(), ids)
+	if n := len(dead.Records()); n != refused {
+		t.Errorf("%d dead letters, want %d", n, refused)
+	}
+}
+
+// nothing starts a service that nobody has given a right, which waits for them.
+func (w *world) nothing(t *testing.T) {
+	requests, target, _ := w.topics(t)
+	cfg := w.config(t, requests)
+	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
+	rules := printed(t, cfg, service.ACLOptions{})
+	for _, r := range rules {
+		if r.principal == "User:waterclock" && r.name != target && !(r.prefixed && r.kind == "--topic") {
+			says(t, in, log, r.operation, r.name)
+		}
+	}
+	if err := service.Topics(t.Context(), cfg, true, new(strings.Builder)); err == nil || strings.Count(err.Error(), "User:waterclock lacks the right ") != 3 {
+		t.Errorf("topics: %v", err)
+	}
+	if _, err := service.Schedule(t.Context(), cfg, service.ScheduleRequest{Topic: requests, ID: "a", To: target, Partition: -1}); err == nil ||
+		!strings.Contains(err.Error(), "User:waterclock lacks the right Write on topic "+requests+"; grant it with: kafka-acls.sh") {
+		t.Errorf("schedule: %v", err)
+	}
+	// Without Create alone there is nothing to create the topics with.
+	for _, r := range rules {
+		if r.operation != "Create" {
+			w.grant(t, r)
+		}
+	}
+	await(t, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
+	says(t, in, log, "lacks the right Create on topic "+deadLetters(requests))
+	for _, r := range rules {
+		if r.operation == "Create" {
+			w.grant(t, r)
+		}
+	}
+	in.Ready(partitions, patience)
+}
+
+// wrongPassword: the sentence names user and file, the instance goes on trying,
+// and the right password in the file is all it needs.
+func (w *world) wrongPassword(t *testing.T) {
+	requests, _, _ := w.topics(t)
+	cfg := w.config(t, requests)
+	w.grant(t, printed(t, cfg, service.ACLOptions{})...)
+	cfg.SASLPasswordFile = file(t, "password", "wrong-horse")
+	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
+	says(t, in, log, "the brokers refuse user waterclock (SCRAM-SHA-512)", cfg.SASLPasswordFile)
+	if _, err := service.Cancel(t.Context(), cfg, requests, "a"); err == nil || !strings.Contains(err.Error(), "the brokers refuse user waterclock") {
+		t.Errorf("cancel: %v", err)
+	}
+	put(t, cfg.SASLPasswordFile, password)
+	in.Ready(partitions, patience)
+	if found := append(log.Lines("wrong-horse"), log.Lines(password)...); len(found) > 0 {
+		t.Errorf("a password is in the log: %s", found)
+	}
+}
+
+// expired: certificates out of their time, the broker's and one's own.
+func (w *world) expired(t *testing.T) {
+	requests, _, _ := w.topics(t)
+	cfg := w.config(t, requests)
+	cfg.Brokers = w.Listener(kafkatest.ListenerExpired)
+	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
+	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
+	says(t, in, log, "the certificate of a broker at "+cfg.Brokers[0], "have it renewed")
+	if err := in.Stop(); err != nil {
+		t.Error(err)
+	}
+
+	own := *cfg
+	own.Brokers, own.DataDir = w.Listener(kafkatest.ListenerMutual), t.TempDir()
+	own.TLSCert, own.TLSKey = w.security.Certificate(t, "renewed", time.Now().Add(-time.Minute))
+	w.grant(t, printed(t, &own, service.ACLOptions{Service: []string{"User:CN=renewed"}})...)
+	in, log = rig.ServeLogged(t, &own, service.Options{AccessInterval: look})
+	says(t, in, log, "the client certificate "+own.TLSCert, "replace it")
+	w.security.Certificate(t, "renewed", time.Now().Add(time.Hour))
+	in.Ready(partitions, patience)
+
+	// None at all, and one of an authority that the brokers do not know.
+	none := own
+	none.DataDir, none.TLSCert, none.TLSKey = t.TempDir(), "", ""
+	in, log = rig.ServeLogged(t, &none, service.Options{AccessInterval: look})
+	says(t, in, log, "the brokers at "+own.Brokers[0]+" refuse this client", "--tls-cert")
+	stranger := own
+	stranger.DataDir, stranger.TLSCA = t.TempDir(), ""
+	in, log = rig.ServeLogged(t, &stranger, service.Options{AccessInterval: look})
+	says(t, in, log, "signed by an authority that is not trusted", "--tls-ca")
+}
+
+// mechanisms: an instance for each way to log in fires a timer, and tells no
+// secret in a log of everything.
+func (w *world) mechanisms(t *testing.T) {
+	bearer := token("bearer", time.Now().Add(time.Hour))
+	for name, login := range map[string]func(*config.Config){
+		"plain":    func(c *config.Config) { c.SASLMechanism, c.SASLUsername = config.SASLPlain, "plain" },
+		"scram256": func(c *config.Config) { c.SASLMechanism, c.SASLUsername = config.SASLScram256, "scram256" },
+		"bearer": func(c *config.Config) {
+			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = config.SASLOAuth, "", "", file(t, "token", bearer)
+		},
+		"CN=mutual": func(c *config.Config) {
+			c.Brokers = w.Listener(kafkatest.ListenerMutual)
+			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = config.SASLNone, "", ""
+			c.TLSCert, c.TLSKey = w.security.Certificate(t, "mutual", time.Now().Add(time.Hour))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests, target, _ := w.topics(t)
+			cfg := w.config(t, requests)
+			login(cfg)
+			cfg.LogLevel = -4 // debug
+			rules := printed(t, cfg, service.ACLOptions{})
+			if rules[0].principal != "User:"+name {
+				t.Errorf("acls takes the service for %s", rules[0].principal)
+			}
+			w.grant(t, rules...)
+			in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
+			in.Ready(partitions, patience)
+			out := kafkatest.Collect(t, w.Cluster, target)
+			send(t, w.Client(t), timer(requests, "a", target, time.Now().Add(200*time.Millisecond)))
+			out.WaitFor(1, patience)
+			if err := in.Stop(); err != nil {
+				t.Error(err)
+			}
+			once(t, out.Records(), []string{"a"})
+			if len(log.Lines("level=DEBUG")) == 0 {
+				t.Error("nothing is logged at debug level")
+			}
+			for _, secret := range []string{password, bearer} {
+				if found := log.Lines(secret); len(found) > 0 {
+					t.Errorf("the log tells a secret: %s", found[0])
+				}
+			}
+		})
+	}
+	expired := w.config(t, "unused")
+	expired.SASLMechanism, expired.SASLUsername, expired.SASLPasswordFile = config.SASLOAuth, "", ""
+	expired.SASLTokenFile = file(t, "token", token("bearer", time.Now().Add(-time.Minute)))
+	if _, err := service.Cancel(t.Context(), expired, "unused", "a"); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
+		t.Errorf("an expired token: %v", err)
+	}
+}

@@ -1,0 +1,409 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+const (
+	// refusedPause is the pause between two tries of who was refused: brokers
+	// count and slow down failed logins.
+	refusedPause = 3 * time.Second
+	// accessTimeout bounds one look at the rights.
+	accessTimeout = 15 * time.Second
+	// accessInterval is how often a running instance looks at its rights.
+	accessInterval = 30 * time.Second
+	// accessReminder is how often what is still missing is said again.
+	accessReminder = time.Minute
+)
+
+// accessOf is what the rights of cfg's service depend on.
+func accessOf(cfg *config.Config) delaytopics.Access {
+	a := delaytopics.Access{
+		Requests: cfg.Requests, Create: cfg.CreateTopics,
+		Group: cfg.Group, TransactionalIDs: emitter.TransactionalIDPrefix(cfg.Group),
+	}
+	for _, r := range cfg.Requests {
+		for _, glob := range cfg.TargetsOf(r) {
+			if !slices.Contains(a.Targets, glob) {
+				a.Targets = append(a.Targets, glob)
+			}
+		}
+	}
+	return a
+}
+
+// aclServer is how kafka-acls.sh reaches cfg's cluster.
+func aclServer(cfg *config.Config) string {
+	server := "--bootstrap-server " + strings.Join(cfg.Brokers, ",")
+	if cfg.TLS || cfg.SASLMechanism != config.SASLNone {
+		server += " --command-config admin.properties"
+	}
+	return server
+}
+
+// access is what the brokers let an instance do. They are asked before anything
+// else is, so that each missing right is one sentence and not the error of
+// whatever met it first, and from time to time while the instance runs.
+type access struct {
+	cfg    *config.Config
+	client *kgo.Client
+	log    *slog.Logger
+	// probe is a transactional ID with the service's prefix that no lane uses.
+	probe string
+
+	mu       sync.Mutex // guards what follows
+	problems []string   // each a sentence; with one the instance is not ready
+	advice   []string   // sentences about single targets: timers for others fire
+	said     time.Time
+}
+
+// Problems returns what keeps the instance from working, as sentences.
+func (a *access) Problems() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.problems)
+}
+
+// await tries until a broker answers, has all that is needed, knows who asks,
+// and lets it do everything that it must.
+func (a *access) await(ctx context.Context) error {
+	for {
+		pause, err := a.attempt(ctx)
+		if err != nil || pause == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// attempt is one try of await; with a pause it is to be repeated after that.
+func (a *access) attempt(ctx context.Context) (pause time.Duration, err error) {
+	err = checkBrokers(ctx, a.client)
+	if err == nil {
+		err = a.look(ctx)
+	}
+	var unfit *unfitError
+	switch sentence := a.refusal(err); {
+	case errors.As(err, &unfit):
+		return 0, err
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	case sentence != "":
+		a.say([]string{sentence}, nil)
+		return refusedPause, nil
+	case err != nil:
+		a.log.Warn("no broker can be reached, trying again", "brokers", a.cfg.Brokers, "err", err)
+		return connectPause, nil
+	case len(a.Problems()) > 0:
+		return refusedPause, nil
+	}
+	return 0, nil
+}
+
+// watch looks at the rights until ctx ends. That brokers are away is for others
+// to say.
+func (a *access) watch(ctx context.Context, every time.Duration) {
+	if every <= 0 {
+		every = accessInterval
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		err := a.look(ctx)
+		if sentence := a.refusal(err); sentence != "" {
+			a.say([]string{sentence}, nil)
+		} else if err != nil {
+			a.log.Debug("cannot look at the rights", "err", err)
+		}
+	}
+}
+
+func (a *access) refusal(err error) string {
+	if err == nil {
+		return ""
+	}
+	return refusal(a.cfg, err)
+}
+
+// say makes the sentences the state of things, and logs them when they are new
+// and once in a while.
+func (a *access) say(problems, advice []string) {
+	a.mu.Lock()
+	before, said := a.problems, a.said
+	news := !slices.Equal(problems, before) || !slices.Equal(advice, a.advice)
+	if a.problems, a.advice = problems, advice; news || time.Since(said) >= accessReminder {
+		a.said = time.Now()
+	} else {
+		problems, advice = nil, nil
+	}
+	a.mu.Unlock()
+	for _, p := range problems {
+		a.log.Error("the brokers do not let this instance work", "problem", p)
+	}
+	for _, p := range advice {
+		a.log.Warn("the brokers do not let this instance write to a target", "problem", p)
+	}
+	if news && len(before) > 0 && len(a.Problems()) == 0 {
+		a.log.Info("the brokers let this instance work")
+	}
+}
+
+// look asks for every right. An error says that it could not.
+func (a *access) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
+	defer cancel()
+	grants := accessOf(a.cfg).Service()
+	targets := make(map[string]bool)
+	for _, g := range (delaytopics.Access{Targets: accessOf(a.cfg).Targets}).Service() {
+		targets[g.Name] = g.Resource == kmsg.ACLResourceTypeTopic
+	}
+	missing, err := missingTopics(ctx, a.client, grants)
+	if err != nil {
+		return err
+	}
+	for _, g := range grants {
+		var refused bool
+		switch g.Resource {
+		case kmsg.ACLResourceTypeGroup:
+			refused, err = lacksGroup(ctx, a.client, g.Name)
+		case kmsg.ACLResourceTypeTransactionalId:
+			refused, err = lacksTransactions(ctx, a.client, a.probe)
+		default:
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if refused {
+			missing = append(missing, g)
+		}
+	}
+	var problems, advice []string
+	for _, g := range missing {
+		sentence := g.Missing(aclServer(a.cfg), principal(a.cfg))
+		if g.Resource == kmsg.ACLResourceTypeTopic && targets[g.Name] {
+			advice = append(advice, sentence)
+		} else {
+			problems = append(problems, sentence)
+		}
+	}
+	a.say(problems, advice)
+	return nil
+}
+
+// missingTopics returns those of the grants for single topics, or their parts,
+// that the client does not have. What is said of a prefix cannot be asked for.
+func missingTopics(ctx context.Context, cl *kgo.Client, grants []delaytopics.Grant) ([]delaytopics.Grant, error) {
+	var names []string
+	grants = slices.DeleteFunc(slices.Clone(grants), func(g delaytopics.Grant) bool {
+		return g.Resource != kmsg.ACLResourceTypeTopic || g.Prefixed || g.Name == "*"
+	})
+	for _, g := range grants {
+		names = append(names, g.Name)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	details, err := askTopics(ctx, cl, names)
+	if err != nil {
+		return nil, err
+	}
+	var missing []delaytopics.Grant
+	for _, g := range grants {
+		d, ok := details[g.Name]
+		if !ok || !d.refused && len(d.may) == 0 {
+			continue // the broker does not say
+		}
+		var lacks []kmsg.ACLOperation
+		for _, op := range g.Operations {
+			if !slices.Contains(d.may, op) && (d.refused || d.absent || op != kmsg.ACLOperationCreate) {
+				lacks = append(lacks, op)
+			}
+		}
+		if len(lacks) > 0 {
+			missing = append(missing, g.Only(lacks...))
+		}
+	}
+	return missing, nil
+}
+
+// topicRights is what the broker says to a client about a topic.
+type topicRights struct {
+	absent  bool // there is no such topic
+	refused bool // the client may not even know whether there is
+	may     []kmsg.ACLOperation
+}
+
+// askTopics sends the request itself: kadm makes one topic that may not be
+// described an error of them all.
+func askTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]topicRights, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.IncludeTopicAuthorizedOperations = true
+	for _, n := range names {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &n
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the rights to topics: %w", err)
+	}
+	rights := make(map[string]topicRights, len(names))
+	for _, t := range resp.Topics {
+		if t.Topic == nil {
+			continue
+		}
+		err := kerr.ErrorForCode(t.ErrorCode)
+		rights[*t.Topic] = topicRights{
+			absent:  errors.Is(err, kerr.UnknownTopicOrPartition),
+			refused: errors.Is(err, kerr.TopicAuthorizationFailed),
+			may:     kadm.DecodeACLOperations(t.AuthorizedOperations),
+		}
+	}
+	return rights, askSettings(ctx, cl, rights)
+}
+
+// askSettings asks for what a topic that may not be described does not tell: of
+// all rights it is DescribeConfigs alone that one can have nevertheless.
+func askSettings(ctx context.Context, cl *kgo.Client, rights map[string]topicRights) error {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	for name, r := range rights {
+		if r.refused {
+			t := kmsg.NewDescribeConfigsRequestResource()
+			t.ResourceType, t.ResourceName, t.ConfigNames = kmsg.ConfigResourceTypeTopic, name, []string{"cleanup.policy"}
+			req.Resources = append(req.Resources, t)
+		}
+	}
+	if len(req.Resources) == 0 {
+		return nil
+	}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return fmt.Errorf("ask for the rights to settings of topics: %w", err)
+	}
+	for _, t := range resp.Resources {
+		if !errors.Is(kerr.ErrorForCode(t.ErrorCode), kerr.TopicAuthorizationFailed) {
+			r := rights[t.ResourceName]
+			r.may = []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
+			rights[t.ResourceName] = r
+		}
+	}
+	return nil
+}
+
+// lacksGroup asks by the heartbeat of a member that does not exist.
+func lacksGroup(ctx context.Context, cl *kgo.Client, group string) (bool, error) {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID = group, "waterclock-rights"
+	resp, err := req.RequestWith(ctx, cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	return denied(err, kerr.GroupAuthorizationFailed, "ask for the right to the group")
+}
+
+// lacksTransactions asks by the end of a transaction that does not exist.
+func lacksTransactions(ctx context.Context, cl *kgo.Client, id string) (bool, error) {
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID, req.Commit = id, false
+	resp, err := req.RequestWith(ctx, cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	return denied(err, kerr.TransactionalIDAuthorizationFailed, "ask for the right to transactional IDs")
+}
+
+// denied reports whether a probe was refused for want of a right. Any other
+// answer of the broker means that the right is there.
+func denied(err, want error, doing string) (bool, error) {
+	var answer *kerr.Error
+	switch {
+	case errors.Is(err, want):
+		return true, nil
+	case err == nil, errors.As(err, &answer) && !errors.Is(err, kerr.SaslAuthenticationFailed):
+		return false, nil
+	}
+	return false, fmt.Errorf("%s: %w", doing, err)
+}
+
+var descMissingRights = prometheus.NewDesc("waterclock_access_problems",
+	"Rights that the brokers do not grant this instance, and logins that they refuse.", nil, nil)
+
+// Describe implements prometheus.Collector.
+func (a *access) Describe(ch chan<- *prometheus.Desc) { ch <- descMissingRights }
+
+// Collect implements prometheus.Collector.
+func (a *access) Collect(ch chan<- prometheus.Metric) {
+	a.mu.Lock()
+	n := len(a.problems) + len(a.advice)
+	a.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(descMissingRights, prometheus.GaugeValue, float64(n))
+}
+
+// ACLOptions are who is given rights by the commands that ACLs prints. Where
+// nobody is named there is no command.
+type ACLOptions struct {
+	Service       []string // principals as in User:x; empty: the one that the configuration logs in as
+	Producers     []string
+	Consumers     []string
+	Undertakers   []string // who reads dead letters
+	ConsumerGroup string
+	// Repair adds what the service needs to write lost transaction markers.
+	Repair bool
+}
+
+// ACLs prints the commands that give a service with these settings, and those
+// who use it, the rights that they need. It asks no broker.
+func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
+	if len(o.Service) == 0 {
+		o.Service = []string{principal(cfg)}
+	}
+	a := accessOf(cfg)
+	var b strings.Builder
+	section := func(title string, grants []delaytopics.Grant, principals []string) {
+		if len(principals) == 0 {
+			return
+		}
+		fmt.Fprintf(&b, "# %s: %s\n", title, strings.Join(principals, ", "))
+		for _, g := range grants {
+			fmt.Fprintf(&b, "\n# %s\n%s\n", g.Why, g.Command(aclServer(cfg), principals...))
+		}
+		fmt.Fprintln(&b)
+	}
+	section("The service", a.Service(), o.Service)
+	if o.Repair {
+		section("The service, to write transaction markers that a broker has lost (KAFKA-20734)", a.Repair(), o.Service)
+	}
+	section("Producers, who schedule and cancel", a.Producers(), o.Producers)
+	section("Consumers, who receive what fires", a.Consumers(o.ConsumerGroup), o.Consumers)
+	section("Whoever looks after dead letters, which hold payloads of all producers", a.Undertakers(o.ConsumerGroup+"-dead-letters"), o.Undertakers)
+	_, err := io.WriteString(out, strings.TrimSuffix(b.String(), "\n"))
+	return err
+}

@@ -1,0 +1,167 @@
+package service
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// oauthRefused is all that kgo has to say of the broker's answer to a bad token.
+const oauthRefused = "unexpected data in oauth response"
+
+// refusal says in one sentence why brokers that can be reached do not take this
+// client, or it is "": they are just away.
+func refusal(cfg *config.Config, err error) string {
+	var (
+		invalid   x509.CertificateInvalidError
+		authority x509.UnknownAuthorityError
+		host      x509.HostnameError
+		header    tls.RecordHeaderError
+		closed    *kgo.ErrFirstReadEOF
+		expired   *expiredError
+		secret    *secretError
+	)
+	brokers := strings.Join(cfg.Brokers, ", ")
+	switch {
+	case errors.As(err, &expired), errors.As(err, &secret):
+		return firstOf(expired, secret)
+	case cfg.SASLMechanism == config.SASLOAuth && (errors.Is(err, kerr.SaslAuthenticationFailed) || strings.Contains(err.Error(), oauthRefused)):
+		return fmt.Sprintf("the brokers refuse the token in %s (OAUTHBEARER): it is wrong, expired or not for them", cfg.SASLTokenFile)
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return fmt.Sprintf("the brokers refuse user %s (%s): there is no such user, or the password in %s is wrong", cfg.SASLUsername, cfg.SASLMechanism, cfg.SASLPasswordFile)
+	case errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return fmt.Sprintf("the brokers at %s do not offer %s: choose another --sasl-mechanism, or another port of theirs", brokers, cfg.SASLMechanism)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Sprintf("the certificate of a broker at %s is valid from %s to %s and now is %s: have it renewed, or set this machine's clock",
+			brokers, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
+	case errors.As(err, &authority):
+		return fmt.Sprintf("the certificate of a broker at %s is signed by an authority that is not trusted here: name the authority's certificate with --tls-ca", brokers)
+	case errors.As(err, &invalid), errors.As(err, &host):
+		return fmt.Sprintf("the certificate of a broker at %s is not good: %v", brokers, rootCause(err))
+	case errors.As(err, &header):
+		return fmt.Sprintf("the brokers at %s do not speak TLS on that port: name their TLS port, or leave out --tls", brokers)
+	case strings.Contains(err.Error(), "remote error: tls: "):
+		_, alert, _ := strings.Cut(err.Error(), "remote error: tls: ")
+		if cfg.TLSCert == "" {
+			return fmt.Sprintf("the brokers at %s refuse this client, which shows no certificate (%s): name one with --tls-cert and --tls-key", brokers, alert)
+		}
+		return fmt.Sprintf("the brokers at %s refuse the client certificate %s (%s)", brokers, cfg.TLSCert, alert)
+	case errors.As(err, &closed):
+		return fmt.Sprintf("the brokers at %s close the connection at once: %v", brokers, closed)
+	}
+	return ""
+}
+
+func firstOf(expired *expiredError, secret *secretError) string {
+	if expired != nil {
+		return expired.Error()
+	}
+	return secret.Error()
+}
+
+// rootCause is the innermost error.
+func rootCause(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// secretError is a secret that can not be read.
+type secretError struct{ err error }
+
+func (e *secretError) Error() string { return e.err.Error() }
+func (e *secretError) Unwrap() error { return e.err }
+
+// expiredError is a client certificate that no broker would take.
+type expiredError struct {
+	path      string
+	from, end time.Time
+}
+
+func (e *expiredError) Error() string {
+	return fmt.Sprintf("the client certificate %s is valid from %s to %s and now is %s: replace it; it is read anew at each connection", e.path,
+		e.from.UTC().Format(time.RFC3339), e.end.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
+}
+
+// checkValidity refuses a client certificate out of its time. Brokers would do
+// so too, but under TLS 1.3 only after the handshake and in few words.
+func checkValidity(path string, tc *tls.Config) error {
+	for _, pair := range tc.Certificates {
+		leaf := pair.Leaf
+		if now := time.Now(); leaf != nil && (now.Before(leaf.NotBefore) || now.After(leaf.NotAfter)) {
+			return &expiredError{path, leaf.NotBefore, leaf.NotAfter}
+		}
+	}
+	return nil
+}
+
+// unknownPrincipal stands where the configuration does not tell who logs in.
+const unknownPrincipal = "User:NAME"
+
+// principal is the name by which ACLs know whoever logs in with cfg, as brokers
+// derive it unless they are told otherwise.
+func principal(cfg *config.Config) string {
+	switch {
+	case cfg.SASLMechanism == config.SASLOAuth:
+		return tokenPrincipal(cfg.SASLTokenFile)
+	case cfg.SASLMechanism == config.SASLAWS:
+		return unknownPrincipal
+	case cfg.SASLMechanism != config.SASLNone:
+		return "User:" + cfg.SASLUsername
+	case cfg.TLS && cfg.TLSCert != "":
+		return certificatePrincipal(cfg.TLSCert)
+	}
+	return "User:ANONYMOUS"
+}
+
+// tokenPrincipal is the subject of the token, if it is a JWT.
+func tokenPrincipal(path string) string {
+	var claims struct {
+		Subject string `json:"sub"`
+	}
+	token, err := config.ReadSecret(path)
+	if err != nil {
+		return unknownPrincipal
+	}
+	_, rest, _ := strings.Cut(token.Reveal(), ".")
+	body, _, _ := strings.Cut(rest, ".")
+	data, err := base64.RawURLEncoding.DecodeString(body)
+	if err != nil || json.Unmarshal(data, &claims) != nil || claims.Subject == "" {
+		return unknownPrincipal
+	}
+	return "User:" + claims.Subject
+}
+
+// certificatePrincipal is the subject of the client certificate, as Java writes
+// it (RFC 2253).
+func certificatePrincipal(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return unknownPrincipal
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return unknownPrincipal
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return unknownPrincipal
+	}
+	return "User:" + cert.Subject.String()
+}
