@@ -1,0 +1,191 @@
+package service_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+const (
+	requests = "requests"
+	target   = "target"
+	limit    = 30 * time.Second
+)
+
+func fake(t *testing.T, cluster string) *kfake.Cluster {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ClusterID(cluster), kfake.SeedTopics(2, requests, target), kfake.GroupMinSessionTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func schedule(t *testing.T, cfg *config.Config, n int, in time.Duration) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for i := range n {
+		rec, err := waterclock.Schedule(requests, fmt.Sprint("id", i), waterclock.After(in), waterclock.To(target), waterclock.Value([]byte("v")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// readiness is /readyz as its readers know it.
+type readiness struct {
+	Phase  string
+	Member bool
+	Topics map[string]map[string]struct {
+		State   string
+		Pending int64
+	}
+}
+
+func readyz(t *testing.T, in *rig.Instance) (int, readiness) {
+	t.Helper()
+	status, body := in.Readyz()
+	var answer struct {
+		Ready  bool
+		Detail readiness
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatalf("/readyz answers %d %q: %v", status, body, err)
+	}
+	if answer.Ready != (status == http.StatusOK) {
+		t.Errorf("status %d with %s", status, body)
+	}
+	return status, answer.Detail
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %s", what, limit)
+		}
+	}
+}
+
+// /readyz says what an instance waits for, and then each partition with what is
+// pending in it. Stopped and started on its folder it has its timers again
+// without reading the changelog from the start.
+func TestReadinessAndFolderAcrossARestart(t *testing.T) {
+	const timers = 200
+	cfg := rig.Config(t, []string{rig.FreeAddr(t)}, requests) // nobody listens there
+	lost := rig.Serve(t, cfg, service.Options{})
+	if status, r := readyz(t, lost); status == http.StatusOK || r.Phase == "" || r.Member {
+		t.Errorf("without a broker: %d %+v, want not ready, not a member, and a phase", status, r)
+	}
+	if err := lost.Stop(); err != nil {
+		t.Errorf("stopped while no broker can be reached: %v", err)
+	}
+
+	cfg.Brokers = fake(t, "one").ListenAddrs()
+	in := rig.Serve(t, cfg, service.Options{})
+	in.Ready(2, limit)
+	schedule(t, cfg, timers, time.Hour)
+	pending := func(in *rig.Instance) (n int64) {
+		status, r := readyz(t, in)
+		if status != http.StatusOK || !r.Member || r.Phase != "" || len(r.Topics[requests]) != 2 {
+			t.Fatalf("running: %d %+v", status, r)
+		}
+		for _, p := range r.Topics[requests] {
+			n += p.Pending
+		}
+		return n
+	}
+	await(t, "all timers are pending", func() bool { return pending(in) == timers })
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	again := rig.Serve(t, cfg, service.Options{})
+	again.Ready(2, limit)
+	if n := pending(again); n != timers {
+		t.Errorf("%d timers pending after the restart, want %d", n, timers)
+	}
+	// The claims of two partitions with their markers, and nothing of the timers.
+	if n := again.Metric("waterclock_replayed_offsets_total"); n > 20 {
+		t.Errorf("%v changelog offsets replayed after an orderly stop", n)
+	}
+}
+
+// A data folder of another cluster is refused.
+func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
+	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
+	in := rig.Serve(t, cfg, service.Options{})
+	in.Ready(2, limit)
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Brokers = fake(t, "two").ListenAddrs()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	err := service.Run(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("started with the folder of another cluster: %v", err)
+	}
+}
+
+// A second instance on the same folder is refused; the first goes on.
+func TestFolderInUseIsRefused(t *testing.T) {
+	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
+	in := rig.Serve(t, cfg, service.Options{})
+	in.Ready(2, limit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	err := service.Run(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second instance started on the folder: %v", err)
+	}
+	in.Ready(2, limit)
+}
+
+// Topics says what is missing, makes it when told to, and is content then.
+func TestTopics(t *testing.T) {
+	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
+	var out strings.Builder
+	if err := service.Topics(t.Context(), cfg, false, &out); err == nil {
+		t.Errorf("content with missing topics:\n%s", &out)
+	}
+	for _, name := range []string{requests + ".waterclock.changelog", requests + ".waterclock.dead-letters"} {
+		if !strings.Contains(out.String(), name) {
+			t.Errorf("%s is not named:\n%s", name, &out)
+		}
+	}
+	for _, create := range []bool{true, false} {
+		out.Reset()
+		if err := service.Topics(t.Context(), cfg, create, &out); err != nil {
+			t.Errorf("create %v: %v:\n%s", create, err, &out)
+		}
+		if !strings.Contains(out.String(), "cleanup.policy") || strings.Contains(out.String(), "WRONG") {
+			t.Errorf("create %v prints:\n%s", create, &out)
+		}
+	}
+	cfg.Requests = []string{"nowhere"}
+	if err := service.Topics(t.Context(), cfg, true, &out); err == nil {
+		t.Error("content with a request topic that does not exist")
+	}
+}
