@@ -40,7 +40,6 @@ type world struct {
 	out       *Segment[decision]
 	committed []decision
 	position  int64 // committed, by the model
-	settled   int   // batches committed
 	entries   int   // handed in and not committed
 	bytes     int64
 }
