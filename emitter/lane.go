@@ -19,6 +19,9 @@ const (
 	// abortTimeout bounds AbortBufferedRecords; after it the client is thrown
 	// away, for the old records would travel in its next transaction.
 	abortTimeout = time.Second
+	// dropWait is how long a lane waits for the end of a transaction that it has
+	// given up.
+	dropWait = 500 * time.Millisecond
 )
 
 // Options of a lane.
@@ -59,6 +62,11 @@ type Lane struct {
 	// not acknowledged in time, for it may simply have been too large.
 	limit int
 
+	// enders end transactions that were given up, until ending is cancelled.
+	enders sync.WaitGroup
+	ending context.Context
+	giveUp context.CancelFunc
+
 	mu      sync.Mutex // guards sources
 	sources []Source
 }
@@ -71,7 +79,9 @@ func NewLane(o Options) *Lane {
 	if o.Leaderless == nil {
 		o.Leaderless = func(context.Context, string, int32) bool { return false }
 	}
-	return &Lane{o: o, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries}
+	l := &Lane{o: o, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries}
+	l.ending, l.giveUp = context.WithCancel(context.Background())
+	return l
 }
 
 // Add makes s contribute to the steps to come.
@@ -133,11 +143,15 @@ func (l *Lane) prepare(ctx context.Context) {
 }
 
 func (l *Lane) close() {
+	patience := time.AfterFunc(2*RequestTimeout, l.giveUp)
+	defer patience.Stop()
 	for _, c := range l.clients {
 		if c != nil {
 			c.Close()
 		}
 	}
+	l.enders.Wait()
+	l.giveUp()
 }
 
 // step seals, runs and settles one step. It reports whether there was one.
@@ -219,7 +233,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 	parts := partitionsOf(shares)
 	c.refresh(parts, l.o.Version)
 	if err := c.BeginTransaction(); err != nil {
-		l.drop(ctx, c)
+		l.drop(c)
 		return fmt.Errorf("begin transaction: %w", err)
 	}
 	culprits, err := c.announce(ctx, parts)
@@ -230,7 +244,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		}
 		c.parts = nil
 		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
-			l.drop(ctx, c)
+			l.drop(c)
 		}
 		return err
 	}
@@ -240,7 +254,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 	if err != nil {
 		// Nothing is produced yet, so kgo's own abort would send nothing and
 		// leave the broker's transaction open for the next one to join.
-		l.drop(ctx, c)
+		l.drop(c)
 		return err
 	}
 	out := outgoing{lane: l, c: c}
@@ -255,7 +269,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		// A target that fails may have no leader, and then misses the marker.
 		c.retire = c.retire || len(out.accused) > 0
 		if out.unsafe {
-			l.drop(ctx, c)
+			l.drop(c)
 		} else {
 			l.abort(ctx, c)
 		}
@@ -269,7 +283,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		l.ended(c, EndingCommit)
 		return nil
 	case errors.Is(err, kerr.OperationNotAttempted):
-		l.drop(ctx, c)
+		l.drop(c)
 		return fmt.Errorf("end transaction: %w", err)
 	default:
 		l.o.Logger.Warn("outcome of a step is unknown", "lane", l.o.Lane, "transactional_id", c.id, "err", err)
@@ -299,11 +313,11 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	defer cancel()
 	if err := c.AbortBufferedRecords(bounded); err != nil {
 		c.UnsafeAbortBufferedRecords()
-		l.drop(ctx, c)
+		l.drop(c)
 		return
 	}
 	if err := c.EndTransaction(context.WithoutCancel(ctx), kgo.TryAbort); err != nil {
-		l.drop(ctx, c)
+		l.drop(c)
 		return
 	}
 	l.ended(c, EndingAbort)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -87,9 +88,12 @@ func (l *Lane) mustRetire(c *txnClient) bool {
 
 // drop throws a client away whose transaction must not be ended by it, and has
 // the broker abort that transaction: a new client of the same ID calls
-// InitProducerID. The ID is not used again. If this fails the broker's
-// transaction timeout does it later; nobody would commit it.
-func (l *Lane) drop(ctx context.Context, c *txnClient) {
+// InitProducerID. The ID is not used again. It waits for that dropWait and goes
+// on then: nobody would commit the transaction, and nothing of the lane depends
+// on its end, but readers of every target in it do. So the attempts go on beside
+// the steps, also while the coordinator is away, until the broker's transaction
+// timeout has passed.
+func (l *Lane) drop(c *txnClient) {
 	for i := range l.clients {
 		if l.clients[i] == c {
 			l.clients[i] = nil
@@ -100,10 +104,34 @@ func (l *Lane) drop(ctx context.Context, c *txnClient) {
 	if c.parts != nil {
 		defer l.ended(c, EndingAbort)
 	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*RequestTimeout)
+	done := make(chan struct{})
+	l.enders.Go(func() {
+		defer close(done)
+		l.end(c.id)
+	})
+	t := time.NewTimer(dropWait)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}
+
+// end has the broker abort the last transaction of an ID.
+func (l *Lane) end(id string) {
+	ctx, cancel := context.WithTimeout(l.ending, l.o.TransactionTimeout)
 	defer cancel()
-	if err := l.initProducerID(bounded, c.id); err != nil {
-		l.o.Logger.Warn("a step is left to the broker's transaction timeout", "transactional_id", c.id, "err", err)
+	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
+		bounded, stop := context.WithTimeout(ctx, 2*RequestTimeout)
+		err := l.initProducerID(bounded, id)
+		stop()
+		if err == nil {
+			return
+		}
+		if sleep(ctx, backoff) != nil {
+			l.o.Logger.Warn("a step is left to the broker's transaction timeout", "transactional_id", id, "err", err)
+			return
+		}
 	}
 }
 

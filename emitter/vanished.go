@@ -45,9 +45,11 @@ type Vanished struct {
 // was lost (see Markers), and is written.
 func EndVanished(ctx context.Context, v Vanished) (ended int, err error) {
 	adm := kadm.NewClient(v.Client)
-	listed, err := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
-	if err != nil {
-		return 0, fmt.Errorf("list open transactions: %w", err)
+	// A broker that is away does not hide the transactions of the others, but
+	// without its answer nobody is foreign.
+	listed, partial := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
+	if partial != nil && len(listed) == 0 {
+		return 0, fmt.Errorf("list open transactions: %w", partial)
 	}
 	prefix := TransactionalIDPrefix(v.Group)
 	ours := make(map[int64]bool)
@@ -72,6 +74,9 @@ func EndVanished(ctx context.Context, v Vanished) (ended int, err error) {
 	}
 	if ended > 0 {
 		return ended, nil
+	}
+	if partial != nil {
+		return 0, fmt.Errorf("list open transactions: %w", partial)
 	}
 	return v.endLost(ctx, adm, ours)
 }

@@ -97,28 +97,34 @@ func (w *Watch) look(ctx context.Context) error {
 }
 
 // list returns the group's open transactions that are at least so old by the
-// brokers' clocks.
+// brokers' clocks. A broker that is away does not hide those of the others: its
+// transactions have another coordinator soon.
 func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]struct{}, error) {
 	req := kmsg.NewPtrListTransactionsRequest()
 	req.StateFilters = []string{"Ongoing"}
 	req.DurationFilterMillis = age.Milliseconds()
 	ids := make(map[string]struct{})
+	var failed error
+	answers := 0
 	for _, shard := range w.Client.RequestSharded(ctx, req) {
-		if shard.Err != nil {
-			return nil, fmt.Errorf("list open transactions: %w", shard.Err)
-		}
 		resp, ok := shard.Resp.(*kmsg.ListTransactionsResponse)
-		if !ok {
+		err := shard.Err
+		if err == nil && ok {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if err != nil || !ok {
+			failed = err
 			continue
 		}
-		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-			return nil, fmt.Errorf("list open transactions: %w", err)
-		}
+		answers++
 		for _, t := range resp.TransactionStates {
 			if strings.HasPrefix(t.TransactionalID, TransactionalIDPrefix(w.Group)) {
 				ids[t.TransactionalID] = struct{}{}
 			}
 		}
+	}
+	if answers == 0 && failed != nil {
+		return nil, fmt.Errorf("list open transactions: %w", failed)
 	}
 	return ids, nil
 }
