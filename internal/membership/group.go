@@ -14,6 +14,12 @@ import (
 )
 
 const (
+	// coordinatorAway is how long requests to the group's coordinator are
+	// repeated. When its broker dies the group has no other before Kafka's 9 s
+	// (broker.session.timeout.ms) and an election are over. kgo gives heartbeats
+	// up after the session timeout, and every partition with them, in all
+	// instances at once, although the new coordinator knows the members.
+	coordinatorAway = 30 * time.Second
 	// watchInterval is how often a silent change of membership is looked for.
 	watchInterval = 100 * time.Millisecond
 	// rejoinPause separates two group clients.
@@ -137,6 +143,7 @@ func (g *Group) client(l *lease) (*kgo.Client, error) {
 		kgo.SessionTimeout(g.o.SessionTimeout),
 		kgo.RebalanceTimeout(g.o.RebalanceTimeout),
 		kgo.HeartbeatInterval(min(3*time.Second, g.o.SessionTimeout/5)),
+		kgo.RetryTimeout(max(g.o.SessionTimeout, coordinatorAway)),
 		kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, m map[string][]int32) { l.bind(cl); g.assigned(l, m) }),
