@@ -23,6 +23,9 @@ type Claim struct {
 	Member     string // member ID under which the partition was taken
 	Generation int32  // of the group at that time
 	Time       int64  // Unix milliseconds by the owner's clock
+	// Appended is the record's timestamp, as Replay found it: the broker's clock
+	// in Unix milliseconds. It is no part of the bytes.
+	Appended int64
 }
 
 // AppendTo appends the bytes of c to dst.

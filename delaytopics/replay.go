@@ -163,6 +163,7 @@ func (p *replay) record(rec *kgo.Record) (done bool, err error) {
 		return false, p.checkpoint(rec.Value)
 	default:
 		c, err := DecodeClaim(rec.Value)
+		c.Appended = rec.Timestamp.UnixMilli()
 		return err == nil && p.until(c), err
 	}
 }

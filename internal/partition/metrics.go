@@ -20,13 +20,17 @@ type Metrics struct {
 	replayedN  prometheus.Counter
 	endedN     prometheus.Counter
 	lostN      *prometheus.CounterVec
+	accepted   *prometheus.CounterVec
+	damagedN   prometheus.Counter
+	retentionN *prometheus.CounterVec
+	offset     prometheus.Gauge
 }
 
 // NewMetrics registers the metrics of partitions.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_outcomes_total", Help: "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, refused.",
+			Name: "waterclock_outcomes_total", Help: "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, expired, refused, undeliverable.",
 		}, []string{"topic", "outcome"}),
 		reasons: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_dead_letters_total", Help: "Dead letters committed, by reason.",
@@ -53,7 +57,20 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		lostN: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_requests_lost_total", Help: "Requests that retention deleted before they were read.",
 		}, []string{"topic"}),
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_accepted_total", Help: "Requests that made a pending timer: scheduled and replaced together.",
+		}, []string{"topic"}),
+		damagedN: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "waterclock_partitions_damaged_total", Help: "Partitions whose local store was damaged, and that were wiped and replayed.",
+		}),
+		retentionN: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_retention_alarms_total", Help: "Alarms that intake lags so far behind that retention may soon delete unread requests.",
+		}, []string{"topic"}),
+		offset: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "waterclock_clock_offset_seconds", Help: "The owner's clock minus the broker's, by the LogAppendTime of the last claim read back; it includes the time between.",
+		}),
 	}
+	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset)
 	reg.MustRegister(m.outcomes, m.reasons, m.lateness, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN)
 	return m
 }
@@ -61,6 +78,16 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 func (m *Metrics) misplaced(topic string) { m.misplacedN.WithLabelValues(topic).Inc() }
 func (m *Metrics) ended(n int)            { m.endedN.Add(float64(n)) }
 func (m *Metrics) replayed(n int64)       { m.replayedN.Add(float64(max(0, n))) }
+
+func (m *Metrics) damaged() { m.damagedN.Inc() }
+
+func (m *Metrics) retention(topic string) { m.retentionN.WithLabelValues(topic).Inc() }
+
+// clockOffset takes the owner's clock at two moments between which a broker
+// stamped a record.
+func (m *Metrics) clockOffset(before, after int64, stamped int64) {
+	m.offset.Set(float64((before+after)/2-stamped) / 1000)
+}
 
 func (m *Metrics) lostRequests(topic string, n int64) {
 	m.lostN.WithLabelValues(topic).Add(float64(n))
@@ -75,24 +102,36 @@ func (m *Metrics) lag(topic string, partition int32, records int64, age time.Dur
 var outcomeNames = map[timer.Outcome]string{
 	timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled", timer.NotFound: "not_found",
 	timer.Fired: "fired", timer.Expired: "expired", timer.Refused: "refused",
+	undeliverable: "undeliverable",
 }
+
+// undeliverable is the outcome of a firing that became a dead letter, beside
+// those of package timer.
+const undeliverable timer.Outcome = 15
 
 // committed counts what a committed step did.
 func (m *Metrics) committed(p *Partition, s *sealed) {
 	topic := p.o.Topics.Request.Name
-	var counts [16]int
+	var counts [undeliverable + 1]int
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {
 			o := e.Outcome
 			if e.refusal != nil {
 				o = timer.Refused
+				if e.item != nil {
+					o = undeliverable
+				}
 				m.reasons.WithLabelValues(topic, e.refusal.reason).Inc()
 			}
 			counts[o]++
 		}
 	}
+	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
+		m.accepted.WithLabelValues(topic).Add(float64(n))
+	}
+	p.ledger.add(&counts)
 	for o, n := range counts {
-		if n > 0 {
+		if n > 0 && outcomeNames[timer.Outcome(o)] != "" {
 			m.outcomes.WithLabelValues(topic, outcomeNames[timer.Outcome(o)]).Add(float64(n))
 		}
 	}

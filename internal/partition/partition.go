@@ -106,6 +106,14 @@ type Status struct {
 	Replayed, ReplayEnd int64
 	Pending             int64
 	Parked              int64 // about how many of them wait for a sick target
+	Ledger              int64 // accepted - outcomes - pending: 0 at rest
+	// Queued requests and firings are on their way, of so many bytes.
+	Queued      int
+	QueuedBytes int64
+	// Overdue is for how long the oldest timer in memory has been due.
+	Overdue time.Duration
+	// ParkedBy is about how many timers are parked for each target.
+	ParkedBy map[emitter.TargetPartition]int64
 }
 
 // Partition is one owned request partition. It implements emitter.Source and
@@ -118,6 +126,12 @@ type Partition struct {
 	tracker *intake.Tracker[*entry]
 	workers []*worker
 	seals   int64 // the lane's: numbers Seal calls
+	// damage is why the next take wipes the local view; Run's own.
+	damage  error
+	ledger  ledger
+	alarmed time.Time // see watchRetention; the reader's
+	// refusal is set by Refuse.
+	refusal atomic.Pointer[error]
 	// parkedTargets are about how many timers are parked by target; Run's own.
 	parkedTargets map[emitter.TargetPartition]int64
 	// suspects is the lane's too: how many entries not settled are suspects.
@@ -128,6 +142,7 @@ type Partition struct {
 	replayEnd atomic.Int64
 	pending   atomic.Int64
 	parked    atomic.Int64
+	parkedBy  atomic.Pointer[map[emitter.TargetPartition]int64]
 	delivered atomic.Int64 // just behind the last request handed to workers
 	// found is what the committed offset said when the take began.
 	found  atomic.Pointer[delaytopics.CommitNote]
@@ -172,10 +187,23 @@ func New(o Options) *Partition {
 func (p *Partition) Status() Status {
 	s := Status{
 		State: State(p.state.Load()), Replayed: p.replayed.Load(), ReplayEnd: p.replayEnd.Load(), Pending: p.pending.Load(),
-		Parked: p.parked.Load(),
+		Parked: p.parked.Load(), Overdue: p.overdue(),
 	}
+	if s.State == Gated || s.State == Live {
+		s.Ledger = p.ledger.balance(s.Pending)
+	}
+	if by := p.parkedBy.Load(); by != nil {
+		s.ParkedBy = *by
+	}
+	p.pauseMu.Lock()
+	s.Queued, s.QueuedBytes = p.queued, p.queuedB
+	p.pauseMu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.tracker != nil {
+		entries, bytes := p.tracker.Fill()
+		s.Queued, s.QueuedBytes = s.Queued+entries, s.QueuedBytes+bytes
+	}
 	if p.failure != nil {
 		s.Reason = p.failure.Error()
 	}
@@ -202,7 +230,13 @@ func (p *Partition) Run(ctx context.Context) {
 	go p.watch(ctx, cancel)
 	defer p.state.Store(int32(Gone))
 	for ctx.Err() == nil && p.o.Token.Err() == nil {
-		err := p.serve(ctx)
+		err := p.refused()
+		if err == nil {
+			err = p.serve(ctx)
+		}
+		if why := p.refused(); why != nil {
+			err = why
+		}
 		var fatal *Fatal
 		switch {
 		case ctx.Err() != nil, p.o.Token.Err() != nil:
@@ -210,6 +244,9 @@ func (p *Partition) Run(ctx context.Context) {
 		case errors.As(err, &fatal):
 			p.stayFailed(ctx, err)
 			return
+		case statestore.IsCorrupt(err):
+			p.damage = err
+			p.log.Error("the local store is damaged, taking the partition again", "err", err)
 		default:
 			p.log.Warn("taking the partition again", "err", err)
 		}
@@ -228,6 +265,7 @@ func (p *Partition) reset() {
 	defer p.mu.Unlock()
 	p.unplanning, p.toPark, p.stalled = 0, nil, false
 	p.failure, p.claim, p.jobs, p.applying, p.suspects = nil, nil, nil, false, 0
+	p.workers = nil
 	p.tracker = nil // Seal must find nothing before the claim
 	p.failed = make(chan struct{})
 	p.pauseMu.Lock()
@@ -281,7 +319,9 @@ func (p *Partition) serve(ctx context.Context) error {
 	if err := p.openParked(); err != nil {
 		return err
 	}
+	p.mu.Lock()
 	p.tracker = intake.NewTracker[*entry](from)
+	p.mu.Unlock()
 	p.delivered.Store(from)
 	p.state.Store(int32(Gated))
 
@@ -289,11 +329,14 @@ func (p *Partition) serve(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer cancel()
-	p.workers = make([]*worker, p.o.SubPartitions)
-	for i := range p.workers {
-		p.workers[i] = newWorker(p, i)
+	all := make([]*worker, p.o.SubPartitions)
+	for i := range all {
+		all[i] = newWorker(p, i)
 	}
-	for _, w := range p.workers {
+	p.mu.Lock()
+	p.workers = all
+	p.mu.Unlock()
+	for _, w := range all {
 		workers.Go(func() { w.run(ctx) })
 	}
 	p.mu.Lock()

@@ -9,6 +9,7 @@ import (
 // Deliver fans requests out to the workers. It implements intake.Sink.
 func (p *Partition) Deliver(recs []*kgo.Record, highWatermark int64) {
 	if n := len(recs); n > 0 {
+		p.watchRetention(recs[0].Timestamp)
 		p.o.Metrics.lag(p.o.Topics.Request.Name, p.o.Partition, highWatermark-recs[n-1].Offset-1, p.o.Now().Sub(recs[n-1].Timestamp))
 	}
 	for len(recs) > 0 {

@@ -213,7 +213,9 @@ func (p *Partition) countParked() {
 	for _, k := range p.parkedTargets {
 		n += k
 	}
-	p.parked.Store(n)
+	if was := p.parked.Swap(n); was != n {
+		p.publishParked()
+	}
 }
 
 func targetName(p emitter.TargetPartition) string {

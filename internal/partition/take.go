@@ -32,6 +32,9 @@ const (
 // partition"). It returns where requests are to be read from, and the request
 // partition's last stable offset as of the take, for the gate.
 func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error) {
+	if err := p.sameTopics(ctx); err != nil {
+		return 0, 0, err
+	}
 	committed, note, err := p.stableOffset(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -57,7 +60,14 @@ func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error
 	if err := p.makeClaim(ctx, c); err != nil {
 		return 0, 0, err
 	}
-	if err := f.replay(ctx, func(x delaytopics.Claim) bool { return x.Step == c.note.Step }); err != nil {
+	err = f.replay(ctx, func(x delaytopics.Claim) bool {
+		if x.Step != c.note.Step {
+			return false
+		}
+		p.o.Metrics.clockOffset(x.Time, p.o.Now().UnixMilli(), x.Appended)
+		return true
+	})
+	if err != nil {
 		return 0, 0, err
 	}
 	from, stable, err = p.requestPosition(ctx, f, committed)
@@ -69,6 +79,7 @@ func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error
 		return 0, 0, err
 	}
 	p.pending.Store(meta.Pending)
+	p.ledger.open(meta.Pending)
 	return from, stable, p.take.Live()
 }
 
@@ -296,18 +307,28 @@ type fold struct {
 // be trusted.
 func (p *Partition) openFold(ctx context.Context) (*fold, error) {
 	meta, err := p.take.Meta()
-	if err != nil {
+	if err != nil && !statestore.IsCorrupt(err) && !errors.Is(err, statestore.ErrNewerFormat) {
 		return nil, fmt.Errorf("read the store: %w", err)
 	}
+	unreadable := errors.Join(err, p.damage)
 	start, _, end, err := partlog.Bounds(ctx, p.o.Client, p.changelogTarget())
 	if err != nil {
 		return nil, err
 	}
-	if why := p.untrusted(meta, start, end); why != "" {
+	why := p.untrusted(meta, start, end)
+	if unreadable != nil {
+		why = unreadable.Error()
+	}
+	if statestore.IsCorrupt(unreadable) {
+		p.log.Error("the local store is damaged: wiping what it holds of the partition and replaying it", "err", unreadable)
+		p.o.Metrics.damaged()
+	}
+	if why != "" {
 		p.log.Warn("wiping the local view of the partition", "reason", why)
 		if err := p.take.Wipe(); err != nil {
 			return nil, fmt.Errorf("wipe the store: %w", err)
 		}
+		p.damage = nil
 		meta = statestore.Meta{Position: -1}
 	}
 	f := &fold{p: p, said: time.Now()}

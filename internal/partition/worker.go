@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -98,6 +99,8 @@ type worker struct {
 	open    bool  // the gate
 	bytes   int64 // held by the timers in the wheel
 
+	next atomic.Int64 // earliest due time in the wheel, for all to see
+
 	mu      sync.Mutex
 	inbox   []message
 	lowered timer.Ref // lowest place an eviction went back to since the last load
@@ -109,11 +112,13 @@ type worker struct {
 var highest = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
 
 func newWorker(p *Partition, index int) *worker {
-	return &worker{
+	w := &worker{
 		p: p, index: index, wake: make(chan struct{}, 1),
 		items: make(map[string]*item), wheel: wheel.New[*item](p.clock.millis()), beyond: make(map[*item]struct{}), waiting: make(map[*item]struct{}),
 		horizon: lowest, lowered: highest,
 	}
+	w.next.Store(never)
+	return w
 }
 
 func (w *worker) post(m message) {
@@ -402,6 +407,7 @@ func (w *worker) evictFrom(k wheel.Key) {
 
 // fire plans what is due and returns how long to sleep.
 func (w *worker) fire() time.Duration {
+	defer w.showNext()
 	for w.open {
 		due, ok := w.wheel.Next()
 		if !ok {
@@ -423,6 +429,17 @@ func (w *worker) fire() time.Duration {
 	}
 	w.relieve()
 	return idle
+}
+
+// never is later than every due time.
+const never = math.MaxInt64
+
+func (w *worker) showNext() {
+	due, ok := w.wheel.Next()
+	if !ok {
+		due = never
+	}
+	w.next.Store(due)
 }
 
 // fireSome plans up to maxFirings firings.

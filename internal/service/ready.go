@@ -2,6 +2,7 @@ package service
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -10,10 +11,11 @@ import (
 
 // report is what /readyz shows.
 type report struct {
-	Phase  string                            `json:"phase,omitempty"`
-	Member bool                              `json:"member"`
-	Access []string                          `json:"access,omitempty"` // problems, as sentences
-	Topics map[string]map[string]partitionOf `json:"topics"`
+	Phase   string                            `json:"phase,omitempty"`
+	Member  bool                              `json:"member"`
+	Access  []string                          `json:"access,omitempty"`  // problems, as sentences
+	Stopped map[string]string                 `json:"stopped,omitempty"` // request topics, and why
+	Topics  map[string]map[string]partitionOf `json:"topics"`
 }
 
 type partitionOf struct {
@@ -35,6 +37,10 @@ func (in *instance) Ready() (bool, any) {
 		r.Access = in.access.Problems()
 	}
 	ok := r.Member && len(r.Access) == 0
+	if in.phase == "" {
+		r.Stopped = in.recheck.stops()
+		ok = ok && len(r.Stopped) == 0
+	}
 	for k, o := range in.parts {
 		s := o.p.Status()
 		if s.State == partition.Gone {
@@ -57,10 +63,15 @@ func (in *instance) Ready() (bool, any) {
 type stateCollector struct{ in *instance }
 
 var (
-	descPartitions = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
-	descPending    = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
-	descParked     = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for a sick target, about.", []string{"topic"}, nil)
-	descReplay     = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
+	descPartitions  = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
+	descPending     = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
+	descParked      = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for a sick target, about.", []string{"topic"}, nil)
+	descReplay      = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
+	descLedger      = prometheus.NewDesc("waterclock_ledger", "Pending at the take, plus accepted, minus outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
+	descQueued      = prometheus.NewDesc("waterclock_queue_entries", "Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
+	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes that they hold.", []string{"topic"}, nil)
+	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds", "For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
+	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for a sick target partition, about.", []string{"topic", "target", "partition"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -69,6 +80,11 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descPending
 	ch <- descParked
 	ch <- descReplay
+	ch <- descLedger
+	ch <- descQueued
+	ch <- descQueuedBytes
+	ch <- descOverdue
+	ch <- descParkedBy
 }
 
 // Collect implements prometheus.Collector.
@@ -78,7 +94,12 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		pending int64
 		parked  int64
 		remain  int64
+		ledger  int64
+		queued  int
+		bytes   int64
+		overdue time.Duration
 	}
+	parkedBy := make(map[[2]string]map[int32]int64)
 	all := make(map[string]*sums)
 	for name := range c.in.topics {
 		all[name] = &sums{}
@@ -90,6 +111,17 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		sum.states[s.State]++
 		sum.pending += s.Pending
 		sum.parked += s.Parked
+		sum.ledger += s.Ledger
+		sum.queued += s.Queued
+		sum.bytes += s.QueuedBytes
+		sum.overdue = max(sum.overdue, s.Overdue)
+		for to, n := range s.ParkedBy {
+			at := [2]string{k.topic, to.Topic}
+			if parkedBy[at] == nil {
+				parkedBy[at] = make(map[int32]int64)
+			}
+			parkedBy[at][to.Partition] += n
+		}
 		if s.State == partition.Replaying {
 			sum.remain += max(0, s.ReplayEnd-s.Replayed)
 		}
@@ -101,6 +133,15 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(descPending, prometheus.GaugeValue, float64(sum.pending), topic)
 		ch <- prometheus.MustNewConstMetric(descParked, prometheus.GaugeValue, float64(sum.parked), topic)
+		ch <- prometheus.MustNewConstMetric(descLedger, prometheus.GaugeValue, float64(sum.ledger), topic)
+		ch <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(sum.queued), topic)
+		ch <- prometheus.MustNewConstMetric(descQueuedBytes, prometheus.GaugeValue, float64(sum.bytes), topic)
+		ch <- prometheus.MustNewConstMetric(descOverdue, prometheus.GaugeValue, sum.overdue.Seconds(), topic)
 		ch <- prometheus.MustNewConstMetric(descReplay, prometheus.GaugeValue, float64(sum.remain), topic)
+	}
+	for at, ns := range parkedBy {
+		for n, count := range ns {
+			ch <- prometheus.MustNewConstMetric(descParkedBy, prometheus.GaugeValue, float64(count), at[0], at[1], strconv.Itoa(int(n)))
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,6 +39,9 @@ const (
 	maxSubPartitions = 4
 	// minWheel is the least memory for timers that a worker is given.
 	minWheel = 64 << 10
+	// deadStoreWait is how long the end of partitions is waited for when the
+	// store can not go on.
+	deadStoreWait = time.Second
 	// minQueue is the least memory for a partition's queue.
 	minQueue = 2 << 20
 	// clientPrefix and the process ID make the client ID.
@@ -119,8 +123,11 @@ type instance struct {
 	replays  *semaphore.Weighted
 	topics   map[string]*served
 	metrics  *partition.Metrics
+	recheck  *recheck
 	life     context.Context // of partitions
 	partsWG  sync.WaitGroup
+	// storeDead: calls into the store may never return.
+	storeDead atomic.Bool
 
 	mu     sync.Mutex // guards what follows
 	phase  string     // what start waits for; "" when running
@@ -215,9 +222,22 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	err = in.group.Run(ctx) // drains and leaves when ctx ends
 	in.setPhase("stopped")
 	end(nil)
-	in.partsWG.Wait()
-	background.Wait()
-	return err
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		in.partsWG.Wait()
+		background.Wait()
+	}()
+	for {
+		select {
+		case <-gone:
+			return err
+		case <-time.After(deadStoreWait):
+			if in.storeDead.Load() {
+				return err // a write that is blocked for ever holds them up
+			}
+		}
+	}
 }
 
 func (in *instance) connect(ctx context.Context) (err error) {
@@ -307,7 +327,13 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return fmt.Errorf("data folder: %w", err)
 	}
 	in.store, err = statestore.Open(statestore.Options{
-		Dir: filepath.Join(in.cfg.DataDir, "store"), Logger: in.log, Now: in.o.Now, OnFatal: func(err error) { end(err) },
+		Dir: filepath.Join(in.cfg.DataDir, "store"), Logger: in.log, Now: in.o.Now,
+		OnFatal: func(err error) {
+			err = fmt.Errorf("the local store in %s can not go on: %w", in.cfg.DataDir, err)
+			in.log.Error("ending the process", "err", err)
+			in.storeDead.Store(true)
+			end(err)
+		},
 	})
 	if err != nil {
 		return err
@@ -334,6 +360,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	laneMetrics := emitter.NewMetrics(in.registry)
 	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, laneMetrics)
 	in.health = emitter.NewHealth(emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers).Probe, in.log)
+	in.recheck = newRecheck(in)
 	var err error
 	if in.reader, err = intake.NewReader(in.opts...); err != nil {
 		return nil, err
@@ -365,6 +392,8 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		start(lane.Run)
 	}
 	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
+	start(in.recheck.Run)
+	start(newClockWatch(in.o.Now, in.wake, in.log, in.registry).Run)
 	start(in.reader.Run)
 	start(in.targets.Run)
 	start(in.health.Run)
@@ -419,6 +448,12 @@ func (in *instance) Assigned(t *membership.Token) {
 	before := in.parts[k]
 	o := &owned{token: t, p: in.newPartition(t, topic), gone: make(chan struct{})}
 	in.parts[k] = o
+	if why := in.recheck.stop(t.Topic); why != nil {
+		o.p.Refuse(why)
+	} else if t.Partition >= topic.set.Request.Partitions {
+		in.recheck.soon()
+		o.p.Refuse(errNewPartition)
+	}
 	in.partsWG.Go(func() {
 		defer close(o.gone)
 		if before != nil {
@@ -476,6 +511,27 @@ func (in *instance) owned(t *membership.Token) *owned {
 		return o
 	}
 	return nil
+}
+
+// ownedOf returns the partitions of a request topic that are ours.
+func (in *instance) ownedOf(topic string) (ps []*partition.Partition) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for k, o := range in.parts {
+		if k.topic == topic {
+			ps = append(ps, o.p)
+		}
+	}
+	return ps
+}
+
+// wake makes every partition look at the clock.
+func (in *instance) wake() {
+	for name := range in.topics {
+		for _, p := range in.ownedOf(name) {
+			p.Wake()
+		}
+	}
 }
 
 // forget drops partitions from the list once their goroutines have ended.

@@ -1,0 +1,66 @@
+package operation
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// Bytes of the store's tables are flipped while nobody runs: the damage is found
+// when it is read, said aloud, and what lay there is replayed. The process goes
+// on, and every timer fires once.
+func TestDamagedStoreIsReplayed(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, 4, nil)
+	target := c.CreateTopic(t, 2, nil, kafkatest.Topic(t)+"-out")
+	out := kafkatest.Collect(t, c, target)
+	cfg := rig.Config(t, c.Seeds(), requests)
+	in := rig.Serve(t, cfg, service.Options{})
+	in.Ready(4, time.Minute)
+	const n = 4000
+	send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(15*time.Second), 5*time.Second, make([]byte, 500))...)
+	balanced(t, &in.Web, n)
+	if got := in.Metric("waterclock_accepted_total"); got != n {
+		t.Errorf("accepted %v of %d", got, n)
+	}
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(cfg.DataDir, "store", "db", "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("tables: %v %v", tables, err)
+	}
+	for _, path := range tables {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := len(b) / 8; at < len(b)/2; at += 1024 {
+			b[at] ^= 0x55
+		}
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in, log := rig.ServeLogged(t, cfg, service.Options{})
+	received := out.WaitFor(n, time.Minute)
+	if !out.Quiet(time.Second) {
+		t.Error("emissions go on")
+	}
+	received = append(received[:0:0], out.Records()...)
+	once(t, received, n)
+	in.Ready(4, time.Minute)
+	balanced(t, &in.Web, 0)
+	if len(log.Lines("throwing the table and its partitions away")) == 0 || in.Metric("waterclock_store_damaged_tables_total") == 0 {
+		t.Error("no table is said to be damaged")
+	}
+	if len(log.Lines("the local store is damaged")) == 0 || in.Metric("waterclock_partitions_damaged_total") == 0 {
+		t.Error("no partition is said to be wiped")
+	}
+	t.Logf("%v damaged tables, %v partitions wiped", in.Metric("waterclock_store_damaged_tables_total"), in.Metric("waterclock_partitions_damaged_total"))
+}

@@ -1,0 +1,65 @@
+// Package operation tests what happens to an instance whose surroundings change:
+// topics, disk, store, clock.
+package operation
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }
+
+const poll = 20 * time.Millisecond
+
+func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(poll) {
+		if time.Since(start) > limit {
+			t.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+// timers are n requests, due within spread from at on.
+func timers(requests, target, prefix string, n int, at time.Time, spread time.Duration, value []byte) []*kgo.Record {
+	recs := make([]*kgo.Record, n)
+	for i := range recs {
+		due := at.Add(spread * time.Duration(i) / time.Duration(n))
+		recs[i] = &kgo.Record{Topic: requests, Key: fmt.Append(nil, prefix, i), Value: value, Headers: []kgo.RecordHeader{
+			{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
+			{Key: "timer-target-topic", Value: []byte(target)},
+		}}
+	}
+	return recs
+}
+
+func send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
+	t.Helper()
+	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+}
+
+// once checks that each of n timers was emitted once, and nothing else.
+func once(t testing.TB, received []kafkatest.Received, n int) {
+	t.Helper()
+	byID := rig.Emissions(t, received)
+	if len(byID) != n || len(received) != n {
+		t.Errorf("%d emissions of %d timers, sent %d", len(received), len(byID), n)
+	}
+}
+
+// balanced waits until everything is settled, and checks the ledger.
+func balanced(t testing.TB, in *rig.Web, pending float64) {
+	t.Helper()
+	until(t, 30*time.Second, "settled, with a ledger of 0", func() bool {
+		return in.Metric("waterclock_ledger") == 0 && in.Metric("waterclock_queue_entries") == 0 && in.Metric("waterclock_pending_timers") == pending
+	})
+}

@@ -1,0 +1,251 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// Topics deleted, created anew, given more partitions or another policy while an
+// instance runs: that request topic stops and says so, another one goes on; what
+// is only unwise is an alarm.
+func TestTopicsThatChangeWhileRunning(t *testing.T) {
+	c := kafkatest.Shared(t)
+	adm := kadm.NewClient(c.Client(t))
+	name := kafkatest.Topic(t)
+	const partitions = 2
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(topic, setting, value string) {
+		t.Helper()
+		r, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: kadm.StringPtr(value)}}, topic)
+		must(err)
+		must(r[0].Err)
+	}
+	remove := func(topic string) {
+		t.Helper()
+		r, err := adm.DeleteTopics(t.Context(), topic)
+		must(err)
+		must(r.Error())
+	}
+	good := c.CreateTopic(t, partitions, nil, name+"-good")
+	cases := []struct {
+		name string
+		says string // the sentence names these, by |
+		do   func(requests string)
+	}{
+		{"grown", "partitions is 3, must be 2", func(r string) {
+			resp, err := adm.CreatePartitions(t.Context(), 1, r)
+			must(err)
+			must(resp.Error())
+		}},
+		{"deleted", "topic is missing", func(r string) { remove(r) }},
+		{"anew", "ID is", func(r string) {
+			remove(r)
+			until(t, 30*time.Second, "created anew", func() bool {
+				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, r)
+				return err == nil
+			})
+		}},
+		{"changelog", ".waterclock.changelog|topic is missing", func(r string) { remove(delaytopics.Changelog(r)) }},
+		{"policy", ".waterclock.changelog|cleanup.policy is delete", func(r string) { set(delaytopics.Changelog(r), "cleanup.policy", "delete") }},
+	}
+	all := []string{good}
+	for _, x := range cases {
+		all = append(all, c.CreateTopic(t, partitions, nil, name+"-"+x.name))
+	}
+	target := c.CreateTopic(t, 1, nil, name+"-out")
+	out := kafkatest.Collect(t, c, target)
+	cfg := rig.Config(t, c.Seeds(), all...)
+	cfg.TopicCheckInterval = time.Second
+	in, log := rig.ServeLogged(t, cfg, service.Options{})
+	in.Ready(len(all)*partitions, time.Minute)
+
+	// Timers for the good topic all the while.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var sent atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cl := c.Client(t)
+		for ctx.Err() == nil {
+			r := timers(good, target, fmt.Sprint("good-", sent.Load(), "-"), 5, time.Now().Add(300*time.Millisecond), 100*time.Millisecond, []byte("v"))
+			if err := cl.ProduceSync(context.Background(), r...).FirstErr(); err != nil {
+				t.Errorf("send: %v", err)
+				return
+			}
+			sent.Add(5)
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	out.WaitFor(50, time.Minute)
+
+	// First what is no reason to stop.
+	set(delaytopics.Changelog(good), "min.compaction.lag.ms", "1")
+	until(t, 20*time.Second, "the alarm", func() bool {
+		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alarm") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alarm") > 0
+	})
+	if len(log.Lines("min.compaction.lag.ms is 1")) == 0 {
+		t.Error("the alarm is not logged")
+	}
+	if status, body := in.Readyz(); status != 200 {
+		t.Errorf("an alarm makes it not ready: %s", body)
+	}
+	for i, x := range cases {
+		x.do(all[i+1])
+		until(t, 40*time.Second, x.name+" is stopped", func() bool {
+			return in.Metric("waterclock_topic_problems", "topic", all[i+1], "severity", "stop") > 0
+		})
+		status, body := in.Readyz()
+		if status == 200 {
+			t.Errorf("%s: still ready", x.name)
+		}
+		for _, text := range append(strings.Split(x.says, "|"), "request topic "+all[i+1]+" is stopped") {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: /readyz does not say %q: %s", x.name, text, body)
+			}
+		}
+		before := sent.Load()
+		until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
+	}
+	// Partitions that are still ours are failed, the good ones live.
+	until(t, 10*time.Second, "failed partitions", func() bool {
+		return in.Metric("waterclock_partitions", "topic", name+"-policy", "state", "failed") == partitions
+	})
+	if n := in.Metric("waterclock_partitions", "topic", good, "state", "live"); n != partitions {
+		t.Errorf("%v partitions of the good topic are live", n)
+	}
+	cancel()
+	<-done
+	n := int(sent.Load())
+	out.WaitFor(n, time.Minute)
+	once(t, out.Records(), n)
+}
+
+// Requests that retention deletes before they are read are counted and said
+// loudly, and the others fire.
+func TestRequestsLostToRetention(t *testing.T) {
+	c := kafkatest.Shared(t)
+	retention := "60000"
+	requests := c.CreateTopic(t, 1, map[string]*string{"retention.ms": &retention})
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
+	out := kafkatest.Collect(t, c, target)
+	cfg := rig.Config(t, c.Seeds(), requests)
+	in := rig.Serve(t, cfg, service.Options{})
+	in.Ready(1, time.Minute)
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	cl := c.Client(t)
+	send(t, cl, timers(requests, target, "lost-", 10, time.Now().Add(5*time.Second), time.Second, nil)...)
+	kept := timers(requests, target, "kept-", 10, time.Now().Add(8*time.Second), time.Second, nil)
+	for _, r := range kept {
+		r.Timestamp = time.Now().Add(-50 * time.Second) // read with 5/6 of the retention gone
+	}
+	send(t, cl, kept...)
+	offsets := make(kadm.Offsets)
+	offsets.AddOffset(requests, 0, kept[0].Offset, -1)
+	if r, err := kadm.NewClient(cl).DeleteRecords(t.Context(), offsets); err != nil || r.Error() != nil {
+		t.Fatal(err, r.Error())
+	}
+	in, log := rig.ServeLogged(t, cfg, service.Options{})
+	in.Ready(1, time.Minute)
+	out.WaitFor(10, time.Minute)
+	out.Quiet(time.Second)
+	once(t, out.Records(), 10)
+	if n := in.Metric("waterclock_requests_lost_total"); n != 10 {
+		t.Errorf("%v are counted as lost, want 10", n)
+	}
+	if len(log.Lines("requests were lost to retention")) != 1 {
+		t.Error("it is not said")
+	}
+	if in.Metric("waterclock_retention_alarms_total") == 0 || len(log.Lines("retention may soon delete")) == 0 {
+		t.Error("no alarm for intake that lags")
+	}
+	balanced(t, &in.Web, 0)
+}
+
+// The clock is set ahead while timers sleep: what is due by it fires then, not
+// when the sleep would have ended; nothing fires before it is due by the clock.
+func TestClockSetAhead(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, 2, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
+	out := kafkatest.Collect(t, c, target)
+	var ahead atomic.Int64
+	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	in.Ready(2, time.Minute)
+	const n, jump = 20, 12 * time.Second // within what wheels are loaded for: nothing else wakes the workers
+	send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second), 500*time.Millisecond, nil)...)
+	balanced(t, &in.Web, n)
+	set := time.Now()
+	ahead.Store(int64(jump))
+	received := out.WaitFor(n, 9*time.Second)
+	t.Logf("all fired %s after the jump", time.Since(set))
+	ids := make(map[string]bool)
+	for _, r := range received {
+		ids[rig.HeaderOf(r, "waterclock-id")] = true
+		var due int64
+		if _, err := fmt.Sscan(rig.HeaderOf(r, "waterclock-due"), &due); err != nil || r.Timestamp.UnixMilli() < due {
+			t.Errorf("early by the owner's clock: %s due %d, timestamp %d", r.Key, due, r.Timestamp.UnixMilli())
+		}
+	}
+	if len(ids) != n || len(received) != n {
+		t.Errorf("%d emissions of %d timers", len(received), len(ids))
+	}
+	if in.Metric("waterclock_clock_jumps_total", "direction", "ahead") != 1 {
+		t.Error("the jump is not counted")
+	}
+	balanced(t, &in.Web, 0)
+}
+
+// A request topic is created anew long before the next check of the topics, and
+// requests are written to it: they are not read from the old one's position, the
+// partitions fail and say why.
+func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, 1, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
+	out := kafkatest.Collect(t, c, target)
+	cl := c.Client(t)
+	adm := kadm.NewClient(cl)
+	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{})
+	in.Ready(1, time.Minute)
+	send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
+	out.WaitFor(5, time.Minute)
+	if r, err := adm.DeleteTopics(t.Context(), requests); err != nil || r.Error() != nil {
+		t.Fatal(err, r.Error())
+	}
+	until(t, 30*time.Second, "created anew", func() bool {
+		_, err := adm.CreateTopic(t.Context(), 1, 1, nil, requests)
+		return err == nil
+	})
+	anew := c.Client(t)
+	until(t, time.Minute, "the partition has failed", func() bool {
+		_ = anew.ProduceSync(t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
+		return in.Metric("waterclock_partitions", "state", "failed") == 1
+	})
+	if status, body := in.Readyz(); status == 200 || !strings.Contains(body, "created anew") {
+		t.Errorf("ready %d: %s", status, body)
+	}
+	out.Quiet(time.Second)
+	once(t, out.Records(), 5)
+}
