@@ -12,12 +12,14 @@ import (
 // backend is what the commands call: the functions of internal/service, or
 // those of a test.
 type backend struct {
-	run      func(context.Context, *config.Config, *slog.Logger) error
-	dev      func(context.Context, service.DevOptions, *slog.Logger) error
-	schedule func(context.Context, *config.Config, service.ScheduleRequest) (service.Sent, error)
-	cancel   func(ctx context.Context, cfg *config.Config, topic, id string) (service.Sent, error)
-	topics   func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
-	acls     func(cfg *config.Config, o service.ACLOptions, out io.Writer) error
+	run         func(context.Context, *config.Config, *slog.Logger) error
+	dev         func(context.Context, service.DevOptions, *slog.Logger) error
+	schedule    func(context.Context, *config.Config, service.ScheduleRequest) (service.Sent, error)
+	cancel      func(ctx context.Context, cfg *config.Config, topic, id string) (service.Sent, error)
+	topics      func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
+	storeVerify func(ctx context.Context, dataDir string, out io.Writer) error
+	storeDump   func(ctx context.Context, dataDir string, payloads bool, out io.Writer) error
+	acls        func(cfg *config.Config, o service.ACLOptions, out io.Writer) error
 }
 
 // The commands' names for what they hand over.
@@ -38,11 +40,13 @@ type (
 // realBackend returns the service itself.
 func realBackend() backend {
 	return backend{
-		run:      service.Run,
-		dev:      service.Dev,
-		schedule: service.Schedule,
-		cancel:   service.Cancel,
-		topics:   service.Topics,
-		acls:     service.ACLs,
+		run:         service.Run,
+		dev:         service.Dev,
+		schedule:    service.Schedule,
+		cancel:      service.Cancel,
+		topics:      service.Topics,
+		storeVerify: service.StoreVerify,
+		storeDump:   service.StoreDump,
+		acls:        service.ACLs,
 	}
 }

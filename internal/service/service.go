@@ -46,6 +46,8 @@ const (
 	minQueue = 2 << 20
 	// clientPrefix and the process ID make the client ID.
 	clientPrefix = "waterclock-"
+	// storeDir is the folder of the local store within the data folder.
+	storeDir = "store"
 	// queueEntry is about what a request takes in the queue; it turns the
 	// queue's bytes into a count.
 	queueEntry = 256
@@ -327,7 +329,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return fmt.Errorf("data folder: %w", err)
 	}
 	in.store, err = statestore.Open(statestore.Options{
-		Dir: filepath.Join(in.cfg.DataDir, "store"), Logger: in.log, Now: in.o.Now,
+		Dir: filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now,
 		OnFatal: func(err error) {
 			err = fmt.Errorf("the local store in %s can not go on: %w", in.cfg.DataDir, err)
 			in.log.Error("ending the process", "err", err)

@@ -1,14 +1,17 @@
 package operation
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 // Bytes of the store's tables are flipped while nobody runs: the damage is found
@@ -31,6 +34,14 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}
+	var said bytes.Buffer
+	if err := service.StoreVerify(t.Context(), cfg.DataDir, &said); err != nil || strings.Count(said.String(), "| ok") != 4 {
+		t.Errorf("verify of a good store: %v\n%s", err, &said)
+	}
+	said.Reset()
+	if err := service.StoreDump(t.Context(), cfg.DataDir, false, &said); err != nil || strings.Count(said.String(), `"row":"timer"`) != n {
+		t.Errorf("dump of a good store: %v, %d timers", err, strings.Count(said.String(), `"row":"timer"`))
+	}
 	tables, err := filepath.Glob(filepath.Join(cfg.DataDir, "store", "db", "*.sst"))
 	if err != nil || len(tables) == 0 {
 		t.Fatalf("tables: %v %v", tables, err)
@@ -46,6 +57,13 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 		if err := os.WriteFile(path, b, 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+	said.Reset()
+	if err := service.StoreVerify(t.Context(), cfg.DataDir, &said); !statestore.IsCorrupt(err) || !strings.Contains(said.String(), "DAMAGED") {
+		t.Errorf("verify of a damaged store: %v\n%s", err, &said)
+	}
+	if err := service.StoreDump(t.Context(), cfg.DataDir, false, &said); !statestore.IsCorrupt(err) {
+		t.Errorf("dump of a damaged store: %v", err)
 	}
 	in, log := rig.ServeLogged(t, cfg, service.Options{})
 	received := out.WaitFor(n, time.Minute)

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+func storeCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "look into the data folder of a stopped instance",
+		Long: `store looks into the data folder of a stopped instance and changes nothing there.
+The folder is a view of the changelog: it can always be deleted, which costs a
+replay at the next start.`,
+	}
+	cmd.AddCommand(storeVerifyCommand(p), storeDumpCommand(p))
+	return cmd
+}
+
+// dataDir declares --data-dir, with the default that serve has.
+func dataDir(p *process, cmd *cobra.Command) *string {
+	def := config.Default().DataDir
+	for _, kv := range p.environ {
+		if v, ok := strings.CutPrefix(kv, config.EnvPrefix+"DATA_DIR="); ok {
+			def = v
+		}
+	}
+	return cmd.Flags().String("data-dir", def, "`FOLDER` that serve was given")
+}
+
+func storeVerifyCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "check everything that the folder holds",
+		Long: `verify reads every row and checks that they agree with each other. It prints one
+line for each partition and exits 1 if one is damaged.`,
+		Example: `  waterclock store verify --data-dir /var/lib/waterclock`,
+	}
+	dir := dataDir(p, cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return p.backend.storeVerify(cmd.Context(), *dir, p.stdout)
+	}
+	return cmd
+}
+
+func storeDumpCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dump",
+		Short: "print everything that the folder holds, as JSON",
+		Long: `dump prints every row as a JSON object on a line of its own. Timer IDs are always
+there; values, headers and keys only with --payloads.`,
+		Example: `  waterclock store dump --data-dir /var/lib/waterclock | grep '"row":"timer"'`,
+	}
+	dir := dataDir(p, cmd)
+	payloads := cmd.Flags().Bool("payloads", false, "print values, headers and keys of emissions too")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return p.backend.storeDump(cmd.Context(), *dir, *payloads, p.stdout)
+	}
+	return cmd
+}

@@ -1,0 +1,60 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// StoreVerify reads all that the store of a stopped instance holds, prints a line
+// for each partition, and returns what is wrong with them. It changes nothing.
+func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error) {
+	s, err := openStopped(dataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	t := table.NewWriter()
+	t.SetOutputMirror(out)
+	t.AppendHeader(table.Row{"partition", "position", "pending", "parked", "in sync", ""})
+	bad := 0
+	err = s.VerifyAll(ctx, func(id statestore.PartitionID, m statestore.Meta, err error) {
+		verdict, inSync := "ok", "never"
+		if err != nil {
+			verdict = "DAMAGED"
+			bad++
+		}
+		if !m.InSync.IsZero() {
+			inSync = m.InSync.UTC().Format(time.RFC3339)
+		}
+		t.AppendRow(table.Row{id, m.Position, m.Pending, m.Parked, inSync, verdict})
+	})
+	t.Render()
+	if bad > 0 {
+		return fmt.Errorf("%d partitions are damaged; the service replays them by itself when it meets the damage, or delete the folder while it is stopped: %w", bad, err)
+	}
+	return err
+}
+
+// StoreDump prints every row of the store of a stopped instance as JSON, one a
+// line; payloads, headers and keys of users only if asked for. It changes nothing.
+func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer) (err error) {
+	s, err := openStopped(dataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.Dump(ctx, out, statestore.DumpOptions{Payloads: payloads})
+}
+
+func openStopped(dataDir string) (*statestore.Store, error) {
+	return statestore.OpenReadOnly(statestore.Options{Dir: filepath.Join(dataDir, storeDir), Logger: slog.New(slog.DiscardHandler)})
+}
