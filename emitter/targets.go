@@ -91,6 +91,23 @@ func (t *Targets) Lookup(ctx context.Context, topic string) (Target, error) {
 	return Target{}, fmt.Errorf("look up target topic %s: the brokers do not say", topic)
 }
 
+// LookupAll asks for those of many topics that are not known, at once, so that
+// as many Lookups that follow ask nobody.
+func (t *Targets) LookupAll(ctx context.Context, topics map[string]struct{}) error {
+	var unknown []string
+	for topic := range topics {
+		if _, ok := t.cached(topic); !ok {
+			unknown = append(unknown, topic)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	return t.fetch(ctx, unknown)
+}
+
 // Stale says that what is known of a topic was proved wrong: it is asked for
 // before it is used again.
 func (t *Targets) Stale(topic string) {
@@ -260,7 +277,7 @@ func (t *Targets) inUse() (names []string) {
 	defer t.mu.Unlock()
 	for name, e := range t.topics {
 		switch {
-		case now.Sub(e.used) > targetIdle:
+		case now.Sub(e.used) > targetIdle, e.Err != nil && now.Sub(e.used) > targetRefresh:
 			delete(t.topics, name)
 		default:
 			names = append(names, name) // our own are used for ever

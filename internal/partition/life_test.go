@@ -151,3 +151,34 @@ func TestNetChange(t *testing.T) {
 		})
 	}
 }
+
+// A worker whose wheel is full lowers its horizon to a place that is not due for
+// loading yet. The next load must begin there, not where the last one ended.
+func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 600, 1000)
+	c.work(0) // the gate
+	c.load()  // reaches the end of the window
+	c.work(0)
+	for i := range 20 {
+		c.schedule(i, 20_000+int64(i)*100)
+	}
+	c.deliver(20)
+	c.work(0)
+	c.seal(100)
+	c.commit(true)
+	c.apply()
+	c.work(0)
+	if n := len(c.p.workers[0].items); n >= 20 {
+		t.Fatalf("%d items in memory: nothing was evicted", n)
+	}
+	for i := range 10 { // memory is free again before a load has seen that it was not
+		c.cancel(i)
+	}
+	c.deliver(10)
+	c.work(0)
+	if w := c.p.workers[0]; w.full || w.lowered == highest {
+		t.Fatalf("full %v, lowered to %v: the test did not make its interleaving", w.full, w.lowered)
+	}
+	c.load() // not yet: nothing is due to be loaded for 5 s
+	c.finish()
+}

@@ -413,17 +413,18 @@ func (p *Partition) loop(ctx context.Context) error {
 // load scans a chunk of the store from the lowest horizon of the workers and
 // posts it. It reports whether another should follow at once.
 func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
-	from := *reached
+	wait := false
 	for _, w := range p.workers {
-		lowered, full := w.loadState()
-		if lowered.Compare(from) < 0 {
-			from = lowered
+		lowered, busy := w.loadState()
+		if lowered.Compare(*reached) < 0 {
+			*reached = lowered
 		}
-		if full {
-			*reached = from
-			return false, nil
-		}
+		wait = wait || busy
 	}
+	if wait {
+		return false, nil
+	}
+	from := *reached
 	to := timer.Ref{Due: p.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
 	if from.Due > to.Due-loadWindow.Milliseconds()/2 {
 		return false, nil
@@ -446,6 +447,7 @@ func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
 	*reached = next
 	for i, w := range p.workers {
 		loads[i].to = next
+		w.setLoading(true)
 		w.post(message{load: loads[i]})
 	}
 	return !done, nil

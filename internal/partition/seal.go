@@ -100,6 +100,9 @@ func (s *sealed) build(step string) error {
 	now := p.clock.millis()
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
 	s.emissions = p.newEmissions(now)
+	if err := s.lookUp(); err != nil {
+		return err
+	}
 	var dead []*kgo.Record
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {
@@ -123,6 +126,22 @@ func (s *sealed) build(step string) error {
 	s.share.Records = append(s.share.Records, dead...)
 	s.share.Offset = p.fence(s.segment.Position, delaytopics.CommitNote{Step: step})
 	return nil
+}
+
+// lookUp asks for all targets that are not known, in one request: one by one
+// they would hold up the lane.
+func (s *sealed) lookUp() error {
+	var last string
+	topics := make(map[string]struct{})
+	for _, chunk := range s.segment.Chunks {
+		for _, e := range chunk {
+			if e.Emit != nil && e.refusal == nil && e.Emit.Target.Topic != last {
+				last = e.Emit.Target.Topic
+				topics[last] = struct{}{}
+			}
+		}
+	}
+	return s.p.o.Targets.LookupAll(context.Background(), topics)
 }
 
 // entry adds one entry to the nets and the emissions; it returns the dead

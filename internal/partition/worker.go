@@ -105,6 +105,7 @@ type worker struct {
 	inbox   []message
 	lowered timer.Ref // lowest place an eviction went back to since the last load
 	full    bool      // holds its share of memory: load no more
+	loading bool      // a load is in the inbox: one at a time, so that memory is bounded
 	starved bool      // due firings wait for room in the queue
 }
 
@@ -169,6 +170,8 @@ func (w *worker) read() error {
 			w.fire() // a long inbox must not hold back what is due
 		case m.load != nil:
 			w.takeIn(m.load)
+			w.setLoading(false)
+			w.p.kick()
 		case m.applied != nil:
 			w.forget(m.applied)
 		case m.unplan != nil:
@@ -367,11 +370,17 @@ func (w *worker) setFull(full bool) {
 
 // loadState returns where an eviction wants the next load to begin, once, and
 // whether loads must wait.
-func (w *worker) loadState() (lowered timer.Ref, full bool) {
+func (w *worker) loadState() (lowered timer.Ref, wait bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lowered, w.lowered = w.lowered, highest
-	return lowered, w.full
+	return lowered, w.full || w.loading
+}
+
+func (w *worker) setLoading(loading bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loading = loading
 }
 
 // evict forgets the farthest timers of a wheel that holds more than its share,

@@ -68,7 +68,9 @@ func Test19And14KilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 		t.Errorf("live %s after the kill, want less than %s", took, limit)
 	}
 	w.finish(want)
-	if heir.Metric("waterclock_vanished_transactions_ended_total") < 1 || len(log.Lines("ending the open transaction")) == 0 {
+	// By the take, or by the watch over the group's transactions: whoever was first.
+	helped := heir.Metric("waterclock_vanished_transactions_ended_total") + heir.Metric("waterclock_open_transactions_ended_total")
+	if helped < 1 || len(log.Lines("open transaction")) == 0 {
 		t.Error("no transaction of the victim had to be ended: the test did not make its interleaving")
 	}
 	t.Logf("%d cancelled after their firing was planned, %d of another partition fired", len(cancels), ended)
