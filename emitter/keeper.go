@@ -221,10 +221,16 @@ func writeMarker(ctx context.Context, adm *kadm.Client, to TargetPartition, p pr
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(open, func(d kadm.DescribedProducer) bool { return d.ProducerID == p.id && d.ProducerEpoch == p.epoch }) {
+	i := slices.IndexFunc(open, func(d kadm.DescribedProducer) bool { return d.ProducerID == p.id && d.ProducerEpoch == p.epoch })
+	if i < 0 {
 		return nil
 	}
-	m := kadm.TxnMarkers{ProducerID: p.id, ProducerEpoch: p.epoch, Commit: how == EndingCommit, CoordinatorEpoch: -1, Topics: kadm.TopicsSet{}}
+	// The coordinator's epoch is that of the producer's last marker there, -1 if it
+	// has none: a lower one is refused (TRANSACTION_COORDINATOR_FENCED).
+	m := kadm.TxnMarkers{
+		ProducerID: p.id, ProducerEpoch: p.epoch, Commit: how == EndingCommit,
+		CoordinatorEpoch: open[i].CoordinatorEpoch, Topics: kadm.TopicsSet{},
+	}
 	m.Topics.Add(to.Topic, to.Partition)
 	resp, err := adm.WriteTxnMarkers(ctx, m)
 	if err == nil {
@@ -236,8 +242,11 @@ func writeMarker(ctx context.Context, adm *kadm.Client, to TargetPartition, p pr
 			}
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("write the missing marker of producer %d to %s/%d (this needs the right to alter the cluster): %w", p.id, to.Topic, to.Partition, err)
+	switch {
+	case errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return fmt.Errorf("write the missing marker of producer %d to %s/%d: the service may not alter the cluster: %w", p.id, to.Topic, to.Partition, err)
+	case err != nil:
+		return fmt.Errorf("write the missing marker of producer %d to %s/%d: %w", p.id, to.Topic, to.Partition, err)
 	}
 	wrote()
 	return nil

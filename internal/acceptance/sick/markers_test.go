@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -18,6 +17,7 @@ import (
 
 const (
 	patience = time.Minute
+	warm     = 8 // timers, more than there are transactional IDs
 	// shortTransaction makes a client give up on an EndTxn after half of it.
 	shortTransaction = 8 * time.Second
 )
@@ -69,13 +69,23 @@ func bystander(t *testing.T, c *kafkatest.Cluster, group string) int {
 	return -1 // three brokers, two coordinators
 }
 
-// leaderless waits until nobody leads the only partition of a topic.
-func leaderless(t *testing.T, cl *kgo.Client, topic string) {
+// leaderless waits until every broker but one knows that nobody leads the only
+// partition of a topic.
+func leaderless(t *testing.T, cl *kgo.Client, topic string, without int) {
 	t.Helper()
-	until(t, topic+" has no leader", patience, func() bool {
-		m, err := kadm.NewClient(cl).Metadata(t.Context(), topic)
-		return err == nil && m.Topics[topic].Partitions[0].Leader < 0
-	})
+	req := kmsg.NewPtrMetadataRequest()
+	rt := kmsg.NewMetadataRequestTopic()
+	rt.Topic = kmsg.StringPtr(topic)
+	req.Topics = append(req.Topics, rt)
+	for i := range 3 {
+		if i == without {
+			continue
+		}
+		until(t, topic+" has no leader", patience, func() bool {
+			resp, err := req.RequestWith(t.Context(), cl.Broker(i))
+			return err == nil && len(resp.Topics) == 1 && len(resp.Topics[0].Partitions) == 1 && resp.Topics[0].Partitions[0].Leader < 0
+		})
+	}
 }
 
 // checkAll checks that each of n IDs was emitted once.
@@ -113,14 +123,18 @@ func Test30TransactionEndsWhileItsTargetIsLeaderless(t *testing.T) {
 			in.Ready(1, patience)
 			out := kafkatest.Collect(t, c, healthy, sick)
 			cl := c.Client(t)
-			send(t, cl, timer(requests, healthy, "warm-1", time.Now()), timer(requests, sick, "warm-2", time.Now()))
-			out.WaitFor(2, patience)
+			for i := range warm { // every transactional ID has its markers there
+				send(t, cl, timer(requests, sick, fmt.Sprint("warm-", i), time.Now()))
+				out.WaitFor(i+1, patience)
+			}
 
 			const n = 20
-			due := time.Now().Add(500 * time.Millisecond)
+			due := time.Now().Add(3 * time.Second)
+			var recs []*kgo.Record
 			for i := range n {
-				send(t, cl, timer(requests, sick, fmt.Sprint("s-", i), due), timer(requests, healthy, fmt.Sprint("h-", i), due))
+				recs = append(recs, timer(requests, sick, fmt.Sprint("s-", i), due), timer(requests, healthy, fmt.Sprint("h-", i), due))
 			}
+			send(t, cl, recs...)
 			until(t, "all pending", patience, func() bool { return in.Metric("waterclock_pending_timers") == 2*n })
 			var held *kafkatest.Fault
 			if x.commit {
@@ -132,7 +146,7 @@ func Test30TransactionEndsWhileItsTargetIsLeaderless(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Stop(victim)
-			leaderless(t, cl, sick)
+			leaderless(t, cl, sick, victim)
 			if x.commit {
 				held.Release()
 			} else {
@@ -140,11 +154,11 @@ func Test30TransactionEndsWhileItsTargetIsLeaderless(t *testing.T) {
 				held.Release()
 			}
 			until(t, "the alarm", patience, func() bool { return in.Metric("waterclock_missing_markers") > 0 })
-			out.WaitFor(2+n, patience) // the healthy ones
+			out.WaitFor(warm+n, patience) // the healthy ones
 			c.Restart(victim)
 			until(t, "a marker written", patience, func() bool { return in.Metric("waterclock_markers_written_total") > 0 })
 			send(t, cl, timer(requests, sick, "behind", time.Now()))
-			checkAll(t, out, 2+2*n+1)
+			checkAll(t, out, warm+2*n+1)
 			until(t, "the end of the alarm", patience, func() bool { return in.Metric("waterclock_missing_markers") == 0 })
 			t.Logf("markers written: %v, steps aborted %v, resolved %v, IDs retired %v", in.Metric("waterclock_markers_written_total"),
 				in.Metric("waterclock_steps_total", "outcome", "aborted"), in.Metric("waterclock_steps_resolved_total"), in.Metric("waterclock_transactional_ids_retired_total"))
