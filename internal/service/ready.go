@@ -1,6 +1,9 @@
 package service
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -99,7 +102,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		bytes   int64
 		overdue time.Duration
 	}
-	parkedBy := make(map[[2]string]map[int32]int64)
+	parkedBy := make(map[[3]string]int64)
 	all := make(map[string]*sums)
 	for name := range c.in.topics {
 		all[name] = &sums{}
@@ -116,11 +119,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		sum.bytes += s.QueuedBytes
 		sum.overdue = max(sum.overdue, s.Overdue)
 		for to, n := range s.ParkedBy {
-			at := [2]string{k.topic, to.Topic}
-			if parkedBy[at] == nil {
-				parkedBy[at] = make(map[int32]int64)
-			}
-			parkedBy[at][to.Partition] += n
+			parkedBy[[3]string{k.topic, to.Topic, strconv.Itoa(int(to.Partition))}] += n
 		}
 		if s.State == partition.Replaying {
 			sum.remain += max(0, s.ReplayEnd-s.Replayed)
@@ -139,9 +138,26 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(descOverdue, prometheus.GaugeValue, sum.overdue.Seconds(), topic)
 		ch <- prometheus.MustNewConstMetric(descReplay, prometheus.GaugeValue, float64(sum.remain), topic)
 	}
-	for at, ns := range parkedBy {
-		for n, count := range ns {
-			ch <- prometheus.MustNewConstMetric(descParkedBy, prometheus.GaugeValue, float64(count), at[0], at[1], strconv.Itoa(int(n)))
+	showParked(ch, parkedBy)
+}
+
+// maxParkedShown is how many target partitions with parked timers have a metric
+// of their own, those with most; the others are shown as one.
+const maxParkedShown = 100
+
+func showParked(ch chan<- prometheus.Metric, by map[[3]string]int64) {
+	targets := slices.SortedFunc(maps.Keys(by), func(a, b [3]string) int {
+		return cmp.Or(cmp.Compare(by[b], by[a]), slices.Compare(a[:], b[:]))
+	})
+	others := make(map[string]int64)
+	for i, t := range targets {
+		if i < maxParkedShown {
+			ch <- prometheus.MustNewConstMetric(descParkedBy, prometheus.GaugeValue, float64(by[t]), t[:]...)
+		} else {
+			others[t[0]] += by[t]
 		}
+	}
+	for topic, n := range others {
+		ch <- prometheus.MustNewConstMetric(descParkedBy, prometheus.GaugeValue, float64(n), topic, "others", "")
 	}
 }
