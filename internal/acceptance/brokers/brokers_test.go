@@ -1,0 +1,149 @@
+package brokers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+const (
+	requestPartitions = 6
+	targetPartitions  = 6
+	// ownStall is what a broker that goes silent costs any writer: its session
+	// of 9 s (broker.session.timeout.ms, Kafka's default), then an election.
+	ownStall = 10 * time.Second
+	// pause is how long a broker is paused. That silence may last until it ends:
+	// the aim is ownStall here too, and is not met. Everybody who spoke to the
+	// paused broker waits for its answers, a plain writer and its reader too.
+	pause = 30 * time.Second
+	// more is what waterclock may add, and noise what this machine may.
+	more, noise = 2 * time.Second, 3 * time.Second
+	// restored is how long a cluster may take to have all replicas in sync.
+	restored = time.Minute
+)
+
+// Three brokers, three instances, steady load: each broker is killed (-9) and
+// restarted in turn, then one is paused for 30 s. Nothing is lost, doubled or
+// early, and the longest silence of a target partition is the brokers' own, or,
+// for a pause, ends with it.
+// Beside it a plain producer writes to a topic of its own: what it suffers is
+// the brokers' share.
+func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
+	c := kafkatest.Start(t, 3)
+	requests := c.CreateTopic(t, requestPartitions, nil)
+	target := c.CreateTopic(t, targetPartitions, nil, kafkatest.Topic(t)+"-target")
+	plain := c.CreateTopic(t, targetPartitions, nil, kafkatest.Topic(t)+"-plain")
+	var ps []*rig.Process
+	for range 3 {
+		ps = append(ps, rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...))
+	}
+	ready := func() bool {
+		n := 0
+		for _, p := range ps {
+			status, body := p.Readyz()
+			if status != http.StatusOK {
+				return false
+			}
+			n += countLive(body)
+		}
+		return n == requestPartitions
+	}
+	until(t, time.Minute, "three instances serve all partitions", ready)
+	out := read(t, c, target)
+	reference := read(t, c, plain)
+	writePlain(t, c, plain)
+	l := steady(t, c, 2, requests, target)
+	until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
+
+	adm := kadm.NewClient(c.Client(t, swift...))
+	inSync := func() {
+		t.Helper()
+		until(t, restored, "all replicas in sync", func() bool { return replicasInSync(t.Context(), adm) })
+	}
+	var spans []span
+	limits := make(map[string]time.Duration)
+	fault := func(name string, limit time.Duration, do func()) {
+		t.Helper()
+		inSync()
+		from := time.Now()
+		do()
+		inSync()
+		until(t, time.Minute, "instances ready after "+name, ready)
+		wait(t, 2*time.Second)
+		spans = append(spans, span{name, from, time.Now()})
+		limits[name] = limit
+	}
+	from := time.Now()
+	wait(t, 5*time.Second)
+	spans = append(spans, span{"no fault", from, time.Now()})
+	for i := range 3 {
+		fault(fmt.Sprintf("broker %d killed and restarted", i), ownStall, func() { c.Kill(i); c.Restart(i) })
+	}
+	fault("broker 1 paused for 30 s", pause, func() { c.Pause(1); wait(t, pause); c.Resume(1) })
+
+	ids := l.stop(t)
+	until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
+	wait(t, time.Second) // for what must not come
+	received, written := out.all(), reference.all()
+	exact(t, received, ids)
+	for _, s := range spans {
+		longest, p := s.silence(received, target)
+		own, _ := s.silence(written, plain)
+		t.Logf("%-32s %6s long: longest silence of a target partition %6s (%d), of a plain writer's %6s",
+			s.name, s.to.Sub(s.from).Round(time.Second), longest.Round(10*time.Millisecond), p, own.Round(10*time.Millisecond))
+		if limit := max(own, limits[s.name]) + more + noise; longest > limit {
+			t.Errorf("%s: silence of %s, want at most %s", s.name, longest, limit)
+		}
+	}
+}
+
+// writePlain writes a record to every partition of topic each 50 ms until the
+// test ends.
+func writePlain(t testing.TB, c *kafkatest.Cluster, topic string) {
+	cl := c.Client(t, append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, swift...)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(poll)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				for p := range int32(targetPartitions) {
+					cl.TryProduce(ctx, &kgo.Record{Topic: topic, Partition: p}, nil)
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// replicasInSync reports whether every partition of every topic has a leader and
+// all its replicas in sync.
+func replicasInSync(ctx context.Context, adm *kadm.Client) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	topics, err := adm.ListTopicsWithInternal(ctx)
+	if err != nil {
+		return false
+	}
+	for _, t := range topics {
+		for _, p := range t.Partitions {
+			if p.Err != nil || p.Leader < 0 || len(p.ISR) != len(p.Replicas) {
+				return false
+			}
+		}
+	}
+	return true
+}

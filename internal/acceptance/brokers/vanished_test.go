@@ -1,0 +1,79 @@
+package brokers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// session of the instances, and what readers of a target may wait beyond it.
+const (
+	session = 6 * time.Second
+	beyond  = 2 * time.Second
+)
+
+// An open step holds back every read_committed reader of the targets that it
+// touched, what other instances emit there included. So an instance that goes
+// with a step open, killed or paused, must hold them back no longer than its
+// session, and a moment. The step's last word, EndTxn, is on its way when it
+// goes; one that was paused comes back with it.
+func TestReadersAreFreeAfterTheSessionOfAVanishedInstance(t *testing.T) {
+	for _, how := range []struct {
+		name string
+		gone func(*victim)
+		back func(*victim)
+	}{
+		{"killed", (*victim).kill, func(*victim) {}},
+		{"paused", (*victim).pause, (*victim).goOn},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			c := kafkatest.Shared(t)
+			requests := c.CreateTopic(t, 4, nil)
+			target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+			settings := func() *config.Config {
+				cfg := rig.Config(t, c.Seeds(), requests)
+				cfg.SessionTimeout = session
+				return cfg
+			}
+			other := rig.Serve(t, settings(), service.Options{})
+			other.Ready(4, time.Minute)
+			v := startVictim(t, settings())
+			v.Ready(2, time.Minute)
+			other.Ready(2, time.Minute)
+			out := read(t, c, target)
+			l := steady(t, c, 1, requests, target)
+			until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
+
+			v.openStep(c, settings().Group, target)
+			gone := time.Now().Add(-longStep)
+			how.gone(v)
+			until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
+				status, body := other.Readyz()
+				return status == 200 && countLive(body) == 4
+			})
+			wait(t, 3*time.Second)
+			end := time.Now()
+			how.back(v)
+			wait(t, 3*time.Second)
+			ids := l.stop(t)
+			until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
+			wait(t, time.Second) // for what must not come
+			received := out.all()
+			exact(t, received, ids)
+			longest, _ := span{how.name, gone, end}.silence(received, target)
+			t.Logf("readers of the target heard nothing for %s", longest.Round(10*time.Millisecond))
+			if limit := session + beyond + noise; longest > limit {
+				t.Errorf("readers of the target heard nothing for %s, want at most %s", longest, limit)
+			}
+			if longest < time.Second {
+				t.Errorf("readers of the target heard nothing for %s: no step was open, this shows nothing", longest)
+			}
+		})
+	}
+}
