@@ -1,0 +1,297 @@
+package sick
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// A store may be as old as half of delete.retention.ms, which is 24 h; then
+// tombstones may be gone that it never saw. The hours are made by a clock: these
+// tests begin in the past, and what they schedule falls due when their clock
+// comes near the present, so that a plain consumer can tell what is early.
+
+// shifted is a clock that is off by so much.
+type shifted struct{ by atomic.Int64 }
+
+func (c *shifted) now() time.Time       { return time.Now().Add(time.Duration(c.by.Load())) }
+func (c *shifted) set(by time.Duration) { c.by.Store(int64(by)) }
+
+// folderScene is one request partition whose owners come and go.
+type folderScene struct {
+	*testing.T
+	c                *kafkatest.Cluster
+	requests, target string
+	cl               *kgo.Client
+	out              *kafkatest.Collector
+	clock            shifted
+}
+
+const (
+	// kinds timers of each kind are scheduled first.
+	kinds = 30
+	// dueAgo is when they fall due, before the present.
+	dueAgo = time.Hour
+)
+
+func newFolderScene(t *testing.T) *folderScene {
+	t.Helper()
+	s := &folderScene{T: t, c: kafkatest.Shared(t)}
+	s.requests = s.c.CreateTopic(t, 1, nil)
+	s.target = s.c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	s.cl, s.out = s.c.Client(t), kafkatest.Collect(t, s.c, s.target)
+	return s
+}
+
+func (s *folderScene) config() *config.Config { return rig.Config(s.T, s.c.Seeds(), s.requests) }
+
+// serve starts an instance at a place in time; it says whether its view of the
+// partition must be wiped.
+func (s *folderScene) serve(cfg *config.Config, at time.Duration, o service.Options) (*rig.Instance, *rig.Log) {
+	s.Helper()
+	s.clock.set(at)
+	o.Now = s.clock.now
+	return rig.ServeLogged(s.T, cfg, o)
+}
+
+// wiped checks whether an instance wiped its view.
+func (s *folderScene) wiped(what string, log *rig.Log, want bool) {
+	s.Helper()
+	if said := log.Lines("it was last in sync at"); (len(said) > 0) != want {
+		s.Errorf("%s: wiped is %v, want %v: %s", what, len(said) > 0, want, said)
+	}
+}
+
+func (s *folderScene) timer(id, value string, due time.Time) *kgo.Record {
+	return &kgo.Record{Topic: s.requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
+		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))}, {Key: "timer-target-topic", Value: []byte(s.target)}}}
+}
+
+func (s *folderScene) send(recs ...*kgo.Record) {
+	s.Helper()
+	if err := s.cl.ProduceSync(s.Context(), recs...).FirstErr(); err != nil {
+		s.Fatalf("send: %v", err)
+	}
+}
+
+func (s *folderScene) until(what string, limit time.Duration, ok func() bool) {
+	s.Helper()
+	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > limit {
+			s.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+func (s *folderScene) pending(in *rig.Instance, n int) {
+	s.Helper()
+	s.until(fmt.Sprintf("%d pending timers", n), soon, func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
+}
+
+func (s *folderScene) stop(in *rig.Instance) {
+	s.Helper()
+	if err := in.Stop(); err != nil {
+		s.Fatalf("stop: %v", err)
+	}
+}
+
+// schedule and cancel send the timers of the test, and cancel half of them.
+func (s *folderScene) schedule() {
+	var recs []*kgo.Record
+	for i := range kinds {
+		due := time.Now().Add(-dueAgo)
+		recs = append(recs, s.timer(fmt.Sprint("kept-", i), "v", due), s.timer(fmt.Sprint("cancelled-", i), "v", due))
+	}
+	s.send(recs...)
+}
+
+func (s *folderScene) cancel() {
+	var recs []*kgo.Record
+	for i := range kinds {
+		recs = append(recs, &kgo.Record{Topic: s.requests, Key: fmt.Append(nil, "cancelled-", i)})
+	}
+	s.send(recs...)
+}
+
+// finish comes to the present: what was kept fires once, what was cancelled does
+// not come back.
+func (s *folderScene) finish() {
+	s.Helper()
+	if got := s.out.Records(); len(got) > 0 {
+		s.Errorf("%d emissions before anything was due", len(got))
+	}
+	s.clock.set(0)
+	s.send(s.timer("wake", "v", time.Now())) // a worker sleeps by the machine's clock
+	received := s.out.WaitFor(kinds+1, soon)
+	s.out.Quiet(time.Second)
+	byID := rig.Emissions(s.T, received)
+	for id, rs := range byID {
+		if len(rs) != 1 || strings.HasPrefix(id, "cancelled-") {
+			s.Errorf("%s: emitted %d times", id, len(rs))
+		}
+	}
+	s.Logf("%d timers kept, %d cancelled; %d emissions of %d IDs", kinds, kinds, len(received), len(byID))
+}
+
+// Number 12: a partition with nothing to do, of an owner that runs for 13 h, is
+// in sync at a restart.
+func Test12IdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
+	t.Parallel()
+	const begin = -40 * time.Hour
+	s := newFolderScene(t)
+	cfg := s.config()
+	first, _ := s.serve(cfg, begin, service.Options{})
+	first.Ready(1, soon)
+	s.schedule()
+	s.pending(first, 2*kinds)
+	s.clock.set(begin + 13*time.Hour)
+	// What is recorded lags by two flushes of 30 s.
+	for range 2 {
+		from, flushed := time.Now(), first.Metric("waterclock_store_flushes_total")
+		s.until("a flush of the store", soon, func() bool {
+			return time.Since(from) > 20*time.Second && first.Metric("waterclock_store_flushes_total") > flushed
+		})
+	}
+	s.stop(first)
+	s.cancel()
+	second, log := s.serve(cfg, begin+14*time.Hour, service.Options{})
+	second.Ready(1, soon)
+	s.wiped("an owner that ran 13 h, down for one", log, false)
+	s.pending(second, kinds)
+	s.finish()
+}
+
+// Number 12, the other half: down for 11 h it goes on with what it has, down for
+// 13 h it does not.
+func Test12PartitionDownFor13HoursIsWiped(t *testing.T) {
+	t.Parallel()
+	const begin = -40 * time.Hour
+	s := newFolderScene(t)
+	cfg := s.config()
+	first, _ := s.serve(cfg, begin, service.Options{})
+	first.Ready(1, soon)
+	s.schedule()
+	s.pending(first, 2*kinds)
+	s.stop(first)
+	second, log := s.serve(cfg, begin+11*time.Hour, service.Options{})
+	second.Ready(1, soon)
+	s.wiped("down for 11 h", log, false)
+	s.pending(second, 2*kinds)
+	s.stop(second)
+	other, _ := s.serve(s.config(), begin+12*time.Hour, service.Options{})
+	other.Ready(1, soon)
+	s.cancel()
+	s.pending(other, kinds)
+	s.stop(other)
+	third, log := s.serve(cfg, begin+24*time.Hour, service.Options{})
+	third.Ready(1, soon)
+	s.wiped("down for 13 h", log, true)
+	s.pending(third, kinds)
+	s.finish()
+}
+
+const (
+	// bulk timers of bulkBytes each make a changelog that is flushed once in a
+	// replay (at 24 MB), and is longer than that.
+	bulk, bulkBytes = 360, 100_000
+	// pages of 4 MB: the flush is in the seventh.
+	pagesBeforeCut = 8
+)
+
+// Number 28: an owner comes back after 11 h and loses the partition in the
+// middle of its replay, behind a flush; and again 11 h later. Were the store
+// taken for in sync by that flush, the second time it would be trusted, 22 h
+// after it had last seen a tombstone.
+func Test28ReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
+	t.Parallel()
+	const begin = -40 * time.Hour
+	s := newFolderScene(t)
+	cfg := s.config()
+	first, _ := s.serve(cfg, begin, service.Options{})
+	first.Ready(1, soon)
+	s.schedule()
+	s.pending(first, 2*kinds)
+	s.stop(first)
+	before := s.meta(cfg)
+
+	other, _ := s.serve(s.config(), begin+time.Hour, service.Options{})
+	other.Ready(1, soon)
+	s.cancel()
+	value := make([]byte, bulkBytes)
+	_, _ = rand.Read(value)
+	for i := range bulk {
+		copy(value, strconv.Itoa(i))
+		s.send(s.timer(fmt.Sprint("bulk-", i), string(value), time.Now().Add(1000*time.Hour)))
+	}
+	s.pending(other, kinds+bulk)
+	s.stop(other)
+
+	for _, again := range []struct {
+		at    time.Duration
+		wiped bool
+	}{{begin + 11*time.Hour, false}, {begin + 22*time.Hour, true}} {
+		wire := kafkatest.NewWire()
+		var cuts []*kafkatest.Fault
+		for range 50 { // the fetch after so many, and each one behind it
+			cuts = append(cuts, wire.DropRequest(kmsg.Fetch.Int16(), pagesBeforeCut))
+		}
+		in, log := s.serve(cfg, again.at, service.Options{Kafka: []kgo.Opt{kgo.Dialer(wire.Dial)}})
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		if err := cuts[0].Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if _, body := in.Readyz(); !strings.Contains(body, `"replaying"`) {
+			t.Errorf("not in the middle of a replay: %s", body)
+		}
+		s.stop(in)
+		wire.Close()
+		s.wiped(fmt.Sprint("lost in the middle, at ", again.at-begin), log, again.wiped)
+		m := s.meta(cfg)
+		if m.Position <= before.Position || m.Pending == kinds+bulk {
+			t.Fatalf("the replay was not lost behind a flush: position %d, then %d, pending %d", before.Position, m.Position, m.Pending)
+		}
+		if !again.wiped && !m.InSync.Equal(before.InSync) {
+			t.Errorf("in sync at %s, and after a replay that was lost at %s", before.InSync, m.InSync)
+		}
+		t.Logf("at %s: flushed at changelog position %d (before %d), pending %d, in sync as of %s", again.at-begin, m.Position, before.Position, m.Pending,
+			m.InSync.Sub(time.Now().Add(begin)).Round(time.Hour))
+	}
+	last, log := s.serve(cfg, begin+33*time.Hour, service.Options{})
+	last.Ready(1, soon)
+	s.wiped("after a replay from the start 11 h ago", log, false)
+	s.pending(last, kinds+bulk)
+	s.finish()
+}
+
+// meta is what a stopped instance's folder says of the partition.
+func (s *folderScene) meta(cfg *config.Config) (m statestore.Meta) {
+	s.Helper()
+	store, err := statestore.OpenReadOnly(statestore.Options{Dir: filepath.Join(cfg.DataDir, "store")})
+	if err != nil {
+		s.Fatalf("open the folder: %v", err)
+	}
+	err = store.VerifyAll(s.Context(), func(_ statestore.PartitionID, got statestore.Meta, _ error) { m = got })
+	if err != nil {
+		s.Fatalf("look at the folder: %v", err)
+	}
+	if err := store.Close(); err != nil {
+		s.Fatalf("close the folder: %v", err)
+	}
+	return m
+}
