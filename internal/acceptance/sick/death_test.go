@@ -1,0 +1,57 @@
+package sick
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// DESIGN 5, number 26: a broker with the only replicas of two targets dies. Two
+// targets that fail at once are a broker's death, whose partitions may get other
+// leaders; when they do not, they are sick for themselves, and the others go on.
+func Test26BrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
+	const away = 45 * time.Second
+	c := kafkatest.Start(t, 3)
+	requests := c.CreateTopic(t, 2, nil)
+	healthy := c.CreateTopic(t, 1, nil, requests+"-healthy")
+	cfg := rig.Config(t, c.Seeds(), requests)
+	victim := bystander(t, c, cfg.Group)
+	one, two := requests+"-one", requests+"-two"
+	onBroker(t, c, one, int32(victim))
+	onBroker(t, c, two, int32(victim))
+	in, _ := rig.ServeLogged(t, cfg, service.Options{})
+	in.Ready(2, patience)
+	out := kafkatest.Collect(t, c, healthy, one, two)
+	stop := stream(t, c.Client(t), requests, healthy, one, two)
+	out.WaitFor(200, patience)
+
+	c.Kill(victim)
+	down := time.Now()
+	select {
+	case <-time.After(away):
+	case <-t.Context().Done():
+	}
+	parked := in.Metric("waterclock_parked_timers")
+	c.Restart(victim)
+	up := time.Now()
+	n := stop()
+	if parked == 0 {
+		t.Errorf("nothing was parked")
+	}
+	checkAll(t, out, n)
+	before := out.Records()
+	death, later := silence(before, healthy, down, down.Add(away)), silence(before, healthy, down.Add(away*4/5), down.Add(away))
+	t.Logf("longest gap of the healthy target: %s, in the last fifth of the %s %s; %v were parked, markers written %v", death, up.Sub(down).Round(time.Second), later,
+		parked, in.Metric("waterclock_markers_written_total"))
+	// 9 s until the controller gives the broker up, 12 s of patience with a death
+	// from the first step that fails after that; and the load of the machine.
+	if death > 40*time.Second {
+		t.Errorf("the healthy target was silent for %s", death)
+	}
+	if later > 6*time.Second {
+		t.Errorf("the healthy target is silent for %s long after the death", later)
+	}
+}
