@@ -91,9 +91,9 @@ func leaderless(t *testing.T, cl *kgo.Client, topic string, without int) {
 // checkAll checks that each of n IDs was emitted once.
 func checkAll(t *testing.T, out *kafkatest.Collector, n int) {
 	t.Helper()
-	received := out.WaitFor(n, patience)
+	out.WaitFor(n, patience)
 	out.Quiet(time.Second)
-	received = out.Records()
+	received := out.Records()
 	byID := rig.Emissions(t, received)
 	if len(byID) != n || len(received) != n {
 		t.Errorf("%d IDs, %d emissions of %d", len(byID), len(received), n)
