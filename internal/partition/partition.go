@@ -80,42 +80,6 @@ type Options struct {
 	BeforeApply func(topic string, partition int32)
 }
 
-// State is where in its life a partition is.
-type State int32
-
-// The states, in order.
-const (
-	Taking    State = iota // waiting for the former owner, claiming
-	Replaying              // folding the changelog
-	Gated                  // planning what was in the log when it was taken
-	Live
-	Stalled // live, but its changelog partition has no leader
-	Failed  // refuses to go on; the reason is in Status
-	Gone
-)
-
-func (s State) String() string {
-	return [...]string{"taking", "replaying", "gated", "live", "stalled", "failed", "gone"}[s]
-}
-
-// Status is what can be said about a partition.
-type Status struct {
-	State  State
-	Reason string // of Failed
-	// Replayed and ReplayEnd are changelog offsets, for progress.
-	Replayed, ReplayEnd int64
-	Pending             int64
-	Parked              int64 // about how many of them wait for a sick target
-	Ledger              int64 // accepted - outcomes - pending: 0 at rest
-	// Queued requests and firings are on their way, of so many bytes.
-	Queued      int
-	QueuedBytes int64
-	// Overdue is for how long the oldest timer in memory has been due.
-	Overdue time.Duration
-	// ParkedBy is about how many timers are parked for each target.
-	ParkedBy map[emitter.TargetPartition]int64
-}
-
 // Partition is one owned request partition. It implements emitter.Source and
 // intake.Sink.
 type Partition struct {
@@ -183,36 +147,6 @@ func New(o Options) *Partition {
 	return p
 }
 
-// Status returns a snapshot.
-func (p *Partition) Status() Status {
-	s := Status{
-		State: State(p.state.Load()), Replayed: p.replayed.Load(), ReplayEnd: p.replayEnd.Load(), Pending: p.pending.Load(),
-		Parked: p.parked.Load(), Overdue: p.overdue(),
-	}
-	if s.State == Gated || s.State == Live {
-		s.Ledger = p.ledger.balance(s.Pending)
-	}
-	if by := p.parkedBy.Load(); by != nil {
-		s.ParkedBy = *by
-	}
-	p.pauseMu.Lock()
-	s.Queued, s.QueuedBytes = p.queued, p.queuedB
-	p.pauseMu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.tracker != nil {
-		entries, bytes := p.tracker.Fill()
-		s.Queued, s.QueuedBytes = s.Queued+entries, s.QueuedBytes+bytes
-	}
-	if p.failure != nil {
-		s.Reason = p.failure.Error()
-	}
-	if s.State == Live && p.stalled {
-		s.State, s.Reason = Stalled, "no leader for "+p.o.Topics.Changelog.Name
-	}
-	return s
-}
-
 // ErrStopped is why Run ends when it is told to.
 var ErrStopped = errors.New("partition stopped")
 
@@ -221,6 +155,7 @@ var ErrStopped = errors.New("partition stopped")
 type Fatal struct{ Err error }
 
 func (f *Fatal) Error() string { return f.Err.Error() }
+
 func (f *Fatal) Unwrap() error { return f.Err }
 
 // Run takes the partition and serves it until ctx ends or its token dies.

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wheel"
@@ -187,102 +185,6 @@ func (w *worker) read() error {
 	return nil
 }
 
-// plan judges and decides a part, in order.
-func (w *worker) plan(pt *part) error {
-	now := w.p.clock.millis()
-	slab := make([]entry, len(pt.recs))
-	entries := make([]*entry, len(pt.recs))
-	requests := make([]timer.Request, len(pt.recs))
-	ids := make([][]byte, 0, len(pt.recs))
-	for i, rec := range pt.recs {
-		e := &slab[i]
-		entries[i], e.worker = e, w
-		if err := w.judge(e, rec, &requests[i], now); err != nil {
-			return err
-		}
-		if e.dead == nil {
-			ids = append(ids, requests[i].ID)
-		}
-	}
-	if err := w.meet(ids); err != nil {
-		return err
-	}
-	for i, e := range entries {
-		if e.dead != nil {
-			continue
-		}
-		e.item = w.items[string(requests[i].ID)]
-		e.Entry = requests[i].Apply(e.item.ref)
-		e.item.batch = pt.batch
-		e.follow()
-		w.change(e.item, e.After)
-	}
-	w.evict() // not before: it forgets items, and the part's IDs have been met
-	w.p.planned(pt)
-	if w.p.tracker.Done(pt.batch, entries, pt.bytes) {
-		w.p.o.Lane.Wake()
-	}
-	return nil
-}
-
-// judge turns a record into a request, or the entry into its dead letter.
-func (w *worker) judge(e *entry, rec *kgo.Record, req *timer.Request, now int64) error {
-	r, misplaced, refused := w.p.o.Rules.Judge(rec, now)
-	if misplaced {
-		w.p.o.Metrics.misplaced(rec.Topic)
-	}
-	if refused != nil {
-		e.Outcome = timer.Refused
-		e.dead = delaytopics.DeadRequest(w.p.o.Topics, rec, string(refused.Reason), refused.Detail)
-		e.refusal = &refusal{string(refused.Reason), refused.Detail}
-		return nil
-	}
-	if r.Schedule != nil {
-		if err := e.own(&r); err != nil {
-			return err
-		}
-		w.p.o.Targets.Prefetch(r.Schedule.Target.Topic)
-	}
-	*req = r
-	return nil
-}
-
-// meet sees to it that every ID has an item: from the store where nothing is
-// known here.
-func (w *worker) meet(ids [][]byte) error {
-	unknown := ids[:0:0]
-	for _, id := range ids {
-		if w.items[string(id)] == nil {
-			unknown = append(unknown, id)
-		}
-	}
-	refs := make([]timer.Ref, len(unknown))
-	if err := w.p.take.LookupAll(unknown, refs); err != nil {
-		return err
-	}
-	for i, id := range unknown {
-		if w.items[string(id)] != nil {
-			continue // twice in the part
-		}
-		it := &item{id: string(id), ref: refs[i]}
-		it.slot.Value = it
-		w.items[it.id] = it
-	}
-	return nil
-}
-
-// own makes the timer of a request independent of the record it came from: a
-// timer that waits in a wheel must not hold a whole fetched batch in memory.
-// The copy is the timer's bytes, which the changelog and the store want anyway.
-func (e *entry) own(r *timer.Request) (err error) {
-	e.value = r.Schedule.AppendTo(make([]byte, 0, r.Schedule.Size()))
-	if r.Schedule, err = timer.Decode(e.value); err != nil {
-		return fmt.Errorf("encode timer %q: %w", r.ID, err)
-	}
-	r.ID = r.Schedule.ID
-	return nil
-}
-
 // change makes t the planned state of an item, by an entry that is not applied.
 func (w *worker) change(it *item, t *timer.Timer) {
 	w.drop(it)
@@ -412,100 +314,6 @@ func (w *worker) evictFrom(k wheel.Key) {
 	if w.horizon.Compare(w.lowered) < 0 {
 		w.lowered = w.horizon
 	}
-}
-
-// fire plans what is due and returns how long to sleep.
-func (w *worker) fire() time.Duration {
-	defer w.showNext()
-	for w.open {
-		due, ok := w.wheel.Next()
-		if !ok {
-			break
-		}
-		if d := w.p.clock.until(due); d > 0 {
-			w.relieve()
-			return d
-		}
-		if !w.p.roomToFire() {
-			w.mu.Lock()
-			w.starved = true
-			w.mu.Unlock()
-			if !w.p.roomToFire() {
-				break // settled steps poke the starved
-			}
-		}
-		w.fireSome()
-	}
-	w.relieve()
-	return idle
-}
-
-// never is later than every due time.
-const never = math.MaxInt64
-
-func (w *worker) showNext() {
-	due, ok := w.wheel.Next()
-	if !ok {
-		due = never
-	}
-	w.next.Store(due)
-}
-
-// fireSome plans up to maxFirings firings.
-func (w *worker) fireSome() {
-	now := w.p.clock.millis()
-	var (
-		free, behind           []*entry
-		freeBytes, behindBytes int64
-		after                  *intake.Batch[*entry]
-	)
-	slab := make([]entry, min(maxFirings, w.wheel.Len()))
-	n := 0
-	var sick parking
-	w.wheel.Pop(now, len(slab), func(s *wheel.Entry[*item]) bool {
-		it := s.Value
-		t := it.timer
-		w.bytes -= int64(t.Size())
-		if to, ok := w.p.sick(it); ok {
-			w.park(it, to, &sick)
-			return true
-		}
-		e := &slab[n]
-		n++
-		e.Entry, e.worker, e.item, e.granted = t.Fire(), w, it, it.granted
-		e.follow()
-		it.granted = false
-		it.timer, it.ref = nil, timer.Absent
-		it.unapplied++
-		if it.batch != nil && !w.p.tracker.Joined(it.batch) {
-			// A later batch joins behind an earlier one, and w planned them in
-			// order, so the last one seen to be open serves all.
-			behind, behindBytes = append(behind, e), behindBytes+int64(t.Size())
-			after = later(after, it.batch)
-		} else {
-			free, freeBytes = append(free, e), freeBytes+int64(t.Size())
-		}
-		return true
-	})
-	w.p.park(sick)
-	grew := false
-	if len(free) > 0 {
-		grew = w.p.tracker.Fire(nil, free, freeBytes)
-	}
-	if len(behind) > 0 {
-		grew = w.p.tracker.Fire(after, behind, behindBytes) || grew
-	}
-	if grew {
-		w.p.o.Lane.Wake()
-	}
-}
-
-// later returns the batch that joins later.
-func later(a, b *intake.Batch[*entry]) *intake.Batch[*entry] {
-	if a == nil || b.Position() > a.Position() {
-		return b
-	}
-	return a
 }
 
 // relieve asks for a load when memory has become free again.

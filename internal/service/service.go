@@ -8,10 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,13 +92,6 @@ func randomID() string {
 type key struct {
 	topic     string
 	partition int32
-}
-
-// owned is a partition of ours with the end of its goroutine.
-type owned struct {
-	token *membership.Token
-	p     *partition.Partition
-	gone  chan struct{}
 }
 
 // instance is one running process. It implements membership.Handler and
@@ -285,40 +275,6 @@ func (in *instance) openTopics(ctx context.Context) error {
 	return nil
 }
 
-// rules are what requests of one topic are judged by.
-func rules(cfg *config.Config, set delaytopics.Set) *intake.Rules {
-	globs := cfg.TargetsOf(set.Request.Name)
-	own := make(map[string]bool)
-	for _, r := range cfg.Requests {
-		own[r] = true
-	}
-	limits := intake.DefaultLimits()
-	limits.Horizon, limits.Headers, limits.HeaderBytes = cfg.LimitHorizon, cfg.LimitHeaders, int(cfg.LimitHeaderBytes)
-	limits.RecordBytes = set.Request.MaxMessageBytes
-	check := intake.Warn
-	switch cfg.PartitionerCheck {
-	case config.CheckOff:
-		check = intake.Off
-	case config.CheckDeadLetter:
-		check = intake.DeadLetter
-	}
-	return &intake.Rules{
-		Topic: set.Request.Name, Partitions: set.Request.Partitions, DefaultTarget: cfg.DefaultTargetOf(set.Request.Name),
-		PartitionerCheck: check, Limits: limits,
-		Allow: func(topic string) bool {
-			if strings.HasPrefix(topic, "__") || delaytopics.IsOwn(topic) || own[topic] {
-				return false
-			}
-			for _, g := range globs {
-				if ok, err := path.Match(g, topic); ok && err == nil {
-					return true
-				}
-			}
-			return false
-		},
-	}
-}
-
 func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) error {
 	in.setPhase("opening the store")
 	cluster, err := kadm.NewClient(in.client).BrokerMetadata(ctx)
@@ -345,213 +301,6 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	}
 	in.registry.MustRegister(in.store.Collector())
 	return nil
-}
-
-// startPipeline starts lanes, intake and the target cache under life.
-func (in *instance) startPipeline(life context.Context, end context.CancelCauseFunc) (*sync.WaitGroup, error) {
-	in.setPhase("joining the group")
-	in.life = life
-	in.replays = semaphore.NewWeighted(maxReplays)
-	in.metrics = partition.NewMetrics(in.registry)
-	in.targets = emitter.NewTargets(in.client, in.o.AutoCreateTargets)
-	for _, t := range in.topics {
-		for _, own := range []delaytopics.Topic{t.set.Changelog, t.set.DeadLetters} {
-			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
-		}
-	}
-	laneMetrics := emitter.NewMetrics(in.registry)
-	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, laneMetrics)
-	in.health = emitter.NewHealth(emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers).Probe, in.log)
-	in.recheck = newRecheck(in)
-	var err error
-	if in.reader, err = intake.NewReader(in.opts...); err != nil {
-		return nil, err
-	}
-	in.group, err = membership.New(membership.Options{
-		Client: in.opts, Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.cfg.Requests,
-		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
-		Leave: in.cfg.OnStop == config.Leave, Logger: in.log,
-	}, in)
-	if err != nil {
-		return nil, err
-	}
-	background := new(sync.WaitGroup)
-	start := func(run func(context.Context) error) {
-		background.Go(func() {
-			if err := run(life); err != nil {
-				end(err)
-			}
-		})
-	}
-	for i := range in.laneCount() {
-		lane := emitter.NewLane(emitter.Options{
-			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
-			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
-			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale,
-			Health: in.health, Markers: in.markers, Leaderless: in.targets.Leaderless, Logger: in.log, Metrics: laneMetrics,
-		})
-		in.lanes = append(in.lanes, lane)
-		start(lane.Run)
-	}
-	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
-	start(in.recheck.Run)
-	start(newClockWatch(in.o.Now, in.wake, in.log, in.registry).Run)
-	start(in.reader.Run)
-	start(in.targets.Run)
-	start(in.health.Run)
-	start(in.markers.Run)
-	watch := &emitter.Watch{
-		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: laneMetrics,
-		ProcessOf: func(clientID string) string {
-			p, ours := strings.CutPrefix(clientID, clientPrefix)
-			if !ours {
-				return ""
-			}
-			return p
-		},
-	}
-	start(watch.Run)
-	in.registry.MustRegister(&stateCollector{in})
-	return background, nil
-}
-
-func (in *instance) laneCount() int {
-	if in.cfg.Lanes > 0 {
-		return in.cfg.Lanes
-	}
-	return max(1, runtime.GOMAXPROCS(0)/4)
-}
-
-func (in *instance) subPartitions() int {
-	if in.cfg.SubPartitions > 0 {
-		return in.cfg.SubPartitions
-	}
-	return min(maxSubPartitions, runtime.GOMAXPROCS(0))
-}
-
-// partitions is the number of partitions of all request topics: this process
-// may come to own them all, and its memory is shared out for that.
-func (in *instance) partitions() (n int64) {
-	for _, t := range in.topics {
-		n += int64(t.set.Request.Partitions)
-	}
-	return n
-}
-
-// Assigned implements membership.Handler.
-func (in *instance) Assigned(t *membership.Token) {
-	topic := in.topics[t.Topic]
-	if topic == nil {
-		return
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	k := key{t.Topic, t.Partition}
-	before := in.parts[k]
-	o := &owned{token: t, p: in.newPartition(t, topic), gone: make(chan struct{})}
-	in.parts[k] = o
-	if why := in.recheck.stop(t.Topic); why != nil {
-		o.p.Refuse(why)
-	} else if t.Partition >= topic.set.Request.Partitions {
-		in.recheck.soon()
-		o.p.Refuse(errNewPartition)
-	}
-	in.partsWG.Go(func() {
-		defer close(o.gone)
-		if before != nil {
-			<-before.gone
-		}
-		o.p.Run(in.life)
-	})
-}
-
-func (in *instance) newPartition(t *membership.Token, topic *served) *partition.Partition {
-	owner := in.cfg.InstanceID
-	if owner == "" {
-		owner, _ = os.Hostname()
-	}
-	workers := in.subPartitions()
-	queue := max(minQueue, int64(in.cfg.QueueMemory)/in.partitions())
-	return partition.New(partition.Options{
-		Topics: &topic.set, Partition: t.Partition, Rules: topic.rules,
-		Group: in.cfg.Group, Owner: owner + "/" + in.process,
-		SubPartitions: workers, Token: t,
-		Store: in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
-		Lane:  in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Markers: in.markers, Reader: in.reader, Client: in.client,
-		Replays: in.replays, Now: in.o.Now,
-		WheelBytes:   max(minWheel, int64(in.cfg.WheelMemory)/in.partitions()/int64(workers)),
-		QueueEntries: int(queue / queueEntry), QueueBytes: queue,
-		MaxAbsence: topic.maxAbsence, AcceptGroup: in.cfg.AcceptGroup, AcceptLostChangelog: in.cfg.AcceptLostChangelog,
-		Logger: in.log, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
-	})
-}
-
-// Revoked implements membership.Handler.
-func (in *instance) Revoked(ts []*membership.Token) {
-	var wg sync.WaitGroup
-	for _, t := range ts {
-		if o := in.owned(t); o != nil {
-			wg.Go(o.p.Drain)
-		}
-	}
-	wg.Wait()
-	in.forget(ts)
-}
-
-// Lost implements membership.Handler.
-func (in *instance) Lost(ts []*membership.Token) {
-	for _, t := range ts {
-		in.log.Warn("partition lost", "topic", t.Topic, "partition", t.Partition, "err", t.Err())
-	}
-	in.forget(ts)
-}
-
-func (in *instance) owned(t *membership.Token) *owned {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if o := in.parts[key{t.Topic, t.Partition}]; o != nil && o.token == t {
-		return o
-	}
-	return nil
-}
-
-// ownedOf returns the partitions of a request topic that are ours.
-func (in *instance) ownedOf(topic string) (ps []*partition.Partition) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for k, o := range in.parts {
-		if k.topic == topic {
-			ps = append(ps, o.p)
-		}
-	}
-	return ps
-}
-
-// wake makes every partition look at the clock.
-func (in *instance) wake() {
-	for name := range in.topics {
-		for _, p := range in.ownedOf(name) {
-			p.Wake()
-		}
-	}
-}
-
-// forget drops partitions from the list once their goroutines have ended.
-func (in *instance) forget(ts []*membership.Token) {
-	for _, t := range ts {
-		o := in.owned(t)
-		if o == nil {
-			continue
-		}
-		go func() {
-			<-o.gone
-			in.mu.Lock()
-			defer in.mu.Unlock()
-			if k := (key{t.Topic, t.Partition}); in.parts[k] == o {
-				delete(in.parts, k)
-			}
-		}()
-	}
 }
 
 func (in *instance) setPhase(p string) {

@@ -1,0 +1,58 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// place chooses the partition of an emission, as a Java client would.
+func (p *Partition) place(t *timer.Target) (partition int32, refused *refusal, err error) {
+	target, err := p.o.Targets.Lookup(context.Background(), t.Topic)
+	if err != nil {
+		return 0, nil, err
+	}
+	return p.choose(t, target)
+}
+
+// choose is place once the target is known.
+func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition int32, refused *refusal, err error) {
+	if verdict := target.Err; verdict != nil {
+		return 0, refusalOf(verdict, &kgo.Record{Topic: t.Topic, Partition: t.Partition}), nil
+	}
+	n := int32(len(target.Leader))
+	switch {
+	case target.Compacted && t.Key == nil:
+		return 0, noKey(t.Topic), nil
+	case t.Partition >= n:
+		return 0, noPartition(t.Topic, t.Partition, n), nil
+	case t.Partition != timer.AnyPartition:
+		return t.Partition, nil, nil
+	case t.Key != nil:
+		return intake.Murmur2Partition(t.Key, n), nil, nil
+	}
+	// A null key: from millisecond to millisecond another partition that has a
+	// leader and is well; if none is, the first.
+	first := int32(-1)
+	for i := range n {
+		k := (int32(p.clock.millis()&0xffff) + i) % n
+		if !target.Leader[k] {
+			continue
+		}
+		if p.o.Health.Allow(emitter.TargetPartition{Topic: t.Topic, Partition: k}) {
+			return k, nil, nil
+		}
+		if first < 0 {
+			first = k
+		}
+	}
+	if first >= 0 {
+		return first, nil, nil
+	}
+	return 0, nil, fmt.Errorf("no partition of %s has a leader", t.Topic)
+}

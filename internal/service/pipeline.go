@@ -1,0 +1,143 @@
+package service
+
+import (
+	"context"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/partition"
+)
+
+// rules are what requests of one topic are judged by.
+func rules(cfg *config.Config, set delaytopics.Set) *intake.Rules {
+	globs := cfg.TargetsOf(set.Request.Name)
+	own := make(map[string]bool)
+	for _, r := range cfg.Requests {
+		own[r] = true
+	}
+	limits := intake.DefaultLimits()
+	limits.Horizon, limits.Headers, limits.HeaderBytes = cfg.LimitHorizon, cfg.LimitHeaders, int(cfg.LimitHeaderBytes)
+	limits.RecordBytes = set.Request.MaxMessageBytes
+	check := intake.Warn
+	switch cfg.PartitionerCheck {
+	case config.CheckOff:
+		check = intake.Off
+	case config.CheckDeadLetter:
+		check = intake.DeadLetter
+	}
+	return &intake.Rules{
+		Topic: set.Request.Name, Partitions: set.Request.Partitions, DefaultTarget: cfg.DefaultTargetOf(set.Request.Name),
+		PartitionerCheck: check, Limits: limits,
+		Allow: func(topic string) bool {
+			if strings.HasPrefix(topic, "__") || delaytopics.IsOwn(topic) || own[topic] {
+				return false
+			}
+			for _, g := range globs {
+				if ok, err := path.Match(g, topic); ok && err == nil {
+					return true
+				}
+			}
+			return false
+		},
+	}
+}
+
+// startPipeline starts lanes, intake and the target cache under life.
+func (in *instance) startPipeline(life context.Context, end context.CancelCauseFunc) (*sync.WaitGroup, error) {
+	in.setPhase("joining the group")
+	in.life = life
+	in.replays = semaphore.NewWeighted(maxReplays)
+	in.metrics = partition.NewMetrics(in.registry)
+	in.targets = emitter.NewTargets(in.client, in.o.AutoCreateTargets)
+	for _, t := range in.topics {
+		for _, own := range []delaytopics.Topic{t.set.Changelog, t.set.DeadLetters} {
+			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
+		}
+	}
+	laneMetrics := emitter.NewMetrics(in.registry)
+	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, laneMetrics)
+	in.health = emitter.NewHealth(emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers).Probe, in.log)
+	in.recheck = newRecheck(in)
+	var err error
+	if in.reader, err = intake.NewReader(in.opts...); err != nil {
+		return nil, err
+	}
+	in.group, err = membership.New(membership.Options{
+		Client: in.opts, Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.cfg.Requests,
+		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
+		Leave: in.cfg.OnStop == config.Leave, Logger: in.log,
+	}, in)
+	if err != nil {
+		return nil, err
+	}
+	background := new(sync.WaitGroup)
+	start := func(run func(context.Context) error) {
+		background.Go(func() {
+			if err := run(life); err != nil {
+				end(err)
+			}
+		})
+	}
+	for i := range in.laneCount() {
+		lane := emitter.NewLane(emitter.Options{
+			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
+			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
+			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale,
+			Health: in.health, Markers: in.markers, Leaderless: in.targets.Leaderless, Logger: in.log, Metrics: laneMetrics,
+		})
+		in.lanes = append(in.lanes, lane)
+		start(lane.Run)
+	}
+	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
+	start(in.recheck.Run)
+	start(newClockWatch(in.o.Now, in.wake, in.log, in.registry).Run)
+	start(in.reader.Run)
+	start(in.targets.Run)
+	start(in.health.Run)
+	start(in.markers.Run)
+	watch := &emitter.Watch{
+		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: laneMetrics,
+		ProcessOf: func(clientID string) string {
+			p, ours := strings.CutPrefix(clientID, clientPrefix)
+			if !ours {
+				return ""
+			}
+			return p
+		},
+	}
+	start(watch.Run)
+	in.registry.MustRegister(&stateCollector{in})
+	return background, nil
+}
+
+func (in *instance) laneCount() int {
+	if in.cfg.Lanes > 0 {
+		return in.cfg.Lanes
+	}
+	return max(1, runtime.GOMAXPROCS(0)/4)
+}
+
+func (in *instance) subPartitions() int {
+	if in.cfg.SubPartitions > 0 {
+		return in.cfg.SubPartitions
+	}
+	return min(maxSubPartitions, runtime.GOMAXPROCS(0))
+}
+
+// partitions is the number of partitions of all request topics: this process
+// may come to own them all, and its memory is shared out for that.
+func (in *instance) partitions() (n int64) {
+	for _, t := range in.topics {
+		n += int64(t.set.Request.Partitions)
+	}
+	return n
+}
