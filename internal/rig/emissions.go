@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 func Emissions(t testing.TB, received []kafkatest.Received) map[string][]kafkatest.Received {
 	t.Helper()
 	byID := make(map[string][]kafkatest.Received)
-	events := make(map[string]string)
+	events := make(map[string]kafkatest.Received)
 	early, doubled := 0, 0
 	for _, r := range received {
 		id, due, event := HeaderOf(r, "waterclock-id"), HeaderOf(r, "waterclock-due"), HeaderOf(r, "waterclock-event")
@@ -29,18 +30,24 @@ func Emissions(t testing.TB, received []kafkatest.Received) map[string][]kafkate
 				t.Errorf("early: %s due %d, timestamp %d, received %d", id, ms, r.Timestamp.UnixMilli(), r.At.UnixMilli())
 			}
 		}
-		if _, twice := events[event]; twice {
+		if first, twice := events[event]; twice {
 			if doubled++; doubled <= 5 {
-				t.Errorf("doubled: %s, event %s", id, event)
+				t.Errorf("doubled: %s, event %s: %s and %s", id, event, place(first), place(r))
 			}
 		}
-		events[event] = id
+		events[event] = r
 		byID[id] = append(byID[id], r)
 	}
 	if early+doubled > 0 {
 		t.Errorf("%d early, %d doubled of %d", early, doubled, len(received))
 	}
 	return byID
+}
+
+// place says where and when a record was written and received.
+func place(r kafkatest.Received) string {
+	return fmt.Sprintf("%s/%d at %d, producer %d epoch %d, leader epoch %d, written %s, received %s",
+		r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch, r.LeaderEpoch, r.Timestamp.Format(time.StampMilli), r.At.Format(time.StampMilli))
 }
 
 // HeaderOf returns the value of the last header of a name, "" if there is none.
