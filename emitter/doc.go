@@ -39,11 +39,8 @@
 // resolves: a new client with the same transactional ID calls InitProducerID,
 // which makes the broker finish or abort the old transaction, and one stable
 // OffsetFetch of a partition whose token is still alive shows whether the
-// step's name is in the committed metadata. If it is, the step is committed. If
-// it is not, that is no proof: after a fail-over a group coordinator may answer
-// from before the step. Then the step's partitions are taken again: whatever
-// became of the step lies before their claim in the changelog. Until that is
-// known nothing of the lane goes on. If no token is alive there is nothing to decide: all its
+// step's name is in the committed metadata. Until that is known nothing of the
+// lane goes on. If no token is alive there is nothing to decide: all its
 // entries are dropped, and the new owner reads the truth from the log.
 //
 // A transactional ID is retired (never begun again) after a resolve, a fencing

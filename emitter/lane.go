@@ -214,8 +214,6 @@ func (l *Lane) settle(shares []*Share, err error) {
 			s.Done(Committed)
 		case errors.Is(err, errRefused), s.Token.Err() != nil:
 			s.Done(Lost)
-		case errors.Is(err, errDoubtful):
-			s.Done(Doubtful)
 		default:
 			s.Done(Aborted)
 		}

@@ -356,8 +356,8 @@ func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
 	s.settled(0, []string{"once", "next"}, []string{"x", "y"})
 }
 
-// The same with a commit that never reached the broker: not found, which is no
-// proof; sealed again (the broker here does not fail over) it is visible once.
+// The same with a commit that never reached the broker: resolved as aborted,
+// sealed again, visible once.
 func TestEndTxnLostResolvesAsAborted(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
@@ -366,7 +366,7 @@ func TestEndTxnLostResolvesAsAborted(t *testing.T) {
 	a := s.source(0, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
-	a.wants(Doubtful)
+	a.wants(Aborted)
 	f.Release()
 	for o := a.outcome(); o != Committed; o = a.outcome() {
 	}
@@ -391,8 +391,8 @@ func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 	}
 	first := a.outcome() // resolved while the commit is on its way
 	end.Release()
-	if first != Doubtful {
-		t.Errorf("outcome %v while the commit is held, want doubtful: InitProducerID comes before it", first)
+	if first != Aborted {
+		t.Errorf("outcome %v while the commit is held, want aborted: InitProducerID comes before it", first)
 	}
 	for o := first; o != Committed; o = a.outcome() {
 	}

@@ -267,7 +267,7 @@ func (s *source) done(step string, o Outcome) {
 		s.queue = s.queue[1:]
 		s.at++
 		s.steps = append(s.steps, step)
-	case Aborted, Doubtful:
+	case Aborted:
 		if !s.again {
 			s.queue = s.queue[1:]
 		}

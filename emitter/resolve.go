@@ -2,6 +2,7 @@ package emitter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -148,13 +149,8 @@ func (l *Lane) initProducerID(ctx context.Context, id string) error {
 }
 
 // resolve finds out what became of a step whose EndTxn was not answered. It
-// tries until it knows, or until every token is dead: nil is committed,
-// errDoubtful is not committed as far as the group's offset tells, errTokens is
-// no longer of interest.
-//
-// A name that is found is proof. One that is not is none: a coordinator that has
-// just taken over may answer from before the step. The partitions are then taken
-// again: a claim in the changelog lies behind whatever became of the step.
+// tries until it knows, or until every token is dead: nil is committed, an
+// error is aborted or no longer of interest.
 func (l *Lane) resolve(ctx context.Context, shares []*Share) error {
 	c := l.clients[l.turn]
 	l.clients[l.turn] = nil
@@ -174,8 +170,8 @@ func (l *Lane) resolve(ctx context.Context, shares []*Share) error {
 				l.ended(c, EndingCommit)
 				return nil
 			}
-			l.ended(c, EndingUnknown)
-			return errDoubtful
+			l.ended(c, EndingAbort)
+			return errors.New("resolved: aborted")
 		}
 		if err != nil {
 			l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)

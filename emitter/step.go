@@ -109,10 +109,6 @@ const (
 	Aborted
 	// Lost: the partition's token died, nothing of it may be sealed again.
 	Lost
-	// Doubtful: aborted, as far as the group's coordinator says, which may be
-	// behind after a fail-over. Nothing of what was planned may be sealed again;
-	// the changelog, read up to a claim, tells what became of the step.
-	Doubtful
 )
 
 func (o Outcome) String() string {
@@ -123,8 +119,6 @@ func (o Outcome) String() string {
 		return "aborted"
 	case Lost:
 		return "lost"
-	case Doubtful:
-		return "doubtful"
 	}
 	return "unknown"
 }
@@ -136,8 +130,6 @@ var (
 	errEmissions = errors.New("a target refuses an emission")
 	// errUnknown: the outcome of EndTxn is not known.
 	errUnknown = errors.New("outcome of the commit is unknown")
-	// errDoubtful: no proof that a step was committed, and none that it was not.
-	errDoubtful = errors.New("the group's offset does not show the step")
 	// errLate: targets did not acknowledge emissions in time.
 	errLate = errors.New("targets do not acknowledge in time")
 	// errTokens: a token died while the step was under way.

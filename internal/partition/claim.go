@@ -50,8 +50,6 @@ func (p *Partition) makeClaim(ctx context.Context, c *claim) error {
 			switch o {
 			case emitter.Committed:
 				return nil
-			case emitter.Doubtful:
-				return fmt.Errorf("what became of the claim of %s/%d is for the changelog to tell", p.o.Topics.Request.Name, p.o.Partition)
 			case emitter.Lost:
 				return fmt.Errorf("claim of %s/%d refused: the partition is lost", p.o.Topics.Request.Name, p.o.Partition)
 			}

@@ -234,9 +234,6 @@ func (s *sealed) done(o emitter.Outcome) {
 		s.verdicts()
 		s.takeBack()
 		p.tracker.Untake()
-	case emitter.Doubtful:
-		p.tracker.Untake()
-		p.fail(errors.New("what became of a step is for the changelog to tell"))
 	case emitter.Lost:
 		p.tracker.Untake()
 		if p.o.Token.Err() == nil {
