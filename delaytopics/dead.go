@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -76,7 +75,7 @@ func DeadEmission(set *Set, src Source, t *timer.Timer, reason, detail string) *
 // timerHeaders says in headers what the request of t asked for.
 func timerHeaders(t *timer.Timer) []kgo.RecordHeader {
 	hs := []kgo.RecordHeader{
-		header(waterclock.HeaderAt, instant(t.Due)),
+		header(waterclock.HeaderAt, waterclock.FormatInstant(t.Due)),
 		header(waterclock.HeaderTargetTopic, t.Target.Topic),
 	}
 	switch {
@@ -89,15 +88,6 @@ func timerHeaders(t *timer.Timer) []kgo.RecordHeader {
 		hs = append(hs, header(waterclock.HeaderTargetPartition, strconv.Itoa(int(t.Target.Partition))))
 	}
 	return append(hs, header(waterclock.HeaderOccurrence, strconv.FormatInt(t.Occurrence, 10)))
-}
-
-// instant writes a due time so that it is accepted again: small numbers of
-// milliseconds would be taken for seconds.
-func instant(due int64) string {
-	if due < waterclock.MinUnixMilli {
-		return time.UnixMilli(due).UTC().Format("2006-01-02T15:04:05.000Z07:00")
-	}
-	return strconv.FormatInt(due, 10)
 }
 
 func header(key, value string) kgo.RecordHeader {
