@@ -36,12 +36,28 @@
 // it writes anything, or waited for.
 //
 // An EndTxn whose answer is lost, or is an error, says nothing. The lane then
-// resolves: a new client with the same transactional ID calls InitProducerID,
-// which makes the broker finish or abort the old transaction, and one stable
-// OffsetFetch of a partition whose token is still alive shows whether the
-// step's name is in the committed metadata. Until that is known nothing of the
-// lane goes on. If no token is alive there is nothing to decide: all its
-// entries are dropped, and the new owner reads the truth from the log.
+// resolves: if the transaction's coordinator does not say how it ended, a new
+// client with the same transactional ID calls InitProducerID, which makes the
+// broker finish or abort the old transaction, and a read_committed fetch of a
+// changelog record that the step wrote shows it or passes over it. So what is
+// decided here is what every later reader of the changelog finds. Until that is
+// known nothing of the lane goes on. If no token is alive there is nothing to
+// decide: all its entries are dropped, and the new owner reads the truth from
+// the log.
+//
+// # Coordinators that wake up
+//
+// A broker that was asleep (paused, swapped out, cut off) while others took over
+// what it led does not know that when it wakes. Until it hears of it, it cannot
+// write anything, for writes need the others; but it answers. A group
+// coordinator then shows committed offsets from before, stable ones too. Hence
+// two rules. How a step ended is never read from the group's offsets. And a new
+// owner believes an offset only of a broker that has answered a heartbeat of its
+// generation: the log that told the broker of that generation holds, before it,
+// every offset commit that a former owner could have had accepted.
+//
+// A leader that wakes up shows a log without its end: what it does not have yet
+// is not taken for aborted, it is waited for.
 //
 // A transactional ID is retired (never begun again) after a resolve, a fencing
 // or a long wait: a marker of its next transaction must not be able to close

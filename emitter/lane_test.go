@@ -501,7 +501,7 @@ func TestLaneStops(t *testing.T) {
 // The first offset commit of a partition is accepted and its transaction open:
 // there is no committed offset yet, and a successor must wait all the same.
 // Steps of other partitions hold nobody up.
-func TestFetchStableWaitsForTheFirstCommit(t *testing.T) {
+func TestStableOffsetWaitsForTheFirstCommit(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
@@ -513,10 +513,10 @@ func TestFetchStableWaitsForTheFirstCommit(t *testing.T) {
 	if err := h.Wait(s.ctx); err != nil { // behind the accepted offset commit
 		t.Fatal(err)
 	}
-	if at, metadata, err := FetchStable(s.ctx, s.member, s.group, s.request, 0); !errors.Is(err, ErrUnstable) {
+	if at, metadata, err := s.stable(0).Fetch(s.ctx); !errors.Is(err, ErrUnstable) {
 		t.Errorf("offset %d %q, error %v while the first commit is open, want %v", at, metadata, err, ErrUnstable)
 	}
-	if at, _, err := FetchStable(s.ctx, s.member, s.group, s.request, 1); err != nil || at != NoOffset {
+	if at, _, err := s.stable(1).Fetch(s.ctx); err != nil || at != NoOffset {
 		t.Errorf("another partition: offset %d, error %v, want none", at, err)
 	}
 	h.Release()

@@ -34,9 +34,11 @@ type stage struct {
 	t         *testing.T
 	c         *kafkatest.Cluster
 	ctx       context.Context
+	plain     *kgo.Client
 	adm       *kadm.Client
 	group     string
 	request   string
+	requestID [16]byte
 	changelog string
 	target    string
 	member    *kgo.Client
@@ -51,38 +53,58 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	c := kafkatest.Shared(t)
+	return newStageOn(t, kafkatest.Shared(t))
+}
+
+// newStageOn makes a stage whose member has these options.
+func newStageOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *stage {
+	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t, kafkatest.IgnoreBrokers()) })
-	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testLimit)
 	t.Cleanup(cancel)
-	s := &stage{t: t, c: c, ctx: ctx, adm: c.Admin(t)}
+	s := &stage{t: t, c: c, ctx: ctx, plain: c.Client(t, opts...)}
+	s.adm = kadm.NewClient(s.plain)
 	s.request = c.CreateTopic(t, 2, nil)
 	s.group = "group-of-" + s.request
+	topics, err := s.adm.ListTopics(ctx, s.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.requestID = topics[s.request].ID
 	s.changelog = c.CreateTopic(t, 2, nil, s.request+".changelog")
 	s.target = c.CreateTopic(t, 2, nil, s.request+".target")
-	s.join()
+	s.join(opts...)
 	s.seen = kafkatest.Collect(t, c, s.target)
 	s.logged = kafkatest.Collect(t, c, s.changelog)
 	return s
 }
 
 // join makes the stage's client a member of the group.
-func (s *stage) join() {
+func (s *stage) join(opts ...kgo.Opt) {
 	s.t.Helper()
-	s.member = s.c.Client(s.t, kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.request), kgo.DisableAutoCommit(), kgo.SessionTimeout(30*time.Second))
-	ctx, cancel := context.WithCancel(context.Background())
-	var polling sync.WaitGroup
-	polling.Go(func() {
-		for ctx.Err() == nil {
-			s.member.PollFetches(ctx)
-		}
-	})
-	s.t.Cleanup(func() { cancel(); polling.Wait() })
+	s.member = s.enter(opts...)
 	s.await("the member joins", func() bool {
 		id, generation := s.member.GroupMetadata()
 		g, err := s.adm.DescribeGroups(s.ctx, s.group)
 		return id != "" && generation > 0 && err == nil && g[s.group].State == "Stable"
 	})
+}
+
+// enter has another client join the group.
+func (s *stage) enter(opts ...kgo.Opt) *kgo.Client {
+	s.t.Helper()
+	cl := s.c.Client(s.t, append([]kgo.Opt{
+		kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.request), kgo.DisableAutoCommit(), kgo.SessionTimeout(30 * time.Second),
+	}, opts...)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	var polling sync.WaitGroup
+	polling.Go(func() {
+		for ctx.Err() == nil {
+			cl.PollFetches(ctx)
+		}
+	})
+	s.t.Cleanup(func() { cancel(); polling.Wait() })
+	return cl
 }
 
 func (s *stage) limit(topic string) int32 {
@@ -110,14 +132,19 @@ func (s *stage) await(what string, ok func() bool) {
 // lane starts a lane that is stopped with the test.
 func (s *stage) lane(number int, opts ...kgo.Opt) *Lane {
 	s.t.Helper()
-	l := NewLane(Options{
-		Client: append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, opts...), Admin: s.c.Client(s.t),
-		Group: s.group, Process: "p", Lane: number, TransactionalIDs: 2, TransactionTimeout: testTimeout,
-		BatchMaxBytes: s.limit,
-		Version:       func(string) int64 { return 1 },
-		Stale:         s.isStale,
-		Logger:        slog.New(slog.NewTextHandler(s.t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
-	})
+	return s.laneOf(Options{Lane: number, Client: opts, Admin: s.c.Client(s.t), TransactionTimeout: testTimeout})
+}
+
+// laneOf starts a lane with these options and the stage's own.
+func (s *stage) laneOf(o Options) *Lane {
+	s.t.Helper()
+	o.Client = append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, o.Client...)
+	o.Group, o.Process, o.TransactionalIDs = s.group, "p", 2
+	o.BatchMaxBytes = s.limit
+	o.Version = func(string) int64 { return 1 }
+	o.Stale = s.isStale
+	o.Logger, o.Metrics = slog.New(slog.NewTextHandler(s.t.Output(), nil)), NewMetrics(prometheus.NewRegistry())
+	l := NewLane(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -135,10 +162,17 @@ func (s *stage) offset(partition int32) (at int64, metadata string) {
 	s.t.Helper()
 	s.await("the committed offset is stable", func() bool {
 		var err error
-		at, metadata, err = FetchStable(s.ctx, s.member, s.group, s.request, partition)
+		at, metadata, err = s.stable(partition).Fetch(s.ctx)
 		return err == nil
 	})
 	return at, metadata
+}
+
+func (s *stage) stable(partition int32) *StableOffset {
+	return &StableOffset{
+		Client: s.plain, Group: s.group, Member: s.alive().Member,
+		Topic: s.request, TopicID: s.requestID, Partition: partition,
+	}
 }
 
 // token is a take token in the hands of a test. mu guards the fields below it.
@@ -243,7 +277,6 @@ func (s *source) Seal(step string, room *Room) *Share {
 	sh.Done = func(o Outcome) { s.done(step, o) }
 	sh.Offset = Offset{
 		Topic: s.s.request, Partition: s.partition, At: s.at + 1, Metadata: step,
-		Committed: func(m string) bool { return m == step },
 	}
 	return sh
 }

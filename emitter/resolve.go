@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // client returns the next client in turn, with its producer ID loaded: a client
@@ -149,113 +151,106 @@ func (l *Lane) initProducerID(ctx context.Context, id string) error {
 }
 
 // resolve finds out what became of a step whose EndTxn was not answered. It
-// tries until it knows, or until every token is dead: nil is committed, an
+// tries until it knows, or until nobody needs to know: nil is committed, an
 // error is aborted or no longer of interest.
+//
+// The group's committed offset is not asked. A coordinator that was asleep while
+// another took over, and wakes, goes on to answer from before the step for as
+// long as it has not heard of that: also where the step is committed.
 func (l *Lane) resolve(ctx context.Context, shares []*Share) error {
 	c := l.clients[l.turn]
 	l.clients[l.turn] = nil
 	c.Close()
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
-	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
-		alive := firstAlive(shares)
-		if alive == nil {
+	give := time.Now().Add(l.o.TransactionTimeout)
+	for attempt, backoff := 0, minBackoff; ; attempt, backoff = attempt+1, min(2*backoff, maxBackoff) {
+		open := unresolved(shares)
+		if len(open) == 0 {
 			l.ended(c, EndingUnknown)
 			return errTokens
 		}
-		committed, err := l.decide(ctx, c.id, alive)
-		if err == nil && alive.Token.Err() == nil {
-			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "committed", committed)
-			if committed {
-				l.ended(c, EndingCommit)
+		s := open[attempt%len(open)]
+		how, err := l.decide(ctx, c, s)
+		if err == nil && s.Token.Err() == nil {
+			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "outcome", how.String())
+			l.ended(c, how)
+			if how == EndingCommit {
 				return nil
 			}
-			l.ended(c, EndingAbort)
 			return errors.New("resolved: aborted")
 		}
 		if err != nil {
 			l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)
+			if errors.Is(err, partlog.ErrTopicGone) || time.Now().After(give) {
+				s.Err = fmt.Errorf("what became of a step cannot be told: %w", err)
+			}
 			_ = sleep(ctx, backoff)
 		}
 	}
 }
 
-// decide ends the old transaction and reads one of its partitions' offsets.
-func (l *Lane) decide(ctx context.Context, id string, s *Share) (committed bool, err error) {
-	bounded, cancel := context.WithTimeout(ctx, l.o.TransactionTimeout/2)
-	defer cancel()
-	if err := l.initProducerID(bounded, id); err != nil {
-		return false, err
-	}
-	_, metadata, err := FetchStable(bounded, l.o.Admin, l.o.Group, s.Offset.Topic, s.Offset.Partition)
-	if err != nil {
-		return false, err
-	}
-	return s.Offset.Committed(metadata), nil
-}
-
-func firstAlive(shares []*Share) *Share {
+// unresolved are the shares that can tell of the step and need to know: their
+// token is alive, and their log was not found to be gone.
+func unresolved(shares []*Share) (open []*Share) {
 	for _, s := range shares {
-		if s.Token.Err() == nil {
-			return s
+		if s.Token.Err() == nil && s.Err == nil {
+			open = append(open, s)
 		}
 	}
-	return nil
+	return open
 }
 
-// NoOffset is what FetchStable returns for a partition without a committed
-// offset.
-const NoOffset int64 = -1
-
-// ErrUnstable is kerr.UnstableOffsetCommit: an accepted step is still open.
-var ErrUnstable error = kerr.UnstableOffsetCommit
-
-// FetchStable returns the committed offset of one partition and its metadata,
-// or ErrUnstable while a transaction with an accepted offset commit is open.
-//
-// It asks for just this partition. Asked for all of a group, as kadm does, a
-// broker lists the partitions that have an offset, so one whose first commit is
-// still open would look like one without any, and its next owner would not wait
-// for the step; and a partition would be held up by the steps of all others.
-func FetchStable(ctx context.Context, cl *kgo.Client, group, topic string, partition int32) (int64, string, error) {
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.RequireStable = true
-	g, t := kmsg.NewOffsetFetchRequestGroup(), kmsg.NewOffsetFetchRequestGroupTopic()
-	t.Topic, t.Partitions = topic, []int32{partition}
-	g.Group, g.Topics = group, append(g.Topics, t)
-	req.Groups = append(req.Groups, g)
-	resp, err := req.RequestWith(ctx, cl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
+// decide ends the client's last transaction and says how it ended: by the word
+// of its coordinator, or else by the log that a share wrote to.
+func (l *Lane) decide(ctx context.Context, c *txnClient, s *Share) (Ending, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.o.TransactionTimeout/2)
+	defer cancel()
+	d, err := kadm.NewClient(l.o.Admin).DescribeTransactions(ctx, c.id)
+	if err == nil && !errors.Is(d[c.id].Err, kerr.TransactionalIDNotFound) {
+		err = d[c.id].Err
 	}
 	if err != nil {
-		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, partition, err)
+		return EndingUnknown, fmt.Errorf("describe transaction %s: %w", c.id, err)
 	}
-	for i := range resp.Groups {
-		if err := kerr.ErrorForCode(resp.Groups[i].ErrorCode); err != nil {
-			return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, partition, err)
-		}
-		for _, t := range resp.Groups[i].Topics {
-			for _, p := range t.Partitions {
-				if t.Topic == topic && p.Partition == partition {
-					return committedOffset(topic, &p)
-				}
-			}
-		}
+	if how := endingOf(d[c.id], c.last); how != EndingUnknown {
+		return how, nil
 	}
-	return 0, "", fmt.Errorf("fetch committed offset of %s/%d: the group coordinator does not answer for it", topic, partition)
+	if err := l.initProducerID(ctx, c.id); err != nil {
+		return EndingUnknown, err
+	}
+	return readBack(ctx, l.o.Admin, s.Records[0], c.last)
 }
 
-func committedOffset(topic string, p *kmsg.OffsetFetchResponseGroupTopicPartition) (int64, string, error) {
-	if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", topic, p.Partition, err)
+// readBack tells how a transaction that is over ended, from a record that it
+// wrote: a read_committed fetch that gets past the record shows it or, if it was
+// aborted, does not. One that does not get there says nothing: the partition may
+// lack its marker, or have a leader that was asleep and does not have it yet.
+func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by producer) (Ending, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	where := partlog.Target{Topic: r.Topic, Partition: r.Partition}
+	log := partlog.NewReader(cl, where, r.Offset)
+	limits := partlog.DefaultLimits()
+	limits.MaxBytes, limits.GoneAfter = 1, RequestTimeout/2
+	log.SetLimits(limits)
+	for {
+		page, err := log.Next(ctx, concurrentBackoff)
+		if err != nil {
+			return EndingUnknown, fmt.Errorf("read the step back: %w", err)
+		}
+		if log.Position() <= r.Offset {
+			if sleep(ctx, concurrentBackoff) != nil {
+				return EndingUnknown, fmt.Errorf("read the step back: a transaction is open at offset %d of %v, at or before the step's %d", page.LastStable, where, r.Offset)
+			}
+			continue
+		}
+		if len(page.Records) == 0 || page.Records[0].Offset > r.Offset {
+			return EndingAbort, nil
+		}
+		if got := page.Records[0]; got.ProducerID != by.id || got.ProducerEpoch != by.epoch {
+			return EndingUnknown, fmt.Errorf("read the step back: offset %d of %v holds another record than was written there: %w", r.Offset, where, partlog.ErrOutOfRange)
+		}
+		return EndingCommit, nil
 	}
-	if p.Offset < 0 {
-		return NoOffset, "", nil
-	}
-	metadata := ""
-	if p.Metadata != nil {
-		metadata = *p.Metadata
-	}
-	return p.Offset, metadata, nil
 }

@@ -55,9 +55,6 @@ type Offset struct {
 	Partition int32
 	At        int64
 	Metadata  string
-	// Committed reports whether a committed offset's metadata, read back,
-	// proves that this step was committed.
-	Committed func(metadata string) bool
 }
 
 // Emission is a record for a target topic. Emissions of one step are written
@@ -89,13 +86,16 @@ func (e *Emission) to() TargetPartition {
 type Share struct {
 	Offset Offset
 	Token  Token
-	// Records go to the service's own topics.
+	// Records go to the service's own topics, the first one to a topic that keeps
+	// it for as long as the token is alive: read back, it tells whether the step
+	// was committed.
 	Records   []*kgo.Record
 	Emissions []Emission
 	// Done takes the outcome.
 	Done func(Outcome)
-	// Err is set, with Aborted, when one of Records is refused for good: sealing
-	// the same again would abort every step of the lane.
+	// Err is set, with Aborted, when the same must not be sealed again: one of
+	// Records is refused for good, which would abort every step of the lane, or
+	// nothing tells any more whether the step was committed.
 	Err error
 }
 

@@ -203,14 +203,9 @@ func (p *Partition) changelogRecord(key, value []byte) *kgo.Record {
 
 // fence is the offset commit of a step of this partition.
 func (p *Partition) fence(at int64, note delaytopics.CommitNote) emitter.Offset {
-	step := note.Step
 	return emitter.Offset{
 		Topic: p.o.Topics.Request.Name, TopicID: p.o.Topics.Request.ID, Partition: p.o.Partition,
 		At: at, Metadata: note.String(),
-		Committed: func(metadata string) bool {
-			got, err := delaytopics.ParseCommitNote(metadata)
-			return err == nil && (got.Step == step || got.Last == step)
-		},
 	}
 }
 

@@ -115,7 +115,11 @@ func (p *Partition) stableOffset(ctx context.Context) (at int64, note delaytopic
 }
 
 func (p *Partition) fetchOffset(ctx context.Context) (int64, string, error) {
-	return emitter.FetchStable(ctx, p.o.Client, p.o.Group, p.o.Topics.Request.Name, p.o.Partition)
+	o := emitter.StableOffset{
+		Client: p.o.Client, Group: p.o.Group, Member: p.o.Token.Member,
+		Topic: p.o.Topics.Request.Name, TopicID: p.o.Topics.Request.ID, Partition: p.o.Partition,
+	}
+	return o.Fetch(ctx)
 }
 
 func (p *Partition) endVanished(ctx context.Context) error {
