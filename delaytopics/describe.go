@@ -75,6 +75,11 @@ func (f *found) configs(all kadm.ResourceConfigs) error {
 	if err != nil {
 		return err
 	}
+	if errors.Is(rc.Err, kerr.UnknownTopicOrPartition) {
+		// Made, or deleted, this moment, and another broker knows better.
+		*f = found{name: f.name, missing: true}
+		return nil
+	}
 	if rc.Err != nil {
 		return rc.Err
 	}

@@ -150,6 +150,39 @@ func TestEnsureTogether(t *testing.T) {
 	})
 }
 
+// Another instance has just made the topics, and the broker that is asked for
+// their settings has not heard of them yet.
+func TestEnsureWithABrokerBehind(t *testing.T) {
+	c := fake(t, 1)
+	v := newVenue(t, c.ListenAddrs())
+	v.create(t, v.request, 1, nil)
+	want, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := 3
+	c.ControlKey(kmsg.DescribeConfigs.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if behind--; behind < 0 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		for _, r := range req.(*kmsg.DescribeConfigsRequest).Resources {
+			answer := kmsg.NewDescribeConfigsResponseResource()
+			answer.ResourceType, answer.ResourceName = r.ResourceType, r.ResourceName
+			if r.ResourceName != v.request {
+				answer.ErrorCode = kerr.UnknownTopicOrPartition.Code
+			}
+			resp.Resources = append(resp.Resources, answer)
+		}
+		return resp, nil, true
+	})
+	got, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
 func TestEnsureFailsWithTheBroker(t *testing.T) {
 	c := fake(t, 1)
 	v := newVenue(t, c.ListenAddrs())

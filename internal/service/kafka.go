@@ -19,6 +19,7 @@ import (
 
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/dialer"
 )
 
 const (
@@ -26,8 +27,8 @@ const (
 	connectPause = time.Second
 	// connectTimeout bounds one try.
 	connectTimeout = 5 * time.Second
-	// dialTimeout bounds one connection, the handshake excepted; kgo's own.
-	dialTimeout = 10 * time.Second
+	// dialTimeout bounds the opening of one connection, a TLS handshake included.
+	dialTimeout = 4 * time.Second
 	// metadataMinAge: retries wait for fresh metadata, so it must come soon.
 	metadataMinAge = 250 * time.Millisecond
 	// transactionVersion is the feature level that fences per transaction
@@ -47,8 +48,8 @@ func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo
 		if _, err := cfg.TLSConfig(); err != nil {
 			return nil, err
 		}
-		opts = append(opts, kgo.Dialer(dialTLS(cfg)))
 	}
+	opts = append(opts, kgo.Dialer(dialOf(cfg)))
 	m, err := mechanism(cfg)
 	if err != nil {
 		return nil, err
@@ -59,10 +60,16 @@ func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo
 	return opts, nil
 }
 
-// dialTLS reads authorities and certificate anew at each connection, so that
-// rotated files take effect without a restart.
-func dialTLS(cfg *config.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialOf opens connections over TCP or TLS, within dialTimeout. It reads
+// authorities and certificate anew at each connection, so that rotated files take
+// effect without a restart.
+func dialOf(cfg *config.Config) dialer.Func {
+	if !cfg.TLS {
+		return (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
 		tc, err := cfg.TLSConfig()
 		if err == nil {
 			err = checkValidity(cfg.TLSCert, tc)
@@ -73,7 +80,7 @@ func dialTLS(cfg *config.Config) func(ctx context.Context, network, addr string)
 		if tc.ServerName, _, err = net.SplitHostPort(addr); err != nil {
 			return nil, fmt.Errorf("dial: %w", err)
 		}
-		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: tc}
+		d := tls.Dialer{Config: tc}
 		return d.DialContext(ctx, network, addr)
 	}
 }

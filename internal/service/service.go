@@ -23,6 +23,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/partition"
@@ -52,8 +53,8 @@ const (
 
 // Options are what tests and embedders set beyond configuration.
 type Options struct {
-	// Kafka is added to the options of every client.
-	Kafka []kgo.Opt
+	// Dial opens connections to brokers; nil: TCP or TLS, as configured.
+	Dial dialer.Func
 	// AutoCreateTargets lets the broker make target topics on first use.
 	AutoCreateTargets bool
 	// Now is the clock; nil is the machine's.
@@ -239,7 +240,11 @@ func (in *instance) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	in.opts = append(in.opts, in.o.Kafka...)
+	dial := in.o.Dial
+	if dial == nil {
+		dial = dialOf(in.cfg)
+	}
+	in.opts = append(in.opts, kgo.Dialer(dialer.New(dial, in.log, in.registry).Dial))
 	in.client, err = kgo.NewClient(requestOptions(in.opts)...)
 	if err != nil {
 		return fmt.Errorf("build client: %w", err)

@@ -70,7 +70,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 	l := steady(t, c, 2, requests, target)
 	until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
 
-	adm := kadm.NewClient(c.Client(t, swift...))
+	adm := kadm.NewClient(c.Client(t, swift()...))
 	inSync := func() {
 		t.Helper()
 		until(t, restored, "all replicas in sync", func() bool { return replicasInSync(t.Context(), adm) })
@@ -115,7 +115,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 // writePlain writes a record to every partition of topic each 50 ms until the
 // test ends.
 func writePlain(t testing.TB, c *kafkatest.Cluster, topic string) {
-	cl := c.Client(t, append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, swift...)...)
+	cl := c.Client(t, append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, swift()...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -6,6 +6,8 @@ package brokers
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -40,11 +44,16 @@ func wait(t testing.TB, d time.Duration) {
 	}
 }
 
-// swift are options of clients that give a broker that says nothing two seconds:
-// with kgo's own the test would measure its clients.
-var swift = []kgo.Opt{
-	kgo.RequestTimeoutOverhead(2 * time.Second), kgo.ProduceRequestTimeout(2 * time.Second),
-	kgo.FetchMaxWait(500 * time.Millisecond), kgo.MetadataMinAge(250 * time.Millisecond),
+// swift are options of clients that give a broker that says nothing two seconds,
+// and then let it be: with kgo's own the test would measure its clients. One of
+// those asks a paused broker who leads now, behind all that waits there already,
+// and is as silent as it for half a minute.
+func swift() []kgo.Opt {
+	d := dialer.New((&net.Dialer{}).DialContext, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	return []kgo.Opt{
+		kgo.RequestTimeoutOverhead(2 * time.Second), kgo.ProduceRequestTimeout(2 * time.Second),
+		kgo.FetchMaxWait(500 * time.Millisecond), kgo.MetadataMinAge(250 * time.Millisecond), kgo.Dialer(d.Dial),
+	}
 }
 
 // reader is a read_committed consumer that keeps all it gets, in order of
@@ -57,7 +66,7 @@ type reader struct {
 func read(t testing.TB, c *kafkatest.Cluster, topics ...string) *reader {
 	cl := c.Client(t, append([]kgo.Opt{
 		kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-	}, swift...)...)
+	}, swift()...)...)
 	r := &reader{}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -172,7 +181,7 @@ const (
 // steady starts a load; each timer has one target of targets.
 func steady(t testing.TB, c *kafkatest.Cluster, perTick int, requests string, targets ...string) *load {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{cancel: cancel, done: make(chan struct{}), cl: c.Client(t, swift...)}
+	l := &load{cancel: cancel, done: make(chan struct{}), cl: c.Client(t, swift()...)}
 	go func() {
 		defer close(l.done)
 		tick := time.NewTicker(loadTick)

@@ -99,7 +99,7 @@ func Test17JoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 			t.Cleanup(wire.Close)
 			cfg := w.config()
 			cfg.RebalanceTimeout = session
-			a, logA := rig.ServeLogged(t, cfg, service.Options{Kafka: []kgo.Opt{kgo.Dialer(wire.Dial)}})
+			a, logA := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
 			a.Ready(2, patience)
 			want := make(map[string][]string)
 			due := time.Now().Add(2 * time.Second)

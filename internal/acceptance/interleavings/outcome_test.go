@@ -51,7 +51,7 @@ func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T
 			t.Cleanup(wire.Close)
 			cfg := w.config()
 			cfg.TransactionTimeout = shortTransaction
-			in, log := rig.ServeLogged(t, cfg, service.Options{Kafka: []kgo.Opt{kgo.Dialer(wire.Dial)}})
+			in, log := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
 			in.Ready(2, patience)
 			want := make(map[string][]string)
 			due := time.Now().Add(2 * time.Second)

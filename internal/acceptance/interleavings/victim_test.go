@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -50,7 +49,7 @@ func playVictim() {
 		os.Exit(0)
 	}()
 	err := service.RunWith(context.Background(), &cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)), service.Options{
-		Kafka:   []kgo.Opt{kgo.Dialer(wire.Dial)},
+		Dial:    wire.Dial,
 		Started: func(addr string) { fmt.Println(addr) },
 	})
 	panic(fmt.Sprint("the victim's service ended: ", err))

@@ -94,7 +94,7 @@ func Test29MarkerLostOnTheChangelogTheNextTakeRepairsIt(t *testing.T) {
 			onBroker(t, c, requests, int32((victim+1)%3)) // one replica, hence the changelog too
 			wire := kafkatest.NewWire()
 			t.Cleanup(wire.Close)
-			a, _ := rig.ServeLogged(t, cfg, service.Options{Kafka: []kgo.Opt{kgo.Dialer(wire.Dial)}})
+			a, _ := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
 			a.Ready(1, patience)
 			cl := c.Client(t)
 			moveTo(t, cl, changelog, int32(victim))

@@ -250,7 +250,7 @@ func Test28ReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 		for range 50 { // the fetch after so many, and each one behind it
 			cuts = append(cuts, wire.DropRequest(kmsg.Fetch.Int16(), pagesBeforeCut))
 		}
-		in, log := s.serve(cfg, again.at, service.Options{Kafka: []kgo.Opt{kgo.Dialer(wire.Dial)}})
+		in, log := s.serve(cfg, again.at, service.Options{Dial: wire.Dial})
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		if err := cuts[0].Wait(ctx); err != nil {
 			t.Fatal(err)

@@ -119,7 +119,7 @@ func Test30TransactionEndsWhileItsTargetIsLeaderless(t *testing.T) {
 			onBroker(t, c, sick, int32(victim))
 			wire := kafkatest.NewWire()
 			t.Cleanup(wire.Close)
-			in, _ := rig.ServeLogged(t, cfg, service.Options{Kafka: []kgo.Opt{kgo.Dialer(wire.Dial)}})
+			in, _ := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
 			in.Ready(1, patience)
 			out := kafkatest.Collect(t, c, healthy, sick)
 			cl := c.Client(t)
