@@ -19,6 +19,8 @@ const (
 	watchInterval = time.Second
 	// watchYoung: a transaction younger than this is a step under way.
 	watchYoung = 500 * time.Millisecond
+	// watchSay is how often it says that it can not.
+	watchSay = time.Minute
 	// watchTimeout bounds one look.
 	watchTimeout = 10 * time.Second
 )
@@ -45,12 +47,17 @@ type Watch struct {
 func (w *Watch) Run(ctx context.Context) error {
 	t := time.NewTicker(watchInterval)
 	defer t.Stop()
+	var said time.Time // while it fails
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-			if err := w.look(ctx); err != nil && ctx.Err() == nil {
+			switch err := w.look(ctx); {
+			case err == nil:
+				said = time.Time{}
+			case ctx.Err() == nil && time.Since(said) > watchSay:
+				said = time.Now()
 				w.Logger.Warn("cannot look after open transactions", "err", err)
 			}
 		}

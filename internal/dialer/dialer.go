@@ -102,6 +102,22 @@ func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return c, nil
 }
 
+// DialPatiently is Dial for clients that must not give up while brokers are away.
+// A kgo client gives up a request when two brokers in a row could not be dialed,
+// but not when dialing timed out; so every failure is shown to it as a timeout.
+func (d *Dialer) DialPatiently(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := d.Dial(ctx, network, addr)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: timeoutError{err}}
+	}
+	return c, nil
+}
+
+type timeoutError struct{ error }
+
+func (timeoutError) Timeout() bool   { return true }
+func (e timeoutError) Unwrap() error { return e.error }
+
 // admit says whether a connection may be opened now.
 func (d *Dialer) admit(addr string) (*broker, bool) {
 	d.mu.Lock()

@@ -171,4 +171,9 @@ func TestDownIsNotSilent(t *testing.T) {
 			t.Errorf("%v, want the machine's own refusal", err)
 		}
 	}
+	_, err = d.DialPatiently(t.Context(), "tcp", l.Addr().String())
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "dial" || !op.Timeout() || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v, want the same as a timeout", err)
+	}
 }

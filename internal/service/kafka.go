@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"time"
 
@@ -30,7 +31,10 @@ const (
 	// dialTimeout bounds the opening of one connection, a TLS handshake included.
 	dialTimeout = 4 * time.Second
 	// metadataMinAge: retries wait for fresh metadata, so it must come soon.
-	metadataMinAge = 250 * time.Millisecond
+	metadataMinAge                   = 250 * time.Millisecond
+	minRetryBackoff, maxRetryBackoff = 10 * time.Millisecond, 300 * time.Millisecond
+	// requestRetries is how often: time limits end it sooner.
+	requestRetries = 1000
 	// transactionVersion is the feature level that fences per transaction
 	// (KIP-890, part 2).
 	transactionVersion = 2
@@ -42,6 +46,8 @@ func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID(clientID),
 		kgo.MetadataMinAge(metadataMinAge),
+		kgo.RetryBackoffFn(retryBackoff),
+		kgo.RequestRetries(requestRetries),
 		kgo.WithLogger(kslog.New(quiet(log))),
 	}
 	if cfg.TLS {
@@ -58,6 +64,13 @@ func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo
 		opts = append(opts, kgo.SASL(m))
 	}
 	return opts, nil
+}
+
+// retryBackoff is the pause after so many failures: with kgo's own, up to 5 s,
+// a client finds the successor of a broker that died seconds after the others.
+func retryBackoff(fails int) time.Duration {
+	pause := minRetryBackoff << min(fails, 10)
+	return rand.N(min(pause, maxRetryBackoff)/2) + min(pause, maxRetryBackoff)/2
 }
 
 // dialOf opens connections over TCP or TLS, within dialTimeout. It reads

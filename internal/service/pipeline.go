@@ -4,9 +4,11 @@ import (
 	"context"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock/delaytopics"
@@ -72,7 +74,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		return nil, err
 	}
 	in.group, err = membership.New(membership.Options{
-		Client: in.opts, Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.cfg.Requests,
+		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.cfg.Requests,
 		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
 		Leave: in.cfg.OnStop == config.Leave, Logger: in.log,
 	}, in)

@@ -106,6 +106,7 @@ type instance struct {
 	registry *prometheus.Registry
 	opts     []kgo.Opt
 	client   *kgo.Client // administration and raw fetches
+	dialer   *dialer.Dialer
 	store    *statestore.Store
 	lanes    []*emitter.Lane
 	reader   *intake.Reader
@@ -244,7 +245,8 @@ func (in *instance) connect(ctx context.Context) (err error) {
 	if dial == nil {
 		dial = dialOf(in.cfg)
 	}
-	in.opts = append(in.opts, kgo.Dialer(dialer.New(dial, in.log, in.registry).Dial))
+	in.dialer = dialer.New(dial, in.log, in.registry)
+	in.opts = append(in.opts, kgo.Dialer(in.dialer.Dial))
 	in.client, err = kgo.NewClient(requestOptions(in.opts)...)
 	if err != nil {
 		return fmt.Errorf("build client: %w", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"testing"
 	"time"
 
@@ -21,9 +20,7 @@ const (
 	// ownStall is what a broker that goes silent costs any writer: its session
 	// of 9 s (broker.session.timeout.ms, Kafka's default), then an election.
 	ownStall = 10 * time.Second
-	// pause is how long a broker is paused. That silence may last until it ends:
-	// the aim is ownStall here too, and is not met. Everybody who spoke to the
-	// paused broker waits for its answers, a plain writer and its reader too.
+	// pause is how long a broker is paused.
 	pause = 30 * time.Second
 	// more is what waterclock may add, and noise what this machine may.
 	more, noise = 2 * time.Second, 3 * time.Second
@@ -33,17 +30,11 @@ const (
 
 // Three brokers, three instances, steady load: each broker is killed (-9) and
 // restarted in turn, then one is paused for 30 s. Nothing is lost, doubled or
-// early, and the longest silence of a target partition is the brokers' own, or,
-// for a pause, ends with it.
+// early, and the longest silence of a target partition is the brokers' own and a
+// little.
 // Beside it a plain producer writes to a topic of its own: what it suffers is
 // the brokers' share.
-//
-// It runs where LONG_TESTS is set: in one run of three 3 of 17,515 timers were
-// emitted twice, which is not understood yet (see CHANGELOG, "Known").
 func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
-	if os.Getenv("LONG_TESTS") == "" {
-		t.Skip("shows an open fault in some runs: set LONG_TESTS=1 to run it")
-	}
 	c := kafkatest.Start(t, 3)
 	requests := c.CreateTopic(t, requestPartitions, nil)
 	target := c.CreateTopic(t, targetPartitions, nil, kafkatest.Topic(t)+"-target")
@@ -76,8 +67,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		until(t, restored, "all replicas in sync", func() bool { return replicasInSync(t.Context(), adm) })
 	}
 	var spans []span
-	limits := make(map[string]time.Duration)
-	fault := func(name string, limit time.Duration, do func()) {
+	fault := func(name string, do func()) {
 		t.Helper()
 		inSync()
 		from := time.Now()
@@ -86,15 +76,14 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		until(t, time.Minute, "instances ready after "+name, ready)
 		wait(t, 2*time.Second)
 		spans = append(spans, span{name, from, time.Now()})
-		limits[name] = limit
 	}
 	from := time.Now()
 	wait(t, 5*time.Second)
 	spans = append(spans, span{"no fault", from, time.Now()})
 	for i := range 3 {
-		fault(fmt.Sprintf("broker %d killed and restarted", i), ownStall, func() { c.Kill(i); c.Restart(i) })
+		fault(fmt.Sprintf("broker %d killed and restarted", i), func() { c.Kill(i); c.Restart(i) })
 	}
-	fault("broker 1 paused for 30 s", pause, func() { c.Pause(1); wait(t, pause); c.Resume(1) })
+	fault("broker 1 paused for 30 s", func() { c.Pause(1); wait(t, pause); c.Resume(1) })
 
 	ids := l.stop(t)
 	until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
@@ -106,7 +95,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		own, _ := s.silence(written, plain)
 		t.Logf("%-32s %6s long: longest silence of a target partition %6s (%d), of a plain writer's %6s",
 			s.name, s.to.Sub(s.from).Round(time.Second), longest.Round(10*time.Millisecond), p, own.Round(10*time.Millisecond))
-		if limit := max(own, limits[s.name]) + more + noise; longest > limit {
+		if limit := max(own, ownStall) + more + noise; longest > limit {
 			t.Errorf("%s: silence of %s, want at most %s", s.name, longest, limit)
 		}
 	}
