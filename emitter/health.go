@@ -120,8 +120,9 @@ func (h *Health) Suspect(p TargetPartition) {
 	}
 }
 
-// Accuse opens breakers for the partitions that failed in one step, unless
-// several fail at once and have not done so for long.
+// Accuse opens breakers for the partitions that failed in one step. Where several
+// fail at once and have not done so for long only for those that are known to
+// have no leader: the controller has given their broker up already.
 func (h *Health) Accuse(ps map[TargetPartition]error) {
 	now := time.Now()
 	h.mu.Lock()
@@ -131,12 +132,13 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 			h.failing = now
 		}
 		h.lastBad = now
-		if now.Sub(h.failing) < brokerDeath {
-			h.log.Warn("several target partitions fail at once: waiting for new leaders", "partitions", len(ps))
-			return
-		}
 	}
+	waiting := 0
 	for p, err := range ps {
+		if now.Sub(h.failing) < brokerDeath && len(ps) > 1 && !errors.Is(err, kerr.LeaderNotAvailable) {
+			waiting++
+			continue
+		}
 		b := h.breakers[p]
 		if b == nil {
 			b = &breaker{delay: breakerMin, since: now}
@@ -146,6 +148,9 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 		}
 		b.window, b.granted, b.next = 0, 0, now.Add(b.delay)
 		h.open(p, b)
+	}
+	if waiting > 0 {
+		h.log.Warn("several target partitions fail at once: waiting for new leaders", "partitions", waiting)
 	}
 }
 

@@ -137,16 +137,20 @@ func Test30TransactionEndsWhileItsTargetIsLeaderless(t *testing.T) {
 			send(t, cl, recs...)
 			until(t, "all pending", patience, func() bool { return in.Metric("waterclock_pending_timers") == 2*n })
 			var held *kafkatest.Fault
+			release := func() {}
 			if x.commit {
 				held = wire.Hold(kmsg.EndTxn.Int16())
 			} else {
 				held = wire.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
+				resolves := wire.Hold(kmsg.InitProducerID.Int16())
+				release = resolves.Release
 			}
 			if err := held.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			c.Stop(victim)
 			leaderless(t, cl, sick, victim)
+			release()
 			if x.commit {
 				held.Release()
 			} else {
