@@ -101,7 +101,7 @@ func (p *Partition) stableOffset(ctx context.Context) (at int64, note delaytopic
 			return 0, note, err
 		}
 		if time.Now().After(help) {
-			if err := p.endVanished(ctx); err != nil {
+			if err := p.endVanished(ctx, true); err != nil {
 				return 0, note, err
 			}
 			help = time.Now().Add(vanishedAfter)
@@ -122,10 +122,12 @@ func (p *Partition) fetchOffset(ctx context.Context) (int64, string, error) {
 	return o.Fetch(ctx)
 }
 
-func (p *Partition) endVanished(ctx context.Context) error {
+// endVanished ends what a vanished owner left open. offsets: the committed offset
+// is what is waited for.
+func (p *Partition) endVanished(ctx context.Context, offsets bool) error {
 	n, err := emitter.EndVanished(ctx, emitter.Vanished{
 		Client: p.o.Client, Group: p.o.Group, Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition,
-		Markers: p.o.Markers, Committed: p.committed, Logger: p.log,
+		Offsets: offsets, Markers: p.o.Markers, Committed: p.committed, Logger: p.log,
 	})
 	if n > 0 {
 		p.o.Metrics.ended(n)
