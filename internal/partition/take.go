@@ -23,6 +23,10 @@ const (
 	fetchWait = 5 * time.Millisecond
 	// progressEvery is how often a long replay is logged.
 	progressEvery = 5 * time.Second
+	// behindPatience is how long a leader may show less of the request log than
+	// has been read, and behindPause the pause between two questions.
+	behindPatience = 10 * time.Second
+	behindPause    = 200 * time.Millisecond
 	// claimTimeout bounds the claim step.
 	claimTimeout = time.Minute
 )
@@ -186,7 +190,7 @@ func (p *Partition) requestPosition(ctx context.Context, f *fold, committed int6
 	if committed >= 0 && committed != from {
 		p.log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", from)
 	}
-	start, stable, end, err := partlog.Bounds(ctx, p.o.Client, p.requestTarget())
+	start, stable, end, err := p.requestBounds(ctx, from)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -199,6 +203,23 @@ func (p *Partition) requestPosition(ctx context.Context, f *fold, committed int6
 		from = start
 	}
 	return from, stable, nil
+}
+
+// requestBounds asks where the request log begins and ends, and again for some
+// time where that is before from: a leader that was asleep, and wakes, shows the
+// log without its end until it hears that others have taken over.
+func (p *Partition) requestBounds(ctx context.Context, from int64) (start, stable, end int64, err error) {
+	for patience := time.Now().Add(behindPatience); ; {
+		start, stable, end, err = partlog.Bounds(ctx, p.o.Client, p.requestTarget())
+		if err != nil || from <= end || time.Now().After(patience) {
+			return start, stable, end, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, 0, ctx.Err()
+		case <-time.After(behindPause):
+		}
+	}
 }
 
 func (p *Partition) requestTarget() partlog.Target {
