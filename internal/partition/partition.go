@@ -75,6 +75,7 @@ type Options struct {
 	AcceptLostChangelog bool
 	Logger              *slog.Logger
 	Metrics             *Metrics
+	Stamps              *Stamps // nil: the clock is compared at takes alone
 	// BeforeApply is for tests, nil otherwise: it is called when a committed
 	// step is about to go into the store, behind the check of the token.
 	BeforeApply func(topic string, partition int32)

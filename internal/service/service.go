@@ -117,6 +117,7 @@ type instance struct {
 	replays  *semaphore.Weighted
 	topics   map[string]*served
 	metrics  *partition.Metrics
+	stamps   *partition.Stamps
 	recheck  *recheck
 	life     context.Context // of partitions
 	partsWG  sync.WaitGroup
