@@ -52,7 +52,7 @@ func TestFullDiskEndsTheProcess(t *testing.T) {
 	out.WaitFor(n, 2*time.Minute)
 	out.Quiet(time.Second)
 	once(t, out.Records(), n)
-	balanced(t, &p.Web, 0)
+	p.Balanced(0)
 }
 
 // incompressible bytes take as much on disk as in memory.

@@ -55,11 +55,3 @@ func once(t testing.TB, received []kafkatest.Received, n int) {
 		t.Errorf("%d emissions of %d timers, sent %d", len(received), len(byID), n)
 	}
 }
-
-// balanced waits until everything is settled, and checks the ledger.
-func balanced(t testing.TB, in *rig.Web, pending float64) {
-	t.Helper()
-	until(t, 30*time.Second, "settled, with a ledger of 0", func() bool {
-		return in.Metric("waterclock_ledger") == 0 && in.Metric("waterclock_queue_entries") == 0 && in.Metric("waterclock_pending_timers") == pending
-	})
-}

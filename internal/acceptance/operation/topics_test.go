@@ -180,7 +180,7 @@ func TestRequestsLostToRetention(t *testing.T) {
 	if in.Metric("waterclock_retention_alarms_total") == 0 || len(log.Lines("retention may soon delete")) == 0 {
 		t.Error("no alarm for intake that lags")
 	}
-	balanced(t, &in.Web, 0)
+	in.Balanced(0)
 }
 
 // The clock is set ahead while timers sleep: what is due by it fires then, not
@@ -195,7 +195,7 @@ func TestClockSetAhead(t *testing.T) {
 	in.Ready(2, time.Minute)
 	const n, jump = 20, 12 * time.Second // within what wheels are loaded for: nothing else wakes the workers
 	send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second), 500*time.Millisecond, nil)...)
-	balanced(t, &in.Web, n)
+	in.Balanced(n)
 	set := time.Now()
 	ahead.Store(int64(jump))
 	received := out.WaitFor(n, 9*time.Second)
@@ -214,7 +214,7 @@ func TestClockSetAhead(t *testing.T) {
 	if in.Metric("waterclock_clock_jumps_total", "direction", "ahead") != 1 {
 		t.Error("the jump is not counted")
 	}
-	balanced(t, &in.Web, 0)
+	in.Balanced(0)
 }
 
 // A request topic is created anew long before the next check of the topics, and
