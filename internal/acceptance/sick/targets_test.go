@@ -53,7 +53,7 @@ type scene struct {
 const victim = 2
 
 func newScene(t *testing.T) *scene {
-	s := &scene{T: t, c: kafkatest.Start(t, 3), want: make(map[string]string)}
+	s := &scene{T: t, c: kafkatest.Three(t), want: make(map[string]string)}
 	name := kafkatest.Topic(t)
 	s.requests = s.c.CreateTopic(t, 4, nil, name)
 	s.healthy = s.c.CreateTopic(t, 4, nil, name+"-healthy")
