@@ -23,6 +23,13 @@ func (w *Web) Balanced(n float64) {
 	}
 }
 
+// Settled is Balanced with whatever is pending: for tests that stop their instance
+// themselves. One that still runs when its test ends is looked at anyway.
+func (w *Web) Settled() {
+	w.t.Helper()
+	w.Balanced(anyPending)
+}
+
 const (
 	ledgerMetric = "waterclock_ledger"
 

@@ -85,6 +85,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	n := s.end()
 	awaitStream(t, out, n, time.Minute)
 	for _, p := range []*rig.Process{paused, joined} {
+		p.Settled()
 		p.Term()
 		if code := p.Exit(20 * time.Second); code != 0 {
 			t.Errorf("exit %d on SIGTERM", code)

@@ -56,6 +56,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	out.WaitFor(len(out.Records())+6*streamRate, handover)
 	n := s.end()
 	awaitStream(t, out, n, time.Minute)
+	replacement.Settled()
 	stop(replacement)
 	if byID := onceEach(t, out.Records()); len(byID) != n {
 		t.Errorf("%d timers sent, %d fired", n, len(byID))

@@ -53,6 +53,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 
 			n := s.end()
 			awaitStream(t, out, n, time.Minute)
+			second.Settled()
 			second.Term()
 			if code := second.Exit(enough); code != 0 {
 				t.Errorf("SIGTERM of the last one: exit %d", code)

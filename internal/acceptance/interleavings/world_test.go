@@ -33,6 +33,7 @@ const (
 
 func TestMain(m *testing.M) {
 	rig.PlayVictim()
+	rig.Parallel(4)
 	kafkatest.Main(m)
 }
 
