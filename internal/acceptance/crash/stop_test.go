@@ -13,6 +13,7 @@ import (
 // TestSIGTERMHandsOverWithoutSessionTimeout has a session timeout so long that
 // whoever waits for it is found out.
 func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
+	t.Parallel()
 	const longSession, enough = 45 * time.Second, 20 * time.Second
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
@@ -70,6 +71,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 // TestUnreachableBrokersAtStart: retries, alive, not ready, and ready by itself
 // when the broker comes.
 func TestUnreachableBrokersAtStart(t *testing.T) {
+	t.Parallel()
 	const line = "no broker can be reached"
 	c := kafkatest.Start(t, 1)
 	rig.Binary(t)

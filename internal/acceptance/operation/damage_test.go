@@ -18,6 +18,7 @@ import (
 // when it is read, said aloud, and what lay there is replayed. The process goes
 // on, and every timer fires once.
 func TestDamagedStoreIsReplayed(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 4, nil)
 	target := c.CreateTopic(t, 2, nil, kafkatest.Topic(t)+"-out")

@@ -13,6 +13,7 @@ import (
 // A full disk: the process leaves the group and exits 1 naming the path, at once,
 // also while writes are blocked; with space it goes on and nothing is lost.
 func TestFullDiskEndsTheProcess(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	dir := t.TempDir()
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=8m", "none", dir).CombinedOutput(); err != nil {

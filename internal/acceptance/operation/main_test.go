@@ -14,7 +14,10 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
+func TestMain(m *testing.M) {
+	rig.Parallel(3)
+	kafkatest.Main(m)
+}
 
 const poll = 20 * time.Millisecond
 

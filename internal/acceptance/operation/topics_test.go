@@ -20,6 +20,7 @@ import (
 // instance runs: that request topic stops and says so, another one goes on; what
 // is only unwise is an alarm.
 func TestTopicsThatChangeWhileRunning(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	adm := kadm.NewClient(c.Client(t))
 	name := kafkatest.Topic(t)
@@ -143,6 +144,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 // Requests that retention deletes before they are read are counted and said
 // loudly, and the others fire.
 func TestRequestsLostToRetention(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	retention := "60000"
 	requests := c.CreateTopic(t, 1, map[string]*string{"retention.ms": &retention})
@@ -186,6 +188,7 @@ func TestRequestsLostToRetention(t *testing.T) {
 // The clock is set ahead while timers sleep: what is due by it fires then, not
 // when the sleep would have ended; nothing fires before it is due by the clock.
 func TestClockSetAhead(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 2, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
@@ -221,6 +224,7 @@ func TestClockSetAhead(t *testing.T) {
 // requests are written to it: they are not read from the old one's position, the
 // partitions fail and say why.
 func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")

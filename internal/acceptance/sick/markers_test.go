@@ -113,7 +113,7 @@ func (e *ending) begin(victim int) {
 	}
 	e.wire = kafkatest.NewWire()
 	e.Cleanup(e.wire.Close)
-	e.in = rig.Serve(e.T, e.cfg, service.Options{Dial: e.wire.Dial})
+	e.in, _ = rig.ServeLogged(e.T, e.cfg, service.Options{Dial: e.wire.Dial})
 	e.in.Ready(1, patience)
 	topics := []string{e.target}
 	if e.changelog {
