@@ -30,7 +30,7 @@ func TestFullDiskEndsTheProcess(t *testing.T) {
 	p := rig.Start(t, args...)
 	p.Ready(2, time.Minute)
 	const n = 600
-	due := time.Now().Add(40 * time.Second)
+	due := time.Now().Add(20 * time.Second)
 	recs := timers(requests, target, "id-", n, due, time.Second, incompressible(60_000))
 	send(t, c.Client(t), recs...)
 	if code := p.Exit(time.Minute); code != 1 {
