@@ -27,6 +27,7 @@ const (
 
 // TestKilledStoppedPausedAndJoinedUnderLoad is line d.
 func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, 1, kafkatest.ApacheDefaults())
 	rig.Binary(t)
 	requests := c.CreateTopic(t, groupPartitions, nil)
