@@ -23,7 +23,7 @@ const startAttempts = 3
 // and its place in Seeds.
 type Cluster struct {
 	brokers []*broker
-	tb      testing.TB // whose Start this is; nil for the shared cluster
+	tb      testing.TB // who may disturb it; nil for the shared cluster
 }
 
 // Start brings up n (1 or 3) combined brokers and controllers on free loopback
@@ -44,7 +44,7 @@ func Start(t testing.TB, n int, opts ...Option) *Cluster {
 	}
 	c.tb = t
 	t.Cleanup(c.kill)
-	c.showLogs(t)
+	c.showLogs(t, make([]int64, n))
 	process.count(t)
 	return c
 }
@@ -95,7 +95,7 @@ func (c *Cluster) Restart(i int) {
 
 func (c *Cluster) disturb(i int, do func(*broker) error) {
 	if c.tb == nil {
-		panic("kafkatest: the shared cluster must not be disturbed, use Start")
+		panic("kafkatest: the shared cluster must not be disturbed, use Start or Three")
 	}
 	c.tb.Helper()
 	if err := do(c.brokers[i]); err != nil {
@@ -173,14 +173,17 @@ func (c *Cluster) kill() {
 	})
 }
 
-// showLogs has t show what the brokers log from now on, if it fails.
-func (c *Cluster) showLogs(t testing.TB) {
-	from := make([]int64, len(c.brokers))
-	if c.tb == nil {
-		for i, b := range c.brokers {
-			from[i] = b.logSize()
-		}
+// logSizes are how much the brokers have logged by now.
+func (c *Cluster) logSizes() []int64 {
+	sizes := make([]int64, len(c.brokers))
+	for i, b := range c.brokers {
+		sizes[i] = b.logSize()
 	}
+	return sizes
+}
+
+// showLogs has t show what the brokers log from those sizes on, if it fails.
+func (c *Cluster) showLogs(t testing.TB, from []int64) {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return

@@ -5,7 +5,7 @@
 // client and a broker (Wire) and collects what a read_committed consumer sees
 // (Collector).
 //
-// A package that uses Shared must have
+// A package that uses Shared or Three must have
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //

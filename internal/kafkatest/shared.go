@@ -22,7 +22,7 @@ const (
 	lockReserve = 10 * time.Second
 )
 
-var errNoMain = errors.New(`kafkatest: Shared needs "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
+var errNoMain = errors.New(`kafkatest: Shared and Three need "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
 
 // processState is what the tests of one process share. mu guards the fields
 // below it and is held while the shared cluster starts.
@@ -35,6 +35,7 @@ type processState struct {
 	shared  *Cluster
 	dir     string // of the shared cluster
 	err     error  // why the shared cluster did not start
+	three   lent
 	counted map[string]bool
 }
 
@@ -46,13 +47,14 @@ var process = &processState{
 }
 
 // Main is the body of TestMain for packages that use Shared: it runs the tests,
-// ends the shared cluster, prints how many tests got a real broker and exits.
+// ends the shared clusters, prints how many tests got a real broker and exits.
 func Main(m *testing.M) {
 	process.mu.Lock()
 	process.main = true
 	process.mu.Unlock()
 	code := m.Run()
 	process.endShared()
+	process.three.end()
 	fmt.Printf("kafkatest: real broker tests run: %d\n", process.counts())
 	os.Exit(code)
 }
@@ -67,7 +69,7 @@ func Shared(t testing.TB) *Cluster {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	c.showLogs(t)
+	c.showLogs(t, c.logSizes())
 	process.count(t)
 	return c
 }

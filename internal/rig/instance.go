@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -37,16 +38,26 @@ func Serve(t testing.TB, cfg *config.Config, o service.Options) *Instance {
 	if err := cfg.Validate(); err != nil {
 		t.Fatalf("rig: %v", err)
 	}
+	return start(t, cfg, &testLog{t: t}, o)
+}
+
+// start starts an instance that logs to out. When the test ends and the instance
+// still runs, its ledger is looked at and it is stopped.
+func start(t testing.TB, cfg *config.Config, out io.Writer, o service.Options) *Instance {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	in := &Instance{cancel: cancel, done: make(chan struct{})}
 	started := make(chan string, 1)
 	o.Started = func(addr string) { started <- addr }
-	log := slog.New(slog.NewTextHandler(&testLog{t: t}, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	go func() {
 		defer close(in.done)
 		in.err = service.RunWith(ctx, cfg, log, o)
 	}()
 	t.Cleanup(func() {
+		if in.runs() {
+			in.atRest()
+		}
 		if err := in.Stop(); err != nil {
 			t.Errorf("rig: instance ended with %v", err)
 		}
@@ -58,6 +69,15 @@ func Serve(t testing.TB, cfg *config.Config, o service.Options) *Instance {
 		t.Fatalf("rig: instance did not start: %v", in.err)
 	}
 	return in
+}
+
+func (in *Instance) runs() bool {
+	select {
+	case <-in.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // Stop stops the instance in order and returns what its Run returned.

@@ -1,8 +1,6 @@
 package rig
 
 import (
-	"context"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -20,28 +18,8 @@ func At(t testing.TB, addr string) *Web { return &Web{t: t, url: "http://" + add
 // that are long for good reasons.
 func ServeLogged(t testing.TB, cfg *config.Config, o service.Options) (*Instance, *Log) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	in := &Instance{cancel: cancel, done: make(chan struct{})}
-	started := make(chan string, 1)
-	o.Started = func(addr string) { started <- addr }
 	lines := &Log{test: testLog{t: t}}
-	log := slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: cfg.LogLevel}))
-	go func() {
-		defer close(in.done)
-		in.err = service.RunWith(ctx, cfg, log, o)
-	}()
-	t.Cleanup(func() {
-		if err := in.Stop(); err != nil {
-			t.Errorf("rig: instance ended with %v", err)
-		}
-	})
-	select {
-	case addr := <-started:
-		in.Web = Web{t: t, url: "http://" + addr}
-	case <-in.done:
-		t.Fatalf("rig: instance did not start: %v", in.err)
-	}
-	return in, lines
+	return start(t, cfg, lines, o), lines
 }
 
 // Log is what an instance has logged. mu guards lines.

@@ -65,8 +65,9 @@ func FreeAddr(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// Start runs the binary with args, and --http with an address of its own. It is
-// killed when the test ends, and what it wrote is shown if the test failed.
+// Start runs the binary with args, and --http with an address of its own. When
+// the test ends and the process still runs its ledger is looked at and it is
+// killed; what it wrote is shown if the test failed.
 func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
 	addr := FreeAddr(t)
@@ -89,6 +90,9 @@ func Start(t testing.TB, args ...string) *Process {
 		}
 	}()
 	t.Cleanup(func() {
+		if p.runs() {
+			p.atRest()
+		}
 		p.Kill()
 		if t.Failed() {
 			t.Logf("process %v wrote:\n%s", args, tail(p.out.String()))
@@ -108,6 +112,15 @@ func tail(s string) string {
 
 // Output is what the process wrote so far.
 func (p *Process) Output() string { return p.out.String() }
+
+func (p *Process) runs() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
 
 // Kill ends the process at once (SIGKILL) and waits until it is gone.
 func (p *Process) Kill() {

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // poll is how often something is looked at that tells no one of its changes.
@@ -67,18 +65,11 @@ func (w *Web) Metric(name string, labels ...string) float64 {
 	if status != http.StatusOK {
 		w.t.Fatalf("rig: /metrics answers %d: %s", status, body)
 	}
-	p := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := p.TextToMetricFamilies(strings.NewReader(body))
+	families, err := parseMetrics(body)
 	if err != nil {
-		w.t.Fatalf("rig: parse /metrics: %v", err)
+		w.t.Fatalf("rig: %v", err)
 	}
-	var sum float64
-	for _, m := range families[name].GetMetric() {
-		if hasLabels(m, labels) {
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return sum
+	return sum(families[name], labels...)
 }
 
 func hasLabels(m *dto.Metric, labels []string) bool {

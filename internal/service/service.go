@@ -65,6 +65,8 @@ type Options struct {
 	Started func(httpAddr string)
 	// AccessInterval is how often rights are looked at; 0 is the usual 30 s.
 	AccessInterval time.Duration
+	// FlushInterval is how often the local store goes to disk; 0 is the usual 30 s.
+	FlushInterval time.Duration
 	// BeforeApply is for tests: see partition.Options.
 	BeforeApply func(topic string, partition int32)
 }
@@ -293,7 +295,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return fmt.Errorf("data folder: %w", err)
 	}
 	in.store, err = statestore.Open(statestore.Options{
-		Dir: filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now,
+		Dir: filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
 		OnFatal: func(err error) {
 			err = fmt.Errorf("the local store in %s can not go on: %w", in.cfg.DataDir, err)
 			in.log.Error("ending the process", "err", err)

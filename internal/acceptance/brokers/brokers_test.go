@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -24,8 +23,6 @@ const (
 	pause = 30 * time.Second
 	// more is what waterclock may add, and noise what this machine may.
 	more, noise = 2 * time.Second, 3 * time.Second
-	// restored is how long a cluster may take to have all replicas in sync.
-	restored = time.Minute
 )
 
 // Three brokers, three instances, steady load: each broker is killed (-9) and
@@ -61,18 +58,13 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 	l := steady(t, c, 2, requests, target)
 	until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
 
-	adm := kadm.NewClient(c.Client(t, swift()...))
-	inSync := func() {
-		t.Helper()
-		until(t, restored, "all replicas in sync", func() bool { return replicasInSync(t.Context(), adm) })
-	}
 	var spans []span
 	fault := func(name string, do func()) {
 		t.Helper()
-		inSync()
+		c.AwaitInSync(t)
 		from := time.Now()
 		do()
-		inSync()
+		c.AwaitInSync(t)
 		until(t, time.Minute, "instances ready after "+name, ready)
 		wait(t, 2*time.Second)
 		spans = append(spans, span{name, from, time.Now()})
@@ -123,23 +115,4 @@ func writePlain(t testing.TB, c *kafkatest.Cluster, topic string) {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-}
-
-// replicasInSync reports whether every partition of every topic has a leader and
-// all its replicas in sync.
-func replicasInSync(ctx context.Context, adm *kadm.Client) bool {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	topics, err := adm.ListTopicsWithInternal(ctx)
-	if err != nil {
-		return false
-	}
-	for _, t := range topics {
-		for _, p := range t.Partitions {
-			if p.Err != nil || p.Leader < 0 || len(p.ISR) != len(p.Replicas) {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -23,6 +23,11 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
+func TestMain(m *testing.M) {
+	rig.PlayVictim()
+	kafkatest.Main(m)
+}
+
 // poll is how often something is looked at that tells no one of its changes.
 const poll = 50 * time.Millisecond
 

@@ -2,9 +2,13 @@ package brokers
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -25,11 +29,11 @@ const (
 func TestReadersAreFreeAfterTheSessionOfAVanishedInstance(t *testing.T) {
 	for _, how := range []struct {
 		name string
-		gone func(*victim)
-		back func(*victim)
+		gone func(*rig.Victim)
+		back func(*rig.Victim)
 	}{
-		{"killed", (*victim).kill, func(*victim) {}},
-		{"paused", (*victim).pause, (*victim).goOn},
+		{"killed", (*rig.Victim).Kill, func(*rig.Victim) {}},
+		{"paused", (*rig.Victim).Pause, (*rig.Victim).GoOn},
 	} {
 		t.Run(how.name, func(t *testing.T) {
 			t.Parallel()
@@ -43,14 +47,14 @@ func TestReadersAreFreeAfterTheSessionOfAVanishedInstance(t *testing.T) {
 			}
 			other := rig.Serve(t, settings(), service.Options{})
 			other.Ready(4, time.Minute)
-			v := startVictim(t, settings())
+			v := rig.StartVictim(t, settings())
 			v.Ready(2, time.Minute)
 			other.Ready(2, time.Minute)
 			out := read(t, c, target)
 			l := steady(t, c, 1, requests, target)
 			until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
 
-			v.openStep(c, settings().Group, target)
+			openStep(t, v, c, settings().Group, target)
 			gone := time.Now().Add(-longStep)
 			how.gone(v)
 			until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
@@ -75,5 +79,36 @@ func TestReadersAreFreeAfterTheSessionOfAVanishedInstance(t *testing.T) {
 				t.Errorf("readers of the target heard nothing for %s: no step was open, this shows nothing", longest)
 			}
 		})
+	}
+}
+
+// longStep is how long no step takes that is not held.
+const longStep = 400 * time.Millisecond
+
+// openStep has the victim hold the end of a step that wrote to topic, and returns
+// when it does: the step is open, everything of it written.
+func openStep(t testing.TB, v *rig.Victim, c *kafkatest.Cluster, group, topic string) {
+	t.Helper()
+	adm := c.Admin(t)
+	for {
+		v.Hold(kmsg.EndTxn.Int16())
+		v.Held()
+		wait(t, longStep)
+		open, err := adm.ListTransactions(t.Context(), nil, []string{"Ongoing"})
+		if err != nil {
+			t.Fatalf("list transactions: %v", err)
+		}
+		for id := range open {
+			if !strings.HasPrefix(id, emitter.TransactionalIDPrefix(group)) || open[id].State != "Ongoing" {
+				continue
+			}
+			d, err := adm.DescribeTransactions(t.Context(), id)
+			if err != nil {
+				t.Fatalf("describe transactions: %v", err)
+			}
+			if d[id].State == "Ongoing" && time.Since(time.UnixMilli(d[id].StartTimestamp)) > longStep*3/4 && d[id].Topics[topic] != nil {
+				return
+			}
+		}
 	}
 }

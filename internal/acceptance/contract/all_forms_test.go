@@ -220,6 +220,7 @@ func TestTenThousandTimersOfAllForms(t *testing.T) {
 // TestTimerAfterCountsFromLogAppendTime: where the broker stamps the requests,
 // timer-after counts from its stamp, not from the producer's.
 func TestTimerAfterCountsFromLogAppendTime(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 2, map[string]*string{"message.timestamp.type": new("LogAppendTime")})
 	target := c.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-out")

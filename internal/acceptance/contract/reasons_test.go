@@ -101,6 +101,7 @@ func (s *reasonScene) good(id, topic string, partition int32, due int64) want {
 // the same target partition and in the same millisecond, fire on time. A
 // refused request changes nothing: a pending timer of its ID still fires.
 func TestEveryReasonBetweenGoodRequests(t *testing.T) {
+	t.Parallel()
 	s := newReasonScene(t)
 	type sent struct {
 		bad

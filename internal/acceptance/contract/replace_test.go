@@ -149,6 +149,7 @@ func produceInto(t *testing.T, cl *kgo.Client, c *collected, w want) {
 // a new request for the same ID, due at once, soon or later, while the firing
 // is being applied. 1,000 IDs, 2,000 emissions.
 func TestRescheduledOnReceiptOfItsOwnEmission(t *testing.T) {
+	t.Parallel()
 	const ids = 1000
 	s := newScene(t)
 	again := newCollected(ids)
@@ -181,6 +182,7 @@ func TestRescheduledOnReceiptOfItsOwnEmission(t *testing.T) {
 // target partition, several times, with times that go back and forth: one
 // emission each, of the newest.
 func TestReplacedWhilePending(t *testing.T) {
+	t.Parallel()
 	const ids = 1000
 	s := newScene(t)
 	start := time.Now()
@@ -222,6 +224,7 @@ func TestReplacedWhilePending(t *testing.T) {
 // fire; a cancel after the firing, or of an ID that never was, does nothing, and
 // the ID can be scheduled again.
 func TestCancelledWhilePendingAndAfterFiring(t *testing.T) {
+	t.Parallel()
 	const ids = 1000
 	s := newScene(t)
 	again := newCollected(ids)

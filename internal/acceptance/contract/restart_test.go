@@ -95,6 +95,7 @@ func (x *told) write(s *scene, start time.Time, acts []act) (recs []*kgo.Record)
 // the request came while nobody ran and after the timer was due. Overdue timers
 // fire at once after the start.
 func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		folder func(t *testing.T, dir string)
@@ -106,7 +107,10 @@ func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) { testRestart(t, tt.folder) })
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			testRestart(t, tt.folder)
+		})
 	}
 }
 

@@ -31,6 +31,7 @@ func (s *scene) deadOf() map[string]string {
 // TestTargetGainsPartitionsWhileRunning: an emission is placed by the partition
 // count at its firing, not at its scheduling; firings go on meanwhile.
 func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
+	t.Parallel()
 	const before, after = 2, 5
 	s := newScene(t)
 	s.target = s.cluster.CreateTopic(t, before, nil, kafkatest.Topic(t)+"-grows")
@@ -118,6 +119,7 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 // dead letters; once it is there again emissions to it are delivered, those of
 // the dead letters too when they are sent again as they are.
 func TestTargetDeletedAndMadeAnewWhileRunning(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	other := s.cluster.CreateTopic(t, 2, nil, s.target+"-other")
 	s.partitions[other] = 2
@@ -187,6 +189,7 @@ func TestTargetDeletedAndMadeAnewWhileRunning(t *testing.T) {
 // was lowered, what is larger is a dead letter and its neighbours of the same
 // step and partition are not; after it was raised it is delivered.
 func TestTargetSizeLimitChangesWhileRunning(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.target = s.cluster.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-limited")
 	s.partitions[s.target] = 1
@@ -248,6 +251,7 @@ func TestTargetSizeLimitChangesWhileRunning(t *testing.T) {
 // TestSeveralRequestTopicsInOneProcess: each has targets and a default of its
 // own, and the same ID on two of them is two timers.
 func TestSeveralRequestTopicsInOneProcess(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	name := kafkatest.Topic(t)
 	partitions := map[string]int{}
@@ -329,6 +333,7 @@ func TestSeveralRequestTopicsInOneProcess(t *testing.T) {
 // byte for byte where the target takes it, and with a bad header ends as a dead
 // letter that is whole.
 func TestRequestsOfMaximalSize(t *testing.T) {
+	t.Parallel()
 	const largest = 300_000
 	s := &scene{cluster: kafkatest.Shared(t)}
 	s.requests = s.cluster.CreateTopic(t, 2, map[string]*string{"max.message.bytes": new(fmt.Sprint(largest))})

@@ -27,6 +27,7 @@ const (
 
 // TestKilledStoppedPausedAndJoinedUnderLoad is line d.
 func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, 1, kafkatest.ApacheDefaults())
 	rig.Binary(t)
 	requests := c.CreateTopic(t, groupPartitions, nil)
@@ -85,6 +86,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	n := s.end()
 	awaitStream(t, out, n, time.Minute)
 	for _, p := range []*rig.Process{paused, joined} {
+		p.Settled()
 		p.Term()
 		if code := p.Exit(20 * time.Second); code != 0 {
 			t.Errorf("exit %d on SIGTERM", code)

@@ -127,6 +127,7 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 
 	n := s.end()
 	awaitStream(t, out, n, time.Minute)
+	p.Settled()
 	stopped := time.Now()
 	p.Term()
 	if code := p.Exit(20 * time.Second); code != 0 {

@@ -87,6 +87,7 @@ func file(text string) func(testing.TB, *scene) []string {
 // TestRefusals: what the program can not run on ends it with the right code and
 // a line that says what was found and what is needed.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
 	for _, v := range []struct {
@@ -170,6 +171,7 @@ func TestRefusals(t *testing.T) {
 		}, 2, []string{"rebalance-timeout", "session-timeout"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
 			p := &scene{c: c, requests: c.CreateTopic(t, crashPartitions, nil), dir: filepath.Join(t.TempDir(), "data")}
 			if err := os.Mkdir(p.dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -208,6 +210,7 @@ func refused(t testing.TB, p *rig.Process, code int, requests string, want ...st
 // TestDataFolderInUse: a second process with the same folder refuses, and the
 // first goes on.
 func TestDataFolderInUse(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests, dir := c.CreateTopic(t, crashPartitions, nil), t.TempDir()
 	first := rig.Start(t, arguments(c.Seeds(), requests, dir)...)

@@ -14,6 +14,7 @@ import (
 // folder) takes its partitions at once and with the same generation, then the
 // old one goes on in the middle of whatever it did. Its step must be refused.
 func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
 	requests := c.CreateTopic(t, crashPartitions, nil)
@@ -56,6 +57,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	out.WaitFor(len(out.Records())+6*streamRate, handover)
 	n := s.end()
 	awaitStream(t, out, n, time.Minute)
+	replacement.Settled()
 	stop(replacement)
 	if byID := onceEach(t, out.Records()); len(byID) != n {
 		t.Errorf("%d timers sent, %d fired", n, len(byID))

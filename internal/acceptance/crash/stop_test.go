@@ -13,6 +13,7 @@ import (
 // TestSIGTERMHandsOverWithoutSessionTimeout has a session timeout so long that
 // whoever waits for it is found out.
 func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
+	t.Parallel()
 	const longSession, enough = 45 * time.Second, 20 * time.Second
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
@@ -53,6 +54,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 
 			n := s.end()
 			awaitStream(t, out, n, time.Minute)
+			second.Settled()
 			second.Term()
 			if code := second.Exit(enough); code != 0 {
 				t.Errorf("SIGTERM of the last one: exit %d", code)
@@ -69,6 +71,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 // TestUnreachableBrokersAtStart: retries, alive, not ready, and ready by itself
 // when the broker comes.
 func TestUnreachableBrokersAtStart(t *testing.T) {
+	t.Parallel()
 	const line = "no broker can be reached"
 	c := kafkatest.Start(t, 1)
 	rig.Binary(t)

@@ -112,6 +112,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	for _, want := range []string{"refused   misspelt: unknown-header: ", "fired     plain on topic orders: p (emitted "} {
 		await(t, want, func() bool { return strings.Contains(first.Output(), want) })
 	}
+	first.Settled()
 	first.Term()
 	if code := first.Exit(patience); code != 0 || !strings.HasSuffix(first.Output(), "stopped; timers and topics are kept in "+dir+"\n") {
 		t.Errorf("SIGTERM: exit %d\n%s", code, first.Output())
@@ -138,6 +139,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	if len(all) > 0 {
 		t.Errorf("also came: %v", all)
 	}
+	second.Settled()
 	second.Term()
 	if code := second.Exit(patience); code != 0 {
 		t.Errorf("SIGTERM: exit %d", code)
@@ -254,6 +256,7 @@ func TestDevKilledWhilePending(t *testing.T) {
 	if len(all) != 2*timers || after.count() != 2*timers {
 		t.Errorf("%d timers in %d emissions, want %d", len(all), after.count(), 2*timers)
 	}
+	second.Settled()
 	second.Term()
 	if code := second.Exit(patience); code != 0 {
 		t.Errorf("SIGTERM: exit %d", code)

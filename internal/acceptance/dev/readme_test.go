@@ -189,6 +189,7 @@ func (r *reader) serves(t *testing.T, cmd *exec.Cmd, broker, id string) {
 	if n := len(c.all(t)[id]); n != 1 {
 		t.Errorf("%d emissions", n)
 	}
+	rig.At(t, r.http).Settled()
 	if code := p.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("SIGTERM: exit %d\n%s", code, p.out)
 	}
@@ -274,6 +275,7 @@ func (r *reader) checkFired(t *testing.T) {
 	if len(all) != len(r.fires) {
 		t.Errorf("came: %v, want %v", all, r.fires)
 	}
+	rig.At(t, r.devHTTP).Settled()
 	if n := rig.At(t, r.devHTTP).Metric("waterclock_misplaced_requests_total"); n > 0 {
 		t.Errorf("%v requests are not on the partition of their key's murmur2", n)
 	}

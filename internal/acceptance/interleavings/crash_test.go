@@ -98,6 +98,7 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 			// replaces it, and both fire or are gone.
 			w.lookUp(p, moved, gone, n)
 		}
+		p.Settled()
 		p.Kill()
 		w.verify(dir)
 	}

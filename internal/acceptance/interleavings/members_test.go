@@ -24,12 +24,12 @@ import (
 func Test19And14KilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	const n = 200
 	w := newWorld(t, kafkatest.Shared(t), 2)
-	v := startVictim(t, w.config())
+	v := rig.StartVictim(t, w.config())
 	v.Ready(2, patience)
 	heir, log := rig.ServeLogged(t, w.config(), service.Options{})
 	heir.Ready(1, patience)
 	v.Ready(1, patience)
-	victims := w.owned(v.Web)[0]
+	victims := w.owned(&v.Web)[0]
 
 	want := make(map[string][]string)
 	due := time.Now().Add(3 * time.Second)
@@ -52,12 +52,12 @@ func Test19And14KilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	w.until("all pending", patience, func() bool {
 		return v.Metric("waterclock_pending_timers")+heir.Metric("waterclock_pending_timers") == n
 	})
-	v.hold()
+	v.Hold(kmsg.Produce.Int16())
 	if time.Now().After(due) {
 		t.Fatal("the machine is too slow for this test")
 	}
-	v.held()
-	v.kill()
+	v.Held()
+	v.Kill()
 	died := time.Now()
 	w.send(cancels...)
 	heir.Ready(2, patience)

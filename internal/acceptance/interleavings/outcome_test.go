@@ -97,7 +97,8 @@ func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T
 // Two coordinators are killed under load, one after the other: that of the
 // transactions, then that of the group (on three brokers they may be one).
 func Test05CoordinatorFailsOver(t *testing.T) {
-	c := kafkatest.Start(t, 3)
+	// Others take over after 5 s, not 9: twice what any request waits.
+	c := kafkatest.Start(t, 3, kafkatest.WithProperty("broker.session.timeout.ms", "5000"))
 	w := newWorld(t, c, 4)
 	cfg := w.config()
 	cfg.SessionTimeout = config.Default().SessionTimeout

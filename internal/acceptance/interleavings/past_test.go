@@ -186,6 +186,7 @@ func Test07TakeOfLogsThatEndInAbortedRecords(t *testing.T) {
 		w.send(w.timer(id, "1", time.Now()))
 		values(want, id, "1")
 		w.out.WaitFor(20+i+1, patience)
+		in.Settled()
 		if err := in.Stop(); err != nil {
 			t.Fatal(err)
 		}

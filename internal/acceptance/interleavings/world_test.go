@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,10 +32,8 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envVictim) != "" {
-		playVictim()
-		return
-	}
+	rig.PlayVictim()
+	rig.Parallel(4)
 	kafkatest.Main(m)
 }
 

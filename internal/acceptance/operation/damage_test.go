@@ -18,6 +18,7 @@ import (
 // when it is read, said aloud, and what lay there is replayed. The process goes
 // on, and every timer fires once.
 func TestDamagedStoreIsReplayed(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 4, nil)
 	target := c.CreateTopic(t, 2, nil, kafkatest.Topic(t)+"-out")
@@ -27,7 +28,7 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	in.Ready(4, time.Minute)
 	const n = 4000
 	send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(15*time.Second), 5*time.Second, make([]byte, 500))...)
-	balanced(t, &in.Web, n)
+	in.Balanced(n)
 	if got := in.Metric("waterclock_accepted_total"); got != n {
 		t.Errorf("accepted %v of %d", got, n)
 	}
@@ -73,7 +74,7 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	received = append(received[:0:0], out.Records()...)
 	once(t, received, n)
 	in.Ready(4, time.Minute)
-	balanced(t, &in.Web, 0)
+	in.Balanced(0)
 	if len(log.Lines("throwing the table and its partitions away")) == 0 || in.Metric("waterclock_store_damaged_tables_total") == 0 {
 		t.Error("no table is said to be damaged")
 	}

@@ -14,7 +14,10 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
+func TestMain(m *testing.M) {
+	rig.Parallel(3)
+	kafkatest.Main(m)
+}
 
 const poll = 20 * time.Millisecond
 
@@ -54,12 +57,4 @@ func once(t testing.TB, received []kafkatest.Received, n int) {
 	if len(byID) != n || len(received) != n {
 		t.Errorf("%d emissions of %d timers, sent %d", len(received), len(byID), n)
 	}
-}
-
-// balanced waits until everything is settled, and checks the ledger.
-func balanced(t testing.TB, in *rig.Web, pending float64) {
-	t.Helper()
-	until(t, 30*time.Second, "settled, with a ledger of 0", func() bool {
-		return in.Metric("waterclock_ledger") == 0 && in.Metric("waterclock_queue_entries") == 0 && in.Metric("waterclock_pending_timers") == pending
-	})
 }

@@ -20,6 +20,7 @@ import (
 // instance runs: that request topic stops and says so, another one goes on; what
 // is only unwise is an alarm.
 func TestTopicsThatChangeWhileRunning(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	adm := kadm.NewClient(c.Client(t))
 	name := kafkatest.Topic(t)
@@ -143,6 +144,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 // Requests that retention deletes before they are read are counted and said
 // loudly, and the others fire.
 func TestRequestsLostToRetention(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	retention := "60000"
 	requests := c.CreateTopic(t, 1, map[string]*string{"retention.ms": &retention})
@@ -180,12 +182,13 @@ func TestRequestsLostToRetention(t *testing.T) {
 	if in.Metric("waterclock_retention_alarms_total") == 0 || len(log.Lines("retention may soon delete")) == 0 {
 		t.Error("no alarm for intake that lags")
 	}
-	balanced(t, &in.Web, 0)
+	in.Balanced(0)
 }
 
 // The clock is set ahead while timers sleep: what is due by it fires then, not
 // when the sleep would have ended; nothing fires before it is due by the clock.
 func TestClockSetAhead(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 2, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
@@ -195,7 +198,7 @@ func TestClockSetAhead(t *testing.T) {
 	in.Ready(2, time.Minute)
 	const n, jump = 20, 12 * time.Second // within what wheels are loaded for: nothing else wakes the workers
 	send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second), 500*time.Millisecond, nil)...)
-	balanced(t, &in.Web, n)
+	in.Balanced(n)
 	set := time.Now()
 	ahead.Store(int64(jump))
 	received := out.WaitFor(n, 9*time.Second)
@@ -214,13 +217,14 @@ func TestClockSetAhead(t *testing.T) {
 	if in.Metric("waterclock_clock_jumps_total", "direction", "ahead") != 1 {
 		t.Error("the jump is not counted")
 	}
-	balanced(t, &in.Web, 0)
+	in.Balanced(0)
 }
 
 // A request topic is created anew long before the next check of the topics, and
 // requests are written to it: they are not read from the old one's position, the
 // partitions fail and say why.
 func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")

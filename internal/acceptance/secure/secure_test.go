@@ -297,6 +297,7 @@ func (w *world) mechanisms(t *testing.T) {
 			out := kafkatest.Collect(t, w.Cluster, target)
 			send(t, w.Client(t), timer(requests, "a", target, time.Now().Add(200*time.Millisecond)))
 			out.WaitFor(1, patience)
+			in.Settled()
 			if err := in.Stop(); err != nil {
 				t.Error(err)
 			}

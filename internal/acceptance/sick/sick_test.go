@@ -3,30 +3,58 @@
 package sick
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-// onBroker creates a topic whose one partition has one replica, on a broker.
-func onBroker(t *testing.T, c *kafkatest.Cluster, topic string, broker int32) {
+const (
+	patience = time.Minute
+	warm     = 8 // timers, more than there are transactional IDs
+	// shortTransaction makes a client give up on an EndTxn after half of it.
+	shortTransaction = 8 * time.Second
+)
+
+// timer is a request for one emission.
+func timer(requests, target, id string, due time.Time) *kgo.Record {
+	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("v"), Headers: []kgo.RecordHeader{
+		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))}, {Key: "timer-target-topic", Value: []byte(target)},
+	}}
+}
+
+// send writes requests.
+func send(t *testing.T, cl *kgo.Client, recs ...*kgo.Record) {
 	t.Helper()
-	req := kmsg.NewPtrCreateTopicsRequest()
-	rt := kmsg.NewCreateTopicsRequestTopic()
-	rt.Topic, rt.NumPartitions, rt.ReplicationFactor = topic, -1, -1
-	a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
-	a.Replicas = []int32{broker}
-	rt.ReplicaAssignment = append(rt.ReplicaAssignment, a)
-	cfg := kmsg.NewCreateTopicsRequestTopicConfig()
-	cfg.Name, cfg.Value = "min.insync.replicas", kmsg.StringPtr("1")
-	rt.Configs = append(rt.Configs, cfg)
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(t.Context(), c.Client(t))
-	if err != nil || resp.Topics[0].ErrorCode != 0 {
-		t.Fatalf("create %s: %v %v", topic, err, resp)
+	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+}
+
+// until polls for something that tells no one of its changes.
+func until(t *testing.T, what string, limit time.Duration, ok func() bool) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > limit {
+			t.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+// checkAll checks that each of n IDs was emitted once.
+func checkAll(t *testing.T, out *kafkatest.Collector, n int) {
+	t.Helper()
+	out.WaitFor(n, patience)
+	out.Quiet(time.Second)
+	received := out.Records()
+	byID := rig.Emissions(t, received)
+	if len(byID) != n || len(received) != n {
+		t.Errorf("%d IDs, %d emissions of %d", len(byID), len(received), n)
 	}
 }

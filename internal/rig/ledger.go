@@ -1,0 +1,120 @@
+package rig
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// rest bounds how long an instance may take to settle what is on its way.
+const rest = 30 * time.Second
+
+// Balanced waits until nothing is on its way in the instance and n timers are
+// pending, and checks that its ledger is 0 then.
+func (w *Web) Balanced(n float64) {
+	w.t.Helper()
+	if wrong := w.unbalanced(n, rest); wrong != "" {
+		w.t.Fatalf("rig: not settled with a ledger of 0 within %s: %s", rest, wrong)
+	}
+}
+
+// Settled is Balanced with whatever is pending: for tests that stop their instance
+// themselves. One that still runs when its test ends is looked at anyway.
+func (w *Web) Settled() {
+	w.t.Helper()
+	w.Balanced(anyPending)
+}
+
+const (
+	ledgerMetric = "waterclock_ledger"
+
+	// anyPending has unbalanced not look at how many timers are pending, notReady
+	// at nothing but ledgers.
+	anyPending, notReady = -1, -2
+)
+
+// unbalanced waits until the ledger is 0 at rest, and returns "" or what is
+// wrong at the limit. While timers fall due the ledger is off by a step's size
+// for milliseconds, so only one that stays so is wrong.
+func (w *Web) unbalanced(pending float64, limit time.Duration) (wrong string) {
+	for start := time.Now(); ; time.Sleep(poll) {
+		if wrong = w.account(pending); wrong == "" || time.Since(start) > limit {
+			return wrong
+		}
+	}
+}
+
+// account looks at the ledger once.
+func (w *Web) account(pending float64) string {
+	status, body := w.get("/metrics")
+	if status != http.StatusOK {
+		return fmt.Sprintf("/metrics answers %d: %s", status, body)
+	}
+	families, err := parseMetrics(body)
+	if err != nil {
+		return err.Error()
+	}
+	if pending != notReady && len(families[ledgerMetric].GetMetric()) == 0 {
+		return "there is no " + ledgerMetric
+	}
+	var off []string
+	for _, m := range families[ledgerMetric].GetMetric() { // not their sum: two may cancel out
+		if v := m.GetGauge().GetValue(); v != 0 {
+			off = append(off, fmt.Sprintf("the ledger of %v is %v", m.GetLabel(), v))
+		}
+	}
+	if n := sum(families["waterclock_queue_entries"]); n != 0 && pending != notReady {
+		off = append(off, fmt.Sprintf("%v entries are on their way", n))
+	}
+	if n := sum(families["waterclock_pending_timers"]); pending >= 0 && n != pending {
+		off = append(off, fmt.Sprintf("%v timers are pending, want %v", n, pending))
+	}
+	return strings.Join(off, ", ")
+}
+
+// atRest checks the ledger of an instance that still runs when its test ends,
+// unless the test has failed anyway. In one that is not ready partitions may have
+// entries on their way for ever; their ledger is 0 all the same.
+func (w *Web) atRest() {
+	w.t.Helper()
+	if w.t.Failed() || w.url == "" {
+		return
+	}
+	status, body := w.Readyz()
+	if status == 0 {
+		w.t.Errorf("rig: the instance runs at the end of the test and does not answer: %s", body)
+		return
+	}
+	pending := float64(anyPending)
+	if status != http.StatusOK {
+		pending = notReady
+	}
+	if wrong := w.unbalanced(pending, rest); wrong != "" {
+		w.t.Errorf("rig: at rest, at the end of the test: %s", wrong)
+	}
+}
+
+func parseMetrics(body string) (map[string]*dto.MetricFamily, error) {
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("parse /metrics: %w", err)
+	}
+	return families, nil
+}
+
+// sum adds up the samples whose labels include the given name, value pairs.
+// Histograms count.
+func sum(f *dto.MetricFamily, labels ...string) (n float64) {
+	for _, m := range f.GetMetric() {
+		if hasLabels(m, labels) {
+			n += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return n
+}

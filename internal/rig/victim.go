@@ -1,0 +1,203 @@
+package rig
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// envVictim has a test binary be an instance instead of running tests: its value
+// is the instance's configuration as JSON.
+const envVictim = "WATERCLOCK_RIG_VICTIM"
+
+// PlayVictim does not return where this process is a Victim. A package that
+// starts victims calls it first in TestMain.
+//
+// The victim prints the address that it serves HTTP on. Each line that it reads
+// releases what it holds. A line with the number of a kind of request has it hold
+// all of that kind from then on; it prints "holding", and "held" when the first
+// one came. It ends with its standard input, hence with the test.
+func PlayVictim() {
+	text := os.Getenv(envVictim)
+	if text == "" {
+		return
+	}
+	var cfg config.Config
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		panic(err)
+	}
+	wire := kafkatest.NewWire()
+	go obey(wire)
+	err := service.RunWith(context.Background(), &cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)), service.Options{
+		Dial:    wire.Dial,
+		Started: func(addr string) { fmt.Println(addr) },
+	})
+	panic(fmt.Sprint("the victim's service ended: ", err))
+}
+
+const goOn = "go on"
+
+func obey(wire *kafkatest.Wire) {
+	var held *kafkatest.Fault
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if held != nil {
+			held.Release()
+		}
+		if in.Text() == goOn {
+			continue
+		}
+		key, err := strconv.ParseInt(in.Text(), 10, 16)
+		if err != nil {
+			panic(err)
+		}
+		held = wire.Hold(int16(key))
+		fmt.Println("holding")
+		go tellHeld(held)
+	}
+	os.Exit(0)
+}
+
+func tellHeld(held *kafkatest.Fault) {
+	if err := held.Wait(context.Background()); err == nil {
+		fmt.Println("held")
+	}
+}
+
+// Victim is an instance in a process of the test binary, which holds requests to
+// the brokers on command.
+type Victim struct {
+	Web
+	cmd   *exec.Cmd
+	in    io.Writer
+	lines chan string
+	dead  bool
+}
+
+// victimSays bounds how long a victim may take to answer.
+const victimSays = time.Minute
+
+// StartVictim starts a victim and returns once it serves HTTP. It is killed when
+// the test ends, and what it logged is shown if the test failed.
+func StartVictim(t testing.TB, cfg *config.Config) *Victim {
+	t.Helper()
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+	v := &Victim{Web: Web{t: t}, cmd: exec.Command(os.Args[0]), lines: make(chan string, 10)}
+	v.cmd.Env = append(environ(), envVictim+"="+string(text))
+	said := &strings.Builder{}
+	v.cmd.Stderr = said
+	if v.in, err = v.cmd.StdinPipe(); err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+	out, err := v.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+	if err := v.cmd.Start(); err != nil {
+		t.Fatalf("rig: start a victim: %v", err)
+	}
+	t.Cleanup(func() {
+		if !v.dead {
+			v.atRest()
+		}
+		v.Kill()
+		if t.Failed() {
+			t.Logf("the victim wrote:\n%s", said)
+		}
+	})
+	go func() {
+		defer close(v.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			v.lines <- s.Text()
+		}
+	}()
+	v.url = "http://" + v.line()
+	return v
+}
+
+func (v *Victim) line() string {
+	v.t.Helper()
+	select {
+	case l, ok := <-v.lines:
+		if !ok {
+			v.t.Fatal("rig: the victim ended")
+		}
+		return l
+	case <-time.After(victimSays):
+		v.t.Fatal("rig: the victim says nothing")
+	}
+	return ""
+}
+
+func (v *Victim) tell(format string, args ...any) {
+	v.t.Helper()
+	if _, err := fmt.Fprintf(v.in, format+"\n", args...); err != nil {
+		v.t.Fatalf("rig: tell the victim: %v", err)
+	}
+}
+
+func (v *Victim) says(want string) {
+	v.t.Helper()
+	if l := v.line(); l != want {
+		v.t.Fatalf("rig: the victim says %q, want %q", l, want)
+	}
+}
+
+// Hold makes the victim hold its requests of a kind from now on, and lets go on
+// what it held before. Each Hold is followed by Held.
+func (v *Victim) Hold(key int16) {
+	v.t.Helper()
+	v.tell("%d", key)
+	v.says("holding")
+}
+
+// Held waits until the first request is held.
+func (v *Victim) Held() {
+	v.t.Helper()
+	v.says("held")
+}
+
+// Kill is kill -9.
+func (v *Victim) Kill() {
+	if v.dead {
+		return
+	}
+	v.dead = true
+	_ = v.cmd.Process.Kill()
+	for range v.lines { // until its output ends
+	}
+	_ = v.cmd.Wait()
+}
+
+// Pause stops the process where it stands.
+func (v *Victim) Pause() { v.signal(syscall.SIGSTOP) }
+
+// GoOn lets it go on, and what it held with it.
+func (v *Victim) GoOn() {
+	v.t.Helper()
+	v.signal(syscall.SIGCONT)
+	v.tell(goOn)
+}
+
+func (v *Victim) signal(s syscall.Signal) {
+	v.t.Helper()
+	if err := v.cmd.Process.Signal(s); err != nil {
+		v.t.Errorf("rig: signal the victim: %v", err)
+	}
+}
