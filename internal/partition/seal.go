@@ -215,6 +215,7 @@ func (s *sealed) done(o emitter.Outcome) {
 	switch o {
 	case emitter.Committed:
 		p.o.Metrics.committed(p, s)
+		p.wait(s.segment.Entries, s.segment.Bytes)
 		p.tracker.Commit()
 		s.cleared()
 		p.mu.Lock()
