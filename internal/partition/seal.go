@@ -218,6 +218,7 @@ func (s *sealed) done(o emitter.Outcome) {
 	case emitter.Committed:
 		p.o.Metrics.committed(p, s)
 		p.o.Stamps.offer(p.changelogTarget(), s.share.Records[s.changelog-1].Offset, s.at, p.o.Now().UnixMilli())
+		p.wait(s.segment.Entries, s.segment.Bytes)
 		p.tracker.Commit()
 		s.cleared()
 		p.mu.Lock()
