@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -289,7 +291,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return fmt.Errorf("read the cluster's ID: %w", err)
 	}
 	if err := os.MkdirAll(in.cfg.DataDir, 0o755); err != nil {
-		return fmt.Errorf("data folder: %w", err)
+		return fmt.Errorf("data folder %s can not be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
 	}
 	in.store, err = statestore.Open(statestore.Options{
 		Dir: filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now,
@@ -301,13 +303,28 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		},
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; %s", err, storeAdvice(err))
 	}
 	if err := in.store.BindCluster(cluster.Cluster); err != nil {
 		return errors.Join(err, in.store.Close())
 	}
 	in.registry.MustRegister(in.store.Collector())
 	return nil
+}
+
+// storeAdvice says what to do about a data folder that can not be opened.
+func storeAdvice(err error) string {
+	switch {
+	case errors.Is(err, statestore.ErrInUse):
+		return "stop that process, or give this one a folder of its own with --data-dir"
+	case errors.Is(err, statestore.ErrNewerFormat):
+		return "run the version that wrote it, or delete the folder, which costs a replay"
+	case errors.Is(err, statestore.ErrForeignFolder):
+		return "choose another folder with --data-dir"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
+		return "see to it that this process may write there, or choose another folder with --data-dir"
+	}
+	return "if the folder is damaged, delete it, which costs a replay"
 }
 
 func (in *instance) setPhase(p string) {
