@@ -6,13 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -83,7 +81,7 @@ func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Option
 	if in.o.Now == nil {
 		in.o.Now = time.Now
 	}
-	return in.run(ctx)
+	return refusedSetting(cfg, in.run(ctx))
 }
 
 func randomID() string {
@@ -121,6 +119,8 @@ type instance struct {
 	metrics  *partition.Metrics
 	recheck  *recheck
 	life     context.Context // of partitions
+	member   context.Context // of the membership
+	leave    context.CancelCauseFunc
 	partsWG  sync.WaitGroup
 	// storeDead: calls into the store may never return.
 	storeDead atomic.Bool
@@ -209,13 +209,16 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 			in.log.Error("close the store", "err", err)
 		}
 	}()
+	in.member, in.leave = context.WithCancelCause(ctx)
+	defer in.leave(nil)
 	background, err := in.startPipeline(life, end)
 	if err != nil {
 		return err
 	}
 	in.setPhase("")
 	in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "process", in.process)
-	err = in.group.Run(ctx) // drains and leaves when ctx ends
+	err = in.group.Run(in.member) // drains and leaves when ctx ends
+	in.standAside(ctx, err)
 	in.setPhase("stopped")
 	end(nil)
 	gone := make(chan struct{})
@@ -310,21 +313,6 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	}
 	in.registry.MustRegister(in.store.Collector())
 	return nil
-}
-
-// storeAdvice says what to do about a data folder that can not be opened.
-func storeAdvice(err error) string {
-	switch {
-	case errors.Is(err, statestore.ErrInUse):
-		return "stop that process, or give this one a folder of its own with --data-dir"
-	case errors.Is(err, statestore.ErrNewerFormat):
-		return "run the version that wrote it, or delete the folder, which costs a replay"
-	case errors.Is(err, statestore.ErrForeignFolder):
-		return "choose another folder with --data-dir"
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
-		return "see to it that this process may write there, or choose another folder with --data-dir"
-	}
-	return "if the folder is damaged, delete it, which costs a replay"
 }
 
 func (in *instance) setPhase(p string) {

@@ -89,7 +89,7 @@ var states = []struct {
 	{"changelog with another's record", func(t testing.TB, s *scene) []string {
 		s.put(t, []byte("\x01id"), []byte{1})
 		return nil
-	}, partitions, []string{"changelog REQUESTS.waterclock.changelog", "corrupt"}, "", false},
+	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock", "see who else writes to the changelog"}, "", false},
 	{"checkpoint of a newer format", func(t testing.TB, s *scene) []string {
 		s.put(t, delaytopics.CheckpointKey(), []byte{2, 0})
 		return nil
@@ -208,4 +208,3 @@ func timer(requests, target, id, value string, due time.Time) *kgo.Record {
 		{Key: "timer-at", Value: []byte(due.UTC().Format(time.RFC3339Nano))}, {Key: "timer-target-topic", Value: []byte(target)},
 	}}
 }
-
