@@ -62,6 +62,7 @@ func Serve(t testing.TB, cfg *config.Config, o service.Options) *Instance {
 
 // Stop stops the instance in order and returns what its Run returned.
 func (in *Instance) Stop() error {
+	in.noteLast()
 	in.cancel()
 	return in.Wait(time.Minute)
 }

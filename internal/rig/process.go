@@ -97,6 +97,7 @@ func Exec(t testing.TB, env []string, args ...string) *Process {
 		}
 	}()
 	t.Cleanup(func() {
+		p.noteLast()
 		p.Kill()
 		if t.Failed() {
 			t.Logf("process %v wrote:\n%s", args, tail(p.out.String()))

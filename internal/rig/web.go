@@ -9,8 +9,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // poll is how often something is looked at that tells no one of its changes.
@@ -26,6 +24,10 @@ type Web struct {
 func (w *Web) get(path string) (int, string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	return w.getWithin(ctx, path)
+}
+
+func (w *Web) getWithin(ctx context.Context, path string) (int, string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
 	if err != nil {
 		w.t.Fatalf("rig: %v", err)
@@ -67,15 +69,10 @@ func (w *Web) Metric(name string, labels ...string) float64 {
 	if status != http.StatusOK {
 		w.t.Fatalf("rig: /metrics answers %d: %s", status, body)
 	}
-	p := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := p.TextToMetricFamilies(strings.NewReader(body))
-	if err != nil {
-		w.t.Fatalf("rig: parse /metrics: %v", err)
-	}
 	var sum float64
-	for _, m := range families[name].GetMetric() {
+	for _, m := range parse(w.t, body)[name].GetMetric() {
 		if hasLabels(m, labels) {
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			sum += valueOf(m)
 		}
 	}
 	return sum
