@@ -224,6 +224,9 @@ func create(ctx context.Context, adm *kadm.Client, name string, partitions int32
 	if err == nil || errors.Is(err, kerr.TopicAlreadyExists) {
 		return nil
 	}
+	if errors.Is(err, kerr.InvalidReplicationFactor) {
+		return fmt.Errorf("create topic %s with %d replicas: %w: %s; choose another number with --replication-factor", name, replication, err, resp.ErrMessage)
+	}
 	if resp.ErrMessage != "" {
 		return fmt.Errorf("create topic %s: %w: %s", name, err, resp.ErrMessage)
 	}

@@ -107,7 +107,9 @@ func (l *Lane) Wake() {
 	}
 }
 
-// Run commits steps until ctx ends. The step under way is finished first.
+// Run commits steps until ctx ends. The step under way is finished first. It
+// ends by itself, with kerr.InvalidTransactionTimeout, if the brokers allow no
+// transaction of that length.
 func (l *Lane) Run(ctx context.Context) error {
 	defer l.close()
 	l.prepare(ctx)
@@ -117,6 +119,8 @@ func (l *Lane) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, kerr.InvalidTransactionTimeout):
+			return err
 		case err != nil:
 			l.o.Logger.Warn("step aborted", "lane", l.o.Lane, "err", err)
 			_ = sleep(ctx, backoff)

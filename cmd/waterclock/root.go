@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/config"
 )
@@ -35,6 +37,10 @@ over the file.`,
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+			f := bad.GetFlag()
+			return usagef("invalid argument %q for \"--%s\" flag: needs %s; see %s --help", bad.GetValue(), f.Name, config.Need(f, bad.Unwrap()), cmd.CommandPath())
+		}
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), topicsCommand(p), storeCommand(p), benchCommand(p), versionCommand())

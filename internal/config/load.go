@@ -151,17 +151,22 @@ func (v value) apply(f *pflag.Flag) error {
 	if err == nil {
 		return nil
 	}
-	need := err.Error()
-	switch f.Value.Type() {
-	case "bool":
-		need = "needs true or false"
-	case "int":
-		need = "needs a whole number"
-	}
 	return &Problem{
 		Setting: f.Name, Source: v.source,
-		Found: strings.Join(v.items, ","), Need: strings.TrimPrefix(need, "needs "),
+		Found: strings.Join(v.items, ","), Need: Need(f, err),
 	}
+}
+
+// Need says what the value of a flag must be that was refused with err, to follow
+// the word "needs".
+func Need(f *pflag.Flag, err error) string {
+	switch f.Value.Type() {
+	case "bool":
+		return "true or false"
+	case "int", "int32":
+		return "a whole number"
+	}
+	return strings.TrimPrefix(err.Error(), "needs ")
 }
 
 // splitList splits a list given as one text; an empty text is an empty list.

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -14,7 +16,15 @@ import (
 // where it is.
 func parseYAML(path string, data []byte) (map[string]value, error) {
 	var doc map[string]yamlValue
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	err := d.Decode(&doc)
+	if err == nil {
+		var second any
+		if more := d.Decode(&second); !errors.Is(more, io.EOF) {
+			return nil, &Problem{Setting: fileSetting, Found: path, Need: "a single YAML document, not several"}
+		}
+	}
+	if err != nil && !errors.Is(err, io.EOF) { // the end: it is empty
 		if bad, ok := errors.AsType[*Problem](err); ok {
 			bad.Source = path
 			return nil, bad

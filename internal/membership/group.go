@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -59,6 +60,9 @@ type Group struct {
 	mu     sync.Mutex // guards what follows
 	tokens map[partition]*Token
 	joined bool
+
+	// resigned: leave at the end of Run, whatever Options say.
+	resigned atomic.Bool
 }
 
 type partition struct {
@@ -83,10 +87,19 @@ func (g *Group) Joined() bool {
 	return g.joined
 }
 
-// Run is a member until ctx ends; then it drains everything and leaves.
+// Resign has Run leave the group at its end also where Options have it stay:
+// for an instance that has to make room for others. It is called before ctx ends.
+func (g *Group) Resign() { g.resigned.Store(true) }
+
+// Run is a member until ctx ends; then it drains everything and leaves. It ends
+// by itself, with kerr.InvalidSessionTimeout, if the brokers do not allow the
+// session timeout.
 func (g *Group) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		was, err := g.session(ctx)
+		if errors.Is(err, kerr.InvalidSessionTimeout) {
+			return err
+		}
 		if err != nil {
 			g.o.Logger.Warn("group membership ended, joining again", "group", g.o.Group, "err", err)
 		}
@@ -111,7 +124,8 @@ func (g *Group) session(ctx context.Context) (was identity, err error) {
 	}
 	poll, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var polling sync.WaitGroup
-	polling.Go(func() { g.poll(poll, cl) })
+	refused := make(chan error, 1)
+	polling.Go(func() { g.poll(poll, cl, refused) })
 	defer func() {
 		stop()
 		was.member, was.generation = cl.GroupMetadata()
@@ -124,6 +138,8 @@ func (g *Group) session(ctx context.Context) (was identity, err error) {
 		select {
 		case <-ctx.Done():
 			return was, nil
+		case err := <-refused:
+			return was, err
 		case <-tick.C:
 			if g.holds() {
 				if _, err := l.check(); err != nil {
@@ -163,8 +179,8 @@ func (g *Group) client(l *lease) (*kgo.Client, error) {
 }
 
 // poll drains what the client injects; there are no records, the topics are
-// paused.
-func (g *Group) poll(ctx context.Context, cl *kgo.Client) {
+// paused. It tells refused of what ends the membership.
+func (g *Group) poll(ctx context.Context, cl *kgo.Client, refused chan<- error) {
 	for {
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil || fetches.IsClientClosed() {
@@ -174,6 +190,12 @@ func (g *Group) poll(ctx context.Context, cl *kgo.Client) {
 			var group *kgo.ErrGroupSession
 			if errors.As(err, &group) {
 				g.o.Logger.Warn("group session", "group", g.o.Group, "err", err)
+			}
+			if errors.Is(err, kerr.InvalidSessionTimeout) {
+				select {
+				case refused <- err:
+				default:
+				}
 			}
 		})
 		select {
@@ -271,7 +293,7 @@ func (g *Group) end(cl *kgo.Client, l *lease, stopping bool) {
 		g.h.Lost(ts)
 	}
 	l.breakUp(ErrLost)
-	if stopping && g.o.Leave {
+	if stopping && (g.o.Leave || g.resigned.Load()) {
 		g.leave(cl)
 	}
 	cl.Close()

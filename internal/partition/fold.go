@@ -56,7 +56,7 @@ func (p *Partition) openFold(ctx context.Context) (*fold, error) {
 	} else if len(meta.Checkpoint) > 0 {
 		cp, err := delaytopics.DecodeCheckpoint(meta.Checkpoint)
 		if err != nil {
-			return nil, fmt.Errorf("stored checkpoint: %w", err)
+			return nil, beyond(fmt.Errorf("stored checkpoint: %w", err))
 		}
 		f.last = &cp
 	}
@@ -168,8 +168,16 @@ func (f *fold) found(last delaytopics.Checkpoint, found bool, err error) error {
 	if found {
 		f.last = &last
 	}
-	if errors.Is(err, delaytopics.ErrNewerFormat) {
+	return beyond(err)
+}
+
+// beyond marks what trying again will not make readable.
+func beyond(err error) error {
+	switch {
+	case errors.Is(err, delaytopics.ErrNewerFormat):
 		return &Fatal{err}
+	case errors.Is(err, delaytopics.ErrCorrupt):
+		return &Fatal{fmt.Errorf("%w; see who else writes to the changelog, and delete the record", err)}
 	}
 	return err
 }

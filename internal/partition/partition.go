@@ -79,6 +79,9 @@ type Options struct {
 	// BeforeApply is for tests, nil otherwise: it is called when a committed
 	// step is about to go into the store, behind the check of the token.
 	BeforeApply func(topic string, partition int32)
+	// Newer is told, unless it is nil, that the changelog was written by a later
+	// version.
+	Newer func(why error)
 }
 
 // Partition is one owned request partition. It implements emitter.Source and
@@ -181,6 +184,9 @@ func (p *Partition) Run(ctx context.Context) {
 		case ctx.Err() != nil, p.o.Token.Err() != nil:
 			return
 		case errors.As(err, &fatal):
+			if p.o.Newer != nil && errors.Is(err, delaytopics.ErrNewerFormat) {
+				p.o.Newer(err)
+			}
 			p.stayFailed(ctx, err)
 			return
 		case statestore.IsCorrupt(err):

@@ -43,7 +43,11 @@ func (p *Partition) overdue() time.Duration {
 		oldest = min(oldest, w.next.Load())
 	}
 	p.mu.Unlock()
-	return max(0, time.Duration(p.clock.millis()-oldest)*time.Millisecond)
+	now := p.clock.millis()
+	if oldest >= now {
+		return 0 // never is too far away to be subtracted
+	}
+	return time.Duration(now-oldest) * time.Millisecond
 }
 
 // publishParked shows others the counts, which are Run's own.

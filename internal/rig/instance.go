@@ -82,6 +82,7 @@ func (in *Instance) runs() bool {
 
 // Stop stops the instance in order and returns what its Run returned.
 func (in *Instance) Stop() error {
+	in.noteLast()
 	in.cancel()
 	return in.Wait(time.Minute)
 }

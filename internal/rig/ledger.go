@@ -7,8 +7,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // rest bounds how long an instance may take to settle what is on its way.
@@ -99,21 +97,11 @@ func (w *Web) atRest() {
 	}
 }
 
-func parseMetrics(body string) (map[string]*dto.MetricFamily, error) {
-	p := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := p.TextToMetricFamilies(strings.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("parse /metrics: %w", err)
-	}
-	return families, nil
-}
-
 // sum adds up the samples whose labels include the given name, value pairs.
-// Histograms count.
 func sum(f *dto.MetricFamily, labels ...string) (n float64) {
 	for _, m := range f.GetMetric() {
 		if hasLabels(m, labels) {
-			n += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			n += valueOf(m)
 		}
 	}
 	return n

@@ -9,5 +9,6 @@ func (w *Web) Metrics() string {
 	if status != http.StatusOK {
 		w.t.Fatalf("rig: /metrics answers %d: %s", status, body)
 	}
+	parse(w.t, body)
 	return body
 }

@@ -71,10 +71,18 @@ func FreeAddr(t testing.TB) string {
 func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
 	addr := FreeAddr(t)
-	p := &Process{out: &safeBuffer{}, done: make(chan struct{})}
-	p.Web = Web{t: t, url: "http://" + addr}
-	p.cmd = exec.Command(Binary(t), append(args, "--http", addr)...)
-	p.cmd.Env = environ()
+	p := Exec(t, nil, append(args, "--http", addr)...)
+	p.url = "http://" + addr
+	return p
+}
+
+// Exec is Start with args as they are, and with further variables of the
+// environment, given as NAME=VALUE.
+func Exec(t testing.TB, env []string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Web: Web{t: t}, out: &safeBuffer{}, done: make(chan struct{})}
+	p.cmd = exec.Command(Binary(t), args...)
+	p.cmd.Env = append(environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("rig: start %v: %v", args, err)
@@ -90,6 +98,7 @@ func Start(t testing.TB, args ...string) *Process {
 		}
 	}()
 	t.Cleanup(func() {
+		p.noteLast()
 		if p.runs() {
 			p.atRest()
 		}

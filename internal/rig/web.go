@@ -24,6 +24,10 @@ type Web struct {
 func (w *Web) get(path string) (int, string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	return w.getWithin(ctx, path)
+}
+
+func (w *Web) getWithin(ctx context.Context, path string) (int, string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
 	if err != nil {
 		w.t.Fatalf("rig: %v", err)

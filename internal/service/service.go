@@ -84,7 +84,7 @@ func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Option
 	if in.o.Now == nil {
 		in.o.Now = time.Now
 	}
-	return in.run(ctx)
+	return refusedSetting(cfg, in.run(ctx))
 }
 
 func randomID() string {
@@ -123,6 +123,8 @@ type instance struct {
 	stamps   *partition.Stamps
 	recheck  *recheck
 	life     context.Context // of partitions
+	member   context.Context // of the membership
+	leave    context.CancelCauseFunc
 	partsWG  sync.WaitGroup
 	// storeDead: calls into the store may never return.
 	storeDead atomic.Bool
@@ -211,13 +213,16 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 			in.log.Error("close the store", "err", err)
 		}
 	}()
+	in.member, in.leave = context.WithCancelCause(ctx)
+	defer in.leave(nil)
 	background, err := in.startPipeline(life, end)
 	if err != nil {
 		return err
 	}
 	in.setPhase("")
 	in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "process", in.process)
-	err = in.group.Run(ctx) // drains and leaves when ctx ends
+	err = in.group.Run(in.member) // drains and leaves when ctx ends
+	in.standAside(ctx, err)
 	in.setPhase("stopped")
 	end(nil)
 	gone := make(chan struct{})
@@ -293,7 +298,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return fmt.Errorf("read the cluster's ID: %w", err)
 	}
 	if err := os.MkdirAll(in.cfg.DataDir, 0o755); err != nil {
-		return fmt.Errorf("data folder: %w", err)
+		return fmt.Errorf("data folder %s can not be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
 	}
 	in.store, err = statestore.Open(statestore.Options{
 		Dir: filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
@@ -305,7 +310,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		},
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; %s", err, storeAdvice(err))
 	}
 	if err := in.store.BindCluster(cluster.Cluster); err != nil {
 		return errors.Join(err, in.store.Close())

@@ -1,0 +1,137 @@
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// Metrics that are 0 wherever nothing is held up: here a fault holds up what each
+// of them shows, and it goes back to 0 when that is over. Instances run in the
+// test's process where only that can be made to stop at the right place.
+func TestMetricsOfWhatIsHeldUp(t *testing.T) {
+	c := kafkatest.Shared(t)
+	rising := func(t *testing.T, in *rig.Web, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			until(t, readyLimit, name+" is not 0", func() bool { return in.Metric(name) > 0 })
+		}
+	}
+	settled := func(t *testing.T, in *rig.Web, names ...string) {
+		t.Helper()
+		for _, name := range append(names, "waterclock_ledger") {
+			until(t, readyLimit, name+" is 0", func() bool { return in.Metric(name) == 0 })
+		}
+	}
+
+	// Commits hang: what is due is planned until the queue is twice full, what is
+	// written is read until it is full.
+	t.Run("queue, lag and overdue", func(t *testing.T) {
+		const n, size = 400, 60_000 // 24 MB, three times what a queue holds
+		requests := c.CreateTopic(t, 1, nil)
+		target := c.CreateTopic(t, 1, nil, requests+"-out")
+		out := kafkatest.Collect(t, c, target)
+		wire := kafkatest.NewWire()
+		t.Cleanup(wire.Close)
+		cfg := rig.Config(t, c.Seeds(), requests)
+		cfg.QueueMemory = 8 * config.MiB
+		in := rig.Serve(t, cfg, service.Options{Dial: wire.Dial})
+		in.Ready(1, readyLimit)
+		due := time.Now().Add(12 * time.Second)
+		cl := c.Client(t)
+		send(t, cl, big(requests, target, "due-", n, size, due)...)
+		until(t, readyLimit, "all are pending", func() bool { return in.Metric("waterclock_pending_timers") == n })
+		fetches := wire.Hold(kmsg.Fetch.Int16())
+		t.Cleanup(fetches.Release)
+		if err := fetches.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		held := wire.Hold(kmsg.EndTxn.Int16())
+		t.Cleanup(held.Release)
+		send(t, cl, big(requests, target, "more-", n, size, due)...)
+		fetches.Release() // what comes is behind the log's end by far
+		rising(t, &in.Web, "waterclock_intake_lag_records", "waterclock_intake_lag_seconds", "waterclock_queue_entries", "waterclock_queue_bytes")
+		if late := time.Since(due); late > 0 {
+			t.Fatalf("the machine is too slow for this test: %s too late", late)
+		}
+		rising(t, &in.Web, "waterclock_oldest_due_seconds")
+		held.Release()
+		out.WaitFor(2*n, readyLimit)
+		if byID := rig.Emissions(t, out.Records()); len(byID) != 2*n {
+			t.Errorf("%d timers fired, want %d", len(byID), 2*n)
+		}
+		settled(t, &in.Web, "waterclock_oldest_due_seconds", "waterclock_queue_entries", "waterclock_queue_bytes", "waterclock_intake_lag_records", "waterclock_pending_timers")
+	})
+
+	// A step is committed and not applied: the ledger has it, the store has not.
+	t.Run("ledger", func(t *testing.T) {
+		s := newScene(t, c)
+		target := c.CreateTopic(t, 1, nil, s.requests+"-out")
+		apply := make(chan struct{})
+		release := sync.OnceFunc(func() { close(apply) })
+		armed := make(chan struct{})
+		in := rig.Serve(t, rig.Config(t, c.Seeds(), s.requests), service.Options{BeforeApply: func(string, int32) {
+			select {
+			case <-armed:
+				<-apply
+			default: // the first checkpoints
+			}
+		}})
+		t.Cleanup(release)
+		in.Ready(partitions, readyLimit)
+		close(armed)
+		send(t, c.Client(t), timer(s.requests, target, "a", "v", time.Now().Add(time.Hour)))
+		rising(t, &in.Web, "waterclock_ledger")
+		release()
+		settled(t, &in.Web)
+	})
+
+	// Fetches hang: a replay has begun and does not go on.
+	t.Run("replay", func(t *testing.T) {
+		s := newScene(t, c)
+		s.served(t)
+		wire := kafkatest.NewWire()
+		t.Cleanup(wire.Close)
+		held := wire.Hold(kmsg.Fetch.Int16())
+		t.Cleanup(held.Release)
+		in := rig.Serve(t, rig.Config(t, c.Seeds(), s.requests), service.Options{Dial: wire.Dial})
+		rising(t, &in.Web, "waterclock_replay_remaining_offsets")
+		held.Release()
+		in.Ready(partitions, readyLimit)
+		rising(t, &in.Web, "waterclock_replayed_offsets_total", "waterclock_pending_timers")
+		settled(t, &in.Web, "waterclock_replay_remaining_offsets")
+	})
+
+	// The process is stopped for longer than it takes to be noticed, and for less
+	// than its session.
+	t.Run("pause", func(t *testing.T) {
+		s := newScene(t, c)
+		p := rig.Start(t, s.arguments()...)
+		p.Ready(partitions, readyLimit)
+		p.Pause()
+		time.Sleep(6 * time.Second)
+		p.Continue()
+		rising(t, &p.Web, "waterclock_pauses_total")
+		settled(t, &p.Web)
+	})
+}
+
+// big are requests with a value of some size.
+func big(requests, target, prefix string, n, size int, due time.Time) []*kgo.Record {
+	recs := make([]*kgo.Record, n)
+	for i := range recs {
+		recs[i] = timer(requests, target, fmt.Sprint(prefix, i), "", due)
+		recs[i].Value = bytes.Repeat([]byte{'x'}, size)
+	}
+	return recs
+}

@@ -1,0 +1,128 @@
+package faults
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+// partitions of the request topics.
+const partitions = 4
+
+// scene is what a row may spoil: a request topic, and a data folder that is
+// empty.
+type scene struct {
+	c        *kafkatest.Cluster
+	requests string
+	dir      string
+}
+
+func newScene(t testing.TB, c *kafkatest.Cluster) *scene {
+	t.Helper()
+	s := &scene{c: c, requests: c.CreateTopic(t, partitions, nil), dir: filepath.Join(t.TempDir(), "data")}
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// words are what is wanted, with the names of the scene.
+func (s *scene) words(want []string) []string {
+	out := make([]string, len(want))
+	for i, w := range want {
+		out[i] = strings.NewReplacer("REQUESTS", s.requests, "FOLDER", s.dir).Replace(w)
+	}
+	return out
+}
+
+// arguments are those of serve, with a group of the scene's own.
+func (s *scene) arguments(more ...string) []string {
+	return arguments(s.c.Seeds(), s.requests, s.dir, more...)
+}
+
+// admin runs one change of the topics.
+func (s *scene) admin(t testing.TB, change func(context.Context, *kadm.Client) error) {
+	t.Helper()
+	if err := change(t.Context(), s.c.Admin(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ensure makes the service's own topics as the service does.
+func (s *scene) ensure(t testing.TB) {
+	t.Helper()
+	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
+		_, _, err := delaytopics.Ensure(ctx, adm, s.requests, delaytopics.Options{Create: true})
+		return err
+	})
+}
+
+// remove deletes a topic and waits until it is gone.
+func (s *scene) remove(t testing.TB, topic string) {
+	t.Helper()
+	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
+		r, err := adm.DeleteTopics(ctx, topic)
+		if err != nil {
+			return err
+		}
+		return r.Error()
+	})
+	until(t, exitLimit, topic+" is gone", func() bool {
+		r, err := s.c.Admin(t).ListTopics(t.Context(), topic)
+		return err == nil && !r.Has(topic)
+	})
+}
+
+// grow gives a topic more partitions and waits until they are there.
+func (s *scene) grow(t testing.TB, topic string, to int) {
+	t.Helper()
+	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
+		r, err := adm.UpdatePartitions(ctx, to, topic)
+		if err != nil {
+			return err
+		}
+		return r.Error()
+	})
+	until(t, exitLimit, "more partitions", func() bool {
+		r, err := s.c.Admin(t).ListTopics(t.Context(), topic)
+		return err == nil && len(r[topic].Partitions) == to
+	})
+}
+
+// set changes one setting of a topic and waits until it is there.
+func (s *scene) set(t testing.TB, topic, setting, value string) {
+	t.Helper()
+	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
+		r, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: &value}}, topic)
+		if err != nil {
+			return err
+		}
+		return r[0].Err
+	})
+	adm := s.c.Admin(t)
+	until(t, exitLimit, setting+" is "+value, func() bool {
+		all, err := adm.DescribeTopicConfigs(t.Context(), topic)
+		if err != nil {
+			return false
+		}
+		of, err := all.On(topic, nil)
+		if err != nil {
+			return false
+		}
+		for _, c := range of.Configs {
+			if c.Key == setting && c.MaybeValue() == value {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func itself(requests string) string { return requests }
