@@ -64,7 +64,9 @@ func (a Access) Service() []Grant {
 // far-reaching; without it such a partition waits for an operator.
 func (a Access) Repair() []Grant {
 	return append([]Grant{{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter},
-		"The marker of a transaction is written again."}},
+		"The marker of a transaction is written again."},
+		{kmsg.ACLResourceTypeTopic, "__consumer_offsets", false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+			"Open transactions of the group's offsets are looked at."}},
 		a.targets("The topic's open transactions are looked at.", kmsg.ACLOperationRead)...)
 }
 

@@ -32,6 +32,9 @@ func TestNames(t *testing.T) {
 			t.Errorf("%d bytes: %s", len(own), own)
 		}
 	}
+	if n := len(DeadLetters(longest + "x")); n <= maxTopicName {
+		t.Errorf("a request topic's name may be longer: %d bytes", n)
+	}
 	if got := DeadLetters("timers"); got != "timers.waterclock.dead-letters" {
 		t.Error(got)
 	}

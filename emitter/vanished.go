@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -24,6 +26,9 @@ type Vanished struct {
 	Topic     string // a changelog
 	Partition int32
 	Markers   *Markers
+	// Offsets has the group's committed offsets looked after too: the stable one
+	// of the partition does not come.
+	Offsets bool
 	// Committed decides, from the partition and the group's committed offset,
 	// whether the step was committed that a producer of the group has written
 	// from an offset on; an error if that can not be told. nil: it never can.
@@ -42,7 +47,8 @@ type Vanished struct {
 // transactions apart, so a slow but live owner is never hit twice.
 //
 // If only the partition itself shows a transaction of the group open, its marker
-// was lost (see Markers), and is written.
+// was lost (see Markers), and is written. So may be that of the group's offsets,
+// which end in a transaction too.
 func EndVanished(ctx context.Context, v Vanished) (ended int, err error) {
 	adm := kadm.NewClient(v.Client)
 	// A broker that is away does not hide the transactions of the others, but
@@ -78,7 +84,10 @@ func EndVanished(ctx context.Context, v Vanished) (ended int, err error) {
 	if partial != nil {
 		return 0, fmt.Errorf("list open transactions: %w", partial)
 	}
-	return v.endLost(ctx, adm, ours)
+	if ended, err = v.endLost(ctx, adm, ours); err != nil || ended > 0 || !v.Offsets {
+		return ended, err
+	}
+	return v.endLostOffsets(ctx, adm, ours)
 }
 
 // endLost closes the transactions that are open on the partition alone, and names
@@ -117,16 +126,79 @@ func (v *Vanished) endLost(ctx context.Context, adm *kadm.Client, ours map[int64
 				return ended, err
 			}
 		}
-		err = writeMarker(ctx, adm, to, p, how, func() {
-			ended++
-			v.Logger.Warn("wrote the marker that the changelog had lost", "transactional_id", txn.TxnID, "topic", v.Topic, "partition", v.Partition, "outcome", how.String())
-			v.Markers.wrote()
-		})
-		if err != nil {
+		if err := v.write(ctx, adm, to, p, how, txn.TxnID, &ended); err != nil {
 			return ended, err
 		}
 	}
 	return ended, nil
+}
+
+// offsetsTopic is where Kafka keeps the committed offsets of groups.
+const offsetsTopic = "__consumer_offsets"
+
+// endLostOffsets does the same for the partition that holds the group's offsets.
+// Those of other groups lie there too, and are nobody's business here.
+func (v *Vanished) endLostOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
+	topics, err := adm.ListTopicsWithInternal(ctx, offsetsTopic)
+	if err == nil {
+		err = topics[offsetsTopic].Err
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look after the group's offsets: %w", err)
+	}
+	to := TargetPartition{offsetsTopic, offsetsPartition(v.Group, len(topics[offsetsTopic].Partitions))}
+	open, err := openProducers(ctx, adm, to)
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		v.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost can not be seen without the right to read "+offsetsTopic, "err", err)
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	for _, d := range open {
+		p := producer{d.ProducerID, d.ProducerEpoch}
+		if ours[p.id] {
+			continue
+		}
+		txn, found, err := transactionOf(ctx, adm, p.id)
+		if err != nil {
+			return ended, err
+		}
+		if !found || !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(v.Group)) || underWay(txn, p) {
+			continue
+		}
+		how := endingOf(txn, p)
+		if how == EndingUnknown && v.Markers != nil {
+			how = v.Markers.outcome(to, p)
+		}
+		if how == EndingUnknown {
+			return ended, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), and how its transaction ended is not known any more: "+
+				"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", v.Group, p.id, txn.TxnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
+		}
+		if err := v.write(ctx, adm, to, p, how, txn.TxnID, &ended); err != nil {
+			return ended, err
+		}
+	}
+	return ended, nil
+}
+
+// offsetsPartition is where a group's offsets lie: Java's hash of its name over
+// the partitions of the topic.
+func offsetsPartition(group string, partitions int) int32 {
+	var h int32
+	for _, c := range utf16.Encode([]rune(group)) {
+		h = 31*h + int32(c)
+	}
+	return (h & math.MaxInt32) % int32(max(partitions, 1))
+}
+
+// write writes a marker that was lost, and counts it.
+func (v *Vanished) write(ctx context.Context, adm *kadm.Client, to TargetPartition, p producer, how Ending, txnID string, ended *int) error {
+	return writeMarker(ctx, adm, to, p, how, func() {
+		*ended++
+		v.Logger.Warn("wrote a marker that was lost", "transactional_id", txnID, "topic", to.Topic, "partition", to.Partition, "outcome", how.String())
+		v.Markers.wrote()
+	})
 }
 
 // ask decides by what was written and committed.

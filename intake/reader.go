@@ -22,6 +22,12 @@ const fetchMaxWait = 100 * time.Millisecond
 // in memory before any partition can ask for a pause.
 const fetchMaxBytes = 32 << 20
 
+// fetchMaxPartition is how much of it is of one partition, but for a batch that
+// is larger alone. Both count bytes as the broker has them: a small timer takes
+// many times as many in memory where producers compress, so a partition that has
+// enough must not have much more under way.
+const fetchMaxPartition = 256 << 10
+
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.
 type Sink interface {
@@ -66,6 +72,7 @@ func NewReader(opts ...kgo.Opt) (*Reader, error) {
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(fetchMaxWait),
 		kgo.FetchMaxBytes(fetchMaxBytes),
+		kgo.FetchMaxPartitionBytes(fetchMaxPartition),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("build intake client: %w", err)

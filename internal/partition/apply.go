@@ -10,11 +10,13 @@ import (
 type job struct {
 	batch   statestore.Batch
 	applied [][]*item // per worker, an item once per entry
+	entries int
+	bytes   int64
 }
 
 func (s *sealed) job() *job {
 	p := s.p
-	j := &job{applied: make([][]*item, len(p.workers))}
+	j := &job{applied: make([][]*item, len(p.workers)), entries: s.segment.Entries, bytes: s.segment.Bytes}
 	j.batch.Changelog = p.o.Topics.Changelog.ID
 	j.batch.Checkpoint = s.checkpoint
 	for _, r := range s.share.Records[:s.changelog] {
@@ -86,5 +88,7 @@ func (p *Partition) apply(j *job) error {
 			p.workers[i].post(message{applied: items})
 		}
 	}
+	p.wait(-j.entries, -j.bytes)
+	p.relieve()
 	return nil
 }

@@ -143,7 +143,7 @@ func (f *fold) help(ctx context.Context, stop func()) error {
 			last = now
 			continue
 		}
-		if err := f.p.endVanished(ctx); err != nil && ctx.Err() == nil {
+		if err := f.p.endVanished(ctx, false); err != nil && ctx.Err() == nil {
 			if errors.Is(err, emitter.ErrForeignTransaction) {
 				stop()
 				return err

@@ -67,7 +67,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "waterclock_retention_alarms_total", Help: "Alarms that intake lags so far behind that retention may soon delete unread requests.",
 		}, []string{"topic"}),
 		offset: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "waterclock_clock_offset_seconds", Help: "The owner's clock minus the broker's, by the LogAppendTime of the last claim read back; it includes the time between.",
+			Name: "waterclock_clock_offset_seconds", Help: "The owner's clock minus the broker's, by the LogAppendTime of a record read back: a claim's, and one each minute.",
 		}),
 	}
 	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset)

@@ -67,7 +67,7 @@ type Options struct {
 	Replays       *semaphore.Weighted
 	Now           func() time.Time
 	WheelBytes    int64 // of timers that each worker keeps in memory
-	QueueEntries  int   // planned and uncommitted, above which intake pauses
+	QueueEntries  int   // on their way and not in the store yet, above which intake pauses
 	QueueBytes    int64
 	// MaxAbsence is how old a local store may be: half of delete.retention.ms.
 	MaxAbsence          time.Duration
@@ -75,6 +75,7 @@ type Options struct {
 	AcceptLostChangelog bool
 	Logger              *slog.Logger
 	Metrics             *Metrics
+	Stamps              *Stamps // nil: the clock is compared at takes alone
 	// BeforeApply is for tests, nil otherwise: it is called when a committed
 	// step is about to go into the store, behind the check of the token.
 	BeforeApply func(topic string, partition int32)
@@ -131,6 +132,9 @@ type Partition struct {
 	paused  bool
 	queued  int // requests handed to workers and not planned yet
 	queuedB int64
+	// waiting are the entries of committed steps that are not applied yet.
+	waiting  int
+	waitingB int64
 }
 
 // New returns a partition that Run will take.
@@ -205,6 +209,7 @@ func (p *Partition) reset() {
 	p.failed = make(chan struct{})
 	p.pauseMu.Lock()
 	p.paused, p.queued, p.queuedB = false, 0, 0
+	p.waiting, p.waitingB = 0, 0
 	p.pauseMu.Unlock()
 }
 

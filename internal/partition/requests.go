@@ -69,10 +69,20 @@ func (p *Partition) planned(pt *part) {
 	p.pauseMu.Unlock()
 }
 
-// fill is how much is delivered and not committed.
+// wait adds committed entries to those that wait for the store, or takes them
+// out of the count.
+func (p *Partition) wait(entries int, bytes int64) {
+	p.pauseMu.Lock()
+	p.waiting += entries
+	p.waitingB += bytes
+	p.pauseMu.Unlock()
+}
+
+// fill is how much is delivered and not in the store yet. What is committed and
+// not applied counts: when the store is slow it is the greater part.
 func (p *Partition) fill() (entries int, bytes int64) {
 	entries, bytes = p.tracker.Fill()
-	return entries + p.queued, bytes + p.queuedB
+	return entries + p.queued + p.waiting, bytes + p.queuedB + p.waitingB
 }
 
 // pauseIfFull stops intake at the queue's limit; firings have as much again.
@@ -110,6 +120,9 @@ func (p *Partition) relieve() {
 // roomToFire reports whether more firings may be planned.
 func (p *Partition) roomToFire() bool {
 	entries, bytes := p.tracker.Fill()
+	p.pauseMu.Lock()
+	entries, bytes = entries+p.waiting, bytes+p.waitingB
+	p.pauseMu.Unlock()
 	return entries < 2*p.o.QueueEntries && bytes < 2*p.o.QueueBytes
 }
 

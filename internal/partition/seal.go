@@ -41,7 +41,8 @@ type sealed struct {
 	sick       []*entry // firings to be taken back first
 	emissions  emissions
 	checkpoint []byte
-	changelog  int // how many of share.Records are for the changelog, first ones
+	changelog  int   // how many of share.Records are for the changelog, first ones
+	at         int64 // when it was sealed, Unix ms
 	share      *emitter.Share
 }
 
@@ -97,6 +98,7 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 func (s *sealed) build(step string) error {
 	p := s.p
 	now := p.clock.millis()
+	s.at = p.o.Now().UnixMilli()
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
 	s.emissions = p.newEmissions(now)
 	if err := s.lookUp(); err != nil {
@@ -215,6 +217,8 @@ func (s *sealed) done(o emitter.Outcome) {
 	switch o {
 	case emitter.Committed:
 		p.o.Metrics.committed(p, s)
+		p.o.Stamps.offer(p.changelogTarget(), s.share.Records[s.changelog-1].Offset, s.at, p.o.Now().UnixMilli())
+		p.wait(s.segment.Entries, s.segment.Bytes)
 		p.tracker.Commit()
 		s.cleared()
 		p.mu.Lock()

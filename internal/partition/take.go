@@ -23,6 +23,10 @@ const (
 	fetchWait = 5 * time.Millisecond
 	// progressEvery is how often a long replay is logged.
 	progressEvery = 5 * time.Second
+	// behindPatience is how long a leader may show less of the request log than
+	// has been read, and behindPause the pause between two questions.
+	behindPatience = 10 * time.Second
+	behindPause    = 200 * time.Millisecond
 	// claimTimeout bounds the claim step.
 	claimTimeout = time.Minute
 )
@@ -101,7 +105,7 @@ func (p *Partition) stableOffset(ctx context.Context) (at int64, note delaytopic
 			return 0, note, err
 		}
 		if time.Now().After(help) {
-			if err := p.endVanished(ctx); err != nil {
+			if err := p.endVanished(ctx, true); err != nil {
 				return 0, note, err
 			}
 			help = time.Now().Add(vanishedAfter)
@@ -122,10 +126,12 @@ func (p *Partition) fetchOffset(ctx context.Context) (int64, string, error) {
 	return o.Fetch(ctx)
 }
 
-func (p *Partition) endVanished(ctx context.Context) error {
+// endVanished ends what a vanished owner left open. offsets: the committed offset
+// is what is waited for.
+func (p *Partition) endVanished(ctx context.Context, offsets bool) error {
 	n, err := emitter.EndVanished(ctx, emitter.Vanished{
 		Client: p.o.Client, Group: p.o.Group, Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition,
-		Markers: p.o.Markers, Committed: p.committed, Logger: p.log,
+		Offsets: offsets, Markers: p.o.Markers, Committed: p.committed, Logger: p.log,
 	})
 	if n > 0 {
 		p.o.Metrics.ended(n)
@@ -184,19 +190,36 @@ func (p *Partition) requestPosition(ctx context.Context, f *fold, committed int6
 	if committed >= 0 && committed != from {
 		p.log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", from)
 	}
-	start, stable, end, err := partlog.Bounds(ctx, p.o.Client, p.requestTarget())
+	start, stable, end, err := p.requestBounds(ctx, from)
 	if err != nil {
 		return 0, 0, err
 	}
 	switch {
 	case from > end:
-		return 0, 0, &Fatal{fmt.Errorf("position %d of %s/%d lies beyond the log's end %d: the log lost its tail", from, p.o.Topics.Request.Name, p.o.Partition, end)}
+		return 0, 0, &Fatal{fmt.Errorf("position %d of %s/%d lies beyond the log's end %d: the log lost its tail; see \"A request log that lost its tail\" in docs/OPERATIONS.md", from, p.o.Topics.Request.Name, p.o.Partition, end)}
 	case from < start:
 		p.log.Error("requests were lost to retention before they were read", "from", from, "to", start, "count", start-from)
 		p.o.Metrics.lostRequests(p.o.Topics.Request.Name, start-from)
 		from = start
 	}
 	return from, stable, nil
+}
+
+// requestBounds asks where the request log begins and ends, and again for some
+// time where that is before from: a leader that was asleep, and wakes, shows the
+// log without its end until it hears that others have taken over.
+func (p *Partition) requestBounds(ctx context.Context, from int64) (start, stable, end int64, err error) {
+	for patience := time.Now().Add(behindPatience); ; {
+		start, stable, end, err = partlog.Bounds(ctx, p.o.Client, p.requestTarget())
+		if err != nil || from <= end || time.Now().After(patience) {
+			return start, stable, end, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, 0, ctx.Err()
+		case <-time.After(behindPause):
+		}
+	}
 }
 
 func (p *Partition) requestTarget() partlog.Target {

@@ -60,7 +60,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 		WheelBytes:   max(minWheel, int64(in.cfg.WheelMemory)/in.partitions()/int64(workers)),
 		QueueEntries: int(queue / queueEntry), QueueBytes: queue,
 		MaxAbsence: topic.maxAbsence, AcceptGroup: in.cfg.AcceptGroup, AcceptLostChangelog: in.cfg.AcceptLostChangelog,
-		Logger: in.log, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
+		Logger: in.log, Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
 	})
 }
 

@@ -59,6 +59,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	in.life = life
 	in.replays = semaphore.NewWeighted(maxReplays)
 	in.metrics = partition.NewMetrics(in.registry)
+	in.stamps = partition.NewStamps(in.client, in.metrics)
 	in.targets = emitter.NewTargets(in.client, in.o.AutoCreateTargets)
 	for _, t := range in.topics {
 		for _, own := range []delaytopics.Topic{t.set.Changelog, t.set.DeadLetters} {
@@ -101,6 +102,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	}
 	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
 	start(in.recheck.Run)
+	start(in.stamps.Run)
 	start(newClockWatch(in.o.Now, in.wake, in.log, in.registry).Run)
 	start(in.reader.Run)
 	start(in.targets.Run)

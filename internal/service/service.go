@@ -46,9 +46,10 @@ const (
 	clientPrefix = "waterclock-"
 	// storeDir is the folder of the local store within the data folder.
 	storeDir = "store"
-	// queueEntry is about what a request takes in the queue; it turns the
+	// queueEntry is about what a small request takes on its way, all in all: the
+	// record, the entry, the item, the bytes for the changelog. It turns the
 	// queue's bytes into a count.
-	queueEntry = 256
+	queueEntry = 1024
 )
 
 // Options are what tests and embedders set beyond configuration.
@@ -119,6 +120,7 @@ type instance struct {
 	replays  *semaphore.Weighted
 	topics   map[string]*served
 	metrics  *partition.Metrics
+	stamps   *partition.Stamps
 	recheck  *recheck
 	life     context.Context // of partitions
 	partsWG  sync.WaitGroup

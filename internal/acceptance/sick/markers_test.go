@@ -213,7 +213,7 @@ func (e *ending) nextTakes() {
 	next.DataDir = e.TempDir()
 	in, log := rig.ServeLogged(e.T, &next, service.Options{})
 	took := in.Ready(1, patience)
-	if got := len(log.Lines("wrote the marker that the changelog had lost")); got != 1 {
+	if got := len(log.Lines("wrote a marker that was lost")); got != 1 {
 		e.Errorf("%s: %d markers written", e.name, got)
 	}
 	send(e.T, e.cl, timer(e.requests, e.target, "behind", time.Now()))

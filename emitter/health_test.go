@@ -1,0 +1,113 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+var (
+	one, two, three = TargetPartition{"one", 0}, TargetPartition{"two", 0}, TargetPartition{"three", 0}
+	late            = context.DeadlineExceeded
+)
+
+func sickOf(h *Health) (n int, all map[TargetPartition]time.Time) {
+	all = h.Sick()
+	return len(all), all
+}
+
+// One partition that fails is sick; several at once are a broker's death, whose
+// partitions get other leaders by themselves, until that has taken too long. One
+// that has no leader is sick at once: for it nothing more will come.
+func TestAccuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHealth(nil, slog.New(slog.DiscardHandler))
+		h.Accuse(map[TargetPartition]error{one: late})
+		if n, _ := sickOf(h); n != 1 || h.Allow(one) {
+			t.Errorf("%d sick, want the one that failed", n)
+		}
+
+		h = NewHealth(nil, slog.New(slog.DiscardHandler))
+		h.Accuse(map[TargetPartition]error{one: late, two: late, three: kerr.LeaderNotAvailable})
+		if n, _ := sickOf(h); n != 1 || h.Allow(three) || !h.Allow(one) {
+			t.Errorf("%d sick, want the one without leader alone", n)
+		}
+		for since := time.Duration(0); since < brokerDeath; since += 3 * time.Second {
+			h.Accuse(map[TargetPartition]error{one: late, two: late})
+			if !h.Allow(one) || !h.Allow(two) {
+				t.Errorf("sick after %s", since)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		h.Accuse(map[TargetPartition]error{one: late, two: late})
+		if h.Allow(one) || h.Allow(two) {
+			t.Errorf("not sick after %s", brokerDeath)
+		}
+	})
+}
+
+// A second death, long after the first, has the same patience.
+func TestAccuseForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHealth(nil, slog.New(slog.DiscardHandler))
+		for range 2 {
+			h.Accuse(map[TargetPartition]error{one: late, two: late})
+			if !h.Well() {
+				t.Fatal("sick at the first failure")
+			}
+			time.Sleep(2 * brokerDeath)
+		}
+	})
+}
+
+// Probes come after 2 s, doubling to 5 minutes; one that succeeds lets one
+// emission pass, then two, four, each after a commit, until nothing is parked.
+func TestBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var at []time.Duration
+		answer := errors.New("away")
+		h := NewHealth(func(context.Context, TargetPartition) error {
+			at = append(at, time.Since(start).Round(time.Second))
+			return answer
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = h.Run(ctx) }()
+		h.Accuse(map[TargetPartition]error{one: late})
+		time.Sleep(1100 * time.Second)
+		synctest.Wait()
+		want := []time.Duration{2, 6, 14, 30, 62, 126, 254, 510, 810}
+		for i, w := range want {
+			if i >= len(at) || at[i]-w*time.Second > time.Duration(i+1)*time.Second/4+time.Second || at[i] < w*time.Second {
+				t.Fatalf("probes at %v, want about %v s", at, want)
+			}
+		}
+		if h.Grant(one, 10) != 0 {
+			t.Error("something may pass a breaker that is open")
+		}
+		answer = nil
+		time.Sleep(breakerMax + time.Second)
+		synctest.Wait()
+		for _, want := range []int{1, 2, 4} {
+			if got := h.Grant(one, 10); got != want {
+				t.Errorf("%d may pass, want %d", got, want)
+			}
+			if got := h.Grant(one, 10); got != 0 {
+				t.Errorf("%d more may pass before a commit", got)
+			}
+			h.Committed(one, want)
+		}
+		h.Drained(one)
+		if !h.Well() || h.Grant(one, 10) != 10 {
+			t.Error("not well when everything has passed")
+		}
+		cancel()
+		<-done
+	})
+}

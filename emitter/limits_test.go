@@ -1,0 +1,98 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// taker is a source that takes the same off every step's room.
+type taker struct {
+	entries int
+	bytes   int64
+}
+
+func (k *taker) Seal(_ string, room *Room) *Share {
+	room.Entries -= k.entries
+	room.Bytes -= k.bytes
+	return &Share{}
+}
+
+// A step asks no further source when a limit is reached, and asks one more just
+// below it.
+func TestAStepsLimits(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		takes   taker
+		sources int
+		want    int
+	}{
+		{"MaxStepPartitions", taker{1, 1}, MaxStepPartitions, MaxStepPartitions},
+		{"one more", taker{1, 1}, MaxStepPartitions + 1, MaxStepPartitions},
+		{"one entry below MaxStepEntries", taker{MaxStepEntries - 1, 1}, 3, 2},
+		{"MaxStepEntries", taker{MaxStepEntries, 1}, 3, 1},
+		{"one byte below MaxStepBytes", taker{1, MaxStepBytes - 1}, 3, 2},
+		{"MaxStepBytes", taker{1, MaxStepBytes}, 3, 1},
+	} {
+		l := NewLane(Options{})
+		for range tc.sources {
+			l.Add(&tc.takes)
+		}
+		<-l.wake // of Add
+		if got := len(l.seal("step")); got != tc.want {
+			t.Errorf("%s: %d of %d sources in the step, want %d", tc.name, got, tc.sources, tc.want)
+		}
+		if left := tc.sources - tc.want; left > 0 && len(l.wake) == 0 {
+			t.Errorf("%s: nobody wakes the lane for the %d sources that were not asked", tc.name, left)
+		}
+	}
+}
+
+// Up to maxProbes sick targets are probed at a time; the others' turn comes.
+func TestProbesAtATime(t *testing.T) {
+	for _, n := range []int{maxProbes, maxProbes + 1} {
+		synctest.Test(t, func(t *testing.T) {
+			var under atomic.Int32
+			var mu sync.Mutex
+			probed := map[TargetPartition]bool{}
+			release := make(chan struct{})
+			h := NewHealth(func(_ context.Context, p TargetPartition) error {
+				under.Add(1)
+				<-release
+				under.Add(-1)
+				mu.Lock()
+				defer mu.Unlock()
+				probed[p] = true
+				return errors.New("still sick")
+			}, slog.New(slog.DiscardHandler))
+			sick := map[TargetPartition]error{}
+			for i := range n {
+				sick[TargetPartition{"target", int32(i)}] = kerr.LeaderNotAvailable
+			}
+			h.Accuse(sick)
+			ctx, cancel := context.WithCancel(t.Context())
+			var run sync.WaitGroup
+			run.Go(func() { _ = h.Run(ctx) })
+			time.Sleep(time.Minute)
+			if got := under.Load(); got != maxProbes {
+				t.Errorf("%d sick targets: %d probes at a time, want %d", n, got, maxProbes)
+			}
+			close(release)
+			time.Sleep(2 * breakerMax)
+			mu.Lock()
+			if len(probed) != n {
+				t.Errorf("%d of %d sick targets were probed", len(probed), n)
+			}
+			mu.Unlock()
+			cancel()
+			run.Wait()
+		})
+	}
+}

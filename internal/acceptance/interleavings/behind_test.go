@@ -1,0 +1,80 @@
+package interleavings
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// ahead moves the position of partition 0 that is in the changelog by n, beyond
+// the end of the request log. No instance runs.
+func (w *world) ahead(n int64) {
+	w.Helper()
+	var last *kgo.Record
+	logged := kafkatest.Collect(w.T, w.c, w.changelog())
+	w.until("a checkpoint", patience, func() bool {
+		for _, r := range logged.Records() {
+			if kind, _, err := delaytopics.ParseKey(r.Key); err == nil && kind == delaytopics.KindCheckpoint {
+				last = r.Record
+			}
+		}
+		return last != nil && logged.Quiet(quiet)
+	})
+	c, err := delaytopics.DecodeCheckpoint(last.Value)
+	if err != nil {
+		w.Fatal(err)
+	}
+	c.Position += n
+	w.send(&kgo.Record{Topic: w.changelog(), Key: delaytopics.CheckpointKey(), Value: c.AppendTo(nil)})
+}
+
+// A leader that was asleep, and wakes, shows its log without the end. So a
+// request log that is shorter than what was read of it is looked at again for
+// some seconds before the partition refuses to go on.
+func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		come bool // the end comes to light
+	}{{"for a moment", true}, {"for good", false}} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, kafkatest.Shared(t), 1)
+			first := rig.Serve(t, w.config(), service.Options{})
+			first.Ready(1, patience)
+			w.send(w.timer("before", "1", time.Now()))
+			w.out.WaitFor(1, patience)
+			if err := first.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			const missing = 5
+			w.ahead(missing)
+			in := rig.Serve(t, w.config(), service.Options{})
+			time.Sleep(2 * time.Second) // it looks meanwhile
+			if status, body := in.Readyz(); status == http.StatusOK || strings.Contains(body, "failed") {
+				t.Errorf("%d %s two seconds after the start, want a take under way", status, body)
+			}
+			if !x.come {
+				w.until("a refusal", patience, func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 1 })
+				if _, body := in.Readyz(); !strings.Contains(body, "failed") {
+					t.Errorf("/readyz says %s", body)
+				}
+				return
+			}
+			for i := range missing {
+				w.send(w.timer(fmt.Sprint("passed-over-", i), "1", time.Now()))
+			}
+			in.Ready(1, patience)
+			w.send(w.timer("after", "1", time.Now()))
+			w.finish(map[string][]string{"before": {"1"}, "after": {"1"}})
+		})
+	}
+}

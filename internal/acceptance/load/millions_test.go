@@ -1,0 +1,86 @@
+package load
+
+import (
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+const (
+	million = 1_000_000
+	// behind is how far the instance's clock is behind at first.
+	behind = time.Hour
+	// quiet is how long nothing more may come in the end.
+	quiet = time.Second
+)
+
+// Two million timers are pending, all due at one instant. A million of them are
+// cancelled in one go, then that instant comes.
+//
+// It comes when the test sets the instance's clock right, which was behind: so
+// a slow machine changes nothing, and what fires is due by the true clock too.
+func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, partitions, nil, requests+"-out")
+	cfg := rig.Config(t, c.Seeds(), requests)
+	cfg.QueueMemory = 16 * config.MiB
+	var off atomic.Int64
+	off.Store(int64(-behind))
+	in := rig.Serve(t, cfg, service.Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
+	in.Ready(partitions, time.Minute)
+	out := rig.Count(t, c, 2*million, target)
+	cl := producer(t, c)
+
+	w := watchOf(t, &in.Web, cfg.QueueMemory)
+	due, value := time.Now(), []byte("at once")
+	start := time.Now()
+	w.during(sendLimit, "send timers", func() error {
+		return sendAll(cl, 0, 2*million, func(i int) *kgo.Record { return timer(requests, target, i, due, value) })
+	})
+	w.atRest(settleLimit, 2*million)
+	t.Logf("%d pending after %s; %s", 2*million, time.Since(start).Round(time.Millisecond), w)
+	w.check()
+
+	w = watchOf(t, &in.Web, cfg.QueueMemory)
+	start = time.Now()
+	w.during(sendLimit, "send cancels", func() error {
+		return sendAll(cl, million, 2*million, func(i int) *kgo.Record {
+			return &kgo.Record{Topic: requests, Key: strconv.AppendInt(nil, int64(i), 10)}
+		})
+	})
+	w.atRest(settleLimit, million)
+	t.Logf("%d cancelled after %s; %s", million, time.Since(start).Round(time.Millisecond), w)
+	w.check()
+	if n := in.Metric("waterclock_outcomes_total", "outcome", "cancelled"); n != million {
+		t.Errorf("%v timers cancelled, want %d", n, million)
+	}
+	if s := out.Sums(); s.Received != 0 {
+		t.Errorf("%d emissions before anything was due", s.Received)
+	}
+
+	w = watchOf(t, &in.Web, cfg.QueueMemory)
+	start = time.Now()
+	off.Store(0)
+	w.until(settleLimit, "a million timers fired", func() bool { return out.Sums().Timers >= million })
+	s := out.Sums()
+	w.atRest(settleLimit, 0)
+	t.Logf("%d fired: first received after %s, last after %s; %s", million,
+		s.First.Sub(start).Round(time.Millisecond), s.Last.Sub(start).Round(time.Millisecond), w)
+	w.check()
+	time.Sleep(quiet)
+	if s = out.Sums(); s.Received != million || s.Doubled+s.Early+s.Strays > 0 {
+		t.Errorf("received %d emissions, want %d: %d doubled, %d early, %d strays", s.Received, million, s.Doubled, s.Early, s.Strays)
+	}
+	if lost, cancelled := out.Missing(0, million), out.Missing(million, 2*million); lost > 0 || cancelled < million {
+		t.Errorf("%d timers are lost, %d cancelled ones fired", lost, million-cancelled)
+	}
+}

@@ -1,0 +1,32 @@
+package operation
+
+import (
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// The offset of this machine's clock from the broker's is known at the take, and
+// followed while the partition is live.
+func TestClockOffset(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, 1, nil)
+	target := c.CreateTopic(t, 1, nil, requests+"-out")
+	var ahead atomic.Int64
+	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{
+		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+	})
+	in.Ready(1, time.Minute)
+	offset := func() float64 { return in.Metric("waterclock_clock_offset_seconds") }
+	if got := offset(); math.Abs(got) > 0.5 {
+		t.Errorf("offset %v s at the take, want about 0", got)
+	}
+	ahead.Store(int64(3 * time.Second))
+	send(t, c.Client(t), timers(requests, target, "id-", 1, time.Now(), 0, nil)...)
+	until(t, 30*time.Second, "an offset of about 3 s", func() bool { return math.Abs(offset()-3) < 0.5 })
+}

@@ -1,0 +1,81 @@
+package partition
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/partlog"
+)
+
+const (
+	// stampEvery is how often the clock is compared with the brokers'.
+	stampEvery = time.Minute
+	// stampTimeout bounds one look.
+	stampTimeout = 5 * time.Second
+)
+
+// Stamps compares this machine's clock with the brokers': now and then one
+// committed record of a changelog is read back, for the LogAppendTime that its
+// leader gave it.
+type Stamps struct {
+	client  *kgo.Client
+	metrics *Metrics
+	wanted  atomic.Bool
+	offers  chan stamp
+}
+
+// stamp is a record that was written between two moments, in milliseconds.
+type stamp struct {
+	target        partlog.Target
+	offset        int64
+	before, after int64
+}
+
+// NewStamps returns Stamps that Run serves.
+func NewStamps(cl *kgo.Client, m *Metrics) *Stamps {
+	s := &Stamps{client: cl, metrics: m, offers: make(chan stamp, 1)}
+	s.wanted.Store(true)
+	return s
+}
+
+// Run reads back what is offered until ctx ends.
+func (s *Stamps) Run(ctx context.Context) error {
+	t := time.NewTicker(stampEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			s.wanted.Store(true)
+		case x := <-s.offers:
+			s.look(ctx, x)
+		}
+	}
+}
+
+// look leaves the metric as it is where the record can not be read.
+func (s *Stamps) look(ctx context.Context, x stamp) {
+	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
+	defer cancel()
+	r := partlog.NewReader(s.client, x.target, x.offset)
+	r.SetMaxBytes(1)
+	page, err := r.Next(ctx, fetchWait)
+	if err == nil && len(page.Records) > 0 && page.Records[0].Offset == x.offset {
+		s.metrics.clockOffset(x.before, x.after, page.Records[0].Timestamp.UnixMilli())
+	}
+}
+
+// offer is for every committed step; it takes what is wanted, and never waits.
+func (s *Stamps) offer(target partlog.Target, offset, before, after int64) {
+	if s == nil || !s.wanted.CompareAndSwap(true, false) {
+		return
+	}
+	select {
+	case s.offers <- stamp{target, offset, before, after}:
+	default:
+	}
+}

@@ -1,0 +1,80 @@
+package rig
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Memory reads the process's resident size and its peak since the start (VmRSS
+// and VmHWM), in bytes. Only Linux tells.
+func (p *Process) Memory() (now, peak int64) {
+	p.t.Helper()
+	path := fmt.Sprintf("/proc/%d/status", p.Pid())
+	b, err := os.ReadFile(path)
+	if err != nil {
+		p.t.Fatalf("rig: memory of the process: %v", err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) != 3 || f[2] != "kB" {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes numbers
+		switch f[0] {
+		case "VmRSS:":
+			now = n << 10
+		case "VmHWM:":
+			peak = n << 10
+		}
+	}
+	if now == 0 || peak == 0 {
+		p.t.Fatalf("rig: %s has no VmRSS or no VmHWM", path)
+	}
+	return now, peak
+}
+
+// LiveHeap returns how many bytes a process keeps in its Go heap, garbage not
+// counted. addr is that of its --pprof.
+func LiveHeap(t testing.TB, addr string) (live int64) {
+	t.Helper()
+	for range 2 { // pools are emptied by the second collection
+		live = heapAlloc(t, "http://"+addr+"/debug/pprof/heap?gc=1&debug=1")
+	}
+	return live
+}
+
+func heapAlloc(t testing.TB, url string) int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("rig: read the heap's profile: %v", err)
+	}
+	_, rest, _ := strings.Cut(string(body), "# HeapAlloc = ")
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseInt(line, 10, 64)
+	if err != nil {
+		t.Fatalf("rig: the heap's profile says nothing of HeapAlloc: %v", err)
+	}
+	return n
+}
