@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -78,6 +79,11 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 	fault("broker 1 paused for 30 s", func() { c.Pause(1); wait(t, pause); c.Resume(1) })
 
 	ids := l.stop(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			explain(t, c, ps, out.all(), requests, target)
+		}
+	})
 	until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
 	wait(t, time.Second) // for what must not come
 	received, written := out.all(), reference.all()
@@ -115,4 +121,30 @@ func writePlain(t testing.TB, c *kafkatest.Cluster, topic string) {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
+}
+
+// explain logs what came of the timers, for a test that has failed.
+func explain(t testing.TB, c *kafkatest.Cluster, ps []*rig.Process, received []kafkatest.Received, requests, target string) {
+	last := make(map[int32]time.Time)
+	for _, r := range received {
+		last[r.Partition] = r.At
+	}
+	t.Logf("%d received; last by target partition: %v", len(received), last)
+	for i, p := range ps {
+		t.Logf("instance %d: pending %v, parked %v, queued %v, ledger %v, missing markers %v, overdue %v s", i,
+			p.Metric("waterclock_pending_timers"), p.Metric("waterclock_parked_timers"), p.Metric("waterclock_queue_entries"), p.Metric("waterclock_ledger"),
+			p.Metric("waterclock_missing_markers"), p.Metric("waterclock_oldest_due_seconds"))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Seeds()...))
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	ends, err := adm.ListEndOffsets(ctx, requests, target)
+	stable, err2 := adm.ListCommittedOffsets(ctx, requests, target)
+	t.Logf("ends %v (%v), last stable offsets %v (%v)", ends, err, stable, err2)
 }

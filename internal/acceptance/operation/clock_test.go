@@ -14,6 +14,7 @@ import (
 // The offset of this machine's clock from the broker's is known at the take, and
 // followed while the partition is live.
 func TestClockOffset(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
 	target := c.CreateTopic(t, 1, nil, requests+"-out")
