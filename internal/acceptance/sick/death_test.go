@@ -50,7 +50,7 @@ func Test26BrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
 		parked, in.Metric("waterclock_markers_written_total"))
 	// A step waits for the controller, and one meets the partitions without leader;
 	// and the load of the machine.
-	if death > 20*time.Second {
+	if death > 25*time.Second {
 		t.Errorf("the healthy target was silent for %s", death)
 	}
 	if later > 6*time.Second {
