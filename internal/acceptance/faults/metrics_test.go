@@ -112,6 +112,27 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		settled(t, &in.Web, "waterclock_replay_remaining_offsets")
 	})
 
+	// A transaction of a process that is in the group no more stands open on a
+	// target: the watch ends it, and what is behind it is seen.
+	t.Run("open transaction", func(t *testing.T) {
+		s := newScene(t, c)
+		target := c.CreateTopic(t, 1, nil, s.requests+"-out")
+		out := kafkatest.Collect(t, c, target)
+		gone := c.Client(t, kgo.TransactionalID("waterclock/group-of-"+s.requests+"/0123456789abcdef/0/1"))
+		if err := gone.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		send(t, gone, &kgo.Record{Topic: target, Value: []byte("never to be seen")})
+		p := rig.Start(t, s.arguments()...)
+		p.Ready(partitions, readyLimit)
+		send(t, c.Client(t), timer(s.requests, target, "a", "v", time.Now()))
+		rising(t, &p.Web, "waterclock_open_transactions_ended_total")
+		if got := out.WaitFor(1, readyLimit); string(got[0].Value) != "v" {
+			t.Errorf("seen: %q", got[0].Value)
+		}
+		settled(t, &p.Web)
+	})
+
 	// The process is stopped for longer than it takes to be noticed, and for less
 	// than its session.
 	t.Run("pause", func(t *testing.T) {
