@@ -49,16 +49,16 @@ func (k *Markers) refresh(ctx context.Context, doubtful []TargetPartition) {
 	_ = k.targets.fetch(ctx, topics) // what is known stays
 }
 
-// say logs once for each doubt.
+// say logs why a look failed: at once, and again each minute while it lasts.
 func (k *Markers) say(to TargetPartition, err error) {
 	k.mu.Lock()
 	d := k.doubtful[to]
-	said := d == nil || d.said
-	if d != nil {
-		d.said = true
-		if time.Since(d.since) > doubtKept {
-			k.dismiss(to)
-		}
+	said := d == nil || time.Since(d.said) < doubtSaid
+	if d != nil && !said {
+		d.said = time.Now()
+	}
+	if d != nil && time.Since(d.since) > doubtKept {
+		k.dismiss(to)
 	}
 	k.mu.Unlock()
 	if !said {

@@ -23,6 +23,8 @@ const (
 	// doubtKept is how long a partition that was deleted, or may not be looked
 	// at, is asked about.
 	doubtKept = time.Hour
+	// doubtSaid is how often it is logged that a partition can not be looked at.
+	doubtSaid = time.Minute
 	// markerTick is how often partitions in doubt are looked at.
 	markerTick = 500 * time.Millisecond
 	// markerTimeout bounds one look at one partition.
@@ -81,7 +83,7 @@ type doubt struct {
 	well  time.Time // since when it has a leader and nothing of ours is open
 	noted map[producer]*ended
 	alarm bool // it has no leader, or is known to lack a marker
-	said  bool
+	said  time.Time // when a look at it failed and that was logged
 }
 
 // Markers remembers how transactions ended, and writes the markers that brokers
