@@ -82,7 +82,7 @@ type doubt struct {
 	since time.Time
 	well  time.Time // since when it has a leader and nothing of ours is open
 	noted map[producer]*ended
-	alarm bool // it has no leader, or is known to lack a marker
+	alarm bool      // it has no leader, or is known to lack a marker
 	said  time.Time // when a look at it failed and that was logged
 }
 
