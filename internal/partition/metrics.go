@@ -43,10 +43,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "waterclock_misplaced_requests_total", Help: "Requests whose key does not lie on its murmur2 partition.",
 		}, []string{"topic"}),
 		lagRecords: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "waterclock_intake_lag_records", Help: "Request records behind the high watermark at the last fetch.",
+			Name: "waterclock_intake_lag_records", Help: "Request records behind the high watermark at the last fetch, or at the last look while intake is paused.",
 		}, []string{"topic", "partition"}),
 		lagSeconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "waterclock_intake_lag_seconds", Help: "Age of the newest request record when it was read.",
+			Name: "waterclock_intake_lag_seconds", Help: "Age of the newest request record when it was read; now, while more is known to wait or intake is paused; 0 when there is nothing more.",
 		}, []string{"topic", "partition"}),
 		replayedN: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "waterclock_replayed_offsets_total", Help: "Changelog offsets gone through by replays since the process started.",
@@ -93,7 +93,7 @@ func (m *Metrics) lostRequests(topic string, n int64) {
 	m.lostN.WithLabelValues(topic).Add(float64(n))
 }
 
-func (m *Metrics) lag(topic string, partition int32, records int64, age time.Duration) {
+func (m *Metrics) setLag(topic string, partition int32, records int64, age time.Duration) {
 	p := strconv.Itoa(int(partition))
 	m.lagRecords.WithLabelValues(topic, p).Set(float64(max(0, records)))
 	m.lagSeconds.WithLabelValues(topic, p).Set(max(0, age.Seconds()))

@@ -112,10 +112,13 @@ type Partition struct {
 	parked    atomic.Int64
 	parkedBy  atomic.Pointer[map[emitter.TargetPartition]int64]
 	delivered atomic.Int64 // just behind the last request handed to workers
+	lag       lag
 	// found is what the committed offset said when the take began.
 	found  atomic.Pointer[delaytopics.CommitNote]
 	kicked chan struct{}
 	failed chan struct{} // closed with failure set
+	// aside runs what must not hold up Run, which waits for it at the end.
+	aside func(func())
 
 	mu       sync.Mutex // guards what follows
 	failure  error
@@ -291,6 +294,7 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.o.Reader.Add(p.o.Topics.Request.Name, p.o.Partition, from, p)
 	defer p.o.Reader.Remove(p.o.Topics.Request.Name, p.o.Partition, p)
 	workers.Go(func() { p.gate(ctx, stable) })
+	p.aside = workers.Go
 	return p.loop(ctx)
 }
 
@@ -346,6 +350,7 @@ func (p *Partition) loop(ctx context.Context) error {
 			return p.failure
 		case <-p.kicked:
 		case <-t.C:
+			p.followLag(ctx)
 			p.mu.Lock()
 			stalled := p.stalled
 			p.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 func (p *Partition) Deliver(recs []*kgo.Record, highWatermark int64) {
 	if n := len(recs); n > 0 {
 		p.watchRetention(recs[0].Timestamp)
-		p.o.Metrics.lag(p.o.Topics.Request.Name, p.o.Partition, highWatermark-recs[n-1].Offset-1, p.o.Now().Sub(recs[n-1].Timestamp))
+		p.lag.read(highWatermark-recs[n-1].Offset-1, recs[n-1].Timestamp, p.o.Now())
+		p.showLag()
 	}
 	for len(recs) > 0 {
 		n := min(maxBatch, len(recs))

@@ -1,0 +1,31 @@
+package partition
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLag(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	after := func(d time.Duration) time.Time { return start.Add(d) }
+	var l lag
+	shows := func(what string, now time.Duration, paused bool, behind int64, age time.Duration) {
+		t.Helper()
+		if b, a := l.now(after(now), paused); b != behind || a != age {
+			t.Errorf("%s: %d records, %s, want %d, %s", what, b, a, behind, age)
+		}
+	}
+	shows("nothing read yet", 0, false, 0, 0)
+	l.read(0, after(-3*time.Second), start) // a request of 3 s ago, the last one
+	shows("just read", 0, false, 0, 3*time.Second)
+	shows("still the last", caughtUp+time.Second, false, 0, 0)
+	l.read(7, after(-3*time.Second), start)
+	shows("seven more", 2*time.Second, false, 7, 5*time.Second)
+	l.read(0, after(-3*time.Second), start)
+	shows("paused", 10*time.Second, true, 0, 13*time.Second)
+	l.ends(50)
+	shows("paused, and the end was asked for", 10*time.Second, true, 50, 13*time.Second)
+	if !l.due(start) || l.due(after(lagLook/2)) || !l.due(after(lagLook)) {
+		t.Errorf("the end is not asked for every %s", lagLook)
+	}
+}
