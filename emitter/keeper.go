@@ -99,8 +99,8 @@ func (k *Markers) look(ctx context.Context, to TargetPartition) error {
 // close closes an open transaction if it has been ended, by us or by anybody of
 // the group, and reports whether it was one that has.
 func (k *Markers) close(ctx context.Context, adm *kadm.Client, to TargetPartition, p producer) (missing bool, err error) {
-	how := k.outcome(to, p)
-	txn, found, err := transactionOf(ctx, adm, p.id)
+	how, txnID := k.outcome(to, p)
+	txn, found, err := transactionOf(ctx, adm, p.id, txnID)
 	switch {
 	case err != nil:
 		return false, err
@@ -164,27 +164,33 @@ func openProducers(ctx context.Context, adm *kadm.Client, to TargetPartition) (o
 	return open, nil
 }
 
-// transactionOf describes the last transaction of a producer ID.
-func transactionOf(ctx context.Context, adm *kadm.Client, id int64) (txn kadm.DescribedTransaction, found bool, err error) {
-	listed, err := adm.ListTransactions(ctx, []int64{id}, nil)
-	if err != nil {
-		return txn, false, fmt.Errorf("list the transactions of producer %d: %w", id, err)
-	}
-	for _, l := range listed.Sorted() {
-		d, err := adm.DescribeTransactions(ctx, l.TxnID)
-		if err != nil {
-			return txn, false, fmt.Errorf("describe transaction %s: %w", l.TxnID, err)
+// transactionOf describes the last transaction of a producer ID. Where its
+// transactional ID is known only that one's coordinator is asked; else all brokers
+// are, and one that is away matters only if no other knows the producer.
+func transactionOf(ctx context.Context, adm *kadm.Client, id int64, txnID string) (txn kadm.DescribedTransaction, found bool, err error) {
+	ids := []string{txnID}
+	if txnID == "" {
+		listed, partial := adm.ListTransactions(ctx, []int64{id}, nil)
+		if partial != nil {
+			err = fmt.Errorf("list the transactions of producer %d: %w", id, partial)
 		}
-		txn = d[l.TxnID]
+		ids = listed.TransactionalIDs()
+	}
+	for _, txnID := range ids {
+		d, err := adm.DescribeTransactions(ctx, txnID)
+		if err != nil {
+			return txn, false, fmt.Errorf("describe transaction %s: %w", txnID, err)
+		}
+		txn = d[txnID]
 		switch {
 		case errors.Is(txn.Err, kerr.TransactionalIDNotFound):
 		case txn.Err != nil:
-			return txn, false, fmt.Errorf("describe transaction %s: %w", l.TxnID, txn.Err)
+			return txn, false, fmt.Errorf("describe transaction %s: %w", txnID, txn.Err)
 		default:
 			return txn, true, nil
 		}
 	}
-	return txn, false, nil
+	return txn, false, err
 }
 
 // wrote counts a marker.

@@ -210,21 +210,21 @@ func (k *Markers) spent(id int64) bool {
 	return tainted
 }
 
-// outcome is what is remembered of a transaction.
-func (k *Markers) outcome(to TargetPartition, p producer) Ending {
+// outcome is what is remembered of a transaction, and its transactional ID.
+func (k *Markers) outcome(to TargetPartition, p producer) (how Ending, txnID string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if d := k.doubtful[to]; d != nil {
 		if e := d.noted[p]; e != nil {
-			return e.how
+			return e.how, e.txnID
 		}
 	}
 	for i := len(k.ends) - 1; i >= 0; i-- {
 		if k.ends[i].producer == p {
-			return k.ends[i].how
+			return k.ends[i].how, k.ends[i].txnID
 		}
 	}
-	return EndingUnknown
+	return EndingUnknown, ""
 }
 
 // list returns the partitions in doubt.

@@ -103,7 +103,7 @@ func (v *Vanished) endLost(ctx context.Context, adm *kadm.Client, ours map[int64
 			continue
 		}
 		p := producer{d.ProducerID, d.ProducerEpoch}
-		txn, found, err := transactionOf(ctx, adm, p.id)
+		txn, found, err := transactionOf(ctx, adm, p.id, "")
 		switch {
 		case err != nil:
 			return ended, err
@@ -160,7 +160,7 @@ func (v *Vanished) endLostOffsets(ctx context.Context, adm *kadm.Client, ours ma
 		if ours[p.id] {
 			continue
 		}
-		txn, found, err := transactionOf(ctx, adm, p.id)
+		txn, found, err := transactionOf(ctx, adm, p.id, "")
 		if err != nil {
 			return ended, err
 		}
@@ -169,7 +169,7 @@ func (v *Vanished) endLostOffsets(ctx context.Context, adm *kadm.Client, ours ma
 		}
 		how := endingOf(txn, p)
 		if how == EndingUnknown && v.Markers != nil {
-			how = v.Markers.outcome(to, p)
+			how, _ = v.Markers.outcome(to, p)
 		}
 		if how == EndingUnknown {
 			return ended, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), and how its transaction ended is not known any more: "+

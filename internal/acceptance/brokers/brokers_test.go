@@ -33,7 +33,10 @@ const (
 // Beside it a plain producer writes to a topic of its own: what it suffers is
 // the brokers' share.
 func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
-	c := kafkatest.Start(t, 3)
+	// A coordinator of transactions waits so long for a broker to take its markers
+	// before it turns to the next leader: with Kafka's 30 s the readers of what it
+	// had in hand when a broker was paused wait for as long.
+	c := kafkatest.Start(t, 3, kafkatest.WithProperty("request.timeout.ms", "5000"))
 	requests := c.CreateTopic(t, requestPartitions, nil)
 	target := c.CreateTopic(t, targetPartitions, nil, kafkatest.Topic(t)+"-target")
 	plain := c.CreateTopic(t, targetPartitions, nil, kafkatest.Topic(t)+"-plain")
