@@ -213,7 +213,11 @@ func (e *ending) nextTakes() {
 	next.DataDir = e.TempDir()
 	in, log := rig.ServeLogged(e.T, &next, service.Options{})
 	took := in.Ready(1, patience)
-	if got := len(log.Lines("wrote a marker that was lost")); got != 1 {
+	switch got := len(log.Lines("wrote a marker that was lost")); {
+	case got == 0 && !e.commit:
+		// It was only late: the coordinator had not given it up when the broker went.
+		e.Logf("%s: the broker wrote the marker itself, this shows nothing of its loss", e.name)
+	case got != 1:
 		e.Errorf("%s: %d markers written", e.name, got)
 	}
 	send(e.T, e.cl, timer(e.requests, e.target, "behind", time.Now()))
