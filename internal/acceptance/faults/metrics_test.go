@@ -37,7 +37,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	// Commits hang: what is due is planned until the queue is twice full, what is
 	// written is read until it is full.
 	t.Run("queue, lag and overdue", func(t *testing.T) {
-		const n, size = 400, 60_000 // 24 MB, three times what a queue holds
+		const n, size = 3000, 8_000 // 24 MB, three times what a queue holds, in many rounds of firings
 		requests := c.CreateTopic(t, 1, nil)
 		target := c.CreateTopic(t, 1, nil, requests+"-out")
 		out := kafkatest.Collect(t, c, target)
