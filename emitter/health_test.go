@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,10 +72,13 @@ func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
-		answer := errors.New("away")
+		var back atomic.Bool
 		h := NewHealth(func(context.Context, TargetPartition) error {
 			at = append(at, time.Since(start).Round(time.Second))
-			return answer
+			if !back.Load() {
+				return errors.New("away")
+			}
+			return nil
 		}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -91,7 +95,7 @@ func TestBreaker(t *testing.T) {
 		if h.Grant(one, 10) != 0 {
 			t.Error("something may pass a breaker that is open")
 		}
-		answer = nil
+		back.Store(true)
 		time.Sleep(breakerMax + time.Second)
 		synctest.Wait()
 		for _, want := range []int{1, 2, 4} {
