@@ -97,7 +97,7 @@ func TestLateness(t *testing.T) {
 }
 
 func TestParseStatus(t *testing.T) {
-	rss, peak := parseStatus([]byte("Name:\twaterclock\nVmPeak:\t  999 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t9\n"))
+	rss, peak := ParseStatus([]byte("Name:\twaterclock\nVmPeak:\t  999 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t9\n"))
 	if rss != 1<<20 || peak != 2<<20 {
 		t.Errorf("%d, %d", rss, peak)
 	}

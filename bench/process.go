@@ -114,10 +114,12 @@ func (c *child) memory() (rss, peak int64) {
 	if err != nil {
 		return 0, 0
 	}
-	return parseStatus(b)
+	return ParseStatus(b)
 }
 
-func parseStatus(b []byte) (rss, peak int64) {
+// ParseStatus reads VmRSS and VmHWM of a /proc/PID/status, in bytes; 0 for what it
+// lacks.
+func ParseStatus(b []byte) (rss, peak int64) {
 	lines := bufio.NewScanner(bytes.NewReader(b))
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())

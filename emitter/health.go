@@ -133,9 +133,10 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 		}
 		h.lastBad = now
 	}
+	dying := len(ps) > 1 && now.Sub(h.failing) < brokerDeath
 	waiting := 0
 	for p, err := range ps {
-		if now.Sub(h.failing) < brokerDeath && len(ps) > 1 && !errors.Is(err, kerr.LeaderNotAvailable) {
+		if dying && !errors.Is(err, kerr.LeaderNotAvailable) {
 			waiting++
 			continue
 		}

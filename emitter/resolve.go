@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/partlog"
@@ -206,14 +205,11 @@ func unresolved(shares []*Share) (open []*Share) {
 func (l *Lane) decide(ctx context.Context, c *txnClient, s *Share) (Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.TransactionTimeout/2)
 	defer cancel()
-	d, err := kadm.NewClient(l.o.Admin).DescribeTransactions(ctx, c.id)
-	if err == nil && !errors.Is(d[c.id].Err, kerr.TransactionalIDNotFound) {
-		err = d[c.id].Err
-	}
+	txn, _, err := transactionOf(ctx, kadm.NewClient(l.o.Admin), c.last.id, c.id)
 	if err != nil {
-		return EndingUnknown, fmt.Errorf("describe transaction %s: %w", c.id, err)
+		return EndingUnknown, err
 	}
-	if how := endingOf(d[c.id], c.last); how != EndingUnknown {
+	if how := endingOf(txn, c.last); how != EndingUnknown {
 		return how, nil
 	}
 	if err := l.initProducerID(ctx, c.id); err != nil {

@@ -1,8 +1,6 @@
 package rig
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/bench"
 )
 
 // Memory reads the process's resident size and its peak since the start (VmRSS
@@ -23,20 +23,7 @@ func (p *Process) Memory() (now, peak int64) {
 	if err != nil {
 		p.t.Fatalf("rig: memory of the process: %v", err)
 	}
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) != 3 || f[2] != "kB" {
-			continue
-		}
-		n, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes numbers
-		switch f[0] {
-		case "VmRSS:":
-			now = n << 10
-		case "VmHWM:":
-			peak = n << 10
-		}
-	}
+	now, peak = bench.ParseStatus(b)
 	if now == 0 || peak == 0 {
 		p.t.Fatalf("rig: %s has no VmRSS or no VmHWM", path)
 	}

@@ -69,8 +69,8 @@ func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo
 // retryBackoff is the pause after so many failures: with kgo's own, up to 5 s,
 // a client finds the successor of a broker that died seconds after the others.
 func retryBackoff(fails int) time.Duration {
-	pause := minRetryBackoff << min(fails, 10)
-	return rand.N(min(pause, maxRetryBackoff)/2) + min(pause, maxRetryBackoff)/2
+	pause := min(minRetryBackoff<<min(fails, 10), maxRetryBackoff)
+	return pause/2 + rand.N(pause/2)
 }
 
 // dialOf opens connections over TCP or TLS, within dialTimeout. It reads
