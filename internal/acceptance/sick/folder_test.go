@@ -206,11 +206,12 @@ func Test12PartitionDownFor13HoursIsWiped(t *testing.T) {
 }
 
 const (
-	// bulk timers of bulkBytes each make a changelog that is flushed once in a
-	// replay (at 24 MB), and is longer than that.
-	bulk, bulkBytes = 360, 100_000
-	// pages of 4 MB: the flush is in the seventh.
-	pagesBeforeCut = 8
+	// bulk timers of bulkBytes each make a changelog of 72 MB, which a replay
+	// flushes at each 24 MB.
+	bulk, bulkBytes = 720, 100_000
+	// fetchesBeforeCut of at most 4 MB each: behind the first flush though some
+	// bring less, or are for something else, and well before the end.
+	fetchesBeforeCut = 13
 )
 
 // Number 28: an owner comes back after 11 h and loses the partition in the
@@ -248,7 +249,7 @@ func Test28ReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 		wire := kafkatest.NewWire()
 		var cuts []*kafkatest.Fault
 		for range 50 { // the fetch after so many, and each one behind it
-			cuts = append(cuts, wire.DropRequest(kmsg.Fetch.Int16(), pagesBeforeCut))
+			cuts = append(cuts, wire.DropRequest(kmsg.Fetch.Int16(), fetchesBeforeCut))
 		}
 		in, log := s.serve(cfg, again.at, service.Options{Dial: wire.Dial})
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
