@@ -55,12 +55,12 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		}
 		return n == requestPartitions
 	}
-	until(t, time.Minute, "three instances serve all partitions", ready)
+	rig.Until(t, time.Minute, "three instances serve all partitions", ready)
 	out := read(t, c, target)
 	reference := read(t, c, plain)
 	writePlain(t, c, plain)
 	l := steady(t, c, 2, requests, target)
-	until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
+	rig.Until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
 
 	var spans []span
 	fault := func(name string, do func()) {
@@ -69,7 +69,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		from := time.Now()
 		do()
 		c.AwaitInSync(t)
-		until(t, time.Minute, "instances ready after "+name, ready)
+		rig.Until(t, time.Minute, "instances ready after "+name, ready)
 		wait(t, 2*time.Second)
 		spans = append(spans, span{name, from, time.Now()})
 	}
@@ -87,7 +87,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 			explain(t, c, ps, out.all(), requests, target)
 		}
 	})
-	until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
+	rig.Until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
 	wait(t, time.Second) // for what must not come
 	received, written := out.all(), reference.all()
 	exact(t, received, ids)
@@ -110,7 +110,7 @@ func writePlain(t testing.TB, c *kafkatest.Cluster, topic string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(poll)
+		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {

@@ -28,19 +28,6 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-// poll is how often something is looked at that tells no one of its changes.
-const poll = 50 * time.Millisecond
-
-// until polls ok, and ends the test when it stays false for the limit.
-func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(poll) {
-		if time.Since(start) > limit {
-			t.Fatalf("%s: not within %s", what, limit)
-		}
-	}
-}
-
 // wait waits for d, or for the end of the test.
 func wait(t testing.TB, d time.Duration) {
 	select {

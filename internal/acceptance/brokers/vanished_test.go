@@ -52,12 +52,12 @@ func TestReadersAreFreeAfterTheSessionOfAVanishedInstance(t *testing.T) {
 			other.Ready(2, time.Minute)
 			out := read(t, c, target)
 			l := steady(t, c, 1, requests, target)
-			until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
+			rig.Until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
 
 			openStep(t, v, c, settings().Group, target)
 			gone := time.Now().Add(-longStep)
 			how.gone(v)
-			until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
+			rig.Until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
 				status, body := other.Readyz()
 				return status == 200 && countLive(body) == 4
 			})
@@ -66,7 +66,7 @@ func TestReadersAreFreeAfterTheSessionOfAVanishedInstance(t *testing.T) {
 			how.back(v)
 			wait(t, 3*time.Second)
 			ids := l.stop(t)
-			until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
+			rig.Until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
 			wait(t, time.Second) // for what must not come
 			received := out.all()
 			exact(t, received, ids)

@@ -37,7 +37,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	killed, stopped, paused := start(), start(), start()
 	begin := time.Now()
 	// All three have some, so that each event moves partitions.
-	until(t, handover, "three instances share all partitions", func() bool {
+	rig.Until(t, handover, "three instances share all partitions", func() bool {
 		return serving(groupPartitions, killed, stopped, paused) && live(killed) > 0 && live(stopped) > 0 && live(paused) > 0
 	})
 	begun := time.Now()
@@ -46,7 +46,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	event := func(what string, ps ...*rig.Process) {
 		t.Helper()
 		at := time.Now()
-		until(t, handover, what, func() bool { return serving(groupPartitions, ps...) })
+		rig.Until(t, handover, what, func() bool { return serving(groupPartitions, ps...) })
 		t.Logf("%s at %s: all partitions live after %s", what, since(begun, at), time.Since(at).Round(time.Millisecond))
 		out.WaitFor(len(out.Records())+int(settle.Seconds()*streamRate/2), handover)
 	}
@@ -57,7 +57,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	event("kill -9", stopped, paused)
 
 	joined := start()
-	until(t, handover, "the fourth has partitions", func() bool { return live(joined) > 0 })
+	rig.Until(t, handover, "the fourth has partitions", func() bool { return live(joined) > 0 })
 	event("a fourth joins", stopped, paused, joined)
 
 	term := time.Now()
@@ -75,9 +75,9 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	paused.Pause()
 	at := time.Now()
 	event("pause", joined)
-	until(t, pause, "pause is over", func() bool { return time.Since(at) >= pause })
+	rig.Until(t, pause, "pause is over", func() bool { return time.Since(at) >= pause })
 	paused.Continue()
-	until(t, handover, "the continued one has partitions again", func() bool {
+	rig.Until(t, handover, "the continued one has partitions again", func() bool {
 		status, _ := paused.Readyz()
 		return status == http.StatusOK && live(joined) < groupPartitions && live(paused) > 0
 	})

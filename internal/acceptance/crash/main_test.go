@@ -37,19 +37,6 @@ func arguments(seeds []string, requests, dir string, more ...string) []string {
 	}, more...)
 }
 
-// until polls ok, and ends the test when it stays false for the limit.
-func until(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	for !ok() {
-		if time.Since(start) > limit {
-			t.Fatalf("%s: not within %s", what, limit)
-		}
-		time.Sleep(poll)
-	}
-	return time.Since(start)
-}
-
 // live is how many partitions the instance has live, -1 if it is not ready.
 func live(p *rig.Process) int {
 	status, body := p.Readyz()

@@ -87,13 +87,13 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	out := kafkatest.Collect(t, c, target)
 
 	due := loadPending(t, c, requests, target, pending)
-	until(t, 2*time.Minute, "pending timers", func() bool {
+	rig.Until(t, 2*time.Minute, "pending timers", func() bool {
 		return p.Metric("waterclock_pending_timers") >= float64(pending)*0.9
 	})
 	s := startStream(t, c, streamRate, requests, target)
 	flushed := awaitFlush(t, p, adm, changelog)
 	noticed := total(ends(t, adm, changelog))
-	until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
+	rig.Until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
 		return total(ends(t, adm, changelog)) >= noticed+tail
 	})
 	held := p.Metric("waterclock_pending_timers")
@@ -177,7 +177,7 @@ func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string
 	}
 	var samples []sample
 	first := p.Metric("waterclock_store_flushes_total")
-	until(t, 90*time.Second, "a flush of the store", func() bool {
+	rig.Until(t, 90*time.Second, "a flush of the store", func() bool {
 		samples = append(samples, sample{time.Now(), total(ends(t, adm, changelog))})
 		now := p.Metric("waterclock_store_flushes_total")
 		if time.Since(samples[0].at) < flushMargin {
@@ -209,7 +209,7 @@ func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, reque
 	ready := time.Now()
 	var got kafkatest.Received
 	seen := 0
-	until(t, 30*time.Second, "emission of "+id, func() bool {
+	rig.Until(t, 30*time.Second, "emission of "+id, func() bool {
 		records := out.Records()
 		defer func() { seen = len(records) }()
 		for _, r := range records[seen:] {

@@ -33,7 +33,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 				return rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), more...)...)
 			}
 			first, second := start("wc-0"), start("wc-1")
-			until(t, handover, "both have partitions", func() bool {
+			rig.Until(t, handover, "both have partitions", func() bool {
 				return serving(crashPartitions, first, second) && live(first) > 0 && live(second) > 0
 			})
 			out := kafkatest.Collect(t, c, target)
@@ -47,7 +47,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 				t.Errorf("SIGTERM: exit %d", code)
 			}
 			exited := time.Since(at)
-			until(t, enough, "the other takes over", func() bool { return serving(crashPartitions, second) })
+			rig.Until(t, enough, "the other takes over", func() bool { return serving(crashPartitions, second) })
 			t.Logf("SIGTERM: exit 0 after %s; the other has all partitions live after %s",
 				exited.Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
 			out.WaitFor(len(out.Records())+streamRate, handover)
@@ -81,7 +81,7 @@ func TestUnreachableBrokersAtStart(t *testing.T) {
 	p := rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...)
 	given := rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...)
 	for _, x := range []*rig.Process{p, given} {
-		until(t, 30*time.Second, "retries", func() bool { return strings.Count(x.Output(), line) >= 2 })
+		rig.Until(t, 30*time.Second, "retries", func() bool { return strings.Count(x.Output(), line) >= 2 })
 		if status, body := x.Healthz(); status != 200 {
 			t.Errorf("/healthz without a broker: %d %s", status, body)
 		}

@@ -105,7 +105,7 @@ func TestReadmeMetrics(t *testing.T) {
 		send(t, cl, r)
 	}
 	kafkatest.Collect(t, c, target).WaitFor(1, patience)
-	await(t, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
+	rig.Until(t, patience, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
 
 	text := section(t, "Operation")
 	for name := range strings.FieldsSeq("waterclock_outcomes_total waterclock_lateness_seconds waterclock_dead_letters_total") {

@@ -24,13 +24,13 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	rising := func(t *testing.T, in *rig.Web, names ...string) {
 		t.Helper()
 		for _, name := range names {
-			until(t, readyLimit, name+" is not 0", func() bool { return in.Metric(name) > 0 })
+			rig.Until(t, readyLimit, name+" is not 0", func() bool { return in.Metric(name) > 0 })
 		}
 	}
 	settled := func(t *testing.T, in *rig.Web, names ...string) {
 		t.Helper()
 		for _, name := range append(names, "waterclock_ledger") {
-			until(t, readyLimit, name+" is 0", func() bool { return in.Metric(name) == 0 })
+			rig.Until(t, readyLimit, name+" is 0", func() bool { return in.Metric(name) == 0 })
 		}
 	}
 
@@ -50,7 +50,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		due := time.Now().Add(12 * time.Second)
 		cl := c.Client(t)
 		send(t, cl, big(requests, target, "due-", n, size, due)...)
-		until(t, readyLimit, "all are pending", func() bool { return in.Metric("waterclock_pending_timers") == n })
+		rig.Until(t, readyLimit, "all are pending", func() bool { return in.Metric("waterclock_pending_timers") == n })
 		fetches := wire.Hold(kmsg.Fetch.Int16())
 		t.Cleanup(fetches.Release)
 		if err := fetches.Wait(t.Context()); err != nil {

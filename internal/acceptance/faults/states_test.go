@@ -22,7 +22,7 @@ func (s *scene) served(t testing.TB) {
 	p.Ready(partitions, readyLimit)
 	target := s.c.CreateTopic(t, 1, nil, s.requests+"-out")
 	send(t, s.c.Client(t), timer(s.requests, target, "far", "v", time.Now().Add(time.Hour)))
-	until(t, readyLimit, "the timer is pending", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+	rig.Until(t, readyLimit, "the timer is pending", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 	p.Term()
 	if code := p.Exit(exitLimit); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -111,7 +111,7 @@ func TestStates(t *testing.T) {
 			more := v.spoil(t, s)
 			p := rig.Start(t, s.arguments(more...)...)
 			want, body := s.words(v.want), ""
-			until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
+			rig.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
 				var status int
 				status, body = p.Readyz()
 				if status == 200 {
@@ -146,7 +146,7 @@ func TestStates(t *testing.T) {
 			}
 			p = rig.Start(t, s.arguments(append(more, v.cure)...)...)
 			p.Ready(partitions, readyLimit)
-			until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+			rig.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 		})
 	}
 }
@@ -160,7 +160,7 @@ func TestSilentBroker(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close() })
 	p := rig.Start(t, arguments([]string{l.Addr().String()}, "timers", t.TempDir())...)
-	until(t, exitLimit, "the broker is counted as silent", func() bool {
+	rig.Until(t, exitLimit, "the broker is counted as silent", func() bool {
 		status, _ := p.Healthz()
 		return status == 200 && p.Metric("waterclock_silent_brokers") == 1
 	})

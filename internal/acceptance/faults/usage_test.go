@@ -78,7 +78,7 @@ func TestWrongUsage(t *testing.T) {
 // Addresses that are taken end serve with code 1 before it has done anything.
 func TestAddressInUse(t *testing.T) {
 	first := rig.Start(t, arguments([]string{"127.0.0.1:1"}, "timers", t.TempDir())...)
-	until(t, exitLimit, "the first serves HTTP", func() bool { status, _ := first.Healthz(); return status == 200 })
+	rig.Until(t, exitLimit, "the first serves HTTP", func() bool { status, _ := first.Healthz(); return status == 200 })
 	addr := first.Addr()
 	for _, flag := range []string{"http", "pprof"} {
 		t.Run(flag, func(t *testing.T) {

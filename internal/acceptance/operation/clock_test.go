@@ -29,5 +29,5 @@ func TestClockOffset(t *testing.T) {
 	}
 	ahead.Store(int64(3 * time.Second))
 	send(t, c.Client(t), timers(requests, target, "id-", 1, time.Now(), 0, nil)...)
-	until(t, 30*time.Second, "an offset of about 3 s", func() bool { return math.Abs(offset()-3) < 0.5 })
+	rig.Until(t, 30*time.Second, "an offset of about 3 s", func() bool { return math.Abs(offset()-3) < 0.5 })
 }

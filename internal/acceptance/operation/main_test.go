@@ -19,17 +19,6 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-const poll = 20 * time.Millisecond
-
-func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(poll) {
-		if time.Since(start) > limit {
-			t.Fatalf("not within %s: %s", limit, what)
-		}
-	}
-}
-
 // timers are n requests, due within spread from at on.
 func timers(requests, target, prefix string, n int, at time.Time, spread time.Duration, value []byte) []*kgo.Record {
 	recs := make([]*kgo.Record, n)

@@ -57,7 +57,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 		{"deleted", "topic is missing", func(r string) { remove(r) }},
 		{"anew", "ID is", func(r string) {
 			remove(r)
-			until(t, 30*time.Second, "created anew", func() bool {
+			rig.Until(t, 30*time.Second, "created anew", func() bool {
 				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, r)
 				return err == nil
 			})
@@ -101,7 +101,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 
 	// First what is no reason to stop.
 	set(delaytopics.Changelog(good), "min.compaction.lag.ms", "1")
-	until(t, 20*time.Second, "the alarm", func() bool {
+	rig.Until(t, 20*time.Second, "the alarm", func() bool {
 		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alarm") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alarm") > 0
 	})
 	if len(log.Lines("min.compaction.lag.ms is 1")) == 0 {
@@ -112,7 +112,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	}
 	for i, x := range cases {
 		x.do(all[i+1])
-		until(t, 40*time.Second, x.name+" is stopped", func() bool {
+		rig.Until(t, 40*time.Second, x.name+" is stopped", func() bool {
 			return in.Metric("waterclock_topic_problems", "topic", all[i+1], "severity", "stop") > 0
 		})
 		status, body := in.Readyz()
@@ -125,10 +125,10 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 			}
 		}
 		before := sent.Load()
-		until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
+		rig.Until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
 	}
 	// Partitions that are still ours are failed, the good ones live.
-	until(t, 10*time.Second, "failed partitions", func() bool {
+	rig.Until(t, 10*time.Second, "failed partitions", func() bool {
 		return in.Metric("waterclock_partitions", "topic", name+"-policy", "state", "failed") == partitions
 	})
 	if n := in.Metric("waterclock_partitions", "topic", good, "state", "live"); n != partitions {
@@ -238,12 +238,12 @@ func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
 	if r, err := adm.DeleteTopics(t.Context(), requests); err != nil || r.Error() != nil {
 		t.Fatal(err, r.Error())
 	}
-	until(t, 30*time.Second, "created anew", func() bool {
+	rig.Until(t, 30*time.Second, "created anew", func() bool {
 		_, err := adm.CreateTopic(t.Context(), 1, 1, nil, requests)
 		return err == nil
 	})
 	anew := c.Client(t)
-	until(t, time.Minute, "the partition has failed", func() bool {
+	rig.Until(t, time.Minute, "the partition has failed", func() bool {
 		_ = anew.ProduceSync(t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
 		return in.Metric("waterclock_partitions", "state", "failed") == 1
 	})

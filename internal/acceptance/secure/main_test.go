@@ -225,16 +225,6 @@ func (w *world) take(t *testing.T, r rule) {
 	}
 }
 
-// await polls until ok, and ends the test when that takes too long.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for begin := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(begin) > patience {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // says waits until the instance is not ready, and /readyz and the log have one
 // sentence with all the words.
 func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
@@ -242,7 +232,7 @@ func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 	has := func(text string) bool {
 		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 	}
-	await(t, fmt.Sprintf("it says %q", words), func() bool {
+	rig.Until(t, patience, fmt.Sprintf("it says %q", words), func() bool {
 		status, body := in.Readyz()
 		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(log.Lines("do not let this instance"), has)
 	})

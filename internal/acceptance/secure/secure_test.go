@@ -132,7 +132,7 @@ func (w *world) eachRight(t *testing.T) {
 		switch {
 		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
 		case toTarget:
-			await(t, "it says what is missing for the target", func() bool {
+			rig.Until(t, patience, "it says what is missing for the target", func() bool {
 				return len(log.Lines(sentence[0]+" on topic "+target)) > 0 && len(log.Lines(sentence[2])) > 0
 			})
 			if status, body := in.Readyz(); status != http.StatusOK {
@@ -167,7 +167,7 @@ func (w *world) eachRight(t *testing.T) {
 		}
 		w.grant(t, r)
 		in.Ready(partitions, patience)
-		await(t, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
+		rig.Until(t, patience, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
 		out.WaitFor(len(ids), patience)
 		t.Logf("without %s: said after %v, works again after %v", r, said.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	}
@@ -205,7 +205,7 @@ func (w *world) nothing(t *testing.T) {
 			w.grant(t, r)
 		}
 	}
-	await(t, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
+	rig.Until(t, patience, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
 	says(t, in, log, "lacks the right Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {

@@ -112,7 +112,7 @@ func Test25CoordinatorAwayAccusesNoTarget(t *testing.T) {
 func coordinatorOf(t *testing.T, c *kafkatest.Cluster, group string) (node int32) {
 	t.Helper()
 	adm := c.Admin(t)
-	until(t, "a coordinator", patience, func() bool {
+	rig.Until(t, patience, "a coordinator", func() bool {
 		id := emitter.TransactionalIDPrefix(group) + "any" // __transaction_state has one partition
 		found := adm.FindTxnCoordinators(t.Context(), id)[id]
 		node = found.NodeID

@@ -89,18 +89,9 @@ func (s *folderScene) send(recs ...*kgo.Record) {
 	}
 }
 
-func (s *folderScene) until(what string, limit time.Duration, ok func() bool) {
-	s.Helper()
-	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > limit {
-			s.Fatalf("not within %s: %s", limit, what)
-		}
-	}
-}
-
 func (s *folderScene) pending(in *rig.Instance, n int) {
 	s.Helper()
-	s.until(fmt.Sprintf("%d pending timers", n), soon, func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
+	rig.Until(s, soon, fmt.Sprintf("%d pending timers", n), func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
 }
 
 func (s *folderScene) stop(in *rig.Instance) {
@@ -163,7 +154,7 @@ func Test12IdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	// What is recorded lags by two flushes, and one may be under way.
 	for range 3 {
 		from, flushed := time.Now(), first.Metric("waterclock_store_flushes_total")
-		s.until("a flush of the store", soon, func() bool {
+		rig.Until(s, soon, "a flush of the store", func() bool {
 			return time.Since(from) > flush*2/3 && first.Metric("waterclock_store_flushes_total") > flushed
 		})
 	}

@@ -43,7 +43,7 @@ func TestMarkerLostOnTheGroupsOffsetsTheNextTakeRepairsIt(t *testing.T) {
 		recs = append(recs, timer(requests, target, fmt.Sprint("id-", i), due))
 	}
 	send(t, cl, recs...)
-	until(t, "all pending", patience, func() bool { return a.Metric("waterclock_pending_timers") == n })
+	rig.Until(t, patience, "all pending", func() bool { return a.Metric("waterclock_pending_timers") == n })
 	end := wire.Hold(kmsg.EndTxn.Int16())
 	if err := end.Wait(t.Context()); err != nil {
 		t.Fatal(err)

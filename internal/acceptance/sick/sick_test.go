@@ -37,16 +37,6 @@ func send(t *testing.T, cl *kgo.Client, recs ...*kgo.Record) {
 	}
 }
 
-// until polls for something that tells no one of its changes.
-func until(t *testing.T, what string, limit time.Duration, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > limit {
-			t.Fatalf("not within %s: %s", limit, what)
-		}
-	}
-}
-
 // checkAll checks that each of n IDs was emitted once.
 func checkAll(t *testing.T, out *kafkatest.Collector, n int) {
 	t.Helper()

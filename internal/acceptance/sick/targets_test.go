@@ -95,15 +95,6 @@ func (s *scene) send(recs ...*kgo.Record) {
 	}
 }
 
-func (s *scene) until(what string, limit time.Duration, ok func() bool) {
-	s.Helper()
-	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > limit {
-			s.Fatalf("not within %s: %s", limit, what)
-		}
-	}
-}
-
 func (s *scene) at(when time.Time) {
 	select {
 	case <-time.After(time.Until(when)):
@@ -263,7 +254,7 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 		s.cfg.DataDir = folder
 		in = rig.Serve(t, s.cfg, service.Options{})
 		in.Ready(4, soon)
-		s.until("timers are parked again", soon, func() bool { return in.Metric("waterclock_parked_timers") > 0 })
+		rig.Until(s, soon, "timers are parked again", func() bool { return in.Metric("waterclock_parked_timers") > 0 })
 	}
 	s.at(down.Add(away))
 	for _, r := range s.out.Records() {
@@ -309,7 +300,7 @@ func (s *scene) unplanned(log *rig.Log) {
 	if said := log.Lines("is sick"); len(said) > 0 {
 		s.Errorf("the target was found sick before the requests came: %s", said)
 	}
-	s.until("the target is found sick", soon, func() bool { return len(log.Lines("is sick")) > 0 })
+	rig.Until(s, soon, "the target is found sick", func() bool { return len(log.Lines("is sick")) > 0 })
 }
 
 // parked cancels and replaces parked timers.
@@ -331,9 +322,9 @@ func (s *scene) parked(in *rig.Instance) {
 		)
 	}
 	s.send(first...)
-	s.until("timers are parked", soon, func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
+	rig.Until(s, soon, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
 	s.send(second...)
-	s.until("a replaced one is emitted", soon, func() bool {
+	rig.Until(s, soon, "a replaced one is emitted", func() bool {
 		n := 0
 		for _, r := range s.out.Records() {
 			if strings.HasPrefix(string(r.Key), "parked-moved-") {
@@ -358,7 +349,7 @@ func (s *scene) settled(in *rig.Instance, dead *kafkatest.Collector) {
 	}
 	dead.WaitFor(letters, soon)
 	s.out.WaitFor(emissions, soon)
-	s.until("only timers of the far future are pending", soon, func() bool { return in.Metric("waterclock_pending_timers") == each })
+	rig.Until(s, soon, "only timers of the far future are pending", func() bool { return in.Metric("waterclock_pending_timers") == each })
 	s.out.Quiet(time.Second)
 	got := make(map[string]string)
 	for id, rs := range rig.Emissions(s.T, s.out.Records()) {
