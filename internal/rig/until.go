@@ -21,3 +21,11 @@ func Until(t testing.TB, limit time.Duration, what string, ok func() bool) time.
 	}
 	return time.Since(start)
 }
+
+// Wait waits for d, or for the end of the test.
+func Wait(t testing.TB, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+}

@@ -32,7 +32,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	rig.Binary(t)
 	requests := c.CreateTopic(t, groupPartitions, nil)
 	targets := []string{c.CreateTopic(t, 3, nil, requests+"-a"), c.CreateTopic(t, 3, nil, requests+"-b")}
-	start := func() *rig.Process { return rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...) }
+	start := func() *rig.Process { return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...) }
 
 	killed, stopped, paused := start(), start(), start()
 	begin := time.Now()
@@ -42,7 +42,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	})
 	begun := time.Now()
 	out := kafkatest.Collect(t, c, targets...)
-	s := startStream(t, c, streamRate, requests, targets...)
+	s := stream(t, c, requests, targets...)
 	event := func(what string, ps ...*rig.Process) {
 		t.Helper()
 		at := time.Now()
@@ -83,7 +83,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	})
 	event("continue", paused, joined)
 
-	n := s.end()
+	n := s.Stop()
 	awaitStream(t, out, n, time.Minute)
 	for _, p := range []*rig.Process{paused, joined} {
 		p.Settled()

@@ -81,7 +81,7 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	dir := t.TempDir()
 	// A static member is not waited for when it comes back: ready shows the
 	// replay, not the session timeout.
-	serve := arguments(c.Seeds(), requests, dir, "--instance-id", "wc-0")
+	serve := rig.Arguments(c.Seeds(), requests, dir, "--instance-id", "wc-0")
 	p := rig.Start(t, serve...)
 	p.Ready(crashPartitions, time.Minute)
 	out := kafkatest.Collect(t, c, target)
@@ -90,7 +90,7 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	rig.Until(t, 2*time.Minute, "pending timers", func() bool {
 		return p.Metric("waterclock_pending_timers") >= float64(pending)*0.9
 	})
-	s := startStream(t, c, streamRate, requests, target)
+	s := stream(t, c, requests, target)
 	flushed := awaitFlush(t, p, adm, changelog)
 	noticed := total(ends(t, adm, changelog))
 	rig.Until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
@@ -125,7 +125,7 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 		t.Errorf("replayed %d offsets into an empty folder, but %v were pending", replayed, held)
 	}
 
-	n := s.end()
+	n := s.Stop()
 	awaitStream(t, out, n, time.Minute)
 	p.Settled()
 	stopped := time.Now()
@@ -154,7 +154,7 @@ func loadPending(t testing.TB, c *kafkatest.Cluster, requests, target string, n 
 			at = begin.Add(soonFrom + time.Duration(float64(soonTo-soonFrom)*float64(i)/float64(n)))
 		}
 		due[id] = at.Truncate(time.Millisecond)
-		cl.Produce(context.Background(), timerRecord(requests, id, target, at), func(_ *kgo.Record, err error) {
+		cl.Produce(context.Background(), rig.Timer(requests, target, id, at), func(_ *kgo.Record, err error) {
 			if err != nil {
 				t.Errorf("send %s: %v", id, err)
 			}
@@ -200,7 +200,7 @@ func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string
 func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, requests, target, id string, serve []string) (*rig.Process, time.Duration) {
 	t.Helper()
 	due := time.Now()
-	if err := c.Client(t).ProduceSync(t.Context(), timerRecord(requests, id, target, due)).FirstErr(); err != nil {
+	if err := c.Client(t).ProduceSync(t.Context(), rig.Timer(requests, target, id, due)).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()

@@ -20,13 +20,13 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	requests := c.CreateTopic(t, crashPartitions, nil)
 	target := c.CreateTopic(t, crashPartitions, nil, requests+"-out")
 	start := func() *rig.Process {
-		return rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0")...)
+		return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0")...)
 	}
 	old := start()
 	old.Ready(crashPartitions, handover)
 	out := kafkatest.Collect(t, c, target)
 	begun := time.Now()
-	s := startStream(t, c, streamRate, requests, target)
+	s := stream(t, c, requests, target)
 	out.WaitFor(streamRate, handover)
 
 	old.Pause()
@@ -55,7 +55,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	}
 	stop(old)
 	out.WaitFor(len(out.Records())+6*streamRate, handover)
-	n := s.end()
+	n := s.Stop()
 	awaitStream(t, out, n, time.Minute)
 	replacement.Settled()
 	stop(replacement)

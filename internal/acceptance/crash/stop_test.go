@@ -30,7 +30,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 			target := c.CreateTopic(t, crashPartitions, nil, requests+"-out")
 			start := func(instance string) *rig.Process {
 				more := append(v.args(instance), "--session-timeout", longSession.String(), "--rebalance-timeout", "1m")
-				return rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), more...)...)
+				return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), more...)...)
 			}
 			first, second := start("wc-0"), start("wc-1")
 			rig.Until(t, handover, "both have partitions", func() bool {
@@ -38,7 +38,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 			})
 			out := kafkatest.Collect(t, c, target)
 			begun := time.Now()
-			s := startStream(t, c, streamRate, requests, target)
+			s := stream(t, c, requests, target)
 			out.WaitFor(streamRate, handover)
 
 			at := time.Now()
@@ -52,7 +52,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 				exited.Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
 			out.WaitFor(len(out.Records())+streamRate, handover)
 
-			n := s.end()
+			n := s.Stop()
 			awaitStream(t, out, n, time.Minute)
 			second.Settled()
 			second.Term()
@@ -78,8 +78,8 @@ func TestUnreachableBrokersAtStart(t *testing.T) {
 	requests := c.CreateTopic(t, crashPartitions, nil)
 	target := c.CreateTopic(t, 1, nil, requests+"-out")
 	c.Stop(0)
-	p := rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...)
-	given := rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...)
+	given := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...)
 	for _, x := range []*rig.Process{p, given} {
 		rig.Until(t, 30*time.Second, "retries", func() bool { return strings.Count(x.Output(), line) >= 2 })
 		if status, body := x.Healthz(); status != 200 {
@@ -102,7 +102,7 @@ func TestUnreachableBrokersAtStart(t *testing.T) {
 	c.Restart(0)
 	t.Logf("ready %s after the broker", p.Ready(crashPartitions, time.Minute).Round(time.Millisecond))
 	out := kafkatest.Collect(t, c, target)
-	if err := c.Client(t).ProduceSync(t.Context(), timerRecord(requests, "a", target, time.Now().Add(time.Second))).FirstErr(); err != nil {
+	if err := c.Client(t).ProduceSync(t.Context(), rig.Timer(requests, target, "a", time.Now().Add(time.Second))).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	if byID := onceEach(t, out.WaitFor(1, 30*time.Second)); len(byID["a"]) != 1 {

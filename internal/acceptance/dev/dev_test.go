@@ -68,13 +68,6 @@ func request(id, value string, headers ...string) *kgo.Record {
 	return r
 }
 
-func send(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestDevFirstAndSecondStart is line h: the demo, the commands that are shown,
 // a plain client, a stop by SIGTERM while timers are pending (one falls due
 // meanwhile, one is cancelled), and a second start on the same folder.
@@ -99,7 +92,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	cl := client(t, addr)
 	down := time.Now().Add(6 * time.Second)
 	late := time.Now().Add(14 * time.Second)
-	send(t, cl,
+	rig.Send(t, cl,
 		request("plain", "p", "timer-after", "1s", "timer-target-topic", "orders", "trace", "17"),
 		request("cancelled", "c", "timer-after", "5s", "timer-target-topic", "orders"),
 		&kgo.Record{Topic: "timers", Key: []byte("cancelled")},
@@ -182,7 +175,7 @@ func TestDevRefusals(t *testing.T) {
 		})
 	}
 	cl := client(t, listen)
-	send(t, cl, request("still-here", "v", "timer-after", "100ms", "timer-target-topic", "orders"))
+	rig.Send(t, cl, request("still-here", "v", "timer-after", "100ms", "timer-target-topic", "orders"))
 	c := consume(t, listen, "orders")
 	rig.Until(t, patience, "the first dev goes on", func() bool { return c.has("still-here") })
 	if n := len(c.all(t)["still-here"]); n != 1 {
@@ -241,7 +234,7 @@ func TestDevKilledWhilePending(t *testing.T) {
 		records = append(records, request(fmt.Sprint("early-", i), "v", "timer-after", "1ms", "timer-target-topic", "orders"),
 			request(fmt.Sprint("late-", i), "v", "timer-at", due, "timer-target-topic", "orders"))
 	}
-	send(t, cl, records...)
+	rig.Send(t, cl, records...)
 	before := consume(t, addr, "orders")
 	rig.Until(t, patience, "half have fired and half are pending", func() bool {
 		return before.count() >= timers && first.Metric("waterclock_pending_timers") == timers

@@ -102,7 +102,7 @@ func TestReadmeMetrics(t *testing.T) {
 	for _, to := range []string{target, "__refused"} {
 		r := request("m", "v", "timer-after", "1ms", "timer-target-topic", to)
 		r.Topic = requests
-		send(t, cl, r)
+		rig.Send(t, cl, r)
 	}
 	kafkatest.Collect(t, c, target).WaitFor(1, patience)
 	rig.Until(t, patience, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })

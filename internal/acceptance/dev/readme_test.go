@@ -183,7 +183,7 @@ func (r *reader) serves(t *testing.T, cmd *exec.Cmd, broker, id string) {
 	p := startServer(t, cmd)
 	rig.At(t, r.http).Ready(4, patience)
 	cl := client(t, broker)
-	send(t, cl, request(id, "v", "timer-after", "100ms", "timer-target-topic", "orders"))
+	rig.Send(t, cl, request(id, "v", "timer-after", "100ms", "timer-target-topic", "orders"))
 	c := consume(t, broker, "orders")
 	rig.Until(t, patience, id+" fires", func() bool { return c.has(id) })
 	if n := len(c.all(t)[id]); n != 1 {

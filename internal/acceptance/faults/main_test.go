@@ -22,14 +22,6 @@ const (
 	readyLimit = time.Minute
 )
 
-// arguments are those of serve for a request topic, with a group of its own.
-func arguments(seeds []string, requests, dir string, more ...string) []string {
-	return append([]string{
-		"serve", "--brokers", strings.Join(seeds, ","), "--requests", requests, "--targets", "*",
-		"--group", "group-of-" + requests, "--data-dir", dir,
-	}, more...)
-}
-
 // refused waits for the end of a process, which must be of the given code, with
 // all the wanted words in the lines that say why. It returns those lines.
 func refused(t testing.TB, p *rig.Process, code int, want ...string) string {

@@ -45,7 +45,7 @@ func (s *scene) words(want []string) []string {
 
 // arguments are those of serve, with a group of the scene's own.
 func (s *scene) arguments(more ...string) []string {
-	return arguments(s.c.Seeds(), s.requests, s.dir, more...)
+	return rig.Arguments(s.c.Seeds(), s.requests, s.dir, more...)
 }
 
 // admin runs one change of the topics.

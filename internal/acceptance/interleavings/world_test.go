@@ -87,9 +87,7 @@ func (w *world) cancel(id string) *kgo.Record {
 // send writes requests and returns once all are in the log, in their order.
 func (w *world) send(recs ...*kgo.Record) {
 	w.Helper()
-	if err := w.cl.ProduceSync(w.Context(), recs...).FirstErr(); err != nil {
-		w.Fatalf("send: %v", err)
-	}
+	rig.Send(w, w.cl, recs...)
 }
 
 // pending waits until the instance holds just n timers in its store.
@@ -101,13 +99,7 @@ func (w *world) pending(in *rig.Web, n int) {
 }
 
 // at waits for an instant.
-func (w *world) at(when time.Time) {
-	w.Helper()
-	select {
-	case <-time.After(time.Until(when)):
-	case <-w.Context().Done():
-	}
-}
+func (w *world) at(when time.Time) { rig.Wait(w, time.Until(when)) }
 
 // finish waits until every ID of want was emitted with these values, one after
 // the other, and checks that nothing else comes: nothing lost, doubled or early.

@@ -4,7 +4,6 @@ package operation
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -24,19 +23,10 @@ func timers(requests, target, prefix string, n int, at time.Time, spread time.Du
 	recs := make([]*kgo.Record, n)
 	for i := range recs {
 		due := at.Add(spread * time.Duration(i) / time.Duration(n))
-		recs[i] = &kgo.Record{Topic: requests, Key: fmt.Append(nil, prefix, i), Value: value, Headers: []kgo.RecordHeader{
-			{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
-			{Key: "timer-target-topic", Value: []byte(target)},
-		}}
+		recs[i] = rig.Timer(requests, target, fmt.Sprint(prefix, i), due)
+		recs[i].Value = value
 	}
 	return recs
-}
-
-func send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
-		t.Fatalf("send: %v", err)
-	}
 }
 
 // once checks that each of n timers was emitted once, and nothing else.

@@ -157,12 +157,12 @@ func TestRequestsLostToRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl := c.Client(t)
-	send(t, cl, timers(requests, target, "lost-", 10, time.Now().Add(5*time.Second), time.Second, nil)...)
+	rig.Send(t, cl, timers(requests, target, "lost-", 10, time.Now().Add(5*time.Second), time.Second, nil)...)
 	kept := timers(requests, target, "kept-", 10, time.Now().Add(8*time.Second), time.Second, nil)
 	for _, r := range kept {
 		r.Timestamp = time.Now().Add(-50 * time.Second) // read with 5/6 of the retention gone
 	}
-	send(t, cl, kept...)
+	rig.Send(t, cl, kept...)
 	offsets := make(kadm.Offsets)
 	offsets.AddOffset(requests, 0, kept[0].Offset, -1)
 	if r, err := kadm.NewClient(cl).DeleteRecords(t.Context(), offsets); err != nil || r.Error() != nil {
@@ -197,7 +197,7 @@ func TestClockSetAhead(t *testing.T) {
 	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	in.Ready(2, time.Minute)
 	const n, jump = 20, 12 * time.Second // within what wheels are loaded for: nothing else wakes the workers
-	send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second), 500*time.Millisecond, nil)...)
+	rig.Send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second), 500*time.Millisecond, nil)...)
 	in.Balanced(n)
 	set := time.Now()
 	ahead.Store(int64(jump))
@@ -233,7 +233,7 @@ func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
 	adm := kadm.NewClient(cl)
 	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{})
 	in.Ready(1, time.Minute)
-	send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
+	rig.Send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
 	out.WaitFor(5, time.Minute)
 	if r, err := adm.DeleteTopics(t.Context(), requests); err != nil || r.Error() != nil {
 		t.Fatal(err, r.Error())

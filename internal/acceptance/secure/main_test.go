@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -236,21 +235,6 @@ func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 		status, body := in.Readyz()
 		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(log.Lines("do not let this instance"), has)
 	})
-}
-
-// timer is a request, as any client would write it.
-func timer(requests, id, target string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("payload of " + id), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
-		{Key: "timer-target-topic", Value: []byte(target)},
-	}}
-}
-
-func send(t *testing.T, cl *kgo.Client, recs ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
-		t.Fatalf("send: %v", err)
-	}
 }
 
 // once checks that exactly these IDs fired, each once, none early.

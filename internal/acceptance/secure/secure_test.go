@@ -64,10 +64,10 @@ func (w *world) enough(t *testing.T) {
 			if i%2 == 1 {
 				to = mail
 			}
-			recs = append(recs, timer(requests, id, to, start.Add(length*time.Duration(i)/time.Duration(n))))
+			recs = append(recs, rig.Timer(requests, to, id, start.Add(length*time.Duration(i)/time.Duration(n))))
 			ids = append(ids, id)
 		}
-		send(t, producer, recs...)
+		rig.Send(t, producer, recs...)
 	}
 	burst("killed", 300*time.Millisecond, 3*time.Second, 3000)
 	out.WaitFor(500, patience)
@@ -86,7 +86,7 @@ func (w *world) enough(t *testing.T) {
 	// there are; a topic that a glob allows and no rule does is refused by Kafka.
 	refused := map[string]string{"__consumer_offsets": "target-not-allowed", deadLetters(requests): "target-not-allowed", requests: "target-not-allowed", requests + "-elsewhere": "target-not-allowed"}
 	for to := range refused {
-		send(t, producer, timer(requests, "to-"+to, to, time.Now()))
+		rig.Send(t, producer, rig.Timer(requests, to, "to-"+to, time.Now()))
 	}
 	out.WaitFor(len(ids), patience)
 	for _, l := range dead.WaitFor(len(refused), patience) {
@@ -153,7 +153,7 @@ func (w *world) eachRight(t *testing.T) {
 		if toTarget && r.operation != "Write" {
 			due = due.Add(1500 * time.Millisecond) // a target's refusal, of just before, is remembered for a second
 		}
-		send(t, producer, timer(requests, id, to, due))
+		rig.Send(t, producer, rig.Timer(requests, to, id, due))
 		if toTarget && r.operation == "Write" {
 			refused++
 			letters := dead.WaitFor(refused, patience)
@@ -295,7 +295,7 @@ func (w *world) mechanisms(t *testing.T) {
 			in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
 			in.Ready(partitions, patience)
 			out := kafkatest.Collect(t, w.Cluster, target)
-			send(t, w.Client(t), timer(requests, "a", target, time.Now().Add(200*time.Millisecond)))
+			rig.Send(t, w.Client(t), rig.Timer(requests, target, "a", time.Now().Add(200*time.Millisecond)))
 			out.WaitFor(1, patience)
 			in.Settled()
 			if err := in.Stop(); err != nil {

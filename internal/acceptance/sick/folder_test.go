@@ -78,15 +78,14 @@ func (s *folderScene) wiped(what string, log *rig.Log, want bool) {
 }
 
 func (s *folderScene) timer(id, value string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: s.requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))}, {Key: "timer-target-topic", Value: []byte(s.target)}}}
+	r := rig.Timer(s.requests, s.target, id, due)
+	r.Value = []byte(value)
+	return r
 }
 
 func (s *folderScene) send(recs ...*kgo.Record) {
 	s.Helper()
-	if err := s.cl.ProduceSync(s.Context(), recs...).FirstErr(); err != nil {
-		s.Fatalf("send: %v", err)
-	}
+	rig.Send(s, s.cl, recs...)
 }
 
 func (s *folderScene) pending(in *rig.Instance, n int) {

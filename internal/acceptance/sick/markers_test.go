@@ -123,7 +123,7 @@ func (e *ending) begin(victim int) {
 	}
 	e.out = kafkatest.Collect(e.T, e.c, topics...)
 	for i := range warm {
-		send(e.T, e.cl, timer(e.requests, topics[len(topics)-1], fmt.Sprint("warm-", i), time.Now()))
+		rig.Send(e.T, e.cl, rig.Timer(e.requests, topics[len(topics)-1], fmt.Sprint("warm-", i), time.Now()))
 		e.out.WaitFor(i+1, patience)
 	}
 }
@@ -133,12 +133,12 @@ func (e *ending) schedule(due time.Time) {
 	e.Helper()
 	var recs []*kgo.Record
 	for i := range inStep {
-		recs = append(recs, timer(e.requests, e.target, fmt.Sprint("h-", i), due))
+		recs = append(recs, rig.Timer(e.requests, e.target, fmt.Sprint("h-", i), due))
 		if !e.changelog {
-			recs = append(recs, timer(e.requests, e.sick, fmt.Sprint("s-", i), due))
+			recs = append(recs, rig.Timer(e.requests, e.sick, fmt.Sprint("s-", i), due))
 		}
 	}
-	send(e.T, e.cl, recs...)
+	rig.Send(e.T, e.cl, recs...)
 	rig.Until(e.T, patience, e.name+": all pending", func() bool { return e.in.Metric("waterclock_pending_timers") == float64(len(recs)) })
 	if time.Now().After(due) {
 		e.Fatal("the machine is too slow for this test")
@@ -179,7 +179,7 @@ func (e *ending) targetMissed() {
 func (e *ending) targetBack() {
 	e.Helper()
 	rig.Until(e.T, patience, e.name+": a marker written", func() bool { return e.in.Metric("waterclock_markers_written_total") > 0 })
-	send(e.T, e.cl, timer(e.requests, e.sick, "behind", time.Now()))
+	rig.Send(e.T, e.cl, rig.Timer(e.requests, e.sick, "behind", time.Now()))
 	checkAll(e.T, e.out, warm+2*inStep+1)
 	rig.Until(e.T, patience, e.name+": the end of the alarm", func() bool { return e.in.Metric("waterclock_missing_markers") == 0 })
 	e.Logf("%s: markers written: %v, steps aborted %v, resolved %v, IDs retired %v", e.name, e.in.Metric("waterclock_markers_written_total"),
@@ -220,7 +220,7 @@ func (e *ending) nextTakes() {
 	case got != 1:
 		e.Errorf("%s: %d markers written", e.name, got)
 	}
-	send(e.T, e.cl, timer(e.requests, e.target, "behind", time.Now()))
+	rig.Send(e.T, e.cl, rig.Timer(e.requests, e.target, "behind", time.Now()))
 	checkAll(e.T, e.out, warm+inStep+1)
 	e.Logf("%s: %d emissions before the next take, which was live after %s; markers written: %v", e.name, e.emitted, took, in.Metric("waterclock_markers_written_total"))
 }
