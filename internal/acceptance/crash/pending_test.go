@@ -200,9 +200,7 @@ func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string
 func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, requests, target, id string, serve []string) (*rig.Process, time.Duration) {
 	t.Helper()
 	due := time.Now()
-	if err := c.Client(t).ProduceSync(t.Context(), rig.Timer(requests, target, id, due)).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Send(t, c.Client(t), rig.Timer(requests, target, id, due))
 	start := time.Now()
 	p := rig.Start(t, serve...)
 	p.Ready(crashPartitions, time.Minute)

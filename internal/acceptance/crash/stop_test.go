@@ -102,9 +102,7 @@ func TestUnreachableBrokersAtStart(t *testing.T) {
 	c.Restart(0)
 	t.Logf("ready %s after the broker", p.Ready(crashPartitions, time.Minute).Round(time.Millisecond))
 	out := kafkatest.Collect(t, c, target)
-	if err := c.Client(t).ProduceSync(t.Context(), rig.Timer(requests, target, "a", time.Now().Add(time.Second))).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Send(t, c.Client(t), rig.Timer(requests, target, "a", time.Now().Add(time.Second)))
 	if byID := onceEach(t, out.WaitFor(1, 30*time.Second)); len(byID["a"]) != 1 {
 		t.Errorf("emissions: %v", byID)
 	}

@@ -118,6 +118,17 @@ func (s *folderScene) cancel() {
 	s.send(recs...)
 }
 
+// begin starts the first instance, and returns when the timers of the test are
+// pending in it.
+func (s *folderScene) begin(cfg *config.Config, at time.Duration, o service.Options) *rig.Instance {
+	s.Helper()
+	first, _ := s.serve(cfg, at, o)
+	first.Ready(1, soon)
+	s.schedule()
+	s.pending(first, 2*kinds)
+	return first
+}
+
 // finish comes to the present: what was kept fires once, what was cancelled does
 // not come back.
 func (s *folderScene) finish() {
@@ -145,10 +156,7 @@ func Test12IdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	const begin, flush = -40 * time.Hour, time.Second
 	s := newFolderScene(t)
 	cfg := s.config()
-	first, _ := s.serve(cfg, begin, service.Options{FlushInterval: flush})
-	first.Ready(1, soon)
-	s.schedule()
-	s.pending(first, 2*kinds)
+	first := s.begin(cfg, begin, service.Options{FlushInterval: flush})
 	s.clock.set(begin + 13*time.Hour)
 	// What is recorded lags by two flushes, and one may be under way.
 	for range 3 {
@@ -173,10 +181,7 @@ func Test12PartitionDownFor13HoursIsWiped(t *testing.T) {
 	const begin = -40 * time.Hour
 	s := newFolderScene(t)
 	cfg := s.config()
-	first, _ := s.serve(cfg, begin, service.Options{})
-	first.Ready(1, soon)
-	s.schedule()
-	s.pending(first, 2*kinds)
+	first := s.begin(cfg, begin, service.Options{})
 	s.stop(first)
 	second, log := s.serve(cfg, begin+11*time.Hour, service.Options{})
 	second.Ready(1, soon)
@@ -212,10 +217,7 @@ func Test28ReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 	const begin = -40 * time.Hour
 	s := newFolderScene(t)
 	cfg := s.config()
-	first, _ := s.serve(cfg, begin, service.Options{})
-	first.Ready(1, soon)
-	s.schedule()
-	s.pending(first, 2*kinds)
+	first := s.begin(cfg, begin, service.Options{})
 	s.stop(first)
 	before := s.meta(cfg)
 
