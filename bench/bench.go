@@ -108,6 +108,23 @@ type run struct {
 	phases           int
 }
 
+// workload runs measure on topics of its own, within the timeout. The report is
+// of use with ErrInexact too, and only with that error.
+func (c *Common) workload(ctx context.Context, name string, measure func(context.Context, *run, *Report) error) (*Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	r, err := c.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rep := newReport(name)
+	err = errors.Join(measure(ctx, r, rep), r.close())
+	if err != nil && !errors.Is(err, ErrInexact) {
+		return nil, err
+	}
+	return rep, err
+}
+
 // start makes topics, starts an instance if there is one to start, and returns
 // when timers can be scheduled. close undoes it.
 func (c *Common) start(ctx context.Context) (*run, error) {

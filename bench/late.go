@@ -46,19 +46,14 @@ func RunLateness(ctx context.Context, c LatenessConfig) (*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	r, err := c.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rep := newReport("lateness")
-	for _, rate := range c.Rates {
-		if err = r.late(ctx, rep, c, rate); err != nil {
-			break
+	return c.workload(ctx, "lateness", func(ctx context.Context, r *run, rep *Report) error {
+		for _, rate := range c.Rates {
+			if err := r.late(ctx, rep, c, rate); err != nil {
+				return err
+			}
 		}
-	}
-	return finish(rep, err, r)
+		return nil
+	})
 }
 
 func (r *run) late(ctx context.Context, rep *Report, c LatenessConfig, rate float64) error {

@@ -31,19 +31,9 @@ func RunPass(ctx context.Context, c PassConfig) (*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	r, err := c.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rep := newReport("pass-through")
-	for _, fanout := range c.Fanouts {
-		if err = r.pass(ctx, rep, c, fanout); err != nil {
-			break
-		}
-	}
-	return finish(rep, err, r)
+	return c.workload(ctx, "pass-through", func(ctx context.Context, r *run, rep *Report) error {
+		return r.passes(ctx, rep, c)
+	})
 }
 
 func (c *PassConfig) check() error {
@@ -57,6 +47,16 @@ func (c *PassConfig) check() error {
 		want(c.IDs >= 1 && c.IDs <= 4, "transactional-ids", c.IDs, "1 to 4"), c.checkTopics(),
 	} {
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passes runs one pass-through for each fanout.
+func (r *run) passes(ctx context.Context, rep *Report, c PassConfig) error {
+	for _, fanout := range c.Fanouts {
+		if err := r.pass(ctx, rep, c, fanout); err != nil {
 			return err
 		}
 	}

@@ -56,23 +56,19 @@ func RunRestart(ctx context.Context, c RestartConfig) (*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	r, err := c.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &restart{run: r, c: c, cfg: *c.Cluster, rep: newReport("restart")}
-	s.cfg.Requests, s.cfg.Targets, s.cfg.Group = []string{r.requests}, []string{r.target}, r.name
-	s.cfg.InstanceID, s.cfg.OnStop, s.cfg.DataDir = r.name, config.Stay, filepath.Join(c.Dir, "data")
-	r.group = r.name
-	r.stop = func() error {
-		if s.now != nil {
-			s.now.kill()
+	return c.workload(ctx, "restart", func(ctx context.Context, r *run, rep *Report) error {
+		s := &restart{run: r, c: c, cfg: *c.Cluster, rep: rep}
+		s.cfg.Requests, s.cfg.Targets, s.cfg.Group = []string{r.requests}, []string{r.target}, r.name
+		s.cfg.InstanceID, s.cfg.OnStop, s.cfg.DataDir = r.name, config.Stay, filepath.Join(c.Dir, "data")
+		r.group = r.name
+		r.stop = func() error {
+			if s.now != nil {
+				s.now.kill()
+			}
+			return nil
 		}
-		return nil
-	}
-	return finish(s.rep, s.measure(ctx), r)
+		return s.measure(ctx)
+	})
 }
 
 func (s *restart) measure(ctx context.Context) error {

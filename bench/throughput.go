@@ -45,31 +45,23 @@ func RunThroughput(ctx context.Context, c ThroughputConfig) (*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	r, err := c.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rep := newReport("throughput")
-	for range c.Rounds {
-		if err = r.throughput(ctx, rep, c); err != nil {
-			break
+	return c.workload(ctx, "throughput", func(ctx context.Context, r *run, rep *Report) (err error) {
+		for range c.Rounds {
+			if err = r.throughput(ctx, rep, c); err != nil {
+				break
+			}
 		}
-	}
-	one, three := rep.mean("pass-through 1:1"), rep.mean("pass-through 1:3")
-	rep.ratio("whole lives / pass-through 1:3", rep.mean("whole lives"), three)
-	rep.ratio("taking in / pass-through 1:1", rep.mean("taking in"), one)
-	rep.ratio("burst / pass-through 1:1", rep.mean("burst"), one)
-	return finish(rep, err, r)
+		one, three := rep.mean("pass-through 1:1"), rep.mean("pass-through 1:3")
+		rep.ratio("whole lives / pass-through 1:3", rep.mean("whole lives"), three)
+		rep.ratio("taking in / pass-through 1:1", rep.mean("taking in"), one)
+		rep.ratio("burst / pass-through 1:1", rep.mean("burst"), one)
+		return err
+	})
 }
 
 func (r *run) throughput(ctx context.Context, rep *Report, c ThroughputConfig) error {
-	pass := c.pass()
-	for _, fanout := range pass.Fanouts {
-		if err := r.pass(ctx, rep, pass, fanout); err != nil {
-			return err
-		}
+	if err := r.passes(ctx, rep, c.pass()); err != nil {
+		return err
 	}
 	if err := r.lives(ctx, rep, Phase{Name: "whole lives"}, c.Timers, 0, c.Spread); err != nil || c.Burst == 0 {
 		return err
@@ -172,14 +164,4 @@ func (rep *Report) mean(name string) float64 {
 		}
 	}
 	return sum / float64(max(n, 1))
-}
-
-// finish closes the run. The report is of use with ErrInexact too, and only
-// with that error.
-func finish(rep *Report, err error, r *run) (*Report, error) {
-	err = errors.Join(err, r.close())
-	if err != nil && !errors.Is(err, ErrInexact) {
-		return nil, err
-	}
-	return rep, err
 }

@@ -82,10 +82,11 @@ func TestTargetsPrefetch(t *testing.T) {
 	}
 }
 
-// A passing error of the metadata is no verdict, however often it is looked up:
-// a verdict would make a dead letter of every emission.
-func TestTargetsPassingErrorIsNoVerdict(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+// fakeTargets are those of a broker in this process, whose topic t has so many
+// partitions.
+func fakeTargets(t *testing.T, partitions int32) (*kfake.Cluster, *Targets) {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,13 @@ func TestTargetsPassingErrorIsNoVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	targets := NewTargets(cl, false)
+	return c, NewTargets(cl, false)
+}
+
+// A passing error of the metadata is no verdict, however often it is looked up:
+// a verdict would make a dead letter of every emission.
+func TestTargetsPassingErrorIsNoVerdict(t *testing.T) {
+	c, targets := fakeTargets(t, 1)
 	f := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.LeaderNotAvailable, Count: -1})
 	for i := range 3 {
 		if got, err := targets.Lookup(t.Context(), "t"); !errors.Is(err, kerr.LeaderNotAvailable) {
@@ -118,17 +125,7 @@ func TestTargetsPassingErrorIsNoVerdict(t *testing.T) {
 
 // What was known of a topic stays through passing trouble.
 func TestTargetsKeepWhatIsKnown(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
-	targets := NewTargets(cl, false)
+	c, targets := fakeTargets(t, 2)
 	if got, err := targets.Lookup(t.Context(), "t"); err != nil || len(got.Leader) != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}

@@ -3,14 +3,12 @@ package partition
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
@@ -314,106 +312,6 @@ func (p *Partition) leaveLane() {
 	p.inLane = false
 	for p.inFlight {
 		p.idle.Wait()
-	}
-}
-
-// loop applies committed steps and loads wheels.
-func (p *Partition) loop(ctx context.Context) error {
-	t := time.NewTicker(tick)
-	defer t.Stop()
-	reached := lowest // where the last load ended
-	for {
-		for {
-			j := p.nextJob()
-			if j == nil {
-				break
-			}
-			if err := p.apply(j); err != nil {
-				return err
-			}
-		}
-		if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
-			return err
-		}
-		p.countParked()
-		more, err := p.load(&reached)
-		if err != nil {
-			return err
-		}
-		if more {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return ErrStopped
-		case <-p.failed:
-			return p.failure
-		case <-p.kicked:
-		case <-t.C:
-			p.followLag(ctx)
-			p.mu.Lock()
-			stalled := p.stalled
-			p.mu.Unlock()
-			if stalled {
-				p.o.Lane.Wake() // the changelog may have a leader again
-			}
-		}
-	}
-}
-
-// load scans a chunk of the store from the lowest horizon of the workers and
-// posts it. It reports whether another should follow at once.
-func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
-	wait := false
-	for _, w := range p.workers {
-		lowered, busy := w.loadState()
-		if lowered.Compare(*reached) < 0 {
-			*reached = lowered
-		}
-		wait = wait || busy
-	}
-	if wait {
-		return false, nil
-	}
-	from := *reached
-	to := timer.Ref{Due: p.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
-	if from.Due > to.Due-loadWindow.Milliseconds()/2 {
-		return false, nil
-	}
-	loads := make([]*load, len(p.workers))
-	for i := range loads {
-		loads[i] = &load{from: from}
-	}
-	next, done, err := p.take.Scan(from, to, loadRows, loadBytes, func(t *timer.Timer) error {
-		l := loads[p.worker(t.ID)]
-		l.timers = append(l.timers, t)
-		return nil
-	})
-	if err != nil {
-		return false, fmt.Errorf("scan the store: %w", err)
-	}
-	if done {
-		next = to
-	}
-	*reached = next
-	for i, w := range p.workers {
-		loads[i].to = next
-		w.setLoading(true)
-		w.post(message{load: loads[i]})
-	}
-	return !done, nil
-}
-
-// worker returns the index of the sub-partition that an ID belongs to.
-func (p *Partition) worker(id []byte) int {
-	return int(xxhash.Sum64(id) % uint64(len(p.workers)))
-}
-
-// kick makes the loop look again. It never blocks.
-func (p *Partition) kick() {
-	select {
-	case p.kicked <- struct{}{}:
-	default:
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -63,6 +64,14 @@ func FreeAddr(t testing.TB) string {
 	}
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// Arguments are those of serve for a request topic, with a group of its own.
+func Arguments(seeds []string, requests, dir string, more ...string) []string {
+	return append([]string{
+		"serve", "--brokers", strings.Join(seeds, ","), "--requests", requests, "--targets", "*",
+		"--group", "group-of-" + requests, "--data-dir", dir,
+	}, more...)
 }
 
 // Start runs the binary with args, and --http with an address of its own. When

@@ -11,9 +11,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// poll is how often something is looked at that tells no one of its changes.
-const poll = 20 * time.Millisecond
-
 // Web is what an instance shows over HTTP.
 type Web struct {
 	t   testing.TB

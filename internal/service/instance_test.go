@@ -79,15 +79,6 @@ func readyz(t *testing.T, in *rig.Instance) (int, readiness) {
 	return status, answer.Detail
 }
 
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %s", what, limit)
-		}
-	}
-}
-
 // /readyz says what an instance waits for, and then each partition with what is
 // pending in it. Stopped and started on its folder it has its timers again
 // without reading the changelog from the start.
@@ -116,7 +107,7 @@ func TestReadinessAndFolderAcrossARestart(t *testing.T) {
 		}
 		return n
 	}
-	await(t, "all timers are pending", func() bool { return pending(in) == timers })
+	rig.Until(t, limit, "all timers are pending", func() bool { return pending(in) == timers })
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 	plain := c.CreateTopic(t, targetPartitions, nil, kafkatest.Topic(t)+"-plain")
 	var ps []*rig.Process
 	for range 3 {
-		ps = append(ps, rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...))
+		ps = append(ps, rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...))
 	}
 	ready := func() bool {
 		n := 0
@@ -55,12 +55,12 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		}
 		return n == requestPartitions
 	}
-	until(t, time.Minute, "three instances serve all partitions", ready)
+	rig.Until(t, time.Minute, "three instances serve all partitions", ready)
 	out := read(t, c, target)
 	reference := read(t, c, plain)
 	writePlain(t, c, plain)
-	l := steady(t, c, 2, requests, target)
-	until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
+	l := steady(t, c, 200, requests, target)
+	rig.Until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
 
 	var spans []span
 	fault := func(name string, do func()) {
@@ -69,28 +69,28 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		from := time.Now()
 		do()
 		c.AwaitInSync(t)
-		until(t, time.Minute, "instances ready after "+name, ready)
-		wait(t, 2*time.Second)
+		rig.Until(t, time.Minute, "instances ready after "+name, ready)
+		rig.Wait(t, 2*time.Second)
 		spans = append(spans, span{name, from, time.Now()})
 	}
 	from := time.Now()
-	wait(t, 5*time.Second)
+	rig.Wait(t, 5*time.Second)
 	spans = append(spans, span{"no fault", from, time.Now()})
 	for i := range 3 {
 		fault(fmt.Sprintf("broker %d killed and restarted", i), func() { c.Kill(i); c.Restart(i) })
 	}
-	fault("broker 1 paused for 30 s", func() { c.Pause(1); wait(t, pause); c.Resume(1) })
+	fault("broker 1 paused for 30 s", func() { c.Pause(1); rig.Wait(t, pause); c.Resume(1) })
 
-	ids := l.stop(t)
+	n := l.Stop()
 	t.Cleanup(func() {
 		if t.Failed() {
 			explain(t, c, ps, out.all(), requests, target)
 		}
 	})
-	until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
-	wait(t, time.Second) // for what must not come
+	rig.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return len(out.all()) >= n })
+	rig.Wait(t, time.Second) // for what must not come
 	received, written := out.all(), reference.all()
-	exact(t, received, ids)
+	exact(t, received, n)
 	for _, s := range spans {
 		longest, p := s.silence(received, target)
 		own, _ := s.silence(written, plain)
@@ -110,7 +110,7 @@ func writePlain(t testing.TB, c *kafkatest.Cluster, topic string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(poll)
+		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {

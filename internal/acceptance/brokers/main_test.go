@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,27 +25,6 @@ import (
 func TestMain(m *testing.M) {
 	rig.PlayVictim()
 	kafkatest.Main(m)
-}
-
-// poll is how often something is looked at that tells no one of its changes.
-const poll = 50 * time.Millisecond
-
-// until polls ok, and ends the test when it stays false for the limit.
-func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(poll) {
-		if time.Since(start) > limit {
-			t.Fatalf("%s: not within %s", what, limit)
-		}
-	}
-}
-
-// wait waits for d, or for the end of the test.
-func wait(t testing.TB, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-t.Context().Done():
-	}
 }
 
 // swift are options of clients that give a broker that says nothing two seconds,
@@ -131,16 +109,17 @@ func (s span) silence(received []kafkatest.Received, topic string) (longest time
 	return longest, partition
 }
 
-// exact checks that each of want was emitted once, and nothing else, nothing
-// early and nothing doubled.
-func exact(t testing.TB, received []kafkatest.Received, want []string) {
+// exact checks that each of n timers of a load was emitted once, and nothing else,
+// nothing early and nothing doubled.
+func exact(t testing.TB, received []kafkatest.Received, n int) {
 	t.Helper()
 	byID := rig.Emissions(t, received)
 	wrong := 0
-	for _, id := range want {
-		if n := len(byID[id]); n != 1 {
+	for i := range n {
+		id := loadID(i)
+		if times := len(byID[id]); times != 1 {
 			if wrong++; wrong <= 5 {
-				t.Errorf("%s was emitted %d times", id, n)
+				t.Errorf("%s was emitted %d times", id, times)
 			}
 		}
 		delete(byID, id)
@@ -148,93 +127,24 @@ func exact(t testing.TB, received []kafkatest.Received, want []string) {
 	for id := range byID {
 		t.Errorf("%s was emitted and never asked for", id)
 	}
-	t.Logf("%d timers, %d emissions, %d lost or doubled", len(want), len(received), wrong)
+	t.Logf("%d timers, %d emissions, %d lost or doubled", n, len(received), wrong)
 }
 
-// timer is a request, as any Kafka client would write it.
-func timer(requests, id, target string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("payload of " + id), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
-		{Key: "timer-target-topic", Value: []byte(target)},
-	}}
-}
+const soon, wellAhead = 300 * time.Millisecond, 12 * time.Second
 
-// arguments are those of serve for a request topic, with a group of its own.
-func arguments(seeds []string, requests, dir string, more ...string) []string {
-	return append([]string{
-		"serve", "--brokers", strings.Join(seeds, ","), "--requests", requests, "--targets", "*",
-		"--group", "group-of-" + requests, "--data-dir", dir,
-	}, more...)
-}
-
-// load sends timers at a steady rate, half of them due soon, half of them well
-// ahead, so that what was taken in before a fault falls due during it.
-type load struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	cl     *kgo.Client
-	ids    []string // of the producing goroutine until done is closed
-	mu     sync.Mutex
-	err    error // guarded by mu
-}
-
-const (
-	loadTick        = 10 * time.Millisecond
-	soon, wellAhead = 300 * time.Millisecond, 12 * time.Second
-)
-
-// steady starts a load; each timer has one target of targets.
-func steady(t testing.TB, c *kafkatest.Cluster, perTick int, requests string, targets ...string) *load {
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{cancel: cancel, done: make(chan struct{}), cl: c.Client(t, swift()...)}
-	go func() {
-		defer close(l.done)
-		tick := time.NewTicker(loadTick)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case now := <-tick.C:
-				for range perTick {
-					n := len(l.ids)
-					id, ahead := fmt.Sprint("load-", n), soon
-					if n%2 == 0 {
-						ahead = wellAhead
-					}
-					l.ids = append(l.ids, id)
-					l.cl.Produce(context.Background(), timer(requests, id, targets[n%len(targets)], now.Add(ahead)), l.produced)
-				}
-			}
+// steady sends timers to the target at a steady rate, half of them due soon, half
+// of them well ahead, so that what was taken in before a fault falls due during it.
+func steady(t testing.TB, c *kafkatest.Cluster, perSecond int, requests, target string) *rig.Stream {
+	return rig.StartStream(t, c.Client(t, swift()...), perSecond, func(n int) *kgo.Record {
+		ahead := soon
+		if n%2 == 0 {
+			ahead = wellAhead
 		}
-	}()
-	t.Cleanup(func() { cancel(); <-l.done })
-	return l
+		return rig.Timer(requests, target, loadID(n), time.Now().Add(ahead))
+	})
 }
 
-func (l *load) produced(_ *kgo.Record, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		l.err = err
-	}
-}
-
-// stop ends the load and returns the IDs that are in the log.
-func (l *load) stop(t testing.TB) []string {
-	t.Helper()
-	l.cancel()
-	<-l.done
-	if err := l.cl.Flush(t.Context()); err != nil {
-		t.Fatalf("flush the load: %v", err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		t.Fatalf("produce the load: %v", l.err)
-	}
-	return l.ids
-}
+func loadID(n int) string { return fmt.Sprint("load-", n) }
 
 // countLive is how many live partitions /readyz shows.
 func countLive(body string) int { return strings.Count(body, `"live"`) }

@@ -51,25 +51,25 @@ func TestReadersAreFreeAfterTheSessionOfAVanishedInstance(t *testing.T) {
 			v.Ready(2, time.Minute)
 			other.Ready(2, time.Minute)
 			out := read(t, c, target)
-			l := steady(t, c, 1, requests, target)
-			until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
+			l := steady(t, c, 100, requests, target)
+			rig.Until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
 
 			openStep(t, v, c, settings().Group, target)
 			gone := time.Now().Add(-longStep)
 			how.gone(v)
-			until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
+			rig.Until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
 				status, body := other.Readyz()
 				return status == 200 && countLive(body) == 4
 			})
-			wait(t, 3*time.Second)
+			rig.Wait(t, 3*time.Second)
 			end := time.Now()
 			how.back(v)
-			wait(t, 3*time.Second)
-			ids := l.stop(t)
-			until(t, wellAhead+time.Minute, fmt.Sprint(len(ids), " emissions"), func() bool { return len(out.all()) >= len(ids) })
-			wait(t, time.Second) // for what must not come
+			rig.Wait(t, 3*time.Second)
+			n := l.Stop()
+			rig.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return len(out.all()) >= n })
+			rig.Wait(t, time.Second) // for what must not come
 			received := out.all()
-			exact(t, received, ids)
+			exact(t, received, n)
 			longest, _ := span{how.name, gone, end}.silence(received, target)
 			t.Logf("readers of the target heard nothing for %s", longest.Round(10*time.Millisecond))
 			if limit := session + beyond + noise; longest > limit {
@@ -93,7 +93,7 @@ func openStep(t testing.TB, v *rig.Victim, c *kafkatest.Cluster, group, topic st
 	for {
 		v.Hold(kmsg.EndTxn.Int16())
 		v.Held()
-		wait(t, longStep)
+		rig.Wait(t, longStep)
 		open, err := adm.ListTransactions(t.Context(), nil, []string{"Ongoing"})
 		if err != nil {
 			t.Fatalf("list transactions: %v", err)

@@ -32,21 +32,21 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	rig.Binary(t)
 	requests := c.CreateTopic(t, groupPartitions, nil)
 	targets := []string{c.CreateTopic(t, 3, nil, requests+"-a"), c.CreateTopic(t, 3, nil, requests+"-b")}
-	start := func() *rig.Process { return rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...) }
+	start := func() *rig.Process { return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...) }
 
 	killed, stopped, paused := start(), start(), start()
 	begin := time.Now()
 	// All three have some, so that each event moves partitions.
-	until(t, handover, "three instances share all partitions", func() bool {
+	rig.Until(t, handover, "three instances share all partitions", func() bool {
 		return serving(groupPartitions, killed, stopped, paused) && live(killed) > 0 && live(stopped) > 0 && live(paused) > 0
 	})
 	begun := time.Now()
 	out := kafkatest.Collect(t, c, targets...)
-	s := startStream(t, c, streamRate, requests, targets...)
+	s := stream(t, c, requests, targets...)
 	event := func(what string, ps ...*rig.Process) {
 		t.Helper()
 		at := time.Now()
-		until(t, handover, what, func() bool { return serving(groupPartitions, ps...) })
+		rig.Until(t, handover, what, func() bool { return serving(groupPartitions, ps...) })
 		t.Logf("%s at %s: all partitions live after %s", what, since(begun, at), time.Since(at).Round(time.Millisecond))
 		out.WaitFor(len(out.Records())+int(settle.Seconds()*streamRate/2), handover)
 	}
@@ -57,7 +57,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	event("kill -9", stopped, paused)
 
 	joined := start()
-	until(t, handover, "the fourth has partitions", func() bool { return live(joined) > 0 })
+	rig.Until(t, handover, "the fourth has partitions", func() bool { return live(joined) > 0 })
 	event("a fourth joins", stopped, paused, joined)
 
 	term := time.Now()
@@ -75,15 +75,15 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	paused.Pause()
 	at := time.Now()
 	event("pause", joined)
-	until(t, pause, "pause is over", func() bool { return time.Since(at) >= pause })
+	rig.Until(t, pause, "pause is over", func() bool { return time.Since(at) >= pause })
 	paused.Continue()
-	until(t, handover, "the continued one has partitions again", func() bool {
+	rig.Until(t, handover, "the continued one has partitions again", func() bool {
 		status, _ := paused.Readyz()
 		return status == http.StatusOK && live(joined) < groupPartitions && live(paused) > 0
 	})
 	event("continue", paused, joined)
 
-	n := s.end()
+	n := s.Stop()
 	awaitStream(t, out, n, time.Minute)
 	for _, p := range []*rig.Process{paused, joined} {
 		p.Settled()

@@ -8,9 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,27 +26,6 @@ func TestMain(m *testing.M) {
 
 // poll is how often something is looked at that tells no one of its changes.
 const poll = 20 * time.Millisecond
-
-// arguments are those of serve for a request topic, with a group of its own.
-func arguments(seeds []string, requests, dir string, more ...string) []string {
-	return append([]string{
-		"serve", "--brokers", strings.Join(seeds, ","), "--requests", requests, "--targets", "*",
-		"--group", "group-of-" + requests, "--data-dir", dir,
-	}, more...)
-}
-
-// until polls ok, and ends the test when it stays false for the limit.
-func until(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	for !ok() {
-		if time.Since(start) > limit {
-			t.Fatalf("%s: not within %s", what, limit)
-		}
-		time.Sleep(poll)
-	}
-	return time.Since(start)
-}
 
 // live is how many partitions the instance has live, -1 if it is not ready.
 func live(p *rig.Process) int {
@@ -73,92 +50,19 @@ func serving(n int, ps ...*rig.Process) bool {
 	return sum == n
 }
 
-// timerRecord is a request, as any Kafka client would write it.
-func timerRecord(requests, id, target string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("payload of " + id), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
-		{Key: "timer-target-topic", Value: []byte(target)},
-	}}
-}
+// A streamed timer is due within these of being sent.
+const soonest, latest = 200 * time.Millisecond, 3 * time.Second
 
-// stream sends timers at a steady rate, due shortly after.
-type stream struct {
-	t        testing.TB
-	cl       *kgo.Client
-	requests string
-	targets  []string
-	perTick  int
-	stop     chan struct{}
-	done     chan struct{}
-	once     sync.Once
-	sent     int // read it when done is closed
-	mu       sync.Mutex
-	err      error // guarded by mu
-}
-
-const (
-	streamTick = 10 * time.Millisecond
-	// A streamed timer is due within these of being sent.
-	soonest, latest = 200 * time.Millisecond, 3 * time.Second
-)
-
-// startStream sends perSecond timers a second until it is stopped.
-func startStream(t testing.TB, c *kafkatest.Cluster, perSecond int, requests string, targets ...string) *stream {
-	s := &stream{
-		t: t, cl: c.Client(t), requests: requests, targets: targets, perTick: perSecond * int(streamTick) / int(time.Second),
-		stop: make(chan struct{}), done: make(chan struct{}),
-	}
-	go s.run()
-	t.Cleanup(func() { s.end() })
-	return s
+// stream sends timers at a steady rate, due shortly after, to the targets in turn:
+// stream-0, stream-1 and so on.
+func stream(t testing.TB, c *kafkatest.Cluster, requests string, targets ...string) *rig.Stream {
+	return rig.StartStream(t, c.Client(t), streamRate, func(n int) *kgo.Record {
+		spread := time.Duration(n*7919) * time.Millisecond % (latest - soonest)
+		return rig.Timer(requests, targets[n%len(targets)], streamID(n), time.Now().Add(soonest+spread))
+	})
 }
 
 func streamID(i int) string { return fmt.Sprintf("stream-%d", i) }
-
-func (s *stream) run() {
-	defer close(s.done)
-	tick := time.NewTicker(streamTick)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-tick.C:
-		}
-		for range s.perTick {
-			spread := time.Duration(s.sent*7919) * time.Millisecond % (latest - soonest)
-			r := timerRecord(s.requests, streamID(s.sent), s.targets[s.sent%len(s.targets)], time.Now().Add(soonest+spread))
-			s.cl.Produce(context.Background(), r, s.produced)
-			s.sent++
-		}
-	}
-}
-
-func (s *stream) produced(_ *kgo.Record, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
-	}
-}
-
-// end stops the stream and returns how many timers are in the log: stream-0 to
-// stream-(n-1).
-func (s *stream) end() int {
-	s.once.Do(func() {
-		close(s.stop)
-		<-s.done
-		if err := s.cl.Flush(context.Background()); err != nil {
-			s.t.Errorf("stream: %v", err)
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.err != nil {
-			s.t.Errorf("stream: %v", s.err)
-		}
-	})
-	return s.sent
-}
 
 // awaitStream waits until each of n streamed timers was received once, and
 // names some of those that were not.

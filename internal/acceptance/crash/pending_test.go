@@ -81,19 +81,19 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	dir := t.TempDir()
 	// A static member is not waited for when it comes back: ready shows the
 	// replay, not the session timeout.
-	serve := arguments(c.Seeds(), requests, dir, "--instance-id", "wc-0")
+	serve := rig.Arguments(c.Seeds(), requests, dir, "--instance-id", "wc-0")
 	p := rig.Start(t, serve...)
 	p.Ready(crashPartitions, time.Minute)
 	out := kafkatest.Collect(t, c, target)
 
 	due := loadPending(t, c, requests, target, pending)
-	until(t, 2*time.Minute, "pending timers", func() bool {
+	rig.Until(t, 2*time.Minute, "pending timers", func() bool {
 		return p.Metric("waterclock_pending_timers") >= float64(pending)*0.9
 	})
-	s := startStream(t, c, streamRate, requests, target)
+	s := stream(t, c, requests, target)
 	flushed := awaitFlush(t, p, adm, changelog)
 	noticed := total(ends(t, adm, changelog))
-	until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
+	rig.Until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
 		return total(ends(t, adm, changelog)) >= noticed+tail
 	})
 	held := p.Metric("waterclock_pending_timers")
@@ -125,7 +125,7 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 		t.Errorf("replayed %d offsets into an empty folder, but %v were pending", replayed, held)
 	}
 
-	n := s.end()
+	n := s.Stop()
 	awaitStream(t, out, n, time.Minute)
 	p.Settled()
 	stopped := time.Now()
@@ -154,7 +154,7 @@ func loadPending(t testing.TB, c *kafkatest.Cluster, requests, target string, n 
 			at = begin.Add(soonFrom + time.Duration(float64(soonTo-soonFrom)*float64(i)/float64(n)))
 		}
 		due[id] = at.Truncate(time.Millisecond)
-		cl.Produce(context.Background(), timerRecord(requests, id, target, at), func(_ *kgo.Record, err error) {
+		cl.Produce(context.Background(), rig.Timer(requests, target, id, at), func(_ *kgo.Record, err error) {
 			if err != nil {
 				t.Errorf("send %s: %v", id, err)
 			}
@@ -177,7 +177,7 @@ func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string
 	}
 	var samples []sample
 	first := p.Metric("waterclock_store_flushes_total")
-	until(t, 90*time.Second, "a flush of the store", func() bool {
+	rig.Until(t, 90*time.Second, "a flush of the store", func() bool {
 		samples = append(samples, sample{time.Now(), total(ends(t, adm, changelog))})
 		now := p.Metric("waterclock_store_flushes_total")
 		if time.Since(samples[0].at) < flushMargin {
@@ -200,16 +200,14 @@ func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string
 func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, requests, target, id string, serve []string) (*rig.Process, time.Duration) {
 	t.Helper()
 	due := time.Now()
-	if err := c.Client(t).ProduceSync(t.Context(), timerRecord(requests, id, target, due)).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Send(t, c.Client(t), rig.Timer(requests, target, id, due))
 	start := time.Now()
 	p := rig.Start(t, serve...)
 	p.Ready(crashPartitions, time.Minute)
 	ready := time.Now()
 	var got kafkatest.Received
 	seen := 0
-	until(t, 30*time.Second, "emission of "+id, func() bool {
+	rig.Until(t, 30*time.Second, "emission of "+id, func() bool {
 		records := out.Records()
 		defer func() { seen = len(records) }()
 		for _, r := range records[seen:] {

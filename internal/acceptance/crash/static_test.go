@@ -20,13 +20,13 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	requests := c.CreateTopic(t, crashPartitions, nil)
 	target := c.CreateTopic(t, crashPartitions, nil, requests+"-out")
 	start := func() *rig.Process {
-		return rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0")...)
+		return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0")...)
 	}
 	old := start()
 	old.Ready(crashPartitions, handover)
 	out := kafkatest.Collect(t, c, target)
 	begun := time.Now()
-	s := startStream(t, c, streamRate, requests, target)
+	s := stream(t, c, requests, target)
 	out.WaitFor(streamRate, handover)
 
 	old.Pause()
@@ -37,7 +37,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	out.WaitFor(len(out.Records())+streamRate, handover)
 	old.Continue()
 	// It is fenced, no member any more, and must say so.
-	until(t, 15*time.Second, "the old one is not ready", func() bool { return live(old) < 0 })
+	rig.Until(t, 15*time.Second, "the old one is not ready", func() bool { return live(old) < 0 })
 	out.WaitFor(len(out.Records())+streamRate, handover)
 	if n := live(replacement); n != crashPartitions {
 		t.Errorf("after the old one went on the replacement has %d live partitions", n)
@@ -55,7 +55,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	}
 	stop(old)
 	out.WaitFor(len(out.Records())+6*streamRate, handover)
-	n := s.end()
+	n := s.Stop()
 	awaitStream(t, out, n, time.Minute)
 	replacement.Settled()
 	stop(replacement)

@@ -30,15 +30,15 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 			target := c.CreateTopic(t, crashPartitions, nil, requests+"-out")
 			start := func(instance string) *rig.Process {
 				more := append(v.args(instance), "--session-timeout", longSession.String(), "--rebalance-timeout", "1m")
-				return rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), more...)...)
+				return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), more...)...)
 			}
 			first, second := start("wc-0"), start("wc-1")
-			until(t, handover, "both have partitions", func() bool {
+			rig.Until(t, handover, "both have partitions", func() bool {
 				return serving(crashPartitions, first, second) && live(first) > 0 && live(second) > 0
 			})
 			out := kafkatest.Collect(t, c, target)
 			begun := time.Now()
-			s := startStream(t, c, streamRate, requests, target)
+			s := stream(t, c, requests, target)
 			out.WaitFor(streamRate, handover)
 
 			at := time.Now()
@@ -47,12 +47,12 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 				t.Errorf("SIGTERM: exit %d", code)
 			}
 			exited := time.Since(at)
-			until(t, enough, "the other takes over", func() bool { return serving(crashPartitions, second) })
+			rig.Until(t, enough, "the other takes over", func() bool { return serving(crashPartitions, second) })
 			t.Logf("SIGTERM: exit 0 after %s; the other has all partitions live after %s",
 				exited.Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
 			out.WaitFor(len(out.Records())+streamRate, handover)
 
-			n := s.end()
+			n := s.Stop()
 			awaitStream(t, out, n, time.Minute)
 			second.Settled()
 			second.Term()
@@ -78,10 +78,10 @@ func TestUnreachableBrokersAtStart(t *testing.T) {
 	requests := c.CreateTopic(t, crashPartitions, nil)
 	target := c.CreateTopic(t, 1, nil, requests+"-out")
 	c.Stop(0)
-	p := rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...)
-	given := rig.Start(t, arguments(c.Seeds(), requests, t.TempDir())...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...)
+	given := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...)
 	for _, x := range []*rig.Process{p, given} {
-		until(t, 30*time.Second, "retries", func() bool { return strings.Count(x.Output(), line) >= 2 })
+		rig.Until(t, 30*time.Second, "retries", func() bool { return strings.Count(x.Output(), line) >= 2 })
 		if status, body := x.Healthz(); status != 200 {
 			t.Errorf("/healthz without a broker: %d %s", status, body)
 		}
@@ -102,9 +102,7 @@ func TestUnreachableBrokersAtStart(t *testing.T) {
 	c.Restart(0)
 	t.Logf("ready %s after the broker", p.Ready(crashPartitions, time.Minute).Round(time.Millisecond))
 	out := kafkatest.Collect(t, c, target)
-	if err := c.Client(t).ProduceSync(t.Context(), timerRecord(requests, "a", target, time.Now().Add(time.Second))).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	rig.Send(t, c.Client(t), rig.Timer(requests, target, "a", time.Now().Add(time.Second)))
 	if byID := onceEach(t, out.WaitFor(1, 30*time.Second)); len(byID["a"]) != 1 {
 		t.Errorf("emissions: %v", byID)
 	}

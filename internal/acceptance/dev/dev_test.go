@@ -68,13 +68,6 @@ func request(id, value string, headers ...string) *kgo.Record {
 	return r
 }
 
-func send(t *testing.T, cl *kgo.Client, records ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestDevFirstAndSecondStart is line h: the demo, the commands that are shown,
 // a plain client, a stop by SIGTERM while timers are pending (one falls due
 // meanwhile, one is cancelled), and a second start on the same folder.
@@ -83,7 +76,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
 		p := rig.Start(t, "dev", "--listen", addr, "--data-dir", dir)
-		await(t, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
+		rig.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 		checkDemo(t, p.Output())
 		if !strings.Contains(p.Output(), "on "+addr+", data in "+dir+"\n") || !strings.Contains(p.Output(), "isolation.level=read_committed") {
 			t.Errorf("does not say where it listens, or how to consume:\n%s", p.Output())
@@ -99,7 +92,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	cl := client(t, addr)
 	down := time.Now().Add(6 * time.Second)
 	late := time.Now().Add(14 * time.Second)
-	send(t, cl,
+	rig.Send(t, cl,
 		request("plain", "p", "timer-after", "1s", "timer-target-topic", "orders", "trace", "17"),
 		request("cancelled", "c", "timer-after", "5s", "timer-target-topic", "orders"),
 		&kgo.Record{Topic: "timers", Key: []byte("cancelled")},
@@ -108,9 +101,9 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 		request("misspelt", "m", "timer-aftr", "1s", "timer-target-topic", "orders"),
 	)
 	before := consume(t, addr, "orders")
-	await(t, "plain fires", func() bool { return before.has("plain") })
+	rig.Until(t, patience, "plain fires", func() bool { return before.has("plain") })
 	for _, want := range []string{"refused   misspelt: unknown-header: ", "fired     plain on topic orders: p (emitted "} {
-		await(t, want, func() bool { return strings.Contains(first.Output(), want) })
+		rig.Until(t, patience, want, func() bool { return strings.Contains(first.Output(), want) })
 	}
 	first.Settled()
 	first.Term()
@@ -127,7 +120,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 		t.Errorf("says nothing of pending timers:\n%s", second.Output())
 	}
 	after := consume(t, addr, "orders", "demo")
-	await(t, "late fires", func() bool { return after.has("late") })
+	rig.Until(t, patience, "late fires", func() bool { return after.has("late") })
 	<-time.After(time.Second) // for what must not come: a1 was due before late
 	all := after.all(t)
 	for id, n := range map[string]int{"plain": 1, "down": 1, "late": 1, "demo-1": 2, "demo-2": 2, "demo-3": 2} {
@@ -152,7 +145,7 @@ func TestDevRefusals(t *testing.T) {
 	drivesProcesses(t)
 	listen, dir := rig.FreeAddr(t), t.TempDir()
 	first := rig.Start(t, "dev", "--listen", listen, "--data-dir", dir, "--demo=false")
-	await(t, "commands to try", func() bool { return strings.Contains(first.Output(), "Ctrl-C stops.") })
+	rig.Until(t, patience, "commands to try", func() bool { return strings.Contains(first.Output(), "Ctrl-C stops.") })
 	if strings.Contains(first.Output(), "scheduled") {
 		t.Errorf("--demo=false schedules:\n%s", first.Output())
 	}
@@ -182,9 +175,9 @@ func TestDevRefusals(t *testing.T) {
 		})
 	}
 	cl := client(t, listen)
-	send(t, cl, request("still-here", "v", "timer-after", "100ms", "timer-target-topic", "orders"))
+	rig.Send(t, cl, request("still-here", "v", "timer-after", "100ms", "timer-target-topic", "orders"))
 	c := consume(t, listen, "orders")
-	await(t, "the first dev goes on", func() bool { return c.has("still-here") })
+	rig.Until(t, patience, "the first dev goes on", func() bool { return c.has("still-here") })
 	if n := len(c.all(t)["still-here"]); n != 1 {
 		t.Errorf("%d emissions", n)
 	}
@@ -196,7 +189,7 @@ func TestScheduleRefusals(t *testing.T) {
 	drivesProcesses(t)
 	listen := rig.FreeAddr(t)
 	p := rig.Start(t, "dev", "--listen", listen, "--data-dir", t.TempDir(), "--demo=false")
-	await(t, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
+	rig.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 	for _, c := range []struct {
 		name, brokers, to string
 		args              []string
@@ -230,7 +223,7 @@ func TestDevKilledWhilePending(t *testing.T) {
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
 		p := rig.Start(t, "dev", "--listen", addr, "--data-dir", dir, "--demo=false")
-		await(t, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
+		rig.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 		return p
 	}
 	first := start()
@@ -241,16 +234,16 @@ func TestDevKilledWhilePending(t *testing.T) {
 		records = append(records, request(fmt.Sprint("early-", i), "v", "timer-after", "1ms", "timer-target-topic", "orders"),
 			request(fmt.Sprint("late-", i), "v", "timer-at", due, "timer-target-topic", "orders"))
 	}
-	send(t, cl, records...)
+	rig.Send(t, cl, records...)
 	before := consume(t, addr, "orders")
-	await(t, "half have fired and half are pending", func() bool {
+	rig.Until(t, patience, "half have fired and half are pending", func() bool {
 		return before.count() >= timers && first.Metric("waterclock_pending_timers") == timers
 	})
 	first.Kill()
 
 	second := start()
 	after := consume(t, addr, "orders")
-	await(t, "all have fired", func() bool { return after.count() >= 2*timers })
+	rig.Until(t, patience, "all have fired", func() bool { return after.count() >= 2*timers })
 	<-time.After(500 * time.Millisecond) // for what must not come
 	all := after.all(t)
 	if len(all) != 2*timers || after.count() != 2*timers {

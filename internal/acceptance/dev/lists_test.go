@@ -102,10 +102,10 @@ func TestReadmeMetrics(t *testing.T) {
 	for _, to := range []string{target, "__refused"} {
 		r := request("m", "v", "timer-after", "1ms", "timer-target-topic", to)
 		r.Topic = requests
-		send(t, cl, r)
+		rig.Send(t, cl, r)
 	}
 	kafkatest.Collect(t, c, target).WaitFor(1, patience)
-	await(t, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
+	rig.Until(t, patience, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
 
 	text := section(t, "Operation")
 	for name := range strings.FieldsSeq("waterclock_outcomes_total waterclock_lateness_seconds waterclock_dead_letters_total") {

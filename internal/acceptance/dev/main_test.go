@@ -23,7 +23,6 @@ const (
 	root = "../../.."
 	// patience is far more than anything here takes.
 	patience = time.Minute
-	poll     = 20 * time.Millisecond
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -103,16 +102,6 @@ func client(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
 	}
 	t.Cleanup(cl.Close)
 	return cl
-}
-
-// await waits until something that tells no one of its changes is so.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(poll) {
-		if time.Since(start) > patience {
-			t.Fatalf("%s: not within %s", what, patience)
-		}
-	}
 }
 
 // environ is this process's environment without what the program would take for

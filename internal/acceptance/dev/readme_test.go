@@ -128,7 +128,7 @@ func (r *reader) startDev(t *testing.T, b block) {
 			t.Errorf("dev was not stopped in order:\n%s", p.out)
 		}
 	})
-	await(t, "dev shows commands", func() bool { return strings.Contains(p.out.String(), "Ctrl-C stops.") })
+	rig.Until(t, patience, "dev shows commands", func() bool { return strings.Contains(p.out.String(), "Ctrl-C stops.") })
 	checkDemo(t, p.out.String())
 	if !strings.Contains(p.out.String(), "  go run ./cmd/waterclock schedule --brokers "+r.dev) {
 		t.Errorf("the commands shown are not called as dev was:\n%s", p.out)
@@ -183,9 +183,9 @@ func (r *reader) serves(t *testing.T, cmd *exec.Cmd, broker, id string) {
 	p := startServer(t, cmd)
 	rig.At(t, r.http).Ready(4, patience)
 	cl := client(t, broker)
-	send(t, cl, request(id, "v", "timer-after", "100ms", "timer-target-topic", "orders"))
+	rig.Send(t, cl, request(id, "v", "timer-after", "100ms", "timer-target-topic", "orders"))
 	c := consume(t, broker, "orders")
-	await(t, id+" fires", func() bool { return c.has(id) })
+	rig.Until(t, patience, id+" fires", func() bool { return c.has(id) })
 	if n := len(c.all(t)[id]); n != 1 {
 		t.Errorf("%d emissions", n)
 	}
@@ -263,7 +263,7 @@ func (r *reader) checkFired(t *testing.T) {
 	}
 	c := consume(t, r.dev, "orders")
 	for _, id := range r.fires {
-		await(t, id+" fires", func() bool { return c.has(id) })
+		rig.Until(t, patience, id+" fires", func() bool { return c.has(id) })
 	}
 	<-time.After(time.Second) // for what must not come
 	all := c.all(t)

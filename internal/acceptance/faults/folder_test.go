@@ -118,7 +118,7 @@ func TestWrongFolder(t *testing.T) {
 	}
 	p := rig.Start(t, s.arguments()...)
 	p.Ready(partitions, readyLimit)
-	until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+	rig.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 	t.Run("in use", func(t *testing.T) {
 		refused(t, rig.Start(t, s.arguments()...), 1, s.dir, "data folder is in use by another process", "stop that process", "--data-dir")
 		if status, body := p.Readyz(); status != http.StatusOK {
@@ -167,7 +167,7 @@ func TestCopiedFolder(t *testing.T) {
 	}
 	pending := func(n float64, ps ...*rig.Process) {
 		t.Helper()
-		until(t, readyLimit, fmt.Sprint(n, " pending timers"), func() bool {
+		rig.Until(t, readyLimit, fmt.Sprint(n, " pending timers"), func() bool {
 			sum := 0.0
 			for _, p := range ps {
 				sum += p.Metric("waterclock_pending_timers")
@@ -210,7 +210,7 @@ func TestCopiedFolder(t *testing.T) {
 	many("later", "v", late)
 	pending(4*each, second)
 	first = rig.Start(t, s.arguments()...) // its folder is the old one now
-	until(t, readyLimit, "both own partitions", func() bool {
+	rig.Until(t, readyLimit, "both own partitions", func() bool {
 		status, _ := first.Healthz()
 		return status == http.StatusOK && first.Metric("waterclock_partitions", "state", "live") == partitions/2 && second.Metric("waterclock_partitions", "state", "live") == partitions/2
 	})

@@ -16,31 +16,11 @@ import (
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 const (
-	// poll is how often something is looked at that tells no one of its changes.
-	poll = 20 * time.Millisecond
 	// exitLimit is far more than a refusal takes.
 	exitLimit = 30 * time.Second
 	// readyLimit is far more than a take takes.
 	readyLimit = time.Minute
 )
-
-// until polls ok, and ends the test when it stays false for the limit.
-func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(poll) {
-		if time.Since(start) > limit {
-			t.Fatalf("%s: not within %s", what, limit)
-		}
-	}
-}
-
-// arguments are those of serve for a request topic, with a group of its own.
-func arguments(seeds []string, requests, dir string, more ...string) []string {
-	return append([]string{
-		"serve", "--brokers", strings.Join(seeds, ","), "--requests", requests, "--targets", "*",
-		"--group", "group-of-" + requests, "--data-dir", dir,
-	}, more...)
-}
 
 // refused waits for the end of a process, which must be of the given code, with
 // all the wanted words in the lines that say why. It returns those lines.

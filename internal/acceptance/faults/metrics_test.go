@@ -24,13 +24,13 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	rising := func(t *testing.T, in *rig.Web, names ...string) {
 		t.Helper()
 		for _, name := range names {
-			until(t, readyLimit, name+" is not 0", func() bool { return in.Metric(name) > 0 })
+			rig.Until(t, readyLimit, name+" is not 0", func() bool { return in.Metric(name) > 0 })
 		}
 	}
 	settled := func(t *testing.T, in *rig.Web, names ...string) {
 		t.Helper()
 		for _, name := range append(names, "waterclock_ledger") {
-			until(t, readyLimit, name+" is 0", func() bool { return in.Metric(name) == 0 })
+			rig.Until(t, readyLimit, name+" is 0", func() bool { return in.Metric(name) == 0 })
 		}
 	}
 
@@ -49,8 +49,8 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		in.Ready(1, readyLimit)
 		due := time.Now().Add(12 * time.Second)
 		cl := c.Client(t)
-		send(t, cl, big(requests, target, "due-", n, size, due)...)
-		until(t, readyLimit, "all are pending", func() bool { return in.Metric("waterclock_pending_timers") == n })
+		rig.Send(t, cl, big(requests, target, "due-", n, size, due)...)
+		rig.Until(t, readyLimit, "all are pending", func() bool { return in.Metric("waterclock_pending_timers") == n })
 		fetches := wire.Hold(kmsg.Fetch.Int16())
 		t.Cleanup(fetches.Release)
 		if err := fetches.Wait(t.Context()); err != nil {
@@ -58,7 +58,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		}
 		held := wire.Hold(kmsg.EndTxn.Int16())
 		t.Cleanup(held.Release)
-		send(t, cl, big(requests, target, "more-", n, size, due)...)
+		rig.Send(t, cl, big(requests, target, "more-", n, size, due)...)
 		fetches.Release() // what comes is behind the log's end by far
 		rising(t, &in.Web, "waterclock_intake_lag_records", "waterclock_intake_lag_seconds", "waterclock_queue_entries", "waterclock_queue_bytes")
 		if late := time.Since(due); late > 0 {
@@ -90,7 +90,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		t.Cleanup(release)
 		in.Ready(partitions, readyLimit)
 		close(armed)
-		send(t, c.Client(t), timer(s.requests, target, "a", "v", time.Now().Add(time.Hour)))
+		rig.Send(t, c.Client(t), timer(s.requests, target, "a", "v", time.Now().Add(time.Hour)))
 		rising(t, &in.Web, "waterclock_ledger")
 		release()
 		settled(t, &in.Web)
@@ -122,10 +122,10 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		if err := gone.BeginTransaction(); err != nil {
 			t.Fatal(err)
 		}
-		send(t, gone, &kgo.Record{Topic: target, Value: []byte("never to be seen")})
+		rig.Send(t, gone, &kgo.Record{Topic: target, Value: []byte("never to be seen")})
 		p := rig.Start(t, s.arguments()...)
 		p.Ready(partitions, readyLimit)
-		send(t, c.Client(t), timer(s.requests, target, "a", "v", time.Now()))
+		rig.Send(t, c.Client(t), timer(s.requests, target, "a", "v", time.Now()))
 		rising(t, &p.Web, "waterclock_open_transactions_ended_total")
 		if got := out.WaitFor(1, readyLimit); string(got[0].Value) != "v" {
 			t.Errorf("seen: %q", got[0].Value)

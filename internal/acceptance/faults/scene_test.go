@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
 )
 
 // partitions of the request topics.
@@ -44,7 +45,7 @@ func (s *scene) words(want []string) []string {
 
 // arguments are those of serve, with a group of the scene's own.
 func (s *scene) arguments(more ...string) []string {
-	return arguments(s.c.Seeds(), s.requests, s.dir, more...)
+	return rig.Arguments(s.c.Seeds(), s.requests, s.dir, more...)
 }
 
 // admin runs one change of the topics.
@@ -74,7 +75,7 @@ func (s *scene) remove(t testing.TB, topic string) {
 		}
 		return r.Error()
 	})
-	until(t, exitLimit, topic+" is gone", func() bool {
+	rig.Until(t, exitLimit, topic+" is gone", func() bool {
 		r, err := s.c.Admin(t).ListTopics(t.Context(), topic)
 		return err == nil && !r.Has(topic)
 	})
@@ -90,7 +91,7 @@ func (s *scene) grow(t testing.TB, topic string, to int) {
 		}
 		return r.Error()
 	})
-	until(t, exitLimit, "more partitions", func() bool {
+	rig.Until(t, exitLimit, "more partitions", func() bool {
 		r, err := s.c.Admin(t).ListTopics(t.Context(), topic)
 		return err == nil && len(r[topic].Partitions) == to
 	})
@@ -107,7 +108,7 @@ func (s *scene) set(t testing.TB, topic, setting, value string) {
 		return r[0].Err
 	})
 	adm := s.c.Admin(t)
-	until(t, exitLimit, setting+" is "+value, func() bool {
+	rig.Until(t, exitLimit, setting+" is "+value, func() bool {
 		all, err := adm.DescribeTopicConfigs(t.Context(), topic)
 		if err != nil {
 			return false

@@ -21,8 +21,8 @@ func (s *scene) served(t testing.TB) {
 	p := rig.Start(t, s.arguments()...)
 	p.Ready(partitions, readyLimit)
 	target := s.c.CreateTopic(t, 1, nil, s.requests+"-out")
-	send(t, s.c.Client(t), timer(s.requests, target, "far", "v", time.Now().Add(time.Hour)))
-	until(t, readyLimit, "the timer is pending", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+	rig.Send(t, s.c.Client(t), timer(s.requests, target, "far", "v", time.Now().Add(time.Hour)))
+	rig.Until(t, readyLimit, "the timer is pending", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 	p.Term()
 	if code := p.Exit(exitLimit); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -35,7 +35,7 @@ func (s *scene) put(t testing.TB, key, value []byte) {
 	t.Helper()
 	cl := s.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for i := range int32(partitions) {
-		send(t, cl, &kgo.Record{Topic: delaytopics.Changelog(s.requests), Partition: i, Key: key, Value: value})
+		rig.Send(t, cl, &kgo.Record{Topic: delaytopics.Changelog(s.requests), Partition: i, Key: key, Value: value})
 	}
 }
 
@@ -111,7 +111,7 @@ func TestStates(t *testing.T) {
 			more := v.spoil(t, s)
 			p := rig.Start(t, s.arguments(more...)...)
 			want, body := s.words(v.want), ""
-			until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
+			rig.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
 				var status int
 				status, body = p.Readyz()
 				if status == 200 {
@@ -146,7 +146,7 @@ func TestStates(t *testing.T) {
 			}
 			p = rig.Start(t, s.arguments(append(more, v.cure)...)...)
 			p.Ready(partitions, readyLimit)
-			until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+			rig.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 		})
 	}
 }
@@ -159,8 +159,8 @@ func TestSilentBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	p := rig.Start(t, arguments([]string{l.Addr().String()}, "timers", t.TempDir())...)
-	until(t, exitLimit, "the broker is counted as silent", func() bool {
+	p := rig.Start(t, rig.Arguments([]string{l.Addr().String()}, "timers", t.TempDir())...)
+	rig.Until(t, exitLimit, "the broker is counted as silent", func() bool {
 		status, _ := p.Healthz()
 		return status == 200 && p.Metric("waterclock_silent_brokers") == 1
 	})
@@ -187,19 +187,12 @@ func TestSettingsThatBrokersRefuse(t *testing.T) {
 		{"--transaction-timeout=61s", []string{"transaction-timeout is", "1m1s", "transaction.max.timeout.ms"}},
 	} {
 		t.Run(v.flags, func(t *testing.T) {
-			refused(t, rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), v.flags)...), 2, v.want...)
+			refused(t, rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), v.flags)...), 2, v.want...)
 		})
 	}
 	// The brokers' limits themselves are fine.
-	p := rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), "--session-timeout=6s", "--transaction-timeout=60s")...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--session-timeout=6s", "--transaction-timeout=60s")...)
 	p.Ready(1, readyLimit)
-}
-
-func send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
-		t.Fatalf("send: %v", err)
-	}
 }
 
 // timer is a request, as any Kafka client would write it.

@@ -177,7 +177,7 @@ func TestWrongCluster(t *testing.T) {
 			if err := v.spoil(ctx, c, adm); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, rig.Start(t, arguments(c.ListenAddrs(), "timers", t.TempDir())...), 1, v.want...)
+			refused(t, rig.Start(t, rig.Arguments(c.ListenAddrs(), "timers", t.TempDir())...), 1, v.want...)
 		})
 	}
 }

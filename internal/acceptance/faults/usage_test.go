@@ -77,12 +77,12 @@ func TestWrongUsage(t *testing.T) {
 
 // Addresses that are taken end serve with code 1 before it has done anything.
 func TestAddressInUse(t *testing.T) {
-	first := rig.Start(t, arguments([]string{"127.0.0.1:1"}, "timers", t.TempDir())...)
-	until(t, exitLimit, "the first serves HTTP", func() bool { status, _ := first.Healthz(); return status == 200 })
+	first := rig.Start(t, rig.Arguments([]string{"127.0.0.1:1"}, "timers", t.TempDir())...)
+	rig.Until(t, exitLimit, "the first serves HTTP", func() bool { status, _ := first.Healthz(); return status == 200 })
 	addr := first.Addr()
 	for _, flag := range []string{"http", "pprof"} {
 		t.Run(flag, func(t *testing.T) {
-			args := arguments([]string{"127.0.0.1:1"}, "timers", t.TempDir(), "--http=", "--"+flag+"="+addr)
+			args := rig.Arguments([]string{"127.0.0.1:1"}, "timers", t.TempDir(), "--http=", "--"+flag+"="+addr)
 			refused(t, rig.Exec(t, nil, args...), 1, "another process has taken "+addr, "choose another address with --"+flag)
 		})
 	}

@@ -95,8 +95,8 @@ func Test22CommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) 
 		values(want, fired, "k+1")
 	}
 	w.send(k...)
-	w.until("step k is committed", patience, func() bool { return len(changes(changelog.Records())) == 3*n })
-	w.until("its apply is held", patience, func() bool { return s.holds(1) })
+	rig.Until(w, patience, "step k is committed", func() bool { return len(changes(changelog.Records())) == 3*n })
+	rig.Until(w, patience, "its apply is held", func() bool { return s.holds(1) })
 	if got := in.Metric("waterclock_pending_timers"); got != 0 {
 		t.Fatalf("%v timers are in the store, want none: the apply is held", got)
 	}
@@ -105,7 +105,7 @@ func Test22CommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) 
 	if got := in.Metric("waterclock_pending_timers"); got != 0 {
 		t.Errorf("%v timers are in the store, want none: the apply is held", got)
 	}
-	w.until("tombstones", patience, func() bool {
+	rig.Until(w, patience, "tombstones", func() bool {
 		ended := 0
 		for _, c := range changes(changelog.Records()) {
 			if c[len(c)-1] == "tombstone" {
@@ -161,8 +161,8 @@ func Test16ApplyDelayedPastRevokeAndRetake(t *testing.T) {
 	changelog := kafkatest.Collect(t, w.c, w.changelog())
 	s.arm()
 	w.send(step...)
-	w.until("both partitions hang in an apply", patience, func() bool { return s.holds(2) })
-	w.until("the step is committed", patience, func() bool {
+	rig.Until(w, patience, "both partitions hang in an apply", func() bool { return s.holds(2) })
+	rig.Until(w, patience, "the step is committed", func() bool {
 		zs := 0
 		for id := range changes(changelog.Records()) {
 			if id[0] == 'z' {
@@ -181,13 +181,13 @@ func Test16ApplyDelayedPastRevokeAndRetake(t *testing.T) {
 			onB++
 		}
 	}
-	w.until("B has obeyed what lies on its partition", patience, func() bool {
+	rig.Until(w, patience, "B has obeyed what lies on its partition", func() bool {
 		return b.Metric("waterclock_outcomes_total") == float64(onB)
 	})
 	if err := b.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	w.until("A is given the partition again", patience, func() bool {
+	rig.Until(w, patience, "A is given the partition again", func() bool {
 		_, body := a.Readyz()
 		return strings.Contains(body, `"taking"`)
 	})

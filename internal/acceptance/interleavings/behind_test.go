@@ -21,7 +21,7 @@ func (w *world) ahead(n int64) {
 	w.Helper()
 	var last *kgo.Record
 	logged := kafkatest.Collect(w.T, w.c, w.changelog())
-	w.until("a checkpoint", patience, func() bool {
+	rig.Until(w, patience, "a checkpoint", func() bool {
 		for _, r := range logged.Records() {
 			if kind, _, err := delaytopics.ParseKey(r.Key); err == nil && kind == delaytopics.KindCheckpoint {
 				last = r.Record
@@ -63,7 +63,7 @@ func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 				t.Errorf("%d %s two seconds after the start, want a take under way", status, body)
 			}
 			if !x.come {
-				w.until("a refusal", patience, func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 1 })
+				rig.Until(w, patience, "a refusal", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 1 })
 				if _, body := in.Readyz(); !strings.Contains(body, "failed") {
 					t.Errorf("/readyz says %s", body)
 				}

@@ -79,12 +79,12 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 		}
 		// In the wipe, or in the first tables behind it.
 		p := rig.Start(t, args(dir)...)
-		w.until("a wipe", patience, func() bool { return strings.Contains(p.Output(), "wiping the local view") })
+		rig.Until(w, patience, "a wipe", func() bool { return strings.Contains(p.Output(), "wiping the local view") })
 		kill(p, 150)
 		w.verify(dir)
 		// In the replay that goes on from there.
 		p = rig.Start(t, args(dir)...)
-		w.until("a take", patience, func() bool {
+		rig.Until(w, patience, "a take", func() bool {
 			_, body := p.Readyz()
 			return strings.Contains(body, "replaying") || strings.Contains(body, "live")
 		})

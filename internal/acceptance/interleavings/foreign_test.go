@@ -52,7 +52,7 @@ func Test15RequestsOfAbortedTransactions(t *testing.T) {
 	w.pending(&first.Web, pending)
 	// The tracker's position is behind the last committed request, no matter
 	// what lies between.
-	w.until("the group's offset behind the last request", patience, func() bool {
+	rig.Until(w, patience, "the group's offset behind the last request", func() bool {
 		offsets, err := w.adm.FetchOffsets(t.Context(), w.group())
 		if err != nil {
 			return false

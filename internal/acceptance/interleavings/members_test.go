@@ -49,7 +49,7 @@ func Test19And14KilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 			ended++
 		}
 	}
-	w.until("all pending", patience, func() bool {
+	rig.Until(w, patience, "all pending", func() bool {
 		return v.Metric("waterclock_pending_timers")+heir.Metric("waterclock_pending_timers") == n
 	})
 	v.Hold(kmsg.Produce.Int16())
@@ -127,12 +127,12 @@ func Test17JoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 			t.Logf("B live with both after %s", b.Ready(2, patience))
 			w.out.WaitFor(n, patience)
 			joins.Release()
-			w.until("A is a member again", patience, func() bool {
+			rig.Until(w, patience, "A is a member again", func() bool {
 				g := w.describeGroup()
 				return len(g.Members) == 2 && g.State == "Stable"
 			})
 			firings.Release()
-			w.until("A has noticed", patience, func() bool { return len(logA.Lines("partition lost")) > 0 })
+			rig.Until(w, patience, "A has noticed", func() bool { return len(logA.Lines("partition lost")) > 0 })
 			a.Ready(1, patience)
 			b.Ready(1, patience)
 			for i := range 10 {

@@ -75,7 +75,7 @@ func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T
 			w.at(due.Add(500 * time.Millisecond)) // every firing is planned
 			w.send(meanwhile...)
 			if f.resolves {
-				w.until("the step resolved", patience, func() bool { return in.Metric("waterclock_steps_resolved_total") > 0 })
+				rig.Until(w, patience, "the step resolved", func() bool { return in.Metric("waterclock_steps_resolved_total") > 0 })
 			}
 			fault.Release()
 			w.finish(want)
@@ -121,7 +121,7 @@ func Test05CoordinatorFailsOver(t *testing.T) {
 		before := len(w.out.Records())
 		start := time.Now()
 		c.Kill(int(id))
-		w.until("emissions again", patience, func() bool { return len(w.out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
+		rig.Until(w, patience, "emissions again", func() bool { return len(w.out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
 		t.Logf("broker %d killed: longest silence of the target %s", id, silence(w.out.Records(), start))
 		c.Restart(int(id))
 	}

@@ -26,7 +26,6 @@ const (
 	patience = 60 * time.Second
 	// quiet is how long nothing more must come, once everything has.
 	quiet = 700 * time.Millisecond
-	poll  = 20 * time.Millisecond
 	// never is a due time that no test lives to see.
 	never = 1000 * time.Hour
 )
@@ -88,37 +87,19 @@ func (w *world) cancel(id string) *kgo.Record {
 // send writes requests and returns once all are in the log, in their order.
 func (w *world) send(recs ...*kgo.Record) {
 	w.Helper()
-	if err := w.cl.ProduceSync(w.Context(), recs...).FirstErr(); err != nil {
-		w.Fatalf("send: %v", err)
-	}
-}
-
-// until polls for something that tells no one of its changes.
-func (w *world) until(what string, limit time.Duration, ok func() bool) {
-	w.Helper()
-	for start := time.Now(); !ok(); time.Sleep(poll) {
-		if time.Since(start) > limit {
-			w.Fatalf("not within %s: %s", limit, what)
-		}
-	}
+	rig.Send(w, w.cl, recs...)
 }
 
 // pending waits until the instance holds just n timers in its store.
 func (w *world) pending(in *rig.Web, n int) {
 	w.Helper()
-	w.until(fmt.Sprintf("%d pending timers", n), patience, func() bool {
+	rig.Until(w, patience, fmt.Sprintf("%d pending timers", n), func() bool {
 		return in.Metric("waterclock_pending_timers") == float64(n)
 	})
 }
 
 // at waits for an instant.
-func (w *world) at(when time.Time) {
-	w.Helper()
-	select {
-	case <-time.After(time.Until(when)):
-	case <-w.Context().Done():
-	}
-}
+func (w *world) at(when time.Time) { rig.Wait(w, time.Until(when)) }
 
 // finish waits until every ID of want was emitted with these values, one after
 // the other, and checks that nothing else comes: nothing lost, doubled or early.
@@ -139,7 +120,7 @@ func (w *world) finish(want map[string][]string) {
 			w.Fatalf("send: %v", err)
 		}
 	}
-	w.until("barriers", patience, func() bool {
+	rig.Until(w, patience, "barriers", func() bool {
 		barriers := 0
 		for _, r := range w.out.Records() {
 			if strings.HasPrefix(rig.HeaderOf(r, "waterclock-id"), "barrier-") {

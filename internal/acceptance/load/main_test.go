@@ -7,7 +7,6 @@ package load
 import (
 	"context"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,10 +34,7 @@ const (
 // serve starts the binary for a request topic, with a folder of its own.
 func serve(t testing.TB, c *kafkatest.Cluster, requests string, more ...string) *rig.Process {
 	t.Helper()
-	p := rig.Start(t, append([]string{
-		"serve", "--brokers", strings.Join(c.Seeds(), ","), "--requests", requests, "--targets", "*",
-		"--group", "group-of-" + requests, "--data-dir", t.TempDir(),
-	}, more...)...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), more...)...)
 	p.Ready(partitions, time.Minute)
 	return p
 }

@@ -27,7 +27,7 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(4, time.Minute)
 	const n = 4000
-	send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(15*time.Second), 5*time.Second, make([]byte, 500))...)
+	rig.Send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(15*time.Second), 5*time.Second, make([]byte, 500))...)
 	in.Balanced(n)
 	if got := in.Metric("waterclock_accepted_total"); got != n {
 		t.Errorf("accepted %v of %d", got, n)

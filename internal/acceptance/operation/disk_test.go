@@ -23,16 +23,13 @@ func TestFullDiskEndsTheProcess(t *testing.T) {
 	requests := c.CreateTopic(t, 2, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
 	out := kafkatest.Collect(t, c, target)
-	args := []string{
-		"serve", "--brokers", strings.Join(c.Seeds(), ","), "--requests", requests, "--targets", "*",
-		"--group", "group-of-" + requests, "--data-dir", dir, "--session-timeout", "10s",
-	}
+	args := rig.Arguments(c.Seeds(), requests, dir, "--session-timeout", "10s")
 	p := rig.Start(t, args...)
 	p.Ready(2, time.Minute)
 	const n = 600
 	due := time.Now().Add(20 * time.Second)
 	recs := timers(requests, target, "id-", n, due, time.Second, incompressible(60_000))
-	send(t, c.Client(t), recs...)
+	rig.Send(t, c.Client(t), recs...)
 	if code := p.Exit(time.Minute); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}

@@ -4,7 +4,6 @@ package operation
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -19,35 +18,15 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-const poll = 20 * time.Millisecond
-
-func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(poll) {
-		if time.Since(start) > limit {
-			t.Fatalf("not within %s: %s", limit, what)
-		}
-	}
-}
-
 // timers are n requests, due within spread from at on.
 func timers(requests, target, prefix string, n int, at time.Time, spread time.Duration, value []byte) []*kgo.Record {
 	recs := make([]*kgo.Record, n)
 	for i := range recs {
 		due := at.Add(spread * time.Duration(i) / time.Duration(n))
-		recs[i] = &kgo.Record{Topic: requests, Key: fmt.Append(nil, prefix, i), Value: value, Headers: []kgo.RecordHeader{
-			{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
-			{Key: "timer-target-topic", Value: []byte(target)},
-		}}
+		recs[i] = rig.Timer(requests, target, fmt.Sprint(prefix, i), due)
+		recs[i].Value = value
 	}
 	return recs
-}
-
-func send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
-		t.Fatalf("send: %v", err)
-	}
 }
 
 // once checks that each of n timers was emitted once, and nothing else.

@@ -57,7 +57,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 		{"deleted", "topic is missing", func(r string) { remove(r) }},
 		{"anew", "ID is", func(r string) {
 			remove(r)
-			until(t, 30*time.Second, "created anew", func() bool {
+			rig.Until(t, 30*time.Second, "created anew", func() bool {
 				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, r)
 				return err == nil
 			})
@@ -101,7 +101,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 
 	// First what is no reason to stop.
 	set(delaytopics.Changelog(good), "min.compaction.lag.ms", "1")
-	until(t, 20*time.Second, "the alarm", func() bool {
+	rig.Until(t, 20*time.Second, "the alarm", func() bool {
 		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alarm") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alarm") > 0
 	})
 	if len(log.Lines("min.compaction.lag.ms is 1")) == 0 {
@@ -112,7 +112,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	}
 	for i, x := range cases {
 		x.do(all[i+1])
-		until(t, 40*time.Second, x.name+" is stopped", func() bool {
+		rig.Until(t, 40*time.Second, x.name+" is stopped", func() bool {
 			return in.Metric("waterclock_topic_problems", "topic", all[i+1], "severity", "stop") > 0
 		})
 		status, body := in.Readyz()
@@ -125,10 +125,10 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 			}
 		}
 		before := sent.Load()
-		until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
+		rig.Until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
 	}
 	// Partitions that are still ours are failed, the good ones live.
-	until(t, 10*time.Second, "failed partitions", func() bool {
+	rig.Until(t, 10*time.Second, "failed partitions", func() bool {
 		return in.Metric("waterclock_partitions", "topic", name+"-policy", "state", "failed") == partitions
 	})
 	if n := in.Metric("waterclock_partitions", "topic", good, "state", "live"); n != partitions {
@@ -157,12 +157,12 @@ func TestRequestsLostToRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl := c.Client(t)
-	send(t, cl, timers(requests, target, "lost-", 10, time.Now().Add(5*time.Second), time.Second, nil)...)
+	rig.Send(t, cl, timers(requests, target, "lost-", 10, time.Now().Add(5*time.Second), time.Second, nil)...)
 	kept := timers(requests, target, "kept-", 10, time.Now().Add(8*time.Second), time.Second, nil)
 	for _, r := range kept {
 		r.Timestamp = time.Now().Add(-50 * time.Second) // read with 5/6 of the retention gone
 	}
-	send(t, cl, kept...)
+	rig.Send(t, cl, kept...)
 	offsets := make(kadm.Offsets)
 	offsets.AddOffset(requests, 0, kept[0].Offset, -1)
 	if r, err := kadm.NewClient(cl).DeleteRecords(t.Context(), offsets); err != nil || r.Error() != nil {
@@ -197,7 +197,7 @@ func TestClockSetAhead(t *testing.T) {
 	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	in.Ready(2, time.Minute)
 	const n, jump = 20, 12 * time.Second // within what wheels are loaded for: nothing else wakes the workers
-	send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second), 500*time.Millisecond, nil)...)
+	rig.Send(t, c.Client(t), timers(requests, target, "id-", n, time.Now().Add(11*time.Second), 500*time.Millisecond, nil)...)
 	in.Balanced(n)
 	set := time.Now()
 	ahead.Store(int64(jump))
@@ -233,17 +233,17 @@ func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
 	adm := kadm.NewClient(cl)
 	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{})
 	in.Ready(1, time.Minute)
-	send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
+	rig.Send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
 	out.WaitFor(5, time.Minute)
 	if r, err := adm.DeleteTopics(t.Context(), requests); err != nil || r.Error() != nil {
 		t.Fatal(err, r.Error())
 	}
-	until(t, 30*time.Second, "created anew", func() bool {
+	rig.Until(t, 30*time.Second, "created anew", func() bool {
 		_, err := adm.CreateTopic(t.Context(), 1, 1, nil, requests)
 		return err == nil
 	})
 	anew := c.Client(t)
-	until(t, time.Minute, "the partition has failed", func() bool {
+	rig.Until(t, time.Minute, "the partition has failed", func() bool {
 		_ = anew.ProduceSync(t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
 		return in.Metric("waterclock_partitions", "state", "failed") == 1
 	})

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -225,16 +224,6 @@ func (w *world) take(t *testing.T, r rule) {
 	}
 }
 
-// await polls until ok, and ends the test when that takes too long.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for begin := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(begin) > patience {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
-}
-
 // says waits until the instance is not ready, and /readyz and the log have one
 // sentence with all the words.
 func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
@@ -242,25 +231,10 @@ func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 	has := func(text string) bool {
 		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 	}
-	await(t, fmt.Sprintf("it says %q", words), func() bool {
+	rig.Until(t, patience, fmt.Sprintf("it says %q", words), func() bool {
 		status, body := in.Readyz()
 		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(log.Lines("do not let this instance"), has)
 	})
-}
-
-// timer is a request, as any client would write it.
-func timer(requests, id, target string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("payload of " + id), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
-		{Key: "timer-target-topic", Value: []byte(target)},
-	}}
-}
-
-func send(t *testing.T, cl *kgo.Client, recs ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
-		t.Fatalf("send: %v", err)
-	}
 }
 
 // once checks that exactly these IDs fired, each once, none early.

@@ -64,10 +64,10 @@ func (w *world) enough(t *testing.T) {
 			if i%2 == 1 {
 				to = mail
 			}
-			recs = append(recs, timer(requests, id, to, start.Add(length*time.Duration(i)/time.Duration(n))))
+			recs = append(recs, rig.Timer(requests, to, id, start.Add(length*time.Duration(i)/time.Duration(n))))
 			ids = append(ids, id)
 		}
-		send(t, producer, recs...)
+		rig.Send(t, producer, recs...)
 	}
 	burst("killed", 300*time.Millisecond, 3*time.Second, 3000)
 	out.WaitFor(500, patience)
@@ -86,7 +86,7 @@ func (w *world) enough(t *testing.T) {
 	// there are; a topic that a glob allows and no rule does is refused by Kafka.
 	refused := map[string]string{"__consumer_offsets": "target-not-allowed", deadLetters(requests): "target-not-allowed", requests: "target-not-allowed", requests + "-elsewhere": "target-not-allowed"}
 	for to := range refused {
-		send(t, producer, timer(requests, "to-"+to, to, time.Now()))
+		rig.Send(t, producer, rig.Timer(requests, to, "to-"+to, time.Now()))
 	}
 	out.WaitFor(len(ids), patience)
 	for _, l := range dead.WaitFor(len(refused), patience) {
@@ -132,7 +132,7 @@ func (w *world) eachRight(t *testing.T) {
 		switch {
 		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
 		case toTarget:
-			await(t, "it says what is missing for the target", func() bool {
+			rig.Until(t, patience, "it says what is missing for the target", func() bool {
 				return len(log.Lines(sentence[0]+" on topic "+target)) > 0 && len(log.Lines(sentence[2])) > 0
 			})
 			if status, body := in.Readyz(); status != http.StatusOK {
@@ -153,7 +153,7 @@ func (w *world) eachRight(t *testing.T) {
 		if toTarget && r.operation != "Write" {
 			due = due.Add(1500 * time.Millisecond) // a target's refusal, of just before, is remembered for a second
 		}
-		send(t, producer, timer(requests, id, to, due))
+		rig.Send(t, producer, rig.Timer(requests, to, id, due))
 		if toTarget && r.operation == "Write" {
 			refused++
 			letters := dead.WaitFor(refused, patience)
@@ -167,7 +167,7 @@ func (w *world) eachRight(t *testing.T) {
 		}
 		w.grant(t, r)
 		in.Ready(partitions, patience)
-		await(t, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
+		rig.Until(t, patience, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
 		out.WaitFor(len(ids), patience)
 		t.Logf("without %s: said after %v, works again after %v", r, said.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	}
@@ -205,7 +205,7 @@ func (w *world) nothing(t *testing.T) {
 			w.grant(t, r)
 		}
 	}
-	await(t, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
+	rig.Until(t, patience, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
 	says(t, in, log, "lacks the right Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {
@@ -295,7 +295,7 @@ func (w *world) mechanisms(t *testing.T) {
 			in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
 			in.Ready(partitions, patience)
 			out := kafkatest.Collect(t, w.Cluster, target)
-			send(t, w.Client(t), timer(requests, "a", target, time.Now().Add(200*time.Millisecond)))
+			rig.Send(t, w.Client(t), rig.Timer(requests, target, "a", time.Now().Add(200*time.Millisecond)))
 			out.WaitFor(1, patience)
 			in.Settled()
 			if err := in.Stop(); err != nil {

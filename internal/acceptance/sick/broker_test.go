@@ -1,7 +1,6 @@
 package sick
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -14,35 +13,12 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// stream sends a timer every 10 ms, to the targets in turn, due half a second
-// later, until stopped; stop returns how many.
-func stream(t *testing.T, cl *kgo.Client, requests string, targets ...string) (stop func() int) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	sent := make(chan int, 1)
-	go func() {
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for n := 0; ; n++ {
-			select {
-			case <-ctx.Done():
-				sent <- n
-				return
-			case now := <-tick.C:
-				cl.Produce(context.Background(), timer(requests, targets[n%len(targets)], fmt.Sprint("id-", n), now.Add(500*time.Millisecond)), nil)
-			}
-		}
-	}()
-	return func() int {
-		t.Helper()
-		cancel()
-		n := <-sent
-		if err := cl.Flush(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+// stream sends 100 timers a second, to the targets in turn, due half a second
+// later.
+func stream(t *testing.T, cl *kgo.Client, requests string, targets ...string) *rig.Stream {
+	return rig.StartStream(t, cl, 100, func(n int) *kgo.Record {
+		return rig.Timer(requests, targets[n%len(targets)], fmt.Sprint("id-", n), time.Now().Add(500*time.Millisecond))
+	})
 }
 
 // silence is the longest time without a record on a topic between two instants.
@@ -80,7 +56,7 @@ func Test25CoordinatorAwayAccusesNoTarget(t *testing.T) {
 	in.Ready(1, patience)
 	moveTo(t, c.Client(t), requests+".waterclock.changelog", others[1])
 	out := kafkatest.Collect(t, c, targets...)
-	stop := stream(t, c.Client(t), requests, targets...)
+	load := stream(t, c.Client(t), requests, targets...)
 	out.WaitFor(100, patience)
 
 	paused := time.Now()
@@ -92,7 +68,7 @@ func Test25CoordinatorAwayAccusesNoTarget(t *testing.T) {
 	c.Resume(coordinator)
 	resumed := time.Now()
 	out.WaitFor(len(out.Records())+200, patience)
-	n := stop()
+	n := load.Stop()
 	if got := accusations(log); got != 0 {
 		t.Errorf("targets were accused %d times", got)
 	}
@@ -112,7 +88,7 @@ func Test25CoordinatorAwayAccusesNoTarget(t *testing.T) {
 func coordinatorOf(t *testing.T, c *kafkatest.Cluster, group string) (node int32) {
 	t.Helper()
 	adm := c.Admin(t)
-	until(t, "a coordinator", patience, func() bool {
+	rig.Until(t, patience, "a coordinator", func() bool {
 		id := emitter.TransactionalIDPrefix(group) + "any" // __transaction_state has one partition
 		found := adm.FindTxnCoordinators(t.Context(), id)[id]
 		node = found.NodeID

@@ -27,7 +27,7 @@ func Test26BrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
 	in, _ := rig.ServeLogged(t, cfg, service.Options{})
 	in.Ready(2, patience)
 	out := kafkatest.Collect(t, c, healthy, one, two)
-	stop := stream(t, c.Client(t), requests, healthy, one, two)
+	load := stream(t, c.Client(t), requests, healthy, one, two)
 	out.WaitFor(200, patience)
 
 	c.Kill(victim)
@@ -39,7 +39,7 @@ func Test26BrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
 	parked := in.Metric("waterclock_parked_timers")
 	c.Restart(victim)
 	up := time.Now()
-	n := stop()
+	n := load.Stop()
 	if parked == 0 {
 		t.Errorf("nothing was parked")
 	}

@@ -78,29 +78,19 @@ func (s *folderScene) wiped(what string, log *rig.Log, want bool) {
 }
 
 func (s *folderScene) timer(id, value string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: s.requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))}, {Key: "timer-target-topic", Value: []byte(s.target)}}}
+	r := rig.Timer(s.requests, s.target, id, due)
+	r.Value = []byte(value)
+	return r
 }
 
 func (s *folderScene) send(recs ...*kgo.Record) {
 	s.Helper()
-	if err := s.cl.ProduceSync(s.Context(), recs...).FirstErr(); err != nil {
-		s.Fatalf("send: %v", err)
-	}
-}
-
-func (s *folderScene) until(what string, limit time.Duration, ok func() bool) {
-	s.Helper()
-	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > limit {
-			s.Fatalf("not within %s: %s", limit, what)
-		}
-	}
+	rig.Send(s, s.cl, recs...)
 }
 
 func (s *folderScene) pending(in *rig.Instance, n int) {
 	s.Helper()
-	s.until(fmt.Sprintf("%d pending timers", n), soon, func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
+	rig.Until(s, soon, fmt.Sprintf("%d pending timers", n), func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
 }
 
 func (s *folderScene) stop(in *rig.Instance) {
@@ -126,6 +116,17 @@ func (s *folderScene) cancel() {
 		recs = append(recs, &kgo.Record{Topic: s.requests, Key: fmt.Append(nil, "cancelled-", i)})
 	}
 	s.send(recs...)
+}
+
+// begin starts the first instance, and returns when the timers of the test are
+// pending in it.
+func (s *folderScene) begin(cfg *config.Config, at time.Duration, o service.Options) *rig.Instance {
+	s.Helper()
+	first, _ := s.serve(cfg, at, o)
+	first.Ready(1, soon)
+	s.schedule()
+	s.pending(first, 2*kinds)
+	return first
 }
 
 // finish comes to the present: what was kept fires once, what was cancelled does
@@ -155,15 +156,12 @@ func Test12IdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	const begin, flush = -40 * time.Hour, time.Second
 	s := newFolderScene(t)
 	cfg := s.config()
-	first, _ := s.serve(cfg, begin, service.Options{FlushInterval: flush})
-	first.Ready(1, soon)
-	s.schedule()
-	s.pending(first, 2*kinds)
+	first := s.begin(cfg, begin, service.Options{FlushInterval: flush})
 	s.clock.set(begin + 13*time.Hour)
 	// What is recorded lags by two flushes, and one may be under way.
 	for range 3 {
 		from, flushed := time.Now(), first.Metric("waterclock_store_flushes_total")
-		s.until("a flush of the store", soon, func() bool {
+		rig.Until(s, soon, "a flush of the store", func() bool {
 			return time.Since(from) > flush*2/3 && first.Metric("waterclock_store_flushes_total") > flushed
 		})
 	}
@@ -183,10 +181,7 @@ func Test12PartitionDownFor13HoursIsWiped(t *testing.T) {
 	const begin = -40 * time.Hour
 	s := newFolderScene(t)
 	cfg := s.config()
-	first, _ := s.serve(cfg, begin, service.Options{})
-	first.Ready(1, soon)
-	s.schedule()
-	s.pending(first, 2*kinds)
+	first := s.begin(cfg, begin, service.Options{})
 	s.stop(first)
 	second, log := s.serve(cfg, begin+11*time.Hour, service.Options{})
 	second.Ready(1, soon)
@@ -223,10 +218,7 @@ func Test28ReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 	const begin = -40 * time.Hour
 	s := newFolderScene(t)
 	cfg := s.config()
-	first, _ := s.serve(cfg, begin, service.Options{})
-	first.Ready(1, soon)
-	s.schedule()
-	s.pending(first, 2*kinds)
+	first := s.begin(cfg, begin, service.Options{})
 	s.stop(first)
 	before := s.meta(cfg)
 

@@ -123,7 +123,7 @@ func (e *ending) begin(victim int) {
 	}
 	e.out = kafkatest.Collect(e.T, e.c, topics...)
 	for i := range warm {
-		send(e.T, e.cl, timer(e.requests, topics[len(topics)-1], fmt.Sprint("warm-", i), time.Now()))
+		rig.Send(e.T, e.cl, rig.Timer(e.requests, topics[len(topics)-1], fmt.Sprint("warm-", i), time.Now()))
 		e.out.WaitFor(i+1, patience)
 	}
 }
@@ -133,13 +133,13 @@ func (e *ending) schedule(due time.Time) {
 	e.Helper()
 	var recs []*kgo.Record
 	for i := range inStep {
-		recs = append(recs, timer(e.requests, e.target, fmt.Sprint("h-", i), due))
+		recs = append(recs, rig.Timer(e.requests, e.target, fmt.Sprint("h-", i), due))
 		if !e.changelog {
-			recs = append(recs, timer(e.requests, e.sick, fmt.Sprint("s-", i), due))
+			recs = append(recs, rig.Timer(e.requests, e.sick, fmt.Sprint("s-", i), due))
 		}
 	}
-	send(e.T, e.cl, recs...)
-	until(e.T, e.name+": all pending", patience, func() bool { return e.in.Metric("waterclock_pending_timers") == float64(len(recs)) })
+	rig.Send(e.T, e.cl, recs...)
+	rig.Until(e.T, patience, e.name+": all pending", func() bool { return e.in.Metric("waterclock_pending_timers") == float64(len(recs)) })
 	if time.Now().After(due) {
 		e.Fatal("the machine is too slow for this test")
 	}
@@ -164,7 +164,7 @@ func (e *ending) ends() {
 func (e *ending) resolved() {
 	e.Helper()
 	if !e.commit {
-		until(e.T, e.name+": the step resolved", patience, func() bool { return e.in.Metric("waterclock_steps_resolved_total") > 0 })
+		rig.Until(e.T, patience, e.name+": the step resolved", func() bool { return e.in.Metric("waterclock_steps_resolved_total") > 0 })
 		e.end.Release()
 	}
 }
@@ -172,16 +172,16 @@ func (e *ending) resolved() {
 func (e *ending) targetMissed() {
 	e.Helper()
 	e.resolved()
-	until(e.T, e.name+": the alarm", patience, func() bool { return e.in.Metric("waterclock_missing_markers") > 0 })
+	rig.Until(e.T, patience, e.name+": the alarm", func() bool { return e.in.Metric("waterclock_missing_markers") > 0 })
 	e.out.WaitFor(warm+inStep, patience) // those of the other target
 }
 
 func (e *ending) targetBack() {
 	e.Helper()
-	until(e.T, e.name+": a marker written", patience, func() bool { return e.in.Metric("waterclock_markers_written_total") > 0 })
-	send(e.T, e.cl, timer(e.requests, e.sick, "behind", time.Now()))
+	rig.Until(e.T, patience, e.name+": a marker written", func() bool { return e.in.Metric("waterclock_markers_written_total") > 0 })
+	rig.Send(e.T, e.cl, rig.Timer(e.requests, e.sick, "behind", time.Now()))
 	checkAll(e.T, e.out, warm+2*inStep+1)
-	until(e.T, e.name+": the end of the alarm", patience, func() bool { return e.in.Metric("waterclock_missing_markers") == 0 })
+	rig.Until(e.T, patience, e.name+": the end of the alarm", func() bool { return e.in.Metric("waterclock_missing_markers") == 0 })
 	e.Logf("%s: markers written: %v, steps aborted %v, resolved %v, IDs retired %v", e.name, e.in.Metric("waterclock_markers_written_total"),
 		e.in.Metric("waterclock_steps_total", "outcome", "aborted"), e.in.Metric("waterclock_steps_resolved_total"), e.in.Metric("waterclock_transactional_ids_retired_total"))
 }
@@ -202,7 +202,7 @@ func (e *ending) ownerGoes() {
 
 func (e *ending) nextTakes() {
 	e.Helper()
-	until(e.T, e.name+": a leader", patience, func() bool {
+	rig.Until(e.T, patience, e.name+": a leader", func() bool {
 		m, err := kadm.NewClient(e.cl).Metadata(e.Context(), e.sick)
 		return err == nil && m.Topics[e.sick].Partitions[0].Leader >= 0
 	})
@@ -220,7 +220,7 @@ func (e *ending) nextTakes() {
 	case got != 1:
 		e.Errorf("%s: %d markers written", e.name, got)
 	}
-	send(e.T, e.cl, timer(e.requests, e.target, "behind", time.Now()))
+	rig.Send(e.T, e.cl, rig.Timer(e.requests, e.target, "behind", time.Now()))
 	checkAll(e.T, e.out, warm+inStep+1)
 	e.Logf("%s: %d emissions before the next take, which was live after %s; markers written: %v", e.name, e.emitted, took, in.Metric("waterclock_markers_written_total"))
 }

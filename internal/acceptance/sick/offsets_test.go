@@ -33,17 +33,17 @@ func TestMarkerLostOnTheGroupsOffsetsTheNextTakeRepairsIt(t *testing.T) {
 	victim := (coordinatorOf(t, c, cfg.Group) + 1) % 3
 	moveTo(t, cl, offsetsTopic, victim)
 	out := kafkatest.Collect(t, c, target)
-	send(t, cl, timer(requests, target, "warm", time.Now()))
+	rig.Send(t, cl, rig.Timer(requests, target, "warm", time.Now()))
 	out.WaitFor(1, patience)
 
 	const n = 20
 	due := time.Now().Add(3 * time.Second)
 	var recs []*kgo.Record
 	for i := range n {
-		recs = append(recs, timer(requests, target, fmt.Sprint("id-", i), due))
+		recs = append(recs, rig.Timer(requests, target, fmt.Sprint("id-", i), due))
 	}
-	send(t, cl, recs...)
-	until(t, "all pending", patience, func() bool { return a.Metric("waterclock_pending_timers") == n })
+	rig.Send(t, cl, recs...)
+	rig.Until(t, patience, "all pending", func() bool { return a.Metric("waterclock_pending_timers") == n })
 	end := wire.Hold(kmsg.EndTxn.Int16())
 	if err := end.Wait(t.Context()); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestMarkerLostOnTheGroupsOffsetsTheNextTakeRepairsIt(t *testing.T) {
 	if got := len(log.Lines("wrote a marker that was lost")); got != 1 {
 		t.Errorf("%d markers written", got)
 	}
-	send(t, cl, timer(requests, target, "behind", time.Now()))
+	rig.Send(t, cl, rig.Timer(requests, target, "behind", time.Now()))
 	checkAll(t, out, n+2)
 	t.Logf("the next take was live after %s", took)
 }

@@ -3,11 +3,8 @@
 package sick
 
 import (
-	"strconv"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -21,31 +18,6 @@ const (
 	// shortTransaction makes a client give up on an EndTxn after half of it.
 	shortTransaction = 8 * time.Second
 )
-
-// timer is a request for one emission.
-func timer(requests, target, id string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("v"), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))}, {Key: "timer-target-topic", Value: []byte(target)},
-	}}
-}
-
-// send writes requests.
-func send(t *testing.T, cl *kgo.Client, recs ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
-		t.Fatalf("send: %v", err)
-	}
-}
-
-// until polls for something that tells no one of its changes.
-func until(t *testing.T, what string, limit time.Duration, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > limit {
-			t.Fatalf("not within %s: %s", limit, what)
-		}
-	}
-}
 
 // checkAll checks that each of n IDs was emitted once.
 func checkAll(t *testing.T, out *kafkatest.Collector, n int) {

@@ -1,7 +1,6 @@
 package sick
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -72,8 +71,9 @@ func (s *scene) timer(id, value, target string, due time.Time, want string) *kgo
 	s.mu.Lock()
 	s.want[id] = want
 	s.mu.Unlock()
-	return &kgo.Record{Topic: s.requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))}, {Key: "timer-target-topic", Value: []byte(target)}}}
+	r := rig.Timer(s.requests, target, id, due)
+	r.Value = []byte(value)
+	return r
 }
 
 // plain is a timer that is emitted as it says.
@@ -90,65 +90,23 @@ func (s *scene) cancel(id string) *kgo.Record {
 
 func (s *scene) send(recs ...*kgo.Record) {
 	s.Helper()
-	if err := s.cl.ProduceSync(s.Context(), recs...).FirstErr(); err != nil {
-		s.Fatalf("send: %v", err)
-	}
+	rig.Send(s, s.cl, recs...)
 }
 
-func (s *scene) until(what string, limit time.Duration, ok func() bool) {
-	s.Helper()
-	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > limit {
-			s.Fatalf("not within %s: %s", limit, what)
-		}
-	}
-}
+func (s *scene) at(when time.Time) { rig.Wait(s, time.Until(when)) }
 
-func (s *scene) at(when time.Time) {
-	select {
-	case <-time.After(time.Until(when)):
-	case <-s.Context().Done():
-	}
-}
-
-// load sends 100 timers a second, due half a second later, until stop is called;
+// load sends 100 timers a second, due half a second later, until it is stopped;
 // mix, if not nil, sends something else instead of the n-th.
-func (s *scene) load(name string, mix func(id string, n int, due time.Time) *kgo.Record) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for n := 0; ; n++ {
-			select {
-			case <-ctx.Done():
-				return
-			case now := <-tick.C:
-				id, due := fmt.Sprint(name, "-", n), now.Add(500*time.Millisecond)
-				var r *kgo.Record
-				if mix != nil {
-					r = mix(id, n, due)
-				}
-				if r == nil {
-					r = s.plain(id, "v", s.healthy, due)
-				}
-				s.cl.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
-					if err != nil {
-						s.Errorf("produce: %v", err)
-					}
-				})
+func (s *scene) load(name string, mix func(id string, n int, due time.Time) *kgo.Record) *rig.Stream {
+	return rig.StartStream(s, s.cl, 100, func(n int) *kgo.Record {
+		id, due := fmt.Sprint(name, "-", n), time.Now().Add(500*time.Millisecond)
+		if mix != nil {
+			if r := mix(id, n, due); r != nil {
+				return r
 			}
 		}
+		return s.plain(id, "v", s.healthy, due)
 	})
-	stop = func() {
-		cancel()
-		wg.Wait()
-		if err := s.cl.Flush(context.Background()); err != nil {
-			s.Errorf("flush: %v", err)
-		}
-	}
-	s.Cleanup(stop)
-	return stop
 }
 
 // lateness returns the p99 of what healthy targets received between two
@@ -204,12 +162,12 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 	in.Ready(4, soon)
 	dead := kafkatest.Collect(t, s.c, delaytopics.DeadLetters(s.requests))
 
-	stop := s.load("before", nil)
+	load := s.load("before", nil)
 	s.out.WaitFor(200, soon)
 	base := time.Now()
 	s.at(base.Add(window))
 	before, _ := s.lateness(base, time.Now())
-	stop()
+	load.Stop()
 
 	// The leader goes in order, so that nothing but its one target is sick.
 	mix := func(id string, n int, due time.Time) *kgo.Record {
@@ -218,15 +176,15 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 		}
 		return nil
 	}
-	stop = s.load("leaving", nil)
+	load = s.load("leaving", nil)
 	leaving := time.Now()
 	s.c.Stop(victim)
 	down := time.Now()
 	s.at(down.Add(4 * time.Second))
 	s.unplanned(log)
 	sick := time.Now()
-	stop()
-	stop = s.load("away", mix)
+	load.Stop()
+	load = s.load("away", mix)
 	s.within("while one has no leader", before, sick.Add(gapLimit))
 	_, gap := s.lateness(leaving, time.Now())
 	t.Logf("longest gap of healthy targets since the broker stopped: %s", gap.Round(time.Millisecond))
@@ -234,11 +192,11 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 		t.Errorf("longest gap of healthy targets since the broker stopped: %s", gap)
 	}
 	s.parked(in)
-	stop()
+	load.Stop()
 	// In what is left of the minute, two a second of each kind, with neighbours for
 	// the same partition.
 	refused := time.Now()
-	stop = s.load("refused", func(id string, n int, due time.Time) *kgo.Record {
+	load = s.load("refused", func(id string, n int, due time.Time) *kgo.Record {
 		large := strings.Repeat("x", 2*smallLimit)
 		switch n % 50 {
 		case 10:
@@ -251,7 +209,7 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 		return nil
 	})
 	s.within("beside one missing and one too small", before, refused.Add(gapLimit))
-	stop()
+	load.Stop()
 	if _, gap := s.lateness(refused, time.Now()); gap > gapLimit+gapNoise {
 		t.Errorf("beside one missing and one too small: gap of %s", gap)
 	}
@@ -263,7 +221,7 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 		s.cfg.DataDir = folder
 		in = rig.Serve(t, s.cfg, service.Options{})
 		in.Ready(4, soon)
-		s.until("timers are parked again", soon, func() bool { return in.Metric("waterclock_parked_timers") > 0 })
+		rig.Until(s, soon, "timers are parked again", func() bool { return in.Metric("waterclock_parked_timers") > 0 })
 	}
 	s.at(down.Add(away))
 	for _, r := range s.out.Records() {
@@ -309,7 +267,7 @@ func (s *scene) unplanned(log *rig.Log) {
 	if said := log.Lines("is sick"); len(said) > 0 {
 		s.Errorf("the target was found sick before the requests came: %s", said)
 	}
-	s.until("the target is found sick", soon, func() bool { return len(log.Lines("is sick")) > 0 })
+	rig.Until(s, soon, "the target is found sick", func() bool { return len(log.Lines("is sick")) > 0 })
 }
 
 // parked cancels and replaces parked timers.
@@ -331,9 +289,9 @@ func (s *scene) parked(in *rig.Instance) {
 		)
 	}
 	s.send(first...)
-	s.until("timers are parked", soon, func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
+	rig.Until(s, soon, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
 	s.send(second...)
-	s.until("a replaced one is emitted", soon, func() bool {
+	rig.Until(s, soon, "a replaced one is emitted", func() bool {
 		n := 0
 		for _, r := range s.out.Records() {
 			if strings.HasPrefix(string(r.Key), "parked-moved-") {
@@ -358,7 +316,7 @@ func (s *scene) settled(in *rig.Instance, dead *kafkatest.Collector) {
 	}
 	dead.WaitFor(letters, soon)
 	s.out.WaitFor(emissions, soon)
-	s.until("only timers of the far future are pending", soon, func() bool { return in.Metric("waterclock_pending_timers") == each })
+	rig.Until(s, soon, "only timers of the far future are pending", func() bool { return in.Metric("waterclock_pending_timers") == each })
 	s.out.Quiet(time.Second)
 	got := make(map[string]string)
 	for id, rs := range rig.Emissions(s.T, s.out.Records()) {

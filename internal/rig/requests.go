@@ -1,0 +1,25 @@
+package rig
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Timer is a request, as any Kafka client would write it.
+func Timer(requests, target, id string, due time.Time) *kgo.Record {
+	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("payload of " + id), Headers: []kgo.RecordHeader{
+		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
+		{Key: "timer-target-topic", Value: []byte(target)},
+	}}
+}
+
+// Send writes records and returns once all are in the log, in their order.
+func Send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
+	t.Helper()
+	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
+		t.Fatalf("send: %v", err)
+	}
+}

@@ -1,0 +1,48 @@
+package rig
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// What Stop counts is in the log; what is not fails the test.
+func TestStream(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.UnknownTopicRetries(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	begun := func(topic string) *Stream {
+		some := make(chan struct{})
+		s := StartStream(fatal{t}, cl, 300, func(n int) *kgo.Record {
+			if n == 30 {
+				close(some)
+			}
+			return Timer(topic, "target", fmt.Sprint(n), time.Now())
+		})
+		<-some
+		return s
+	}
+	sent := begun("requests").Stop()
+	ends, err := kadm.NewClient(cl).ListEndOffsets(t.Context(), "requests")
+	if end, ok := ends.Lookup("requests", 0); err != nil || !ok || int(end.Offset) != sent || sent < 30 {
+		t.Errorf("%d sent, the log ends at %d: %v", sent, end.Offset, err)
+	}
+	defer func() {
+		if said := fmt.Sprint(recover()); !strings.Contains(said, "send the stream") {
+			t.Errorf("to a topic that is missing: ended with %q, want the error", said)
+		}
+	}()
+	begun("missing").Stop()
+}

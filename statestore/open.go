@@ -1,0 +1,173 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Open opens the store in o.Dir, or makes an empty one. Errors wrap ErrInUse,
+// ErrNewerFormat or ErrForeignFolder where these are the reason.
+func Open(o Options) (_ *Store, err error) {
+	s := newStore(o)
+	o = s.o
+	if err := o.fs().MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if s.lock, err = lockFolder(o.fs(), o.Dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.lock.Close()
+		}
+	}()
+	if err := s.openIdentity(); err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+	}
+	if err := s.openTables(); err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+	}
+	if err := s.openDatabase(); err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+	}
+	go s.run()
+	return s, nil
+}
+
+func newStore(o Options) *Store {
+	o = o.withDefaults()
+	s := &Store{
+		o:          o,
+		events:     &events{log: o.Logger, onFatal: o.OnFatal},
+		stop:       make(chan struct{}),
+		done:       make(chan struct{}),
+		sweeps:     make(chan *Partition, maxSweepsWaiting),
+		partitions: make(map[PartitionID]*Partition),
+		tableIDs:   tableIDs,
+		roomLayers: roomLayers,
+	}
+	s.events.onDamage = s.damaged
+	return s
+}
+
+// OpenReadOnly opens the store in o.Dir to be looked at: nothing of what it
+// holds changes. It needs the folder for itself, as Open does. Changes of the
+// store, Meta and everything else that a Take has but Lookup, LookupAll, Get and
+// Scan are refused with ErrReadOnly. Damage that is met is returned and no
+// matter for o.OnFatal.
+//
+// Errors wrap ErrInUse, ErrNewerFormat, ErrCorrupt, or ErrForeignFolder also if
+// there is nothing at all.
+func OpenReadOnly(o Options) (_ *Store, err error) {
+	s := newStore(o)
+	o = s.o
+	s.readOnly, s.events.readOnly = true, true
+	close(s.done) // nothing runs
+	id, err := readIdentity(o.fs(), o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+	}
+	if id == nil {
+		return nil, fmt.Errorf("open store in %s: no %s: %w", o.Dir, identityFile, ErrForeignFolder)
+	}
+	s.identity = *id
+	if _, err := o.fs().Stat(o.fs().PathJoin(o.Dir, databaseDir)); err != nil {
+		return nil, fmt.Errorf("open store: %w", err) // Open did not come so far
+	}
+	if s.lock, err = lockFolder(o.fs(), o.Dir); err != nil {
+		return nil, err
+	}
+	if err := s.openDatabase(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store in %s: %w", o.Dir, corrupt(err)), s.lock.Close())
+	}
+	return s, nil
+}
+
+func lockFolder(fsys vfs.FS, dir string) (io.Closer, error) {
+	lock, err := fsys.Lock(fsys.PathJoin(dir, lockFile))
+	if err == nil {
+		return lock, nil
+	}
+	// A path error is about the file, everything else about the lock.
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return nil, fmt.Errorf("open store: %s: %w", dir, ErrInUse)
+}
+
+// openIdentity reads the STORE file, or writes it first of all files, so that a
+// folder with a database and without STORE is not ours.
+func (s *Store) openIdentity() error {
+	id, err := readIdentity(s.o.fs(), s.o.Dir)
+	if err != nil {
+		return err
+	}
+	if id != nil {
+		s.identity = *id
+		return nil
+	}
+	if _, err := s.o.fs().Stat(s.o.fs().PathJoin(s.o.Dir, databaseDir)); err == nil {
+		return fmt.Errorf("%s without %s: %w", databaseDir, identityFile, ErrForeignFolder)
+	}
+	s.identity = newIdentity()
+	return s.identity.write(s.o.fs(), s.o.Dir)
+}
+
+// openTables makes the folder for tables and clears what a crash left there.
+func (s *Store) openTables() error {
+	fsys := s.o.fs()
+	dir := fsys.PathJoin(s.o.Dir, tablesDir)
+	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	names, err := fsys.List(dir)
+	for _, name := range names {
+		err = errors.Join(err, fsys.Remove(fsys.PathJoin(dir, name)))
+	}
+	return err
+}
+
+func (s *Store) openDatabase() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			fatal, ok := r.(*fatalError)
+			if !ok {
+				panic(r)
+			}
+			err = fatal
+		}
+		s.events.opening.Store(false)
+	}()
+	s.events.opening.Store(true)
+	p := pebbleOptions(&s.o)
+	p.FS = s.o.FS // nil: Pebble adds its watch for slow disks
+	p.Logger = s.events
+	p.EventListener = s.events.listener()
+	p.ReadOnly = s.readOnly
+	s.db, err = pebble.Open(s.o.fs().PathJoin(s.o.Dir, databaseDir), p)
+	if err != nil || s.readOnly {
+		return err
+	}
+	t := pebbleOptions(&s.o)
+	t.FS = s.o.fs()
+	t.EnsureDefaults() // MakeWriterOptions needs them
+	s.table = t.MakeWriterOptions(0, s.db.TableFormat())
+	s.table.DisableValueBlocks = true // as pebbleOptions has it for Pebble's own
+	return s.syncFolder()
+}
+
+// syncFolder makes the names of what Open made durable. Where the folder above
+// may not be read its sync is done without: a folder that is gone after a power
+// failure is rebuilt.
+func (s *Store) syncFolder() error {
+	fsys := s.o.fs()
+	if err := syncDir(fsys, fsys.PathDir(s.o.Dir)); err != nil {
+		s.o.Logger.Debug("sync of the folder above the store failed", "err", err)
+	}
+	return syncDir(fsys, s.o.Dir)
+}
