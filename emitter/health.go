@@ -67,9 +67,9 @@ type breaker struct {
 	delay   time.Duration
 	next    time.Time
 	probing bool
-	window  int // 0 while open
-	granted int // of the window
-	grantAt time.Time
+	window  int       // 0 while open
+	granted int       // of the window
+	grantAt time.Time // when something was granted last
 	since   time.Time
 }
 
@@ -99,13 +99,14 @@ func (h *Health) Grant(p TargetPartition, n int) int {
 	if b == nil {
 		return n
 	}
-	now := time.Now()
-	if b.granted >= b.window && now.Sub(b.grantAt) > grantAgain {
-		b.granted = 0 // what was to pass was cancelled or replaced meanwhile
+	if b.granted >= b.window && time.Since(b.grantAt) > grantAgain {
+		b.granted = 0 // what was to pass was cancelled, replaced or un-planned meanwhile
 	}
 	n = min(n, b.window-b.granted)
-	b.granted += n
-	b.grantAt = now
+	if n > 0 {
+		b.granted += n
+		b.grantAt = time.Now()
+	}
 	return n
 }
 

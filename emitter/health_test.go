@@ -66,6 +66,33 @@ func TestAccuseForgets(t *testing.T) {
 	})
 }
 
+// An emission that was let pass may never be committed: its timer was cancelled,
+// or its step aborted by the death of another broker. Another one passes after a
+// while, though partitions ask all the time.
+func TestGrantThatCameToNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHealth(nil, slog.New(slog.DiscardHandler))
+		h.Accuse(map[TargetPartition]error{one: late})
+		h.probed(one, nil)
+		for i := range 4 {
+			start := time.Now()
+			for h.Grant(one, 10) == 0 {
+				if time.Since(start) > 2*grantAgain {
+					t.Fatalf("nothing passes any more %s after a grant that came to nothing", time.Since(start))
+				}
+				time.Sleep(probeTick)
+			}
+			if waited := time.Since(start); i > 0 && waited < grantAgain {
+				t.Errorf("another one passes after %s already", waited)
+			}
+		}
+		h.Committed(one, 1)
+		if got := h.Grant(one, 10); got != 2 {
+			t.Errorf("%d pass after a commit, want 2", got)
+		}
+	})
+}
+
 // Probes come after 2 s, doubling to 5 minutes; one that succeeds lets one
 // emission pass, then two, four, each after a commit, until nothing is parked.
 func TestBreaker(t *testing.T) {
