@@ -13,8 +13,8 @@ import (
 const (
 	// stampEvery is how often the clock is compared with the brokers'.
 	stampEvery = time.Minute
-	// stampTimeout bounds one look.
-	stampTimeout = 5 * time.Second
+	// stampTimeout bounds one look, stampWait each fetch of it.
+	stampTimeout, stampWait = 5 * time.Second, 100 * time.Millisecond
 )
 
 // Stamps compares this machine's clock with the brokers': now and then one
@@ -63,9 +63,17 @@ func (s *Stamps) look(ctx context.Context, x stamp) {
 	defer cancel()
 	r := partlog.NewReader(s.client, x.target, x.offset)
 	r.SetMaxBytes(1)
-	page, err := r.Next(ctx, fetchWait)
-	if err == nil && len(page.Records) > 0 && page.Records[0].Offset == x.offset {
-		s.metrics.clockOffset(x.before, x.after, page.Records[0].Timestamp.UnixMilli())
+	for {
+		page, err := r.Next(ctx, stampWait)
+		switch {
+		case err != nil:
+			return
+		case len(page.Records) == 0:
+			continue // the marker of its transaction is under way
+		case page.Records[0].Offset == x.offset:
+			s.metrics.clockOffset(x.before, x.after, page.Records[0].Timestamp.UnixMilli())
+		}
+		return
 	}
 }
 
