@@ -194,17 +194,3 @@ func TestSettingsThatBrokersRefuse(t *testing.T) {
 	p := rig.Start(t, arguments(c.Seeds(), requests, t.TempDir(), "--session-timeout=6s", "--transaction-timeout=60s")...)
 	p.Ready(1, readyLimit)
 }
-
-func send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
-	t.Helper()
-	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
-		t.Fatalf("send: %v", err)
-	}
-}
-
-// timer is a request, as any Kafka client would write it.
-func timer(requests, target, id, value string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(due.UTC().Format(time.RFC3339Nano))}, {Key: "timer-target-topic", Value: []byte(target)},
-	}}
-}
