@@ -57,10 +57,13 @@ type Group struct {
 	o Options
 	h Handler
 
-	mu     sync.Mutex // guards what follows
-	tokens map[partition]*Token
-	joined bool
+	mu      sync.Mutex // guards what follows
+	tokens  map[partition]*Token
+	joined  bool
+	problem string // see Problem
 
+	// foreignSaid is when it was last said that others use the group; Run's own.
+	foreignSaid time.Time
 	// resigned: leave at the end of Run, whatever Options say.
 	resigned atomic.Bool
 }
@@ -100,6 +103,11 @@ func (g *Group) Run(ctx context.Context) error {
 		if errors.Is(err, kerr.InvalidSessionTimeout) {
 			return err
 		}
+		if foreign(err) {
+			g.awaitForeign(ctx, err)
+			continue
+		}
+		g.foreignSaid = time.Time{}
 		if err != nil {
 			g.o.Logger.Warn("group membership ended, joining again", "group", g.o.Group, "err", err)
 		}
@@ -188,10 +196,11 @@ func (g *Group) poll(ctx context.Context, cl *kgo.Client, refused chan<- error) 
 		}
 		fetches.EachError(func(topic string, p int32, err error) {
 			var group *kgo.ErrGroupSession
-			if errors.As(err, &group) {
+			ends := errors.Is(err, kerr.InvalidSessionTimeout) || foreign(err)
+			if errors.As(err, &group) && !ends {
 				g.o.Logger.Warn("group session", "group", g.o.Group, "err", err)
 			}
-			if errors.Is(err, kerr.InvalidSessionTimeout) {
+			if ends {
 				select {
 				case refused <- err:
 				default:
@@ -209,7 +218,7 @@ func (g *Group) poll(ctx context.Context, cl *kgo.Client, refused chan<- error) 
 func (g *Group) assigned(l *lease, m map[string][]int32) {
 	g.mu.Lock()
 	l.renew(len(g.tokens) > 0)
-	g.joined = true
+	g.joined, g.problem = true, ""
 	var added []*Token
 	for topic, ps := range m {
 		for _, p := range ps {
