@@ -53,19 +53,24 @@ func (g *Group) awaitForeign(ctx context.Context, err error) {
 	}
 }
 
-// strangers describes the group's members.
+// strangers describes the group's members, or tells the refusal where they can
+// not be described in the same way.
 func (g *Group) strangers(ctx context.Context, refusal error) string {
+	answer := refusal.Error()
+	if code := (*kerr.Error)(nil); errors.As(refusal, &code) {
+		answer = "the broker answers " + code.Message
+	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	cl, err := kgo.NewClient(g.o.Client...)
 	if err != nil {
-		return refusal.Error()
+		return answer
 	}
 	defer cl.Close()
 	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, g.o.Group)
 	of, found := groups[g.o.Group]
 	if err != nil || !found || of.Err != nil || len(of.Members) == 0 {
-		return refusal.Error()
+		return answer
 	}
 	clients := make(map[string]bool)
 	for _, m := range of.Members {

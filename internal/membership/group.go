@@ -15,6 +15,11 @@ import (
 )
 
 const (
+	// protocolType is that of the group. Kafka lets nobody join who comes with
+	// another one. As "consumer" any program could that uses our balancer, too, or
+	// the protocol of KIP-848, to which brokers turn a whole group over while it
+	// runs; and it would be given partitions whose timers nobody serves then.
+	protocolType = "waterclock"
 	// coordinatorAway is how long requests to the group's coordinator are
 	// repeated. When its broker dies the group has no other before Kafka's 9 s
 	// (broker.session.timeout.ms) and an election are over. kgo gives heartbeats
@@ -162,6 +167,7 @@ func (g *Group) client(l *lease) (*kgo.Client, error) {
 	opts := append([]kgo.Opt{}, g.o.Client...)
 	opts = append(opts,
 		kgo.ConsumerGroup(g.o.Group),
+		kgo.GroupProtocol(protocolType),
 		kgo.ConsumeTopics(g.o.Topics...),
 		kgo.Balancers(watched{kgo.CooperativeStickyBalancer(), l}),
 		kgo.SessionTimeout(g.o.SessionTimeout),

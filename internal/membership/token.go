@@ -146,21 +146,11 @@ func (l *lease) breakUp(err error) {
 	}
 }
 
-// protocol names how instances of waterclock share partitions, to the brokers and
-// to tools.
-const protocol = "waterclock-cooperative-sticky"
-
 // watched tells the lease about every join of the balancer that it wraps.
 type watched struct {
 	kgo.GroupBalancer
 	lease *lease
 }
-
-// ProtocolName is our own. Kafka lets no consumer join a group that does not
-// offer the name that its members agreed on: under the name of the balancer that
-// does the work any other program that uses it, too, could join, and would be
-// given partitions whose timers nobody serves then.
-func (w watched) ProtocolName() string { return protocol }
 
 func (w watched) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
 	w.lease.joining(generation)

@@ -6,31 +6,33 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-// consumer joins a group as any program may, and reads a topic until the test or
-// leave ends it. refused tells why it could not join.
-func consumer(t testing.TB, s *scene, topic string, opts ...kgo.Opt) (leave func(), refused <-chan error) {
+// stranger is a program that is no instance of waterclock.
+const stranger = "stranger"
+
+// consumer joins the scene's group as any program may, and reads a topic until
+// leave or the test ends it. refused tells why it could not join.
+func consumer(t testing.TB, s *scene, topic string, b kgo.GroupBalancer) (leave func(), refused <-chan error) {
 	t.Helper()
-	cl := s.c.Client(t, append([]kgo.Opt{
-		kgo.ConsumerGroup("group-of-" + s.requests), kgo.ConsumeTopics(topic), kgo.ClientID("stranger"), kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(200 * time.Millisecond),
-	}, opts...)...)
+	cl := s.c.Client(t, kgo.ConsumerGroup("group-of-"+s.requests), kgo.ConsumeTopics(topic), kgo.ClientID(stranger), kgo.Balancers(b),
+		kgo.DisableAutoCommit(), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(200*time.Millisecond))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	errs := make(chan error, 1)
 	go func() {
 		for ctx.Err() == nil {
-			fetches := cl.PollFetches(ctx)
-			fetches.EachError(func(_ string, _ int32, err error) {
+			cl.PollFetches(ctx).EachError(func(_ string, _ int32, err error) {
 				select {
 				case errs <- err:
 				default:
@@ -44,21 +46,82 @@ func consumer(t testing.TB, s *scene, topic string, opts ...kgo.Opt) (leave func
 	}, errs
 }
 
+// consumer848 is a consumer of the protocol of KIP-848: it says its heartbeats
+// until leave or the test ends it. refused tells why it could not join.
+func consumer848(t testing.TB, s *scene, topic string) (leave func(), refused <-chan error) {
+	t.Helper()
+	cl := s.c.Client(t, kgo.ClientID(stranger))
+	beat := func(ctx context.Context, epoch int32) (int32, error) {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.MemberEpoch = "group-of-"+s.requests, stranger+topic, epoch
+		if epoch == 0 {
+			req.RebalanceTimeoutMillis, req.SubscribedTopicNames = 10_000, []string{topic}
+			req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		}
+		resp, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			return epoch, err
+		}
+		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+			return epoch, err
+		}
+		return resp.MemberEpoch, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done, errs := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(done)
+		for epoch := int32(0); ctx.Err() == nil; {
+			var err error
+			if epoch, err = beat(ctx, epoch); err != nil && !kerr.IsRetriable(err) {
+				select {
+				case errs <- err:
+				default:
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}()
+	leave = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		_, _ = beat(context.Background(), -1) // goodbye
+	})
+	t.Cleanup(leave)
+	return leave, errs
+}
+
+// joiner has a stranger join the scene's group.
+type joiner func(t testing.TB, s *scene, topic string) (leave func(), refused <-chan error)
+
+// by is a joiner with a balancer.
+func by(b kgo.GroupBalancer) joiner {
+	return func(t testing.TB, s *scene, topic string) (func(), <-chan error) { return consumer(t, s, topic, b) }
+}
+
 // The group's name is in use by a program that is no instance of waterclock: it
 // stays up, not ready, and says who that is and what to do. It joins by itself
 // when the other has gone.
 func TestGroupInUseByAnotherProgram(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	for _, v := range []struct {
 		name     string
-		balancer kgo.GroupBalancer
+		join     joiner
 		requests bool // it reads the request topic
+		says     string
 	}{
-		{"with another balancer", kgo.RangeBalancer(), false},
-		{"on the request topic", kgo.RangeBalancer(), true},
-		{"with the balancer that waterclock uses", kgo.CooperativeStickyBalancer(), true},
+		{"with another balancer", by(kgo.RangeBalancer()), false, "type consumer, protocol range, client IDs stranger"},
+		{"on the request topic", by(kgo.RangeBalancer()), true, "type consumer, protocol range, client IDs stranger"},
+		{"with the same balancer", by(kgo.CooperativeStickyBalancer()), true, "type consumer, protocol cooperative-sticky, client IDs stranger"},
+		{"of KIP-848", consumer848, false, "(the broker answers INCONSISTENT_GROUP_PROTOCOL)"},
+		{"of KIP-848 on the request topic", consumer848, true, "(the broker answers INCONSISTENT_GROUP_PROTOCOL)"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
 			s := newScene(t, c)
 			target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 			out := kafkatest.Collect(t, c, target)
@@ -66,13 +129,13 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 			if v.requests {
 				topic = s.requests
 			}
-			leave, _ := consumer(t, s, topic, kgo.Balancers(v.balancer))
-			until(t, exitLimit, "the other is a member", func() bool { return members(t, s) == 1 })
+			leave, _ := v.join(t, s, topic)
+			until(t, exitLimit, "the other is a member", func() bool { return inUse(t, s) })
 			s.spread(t, target, "id-", 40, time.Now())
 			p := rig.Start(t, s.arguments()...)
 			want := s.words([]string{
 				"group group-of-REQUESTS is in use by consumers that are no instances of waterclock",
-				"protocol " + v.balancer.ProtocolName(), "client IDs stranger", "stop them, or give waterclock a group of its own with --group",
+				v.says, "stop them, or give waterclock a group of its own with --group",
 			})
 			body := ""
 			until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
@@ -109,38 +172,40 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 	}
 }
 
-// members is how many members the scene's group has.
-func members(t testing.TB, s *scene) int {
+// inUse reports whether the scene's group has members.
+func inUse(t testing.TB, s *scene) bool {
 	t.Helper()
-	groups, err := s.c.Admin(t).DescribeGroups(t.Context(), "group-of-"+s.requests)
-	if err != nil {
-		return -1
-	}
-	g := groups["group-of-"+s.requests]
-	if g.State != "Stable" {
-		return -1
-	}
-	return len(g.Members)
+	groups, err := s.c.Admin(t).ListGroups(t.Context(), "Stable")
+	return err == nil && groups["group-of-"+s.requests].State == "Stable"
 }
 
 // While instances run no other program gets into their group, whatever balancer it
 // has, and takes partitions from them.
 func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
 	target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 	out := kafkatest.Collect(t, c, target)
 	p := rig.Start(t, s.arguments()...)
 	p.Ready(partitions, readyLimit)
-	for i, b := range []kgo.GroupBalancer{kgo.CooperativeStickyBalancer(), kgo.RangeBalancer()} {
-		leave, refused := consumer(t, s, s.requests, kgo.Balancers(b))
+	for i, v := range []struct {
+		name string
+		join joiner
+		want error
+	}{
+		{"the same balancer", by(kgo.CooperativeStickyBalancer()), kerr.InconsistentGroupProtocol},
+		{"another balancer", by(kgo.RangeBalancer()), kerr.InconsistentGroupProtocol},
+		{"KIP-848", consumer848, kerr.GroupIDNotFound},
+	} {
+		leave, refused := v.join(t, s, s.requests)
 		select {
 		case err := <-refused:
-			if !errors.Is(err, kerr.InconsistentGroupProtocol) {
-				t.Errorf("%s: refused with %v", b.ProtocolName(), err)
+			if !errors.Is(err, v.want) {
+				t.Errorf("%s: refused with %v, want %v", v.name, err, v.want)
 			}
 		case <-time.After(exitLimit):
-			t.Errorf("%s: not refused", b.ProtocolName())
+			t.Errorf("%s: not refused", v.name)
 		}
 		s.spread(t, target, fmt.Sprint(i, "-"), 40, time.Now())
 		exactly(t, out, 40*(i+1))

@@ -21,6 +21,7 @@ import (
 // by hand makes it so. That partition refuses to go on and keeps its timers; the
 // others go on. What docs/OPERATIONS.md says to do brings it back.
 func TestRequestLogThatLostItsTail(t *testing.T) {
+	t.Parallel()
 	const n, lost = 40, 7
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
@@ -80,6 +81,7 @@ func TestRequestLogThatLostItsTail(t *testing.T) {
 // The group's committed offsets are altered while nobody runs, in each way that
 // there is: they are no positions, and the changelog decides.
 func TestGroupsOffsetsAltered(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)

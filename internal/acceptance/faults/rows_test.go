@@ -75,6 +75,7 @@ func (s *scene) row(t testing.TB, partition int32, kind byte, numbers ...int64) 
 // after a downgrade, or senseless. The partition is wiped and replayed, which is
 // said, the others are not; nothing is lost or doubled.
 func TestRowsThatCanNotBeRead(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
@@ -159,6 +160,7 @@ func copyInUse(t testing.TB, to, from string) {
 // are one group, take partitions from each other, and one is killed. Nothing is
 // lost, doubled or comes back.
 func TestFolderCopiedWhileInUse(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
