@@ -35,6 +35,12 @@ func (g *Group) Problem() string {
 	return g.problem
 }
 
+func (g *Group) complain(problem string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.problem = problem
+}
+
 // awaitForeign says who uses the group, now and then, and waits before it is tried
 // again.
 func (g *Group) awaitForeign(ctx context.Context, err error) {
@@ -42,9 +48,7 @@ func (g *Group) awaitForeign(ctx context.Context, err error) {
 		g.foreignSaid = time.Now()
 		problem := fmt.Sprintf("group %s is in use by consumers that are no instances of waterclock (%s): stop them, or give waterclock a group of its own with --group",
 			g.o.Group, g.strangers(ctx, err))
-		g.mu.Lock()
-		g.problem = problem
-		g.mu.Unlock()
+		g.complain(problem)
 		g.o.Logger.Error("cannot join the group", "err", problem)
 	}
 	select {

@@ -214,3 +214,33 @@ func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 	}
 	p.Settled()
 }
+
+// Two processes run under one instance ID: the newer is the member, the older one
+// says why it is none, and comes back when the other has gone. Nothing is lost or
+// doubled meanwhile.
+func TestInstanceIDInUse(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Shared(t)
+	s := newScene(t, c)
+	target := c.CreateTopic(t, 1, nil, s.requests+"-out")
+	out := kafkatest.Collect(t, c, target)
+	twin := &scene{c: c, requests: s.requests, dir: t.TempDir()}
+	named := []string{"--instance-id", "one", "--session-timeout", "6s"}
+	older := rig.Start(t, s.arguments(named...)...)
+	older.Ready(partitions, readyLimit)
+	s.spread(t, target, "soon-", 40, time.Now().Add(8*time.Second))
+	newer := rig.Start(t, twin.arguments(named...)...)
+	newer.Ready(partitions, readyLimit)
+	says := s.words([]string{"another process is a member of group group-of-REQUESTS under instance ID one: stop one of them"})[0]
+	until(t, exitLimit, "/readyz says "+says, func() bool {
+		status, body := older.Readyz()
+		return status != http.StatusOK && strings.Contains(body, says)
+	})
+	exactly(t, out, 40)
+	s.spread(t, target, "later-", 40, time.Now().Add(2*time.Second))
+	newer.Ready(partitions, readyLimit)
+	stopped(t, newer)
+	older.Ready(partitions, readyLimit)
+	exactly(t, out, 80)
+	older.Settled()
+}
