@@ -193,6 +193,16 @@ func TestCutIsValidText(t *testing.T) {
 	}
 }
 
+// TestDeadDetailIsBounded: at the limit the sentence is whole, one byte beyond it is cut.
+func TestDeadDetailIsBounded(t *testing.T) {
+	for n, want := range map[int]int{maxDetailBytes: maxDetailBytes, maxDetailBytes + 1: maxDetailBytes} {
+		got := DeadRequest(deadSet(0), &kgo.Record{Topic: "t", Key: []byte("k")}, "bad-time", strings.Repeat("d", n))
+		if text := strings.Join(lines(got), ","); !strings.Contains(text, "waterclock-detail="+strings.Repeat("d", want)+",") {
+			t.Errorf("of a detail of %d bytes not %d are there: %s", n, want, text)
+		}
+	}
+}
+
 // TestDeadRequestFits: whatever the request, the letter fits into any topic that
 // takes a key of maxDeadKeyBytes and a detail of maxDetailBytes.
 func TestDeadRequestFits(t *testing.T) {

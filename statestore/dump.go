@@ -213,11 +213,9 @@ func (r *dumpRow) meta(row []byte) error {
 }
 
 func (d *dumper) timer(r *dumpRow, ref, row []byte) error {
-	t, err := timer.Decode(bytes.Clone(row))
-	if errors.Is(err, timer.ErrNewerFormat) {
-		return fmt.Errorf("%w: %w", err, ErrNewerFormat)
-	} else if err != nil {
-		return fmt.Errorf("%w: %w", err, ErrCorrupt)
+	t, err := decodeTimer(bytes.Clone(row))
+	if err != nil {
+		return err
 	}
 	if at, err := decodeRef(ref); err != nil || at != t.Ref() {
 		return fmt.Errorf("the timer is of due %d, offset %d: %w", t.Due, t.Offset, ErrCorrupt)

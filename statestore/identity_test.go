@@ -6,6 +6,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 func TestParseIdentity(t *testing.T) {
@@ -127,5 +129,24 @@ func TestNewerMetaRow(t *testing.T) {
 	must(t, k.Wipe())
 	if m := getMeta(t, k); m.Position != -1 {
 		t.Fatalf("after the wipe: %+v", m)
+	}
+}
+
+// A timer's row that comes from the future, or makes no sense, says so to whoever
+// reads it: the partition may be wiped.
+func TestUnreadableTimerRow(t *testing.T) {
+	for row, want := range map[string]error{"\x02\x00": ErrNewerFormat, "\x01": ErrCorrupt} {
+		s := memStore(t)
+		k, ts := withTimers(t, s)
+		key := appendRowKey(nil, k.p.prefix, place{ref: ts[1].Ref()})
+		must(t, s.db.Set(key, []byte(row), pebble.NoSync))
+		_, _, err := k.Scan(timer.Ref{}, last, 0, 0, func(*timer.Timer) error { return nil })
+		wantErr(t, err, want)
+		must(t, k.Park(sick, ts[2:3]))
+		key = appendRowKey(nil, k.p.prefix, place{ts[2].Ref(), 1})
+		must(t, s.db.Set(key, []byte(row), pebble.NoSync))
+		_, err = k.Unpark(sick, 0, 0)
+		wantErr(t, err, want)
+		must(t, k.Wipe())
 	}
 }

@@ -148,7 +148,7 @@ func (p *Partition) unparkLocked(number uint32, max int, maxBytes int64) (timers
 		var x *timer.Timer
 		var row []byte
 		if row, err = it.ValueAndErr(); err == nil {
-			x, err = timer.Decode(copies.copy(row))
+			x, err = decodeTimer(copies.copy(row))
 		}
 		if err != nil {
 			err = fmt.Errorf("parked row %x: %w", it.Key()[parkedAt:], err)

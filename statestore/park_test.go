@@ -246,12 +246,13 @@ func TestParkRefusals(t *testing.T) {
 	wantErr(t, k.Park(strings.Repeat("x", maxTargetName+1), ts), ErrTarget)
 	longest := strings.Repeat("x", maxTargetName)
 	must(t, k.Park(longest, ts[:1]))
-	for i := range maxTargets - 1 { // as if there were so many
+	for i := range maxTargets - 2 { // as if there were so many
 		k.p.targets.byNumber[uint32(i+100)] = target{}
 	}
+	must(t, k.Park("the last one", ts[2:3]))
 	wantErr(t, k.Park("one more", ts[1:]), ErrTooManyTargets)
 	must(t, k.Park(longest, ts[1:2]))
-	wantIDs(t, k, "c d e")
+	wantIDs(t, k, "d e")
 }
 
 // Parked rows are no obstacle: neither for a scan from the beginning, once the

@@ -135,7 +135,20 @@ func getTimer(it *pebble.Iterator, p prefix, id []byte) (*timer.Timer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return timer.Decode(bytes.Clone(row))
+	return decodeTimer(bytes.Clone(row))
+}
+
+// decodeTimer reads the timer of a row. Errors wrap ErrNewerFormat or ErrCorrupt:
+// the partition may be wiped.
+func decodeTimer(row []byte) (*timer.Timer, error) {
+	t, err := timer.Decode(row)
+	switch {
+	case errors.Is(err, timer.ErrNewerFormat):
+		return nil, fmt.Errorf("%w: %w", err, ErrNewerFormat)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", err, ErrCorrupt)
+	}
+	return t, nil
 }
 
 // dueIter makes an iterator over the rows by due time before the key end.
@@ -196,7 +209,7 @@ func (k *Take) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*timer.
 		if err != nil {
 			return nil, from, false, errors.Join(err, it.Close())
 		}
-		t, err := timer.Decode(copies.copy(row))
+		t, err := decodeTimer(copies.copy(row))
 		if err != nil {
 			return nil, from, false, errors.Join(fmt.Errorf("row %x: %w", it.Key()[idAt:], err), it.Close())
 		}

@@ -188,11 +188,9 @@ func (v *verifier) row(key, row []byte) error {
 // timer checks a timer's row: its key, that the timer belongs there, and that
 // its ID row says so. at lacks the ref.
 func (v *verifier) timer(key []byte, at place, low timer.Ref, row []byte) error {
-	t, err := timer.Decode(bytes.Clone(row))
-	if errors.Is(err, timer.ErrNewerFormat) {
-		return fmt.Errorf("key %x: %w: %w", key, err, ErrNewerFormat)
-	} else if err != nil {
-		return fmt.Errorf("key %x: %w: %w", key, err, ErrCorrupt)
+	t, err := decodeTimer(bytes.Clone(row))
+	if err != nil {
+		return fmt.Errorf("key %x: %w", key, err)
 	}
 	at.ref = t.Ref()
 	if !bytes.Equal(key, appendRowKey(nil, v.p, at)) || at.ref.Compare(low) < 0 {

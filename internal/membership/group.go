@@ -11,10 +11,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
+	// protocolType is that of the group. Kafka lets nobody join who comes with
+	// another one. As "consumer" any program could that uses our balancer, too, or
+	// the protocol of KIP-848, to which brokers turn a whole group over while it
+	// runs; and it would be given partitions whose timers nobody serves then.
+	protocolType = "waterclock"
 	// coordinatorAway is how long requests to the group's coordinator are
 	// repeated. When its broker dies the group has no other before Kafka's 9 s
 	// (broker.session.timeout.ms) and an election are over. kgo gives heartbeats
@@ -57,10 +61,13 @@ type Group struct {
 	o Options
 	h Handler
 
-	mu     sync.Mutex // guards what follows
-	tokens map[partition]*Token
-	joined bool
+	mu      sync.Mutex // guards what follows
+	tokens  map[partition]*Token
+	joined  bool
+	problem string // see Problem
 
+	// foreignSaid is when it was last said that others use the group; Run's own.
+	foreignSaid time.Time
 	// resigned: leave at the end of Run, whatever Options say.
 	resigned atomic.Bool
 }
@@ -100,6 +107,11 @@ func (g *Group) Run(ctx context.Context) error {
 		if errors.Is(err, kerr.InvalidSessionTimeout) {
 			return err
 		}
+		if foreign(err) {
+			g.awaitForeign(ctx, err)
+			continue
+		}
+		g.foreignSaid = time.Time{}
 		if err != nil {
 			g.o.Logger.Warn("group membership ended, joining again", "group", g.o.Group, "err", err)
 		}
@@ -154,6 +166,7 @@ func (g *Group) client(l *lease) (*kgo.Client, error) {
 	opts := append([]kgo.Opt{}, g.o.Client...)
 	opts = append(opts,
 		kgo.ConsumerGroup(g.o.Group),
+		kgo.GroupProtocol(protocolType),
 		kgo.ConsumeTopics(g.o.Topics...),
 		kgo.Balancers(watched{kgo.CooperativeStickyBalancer(), l}),
 		kgo.SessionTimeout(g.o.SessionTimeout),
@@ -188,10 +201,11 @@ func (g *Group) poll(ctx context.Context, cl *kgo.Client, refused chan<- error) 
 		}
 		fetches.EachError(func(topic string, p int32, err error) {
 			var group *kgo.ErrGroupSession
-			if errors.As(err, &group) {
+			ends := errors.Is(err, kerr.InvalidSessionTimeout) || errors.Is(err, kerr.FencedInstanceID) || foreign(err)
+			if errors.As(err, &group) && !ends {
 				g.o.Logger.Warn("group session", "group", g.o.Group, "err", err)
 			}
-			if errors.Is(err, kerr.InvalidSessionTimeout) {
+			if ends {
 				select {
 				case refused <- err:
 				default:
@@ -209,7 +223,7 @@ func (g *Group) poll(ctx context.Context, cl *kgo.Client, refused chan<- error) 
 func (g *Group) assigned(l *lease, m map[string][]int32) {
 	g.mu.Lock()
 	l.renew(len(g.tokens) > 0)
-	g.joined = true
+	g.joined, g.problem = true, ""
 	var added []*Token
 	for topic, ps := range m {
 		for _, p := range ps {
@@ -297,49 +311,4 @@ func (g *Group) end(cl *kgo.Client, l *lease, stopping bool) {
 		g.leave(cl)
 	}
 	cl.Close()
-}
-
-// leave says goodbye; a static member's client would not do so by itself.
-func (g *Group) leave(cl *kgo.Client) {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	var err error
-	if g.o.InstanceID == "" {
-		err = cl.LeaveGroupContext(ctx)
-	} else {
-		err = leaveStatic(ctx, cl, g.o.Group, g.o.InstanceID)
-	}
-	if err != nil {
-		g.o.Logger.Warn("could not leave the group, the session has to expire", "group", g.o.Group, "err", err)
-	}
-}
-
-// leaveStatic names the member ID too: by the instance ID alone it would remove
-// whoever has that now, and so a replacement that fenced us.
-func leaveStatic(ctx context.Context, cl *kgo.Client, group, instance string) error {
-	member, _ := cl.GroupMetadata()
-	if member == "" {
-		return nil // never joined
-	}
-	req := kmsg.NewPtrLeaveGroupRequest()
-	req.Group = group
-	m := kmsg.NewLeaveGroupRequestMember()
-	m.MemberID, m.InstanceID, m.Reason = member, &instance, kmsg.StringPtr("stopped")
-	req.Members = append(req.Members, m)
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return err
-	}
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return err
-	}
-	for _, m := range resp.Members {
-		switch err := kerr.ErrorForCode(m.ErrorCode); {
-		case errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.UnknownMemberID):
-			// no member any more
-		case err != nil:
-			return err
-		}
-	}
-	return nil
 }

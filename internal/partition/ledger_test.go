@@ -1,8 +1,14 @@
 package partition
 
 import (
+	"maps"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -27,5 +33,45 @@ func TestLedger(t *testing.T) {
 		if got := l.balance(7 + 3*c.change - 1); got != 1 {
 			t.Errorf("outcome %d: a lost timer shows as %d", c.outcome, got)
 		}
+	}
+}
+
+// A committed step counts each outcome under its name, once for each entry.
+func TestEachOutcomeIsCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	p := &Partition{o: Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "requests"}}}}
+	want := map[string]int{}
+	var chunk []*entry
+	for o, name := range outcomeNames {
+		want[name] = len(want) + 1
+		for range want[name] {
+			e := &entry{}
+			if e.Outcome = o; o == timer.Refused || o == undeliverable {
+				e.Outcome, e.refusal = timer.None, &refusal{}
+			}
+			if o == undeliverable {
+				e.item = &item{}
+			}
+			chunk = append(chunk, e)
+		}
+	}
+	m.committed(p, &sealed{segment: &intake.Segment[*entry]{Chunks: [][]*entry{chunk}}, share: &emitter.Share{}})
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "waterclock_outcomes_total" && l.GetName() == "outcome" {
+					got[l.GetValue()] = int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
 	}
 }

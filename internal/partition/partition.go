@@ -190,9 +190,9 @@ func (p *Partition) Run(ctx context.Context) {
 			}
 			p.stayFailed(ctx, err)
 			return
-		case statestore.IsCorrupt(err):
+		case statestore.IsCorrupt(err), errors.Is(err, statestore.ErrNewerFormat):
 			p.damage = err
-			p.log.Error("the local store is damaged, taking the partition again", "err", err)
+			p.log.Error("the local store can not be read, taking the partition again", "err", err)
 		default:
 			p.log.Warn("taking the partition again", "err", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 // What Balanced waits for: each part of it wrong is found.
 func TestUnbalanced(t *testing.T) {
+	t.Setenv(envSeen, "") // no product shows these
 	metrics := func(ledgers map[string]int, queued, pending int) string {
 		var b strings.Builder
 		b.WriteString("# TYPE waterclock_ledger gauge\n")

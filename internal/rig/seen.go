@@ -16,7 +16,9 @@ import (
 )
 
 // envSeen names the file to which each metric of ours is added that a test has
-// seen with another value than 0, so that CI can tell which never were.
+// seen with another value than 0, so that CI can tell which never were. Beside
+// its name it is added as name{label="value"} where docs/OPERATIONS.md lists the
+// values.
 const envSeen = "WATERCLOCK_METRICS_SEEN"
 
 // lastLook bounds the scrape at the end of a test: the instance may be paused.
@@ -49,10 +51,12 @@ func noteSeen(path string, families map[string]*dto.MetricFamily) error {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	var lines strings.Builder
-	for name, family := range families {
-		if strings.HasPrefix(name, "waterclock_") && !seen.names[name] && nonZero(family) {
-			seen.names[name] = true
-			lines.WriteString(name + "\n")
+	for _, family := range families {
+		for _, name := range notable(family) {
+			if !seen.names[name] {
+				seen.names[name] = true
+				lines.WriteString(name + "\n")
+			}
 		}
 	}
 	if lines.Len() == 0 {
@@ -66,13 +70,25 @@ func noteSeen(path string, families map[string]*dto.MetricFamily) error {
 	return errors.Join(err, f.Close())
 }
 
-func nonZero(family *dto.MetricFamily) bool {
+// notable is what there is to note of a metric.
+func notable(family *dto.MetricFamily) (names []string) {
+	name := family.GetName()
+	if !strings.HasPrefix(name, "waterclock_") {
+		return nil
+	}
 	for _, m := range family.GetMetric() {
-		if valueOf(m) != 0 {
-			return true
+		if valueOf(m) == 0 {
+			continue
+		}
+		names = append(names, name)
+		for _, l := range m.GetLabel() {
+			switch l.GetName() {
+			case "direction", "outcome", "reason", "result", "severity", "state":
+				names = append(names, fmt.Sprintf("%s{%s=%q}", name, l.GetName(), l.GetValue()))
+			}
 		}
 	}
-	return false
+	return names
 }
 
 // valueOf is a sample's value. Histograms count.

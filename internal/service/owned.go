@@ -4,6 +4,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/statestore"
@@ -49,7 +50,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 		owner, _ = os.Hostname()
 	}
 	workers := in.subPartitions()
-	queue := max(minQueue, int64(in.cfg.QueueMemory)/in.partitions())
+	entries, bytes := queueOf(in.cfg, in.partitions())
 	return partition.New(partition.Options{
 		Topics: &topic.set, Partition: t.Partition, Rules: topic.rules,
 		Group: in.cfg.Group, Owner: owner + "/" + in.process,
@@ -58,10 +59,16 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 		Lane:  in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Markers: in.markers, Reader: in.reader, Client: in.client,
 		Replays: in.replays, Now: in.o.Now,
 		WheelBytes:   max(minWheel, int64(in.cfg.WheelMemory)/in.partitions()/int64(workers)),
-		QueueEntries: int(queue / queueEntry), QueueBytes: queue,
+		QueueEntries: entries, QueueBytes: bytes,
 		MaxAbsence: topic.maxAbsence, AcceptGroup: in.cfg.AcceptGroup, AcceptLostChangelog: in.cfg.AcceptLostChangelog,
 		Logger: in.log, Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply, Newer: in.resign,
 	})
+}
+
+// queueOf is a partition's share of the memory for what is on its way.
+func queueOf(cfg *config.Config, partitions int64) (entries int, bytes int64) {
+	bytes = max(minQueue, int64(cfg.QueueMemory)/partitions)
+	return int(bytes / queueEntry), bytes
 }
 
 // Revoked implements membership.Handler.

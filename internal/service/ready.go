@@ -16,6 +16,7 @@ import (
 type report struct {
 	Phase   string                            `json:"phase,omitempty"`
 	Member  bool                              `json:"member"`
+	Group   string                            `json:"group,omitempty"`   // why it is no member, as a sentence
 	Access  []string                          `json:"access,omitempty"`  // problems, as sentences
 	Stopped map[string]string                 `json:"stopped,omitempty"` // request topics, and why
 	Topics  map[string]map[string]partitionOf `json:"topics"`
@@ -36,6 +37,9 @@ func (in *instance) Ready() (bool, any) {
 	defer in.mu.Unlock()
 	r := report{Phase: in.phase, Topics: make(map[string]map[string]partitionOf)}
 	r.Member = in.phase == "" && in.group.Joined()
+	if in.phase == "" {
+		r.Group = in.group.Problem()
+	}
 	if in.access != nil {
 		r.Access = in.access.Problems()
 	}

@@ -165,23 +165,6 @@ func TestCopiedFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pending := func(n float64, ps ...*rig.Process) {
-		t.Helper()
-		rig.Until(t, readyLimit, fmt.Sprint(n, " pending timers"), func() bool {
-			sum := 0.0
-			for _, p := range ps {
-				sum += p.Metric("waterclock_pending_timers")
-			}
-			return sum == n
-		})
-	}
-	stop := func(p *rig.Process) {
-		t.Helper()
-		p.Term()
-		if code := p.Exit(exitLimit); code != 0 {
-			t.Fatalf("stopped with %d", code)
-		}
-	}
 	late := time.Now().Add(25 * time.Second)
 	first := rig.Start(t, s.arguments()...)
 	first.Ready(partitions, readyLimit)
@@ -189,8 +172,8 @@ func TestCopiedFolder(t *testing.T) {
 	many("cancelled", "v", late)
 	many("replaced", "old", late)
 	many("fired", "v", time.Now().Add(4*time.Second))
-	pending(4*each, first)
-	stop(first)
+	pending(t, 4*each, first)
+	stopped(t, first)
 	twin := &scene{c: c, requests: s.requests, dir: filepath.Join(t.TempDir(), "copy")}
 	if err := os.CopyFS(twin.dir, os.DirFS(s.dir)); err != nil {
 		t.Fatal(err)
@@ -201,20 +184,20 @@ func TestCopiedFolder(t *testing.T) {
 	many("replaced", "new", late)
 	many("added", "v", late)
 	out.WaitFor(each, readyLimit)
-	pending(3*each, first)
-	stop(first)
+	pending(t, 3*each, first)
+	stopped(t, first)
 
 	second := rig.Start(t, twin.arguments()...)
 	second.Ready(partitions, readyLimit)
-	pending(3*each, second)
+	pending(t, 3*each, second)
 	many("later", "v", late)
-	pending(4*each, second)
+	pending(t, 4*each, second)
 	first = rig.Start(t, s.arguments()...) // its folder is the old one now
 	rig.Until(t, readyLimit, "both own partitions", func() bool {
 		status, _ := first.Healthz()
 		return status == http.StatusOK && first.Metric("waterclock_partitions", "state", "live") == partitions/2 && second.Metric("waterclock_partitions", "state", "live") == partitions/2
 	})
-	pending(4*each, first, second)
+	pending(t, 4*each, first, second)
 	out.WaitFor(5*each, readyLimit)
 	if !out.Quiet(2 * time.Second) {
 		t.Error("emissions go on")

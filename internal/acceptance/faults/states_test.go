@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
@@ -39,6 +40,17 @@ func (s *scene) put(t testing.TB, key, value []byte) {
 	}
 }
 
+// written is how far the changelog goes, all partitions added up.
+func (s *scene) written(t testing.TB) (n int64) {
+	t.Helper()
+	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
+		ends, err := adm.ListEndOffsets(ctx, delaytopics.Changelog(s.requests))
+		ends.Each(func(o kadm.ListedOffset) { n += max(0, o.Offset) })
+		return err
+	})
+	return n
+}
+
 // checkpoint is the value of one checkpoint of the changelog.
 func (s *scene) checkpoint(t testing.TB) (value []byte) {
 	t.Helper()
@@ -69,39 +81,40 @@ var states = []struct {
 	want   []string // words of /readyz
 	cure   string   // what to start once with, to be ready again
 	left   bool     // the group is left to others
+	silent bool     // nothing is written, not even a claim
 }{
 	{"changelog of another group", func(_ testing.TB, s *scene) []string { return []string{"--group", "other-" + s.requests} },
-		partitions, []string{"changelog REQUESTS.waterclock.changelog was written by group", "group-of-REQUESTS", "other-REQUESTS", "--accept-group"}, "--accept-group", false},
+		partitions, []string{"changelog REQUESTS.waterclock.changelog was written by group", "group-of-REQUESTS", "other-REQUESTS", "--accept-group"}, "--accept-group", false, true},
 	{"lost changelog", func(t testing.TB, s *scene) []string { s.remove(t, delaytopics.Changelog(s.requests)); return nil },
-		partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "--accept-lost-changelog"}, "--accept-lost-changelog", false},
+		partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "--accept-lost-changelog"}, "--accept-lost-changelog", false, false},
 	{"request topic created anew", func(t testing.TB, s *scene) []string {
 		s.remove(t, s.requests)
 		s.c.CreateTopic(t, partitions, nil, s.requests)
 		return nil
-	}, partitions, []string{"request topic REQUESTS was created anew since changelog REQUESTS.waterclock.changelog was written", "delete the changelog and the group's offsets"}, "", false},
+	}, partitions, []string{"request topic REQUESTS was created anew since changelog REQUESTS.waterclock.changelog was written", "delete the changelog and the group's offsets"}, "", false, false},
 	{"changelog copied from another topic", func(t testing.TB, s *scene) []string {
 		cp := s.checkpoint(t)
 		s.remove(t, delaytopics.Changelog(s.requests))
 		s.ensure(t)
 		s.put(t, delaytopics.CheckpointKey(), cp)
 		return nil
-	}, partitions, []string{"changelog REQUESTS.waterclock.changelog was copied from another topic"}, "", false},
+	}, partitions, []string{"changelog REQUESTS.waterclock.changelog was copied from another topic"}, "", false, false},
 	{"changelog with another's record", func(t testing.TB, s *scene) []string {
 		s.put(t, []byte("\x01id"), []byte{1})
 		return nil
-	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock", "see who else writes to the changelog"}, "", false},
+	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock", "see who else writes to the changelog"}, "", false, false},
 	{"checkpoint of a newer format", func(t testing.TB, s *scene) []string {
 		s.put(t, delaytopics.CheckpointKey(), []byte{2, 0})
 		return nil
-	}, 0, []string{"left the group", "REQUESTS.waterclock.changelog", "written by a newer version of waterclock"}, "", true},
+	}, 0, []string{"left the group", "REQUESTS.waterclock.changelog", "written by a newer version of waterclock"}, "", true, false},
 	{"kind of record of a newer format", func(t testing.TB, s *scene) []string {
 		s.put(t, []byte{9}, []byte{1})
 		return []string{"--instance-id", "static", "--on-stop", "stay"}
-	}, 0, []string{"left the group", "written by a newer version of waterclock"}, "", true},
+	}, 0, []string{"left the group", "written by a newer version of waterclock"}, "", true, false},
 }
 
-// Each of them: alive, not ready, a sentence in /readyz and in the log, nothing
-// written; SIGTERM ends it with 0. What may be accepted is, when told to.
+// Each of them: alive, not ready, a sentence in /readyz and in the log; SIGTERM ends it with
+// 0. What may be accepted is, when told to.
 func TestStates(t *testing.T) {
 	c := kafkatest.Shared(t)
 	for _, v := range states {
@@ -109,6 +122,7 @@ func TestStates(t *testing.T) {
 			s := newScene(t, c)
 			s.served(t)
 			more := v.spoil(t, s)
+			before := s.written(t)
 			p := rig.Start(t, s.arguments(more...)...)
 			want, body := s.words(v.want), ""
 			rig.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
@@ -140,6 +154,9 @@ func TestStates(t *testing.T) {
 			p.Term()
 			if code := p.Exit(exitLimit); code != 0 {
 				t.Errorf("SIGTERM: exit %d", code)
+			}
+			if after := s.written(t); v.silent && after != before {
+				t.Errorf("the changelog has %d offsets more: it wrote something", after-before)
 			}
 			if v.cure == "" {
 				return
@@ -193,11 +210,4 @@ func TestSettingsThatBrokersRefuse(t *testing.T) {
 	// The brokers' limits themselves are fine.
 	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--session-timeout=6s", "--transaction-timeout=60s")...)
 	p.Ready(1, readyLimit)
-}
-
-// timer is a request, as any Kafka client would write it.
-func timer(requests, target, id, value string, due time.Time) *kgo.Record {
-	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
-		{Key: "timer-at", Value: []byte(due.UTC().Format(time.RFC3339Nano))}, {Key: "timer-target-topic", Value: []byte(target)},
-	}}
 }

@@ -16,7 +16,37 @@ import (
 	"github.com/waterclock/waterclock/intake"
 )
 
-// docs/LIMITS.md names constants that are where it says.
+// heldBy names, for each limit of docs/LIMITS.md, the tests at the limit and one
+// beyond, as folder and test.
+var heldBy = map[string]string{
+	"MaxIDBytes":         "internal/acceptance/operation TestLimitsOfRequests",
+	"DefaultHorizon":     "internal/acceptance/operation TestLimitsOfRequests",
+	"DefaultHeaders":     "internal/acceptance/operation TestLimitsOfRequests",
+	"DefaultHeaderBytes": "internal/acceptance/operation TestLimitsOfRequests",
+	"RecordBytes":        "intake TestJudgeRecordBytes",
+	"MaxRequestName":     "delaytopics TestNames",
+	"maxDetailBytes":     "delaytopics TestDeadDetailIsBounded",
+	"WheelMemory":        "internal/partition TestAWheelForgetsBeyondItsShare",
+	"QueueMemory":        "internal/partition TestIntakePausesAtTheQueuesBytes TestFiringsWaitAtTwiceTheLimit",
+	"queueEntry":         "internal/service TestQueueOfAPartition",
+	"fetchMaxBytes":      "intake TestAFetchIsBounded",
+	"fetchMaxPartition":  "intake TestAFetchIsBounded",
+	"maxBatch":           "internal/partition TestRequestsJoinUpToMaxBatch",
+	"maxFirings":         "internal/partition TestAWorkerHandsOverUpToMaxFirings",
+	"MaxStepEntries":     "emitter TestAStepsLimits",
+	"MaxStepBytes":       "emitter TestAStepsLimits",
+	"MaxStepPartitions":  "emitter TestAStepsLimits",
+	"maxUnapplied":       "internal/partition TestSealsUpToMaxUnapplied",
+	"loadRows":           "internal/partition TestALoadIsBounded",
+	"loadBytes":          "internal/partition TestALoadIsBounded",
+	"maxReplays":         "internal/service TestReplaysAtATime",
+	"drainTimeout":       "internal/partition TestDrainGivesUpOnAStuckStep TestDrainWaitsForTheStepAndItsApply",
+	"maxTargets":         "statestore TestParkRefusals",
+	"maxParkedShown":     "internal/service TestParkedTargetsShown",
+	"maxProbes":          "emitter TestProbesAtATime",
+}
+
+// docs/LIMITS.md names constants that are where it says, and each has its tests.
 func TestEveryLimitIsInTheCode(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(root, "docs", "LIMITS.md"))
 	if err != nil {
@@ -25,6 +55,9 @@ func TestEveryLimitIsInTheCode(t *testing.T) {
 	rows := regexp.MustCompile("(?m)^\\|.*\\| `([A-Za-z]+)` \\| ([a-z/_.]+\\.go) \\|").FindAllStringSubmatch(string(b), -1)
 	if len(rows) < 20 {
 		t.Fatalf("found %d rows only", len(rows))
+	}
+	if len(rows) != len(heldBy) {
+		t.Errorf("%d limits, tests are named for %d", len(rows), len(heldBy))
 	}
 	for _, row := range rows {
 		text, err := os.ReadFile(filepath.Join(root, row[2]))
@@ -35,7 +68,35 @@ func TestEveryLimitIsInTheCode(t *testing.T) {
 		if !regexp.MustCompile(`(?m)^\s*(const )?` + row[1] + `\b`).Match(text) {
 			t.Errorf("%s has no %s", row[2], row[1])
 		}
+		names := strings.Fields(heldBy[row[1]])
+		if len(names) < 2 {
+			t.Errorf("no test is named for %s", row[1])
+			continue
+		}
+		for _, name := range names[1:] {
+			if !strings.Contains(testsOf(t, names[0]), "\nfunc "+name+"(") {
+				t.Errorf("%s has no %s", names[0], name)
+			}
+		}
 	}
+}
+
+// testsOf is the text of a folder's tests.
+func testsOf(t *testing.T, folder string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(b)
+	}
+	return text.String()
 }
 
 // The limits of a request where nothing is configured: at the limit, one beyond.

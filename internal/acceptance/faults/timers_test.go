@@ -1,0 +1,72 @@
+package faults
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+// spread sends n timers and returns how many lie on each partition, at least one.
+func (s *scene) spread(t testing.TB, target, prefix string, n int, due time.Time) (on [partitions]int) {
+	t.Helper()
+	recs := make([]*kgo.Record, n)
+	for i := range recs {
+		recs[i] = timer(s.requests, target, fmt.Sprint(prefix, i), "v", due)
+	}
+	rig.Send(t, s.c.Client(t), recs...)
+	for _, r := range recs {
+		on[r.Partition]++
+	}
+	for i, n := range on {
+		if n == 0 {
+			t.Fatalf("no timer on partition %d", i)
+		}
+	}
+	return on
+}
+
+// stopped ends a process in order.
+func stopped(t testing.TB, p *rig.Process) {
+	t.Helper()
+	p.Term()
+	if code := p.Exit(exitLimit); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+}
+
+// pending waits until the instances have n pending timers together.
+func pending(t testing.TB, n float64, ps ...*rig.Process) {
+	t.Helper()
+	rig.Until(t, readyLimit, fmt.Sprint(n, " pending timers"), func() bool {
+		sum := 0.0
+		for _, p := range ps {
+			sum += p.Metric("waterclock_pending_timers")
+		}
+		return sum == n
+	})
+}
+
+// exactly checks that each of n timers was emitted once, and nothing else.
+func exactly(t testing.TB, out *kafkatest.Collector, n int) {
+	t.Helper()
+	out.WaitFor(n, readyLimit)
+	if !out.Quiet(2 * time.Second) {
+		t.Error("emissions go on")
+	}
+	received := out.Records()
+	if byID := rig.Emissions(t, received); len(byID) != n || len(received) != n {
+		t.Errorf("%d emissions of %d timers, want %d", len(received), len(byID), n)
+	}
+}
+
+// timer is a request, as any Kafka client would write it.
+func timer(requests, target, id, value string, due time.Time) *kgo.Record {
+	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
+		{Key: "timer-at", Value: []byte(due.UTC().Format(time.RFC3339Nano))}, {Key: "timer-target-topic", Value: []byte(target)},
+	}}
+}
