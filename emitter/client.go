@@ -59,7 +59,7 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(8*MaxStepEntries),
 		kgo.ProducerBatchMaxBytesFn(o.BatchMaxBytes),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.SnappyCompression(), kgo.NoCompression()),
+		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProduceRequestTimeout(RequestTimeout),
 		kgo.RequestTimeoutOverhead(RequestTimeout),
 		kgo.RetryTimeout(o.TransactionTimeout/2),

@@ -327,7 +327,7 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	l.ended(c, EndingAbort)
 }
 
-// partitionsOf lists what the step will write to.
+// partitionsOf lists what the step will write to, in order.
 func partitionsOf(shares []*Share) map[string][]int32 {
 	seen := make(map[string]map[int32]struct{})
 	out := make(map[string][]int32)
@@ -349,6 +349,9 @@ func partitionsOf(shares []*Share) map[string][]int32 {
 		for i := range s.Emissions {
 			add(s.Emissions[i].Record)
 		}
+	}
+	for _, ps := range out {
+		slices.Sort(ps)
 	}
 	return out
 }

@@ -2,6 +2,8 @@ package emitter
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +19,9 @@ const (
 	// maxEnded bounds the ends that are remembered; each keeps the list of the
 	// partitions of its step.
 	maxEnded = 16_384
+	// alike is how many of the last ends are looked at for one with the same
+	// partitions, whose list then serves both.
+	alike = 16
 	// doubtAfter is how long a partition must have a leader again, with nothing
 	// of ours left open on it, until it is in no doubt any more.
 	doubtAfter = time.Second
@@ -135,6 +140,11 @@ func (k *Markers) ended(txnID string, p producer, how Ending, parts map[string][
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forget(e.at)
+	for _, before := range k.ends[max(0, len(k.ends)-alike):] {
+		if maps.EqualFunc(parts, before.parts, slices.Equal) {
+			e.parts = before.parts
+		}
+	}
 	k.ends = append(k.ends, e)
 	for to, d := range k.doubtful {
 		if e.wrote(to) {

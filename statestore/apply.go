@@ -209,7 +209,7 @@ func (w *batch) commit(p *Partition, next meta) error {
 		p.loaded.Store(false)
 		return fmt.Errorf("write to partition %s: %w", p.id, err)
 	}
-	p.state = next
+	p.setState(next)
 	w.targets.install()
 	p.s.dirty.Store(true)
 	p.deleted(w.deleted)

@@ -50,7 +50,7 @@ func childFail(err error) {
 func childCrash() {
 	seed, _ := strconv.ParseUint(os.Getenv(childSeed), 10, 64)
 	o := childOptions()
-	o.MemTableSize = 128 << 10 // flushes all the time
+	o.Memory = 512 << 10 // flushes all the time
 	s, err := Open(o)
 	if err != nil {
 		childFail(err)

@@ -20,6 +20,7 @@ type Metrics struct {
 	BytesWritten   uint64 // to disk by flushes, ingests and compactions
 	Tombstones     uint64 // approximate number of deletions not yet compacted away
 
+	CacheBytes               int64 // of cached blocks
 	CacheHits, CacheMisses   int64 // of the block cache
 	FilterHits, FilterMisses int64 // probes that a table filter answered, and did not
 
@@ -52,6 +53,7 @@ func (s *Store) Metrics() Metrics {
 		Ingests:          m.Ingest.Count,
 		BytesWritten:     total.TableBytesFlushed + total.TableBytesIngested + total.TableBytesCompacted,
 		Tombstones:       m.Keys.TombstoneCount,
+		CacheBytes:       m.BlockCache.Size,
 		CacheHits:        m.BlockCache.Hits,
 		CacheMisses:      m.BlockCache.Misses,
 		FilterHits:       m.Filter.Hits,
@@ -109,6 +111,8 @@ func (s *Store) Collector() *Collector {
 		counter, func(m *Metrics) float64 { return float64(m.Ingests) })
 	add("written_bytes_total", "Bytes written to disk by flushes, ingests and compactions.",
 		counter, func(m *Metrics) float64 { return float64(m.BytesWritten) })
+	add("cache_bytes", "Bytes of memory that hold blocks of tables that were read.",
+		gauge, func(m *Metrics) float64 { return float64(m.CacheBytes) })
 	add("cache_hits_total", "Reads of blocks that the cache answered.",
 		counter, func(m *Metrics) float64 { return float64(m.CacheHits) })
 	add("cache_misses_total", "Reads of blocks that went to the disk.",

@@ -133,6 +133,7 @@ func (s *Store) openTables() error {
 }
 
 func (s *Store) openDatabase() (err error) {
+	s.cache = newCache(int64(s.o.Memory))
 	defer func() {
 		if r := recover(); r != nil {
 			fatal, ok := r.(*fatalError)
@@ -141,10 +142,14 @@ func (s *Store) openDatabase() (err error) {
 			}
 			err = fatal
 		}
+		if err != nil {
+			s.cache.Unref()
+		}
 		s.events.opening.Store(false)
 	}()
 	s.events.opening.Store(true)
 	p := pebbleOptions(&s.o)
+	p.Cache = s.cache.Cache
 	p.FS = s.o.FS // nil: Pebble adds its watch for slow disks
 	p.Logger = s.events
 	p.EventListener = s.events.listener()

@@ -16,10 +16,11 @@ type Options struct {
 	// FS is the file system, nil for the machine's.
 	FS vfs.FS
 
-	// MemTableSize in bytes, default 16 MB; up to four of them are in memory.
-	MemTableSize uint64
-	// CacheSize of the block cache in bytes, default 128 MB.
-	CacheSize uint64
+	// Memory of the memtables and of cached blocks together, in bytes, default
+	// 16 MB; beside it each pending timer is good for 2 bytes. A memtable is a
+	// quarter of it, 16 MB at most. The more there is, the fewer reads of random
+	// timers go to the disk.
+	Memory uint64
 	// FlushInterval is how often what changed goes to disk, and the in-sync
 	// time of live partitions with it; default 30 s. It must be longer than it
 	// takes a process to notice that it has lost its partitions: see
@@ -40,8 +41,8 @@ type Options struct {
 }
 
 const (
-	defaultMemTable      = 16 << 20 // bytes
-	defaultCache         = 128 << 20
+	defaultMemory        = 16 << 20 // bytes
+	maxMemTable          = 16 << 20
 	defaultFlushInterval = 30 * time.Second
 )
 
@@ -52,11 +53,8 @@ func (o Options) withDefaults() Options {
 			o.Dir = abs
 		}
 	}
-	if o.MemTableSize == 0 {
-		o.MemTableSize = defaultMemTable
-	}
-	if o.CacheSize == 0 {
-		o.CacheSize = defaultCache
+	if o.Memory == 0 {
+		o.Memory = defaultMemory
 	}
 	if o.FlushInterval <= 0 {
 		o.FlushInterval = defaultFlushInterval
@@ -76,6 +74,9 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
+
+// memTable is the size of one memtable, of which there may be four.
+func (o *Options) memTable() uint64 { return min(o.Memory/4, maxMemTable) }
 
 // fs is the file system to use for what is not Pebble's.
 func (o *Options) fs() vfs.FS {

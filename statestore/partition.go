@@ -125,7 +125,8 @@ func (p *Partition) loadLocked() error {
 	if err != nil {
 		return fmt.Errorf("partition %s: %w", p.id, err)
 	}
-	p.state, p.targets = m, ts
+	p.setState(m)
+	p.targets = ts
 	p.low.reset(m.low)
 	p.loaded.Store(true)
 	return nil
@@ -202,6 +203,13 @@ func (k *Take) confirm(now time.Time) {
 	}
 }
 
+// setState changes what the partition is known to hold; p.write is held.
+func (p *Partition) setState(m meta) {
+	pending := p.s.pending.Add(m.Pending - p.state.Pending)
+	p.state = m
+	p.s.cache.fit(pending)
+}
+
 // refresh writes the meta row of a live partition, for its in-sync time. If a
 // batch is under way that is left to the next time.
 func (p *Partition) refresh() error {
@@ -243,7 +251,8 @@ func (k *Take) Wipe() error {
 	if err := p.s.db.Excise(context.Background(), span); err != nil {
 		return fmt.Errorf("wipe partition %s: %w", p.id, err)
 	}
-	p.state, p.targets = emptyMeta(), newTargets()
+	p.setState(emptyMeta())
+	p.targets = newTargets()
 	p.low.reset(last)
 	p.loaded.Store(true)
 	p.damaged.Store(false)

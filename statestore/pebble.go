@@ -16,7 +16,7 @@ const (
 
 	// blockSize is small because re-schedules and cancels read single ID rows.
 	blockSize      = 8 << 10
-	indexBlockSize = 256 << 10
+	indexBlockSize = 32 << 10
 )
 
 // pebbleOptions are those that measured best; doc.go says why no log is
@@ -26,8 +26,7 @@ func pebbleOptions(o *Options) *pebble.Options {
 		Comparer:                    comparer(),
 		FormatMajorVersion:          databaseFormat,
 		DisableWAL:                  true,
-		CacheSize:                   int64(o.CacheSize),
-		MemTableSize:                o.MemTableSize,
+		MemTableSize:                o.memTable(),
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       2,
 		L0CompactionFileThreshold:   500,
@@ -36,7 +35,7 @@ func pebbleOptions(o *Options) *pebble.Options {
 		FlushSplitBytes:             2 << 20,
 		MaxOpenFiles:                4096,
 	}
-	p.TargetFileSizes[0] = 8 << 20
+	p.TargetFileSizes[0] = 2 << 20
 	p.CompactionConcurrencyRange = func() (lower, upper int) {
 		return 1, max(1, runtime.GOMAXPROCS(0)/2)
 	}

@@ -33,6 +33,7 @@ func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id
 type Store struct {
 	o      Options
 	db     *pebble.DB
+	cache  *cache
 	table  sstable.WriterOptions // of tables to ingest
 	lock   io.Closer
 	events *events
@@ -47,6 +48,7 @@ type Store struct {
 	// maintain is held over one flush or sweep at a time, I/O included.
 	maintain sync.Mutex
 	dirty    atomic.Bool   // something was written since the last flush began
+	pending  atomic.Int64  // timers of all partitions that are loaded
 	tables   atomic.Uint64 // built so far
 	// See the constants of these names; tests change them before they replay.
 	tableIDs, roomLayers int
@@ -186,6 +188,7 @@ func (s *Store) Close() error {
 		defer s.life.Unlock()
 		s.closed = true
 		s.closeErr = errors.Join(flushErr, s.db.Close(), s.lock.Close())
+		s.cache.Unref()
 	})
 	return s.closeErr
 }

@@ -28,7 +28,7 @@ func newClock() *clock { return &clock{time.Date(2026, 9, 1, 12, 0, 0, 0, time.U
 // testOptions are those of a small silent store that flushes when told to.
 func testOptions(fs vfs.FS) Options {
 	return Options{
-		Dir: "/store", FS: fs, MemTableSize: 1 << 20, CacheSize: 8 << 20, FlushInterval: time.Hour,
+		Dir: "/store", FS: fs, Memory: 4 << 20, FlushInterval: time.Hour,
 		Logger:  slog.New(slog.DiscardHandler),
 		OnFatal: func(err error) { panic(fmt.Sprint("fatal: ", err)) },
 	}

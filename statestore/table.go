@@ -50,7 +50,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 		_ = fsys.Remove(path) // it may be gone; Open clears it in any case
 		return err
 	}
-	p.state = next
+	p.setState(next)
 	targets.install()
 	p.loaded.Store(true)
 	p.deleted(deleted)

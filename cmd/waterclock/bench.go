@@ -207,7 +207,7 @@ func passOn(fs *pflag.FlagSet) (args []string) {
 		switch name := f.Name; {
 		case name == "config", strings.HasPrefix(name, "tls"), strings.HasPrefix(name, "sasl-"), strings.HasPrefix(name, "log-"),
 			name == "session-timeout", name == "rebalance-timeout", name == "sub-partitions", name == "lanes",
-			name == "transactional-ids", name == "transaction-timeout", name == "wheel-memory", name == "queue-memory":
+			name == "transactional-ids", name == "transaction-timeout", name == "wheel-memory", name == "queue-memory", name == "store-memory":
 			args = append(args, "--"+name+"="+f.Value.String())
 		}
 	})

@@ -63,6 +63,7 @@ type Config struct {
 	TransactionTimeout time.Duration // at least 30s
 	WheelMemory        Size          // bytes for timers due soon, whole process
 	QueueMemory        Size          // bytes for records on their way, whole process
+	StoreMemory        Size          // bytes for rows of the local store, whole process
 
 	// Logs.
 	LogLevel  slog.Level
@@ -131,6 +132,7 @@ const (
 	MaxHeaderBytes        = 64 * KiB
 	MinWheelMemory        = 1 * MiB
 	MinQueueMemory        = 8 * MiB // several requests of the usual largest size
+	MinStoreMemory        = 16 * MiB
 )
 
 // Default returns the settings of serve where nothing else is said. Brokers,
@@ -155,6 +157,7 @@ func Default() Config {
 		TransactionTimeout: MinTransactionTimeout,
 		WheelMemory:        64 * MiB,
 		QueueMemory:        64 * MiB,
+		StoreMemory:        MinStoreMemory,
 
 		LogLevel:  slog.LevelInfo,
 		LogFormat: LogText,

@@ -191,6 +191,7 @@ func (c *Config) checkResources(p *problems) {
 	between(p, "transaction-timeout", c.TransactionTimeout, MinTransactionTimeout, MaxTransactionTimeout)
 	p.want(c.WheelMemory >= MinWheelMemory, "wheel-memory", c.WheelMemory, "at least "+show(MinWheelMemory))
 	p.want(c.QueueMemory >= MinQueueMemory, "queue-memory", c.QueueMemory, "at least "+show(MinQueueMemory))
+	p.want(c.StoreMemory >= MinStoreMemory, "store-memory", c.StoreMemory, "at least "+show(MinStoreMemory))
 }
 
 func (c *Config) checkTLS(p *problems) {

@@ -114,6 +114,7 @@ func TestProblems(t *testing.T) {
 		{`limit-header-bytes is "1MiB", needs 1 to 64KiB`, func(c *Config) { c.LimitHeaderBytes = MiB }},
 		{`wheel-memory is "1KiB", needs at least 1MiB`, func(c *Config) { c.WheelMemory = KiB }},
 		{`queue-memory is "1KiB", needs at least 8MiB`, func(c *Config) { c.QueueMemory = KiB }},
+		{`store-memory is "1MiB", needs at least 16MiB`, func(c *Config) { c.StoreMemory = MiB }},
 		{`tls-ca is "ca.pem", needs tls to be true`, func(c *Config) { c.TLSCA = "ca.pem" }},
 		{`tls-cert is "c.pem", needs tls-key with it`, func(c *Config) { c.TLS, c.TLSCert = true, "c.pem" }},
 		{`tls is "true", needs PEM files that can be read: load auth`, func(c *Config) { c.TLS, c.TLSCA = true, "/none.pem" }},

@@ -101,6 +101,8 @@ var wrongs = []wrong{
 	{"queue-memory", "-1", "", "a number of bytes such as"},
 	{"queue-memory", "9223372036854775808", "", "a number of bytes such as"},
 	{"queue-memory", "7MiB", "", "at least 8MiB"},
+	{"store-memory", "many", "", "a number of bytes such as"},
+	{"store-memory", "15MiB", "", "at least 16MiB"},
 	{"log-level", "loud", "", "one of debug, info, warn, error"},
 	{"log-format", "xml", "", "one of text, json"},
 }

@@ -27,6 +27,7 @@ var heldBy = map[string]string{
 	"MaxRequestName":     "delaytopics TestNames",
 	"maxDetailBytes":     "delaytopics TestDeadDetailIsBounded",
 	"WheelMemory":        "internal/partition TestAWheelForgetsBeyondItsShare",
+	"StoreMemory":        "statestore TestCacheGrowsWithWhatIsPending TestCacheStaysInItsRoom",
 	"QueueMemory":        "internal/partition TestIntakePausesAtTheQueuesBytes TestFiringsWaitAtTwiceTheLimit",
 	"queueEntry":         "internal/service TestQueueOfAPartition",
 	"fetchMaxBytes":      "intake TestAFetchIsBounded",
