@@ -93,6 +93,12 @@ func (w *Wire) Hold(apiKey int16) *Fault {
 	return w.inject(newFault(hold, toBroker, apiKey, Every))
 }
 
+// HoldRequest keeps the n-th request of this kind from now, and what comes behind
+// it on its connection, from its broker until Release.
+func (w *Wire) HoldRequest(apiKey int16, n int) *Fault {
+	return w.inject(newFault(hold, toBroker, apiKey, n))
+}
+
 // HoldResponse lets brokers do requests of this kind and keeps the answers
 // until Release.
 func (w *Wire) HoldResponse(apiKey int16) *Fault {
