@@ -137,18 +137,7 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 				"group group-of-REQUESTS is in use by consumers that are no instances of waterclock",
 				v.says, "stop them, or give waterclock a group of its own with --group",
 			})
-			body := ""
-			rig.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
-				var status int
-				status, body = p.Readyz()
-				for _, w := range want {
-					if status == http.StatusOK || !strings.Contains(body, w) {
-						return false
-					}
-				}
-				return true
-			})
-			t.Log(body)
+			t.Log(notReady(t, p, want...))
 			if !strings.Contains(p.Output(), "level=ERROR msg=\"cannot join the group\"") {
 				t.Error("the log has no error")
 			}
@@ -185,10 +174,7 @@ func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
-	target := c.CreateTopic(t, 1, nil, s.requests+"-out")
-	out := kafkatest.Collect(t, c, target)
-	p := rig.Start(t, s.arguments()...)
-	p.Ready(partitions, readyLimit)
+	p, target, out := s.running(t)
 	for i, v := range []struct {
 		name string
 		join joiner
@@ -231,11 +217,7 @@ func TestInstanceIDInUse(t *testing.T) {
 	s.spread(t, target, "soon-", 40, time.Now().Add(8*time.Second))
 	newer := rig.Start(t, twin.arguments(named...)...)
 	newer.Ready(partitions, readyLimit)
-	says := s.words([]string{"another process is a member of group group-of-REQUESTS under instance ID one: stop one of them"})[0]
-	rig.Until(t, exitLimit, "/readyz says "+says, func() bool {
-		status, body := older.Readyz()
-		return status != http.StatusOK && strings.Contains(body, says)
-	})
+	notReady(t, older, s.words([]string{"another process is a member of group group-of-REQUESTS under instance ID one: stop one of them"})...)
 	exactly(t, out, 40)
 	s.spread(t, target, "later-", 40, time.Now().Add(2*time.Second))
 	newer.Ready(partitions, readyLimit)

@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -25,10 +24,7 @@ func TestRequestLogThatLostItsTail(t *testing.T) {
 	const n, lost = 40, 7
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
-	target := c.CreateTopic(t, 1, nil, s.requests+"-out")
-	out := kafkatest.Collect(t, c, target)
-	p := rig.Start(t, s.arguments()...)
-	p.Ready(partitions, readyLimit)
+	p, target, out := s.running(t)
 	on := s.spread(t, target, "id-", n, time.Now().Add(10*time.Second))
 	pending(t, n, p)
 	stopped(t, p)
@@ -48,13 +44,7 @@ func TestRequestLogThatLostItsTail(t *testing.T) {
 
 	p = rig.Start(t, s.arguments()...)
 	says := fmt.Sprintf("position %d of %s/0 lies beyond the log's end %d: the log lost its tail", cp.Position, s.requests, end.Offset)
-	body := ""
-	rig.Until(t, exitLimit, "/readyz says "+says, func() bool {
-		var status int
-		status, body = p.Readyz()
-		return status != http.StatusOK && strings.Contains(body, says)
-	})
-	t.Log(body)
+	t.Log(notReady(t, p, says))
 	out.WaitFor(n-on[0], readyLimit)
 	if live, failed := p.Metric("waterclock_partitions", "state", "live"), p.Metric("waterclock_partitions", "state", "failed"); live != partitions-1 || failed != 1 {
 		t.Errorf("%v partitions are live and %v failed", live, failed)
@@ -85,10 +75,7 @@ func TestGroupsOffsetsAltered(t *testing.T) {
 	const n = 40
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
-	target := c.CreateTopic(t, 1, nil, s.requests+"-out")
-	out := kafkatest.Collect(t, c, target)
-	p := rig.Start(t, s.arguments()...)
-	p.Ready(partitions, readyLimit)
+	p, target, out := s.running(t)
 	s.spread(t, target, "id-", n, time.Now().Add(10*time.Second))
 	pending(t, n, p)
 	stopped(t, p)

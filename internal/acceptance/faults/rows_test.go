@@ -79,10 +79,7 @@ func TestRowsThatCanNotBeRead(t *testing.T) {
 	const n = 40
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
-	target := c.CreateTopic(t, 1, nil, s.requests+"-out")
-	out := kafkatest.Collect(t, c, target)
-	p := rig.Start(t, s.arguments()...)
-	p.Ready(partitions, readyLimit)
+	p, target, out := s.running(t)
 	due := time.UnixMilli(time.Now().Add(15 * time.Second).UnixMilli())
 	s.spread(t, target, "id-", n, due)
 	one := func(partition int32) *kgo.Record {

@@ -2,6 +2,8 @@ package faults
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,34 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
+
+// running starts an instance that serves the scene, and follows a target of one
+// partition.
+func (s *scene) running(t testing.TB) (p *rig.Process, target string, out *kafkatest.Collector) {
+	t.Helper()
+	target = s.c.CreateTopic(t, 1, nil, s.requests+"-out")
+	out = kafkatest.Collect(t, s.c, target)
+	p = rig.Start(t, s.arguments()...)
+	p.Ready(partitions, readyLimit)
+	return p, target, out
+}
+
+// notReady waits until an instance is not ready and /readyz has all the words, and
+// returns what it says.
+func notReady(t testing.TB, p *rig.Process, want ...string) (body string) {
+	t.Helper()
+	rig.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
+		var status int
+		status, body = p.Readyz()
+		for _, w := range want {
+			if status == http.StatusOK || !strings.Contains(body, w) {
+				return false
+			}
+		}
+		return true
+	})
+	return body
+}
 
 // spread sends n timers and returns how many lie on each partition, at least one.
 func (s *scene) spread(t testing.TB, target, prefix string, n int, due time.Time) (on [partitions]int) {
