@@ -63,17 +63,14 @@ func (s *Stamps) look(ctx context.Context, x stamp) {
 	defer cancel()
 	r := partlog.NewReader(s.client, x.target, x.offset)
 	r.SetMaxBytes(1)
-	for {
+	for r.Position() <= x.offset { // until the marker of its transaction is there
 		page, err := r.Next(ctx, stampWait)
-		switch {
-		case err != nil:
+		if err != nil {
 			return
-		case len(page.Records) == 0:
-			continue // the marker of its transaction is under way
-		case page.Records[0].Offset == x.offset:
+		}
+		if len(page.Records) > 0 && page.Records[0].Offset == x.offset {
 			s.metrics.clockOffset(x.before, x.after, page.Records[0].Timestamp.UnixMilli())
 		}
-		return
 	}
 }
 
