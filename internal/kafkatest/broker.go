@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"sync"
 	"syscall"
@@ -23,6 +24,9 @@ const (
 
 // startedLine is what a broker logs once it serves clients.
 var startedLine = []byte("Kafka Server started")
+
+// infoLines are what a broker logs when all is well.
+var infoLines = regexp.MustCompile(`(?m)^\[[^]]*\] INFO .*\n?`)
 
 var errRunning = errors.New("is running")
 
@@ -91,7 +95,7 @@ func (b *broker) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := b.awaitStarted(ctx, r); err != nil {
-		return fmt.Errorf("broker %d: %w\n%s", b.id, err, b.log(r.logFrom))
+		return fmt.Errorf("broker %d: %w\n%s", b.id, err, b.log(r.logFrom, true))
 	}
 	return nil
 }
@@ -221,11 +225,14 @@ func (b *broker) logSize() int64 {
 }
 
 // log returns what the broker logged from that position on, at most its last
-// maxLogShown bytes.
-func (b *broker) log(from int64) []byte {
-	data, err := readFrom(b.logPath(), max(from, b.logSize()-maxLogShown))
+// maxLogShown bytes; without info, that is without the lines of that level.
+func (b *broker) log(from int64, info bool) []byte {
+	data, err := readFrom(b.logPath(), from)
 	if err != nil {
 		return []byte(err.Error())
 	}
-	return data
+	if !info {
+		data = infoLines.ReplaceAll(data, nil)
+	}
+	return data[max(0, len(data)-maxLogShown):]
 }

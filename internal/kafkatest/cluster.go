@@ -182,14 +182,15 @@ func (c *Cluster) logSizes() []int64 {
 	return sizes
 }
 
-// showLogs has t show what the brokers log from those sizes on, if it fails.
+// showLogs has t show what the brokers log from those sizes on, if it fails: the
+// warnings and errors, all of it under -v.
 func (c *Cluster) showLogs(t testing.TB, from []int64) {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
 		}
 		for i, b := range c.brokers {
-			t.Logf("kafkatest: log of broker %d:\n%s", i, bytes.TrimSpace(b.log(from[i])))
+			t.Logf("kafkatest: log of broker %d:\n%s", i, bytes.TrimSpace(b.log(from[i], testing.Verbose())))
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -110,4 +111,18 @@ func TestMachineLock(t *testing.T) {
 		t.Fatalf("acquire again: %v", err)
 	}
 	mine.release()
+}
+
+func TestBrokerLogShown(t *testing.T) {
+	b := &broker{dir: t.TempDir()}
+	const before, info = "[2026-11-21] WARN of the test before\n", "[2026-11-21] INFO all is well (kafka.Log)\n"
+	const wrong = "[2026-11-21] ERROR no disk (kafka.Log)\njava.io.IOException: INFO \n\tat Log.write\n"
+	if err := os.WriteFile(b.logPath(), []byte(before+info+wrong+info), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for all, want := range map[bool]string{true: info + wrong + info, false: wrong} {
+		if got := string(b.log(int64(len(before)), all)); got != want {
+			t.Errorf("all %v: %q, want %q", all, got, want)
+		}
+	}
 }
