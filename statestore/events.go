@@ -28,6 +28,7 @@ type events struct {
 	// opening is set while Open runs: a fatal error then becomes Open's error.
 	opening atomic.Bool
 	fatally atomic.Pointer[error] // the first fatal error
+	dead    chan struct{}         // closed with it
 	failed  atomic.Int64          // background errors since the last good flush
 
 	stalls     atomic.Int64
@@ -57,6 +58,7 @@ func (e *fatalError) Unwrap() error { return e.cause }
 // of Pebble.
 func (e *events) fatal(err error) {
 	if e.fatally.CompareAndSwap(nil, &err) {
+		close(e.dead)
 		go e.onFatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -54,6 +55,38 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// The disk is full when the store is closed: Close must return.
+func TestFullDiskAtClose(t *testing.T) {
+	for _, file := range []string{".sst", "MANIFEST"} {
+		t.Run(file, func(t *testing.T) {
+			var full errorfs.Toggle
+			full.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, file) {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			o := testOptions(errorfs.Wrap(vfs.NewMem(), &full))
+			fatal := make(chan error, 2)
+			o.OnFatal = func(err error) { fatal <- err }
+			s, err := Open(o)
+			must(t, err)
+			k := s.Partition(partition0).Take()
+			must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
+			full.On()
+			closed := make(chan error, 1)
+			go func() { closed <- s.Close() }()
+			wantErr(t, <-fatal, syscall.ENOSPC)
+			select {
+			case err := <-closed:
+				wantErr(t, err, syscall.ENOSPC)
+			case <-time.After(10 * time.Second):
+				t.Fatal("Close does not return after the fatal error")
+			}
+		})
+	}
+}
+
 func TestManifestFailureWhileOpening(t *testing.T) {
 	broken := errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpFileSync && strings.Contains(op.Path, "MANIFEST") {
@@ -70,7 +103,7 @@ func TestManifestFailureWhileOpening(t *testing.T) {
 
 func newEvents() (*events, chan error) {
 	fatal := make(chan error, 10)
-	return &events{log: slog.New(slog.DiscardHandler), onFatal: func(err error) { fatal <- err }}, fatal
+	return &events{log: slog.New(slog.DiscardHandler), onFatal: func(err error) { fatal <- err }, dead: make(chan struct{})}, fatal
 }
 
 func TestFatal(t *testing.T) {

@@ -43,7 +43,7 @@ func newStore(o Options) *Store {
 	o = o.withDefaults()
 	s := &Store{
 		o:          o,
-		events:     &events{log: o.Logger, onFatal: o.OnFatal},
+		events:     &events{log: o.Logger, onFatal: o.OnFatal, dead: make(chan struct{})},
 		stop:       make(chan struct{}),
 		done:       make(chan struct{}),
 		sweeps:     make(chan *Partition, maxSweepsWaiting),

@@ -170,27 +170,38 @@ func (s *Store) known() []*Partition {
 
 // Close flushes and closes the store; everything after it gets ErrClosed. It
 // waits for what is under way. Only the first call does something, all return
-// the same error. After a fatal error it returns that and leaves the database,
-// whose locks may be held for ever, and the folder's lock to the end of the
-// process.
+// the same error. After a fatal error, also one that comes meanwhile, it returns
+// that and leaves the database, whose locks may be held for ever, and the
+// folder's lock to the end of the process.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
 		if s.closeErr = s.events.err(); s.closeErr != nil {
 			return
 		}
-		<-s.done
-		var flushErr error
-		if !s.readOnly {
-			flushErr = s.Flush()
+		closed := make(chan error, 1)
+		go func() { closed <- s.shut() }()
+		select {
+		case s.closeErr = <-closed:
+		case <-s.events.dead:
+			s.closeErr = s.events.err()
 		}
-		s.life.Lock()
-		defer s.life.Unlock()
-		s.closed = true
-		s.closeErr = errors.Join(flushErr, s.db.Close(), s.lock.Close())
-		s.cache.Unref()
 	})
 	return s.closeErr
+}
+
+func (s *Store) shut() error {
+	<-s.done
+	var flushErr error
+	if !s.readOnly {
+		flushErr = s.Flush()
+	}
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.closed = true
+	err := errors.Join(flushErr, s.db.Close(), s.lock.Close())
+	s.cache.Unref()
+	return err
 }
 
 // ClusterID is the Kafka cluster the folder is bound to, empty if to none yet.
