@@ -21,38 +21,36 @@ func IsCorrupt(err error) bool {
 	return errors.Is(err, ErrCorrupt) || pebble.IsCorruptionError(err)
 }
 
+// tablePart names a table by its path and its bounds: what a wipe has left of one
+// file on its two sides is two tables.
+type tablePart struct{ path, start, end string }
+
 // damaged is told of a table by whoever reads it, perhaps with locks of ours or
-// of Pebble.
+// of Pebble. Its partitions are refused at once: where an excise cuts a table and
+// can not read the rows beside the cut, Pebble takes them for not there.
 func (s *Store) damaged(info pebble.DataCorruptionInfo) {
-	if s.events.opening.Load() {
-		s.events.fatal(fmt.Errorf("pebble: table %s is damaged: %w", info.Path, info.Details))
-		return
-	}
-	if _, twice := s.discarded.LoadOrStore(info.Path, true); twice {
+	part := tablePart{info.Path, string(info.Bounds.Start), string(info.Bounds.End.Key)}
+	if _, twice := s.discarded.LoadOrStore(part, true); twice {
 		return
 	}
 	s.events.damagedTables.Add(1)
+	var first, last prefix
+	if copy(first[:], info.Bounds.Start) < prefixSize || copy(last[:], info.Bounds.End.Key) < prefixSize {
+		s.events.fatal(fmt.Errorf("pebble: table %s, which spans %x to %x, is damaged: %w", info.Path, info.Bounds.Start, info.Bounds.End.Key, info.Details))
+		return
+	}
+	s.refuse(first, last)
 	go func() {
-		if err := s.discard(info); err != nil {
+		<-s.opened
+		if err := s.discard(info, first, last); err != nil {
 			s.events.fatal(fmt.Errorf("throw away damaged table %s (%w): %w", info.Path, info.Details, err))
 		}
 	}()
 }
 
-// discard removes what partitions that reach into the table have. Nobody is
-// inside the store meanwhile: whoever comes after it is refused, instead of
-// taking what is missing for not there.
-func (s *Store) discard(info pebble.DataCorruptionInfo) error {
-	var first, last prefix
-	if copy(first[:], info.Bounds.Start) < prefixSize || copy(last[:], info.Bounds.End.Key) < prefixSize {
-		return fmt.Errorf("it spans %x to %x: %w", info.Bounds.Start, info.Bounds.End.Key, ErrCorrupt)
-	}
-	s.life.Lock()
-	defer s.life.Unlock()
-	if s.closed {
-		return nil
-	}
-	hit := ""
+// refuse has what partitions from first to last hold not believed until they are
+// wiped, and names them.
+func (s *Store) refuse(first, last prefix) (hit string) {
 	for _, p := range s.known() {
 		if bytes.Compare(p.prefix[:], first[:]) >= 0 && bytes.Compare(p.prefix[:], last[:]) <= 0 {
 			p.damaged.Store(true)
@@ -60,12 +58,63 @@ func (s *Store) discard(info pebble.DataCorruptionInfo) error {
 			hit += " " + p.id.String()
 		}
 	}
-	s.o.Logger.Error("store is damaged: throwing the table and its partitions away, they are replayed", "path", info.Path, "partitions", hit, "err", info.Details)
-	if err := s.db.Flush(); err != nil {
-		return err
+	return hit
+}
+
+// discard removes what partitions that reach into the table have. Nobody is
+// inside the store meanwhile: whoever comes after it is refused, instead of
+// taking what is missing for not there.
+func (s *Store) discard(info pebble.DataCorruptionInfo, first, last prefix) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.closed {
+		return nil
 	}
-	end := last.next()
-	return s.db.Excise(context.Background(), pebble.KeyRange{Start: first[:], End: end[:]})
+	err := s.db.Flush()
+	if err == nil {
+		first, last, err = s.exciseWhole(first, last)
+	}
+	hit := s.refuse(first, last)
+	s.o.Logger.Error("store is damaged: throwing the table and its partitions away, they are replayed", "path", info.Path, "partitions", hit, "err", info.Details)
+	return err
+}
+
+// exciseWhole excises the partitions from first to last. A table that reaches
+// beyond them has to be read where it is cut; if it is damaged too, it goes with
+// them, and so on. It returns which partitions are gone.
+func (s *Store) exciseWhole(first, last prefix) (prefix, prefix, error) {
+	for {
+		end := last.next()
+		err := s.db.Excise(context.Background(), pebble.KeyRange{Start: first[:], End: end[:]})
+		if !pebble.IsCorruptionError(err) {
+			return first, last, err
+		}
+		levels, listErr := s.db.SSTables()
+		if listErr != nil {
+			return first, last, errors.Join(err, listErr)
+		}
+		low, high := first, last
+		for _, tables := range levels {
+			for _, t := range tables {
+				var from, to prefix
+				copy(from[:], t.Smallest.UserKey)
+				copy(to[:], t.Largest.UserKey)
+				if bytes.Compare(to[:], first[:]) < 0 || bytes.Compare(from[:], last[:]) > 0 {
+					continue
+				}
+				if bytes.Compare(from[:], low[:]) < 0 {
+					low = from
+				}
+				if bytes.Compare(to[:], high[:]) > 0 {
+					high = to
+				}
+			}
+		}
+		if low == first && high == last {
+			return first, last, err
+		}
+		first, last = low, high
+	}
 }
 
 // intact refuses a partition that lost a table, until it is wiped.

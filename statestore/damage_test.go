@@ -1,7 +1,11 @@
 package statestore
 
 import (
+	"crypto/rand"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -139,4 +143,138 @@ func TestDamageMetByACompaction(t *testing.T) {
 	must(t, s.Flush())
 	must(t, s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
 	wantIDs(t, k, "new")
+}
+
+// onDisk returns the options of a store whose files can be damaged while it is
+// open; a fatal error fails the test.
+func onDisk(t *testing.T) Options {
+	o := testOptions(nil)
+	o.Dir = t.TempDir()
+	o.OnFatal = func(err error) { t.Errorf("fatal: %v", err) }
+	return o
+}
+
+// compacted fills parts partitions with 300 timers each and brings them to the
+// last level.
+func compacted(t *testing.T, s *Store, parts int32, valueSize int) (takes []*Take) {
+	t.Helper()
+	for i := range parts {
+		k := s.Partition(PartitionID{Topic: [16]byte{1, 2, 3}, Partition: i}).Take()
+		for j := range int64(300) {
+			x := newTimer(fmt.Sprint("timer-", j), j, j)
+			x.Value = make([]byte, valueSize)
+			rand.Read(x.Value)
+			must(t, k.Apply(batchAt(1, put(x, timer.Absent))))
+		}
+		takes = append(takes, k)
+	}
+	must(t, s.Flush())
+	must(t, s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
+	return takes
+}
+
+// damageTables writes over every table of the store, at the offsets from its
+// start, or from its end where they are negative, that at returns for its size.
+func damageTables(t *testing.T, o Options, at func(size int64) []int64) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(o.Dir, databaseDir, "*.sst"))
+	must(t, err)
+	for _, name := range names {
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		must(t, err)
+		size, err := f.Seek(0, io.SeekEnd)
+		must(t, err)
+		for _, off := range at(size) {
+			_, err = f.WriteAt([]byte("#damage#"), (off+size)%size)
+			must(t, err)
+		}
+		must(t, f.Close())
+	}
+}
+
+// soonReadable wipes what can not be read, as owners do, until everything can.
+func soonReadable(t *testing.T, s *Store, parts int32) {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		bad := 0
+		for i := range parts {
+			k := s.Partition(PartitionID{Topic: [16]byte{1, 2, 3}, Partition: i}).Take()
+			m, err := k.Meta()
+			n := 0
+			if err == nil {
+				n, err = scanAll(k)
+			}
+			if err != nil {
+				bad++
+				_ = k.Wipe() // it may meet the damage
+			} else if int64(n) != m.Pending {
+				t.Fatalf("partition %d: %d rows of %d", i, n, m.Pending)
+			}
+		}
+		if bad == 0 {
+			return
+		}
+		if time.Since(start) > 30*time.Second {
+			t.Fatalf("%d partitions can not be read and not be wiped", bad)
+		}
+	}
+}
+
+// One file goes bad in two places, and a wipe has made two tables of it. What is
+// met first must not hide the second: an excise that meets the damage beside its
+// cut takes the rows there for not there.
+func TestDamageInBothPartsOfACutTable(t *testing.T) {
+	for percent := int64(60); percent < 80; percent += 2 {
+		o := onDisk(t)
+		s := mustOpen(t, o)
+		takes := compacted(t, s, 4, 10)
+		must(t, takes[1].Wipe()) // cuts the table
+		s.cache.Reserve(int(s.cache.room.Load()))()
+		damageTables(t, o, func(size int64) []int64 { return []int64{size / 50, size * percent / 100} })
+		if _, err := scanAll(takes[0]); !IsCorrupt(err) {
+			t.Fatalf("scan of the damaged partition: %v", err)
+		}
+		soonRefused(t, takes[0])
+		_ = takes[2].Wipe()
+		if n, err := scanAll(takes[3]); err == nil && n != 300 {
+			t.Errorf("damage at %d %%: partition 3 has lost %d timers and believes in the rest", percent, 300-n)
+		}
+		must(t, s.Close())
+	}
+}
+
+// The damage lies in what is no row (properties, index, footer): Pebble meets it
+// when the store opens, and again and again.
+func TestDamageMetWhileOpening(t *testing.T) {
+	o := onDisk(t)
+	s := mustOpen(t, o)
+	compacted(t, s, 3, 10)
+	must(t, s.Close())
+	whole := os.DirFS(o.Dir)
+	for back := int64(20); back < 2000; back += 180 {
+		o.Dir = filepath.Join(t.TempDir(), "store")
+		must(t, os.CopyFS(o.Dir, whole))
+		damageTables(t, o, func(int64) []int64 { return []int64{-back} })
+		s := mustOpen(t, o)
+		soonReadable(t, s, 3)
+		must(t, s.Close())
+	}
+}
+
+// Tables that share partitions are all damaged where they have to be read to be
+// cut.
+func TestManyDamagedTables(t *testing.T) {
+	o := onDisk(t)
+	s := mustOpen(t, o)
+	compacted(t, s, 3, 20<<10)
+	must(t, s.Close())
+	damageTables(t, o, func(int64) (at []int64) {
+		for back := int64(300); back < 6000; back += 16 {
+			at = append(at, -back)
+		}
+		return at
+	})
+	s = mustOpen(t, o)
+	soonReadable(t, s, 3)
+	must(t, s.Close())
 }

@@ -23,8 +23,10 @@ func Open(o Options) (_ *Store, err error) {
 	}
 	defer func() {
 		if err != nil {
+			s.closed = true
 			s.lock.Close()
 		}
+		close(s.opened)
 	}()
 	if err := s.openIdentity(); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
@@ -45,6 +47,7 @@ func newStore(o Options) *Store {
 		o:          o,
 		events:     &events{log: o.Logger, onFatal: o.OnFatal, dead: make(chan struct{})},
 		stop:       make(chan struct{}),
+		opened:     make(chan struct{}),
 		done:       make(chan struct{}),
 		sweeps:     make(chan *Partition, maxSweepsWaiting),
 		partitions: make(map[PartitionID]*Partition),

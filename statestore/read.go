@@ -51,7 +51,7 @@ func (k *Take) Lookup(id []byte) (timer.Ref, error) {
 		return timer.Absent, fmt.Errorf("look up timer in partition %s: %w", k.p.id, err)
 	}
 	at, err := seekID(it, k.p.prefix, id)
-	if err = errors.Join(err, it.Close()); err != nil {
+	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
 		return timer.Absent, fmt.Errorf("look up timer in partition %s: %w", k.p.id, err)
 	}
 	return at.ref, nil
@@ -73,7 +73,7 @@ func (k *Take) LookupAll(ids [][]byte, refs []timer.Ref) error {
 		at, err = seekID(it, k.p.prefix, ids[i])
 		refs[i] = at.ref
 	}
-	if err = errors.Join(err, it.Close()); err != nil {
+	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
 		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
 	}
 	return nil
@@ -90,7 +90,7 @@ func (k *Take) Get(id []byte) (*timer.Timer, error) {
 		return nil, fmt.Errorf("get timer of partition %s: %w", k.p.id, err)
 	}
 	t, err := getTimer(it, k.p.prefix, id)
-	if err = errors.Join(err, it.Close()); err != nil {
+	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
 		return nil, fmt.Errorf("get timer of partition %s: %w", k.p.id, err)
 	}
 	return t, nil
@@ -216,7 +216,7 @@ func (k *Take) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*timer.
 		rows = append(rows, t)
 		maxBytes -= int64(len(row))
 	}
-	return rows, next, done, it.Close()
+	return rows, next, done, errors.Join(it.Close(), k.p.intact())
 }
 
 // behind is the first Ref after t's.

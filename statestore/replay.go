@@ -272,10 +272,7 @@ func (r *Replay) resolve() error {
 		}
 		c.before, c.target = at.ref, at.target
 	}
-	if closeErr := it.Close(); err == nil {
-		err = closeErr
-	}
-	return err
+	return errors.Join(err, it.Close(), p.intact())
 }
 
 // arena copies byte slices into blocks that are used again after reset.

@@ -58,7 +58,8 @@ type Store struct {
 	life   sync.RWMutex
 	closed bool
 
-	discarded sync.Map // paths of damaged tables
+	discarded sync.Map      // damaged tables, by tablePart
+	opened    chan struct{} // closed when Open is through
 
 	// mu guards what follows, never over I/O but that of identity.
 	mu         sync.Mutex
