@@ -187,8 +187,8 @@ func (in *instance) run(ctx context.Context) (err error) {
 	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	defer stop()
 	err = in.serve(ctx, life, end)
-	if cause := context.Cause(life); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
+	if cause := context.Cause(life); (err == nil || errors.Is(err, context.Canceled)) && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause // also while starting, of which err is but an echo
 	}
 	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // told to stop while starting
