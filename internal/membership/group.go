@@ -311,4 +311,5 @@ func (g *Group) end(cl *kgo.Client, l *lease, stopping bool) {
 		g.leave(cl)
 	}
 	cl.Close()
+	g.removeAll() // a join that was under way may have ended meanwhile; its tokens are dead
 }
