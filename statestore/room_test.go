@@ -36,6 +36,21 @@ func TestReplayWaitsForRoom(t *testing.T) {
 			wantIDs(t, k, "")
 		})
 	})
+	t.Run("until it is given back", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := full(t)
+			defer s.Close()
+			flushed := make(chan error, 1)
+			start := time.Now()
+			go func() { flushed <- r.Flush(1) }()
+			synctest.Wait()
+			r.k.Release() // as partitions do when they are told to end
+			wantErr(t, <-flushed, ErrNotOwner)
+			if d := time.Since(start); d > roomCheck {
+				t.Fatalf("noticed after %v", d)
+			}
+		})
+	})
 	t.Run("until the store is closed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, r := full(t)
