@@ -147,6 +147,10 @@ func (d *Dialer) failed(b *broker, begun time.Time, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b.trying = false
+	if errors.Is(err, syscall.ECONNREFUSED) && b.silent.Swap(false) {
+		d.log.Info("a silent broker is down", "broker", b.addr)
+		d.silent.Dec()
+	}
 }
 
 func timedOut(err error) bool {

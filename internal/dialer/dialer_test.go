@@ -19,6 +19,7 @@ type server struct {
 	t      *testing.T
 	addr   string
 	speaks atomic.Bool
+	stop   func() // takes no connections any more
 }
 
 func serve(t *testing.T) *server {
@@ -28,7 +29,7 @@ func serve(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	s := &server{t: t, addr: l.Addr().String()}
+	s := &server{t: t, addr: l.Addr().String(), stop: func() { l.Close() }}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -175,5 +176,34 @@ func TestDownIsNotSilent(t *testing.T) {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" || !op.Timeout() || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v, want the same as a timeout", err)
+	}
+}
+
+// A silent broker that goes down for good is no silent one any more: nobody
+// would ever hear of it again.
+func TestSilentBrokerThatGoesDown(t *testing.T) {
+	s, d := serve(t), newDialer(t)
+	if err := ask(dial(t, d, s)); !timedOut(err) {
+		t.Fatalf("%v, want a timeout", err)
+	}
+	shown := func() float64 {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(d.silent)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return families[0].GetMetric()[0].GetGauge().GetValue()
+	}
+	if n := shown(); n != 1 {
+		t.Fatalf("%v silent brokers", n)
+	}
+	s.stop()
+	time.Sleep(d.tryAgain)
+	if _, err := d.Dial(t.Context(), "tcp", s.addr); err == nil || errors.Is(err, silentError{}) {
+		t.Errorf("%v, want the machine's own refusal", err)
+	}
+	if n := shown(); n != 0 {
+		t.Errorf("%v silent brokers, and none is there", n)
 	}
 }
