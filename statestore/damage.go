@@ -33,7 +33,6 @@ func (s *Store) damaged(info pebble.DataCorruptionInfo) {
 	if _, twice := s.discarded.LoadOrStore(part, true); twice {
 		return
 	}
-	s.events.damagedTables.Add(1)
 	var first, last prefix
 	if copy(first[:], info.Bounds.Start) < prefixSize || copy(last[:], info.Bounds.End.Key) < prefixSize {
 		s.events.fatal(fmt.Errorf("pebble: table %s, which spans %x to %x, is damaged: %w", info.Path, info.Bounds.Start, info.Bounds.End.Key, info.Details))
@@ -75,6 +74,7 @@ func (s *Store) discard(info pebble.DataCorruptionInfo, first, last prefix) erro
 		first, last, err = s.exciseWhole(first, last)
 	}
 	hit := s.refuse(first, last)
+	s.events.damagedTables.Add(1)
 	s.o.Logger.Error("store is damaged: throwing the table and its partitions away, they are replayed", "path", info.Path, "partitions", hit, "err", info.Details)
 	return err
 }

@@ -137,10 +137,10 @@ func (e *events) listener() *pebble.EventListener {
 }
 
 func (e *events) backgroundError(err error) {
-	e.background.Add(1)
 	if e.onDamage != nil && pebble.ExtractDataCorruptionInfo(err) != nil {
 		return // onDamage has heard of it; until the table is gone Pebble may try it thousands of times
 	}
+	e.background.Add(1)
 	e.log.Error("store failed in the background", "err", err)
 	if n := e.failed.Add(1); hopeless(err) || n >= maxBackgroundErrors {
 		e.fatal(fmt.Errorf("pebble in the background: %w", err))

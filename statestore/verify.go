@@ -67,32 +67,45 @@ func (s *Store) eachPartition(ctx context.Context, fn func(id PartitionID, met e
 
 // partitionFrom returns the first partition not before from. Where it can not
 // read which that is, it returns the first one with which a table begins or
-// ends, and the error.
+// ends, and the error if that lies before it.
 func (s *Store) partitionFrom(from prefix) (p prefix, ok bool, err error) {
 	if err := s.enter(); err != nil {
 		return p, false, err
 	}
 	defer s.leave()
-	it, err := s.db.NewIter(nil)
+	p, ok, err = s.firstIn(&pebble.IterOptions{LowerBound: from[:]})
+	if ok || err == nil {
+		return p, ok, err
+	}
+	tables, boundsErr := s.tableBounds()
+	i := slices.IndexFunc(tables, func(t prefix) bool { return bytes.Compare(t[:], from[:]) >= 0 })
+	if i < 0 {
+		return p, false, errors.Join(err, boundsErr)
+	}
+	// A seek reads tables of each level, also such as begin further on.
+	bound := tables[i]
+	if p, ok, err = s.firstIn(&pebble.IterOptions{LowerBound: from[:], UpperBound: bound[:]}); !ok {
+		p = bound
+	}
+	return p, true, errors.Join(err, boundsErr)
+}
+
+// firstIn returns the first partition within the bounds of o.
+func (s *Store) firstIn(o *pebble.IterOptions) (p prefix, ok bool, err error) {
+	it, err := s.db.NewIter(o)
 	if err != nil {
 		return p, false, fmt.Errorf("list partitions: %w", corrupt(err))
 	}
-	if it.SeekGE(from[:]) {
+	if it.First() {
 		if ok = copy(p[:], it.Key()) == prefixSize; !ok {
 			err = fmt.Errorf("list partitions: key %x: %w", it.Key(), ErrCorrupt)
 		}
 		return p, ok, errors.Join(err, it.Close())
 	}
-	if err = it.Close(); err == nil {
-		return p, false, nil
+	if err = it.Close(); err != nil {
+		err = fmt.Errorf("list partitions from %x: %w", o.LowerBound, corrupt(err))
 	}
-	err = fmt.Errorf("list partitions from %s: %w", from.id(), corrupt(err))
-	tables, boundsErr := s.tableBounds()
-	i := slices.IndexFunc(tables, func(t prefix) bool { return bytes.Compare(t[:], from[:]) >= 0 })
-	if i >= 0 {
-		p = tables[i]
-	}
-	return p, i >= 0, errors.Join(err, boundsErr)
+	return p, false, err
 }
 
 // tableBounds returns the partitions that tables begin and end with, in order:

@@ -257,11 +257,12 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.state.Store(int32(Taking))
 	p.take = p.o.Store.Take()
 	defer p.take.Release()
-	// A replay may wait for half a minute until the disk keeps up.
-	defer context.AfterFunc(ctx, p.take.Release)()
 	p.joinLane()
 	defer p.leaveLane()
+	// A replay may wait for half a minute until the disk keeps up.
+	through := context.AfterFunc(ctx, p.take.Release)
 	from, stable, err := p.takeOver(ctx)
+	through()
 	if err != nil {
 		return err
 	}
