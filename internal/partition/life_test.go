@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // A partition fails with entries planned and not sealed, and is taken again
@@ -180,5 +181,43 @@ func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 		t.Fatalf("full %v, lowered to %v: the test did not make its interleaving", w.full, w.lowered)
 	}
 	c.load() // not yet: nothing is due to be loaded for 5 s
+	c.finish()
+}
+
+// What is let pass from the parked rows may lie above the horizon of a worker
+// that has not loaded so far. Forgetting some of it must not raise the horizon:
+// the rows between would be passed over by the loads, and fire after the next
+// take at the earliest.
+func TestForgettingGrantedTimersLosesNoRows(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1000, 1000)
+	for i := range 4 {
+		c.schedule(i, -10_000)
+	}
+	for i := range 8 {
+		c.schedule(10+i, -5_000)
+	}
+	c.schedule(50, -20_000)
+	c.take() // gated by all of these
+	c.deliver(12)
+	c.work(0)
+	c.seal(100)
+	c.commit(true)
+	c.apply()
+	c.take()
+	var parked []*timer.Timer
+	_, _, err := c.p.take.Scan(lowest, highest, 100, 1<<20, func(x *timer.Timer) error {
+		if x.Due == c.now-5_000 {
+			parked = append(parked, x)
+		}
+		return nil
+	})
+	c.ok(err)
+	to := emitter.TargetPartition{Topic: targetTopic}
+	c.ok(c.p.take.Park(targetName(to), parked)) // by the owner before
+	c.p.parkedTargets = map[emitter.TargetPartition]int64{to: int64(len(parked))}
+	c.ok(c.p.unpark()) // the target is well again
+	c.work(0)
+	c.deliver(1)
+	c.work(0) // the request makes the wheel forget
 	c.finish()
 }

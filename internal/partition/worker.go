@@ -307,7 +307,11 @@ func (w *worker) evictFrom(k wheel.Key) {
 			delete(w.items, it.id)
 		}
 	})
-	w.horizon = timer.Ref{Due: k.Due, Offset: k.Seq}
+	// Never up: what was granted, or has waited, may lie above the horizon, and
+	// the rows between that and k were not loaded.
+	if at := (timer.Ref{Due: k.Due, Offset: k.Seq}); at.Compare(w.horizon) < 0 {
+		w.horizon = at
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.full = true
