@@ -182,14 +182,20 @@ func (v *Vanished) endLostOffsets(ctx context.Context, adm *kadm.Client, ours ma
 	return ended, nil
 }
 
-// offsetsPartition is where a group's offsets lie: Java's hash of its name over
-// the partitions of the topic.
+// offsetsPartition is where a group's offsets lie: the absolute value of Java's
+// hash of its name, 0 where it has none, over the partitions of the topic.
 func offsetsPartition(group string, partitions int) int32 {
 	var h int32
 	for _, c := range utf16.Encode([]rune(group)) {
 		h = 31*h + int32(c)
 	}
-	return (h & math.MaxInt32) % int32(max(partitions, 1))
+	switch {
+	case h == math.MinInt32:
+		h = 0
+	case h < 0:
+		h = -h
+	}
+	return h % int32(max(partitions, 1))
 }
 
 // write writes a marker that was lost, and counts it.

@@ -116,3 +116,16 @@ func TestForeignTransactionIsNamedAndLeftAlone(t *testing.T) {
 		t.Errorf("the foreign transaction was hit: %v", err)
 	}
 }
+
+// Where Kafka 4.3.1 (Utils.abs of the group's hash code) keeps the offsets of
+// groups, with 50 partitions: hashes above 0, below, and one without an absolute
+// value.
+func TestOffsetsPartition(t *testing.T) {
+	for group, want := range map[string]int32{
+		"waterclock": 41, "g2": 43, "timers": 46, "billing": 9, "orders": 31, "payments-timers": 4, "polygenelubricants": 0,
+	} {
+		if got := offsetsPartition(group, 50); got != want {
+			t.Errorf("group %s: partition %d, want %d", group, got, want)
+		}
+	}
+}
