@@ -33,6 +33,9 @@ const (
 	// grantAgain is when a window that no committed emission came of is granted
 	// once more.
 	grantAgain = 5 * time.Second
+	// askedFor is for how long after a probe, or after the last question, a target
+	// that answers is thought to have timers that wait. Partitions ask at each tick.
+	askedFor = 10 * time.Second
 	// maxProbes bounds the probes under way at a time.
 	maxProbes = 8
 )
@@ -70,6 +73,7 @@ type breaker struct {
 	window  int       // 0 while open
 	granted int       // of the window
 	grantAt time.Time // when something was granted last
+	asked   time.Time // when the window was opened, or asked for
 	since   time.Time
 }
 
@@ -102,10 +106,11 @@ func (h *Health) Grant(p TargetPartition, n int) int {
 	if b.granted >= b.window && time.Since(b.grantAt) > grantAgain {
 		b.granted = 0 // what was to pass was cancelled, replaced or un-planned meanwhile
 	}
+	b.asked = time.Now()
 	n = min(n, b.window-b.granted)
 	if n > 0 {
 		b.granted += n
-		b.grantAt = time.Now()
+		b.grantAt = b.asked
 	}
 	return n
 }
@@ -171,10 +176,15 @@ func (h *Health) Committed(p TargetPartition, n int) {
 	}
 	b.window, b.granted, b.delay = 2*max(b.window, n), 0, breakerMin
 	if b.window >= wideOpen {
-		delete(h.breakers, p)
-		h.sick.Store(int32(len(h.breakers)))
-		h.log.Info("target partition is well again", "topic", p.Topic, "partition", p.Partition)
+		h.close(p)
 	}
+}
+
+// close forgets a breaker. The lock is held.
+func (h *Health) close(p TargetPartition) {
+	delete(h.breakers, p)
+	h.sick.Store(int32(len(h.breakers)))
+	h.log.Info("target partition is well again", "topic", p.Topic, "partition", p.Partition)
 }
 
 // Drained tells that nothing is parked for p any more: a window that is open
@@ -183,9 +193,7 @@ func (h *Health) Drained(p TargetPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b := h.breakers[p]; b != nil && b.window > 1 {
-		delete(h.breakers, p)
-		h.sick.Store(int32(len(h.breakers)))
-		h.log.Info("target partition is well again", "topic", p.Topic, "partition", p.Partition)
+		h.close(p)
 	}
 }
 
@@ -237,7 +245,10 @@ func (h *Health) due() (ps []TargetPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for p, b := range h.breakers {
-		if b.window == 0 && !b.probing && !now.Before(b.next) {
+		switch {
+		case b.window > 0 && now.Sub(b.asked) > askedFor:
+			h.close(p) // nothing waits for it: cancelled, or gone to other partitions
+		case b.window == 0 && !b.probing && !now.Before(b.next):
 			b.probing = true
 			ps = append(ps, p)
 		}
@@ -255,11 +266,13 @@ func (h *Health) probed(p TargetPartition, err error) {
 	b.probing = false
 	switch {
 	case errors.Is(err, errBusy):
+	case refusedForGood(err):
+		h.close(p) // an answer: what waits has to hear it, and becomes dead letters
 	case err != nil:
 		b.delay = min(2*b.delay, breakerMax)
 		b.next = time.Now().Add(b.delay)
 	default:
-		b.window, b.granted = 1, 0
+		b.window, b.granted, b.asked = 1, 0, time.Now()
 		h.log.Info("target partition answers again, trying one emission", "topic", p.Topic, "partition", p.Partition)
 	}
 }

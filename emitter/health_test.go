@@ -123,7 +123,10 @@ func TestBreaker(t *testing.T) {
 			t.Error("something may pass a breaker that is open")
 		}
 		back.Store(true)
-		time.Sleep(breakerMax + time.Second)
+		for waited := time.Duration(0); waited <= breakerMax; waited += time.Second {
+			time.Sleep(time.Second)
+			h.Grant(one, 0) // something waits for it
+		}
 		synctest.Wait()
 		for _, want := range []int{1, 2, 4} {
 			if got := h.Grant(one, 10); got != want {

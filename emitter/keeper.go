@@ -49,6 +49,15 @@ func (k *Markers) refresh(ctx context.Context, doubtful []TargetPartition) {
 	_ = k.targets.fetch(ctx, topics) // what is known stays
 }
 
+// lacks asks whether there is no such topic or partition any more.
+func (k *Markers) lacks(ctx context.Context, to TargetPartition) bool {
+	if k == nil {
+		return false
+	}
+	k.refresh(ctx, []TargetPartition{to})
+	return k.targets.state(to) == noPartition
+}
+
 // say logs why a look failed: at once, and again each minute while it lasts.
 func (k *Markers) say(to TargetPartition, err error) {
 	k.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -34,6 +35,9 @@ func NewProber(client []kgo.Opt, group, process string, markers *Markers) *Probe
 func (p *Prober) Probe(ctx context.Context, to TargetPartition) error {
 	ctx, cancel := context.WithTimeout(ctx, emissionDeadline)
 	defer cancel()
+	if p.markers.lacks(ctx, to) {
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, kerr.UnknownTopicOrPartition)
+	}
 	id := fmt.Sprintf("%s%s/probe/%d", TransactionalIDPrefix(p.group), p.process, p.serial.Add(1))
 	c, err := newTxnClient(&Options{
 		Client: p.client, TransactionTimeout: probeTransaction,
@@ -52,7 +56,8 @@ func (p *Prober) Probe(ctx context.Context, to TargetPartition) error {
 	}
 	var failure error
 	done := make(chan struct{})
-	c.Produce(ctx, &kgo.Record{Topic: to.Topic, Partition: to.Partition, Headers: []kgo.RecordHeader{{Key: HeaderProbe}}},
+	// With a key: a compacted topic refuses a record without.
+	c.Produce(ctx, &kgo.Record{Topic: to.Topic, Partition: to.Partition, Key: []byte(HeaderProbe), Headers: []kgo.RecordHeader{{Key: HeaderProbe}}},
 		func(_ *kgo.Record, err error) { failure = err; close(done) })
 	go func() { _ = c.Flush(ctx) }()
 	select {
