@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -17,27 +16,29 @@ func (p *Partition) place(t *timer.Target) (partition int32, refused *refusal, e
 	if err != nil {
 		return 0, nil, err
 	}
-	return p.choose(t, target)
+	partition, refused = p.choose(t, target)
+	return partition, refused, nil
 }
 
 // choose is place once the target is known.
-func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition int32, refused *refusal, err error) {
+func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition int32, refused *refusal) {
 	if verdict := target.Err; verdict != nil {
-		return 0, refusalOf(verdict, &kgo.Record{Topic: t.Topic, Partition: t.Partition}), nil
+		return 0, refusalOf(verdict, &kgo.Record{Topic: t.Topic, Partition: t.Partition})
 	}
 	n := int32(len(target.Leader))
 	switch {
 	case target.Compacted && t.Key == nil:
-		return 0, noKey(t.Topic), nil
+		return 0, noKey(t.Topic)
 	case t.Partition >= n:
-		return 0, noPartition(t.Topic, t.Partition, n), nil
+		return 0, noPartition(t.Topic, t.Partition, n)
 	case t.Partition != timer.AnyPartition:
-		return t.Partition, nil, nil
+		return t.Partition, nil
 	case t.Key != nil:
-		return intake.Murmur2Partition(t.Key, n), nil, nil
+		return intake.Murmur2Partition(t.Key, n), nil
 	}
 	// A null key: from millisecond to millisecond another partition that has a
-	// leader and is well; if none is, the first.
+	// leader and is well; if none is, the first with a leader, or just the first:
+	// it is found sick, and what waits for it holds up nothing else.
 	first := int32(-1)
 	for i := range n {
 		k := (int32(p.clock.millis()&0xffff) + i) % n
@@ -45,14 +46,11 @@ func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition in
 			continue
 		}
 		if p.o.Health.Allow(emitter.TargetPartition{Topic: t.Topic, Partition: k}) {
-			return k, nil, nil
+			return k, nil
 		}
 		if first < 0 {
 			first = k
 		}
 	}
-	if first >= 0 {
-		return first, nil, nil
-	}
-	return 0, nil, fmt.Errorf("no partition of %s has a leader", t.Topic)
+	return max(first, 0), nil
 }

@@ -121,8 +121,8 @@ func (p *Partition) sick(it *item) (emitter.TargetPartition, bool) {
 	if !known || target.Err != nil {
 		return emitter.TargetPartition{}, false
 	}
-	partition, refused, err := p.choose(to, target)
-	if refused != nil || err != nil {
+	partition, refused := p.choose(to, target)
+	if refused != nil {
 		return emitter.TargetPartition{}, false
 	}
 	tp := emitter.TargetPartition{Topic: to.Topic, Partition: partition}
