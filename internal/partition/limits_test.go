@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // The limits of docs/LIMITS.md that a partition keeps: at the limit and one
@@ -265,4 +266,38 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			t.Errorf("room for %d bytes: took %d entries, want %d", bytes-less, took, want)
 		}
 	}
+}
+
+// What waited for a target that is well again is as much as was parked: of that
+// too a wheel holds no more than a quarter above its share.
+func TestAWheelForgetsWhatItWasGranted(t *testing.T) {
+	const n, share = 3000, 10_000
+	c := newCore(t, newGround(t), 1, share, roomy)
+	for i := range n {
+		c.schedule(i, -5_000)
+	}
+	c.schedule(n, -5_000)
+	c.take() // gated by all of these
+	for c.given < n {
+		c.deliver(min(500, n-c.given))
+		c.work(0)
+		c.seal(500)
+		c.commit(true)
+		c.apply()
+	}
+	c.take()
+	var parked []*timer.Timer
+	_, _, err := c.p.take.Scan(lowest, highest, 2*n, 1<<30, func(x *timer.Timer) error { parked = append(parked, x); return nil })
+	c.ok(err)
+	to := emitter.TargetPartition{Topic: targetTopic}
+	c.ok(c.p.take.Park(targetName(to), parked)) // by the owner before
+	c.p.parkedTargets = map[emitter.TargetPartition]int64{to: int64(len(parked))}
+	for len(c.p.parkedTargets) > 0 {
+		c.ok(c.p.unpark())
+		c.work(0)
+	}
+	if w := c.p.workers[0]; w.bytes > share+share/4 {
+		t.Errorf("%d timers in the wheel, %d bytes with a share of %d", w.wheel.Len(), w.bytes, share)
+	}
+	c.finish()
 }

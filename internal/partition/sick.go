@@ -109,6 +109,7 @@ func (w *worker) grant(ts []*timer.Timer) {
 		it.timer, it.granted, it.parking = t, true, false
 		w.insert(it)
 	}
+	w.evict() // the store has what is forgotten, by due time again
 }
 
 // sick returns the target partition of a due item if it is sick.
