@@ -286,6 +286,8 @@ func accuses(err error) bool {
 	for _, e := range []error{
 		kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.FencedLeaderEpoch,
+		// Nobody knows what these mean, nor when they end: but not for the others.
+		kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
 	} {
 		if errors.Is(err, e) {
 			return true

@@ -49,19 +49,26 @@ func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
 	return err
 }
 
-// send sends the emissions; one that is Alone is in no batch with others.
+// send sends the emissions; one that is Alone is in no batch with others, and
+// does not take from their time.
 func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 	deadline, cancel := context.WithTimeout(ctx, emissionDeadline)
-	defer cancel()
+	defer func() { cancel() }()
+	flush := func() error {
+		err := o.flush(ctx)
+		cancel()
+		deadline, cancel = context.WithTimeout(ctx, emissionDeadline)
+		return err
+	}
 	for _, e := range emissions {
 		if e.Alone {
-			if err := o.flush(ctx); err != nil {
+			if err := flush(); err != nil {
 				return err
 			}
 		}
 		o.c.Produce(deadline, e.Record, func(_ *kgo.Record, err error) { o.emissionDone(e, err) })
 		if e.Alone {
-			if err := o.flush(ctx); err != nil {
+			if err := flush(); err != nil {
 				return err
 			}
 		}

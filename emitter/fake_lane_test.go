@@ -1,0 +1,135 @@
+package emitter
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+type fakeToken struct{}
+
+func (fakeToken) Err() error              { return nil }
+func (fakeToken) Member() (Member, error) { return Member{ID: "m", Generation: 1}, nil }
+
+// fakeLane is a lane of one client on kfake, with topics log and t of one
+// partition and good of one; steps are driven by the test.
+func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "log", "t", "good", "r"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	c.ControlKey(int16(kmsg.TxnOffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.TxnOffsetCommitRequest)
+		resp := req.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
+		for _, rt := range req.Topics {
+			x := kmsg.NewTxnOffsetCommitResponseTopic()
+			x.Topic = rt.Topic
+			for _, p := range rt.Partitions {
+				y := kmsg.NewTxnOffsetCommitResponseTopicPartition()
+				y.Partition = p.Partition
+				x.Partitions = append(x.Partitions, y)
+			}
+			resp.Topics = append(resp.Topics, x)
+		}
+		return resp, nil, true
+	})
+	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	targets := NewTargets(cl, false)
+	l := NewLane(Options{Client: opts, Admin: cl, Group: "g", Process: "p", TransactionalIDs: 2, TransactionTimeout: 30 * time.Second,
+		BatchMaxBytes: targets.BatchMaxBytes, Version: targets.Version, Stale: targets.Stale,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry())})
+	t.Cleanup(l.close)
+	return c, l
+}
+
+// fakeSource offers shares until they are committed; ErrSick emissions are dropped.
+type fakeSource struct {
+	mu       sync.Mutex
+	ems      func() []Emission
+	outcomes []Outcome
+	last     *Share
+}
+
+func (s *fakeSource) Seal(step string, room *Room) *Share {
+	room.Entries--
+	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}, Emissions: s.ems()}
+	s.last = sh
+	sh.Done = func(o Outcome) { s.outcomes = append(s.outcomes, o) }
+	return sh
+}
+
+// Suspects are written one by one. Many of them take long: their target is not
+// sick for that.
+func TestManySuspectsAccuseNobody(t *testing.T) {
+	c, l := fakeLane(t)
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		c.SleepControl(func() { time.Sleep(15 * time.Millisecond) }) // three replicas
+		return nil, nil, false
+	})
+	s := &fakeSource{ems: func() (es []Emission) {
+		for i := range 250 {
+			es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: fmt.Append(nil, i)}, Seq: int64(i), Alone: true})
+		}
+		return es
+	}}
+	l.Add(s)
+	_, err := l.step(context.Background())
+	n := 0
+	for _, e := range s.last.Emissions {
+		if e.Err != nil {
+			n++
+		}
+	}
+	if err != nil || s.outcomes[0] != Committed || n > 0 || !l.o.Health.Well() {
+		t.Errorf("%v, %v, %d emissions blamed, sick %v", err, s.outcomes, n, l.o.Health.Sick())
+	}
+}
+
+// A target partition that answers with an error that is neither final nor known
+// to pass must not hold up the lane.
+func TestUnknownErrorOfATarget(t *testing.T) {
+	for _, e := range []*kerr.Error{kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat, kerr.ThrottlingQuotaExceeded, kerr.NotEnoughReplicas} {
+		t.Run(e.Message, func(t *testing.T) {
+			c, l := fakeLane(t)
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: e, Count: -1})
+			s := &fakeSource{ems: func() (es []Emission) {
+				es = append(es, Emission{Record: &kgo.Record{Topic: "good", Value: []byte("x")}})
+				if l.o.Health.Allow(TargetPartition{"t", 0}) {
+					es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: []byte("y")}, Seq: 1})
+				}
+				return es
+			}}
+			l.Add(s)
+			for range 4 {
+				_, err := l.step(context.Background())
+				if s.outcomes[len(s.outcomes)-1] == Committed {
+					t.Logf("committed after %v", s.outcomes)
+					return
+				}
+				t.Logf("%v; blamed: %v", err, s.last.Emissions[len(s.last.Emissions)-1].Err)
+				if s.last.Emissions[len(s.last.Emissions)-1].Err != nil {
+					return // blamed: the source takes it back, or makes a dead letter of it
+				}
+			}
+			t.Errorf("the lane does not get on: %v", s.outcomes)
+		})
+	}
+}
