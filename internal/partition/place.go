@@ -54,3 +54,15 @@ func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition in
 	}
 	return max(first, 0), nil
 }
+
+// deadLetters is the partition for dead letters: ours, or else the next one with
+// a leader, for without one no step could be committed.
+func (p *Partition) deadLetters() int32 {
+	topic := &p.o.Topics.DeadLetters
+	for i := range topic.Partitions {
+		if k := (p.o.Partition + i) % topic.Partitions; !p.o.Targets.Stalled(topic.Name, k) {
+			return k
+		}
+	}
+	return p.o.Partition
+}

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -86,3 +87,31 @@ func TestNullKeyWithoutAnyLeaderHoldsUpNobody(t *testing.T) {
 		t.Errorf("not parked: %v, %v", c.p.parkedTargets, err)
 	}
 }
+
+// A dead letter goes to another partition of its topic while its own has no
+// leader: no step could be committed with it, and the lane would stand still.
+func TestDeadLettersGoWhereThereIsALeader(t *testing.T) {
+	for _, leaders := range [][]int32{{0, 0, 0}, {-1, -1, 0}, {-1, 0, 0}, {-1, -1, -1}} {
+		want := max(0, slices.Index(leaders, 0))
+		c := newCore(t, newGround(t), 1, 1<<20, 1000)
+		c.set.DeadLetters.Partitions = len32(leaders)
+		c.o.Targets = metadataOf(t, map[string][]int32{c.set.DeadLetters.Name: leaders})
+		if _, err := c.o.Targets.Lookup(t.Context(), c.set.DeadLetters.Name); err != nil {
+			t.Fatal(err)
+		}
+		c.take()
+		c.request(0, 1) // no due time
+		c.deliver(1)
+		c.work(0)
+		c.seal(10)
+		if c.share == nil {
+			t.Fatal("nothing is sealed")
+		}
+		last := c.share.Records[len(c.share.Records)-1]
+		if last.Topic != c.set.DeadLetters.Name || last.Partition != int32(want) {
+			t.Errorf("leaders %v: the dead letter goes to %s/%d, want %d", leaders, last.Topic, last.Partition, want)
+		}
+	}
+}
+
+func len32[T any](s []T) int32 { return int32(len(s)) }

@@ -124,6 +124,12 @@ func (s *sealed) build(step string) error {
 	s.checkpoint = cp.AppendTo(nil)
 	s.share.Records = append(s.share.Records, p.changelogRecord(delaytopics.CheckpointKey(), s.checkpoint))
 	s.changelog = len(s.share.Records)
+	if len(dead) > 0 {
+		at := p.deadLetters()
+		for _, d := range dead {
+			d.Partition = at
+		}
+	}
 	s.share.Records = append(s.share.Records, dead...)
 	s.share.Offset = p.fence(s.segment.Position, delaytopics.CommitNote{Step: step})
 	return nil
