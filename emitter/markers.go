@@ -85,6 +85,7 @@ func (e *ended) wrote(p TargetPartition) bool {
 // it may have been ending: its marker may be missing.
 type doubt struct {
 	since time.Time
+	moved time.Time // when it was last found to have had no leader, or another one
 	well  time.Time // since when it has a leader and nothing of ours is open
 	noted map[producer]*ended
 	alarm bool      // it has no leader, or is known to lack a marker
@@ -147,7 +148,10 @@ func (k *Markers) ended(txnID string, p producer, how Ending, parts map[string][
 	}
 	k.ends = append(k.ends, e)
 	for to, d := range k.doubtful {
-		if e.wrote(to) {
+		// What ended long after the last move has its marker: a doubt that may not
+		// be looked into would else spend each transactional ID, and gather ends,
+		// for doubtKept.
+		if e.wrote(to) && e.at.Sub(d.moved) < endedKept {
 			k.note(d, e)
 		}
 	}
@@ -185,7 +189,7 @@ func (k *Markers) Moved(to TargetPartition) {
 		k.doubtful[to] = d
 		k.doubts.Store(int32(len(k.doubtful)))
 	}
-	d.well = time.Time{}
+	d.well, d.moved = time.Time{}, time.Now()
 	for _, e := range k.ends {
 		if e.wrote(to) {
 			k.note(d, e)
@@ -274,7 +278,7 @@ func (k *Markers) away(to TargetPartition) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if d := k.doubtful[to]; d != nil {
-		d.well, d.alarm = time.Time{}, true
+		d.well, d.alarm, d.moved = time.Time{}, true, time.Now()
 		k.count()
 	}
 }

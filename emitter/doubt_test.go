@@ -1,0 +1,39 @@
+package emitter
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A partition may stay in doubt for long: the service may not look at it. What
+// ends there a minute after its leader moved is not remembered for that, nor is
+// its producer ID spent; while it has no leader everything is.
+func TestDoubtForgetsItsMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewMarkers(nil, NewTargets(nil, false), "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+		to := TargetPartition{"t", 0}
+		end := func(id int64) bool {
+			k.ended("id", producer{id, 0}, EndingCommit, map[string][]int32{"t": {0}})
+			return k.spent(id)
+		}
+		k.Moved(to)
+		if !end(1) {
+			t.Error("not remembered right after the move")
+		}
+		time.Sleep(endedKept + time.Second)
+		if end(2) {
+			t.Error("remembered long after the move")
+		}
+		if k.away(to); !end(3) {
+			t.Error("not remembered without a leader")
+		}
+		time.Sleep(endedKept / 2)
+		if k.Moved(to); !end(4) || !k.spent(3) {
+			t.Error("not remembered after another move")
+		}
+	})
+}
