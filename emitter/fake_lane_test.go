@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -61,7 +60,6 @@ func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) {
 
 // fakeSource offers shares until they are committed; ErrSick emissions are dropped.
 type fakeSource struct {
-	mu       sync.Mutex
 	ems      func() []Emission
 	outcomes []Outcome
 	last     *Share
