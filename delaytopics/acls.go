@@ -63,11 +63,17 @@ func (a Access) Service() []Grant {
 // markers that a broker has lost (KAFKA-20734). It is a right to the cluster, and
 // far-reaching; without it such a partition waits for an operator.
 func (a Access) Repair() []Grant {
-	return append([]Grant{{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter},
-		"The marker of a transaction is written again."},
+	grants := []Grant{
+		{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter},
+			"The marker of a transaction is written again."},
 		{kmsg.ACLResourceTypeTopic, "__consumer_offsets", false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
-			"Open transactions of the group's offsets are looked at."}},
-		a.targets("The topic's open transactions are looked at.", kmsg.ACLOperationRead)...)
+			"Open transactions of the group's offsets are looked at."},
+	}
+	for _, r := range a.Requests {
+		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, DeadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+			"The topic's open transactions are looked at."})
+	}
+	return append(grants, a.targets("The topic's open transactions are looked at.", kmsg.ACLOperationRead)...)
 }
 
 // Producers returns the rights of who schedules and cancels timers. One that

@@ -55,7 +55,10 @@ func TestUsersRights(t *testing.T) {
 	a := Access{Requests: []string{"timers", "slow"}, Targets: []string{"orders"}}
 	check(t, a.Producers(), []string{"--operation Write --topic timers", "--operation Write --topic slow"})
 	check(t, a.Consumers("g"), []string{"--operation Read --group g", "--operation Read --topic orders"})
-	check(t, a.Repair(), []string{"--operation Alter --cluster", "--operation Read --topic __consumer_offsets", "--operation Read --topic orders"})
+	check(t, a.Repair(), []string{
+		"--operation Alter --cluster", "--operation Read --topic __consumer_offsets",
+		"--operation Read --topic timers.waterclock.dead-letters", "--operation Read --topic slow.waterclock.dead-letters", "--operation Read --topic orders",
+	})
 	check(t, a.Undertakers("u"), []string{
 		"--operation Read --group u", "--operation Read --topic timers.waterclock.dead-letters", "--operation Read --topic slow.waterclock.dead-letters",
 	})
