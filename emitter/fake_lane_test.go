@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -129,5 +130,31 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 			}
 			t.Errorf("the lane does not get on: %v", s.outcomes)
 		})
+	}
+}
+
+// A suspect whose target does not answer holds up what is to be sent after it:
+// those targets are not to blame, nor is it a broker's death.
+func TestSilentSuspectAccusesItsTargetAlone(t *testing.T) {
+	c, l := fakeLane(t)
+	end, silent := make(chan struct{}), c.TopicInfo("t").TopicID
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if req := r.(*kmsg.ProduceRequest); slices.ContainsFunc(req.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == silent }) {
+			c.SleepControl(func() { <-end })
+		}
+		return nil, nil, false
+	})
+	t.Cleanup(func() { close(end) })
+	s := &fakeSource{ems: func() []Emission {
+		return []Emission{
+			{Record: &kgo.Record{Topic: "t", Value: []byte("x")}, Alone: true},
+			{Record: &kgo.Record{Topic: "good", Value: []byte("y")}, Seq: 1},
+		}
+	}}
+	l.Add(s)
+	_, err := l.step(t.Context())
+	if l.o.Health.Allow(TargetPartition{"t", 0}) || !l.o.Health.Allow(TargetPartition{"good", 0}) {
+		t.Errorf("sick: %v, step: %v", l.o.Health.Sick(), err)
 	}
 }

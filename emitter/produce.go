@@ -22,7 +22,7 @@ type outgoing struct {
 	failure error // the last one
 	broken  []brokenPromise
 	own     map[*kgo.Record]struct{}
-	waiting map[TargetPartition]int // emissions not acknowledged
+	waiting map[TargetPartition]int // emissions sent and not acknowledged
 	accused map[TargetPartition]error
 }
 
@@ -66,6 +66,9 @@ func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 				return err
 			}
 		}
+		o.mu.Lock()
+		o.waiting[e.to()]++
+		o.mu.Unlock()
 		o.c.Produce(deadline, e.Record, func(_ *kgo.Record, err error) { o.emissionDone(e, err) })
 		if e.Alone {
 			if err := flush(); err != nil {
@@ -100,9 +103,7 @@ func (o *outgoing) register(shares []*Share) (emissions []*Emission) {
 			o.own[r] = struct{}{}
 		}
 		for i := range s.Emissions {
-			e := &s.Emissions[i]
-			emissions = append(emissions, e)
-			o.waiting[e.to()]++
+			emissions = append(emissions, &s.Emissions[i])
 		}
 	}
 	slices.SortStableFunc(emissions, func(a, b *Emission) int {
