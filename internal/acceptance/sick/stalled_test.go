@@ -29,6 +29,7 @@ func TestChangelogWithoutLeaderStallsItsPartitionAlone(t *testing.T) {
 	in.Ready(2, patience)
 	cl := c.Client(t)
 	moveTo(t, cl, ill+".waterclock.changelog", int32(victim))
+	moveTo(t, cl, well+".waterclock.changelog", other)
 	outIll, outWell := kafkatest.Collect(t, c, ill+"-out"), kafkatest.Collect(t, c, well+"-out")
 	streamIll, streamWell := stream(t, cl, ill, ill+"-out"), stream(t, cl, well, well+"-out")
 	outIll.WaitFor(100, patience)
