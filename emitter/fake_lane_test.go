@@ -20,8 +20,8 @@ type fakeToken struct{}
 func (fakeToken) Err() error              { return nil }
 func (fakeToken) Member() (Member, error) { return Member{ID: "m", Generation: 1}, nil }
 
-// fakeLane is a lane of one client on kfake, with topics log and t of one
-// partition and good of one; steps are driven by the test.
+// fakeLane is a lane of one client on kfake, with topics log, t, good and r of one
+// partition each; steps are driven by the test.
 func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) {
 	t.Helper()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "log", "t", "good", "r"))

@@ -51,9 +51,6 @@ func (k *Markers) refresh(ctx context.Context, doubtful []TargetPartition) {
 
 // lacks asks whether there is no such topic or partition any more.
 func (k *Markers) lacks(ctx context.Context, to TargetPartition) bool {
-	if k == nil {
-		return false
-	}
 	k.refresh(ctx, []TargetPartition{to})
 	return k.targets.state(to) == noPartition
 }

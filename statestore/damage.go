@@ -1,10 +1,10 @@
 package statestore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -51,7 +51,7 @@ func (s *Store) damaged(info pebble.DataCorruptionInfo) {
 // wiped, and names them.
 func (s *Store) refuse(first, last prefix) (hit string) {
 	for _, p := range s.known() {
-		if bytes.Compare(p.prefix[:], first[:]) >= 0 && bytes.Compare(p.prefix[:], last[:]) <= 0 {
+		if p.prefix.compare(first) >= 0 && p.prefix.compare(last) <= 0 {
 			p.damaged.Store(true)
 			p.loaded.Store(false)
 			hit += " " + p.id.String()
@@ -89,32 +89,31 @@ func (s *Store) exciseWhole(first, last prefix) (prefix, prefix, error) {
 		if !pebble.IsCorruptionError(err) {
 			return first, last, err
 		}
-		levels, listErr := s.db.SSTables()
-		if listErr != nil {
+		low, high, listErr := s.reach(first, last)
+		if listErr != nil || low == first && high == last {
 			return first, last, errors.Join(err, listErr)
-		}
-		low, high := first, last
-		for _, tables := range levels {
-			for _, t := range tables {
-				var from, to prefix
-				copy(from[:], t.Smallest.UserKey)
-				copy(to[:], t.Largest.UserKey)
-				if bytes.Compare(to[:], first[:]) < 0 || bytes.Compare(from[:], last[:]) > 0 {
-					continue
-				}
-				if bytes.Compare(from[:], low[:]) < 0 {
-					low = from
-				}
-				if bytes.Compare(to[:], high[:]) > 0 {
-					high = to
-				}
-			}
-		}
-		if low == first && high == last {
-			return first, last, err
 		}
 		first, last = low, high
 	}
+}
+
+// reach is the first and the last partition of the tables that hold something of
+// those from first to last.
+func (s *Store) reach(first, last prefix) (low, high prefix, err error) {
+	low, high = first, last
+	levels, err := s.db.SSTables()
+	for _, tables := range levels {
+		for _, t := range tables {
+			var from, to prefix
+			copy(from[:], t.Smallest.UserKey)
+			copy(to[:], t.Largest.UserKey)
+			if to.compare(first) >= 0 && from.compare(last) <= 0 {
+				low = slices.MinFunc([]prefix{low, from}, prefix.compare)
+				high = slices.MaxFunc([]prefix{high, to}, prefix.compare)
+			}
+		}
+	}
+	return low, high, err
 }
 
 // intact refuses a partition that lost a table, until it is wiped.

@@ -19,20 +19,24 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
+// fullDisk fails writes of files with such a name while it is on.
+func fullDisk(file string) *errorfs.Toggle {
+	return &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, file) {
+			return syscall.ENOSPC
+		}
+		return nil
+	})}
+}
+
 // A full disk ends the store instead of blocking its writers for ever, whether
 // the tables notice it or the manifest does.
 func TestFullDisk(t *testing.T) {
 	for _, file := range []string{".sst", "MANIFEST"} {
 		t.Run(file, func(t *testing.T) {
-			var full errorfs.Toggle
-			full.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, file) {
-					return syscall.ENOSPC
-				}
-				return nil
-			})
+			full := fullDisk(file)
 			mem := vfs.NewCrashableMem()
-			o := testOptions(errorfs.Wrap(mem, &full))
+			o := testOptions(errorfs.Wrap(mem, full))
 			fatal := make(chan error, 2)
 			o.OnFatal = func(err error) { fatal <- err }
 			s, err := Open(o)
@@ -59,14 +63,8 @@ func TestFullDisk(t *testing.T) {
 func TestFullDiskAtClose(t *testing.T) {
 	for _, file := range []string{".sst", "MANIFEST"} {
 		t.Run(file, func(t *testing.T) {
-			var full errorfs.Toggle
-			full.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, file) {
-					return syscall.ENOSPC
-				}
-				return nil
-			})
-			o := testOptions(errorfs.Wrap(vfs.NewMem(), &full))
+			full := fullDisk(file)
+			o := testOptions(errorfs.Wrap(vfs.NewMem(), full))
 			fatal := make(chan error, 2)
 			o.OnFatal = func(err error) { fatal <- err }
 			s, err := Open(o)

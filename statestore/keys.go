@@ -71,6 +71,8 @@ func (p prefix) next() prefix {
 	return p
 }
 
+func (p prefix) compare(q prefix) int { return bytes.Compare(p[:], q[:]) }
+
 func (p prefix) key(kind byte) []byte { return append(p[:], kind) }
 
 func appendIDKey(dst []byte, p prefix, id []byte) []byte {

@@ -20,37 +20,31 @@ func full(t *testing.T) (*Store, *Replay) {
 }
 
 func TestReplayWaitsForRoom(t *testing.T) {
-	t.Run("until the partition is taken by another", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, r := full(t)
-			defer s.Close()
-			flushed := make(chan error, 1)
-			start := time.Now()
-			go func() { flushed <- r.Flush(1) }()
-			synctest.Wait()
-			k := s.Partition(partition0).Take() // waits for nobody
-			wantErr(t, <-flushed, ErrNotOwner)
-			if d := time.Since(start); d > roomCheck {
-				t.Fatalf("noticed after %v", d)
-			}
-			wantIDs(t, k, "")
-		})
-	})
-	t.Run("until it is given back", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, r := full(t)
-			defer s.Close()
-			flushed := make(chan error, 1)
-			start := time.Now()
-			go func() { flushed <- r.Flush(1) }()
-			synctest.Wait()
+	for why, end := range map[string]func(*Store, *Replay){
+		"until the partition is taken by another": func(s *Store, _ *Replay) {
+			s.Partition(partition0).Take() // waits for nobody
+		},
+		"until it is given back": func(_ *Store, r *Replay) {
 			r.k.Release() // as partitions do when they are told to end
-			wantErr(t, <-flushed, ErrNotOwner)
-			if d := time.Since(start); d > roomCheck {
-				t.Fatalf("noticed after %v", d)
-			}
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := full(t)
+				defer s.Close()
+				flushed := make(chan error, 1)
+				start := time.Now()
+				go func() { flushed <- r.Flush(1) }()
+				synctest.Wait()
+				end(s, r)
+				wantErr(t, <-flushed, ErrNotOwner)
+				if d := time.Since(start); d > roomCheck {
+					t.Fatalf("noticed after %v", d)
+				}
+				wantIDs(t, s.Partition(partition0).Take(), "")
+			})
 		})
-	})
+	}
 	t.Run("until the store is closed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, r := full(t)

@@ -78,7 +78,7 @@ func (s *Store) partitionFrom(from prefix) (p prefix, ok bool, err error) {
 		return p, ok, err
 	}
 	tables, boundsErr := s.tableBounds()
-	i := slices.IndexFunc(tables, func(t prefix) bool { return bytes.Compare(t[:], from[:]) >= 0 })
+	i := slices.IndexFunc(tables, func(t prefix) bool { return t.compare(from) >= 0 })
 	if i < 0 {
 		return p, false, errors.Join(err, boundsErr)
 	}
@@ -122,7 +122,7 @@ func (s *Store) tableBounds() (ps []prefix, err error) {
 			}
 		}
 	}
-	slices.SortFunc(ps, func(a, b prefix) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(ps, prefix.compare)
 	return slices.Compact(ps), err
 }
 

@@ -147,9 +147,8 @@ func (d *Dialer) failed(b *broker, begun time.Time, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b.trying = false
-	if errors.Is(err, syscall.ECONNREFUSED) && b.silent.Swap(false) {
-		d.log.Info("a silent broker is down", "broker", b.addr)
-		d.silent.Dec()
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		d.silenceEnded(b, "a silent broker is down")
 	}
 }
 
@@ -189,8 +188,14 @@ func (d *Dialer) answered(b *broker) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.silenceEnded(b, "a silent broker answers again")
+}
+
+// silenceEnded notes that a broker's silence, if there was one, has ended. The lock is
+// held.
+func (d *Dialer) silenceEnded(b *broker, how string) {
 	if b.silent.Swap(false) {
-		d.log.Info("a silent broker answers again", "broker", b.addr)
+		d.log.Info(how, "broker", b.addr)
 		d.silent.Dec()
 		b.trying = false
 	}

@@ -351,6 +351,24 @@ func (c *core) due(r *kgo.Record) int64 {
 
 func (c *core) bad(r *kgo.Record) bool { return len(r.Headers) == 0 }
 
+// parkDue parks what is due at one time, as if the owner before had done it.
+func (c *core) parkDue(due int64) {
+	var parked []*timer.Timer
+	_, _, err := c.p.take.Scan(lowest, highest, 1<<20, 1<<30, func(x *timer.Timer) error {
+		if x.Due == due {
+			parked = append(parked, x)
+		}
+		return nil
+	})
+	c.ok(err)
+	if len(parked) == 0 {
+		c.t.Fatalf("nothing is due at %d", due)
+	}
+	to := emitter.TargetPartition{Topic: targetTopic}
+	c.ok(c.p.take.Park(targetName(to), parked))
+	c.p.parkedTargets = map[emitter.TargetPartition]int64{to: int64(len(parked))}
+}
+
 func (c *core) load() {
 	_, err := c.p.load(&c.reached)
 	c.ok(err)

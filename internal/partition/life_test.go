@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // A partition fails with entries planned and not sealed, and is taken again
@@ -204,17 +203,7 @@ func TestForgettingGrantedTimersLosesNoRows(t *testing.T) {
 	c.commit(true)
 	c.apply()
 	c.take()
-	var parked []*timer.Timer
-	_, _, err := c.p.take.Scan(lowest, highest, 100, 1<<20, func(x *timer.Timer) error {
-		if x.Due == c.now-5_000 {
-			parked = append(parked, x)
-		}
-		return nil
-	})
-	c.ok(err)
-	to := emitter.TargetPartition{Topic: targetTopic}
-	c.ok(c.p.take.Park(targetName(to), parked)) // by the owner before
-	c.p.parkedTargets = map[emitter.TargetPartition]int64{to: int64(len(parked))}
+	c.parkDue(c.now - 5_000)
 	c.ok(c.p.unpark()) // the target is well again
 	c.work(0)
 	c.deliver(1)

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // The limits of docs/LIMITS.md that a partition keeps: at the limit and one
@@ -286,12 +285,7 @@ func TestAWheelForgetsWhatItWasGranted(t *testing.T) {
 		c.apply()
 	}
 	c.take()
-	var parked []*timer.Timer
-	_, _, err := c.p.take.Scan(lowest, highest, 2*n, 1<<30, func(x *timer.Timer) error { parked = append(parked, x); return nil })
-	c.ok(err)
-	to := emitter.TargetPartition{Topic: targetTopic}
-	c.ok(c.p.take.Park(targetName(to), parked)) // by the owner before
-	c.p.parkedTargets = map[emitter.TargetPartition]int64{to: int64(len(parked))}
+	c.parkDue(c.now - 5_000)
 	for len(c.p.parkedTargets) > 0 {
 		c.ok(c.p.unpark())
 		c.work(0)

@@ -187,11 +187,14 @@ func (in *instance) run(ctx context.Context) (err error) {
 	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	defer stop()
 	err = in.serve(ctx, life, end)
-	if cause := context.Cause(life); (err == nil || errors.Is(err, context.Canceled)) && cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause // also while starting, of which err is but an echo
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
 	}
-	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // told to stop while starting
+	if cause := context.Cause(life); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause // also while starting: err is but its echo
+	}
+	if ctx.Err() != nil {
+		return nil // told to stop, perhaps while starting
 	}
 	return err
 }
