@@ -41,12 +41,18 @@ over the file.`,
 			f := bad.GetFlag()
 			return usagef("invalid argument %q for \"--%s\" flag: needs %s; see %s --help", bad.GetValue(), f.Name, config.Need(f, bad.Unwrap()), cmd.CommandPath())
 		}
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			return unknownFlag(cmd, unknown)
+		}
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
+	root.Version = thisVersion()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), topicsCommand(p), storeCommand(p), benchCommand(p), versionCommand())
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)
+	completeValues(root)
 	return root
 }
 
@@ -71,6 +77,37 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return unknownCommand(cmd, args[0])
 	}
 	return usagef("%s takes flags only, not %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+}
+
+// unknownFlag proposes the flag that may have been meant.
+func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	if near := config.Nearest(err.GetSpecifiedName(), "", known); near != "" {
+		return usagef("%v; did you mean --%s? See %s --help", err, near, cmd.CommandPath())
+	}
+	return usagef("%v; see %s --help", err, cmd.CommandPath())
+}
+
+// completeValues has shells complete the values of flags that have few, and no
+// file names where no file is meant.
+func completeValues(cmd *cobra.Command) {
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		var values []string
+		usage := cobra.ShellCompDirectiveNoFileComp
+		switch c, ok := f.Value.(interface{ Choices() []string }); {
+		case ok:
+			values = c.Choices()
+		case strings.Contains(f.Usage, "`FILE`"):
+			return // completed as it is
+		case strings.Contains(f.Usage, "`FOLDER`"):
+			usage = cobra.ShellCompDirectiveFilterDirs
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, usage)) // fails for a flag that does not exist, or twice
+	})
+	for _, sub := range cmd.Commands() {
+		completeValues(sub)
+	}
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {

@@ -82,10 +82,10 @@ the request went and when it is due.`,
 func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
 	req := scheduleRequest{ID: f.id, To: f.to, Partition: f.partition, NullKey: f.nullKey}
 	switch {
-	case req.ID == "":
+	case !f.given("id"):
 		req.ID = rand.Text()
-	case len(req.ID) > maxID:
-		return req, usagef("--id has %d bytes, at most %d are allowed", len(req.ID), maxID)
+	case req.ID == "" || len(req.ID) > maxID:
+		return req, usagef("--id has %d bytes, needs 1 to %d; without --id the timer gets a random one", len(req.ID), maxID)
 	}
 	if f.given("partition") && f.partition < 0 {
 		return req, usagef("--partition is %d, needs 0 or more", f.partition)
@@ -110,10 +110,12 @@ func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
 }
 
 func (f *scheduleFlags) due(req *scheduleRequest) error {
-	if f.given("in") == f.given("at") {
-		return usagef("needs either --in or --at, to say when the timer is due")
-	}
-	if f.given("in") {
+	switch in, at := f.given("in"), f.given("at"); {
+	case in && at:
+		return usagef("--in and --at exclude each other: give one of them, to say when the timer is due")
+	case !in && !at:
+		return usagef("needs --in or --at, to say when the timer is due")
+	case in:
 		after, err := config.ParseDuration(f.in)
 		if err != nil {
 			return usagef("--in is %q, %v", f.in, err)

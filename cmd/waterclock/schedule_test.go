@@ -69,8 +69,9 @@ func TestScheduleRefuses(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"needs either --in or --at", nil},
-		{"needs either --in or --at", []string{"--in", "1s", "--at", "2030-01-01T00:00:00Z"}},
+		{"needs --in or --at", nil},
+		{"--in and --at exclude each other", []string{"--in", "1s", "--at", "2030-01-01T00:00:00Z"}},
+		{"--id has 0 bytes, needs 1 to 512", []string{"--in", "1s", "--id", ""}},
 		{`--in is "10", needs a duration`, []string{"--in", "10"}},
 		{`--in is "-1s", needs a duration`, []string{"--in", "-1s"}},
 		{`--at is "tomorrow", needs a time`, []string{"--at", "tomorrow"}},

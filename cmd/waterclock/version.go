@@ -14,14 +14,19 @@ func versionCommand() *cobra.Command {
 		Short: "print the version",
 		Long:  "version prints the module's version, the revision it was built from, and Go's version.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, ok := debug.ReadBuildInfo()
-			if !ok {
-				info = &debug.BuildInfo{}
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine(info))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisVersion())
 			return err
 		},
 	}
+}
+
+// thisVersion is the line of this program.
+func thisVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	return versionLine(info)
 }
 
 // versionLine is "waterclock v1.2.3 (revision 0123456789ab, modified), go1.26.0, linux/amd64".

@@ -22,6 +22,9 @@ func (c choice[T]) String() string {
 
 func (c choice[T]) Type() string { return list(c.allowed, "|") }
 
+// Choices are the values that a command line may be completed with.
+func (c choice[T]) Choices() []string { return strings.Split(list(c.allowed, ","), ",") }
+
 func (c choice[T]) Set(text string) error {
 	if !slices.Contains(c.allowed, T(text)) {
 		return fmt.Errorf("needs one of %s", list(c.allowed, ", "))
@@ -53,6 +56,9 @@ type level slog.Level
 
 func (l *level) String() string { return strings.ToLower(slog.Level(*l).String()) }
 func (l *level) Type() string   { return "debug|info|warn|error" }
+
+// Choices are the values that a command line may be completed with.
+func (l *level) Choices() []string { return strings.Split(l.Type(), "|") }
 
 func (l *level) Set(text string) error {
 	for _, v := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {

@@ -45,9 +45,17 @@ func pathless(err error) error {
 	return err
 }
 
-// hint proposes the known name nearest to the one found, if one is near. What
-// follows the prefix that all names share is compared.
+// hint proposes the known name nearest to the one found, if one is near.
 func hint(found, prefix string, known []string) string {
+	if best := Nearest(found, prefix, known); best != "" {
+		return fmt.Sprintf("; did you mean %s?", best)
+	}
+	return ""
+}
+
+// Nearest is the known name nearest to the one found, "" if none is near. What
+// follows the prefix that all names share is compared.
+func Nearest(found, prefix string, known []string) string {
 	best, bestDistance := "", 0
 	for _, name := range known {
 		d := distance(strings.TrimPrefix(found, prefix), strings.TrimPrefix(name, prefix))
@@ -58,7 +66,7 @@ func hint(found, prefix string, known []string) string {
 	if bestDistance > max(2, (len(found)-len(prefix))/3) {
 		return ""
 	}
-	return fmt.Sprintf("; did you mean %s?", best)
+	return best
 }
 
 // distance is Levenshtein's: how many bytes to insert, delete or change.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -29,6 +30,12 @@ func parseYAML(path string, data []byte) (map[string]value, error) {
 			bad.Source = path
 			return nil, bad
 		}
+		if star, line := unquotedStar(data); star != "" {
+			return nil, &Problem{
+				Setting: fileSetting, Found: star, Source: fmt.Sprintf("%s:%d", path, line),
+				Need: fmt.Sprintf("quotes around it, as in '%s': a * that begins a value names an alias in YAML", star),
+			}
+		}
 		return nil, fmt.Errorf("read %s: %s: %w", path, yaml.FormatError(err, false, false), ErrInvalid)
 	}
 	file := make(map[string]value, len(doc))
@@ -44,6 +51,18 @@ func parseYAML(path string, data []byte) (map[string]value, error) {
 		file[key] = value{items: scalars, isList: isList, source: source}
 	}
 	return file, nil
+}
+
+// aliasLike is a value that begins with *, which a glob does easily.
+var aliasLike = regexp.MustCompile(`(?:[:\[,]|(?m:^)[ \t]*-)[ \t]*(\*[^\s,\]#]*)`)
+
+// unquotedStar finds the first value that YAML takes for an alias, and its line.
+func unquotedStar(data []byte) (star string, line int) {
+	at := aliasLike.FindSubmatchIndex(data)
+	if at == nil {
+		return "", 0
+	}
+	return string(data[at[2]:at[3]]), 1 + bytes.Count(data[:at[2]], []byte("\n"))
 }
 
 // yamlValue keeps the node of a value, for the text as it is written.
