@@ -61,10 +61,13 @@ type Rules struct {
 	// DefaultTarget is where timers without timer-target-topic go. Empty:
 	// there is no default, such requests are refused.
 	DefaultTarget string
-	// Allow reports whether emissions may go to a topic. It must always give
-	// the same answer, which is remembered. Nil allows none. Topics that begin
-	// with __ are refused without asking.
+	// Allow reports whether emissions may go to a topic, and Never, asked before
+	// it, says of a topic to which no configuration could allow them why, as a
+	// sentence without its end; of others "". They must always give the same
+	// answer, which is remembered. A nil Allow allows none, a nil Never excludes
+	// none but topics that begin with __, which always are.
 	Allow            func(topic string) bool
+	Never            func(topic string) string
 	PartitionerCheck PartitionerCheck
 	Limits           Limits
 

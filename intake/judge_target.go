@@ -53,12 +53,25 @@ func allowed[S string | []byte](r *Rules, topic S) (string, *Refusal) {
 	}
 	name := string(topic)
 	v := verdict{topic: name}
-	if strings.HasPrefix(name, internalPrefix) || r.Allow == nil || !r.Allow(name) {
+	if why := r.never(name); why != "" {
+		v = verdict{refusal: refuse(waterclock.ReasonTargetNotAllowed, "no timer may write to %s: %s; choose another target.", name, why)}
+	} else if r.Allow == nil || !r.Allow(name) {
 		v = verdict{refusal: refuse(waterclock.ReasonTargetNotAllowed,
 			"requests on %s may not write to %s: add it to the targets of the service, or choose another.", r.Topic, name)}
 	}
 	r.targets.put(name, v)
 	return v.topic, v.refusal
+}
+
+// never is why no configuration could allow a target, "" if one could.
+func (r *Rules) never(topic string) string {
+	switch {
+	case strings.HasPrefix(topic, internalPrefix):
+		return "topics that begin with " + internalPrefix + " are Kafka's own"
+	case r.Never != nil:
+		return r.Never(topic)
+	}
+	return ""
 }
 
 // targetKey returns the key of the emission, nil for a null one.

@@ -260,11 +260,39 @@ func TestJudgeInternalTargetAllowedByMistake(t *testing.T) {
 	if refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
 		t.Errorf("got %+v", refusal)
 	}
+	if strings.Contains(refusal.Detail, "add it") {
+		t.Errorf("advises what cannot help: %s", refusal.Detail)
+	}
 	r = testRules()
 	r.Allow = nil
 	_, _, refusal = r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
 	if refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
 		t.Errorf("without a list: %+v", refusal)
+	}
+}
+
+// TestJudgeTargetThatNeverCanBe: the list of targets is no advice where it would
+// not help.
+func TestJudgeTargetThatNeverCanBe(t *testing.T) {
+	r := testRules()
+	r.Never = func(topic string) string {
+		if topic == "okbutown" {
+			return "it is ours"
+		}
+		return ""
+	}
+	to := func(topic string) *Refusal {
+		_, _, refusal := r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", topic), now)
+		return refusal
+	}
+	if got := to("okbutown"); got == nil || got.Reason != waterclock.ReasonTargetNotAllowed || got.Detail != "no timer may write to okbutown: it is ours; choose another target." {
+		t.Errorf("got %+v", got)
+	}
+	if got := to("ok"); got != nil {
+		t.Errorf("got %+v", got)
+	}
+	if got := to("other"); got == nil || !strings.Contains(got.Detail, "add it to the targets") {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -124,12 +124,14 @@ func (c *Config) checkTargets(p *problems) {
 		topic, glob := splitTopic(t)
 		_, err := path.Match(glob, "")
 		p.want(err == nil && glob != "", "targets", t, "globs as in orders, mail.* or team-?.events")
+		p.want(!c.neverTarget(glob), "targets", t, neverTargets)
 		p.want(c.serves(topic), "targets", t, "a prefix that is one of the request topics")
 	}
 	seen := map[string]bool{}
 	for _, t := range c.DefaultTarget {
 		topic, name := splitTopic(t)
-		p.want(isTopic(name) && !isReserved(name), "default-target", t, "the name of a topic that is not reserved")
+		p.want(isTopic(name), "default-target", t, "the name of a topic")
+		p.want(!c.neverTarget(name), "default-target", t, neverTargets)
 		p.want(c.serves(topic), "default-target", t, "a prefix that is one of the request topics")
 		p.want(!seen[topic], "default-target", t, "one entry for each request topic")
 		seen[topic] = true
@@ -139,6 +141,17 @@ func (c *Config) checkTargets(p *problems) {
 		p.want(name == "" || matchAny(c.TargetsOf(topic), name), "default-target", name,
 			"to be one of the targets of "+topic)
 	}
+}
+
+// neverTargets is what a target must be, whatever else is allowed. What fires
+// carries no timer- headers: on a request topic it would be a dead letter, or a
+// cancel.
+const neverTargets = "topics that neither begin with __ nor belong to the service nor are request topics: no timer may fire there"
+
+// neverTarget tells the name of a topic to which no timer may fire. A glob may
+// match such topics; requests that name them are refused.
+func (c *Config) neverTarget(name string) bool {
+	return isReserved(name) || slices.Contains(c.Requests, name)
 }
 
 // serves tells whether the prefix of a target names a request topic, or is none.

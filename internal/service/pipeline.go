@@ -39,10 +39,16 @@ func rules(cfg *config.Config, set delaytopics.Set) *intake.Rules {
 	return &intake.Rules{
 		Topic: set.Request.Name, Partitions: set.Request.Partitions, DefaultTarget: cfg.DefaultTargetOf(set.Request.Name),
 		PartitionerCheck: check, Limits: limits,
-		Allow: func(topic string) bool {
-			if strings.HasPrefix(topic, "__") || delaytopics.IsOwn(topic) || own[topic] {
-				return false
+		Never: func(topic string) string {
+			switch {
+			case delaytopics.IsOwn(topic):
+				return "it is a topic that waterclock keeps for itself"
+			case own[topic]:
+				return "it is a request topic, where what fires would be refused for want of a due time, or be taken for a cancel"
 			}
+			return ""
+		},
+		Allow: func(topic string) bool {
 			for _, g := range globs {
 				if ok, err := path.Match(g, topic); ok && err == nil {
 					return true
