@@ -49,6 +49,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "waterclock_transactional_clients_total", Help: "Transactional clients opened.",
 		}),
 	}
+	for _, outcome := range []string{"committed", "aborted", "fenced"} {
+		m.steps.WithLabelValues(outcome)
+	}
 	reg.MustRegister(m.steps, m.duration, m.resolved, m.retired, m.clientsOpened, m.ended, m.missing, m.written)
 	return m
 }

@@ -15,6 +15,10 @@ import (
 // the store: Pebble repeats for ever and would block all writers meanwhile.
 const maxBackgroundErrors = 10
 
+// longStall is from when on a stall is worth a line. Shorter ones are how Pebble
+// slows writers down while it flushes, many in each burst; they are counted.
+const longStall = time.Second
+
 // events hears what Pebble does in the background, counts it and decides when
 // the database can not go on.
 type events struct {
@@ -34,6 +38,7 @@ type events struct {
 	stalls     atomic.Int64
 	stallNanos atomic.Int64
 	stallSince atomic.Int64 // Unix ns, 0 if there is no stall
+	stallLong  atomic.Pointer[time.Timer]
 	slowDisk   atomic.Int64
 	background atomic.Int64
 
@@ -114,18 +119,9 @@ func (e *events) listener() *pebble.EventListener {
 				e.failed.Store(0)
 			}
 		},
-		CompactionEnd: func(pebble.CompactionInfo) { e.compacted.give() },
-		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
-			e.stalls.Add(1)
-			e.stallSince.Store(time.Now().UnixNano())
-			e.log.Warn("store stalls writes", "reason", info.Reason)
-		},
-		WriteStallEnd: func() {
-			if since := e.stallSince.Swap(0); since != 0 {
-				e.stallNanos.Add(time.Now().UnixNano() - since)
-			}
-			e.log.Info("store takes writes again")
-		},
+		CompactionEnd:   func(pebble.CompactionInfo) { e.compacted.give() },
+		WriteStallBegin: e.stallBegin,
+		WriteStallEnd:   e.stallEnd,
 		DiskSlow: func(info pebble.DiskSlowInfo) {
 			e.slowDisk.Add(1)
 			e.log.Warn("disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
@@ -133,6 +129,26 @@ func (e *events) listener() *pebble.EventListener {
 		LowDiskSpace: func(info pebble.LowDiskSpaceInfo) {
 			e.log.Warn("disk is nearly full", "free_bytes", info.AvailBytes, "total_bytes", info.TotalBytes)
 		},
+	}
+}
+
+func (e *events) stallBegin(info pebble.WriteStallBeginInfo) {
+	e.stalls.Add(1)
+	e.stallSince.Store(time.Now().UnixNano())
+	e.stallLong.Store(time.AfterFunc(longStall, func() {
+		e.log.Warn("store stalls writes", "for", longStall, "reason", info.Reason)
+	}))
+}
+
+func (e *events) stallEnd() {
+	since := e.stallSince.Swap(0)
+	if since == 0 {
+		return
+	}
+	took := time.Duration(time.Now().UnixNano() - since)
+	e.stallNanos.Add(took.Nanoseconds())
+	if long := e.stallLong.Swap(nil); long != nil && !long.Stop() {
+		e.log.Info("store takes writes again", "after", took)
 	}
 }
 

@@ -160,6 +160,32 @@ func TestBackgroundErrors(t *testing.T) {
 	}
 }
 
+// A burst of short stalls, as memtables that fill up make them, is counted and
+// not logged; a long one is, while it lasts and when it is over.
+func TestOnlyLongStallsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		e, _ := newEvents()
+		e.log = slog.New(slog.NewTextHandler(&out, nil))
+		l := e.listener()
+		stall := func(d time.Duration) {
+			l.WriteStallBegin(pebble.WriteStallBeginInfo{Reason: "memtable count limit reached"})
+			time.Sleep(d)
+			l.WriteStallEnd()
+		}
+		for range 20 {
+			stall(50 * time.Millisecond)
+		}
+		if out.Len() > 0 || e.stalls.Load() != 20 || e.stalled() != time.Second {
+			t.Errorf("%d stalls, %s, logged:\n%s", e.stalls.Load(), e.stalled(), &out)
+		}
+		stall(3 * time.Second)
+		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "store stalls writes") || !strings.Contains(out.String(), "after=3s") {
+			t.Errorf("logged:\n%s", &out)
+		}
+	})
+}
+
 func TestCollector(t *testing.T) {
 	s := memStore(t)
 	k := s.Partition(partition0).Take()

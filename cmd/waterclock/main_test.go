@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -223,17 +222,5 @@ func TestRequestTopic(t *testing.T) {
 				t.Errorf("exit %d, topic %q, want %q; %s", code, got.topic, c.want, stderr)
 			}
 		})
-	}
-}
-
-func TestVersionLine(t *testing.T) {
-	info := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
-		{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"},
-	}}
-	if got := versionLine(info); !strings.HasPrefix(got, "waterclock v1.2.3 (revision 0123456789ab, modified), go1.") {
-		t.Error(got)
-	}
-	if got := versionLine(&debug.BuildInfo{}); !strings.HasPrefix(got, "waterclock (unknown version), go1.") {
-		t.Error(got)
 	}
 }

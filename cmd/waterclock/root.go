@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/ops"
 )
 
 // newRoot builds the command tree.
@@ -46,7 +47,7 @@ over the file.`,
 		}
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
-	root.Version = thisVersion()
+	root.Version = ops.ReadBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), topicsCommand(p), storeCommand(p), benchCommand(p), versionCommand())
 	root.SetHelpCommand(helpCommand(root))

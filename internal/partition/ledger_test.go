@@ -1,10 +1,12 @@
 package partition
 
 import (
+	"log/slog"
 	"maps"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
@@ -40,7 +42,7 @@ func TestLedger(t *testing.T) {
 func TestEachOutcomeIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
-	p := &Partition{o: Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "requests"}}}}
+	p := &Partition{log: slog.New(slog.DiscardHandler), o: Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "requests"}}}}
 	want := map[string]int{}
 	var chunk []*entry
 	for o, name := range outcomeNames {
@@ -48,7 +50,7 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 		for range want[name] {
 			e := &entry{}
 			if e.Outcome = o; o == timer.Refused || o == undeliverable {
-				e.Outcome, e.refusal = timer.None, &refusal{}
+				e.Outcome, e.refusal, e.dead = timer.None, &refusal{}, &kgo.Record{}
 			}
 			if o == undeliverable {
 				e.item = &item{}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -24,11 +25,13 @@ type Metrics struct {
 	damagedN   prometheus.Counter
 	retentionN *prometheus.CounterVec
 	offset     prometheus.Gauge
+	warnings   warnings
 }
 
 // NewMetrics registers the metrics of partitions.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
+		warnings: warnings{kinds: make(map[warning]*warned)},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_outcomes_total", Help: "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, expired, refused, undeliverable.",
 		}, []string{"topic", "outcome"}),
@@ -73,6 +76,20 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset)
 	reg.MustRegister(m.outcomes, m.reasons, m.lateness, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN)
 	return m
+}
+
+// Serve has the counters of a request topic begin at 0: a counter that is not
+// there before its first event hides that event from whoever alerts on its growth.
+func (m *Metrics) Serve(topic string) {
+	for _, name := range outcomeNames {
+		m.outcomes.WithLabelValues(topic, name)
+	}
+	for _, reason := range waterclock.Reasons() {
+		m.reasons.WithLabelValues(topic, string(reason))
+	}
+	for _, c := range []*prometheus.CounterVec{m.misplacedN, m.lostN, m.accepted, m.retentionN} {
+		c.WithLabelValues(topic)
+	}
 }
 
 func (m *Metrics) misplaced(topic string) { m.misplacedN.WithLabelValues(topic).Inc() }
@@ -122,6 +139,7 @@ func (m *Metrics) committed(p *Partition, s *sealed) {
 					o = undeliverable
 				}
 				m.reasons.WithLabelValues(topic, e.refusal.reason).Inc()
+				m.warnRefused(p, e)
 			}
 			counts[o]++
 		}

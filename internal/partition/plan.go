@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -50,8 +51,11 @@ func (w *worker) plan(pt *part) error {
 // judge turns a record into a request, or the entry into its dead letter.
 func (w *worker) judge(e *entry, rec *kgo.Record, req *timer.Request, now int64) error {
 	r, misplaced, refused := w.p.o.Rules.Judge(rec, now)
-	if misplaced {
-		w.p.o.Metrics.misplaced(rec.Topic)
+	switch {
+	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
+		w.p.o.Metrics.misplaced(rec.Topic) // the refusal says it
+	case misplaced:
+		w.p.misplaced(rec)
 	}
 	if refused != nil {
 		e.Outcome = timer.Refused

@@ -65,6 +65,9 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	in.life = life
 	in.replays = semaphore.NewWeighted(maxReplays)
 	in.metrics = partition.NewMetrics(in.registry)
+	for name := range in.topics {
+		in.metrics.Serve(name)
+	}
 	in.stamps = partition.NewStamps(in.client, in.metrics)
 	in.targets = emitter.NewTargets(in.client, in.o.AutoCreateTargets)
 	for _, t := range in.topics {

@@ -52,6 +52,9 @@ func newRecheck(in *instance) *recheck {
 	for name := range in.topics {
 		r.wrong.WithLabelValues(name, "alarm").Set(0)
 		r.wrong.WithLabelValues(name, "stop").Set(0)
+		for _, result := range []string{"ok", "alarm", "stop", "error"} {
+			r.checks.WithLabelValues(name, result)
+		}
 	}
 	in.registry.MustRegister(r.checks, r.wrong)
 	return r

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,11 +81,27 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 
 // RunWith is Run with options.
 func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) error {
-	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), parts: make(map[key]*owned)}
+	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), begun: time.Now(), parts: make(map[key]*owned)}
 	if in.o.Now == nil {
 		in.o.Now = time.Now
 	}
-	return refusedSetting(cfg, in.run(ctx))
+	in.sayStart()
+	err := refusedSetting(cfg, in.run(ctx))
+	if err == nil {
+		log.Info("stopped", "process", in.process, "after", time.Since(in.begun).Round(time.Millisecond))
+	}
+	return err
+}
+
+// sayStart logs what a reader of the log will want to know first.
+func (in *instance) sayStart() {
+	b := ops.ReadBuild()
+	dir, err := filepath.Abs(in.cfg.DataDir)
+	if err != nil {
+		dir = in.cfg.DataDir // it is still a name for it
+	}
+	in.log.Info("starting", "version", b.Version, "revision", b.Revision, "go", runtime.Version(), "process", in.process,
+		"data_dir", dir, "settings", in.cfg)
 }
 
 func randomID() string {
@@ -105,6 +122,7 @@ type instance struct {
 	log     *slog.Logger
 	o       Options
 	process string
+	begun   time.Time
 
 	registry *prometheus.Registry
 	opts     []kgo.Opt
@@ -147,7 +165,7 @@ func (in *instance) run(ctx context.Context) (err error) {
 	if in.registry == nil {
 		in.registry = prometheus.NewRegistry()
 	}
-	in.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	in.registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	in.setPhase("reaching the brokers")
 
 	// What must outlive membership runs under life; its failure ends all.

@@ -1,0 +1,112 @@
+package partition
+
+import (
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/intake"
+)
+
+const (
+	// warnBurst is how many lines one kind of warning gets in warnEvery: enough
+	// to see what a producer does wrong, not enough to drown a log in it.
+	warnBurst = 5
+	warnEvery = time.Minute
+	// warnedID is how much of a timer's ID a line shows, in bytes.
+	warnedID = 64
+)
+
+// warnings bound the lines about requests that are not obeyed, of all partitions
+// of a process. What gets no line is counted all the same, as metrics, and the
+// next line of its kind says how many there were. mu guards what follows it.
+type warnings struct {
+	mu    sync.Mutex
+	kinds map[warning]*warned
+}
+
+// warning is a kind: there are no more than request topics times reasons.
+type warning struct{ topic, reason string }
+
+type warned struct {
+	since  time.Time // when the first of lines was written
+	lines  int
+	unsaid int
+}
+
+// misplacedWarning is the reason of a warning that is no dead letter.
+const misplacedWarning = "misplaced"
+
+// allow tells whether a line may be written now, and how many were not since the
+// last one.
+func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := w.kinds[of]
+	if k == nil {
+		k = &warned{}
+		w.kinds[of] = k
+	}
+	if now.Sub(k.since) >= warnEvery {
+		k.since, k.lines = now, 0
+	}
+	if k.lines == warnBurst {
+		k.unsaid++
+		return false, 0
+	}
+	k.lines++
+	unsaid, k.unsaid = k.unsaid, 0
+	return true, unsaid
+}
+
+// warnRefused logs an entry that became a dead letter.
+func (m *Metrics) warnRefused(p *Partition, e *entry) {
+	ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, e.refusal.reason}, time.Now())
+	if !ok {
+		return
+	}
+	msg, id, source := "a timer could not be delivered and is a dead letter now", e.ID, ""
+	if e.item == nil {
+		msg, id, source = "a request was refused and is a dead letter now", e.dead.Key, headerOf(e.dead, waterclock.HeaderSource)
+	} else if e.Emit != nil {
+		source = p.source(e.Emit.Offset).String()
+	}
+	p.warn(unsaid, msg, "reason", e.refusal.reason, "detail", e.refusal.detail, "timer", shortID(id), "source", source)
+}
+
+// misplaced counts a request that its producer has put on another partition than
+// its key's, and logs it.
+func (p *Partition) misplaced(rec *kgo.Record) {
+	p.o.Metrics.misplaced(rec.Topic)
+	ok, unsaid := p.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
+	if !ok {
+		return
+	}
+	p.warn(unsaid, "a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
+		"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, p.o.Topics.Request.Partitions))
+}
+
+func (p *Partition) warn(unsaid int, msg string, attrs ...any) {
+	if unsaid > 0 {
+		attrs = append(attrs, "not_logged_before", unsaid)
+	}
+	p.log.Warn(msg, attrs...)
+}
+
+func headerOf(r *kgo.Record, key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+func shortID(id []byte) string {
+	if len(id) > warnedID {
+		return string(id[:warnedID]) + "…"
+	}
+	return string(id)
+}
