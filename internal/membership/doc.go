@@ -23,6 +23,14 @@
 // means that everything held is lost. All tokens die, the client is closed and
 // a new one joins as a new member.
 //
+// # Silence
+//
+// kgo repeats requests to a coordinator that is away for 30 s and says nothing
+// meanwhile, while the group drops a member after the session timeout. When a
+// broker last answered the member is therefore noted beside it; what is older
+// than that timeout shows as [Group.Silence]. It decides nothing: the broker's
+// fence holds whatever a member thinks of itself.
+//
 // # Death of a token
 //
 // Err is asked before each send of a step, and by whoever acts for a partition.

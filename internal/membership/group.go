@@ -65,9 +65,11 @@ type Group struct {
 	tokens  map[partition]*Token
 	joined  bool
 	problem string // see Problem
+	pulse   *pulse // of the client of the last session; nil before the first
 
 	// foreignSaid is when it was last said that others use the group; Run's own.
 	foreignSaid time.Time
+	silent      bool // a silence was logged; Run's own
 	// resigned: leave at the end of Run, whatever Options say.
 	resigned atomic.Bool
 }
@@ -130,7 +132,11 @@ func (g *Group) session(ctx context.Context) (was identity, err error) {
 	if g.o.InstanceID != "" {
 		l.instance = &g.o.InstanceID
 	}
-	cl, err := g.client(l)
+	p := &pulse{last: time.Now()}
+	g.mu.Lock()
+	g.pulse = p
+	g.mu.Unlock()
+	cl, err := g.client(l, p)
 	if err != nil {
 		return was, err
 	}
@@ -153,6 +159,7 @@ func (g *Group) session(ctx context.Context) (was identity, err error) {
 		case err := <-refused:
 			return was, err
 		case <-tick.C:
+			g.listen()
 			if g.holds() {
 				if _, err := l.check(); err != nil {
 					return was, err
@@ -162,9 +169,10 @@ func (g *Group) session(ctx context.Context) (was identity, err error) {
 	}
 }
 
-func (g *Group) client(l *lease) (*kgo.Client, error) {
+func (g *Group) client(l *lease, p *pulse) (*kgo.Client, error) {
 	opts := append([]kgo.Opt{}, g.o.Client...)
 	opts = append(opts,
+		kgo.WithHooks(p),
 		kgo.ConsumerGroup(g.o.Group),
 		kgo.GroupProtocol(protocolType),
 		kgo.ConsumeTopics(g.o.Topics...),

@@ -16,7 +16,7 @@ import (
 type report struct {
 	Phase   string                            `json:"phase,omitempty"`
 	Member  bool                              `json:"member"`
-	Group   string                            `json:"group,omitempty"`   // why it is no member, as a sentence
+	Group   string                            `json:"group,omitempty"`   // why it is no member, or may be none, as a sentence
 	Access  []string                          `json:"access,omitempty"`  // problems, as sentences
 	Stopped map[string]string                 `json:"stopped,omitempty"` // request topics, and why
 	Topics  map[string]map[string]partitionOf `json:"topics"`
@@ -30,20 +30,20 @@ type partitionOf struct {
 	ReplayEnd int64  `json:"replay_end,omitempty"`
 }
 
-// Ready implements ops.Readiness: member of the group and every owned partition
-// live.
+// Ready implements ops.Readiness: member of the group, by what a broker has said
+// within the session timeout, and every owned partition live.
 func (in *instance) Ready() (bool, any) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	r := report{Phase: in.phase, Topics: make(map[string]map[string]partitionOf)}
 	r.Member = in.phase == "" && in.group.Joined()
 	if in.phase == "" {
-		r.Group = in.group.Problem()
+		r.Group = in.membership()
 	}
 	if in.access != nil {
 		r.Access = in.access.Problems()
 	}
-	ok := r.Member && len(r.Access) == 0
+	ok := r.Member && r.Group == "" && len(r.Access) == 0
 	if in.phase == "" {
 		r.Stopped = in.recheck.stops()
 		ok = ok && len(r.Stopped) == 0
@@ -64,6 +64,16 @@ func (in *instance) Ready() (bool, any) {
 		ok = ok && s.State == partition.Live
 	}
 	return ok, r
+}
+
+// membership is why the instance is no member of its group, or may be none, as a
+// sentence; "" if it is one.
+func (in *instance) membership() string {
+	why := cmp.Or(in.group.Problem(), in.group.Silence())
+	if why == "" && !in.group.Joined() {
+		why = "joining group " + in.cfg.Group
+	}
+	return why
 }
 
 // stateCollector shows partitions by state and pending timers.

@@ -1,0 +1,94 @@
+package membership
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// pulse notes when the group's coordinator last answered a group client. kgo
+// says nothing while it goes on asking, for coordinatorAway, and all that while
+// the member may have been dropped already. It is a hook of the client.
+//
+// What ends silence is an answer to a heartbeat, a join or a sync, whatever it
+// says; a client that is closed takes its pulse with it. mu guards the fields.
+type pulse struct {
+	mu   sync.Mutex
+	last time.Time
+	// asked: a join is under way, whose answer waits for the other members. Its
+	// answer, or the end of its connection, ends that.
+	asked bool
+}
+
+// OnBrokerWrite implements kgo.HookBrokerWrite.
+func (p *pulse) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	if waitsForOthers(key) && err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.asked = true
+	}
+}
+
+// OnBrokerE2E implements kgo.HookBrokerE2E.
+func (p *pulse) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	if key != kmsg.Heartbeat.Int16() && !waitsForOthers(key) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if waitsForOthers(key) {
+		p.asked = false
+	}
+	if e2e.WriteErr == nil && e2e.ReadErr == nil {
+		p.last = time.Now()
+	}
+}
+
+func waitsForOthers(key int16) bool {
+	return key == kmsg.JoinGroup.Int16() || key == kmsg.SyncGroup.Int16()
+}
+
+// silence is for how long there was no answer, and whether one may be waited for
+// because of other members.
+func (p *pulse) silence() (d time.Duration, asked bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.last), p.asked
+}
+
+// Silence is a sentence once the brokers have been silent for longer than the
+// group's patience with this member, so that its partitions may be elsewhere, or
+// nobody's; else "".
+func (g *Group) Silence() string {
+	g.mu.Lock()
+	p := g.pulse
+	g.mu.Unlock()
+	if p == nil {
+		return "" // no client: it says so otherwise
+	}
+	d, asked := p.silence()
+	limit := g.o.SessionTimeout
+	if asked {
+		limit += g.o.RebalanceTimeout
+	}
+	if d <= limit {
+		return ""
+	}
+	return fmt.Sprintf("no broker has answered for group %s for %s, longer than the session timeout (%s): the brokers are down or cut off from here, or this process stood still; it goes on by itself when one answers",
+		g.o.Group, d.Round(time.Second), g.o.SessionTimeout)
+}
+
+// listen logs the beginning and the end of a silence, once each. It is Run's own.
+func (g *Group) listen() {
+	now := g.Silence()
+	switch {
+	case now != "" && !g.silent:
+		g.o.Logger.Error("not ready: " + now)
+	case now == "" && g.silent:
+		g.o.Logger.Info("the brokers answer again", "group", g.o.Group)
+	}
+	g.silent = now != ""
+}
