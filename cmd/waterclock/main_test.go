@@ -59,6 +59,7 @@ type calls struct {
 	cfg      *config.Config
 	dev      devOptions
 	request  scheduleRequest
+	fate     *fate
 	topic    string
 	id       string
 	create   bool
@@ -79,7 +80,7 @@ func (c *calls) backend() backend {
 		},
 		schedule: func(_ context.Context, cfg *config.Config, r scheduleRequest) (sent, error) {
 			c.cfg, c.request = cfg, r
-			return sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due}, c.err
+			return sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due, Fate: c.fate}, c.err
 		},
 		cancel: func(_ context.Context, cfg *config.Config, topic, id string) (sent, error) {
 			c.cfg, c.topic, c.id = cfg, topic, id

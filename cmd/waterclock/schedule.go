@@ -18,6 +18,7 @@ const (
 	defaultBroker   = "127.0.0.1:9092" // where dev listens
 	defaultRequests = "timers"         // what dev serves
 	maxID           = 512              // bytes
+	defaultWait     = "30s"            // longer than an instance that died keeps its partitions
 )
 
 // scheduleFlags are the flags of schedule that are no settings: they belong to
@@ -27,6 +28,7 @@ type scheduleFlags struct {
 	value, valueFile, key string
 	nullValue, nullKey    bool
 	partition             int32
+	wait                  string
 	headers               []string
 	given                 func(flag string) bool // whether a flag is on the command line
 }
@@ -38,8 +40,12 @@ func scheduleCommand(p *process) *cobra.Command {
 		Short: "schedule a timer",
 		Long: `schedule writes one request: at the due time the value appears on the target
 topic. A request with an ID that is pending replaces that timer. It prints where
-the request went and when it is due.`,
+in the log the request is and when it is due. Whether the service obeys it is the
+service's to say: with --wait the command waits for that, exits 1 if the request
+was refused, and says why. It then needs the right to read
+TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'
+  waterclock schedule --id a1 --in 1h --to orders --wait
   waterclock schedule --id a1 --at 2030-01-01T09:00:00+01:00 --to mail.out --value-file letter.json
   waterclock schedule --id a1 --in 1d --to users --key user-7 --null-value    # a tombstone, tomorrow`,
 	}
@@ -56,6 +62,8 @@ the request went and when it is due.`,
 	fs.BoolVar(&f.nullKey, "null-key", false, "what appears on the target has no key")
 	fs.Int32Var(&f.partition, "partition", -1, "`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
 	fs.StringArrayVar(&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
+	fs.StringVar(&f.wait, "wait", "", "say what became of the request, within `DURATION`")
+	fs.Lookup("wait").NoOptDefVal = defaultWait
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.given = cmd.Flags().Changed
 		req, err := f.request(p.stdin)
@@ -68,14 +76,28 @@ the request went and when it is due.`,
 		}
 		req.Topic = f.topic
 		s, err := p.backend.schedule(cmd.Context(), cfg, req)
-		if err != nil {
+		if s.Topic != "" {
+			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d, due %s\n", req.ID, s.Topic, s.Partition, s.Offset, s.Due.Format(time.RFC3339Nano))
+		}
+		if err != nil || s.Fate == nil {
 			return err
 		}
-		_, err = fmt.Fprintf(p.stdout, "scheduled %s on %s/%d/%d, due %s\n",
-			req.ID, s.Topic, s.Partition, s.Offset, s.Due.Format(time.RFC3339Nano))
-		return err
+		return sayFate(p.stdout, req.ID, s.Fate)
 	}
 	return cmd
+}
+
+// sayFate prints what became of a request; a refusal is an error.
+func sayFate(out io.Writer, id string, fate *fate) error {
+	switch {
+	case fate.Refused != nil:
+		return fmt.Errorf("%s was refused: %s: %s", id, fate.Refused.Reason, fate.Refused.Detail)
+	case fate.Pending != nil:
+		fmt.Fprintf(out, "%s is pending, in %s\n", id, fate.Pending)
+	default:
+		fmt.Fprintf(out, "%s is decided: it was due and has fired, or a later request for %s has taken its place\n", id, id)
+	}
+	return nil
 }
 
 // request checks the flags and makes a request of them.
@@ -98,6 +120,13 @@ func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
 	}
 	if err := f.due(&req); err != nil {
 		return req, err
+	}
+	if f.given("wait") {
+		wait, err := config.ParseDuration(f.wait)
+		if err != nil || wait == 0 {
+			return req, usagef("--wait is %q, needs a duration such as 10s", f.wait)
+		}
+		req.Wait = wait
 	}
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock"
 )
 
 func TestSchedule(t *testing.T) {
@@ -28,6 +31,8 @@ func TestSchedule(t *testing.T) {
 		{"key", []string{"--key", "k"}, func(r *scheduleRequest) { r.Key = []byte("k") }},
 		{"empty key", []string{"--key", ""}, func(r *scheduleRequest) { r.Key = []byte{} }},
 		{"null key", []string{"--null-key"}, func(r *scheduleRequest) { r.NullKey = true }},
+		{"wait", []string{"--wait"}, func(r *scheduleRequest) { r.Wait = 30 * time.Second }},
+		{"wait so long", []string{"--wait=2m"}, func(r *scheduleRequest) { r.Wait = 2 * time.Minute }},
 		{"partition", []string{"--partition", "7"}, func(r *scheduleRequest) { r.Partition = 7 }},
 		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, func(r *scheduleRequest) {
 			r.Headers = append(r.Headers, header{"a", []byte("1")}, header{"b", []byte("x=y,z")}, header{"a", []byte{}})
@@ -42,7 +47,7 @@ func TestSchedule(t *testing.T) {
 			if code != exitOK || !reflect.DeepEqual(got.request, want) {
 				t.Errorf("exit %d, %s\n got %+v\nwant %+v", code, stderr, got.request, want)
 			}
-			if stdout != "scheduled a1 on timers/3/17, due 2030-01-01T08:00:00Z\n" {
+			if stdout != "a1 written to timers/3/17, due 2030-01-01T08:00:00Z\n" {
 				t.Errorf("printed %q", stdout)
 			}
 			if got.cfg.Brokers[0] != defaultBroker {
@@ -76,6 +81,8 @@ func TestScheduleRefuses(t *testing.T) {
 		{`--in is "-1s", needs a duration`, []string{"--in", "-1s"}},
 		{`--at is "tomorrow", needs a time`, []string{"--at", "tomorrow"}},
 		{`--at is "2030-01-01T00:00:00", needs a time`, []string{"--at", "2030-01-01T00:00:00"}},
+		{`--wait is "long", needs a duration`, []string{"--in", "1s", "--wait=long"}},
+		{`--wait is "0s", needs a duration`, []string{"--in", "1s", "--wait=0s"}},
 		{"--id has 513 bytes", []string{"--in", "1s", "--id", strings.Repeat("x", 513)}},
 		{"--partition is -2", []string{"--in", "1s", "--partition", "-2"}},
 		{"--key and --null-key exclude", []string{"--in", "1s", "--key", "k", "--null-key"}},
@@ -91,6 +98,33 @@ func TestScheduleRefuses(t *testing.T) {
 			code, _, stderr := runWith(&got, nil, "", append([]string{"schedule"}, c.args...)...)
 			if code != exitUsage || !strings.Contains(stderr, c.want) || got.cfg != nil {
 				t.Errorf("exit %d, %q, want %q", code, stderr, c.want)
+			}
+		})
+	}
+}
+
+// TestScheduleSaysFate: what became of the request, and the exit code of that. The
+// line of where it is comes also when nobody takes it in.
+func TestScheduleSaysFate(t *testing.T) {
+	const written = "a1 written to timers/3/17, due 2030-01-01T08:00:00Z\n"
+	for _, c := range []struct {
+		name           string
+		fate           *fate
+		err            error
+		code           int
+		stdout, stderr string
+	}{
+		{"pending", &fate{Pending: &waterclock.Source{Topic: "timers.waterclock.changelog", Partition: 3, Offset: 42}}, nil,
+			exitOK, "a1 is pending, in timers.waterclock.changelog/3/42\n", ""},
+		{"refused", &fate{Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
+			exitError, "", "waterclock: a1 was refused: no-target: there is none.\n"},
+		{"gone already", &fate{}, nil, exitOK, "a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
+		{"nobody there", nil, errors.New("nobody has taken it in"), exitError, "", "waterclock: nobody has taken it in\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, stdout, stderr := runWith(&calls{fate: c.fate, err: c.err}, nil, "", "schedule", "--id", "a1", "--in", "10s", "--wait")
+			if code != c.code || stdout != written+c.stdout || stderr != c.stderr {
+				t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 			}
 		})
 	}

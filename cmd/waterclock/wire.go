@@ -27,6 +27,7 @@ type (
 	devOptions      = service.DevOptions
 	scheduleRequest = service.ScheduleRequest
 	sent            = service.Sent
+	fate            = service.Fate
 	aclOptions      = service.ACLOptions
 
 	// header is unnamed, so that it can be assigned to the Kafka client's own

@@ -37,6 +37,8 @@ type ScheduleRequest struct {
 	// Partition is the explicit target partition, -1 for none.
 	Partition int32
 	Headers   []kgo.RecordHeader
+	// Wait is how long to wait for what becomes of it; 0 is not at all.
+	Wait time.Duration
 }
 
 // Sent says where a request went.
@@ -46,9 +48,12 @@ type Sent struct {
 	Offset    int64
 	// Due is when the timer fires; zero for a cancel.
 	Due time.Time
+	// Fate is what it became, if that was waited for and no error was met.
+	Fate *Fate
 }
 
-// Schedule sends one timer.
+// Schedule sends one timer. What it returns with an error says where it is in the
+// log all the same, unless that is zero: it may be waited for in vain.
 func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent, error) {
 	opts := []waterclock.Option{waterclock.Value(r.Value)}
 	if r.Value == nil {
@@ -77,14 +82,32 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	if err != nil {
 		return Sent{}, invalid(err)
 	}
-	sent, at, err := send(ctx, cfg, rec)
+	cl, err := reached(ctx, cfg)
+	if err != nil {
+		return Sent{}, err
+	}
+	defer cl.Close()
+	var w *watcher
+	if r.Wait > 0 {
+		if w, err = watch(ctx, cfg, cl, r.Topic); err != nil {
+			return Sent{}, err
+		}
+	}
+	sent, at, err := send(ctx, cfg, cl, rec)
 	if err != nil {
 		return Sent{}, err
 	}
 	if sent.Due = r.At; r.At.IsZero() {
 		sent.Due = at.Add(r.In)
 	}
-	return sent, nil
+	if w == nil {
+		return sent, nil
+	}
+	fate, err := w.await(ctx, sent, r.Wait)
+	if err == nil {
+		sent.Fate = &fate
+	}
+	return sent, err
 }
 
 // Cancel cancels the timer of an ID.
@@ -93,7 +116,12 @@ func Cancel(ctx context.Context, cfg *config.Config, topic, id string) (Sent, er
 	if err != nil {
 		return Sent{}, invalid(err)
 	}
-	sent, _, err := send(ctx, cfg, rec)
+	cl, err := reached(ctx, cfg)
+	if err != nil {
+		return Sent{}, err
+	}
+	defer cl.Close()
+	sent, _, err := send(ctx, cfg, cl, rec)
 	return sent, err
 }
 
@@ -106,17 +134,24 @@ type invalidError struct{ err error }
 func (e *invalidError) Error() string   { return e.err.Error() }
 func (e *invalidError) Unwrap() []error { return []error{e.err, config.ErrInvalid} }
 
-func send(ctx context.Context, cfg *config.Config, rec *kgo.Record) (Sent, time.Time, error) {
+// reached returns a client to which a broker has answered.
+func reached(ctx context.Context, cfg *config.Config) (*kgo.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	cl, err := commandClient(cfg)
 	if err != nil {
-		return Sent{}, time.Time{}, err
+		return nil, err
 	}
-	defer cl.Close()
 	if err := reach(ctx, cfg, cl); err != nil {
-		return Sent{}, time.Time{}, err
+		cl.Close()
+		return nil, err
 	}
+	return cl, nil
+}
+
+func send(ctx context.Context, cfg *config.Config, cl *kgo.Client, rec *kgo.Record) (Sent, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
 	r, err := cl.ProduceSync(ctx, rec).First()
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return Sent{}, time.Time{}, fmt.Errorf("there is no topic %s; create it, or choose another request topic with --topic", rec.Topic)

@@ -48,7 +48,7 @@ func runShown(t *testing.T, output string) {
 			commands = append(commands, command)
 		}
 	}
-	wants := []string{"scheduled a1 on timers/", "cancel of a1 written to timers/", "timers.waterclock.changelog"}
+	wants := []string{"a1 written to timers/", "cancel of a1 written to timers/", "timers.waterclock.changelog"}
 	if len(commands) != len(wants) {
 		t.Fatalf("shows %d commands: %q", len(commands), commands)
 	}
