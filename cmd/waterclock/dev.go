@@ -15,9 +15,12 @@ func devCommand(p *process) *cobra.Command {
 --data-dir, and the service with the request topic timers and every target
 allowed. Topics are made on first use. Any Kafka client can talk to it.
 
-Unless --demo=false, it schedules three timers and prints them as they fire, and
-from then on everything that fires or is refused. Stopped and started again it
-still has its pending timers.
+It schedules three timers, unless --demo=false, and prints what is scheduled and
+cancelled, by whomever, what fires and what is refused. Stopped and started again
+it still has its pending timers.
+
+With --listen 0.0.0.0:9092 other machines can use it too: clients are then told an
+address of this machine.
 
 For development only: the broker has no replicas, and the format of its data may
 change.`,

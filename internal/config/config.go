@@ -71,7 +71,7 @@ type Config struct {
 
 	// waterclock dev alone.
 	Listen string // address of the embedded broker
-	Demo   bool   // schedule a few timers and print what becomes of them
+	Demo   bool   // schedule a few timers at the start
 }
 
 // OnStop is what becomes of the group membership at a clean stop.

@@ -30,7 +30,7 @@ func (c *Config) bind(g Group, fs *pflag.FlagSet) {
 		fs.Var(choice[LogFormat]{&c.LogFormat, logFormats()}, "log-format", "`FORMAT` of log lines: text or json")
 	case DevOnly:
 		fs.StringVar(&c.Listen, "listen", c.Listen, "`ADDRESS` of the embedded broker, host:port")
-		fs.BoolVar(&c.Demo, "demo", c.Demo, "schedule a few timers and print what becomes of them")
+		fs.BoolVar(&c.Demo, "demo", c.Demo, "schedule a few timers at the start")
 	}
 }
 

@@ -37,7 +37,7 @@ const (
 type DevOptions struct {
 	Config  *config.Config
 	Listen  string // address of the embedded broker, host:port; port 0 is any
-	Demo    bool   // schedule a few timers, print what fires and what is refused
+	Demo    bool   // schedule a few timers first
 	Program string // how the user calls the program, for the commands that are shown
 	Out     io.Writer
 }
@@ -64,6 +64,9 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &show{cfg: &cfg, program: o.Program, out: o.Out, registry: prometheus.NewRegistry(), since: time.Now()}
+	if host, port, _ := net.SplitHostPort(o.Listen); host == "" || net.ParseIP(host).IsUnspecified() {
+		s.listen = net.JoinHostPort(host, port)
+	}
 	var showing sync.WaitGroup
 	defer showing.Wait()
 	defer cancel()
@@ -119,7 +122,11 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 			if err != nil {
 				return nil, err
 			}
-			return net.Listen(network, net.JoinHostPort(host, p))
+			l, err := net.Listen(network, net.JoinHostPort(host, p))
+			if err != nil {
+				return nil, err
+			}
+			return advertised{l, reachable(host)}, nil
 		}),
 	)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -130,6 +137,40 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 	}
 	createOnUse(cluster)
 	return cluster, cluster.ListenAddrs()[0], nil
+}
+
+// advertised is a listener that names the host that clients are told, as the
+// address of the embedded broker, instead of the one that it is bound to.
+type advertised struct {
+	net.Listener
+	host string
+}
+
+// Addr implements net.Listener.
+func (a advertised) Addr() net.Addr {
+	addr, err := net.ResolveTCPAddr("tcp", a.Listener.Addr().String())
+	ip := net.ParseIP(a.host)
+	if err != nil || ip == nil {
+		return a.Listener.Addr()
+	}
+	addr.IP = ip
+	return addr
+}
+
+// reachable is an address under which clients find who listens on host: where
+// that is every address of the machine, one that other machines see too, if the
+// machine has one. It is "" where host is good as it is.
+func reachable(host string) string {
+	if host != "" && !net.ParseIP(host).IsUnspecified() {
+		return ""
+	}
+	addrs, _ := net.InterfaceAddrs() // without them there is the loopback
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return "127.0.0.1"
 }
 
 // createOnUse makes the topics that clients ask for and allow to be made. The

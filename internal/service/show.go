@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 )
 
@@ -42,10 +43,12 @@ const (
 type show struct {
 	cfg      *config.Config
 	program  string
+	listen   string // what the broker listens on, where clients need another address
 	out      io.Writer
 	registry *prometheus.Registry
 	since    time.Time // what was written before is not shown
 	http     atomic.Pointer[string]
+	demo     map[waterclock.Source]bool // requests of the demo, which are announced as they are sent
 }
 
 func (s *show) servesHTTP(addr string) { s.http.Store(&addr) }
@@ -55,18 +58,17 @@ func (s *show) run(ctx context.Context, demo bool) error {
 		return err
 	}
 	s.greet()
-	if !demo {
-		s.help()
-		return nil
-	}
 	cl, err := s.consumer()
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	expected, err := s.schedule(ctx, cl)
-	if err != nil {
-		return err
+	var expected map[waterclock.Source]bool
+	if demo {
+		if expected, err = s.schedule(ctx, cl); err != nil {
+			return err
+		}
+		s.demo = maps.Clone(expected)
 	}
 	patience, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
@@ -127,7 +129,11 @@ func (s *show) gauge(name, label, value string) (sum float64) {
 }
 
 func (s *show) greet() {
-	fmt.Fprintf(s.out, "Kafka broker (embedded, for development only) on %s, data in %s\n", s.cfg.Brokers[0], s.cfg.DataDir)
+	at := s.cfg.Brokers[0]
+	if s.listen != "" {
+		at = s.listen + ", for clients " + at
+	}
+	fmt.Fprintf(s.out, "Kafka broker (embedded, for development only) on %s, data in %s\n", at, s.cfg.DataDir)
 	if http := s.http.Load(); http != nil {
 		fmt.Fprintf(s.out, "readiness and metrics on http://%[1]s/readyz and http://%[1]s/metrics\n", *http)
 	}
@@ -159,12 +165,10 @@ Consume targets with isolation.level=read_committed. Ctrl-C stops.
 `, s.program, s.cfg.Brokers[0], topic, s.cfg.Requests[0])
 }
 
-// consumer reads every target, and the dead letters, from s.since on.
+// consumer reads every request topic and target, and the dead letters, from
+// s.since on.
 func (s *show) consumer() (*kgo.Client, error) {
 	exclude := []string{`^__.*`, `.*\.waterclock\.(changelog|events)$`}
-	for _, topic := range s.cfg.Requests {
-		exclude = append(exclude, "^"+regexp.QuoteMeta(topic)+"$")
-	}
 	return kgo.NewClient(
 		kgo.SeedBrokers(s.cfg.Brokers...), kgo.ConsumeRegex(), kgo.ConsumeTopics(".*"), kgo.ConsumeExcludeTopics(exclude...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(s.since.UnixMilli())), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -198,6 +202,10 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 	now := time.Now()
 	var lines []string
 	fetches.EachRecord(func(r *kgo.Record) {
+		if slices.Contains(s.cfg.Requests, r.Topic) {
+			lines = append(lines, s.requested(r, now)...)
+			return
+		}
 		e, err := waterclock.ParseEmission(r)
 		if err == nil {
 			lines = append(lines, fired(r, e, now, expected[e.Source]))
@@ -216,6 +224,27 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 	if n := len(lines) - len(shown); n > 0 {
 		fmt.Fprintf(s.out, "… and %d more\n", n)
 	}
+}
+
+// requested is the line of a request that others have sent. One that is refused
+// has its line as a dead letter.
+func (s *show) requested(r *kgo.Record, now time.Time) []string {
+	if s.demo[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] {
+		return nil
+	}
+	rules := intake.Rules{Topic: r.Topic, DefaultTarget: s.cfg.DefaultTargetOf(r.Topic), Allow: func(string) bool { return true }, Limits: intake.DefaultLimits()}
+	req, _, refused := rules.Judge(r, now.UnixMilli())
+	switch {
+	case refused != nil:
+		return nil
+	case req.Schedule == nil:
+		return []string{fmt.Sprintf("cancel    %s on topic %s", readable(r.Key), r.Topic)}
+	}
+	due := "at once"
+	if in := time.UnixMilli(req.Schedule.Due).Sub(now); in > 0 {
+		due = "in " + config.FormatDuration(in.Round(100*time.Millisecond))
+	}
+	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s", readable(r.Key), r.Topic, due, req.Schedule.Target.Topic)}
 }
 
 // fired is the line of an emission. When it was received says something only

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/config"
 )
 
 func TestReadable(t *testing.T) {
@@ -36,7 +37,7 @@ func TestReadable(t *testing.T) {
 // off the list though its line is not shown.
 func TestShowBoundsAFlood(t *testing.T) {
 	var out strings.Builder
-	s := &show{out: &out}
+	s := &show{cfg: &config.Config{}, out: &out}
 	var records []*kgo.Record
 	for range 1000 {
 		records = append(records, &kgo.Record{Topic: "orders", Timestamp: time.UnixMilli(1003), Value: []byte("v"), Headers: []kgo.RecordHeader{

@@ -102,7 +102,10 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	)
 	before := consume(t, addr, "orders")
 	rig.Until(t, patience, "plain fires", func() bool { return before.has("plain") })
-	for _, want := range []string{"refused   misspelt: unknown-header: ", "fired     plain on topic orders: p (emitted "} {
+	for _, want := range []string{
+		"refused   misspelt: unknown-header: ", "fired     plain on topic orders: p (emitted ",
+		"scheduled plain on topic timers, due ", "scheduled a1 on topic timers, due in ", "cancel    a1 on topic timers\n", "cancel    cancelled on topic timers\n",
+	} {
 		rig.Until(t, patience, want, func() bool { return strings.Contains(first.Output(), want) })
 	}
 	first.Settled()
@@ -112,6 +115,9 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	}
 	if before.has("down") {
 		t.Log("slow machine: what was to fall due after the stop fired before it; its count still holds")
+	}
+	if n := strings.Count(first.Output(), "scheduled demo-1 "); n != 1 {
+		t.Errorf("the demo's first timer is announced %d times", n)
 	}
 	<-time.After(time.Until(down))
 
@@ -180,6 +186,9 @@ func TestDevRefusals(t *testing.T) {
 	rig.Until(t, patience, "the first dev goes on", func() bool { return c.has("still-here") })
 	if n := len(c.all(t)["still-here"]); n != 1 {
 		t.Errorf("%d emissions", n)
+	}
+	for _, want := range []string{"scheduled still-here on topic timers, due ", "fired     still-here on topic orders: v "} {
+		rig.Until(t, patience, "without the demo it prints "+want, func() bool { return strings.Contains(first.Output(), want) })
 	}
 }
 

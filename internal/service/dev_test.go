@@ -1,0 +1,44 @@
+package service
+
+import (
+	"net"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The embedded broker tells clients an address that they can reach, whatever it
+// listens on.
+func TestEmbeddedBrokerAdvertisesWhatWorks(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "::", "localhost"} {
+		cluster, addr, err := embeddedBroker(net.JoinHostPort(host, "0"), t.TempDir())
+		if err != nil {
+			t.Errorf("%q: %v", host, err)
+			continue
+		}
+		t.Cleanup(cluster.Close)
+		_, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl, err := kgo.NewClient(kgo.SeedBrokers(net.JoinHostPort("127.0.0.1", port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(cl.Close)
+		meta, err := kadm.NewClient(cl).BrokerMetadata(t.Context())
+		if err != nil {
+			t.Fatalf("%q: %v", host, err)
+		}
+		for _, b := range meta.Brokers {
+			if ip := net.ParseIP(b.Host); ip == nil || ip.IsUnspecified() {
+				t.Errorf("%q: clients are told %s", host, b.Host)
+			}
+		}
+		cl.ForceMetadataRefresh()
+		if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "made"); err != nil { // goes to the broker as it is told
+			t.Errorf("%q: %v", host, err)
+		}
+	}
+}
