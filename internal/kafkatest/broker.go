@@ -53,11 +53,16 @@ type run struct {
 func (b *broker) logPath() string   { return filepath.Join(b.dir, "broker.log") }
 func (b *broker) propsPath() string { return filepath.Join(b.dir, "server.properties") }
 
+// tempPath is where the broker unpacks its native libraries. A broker that is
+// killed, as most are, leaves them behind; here they go with its folder.
+func (b *broker) tempPath() string { return filepath.Join(b.dir, "tmp") }
+
 // java is a Java command with the broker's class path, in the broker's folder.
 // The flags favour a quick start over throughput.
 func (b *broker) java(ctx context.Context, args ...string) *exec.Cmd {
 	flags := []string{
 		"-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Djava.io.tmpdir=" + b.tempPath(),
 		"-Dlog4j2.configurationFile=" + filepath.Join(b.dir, "log4j2.properties"),
 		"-cp", filepath.Join(b.tools.libs, "*"),
 	}
@@ -68,7 +73,7 @@ func (b *broker) java(ctx context.Context, args ...string) *exec.Cmd {
 
 // prepare writes the broker's files and formats its storage.
 func (b *broker) prepare(ctx context.Context, props map[string]string, formatArgs []string) error {
-	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+	if err := os.MkdirAll(b.tempPath(), 0o755); err != nil {
 		return fmt.Errorf("make the folder of broker %d: %w", b.id, err)
 	}
 	files := map[string][]byte{b.propsPath(): formatProperties(props), filepath.Join(b.dir, "log4j2.properties"): log4j2Properties}

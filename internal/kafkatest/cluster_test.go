@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -151,5 +152,17 @@ func TestMissingJavaSkipsOrFails(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a broker unpacks lies in its folder, which goes with it, and not among the
+// machine's temporary files.
+func TestBrokersUnpackIntoTheirFolder(t *testing.T) {
+	c := Shared(t)
+	produce(t, c.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression())), c.CreateTopic(t, 1, nil), strings.Repeat("compressible ", 100))
+	for _, b := range c.brokers {
+		if libs, _ := filepath.Glob(filepath.Join(b.dir, "*", "snappy-*.so")); len(libs) == 0 {
+			t.Errorf("broker %d has no native library in its folder", b.id)
+		}
 	}
 }

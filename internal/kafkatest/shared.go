@@ -37,6 +37,7 @@ type processState struct {
 	err     error  // why the shared cluster did not start
 	three   lent
 	counted map[string]bool
+	ends    []func()
 }
 
 // process is a variable because that is what it stands for: there is one.
@@ -55,8 +56,19 @@ func Main(m *testing.M) {
 	code := m.Run()
 	process.endShared()
 	process.three.end()
+	for _, end := range process.ends {
+		end()
+	}
 	fmt.Printf("kafkatest: real broker tests run: %d\n", process.counts())
 	os.Exit(code)
+}
+
+// AtEnd has Main call do when all tests are over, for what outlives the test that
+// made it.
+func AtEnd(do func()) {
+	process.mu.Lock()
+	defer process.mu.Unlock()
+	process.ends = append(process.ends, do)
 }
 
 // Shared returns the single-broker cluster that all tests of the package share:

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // Process is a run of the real binary.
@@ -42,6 +44,7 @@ func Binary(t testing.TB) string {
 			build.err = err
 			return
 		}
+		kafkatest.AtEnd(func() { _ = os.RemoveAll(dir) })
 		build.path = filepath.Join(dir, "waterclock")
 		cmd := exec.Command("go", "build", "-o", build.path, "./cmd/waterclock")
 		cmd.Dir = root

@@ -154,7 +154,7 @@ func send(ctx context.Context, cfg *config.Config, cl *kgo.Client, rec *kgo.Reco
 	defer cancel()
 	r, err := cl.ProduceSync(ctx, rec).First()
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return Sent{}, time.Time{}, fmt.Errorf("there is no topic %s; create it, or choose another request topic with --topic", rec.Topic)
+		return Sent{}, time.Time{}, noRequestTopic(rec.Topic)
 	}
 	if errors.Is(err, kerr.TopicAuthorizationFailed) {
 		grant := delaytopics.Access{Requests: []string{rec.Topic}}.Producers()[0]
@@ -164,6 +164,10 @@ func send(ctx context.Context, cfg *config.Config, cl *kgo.Client, rec *kgo.Reco
 		return Sent{}, time.Time{}, fmt.Errorf("send to %s: %w", rec.Topic, err)
 	}
 	return Sent{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}, r.Timestamp, nil
+}
+
+func noRequestTopic(topic string) error {
+	return fmt.Errorf("there is no topic %s; create it, or choose another request topic with --topic", topic)
 }
 
 // reach sees to it that a broker answers; its error is a sentence.

@@ -59,6 +59,11 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic string
 	if err := w.mayRead(ctx); err != nil {
 		return nil, err
 	}
+	if _, err := w.ends(ctx, topic); errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return nil, noRequestTopic(topic)
+	} else if err != nil {
+		return nil, err
+	}
 	for _, own := range []string{delaytopics.Changelog(topic), delaytopics.DeadLetters(topic)} {
 		ends, err := w.ends(ctx, own)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {

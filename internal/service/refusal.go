@@ -43,6 +43,8 @@ func refusal(cfg *config.Config, err error) string {
 		return fmt.Sprintf("the brokers refuse user %s (%s): there is no such user, or the password in %s is wrong", cfg.SASLUsername, cfg.SASLMechanism, cfg.SASLPasswordFile)
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
 		return fmt.Sprintf("the brokers at %s do not offer %s: choose another --sasl-mechanism, or another port of theirs", brokers, cfg.SASLMechanism)
+	case errors.Is(err, kerr.IllegalSaslState):
+		return fmt.Sprintf("the brokers at %s want no login on that port: leave out --sasl-mechanism, or name their port with SASL", brokers)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Sprintf("the certificate of a broker at %s is valid from %s to %s and now is %s: have it renewed, or set this machine's clock",
 			brokers, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
@@ -51,17 +53,25 @@ func refusal(cfg *config.Config, err error) string {
 	case errors.As(err, &invalid), errors.As(err, &host):
 		return fmt.Sprintf("the certificate of a broker at %s is not good: %v", brokers, rootCause(err))
 	case errors.As(err, &header):
-		return fmt.Sprintf("the brokers at %s do not speak TLS on that port: name their TLS port, or leave out --tls", brokers)
+		return notTLS(brokers)
 	case strings.Contains(err.Error(), "remote error: tls: "):
 		_, alert, _ := strings.Cut(err.Error(), "remote error: tls: ")
 		if cfg.TLSCert == "" {
 			return fmt.Sprintf("the brokers at %s refuse this client, which shows no certificate (%s): name one with --tls-cert and --tls-key", brokers, alert)
 		}
 		return fmt.Sprintf("the brokers at %s refuse the client certificate %s (%s)", brokers, cfg.TLSCert, alert)
+	case errors.As(err, &closed) && cfg.TLS:
+		return notTLS(brokers)
+	case errors.As(err, &closed) && cfg.SASLMechanism == config.SASLNone:
+		return fmt.Sprintf("the brokers at %s close the connection at once: that port wants TLS (--tls) or a login (--sasl-mechanism), or they are starting or stopping", brokers)
 	case errors.As(err, &closed):
 		return fmt.Sprintf("the brokers at %s close the connection at once: %v", brokers, closed)
 	}
 	return ""
+}
+
+func notTLS(brokers string) string {
+	return fmt.Sprintf("the brokers at %s do not speak TLS on that port: name their TLS port, or leave out --tls", brokers)
 }
 
 func firstOf(expired *expiredError, secret *secretError) string {

@@ -22,6 +22,7 @@ func TestLockedDownCluster(t *testing.T) {
 	t.Run("each right taken away has its sentence", w.eachRight)
 	t.Run("with no right at all every sentence comes at once", w.nothing)
 	t.Run("wrong password", w.wrongPassword)
+	t.Run("wrong port", w.wrongPort)
 	t.Run("expired certificates", w.expired)
 	t.Run("every mechanism", w.mechanisms)
 }
@@ -199,6 +200,10 @@ func (w *world) nothing(t *testing.T) {
 		!strings.Contains(err.Error(), "User:waterclock lacks the right Write on topic "+requests+"; grant it with: kafka-acls.sh") {
 		t.Errorf("schedule: %v", err)
 	}
+	if sent, err := service.Schedule(t.Context(), cfg, service.ScheduleRequest{Topic: requests, ID: "a", To: target, Partition: -1, Wait: patience}); err == nil || sent.Topic != "" ||
+		!strings.Contains(err.Error(), "--wait: User:waterclock lacks the right Read on topic "+deadLetters(requests)) {
+		t.Errorf("schedule --wait: %+v, %v", sent, err)
+	}
 	// Without Create alone there is nothing to create the topics with.
 	for _, r := range rules {
 		if r.operation != "Create" {
@@ -231,6 +236,34 @@ func (w *world) wrongPassword(t *testing.T) {
 	in.Ready(partitions, patience)
 	if found := append(log.Lines("wrong-horse"), log.Lines(password)...); len(found) > 0 {
 		t.Errorf("a password is in the log: %s", found)
+	}
+}
+
+// wrongPort: settings for one kind of port and the brokers' port of another. Each
+// sentence names the setting to change.
+func (w *world) wrongPort(t *testing.T) {
+	requests, _, _ := w.topics(t)
+	for _, c := range []struct {
+		name      string
+		brokers   []string
+		tls, sasl bool
+		want      string
+	}{
+		{"a login where none is wanted", w.Seeds(), false, true, "leave out --sasl-mechanism"},
+		{"TLS where it is not spoken", w.Seeds(), true, false, "leave out --tls"},
+		{"nothing where TLS and a login are wanted", w.Listener(kafkatest.ListenerSASL), false, false, "wants TLS (--tls) or a login (--sasl-mechanism)"},
+	} {
+		cfg := w.config(t, requests)
+		cfg.Brokers = c.brokers
+		if !c.tls {
+			cfg.TLS, cfg.TLSCA = false, ""
+		}
+		if !c.sasl {
+			cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
+		}
+		if _, err := service.Cancel(t.Context(), cfg, requests, "a"); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 }
 

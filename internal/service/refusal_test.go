@@ -1,0 +1,34 @@
+package service
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// Settings for one kind of port and a broker's port of another: the sentence names
+// the setting to change. (That brokers answer so is seen by the tests of package
+// secure.)
+func TestRefusalOfTheWrongPort(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		tls  bool
+		sasl config.SASL
+		err  error
+		want string
+	}{
+		{"a login where none is wanted", false, config.SASLPlain, fmt.Errorf("handshake: %w", kerr.IllegalSaslState), "leave out --sasl-mechanism"},
+		{"TLS where it is not spoken", true, config.SASLNone, &kgo.ErrFirstReadEOF{}, "leave out --tls"},
+		{"nothing where TLS or a login is wanted", false, config.SASLNone, &kgo.ErrFirstReadEOF{}, "wants TLS (--tls) or a login (--sasl-mechanism)"},
+	} {
+		cfg := &config.Config{Brokers: []string{"a:1"}, TLS: c.tls, SASLMechanism: c.sasl}
+		if got := refusal(cfg, c.err); !strings.Contains(got, "the brokers at a:1") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
