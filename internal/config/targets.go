@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // TargetsOf returns the globs (as in path.Match) of the targets that requests
 // on a request topic may name.
@@ -27,6 +30,17 @@ func (c *Config) DefaultTargetOf(requests string) string {
 		}
 	}
 	return target
+}
+
+// TargetNames returns the targets that are named in full, and are no globs.
+func (c *Config) TargetNames() []string {
+	var names []string
+	for _, t := range slices.Concat(c.Targets, c.DefaultTarget) {
+		if _, name := splitTopic(t); isTopic(name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // splitTopic splits "topic:rest"; without a colon, which no topic name

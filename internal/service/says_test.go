@@ -117,3 +117,21 @@ func TestRefusalsAreLogged(t *testing.T) {
 		t.Errorf("of the wrong partition: %q", got)
 	}
 }
+
+// A target that is a request topic of others is said at the start; one that is
+// none is not.
+func TestChainedTargetIsSaid(t *testing.T) {
+	cluster := fake(t, "one")
+	for _, name := range []string{"elsewhere", "elsewhere.waterclock.changelog"} {
+		if err := cluster.CreateTopic(name, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := rig.Config(t, cluster.ListenAddrs(), requests)
+	cfg.Targets = []string{target, requests + ":elsewhere", "mail.*"}
+	in, log := rig.ServeLogged(t, cfg, service.Options{})
+	in.Ready(2, limit)
+	if lines := log.Lines("a target is a request topic"); len(lines) != 1 || !strings.Contains(lines[0], "target=elsewhere") {
+		t.Errorf("it says %q", lines)
+	}
+}

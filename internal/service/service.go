@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -309,7 +310,32 @@ func (in *instance) openTopics(ctx context.Context) error {
 		}
 		in.topics[name] = &served{set: set, rules: rules(in.cfg, set), maxAbsence: set.Changelog.DeleteRetention / 2}
 	}
+	in.warnChained(ctx)
 	return nil
+}
+
+// warnChained looks for targets, of those that are named in full, that are request
+// topics of another service. What fires carries no timer- headers, so there it is
+// refused, or cancels if its value is null. The latter may be meant, a cancel that
+// comes at a given time; so it is a warning and no refusal.
+func (in *instance) warnChained(ctx context.Context) {
+	var logs []string
+	for _, name := range in.cfg.TargetNames() {
+		logs = append(logs, delaytopics.Changelog(name))
+	}
+	if len(logs) == 0 {
+		return
+	}
+	details, err := askTopics(ctx, in.client, logs)
+	if err != nil {
+		in.log.Debug("cannot look whether targets are request topics", "err", err)
+	}
+	for log, d := range details {
+		if !d.absent && !d.refused {
+			in.log.Warn("a target is a request topic that others serve: what fires there has no due time and is refused, or is taken for a cancel if its value is null",
+				"target", strings.TrimSuffix(log, delaytopics.Changelog("")))
+		}
+	}
 }
 
 func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) error {
