@@ -106,6 +106,7 @@ type run struct {
 	made             []string    // topics to delete
 	stop             func() error
 	phases           int
+	ledgers          []*ledger // of all phases that schedule
 }
 
 // workload runs measure on topics of its own, within the timeout. The report is
@@ -157,8 +158,14 @@ func (r *run) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.partitions, err = r.countPartitions(ctx, r.requests); err != nil || r.Serve == nil {
+	if r.partitions, err = r.countPartitions(ctx, r.requests); err != nil {
 		return err
+	}
+	switch {
+	case r.Serve == nil && r.Requests != "":
+		return r.awaitServed(ctx)
+	case r.Serve == nil:
+		return nil
 	}
 	cfg := *r.Cluster
 	cfg.Requests, cfg.Targets = []string{r.requests}, []string{r.target}
@@ -202,7 +209,7 @@ func (r *run) serve(ctx context.Context, cfg *config.Config) error {
 
 // close stops the instance and deletes what the run made.
 func (r *run) close() error {
-	err := r.stop()
+	err := errors.Join(r.tidy(), r.stop())
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	if own := r.own(); len(own) > 0 {

@@ -120,7 +120,7 @@ func TestLatenessWorkload(t *testing.T) {
 	}
 	var out bytes.Buffer
 	rep.WriteTable(&out)
-	if !strings.Contains(out.String(), "500 offered") {
+	if !strings.Contains(out.String(), "500 offered") || !strings.Contains(out.String(), "p50/p99/max: half of them") {
 		t.Errorf("table:\n%s", &out)
 	}
 	out.Reset()

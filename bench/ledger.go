@@ -164,6 +164,18 @@ func (l *ledger) result() Exactness {
 	return e
 }
 
+// missing are the IDs of the timers that have not come.
+func (l *ledger) missing() (ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n, seen := range l.seen {
+		if !seen {
+			ids = append(ids, l.prefix+strconv.Itoa(n))
+		}
+	}
+	return ids
+}
+
 // received is how many timers have arrived so far.
 func (l *ledger) received() int {
 	l.mu.Lock()

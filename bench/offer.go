@@ -2,12 +2,14 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
@@ -97,6 +99,9 @@ func pace(ctx context.Context, n int, rate float64, do func(i int, now time.Time
 // topic: how many requests are taken in.
 func (r *run) settled(ctx context.Context) (int64, error) {
 	offsets, err := kadm.NewClient(r.client).FetchOffsetsForTopics(ctx, r.group, r.requests)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("fetch the positions of group %s: %w", r.group, err)
 	}

@@ -112,7 +112,13 @@ func (r *Report) writePhases(w io.Writer) {
 			p.ByTimestamp.String(), p.ByReceipt.String(), e.Lost, e.Doubled, e.Early, e.Altered, p.Note})
 	}
 	t.Render()
+	fmt.Fprintln(w, legend)
 }
+
+// legend explains the columns of the phases.
+const legend = `late: how long after their due time timers fired, as p50/p99/max: half of them, 99 of 100, all of them within that.
+By timestamp: until the service wrote the emission; by receipt: until a read_committed consumer had it.
+lost, doubled, early and altered must be 0, or the other figures count for nothing.`
 
 // String writes p50/p99/max.
 func (l *Lateness) String() string {

@@ -130,6 +130,7 @@ func (r *run) burst(ctx context.Context, rep *Report, timers int) error {
 func (r *run) phase(ctx context.Context, name string, timers int) (*ledger, *collector, error) {
 	r.phases++
 	l := newLedger(fmt.Sprintf("%s-%d-", r.name, r.phases), r.ValueBytes, timers)
+	r.ledgers = append(r.ledgers, l)
 	col, err := r.collect(ctx, r.target, l)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)

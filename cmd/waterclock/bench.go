@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"runtime/pprof"
 	"strings"
@@ -24,7 +25,9 @@ func benchCommand(p *process) *cobra.Command {
 		Short: "measure how fast, how late and how big, next to what the machine can do",
 		Long: `bench runs workloads against a cluster and measures, in the same run, what the
 machine can do at best without timers. It makes topics of its own and deletes
-them. It exits 1 if an emission was lost, doubled, early or altered.`,
+them. On a request topic of others (--requests) it first sees to it that somebody
+serves it, and cancels at the end what has not fired. It exits 1 if an emission was
+lost, doubled, early or altered.`,
 		Example: `  waterclock bench throughput --local --brokers 127.0.0.1:9092
   waterclock bench lateness --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances
   waterclock bench restart --pending 2000000 --json`,
@@ -43,6 +46,7 @@ type benchFlags struct {
 func bindBench(p *process, cmd *cobra.Command, c *bench.Common, measure func(context.Context) (*bench.Report, error)) *benchFlags {
 	defaults := config.Default()
 	defaults.Brokers, defaults.DataDir, defaults.HTTP = []string{defaultBroker}, "", "127.0.0.1:0"
+	defaults.LogLevel = slog.LevelWarn // what is measured is not to drown in logs
 	load := settings(p, cmd, defaults, (*config.Config).ValidateClient, config.Client, config.Instance, config.Log)
 	f := &benchFlags{}
 	fs := cmd.Flags()
@@ -59,7 +63,10 @@ func bindBench(p *process, cmd *cobra.Command, c *bench.Common, measure func(con
 			return err
 		}
 		c.Cluster, c.Log = cfg, ops.NewLogger(p.stderr, cfg)
-		c.Progress = terminal(p.stderr)
+		if terminal(p.stderr) {
+			s := &screen{w: p.stderr}
+			c.Progress, c.Log = s, ops.NewLogger(lines{s}, cfg)
+		}
 		// A folder of its own, also inside one that is in use.
 		dir, err := os.MkdirTemp(cfg.DataDir, "waterclock-bench-")
 		if err != nil {
@@ -121,12 +128,10 @@ func (f *benchFlags) profiled(do func() error) (err error) {
 	return do()
 }
 
-// terminal returns w if a person looks at it.
-func terminal(w io.Writer) io.Writer {
-	if file, ok := w.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		return file
-	}
-	return nil
+// terminal tells whether a person looks at w.
+func terminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 func benchThroughput(p *process) *cobra.Command {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -48,5 +49,17 @@ func TestBenchPassesOn(t *testing.T) {
 	got := strings.Join(passOn(cmd.Flags()), " ")
 	if got != "--tls=true --sasl-mechanism=PLAIN --lanes=3 --wheel-memory=8MiB" {
 		t.Error(got)
+	}
+}
+
+// TestScreen: a log line takes the place of a progress bar, and is not torn by it.
+func TestScreen(t *testing.T) {
+	var out strings.Builder
+	s := &screen{w: &out}
+	fmt.Fprint(s, "\r 40% |████   |")
+	fmt.Fprintln(lines{s}, "level=WARN msg=x")
+	fmt.Fprint(s, "\r 50% |█████  |")
+	if want := "\r 40% |████   |" + clearLine + "level=WARN msg=x\n\r 50% |█████  |"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

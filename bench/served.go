@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+const (
+	// servedTimeout is how long a sign of those who serve a named request topic
+	// is waited for: longer than a hand-over, shorter than anybody's patience.
+	servedTimeout = 10 * time.Second
+	// tidyTimeout bounds the cancelling of what has not fired.
+	tidyTimeout = time.Minute
+)
+
+// awaitServed sends one timer to the named request topic, due at once, and waits
+// for what becomes of it: that nobody serves the topic, that the target is not
+// allowed there, or that the group is another one, is said before there are
+// hundreds of thousands of timers that nobody wants.
+func (r *run) awaitServed(ctx context.Context) error {
+	id, limit := r.name+"-probe", min(servedTimeout, r.Timeout/2)
+	sent, err := service.Schedule(ctx, r.Cluster, service.ScheduleRequest{Topic: r.requests, ID: id, To: r.target, Partition: -1, Wait: limit})
+	switch {
+	case errors.Is(err, service.ErrUndecided):
+		_, cancelled := service.Cancel(ctx, r.Cluster, r.requests, id)
+		return errors.Join(fmt.Errorf("look for the instances that serve %s: %w", r.requests, err), cancelled)
+	case err != nil:
+		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)
+	case sent.Fate.Refused != nil:
+		return fmt.Errorf("the instances that serve %s refuse timers for %s: %s: %s", r.requests, r.target, sent.Fate.Refused.Reason, sent.Fate.Refused.Detail)
+	}
+	deadline := time.Now().Add(limit)
+	for {
+		n, err := r.settled(ctx)
+		if err != nil || n > 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("group %s has taken nothing in on %s, somebody else has: give the group of the instances with --group", r.group, r.requests)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settledPoll): // the mark of the step's end may come there last
+		}
+	}
+}
+
+// tidy cancels, on a request topic that is not the run's own, what it has
+// scheduled and has not seen fire: after an error, a timeout or Ctrl-C.
+func (r *run) tidy() error {
+	if r.Requests == "" {
+		return nil
+	}
+	var cancels []*kgo.Record
+	for _, l := range r.ledgers {
+		for _, id := range l.missing() {
+			rec, err := waterclock.Cancel(r.requests, id)
+			if err != nil {
+				return err
+			}
+			cancels = append(cancels, rec)
+		}
+	}
+	if len(cancels) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tidyTimeout)
+	defer cancel()
+	if err := r.client.ProduceSync(ctx, cancels...).FirstErr(); err != nil {
+		return fmt.Errorf("cancel %d timers on %s that have not fired: %w", len(cancels), r.requests, err)
+	}
+	r.Log.Warn("cancelled what had not fired", "topic", r.requests, "timers", len(cancels))
+	return nil
+}

@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// named is a run on topics that are there, and perhaps served by somebody.
+func named(t *testing.T) (LatenessConfig, *kadm.Client) {
+	t.Helper()
+	l := DefaultLateness()
+	l.Common, l.Rates, l.Duration, l.Spread = common(t), []float64{1000}, 200*time.Millisecond, 10*time.Millisecond
+	l.Serve, l.Requests, l.Target = nil, "requests", "target"
+	cl, err := kgo.NewClient(kgo.SeedBrokers(l.Cluster.Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	adm := kadm.NewClient(cl)
+	if _, err := adm.CreateTopics(t.Context(), 2, 1, nil, "requests", "target"); err != nil {
+		t.Fatal(err)
+	}
+	return l, adm
+}
+
+// serveNamed runs an instance beside the bench, and returns its end.
+func serveNamed(t *testing.T, l LatenessConfig, group, targets string) (stop func()) {
+	t.Helper()
+	cfg := *l.Cluster
+	cfg.Requests, cfg.Targets, cfg.Group = []string{"requests"}, []string{targets}, group
+	ctx, cancel := context.WithCancel(context.Background())
+	started, done := make(chan string, 1), make(chan error, 1)
+	go func() {
+		done <- service.RunWith(ctx, &cfg, slog.New(slog.DiscardHandler), service.Options{Started: func(http string) { started <- http }})
+	}()
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("instance: %v", err)
+		}
+	}
+	if err := awaitReady(t.Context(), <-started, 2); err != nil {
+		t.Fatal(err)
+	}
+	return stop
+}
+
+func written(t *testing.T, adm *kadm.Client) (n int64) {
+	t.Helper()
+	ends, err := adm.ListEndOffsets(t.Context(), "requests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+	return n
+}
+
+// A topic that nobody serves, or nobody who allows the target, or another group, is
+// said within seconds, and no timers are written.
+func TestRequestTopicThatNobodyServes(t *testing.T) {
+	l, adm := named(t)
+	l.Timeout = 4 * time.Second
+	fails := func(name, want string) {
+		t.Helper()
+		begin, before := time.Now(), written(t, adm)
+		_, err := RunLateness(t.Context(), l)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+		if took, n := time.Since(begin), written(t, adm)-before; took > 10*time.Second || n > 2 {
+			t.Errorf("%s: said after %s, %d requests written", name, took, n)
+		}
+	}
+	fails("never served", "nobody has ever served requests")
+	stop := serveNamed(t, l, "waterclock", "other")
+	fails("target not allowed", "the instances that serve requests refuse timers for target: target-not-allowed: ")
+	l.Cluster.Group = "another"
+	l.Target = "other"
+	fails("another group", "give the group of the instances with --group")
+	stop()
+	fails("served no more", "nobody has taken the request in")
+}
+
+// What was scheduled on a topic of others and did not fire is cancelled.
+func TestLeftoversAreCancelled(t *testing.T) {
+	l, adm := named(t)
+	stop := serveNamed(t, l, l.Cluster.Group, "*")
+	defer stop()
+	l.Least, l.Timeout = time.Hour, 3*time.Second
+	rep, err := RunLateness(t.Context(), l)
+	if rep == nil || phaseOf(t, rep, "1000/s").Exact.Lost != 200 {
+		t.Fatalf("%v, %+v: want 200 timers that are not due in the run", err, rep)
+	}
+	// The probe, the timers, and a cancel for each of these.
+	if n := written(t, adm); n != 401 {
+		t.Errorf("%d requests written, want 401", n)
+	}
+}
