@@ -18,6 +18,9 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
+// wantsTLS is kgo's guess at why what a broker says is no answer.
+const wantsTLS = "plaintext connection speaking to a tls endpoint"
+
 // oauthRefused is all that kgo has to say of the broker's answer to a bad token.
 const oauthRefused = "unexpected data in oauth response"
 
@@ -60,6 +63,8 @@ func refusal(cfg *config.Config, err error) string {
 			return fmt.Sprintf("the brokers at %s refuse this client, which shows no certificate (%s): name one with --tls-cert and --tls-key", brokers, alert)
 		}
 		return fmt.Sprintf("the brokers at %s refuse the client certificate %s (%s)", brokers, cfg.TLSCert, alert)
+	case strings.Contains(err.Error(), wantsTLS):
+		return fmt.Sprintf("the brokers at %s speak TLS on that port: add --tls, or name their plain port", brokers)
 	case errors.As(err, &closed) && cfg.TLS:
 		return notTLS(brokers)
 	case errors.As(err, &closed) && cfg.SASLMechanism == config.SASLNone:

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -24,6 +25,7 @@ func TestRefusalOfTheWrongPort(t *testing.T) {
 	}{
 		{"a login where none is wanted", false, config.SASLPlain, fmt.Errorf("handshake: %w", kerr.IllegalSaslState), "leave out --sasl-mechanism"},
 		{"TLS where it is not spoken", true, config.SASLNone, &kgo.ErrFirstReadEOF{}, "leave out --tls"},
+		{"no TLS where it is spoken", false, config.SASLNone, errors.New("is this a " + wantsTLS + "?"), "add --tls"},
 		{"nothing where TLS or a login is wanted", false, config.SASLNone, &kgo.ErrFirstReadEOF{}, "wants TLS (--tls) or a login (--sasl-mechanism)"},
 	} {
 		cfg := &config.Config{Brokers: []string{"a:1"}, TLS: c.tls, SASLMechanism: c.sasl}
