@@ -12,7 +12,8 @@ func storeCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
 		Short: "look into the data folder of a stopped instance",
-		Long: `store looks into the data folder of a stopped instance and changes nothing there.
+		Long: `store looks into the data folder of a stopped instance, or into a copy that was
+made while it ran, and changes nothing there.
 The folder is a view of the changelog: it can always be deleted, which costs a
 replay at the next start.`,
 	}

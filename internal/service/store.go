@@ -56,5 +56,9 @@ func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer
 }
 
 func openStopped(dataDir string) (*statestore.Store, error) {
-	return statestore.OpenReadOnly(statestore.Options{Dir: filepath.Join(dataDir, storeDir), Logger: slog.New(slog.DiscardHandler)})
+	s, err := statestore.OpenReadOnly(statestore.Options{Dir: filepath.Join(dataDir, storeDir), Logger: slog.New(slog.DiscardHandler)})
+	if errors.Is(err, statestore.ErrInUse) {
+		return nil, fmt.Errorf("%w; stop that, or copy the folder and look into the copy", err)
+	}
+	return s, err
 }

@@ -1,5 +1,5 @@
 // Package dev drives waterclock as a new user would: dev from its first start
-// to the second, and what README.md says, from the file.
+// to the second, and what README.md and the documents behind it say, from the files.
 package dev
 
 import (

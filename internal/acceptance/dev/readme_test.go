@@ -2,6 +2,7 @@ package dev
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,32 +20,41 @@ import (
 // of the test: that is all that is changed in a block.
 const readmeAddr = "127.0.0.1:9092"
 
-// block is a fenced block of the README with the comment right above it, which
+// block is a fenced block of a document with the comment right above it, which
 // says how it is run, or why not.
 type block struct {
-	line           int
+	at             string // file:line
 	mark, language string
 	text           string
 }
 
-func readBlocks(t *testing.T) []block {
+// readBlocks reads what the README and the documents that it sends users to have,
+// in the order in which somebody would read them.
+func readBlocks(t *testing.T) (blocks []block) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(root, "README.md"))
+	for _, document := range []string{"README.md", reference, configuration} {
+		blocks = append(blocks, blocksOf(t, document)...)
+	}
+	return blocks
+}
+
+func blocksOf(t *testing.T, document string) (blocks []block) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, document))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var blocks []block
 	lines := strings.Split(string(data), "\n")
 	for i := 0; i < len(lines); i++ {
 		language, ok := strings.CutPrefix(lines[i], "```")
 		if !ok {
 			continue
 		}
-		b := block{line: i + 1, language: language}
+		b := block{at: fmt.Sprint(document, ":", i+1), language: language}
 		mark, start := strings.CutPrefix(lines[i-1], "<!-- ")
 		b.mark, ok = strings.CutSuffix(mark, " -->")
 		if !start || !ok {
-			t.Fatalf("README.md:%d: no comment above says how the block is run, or why not", b.line)
+			t.Fatalf("%s: no comment above says how the block is run, or why not", b.at)
 		}
 		for i++; lines[i] != "```"; i++ {
 			b.text += lines[i] + "\n"
@@ -83,7 +93,7 @@ func (r *reader) shell(b block, broker string, more ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestReadme runs every block of README.md but those that say why not.
+// TestReadme runs every block of the documents but those that say why not.
 func TestReadme(t *testing.T) {
 	drivesProcesses(t)
 	r := &reader{bin: t.TempDir(), home: t.TempDir(), dev: rig.FreeAddr(t), devHTTP: rig.FreeAddr(t)}
@@ -95,7 +105,7 @@ func TestReadme(t *testing.T) {
 	for _, b := range readBlocks(t) {
 		seen[b.mark]++
 		if reason, ok := strings.CutPrefix(b.mark, "not run: "); ok {
-			t.Logf("README.md:%d is not run: %s\n%s", b.line, reason, b.text)
+			t.Logf("%s is not run: %s\n%s", b.at, reason, b.text)
 			continue
 		}
 		if b.mark == "run: dev" { // and goes on until all blocks are done
@@ -104,14 +114,14 @@ func TestReadme(t *testing.T) {
 		}
 		do := kinds[b.mark]
 		if do == nil {
-			t.Fatalf("README.md:%d: the comment %q is none that this test knows", b.line, b.mark)
+			t.Fatalf("%s: the comment %q is none that this test knows", b.at, b.mark)
 		}
 		name, _, _ := strings.Cut(b.text, "\n")
 		t.Run(b.mark+" "+name, func(t *testing.T) { do(t, b) })
 	}
 	for kind := range kinds {
 		if seen[kind] == 0 {
-			t.Errorf("README.md has no block %q", kind)
+			t.Errorf("the documents have no block %q", kind)
 		}
 	}
 	r.checkFired(t)
@@ -226,7 +236,7 @@ func (r *reader) java(t *testing.T, b block) {
 
 func (r *reader) python(t *testing.T, b block) {
 	if out, err := exec.Command("python3", "-c", "import confluent_kafka").CombinedOutput(); err != nil {
-		t.Skipf("README.md:%d is not run: python3 with confluent_kafka is not there: %v\n%s", b.line, err, out)
+		t.Skipf("%s is not run: python3 with confluent_kafka is not there: %v\n%s", b.at, err, out)
 	}
 	r.program(t, b, "send.py", "python3")
 	r.expect(b, "from-python")
@@ -246,7 +256,7 @@ func (r *reader) program(t *testing.T, b block, name string, command ...string) 
 
 func (r *reader) kcat(t *testing.T, b block) {
 	if _, err := exec.LookPath("kcat"); err != nil {
-		t.Skipf("README.md:%d is not run: %v", b.line, err)
+		t.Skipf("%s is not run: %v", b.at, err)
 	}
 	if code, out := run(t, r.shell(b, r.dev)); code != 0 {
 		t.Fatalf("exit %d:\n%s", code, out)

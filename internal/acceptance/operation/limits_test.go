@@ -43,6 +43,7 @@ var heldBy = map[string]string{
 	"maxReplays":         "internal/service TestReplaysAtATime",
 	"drainTimeout":       "internal/partition TestDrainGivesUpOnAStuckStep TestDrainWaitsForTheStepAndItsApply",
 	"maxTargets":         "statestore TestParkRefusals",
+	"warnBurst":          "internal/partition TestWarnings",
 	"maxParkedShown":     "internal/service TestParkedTargetsShown",
 	"maxProbes":          "emitter TestProbesAtATime",
 }
