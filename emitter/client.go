@@ -18,12 +18,19 @@ const (
 	// broker is told to wait: with kgo's defaults a stopped broker stalls a
 	// write for 40 s, with this for about 10 s.
 	RequestTimeout = 2 * time.Second
+	// replicaTimeout is what a broker is told to wait for replicas: less than
+	// ownDeadline, for until then it says nothing of the other partitions of the
+	// request either.
+	replicaTimeout = time.Second
 	// metadataMinAge: every retriable produce error waits for a refresh.
 	metadataMinAge = 250 * time.Millisecond
 	// concurrentBackoff is the wait after CONCURRENT_TRANSACTIONS.
 	concurrentBackoff = 2 * time.Millisecond
-	// retireAfterConcurrent: an ID that had to wait longer is retired.
+	// retireAfterConcurrent: an ID that had to wait longer is retired, and one
+	// that waits for leaveAfterConcurrent is left: its last transaction lacks a
+	// marker that cannot be written now.
 	retireAfterConcurrent = 100 * time.Millisecond
+	leaveAfterConcurrent  = 200 * time.Millisecond
 	// generationBackoff is the wait after ILLEGAL_GENERATION: the group is
 	// rebalancing and this member's new generation is not known here yet.
 	generationBackoff = 3 * time.Millisecond
@@ -40,7 +47,7 @@ type txnClient struct {
 	id     string
 	retire bool // never begin again under this ID
 	// last is the transaction announced last, parts what it was to write to, and
-	// leaders the epochs of their leaders when it ended.
+	// leaders the epochs of their leaders, first of the announce, then of the end.
 	last    producer
 	parts   map[string][]int32
 	leaders []leaderEpoch
@@ -60,7 +67,7 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 		kgo.MaxBufferedRecords(8*MaxStepEntries),
 		kgo.ProducerBatchMaxBytesFn(o.BatchMaxBytes),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
-		kgo.ProduceRequestTimeout(RequestTimeout),
+		kgo.ProduceRequestTimeout(replicaTimeout),
 		kgo.RequestTimeoutOverhead(RequestTimeout),
 		kgo.RetryTimeout(o.TransactionTimeout/2),
 		kgo.MetadataMinAge(metadataMinAge),
@@ -71,6 +78,11 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 		return nil, fmt.Errorf("build transactional client: %w", err)
 	}
 	return &txnClient{Client: cl, id: id, versions: make(map[string]int64)}, nil
+}
+
+// renew forgets the former transaction: what fails from here on is not its.
+func (c *txnClient) renew() {
+	c.last, c.parts, c.leaders = producer{}, nil, nil
 }
 
 // outdated is no version: what the client knows of the topic is to be forgotten.
@@ -96,13 +108,16 @@ func (c *txnClient) refresh(parts map[string][]int32, version func(topic string)
 // announce adds all partitions to the transaction in one request. culprits are
 // the topics that the broker refuses for good; err is set with them.
 func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (culprits map[string]error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	pid, epoch, err := c.ProducerID(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load producer ID: %w", err)
 	}
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = c.id, pid, epoch
-	c.last, c.parts, c.leaders = producer{pid, epoch}, parts, nil
+	c.last, c.parts = producer{pid, epoch}, parts
+	c.leaders = c.leadership()
 	for topic, ps := range parts {
 		t := kmsg.NewAddPartitionsToTxnRequestTopic()
 		t.Topic, t.Partitions = topic, ps
@@ -115,8 +130,8 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 			return nil, fmt.Errorf("announce partitions: %w", err)
 		}
 		culprits, err = announceErrors(resp)
-		if !errors.Is(err, kerr.ConcurrentTransactions) {
-			c.retire = c.retire || time.Since(start) > retireAfterConcurrent
+		if waited := time.Since(start); !errors.Is(err, kerr.ConcurrentTransactions) || waited > leaveAfterConcurrent {
+			c.retire = c.retire || waited > retireAfterConcurrent
 			if err != nil {
 				err = fmt.Errorf("announce partitions: %w", err)
 			}
@@ -161,6 +176,8 @@ func announceErrors(resp *kmsg.AddPartitionsToTxnResponse) (culprits map[string]
 // An abort taken for a commit would lose the step. PartitionLeader reads what
 // EndTransaction reads. Only a client's first use of a topic ever waits here.
 func (c *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	for topic, ps := range parts {
 		for {
 			leader, _, err := c.PartitionLeader(topic, ps[0])
@@ -177,8 +194,11 @@ func (c *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) er
 
 // commitOffsets sends the fence. It returns errRefused when the group does not
 // know the member any more, errTokens when a lease broke, nil when every
-// partition's answer is good. Anything else: abort and try again.
+// partition's answer is good. errHeld: some shares cannot commit theirs. Anything
+// else: abort and try again.
 func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*Share) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.Group = c.id, group
 	for _, s := range shares {
@@ -202,6 +222,8 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 		switch err := firstOffsetError(resp); {
 		case err == nil:
 			return nil
+		case holdOffsets(resp, shares):
+			return fmt.Errorf("commit offsets in the transaction: %w: %w", errHeld, err)
 		case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.RebalanceInProgress):
 			err = sleep(ctx, generationBackoff)
 			if err != nil {
@@ -248,6 +270,26 @@ func firstOffsetError(resp *kmsg.TxnOffsetCommitResponse) error {
 		return errors.New("the group coordinator answered for no partition")
 	}
 	return nil
+}
+
+// holdOffsets marks the shares whose request partition is refused, for a reason
+// that is its own, and reports whether there is one.
+func holdOffsets(resp *kmsg.TxnOffsetCommitResponse, shares []*Share) (held bool) {
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			err := kerr.ErrorForCode(p.ErrorCode)
+			if !gone(err) && !ofTopic(err) && !errors.Is(err, kerr.OffsetMetadataTooLarge) {
+				continue
+			}
+			for _, s := range shares {
+				if s.Offset.Partition == p.Partition && (s.Offset.Topic == t.Topic || t.Topic == "" && s.Offset.TopicID == t.TopicID) {
+					s.hold(TargetPartition{s.Offset.Topic, p.Partition}, err)
+					held = true
+				}
+			}
+		}
+	}
+	return held
 }
 
 // memberOf checks every token and returns the identity they share. It never

@@ -20,18 +20,32 @@ type fakeToken struct{}
 func (fakeToken) Err() error              { return nil }
 func (fakeToken) Member() (Member, error) { return Member{ID: "m", Generation: 1}, nil }
 
+const (
+	offsetRefused = "refused"
+	offsetSilent  = "silent"
+)
+
 // fakeLane is a lane of one client on kfake, with topics log, t, good and r of one
 // partition each; steps are driven by the test.
-func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) {
+func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) { return fakeLaneOf(t, 1) }
+
+// fakeLaneOf is fakeLane with so many brokers. An offset commit with metadata
+// offsetRefused is refused, one with offsetSilent not answered.
+func fakeLaneOf(t *testing.T, brokers int) (*kfake.Cluster, *Lane) {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "log", "t", "good", "r"))
+	c, err := kfake.NewCluster(kfake.NumBrokers(brokers), kfake.SeedTopics(1, "log", "t", "good", "r"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
 	c.ControlKey(int16(kmsg.TxnOffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		req := r.(*kmsg.TxnOffsetCommitRequest)
+		if m := req.Topics[0].Partitions[0].Metadata; m != nil && *m == offsetSilent {
+			c.SleepControl(func() { <-over })
+		}
 		resp := req.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
 		for _, rt := range req.Topics {
 			x := kmsg.NewTxnOffsetCommitResponseTopic()
@@ -39,6 +53,9 @@ func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) {
 			for _, p := range rt.Partitions {
 				y := kmsg.NewTxnOffsetCommitResponseTopicPartition()
 				y.Partition = p.Partition
+				if p.Metadata != nil && *p.Metadata == offsetRefused {
+					y.ErrorCode = kerr.UnknownTopicOrPartition.Code
+				}
 				x.Partitions = append(x.Partitions, y)
 			}
 			resp.Topics = append(resp.Topics, x)
@@ -62,13 +79,14 @@ func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) {
 // fakeSource offers shares until they are committed; ErrSick emissions are dropped.
 type fakeSource struct {
 	ems      func() []Emission
+	metadata string
 	outcomes []Outcome
 	last     *Share
 }
 
 func (s *fakeSource) Seal(step string, room *Room) *Share {
 	room.Entries--
-	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}, Emissions: s.ems()}
+	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r", Metadata: s.metadata}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}, Emissions: s.ems()}
 	s.last = sh
 	sh.Done = func(o Outcome) { s.outcomes = append(s.outcomes, o) }
 	return sh

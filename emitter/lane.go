@@ -13,15 +13,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// A lane's loop serves many partitions, so it waits for nothing for long. What
+// takes longer goes on beside it: ends of transactions that were given up (drop),
+// commits that are not answered (resolve), partitions that hold up a step (ward).
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
+	// answerTimeout bounds each question to a coordinator that a step asks: for a
+	// producer ID, an announce, an offset commit, an end.
+	answerTimeout = 2500 * time.Millisecond
 	// abortTimeout bounds AbortBufferedRecords; after it the client is thrown
 	// away, for the old records would travel in its next transaction.
 	abortTimeout = time.Second
 	// dropWait is how long a lane waits for the end of a transaction that it has
-	// given up.
-	dropWait = 500 * time.Millisecond
+	// given up: mostly it takes a few milliseconds.
+	dropWait = 100 * time.Millisecond
 )
 
 // Options of a lane.
@@ -37,9 +43,6 @@ type Options struct {
 	Health *Health
 	// Markers remembers how transactions ended; nil: nobody does.
 	Markers *Markers
-	// Leaderless reports whether a partition has no leader, from fresh metadata;
-	// nil: it has one.
-	Leaderless func(ctx context.Context, topic string, partition int32) bool
 	// BatchMaxBytes is the largest record batch a topic takes.
 	BatchMaxBytes func(topic string) int32
 	// Version of what is known of a topic, and Stale, which says that it was
@@ -53,6 +56,7 @@ type Options struct {
 // Lane commits steps, one after another. Run is its one goroutine.
 type Lane struct {
 	o       Options
+	name    string // of its steps and transactional IDs within the process
 	wake    chan struct{}
 	clients []*txnClient
 	turn    int
@@ -61,13 +65,15 @@ type Lane struct {
 	// limit is how many entries a step may have: fewer after a step that was
 	// not acknowledged in time, for it may simply have been too large.
 	limit int
+	// ward is where sources go that hold up a step; nil in the ward's own lane.
+	ward *ward
 
-	// enders end transactions that were given up, until ending is cancelled.
-	enders sync.WaitGroup
+	// aside is what goes on beside the loop, until ending is cancelled.
+	aside  sync.WaitGroup
 	ending context.Context
 	giveUp context.CancelFunc
 
-	mu      sync.Mutex // guards sources
+	mu      sync.Mutex // guards sources, and the ward's fields
 	sources []Source
 }
 
@@ -76,10 +82,13 @@ func NewLane(o Options) *Lane {
 	if o.Health == nil {
 		o.Health = NewHealth(nil, o.Logger)
 	}
-	if o.Leaderless == nil {
-		o.Leaderless = func(context.Context, string, int32) bool { return false }
-	}
-	l := &Lane{o: o, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries}
+	l := newLane(o, fmt.Sprint(o.Lane))
+	l.ward = newWard(l)
+	return l
+}
+
+func newLane(o Options, name string) *Lane {
+	l := &Lane{o: o, name: name, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries}
 	l.ending, l.giveUp = context.WithCancel(context.Background())
 	return l
 }
@@ -96,7 +105,17 @@ func (l *Lane) Add(s Source) {
 func (l *Lane) Remove(s Source) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.removeLocked(s)
+	if l.ward != nil {
+		delete(l.ward.stalls, s)
+	}
+}
+
+// removeLocked takes s out of the sources and reports whether it was one.
+func (l *Lane) removeLocked(s Source) bool {
+	n := len(l.sources)
 	l.sources = slices.DeleteFunc(slices.Clone(l.sources), func(x Source) bool { return x == s })
+	return len(l.sources) < n
 }
 
 // Wake tells the lane that a source has something ready. It never blocks.
@@ -122,7 +141,7 @@ func (l *Lane) Run(ctx context.Context) error {
 		case errors.Is(err, kerr.InvalidTransactionTimeout):
 			return err
 		case err != nil:
-			l.o.Logger.Warn("step aborted", "lane", l.o.Lane, "err", err)
+			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
 			_ = sleep(ctx, backoff)
 			backoff = min(2*backoff, maxBackoff)
 			continue
@@ -141,7 +160,7 @@ func (l *Lane) Run(ctx context.Context) error {
 
 // prepare opens the clients ahead of the first steps. Errors show up there.
 func (l *Lane) prepare(ctx context.Context) {
-	for range l.clients {
+	for l.turn = range l.clients {
 		_, _ = l.client(ctx)
 	}
 }
@@ -154,40 +173,70 @@ func (l *Lane) close() {
 			c.Close()
 		}
 	}
-	l.enders.Wait()
+	l.aside.Wait()
 	l.giveUp()
 }
 
-// step seals, runs and settles one step. It reports whether there was one.
+// step seals and runs one step. It reports whether there was one.
 func (l *Lane) step(ctx context.Context) (bool, error) {
-	l.counter++
-	name := fmt.Sprintf("%s/%d/%d", l.o.Process, l.o.Lane, l.counter)
-	shares := l.seal(name)
+	shares := l.seal(l.nextStep())
 	if len(shares) == 0 {
 		return false, nil
 	}
-	start := time.Now()
-	// A step that has begun is ended in order, also when the lane is stopped;
-	// the broker's own limit bounds it.
-	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.TransactionTimeout)
-	defer cancel()
-	err := l.commit(run, shares)
-	if errors.Is(err, errUnknown) {
-		err = l.resolve(context.WithoutCancel(ctx), shares)
-	}
-	l.settle(shares, err)
-	l.o.Metrics.step(err, time.Since(start))
+	err := l.run(ctx, shares)
 	switch {
 	case err == nil:
 		l.limit = min(2*l.limit, MaxStepEntries)
-		l.passed(shares)
-	case errors.Is(err, errLate):
+	case errors.Is(err, errLate), errors.Is(err, errHeld):
 		l.limit = max(l.limit/4, minStepEntries)
 	}
-	if errors.Is(err, errEmissions) || errors.Is(err, errTokens) {
-		return true, nil // sealed anew at once, without the culprits
+	for _, s := range shares {
+		if s.Held != nil {
+			l.ward.admit(ctx, s)
+		}
+	}
+	for _, anew := range []error{errEmissions, errTokens, errHeld, errUnknown} {
+		if errors.Is(err, anew) {
+			return true, nil // sealed anew at once, without the culprits
+		}
 	}
 	return true, err
+}
+
+func (l *Lane) nextStep() string {
+	l.counter++
+	return fmt.Sprintf("%s/%s/%d", l.o.Process, l.name, l.counter)
+}
+
+// run runs the step of these shares and tells them its outcome; with errUnknown
+// they are told later, by a goroutine of its own.
+func (l *Lane) run(ctx context.Context, shares []*Share) error {
+	start := time.Now()
+	// A step that has begun is ended in order, also when the lane is stopped;
+	// the broker's own limit bounds it.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.TransactionTimeout)
+	defer cancel()
+	err := l.commit(bounded, shares)
+	if errors.Is(err, errUnknown) {
+		c := l.clients[l.turn]
+		l.clients[l.turn] = nil
+		l.aside.Go(func() {
+			l.finish(shares, start, l.resolve(c, shares))
+			l.Wake()
+		})
+		return err
+	}
+	l.finish(shares, start, err)
+	return err
+}
+
+// finish tells everybody what became of a step.
+func (l *Lane) finish(shares []*Share, start time.Time, err error) {
+	if err == nil {
+		l.passed(shares)
+	}
+	l.settle(shares, err)
+	l.o.Metrics.step(err, time.Since(start))
 }
 
 // seal collects shares, beginning with another source each time.
@@ -198,8 +247,7 @@ func (l *Lane) seal(name string) []*Share {
 	room := &Room{Entries: l.limit, Bytes: MaxStepBytes}
 	var shares []*Share
 	for i := range sources {
-		s := sources[(i+int(l.counter))%len(sources)]
-		if share := s.Seal(name, room); share != nil {
+		if share := l.sealOf(sources[(i+int(l.counter))%len(sources)], name, room); share != nil {
 			shares = append(shares, share)
 		}
 		if room.Entries <= 0 || room.Bytes <= 0 || len(shares) >= MaxStepPartitions {
@@ -208,6 +256,22 @@ func (l *Lane) seal(name string) []*Share {
 		}
 	}
 	return shares
+}
+
+// sealOf asks one source. A share without a live token would have the step of all
+// others aborted; a token that is dead stays dead, so its source is not asked again.
+func (l *Lane) sealOf(s Source, name string, room *Room) *Share {
+	share := s.Seal(name, room)
+	if share == nil {
+		return nil
+	}
+	share.source, share.Held, share.proven = s, nil, false
+	if share.Token.Err() != nil {
+		l.Remove(s)
+		share.Done(Lost)
+		return nil
+	}
+	return share
 }
 
 // settle tells every share what became of it.
@@ -222,160 +286,4 @@ func (l *Lane) settle(shares []*Share, err error) {
 			s.Done(Aborted)
 		}
 	}
-}
-
-// commit runs one transaction. nil: committed. errUnknown: to be resolved.
-// Anything else: aborted for sure.
-func (l *Lane) commit(ctx context.Context, shares []*Share) error {
-	if _, err := memberOf(shares); err != nil {
-		return err
-	}
-	c, err := l.client(ctx)
-	if err != nil {
-		return err
-	}
-	parts := partitionsOf(shares)
-	c.refresh(parts, l.o.Version)
-	if err := c.BeginTransaction(); err != nil {
-		l.drop(c)
-		return fmt.Errorf("begin transaction: %w", err)
-	}
-	culprits, err := c.announce(ctx, parts)
-	if errors.Is(err, errEmissions) {
-		// Refused whole: the broker began nothing.
-		if !l.blame(shares, culprits) {
-			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
-		}
-		c.parts = nil
-		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
-			l.drop(c)
-		}
-		return err
-	}
-	if err == nil {
-		err = c.commitOffsets(ctx, l.o.Group, shares)
-	}
-	if err != nil {
-		// Nothing is produced yet, so kgo's own abort would send nothing and
-		// leave the broker's transaction open for the next one to join.
-		l.drop(c)
-		return err
-	}
-	out := outgoing{lane: l, c: c}
-	err = out.produce(ctx, shares)
-	if err == nil {
-		err = c.awaitKnown(ctx, parts)
-	}
-	if err == nil {
-		_, err = memberOf(shares)
-	}
-	if err != nil {
-		// A target that fails may have no leader, and then misses the marker.
-		c.retire = c.retire || len(out.accused) > 0
-		if out.unsafe {
-			l.drop(c)
-		} else {
-			l.abort(ctx, c)
-		}
-		for p := range out.accused {
-			l.o.Markers.Moved(p)
-		}
-		return err
-	}
-	switch err := c.EndTransaction(ctx, kgo.TryCommit); {
-	case err == nil:
-		l.ended(c, EndingCommit)
-		return nil
-	case errors.Is(err, kerr.OperationNotAttempted):
-		l.drop(c)
-		return fmt.Errorf("end transaction: %w", err)
-	default:
-		l.o.Logger.Warn("outcome of a step is unknown", "lane", l.o.Lane, "transactional_id", c.id, "err", err)
-		return errUnknown
-	}
-}
-
-// passed tells Health of committed emissions, while any target is sick.
-func (l *Lane) passed(shares []*Share) {
-	if l.o.Health.Well() {
-		return
-	}
-	counts := make(map[TargetPartition]int)
-	for _, s := range shares {
-		for i := range s.Emissions {
-			counts[s.Emissions[i].to()]++
-		}
-	}
-	for p, n := range counts {
-		l.o.Health.Committed(p, n)
-	}
-}
-
-// abort ends a transaction in which something was produced.
-func (l *Lane) abort(ctx context.Context, c *txnClient) {
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
-	defer cancel()
-	if err := c.AbortBufferedRecords(bounded); err != nil {
-		c.UnsafeAbortBufferedRecords()
-		l.drop(c)
-		return
-	}
-	if err := c.EndTransaction(context.WithoutCancel(ctx), kgo.TryAbort); err != nil {
-		l.drop(c)
-		return
-	}
-	l.ended(c, EndingAbort)
-}
-
-// partitionsOf lists what the step will write to, in order.
-func partitionsOf(shares []*Share) map[string][]int32 {
-	seen := make(map[string]map[int32]struct{})
-	out := make(map[string][]int32)
-	add := func(r *kgo.Record) {
-		ps := seen[r.Topic]
-		if ps == nil {
-			ps = make(map[int32]struct{})
-			seen[r.Topic] = ps
-		}
-		if _, ok := ps[r.Partition]; !ok {
-			ps[r.Partition] = struct{}{}
-			out[r.Topic] = append(out[r.Topic], r.Partition)
-		}
-	}
-	for _, s := range shares {
-		for _, r := range s.Records {
-			add(r)
-		}
-		for i := range s.Emissions {
-			add(s.Emissions[i].Record)
-		}
-	}
-	for _, ps := range out {
-		slices.Sort(ps)
-	}
-	return out
-}
-
-// blame marks what goes to refused topics and reports whether there is any. A
-// target that is gone is asked for again first: it may have been made anew, or
-// this broker has not heard of it yet.
-func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
-	for _, s := range shares {
-		for i := range s.Emissions {
-			topic := s.Emissions[i].Record.Topic
-			switch err, ok := culprits[topic]; {
-			case !ok:
-			case gone(err):
-				l.o.Stale(topic)
-			default:
-				s.Emissions[i].Err, blamed = err, true
-			}
-		}
-		for _, r := range s.Records {
-			if err, ok := culprits[r.Topic]; ok {
-				s.Err, blamed = fmt.Errorf("the service's own topic %s refuses records: %w", r.Topic, err), true
-			}
-		}
-	}
-	return blamed
 }

@@ -22,7 +22,7 @@ type taker struct {
 func (k *taker) Seal(_ string, room *Room) *Share {
 	room.Entries -= k.entries
 	room.Bytes -= k.bytes
-	return &Share{}
+	return &Share{Token: fakeToken{}}
 }
 
 // A step asks no further source when a limit is reached, and asks one more just

@@ -10,9 +10,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// outgoing is the sending of one step. The deadline of a target applies to
-// emissions alone: our own topics are waited for. Only a target's own errors
-// accuse it, never the producer's. mu guards what promises and the timer touch.
+const (
+	// ownDeadline is how long a partition of our own may take to acknowledge the
+	// records of a step; then the share that they are of holds it up.
+	ownDeadline = 1500 * time.Millisecond
+	// watchTick is how often a flush looks at its deadlines.
+	watchTick = 100 * time.Millisecond
+)
+
+// outgoing is the sending of one step. Whoever is not acknowledged in time is
+// named, and the step aborted: a share whose own records are not (Share.Held), or
+// a target (accused). Only a partition's own errors count against it, never the
+// producer's. mu guards what promises and the watch touch.
 type outgoing struct {
 	lane   *Lane
 	c      *txnClient
@@ -21,14 +30,17 @@ type outgoing struct {
 	mu      sync.Mutex
 	failure error // the last one
 	broken  []brokenPromise
-	own     map[*kgo.Record]struct{}
+	own     map[*kgo.Record]*Share  // sent and not acknowledged
+	held    bool                    // a share holds up the step
 	waiting map[TargetPartition]int // emissions sent and not acknowledged
 	accused map[TargetPartition]error
 }
 
-// produce sends everything and waits for every promise.
+// produce sends everything and waits for every promise. A ward's lane sends
+// emissions when all else is taken: what is written to a target holds its readers
+// back, and here that may well be in vain.
 func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
-	o.own = make(map[*kgo.Record]struct{})
+	o.own = make(map[*kgo.Record]*Share)
 	o.waiting = make(map[TargetPartition]int)
 	o.accused = make(map[TargetPartition]error)
 	emissions := o.register(shares)
@@ -37,9 +49,18 @@ func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
 			o.c.Produce(ctx, r, func(r *kgo.Record, err error) { o.ownDone(s, r, err) })
 		}
 	}
-	err := o.send(ctx, emissions)
+	var err error
+	if o.lane.ward == nil {
+		err = o.flush(ctx)
+	}
+	if err == nil {
+		err = o.send(ctx, emissions)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.held {
+		err = fmt.Errorf("%w: %w", errHeld, err)
+	}
 	if len(o.accused) > 0 && err != nil {
 		err = fmt.Errorf("%w: %w", errLate, err)
 	}
@@ -79,11 +100,11 @@ func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 	return o.flush(ctx)
 }
 
-// flush waits for every promise, and for those of silent leaders only so long.
+// flush waits for every promise, as long as the watch lets it.
 func (o *outgoing) flush(ctx context.Context) error {
 	flushed := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { o.watch(ctx, flushed) })
+	watch.Go(func() { o.watch(flushed) })
 	err := o.c.Flush(ctx)
 	close(flushed)
 	watch.Wait()
@@ -100,8 +121,9 @@ func (o *outgoing) flush(ctx context.Context) error {
 func (o *outgoing) register(shares []*Share) (emissions []*Emission) {
 	for _, s := range shares {
 		for _, r := range s.Records {
-			o.own[r] = struct{}{}
+			o.own[r] = s
 		}
+		s.proven = true
 		for i := range s.Emissions {
 			emissions = append(emissions, &s.Emissions[i])
 		}
@@ -121,6 +143,10 @@ func (o *outgoing) ownDone(s *Share, r *kgo.Record, err error) {
 	delete(o.own, r)
 	if err == nil {
 		return
+	}
+	s.proven = false
+	if accuses(err) {
+		o.hold(s, r, err)
 	}
 	o.failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
 	if refusedForGood(err) {
@@ -151,46 +177,48 @@ type brokenPromise struct {
 	err error
 }
 
-// watch looks for silent leaders, once, if a flush takes long.
-func (o *outgoing) watch(ctx context.Context, flushed <-chan struct{}) {
-	t := time.NewTimer(silentAfter)
+// hold names a share that holds up the step. The lock is held.
+func (o *outgoing) hold(s *Share, r *kgo.Record, err error) {
+	o.held = true
+	s.hold(TargetPartition{r.Topic, r.Partition}, err)
+}
+
+// watch ends a flush that takes too long: by unsafe means, since kgo does not give
+// up records that a leader took and does not answer for.
+func (o *outgoing) watch(flushed <-chan struct{}) {
+	t := time.NewTicker(watchTick)
 	defer t.Stop()
-	select {
-	case <-flushed:
-	case <-t.C:
-		o.silent(ctx)
+	for begun := time.Now(); ; {
+		select {
+		case <-flushed:
+			return
+		case <-t.C:
+			if o.overdue(time.Since(begun)) {
+				o.c.UnsafeAbortBufferedRecords()
+				return
+			}
+		}
 	}
 }
 
-// silent gives up what leaders took and do not answer. If one of our own
-// partitions is among them it must be without a leader; a slow one is waited
-// for.
-func (o *outgoing) silent(ctx context.Context) {
+// overdue names who has not acknowledged in time, and reports whether to give up.
+func (o *outgoing) overdue(waited time.Duration) bool {
 	o.mu.Lock()
-	own := make([]*kgo.Record, 0, len(o.own))
-	for r := range o.own {
-		own = append(own, r)
-	}
-	o.mu.Unlock()
-	for _, r := range own {
-		if o.lane.o.Leaderless(ctx, r.Topic, r.Partition) {
-			own = nil
-			break
+	defer o.mu.Unlock()
+	switch {
+	case len(o.own) > 0 && waited >= ownDeadline:
+		for r, s := range o.own {
+			o.hold(s, r, fmt.Errorf("not acknowledged within %s", ownDeadline))
 		}
-	}
-	o.mu.Lock()
-	if len(own) > 0 || len(o.own)+len(o.waiting) == 0 {
-		o.mu.Unlock()
-		return
-	}
-	if len(o.own) == 0 {
+	case len(o.own) == 0 && len(o.waiting) > 0 && waited >= silentAfter:
 		for p := range o.waiting {
 			o.accused[p] = context.DeadlineExceeded
 		}
+	default:
+		return false
 	}
 	o.unsafe = true
-	o.mu.Unlock()
-	o.c.UnsafeAbortBufferedRecords()
+	return true
 }
 
 // verdict says who is to blame for broken promises, if the targets are, and

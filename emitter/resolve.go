@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -12,10 +13,9 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// client returns the next client in turn, with its producer ID loaded: a client
-// that begins before that runs its first transaction in the old mode.
+// client returns the client whose turn it is, with its producer ID loaded: a
+// client that begins before that runs its first transaction in the old mode.
 func (l *Lane) client(ctx context.Context) (*txnClient, error) {
-	l.turn = (l.turn + 1) % len(l.clients)
 	c := l.clients[l.turn]
 	if c != nil && l.mustRetire(c) {
 		l.o.Metrics.retired.Inc()
@@ -25,13 +25,15 @@ func (l *Lane) client(ctx context.Context) (*txnClient, error) {
 	if c == nil {
 		l.serial++
 		var err error
-		id := fmt.Sprintf("%s%s/%d/%d", TransactionalIDPrefix(l.o.Group), l.o.Process, l.o.Lane, l.serial)
+		id := fmt.Sprintf("%s%s/%s/%d", TransactionalIDPrefix(l.o.Group), l.o.Process, l.name, l.serial)
 		if c, err = newTxnClient(&l.o, id); err != nil {
 			return nil, err
 		}
 		l.o.Metrics.clientsOpened.Inc()
 	}
 	l.clients[l.turn] = c
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	if _, _, err := c.ProducerID(ctx); err != nil {
 		c.retire = true
 		return nil, fmt.Errorf("load producer ID of %s: %w", c.id, err)
@@ -46,45 +48,59 @@ type leaderEpoch struct {
 	ok    bool
 }
 
-// ended notes how a client's transaction ended, and who led its partitions then.
-func (l *Lane) ended(c *txnClient, how Ending) {
-	if l.o.Markers == nil {
-		return
-	}
-	l.o.Markers.ended(c.id, c.last, how, c.parts)
+// leadership is what the client knows of the leaders of the transaction's
+// partitions; of a topic that it does not know it wrote nothing.
+func (c *txnClient) leadership() (all []leaderEpoch) {
 	for topic, ps := range c.parts {
 		for _, p := range ps {
-			leader, epoch, err := c.PartitionLeader(topic, p)
-			if leader < 0 && err == nil {
-				continue // the client does not know the topic: it wrote nothing there
+			if leader, epoch, err := c.PartitionLeader(topic, p); leader >= 0 || err != nil {
+				all = append(all, leaderEpoch{TargetPartition{topic, p}, epoch, err == nil})
 			}
-			c.leaders = append(c.leaders, leaderEpoch{TargetPartition{topic, p}, epoch, err == nil})
 		}
 	}
-	for _, was := range c.leaders {
-		if !was.ok {
-			c.retire = true
-			l.o.Markers.Moved(was.TargetPartition)
-		}
-	}
+	return all
 }
 
-// mustRetire reports whether a client must not begin again: a marker of its next
-// transaction could close what its last one may have left open on a partition
-// whose leader went away.
-func (l *Lane) mustRetire(c *txnClient) bool {
-	if c.retire || c.BufferedProduceRecords() > 0 || l.o.Markers.spent(c.last.id) {
-		return true
-	}
-	moved := false
-	for _, was := range c.leaders {
+// moved has the markers look at partitions that had other leaders when the client
+// knew of these, and reports whether there is one.
+func (l *Lane) moved(c *txnClient, leaders []leaderEpoch) (moved bool) {
+	for _, was := range leaders {
 		leader, epoch, err := c.PartitionLeader(was.Topic, was.Partition)
-		if forgotten := leader < 0 && err == nil; !forgotten && (epoch != was.epoch || err != nil) {
+		if forgotten := leader < 0 && err == nil; !was.ok || !forgotten && (epoch != was.epoch || err != nil) {
 			moved = true
 			l.o.Markers.Moved(was.TargetPartition)
 		}
 	}
 	return moved
+}
+
+// ended notes how a client's transaction ended, and who led its partitions then. A
+// leader that went and came back since the announce may have missed the marker
+// of the transaction before. An abort is the last that an ID does: its next
+// transaction would be a commit, and could close with that what lacks the abort.
+func (l *Lane) ended(c *txnClient, how Ending) {
+	c.retire = c.retire || how != EndingCommit
+	if l.o.Markers == nil {
+		return
+	}
+	l.o.Markers.ended(c.id, c.last, how, c.parts)
+	began := c.leaders
+	c.leaders = c.leadership()
+	if l.moved(c, began) || l.moved(c, slices.DeleteFunc(slices.Clone(c.leaders), func(e leaderEpoch) bool { return e.ok })) {
+		c.retire = true
+	}
+}
+
+// maxEpoch is where an ID is retired, before brokers give it another producer ID:
+// they fail to if the last epochs meet a fencing abort (KAFKA-19367 in 4.0.0,
+// KAFKA-20090).
+const maxEpoch = 32_000
+
+// mustRetire reports whether a client must not begin again: a marker of its next
+// transaction could close what its last one may have left open on a partition
+// whose leader went away.
+func (l *Lane) mustRetire(c *txnClient) bool {
+	return c.retire || c.BufferedProduceRecords() > 0 || c.last.epoch >= maxEpoch || l.o.Markers.spent(c.last.id) || l.moved(c, c.leaders)
 }
 
 // drop throws a client away whose transaction must not be ended by it, and has
@@ -106,9 +122,9 @@ func (l *Lane) drop(c *txnClient) {
 		defer l.ended(c, EndingAbort)
 	}
 	done := make(chan struct{})
-	l.enders.Go(func() {
+	l.aside.Go(func() {
 		defer close(done)
-		l.end(c.id)
+		l.endLast(c.id)
 	})
 	t := time.NewTimer(dropWait)
 	defer t.Stop()
@@ -118,8 +134,8 @@ func (l *Lane) drop(c *txnClient) {
 	}
 }
 
-// end has the broker abort the last transaction of an ID.
-func (l *Lane) end(id string) {
+// endLast has the broker abort the last transaction of an ID.
+func (l *Lane) endLast(id string) {
 	ctx, cancel := context.WithTimeout(l.ending, l.o.TransactionTimeout)
 	defer cancel()
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
@@ -151,14 +167,17 @@ func (l *Lane) initProducerID(ctx context.Context, id string) error {
 
 // resolve finds out what became of a step whose EndTxn was not answered. It
 // tries until it knows, or until nobody needs to know: nil is committed, an
-// error is aborted or no longer of interest.
+// error is aborted or no longer of interest. It runs beside the lane's loop: the
+// step's sources have a share out and seal nothing meanwhile, the others go on.
+// It ends when the coordinator answers, or another takes its place; when all
+// tokens are dead; after the transaction timeout, by failing the partitions; with
+// the lane.
 //
 // The group's committed offset is not asked. A coordinator that was asleep while
 // another took over, and wakes, goes on to answer from before the step for as
 // long as it has not heard of that: also where the step is committed.
-func (l *Lane) resolve(ctx context.Context, shares []*Share) error {
-	c := l.clients[l.turn]
-	l.clients[l.turn] = nil
+func (l *Lane) resolve(c *txnClient, shares []*Share) error {
+	ctx := l.ending
 	c.Close()
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
@@ -181,7 +200,7 @@ func (l *Lane) resolve(ctx context.Context, shares []*Share) error {
 		}
 		if err != nil {
 			l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)
-			if errors.Is(err, partlog.ErrTopicGone) || time.Now().After(give) {
+			if errors.Is(err, partlog.ErrTopicGone) || time.Now().After(give) || ctx.Err() != nil {
 				s.Err = fmt.Errorf("what became of a step cannot be told: %w", err)
 			}
 			_ = sleep(ctx, backoff)

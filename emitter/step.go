@@ -24,12 +24,12 @@ type Room struct {
 	Bytes   int64
 }
 
-// Source is a partition that contributes to steps. Its methods are called by
-// the lane's goroutine.
+// Source is a partition that contributes to steps. One goroutine of its lane at a
+// time calls Seal.
 type Source interface {
 	// Seal fixes what the partition adds to the step named step and takes it
-	// off room; nil when nothing is ready. Share.Done is called before the
-	// next Seal.
+	// off room; nil when nothing is ready, and while a share is out, from Seal to
+	// Share.Done.
 	Seal(step string, room *Room) *Share
 }
 
@@ -97,6 +97,21 @@ type Share struct {
 	// Records is refused for good, which would abort every step of the lane, or
 	// nothing tells any more whether the step was committed.
 	Err error
+	// Held is set, with Aborted, when the share held up the step: partitions of our
+	// own that did not take its records, or its offset, and why. It may be sealed
+	// again; the lane does so apart from the others until it commits (see ward).
+	Held map[TargetPartition]error
+
+	source Source
+	proven bool // every record of Records was taken
+}
+
+// hold notes what holds up a share.
+func (s *Share) hold(p TargetPartition, err error) {
+	if s.Held == nil {
+		s.Held = make(map[TargetPartition]error)
+	}
+	s.Held[p] = err
 }
 
 // Outcome is what became of a share.
@@ -132,6 +147,8 @@ var (
 	errUnknown = errors.New("outcome of the commit is unknown")
 	// errLate: targets did not acknowledge emissions in time.
 	errLate = errors.New("targets do not acknowledge in time")
+	// errHeld: at least one Share.Held is set.
+	errHeld = errors.New("a partition of our own holds up the step")
 	// errTokens: a token died while the step was under way.
 	errTokens = errors.New("a take token died")
 )

@@ -152,24 +152,6 @@ func (t *Targets) cached(topic string) (Target, bool) {
 // Cached returns what is known of a topic, without asking anybody.
 func (t *Targets) Cached(topic string) (Target, bool) { return t.cached(topic) }
 
-// Leaderless asks whether a partition has no leader; it does not know is no.
-func (t *Targets) Leaderless(ctx context.Context, topic string, partition int32) bool {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	if err := t.fetch(ctx, []string{topic}); err != nil {
-		return false
-	}
-	return t.knownLeaderless(topic, partition)
-}
-
-// knownLeaderless is Leaderless by what was heard last.
-func (t *Targets) knownLeaderless(topic string, partition int32) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[topic]
-	return e != nil && e.Err == nil && int(partition) < len(e.Leader) && !e.Leader[partition]
-}
-
 // onMoved has f called, without a lock, for each partition that lost its leader
 // or has had another one since it was last asked for. Set it before anything else.
 func (t *Targets) onMoved(f func(TargetPartition)) { t.moves = f }
@@ -201,7 +183,10 @@ func (t *Targets) state(p TargetPartition) leadership {
 // Stalled reports whether one of our own partitions was last seen without a
 // leader.
 func (t *Targets) Stalled(topic string, partition int32) bool {
-	return t.knownLeaderless(topic, partition)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	return e != nil && e.Err == nil && int(partition) < len(e.Leader) && !e.Leader[partition]
 }
 
 // Prefetch asks for a topic in the background, if it is not known.

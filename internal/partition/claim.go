@@ -30,22 +30,24 @@ type claim struct {
 	done  chan emitter.Outcome
 }
 
-// makeClaim has the lane commit the claim.
+// makeClaim has the lane commit the claim. It ends when the claim is committed, or
+// the partition lost, failed or stopped: a claim that its changelog does not take
+// is tried by the lane until it does, and to begin the take anew would not help.
 func (p *Partition) makeClaim(ctx context.Context, c *claim) error {
 	p.mu.Lock()
 	p.claim = c
 	p.mu.Unlock()
 	p.o.Lane.Wake()
-	timeout := time.NewTimer(claimTimeout)
-	defer timeout.Stop()
+	again := time.NewTicker(tick)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.failed:
 			return p.failure
-		case <-timeout.C:
-			return fmt.Errorf("claim of %s/%d did not commit within %s", p.o.Topics.Request.Name, p.o.Partition, claimTimeout)
+		case <-again.C:
+			p.awaitLeader()
 		case o := <-c.done:
 			switch o {
 			case emitter.Committed:
@@ -88,6 +90,11 @@ func (c *claim) settle(o emitter.Outcome) {
 	p.mu.Unlock()
 	if c.share.Err != nil {
 		p.fail(c.share.Err)
+	}
+	if o == emitter.Aborted {
+		p.heldUp(c.share)
+	} else {
+		p.heldUp(nil)
 	}
 	if o == emitter.Lost && p.o.Token.Err() == nil {
 		p.o.Token.Refused(errors.New("the group refused a claim"))

@@ -46,13 +46,18 @@ func (p *Partition) loop(ctx context.Context) error {
 		case <-p.kicked:
 		case <-t.C:
 			p.followLag(ctx)
-			p.mu.Lock()
-			stalled := p.stalled
-			p.mu.Unlock()
-			if stalled {
-				p.o.Lane.Wake() // the changelog may have a leader again
-			}
+			p.awaitLeader()
 		}
+	}
+}
+
+// awaitLeader has the lane ask again, if nothing is sealed for want of a leader.
+func (p *Partition) awaitLeader() {
+	p.mu.Lock()
+	leaderless := p.leaderless
+	p.mu.Unlock()
+	if leaderless {
+		p.o.Lane.Wake()
 	}
 }
 

@@ -129,7 +129,8 @@ type Partition struct {
 	// unplanning counts workers that have yet to take firings back.
 	unplanning int
 	toPark     []parking
-	stalled    bool       // the changelog partition has no leader
+	leaderless bool       // the changelog partition has no leader: nothing is sealed
+	held       error      // why the last share held up its step; see heldUp
 	idle       *sync.Cond // a share came back, or a job is applied
 
 	pauseMu sync.Mutex // guards what follows; held over Reader.Pause and Resume
@@ -209,7 +210,7 @@ func (p *Partition) Run(ctx context.Context) {
 func (p *Partition) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unplanning, p.toPark, p.stalled = 0, nil, false
+	p.unplanning, p.toPark, p.leaderless, p.held = 0, nil, false, nil
 	p.failure, p.claim, p.jobs, p.applying, p.suspects = nil, nil, nil, false, 0
 	p.workers = nil
 	p.tracker = nil // Seal must find nothing before the claim

@@ -55,12 +55,14 @@ func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition in
 	return max(first, 0), nil
 }
 
-// deadLetters is the partition for dead letters: ours, or else the next one with
-// a leader, for without one no step could be committed.
+// deadLetters is the partition for dead letters: ours, or else the next one that
+// has a leader and takes writes, as far as known; without one the step holds up,
+// and is tried apart from the others.
 func (p *Partition) deadLetters() int32 {
 	topic := &p.o.Topics.DeadLetters
 	for i := range topic.Partitions {
-		if k := (p.o.Partition + i) % topic.Partitions; !p.o.Targets.Stalled(topic.Name, k) {
+		k := (p.o.Partition + i) % topic.Partitions
+		if !p.o.Targets.Stalled(topic.Name, k) && p.o.Health.Allow(emitter.TargetPartition{Topic: topic.Name, Partition: k}) {
 			return k
 		}
 	}

@@ -50,10 +50,10 @@ type sealed struct {
 func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.inLane || p.draining || p.inFlight || p.unplanning > 0 || p.failure != nil {
+	if !p.inLane || p.draining || p.inFlight || p.unplanning > 0 || p.failure != nil || p.o.Token.Err() != nil {
 		return nil
 	}
-	if p.stalled = p.o.Targets.Stalled(p.o.Topics.Changelog.Name, p.o.Partition); p.stalled {
+	if p.leaderless = p.o.Targets.Stalled(p.o.Topics.Changelog.Name, p.o.Partition); p.leaderless {
 		return nil // no step can be committed; others must not wait for it
 	}
 	if p.claim != nil {
@@ -222,6 +222,7 @@ func (s *sealed) done(o emitter.Outcome) {
 	p := s.p
 	switch o {
 	case emitter.Committed:
+		p.heldUp(nil)
 		p.o.Metrics.committed(p, s)
 		p.o.Stamps.offer(p.changelogTarget(), s.share.Records[s.changelog-1].Offset, s.at, p.o.Now().UnixMilli())
 		p.wait(s.segment.Entries, s.segment.Bytes)
@@ -236,6 +237,7 @@ func (s *sealed) done(o emitter.Outcome) {
 		if s.share.Err != nil {
 			p.fail(s.share.Err)
 		}
+		p.heldUp(s.share)
 		s.verdicts()
 		s.takeBack()
 		p.tracker.Untake()
@@ -272,6 +274,24 @@ func (s *sealed) cleared() {
 			if e.suspect {
 				s.p.suspects--
 			}
+		}
+	}
+}
+
+// heldUp notes that a share held up its step, or with nil that one was committed.
+// What ends it is the next commit: the lane tries until there is one. Dead letters
+// that were not taken go to another partition.
+func (p *Partition) heldUp(share *emitter.Share) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if share == nil {
+		p.held = nil
+		return
+	}
+	for to, err := range share.Held {
+		p.held = fmt.Errorf("%s/%d takes no writes: %w", to.Topic, to.Partition, err)
+		if to.Topic == p.o.Topics.DeadLetters.Name {
+			p.o.Health.Avoid(to, err)
 		}
 	}
 }

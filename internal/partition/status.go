@@ -15,7 +15,7 @@ const (
 	Replaying              // folding the changelog
 	Gated                  // planning what was in the log when it was taken
 	Live
-	Stalled // live, but its changelog partition has no leader
+	Stalled // live, but its changelog partition takes no writes
 	Failed  // refuses to go on; the reason is in Status
 	Gone
 )
@@ -27,7 +27,7 @@ func (s State) String() string {
 // Status is what can be said about a partition.
 type Status struct {
 	State  State
-	Reason string // of Failed
+	Reason string // of Failed and Stalled, and why a take does not get on
 	// Replayed and ReplayEnd are changelog offsets, for progress.
 	Replayed, ReplayEnd int64
 	Pending             int64
@@ -63,11 +63,16 @@ func (p *Partition) Status() Status {
 		entries, bytes := p.tracker.Fill()
 		s.Queued, s.QueuedBytes = s.Queued+entries, s.QueuedBytes+bytes
 	}
-	if p.failure != nil {
+	switch {
+	case p.failure != nil:
 		s.Reason = p.failure.Error()
+	case p.leaderless:
+		s.Reason = "no leader for " + p.o.Topics.Changelog.Name
+	case p.held != nil:
+		s.Reason = p.held.Error()
 	}
-	if s.State == Live && p.stalled {
-		s.State, s.Reason = Stalled, "no leader for "+p.o.Topics.Changelog.Name
+	if s.State == Live && (p.leaderless || p.held != nil) {
+		s.State = Stalled
 	}
 	return s
 }

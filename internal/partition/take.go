@@ -27,8 +27,6 @@ const (
 	// has been read, and behindPause the pause between two questions.
 	behindPatience = 10 * time.Second
 	behindPause    = 200 * time.Millisecond
-	// claimTimeout bounds the claim step.
-	claimTimeout = time.Minute
 )
 
 // takeOver makes this process the partition's owner (DESIGN.md, "Taking a

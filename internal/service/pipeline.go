@@ -104,7 +104,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
 			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
 			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale,
-			Health: in.health, Markers: in.markers, Leaderless: in.targets.Leaderless, Logger: in.log, Metrics: laneMetrics,
+			Health: in.health, Markers: in.markers, Logger: in.log, Metrics: laneMetrics,
 		})
 		in.lanes = append(in.lanes, lane)
 		start(lane.Run)

@@ -1,0 +1,196 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// commit runs one transaction. nil: committed. errUnknown: to be resolved.
+// Anything else: aborted for sure.
+func (l *Lane) commit(ctx context.Context, shares []*Share) error {
+	if _, err := memberOf(shares); err != nil {
+		return err
+	}
+	parts := partitionsOf(shares)
+	c, culprits, err := l.begin(ctx, parts)
+	switch {
+	case c == nil:
+		return err
+	case errors.Is(err, errEmissions):
+		// Refused whole: the broker began nothing.
+		if !l.blame(shares, culprits) {
+			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
+		}
+		c.parts = nil
+		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
+			l.drop(c)
+		}
+		return err
+	case err == nil:
+		err = c.commitOffsets(ctx, l.o.Group, shares)
+	}
+	if err != nil {
+		// Nothing is produced yet, so kgo's own abort would send nothing and
+		// leave the broker's transaction open for the next one to join.
+		l.drop(c)
+		return err
+	}
+	out := outgoing{lane: l, c: c}
+	err = out.produce(ctx, shares)
+	if err == nil {
+		err = c.awaitKnown(ctx, parts)
+	}
+	if err == nil {
+		_, err = memberOf(shares)
+	}
+	if err != nil {
+		// A target that fails may have no leader, and then misses the marker.
+		c.retire = c.retire || len(out.accused) > 0
+		if out.unsafe {
+			l.drop(c)
+		} else {
+			l.abort(ctx, c)
+		}
+		for p := range out.accused {
+			l.o.Markers.Moved(p)
+		}
+		return err
+	}
+	return l.end(ctx, c)
+}
+
+// begin opens a transaction and announces its partitions. An ID whose last
+// transaction the broker has not ended yet is left for a fresh one, once. Without
+// a client nothing was begun.
+func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClient, culprits map[string]error, err error) {
+	l.turn = (l.turn + 1) % len(l.clients)
+	for fresh := false; ; fresh = true {
+		if c, err = l.client(ctx); err != nil {
+			return nil, nil, err
+		}
+		c.renew()
+		c.refresh(parts, l.o.Version)
+		if err := c.BeginTransaction(); err != nil {
+			l.drop(c)
+			return nil, nil, fmt.Errorf("begin transaction: %w", err)
+		}
+		culprits, err = c.announce(ctx, parts)
+		if !errors.Is(err, kerr.ConcurrentTransactions) {
+			return c, culprits, err
+		}
+		c.parts = nil // the last one is not over, so this one is not there
+		l.drop(c)
+		if fresh {
+			return nil, nil, err
+		}
+	}
+}
+
+// end commits.
+func (l *Lane) end(ctx context.Context, c *txnClient) error {
+	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	switch err := c.EndTransaction(bounded, kgo.TryCommit); {
+	case err == nil:
+		l.ended(c, EndingCommit)
+		return nil
+	case errors.Is(err, kerr.OperationNotAttempted):
+		l.drop(c)
+		return fmt.Errorf("end transaction: %w", err)
+	default:
+		l.o.Logger.Warn("outcome of a step is unknown", "lane", l.name, "transactional_id", c.id, "err", err)
+		return errUnknown
+	}
+}
+
+// passed tells Health of committed emissions, while any target is sick.
+func (l *Lane) passed(shares []*Share) {
+	if l.o.Health.Well() {
+		return
+	}
+	counts := make(map[TargetPartition]int)
+	for _, s := range shares {
+		for i := range s.Emissions {
+			counts[s.Emissions[i].to()]++
+		}
+	}
+	for p, n := range counts {
+		l.o.Health.Committed(p, n)
+	}
+}
+
+// abort ends a transaction in which something was produced.
+func (l *Lane) abort(ctx context.Context, c *txnClient) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	if err := c.AbortBufferedRecords(bounded); err != nil {
+		c.UnsafeAbortBufferedRecords()
+		l.drop(c)
+		return
+	}
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+	defer stop()
+	if err := c.EndTransaction(end, kgo.TryAbort); err != nil {
+		l.drop(c)
+		return
+	}
+	l.ended(c, EndingAbort)
+}
+
+// partitionsOf lists what the step will write to, in order.
+func partitionsOf(shares []*Share) map[string][]int32 {
+	seen := make(map[string]map[int32]struct{})
+	out := make(map[string][]int32)
+	add := func(r *kgo.Record) {
+		ps := seen[r.Topic]
+		if ps == nil {
+			ps = make(map[int32]struct{})
+			seen[r.Topic] = ps
+		}
+		if _, ok := ps[r.Partition]; !ok {
+			ps[r.Partition] = struct{}{}
+			out[r.Topic] = append(out[r.Topic], r.Partition)
+		}
+	}
+	for _, s := range shares {
+		for _, r := range s.Records {
+			add(r)
+		}
+		for i := range s.Emissions {
+			add(s.Emissions[i].Record)
+		}
+	}
+	for _, ps := range out {
+		slices.Sort(ps)
+	}
+	return out
+}
+
+// blame marks what goes to refused topics and reports whether there is any. A
+// target that is gone is asked for again first: it may have been made anew, or
+// this broker has not heard of it yet.
+func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
+	for _, s := range shares {
+		for i := range s.Emissions {
+			topic := s.Emissions[i].Record.Topic
+			switch err, ok := culprits[topic]; {
+			case !ok:
+			case gone(err):
+				l.o.Stale(topic)
+			default:
+				s.Emissions[i].Err, blamed = err, true
+			}
+		}
+		for _, r := range s.Records {
+			if err, ok := culprits[r.Topic]; ok {
+				s.Err, blamed = fmt.Errorf("the service's own topic %s refuses records: %w", r.Topic, err), true
+			}
+		}
+	}
+	return blamed
+}

@@ -1,0 +1,257 @@
+package emitter
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// oneRecord is a share of one record for a topic of the service's own.
+func oneRecord(topic string) *Share {
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: topic, Value: []byte("x")}}, Done: func(Outcome) {}}
+}
+
+// The last transaction of an ID is not over for the broker: a leader that died
+// before it got the marker. The step takes a fresh ID, at once.
+func TestABusyIDIsLeft(t *testing.T) {
+	c, l := fakeLane(t)
+	for range l.clients {
+		if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var busy []string
+	for _, cl := range l.clients {
+		busy = append(busy, cl.id)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id, Err: kerr.ConcurrentTransactions, Count: -1})
+	}
+	begun := time.Now()
+	for range l.clients {
+		if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("%d steps took %s", len(l.clients), took)
+	}
+	for i, cl := range l.clients {
+		if cl.id == busy[i] {
+			t.Errorf("%s is still in use", cl.id)
+		}
+	}
+}
+
+// The coordinator leaves every ID in doubt: a step uses up one fresh ID and ends,
+// it does not go on to make others.
+func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
+	c, l := fakeLane(t)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, Err: kerr.ConcurrentTransactions, Count: -1})
+	begun := time.Now()
+	if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err == nil {
+		t.Error("committed")
+	}
+	if took := time.Since(begun); took > 3*time.Second || l.serial != 2 {
+		t.Errorf("ended after %s with %d transactional IDs, want 2", took, l.serial)
+	}
+}
+
+// Whatever a coordinator leaves unanswered, a step ends soon.
+func TestAStepsWaitsAreBounded(t *testing.T) {
+	const patience = answerTimeout + abortTimeout + ownDeadline + 2*time.Second
+	for _, tc := range []struct {
+		key kmsg.Key
+		ill string // topic that takes no writes, so that the step is aborted
+	}{
+		{key: kmsg.InitProducerID}, {key: kmsg.AddPartitionsToTxn}, {key: kmsg.TxnOffsetCommit}, {key: kmsg.EndTxn}, {key: kmsg.EndTxn, ill: "t"},
+	} {
+		t.Run(tc.key.Name()+" "+tc.ill, func(t *testing.T) {
+			t.Parallel()
+			c, l := fakeLane(t)
+			over := make(chan struct{})
+			t.Cleanup(func() { close(over) })
+			c.ControlKey(tc.key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				c.SleepControl(func() { <-over })
+				return nil, nil, false
+			})
+			if tc.ill != "" {
+				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: tc.ill, Err: kerr.NotEnoughReplicas, Count: -1})
+			}
+			s := &fakeSource{ems: func() (es []Emission) {
+				if tc.ill != "" {
+					es = append(es, Emission{Record: &kgo.Record{Topic: tc.ill, Value: []byte("x")}})
+				}
+				return es
+			}}
+			if tc.key == kmsg.TxnOffsetCommit {
+				s.metadata = offsetSilent
+			}
+			l.Add(s)
+			begun := time.Now()
+			_, err := l.step(t.Context())
+			if took := time.Since(begun); took > patience {
+				t.Errorf("the step took %s (%v)", took, err)
+			} else if took < answerTimeout {
+				t.Errorf("the step took only %s: it did not wait for %s", took, tc.key.Name())
+			}
+		})
+	}
+}
+
+// marked gives a lane markers.
+func marked(t *testing.T, l *Lane) *Markers {
+	t.Helper()
+	l.o.Markers = NewMarkers(l.o.Admin, NewTargets(l.o.Admin, false), "g", slog.New(slog.NewTextHandler(t.Output(), nil)), NewMetrics(prometheus.NewRegistry()))
+	return l.o.Markers
+}
+
+// A client cannot begin: the transaction before was committed, and stays so in
+// what is remembered.
+func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
+	_, l := fakeLane(t)
+	k := marked(t, l)
+	for range l.clients {
+		if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := l.clients[(l.turn+1)%len(l.clients)]
+	if err := next.BeginTransaction(); err != nil { // so that the lane cannot
+		t.Fatal(err)
+	}
+	former := next.last
+	if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err == nil {
+		t.Fatal("the client begins twice")
+	}
+	if how, _ := k.outcome(TargetPartition{"log", 0}, former); how != EndingCommit {
+		t.Errorf("the former transaction is remembered as %s", how)
+	}
+}
+
+// The leader of a partition changes within a step: what its transactional ID wrote
+// there before may lack its marker, so it is not begun again.
+func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
+	c, l := fakeLaneOf(t, 2)
+	k := marked(t, l)
+	for range l.clients {
+		if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leader := c.LeaderFor("log", 0)
+	var moved atomic.Bool
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if moved.CompareAndSwap(false, true) {
+			c.SleepControl(func() {
+				if err := c.MoveTopicPartition("log", 0, 1-leader); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return nil, nil, false
+	})
+	if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+		t.Fatal(err)
+	}
+	if cl := l.clients[l.turn]; !l.mustRetire(cl) {
+		t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
+	}
+	if ps := k.list(); len(ps) != 1 || ps[0] != (TargetPartition{"log", 0}) {
+		t.Errorf("in doubt: %v, want log/0", ps)
+	}
+}
+
+// The last thing that a transactional ID does is an abort, and it ends before the
+// broker's epochs do.
+func TestWhenAnIDIsRetired(t *testing.T) {
+	_, l := fakeLane(t)
+	for _, tc := range []struct {
+		name  string
+		c     txnClient
+		how   Ending
+		spent bool
+	}{
+		{"a commit", txnClient{last: producer{1, 7}}, EndingCommit, false},
+		{"an abort", txnClient{last: producer{1, 7}}, EndingAbort, true},
+		{"not known", txnClient{last: producer{1, 7}}, EndingUnknown, true},
+		{"one epoch to go", txnClient{last: producer{1, maxEpoch - 1}}, EndingCommit, false},
+		{"the last epoch", txnClient{last: producer{1, maxEpoch}}, EndingCommit, true},
+	} {
+		tc.c.Client = l.o.Admin
+		l.ended(&tc.c, tc.how)
+		if got := l.mustRetire(&tc.c); got != tc.spent {
+			t.Errorf("%s: retired %v, want %v", tc.name, got, tc.spent)
+		}
+	}
+}
+
+// Kafka 4.0.0 moves the epoch twice at a fencing abort (KAFKA-19367), as a commit
+// and an abort behind it do: its coordinator's word says nothing then.
+func TestAnEpochThatMovedTwiceSaysNothing(t *testing.T) {
+	at := producer{1, 7}
+	for _, tc := range []struct {
+		epoch int16
+		state string
+		want  Ending
+	}{
+		{8, "CompleteAbort", EndingAbort}, {8, "CompleteCommit", EndingCommit}, {8, "PrepareAbort", EndingAbort},
+		{9, "CompleteAbort", EndingUnknown}, {9, "CompleteCommit", EndingUnknown}, {7, "CompleteCommit", EndingUnknown}, {8, "Empty", EndingUnknown},
+	} {
+		txn := kadm.DescribedTransaction{ProducerID: at.id, ProducerEpoch: tc.epoch, State: tc.state}
+		if got := endingOf(txn, at); got != tc.want {
+			t.Errorf("epoch %d, %s: %s, want %s", tc.epoch, tc.state, got, tc.want)
+		}
+	}
+}
+
+// deadToken is one that died.
+type deadToken struct{ fakeToken }
+
+func (deadToken) Err() error { return errDead }
+
+// The token of a partition is dead before it is taken out of the lane: the others'
+// steps go on without it.
+func TestADeadPartitionHoldsUpNobody(t *testing.T) {
+	_, l := fakeLane(t)
+	dead, well := steadily(l, "t"), steadily(l, "log")
+	dead.token = deadToken{}
+	for range 3 {
+		if _, err := l.step(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if well.committed() != 3 || dead.sealed != 1 || !dead.gone {
+		t.Errorf("%d of 3 steps committed; the dead one was sealed %d times and is lost: %v", well.committed(), dead.sealed, dead.gone)
+	}
+}
+
+// So with one that dies while it is in the ward.
+func TestADeadPartitionLeavesTheWard(t *testing.T) {
+	c, l := fakeLane(t)
+	ill, well := steadily(l, "t"), steadily(l, "log")
+	tok := &token{member: func() Member { return Member{ID: "m", Generation: 1} }}
+	ill.token = tok
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+	runLane(t, l)
+	until(t, "the ill one is held up", testLimit, ill.isHeld)
+	tok.die()
+	until(t, "the ward is empty", testLimit, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !l.ward.running && len(l.sources) == 1
+	})
+	n := well.committed()
+	until(t, "the well one goes on", testLimit, func() bool { return well.committed() > n+3 })
+	if ill.committed() != 0 {
+		t.Error("the ill one committed")
+	}
+}

@@ -1,0 +1,249 @@
+package emitter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// steady is a partition of a test that has a step ready every few milliseconds,
+// one after another, numbered: an aborted one is sealed again. mu guards all.
+type steady struct {
+	lane    *Lane
+	own     string // topic of its own records
+	records int    // of a step
+	token   Token
+	// partition is of the offset
+	partition int32
+
+	mu       sync.Mutex
+	out      bool
+	gone     bool // lost, or not on any more
+	n        int  // steps committed
+	sealed   int
+	commits  []time.Time
+	held     map[TargetPartition]error // of the last share that came back
+	metadata string
+}
+
+// steadily adds such a source to a lane.
+func steadily(l *Lane, own string) *steady {
+	s := &steady{lane: l, own: own, records: 1, token: fakeToken{}}
+	l.Add(s)
+	return s
+}
+
+func (s *steady) Seal(_ string, room *Room) *Share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.out || s.gone {
+		return nil
+	}
+	s.out = true
+	s.sealed++
+	room.Entries--
+	sh := &Share{Token: s.token, Offset: Offset{Topic: "r", Partition: s.partition, At: int64(s.n), Metadata: s.metadata}}
+	for i := range s.records {
+		sh.Records = append(sh.Records, &kgo.Record{Topic: s.own, Value: fmt.Appendf(nil, "%d/%d", s.n, i)})
+	}
+	sh.Done = func(o Outcome) { s.done(sh, o) }
+	return sh
+}
+
+func (s *steady) done(sh *Share, o Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out, s.held, s.gone = false, sh.Held, s.gone || o == Lost
+	if o == Committed {
+		s.n++
+		s.commits = append(s.commits, time.Now())
+	}
+	time.AfterFunc(5*time.Millisecond, s.lane.Wake)
+}
+
+func (s *steady) committed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
+func (s *steady) isHeld() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held != nil
+}
+
+func (s *steady) setMetadata(m string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metadata = m
+}
+
+// gap is the longest time between two commits since begun.
+func (s *steady) gap(begun time.Time) (longest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := begun
+	for _, at := range append(slices.Clone(s.commits), time.Now()) {
+		if at.After(begun) {
+			longest = max(longest, at.Sub(last))
+			last = at
+		}
+	}
+	return longest
+}
+
+func until(t *testing.T, what string, limit time.Duration, ok func() bool) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	for !ok() {
+		if time.Since(begun) > limit {
+			t.Fatalf("%s: not within %s", what, limit)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return time.Since(begun)
+}
+
+// runLane runs a lane until the test ends.
+func runLane(t *testing.T, l *Lane) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := l.Run(ctx); err != nil {
+			t.Errorf("lane ended with %v", err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// silence has a broker of kfake say nothing to produce requests for a source's own
+// topic, until the function returned is called.
+func silence(t *testing.T, c *kfake.Cluster, s *steady) (end func()) {
+	t.Helper()
+	over, silent := make(chan struct{}), c.TopicInfo(s.own).TopicID
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		select {
+		case <-over:
+			return nil, nil, false
+		default:
+		}
+		c.KeepControl()
+		if slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == silent }) {
+			c.SleepControl(func() { <-over })
+		}
+		return nil, nil, false
+	})
+	end = sync.OnceFunc(func() { close(over) })
+	t.Cleanup(end)
+	return end
+}
+
+// One partition's changelog has a leader and takes no writes: it leaves the steps,
+// the others go on. When it takes writes again, and nothing else happens, its steps
+// go on where they were.
+func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
+	refuses := func(e *kerr.Error) func(*testing.T, *kfake.Cluster, *steady) func() {
+		return func(_ *testing.T, c *kfake.Cluster, s *steady) func() {
+			return c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: s.own, Err: e, Count: -1}).Remove
+		}
+	}
+	for _, tc := range []struct {
+		name  string
+		fault func(*testing.T, *kfake.Cluster, *steady) (end func())
+	}{
+		{"too few replicas", refuses(kerr.NotEnoughReplicas)},
+		{"too few replicas, noticed after the append", refuses(kerr.NotEnoughReplicasAfterAppend)},
+		{"an error that kgo does not repeat", refuses(kerr.UnknownServerError)},
+		{"a leader that says nothing", silence},
+		{"its offset is refused", func(_ *testing.T, _ *kfake.Cluster, s *steady) func() {
+			s.setMetadata(offsetRefused)
+			return func() { s.setMetadata("") }
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c, l := fakeLaneOf(t, 2)
+			for i, topic := range []string{"log", "t"} {
+				if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ill, well := steadily(l, "t"), steadily(l, "log")
+			ill.records = 300
+			ill.partition = 1
+			runLane(t, l)
+			until(t, "both commit", testLimit, func() bool { return ill.committed() > 3 && well.committed() > 3 })
+			begun := time.Now()
+			end := tc.fault(t, c, ill)
+			until(t, "the ill one is held up", testLimit, ill.isHeld)
+			before, at := well.committed(), time.Now()
+			until(t, "some time passes", testLimit, func() bool { return time.Since(at) > 3*time.Second })
+			if gap := well.gap(begun); gap > ownDeadline+time.Second {
+				t.Errorf("the well one was silent for %s", gap)
+			}
+			if n := well.committed() - before; n < 100 {
+				t.Errorf("the well one committed %d steps in 3 s", n)
+			}
+			was := ill.committed()
+			end()
+			took := until(t, "the ill one commits again", testLimit, func() bool { return ill.committed() > was+3 })
+			if took > ownDeadline+2*time.Second {
+				t.Errorf("the ill one commits again after %s", took)
+			}
+			until(t, "the ward is empty", testLimit, func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return !l.ward.running && len(l.ward.stalls) == 0 && len(l.sources) == 2
+			})
+			t.Logf("the well one was silent for %s, the ill one committed %s after the end", well.gap(begun), took)
+			inOrder(t, c, ill)
+		})
+	}
+}
+
+// inOrder checks that a read_committed reader finds each step of a source once, in
+// order.
+func inOrder(t *testing.T, c *kfake.Cluster, s *steady) {
+	t.Helper()
+	s.mu.Lock()
+	s.gone = true // nothing more is sealed
+	s.mu.Unlock()
+	until(t, "no share is out", testLimit, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.out
+	})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.own: {0: kgo.NewOffset().AtStart()}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	defer cancel()
+	for n := range s.committed() {
+		for i := 0; i < s.records; {
+			fs := cl.PollRecords(ctx, s.records-i)
+			if fs.IsClientClosed() || ctx.Err() != nil {
+				t.Fatalf("step %d: only %d of %d records are there", n, i, s.records)
+			}
+			for _, r := range fs.Records() {
+				if want := fmt.Sprintf("%d/%d", n, i); string(r.Value) != want {
+					t.Fatalf("offset %d holds %q, want %q", r.Offset, r.Value, want)
+				}
+				i++
+			}
+		}
+	}
+}
