@@ -41,9 +41,9 @@
 // broker finish or abort the old transaction, and a read_committed fetch of a
 // changelog record that the step wrote shows it or passes over it. So what is
 // decided here is what every later reader of the changelog finds. Until that is
-// known nothing of the lane goes on. If no token is alive there is nothing to
-// decide: all its entries are dropped, and the new owner reads the truth from
-// the log.
+// known nothing of the step's partitions goes on. If no token is alive there is
+// nothing to decide: all its entries are dropped, and the new owner reads the
+// truth from the log.
 //
 // # Coordinators that wake up
 //
@@ -59,7 +59,13 @@
 // A leader that wakes up shows a log without its end: what it does not have yet
 // is not taken for aborted, it is waited for.
 //
-// A transactional ID is retired (never begun again) after a resolve, a fencing
-// or a long wait: a marker of its next transaction must not be able to close
-// what an earlier one left behind.
+// A transactional ID is retired (never begun again) after a resolve, an abort, a
+// fencing or a long wait: a marker of its next transaction must not be able to
+// close what an earlier one left behind.
+//
+// # Who holds up a step
+//
+// Every wait of a lane's loop is bounded by a named constant. What is not taken in
+// time is named: a target, by Health, whose emissions stay out of the next step; or
+// one of our own partitions, whose share leaves the lane and is tried apart (ward).
 package emitter

@@ -20,12 +20,19 @@ func oneRecord(topic string) *Share {
 	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: topic, Value: []byte("x")}}, Done: func(Outcome) {}}
 }
 
+// commitOne runs a step of such a share.
+func commitOne(t *testing.T, l *Lane) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return l.commit(ctx, []*Share{oneRecord("log")})
+}
+
 // The last transaction of an ID is not over for the broker: a leader that died
 // before it got the marker. The step takes a fresh ID, at once.
 func TestABusyIDIsLeft(t *testing.T) {
 	c, l := fakeLane(t)
 	for range l.clients {
-		if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +43,7 @@ func TestABusyIDIsLeft(t *testing.T) {
 	}
 	begun := time.Now()
 	for range l.clients {
-		if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,7 +63,7 @@ func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 	c, l := fakeLane(t)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, Err: kerr.ConcurrentTransactions, Count: -1})
 	begun := time.Now()
-	if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err == nil {
+	if err := commitOne(t, l); err == nil {
 		t.Error("committed")
 	}
 	if took := time.Since(begun); took > 3*time.Second || l.serial != 2 {
@@ -120,7 +127,7 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	_, l := fakeLane(t)
 	k := marked(t, l)
 	for range l.clients {
-		if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +136,7 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 		t.Fatal(err)
 	}
 	former := next.last
-	if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err == nil {
+	if err := commitOne(t, l); err == nil {
 		t.Fatal("the client begins twice")
 	}
 	if how, _ := k.outcome(TargetPartition{"log", 0}, former); how != EndingCommit {
@@ -143,7 +150,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	c, l := fakeLaneOf(t, 2)
 	k := marked(t, l)
 	for range l.clients {
-		if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,7 +166,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	if err := l.commit(t.Context(), []*Share{oneRecord("log")}); err != nil {
+	if err := commitOne(t, l); err != nil {
 		t.Fatal(err)
 	}
 	if cl := l.clients[l.turn]; !l.mustRetire(cl) {
