@@ -69,7 +69,7 @@ type Lane struct {
 	ward *ward
 
 	// aside is what goes on beside the loop, until ending is cancelled.
-	aside  sync.WaitGroup
+	aside  *sync.WaitGroup
 	ending context.Context
 	giveUp context.CancelFunc
 
@@ -83,14 +83,14 @@ func NewLane(o Options) *Lane {
 		o.Health = NewHealth(nil, o.Logger)
 	}
 	l := newLane(o, fmt.Sprint(o.Lane))
+	l.aside = new(sync.WaitGroup)
+	l.ending, l.giveUp = context.WithCancel(context.Background())
 	l.ward = newWard(l)
 	return l
 }
 
 func newLane(o Options, name string) *Lane {
-	l := &Lane{o: o, name: name, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries}
-	l.ending, l.giveUp = context.WithCancel(context.Background())
-	return l
+	return &Lane{o: o, name: name, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries}
 }
 
 // Add makes s contribute to the steps to come.
@@ -168,13 +168,17 @@ func (l *Lane) prepare(ctx context.Context) {
 func (l *Lane) close() {
 	patience := time.AfterFunc(2*RequestTimeout, l.giveUp)
 	defer patience.Stop()
+	l.closeClients()
+	l.aside.Wait()
+	l.giveUp()
+}
+
+func (l *Lane) closeClients() {
 	for _, c := range l.clients {
 		if c != nil {
 			c.Close()
 		}
 	}
-	l.aside.Wait()
-	l.giveUp()
 }
 
 // step seals and runs one step. It reports whether there was one.

@@ -49,8 +49,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		_, err = memberOf(shares)
 	}
 	if err != nil {
-		// A target that fails may have no leader, and then misses the marker.
-		c.retire = c.retire || len(out.accused) > 0
+		// A partition that fails may have no leader, and then misses the marker.
 		if out.unsafe {
 			l.drop(c)
 		} else {
@@ -58,6 +57,11 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 		}
 		for p := range out.accused {
 			l.o.Markers.Moved(p)
+		}
+		for _, s := range shares {
+			for p := range s.Held {
+				l.o.Markers.Moved(p)
+			}
 		}
 		return err
 	}

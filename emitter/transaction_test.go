@@ -3,6 +3,7 @@ package emitter
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -261,4 +262,44 @@ func TestADeadPartitionLeavesTheWard(t *testing.T) {
 	if ill.committed() != 0 {
 		t.Error("the ill one committed")
 	}
+}
+
+// A commit is not answered, and its coordinator does not say what became of it: the
+// step's partitions wait for that, the others go on.
+func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
+	c, l := fakeLane(t)
+	over := make(chan struct{})
+	end := sync.OnceFunc(func() { close(over) })
+	t.Cleanup(end)
+	var ill atomic.Pointer[string] // transactional ID of which the broker says nothing
+	c.ControlKey(kmsg.EndTxn.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		id := r.(*kmsg.EndTxnRequest).TransactionalID
+		ill.CompareAndSwap(nil, &id)
+		if *ill.Load() == id {
+			c.SleepControl(func() { <-over })
+		}
+		return nil, nil, false
+	})
+	c.ControlKey(kmsg.DescribeTransactions.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		c.SleepControl(func() { <-over })
+		return nil, nil, false
+	})
+	waits := steadily(l, "t")
+	runLane(t, l)
+	until(t, "a commit that is not answered", testLimit, func() bool { return ill.Load() != nil })
+	well := steadily(l, "log")
+	took := until(t, "the well one commits", testLimit, func() bool { return well.committed() > 10 })
+	if took > answerTimeout+time.Second {
+		t.Errorf("the well one commits after %s", took)
+	}
+	waits.mu.Lock()
+	if !waits.out || waits.n > 0 || waits.sealed != 1 {
+		t.Errorf("out %v, %d committed, sealed %d times", waits.out, waits.n, waits.sealed)
+	}
+	waits.mu.Unlock()
+	end()
+	until(t, "the step is resolved", testLimit, func() bool { return waits.committed() > 3 })
+	inOrder(t, c, waits)
 }

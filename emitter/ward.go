@@ -95,21 +95,21 @@ func (w *ward) run(ctx context.Context) {
 	o := w.of.o
 	o.TransactionalIDs = 1
 	l := newLane(o, w.of.name+"/ward")
+	l.aside, l.ending = w.of.aside, w.of.ending
 	l.serial, l.counter = w.serial, w.counter
-	defer l.close()
+	defer l.closeClients()
 	for ctx.Err() == nil {
 		due, next, ok := w.due()
 		if !ok {
 			return
 		}
 		shares := w.seal(l.nextStep(), due)
-		w.serial, w.counter = l.serial, l.counter
 		if len(shares) == 0 {
 			_ = sleep(ctx, min(wardTick, time.Until(next)))
-			continue
+		} else {
+			w.judge(shares, l.run(ctx, shares))
 		}
-		w.judge(shares, l.run(ctx, shares))
-		w.serial = l.serial
+		w.serial, w.counter = l.serial, l.counter
 	}
 }
 

@@ -188,12 +188,12 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 			end := tc.fault(t, c, ill)
 			until(t, "the ill one is held up", testLimit, ill.isHeld)
 			before, at := well.committed(), time.Now()
-			until(t, "some time passes", testLimit, func() bool { return time.Since(at) > 3*time.Second })
+			until(t, "some time passes", testLimit, func() bool { return time.Since(at) > 2*time.Second })
 			if gap := well.gap(begun); gap > ownDeadline+time.Second {
 				t.Errorf("the well one was silent for %s", gap)
 			}
 			if n := well.committed() - before; n < 100 {
-				t.Errorf("the well one committed %d steps in 3 s", n)
+				t.Errorf("the well one committed %d steps in 2 s", n)
 			}
 			was := ill.committed()
 			end()
