@@ -17,20 +17,24 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// refusals makes the first partition of a topic one that takes no writes while
-// min.insync.replicas is 2: it has one replica, the others three.
+// refusals makes the first partition of a topic one that has a leader and takes no
+// writes while min.insync.replicas is 2: of its two replicas one is on a broker that
+// is stopped. The other partitions have two on brokers that run.
 type refusals struct {
 	t     *testing.T
 	adm   *kadm.Client
 	topic string
 }
 
-func newRefusals(t *testing.T, c *kafkatest.Cluster, topic string) *refusals {
+// refusalsOf stops a broker that coordinates neither the group nor its transactions.
+func refusalsOf(t *testing.T, c *kafkatest.Cluster, group, topic string) *refusals {
 	t.Helper()
+	victim := bystander(t, c, group)
+	leader := int32((victim + 1) % 3)
 	r := &refusals{t, c.Admin(t), topic}
 	r.set("1")
 	req := make(kadm.AlterPartitionAssignmentsReq)
-	req.Assign(topic, 0, []int32{0})
+	req.Assign(topic, 0, []int32{leader, int32(victim)})
 	resp, err := r.adm.AlterPartitionAssignments(t.Context(), req)
 	if err == nil {
 		err = resp.Error()
@@ -38,10 +42,15 @@ func newRefusals(t *testing.T, c *kafkatest.Cluster, topic string) *refusals {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig.Until(t, patience, topic+"/0 has one replica", func() bool {
+	rig.Until(t, patience, topic+"/0 has two replicas", func() bool {
+		m, err := r.adm.Metadata(t.Context(), topic)
+		return err == nil && len(m.Topics[topic].Partitions[0].Replicas) == 2
+	})
+	c.Stop(victim)
+	rig.Until(t, patience, topic+"/0 has one replica in sync", func() bool {
 		m, err := r.adm.Metadata(t.Context(), topic)
 		p := m.Topics[topic].Partitions[0]
-		return err == nil && p.Leader == 0 && len(p.Replicas) == 1
+		return err == nil && p.Leader == leader && len(p.ISR) == 1
 	})
 	return r
 }
@@ -98,7 +107,7 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	cfg.Lanes = 1
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(partitions, patience)
-	refused := newRefusals(t, c, requests+".waterclock.changelog")
+	refused := refusalsOf(t, c, cfg.Group, requests+".waterclock.changelog")
 	cl := c.Client(t)
 	out := kafkatest.Collect(t, c, target)
 	load := stream(t, cl, requests, target)
@@ -117,7 +126,7 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	gap := silence(others(out.Records(), partitions), target, begun, now)
 	t.Logf("others: %d timers, late by p50 %s, p99 %s, max %s; longest gap %s", len(late), late[len(late)/2], late[len(late)*99/100], late[len(late)-1], gap)
 	if p99 := late[len(late)*99/100]; len(late) < 500 || p99 > 2*time.Second || gap > 4*time.Second {
-		t.Errorf("others are held up: %d timers, p99 %s, gap %s", len(late), p99, gap)
+		t.Errorf("the others are held up: %d timers, p99 %s, gap %s", len(late), p99, gap)
 	}
 
 	if err := in.Stop(); err != nil {
@@ -154,7 +163,7 @@ func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(partitions, patience)
 	letters := requests + ".waterclock.dead-letters"
-	refused := newRefusals(t, c, letters)
+	refused := refusalsOf(t, c, cfg.Group, letters)
 	out, dead := kafkatest.Collect(t, c, target), kafkatest.Collect(t, c, letters)
 	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	load := stream(t, c.Client(t), requests, target)
