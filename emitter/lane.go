@@ -107,7 +107,7 @@ func (l *Lane) Remove(s Source) {
 	defer l.mu.Unlock()
 	l.removeLocked(s)
 	if l.ward != nil {
-		delete(l.ward.stalls, s)
+		l.ward.remove(s)
 	}
 }
 

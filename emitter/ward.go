@@ -17,10 +17,15 @@ const (
 	wardShare    = 16
 	// wardTick is how often a source that has nothing to seal is asked again.
 	wardTick = 100 * time.Millisecond
-	// wardEntries and wardBytes bound a share while it is tried: what a leader
-	// takes and cannot replicate stays in its log, aborted, try after try.
+	// wardEntries bounds a share while it is tried, and doubles with each that is
+	// taken: what a leader takes and cannot replicate stays in its log, aborted, try
+	// after try, and a partition may be too slow for more.
 	wardEntries = 100
-	wardBytes   = 1 << 20
+	// wardMemory is how soon behind its release a source must hold up a step again
+	// to be kept in the ward for longer: probationMin, doubling to probationMax.
+	wardMemory   = time.Minute
+	probationMin = 2 * time.Second
+	probationMax = time.Minute
 )
 
 // A ward is where the sources of a lane are that have held up a step: partitions
@@ -33,11 +38,14 @@ const (
 //	                            └──┘ held up again: a longer pause
 //
 // A source leaves the ward when its records are taken, in a step that commits or
-// in one that others hold up; and when it is removed, since its token is dead or
-// it is taken anew. One that has nothing to seal was un-planned, or is draining:
-// it is asked again each wardTick. Several are tried at once, since most often they
-// suffer from the same thing; whoever is not named for a failure is tried again at
-// once, without those that were.
+// in one that others hold up, and it has no more ready than a try may have: what is
+// too slow for the lane goes on here at its own pace. One that comes back soon is
+// released only after some time without a failure: what is ill from time to time
+// would else hold up the others each time. And it leaves when it is removed, since
+// its token is dead or it is taken anew. One that has nothing to seal is asked again
+// each wardTick. Several are tried at once, since most often they suffer from the
+// same thing; whoever is not named for a failure is tried again at once, without
+// those that were.
 //
 // Order is the source's: what was aborted is sealed again from the same sequence,
 // and one share of it at a time is out, whoever asks.
@@ -46,6 +54,7 @@ const (
 type ward struct {
 	of      *Lane
 	stalls  map[Source]*stall
+	past    map[Source]*stall // released, by sources of the lane
 	running bool
 	// serial and counter go on from one goroutine to the next: see Lane.
 	serial  int
@@ -54,10 +63,29 @@ type ward struct {
 
 // stall is one source in the ward.
 type stall struct {
+	request     TargetPartition // of the source
 	since, next time.Time
+	well        time.Time // since when all it was tried with is taken; zero: it is not
+	drained     bool      // the last try took all that was ready
+	entries     int       // that the next try may have
+	probation   time.Duration
+	released    time.Time
 }
 
-func newWard(of *Lane) *ward { return &ward{of: of, stalls: make(map[Source]*stall)} }
+// over reports whether to give the source back.
+func (st *stall) over() bool {
+	return !st.well.IsZero() && time.Since(st.well) >= st.probation && (st.drained || st.entries >= MaxStepEntries)
+}
+
+// fails notes a try that the source held up.
+func (st *stall) fails() {
+	st.well, st.entries = time.Time{}, wardEntries
+	st.next = time.Now().Add(min(wardPauseMax, max(wardPause, time.Since(st.since)/wardShare)))
+}
+
+func newWard(of *Lane) *ward {
+	return &ward{of: of, stalls: make(map[Source]*stall), past: make(map[Source]*stall)}
+}
 
 // admit takes a source over from its lane, unless it was removed meanwhile.
 func (w *ward) admit(ctx context.Context, s *Share) {
@@ -67,26 +95,33 @@ func (w *ward) admit(ctx context.Context, s *Share) {
 		return
 	}
 	now := time.Now()
-	w.stalls[s.source] = &stall{since: now, next: now}
+	st := &stall{request: TargetPartition{s.Offset.Topic, s.Offset.Partition}, since: now, next: now, entries: wardEntries}
+	if was := w.past[s.source]; was != nil && now.Sub(was.released) < wardMemory {
+		st.probation = min(max(probationMin, 2*was.probation), probationMax)
+	}
+	w.stalls[s.source] = st
 	w.of.o.Logger.Warn("a partition holds up the steps of others and is tried apart from them", "lane", w.of.name,
-		"topic", s.Offset.Topic, "partition", s.Offset.Partition, "err", s.heldBy())
+		"topic", st.request.Topic, "partition", st.request.Partition, "err", s.heldBy())
 	if !w.running {
 		w.running = true
 		w.of.aside.Go(func() { w.run(ctx) })
 	}
 }
 
-// release gives a source back to its lane, unless it was removed meanwhile.
-func (w *ward) release(s *Share) {
-	w.of.mu.Lock()
-	defer w.of.mu.Unlock()
-	if w.stalls[s.source] == nil {
-		return
-	}
-	delete(w.stalls, s.source)
-	w.of.sources = append(w.of.sources[:len(w.of.sources):len(w.of.sources)], s.source)
-	w.of.o.Logger.Info("a partition that held up steps is written to again", "lane", w.of.name,
-		"topic", s.Offset.Topic, "partition", s.Offset.Partition)
+// remove forgets a source. The lane's mutex is held.
+func (w *ward) remove(s Source) {
+	delete(w.stalls, s)
+	delete(w.past, s)
+}
+
+// releaseLocked gives a source back to its lane. The lane's mutex is held.
+func (w *ward) releaseLocked(s Source, st *stall) {
+	delete(w.stalls, s)
+	st.released = time.Now()
+	w.past[s] = st
+	w.of.sources = append(w.of.sources[:len(w.of.sources):len(w.of.sources)], s)
+	w.of.o.Logger.Info("a partition that held up steps is part of them again", "lane", w.of.name,
+		"topic", st.request.Topic, "partition", st.request.Partition, "after", time.Since(st.since))
 	w.of.Wake()
 }
 
@@ -134,46 +169,72 @@ func (w *ward) due() (due []Source, next time.Time, ok bool) {
 // seal collects a small share of each source.
 func (w *ward) seal(step string, due []Source) (shares []*Share) {
 	for _, s := range due {
-		if share := w.of.sealOf(s, step, &Room{Entries: wardEntries, Bytes: wardBytes}); share != nil {
+		entries := w.room(s)
+		room := &Room{Entries: entries, Bytes: MaxStepBytes / MaxStepEntries * int64(entries)}
+		share := w.of.sealOf(s, step, room)
+		if share != nil {
 			shares = append(shares, share)
-			continue
 		}
-		w.of.mu.Lock()
-		if st := w.stalls[s]; st != nil {
-			st.next = time.Now().Add(wardTick)
-		}
-		w.of.mu.Unlock()
+		w.sealed(s, share != nil, room.Entries > 0 && room.Bytes > 0)
 	}
 	return shares
+}
+
+func (w *ward) room(s Source) int {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	if st := w.stalls[s]; st != nil {
+		return st.entries
+	}
+	return wardEntries
+}
+
+// sealed notes whether a source had something ready, and no more than that.
+func (w *ward) sealed(s Source, something, drained bool) {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	st := w.stalls[s]
+	if st == nil {
+		return
+	}
+	if st.drained = drained; something {
+		return
+	}
+	st.next = time.Now().Add(wardTick)
+	if st.over() {
+		w.releaseLocked(s, st)
+	}
 }
 
 // judge says what is next for the sources of a step that was tried.
 func (w *ward) judge(shares []*Share, err error) {
 	for _, s := range shares {
-		switch {
-		case s.Token.Err() != nil:
+		if s.Token.Err() != nil {
 			w.of.Remove(s.source)
-		case s.Held != nil:
-			w.again(s, true)
-		case s.proven:
-			w.release(s)
-		default:
-			w.again(s, !errors.Is(err, errHeld))
+			continue
 		}
+		w.of.mu.Lock()
+		if st := w.stalls[s.source]; st != nil {
+			w.judgeLocked(s, st, err)
+		}
+		w.of.mu.Unlock()
 	}
 }
 
-// again has a source tried once more, after a pause or at once.
-func (w *ward) again(s *Share, pause bool) {
-	w.of.mu.Lock()
-	defer w.of.mu.Unlock()
-	st := w.stalls[s.source]
-	if st == nil {
-		return
-	}
+func (w *ward) judgeLocked(s *Share, st *stall, err error) {
 	st.next = time.Now()
-	if pause {
-		st.next = st.next.Add(min(wardPauseMax, max(wardPause, time.Since(st.since)/wardShare)))
+	switch {
+	case s.Held != nil, !s.proven && !errors.Is(err, errHeld):
+		st.fails()
+	case !s.proven: // others were to blame
+	default:
+		st.entries = min(2*st.entries, MaxStepEntries)
+		if st.well.IsZero() {
+			st.well = st.next
+		}
+		if st.over() {
+			w.releaseLocked(s.source, st)
+		}
 	}
 }
 

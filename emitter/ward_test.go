@@ -3,9 +3,11 @@ package emitter
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -26,8 +28,9 @@ type steady struct {
 
 	mu       sync.Mutex
 	out      bool
-	gone     bool // lost, or not on any more
-	n        int  // steps committed
+	gone     bool  // lost, or not on any more
+	n        int   // steps committed
+	sizes    []int // records of each
 	sealed   int
 	commits  []time.Time
 	held     map[TargetPartition]error // of the last share that came back
@@ -49,9 +52,10 @@ func (s *steady) Seal(_ string, room *Room) *Share {
 	}
 	s.out = true
 	s.sealed++
-	room.Entries--
+	n := min(s.records, room.Entries)
+	room.Entries -= n
 	sh := &Share{Token: s.token, Offset: Offset{Topic: "r", Partition: s.partition, At: int64(s.n), Metadata: s.metadata}}
-	for i := range s.records {
+	for i := range n {
 		sh.Records = append(sh.Records, &kgo.Record{Topic: s.own, Value: fmt.Appendf(nil, "%d/%d", s.n, i)})
 	}
 	sh.Done = func(o Outcome) { s.done(sh, o) }
@@ -64,6 +68,7 @@ func (s *steady) done(sh *Share, o Outcome) {
 	s.out, s.held, s.gone = false, sh.Held, s.gone || o == Lost
 	if o == Committed {
 		s.n++
+		s.sizes = append(s.sizes, len(sh.Records))
 		s.commits = append(s.commits, time.Now())
 	}
 	time.AfterFunc(5*time.Millisecond, s.lane.Wake)
@@ -232,11 +237,11 @@ func inOrder(t *testing.T, c *kfake.Cluster, s *steady) {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
-	for n := range s.committed() {
-		for i := 0; i < s.records; {
-			fs := cl.PollRecords(ctx, s.records-i)
+	for n, size := range s.sizes {
+		for i := 0; i < size; {
+			fs := cl.PollRecords(ctx, size-i)
 			if fs.IsClientClosed() || ctx.Err() != nil {
-				t.Fatalf("step %d: only %d of %d records are there", n, i, s.records)
+				t.Fatalf("step %d: only %d of %d records are there", n, i, size)
 			}
 			for _, r := range fs.Records() {
 				if want := fmt.Sprintf("%d/%d", n, i); string(r.Value) != want {
@@ -246,4 +251,75 @@ func inOrder(t *testing.T, c *kfake.Cluster, s *steady) {
 			}
 		}
 	}
+}
+
+// A partition that is too slow for what a step may have holds up the others once: it
+// goes on apart from them, at its own pace.
+func TestASlowPartitionStaysApart(t *testing.T) {
+	c, l := fakeLaneOf(t, 2)
+	for i, topic := range []string{"log", "t"} {
+		if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over, slow := make(chan struct{}), c.TopicInfo("t").TopicID
+	t.Cleanup(func() { close(over) })
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, x := range r.(*kmsg.ProduceRequest).Topics {
+			if x.TopicID == slow && len(x.Partitions[0].Records) > 4000 {
+				c.SleepControl(func() {
+					select {
+					case <-over:
+					case <-time.After(2 * ownDeadline):
+					}
+				})
+			}
+		}
+		return nil, nil, false
+	})
+	ill, well := steadily(l, "t"), steadily(l, "log")
+	ill.records = 5000
+	runLane(t, l)
+	until(t, "the slow one is held up", testLimit, ill.isHeld)
+	begun, n := time.Now(), ill.committed()
+	until(t, "some time passes", testLimit, func() bool { return time.Since(begun) > 6*time.Second })
+	if gap := well.gap(begun); gap > ownDeadline/2 {
+		t.Errorf("the well one was silent for %s", gap)
+	}
+	if ill.committed() < n+3 {
+		t.Errorf("the slow one committed %d steps", ill.committed()-n)
+	}
+	inOrder(t, c, ill)
+}
+
+// One that holds up steps again and again is kept for longer each time, and what it
+// did long ago is forgotten.
+func TestProbation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLane(Options{Logger: slog.New(slog.DiscardHandler)})
+		l.ward.running = true // nothing is tried: the test does
+		s := &steady{lane: l}
+		l.Add(s)
+		share := &Share{source: s, Token: fakeToken{}, proven: true}
+		for i, want := range []time.Duration{0, probationMin, 2 * probationMin, 4 * probationMin} {
+			l.ward.admit(t.Context(), share)
+			l.ward.sealed(s, true, true)
+			begun := time.Now()
+			for l.ward.judge([]*Share{share}, nil); len(l.ward.stalls) > 0; l.ward.judge([]*Share{share}, nil) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if got := time.Since(begun); got != want {
+				t.Errorf("stay %d: released after %s, want %s", i, got, want)
+			}
+		}
+		time.Sleep(wardMemory)
+		l.ward.admit(t.Context(), share)
+		if got := l.ward.stalls[s].probation; got != 0 {
+			t.Errorf("long after the last one the probation is %s", got)
+		}
+		if l.Remove(s); len(l.ward.stalls)+len(l.ward.past)+len(l.sources) != 0 {
+			t.Error("not forgotten when it is removed")
+		}
+	})
 }
