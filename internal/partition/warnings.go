@@ -23,6 +23,7 @@ const (
 // of a process. What gets no line is counted all the same, as metrics, and the
 // next line of its kind says how many there were. mu guards what follows it.
 type warnings struct {
+	muted bool // set before the first partition is there
 	mu    sync.Mutex
 	kinds map[warning]*warned
 }
@@ -42,6 +43,9 @@ const misplacedWarning = "misplaced"
 // allow tells whether a line may be written now, and how many were not since the
 // last one.
 func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
+	if w.muted {
+		return false, 0
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := w.kinds[of]
@@ -60,6 +64,10 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
 	unsaid, k.unsaid = k.unsaid, 0
 	return true, unsaid
 }
+
+// Mute has requests that are not obeyed counted and not logged. It is called before
+// the metrics are used.
+func (m *Metrics) Mute() { m.warnings.muted = true }
 
 // warnRefused logs an entry that became a dead letter.
 func (m *Metrics) warnRefused(p *Partition, e *entry) {

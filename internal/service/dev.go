@@ -75,7 +75,7 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 			fmt.Fprintf(o.Out, "demo: %v\n", err)
 		}
 	})
-	err = RunWith(ctx, &cfg, log, Options{AutoCreateTargets: true, Registry: s.registry, Started: s.servesHTTP})
+	err = RunWith(ctx, &cfg, log, Options{AutoCreateTargets: true, Shown: true, Registry: s.registry, Started: s.servesHTTP})
 	cancel()
 	showing.Wait()
 	if err == nil {

@@ -65,6 +65,9 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	in.life = life
 	in.replays = semaphore.NewWeighted(maxReplays)
 	in.metrics = partition.NewMetrics(in.registry)
+	if in.o.Shown {
+		in.metrics.Mute()
+	}
 	for name := range in.topics {
 		in.metrics.Serve(name)
 	}

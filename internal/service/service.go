@@ -70,6 +70,9 @@ type Options struct {
 	AccessInterval time.Duration
 	// FlushInterval is how often the local store goes to disk; 0 is the usual 30 s.
 	FlushInterval time.Duration
+	// Shown says that what is refused is shown to the user in another way, and is
+	// not to be logged too.
+	Shown bool
 	// BeforeApply is for tests: see partition.Options.
 	BeforeApply func(topic string, partition int32)
 }

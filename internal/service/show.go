@@ -18,7 +18,6 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 )
 
@@ -36,6 +35,9 @@ const (
 	showBytes = 60
 	// showNewTopics is how soon a topic that is new is watched.
 	showNewTopics = time.Second
+	// showFetchWait is how long a fetch waits for something to show: a new topic is
+	// not in it, and has to wait for the next one.
+	showFetchWait = 250 * time.Millisecond
 )
 
 // show is what dev prints: where things are, and what happens to timers as a
@@ -172,7 +174,7 @@ func (s *show) consumer() (*kgo.Client, error) {
 	return kgo.NewClient(
 		kgo.SeedBrokers(s.cfg.Brokers...), kgo.ConsumeRegex(), kgo.ConsumeTopics(".*"), kgo.ConsumeExcludeTopics(exclude...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(s.since.UnixMilli())), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.MetadataMaxAge(showNewTopics), kgo.MetadataMinAge(metadataMinAge),
+		kgo.MetadataMaxAge(showNewTopics), kgo.MetadataMinAge(metadataMinAge), kgo.FetchMaxWait(showFetchWait),
 	)
 }
 
@@ -232,8 +234,7 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	if s.demo[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] {
 		return nil
 	}
-	rules := intake.Rules{Topic: r.Topic, DefaultTarget: s.cfg.DefaultTargetOf(r.Topic), Allow: func(string) bool { return true }, Limits: intake.DefaultLimits()}
-	req, _, refused := rules.Judge(r, now.UnixMilli())
+	req, _, refused := rules(s.cfg, delaytopics.Set{Request: delaytopics.Topic{Name: r.Topic}}).Judge(r, now.UnixMilli())
 	switch {
 	case refused != nil:
 		return nil

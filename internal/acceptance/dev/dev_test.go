@@ -98,12 +98,13 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 		&kgo.Record{Topic: "timers", Key: []byte("cancelled")},
 		request("down", "d", "timer-at", down.UTC().Format(time.RFC3339Nano), "timer-target-topic", "orders"),
 		request("late", "l", "timer-at", fmt.Sprint(late.UnixMilli()), "timer-target-topic", "orders"),
+		request("chained", "c", "timer-after", "1s", "timer-target-topic", "timers"),
 		request("misspelt", "m", "timer-aftr", "1s", "timer-target-topic", "orders"),
 	)
 	before := consume(t, addr, "orders")
 	rig.Until(t, patience, "plain fires", func() bool { return before.has("plain") })
 	for _, want := range []string{
-		"refused   misspelt: unknown-header: ", "fired     plain on topic orders: p (emitted ",
+		"refused   misspelt: unknown-header: ", "refused   chained: target-not-allowed: ", "fired     plain on topic orders: p (emitted ",
 		"scheduled plain on topic timers, due ", "scheduled a1 on topic timers, due in ", "cancel    a1 on topic timers\n", "cancel    cancelled on topic timers\n",
 	} {
 		rig.Until(t, patience, want, func() bool { return strings.Contains(first.Output(), want) })
@@ -115,6 +116,12 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	}
 	if before.has("down") {
 		t.Log("slow machine: what was to fall due after the stop fired before it; its count still holds")
+	}
+	if strings.Contains(first.Output(), "scheduled chained") {
+		t.Error("what is refused is shown as scheduled too")
+	}
+	if n := strings.Count(first.Output(), "unknown-header"); n != 1 {
+		t.Errorf("a refusal is shown %d times", n)
 	}
 	if n := strings.Count(first.Output(), "scheduled demo-1 "); n != 1 {
 		t.Errorf("the demo's first timer is announced %d times", n)
