@@ -79,7 +79,10 @@ TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 		if s.Topic != "" {
 			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d, due %s\n", req.ID, s.Topic, s.Partition, s.Offset, s.Due.Format(time.RFC3339Nano))
 		}
-		if err != nil || s.Fate == nil {
+		switch {
+		case err != nil && s.Topic != "":
+			return fmt.Errorf("%w What is written stays in the log and counts as soon as it is taken in", err)
+		case err != nil || s.Fate == nil:
 			return err
 		}
 		return sayFate(p.stdout, req.ID, s.Fate)

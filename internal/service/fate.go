@@ -67,7 +67,7 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic string
 	for _, own := range []string{delaytopics.Changelog(topic), delaytopics.DeadLetters(topic)} {
 		ends, err := w.ends(ctx, own)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
-			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s; start waterclock serve, or leave out --wait", own, topic)
+			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s; start waterclock serve", own, topic)
 		}
 		if err != nil {
 			return nil, err
@@ -130,7 +130,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 	for !w.done() {
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
-			return Fate{}, fmt.Errorf("%w within %s: does waterclock serve run for %s, with these brokers? What is written stays in the log and counts as soon as it does",
+			return Fate{}, fmt.Errorf("%w within %s: does waterclock serve run for %s, with these brokers?",
 				ErrUndecided, config.FormatDuration(limit), w.topic)
 		}
 		fetches.EachRecord(w.record)
