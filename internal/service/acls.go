@@ -28,6 +28,8 @@ const (
 	accessTimeout = 15 * time.Second
 	// accessInterval is how often a running instance looks at its rights.
 	accessInterval = 30 * time.Second
+	// awayReminder is how often it is said that no broker can be reached.
+	awayReminder = 15 * time.Second
 	// accessReminder is how often what is still missing is said again.
 	accessReminder = time.Minute
 )
@@ -65,7 +67,8 @@ type access struct {
 	client *kgo.Client
 	log    *slog.Logger
 	// probe is a transactional ID with the service's prefix that no lane uses.
-	probe string
+	probe    string
+	awaySaid time.Time // await's own
 
 	mu       sync.Mutex // guards what follows
 	problems []string   // each a sentence; with one the instance is not ready
@@ -112,7 +115,10 @@ func (a *access) attempt(ctx context.Context) (pause time.Duration, err error) {
 		a.say([]string{sentence}, nil)
 		return refusedPause, nil
 	case err != nil:
-		a.log.Warn("no broker can be reached, trying again", "brokers", a.cfg.Brokers, "err", err)
+		if time.Since(a.awaySaid) >= awayReminder {
+			a.awaySaid = time.Now()
+			a.log.Warn("no broker can be reached, trying again every second", "brokers", a.cfg.Brokers, "err", err)
+		}
 		return connectPause, nil
 	case len(a.Problems()) > 0:
 		return refusedPause, nil

@@ -1,10 +1,13 @@
 package service_test
 
 import (
+	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -133,5 +136,18 @@ func TestChainedTargetIsSaid(t *testing.T) {
 	in.Ready(2, limit)
 	if lines := log.Lines("a target is a request topic"); len(lines) != 1 || !strings.Contains(lines[0], "target=elsewhere") {
 		t.Errorf("it says %q", lines)
+	}
+}
+
+// Brokers that cannot be reached are tried each second and complained of now and then.
+func TestNoBrokerIsSaidOnce(t *testing.T) {
+	var tries atomic.Int32
+	_, log := rig.ServeLogged(t, rig.Config(t, []string{rig.FreeAddr(t)}, requests), service.Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		tries.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}})
+	rig.Until(t, limit, "three tries", func() bool { return tries.Load() >= 3 })
+	if lines := log.Lines("no broker can be reached"); len(lines) != 1 {
+		t.Errorf("it is said %d times", len(lines))
 	}
 }

@@ -55,7 +55,7 @@ func TestWrongUsage(t *testing.T) {
 		{"schedule a file that is missing", "schedule --in 1s --to a --value-file " + dir + "/none" + client, nil, 2, []string{"--value-file", dir + "/none", "no such file"}},
 		{"schedule for a bad partition", "schedule --in 1s --to a --value x --partition first" + client, nil, 2, []string{"--partition", "first", "a whole number"}},
 		{"schedule with a bad header", "schedule --in 1s --to a --value x --header x" + client, nil, 2, []string{"--header", "NAME=VALUE"}},
-		{"schedule with an ID that is too long", "schedule --in 1s --to a --value x --id " + strings.Repeat("i", 513) + client, nil, 2, []string{"--id", "513 bytes", "at most 512"}},
+		{"schedule with an ID that is too long", "schedule --in 1s --to a --value x --id " + strings.Repeat("i", 513) + client, nil, 2, []string{"--id", "513 bytes", "needs 1 to 512"}},
 		{"schedule, nobody there", "schedule --in 1s --to a --value x" + client, nil, 1, []string{"no broker can be reached at 127.0.0.1:1"}},
 		{"cancel without an ID", "cancel" + client, nil, 2, []string{"--id", "1 to 512"}},
 		{"cancel, nobody there", "cancel --id a" + client, nil, 1, []string{"no broker can be reached at 127.0.0.1:1"}},
