@@ -184,16 +184,17 @@ func (o *outgoing) hold(s *Share, r *kgo.Record, err error) {
 }
 
 // watch ends a flush that takes too long: by unsafe means, since kgo does not give
-// up records that a leader took and does not answer for.
+// up records that a leader took and does not answer for. It counts ticks, so that
+// nobody is blamed for the time in which this process stood still.
 func (o *outgoing) watch(flushed <-chan struct{}) {
 	t := time.NewTicker(watchTick)
 	defer t.Stop()
-	for begun := time.Now(); ; {
+	for waited := watchTick; ; waited += watchTick {
 		select {
 		case <-flushed:
 			return
 		case <-t.C:
-			if o.overdue(time.Since(begun)) {
+			if o.overdue(waited) {
 				o.c.UnsafeAbortBufferedRecords()
 				return
 			}
