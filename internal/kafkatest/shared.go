@@ -3,9 +3,11 @@ package kafkatest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +22,10 @@ const (
 	// lockReserve is how long before the end of go test's time limit a test
 	// that waits for its turn gives up, so that it can say why.
 	lockReserve = 10 * time.Second
+
+	// parallel is how many parallel tests run at once, whatever the number of
+	// cores: most of their time tests wait, for what is due, for sessions that end.
+	parallel = 6
 )
 
 var errNoMain = errors.New(`kafkatest: Shared and Three need "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
@@ -48,8 +54,12 @@ var process = &processState{
 }
 
 // Main is the body of TestMain for packages that use Shared: it runs the tests,
-// ends the shared clusters, prints how many tests got a real broker and exits.
+// up to six parallel ones at once unless -parallel says another number, ends the
+// shared clusters, prints how many tests got a real broker and exits.
 func Main(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
+		panic(err)
+	}
 	process.mu.Lock()
 	process.main = true
 	process.mu.Unlock()

@@ -1,10 +1,8 @@
 package rig
 
 import (
-	"flag"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -15,13 +13,4 @@ import (
 // does not know.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, config.EnvPrefix) })
-}
-
-// Parallel has up to n parallel tests run at once, unless -parallel says another
-// number. It is for TestMain, where tests wait most of their time: for what is
-// due, for sessions that end.
-func Parallel(n int) {
-	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
-		panic(err)
-	}
 }

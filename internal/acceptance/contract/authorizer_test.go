@@ -20,6 +20,7 @@ import (
 // not held up. A compacted target whose settings the service may not read still
 // takes what has a key from a batch that it refuses.
 func TestTargetNotAuthorized(t *testing.T) {
+	t.Parallel()
 	// Who asks is ANONYMOUS, the service and this test alike: everything is
 	// allowed where no rule is written.
 	c := kafkatest.Start(t, 1,

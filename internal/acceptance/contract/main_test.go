@@ -17,10 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-func TestMain(m *testing.M) {
-	rig.Parallel(3)
-	kafkatest.Main(m)
-}
+func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 const (
 	// arrive bounds how long anything may take to come on a machine that has

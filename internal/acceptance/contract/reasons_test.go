@@ -113,7 +113,7 @@ func TestEveryReasonBetweenGoodRequests(t *testing.T) {
 		wants []want
 		recs  []*kgo.Record
 	)
-	first := time.Now().Add(5 * time.Second)
+	first := time.Now().Add(8 * time.Second)
 	for i, b := range badRequests() {
 		due := first.Add(time.Duration(i) * 25 * time.Millisecond).UnixMilli()
 		id := fmt.Sprint("bad-", i)

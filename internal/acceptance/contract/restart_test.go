@@ -23,9 +23,9 @@ type act struct {
 
 const (
 	beforeStop = time.Second      // due while the first instance runs
-	whileDown  = 4 * time.Second  // due while nobody runs
-	startAgain = 6 * time.Second  // when the second instance starts
-	afterStart = 12 * time.Second // due while the second instance runs
+	whileDown  = 8 * time.Second  // due while nobody runs
+	startAgain = 10 * time.Second // when the second instance starts
+	afterStart = 18 * time.Second // due while the second instance runs
 	longPast   = -time.Hour
 )
 

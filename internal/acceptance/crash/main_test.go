@@ -19,10 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-func TestMain(m *testing.M) {
-	rig.Parallel(3)
-	kafkatest.Main(m)
-}
+func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 // poll is how often something is looked at that tells no one of its changes.
 const poll = 20 * time.Millisecond

@@ -45,6 +45,7 @@ const (
 // held flushMargin before the counter moved is on disk then, so a restart may
 // read no more than the rest, whatever is pending.
 func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
 	var few, many run

@@ -63,6 +63,7 @@ func away(glob string) func(testing.TB, string) {
 // was: code 1, naming the folder and what to do, and nothing of it is changed
 // that waterclock does not know. Without the folder everything is there again.
 func TestWrongFolder(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
 	s.served(t)
@@ -146,6 +147,7 @@ func notWritable(t testing.TB) string {
 // and beside the first, which then has an old folder too: nothing is lost,
 // doubled or comes back.
 func TestCopiedFolder(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
 	target := c.CreateTopic(t, 2, nil, s.requests+"-out")

@@ -17,6 +17,7 @@ import (
 // The states that a partition passes through in milliseconds are shown when it
 // is held up in one: not ready, and live when that is over.
 func TestPartitionHeldUpOnItsWay(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	in := func(t *testing.T, in *rig.Web, state string) {
 		t.Helper()
@@ -28,6 +29,7 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 
 	// The committed offset is not told.
 	t.Run("taking", func(t *testing.T) {
+		t.Parallel()
 		requests := c.CreateTopic(t, 1, nil)
 		wire := kafkatest.NewWire()
 		t.Cleanup(wire.Close)
@@ -43,6 +45,7 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 	// the store: intake pauses before it has read what may cancel something. What
 	// is due waits for that.
 	t.Run("gated", func(t *testing.T) {
+		t.Parallel()
 		const n, size = 3000, 8_000 // three times what the queue holds
 		requests := c.CreateTopic(t, 1, nil)
 		target := c.CreateTopic(t, 1, nil, requests+"-out")

@@ -13,10 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-func TestMain(m *testing.M) {
-	rig.Parallel(3)
-	kafkatest.Main(m)
-}
+func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 const (
 	// exitLimit is far more than a refusal takes.

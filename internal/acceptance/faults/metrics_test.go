@@ -20,6 +20,7 @@ import (
 // of them shows, and it goes back to 0 when that is over. Instances run in the
 // test's process where only that can be made to stop at the right place.
 func TestMetricsOfWhatIsHeldUp(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	rising := func(t *testing.T, in *rig.Web, names ...string) {
 		t.Helper()
@@ -37,6 +38,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	// Commits hang: what is due is planned until the queue is twice full, what is
 	// written is read until it is full.
 	t.Run("queue, lag and overdue", func(t *testing.T) {
+		t.Parallel()
 		const n, size = 3000, 8_000 // 24 MB, three times what a queue holds, in many rounds of firings
 		requests := c.CreateTopic(t, 1, nil)
 		target := c.CreateTopic(t, 1, nil, requests+"-out")
@@ -47,7 +49,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		cfg.QueueMemory = 8 * config.MiB
 		in := rig.Serve(t, cfg, service.Options{Dial: wire.Dial})
 		in.Ready(1, readyLimit)
-		due := time.Now().Add(12 * time.Second)
+		due := time.Now().Add(20 * time.Second)
 		cl := c.Client(t)
 		rig.Send(t, cl, big(requests, target, "due-", n, size, due)...)
 		rig.Until(t, readyLimit, "all are pending", func() bool { return in.Metric("waterclock_pending_timers") == n })
@@ -75,6 +77,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 
 	// A step is committed and not applied: the ledger has it, the store has not.
 	t.Run("ledger", func(t *testing.T) {
+		t.Parallel()
 		s := newScene(t, c)
 		target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 		apply := make(chan struct{})
@@ -98,6 +101,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 
 	// Fetches hang: a replay has begun and does not go on.
 	t.Run("replay", func(t *testing.T) {
+		t.Parallel()
 		s := newScene(t, c)
 		s.served(t)
 		wire := kafkatest.NewWire()
@@ -115,6 +119,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	// A transaction of a process that is in the group no more stands open on a
 	// target: the watch ends it, and what is behind it is seen.
 	t.Run("open transaction", func(t *testing.T) {
+		t.Parallel()
 		s := newScene(t, c)
 		target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 		out := kafkatest.Collect(t, c, target)
@@ -136,6 +141,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	// The process is stopped for longer than it takes to be noticed, and for less
 	// than its session.
 	t.Run("pause", func(t *testing.T) {
+		t.Parallel()
 		s := newScene(t, c)
 		p := rig.Start(t, s.arguments()...)
 		p.Ready(partitions, readyLimit)

@@ -148,6 +148,7 @@ func write(t testing.TB, path, text string) string {
 // anything, and a line that names the setting, shows the value and says what is
 // needed.
 func TestWrongSettings(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "empty"), "")
 	write(t, filepath.Join(dir, "text"), "text")

@@ -116,6 +116,7 @@ var states = []struct {
 // Each of them: alive, not ready, a sentence in /readyz and in the log; SIGTERM ends it with
 // 0. What may be accepted is, when told to.
 func TestStates(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	for _, v := range states {
 		t.Run(v.name, func(t *testing.T) {
@@ -171,6 +172,7 @@ func TestStates(t *testing.T) {
 // A broker that takes connections and says nothing: alive, not ready, the silent
 // broker is counted and named.
 func TestSilentBroker(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +194,7 @@ func TestSilentBroker(t *testing.T) {
 // Settings that only the brokers can judge: code 2, naming the setting and the
 // brokers' own.
 func TestSettingsThatBrokersRefuse(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, 1, kafkatest.WithProperty("group.min.session.timeout.ms", "6000"),
 		kafkatest.WithProperty("group.max.session.timeout.ms", "30000"), kafkatest.WithProperty("transaction.max.timeout.ms", "60000"))
 	requests := c.CreateTopic(t, 1, nil)

@@ -84,6 +84,7 @@ var wrongTopics = []struct {
 // Each wrong topic setting ends serve with code 1; waterclock topics says the
 // same of it.
 func TestWrongTopics(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	for _, v := range wrongTopics {
 		t.Run(v.name, func(t *testing.T) {
@@ -103,6 +104,7 @@ func TestWrongTopics(t *testing.T) {
 // What is only unwise does not keep an instance from running: it is a warning,
 // and one of waterclock topics, which ends with 0.
 func TestUnwiseTopics(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
 	s.ensure(t)
@@ -137,6 +139,7 @@ func TestUnwiseTopics(t *testing.T) {
 // What a cluster must be, on the fake broker: one real broker has no replicas to
 // miss, and none that is older than 4.0 is at hand.
 func TestWrongCluster(t *testing.T) {
+	t.Parallel()
 	for _, v := range []struct {
 		name  string
 		spoil func(context.Context, *kfake.Cluster, *kadm.Client) error

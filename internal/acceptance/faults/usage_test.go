@@ -12,6 +12,7 @@ import (
 // the values of settings: code 2 and a line that names it. What is wrong with a
 // place that a good command line names: code 1.
 func TestWrongUsage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	// yaml writes a file and returns what names it.
 	yaml := func(name, text string) string { return "--config=" + write(t, filepath.Join(dir, name), text) }
@@ -77,6 +78,7 @@ func TestWrongUsage(t *testing.T) {
 
 // Addresses that are taken end serve with code 1 before it has done anything.
 func TestAddressInUse(t *testing.T) {
+	t.Parallel()
 	first := rig.Start(t, rig.Arguments([]string{"127.0.0.1:1"}, "timers", t.TempDir())...)
 	rig.Until(t, exitLimit, "the first serves HTTP", func() bool { status, _ := first.Healthz(); return status == 200 })
 	addr := first.Addr()

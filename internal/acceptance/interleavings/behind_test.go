@@ -41,6 +41,7 @@ func (w *world) ahead(n int64) {
 // request log that is shorter than what was read of it is looked at again for
 // some seconds before the partition refuses to go on.
 func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		name string
 		come bool // the end comes to light

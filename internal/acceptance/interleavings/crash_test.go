@@ -22,6 +22,7 @@ import (
 // somewhere in that, again while it goes on, and the third one must hold just
 // what the changelog says.
 func Test11KilledInsideWipeAndIngest(t *testing.T) {
+	t.Parallel()
 	const (
 		n      = 100_000
 		rounds = 4

@@ -54,7 +54,7 @@ func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T
 			in, log := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
 			in.Ready(2, patience)
 			want := make(map[string][]string)
-			due := time.Now().Add(2 * time.Second)
+			due := time.Now().Add(lead)
 			var recs, meanwhile []*kgo.Record
 			for i := range n {
 				c, r := fmt.Sprint("cancelled-", i), fmt.Sprint("again-", i)
@@ -97,6 +97,7 @@ func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T
 // Two coordinators are killed under load, one after the other: that of the
 // transactions, then that of the group (on three brokers they may be one).
 func Test05CoordinatorFailsOver(t *testing.T) {
+	t.Parallel()
 	// Others take over after 5 s, not 9: twice what any request waits.
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("broker.session.timeout.ms", "5000"))
 	w := newWorld(t, c, 4)

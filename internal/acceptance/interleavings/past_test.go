@@ -206,7 +206,7 @@ func Test13PastDueRequestReplacesAPendingOne(t *testing.T) {
 	first := rig.Serve(t, cfg, service.Options{})
 	first.Ready(2, patience)
 	want := make(map[string][]string)
-	due := time.Now().Add(3 * time.Second)
+	due := time.Now().Add(lead)
 	past := time.Now().Add(-time.Hour)
 	var recs []*kgo.Record
 	for i := range n {

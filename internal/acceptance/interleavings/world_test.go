@@ -26,13 +26,14 @@ const (
 	patience = 60 * time.Second
 	// quiet is how long nothing more must come, once everything has.
 	quiet = 700 * time.Millisecond
+	// lead is how much later timers are due that must all be pending before.
+	lead = 5 * time.Second
 	// never is a due time that no test lives to see.
 	never = 1000 * time.Hour
 )
 
 func TestMain(m *testing.M) {
 	rig.PlayVictim()
-	rig.Parallel(4)
 	kafkatest.Main(m)
 }
 

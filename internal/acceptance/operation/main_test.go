@@ -13,10 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-func TestMain(m *testing.M) {
-	rig.Parallel(3)
-	kafkatest.Main(m)
-}
+func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 // timers are n requests, due within spread from at on.
 func timers(requests, target, prefix string, n int, at time.Time, spread time.Duration, value []byte) []*kgo.Record {

@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// TestLockedDownCluster is line e. The parts share one broker.
+// TestLockedDownCluster is line e. The parts share one broker, at the same time.
 func TestLockedDownCluster(t *testing.T) {
 	w := newWorld(t)
 	t.Run("what acls prints is enough for firing, restart and takeover after a kill", w.enough)
@@ -30,6 +30,7 @@ func TestLockedDownCluster(t *testing.T) {
 // enough runs two processes as a user that has what acls prints and nothing
 // else; producers, consumers and who looks after dead letters likewise.
 func (w *world) enough(t *testing.T) {
+	t.Parallel()
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
 	w.grant(t, printed(t, cfg, service.ACLOptions{
@@ -111,6 +112,7 @@ func (w *world) enough(t *testing.T) {
 // fall due meanwhile fire afterwards, but for those whose target may not be
 // written to: they are dead letters.
 func (w *world) eachRight(t *testing.T) {
+	t.Parallel()
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
 	rules := printed(t, cfg, service.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, Undertakers: []string{"User:operator"}, ConsumerGroup: "each"})
@@ -184,6 +186,7 @@ func (w *world) eachRight(t *testing.T) {
 
 // nothing starts a service that nobody has given a right, which waits for them.
 func (w *world) nothing(t *testing.T) {
+	t.Parallel()
 	requests, target, _ := w.topics(t)
 	cfg := w.config(t, requests)
 	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
@@ -223,6 +226,7 @@ func (w *world) nothing(t *testing.T) {
 // wrongPassword: the sentence names user and file, the instance goes on trying,
 // and the right password in the file is all it needs.
 func (w *world) wrongPassword(t *testing.T) {
+	t.Parallel()
 	requests, _, _ := w.topics(t)
 	cfg := w.config(t, requests)
 	w.grant(t, printed(t, cfg, service.ACLOptions{})...)
@@ -269,6 +273,7 @@ func (w *world) wrongPort(t *testing.T) {
 
 // expired: certificates out of their time, the broker's and one's own.
 func (w *world) expired(t *testing.T) {
+	t.Parallel()
 	requests, _, _ := w.topics(t)
 	cfg := w.config(t, requests)
 	cfg.Brokers = w.Listener(kafkatest.ListenerExpired)
@@ -302,6 +307,7 @@ func (w *world) expired(t *testing.T) {
 // mechanisms: an instance for each way to log in fires a timer, and tells no
 // secret in a log of everything.
 func (w *world) mechanisms(t *testing.T) {
+	t.Parallel()
 	bearer := token("bearer", time.Now().Add(time.Hour))
 	for name, login := range map[string]func(*config.Config){
 		"plain":    func(c *config.Config) { c.SASLMechanism, c.SASLUsername = config.SASLPlain, "plain" },
@@ -316,6 +322,7 @@ func (w *world) mechanisms(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			requests, target, _ := w.topics(t)
 			cfg := w.config(t, requests)
 			login(cfg)

@@ -59,7 +59,7 @@ func Test29And30TransactionEndsWhileAPartitionOfItIsLeaderless(t *testing.T) {
 		e.begin(victim)
 		all = append(all, e)
 	}
-	due := time.Now().Add(3 * time.Second)
+	due := time.Now().Add(5 * time.Second)
 	for _, e := range all {
 		e.schedule(due)
 	}
