@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"testing"
 )
 
 // Ports are taken from below the range that systems use for outgoing
@@ -15,6 +16,16 @@ const (
 	lastPort     = 32_000
 	portAttempts = 1_000
 )
+
+// FreeAddr returns a loopback address that nobody listens on now.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	addrs, err := freePorts(1)
+	if err != nil {
+		t.Fatalf("kafkatest: %v", err)
+	}
+	return addrs[0]
+}
 
 // freePorts returns n different loopback addresses that nobody listens on now.
 func freePorts(n int) ([]string, error) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,16 +57,9 @@ func Binary(t testing.TB) string {
 	return build.path
 }
 
-// FreeAddr returns a loopback address that nobody listens on.
-func FreeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("rig: %v", err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
+// FreeAddr returns a loopback address that nobody listens on, and that no client
+// is given for an outgoing connection before it is used.
+func FreeAddr(t testing.TB) string { return kafkatest.FreeAddr(t) }
 
 // Arguments are those of serve for a request topic, with a group of its own.
 func Arguments(seeds []string, requests, dir string, more ...string) []string {

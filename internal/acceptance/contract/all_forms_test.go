@@ -168,6 +168,7 @@ func cancels(topic string, id []byte) []*kgo.Record {
 // emission comes once, byte for byte, never early, where a Java client would
 // have put it.
 func TestTenThousandTimersOfAllForms(t *testing.T) {
+	t.Parallel()
 	const (
 		timers    = 10_000
 		cancelled = 500

@@ -45,6 +45,7 @@ func (r *race) inside() bool {
 // least 1,000 times. Where the request lies in the window is moved from round
 // to round, so that both orders occur on a slow machine too.
 func TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	transactional := s.cluster.Client(t, kgo.TransactionalID(s.requests), kgo.ProducerLinger(0))
 	direct := s.cluster.Client(t, kgo.ProducerLinger(0))

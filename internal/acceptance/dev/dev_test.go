@@ -72,6 +72,7 @@ func request(id, value string, headers ...string) *kgo.Record {
 // a plain client, a stop by SIGTERM while timers are pending (one falls due
 // meanwhile, one is cancelled), and a second start on the same folder.
 func TestDevFirstAndSecondStart(t *testing.T) {
+	t.Parallel()
 	drivesProcesses(t)
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
@@ -155,6 +156,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 // TestDevRefusals: what a second dev says that finds its folder or an address
 // taken, while the first one goes on.
 func TestDevRefusals(t *testing.T) {
+	t.Parallel()
 	drivesProcesses(t)
 	listen, dir := rig.FreeAddr(t), t.TempDir()
 	first := rig.Start(t, "dev", "--listen", listen, "--data-dir", dir, "--demo=false")
@@ -202,6 +204,7 @@ func TestDevRefusals(t *testing.T) {
 // TestScheduleRefusals: what the command line says of requests that cannot be
 // sent, and how it exits.
 func TestScheduleRefusals(t *testing.T) {
+	t.Parallel()
 	drivesProcesses(t)
 	listen := rig.FreeAddr(t)
 	p := rig.Start(t, "dev", "--listen", listen, "--data-dir", t.TempDir(), "--demo=false")
@@ -234,6 +237,7 @@ func TestScheduleRefusals(t *testing.T) {
 // its data. (A kill in the middle of a transaction is another matter: the
 // embedded broker writes a commit to one partition after the other.)
 func TestDevKilledWhilePending(t *testing.T) {
+	t.Parallel()
 	drivesProcesses(t)
 	const timers = 100
 	addr, dir := rig.FreeAddr(t), t.TempDir()

@@ -96,6 +96,7 @@ func TestDocumentedSettings(t *testing.T) {
 // TestDocumentedMetrics: what an instance that has done everything shows is in the
 // text, and what the text names is shown.
 func TestDocumentedMetrics(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")

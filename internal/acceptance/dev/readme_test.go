@@ -95,6 +95,7 @@ func (r *reader) shell(b block, broker string, more ...string) *exec.Cmd {
 
 // TestReadme runs every block of the documents but those that say why not.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	drivesProcesses(t)
 	r := &reader{bin: t.TempDir(), home: t.TempDir(), dev: rig.FreeAddr(t), devHTTP: rig.FreeAddr(t)}
 	kinds := map[string]func(*testing.T, block){

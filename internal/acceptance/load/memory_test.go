@@ -43,6 +43,7 @@ const (
 // runs, on a starved machine 7, as the collector is late then: only ever more, so
 // a start that shows too much is tried again.
 func TestMemoryDoesNotGrowWithPendingTimers(t *testing.T) {
+	rig.NeedSlow(t)
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
 	small, big := newPending(t, c, few), newPending(t, c, many)
