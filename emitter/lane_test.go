@@ -467,7 +467,7 @@ func TestTwoLanes(t *testing.T) {
 }
 
 // A lane that is stopped in the middle ends its step in order, and leaves
-// nothing behind (newStage looks for leaks).
+// nothing behind (TestMain looks for leaks).
 func TestLaneStops(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()

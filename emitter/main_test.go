@@ -12,12 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/goleak"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
+func TestMain(m *testing.M) { kafkatest.Main(kafkatest.LeakFree{M: m}) }
 
 const (
 	// testLimit bounds whatever a test waits for.
@@ -51,15 +50,16 @@ type stage struct {
 	stale []string   // topics that lanes found changed
 }
 
+// newStage makes a stage on the shared broker, whose test runs beside others.
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	t.Parallel()
 	return newStageOn(t, kafkatest.Shared(t))
 }
 
 // newStageOn makes a stage whose member has these options.
 func newStageOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *stage {
 	t.Helper()
-	t.Cleanup(func() { goleak.VerifyNone(t, kafkatest.IgnoreBrokers()) })
 	ctx, cancel := context.WithTimeout(context.Background(), 2*testLimit)
 	t.Cleanup(cancel)
 	s := &stage{t: t, c: c, ctx: ctx, plain: c.Client(t, opts...)}

@@ -55,8 +55,9 @@ var process = &processState{
 
 // Main is the body of TestMain for packages that use Shared: it runs the tests,
 // up to six parallel ones at once unless -parallel says another number, ends the
-// shared clusters, prints how many tests got a real broker and exits.
-func Main(m *testing.M) {
+// shared clusters, prints how many tests got a real broker and exits. m is the
+// *testing.M, or one that looks for something more, such as LeakFree.
+func Main(m interface{ Run() int }) {
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
 		panic(err)
 	}
@@ -94,6 +95,19 @@ func Shared(t testing.TB) *Cluster {
 	c.showLogs(t, c.logSizes())
 	process.count(t)
 	return c
+}
+
+// LeakFree is an M whose tests must leave no goroutine behind. It looks when all
+// are done: while others run in parallel nobody could.
+type LeakFree struct{ *testing.M }
+
+func (m LeakFree) Run() int {
+	code := m.M.Run()
+	if err := goleak.Find(IgnoreBrokers()); err != nil {
+		fmt.Printf("kafkatest: after all tests: %v\n", err)
+		return max(code, 1)
+	}
+	return code
 }
 
 // IgnoreBrokers has goleak overlook the goroutines that watch over running
