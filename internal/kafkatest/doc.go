@@ -9,7 +9,8 @@
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //
-// One test process of a machine runs clusters at a time; others wait. Where
+// Two test processes of a machine run clusters at a time, or one that measures
+// (MainAlone); others wait. Where
 // Java 17 or Maven is missing, or with -short, tests that ask for a broker skip
 // and say why. The environment decides the rest:
 //

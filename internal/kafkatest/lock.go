@@ -10,26 +10,33 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// machineLock lets one process of this machine run clusters at a time; inside
-// the process it counts, so that a test may start a cluster beside the shared
-// one. Who puts a token into turn may change the count between 0 and 1, which
-// takes as long as another process runs its tests; mu guards the fields below
-// it and is never held for long.
+// machineLock lets as many processes of this machine run clusters at a time as
+// there are files, each with one of them locked; or one that is alone, with all.
+// Inside the process it counts, so that a test may start a cluster beside the
+// shared one. Who puts a token into turn may change the count between 0 and 1,
+// which takes as long as another process runs its tests; mu guards the fields
+// below it and is never held for long.
 type machineLock struct {
-	path string
-	turn chan struct{} // capacity 1
+	paths []string
+	alone bool          // set before the first acquire
+	turn  chan struct{} // capacity 1
 
 	mu      sync.Mutex
 	holders int
 	unlock  func() // set while holders > 0
 }
 
+// processesAtATime have clusters on one machine: one leaves two cores idle most of
+// its time, as its tests wait.
+const processesAtATime = 2
+
 // newMachineLock names the lock that all test processes of a machine share.
 func newMachineLock() *machineLock {
-	return &machineLock{
-		path: filepath.Join(os.TempDir(), "waterclock-kafkatest.lock"),
-		turn: make(chan struct{}, 1),
+	l := &machineLock{turn: make(chan struct{}, 1)}
+	for i := range processesAtATime {
+		l.paths = append(l.paths, filepath.Join(os.TempDir(), fmt.Sprintf("waterclock-kafkatest-%d.lock", i)))
 	}
+	return l
 }
 
 type fileLock struct {
@@ -43,26 +50,26 @@ func (l *machineLock) acquire(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("wait for this process's lock %s: %w", l.path, ctx.Err())
+		return fmt.Errorf("wait for this process's lock %s: %w", l.paths, ctx.Err())
 	}
 	if l.join() {
 		<-l.turn
 		return nil
 	}
 	locked := make(chan fileLock)
-	go l.lockFile(ctx, locked)
+	go l.lockFiles(ctx, locked)
 	select {
 	case got := <-locked:
 		defer func() { <-l.turn }()
 		if got.err != nil {
-			return fmt.Errorf("lock %s: %w", l.path, got.err)
+			return fmt.Errorf("lock %s: %w", l.paths, got.err)
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.holders, l.unlock = 1, got.unlock
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for another process's lock %s: %w", l.path, ctx.Err())
+		return fmt.Errorf("wait for another process's lock %s: %w", l.paths, ctx.Err())
 	}
 }
 
@@ -77,18 +84,64 @@ func (l *machineLock) join() bool {
 	return true
 }
 
-// lockFile blocks on the file. It hands the lock, and with it the turn, to
+// lockFiles blocks on the files. It hands the lock, and with it the turn, to
 // acquire; if that has gone, it gives both back.
-func (l *machineLock) lockFile(ctx context.Context, locked chan<- fileLock) {
-	unlock, err := lockedfile.MutexAt(l.path).Lock()
+func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
+	lock := lockAny
+	if l.alone {
+		lock = lockAll
+	}
+	got := lock(l.paths)
 	select {
-	case locked <- fileLock{unlock, err}:
+	case locked <- got:
 	case <-ctx.Done():
-		if err == nil {
-			unlock()
+		if got.err == nil {
+			got.unlock()
 		}
 		<-l.turn
 	}
+}
+
+// lockAny locks the file that is free first. The others come when they are free,
+// and are given back at once.
+func lockAny(paths []string) fileLock {
+	first, done := make(chan fileLock), make(chan struct{})
+	defer close(done)
+	for _, path := range paths {
+		go lockOne(path, first, done)
+	}
+	return <-first
+}
+
+func lockOne(path string, first chan<- fileLock, done <-chan struct{}) {
+	unlock, err := lockedfile.MutexAt(path).Lock()
+	select {
+	case first <- fileLock{unlock, err}:
+	case <-done:
+		if err == nil {
+			unlock()
+		}
+	}
+}
+
+// lockAll locks one file after the other: who is alone waits for each with those
+// before in its hands, and nobody waits for it who has one.
+func lockAll(paths []string) fileLock {
+	var held []func()
+	all := fileLock{unlock: func() {
+		for _, unlock := range held {
+			unlock()
+		}
+	}}
+	for _, path := range paths {
+		unlock, err := lockedfile.MutexAt(path).Lock()
+		if err != nil {
+			all.unlock()
+			return fileLock{err: err}
+		}
+		held = append(held, unlock)
+	}
+	return all
 }
 
 // release undoes one acquire.

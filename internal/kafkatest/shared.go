@@ -25,7 +25,7 @@ const (
 
 	// parallel is how many parallel tests run at once, whatever the number of
 	// cores: most of their time tests wait, for what is due, for sessions that end.
-	parallel = 6
+	parallel = 4
 )
 
 var errNoMain = errors.New(`kafkatest: Shared and Three need "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
@@ -54,7 +54,7 @@ var process = &processState{
 }
 
 // Main is the body of TestMain for packages that use Shared: it runs the tests,
-// up to six parallel ones at once unless -parallel says another number, ends the
+// up to four parallel ones at once unless -parallel says another number, ends the
 // shared clusters, prints how many tests got a real broker and exits. m is the
 // *testing.M, or one that looks for something more, such as LeakFree.
 func Main(m interface{ Run() int }) {
@@ -97,13 +97,20 @@ func Shared(t testing.TB) *Cluster {
 	return c
 }
 
+// MainAlone is Main for a package whose tests measure: no other test process has
+// brokers meanwhile.
+func MainAlone(m interface{ Run() int }) {
+	process.lock.alone = true
+	Main(m)
+}
+
 // LeakFree is an M whose tests must leave no goroutine behind. It looks when all
 // are done: while others run in parallel nobody could.
 type LeakFree struct{ *testing.M }
 
 func (m LeakFree) Run() int {
 	code := m.M.Run()
-	if err := goleak.Find(IgnoreBrokers()); err != nil {
+	if err := goleak.Find(IgnoreBrokers()...); err != nil {
 		fmt.Printf("kafkatest: after all tests: %v\n", err)
 		return max(code, 1)
 	}
@@ -111,9 +118,11 @@ func (m LeakFree) Run() int {
 }
 
 // IgnoreBrokers has goleak overlook the goroutines that watch over running
-// brokers, for tests that look for leaks while the shared cluster is up.
-func IgnoreBrokers() goleak.Option {
-	return goleak.IgnoreAnyFunction("github.com/waterclock/waterclock/internal/kafkatest.(*run).supervise")
+// brokers, and over the machine's lock, for tests that look for leaks while the
+// shared cluster is up.
+func IgnoreBrokers() []goleak.Option {
+	const here = "github.com/waterclock/waterclock/internal/kafkatest."
+	return []goleak.Option{goleak.IgnoreAnyFunction(here + "(*run).supervise"), goleak.IgnoreAnyFunction(here + "lockOne")}
 }
 
 // require returns what is needed to run Kafka, or ends the test.

@@ -81,8 +81,8 @@ func TestTopicIsValidAndUnique(t *testing.T) {
 }
 
 func TestMachineLock(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	newLock := func() *machineLock { return &machineLock{path: path, turn: make(chan struct{}, 1)} }
+	paths := []string{filepath.Join(t.TempDir(), "lock")}
+	newLock := func() *machineLock { return &machineLock{paths: paths, turn: make(chan struct{}, 1)} }
 	mine, other := newLock(), newLock() // other stands for another process
 	for range 2 {
 		if err := mine.acquire(t.Context()); err != nil {
@@ -111,6 +111,58 @@ func TestMachineLock(t *testing.T) {
 		t.Fatalf("acquire again: %v", err)
 	}
 	mine.release()
+}
+
+// Two processes have the lock, a third one waits for either, and one that must be
+// alone for both.
+func TestMachineLockIsForTwoOrOneAlone(t *testing.T) {
+	dir := t.TempDir()
+	paths := []string{filepath.Join(dir, "0"), filepath.Join(dir, "1")}
+	process := func(alone bool) *machineLock {
+		return &machineLock{paths: paths, alone: alone, turn: make(chan struct{}, 1)}
+	}
+	acquire := func(l *machineLock) {
+		t.Helper()
+		if err := l.acquire(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := func(l *machineLock) <-chan error {
+		t.Helper()
+		got := make(chan error, 1)
+		go func() { got <- l.acquire(deadline(t)) }()
+		select {
+		case err := <-got:
+			t.Fatalf("it does not wait: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		return got
+	}
+	first, second, third, alone := process(false), process(false), process(false), process(true)
+	acquire(first)
+	acquire(second)
+	got := waits(third)
+	second.release()
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	got = waits(alone)
+	first.release()
+	select {
+	case err := <-got:
+		t.Fatalf("alone beside another one: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	third.release()
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	got = waits(first)
+	alone.release()
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	first.release()
 }
 
 func TestBrokerLogShown(t *testing.T) {

@@ -519,7 +519,7 @@ func TestRebalanceTimeoutBelowSessionIsRefused(t *testing.T) {
 
 // A membership that never reached a broker stops, and leaves nothing behind.
 func TestStopWithoutBroker(t *testing.T) {
-	defer goleak.VerifyNone(t, kafkatest.IgnoreBrokers())
+	defer goleak.VerifyNone(t, kafkatest.IgnoreBrokers()...)
 	x := &town{t: t, seeds: []string{"127.0.0.1:1"}, topic: "x", group: "g"}
 	g, err := New(x.options("a"), &resident{x: x})
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	rig.PlayVictim()
-	kafkatest.Main(m)
+	kafkatest.MainAlone(m)
 }
 
 // swift are options of clients that give a broker that says nothing two seconds,

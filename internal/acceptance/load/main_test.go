@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
+func TestMain(m *testing.M) { kafkatest.MainAlone(m) }
 
 const (
 	// partitions of every topic of these tests.
