@@ -123,8 +123,10 @@ func TestManySuspectsAccuseNobody(t *testing.T) {
 // A target partition that answers with an error that is neither final nor known
 // to pass must not hold up the lane.
 func TestUnknownErrorOfATarget(t *testing.T) {
+	t.Parallel()
 	for _, e := range []*kerr.Error{kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat, kerr.ThrottlingQuotaExceeded, kerr.NotEnoughReplicas} {
 		t.Run(e.Message, func(t *testing.T) {
+			t.Parallel()
 			c, l := fakeLane(t)
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: e, Count: -1})
 			s := &fakeSource{ems: func() (es []Emission) {

@@ -123,6 +123,7 @@ func TestAnnounceRefusedForAnOwnTopic(t *testing.T) {
 // An emission that its target refuses as too large, by the limit that is known
 // here or by the broker's, is blamed alone.
 func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		known bool

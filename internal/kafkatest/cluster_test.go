@@ -20,6 +20,7 @@ func produce(t *testing.T, cl *kgo.Client, topic, key string) {
 }
 
 func TestSharedShowsCommittedRecordsOnly(t *testing.T) {
+	t.Parallel()
 	c := Shared(t)
 	topic := c.CreateTopic(t, 1, nil)
 	cl := c.Client(t, kgo.TransactionalID(topic))
@@ -72,6 +73,7 @@ func TestSharedMustNotBeDisturbed(t *testing.T) {
 }
 
 func TestOneBrokerIsDisturbed(t *testing.T) {
+	t.Parallel()
 	c := Start(t, 1, WithProperty("broker.session.timeout.ms", "2000"), WithProperty("broker.heartbeat.interval.ms", "300"))
 	topic := c.CreateTopic(t, 1, nil)
 	cl := c.Client(t)
@@ -111,6 +113,7 @@ func answers(t *testing.T, cl *kgo.Client, within time.Duration) bool {
 }
 
 func TestThreeBrokersSurviveOne(t *testing.T) {
+	t.Parallel()
 	c := Start(t, 3)
 	topic := c.CreateTopic(t, 3, nil)
 	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))

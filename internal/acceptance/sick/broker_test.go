@@ -41,6 +41,7 @@ func accusations(log *rig.Log) int {
 // DESIGN 5, number 25: the broker that coordinates the transactions is away for
 // 10 s. Steps wait for it, and no target is to blame.
 func Test25CoordinatorAwayAccusesNoTarget(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Three(t)
 	requests := kafkatest.Topic(t)
 	cfg := rig.Config(t, c.Seeds(), requests)

@@ -13,6 +13,7 @@ import (
 // targets that fail at once are a broker's death, whose partitions may get other
 // leaders; when they do not, they are sick for themselves, and the others go on.
 func Test26BrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
+	t.Parallel()
 	// 9 s until the controller gives the broker up, some more until its targets
 	// are found sick; the last third is long after that.
 	const away = 30 * time.Second

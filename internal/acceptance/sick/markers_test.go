@@ -46,6 +46,7 @@ const inStep = 20
 // any more how it ended; the next take finds out from the changelog and the
 // committed offset, and writes the marker. One broker goes and comes for all four.
 func Test29And30TransactionEndsWhileAPartitionOfItIsLeaderless(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Three(t)
 	victim := bystander(t, c, "any")
 	var all []*ending

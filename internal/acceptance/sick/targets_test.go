@@ -157,6 +157,7 @@ func (s *scene) within(what string, before time.Duration, from time.Time) {
 // was cancelled or replaced meanwhile does not, and two restarts of the instance
 // in between, the second without its folder, change nothing.
 func TestOtherTargetsNoticeOneGap(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	in, log := rig.ServeLogged(t, s.cfg, service.Options{})
 	in.Ready(4, soon)
