@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	million = 1_000_000
 	// behind is how far the instance's clock is behind at first.
 	behind = time.Hour
 	// quiet is how long nothing more may come in the end.
@@ -23,11 +22,16 @@ const (
 )
 
 // Two million timers are pending, all due at one instant. A million of them are
-// cancelled in one go, then that instant comes.
+// cancelled in one go, then that instant comes. A fifth of them all where tests
+// may not be slow.
 //
 // It comes when the test sets the instance's clock right, which was behind: so
 // a slow machine changes nothing, and what fires is due by the true clock too.
 func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
+	million := 1_000_000
+	if !rig.Slow() {
+		million /= 5
+	}
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, partitions, nil, requests+"-out")
@@ -60,7 +64,7 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	w.atRest(settleLimit, million)
 	t.Logf("%d cancelled after %s; %s", million, time.Since(start).Round(time.Millisecond), w)
 	w.check()
-	if n := in.Metric("waterclock_outcomes_total", "outcome", "cancelled"); n != million {
+	if n := in.Metric("waterclock_outcomes_total", "outcome", "cancelled"); n != float64(million) {
 		t.Errorf("%v timers cancelled, want %d", n, million)
 	}
 	if s := out.Sums(); s.Received != 0 {
