@@ -85,7 +85,7 @@ func (w *world) config(t *testing.T, requests string) *config.Config {
 	cfg.Targets = []string{requests + "-out", requests + "-mail.*"}
 	cfg.TLS, cfg.TLSCA = true, w.security.CA
 	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLScram512, "waterclock", w.secret
-	cfg.SessionTimeout = 3 * time.Second
+	cfg.SessionTimeout = 6 * time.Second
 	return cfg
 }
 

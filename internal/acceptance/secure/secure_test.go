@@ -41,7 +41,7 @@ func (w *world) enough(t *testing.T) {
 	}
 	serve := func(dir string) *rig.Process {
 		return rig.Start(t, "serve", "--brokers", cfg.Brokers[0], "--requests", requests, "--targets", strings.Join(cfg.Targets, ","),
-			"--group", cfg.Group, "--data-dir", dir, "--session-timeout", "3s",
+			"--group", cfg.Group, "--data-dir", dir, "--session-timeout", "6s",
 			"--tls", "--tls-ca", cfg.TLSCA, "--sasl-mechanism", "SCRAM-SHA-512", "--sasl-username", "waterclock", "--sasl-password-file", w.secret)
 	}
 	dirs := []string{t.TempDir(), t.TempDir()}
