@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 		playServer()
 	case "spinner":
 		playSpinner()
+	case "leaky":
+		go spin()
+		Main(LeakFree{m})
 	default:
 		Main(m)
 	}

@@ -113,6 +113,14 @@ func TestMachineLock(t *testing.T) {
 	mine.release()
 }
 
+// A goroutine that is left fails the package, whose tests all passed.
+func TestLeakFreeFindsALeak(t *testing.T) {
+	out, err := self("leaky", "-test.run=^$").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "kafkatest.spin") {
+		t.Errorf("exit %v:\n%s", err, out)
+	}
+}
+
 // Two processes have the lock, a third one waits for either, and one that must be
 // alone for both.
 func TestMachineLockIsForTwoOrOneAlone(t *testing.T) {
