@@ -108,6 +108,7 @@ func MainAlone(m interface{ Run() int }) {
 // are done: while others run in parallel nobody could.
 type LeakFree struct{ *testing.M }
 
+// Run runs the tests and returns the exit code.
 func (m LeakFree) Run() int {
 	code := m.M.Run()
 	if err := goleak.Find(IgnoreBrokers()...); err != nil {
