@@ -102,7 +102,9 @@ func (e *ending) begin(victim int) {
 	name := kafkatest.Topic(e.T) + "-" + e.name
 	e.requests = name
 	e.cfg = rig.Config(e.T, e.c.Seeds(), e.requests)
-	e.cfg.TransactionTimeout = shortTransaction
+	if !e.commit { // what is committed must not be given up while the broker goes
+		e.cfg.TransactionTimeout = shortTransaction
+	}
 	e.target = e.c.CreateTopic(e.T, 1, nil, name+"-out")
 	if e.changelog {
 		onBroker(e.T, e.c, e.requests, int32((victim+1)%3)) // one replica, hence the changelog too
