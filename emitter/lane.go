@@ -72,6 +72,10 @@ type Lane struct {
 	aside  *sync.WaitGroup
 	ending context.Context
 	giveUp context.CancelFunc
+	// lastEnd is closed when the transaction that a ward's lane gave up last is
+	// ended, unless stopEnd was called before.
+	lastEnd <-chan struct{}
+	stopEnd context.CancelFunc
 
 	mu      sync.Mutex // guards sources, and the ward's fields
 	sources []Source
@@ -90,7 +94,7 @@ func NewLane(o Options) *Lane {
 }
 
 func newLane(o Options, name string) *Lane {
-	return &Lane{o: o, name: name, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries}
+	return &Lane{o: o, name: name, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries, stopEnd: func() {}}
 }
 
 // Add makes s contribute to the steps to come.

@@ -121,11 +121,7 @@ func (l *Lane) drop(c *txnClient) {
 	if c.parts != nil {
 		defer l.ended(c, EndingAbort)
 	}
-	done := make(chan struct{})
-	l.aside.Go(func() {
-		defer close(done)
-		l.endLast(c.id)
-	})
+	done := l.endAside(c.id)
 	t := time.NewTimer(dropWait)
 	defer t.Stop()
 	select {
@@ -134,20 +130,39 @@ func (l *Lane) drop(c *txnClient) {
 	}
 }
 
-// endLast has the broker abort the last transaction of an ID.
-func (l *Lane) endLast(id string) {
+// endAside has the broker abort the last transaction of an ID, beside the loop; the
+// channel is closed when it has. A ward waits for its last one for as long as it
+// likes.
+func (l *Lane) endAside(id string) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(l.ending, l.o.TransactionTimeout)
-	defer cancel()
+	done := make(chan struct{})
+	if l.ward == nil {
+		cancel()
+		ctx, cancel = context.WithCancel(l.ending)
+		l.stopEnd()
+		l.lastEnd, l.stopEnd = done, cancel
+	}
+	l.aside.Go(func() {
+		defer cancel()
+		if l.endLast(ctx, id) {
+			close(done)
+		}
+	})
+	return done
+}
+
+// endLast tries until the last transaction of an ID is ended.
+func (l *Lane) endLast(ctx context.Context, id string) bool {
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
-		bounded, stop := context.WithTimeout(ctx, 2*RequestTimeout)
+		bounded, stop := context.WithTimeout(ctx, l.o.TransactionTimeout)
 		err := l.initProducerID(bounded, id)
 		stop()
 		if err == nil {
-			return
+			return true
 		}
 		if sleep(ctx, backoff) != nil {
-			l.o.Logger.Warn("a step is left to the broker's transaction timeout", "transactional_id", id, "err", err)
-			return
+			l.o.Logger.Info("a step is left to the broker's transaction timeout", "transactional_id", id, "err", err)
+			return false
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 	}
 	if err != nil {
 		// A partition that fails may have no leader, and then misses the marker.
-		if out.unsafe {
+		if out.unsafe || out.held {
 			l.drop(c)
 		} else {
 			l.abort(ctx, c)

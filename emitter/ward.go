@@ -15,6 +15,11 @@ const (
 	wardPause    = 250 * time.Millisecond
 	wardPauseMax = 15 * time.Second
 	wardShare    = 16
+	// While the transaction of the last try is not ended, the pause grows to
+	// unendedShare of the time, up to unendedMax: see ward.
+	unendedPause = time.Second
+	unendedMax   = 5 * time.Minute
+	unendedShare = 4
 	// wardTick is how often a source that has nothing to seal is asked again.
 	wardTick = 100 * time.Millisecond
 	// wardEntries bounds a share while it is tried, and doubles with each that is
@@ -47,6 +52,12 @@ const (
 // same thing; whoever is not named for a failure is tried again at once, without
 // those that were.
 //
+// A transaction on a partition that takes no writes cannot be ended there either:
+// its coordinator goes on to send the marker, as fast as it can, until it is taken.
+// So a try is not followed by another while its own transaction is not ended, or
+// only after a long pause, should others be to blame for that; and when it is
+// ended the partition takes writes, and is tried at once.
+//
 // Order is the source's: what was aborted is sealed again from the same sequence,
 // and one share of it at a time is out, whoever asks.
 //
@@ -65,9 +76,11 @@ type ward struct {
 type stall struct {
 	request     TargetPartition // of the source
 	since, next time.Time
-	well        time.Time // since when all it was tried with is taken; zero: it is not
-	drained     bool      // the last try took all that was ready
-	entries     int       // that the next try may have
+	unended     <-chan struct{} // closed when the last try's transaction is ended; or nil
+	anyway      time.Time       // when to try although it is not
+	well        time.Time       // since when all it was tried with is taken; zero: it is not
+	drained     bool            // the last try took all that was ready
+	entries     int             // that the next try may have
 	probation   time.Duration
 	released    time.Time
 }
@@ -77,10 +90,30 @@ func (st *stall) over() bool {
 	return !st.well.IsZero() && time.Since(st.well) >= st.probation && (st.drained || st.entries >= MaxStepEntries)
 }
 
-// fails notes a try that the source held up.
-func (st *stall) fails() {
-	st.well, st.entries = time.Time{}, wardEntries
-	st.next = time.Now().Add(min(wardPauseMax, max(wardPause, time.Since(st.since)/wardShare)))
+// fails notes a try that the source held up, and what tells that its transaction
+// is ended.
+func (st *stall) fails(end <-chan struct{}) {
+	now := time.Now()
+	lasts := now.Sub(st.since)
+	st.well, st.entries, st.unended = time.Time{}, wardEntries, end
+	st.next = now.Add(min(wardPauseMax, max(wardPause, lasts/wardShare)))
+	st.anyway = now.Add(min(unendedMax, max(unendedPause, lasts/unendedShare)))
+}
+
+// due reports whether to try the source.
+func (st *stall) due(now time.Time) bool {
+	if now.Before(st.next) {
+		return false
+	}
+	if st.unended == nil || !now.Before(st.anyway) {
+		return true
+	}
+	select {
+	case <-st.unended:
+		return true
+	default:
+		return false
+	}
 }
 
 func newWard(of *Lane) *ward {
@@ -132,38 +165,38 @@ func (w *ward) run(ctx context.Context) {
 	l := newLane(o, w.of.name+"/ward")
 	l.aside, l.ending = w.of.aside, w.of.ending
 	l.serial, l.counter = w.serial, w.counter
-	defer l.closeClients()
+	defer func() {
+		l.stopEnd()
+		l.closeClients()
+	}()
 	for ctx.Err() == nil {
-		due, next, ok := w.due()
+		due, ok := w.due()
 		if !ok {
 			return
 		}
 		shares := w.seal(l.nextStep(), due)
 		if len(shares) == 0 {
-			_ = sleep(ctx, min(wardTick, time.Until(next)))
+			_ = sleep(ctx, wardTick)
 		} else {
-			w.judge(shares, l.run(ctx, shares))
+			w.judge(shares, l.run(ctx, shares), l.lastEnd)
 		}
 		w.serial, w.counter = l.serial, l.counter
 	}
 }
 
-// due returns the sources whose time has come, or else when the first one's does.
-// It is not ok when there is none: the goroutine must end.
-func (w *ward) due() (due []Source, next time.Time, ok bool) {
+// due returns the sources whose time has come. It is not ok when the ward is empty:
+// the goroutine must end.
+func (w *ward) due() (due []Source, ok bool) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	now := time.Now()
 	for s, st := range w.stalls {
-		switch {
-		case !now.Before(st.next):
+		if st.due(now) {
 			due = append(due, s)
-		case next.IsZero() || st.next.Before(next):
-			next = st.next
 		}
 	}
 	w.running = len(w.stalls) > 0
-	return due[:min(len(due), MaxStepPartitions)], next, w.running
+	return due[:min(len(due), MaxStepPartitions)], w.running
 }
 
 // seal collects a small share of each source.
@@ -207,7 +240,7 @@ func (w *ward) sealed(s Source, something, drained bool) {
 }
 
 // judge says what is next for the sources of a step that was tried.
-func (w *ward) judge(shares []*Share, err error) {
+func (w *ward) judge(shares []*Share, err error, end <-chan struct{}) {
 	for _, s := range shares {
 		if s.Token.Err() != nil {
 			w.of.Remove(s.source)
@@ -215,17 +248,19 @@ func (w *ward) judge(shares []*Share, err error) {
 		}
 		w.of.mu.Lock()
 		if st := w.stalls[s.source]; st != nil {
-			w.judgeLocked(s, st, err)
+			w.judgeLocked(s, st, err, end)
 		}
 		w.of.mu.Unlock()
 	}
 }
 
-func (w *ward) judgeLocked(s *Share, st *stall, err error) {
-	st.next = time.Now()
+func (w *ward) judgeLocked(s *Share, st *stall, err error, end <-chan struct{}) {
+	st.next, st.unended = time.Now(), nil
 	switch {
-	case s.Held != nil, !s.proven && !errors.Is(err, errHeld):
-		st.fails()
+	case s.Held != nil:
+		st.fails(end)
+	case !s.proven && !errors.Is(err, errHeld):
+		st.fails(nil)
 	case !s.proven: // others were to blame
 	default:
 		st.entries = min(2*st.entries, MaxStepEntries)

@@ -306,7 +306,7 @@ func TestProbation(t *testing.T) {
 			l.ward.admit(t.Context(), share)
 			l.ward.sealed(s, true, true)
 			begun := time.Now()
-			for l.ward.judge([]*Share{share}, nil); len(l.ward.stalls) > 0; l.ward.judge([]*Share{share}, nil) {
+			for l.ward.judge([]*Share{share}, nil, nil); len(l.ward.stalls) > 0; l.ward.judge([]*Share{share}, nil, nil) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if got := time.Since(begun); got != want {
@@ -320,6 +320,30 @@ func TestProbation(t *testing.T) {
 		}
 		if l.Remove(s); len(l.ward.stalls)+len(l.ward.past)+len(l.sources) != 0 {
 			t.Error("not forgotten when it is removed")
+		}
+	})
+}
+
+// A try whose transaction cannot be ended is not followed by others that cannot
+// either, but when it is ended, or after a while.
+func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ends := range []bool{true, false} {
+			st := &stall{since: time.Now(), entries: wardEntries}
+			time.Sleep(time.Minute)
+			end, failed := make(chan struct{}), time.Now()
+			st.fails(end)
+			want := time.Minute / unendedShare
+			if ends {
+				want = 10 * time.Second
+				time.AfterFunc(want, func() { close(end) })
+			}
+			for !st.due(time.Now()) {
+				time.Sleep(wardTick)
+			}
+			if got := time.Since(failed); got < want || got > want+wardTick {
+				t.Errorf("ended %v: tried again after %s, want %s", ends, got, want)
+			}
 		}
 	})
 }

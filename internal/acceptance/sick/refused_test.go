@@ -27,14 +27,19 @@ type refusals struct {
 }
 
 // refusalsOf stops a broker that coordinates neither the group nor its transactions.
-func refusalsOf(t *testing.T, c *kafkatest.Cluster, group, topic string) *refusals {
+// The request topic gets as few replicas, which it must have no more of than topics
+// of our own.
+func refusalsOf(t *testing.T, c *kafkatest.Cluster, group, requests, topic string) *refusals {
 	t.Helper()
 	victim := bystander(t, c, group)
 	leader := int32((victim + 1) % 3)
 	r := &refusals{t, c.Admin(t), topic}
 	r.set("1")
+	(&refusals{t, r.adm, requests}).set("1")
 	req := make(kadm.AlterPartitionAssignmentsReq)
-	req.Assign(topic, 0, []int32{leader, int32(victim)})
+	for _, name := range []string{requests, topic} {
+		req.Assign(name, 0, []int32{leader, int32(victim)})
+	}
 	resp, err := r.adm.AlterPartitionAssignments(t.Context(), req)
 	if err == nil {
 		err = resp.Error()
@@ -44,7 +49,7 @@ func refusalsOf(t *testing.T, c *kafkatest.Cluster, group, topic string) *refusa
 	}
 	rig.Until(t, patience, topic+"/0 has two replicas", func() bool {
 		m, err := r.adm.Metadata(t.Context(), topic)
-		return err == nil && len(m.Topics[topic].Partitions[0].Replicas) == 2
+		return err == nil && len(m.Topics[topic].Partitions[0].Replicas) == 2 && len(m.Topics[requests].Partitions[0].Replicas) == 2
 	})
 	c.Stop(victim)
 	rig.Until(t, patience, topic+"/0 has one replica in sync", func() bool {
@@ -107,7 +112,7 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	cfg.Lanes = 1
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(partitions, patience)
-	refused := refusalsOf(t, c, cfg.Group, requests+".waterclock.changelog")
+	refused := refusalsOf(t, c, cfg.Group, requests, requests+".waterclock.changelog")
 	cl := c.Client(t)
 	out := kafkatest.Collect(t, c, target)
 	load := stream(t, cl, requests, target)
@@ -163,7 +168,7 @@ func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(partitions, patience)
 	letters := requests + ".waterclock.dead-letters"
-	refused := refusalsOf(t, c, cfg.Group, letters)
+	refused := refusalsOf(t, c, cfg.Group, requests, letters)
 	out, dead := kafkatest.Collect(t, c, target), kafkatest.Collect(t, c, letters)
 	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	load := stream(t, c.Client(t), requests, target)
