@@ -48,7 +48,7 @@ func TestABusyIDIsLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if took := time.Since(begun); took > 4*time.Second {
+	if took := time.Since(begun); took > 6*time.Second {
 		t.Errorf("%d steps took %s", len(l.clients), took)
 	}
 	for i, cl := range l.clients {
@@ -74,7 +74,7 @@ func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 
 // Whatever a coordinator leaves unanswered, a step ends soon.
 func TestAStepsWaitsAreBounded(t *testing.T) {
-	const patience = answerTimeout + abortTimeout + ownDeadline + 2*time.Second
+	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
 	for _, tc := range []struct {
 		key kmsg.Key
 		ill string // topic that takes no writes, so that the step is aborted
@@ -291,7 +291,7 @@ func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
 	until(t, "a commit that is not answered", testLimit, func() bool { return ill.Load() != nil })
 	well := steadily(l, "log")
 	took := until(t, "the well one commits", testLimit, func() bool { return well.committed() > 10 })
-	if took > answerTimeout+time.Second {
+	if took > answerTimeout+3*time.Second {
 		t.Errorf("the well one commits after %s", took)
 	}
 	waits.mu.Lock()

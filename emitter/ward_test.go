@@ -194,16 +194,16 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 			until(t, "the ill one is held up", testLimit, ill.isHeld)
 			before, at := well.committed(), time.Now()
 			until(t, "some time passes", testLimit, func() bool { return time.Since(at) > 2*time.Second })
-			if gap := well.gap(begun); gap > ownDeadline+time.Second {
+			if gap := well.gap(begun); gap > 2*ownDeadline+time.Second {
 				t.Errorf("the well one was silent for %s", gap)
 			}
-			if n := well.committed() - before; n < 100 {
+			if n := well.committed() - before; n < 20 {
 				t.Errorf("the well one committed %d steps in 2 s", n)
 			}
 			was := ill.committed()
 			end()
 			took := until(t, "the ill one commits again", testLimit, func() bool { return ill.committed() > was+3 })
-			if took > ownDeadline+2*time.Second {
+			if took > 2*ownDeadline+2*time.Second {
 				t.Errorf("the ill one commits again after %s", took)
 			}
 			until(t, "the ward is empty", testLimit, func() bool {
@@ -284,7 +284,7 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 	until(t, "the slow one is held up", testLimit, ill.isHeld)
 	begun, n := time.Now(), ill.committed()
 	until(t, "some time passes", testLimit, func() bool { return time.Since(begun) > 6*time.Second })
-	if gap := well.gap(begun); gap > ownDeadline/2 {
+	if gap := well.gap(begun); gap > ownDeadline {
 		t.Errorf("the well one was silent for %s", gap)
 	}
 	if ill.committed() < n+3 {
