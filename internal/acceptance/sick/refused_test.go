@@ -48,7 +48,7 @@ func refusalsOf(t *testing.T, c *kafkatest.Cluster, group, requests, topic strin
 		t.Fatal(err)
 	}
 	rig.Until(t, patience, topic+"/0 has two replicas", func() bool {
-		m, err := r.adm.Metadata(t.Context(), topic)
+		m, err := r.adm.Metadata(t.Context(), requests, topic)
 		return err == nil && len(m.Topics[topic].Partitions[0].Replicas) == 2 && len(m.Topics[requests].Partitions[0].Replicas) == 2
 	})
 	c.Stop(victim)
