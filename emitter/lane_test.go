@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -462,8 +463,16 @@ func TestTwoLanes(t *testing.T) {
 			ids[id] = true
 		}
 	}
-	if len(ids) != 4 {
-		t.Errorf("transactional IDs %v, want two of each lane", ids)
+	retired := 0 // for fresh ones: what waits too long on a busy machine is
+	for _, l := range lanes {
+		var m dto.Metric
+		if err := l.o.Metrics.retired.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		retired += int(m.GetCounter().GetValue())
+	}
+	if len(ids) < 4 || len(ids) > 4+retired {
+		t.Errorf("transactional IDs %v, want two of each lane and at most %d in the place of others", ids, retired)
 	}
 }
 
