@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -66,7 +67,7 @@ func (b *broker) java(ctx context.Context, args ...string) *exec.Cmd {
 		"-Dlog4j2.configurationFile=" + filepath.Join(b.dir, "log4j2.properties"),
 		"-cp", filepath.Join(b.tools.libs, "*"),
 	}
-	cmd := exec.CommandContext(ctx, b.tools.java, append(flags, args...)...)
+	cmd := exec.CommandContext(ctx, b.tools.java, slices.Concat(flags, b.tools.flags, args)...)
 	cmd.Dir = b.dir
 	return cmd
 }

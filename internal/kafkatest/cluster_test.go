@@ -133,6 +133,38 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 	}
 }
 
+// Brokers start from an archive of classes that this JVM accepts.
+func TestBrokersStartFromAnArchive(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(envLibs) != "" {
+		t.Skipf("no archive is kept of the jars in %s", envLibs)
+	}
+	Shared(t)
+	tools, err := process.tools()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, ok := strings.CutPrefix(strings.Join(tools.flags, " "), "-XX:SharedArchiveFile=")
+	path, auto := strings.CutSuffix(path, " -Xshare:auto")
+	if !ok || !auto {
+		t.Fatalf("brokers start with the flags %q", tools.flags)
+	}
+	if err := tools.accepts(t.Context(), path); err != nil {
+		t.Error(err)
+	}
+	damaged := filepath.Join(t.TempDir(), "damaged.jsa")
+	archive, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(damaged, archive[:len(archive)/2], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tools.accepts(t.Context(), damaged) == nil {
+		t.Error("half an archive is accepted")
+	}
+}
+
 // Without Java, tests skip with a reason; where Kafka is required, they fail.
 func TestMissingJavaSkipsOrFails(t *testing.T) {
 	for _, tc := range []struct {

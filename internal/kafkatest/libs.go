@@ -30,37 +30,47 @@ var pomXML []byte
 type toolchain struct {
 	java string // path of the java command, version 17 or later
 	libs string // folder with the broker's jars
+	// flags of the JVM, further ones
+	flags []string
 }
 
 // findToolchain finds Java and the jars, which it downloads if they are not
 // cached. Its error is a sentence for the person who runs the tests.
 func findToolchain(ctx context.Context) (toolchain, error) {
-	java, err := findJava(ctx)
+	java, version, err := findJava(ctx)
 	if err != nil {
 		return toolchain{}, err
 	}
 	libs, err := findLibs(ctx)
-	return toolchain{java: java, libs: libs}, err
+	if err != nil {
+		return toolchain{}, err
+	}
+	tools := toolchain{java: java, libs: libs}
+	if os.Getenv(envLibs) != "" { // not ours to write to
+		return tools, nil
+	}
+	return archived(ctx, tools, version), nil
 }
 
-// findJava returns the java command of JAVA_HOME, or else of the path.
-func findJava(ctx context.Context) (string, error) {
+// findJava returns the java command of JAVA_HOME, or else of the path, and what it
+// says of its version.
+func findJava(ctx context.Context) (path, version string, err error) {
 	name := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		name = filepath.Join(home, "bin", "java")
 	}
-	path, err := exec.LookPath(name)
+	path, err = exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("no java command: %w", err)
+		return "", "", fmt.Errorf("no java command: %w", err)
 	}
 	out, err := exec.CommandContext(ctx, path, "-version").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("ask java for its version: %w", err)
+		return "", "", fmt.Errorf("ask java for its version: %w", err)
 	}
 	if v := javaMajor(string(out)); v < minJava {
-		return "", fmt.Errorf("java is version %d, need %d or later", v, minJava)
+		return "", "", fmt.Errorf("java is version %d, need %d or later", v, minJava)
 	}
-	return path, nil
+	return path, string(out), nil
 }
 
 var javaVersion = regexp.MustCompile(`version "(?:1\.)?(\d+)`)
