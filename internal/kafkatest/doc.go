@@ -1,9 +1,9 @@
 // Package kafkatest runs a real Apache Kafka for tests, without Docker: the
 // broker's jars come from Maven Central once and are cached, with an archive of
-// their classes from which brokers start, each cluster lives in a folder of its own on free loopback ports and ends with its test, also
-// when the test process is killed (Linux). It further injects faults between a
-// client and a broker (Wire) and collects what a read_committed consumer sees
-// (Collector).
+// their classes from which brokers start; each cluster lives in a folder of its
+// own on free loopback ports and ends with its test, also when the test process
+// is killed (Linux). It further injects faults between a client and a broker
+// (Wire) and collects what a read_committed consumer sees (Collector).
 //
 // A package that uses Shared or Three must have
 //
