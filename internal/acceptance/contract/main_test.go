@@ -26,7 +26,7 @@ const (
 	// settled is how long a test looks on for what must not come.
 	settled = 1500 * time.Millisecond
 	// onTime is what a busy machine may add to a due time.
-	onTime = 3 * time.Second
+	onTime = 5 * time.Second
 
 	deadSuffix = ".waterclock.dead-letters"
 )
