@@ -30,6 +30,9 @@ const (
 	doubtKept = time.Hour
 	// doubtSaid is how often it is logged that a partition can not be looked at.
 	doubtSaid = time.Minute
+	// blindKept is how long it is remembered that the group's offsets may not be
+	// looked at.
+	blindKept = 10 * time.Minute
 	// markerTick is how often partitions in doubt are looked at.
 	markerTick = 500 * time.Millisecond
 	// markerTimeout bounds one look at one partition.
@@ -113,6 +116,8 @@ type Markers struct {
 	log     *slog.Logger
 	metrics *Metrics
 	doubts  atomic.Int32 // number of doubtful: the healthy way takes no lock
+	// blind is until when the group's offsets are not looked at, Unix ns.
+	blind atomic.Int64
 
 	mu       sync.Mutex
 	ends     []*ended // in order of time
@@ -130,6 +135,18 @@ func NewMarkers(cl *kgo.Client, targets *Targets, group string, log *slog.Logger
 	}
 	targets.onMoved(k.Moved)
 	return k
+}
+
+// refuseOffsets notes that the right to look at the group's offsets is not there.
+func (k *Markers) refuseOffsets() {
+	if k != nil {
+		k.blind.Store(time.Now().Add(blindKept).UnixNano())
+	}
+}
+
+// mayLookAtOffsets is false for some time after a refusal.
+func (k *Markers) mayLookAtOffsets() bool {
+	return k == nil || time.Now().UnixNano() > k.blind.Load()
 }
 
 // ended notes that a transaction was ended, or may have been.

@@ -137,23 +137,28 @@ func (v *Vanished) endLost(ctx context.Context, adm *kadm.Client, ours map[int64
 const offsetsTopic = "__consumer_offsets"
 
 // endLostOffsets does the same for the partition that holds the group's offsets.
-// Those of other groups lie there too, and are nobody's business here.
+// Those of other groups lie there too, and are nobody's business here. Who may not
+// look there is told once, and waits like everybody else.
 func (v *Vanished) endLostOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
+	if !v.Markers.mayLookAtOffsets() {
+		return 0, nil
+	}
 	topics, err := adm.ListTopicsWithInternal(ctx, offsetsTopic)
 	if err == nil {
 		err = topics[offsetsTopic].Err
 	}
-	if err != nil {
-		return 0, fmt.Errorf("look after the group's offsets: %w", err)
-	}
 	to := TargetPartition{offsetsTopic, offsetsPartition(v.Group, len(topics[offsetsTopic].Partitions))}
-	open, err := openProducers(ctx, adm, to)
+	var open []kadm.DescribedProducer
+	if err == nil {
+		open, err = openProducers(ctx, adm, to)
+	}
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		v.Markers.refuseOffsets()
 		v.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost can not be seen without the right to read "+offsetsTopic, "err", err)
 		return 0, nil
 	case err != nil:
-		return 0, err
+		return 0, fmt.Errorf("look after the group's offsets: %w", err)
 	}
 	for _, d := range open {
 		p := producer{d.ProducerID, d.ProducerEpoch}
