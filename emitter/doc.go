@@ -19,7 +19,8 @@
 //  4. TxnOffsetCommit for every contributing partition, moved or not, with the
 //     step's name in the metadata. This is the fence. Its answer is checked.
 //  5. Produce, flush; every promise must be good.
-//  6. All take tokens alive? Then EndTxn(commit).
+//  6. All take tokens alive, and no share's Fence against it? Then
+//     EndTxn(commit).
 //
 // # Why nothing is committed twice, or by a former owner
 //

@@ -203,7 +203,7 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 			l.ward.admit(ctx, s)
 		}
 	}
-	for _, anew := range []error{errEmissions, errTokens, errHeld, errUnknown} {
+	for _, anew := range []error{errEmissions, errTokens, errHeld, errUnknown, errFence} {
 		if errors.Is(err, anew) {
 			return true, nil // sealed anew at once, without the culprits
 		}

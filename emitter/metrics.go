@@ -59,7 +59,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 func (m *Metrics) step(err error, took time.Duration) {
 	outcome := "committed"
 	switch {
-	case errors.Is(err, errRefused), errors.Is(err, errTokens):
+	case errors.Is(err, errRefused), errors.Is(err, errTokens), errors.Is(err, errFence):
 		outcome = "fenced"
 	case err != nil:
 		outcome = "aborted"

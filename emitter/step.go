@@ -2,6 +2,7 @@ package emitter
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -91,6 +92,10 @@ type Share struct {
 	// was committed.
 	Records   []*kgo.Record
 	Emissions []Emission
+	// Fence, if not nil, is called when every record is acknowledged, before the
+	// commit; the offsets in Records are known. An error has the step aborted, and
+	// sealed anew at once.
+	Fence func() error
 	// Done takes the outcome.
 	Done func(Outcome)
 	// Err is set, with Aborted, when the same must not be sealed again: one of
@@ -138,6 +143,19 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
+// fenced asks all shares: each learns what it can.
+func fenced(shares []*Share) (err error) {
+	for _, s := range shares {
+		if s.Fence == nil {
+			continue
+		}
+		if why := s.Fence(); why != nil {
+			err = fmt.Errorf("%w: %w", errFence, why)
+		}
+	}
+	return err
+}
+
 var (
 	// errRefused: the group refuses the member; every partition is lost.
 	errRefused = errors.New("group refuses the member")
@@ -149,6 +167,8 @@ var (
 	errLate = errors.New("targets do not acknowledge in time")
 	// errHeld: at least one Share.Held is set.
 	errHeld = errors.New("a partition of our own holds up the step")
+	// errFence: a share's Fence refused.
+	errFence = errors.New("a share must not be committed")
 	// errTokens: a token died while the step was under way.
 	errTokens = errors.New("a take token died")
 )

@@ -48,6 +48,9 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) error {
 	if err == nil {
 		_, err = memberOf(shares)
 	}
+	if err == nil {
+		err = fenced(shares)
+	}
 	if err != nil {
 		// A partition that fails may have no leader, and then misses the marker.
 		if out.unsafe || out.held {
