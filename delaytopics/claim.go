@@ -5,9 +5,17 @@ import (
 	"fmt"
 )
 
-const claimFormat = 1
+const (
+	claimFormat = 1
 
-// Claim is the first record that an owner writes to a changelog partition. Who
+	// ClaimRecords is how many records a claim has, one behind the other with
+	// nothing between them. The last one names the step, the others name none.
+	// They tell a claim from other things that may stand between two steps of an
+	// owner who only counts offsets: see package partition.
+	ClaimRecords = 8
+)
+
+// Claim is the first thing that an owner writes to a changelog partition. Who
 // replays the partition and meets its own claim has seen all that earlier
 // owners committed. It holds no position: that of the last checkpoint before it
 // counts.
@@ -17,7 +25,7 @@ const claimFormat = 1
 //	varint  time
 //	text    step, group, owner, member; four times as in Checkpoint
 type Claim struct {
-	Step       string // names the claim's step, unique for ever
+	Step       string // names the claim's step, unique for ever; see ClaimRecords
 	Group      string
 	Owner      string // instance, for people
 	Member     string // member ID under which the partition was taken

@@ -19,9 +19,15 @@ const (
 	flushRecords = 100_000
 	flushBytes   = 24 << 20
 
-	// replayWait is how long one fetch waits for data at the end of the log,
-	// hence how often progress is called while nothing moves.
-	replayWait = 100 * time.Millisecond
+	// replayPause is the first pause behind a fetch that brought nothing; it
+	// doubles up to replayWait, which is hence how often progress is called while
+	// nothing moves. The pause is made here and not at the broker, where it would
+	// hold up the fetches of all others.
+	replayPause, replayWait = 2 * time.Millisecond, 100 * time.Millisecond
+	// restAfter is how long a replay that does not move holds on to what it
+	// needs to fold, and to the leader that it knows; answerWait bounds one fetch
+	// of a leader that is away: one that is not gets more than one try.
+	restAfter, answerWait = time.Second, 5 * time.Second
 )
 
 // Fold takes a changelog in, in log order. The bytes it is given are not written
@@ -31,96 +37,27 @@ type Fold interface {
 	Put(id, value []byte, t *timer.Timer) error
 	// Delete says that nothing is pending under id, whether it was or not.
 	Delete(id []byte) error
-	// Checkpoint gives the value of a checkpoint record.
+	// Checkpoint gives the value of a checkpoint record: of the last one, its
+	// group and owner those of whoever wrote last, be it a claim.
 	Checkpoint(raw []byte) error
 	// Flush says that what came so far is the fold of the changelog below
 	// position.
 	Flush(position int64) error
+	// Rest says, behind a Flush, that nothing comes for now.
+	Rest()
 }
 
-// Replay folds the changelog partition that r reads, from r's position on, until
-// the claim is met for which until is true. It returns the last checkpoint
-// before that, if there was one behind the position; one that was folded earlier
-// is the sink's to know. The last Flush has the offset behind the claim, earlier
-// ones follow each 100,000 records or 24 MB, so that a replay that is broken off
-// is continued, not repeated.
-//
-// progress, if not nil, is called after every fetch with the reader's position
-// and the log's end, at least every replayWait: a position that stands below the
-// end is held up by an open transaction.
-//
-// A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
-// both name topic, partition and offset. Other errors are those of r and of the
-// fold. r may have read ahead of the claim: drop it.
-func Replay(
-	ctx context.Context, r *partlog.Reader, fold Fold,
-	until func(c Claim) bool, progress func(position, end int64),
-) (last Checkpoint, found bool, err error) {
-	p := replay{fold: fold, until: until}
-	err = pages(ctx, r, progress, func(page partlog.Page) (bool, error) { return p.page(page.Records) })
-	if err != nil {
-		return Checkpoint{}, false, fmt.Errorf("replay %v: %w", r.Target(), err)
-	}
-	return p.last, p.found, nil
-}
+// Replay folds a changelog partition. It is used by one goroutine.
+type Replay struct {
+	// Claimed, if not nil, is told of each claim that is folded.
+	Claimed func(Claim)
+	// Progress, if not nil, is called after every fetch with the position and the
+	// log's end, at least every replayWait while the leader answers: a position
+	// that stands below the end is held up by an open transaction.
+	Progress func(position, end int64)
 
-// FindCheckpoint reads the changelog partition that r reads, from r's position
-// up to the offset end, for its last checkpoint alone. With the high watermark
-// for end it waits for the transactions that are open there.
-func FindCheckpoint(
-	ctx context.Context, r *partlog.Reader, end int64, progress func(position, end int64),
-) (last Checkpoint, found bool, err error) {
-	if r.Position() >= end {
-		return last, false, nil
-	}
-	err = pages(ctx, r, progress, func(page partlog.Page) (bool, error) {
-		for _, rec := range page.Records {
-			if kind, _, err := ParseKey(rec.Key); err != nil {
-				return false, at(rec, err)
-			} else if kind != KindCheckpoint || rec.Offset >= end {
-				continue
-			}
-			if last, err = DecodeCheckpoint(rec.Value); err != nil {
-				return false, at(rec, err)
-			}
-			found = true
-		}
-		return r.Position() >= end, nil
-	})
-	if err != nil {
-		return Checkpoint{}, false, fmt.Errorf("find the last checkpoint of %v: %w", r.Target(), err)
-	}
-	return last, found, nil
-}
-
-// pages calls take with every page until it says that it is done.
-func pages(
-	ctx context.Context, r *partlog.Reader, progress func(position, end int64),
-	take func(partlog.Page) (done bool, err error),
-) error {
-	r.SetCompacted(true)
-	for {
-		page, err := r.Next(ctx, replayWait)
-		if err != nil {
-			return err
-		}
-		done, err := take(page)
-		if err != nil {
-			return err
-		}
-		if progress != nil {
-			progress(r.Position(), page.HighWatermark)
-		}
-		if done {
-			return nil
-		}
-	}
-}
-
-// replay is the state of one Replay; it knows records, not where they come from.
-type replay struct {
-	fold  Fold
-	until func(c Claim) bool
+	r    *partlog.Reader
+	fold Fold
 
 	last  Checkpoint
 	found bool
@@ -129,46 +66,160 @@ type replay struct {
 	records, bytes int
 }
 
-// page folds records until the claim is met.
-func (p *replay) page(records []*kgo.Record) (done bool, err error) {
+// NewReplay returns a replay of the changelog partition that r reads, from r's
+// position on. last is the last checkpoint below it, nil if there is none.
+func NewReplay(r *partlog.Reader, fold Fold, last *Checkpoint) *Replay {
+	p := &Replay{r: r, fold: fold}
+	if last != nil {
+		p.last, p.found = *last, true
+	}
+	return p
+}
+
+// Position is the offset up to which the changelog has been folded.
+func (p *Replay) Position() int64 { return p.r.Position() }
+
+// Last is the last checkpoint, with the group and the owner of whoever wrote
+// last, nil if there is none.
+func (p *Replay) Last() *Checkpoint {
+	if !p.found {
+		return nil
+	}
+	last := p.last
+	return &last
+}
+
+// To folds what is committed up to the offset end, and perhaps beyond it. With
+// the high watermark for end it waits for the transactions that are open there.
+// It flushes behind each 100,000 records or 24 MB, at the end, and where it has
+// to wait, so that a replay that is broken off is continued, not repeated.
+//
+// A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
+// both name topic, partition and offset. Other errors are those of the reader and
+// of the fold.
+func (p *Replay) To(ctx context.Context, end int64) error {
+	err := p.to(ctx, end)
+	if err != nil {
+		return fmt.Errorf("replay %v: %w", p.r.Target(), err)
+	}
+	return nil
+}
+
+func (p *Replay) to(ctx context.Context, end int64) error {
+	p.r.SetCompacted(true)
+	pause := replayPause
+	for moved := time.Now(); p.r.Position() < end; {
+		at := p.r.Position()
+		page, err := p.next(ctx)
+		if err == nil {
+			err = p.page(page.Records)
+		}
+		if err != nil {
+			return err
+		}
+		if p.Progress != nil {
+			p.Progress(p.r.Position(), max(page.HighWatermark, end))
+		}
+		if p.r.Position() > at {
+			moved, pause = time.Now(), replayPause
+			continue
+		}
+		if time.Since(moved) > restAfter {
+			if err := p.rest(); err != nil {
+				return err
+			}
+			moved = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, replayWait)
+		}
+	}
+	return p.flush(p.r.Position())
+}
+
+// next is a page without records where the leader does not answer.
+func (p *Replay) next(ctx context.Context) (partlog.Page, error) {
+	bounded, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	page, err := p.r.Next(bounded, 0)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return partlog.Page{}, nil
+	}
+	return page, err
+}
+
+// rest lets go of what others need, and looks for another leader.
+func (p *Replay) rest() error {
+	if err := p.flush(p.r.Position()); err != nil {
+		return err
+	}
+	p.fold.Rest()
+	p.r.LookAgain()
+	return nil
+}
+
+func (p *Replay) page(records []*kgo.Record) error {
 	for _, rec := range records {
-		if done, err = p.record(rec); err != nil {
-			return false, at(rec, err)
+		if err := p.record(rec); err != nil {
+			return at(rec, err)
 		}
 		p.records++
 		p.bytes += len(rec.Key) + len(rec.Value)
-		if !done && p.records < flushRecords && p.bytes < flushBytes {
+		if p.records < flushRecords && p.bytes < flushBytes {
 			continue
 		}
-		if err := p.fold.Flush(rec.Offset + 1); err != nil {
-			return false, err
+		if err := p.flush(rec.Offset + 1); err != nil {
+			return err
 		}
-		if done {
-			return true, nil
-		}
-		p.records, p.bytes = 0, 0
 	}
-	return false, nil
+	return nil
 }
 
-func (p *replay) record(rec *kgo.Record) (done bool, err error) {
+func (p *Replay) flush(position int64) error {
+	if p.records == 0 {
+		return nil
+	}
+	p.records, p.bytes = 0, 0
+	return p.fold.Flush(position)
+}
+
+func (p *Replay) record(rec *kgo.Record) error {
 	kind, id, err := ParseKey(rec.Key)
 	if err != nil {
-		return false, err
+		return err
 	}
 	switch kind {
 	case KindTimer:
-		return false, p.timer(id, rec.Value)
+		return p.timer(id, rec.Value)
 	case KindCheckpoint:
-		return false, p.checkpoint(rec.Value)
+		return p.checkpoint(rec.Value)
 	default:
-		c, err := DecodeClaim(rec.Value)
-		c.Appended = rec.Timestamp.UnixMilli()
-		return err == nil && p.until(c), err
+		return p.claim(rec)
 	}
 }
 
-func (p *replay) timer(id, value []byte) error {
+// claim notes who has written last. Kept with the checkpoint it is not forgotten
+// where a later replay begins behind the claim.
+func (p *Replay) claim(rec *kgo.Record) error {
+	c, err := DecodeClaim(rec.Value)
+	if err != nil {
+		return err
+	}
+	c.Appended = rec.Timestamp.UnixMilli()
+	if p.Claimed != nil {
+		p.Claimed(c)
+	}
+	if !p.found || p.last.Group == c.Group && p.last.Owner == c.Owner {
+		return nil
+	}
+	p.last.Group, p.last.Owner = c.Group, c.Owner
+	return p.fold.Checkpoint(p.last.AppendTo(nil))
+}
+
+func (p *Replay) timer(id, value []byte) error {
 	if value == nil {
 		return p.fold.Delete(id)
 	}
@@ -184,7 +235,7 @@ func (p *replay) timer(id, value []byte) error {
 	return p.fold.Put(id, value, t)
 }
 
-func (p *replay) checkpoint(value []byte) (err error) {
+func (p *Replay) checkpoint(value []byte) (err error) {
 	c, err := DecodeCheckpoint(value)
 	if err != nil {
 		return err

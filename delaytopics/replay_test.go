@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
 	"github.com/waterclock/waterclock/internal/partlog"
@@ -20,6 +21,7 @@ import (
 type foldLog struct {
 	calls  []string
 	refuse string
+	rests  int
 }
 
 var errRefused = errors.New("refused")
@@ -42,6 +44,7 @@ func (f *foldLog) Put(id, value []byte, t *timer.Timer) error {
 func (f *foldLog) Delete(id []byte) error      { return f.call("delete %s", id) }
 func (f *foldLog) Checkpoint(raw []byte) error { return f.call("checkpoint %s", stepOf(raw)) }
 func (f *foldLog) Flush(position int64) error  { return f.call("flush %d", position) }
+func (f *foldLog) Rest()                       { f.rests++ }
 
 func stepOf(raw []byte) string {
 	c, err := DecodeCheckpoint(raw)
@@ -77,44 +80,52 @@ func numbered(first int64, recs ...*kgo.Record) []*kgo.Record {
 	return recs
 }
 
-func mine(c Claim) bool { return c.Step == "mine" }
-
 func TestReplayRecords(t *testing.T) {
+	byGroup := func(r *kgo.Record, group string) *kgo.Record {
+		c := Claim{Step: "c", Group: group}
+		r.Value = c.AppendTo(nil)
+		return r
+	}
 	tests := []struct {
-		name string
-		recs []*kgo.Record
-		done bool
-		want string
-		last string
+		name  string
+		recs  []*kgo.Record
+		want  string
+		last  string
+		group string
 	}{
 		{
-			name: "up to one's own claim, not beyond it",
-			recs: numbered(10, putRecord("a", 1), checkpointRecord("s1", 2), claimRecord("other"), deleteRecord("a"),
-				checkpointRecord("s2", 3), claimRecord("mine"), putRecord("b", 9), checkpointRecord("s3", 4)),
-			done: true,
-			want: "put a@1, checkpoint s1, delete a, checkpoint s2, flush 21",
+			name: "timers and checkpoints",
+			recs: numbered(10, putRecord("a", 1), checkpointRecord("s1", 2), claimRecord("other"), deleteRecord("a"), checkpointRecord("s2", 3)),
+			want: "put a@1, checkpoint s1, delete a, checkpoint s2",
 			last: "s2",
 		},
+		{name: "nothing but a claim", recs: numbered(0, byGroup(claimRecord("c"), "g"))},
 		{
-			name: "nothing but the claim",
-			recs: numbered(0, claimRecord("mine")),
-			done: true,
-			want: "flush 1",
+			name: "the claim of another group is kept with the checkpoint",
+			recs: numbered(0, checkpointRecord("s1", 2), byGroup(claimRecord("c"), "g"), byGroup(claimRecord("c"), "g")),
+			want: "checkpoint s1, checkpoint s1",
+			last: "s1", group: "g",
 		},
 		{
-			name: "no claim yet",
-			recs: numbered(0, putRecord("a", 1), checkpointRecord("s1", 2)),
-			want: "put a@1, checkpoint s1",
-			last: "s1",
+			name: "and forgotten with the next one",
+			recs: numbered(0, checkpointRecord("s1", 2), byGroup(claimRecord("c"), "g"), checkpointRecord("s2", 2)),
+			want: "checkpoint s1, checkpoint s1, checkpoint s2",
+			last: "s2",
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			fold := &foldLog{}
-			p := replay{fold: fold, until: mine}
-			done, err := p.page(tt.recs)
-			if err != nil || done != tt.done || p.last.Step != tt.last || p.found != (tt.last != "") {
-				t.Errorf("done %v, last %q, found %v, %v", done, p.last.Step, p.found, err)
+			p := NewReplay(nil, fold, nil)
+			if err := p.page(tt.recs); err != nil {
+				t.Fatal(err)
+			}
+			var last Checkpoint
+			if p.Last() != nil {
+				last = *p.Last()
+			}
+			if last.Step != tt.last || last.Group != tt.group {
+				t.Errorf("last %q by %q", last.Step, last.Group)
 			}
 			if got := strings.Join(fold.calls, ", "); got != tt.want {
 				t.Errorf("\n got %s\nwant %s", got, tt.want)
@@ -142,21 +153,24 @@ func TestReplayRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := replay{fold: &foldLog{}, until: mine}
-			done, err := p.page(numbered(7, tt.rec))
-			if done || !errors.Is(err, tt.want) || errors.Is(err, ErrCorrupt) && errors.Is(err, ErrNewerFormat) {
-				t.Fatalf("done %v, %v", done, err)
+			p := NewReplay(nil, &foldLog{}, nil)
+			err := p.page(numbered(7, tt.rec))
+			if !errors.Is(err, tt.want) || errors.Is(err, ErrCorrupt) && errors.Is(err, ErrNewerFormat) {
+				t.Fatal(err)
 			}
 			if !strings.Contains(err.Error(), "c/3/7") {
 				t.Errorf("names no record: %v", err)
 			}
 		})
 	}
-	for _, refuse := range []string{"put a@1", "delete a", "checkpoint s", "flush 7"} {
-		p := replay{fold: &foldLog{refuse: refuse}, until: mine}
-		recs := numbered(0, putRecord("a", 1), deleteRecord("a"), checkpointRecord("s", 1), claimRecord("mine"))
-		if done, err := p.page(recs); done || !errors.Is(err, errRefused) {
-			t.Errorf("%s: done %v, %v", refuse, done, err)
+	for _, refuse := range []string{"put a@1", "delete a", "checkpoint s", "flush 5"} {
+		p := NewReplay(nil, &foldLog{refuse: refuse}, nil)
+		err := p.page(numbered(0, putRecord("a", 1), deleteRecord("a"), checkpointRecord("s", 1)))
+		if err == nil {
+			err = p.flush(5)
+		}
+		if !errors.Is(err, errRefused) {
+			t.Errorf("%s: %v", refuse, err)
 		}
 	}
 }
@@ -176,10 +190,10 @@ func TestReplayFlushes(t *testing.T) {
 			tm := timer.Timer{ID: []byte("a"), Occurrence: 1, Value: make([]byte, tt.value)}
 			rec := &kgo.Record{Key: TimerKey(nil, tm.ID), Value: tm.AppendTo(nil)}
 			fold := &foldLog{}
-			p := replay{fold: fold, until: mine}
+			p := NewReplay(nil, fold, nil)
 			for i := range tt.n { // one page each
 				rec.Offset = int64(i)
-				if _, err := p.page([]*kgo.Record{rec}); err != nil {
+				if err := p.page([]*kgo.Record{rec}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -262,24 +276,32 @@ func TestReplay(t *testing.T) {
 		w.step(kgo.TryAbort, claimRecord("mine"), checkpointRecord("never", 9))
 		w.step(kgo.TryCommit, claimRecord("mine"))
 
-		replay := func(from int64) (*foldLog, Checkpoint, bool) {
+		replay := func(from, end int64) (*foldLog, *Replay) {
 			fold := &foldLog{}
-			r := partlog.NewReader(v.client(t), w.target, from)
-			last, found, err := Replay(v.ctx, r, fold, mine, nil)
-			if err != nil {
+			p := NewReplay(partlog.NewReader(v.client(t), w.target, from), fold, nil)
+			if err := p.To(v.ctx, end); err != nil {
 				t.Fatal(err)
 			}
-			return fold, last, found
+			return fold, p
 		}
-		fold, last, found := replay(0)
-		const whole = "put a@1, put b@2, checkpoint s1, delete b, checkpoint s2, flush 16"
-		if got := strings.Join(fold.calls, ", "); got != whole || !found || last.Step != "s2" || last.Position != 4 {
-			t.Errorf("from 0: %s; %+v, %v", got, last, found)
+		const end = 17 // behind the marker of the claim
+		fold, p := replay(0, end)
+		const whole = "put a@1, put b@2, checkpoint s1, delete b, checkpoint s2, flush 17"
+		if got := strings.Join(fold.calls, ", "); got != whole || p.Position() != end || p.Last() == nil || p.Last().Step != "s2" || p.Last().Position != 4 {
+			t.Errorf("from 0: %s; %+v at %d", got, p.Last(), p.Position())
 		}
 		// As of a store that has folded everything but the claim.
-		fold, _, found = replay(12)
-		if got := strings.Join(fold.calls, ", "); got != "flush 16" || found {
-			t.Errorf("from 12: %s; %v", got, found)
+		fold, p = replay(12, end)
+		if got := strings.Join(fold.calls, ", "); got != "flush 17" || p.Last() != nil {
+			t.Errorf("from 12: %s; %+v", got, p.Last())
+		}
+		// What is committed goes on behind the end that is asked for, or does not.
+		fold, p = replay(0, 1)
+		if p.Position() < 1 || p.Last() == nil || p.Last().Step == "never" {
+			t.Errorf("to 1: %s; %+v at %d", fold.calls, p.Last(), p.Position())
+		}
+		if fold, _ = replay(end, end); len(fold.calls) > 0 {
+			t.Errorf("at the end: %s", fold.calls)
 		}
 	})
 }
@@ -296,25 +318,28 @@ func TestReplayIsHeldUp(t *testing.T) {
 
 		fold := &foldLog{}
 		const stuck, end = 3, 7 // behind s1's marker; two records, the claim, its marker
-		seen := 0
+		seen, over := 0, false
 		progress := func(position, highWatermark int64) {
 			if position == stuck && highWatermark >= end-1 {
-				if seen++; seen == 2 {
+				if seen++; seen > 2 && fold.rests > 0 && !over {
+					over = true
 					if err := former.EndTransaction(v.ctx, kgo.TryCommit); err != nil {
 						t.Error(err)
 					}
 				}
 			}
 		}
-		last, found, err := Replay(v.ctx, partlog.NewReader(v.client(t), w.target, 0), fold, mine, progress)
-		if err != nil || !found || last.Step != "s2" {
-			t.Fatalf("%+v, %v, %v", last, found, err)
+		p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold, nil)
+		p.Progress = progress
+		if err := p.To(v.ctx, end); err != nil || p.Last() == nil || p.Last().Step != "s2" {
+			t.Fatalf("%+v, %v", p.Last(), err)
 		}
-		if got := strings.Join(fold.calls, ", "); got != "put a@1, checkpoint s1, delete a, checkpoint s2, flush 6" {
+		got := strings.Join(fold.calls, ", ")
+		if before, after, _ := strings.Cut(got, ", delete a"); before != "put a@1, checkpoint s1, flush 3" || !strings.HasPrefix(after, ", checkpoint s2, flush ") {
 			t.Error(got)
 		}
-		if seen < 2 {
-			t.Errorf("progress was told %d times that nothing moves", seen)
+		if seen < 2 || fold.rests == 0 {
+			t.Errorf("progress was told %d times that nothing moves, and the fold %d times", seen, fold.rests)
 		}
 	})
 }
@@ -333,7 +358,9 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 		}
 	}
 	cl := v.client(t)
-	_, _, err := Replay(ctx, partlog.NewReader(cl, w.target, 0), &foldLog{}, mine, progress)
+	p := NewReplay(partlog.NewReader(cl, w.target, 0), &foldLog{}, nil)
+	p.Progress = progress
+	err := p.To(ctx, 1<<40)
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
@@ -341,30 +368,43 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	goleak.VerifyNone(t, ignore)
 }
 
-func TestFindCheckpoint(t *testing.T) {
-	onBoth(t, func(t *testing.T, v venue) {
-		w := newWriter(t, v)
-		find := func(end int64) (Checkpoint, bool) {
-			last, found, err := FindCheckpoint(v.ctx, partlog.NewReader(v.client(t), w.target, 0), end, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return last, found
+// A leader that others have replaced, and that does not hear of it, goes on to
+// answer that there is nothing more. A replay that it holds up asks who leads.
+func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
+	c := fake(t, 2)
+	v := newVenue(t, c.ListenAddrs())
+	w := newWriter(t, v)
+	w.step(kgo.TryCommit, putRecord("a", 1))
+	const before = 2
+	old := c.LeaderFor(w.target.Topic, w.target.Partition)
+	c.ControlKey(kmsg.Fetch.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.FetchRequest)
+		if c.CurrentNode() != old || req.Topics[0].Partitions[0].FetchOffset < before {
+			return nil, nil, false
 		}
-		if _, found := find(0); found {
-			t.Error("found in an empty log")
-		}
-		w.step(kgo.TryCommit, claimRecord("c"))
-		if _, found := find(2); found {
-			t.Error("found where there is none")
-		}
-		w.step(kgo.TryCommit, checkpointRecord("s1", 1), putRecord("a", 1), checkpointRecord("s2", 2))
-		w.step(kgo.TryAbort, checkpointRecord("never", 9), putRecord("b", 1))
-		if last, found := find(9); !found || last.Step != "s2" {
-			t.Errorf("got %+v, %v", last, found)
-		}
-		if last, found := find(3); !found || last.Step != "s1" {
-			t.Errorf("below 3: got %+v, %v", last, found)
-		}
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		rt := kmsg.NewFetchResponseTopic()
+		rt.Topic, rt.TopicID = req.Topics[0].Topic, req.Topics[0].TopicID
+		rp := kmsg.NewFetchResponseTopicPartition()
+		rp.Partition, rp.HighWatermark, rp.LastStableOffset = req.Topics[0].Partitions[0].Partition, before, before
+		rt.Partitions = append(rt.Partitions, rp)
+		resp.Topics = append(resp.Topics, rt)
+		return resp, nil, true
 	})
+	fold := &foldLog{}
+	p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold, nil)
+	if err := p.To(v.ctx, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.MoveTopicPartition(w.target.Topic, w.target.Partition, 1-old); err != nil {
+		t.Fatal(err)
+	}
+	w.step(kgo.TryCommit, putRecord("b", 2))
+	if err := p.To(v.ctx, 2*before); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(fold.calls, ", "); got != "put a@1, flush 2, put b@2, flush 4" {
+		t.Error(got)
+	}
 }

@@ -89,13 +89,7 @@ func (p *Partition) advanceLocked(position int64, changelog [16]byte) (meta, err
 	if position < 0 || position < next.Position {
 		return next, fmt.Errorf("position %d, stored %d: %w", position, next.Position, ErrPosition)
 	}
-	if next.Position == nothing {
-		// Nothing is in sync with the empty fold: what is missed from now on
-		// is missed since now.
-		if next.InSync.IsZero() {
-			next.InSync = p.s.o.Now()
-		}
-	} else if next.Changelog != changelog {
+	if next.Position != nothing && next.Changelog != changelog {
 		return next, fmt.Errorf("changelog %x, stored %x: %w", changelog, next.Changelog, ErrForeignChangelog)
 	}
 	next.Position, next.Changelog = position, changelog

@@ -287,7 +287,7 @@ func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int6
 		portion = tableIDs - 1
 	}
 	k := s.Partition(partition0).Take()
-	r, err := k.Replay(changelog)
+	r, err := k.Replay(changelog, testNow)
 	must(b, err)
 	start, cpu0 := time.Now(), cpu()
 	b.ResetTimer()

@@ -89,7 +89,7 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 		if m.Pending != 300 {
 			t.Fatalf("%s: %+v", id, m)
 		}
-		must(t, k.Live())
+		must(t, k.Live(testNow))
 		takes = append(takes, k)
 	}
 	if _, err := scanAll(takes[0]); !IsCorrupt(err) {

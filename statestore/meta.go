@@ -24,8 +24,8 @@ type Meta struct {
 	// Pending is the number of pending timers, Parked of how many of them are
 	// parked: see [Take.Park].
 	Pending, Parked int64
-	// InSync is a time at which the store is known to have held everything,
-	// zero for never. For a live partition it lags by up to two flush
+	// InSync is a time at which the store is known to have held everything, by
+	// the clock of the brokers, zero for never. For a live partition it lags by up to two flush
 	// intervals; see [Take.Live].
 	InSync time.Time
 }

@@ -132,7 +132,7 @@ func (s *state) apply(k *Take, position int64) error {
 }
 
 func (s *state) replay(k *Take, position int64) error {
-	r, err := k.Replay(changelog)
+	r, err := k.Replay(changelog, testNow)
 	if err != nil {
 		return err
 	}
@@ -443,7 +443,7 @@ func TestModel(t *testing.T) {
 				i := part(t)
 				m.takes[i] = m.s.Partition(m.ids[i]).Take()
 			},
-			"live": func(t *rapid.T) { check(t, m.takes[part(t)].Live()) },
+			"live": func(t *rapid.T) { check(t, m.takes[part(t)].Live(testNow)) },
 			"wipe": func(t *rapid.T) {
 				i := part(t)
 				check(t, m.takes[i].Wipe())

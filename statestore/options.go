@@ -29,7 +29,7 @@ type Options struct {
 
 	// Logger, default slog.Default.
 	Logger *slog.Logger
-	// Now is the owner's clock, default time.Now.
+	// Now is the owner's clock, default time.Now: it tells how much time passes.
 	Now func() time.Time
 
 	// OnFatal is called once, on a goroutine of its own, when the database can

@@ -166,7 +166,7 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 					if how == "table" {
 						s.tableIDs = 1
 					}
-					r, err := k.Replay(changelog)
+					r, err := k.Replay(changelog, testNow)
 					must(t, err)
 					if change.After != nil {
 						must(t, r.Put(change.ID, nil, change.After))
@@ -202,7 +202,7 @@ func TestReplayOfTheLastParkedTimer(t *testing.T) {
 	k, ts := withTimers(t, s)
 	must(t, k.Park(sick, ts[:1]))
 	must(t, k.Park("mail/0", ts[1:2]))
-	r, err := k.Replay(changelog)
+	r, err := k.Replay(changelog, testNow)
 	must(t, err)
 	must(t, r.Delete(ts[0].ID))
 	must(t, r.Flush(6))

@@ -54,6 +54,8 @@ type Take struct {
 
 	// Guarded by p.write.
 	live bool
+	// brokers is what time it was at the brokers when it was local here.
+	brokers, local time.Time
 	// candidate becomes the in-sync time if the take is still live a while
 	// later; see Live.
 	candidate time.Time
@@ -68,6 +70,17 @@ func (p *Partition) Take() *Take {
 	p.write.Lock()
 	defer p.write.Unlock()
 	p.owner.Store(k)
+	return k
+}
+
+// takeIdle is Take where nobody has the partition, else nil.
+func (p *Partition) takeIdle() *Take {
+	p.write.Lock()
+	defer p.write.Unlock()
+	k := &Take{p: p}
+	if !p.owner.CompareAndSwap(nil, k) {
+		return nil
+	}
 	return k
 }
 
@@ -170,9 +183,28 @@ func (k *Take) Meta() (Meta, error) {
 	return m, nil
 }
 
+// look is Meta for who will not use the partition: nothing of it is kept.
+func (k *Take) look() (Meta, error) {
+	if err := k.p.s.enter(); err != nil {
+		return Meta{}, err
+	}
+	defer k.p.s.leave()
+	k.p.write.Lock()
+	defer k.p.write.Unlock()
+	if err := errors.Join(k.check(), k.p.intact()); err != nil || k.p.loaded.Load() {
+		return k.p.state.Meta, err
+	}
+	m, err := k.p.readMeta(k.p.s.db)
+	return m.Meta, err
+}
+
 // Live says that the owner has met the end of the changelog: the store holds
 // everything from now on, and the in-sync time moves with the clock, also while
 // nothing is applied. Replay ends that.
+//
+// All in-sync times are the brokers', which also decide for how long a tombstone
+// is kept: by a clock that is ahead a store would look fresh when it is not. now
+// is their time, or earlier; from then on the time that passes here is added.
 //
 // The in-sync time must not be later than the time until which the process knew
 // that it owned the partition: after a pause of a day a process wakes, flushes,
@@ -181,19 +213,20 @@ func (k *Take) Meta() (Meta, error) {
 // So a flush notes the time, and it counts when a flush at least half a
 // FlushInterval later still finds the take live. What is recorded lags by up to
 // two intervals, which is nothing beside the hours it is compared with.
-func (k *Take) Live() error {
+func (k *Take) Live(now time.Time) error {
 	if err := k.enter(); err != nil {
 		return err
 	}
 	defer k.leave()
-	now := k.p.s.o.Now()
+	k.brokers, k.local = now, k.p.s.o.Now()
 	k.live, k.candidate = true, now
 	k.p.state.InSync = now
 	return nil
 }
 
 // confirm moves the in-sync time of a live take; p.write is held.
-func (k *Take) confirm(now time.Time) {
+func (k *Take) confirm() {
+	now := k.brokers.Add(k.p.s.o.Now().Sub(k.local))
 	age := now.Sub(k.candidate)
 	switch {
 	case age < 0: // the clock was set back
@@ -221,7 +254,7 @@ func (p *Partition) refresh() error {
 	if k == nil || !k.live || p.damaged.Load() || !p.loaded.Load() || p.state.Position == nothing {
 		return nil
 	}
-	k.confirm(p.s.o.Now())
+	k.confirm()
 	b := p.newBatchLocked()
 	defer b.close()
 	return b.commit(p, p.state)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -58,9 +59,11 @@ type record struct {
 // Replay begins to fold records of the changelog topic of that UUID, from
 // Meta().Position on. Until Live is called the in-sync time stays what it was,
 // however often the replay is flushed, lost and begun again: a replay that is
-// interrupted for hours may have missed tombstones. Errors wrap
-// ErrForeignChangelog if the store was folded from another topic.
-func (k *Take) Replay(changelog [16]byte) (*Replay, error) {
+// interrupted for hours may have missed tombstones. That of a partition of which
+// the store holds nothing is now, the brokers' time or earlier; the zero time
+// stands for never. Errors wrap ErrForeignChangelog if the store was folded from
+// another topic.
+func (k *Take) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 	if err := k.enter(); err != nil {
 		return nil, err
 	}
@@ -69,7 +72,7 @@ func (k *Take) Replay(changelog [16]byte) (*Replay, error) {
 	if s.Position == nothing {
 		// The empty fold is in sync with everything that is still in the log:
 		// a tombstone can only be missed from now on.
-		s.InSync = k.p.s.o.Now()
+		s.InSync = now
 	} else if s.Changelog != changelog {
 		return nil, fmt.Errorf("replay partition %s: changelog %x, stored %x: %w",
 			k.p.id, changelog, s.Changelog, ErrForeignChangelog)

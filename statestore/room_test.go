@@ -13,7 +13,7 @@ import (
 func full(t *testing.T) (*Store, *Replay) {
 	s := memStore(t)
 	s.tableIDs, s.roomLayers = 1, 0
-	r, err := s.Partition(partition0).Take().Replay(changelog)
+	r, err := s.Partition(partition0).Take().Replay(changelog, testNow)
 	must(t, err)
 	must(t, r.Put([]byte("a"), nil, newTimer("a", 1, 1)))
 	return s, r
@@ -104,7 +104,7 @@ func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
 	s.tableIDs, s.roomLayers = 1, 2
 	k := s.Partition(partition0).Take()
-	r, err := k.Replay(changelog)
+	r, err := k.Replay(changelog, testNow)
 	must(t, err)
 	model := log{seed: 3, names: 500}.empty()
 	start, most := time.Now(), 0

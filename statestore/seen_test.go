@@ -39,7 +39,7 @@ func TestReplayRemembersWhatItStored(t *testing.T) {
 		s.tableIDs = rapid.IntRange(1, 30).Draw(t, "tableIDs")
 		k := s.Partition(partition0).Take()
 		model := log{seed: rapid.Uint64().Draw(t, "seed"), names: 60}.empty()
-		r, err := k.Replay(changelog)
+		r, err := k.Replay(changelog, testNow)
 		check(t, err)
 		for range rapid.IntRange(2, 10).Draw(t, "steps") {
 			step := max(model.position, 0) + rapid.Int64Range(1, 60).Draw(t, "records")

@@ -278,10 +278,27 @@ func (s *Store) Partitions() ([]PartitionID, error) {
 	return ids, nil
 }
 
-// Drop removes all that is held of a partition, like a Take and a Wipe: whoever
-// had taken it gets ErrNotOwner from then on.
-func (s *Store) Drop(id PartitionID) error {
-	k := s.Partition(id).Take()
+// Drop removes all that is held of a partition that nobody has taken, if it was
+// last in sync before then, and reports whether it did. Who takes the partition
+// meanwhile comes before it, or finds nothing.
+func (s *Store) Drop(id PartitionID, then time.Time) (bool, error) {
+	if s.readOnly {
+		return false, fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)
+	}
+	k := s.Partition(id).takeIdle()
+	if k == nil {
+		return false, nil
+	}
 	defer k.Release()
-	return k.Wipe()
+	m, err := k.look()
+	if err == nil && (m.Position == nothing || !m.InSync.Before(then)) {
+		return false, nil
+	}
+	if err == nil || IsCorrupt(err) {
+		err = k.Wipe()
+	}
+	if errors.Is(err, ErrNotOwner) {
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -23,7 +23,10 @@ var (
 // clock is set by hand.
 type clock struct{ now time.Time }
 
-func newClock() *clock { return &clock{time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)} }
+func newClock() *clock { return &clock{testNow} }
+
+// testNow is the brokers' time where no clock is set.
+var testNow = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
 // testOptions are those of a small silent store that flushes when told to.
 func testOptions(fs vfs.FS) Options {

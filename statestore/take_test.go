@@ -21,7 +21,7 @@ func TestEarlierTakesAreRefused(t *testing.T) {
 	first := p.Take()
 	a := newTimer("a", 1, 1)
 	must(t, first.Apply(batchAt(1, put(a, timer.Absent))))
-	replay, err := first.Replay(changelog)
+	replay, err := first.Replay(changelog, testNow)
 	must(t, err)
 
 	second := p.Take()
@@ -29,10 +29,10 @@ func TestEarlierTakesAreRefused(t *testing.T) {
 		"meta":   func() error { _, err := first.Meta(); return err },
 		"apply":  func() error { return first.Apply(batchAt(2, remove(a))) },
 		"wipe":   first.Wipe,
-		"live":   first.Live,
+		"live":   func() error { return first.Live(testNow) },
 		"lookup": func() error { _, err := first.Lookup(a.ID); return err },
 		"get":    func() error { _, err := first.Get(a.ID); return err },
-		"replay": func() error { _, err := first.Replay(changelog); return err },
+		"replay": func() error { _, err := first.Replay(changelog, testNow); return err },
 		"flush":  func() error { return replay.Flush(2) },
 		"park":   func() error { return first.Park(sick, []*timer.Timer{a}) },
 		"unpark": func() error { _, err := first.Unpark(sick, 0, 0); return err },
@@ -120,7 +120,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	_, err := k.Replay(other.Changelog)
+	_, err := k.Replay(other.Changelog, testNow)
 	wantErr(t, err, ErrForeignChangelog)
 	_, err = k.Lookup(nil)
 	wantErr(t, err, ErrID)
@@ -145,7 +145,7 @@ func TestWipeAndDrop(t *testing.T) {
 	must(t, s.Flush())
 	must(t, k0.Apply(batchAt(2, put(b, timer.Absent))))
 	must(t, k1.Apply(batchAt(9, put(a, timer.Absent))))
-	replay, err := k0.Replay(changelog)
+	replay, err := k0.Replay(changelog, testNow)
 	must(t, err)
 
 	must(t, k0.Wipe())
@@ -159,8 +159,19 @@ func TestWipeAndDrop(t *testing.T) {
 	must(t, k0.Apply(batchAt(1, put(b, timer.Absent))))
 	wantIDs(t, k0, "b")
 
-	must(t, s.Drop(partition1))
-	wantErr(t, k1.Live(), ErrNotOwner)
+	later := testNow.Add(time.Hour)
+	drop := func(then time.Time, want bool) {
+		t.Helper()
+		if did, err := s.Drop(partition1, then); did != want || err != nil {
+			t.Fatalf("dropped %v, %v, want %v", did, err, want)
+		}
+	}
+	drop(later, false) // it is taken
+	must(t, k1.Live(testNow))
+	k1.Release()
+	drop(testNow, false) // it may be in sync
+	drop(later, true)
+	drop(later, false) // there is nothing
 	ids, err := s.Partitions()
 	must(t, err)
 	if len(ids) != 1 || ids[0] != partition0 {
@@ -225,9 +236,10 @@ func TestScan(t *testing.T) {
 
 func TestInSync(t *testing.T) {
 	const hour = time.Hour
-	start := newClock().now
+	brokers := newClock()
+	start := brokers.now
 	// Each step of the script is followed by the in-sync time that a restart
-	// would find, in hours since the start.
+	// would find, in hours since the start, by the brokers' clock.
 	type step struct {
 		name    string
 		advance time.Duration
@@ -235,11 +247,11 @@ func TestInSync(t *testing.T) {
 		want    time.Duration
 	}
 	flush := func(t *testing.T, s *Store, _ **Take) { must(t, s.Flush()) }
-	live := func(t *testing.T, _ *Store, k **Take) { must(t, (*k).Live()) }
+	live := func(t *testing.T, _ *Store, k **Take) { must(t, (*k).Live(brokers.now)) }
 	apply := func(t *testing.T, _ *Store, k **Take) { must(t, (*k).Apply(batchAt(7))) }
 	take := func(t *testing.T, s *Store, k **Take) { *k = s.Partition(partition0).Take() }
 	replay := func(t *testing.T, _ *Store, k **Take) {
-		r, err := (*k).Replay(changelog)
+		r, err := (*k).Replay(changelog, brokers.now)
 		must(t, err)
 		must(t, r.Delete([]byte("gone")))
 		must(t, r.Flush(7))
@@ -267,30 +279,33 @@ func TestInSync(t *testing.T) {
 			{"replay", 0, replay, 0}, {"live", 5 * hour, live, 5 * hour}, {"flush", -2 * hour, flush, 5 * hour},
 			{"flush", 3 * hour, flush, 3 * hour}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			clock, now := newClock(), time.Duration(0)
-			o := testOptions(vfs.NewMem())
-			o.Now = func() time.Time { return clock.now }
-			s := mustOpen(t, o)
-			k := s.Partition(partition0).Take()
-			for i, st := range c.steps {
-				clock.now = clock.now.Add(st.advance)
-				now += st.advance
-				st.do(t, s, &k)
-				m := getMeta(t, k)
-				if got := m.InSync.Sub(start); got != st.want {
-					t.Fatalf("step %d, %s at %v: in sync at %v, want %v", i, st.name, now, got, st.want)
+		for _, ahead := range []time.Duration{0, 13 * hour, -13 * hour} {
+			t.Run(fmt.Sprint(c.name, ", the owner's clock ahead by ", ahead), func(t *testing.T) {
+				*brokers = clock{start}
+				now := time.Duration(0)
+				o := testOptions(vfs.NewMem())
+				o.Now = func() time.Time { return brokers.now.Add(ahead) }
+				s := mustOpen(t, o)
+				k := s.Partition(partition0).Take()
+				for i, st := range c.steps {
+					brokers.now = brokers.now.Add(st.advance)
+					now += st.advance
+					st.do(t, s, &k)
+					m := getMeta(t, k)
+					if got := m.InSync.Sub(start); got != st.want {
+						t.Fatalf("step %d, %s at %v: in sync at %v, want %v", i, st.name, now, got, st.want)
+					}
 				}
-			}
-			inSync := getMeta(t, k).InSync
-			must(t, s.Flush())
-			must(t, s.Close())
-			s = mustOpen(t, o)
-			if got := getMeta(t, s.Partition(partition0).Take()).InSync; got.Before(inSync) && got.Sub(inSync) > time.Second {
-				t.Fatalf("stored %v, want %v", got, inSync)
-			} else if got.After(clock.now) {
-				t.Fatalf("in sync in the future: %v", got)
-			}
-		})
+				inSync := getMeta(t, k).InSync
+				must(t, s.Flush())
+				must(t, s.Close())
+				s = mustOpen(t, o)
+				if got := getMeta(t, s.Partition(partition0).Take()).InSync; got.Before(inSync) && got.Sub(inSync) > time.Second {
+					t.Fatalf("stored %v, want %v", got, inSync)
+				} else if got.After(brokers.now) {
+					t.Fatalf("in sync in the future: %v", got)
+				}
+			})
+		}
 	}
 }

@@ -62,7 +62,7 @@ func (c *Config) bindTopics(fs *pflag.FlagSet) {
 		"create topics with `N` replicas; -1 for as many as the request topic has")
 	fs.Var((*duration)(&c.TopicCheckInterval), "topic-check-interval", "check the topics' settings again every `DURATION`")
 	fs.BoolVar(&c.AcceptGroup, "accept-group", c.AcceptGroup,
-		"take over request topics that another group has served; make sure that it is gone")
+		"take over request topics that another group has served; what still runs of that group fails")
 	fs.BoolVar(&c.AcceptLostChangelog, "accept-lost-changelog", c.AcceptLostChangelog,
 		"go on from the start of the request log although the changelog was lost")
 	fs.Var((*duration)(&c.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")

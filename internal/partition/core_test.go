@@ -37,6 +37,7 @@ const (
 
 // ground is what cores stand on: one broker for look-ups of targets, one store.
 type ground struct {
+	seeds   []string
 	client  *kgo.Client
 	targets *emitter.Targets
 	reader  *intake.Reader
@@ -71,7 +72,7 @@ func newGround(t testing.TB) *ground {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &ground{client: cl, targets: emitter.NewTargets(cl, false), reader: r, store: s, metrics: NewMetrics(prometheus.NewRegistry())}
+	return &ground{seeds: c.ListenAddrs(), client: cl, targets: emitter.NewTargets(cl, false), reader: r, store: s, metrics: NewMetrics(prometheus.NewRegistry())}
 }
 
 // holder is a token in the hands of a test.
@@ -120,6 +121,7 @@ type core struct {
 
 	requests  []*kgo.Record
 	changelog []change
+	end       int64 // of the changelog, markers and aborted records included
 	position  int64 // of the last committed checkpoint
 	emitted   map[int64]*kgo.Record
 	dead      map[int64]int // dead letters by request offset
@@ -162,10 +164,8 @@ func newCore(t must, g *ground, workers int, wheelBytes int64, queue int) *core 
 }
 
 func (c *core) write(key, value []byte) int64 {
-	at := int64(0)
-	if n := len(c.changelog); n > 0 {
-		at = c.changelog[n-1].offset + 1
-	}
+	at := c.end
+	c.end++
 	c.changelog = append(c.changelog, change{at, key, value})
 	return at
 }
@@ -179,7 +179,7 @@ func (c *core) take() {
 	c.storeIsFold(p)
 	meta, err := p.take.Meta()
 	c.ok(err)
-	replay, err := p.take.Replay(c.set.Changelog.ID)
+	replay, err := p.take.Replay(c.set.Changelog.ID, time.UnixMilli(c.now))
 	c.ok(err)
 	for _, x := range c.changelog {
 		kind, id, err := delaytopics.ParseKey(x.key)
@@ -197,7 +197,8 @@ func (c *core) take() {
 		}
 	}
 	c.ok(replay.Flush(c.changelog[len(c.changelog)-1].offset + 1))
-	c.ok(p.take.Live())
+	c.ok(p.take.Live(time.UnixMilli(c.now)))
+	p.tail.known(c.end)
 	c.storeIsFold(p)
 	p.tracker = intake.NewTracker[*entry](c.position)
 	p.delivered.Store(c.position)
@@ -441,6 +442,8 @@ func (c *core) commit(told bool) {
 	}
 	share := c.share
 	c.share = nil
+	c.ok(share.Fence())
+	c.end++ // its marker
 	if told {
 		share.Done(emitter.Committed)
 	}
@@ -478,8 +481,22 @@ func (c *core) abort() {
 	}
 	share := c.share
 	c.share = nil
-	c.aborts++
+	if c.aborts++; c.aborts%2 == 0 { // every record was acknowledged
+		for _, r := range share.Records {
+			if r.Topic == c.set.Changelog.Name {
+				r.Offset = c.end
+				c.end++
+			}
+		}
+	}
+	c.end++ // its marker
 	share.Done(emitter.Aborted)
+	if c.p.tail.doubt != (c.aborts%2 == 1) {
+		c.t.Fatalf("in doubt %v of an aborted step, acknowledged %v", c.p.tail.doubt, c.aborts%2 == 0)
+	}
+	if c.p.tail.doubt {
+		c.p.tail.known(c.end)
+	}
 }
 
 func (c *core) apply() {

@@ -4,26 +4,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/delaytopics"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// fold is the replay of the changelog into the store.
+// fold is the replay of the changelog into the store. It implements
+// delaytopics.Fold. It has one of the places for replays, which bound their
+// memory, from the first record that is folded until nothing comes any more.
 type fold struct {
 	p      *Partition
-	reader *partlog.Reader
-	sink   *statestore.Replay
-	last   *delaytopics.Checkpoint // last checkpoint folded
-	said   time.Time               // when progress was last logged
+	ctx    context.Context
+	replay *delaytopics.Replay
+	sink   *statestore.Replay // nil: no place is held
+	// empty: the fold began with nothing; otherwise inSync says how old it was.
+	empty  bool
+	inSync time.Time
+	newest time.Time // timestamp in the changelog when the fold began
+	said   time.Time // when progress was last logged
+	// waiting for a place.
+	waiting atomic.Bool
 }
 
 // openFold begins where the store's view ends, or wipes it first if it can not
-// be trusted.
-func (p *Partition) openFold(ctx context.Context) (*fold, error) {
+// be trusted, or there is a reason why not.
+func (p *Partition) openFold(ctx context.Context, why string) (*fold, error) {
 	meta, err := p.take.Meta()
 	if err != nil && !statestore.IsCorrupt(err) && !errors.Is(err, statestore.ErrNewerFormat) {
 		return nil, fmt.Errorf("read the store: %w", err)
@@ -33,7 +42,13 @@ func (p *Partition) openFold(ctx context.Context) (*fold, error) {
 	if err != nil {
 		return nil, err
 	}
-	why := p.untrusted(meta, start, end)
+	newest, err := partlog.Newest(ctx, p.o.Client, p.changelogTarget())
+	if err != nil {
+		return nil, err
+	}
+	if why == "" {
+		why = p.untrusted(meta, start, end)
+	}
 	if unreadable != nil {
 		why = unreadable.Error()
 	}
@@ -49,28 +64,31 @@ func (p *Partition) openFold(ctx context.Context) (*fold, error) {
 		p.damage = nil
 		meta = statestore.Meta{Position: -1}
 	}
-	f := &fold{p: p, said: time.Now()}
+	return p.newFold(ctx, meta, start, end, newest)
+}
+
+func (p *Partition) newFold(ctx context.Context, meta statestore.Meta, start, end int64, newest time.Time) (*fold, error) {
+	f := &fold{p: p, ctx: ctx, empty: meta.Position < 0, inSync: meta.InSync, newest: newest, said: time.Now()}
+	var last *delaytopics.Checkpoint
 	from := meta.Position
-	if from < 0 {
+	if f.empty {
 		from = start
 	} else if len(meta.Checkpoint) > 0 {
 		cp, err := delaytopics.DecodeCheckpoint(meta.Checkpoint)
 		if err != nil {
 			return nil, beyond(fmt.Errorf("stored checkpoint: %w", err))
 		}
-		f.last = &cp
+		last = &cp
 	}
-	f.reader = partlog.NewReader(p.o.Client, p.changelogTarget(), from)
-	f.reader.SetCompacted(true)
-	if f.sink, err = p.take.Replay(p.o.Topics.Changelog.ID); err != nil {
-		return nil, fmt.Errorf("open the store for replay: %w", err)
-	}
+	f.replay = delaytopics.NewReplay(partlog.NewReader(p.o.Client, p.changelogTarget(), from), f, last)
+	f.replay.Progress = f.progress
 	p.replayed.Store(from)
 	p.replayEnd.Store(end)
 	return f, nil
 }
 
-// untrusted says why the local view must not be used, "" if it may.
+// untrusted says why the local view must not be used, "" if it may, as far as it
+// can be told before the claim.
 func (p *Partition) untrusted(m statestore.Meta, start, end int64) string {
 	switch {
 	case m.Position < 0:
@@ -81,49 +99,102 @@ func (p *Partition) untrusted(m statestore.Meta, start, end int64) string {
 		return fmt.Sprintf("its position %d lies beyond the changelog's end %d", m.Position, end)
 	case m.Position < start:
 		return fmt.Sprintf("its position %d lies before the changelog's start %d", m.Position, start)
-	case p.o.Now().Sub(m.InSync) > p.o.MaxAbsence:
-		return fmt.Sprintf("it was last in sync at %s, longer ago than %s: deletions may be gone from the changelog", m.InSync.UTC().Format(time.RFC3339), p.o.MaxAbsence)
 	}
 	return ""
 }
 
-// toEnd looks for the last checkpoint that is committed as of now.
-func (f *fold) toEnd(ctx context.Context) error {
-	_, _, end, err := partlog.Bounds(ctx, f.p.o.Client, f.p.changelogTarget())
+// stale says why the local view that the fold began with must not be used, now
+// that a broker has said what time it is; "" if it may.
+func (f *fold) stale(now time.Time) string {
+	if f.empty || now.Sub(f.inSync) <= f.p.o.MaxAbsence {
+		return ""
+	}
+	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: deletions may be gone from the changelog",
+		f.inSync.UTC().Format(time.RFC3339), f.p.o.MaxAbsence)
+}
+
+// toEnd folds what is in the changelog now, and waits for what is open there.
+func (f *fold) toEnd() error {
+	_, _, end, err := partlog.Bounds(f.ctx, f.p.o.Client, f.p.changelogTarget())
 	if err != nil {
 		return err
 	}
-	if f.reader.Position() >= end {
-		return nil
-	}
-	return f.helped(ctx, func(ctx context.Context) error {
-		r := partlog.NewReader(f.p.o.Client, f.p.changelogTarget(), f.reader.Position())
-		last, found, err := delaytopics.FindCheckpoint(ctx, r, end, nil)
-		return f.found(last, found, err)
-	})
+	return f.to(end)
 }
 
-// replay folds until the claim is met.
-func (f *fold) replay(ctx context.Context, mine func(delaytopics.Claim) bool) error {
-	return f.helped(ctx, func(ctx context.Context) error {
-		last, found, err := delaytopics.Replay(ctx, f.reader, f.sink, mine, f.progress)
-		return f.found(last, found, err)
-	})
-}
-
-// helped runs a look at the changelog while somebody sees to it that no vanished
-// owner's transaction is in the way.
-func (f *fold) helped(ctx context.Context, look func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
+// to folds up to an offset, while somebody sees to it that no vanished owner's
+// transaction is in the way.
+func (f *fold) to(end int64) error {
+	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	helper := make(chan error, 1)
 	go func() { helper <- f.help(ctx, cancel) }()
-	err := look(ctx)
+	err := f.replay.To(ctx, end)
 	cancel()
+	f.Rest()
 	if helpErr := <-helper; helpErr != nil && err != nil {
 		return helpErr
 	}
-	return err
+	return beyond(err)
+}
+
+// hold takes a place.
+func (f *fold) hold() (err error) {
+	if f.sink != nil {
+		return nil
+	}
+	f.waiting.Store(true)
+	defer f.waiting.Store(false)
+	if err := f.p.o.Replays.Acquire(f.ctx, 1); err != nil {
+		return err
+	}
+	if f.sink, err = f.p.take.Replay(f.p.o.Topics.Changelog.ID, f.newest); err != nil {
+		f.p.o.Replays.Release(1)
+		return fmt.Errorf("open the store for replay: %w", err)
+	}
+	f.p.state.Store(int32(Replaying))
+	return nil
+}
+
+// Rest implements delaytopics.Fold: it gives the place back.
+func (f *fold) Rest() {
+	if f.sink != nil {
+		f.sink = nil
+		f.p.state.Store(int32(Taking))
+		f.p.o.Replays.Release(1)
+	}
+}
+
+// Put implements delaytopics.Fold.
+func (f *fold) Put(id, value []byte, t *timer.Timer) error {
+	if err := f.hold(); err != nil {
+		return err
+	}
+	return f.sink.Put(id, value, t)
+}
+
+// Delete implements delaytopics.Fold.
+func (f *fold) Delete(id []byte) error {
+	if err := f.hold(); err != nil {
+		return err
+	}
+	return f.sink.Delete(id)
+}
+
+// Checkpoint implements delaytopics.Fold.
+func (f *fold) Checkpoint(raw []byte) error {
+	if err := f.hold(); err != nil {
+		return err
+	}
+	return f.sink.Checkpoint(raw)
+}
+
+// Flush implements delaytopics.Fold.
+func (f *fold) Flush(position int64) error {
+	if err := f.hold(); err != nil {
+		return err
+	}
+	return f.sink.Flush(position)
 }
 
 // help ends transactions that hold up the replay. It ends with ctx, or with an
@@ -139,16 +210,13 @@ func (f *fold) help(ctx context.Context, stop func()) error {
 		case <-t.C:
 		}
 		now := f.p.replayed.Load()
-		if now != last {
+		if now != last || f.waiting.Load() {
 			last = now
 			continue
 		}
-		if err := f.p.endVanished(ctx, false); err != nil && ctx.Err() == nil {
-			if errors.Is(err, emitter.ErrForeignTransaction) {
-				stop()
-				return err
-			}
-			f.p.log.Warn("cannot look for a vanished owner's transactions", "err", err)
+		if err := f.p.endVanished(ctx, false); err != nil {
+			stop()
+			return err
 		}
 	}
 }
@@ -161,14 +229,6 @@ func (f *fold) progress(position, end int64) {
 	f.p.o.Metrics.replayed(position - f.p.replayed.Load())
 	f.p.replayed.Store(position)
 	f.p.replayEnd.Store(end)
-}
-
-// found takes the last checkpoint of a look at the changelog.
-func (f *fold) found(last delaytopics.Checkpoint, found bool, err error) error {
-	if found {
-		f.last = &last
-	}
-	return beyond(err)
 }
 
 // beyond marks what trying again will not make readable.

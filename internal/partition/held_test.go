@@ -75,8 +75,15 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 			Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 		p.joinLane()
 		made := make(chan error, 1)
-		c := &claim{p: p, done: make(chan emitter.Outcome, 1)}
-		go func() { made <- p.makeClaim(t.Context(), c) }()
+		go func() { // as claimBehind does, which reads the changelog in between
+			for {
+				o, err := p.makeClaim(t.Context(), &claim{p: p, done: make(chan emitter.Outcome, 1)})
+				if err != nil || o == emitter.Committed {
+					made <- err
+					return
+				}
+			}
+		}()
 		synctest.Wait()
 		for range 10 {
 			share := p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1})
@@ -89,6 +96,7 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 				t.Errorf("state %s, %q", s.State, s.Reason)
 			}
 			time.Sleep(time.Minute)
+			synctest.Wait()
 		}
 		p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}).Done(emitter.Committed)
 		if err := <-made; err != nil || p.Status().Reason != "" {

@@ -31,6 +31,7 @@ func (p *Partition) loop(ctx context.Context) error {
 			return err
 		}
 		p.countParked()
+		p.lookAtTail(ctx)
 		more, err := p.load(&reached)
 		if err != nil {
 			return err
@@ -47,6 +48,7 @@ func (p *Partition) loop(ctx context.Context) error {
 		case <-t.C:
 			p.followLag(ctx)
 			p.awaitLeader()
+			p.peekAtTail(ctx)
 		}
 	}
 }

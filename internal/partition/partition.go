@@ -93,9 +93,12 @@ type Partition struct {
 	workers []*worker
 	seals   int64 // the lane's: numbers Seal calls
 	// damage is why the next take wipes the local view; Run's own.
-	damage  error
-	ledger  ledger
-	alarmed time.Time // see watchRetention; the reader's
+	damage error
+	// vanishedSaid is when it was last said that others' transactions can not be
+	// looked at; it belongs to who waits for them.
+	vanishedSaid time.Time
+	ledger       ledger
+	alarmed      time.Time // see watchRetention; the reader's
 	// refusal is set by Refuse.
 	refusal atomic.Pointer[error]
 	// parkedTargets are about how many timers are parked by target; Run's own.
@@ -124,6 +127,7 @@ type Partition struct {
 	draining bool // revoked: nothing is sealed any more
 	inFlight bool // a share is out
 	claim    *claim
+	tail     tail
 	jobs     []*job // committed steps, to be applied in order
 	applying bool
 	// unplanning counts workers that have yet to take firings back.
@@ -210,7 +214,7 @@ func (p *Partition) Run(ctx context.Context) {
 func (p *Partition) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unplanning, p.toPark, p.leaderless, p.held = 0, nil, false, nil
+	p.unplanning, p.toPark, p.leaderless, p.held, p.tail = 0, nil, false, nil, tail{}
 	p.failure, p.claim, p.jobs, p.applying, p.suspects = nil, nil, nil, false, 0
 	p.workers = nil
 	p.tracker = nil // Seal must find nothing before the claim

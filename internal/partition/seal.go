@@ -50,7 +50,7 @@ type sealed struct {
 func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.inLane || p.draining || p.inFlight || p.unplanning > 0 || p.failure != nil || p.o.Token.Err() != nil {
+	if !p.inLane || p.draining || p.inFlight || p.unplanning > 0 || p.failure != nil || p.tail.doubt || p.o.Token.Err() != nil {
 		return nil
 	}
 	if p.leaderless = p.o.Targets.Stalled(p.o.Topics.Changelog.Name, p.o.Partition); p.leaderless {
@@ -131,6 +131,7 @@ func (s *sealed) build(step string) error {
 		}
 	}
 	s.share.Records = append(s.share.Records, dead...)
+	s.share.Fence = func() error { return p.fenceStep(s.share.Records[:s.changelog]) }
 	s.share.Offset = p.fence(s.segment.Position, delaytopics.CommitNote{Step: step})
 	return nil
 }
@@ -206,7 +207,8 @@ func (s *sealed) changes() {
 }
 
 func (p *Partition) changelogRecord(key, value []byte) *kgo.Record {
-	return &kgo.Record{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Key: key, Value: value}
+	// -1: not known to be written.
+	return &kgo.Record{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Key: key, Value: value, Offset: -1}
 }
 
 // fence is the offset commit of a step of this partition.
@@ -220,6 +222,9 @@ func (p *Partition) fence(at int64, note delaytopics.CommitNote) emitter.Offset 
 // done takes the outcome of the segment's step.
 func (s *sealed) done(o emitter.Outcome) {
 	p := s.p
+	if o != emitter.Lost {
+		p.followTail(s.share.Records[:s.changelog])
+	}
 	switch o {
 	case emitter.Committed:
 		p.heldUp(nil)

@@ -15,7 +15,7 @@ const (
 	Replaying              // folding the changelog
 	Gated                  // planning what was in the log when it was taken
 	Live
-	Stalled // live, but its changelog partition takes no writes
+	Stalled // live, but nothing can be committed: see Status.Reason
 	Failed  // refuses to go on; the reason is in Status
 	Gone
 )
@@ -70,8 +70,10 @@ func (p *Partition) Status() Status {
 		s.Reason = "no leader for " + p.o.Topics.Changelog.Name
 	case p.held != nil:
 		s.Reason = p.held.Error()
+	case p.tail.doubt && time.Since(p.tail.at) > doubtShown:
+		s.Reason = "somebody else has written to " + p.o.Topics.Changelog.Name + " and may have claimed the partition"
 	}
-	if s.State == Live && (p.leaderless || p.held != nil) {
+	if s.State == Live && p.failure == nil && s.Reason != "" {
 		s.State = Stalled
 	}
 	return s

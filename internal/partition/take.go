@@ -27,6 +27,9 @@ const (
 	// has been read, and behindPause the pause between two questions.
 	behindPatience = 10 * time.Second
 	behindPause    = 200 * time.Millisecond
+	// vanishedSaid is how often it is said that others' transactions can not be
+	// looked at.
+	vanishedSaid = 10 * time.Second
 )
 
 // takeOver makes this process the partition's owner (DESIGN.md, "Taking a
@@ -41,37 +44,11 @@ func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error
 		return 0, 0, err
 	}
 	p.found.Store(&note)
-	if err := p.o.Replays.Acquire(ctx, 1); err != nil {
-		return 0, 0, err
-	}
-	defer p.o.Replays.Release(1)
-	p.state.Store(int32(Replaying))
-	f, err := p.openFold(ctx)
+	last, now, err := p.takeLog(ctx, committed, lastStep(note))
 	if err != nil {
 		return 0, 0, err
 	}
-	first, err := p.claimPosition(ctx, f, committed)
-	if err != nil {
-		return 0, 0, err
-	}
-	c := &claim{p: p, note: delaytopics.CommitNote{Last: lastStep(note)}, at: committed, done: make(chan emitter.Outcome, 1)}
-	if first >= 0 {
-		c.at, c.first = first, f.last == nil
-	}
-	if err := p.makeClaim(ctx, c); err != nil {
-		return 0, 0, err
-	}
-	err = f.replay(ctx, func(x delaytopics.Claim) bool {
-		if x.Step != c.note.Step {
-			return false
-		}
-		p.o.Metrics.clockOffset(x.Time, p.o.Now().UnixMilli(), x.Appended)
-		return true
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	from, stable, err = p.requestPosition(ctx, f, committed)
+	from, stable, err = p.requestPosition(ctx, last, committed)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -81,7 +58,73 @@ func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error
 	}
 	p.pending.Store(meta.Pending)
 	p.ledger.open(meta.Pending)
-	return from, stable, p.take.Live()
+	return from, stable, p.take.Live(now)
+}
+
+// takeLog folds the changelog, claims it, and folds it up to the claim. It
+// returns the last checkpoint, and what time it was at the brokers.
+func (p *Partition) takeLog(ctx context.Context, committed int64, step string) (last *delaytopics.Checkpoint, now time.Time, err error) {
+	f, err := p.openFold(ctx, "")
+	if err != nil {
+		return nil, now, err
+	}
+	c, err := p.claimBehind(ctx, f, committed, step)
+	if err != nil {
+		return nil, now, err
+	}
+	for why := ""; ; {
+		if now, err = p.toClaim(f, c); err != nil {
+			return nil, now, err
+		}
+		if why = f.stale(now); why == "" {
+			break
+		}
+		if f, err = p.openFold(ctx, why); err != nil {
+			return nil, now, err
+		}
+	}
+	p.mu.Lock()
+	p.tail.known(c.behind())
+	p.mu.Unlock()
+	return f.replay.Last(), now, nil
+}
+
+// claimBehind claims the partition directly behind what was folded of the
+// changelog. What comes between the two is folded first, and looked at.
+func (p *Partition) claimBehind(ctx context.Context, f *fold, committed int64, step string) (*claim, error) {
+	for {
+		if err := f.toEnd(); err != nil {
+			return nil, err
+		}
+		at, err := p.claimPosition(ctx, f.replay.Last(), committed)
+		if err != nil {
+			return nil, err
+		}
+		c := &claim{
+			p: p, note: delaytopics.CommitNote{Last: step}, at: at, first: f.replay.Last() == nil,
+			end: f.replay.Position(), done: make(chan emitter.Outcome, 1),
+		}
+		if o, err := p.makeClaim(ctx, c); err != nil || o == emitter.Committed {
+			return c, err
+		}
+	}
+}
+
+// toClaim folds up to the claim, and returns the time that the broker gave it.
+func (p *Partition) toClaim(f *fold, c *claim) (now time.Time, err error) {
+	f.replay.Claimed = func(x delaytopics.Claim) {
+		if x.Step == c.note.Step {
+			p.o.Metrics.clockOffset(x.Time, p.o.Now().UnixMilli(), x.Appended)
+			now = time.UnixMilli(x.Appended)
+		}
+	}
+	if err := f.to(c.behind()); err != nil {
+		return now, err
+	}
+	if now.IsZero() {
+		return now, fmt.Errorf("the claim of %s/%d is gone: somebody else has claimed the partition", p.o.Topics.Request.Name, p.o.Partition)
+	}
+	return now, nil
 }
 
 // stableOffset fetches the committed offset, waiting for the end of a former
@@ -125,7 +168,8 @@ func (p *Partition) fetchOffset(ctx context.Context) (int64, string, error) {
 }
 
 // endVanished ends what a vanished owner left open. offsets: the committed offset
-// is what is waited for.
+// is what is waited for. Whether it works or not, whoever waits goes on waiting;
+// it returns only what an operator must end.
 func (p *Partition) endVanished(ctx context.Context, offsets bool) error {
 	n, err := emitter.EndVanished(ctx, emitter.Vanished{
 		Client: p.o.Client, Group: p.o.Group, Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition,
@@ -134,29 +178,33 @@ func (p *Partition) endVanished(ctx context.Context, offsets bool) error {
 	if n > 0 {
 		p.o.Metrics.ended(n)
 	}
-	return err
+	if errors.Is(err, emitter.ErrForeignTransaction) {
+		return err
+	}
+	if err != nil && ctx.Err() == nil && time.Since(p.vanishedSaid) > vanishedSaid {
+		p.vanishedSaid = time.Now()
+		p.log.Warn("waiting for the end of a transaction, and cannot look after it", "err", err)
+	}
+	return nil
 }
 
-// claimPosition returns the position that the claim's offset commit must carry
-// where no offset is committed, or -1 to repeat the committed one. It reads the
-// changelog first where that decides.
-func (p *Partition) claimPosition(ctx context.Context, f *fold, committed int64) (int64, error) {
+// claimPosition returns the position that the claim's offset commit must carry.
+// Who has written last to the changelog says which group is served, also where
+// an offset of ours is committed: another group may have taken over since.
+func (p *Partition) claimPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64) (int64, error) {
+	if last != nil {
+		if last.Group != p.o.Group && !p.o.AcceptGroup {
+			return 0, p.otherGroup(last.Group)
+		}
+		if committed < 0 {
+			p.log.Warn("no offset is committed for the group, the changelog's checkpoint decides", "position", last.Position)
+			return last.Position, nil
+		}
+		return committed, nil
+	}
 	if committed >= 0 && !p.o.AcceptLostChangelog {
-		return -1, nil
-	}
-	if err := f.toEnd(ctx); err != nil {
-		return 0, err
-	}
-	if f.last != nil {
-		if f.last.Group != p.o.Group && !p.o.AcceptGroup {
-			return 0, &Fatal{fmt.Errorf("changelog %s was written by group %q and this is group %q: two groups on one request topic would both fire every timer; "+
-				"stop the other one and start once with --accept-group", p.o.Topics.Changelog.Name, f.last.Group, p.o.Group)}
-		}
-		if committed >= 0 {
-			return -1, nil
-		}
-		p.log.Warn("no offset is committed for the group, the changelog's checkpoint decides", "position", f.last.Position)
-		return f.last.Position, nil
+		return 0, &Fatal{fmt.Errorf("an offset is committed for %s/%d and changelog %s holds no checkpoint: the changelog was lost; pending timers are gone with it; "+
+			"start once with --accept-lost-changelog to read the request log from its start", p.o.Topics.Request.Name, p.o.Partition, p.o.Topics.Changelog.Name)}
 	}
 	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.requestTarget())
 	if err != nil {
@@ -172,19 +220,15 @@ func (p *Partition) claimPosition(ctx context.Context, f *fold, committed int64)
 
 // requestPosition says where requests go on, from the last checkpoint before
 // the claim.
-func (p *Partition) requestPosition(ctx context.Context, f *fold, committed int64) (from, stable int64, err error) {
-	if f.last == nil {
-		return 0, 0, &Fatal{fmt.Errorf("an offset is committed for %s/%d and changelog %s holds no checkpoint: the changelog was lost; pending timers are gone with it; "+
-			"start once with --accept-lost-changelog to read the request log from its start", p.o.Topics.Request.Name, p.o.Partition, p.o.Topics.Changelog.Name)}
-	}
-	if f.last.Request != p.o.Topics.Request.ID {
+func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64) (from, stable int64, err error) {
+	if last.Request != p.o.Topics.Request.ID {
 		return 0, 0, &Fatal{fmt.Errorf("request topic %s was created anew since changelog %s was written (its UUID changed): delete the changelog and the group's offsets to begin anew",
 			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name)}
 	}
-	if f.last.Changelog != p.o.Topics.Changelog.ID {
+	if last.Changelog != p.o.Topics.Changelog.ID {
 		return 0, 0, &Fatal{fmt.Errorf("changelog %s was copied from another topic (its checkpoint names another UUID)", p.o.Topics.Changelog.Name)}
 	}
-	from = f.last.Position
+	from = last.Position
 	if committed >= 0 && committed != from {
 		p.log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", from)
 	}

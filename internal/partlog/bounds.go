@@ -2,6 +2,7 @@ package partlog
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -11,6 +12,7 @@ import (
 // Timestamps with a meaning of their own in ListOffsets, and its isolation
 // levels (Kafka protocol, ListOffsetsRequest).
 const (
+	newest   int64 = -3 // of all timestamps
 	earliest int64 = -2
 	latest   int64 = -1
 
@@ -43,7 +45,26 @@ func (r *route) bounds(ctx context.Context, br *kgo.Broker) (start, lastStable, 
 	return
 }
 
+// Newest returns the latest timestamp of the records of t, zero if it has none.
+// Where they have LogAppendTime it is at or before the leader's clock.
+func Newest(ctx context.Context, cl *kgo.Client, t Target) (at time.Time, err error) {
+	r := newRoute(cl, t, DefaultLimits())
+	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
+		p, err := r.list(ctx, br, newest, readUncommitted)
+		if err == nil && p.Timestamp >= 0 {
+			at = time.UnixMilli(p.Timestamp)
+		}
+		return err
+	})
+	return at, err
+}
+
 func (r *route) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (int64, error) {
+	p, err := r.list(ctx, br, at, isolation)
+	return p.Offset, err
+}
+
+func (r *route) list(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (p kmsg.ListOffsetsResponseTopicPartition, err error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.IsolationLevel = isolation
 	rt := kmsg.NewListOffsetsRequestTopic()
@@ -56,12 +77,12 @@ func (r *route) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolat
 
 	kresp, err := br.Request(ctx, req)
 	if err != nil {
-		return 0, err
+		return p, err
 	}
 	resp := kresp.(*kmsg.ListOffsetsResponse)
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, kerr.UnknownTopicOrPartition
+		return p, kerr.UnknownTopicOrPartition
 	}
-	p := &resp.Topics[0].Partitions[0]
-	return p.Offset, kerr.ErrorForCode(p.ErrorCode)
+	p = resp.Topics[0].Partitions[0]
+	return p, kerr.ErrorForCode(p.ErrorCode)
 }

@@ -9,7 +9,7 @@
 // and reports a position: every committed record below it has been returned,
 // or was below the offset that the Reader started from.
 //
-// It serves three uses: replaying a changelog, finding the read_committed end
+// It serves a few uses: replaying a changelog, finding the read_committed end
 // of a log, and gates ("has planning passed offset n"). It promises order, no
 // gap and no repeat within one Reader. It does not assign partitions, commits
 // nothing, never resets a position by itself, and does not prefetch.

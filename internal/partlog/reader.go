@@ -83,6 +83,11 @@ func (r *Reader) SetMaxBytes(n int32) { r.route.limits.MaxBytes = n }
 // time (tiered storage excludes compaction), and the position must stay.
 func (r *Reader) SetCompacted(c bool) { r.compacted = c }
 
+// LookAgain has the next Next ask anew who leads the partition. One that others
+// have replaced, and that does not hear of it, goes on to answer, without an
+// error and without what was written since.
+func (r *Reader) LookAgain() { r.route.leader, r.follower = noBroker, noBroker }
+
 // SetUncommitted has Next return whatever is in the log up to the high watermark:
 // records of open and of aborted transactions too.
 func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }

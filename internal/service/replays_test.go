@@ -5,52 +5,84 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// replaysHeld is how long replays stand still while it is looked how many there
-// are.
-const replaysHeld = time.Second
+// Changelogs end in the open transaction of somebody else, so that their replays
+// begin and do not go on. No more of them than may fold at the same time; but
+// each gives its place back when nothing moves, and a partition whose changelog
+// is well is served meanwhile, however many others stand still.
+func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
+	const n = 2*service.MaxReplays + 1
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(n, requests), kfake.SeedTopics(1, target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	first := rig.Serve(t, cfg, service.Options{})
+	schedule(t, cfg, 10*n, 100*time.Hour)
+	rig.Until(t, limit, "all pending", func() bool { return first.Metric("waterclock_pending_timers") == 10*n })
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
 
-// At the limit all partitions replay at once. With more of them the others wait
-// until one is through; all get there.
-func TestReplaysAtATime(t *testing.T) {
-	for _, n := range []int{service.MaxReplays, service.MaxReplays + 1, 2*service.MaxReplays + 1} {
-		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(int32(n), requests))
-		if err != nil {
-			t.Fatal(err)
+	const well = n - 1
+	x := hanging(t, c, well)
+	cfg.DataDir = t.TempDir()
+	in := rig.Serve(t, cfg, service.Options{})
+	state := func(name string) int { return int(in.Metric("waterclock_partitions", "state", name)) }
+	began := make(map[string]bool)
+	most := 0
+	rig.Until(t, limit, "every replay has had a place, and the one that can has gone through", func() bool {
+		most = max(most, state(partition.Replaying.String()))
+		_, is := readyz(t, in)
+		for p, status := range is.Topics[requests] {
+			began[p] = began[p] || status.State == partition.Replaying.String() || status.State == partition.Live.String()
 		}
-		t.Cleanup(c.Close)
-		wire := kafkatest.NewWire()
-		t.Cleanup(wire.Close)
-		held := wire.Hold(kmsg.Fetch.Int16()) // replays begin and do not go on
-		t.Cleanup(held.Release)
-		in := rig.Serve(t, rig.Config(t, c.ListenAddrs(), requests), service.Options{Dial: wire.Dial})
-		state := func(name string) int { return int(in.Metric("waterclock_partitions", "state", name)) }
-		most := 0
-		look := func() { most = max(most, state("replaying")) }
-		rig.Until(t, limit, "all replay that may", func() bool {
-			look()
-			return state("replaying") == service.MaxReplays && state("taking") == n-service.MaxReplays
-		})
-		for start := time.Now(); time.Since(start) < replaysHeld; time.Sleep(10 * time.Millisecond) {
-			look()
+		return len(began) == n && all(began) && state(partition.Live.String()) == 1
+	})
+	if most != service.MaxReplays {
+		t.Errorf("up to %d replay at once, want %d", most, service.MaxReplays)
+	}
+	rig.Until(t, limit, "every place was given back", func() bool { return state(partition.Taking.String()) == n-1 })
+	if err := x.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	in.Ready(n, limit)
+}
+
+func all(m map[string]bool) bool {
+	for _, is := range m {
+		if !is {
+			return false
 		}
-		if got := state("taking"); got != n-service.MaxReplays {
-			t.Errorf("%d partitions: %d wait, want %d", n, got, n-service.MaxReplays)
-		}
-		held.Release()
-		rig.Until(t, limit, "all are live", func() bool { look(); return state("live") == n })
-		if most != service.MaxReplays {
-			t.Errorf("%d partitions: up to %d replay at once, want %d", n, most, service.MaxReplays)
-		}
-		in.Ready(n, limit)
-		if err := in.Stop(); err != nil {
+	}
+	return true
+}
+
+// hanging has an open transaction on the changelogs of all partitions below n.
+// It looks like one of another group, which would see to it.
+func hanging(t *testing.T, c *kfake.Cluster, n int32) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("waterclock/elsewhere/x/0/1"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	for p := range n {
+		r := &kgo.Record{Topic: delaytopics.Changelog(requests), Partition: p, Key: delaytopics.TimerKey(nil, []byte("x"))}
+		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return cl
 }

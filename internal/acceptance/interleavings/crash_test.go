@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A folder that was last in sync 13 hours ago (made by a clock) is wiped by
+// A folder that was last in sync 13 hours ago is wiped by
 // whoever starts on it, and filled by ingested tables. The process is killed
 // somewhere in that, again while it goes on, and the third one must hold just
 // what the changelog says.
@@ -29,7 +29,7 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 	)
 	w := newWorld(t, kafkatest.Shared(t), 2)
 	aged := w.config()
-	first := rig.Serve(t, aged, service.Options{Now: func() time.Time { return time.Now().Add(-13 * time.Hour) }})
+	first := rig.Serve(t, aged, service.Options{})
 	first.Ready(2, patience)
 	later := time.Now().Add(never)
 	for i := range n {
@@ -42,6 +42,7 @@ func Test11KilledInsideWipeAndIngest(t *testing.T) {
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
+	w.age(aged.DataDir, 13*time.Hour)
 	// Another one with a folder of its own changes some of it: the aged folder
 	// holds rows that are no longer true.
 	other := rig.Serve(t, w.config(), service.Options{})
@@ -133,6 +134,35 @@ func (w *world) lookUp(p *rig.Process, moved, gone, n int) {
 	}
 	if got := p.Metric("waterclock_outcomes_total", "outcome", "replaced"); got != 2000 {
 		w.Errorf("%v requests replaced something, want 2000", got)
+	}
+}
+
+// age makes a folder older: what says when it was last in sync.
+func (w *world) age(dir string, by time.Duration) {
+	w.Helper()
+	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
+	if err != nil {
+		w.Fatal(err)
+	}
+	ids, err := s.Partitions()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, id := range ids {
+		k := s.Partition(id).Take()
+		m, err := k.Meta()
+		if err == nil {
+			err = k.Live(m.InSync.Add(-by))
+		}
+		if err == nil {
+			err = k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		w.Fatal(err)
 	}
 }
 

@@ -40,7 +40,7 @@ var heldBy = map[string]string{
 	"maxUnapplied":       "internal/partition TestSealsUpToMaxUnapplied",
 	"loadRows":           "internal/partition TestALoadIsBounded",
 	"loadBytes":          "internal/partition TestALoadIsBounded",
-	"maxReplays":         "internal/service TestReplaysAtATime",
+	"maxReplays":         "internal/service TestReplaysThatStandStillHoldNobodyUp",
 	"drainTimeout":       "internal/partition TestDrainGivesUpOnAStuckStep TestDrainWaitsForTheStepAndItsApply",
 	"maxTargets":         "statestore TestParkRefusals",
 	"warnBurst":          "internal/partition TestWarnings",

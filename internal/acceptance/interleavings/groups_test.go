@@ -1,0 +1,203 @@
+package interleavings
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// groups are instances of two groups that serve one request topic.
+type groups struct {
+	*world
+	partitions int
+	dirs       map[string]string
+}
+
+func newGroups(t *testing.T, partitions int32) *groups {
+	return &groups{newWorld(t, kafkatest.Shared(t), partitions), int(partitions), make(map[string]string)}
+}
+
+// settings of an instance of the group, which keeps its folder.
+func (g *groups) settings(name string, accept bool) *config.Config {
+	cfg := g.config()
+	cfg.Group = name + "-of-" + g.requests
+	cfg.AcceptGroup = accept
+	if g.dirs[name] == "" {
+		g.dirs[name] = cfg.DataDir
+	}
+	cfg.DataDir = g.dirs[name]
+	return cfg
+}
+
+func (g *groups) serve(name string, accept bool) (*rig.Instance, *rig.Log) {
+	return rig.ServeLogged(g.T, g.settings(name, accept), service.Options{})
+}
+
+const sentence = "two groups on one request topic would both fire every timer; stop the other one and start once with --accept-group"
+
+// states are how many partitions of the instance are live and how many failed.
+func (g *groups) states(in *rig.Instance) (live, failed int) {
+	_, body := in.Readyz()
+	return strings.Count(body, `"live"`), strings.Count(body, `"failed"`)
+}
+
+// loses waits until n partitions of the instance have failed, and for the
+// sentence that says why.
+func (g *groups) loses(in *rig.Instance, log *rig.Log, n int) {
+	g.Helper()
+	rig.Until(g, patience, fmt.Sprintf("%d partitions refuse", n), func() bool { _, failed := g.states(in); return failed == n })
+	if status, body := in.Readyz(); status == 200 || strings.Count(body, sentence) != n {
+		g.Errorf("/readyz: %d %s", status, body)
+	}
+	if len(log.Lines(sentence)) < n {
+		g.Errorf("the log says the sentence %d times, want %d", len(log.Lines(sentence)), n)
+	}
+}
+
+// Group A serves, B takes over, A is started again, first without the flag, while
+// B runs and while nobody does.
+func TestGroupsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	g := newGroups(t, 4)
+	want := make(map[string][]string)
+	a, _ := g.serve("a", false)
+	a.Ready(g.partitions, patience)
+	load := func(name string, in time.Duration) {
+		for i := range n {
+			id := fmt.Sprint(name, "-", i)
+			g.cl.Produce(t.Context(), g.timer(id, "1", time.Now().Add(in)), nil)
+			values(want, id, "1")
+		}
+		if err := g.cl.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load("served-by-a", 0)
+	load("left-to-b", 15*time.Second)
+	g.pending(&a.Web, n)
+	g.out.WaitFor(n, patience)
+	if err := a.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	b, log := g.serve("b", false)
+	g.loses(b, log, g.partitions)
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	b, _ = g.serve("b", true)
+	b.Ready(g.partitions, patience)
+	a, log = g.serve("a", false)
+	g.loses(a, log, g.partitions)
+	load("while-both-are-there", time.Second)
+	g.out.WaitFor(3*n, patience)
+	g.out.Quiet(quiet)
+	if live, failed := g.states(b); live != g.partitions || failed != 0 {
+		t.Errorf("b has %d live and %d failed partitions", live, failed)
+	}
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	// A folder that has seen the claims of b knows of them.
+	a, log = g.serve("a", false)
+	g.loses(a, log, g.partitions)
+	if err := a.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	a, _ = g.serve("a", true)
+	a.Ready(g.partitions, patience)
+	load("a-again", 0)
+	g.finish(want)
+	if err := a.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Once is enough.
+	a, _ = g.serve("a", false)
+	a.Ready(g.partitions, patience)
+}
+
+// While A serves under load, B comes: without the flag it refuses, and A does not
+// notice; with it, A loses, and between the two nothing is lost or fires twice.
+// Then the same the other way round, again and again.
+func TestGroupTakesOverUnderLoad(t *testing.T) {
+	t.Parallel()
+	const perSecond = 1000
+	g := newGroups(t, 4)
+	want := make(map[string][]string)
+	owner, _ := g.serve("a", false)
+	owner.Ready(g.partitions, patience)
+	load := g.load(perSecond, 500*time.Millisecond)
+	g.out.WaitFor(perSecond, patience)
+	loser, log := g.serve("b", false)
+	g.loses(loser, log, g.partitions)
+	g.out.WaitFor(len(g.out.Records())+perSecond, patience)
+	if live, _ := g.states(owner); live != g.partitions {
+		t.Errorf("%d partitions of the owner are live after somebody else was refused", live)
+	}
+	if n := owner.Metric("waterclock_steps_total", "outcome", "fenced"); n > 0 {
+		t.Errorf("%v steps of the only owner were not committed for fear of another", n)
+	}
+	names := []string{"a", "b"}
+	for round := 1; round <= 4; round++ {
+		if err := loser.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		owned := log
+		heir, heirLog := g.serve(names[round%2], true)
+		if round == 1 {
+			owned = nil
+		}
+		heir.Ready(g.partitions, patience)
+		g.out.WaitFor(len(g.out.Records())+perSecond, patience)
+		rig.Until(t, patience, "the former owner refuses", func() bool { _, failed := g.states(owner); return failed == g.partitions })
+		if owned != nil && len(owned.Lines(sentence)) < g.partitions {
+			t.Errorf("round %d: the log of the loser says the sentence %d times", round, len(owned.Lines(sentence)))
+		}
+		owner, loser, log = heir, owner, heirLog
+	}
+	load.end(want)
+	g.finish(want)
+	if err := loser.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Both begin at once on a topic that nobody has served. Each partition has one
+// winner; with the flag, the one that came last.
+func TestGroupsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, accept := range []bool{false, true} {
+		t.Run(fmt.Sprint("accepted ", accept), func(t *testing.T) {
+			t.Parallel()
+			const perSecond, partitions = 500, 8
+			g := newGroups(t, partitions)
+			want := make(map[string][]string)
+			load := g.load(perSecond, 500*time.Millisecond)
+			a, logA := g.serve("a", accept)
+			b, logB := g.serve("b", accept)
+			rig.Until(t, patience, "each partition has one owner", func() bool {
+				liveA, failedA := g.states(a)
+				liveB, failedB := g.states(b)
+				return liveA+liveB == partitions && failedA+failedB == partitions && liveA+failedA == partitions
+			})
+			liveA, _ := g.states(a)
+			t.Logf("%d partitions to a", liveA)
+			g.loses(a, logA, partitions-liveA)
+			g.loses(b, logB, liveA)
+			g.out.WaitFor(3*perSecond, patience)
+			load.end(want)
+			g.finish(want)
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package service_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// inSync is when a stopped instance's partitions were last in sync, as they say.
+func inSync(t *testing.T, dir string, live func(k *statestore.Take, m statestore.Meta) error) (at []time.Time) {
+	t.Helper()
+	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ids, err := s.Partitions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		k := s.Partition(id).Take()
+		m, err := k.Meta()
+		if err == nil && live != nil {
+			err = live(k, m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, m.InSync)
+	}
+	return at
+}
+
+// However wrong the owner's clock is, what it leaves says by the brokers' clock
+// when it was in sync, and a running owner moves that on.
+func TestInSyncTimeIsTheBrokers(t *testing.T) {
+	for _, ahead := range []time.Duration{0, 13 * time.Hour, -13 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			t.Parallel()
+			c := fake(t, "c")
+			cfg := rig.Config(t, c.ListenAddrs(), requests)
+			clock := service.Options{FlushInterval: 200 * time.Millisecond, Now: func() time.Time { return time.Now().Add(ahead) }}
+			start := time.Now().Truncate(time.Millisecond)
+			in := rig.Serve(t, cfg, clock)
+			in.Ready(2, limit)
+			taken := time.Now()
+			rig.Wait(t, time.Second) // five flushes
+			if err := in.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			for _, at := range inSync(t, cfg.DataDir, nil) {
+				if at.Before(start) || at.After(time.Now()) {
+					t.Errorf("in sync at %s, was started at %s", at, start)
+				}
+				if at.Before(taken) {
+					t.Errorf("in sync at %s, was taken at %s and idle for a second behind that", at, taken)
+				}
+			}
+		})
+	}
+}
+
+// A view that is too old by the brokers' clock is wiped, whatever the owner's
+// says, and one that is young is kept; the claim of the take tells.
+func TestViewThatIsTooOldIsWiped(t *testing.T) {
+	for _, x := range []struct {
+		name       string
+		age, ahead time.Duration
+		wiped      bool
+	}{
+		{"old", 13 * time.Hour, 0, true},
+		{"old, and a clock that is behind", 13 * time.Hour, -13 * time.Hour, true},
+		{"young, and a clock that is ahead", 11 * time.Hour, 13 * time.Hour, false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			c := fake(t, "c")
+			cfg := rig.Config(t, c.ListenAddrs(), requests)
+			first := rig.Serve(t, cfg, service.Options{})
+			schedule(t, cfg, 10, 100*time.Hour)
+			rig.Until(t, limit, "all pending", func() bool { return first.Metric("waterclock_pending_timers") == 10 })
+			if err := first.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			inSync(t, cfg.DataDir, func(k *statestore.Take, m statestore.Meta) error {
+				if err := k.Live(m.InSync.Add(-x.age)); err != nil {
+					return err
+				}
+				return k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})
+			})
+			in, log := rig.ServeLogged(t, cfg, service.Options{Now: func() time.Time { return time.Now().Add(x.ahead) }})
+			in.Ready(2, limit)
+			if n := len(log.Lines("wiping the local view")); (n == 2) != x.wiped || n == 1 {
+				t.Errorf("%d partitions were wiped", n)
+			}
+			if n := in.Metric("waterclock_pending_timers"); n != 10 {
+				t.Errorf("%v timers are pending", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// used is what lies under a folder, in bytes.
+func used(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a table that was just deleted
+		}
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		n += info.Size()
+		return err
+	}))
+	return n
+}
+
+// A partition that went elsewhere gives its part of the disk back, and nothing
+// of its neighbours.
+func TestDropFreesTheDisk(t *testing.T) {
+	o := testOptions(nil)
+	o.Dir = t.TempDir()
+	s := mustOpen(t, o)
+	parts := []PartitionID{partition0, {Topic: [16]byte{9}, Partition: 1}, partition1}
+	payload := make([]byte, 512)
+	for _, id := range parts {
+		k := s.Partition(id).Take()
+		must(t, k.Live(testNow))
+		for i := range int64(20) {
+			var changes []Change
+			for j := range int64(1000) {
+				x := newTimer(fmt.Sprint(i, "-", j), i, j)
+				x.Value = payload
+				for n := range x.Value { // nothing that compresses
+					x.Value[n] = byte((i*1000+j)*2654435761>>(n%24)) ^ byte(n*n)
+				}
+				changes = append(changes, Change{ID: x.ID, Before: timer.Absent, After: x})
+			}
+			must(t, k.Apply(batchAt(i, changes...)))
+		}
+		k.Release()
+	}
+	must(t, s.Flush())
+	before := used(t, o.Dir)
+	if did, err := s.Drop(parts[1], testNow.Add(time.Hour)); !did || err != nil {
+		t.Fatalf("dropped %v, %v", did, err)
+	}
+	var after int64
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if after = used(t, o.Dir); after < before*3/4 { // tables are deleted in the background
+			break
+		}
+	}
+	t.Logf("%d bytes before, %d after a third was dropped", before, after)
+	if after >= before*3/4 {
+		t.Errorf("%d bytes of %d are in use after a third was dropped", after, before)
+	}
+	for _, id := range []PartitionID{partition0, partition1} {
+		if m := getMeta(t, s.Partition(id).Take()); m.Pending != 20_000 {
+			t.Errorf("%s holds %d timers", id, m.Pending)
+		}
+	}
+	must(t, s.Close())
+	if left := used(t, filepath.Join(o.Dir, databaseDir)); left >= before*3/4 {
+		t.Errorf("%d bytes are in use after the end", left)
+	}
+}
