@@ -115,6 +115,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
 	start(in.recheck.Run)
 	start(in.stamps.Run)
+	start(in.newLeftovers().Run)
 	start(newClockWatch(in.o.Now, in.wake, in.log, in.registry).Run)
 	start(in.reader.Run)
 	start(in.targets.Run)

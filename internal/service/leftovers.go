@@ -1,0 +1,80 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/waterclock/waterclock/statestore"
+)
+
+const (
+	// leftoversFirst is when the local store is first looked through for what is
+	// too old: what is taken at the start has its owner by then. leftoversEvery is
+	// how often after that.
+	leftoversFirst, leftoversEvery = time.Minute, time.Hour
+)
+
+// leftovers drops from the local store what partitions have left there that went
+// elsewhere, or whose topic was created anew, once it is so old that a take would
+// wipe it: until then its return is a short replay. What is taken is let be, and
+// a take that comes meanwhile finds all of it or nothing (statestore.Store.Drop).
+// This machine's clock says how old it is: if that is wrong a partition is
+// replayed that need not be, or the disk is freed later.
+type leftovers struct {
+	store *statestore.Store
+	now   func() time.Time
+	// keep is how long the rows of a request topic are good; of one that is not
+	// served it is the longest of those that are.
+	keep map[[16]byte]time.Duration
+	log  *slog.Logger
+}
+
+func (in *instance) newLeftovers() *leftovers {
+	l := &leftovers{store: in.store, now: in.o.Now, keep: make(map[[16]byte]time.Duration), log: in.log}
+	for _, t := range in.topics {
+		l.keep[t.set.Request.ID] = t.maxAbsence
+	}
+	return l
+}
+
+// Run looks until ctx ends.
+func (l *leftovers) Run(ctx context.Context) error {
+	t := time.NewTimer(leftoversFirst)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			l.drop()
+			t.Reset(leftoversEvery)
+		}
+	}
+}
+
+// drop goes through the store once. What can not be dropped is tried again.
+func (l *leftovers) drop() {
+	ids, err := l.store.Partitions()
+	if err != nil {
+		l.log.Warn("cannot look for what the local store need not keep", "err", err)
+		return
+	}
+	var longest time.Duration
+	for _, keep := range l.keep {
+		longest = max(longest, keep)
+	}
+	for _, id := range ids {
+		keep, served := l.keep[id.Topic]
+		if !served {
+			keep = longest
+		}
+		dropped, err := l.store.Drop(id, l.now().Add(-keep))
+		switch {
+		case err != nil:
+			l.log.Warn("cannot drop what the local store holds of a partition", "partition", id.String(), "err", err)
+		case dropped:
+			l.log.Info("dropped what the local store held of a partition that is elsewhere: it is too old to be of use", "partition", id.String())
+		}
+	}
+}
