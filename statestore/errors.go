@@ -46,9 +46,6 @@ var (
 	// bytes.
 	ErrTarget = errors.New("name of a target must have 1 to 1024 bytes")
 
-	// ErrTooManyTargets refuses to park for one more target.
-	ErrTooManyTargets = errors.New("too many targets with parked timers")
-
 	// ErrReadOnly refuses changes of a store that was opened to be read.
 	ErrReadOnly = errors.New("store is open for reading only")
 

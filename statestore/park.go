@@ -15,10 +15,6 @@ import (
 const (
 	// maxTargetName bounds the name of a target in bytes.
 	maxTargetName = 1024
-
-	// maxTargets is for how many targets a partition may have parked timers:
-	// each takes some 150 bytes of memory and its name.
-	maxTargets = 65_536
 )
 
 // ParkedTarget is a target that timers are parked for.
@@ -39,8 +35,10 @@ type ParkedTarget struct {
 // changelog: a store that is folded anew has no parked timers. After a crash a
 // timer is either parked or not.
 //
-// Errors wrap ErrNotOwner, ErrTarget or ErrTooManyTargets; then nothing has
-// changed.
+// A partition may have parked timers for any number of targets: each takes some
+// 150 bytes of memory and its name.
+//
+// Errors wrap ErrNotOwner or ErrTarget; then nothing has changed.
 func (k *Take) Park(target string, timers []*timer.Timer) error {
 	if len(target) == 0 || len(target) > maxTargetName {
 		return fmt.Errorf("park timers in partition %s: %d bytes: %w", k.p.id, len(target), ErrTarget)
@@ -61,10 +59,7 @@ func (p *Partition) parkLocked(name string, timers []*timer.Timer) error {
 	timers = inOrder(timers)
 	w := p.newBatchLocked()
 	defer w.close()
-	number, err := w.targets.number(name)
-	if err != nil {
-		return err
-	}
+	number := w.targets.number(name)
 	it, err := p.dueIter(p.prefix.key(kindDue + 1))
 	if err != nil {
 		return err

@@ -107,16 +107,13 @@ type targetChanges struct {
 }
 
 // number returns the number of the target of that name, if need be a new one.
-func (c *targetChanges) number(name string) (uint32, error) {
+func (c *targetChanges) number(name string) uint32 {
 	if n := c.of.byName[name]; n != 0 {
-		return n, nil
-	}
-	if len(c.of.byNumber) >= maxTargets {
-		return 0, fmt.Errorf("%d: %w", len(c.of.byNumber), ErrTooManyTargets)
+		return n
 	}
 	t := target{number: c.of.highest + 1, name: name, low: last}
 	c.next = map[uint32]target{t.number: t}
-	return t.number, nil
+	return t.number
 }
 
 // change changes the target of that number, which is known.

@@ -42,7 +42,6 @@ var heldBy = map[string]string{
 	"loadBytes":          "internal/partition TestALoadIsBounded",
 	"maxReplays":         "internal/service TestReplaysThatStandStillHoldNobodyUp",
 	"drainTimeout":       "internal/partition TestDrainGivesUpOnAStuckStep TestDrainWaitsForTheStepAndItsApply",
-	"maxTargets":         "statestore TestParkRefusals",
 	"warnBurst":          "internal/partition TestWarnings",
 	"maxParkedShown":     "internal/service TestParkedTargetsShown",
 	"maxProbes":          "emitter TestProbesAtATime",
