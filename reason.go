@@ -202,9 +202,9 @@ func (r Reason) Meaning() string {
 	case ReasonWrongPartition:
 		return "The record lies on another partition than its key belongs to, so a cancel from another producer would miss it."
 	case ReasonTargetUnknown:
-		return "The target topic does not exist."
+		return "The target topic does not exist, and has not for 10 s."
 	case ReasonTargetPartitionUnknown:
-		return "The target topic has no partition of the number asked for."
+		return "The target topic has no partition of the number asked for, and has not for 10 s."
 	case ReasonTargetTooLarge:
 		return "The emission is larger than the target topic takes."
 	case ReasonTargetNotAuthorized:

@@ -14,7 +14,7 @@ import (
 // its producer ID spent; while it has no leader everything is.
 func TestDoubtForgetsItsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := NewMarkers(nil, NewTargets(nil, false), "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+		k := NewMarkers(nil, NewTargets(nil, TargetOptions{}), "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
 		to := TargetPartition{"t", 0}
 		end := func(id int64) bool {
 			k.ended("id", producer{id, 0}, EndingCommit, map[string][]int32{"t": {0}})

@@ -68,9 +68,9 @@ func fakeLaneOf(t *testing.T, brokers int) (*kfake.Cluster, *Lane) {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	targets := NewTargets(cl, false)
+	targets := NewTargets(cl, TargetOptions{})
 	l := NewLane(Options{Client: opts, Admin: cl, Group: "g", Process: "p", TransactionalIDs: 2, TransactionTimeout: 30 * time.Second,
-		BatchMaxBytes: targets.BatchMaxBytes, Version: targets.Version, Stale: targets.Stale,
+		BatchMaxBytes: targets.BatchMaxBytes, Version: targets.Version, Stale: targets.Stale, Refuted: targets.Refuted,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry())})
 	t.Cleanup(l.close)
 	return c, l
@@ -131,7 +131,7 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: e, Count: -1})
 			s := &fakeSource{ems: func() (es []Emission) {
 				es = append(es, Emission{Record: &kgo.Record{Topic: "good", Value: []byte("x")}})
-				if l.o.Health.Allow(TargetPartition{"t", 0}) {
+				if l.o.Health.Allow(TargetPartition{"t", 0}, nil) {
 					es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: []byte("y")}, Seq: 1})
 				}
 				return es
@@ -174,7 +174,7 @@ func TestSilentSuspectAccusesItsTargetAlone(t *testing.T) {
 	}}
 	l.Add(s)
 	_, err := l.step(t.Context())
-	if l.o.Health.Allow(TargetPartition{"t", 0}) || !l.o.Health.Allow(TargetPartition{"good", 0}) {
+	if l.o.Health.Allow(TargetPartition{"t", 0}, nil) || !l.o.Health.Allow(TargetPartition{"good", 0}, nil) {
 		t.Errorf("sick: %v, step: %v", l.o.Health.Sick(), err)
 	}
 }

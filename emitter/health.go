@@ -33,32 +33,53 @@ const (
 	// grantAgain is when a window that no committed emission came of is granted
 	// once more.
 	grantAgain = 5 * time.Second
-	// askedFor is for how long after a probe, or after the last question, a target
-	// that answers is thought to have timers that wait. Partitions ask at each tick.
-	askedFor = 10 * time.Second
+	// idleFor is how long a breaker that nothing waits for is kept once its target
+	// answers.
+	idleFor = 10 * time.Second
 	// maxProbes bounds the probes under way at a time.
 	maxProbes = 8
 )
 
-// TargetPartition names one partition of a target topic.
-type TargetPartition struct {
-	Topic     string
-	Partition int32
+// HealthOptions are what a Health goes by.
+type HealthOptions struct {
+	// Probe tries a partition; nil if there is no Run.
+	Probe func(context.Context, TargetPartition) error
+	// Targets knows where topics have partitions; nil: nothing waits for a topic.
+	Targets *Targets
+	// Now is the clock; nil is the machine's.
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // Health keeps a breaker for each target partition that is sick. While a
 // breaker is open nothing is sent there; a probe, a record in a transaction that
 // is always aborted, tells when to try again. Then emissions pass one, two, four
 // … at a time, each time after a committed step, and only a committed emission
-// forgets the delay. A partition without a breaker is well. mu guards breakers
-// and suspects.
+// forgets the delay. A partition without a breaker is well.
+//
+// What passes carries a Permit of the window that is open. A breaker that opens
+// again makes it void, wherever the emission is on its way: it is parked again
+// instead of failing one more step.
+//
+// What waits for a topic as a whole has a breaker too, without probes and
+// windows: AnyPartition ends when a partition with a leader is well (and lets
+// pass what the window of a single partition has room for), Unplaced when
+// Targets knows the topic.
+//
+// Who has parked something waits by a Waiter, and is told when something may
+// pass. What ends each state of a breaker: open, the next probe; a window, what
+// is committed of it, grantAgain where nothing is, a new accusation; idle,
+// idleFor. mu guards breakers, probes, failing, lastBad, serial, and what
+// Waiters hold.
 type Health struct {
-	probe func(context.Context, TargetPartition) error
-	log   *slog.Logger
-	sick  atomic.Int32 // number of breakers: the healthy way takes no lock
+	o    HealthOptions
+	sick atomic.Int32  // number of breakers: the healthy way takes no lock
+	wake chan struct{} // Run looks at once
 
 	mu       sync.Mutex
 	breakers map[TargetPartition]*breaker
+	probes   int // under way
+	serial   int64
 	// failing is since when several partitions fail at once.
 	failing time.Time
 	lastBad time.Time
@@ -71,66 +92,74 @@ type breaker struct {
 	next    time.Time
 	probing bool
 	window  int       // 0 while open
+	serial  int64     // of the window, while it grows
 	granted int       // of the window
 	grantAt time.Time // when something was granted last
-	asked   time.Time // when the window was opened, or asked for
+	waiters map[*Waiter]struct{}
+	idle    time.Time // since when nobody waits
 	since   time.Time
 }
 
-// NewHealth returns a Health without breakers. probe tries a partition.
-func NewHealth(probe func(context.Context, TargetPartition) error, log *slog.Logger) *Health {
-	return &Health{probe: probe, log: log, breakers: make(map[TargetPartition]*breaker)}
+// NewHealth returns a Health without breakers.
+func NewHealth(o HealthOptions) *Health {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	h := &Health{o: o, wake: make(chan struct{}, 1), breakers: make(map[TargetPartition]*breaker)}
+	if o.Targets != nil {
+		o.Targets.onHeard(h.poke)
+	}
+	return h
 }
 
-// Well reports that no partition is sick, which costs nothing.
+// Well reports that nothing is sick, which costs nothing.
 func (h *Health) Well() bool { return h.sick.Load() == 0 }
 
-// Allow reports whether p is well. What is parked for it passes by Grant.
-func (h *Health) Allow(p TargetPartition) bool {
+// Allow reports whether an emission may go to p, permit being what it was granted,
+// if it was.
+func (h *Health) Allow(p TargetPartition, permit *Permit) bool {
+	if p.Partition < 0 {
+		return false
+	}
 	if h.Well() {
 		return true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.breakers[p] == nil
-}
-
-// Grant returns how many of n emissions to p may pass now.
-func (h *Health) Grant(p TargetPartition, n int) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	b := h.breakers[p]
-	if b == nil {
-		return n
-	}
-	if b.granted >= b.window && time.Since(b.grantAt) > grantAgain {
-		b.granted = 0 // what was to pass was cancelled, replaced or un-planned meanwhile
-	}
-	b.asked = time.Now()
-	n = min(n, b.window-b.granted)
-	if n > 0 {
-		b.granted += n
-		b.grantAt = b.asked
-	}
-	return n
+	return b == nil || b.window > 0 && permit != nil && *permit == Permit{p, b.serial}
 }
 
 // Suspect opens a breaker without an accusation, to be probed at once: the
-// owner before had parked timers for p.
+// owner before had parked timers for p, or it is not known where p is.
 func (h *Health) Suspect(p TargetPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.breakers[p] == nil {
-		now := time.Now()
-		h.open(p, &breaker{delay: breakerMin, next: now, since: now})
+	h.suspect(p)
+}
+
+// suspect is Suspect with the lock held.
+func (h *Health) suspect(p TargetPartition) *breaker {
+	b := h.breakers[p]
+	if b == nil {
+		now := h.o.Now()
+		b = newBreaker(now)
+		b.next = now
+		h.open(p, b)
+		h.poke()
 	}
+	return b
+}
+
+func newBreaker(now time.Time) *breaker {
+	return &breaker{delay: breakerMin, since: now, idle: now, waiters: make(map[*Waiter]struct{})}
 }
 
 // Accuse opens breakers for the partitions that failed in one step. Where several
 // fail at once and have not done so for long only for those that are known to
 // have no leader: the controller has given their broker up already.
 func (h *Health) Accuse(ps map[TargetPartition]error) {
-	now := time.Now()
+	now := h.o.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(ps) > 1 {
@@ -148,8 +177,8 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 		}
 		b := h.breakers[p]
 		if b == nil {
-			b = &breaker{delay: breakerMin, since: now}
-			h.log.Warn("target partition is sick, its timers wait", "topic", p.Topic, "partition", p.Partition, "err", err)
+			b = newBreaker(now)
+			h.o.Logger.Warn("target partition is sick, its timers wait", "topic", p.Topic, "partition", p.Partition, "err", err)
 		} else if b.window > 0 {
 			b.delay = min(2*b.delay, breakerMax)
 		}
@@ -157,7 +186,7 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 		h.open(p, b)
 	}
 	if waiting > 0 {
-		h.log.Warn("several target partitions fail at once: waiting for new leaders", "partitions", waiting)
+		h.o.Logger.Warn("several target partitions fail at once: waiting for new leaders", "partitions", waiting)
 	}
 }
 
@@ -177,23 +206,19 @@ func (h *Health) Committed(p TargetPartition, n int) {
 	b.window, b.granted, b.delay = 2*max(b.window, n), 0, breakerMin
 	if b.window >= wideOpen {
 		h.close(p)
+		return
 	}
+	b.tell(p)
 }
 
 // close forgets a breaker. The lock is held.
 func (h *Health) close(p TargetPartition) {
+	b := h.breakers[p]
 	delete(h.breakers, p)
 	h.sick.Store(int32(len(h.breakers)))
-	h.log.Info("target partition is well again", "topic", p.Topic, "partition", p.Partition)
-}
-
-// Drained tells that nothing is parked for p any more: a window that is open
-// need not grow.
-func (h *Health) Drained(p TargetPartition) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if b := h.breakers[p]; b != nil && b.window > 1 {
-		h.close(p)
+	b.tell(p)
+	if p.Partition >= 0 {
+		h.o.Logger.Info("target partition is well again", "topic", p.Topic, "partition", p.Partition)
 	}
 }
 
@@ -214,42 +239,60 @@ func (h *Health) Run(ctx context.Context) error {
 	defer t.Stop()
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	room := make(chan struct{}, maxProbes)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+		case <-h.wake:
 		}
-		for _, p := range h.due() {
-			select {
-			case room <- struct{}{}:
-				probes.Go(func() {
-					h.probed(p, h.probe(ctx, p))
-					<-room
-				})
-			default:
-				h.probed(p, errBusy)
-			}
-		}
+		h.Round(ctx, probes.Go)
 	}
 }
 
-var errBusy = errors.New("too many probes under way")
+// Round looks at every breaker once. Probes that are due, maxProbes at a time, are
+// handed to begin, which runs them now or elsewhere.
+func (h *Health) Round(ctx context.Context, begin func(func())) {
+	for _, p := range h.due() {
+		begin(func() { h.probed(p, h.o.Probe(ctx, p)) })
+	}
+}
 
+// poke has Run look at once.
+func (h *Health) poke() {
+	if h.Well() {
+		return
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// due goes through the breakers and returns what is to be probed.
 func (h *Health) due() (ps []TargetPartition) {
 	if h.Well() {
 		return nil
 	}
-	now := time.Now()
+	now := h.o.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for p, b := range h.breakers {
+		idle := len(b.waiters) == 0 && now.Sub(b.idle) > idleFor
 		switch {
-		case b.window > 0 && now.Sub(b.asked) > askedFor:
-			h.close(p) // nothing waits for it: cancelled, or gone to other partitions
-		case b.window == 0 && !b.probing && !now.Before(b.next):
+		case p.Partition < 0 && (idle || h.opens(p)), b.window > 0 && idle:
+			h.close(p)
+		case p.Partition == AnyPartition:
+			if _, one := h.roomOf(p.Topic); one != nil {
+				b.tell(p)
+			}
+		case p.Partition < 0:
+		case b.window > 0 && b.granted >= b.window && now.Sub(b.grantAt) > grantAgain:
+			b.granted = 0 // what was to pass was cancelled, replaced or un-planned meanwhile
+			b.tell(p)
+		case b.window == 0 && !b.probing && !now.Before(b.next) && h.probes < maxProbes:
 			b.probing = true
+			h.probes++
 			ps = append(ps, p)
 		}
 	}
@@ -259,21 +302,29 @@ func (h *Health) due() (ps []TargetPartition) {
 func (h *Health) probed(p TargetPartition, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.probes--
 	b := h.breakers[p]
 	if b == nil {
 		return
 	}
 	b.probing = false
+	now := h.o.Now()
 	switch {
-	case errors.Is(err, errBusy):
 	case refusedForGood(err):
 		h.close(p) // an answer: what waits has to hear it, and becomes dead letters
+	case errors.Is(err, errNoLeader):
+		b.next = now.Add(breakerMin) // a look at the metadata, which costs nothing
 	case err != nil:
 		b.delay = min(2*b.delay, breakerMax)
-		b.next = time.Now().Add(b.delay)
+		b.next = now.Add(b.delay)
 	default:
-		b.window, b.granted, b.asked = 1, 0, time.Now()
-		h.log.Info("target partition answers again, trying one emission", "topic", p.Topic, "partition", p.Partition)
+		h.serial++
+		b.window, b.granted, b.serial = 1, 0, h.serial
+		if len(b.waiters) == 0 {
+			b.idle = now
+		}
+		b.tell(p)
+		h.o.Logger.Info("target partition answers again, trying one emission", "topic", p.Topic, "partition", p.Partition)
 	}
 }
 

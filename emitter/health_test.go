@@ -17,6 +17,29 @@ var (
 	late            = context.DeadlineExceeded
 )
 
+// newHealth returns one that logs nothing.
+func newHealth(probe func(context.Context, TargetPartition) error) *Health {
+	return NewHealth(HealthOptions{Probe: probe, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// patron waits for targets, and counts how often it is woken.
+type patron struct {
+	*Waiter
+	woken atomic.Int32
+}
+
+func newPatron(h *Health) *patron {
+	w := new(patron)
+	w.Waiter = h.Waiter(func() { w.woken.Add(1) })
+	return w
+}
+
+// passes returns how many of n may pass to p.
+func (w *patron) passes(p TargetPartition, n int) int {
+	n, _ = w.Grant(p, n)
+	return n
+}
+
 func sickOf(h *Health) (n int, all map[TargetPartition]time.Time) {
 	all = h.Sick()
 	return len(all), all
@@ -27,26 +50,26 @@ func sickOf(h *Health) (n int, all map[TargetPartition]time.Time) {
 // that has no leader is sick at once: for it nothing more will come.
 func TestAccuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHealth(nil, slog.New(slog.DiscardHandler))
+		h := newHealth(nil)
 		h.Accuse(map[TargetPartition]error{one: late})
-		if n, _ := sickOf(h); n != 1 || h.Allow(one) {
+		if n, _ := sickOf(h); n != 1 || h.Allow(one, nil) {
 			t.Errorf("%d sick, want the one that failed", n)
 		}
 
-		h = NewHealth(nil, slog.New(slog.DiscardHandler))
+		h = newHealth(nil)
 		h.Accuse(map[TargetPartition]error{one: late, two: late, three: kerr.LeaderNotAvailable})
-		if n, _ := sickOf(h); n != 1 || h.Allow(three) || !h.Allow(one) {
+		if n, _ := sickOf(h); n != 1 || h.Allow(three, nil) || !h.Allow(one, nil) {
 			t.Errorf("%d sick, want the one without leader alone", n)
 		}
 		for since := time.Duration(0); since < brokerDeath; since += 3 * time.Second {
 			h.Accuse(map[TargetPartition]error{one: late, two: late})
-			if !h.Allow(one) || !h.Allow(two) {
+			if !h.Allow(one, nil) || !h.Allow(two, nil) {
 				t.Errorf("sick after %s", since)
 			}
 			time.Sleep(3 * time.Second)
 		}
 		h.Accuse(map[TargetPartition]error{one: late, two: late})
-		if h.Allow(one) || h.Allow(two) {
+		if h.Allow(one, nil) || h.Allow(two, nil) {
 			t.Errorf("not sick after %s", brokerDeath)
 		}
 	})
@@ -55,7 +78,7 @@ func TestAccuse(t *testing.T) {
 // A second death, long after the first, has the same patience.
 func TestAccuseForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHealth(nil, slog.New(slog.DiscardHandler))
+		h := newHealth(nil)
 		for range 2 {
 			h.Accuse(map[TargetPartition]error{one: late, two: late})
 			if !h.Well() {
@@ -68,26 +91,32 @@ func TestAccuseForgets(t *testing.T) {
 
 // An emission that was let pass may never be committed: its timer was cancelled,
 // or its step aborted by the death of another broker. Another one passes after a
-// while, though partitions ask all the time.
+// while, and whoever waits is told.
 func TestGrantThatCameToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHealth(nil, slog.New(slog.DiscardHandler))
+		h := newHealth(nil)
+		w := newPatron(h)
 		h.Accuse(map[TargetPartition]error{one: late})
+		w.Wait(one)
 		h.probed(one, nil)
 		for i := range 4 {
 			start := time.Now()
-			for h.Grant(one, 10) == 0 {
+			for len(w.Ready()) == 0 {
 				if time.Since(start) > 2*grantAgain {
 					t.Fatalf("nothing passes any more %s after a grant that came to nothing", time.Since(start))
 				}
 				time.Sleep(probeTick)
+				h.due()
 			}
 			if waited := time.Since(start); i > 0 && waited < grantAgain {
-				t.Errorf("another one passes after %s already", waited)
+				t.Errorf("told that another one passes after %s already", waited)
+			}
+			if got := w.passes(one, 10); got != 1 {
+				t.Errorf("%d pass, want 1", got)
 			}
 		}
 		h.Committed(one, 1)
-		if got := h.Grant(one, 10); got != 2 {
+		if got := w.passes(one, 10); got != 2 || len(w.Ready()) != 1 {
 			t.Errorf("%d pass after a commit, want 2", got)
 		}
 	})
@@ -100,17 +129,19 @@ func TestBreaker(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
 		var back atomic.Bool
-		h := NewHealth(func(context.Context, TargetPartition) error {
+		h := newHealth(func(context.Context, TargetPartition) error {
 			at = append(at, time.Since(start).Round(time.Second))
 			if !back.Load() {
 				return errors.New("away")
 			}
 			return nil
-		}, slog.New(slog.DiscardHandler))
+		})
+		w := newPatron(h)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = h.Run(ctx) }()
 		h.Accuse(map[TargetPartition]error{one: late})
+		w.Wait(one)
 		time.Sleep(1100 * time.Second)
 		synctest.Wait()
 		want := []time.Duration{2, 6, 14, 30, 62, 126, 254, 510, 810}
@@ -119,26 +150,26 @@ func TestBreaker(t *testing.T) {
 				t.Fatalf("probes at %v, want about %v s", at, want)
 			}
 		}
-		if h.Grant(one, 10) != 0 {
-			t.Error("something may pass a breaker that is open")
+		if w.passes(one, 10) != 0 || len(w.Ready()) > 0 || w.woken.Load() > 0 {
+			t.Error("something may pass a breaker that is open, or is asked for")
 		}
 		back.Store(true)
-		for waited := time.Duration(0); waited <= breakerMax; waited += time.Second {
-			time.Sleep(time.Second)
-			h.Grant(one, 0) // something waits for it
-		}
+		time.Sleep(breakerMax)
 		synctest.Wait()
 		for _, want := range []int{1, 2, 4} {
-			if got := h.Grant(one, 10); got != want {
+			if ready := w.Ready(); len(ready) != 1 || ready[0] != one {
+				t.Errorf("%v may pass, want %v", ready, one)
+			}
+			if got := w.passes(one, 10); got != want {
 				t.Errorf("%d may pass, want %d", got, want)
 			}
-			if got := h.Grant(one, 10); got != 0 {
+			if got := w.passes(one, 10); got != 0 {
 				t.Errorf("%d more may pass before a commit", got)
 			}
 			h.Committed(one, want)
 		}
-		h.Drained(one)
-		if !h.Well() || h.Grant(one, 10) != 10 {
+		w.Leave(one)
+		if !h.Well() || w.passes(one, 10) != 10 {
 			t.Error("not well when everything has passed")
 		}
 		cancel()

@@ -49,10 +49,12 @@ func (k *Markers) refresh(ctx context.Context, doubtful []TargetPartition) {
 	_ = k.targets.fetch(ctx, topics) // what is known stays
 }
 
-// lacks asks whether there is no such topic or partition any more.
-func (k *Markers) lacks(ctx context.Context, to TargetPartition) bool {
-	k.refresh(ctx, []TargetPartition{to})
-	return k.targets.state(to) == noPartition
+// leads asks who leads a partition, unless that was heard just now.
+func (k *Markers) leads(ctx context.Context, to TargetPartition) leadership {
+	if !k.targets.recent(to) {
+		k.refresh(ctx, []TargetPartition{to})
+	}
+	return k.targets.state(to)
 }
 
 // say logs why a look failed: at once, and again each minute while it lasts.

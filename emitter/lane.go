@@ -45,10 +45,11 @@ type Options struct {
 	Markers *Markers
 	// BatchMaxBytes is the largest record batch a topic takes.
 	BatchMaxBytes func(topic string) int32
-	// Version of what is known of a topic, and Stale, which says that it was
-	// proved wrong: see Targets.
+	// Version of what is known of a topic, and Stale and Refuted, which say that it
+	// was proved wrong: see Targets.
 	Version func(topic string) int64
 	Stale   func(topic string)
+	Refuted func(topic string)
 	Logger  *slog.Logger
 	Metrics *Metrics
 }
@@ -84,7 +85,7 @@ type Lane struct {
 // NewLane returns a lane without sources.
 func NewLane(o Options) *Lane {
 	if o.Health == nil {
-		o.Health = NewHealth(nil, o.Logger)
+		o.Health = NewHealth(HealthOptions{Logger: o.Logger})
 	}
 	l := newLane(o, fmt.Sprint(o.Lane))
 	l.aside = new(sync.WaitGroup)

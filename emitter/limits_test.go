@@ -3,7 +3,6 @@ package emitter
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,7 +62,7 @@ func TestProbesAtATime(t *testing.T) {
 			var mu sync.Mutex
 			probed := map[TargetPartition]bool{}
 			release := make(chan struct{})
-			h := NewHealth(func(_ context.Context, p TargetPartition) error {
+			h := newHealth(func(_ context.Context, p TargetPartition) error {
 				under.Add(1)
 				<-release
 				under.Add(-1)
@@ -71,7 +70,7 @@ func TestProbesAtATime(t *testing.T) {
 				defer mu.Unlock()
 				probed[p] = true
 				return errors.New("still sick")
-			}, slog.New(slog.DiscardHandler))
+			})
 			sick := map[TargetPartition]error{}
 			for i := range n {
 				sick[TargetPartition{"target", int32(i)}] = kerr.LeaderNotAvailable

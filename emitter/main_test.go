@@ -142,7 +142,7 @@ func (s *stage) laneOf(o Options) *Lane {
 	o.Group, o.Process, o.TransactionalIDs = s.group, "p", 2
 	o.BatchMaxBytes = s.limit
 	o.Version = func(string) int64 { return 1 }
-	o.Stale = s.isStale
+	o.Stale, o.Refuted = s.isStale, s.isStale
 	o.Logger, o.Metrics = slog.New(slog.NewTextHandler(s.t.Output(), nil)), NewMetrics(prometheus.NewRegistry())
 	l := NewLane(o)
 	ctx, cancel := context.WithCancel(context.Background())

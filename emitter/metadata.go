@@ -3,6 +3,9 @@ package emitter
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,59 +14,55 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// fetch asks for metadata, and for the size limit of topics seen first.
+const (
+	// maxOthers bounds the brokers that are asked about a topic which one of them
+	// does not know. At least all but one of them are others.
+	maxOthers = 4
+	// otherTimeout bounds the question to one of them.
+	otherTimeout = time.Second
+)
+
+// fetch asks for metadata, and for the size limit of topics.
 func (t *Targets) fetch(ctx context.Context, names []string) error {
-	req := kmsg.NewPtrMetadataRequest()
-	req.AllowAutoTopicCreation = t.autoCreate
-	for _, n := range names {
-		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = kmsg.StringPtr(n)
-		req.Topics = append(req.Topics, rt)
-	}
-	resp, err := req.RequestWith(ctx, t.client)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	began := t.o.Now()
+	answers, err := ask(ctx, t.client, names, t.o.AutoCreate)
 	if err != nil {
 		return fmt.Errorf("look up target topics: %w", err)
 	}
+	unknown := make(map[string]*kmsg.MetadataResponseTopic)
+	for name, a := range answers {
+		if gone(kerr.ErrorForCode(a.ErrorCode)) {
+			unknown[name] = a
+			delete(answers, name)
+		}
+	}
+	t.learn(ctx, answers, began)
+	if len(unknown) > 0 {
+		t.askOthers(ctx, unknown)
+		t.learn(ctx, unknown, began)
+	}
+	return nil
+}
+
+// learn takes in answers to a question of some moment.
+func (t *Targets) learn(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic, began time.Time) {
 	var usable []string
 	var moved []TargetPartition
-	now := time.Now()
 	t.mu.Lock()
-	for i := range resp.Topics {
-		rt := &resp.Topics[i]
-		if rt.Topic == nil {
-			continue
-		}
-		e := t.topics[*rt.Topic]
+	for name, answer := range answers {
+		e := t.topics[name]
 		if e == nil {
-			e = &target{used: now}
-			t.topics[*rt.Topic] = e
+			e = &target{used: began}
+			t.topics[name] = e
 		}
-		got := Target{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
-		epochs := make([]int32, len(rt.Partitions))
-		for _, p := range rt.Partitions {
-			if int(p.Partition) < len(got.Leader) {
-				got.Leader[p.Partition], epochs[p.Partition] = p.Leader >= 0, p.LeaderEpoch
-			}
+		if began.Before(e.refutedAt) {
+			continue // from before it was proved wrong
 		}
-		if got.Err != nil && !refusedForGood(got.Err) {
-			if len(e.Leader) > 0 {
-				continue // passing trouble: what was known stays
-			}
-		}
-		if e.id != rt.TopicID || len(e.Leader) != len(got.Leader) {
-			t.moved(e)
-		}
-		got.Compacted = e.Compacted && e.id == rt.TopicID
-		if e.id == rt.TopicID {
-			for p := range min(len(e.epochs), len(epochs)) {
-				if e.epochs[p] != epochs[p] || e.Leader[p] && !got.Leader[p] {
-					moved = append(moved, TargetPartition{*rt.Topic, int32(p)})
-				}
-			}
-		}
-		e.Target, e.id, e.epochs, e.fetched = got, rt.TopicID, epochs, now
-		if got.Err == nil {
-			usable = append(usable, *rt.Topic)
+		moved = append(moved, t.heed(e, answer, began)...)
+		if e.Err == nil {
+			usable = append(usable, name)
 		}
 	}
 	t.mu.Unlock()
@@ -73,14 +72,106 @@ func (t *Targets) fetch(ctx context.Context, names []string) error {
 		}
 	}
 	if len(usable) > 0 {
-		t.fetchLimits(ctx, usable)
+		t.fetchLimits(ctx, usable, began)
 	}
-	return nil
+	if t.heard != nil {
+		t.heard()
+	}
+}
+
+// ask returns what a broker, or any, says of topics.
+func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (map[string]*kmsg.MetadataResponseTopic, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = create
+	for _, n := range names {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(n)
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	answers := make(map[string]*kmsg.MetadataResponseTopic, len(resp.Topics))
+	for i := range resp.Topics {
+		if rt := &resp.Topics[i]; rt.Topic != nil {
+			answers[*rt.Topic] = rt
+		}
+	}
+	return answers, nil
+}
+
+// askOthers asks other brokers about topics that one does not know. A broker that
+// knows one has heard more; trouble is no word that there is none.
+func (t *Targets) askOthers(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic) {
+	others := t.client.DiscoveredBrokers()
+	if len(others) < 2 {
+		return
+	}
+	unknown := slices.Collect(maps.Keys(answers))
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	ctx, cancel := context.WithTimeout(ctx, otherTimeout)
+	defer cancel()
+	all := make(chan map[string]*kmsg.MetadataResponseTopic)
+	n := min(len(others), maxOthers)
+	for _, b := range others[:n] {
+		go func() {
+			said, _ := ask(ctx, b, unknown, false) // one that does not answer says nothing
+			all <- said
+		}()
+	}
+	for range n {
+		for name, a := range <-all {
+			if err := kerr.ErrorForCode(a.ErrorCode); answers[name] != nil && !gone(err) && answers[name].ErrorCode != 0 {
+				answers[name] = a
+			}
+		}
+	}
+}
+
+// heed takes in an answer to a question of some moment, and returns the partitions
+// that have had another leader. The lock is held.
+func (t *Targets) heed(e *target, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []TargetPartition) {
+	got := Target{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
+	epochs := make([]int32, len(rt.Partitions))
+	for _, p := range rt.Partitions {
+		if int(p.Partition) < len(got.Leader) {
+			got.Leader[p.Partition], epochs[p.Partition] = p.Leader >= 0, p.LeaderEpoch
+		}
+	}
+	same := e.id == rt.TopicID
+	switch {
+	case got.Err != nil && !refusedForGood(got.Err) && len(e.Leader) > 0:
+		return nil // passing trouble: what was known stays
+	case got.Err == nil && same && len(got.Leader) < len(e.Leader):
+		return nil // partitions do not get fewer: the broker is behind
+	case !gone(got.Err):
+		e.missing = time.Time{}
+	case e.missing.IsZero():
+		e.missing = began
+	}
+	if !same || len(e.Leader) != len(got.Leader) {
+		t.moved(e)
+		e.beyond = time.Time{}
+	}
+	got.Compacted = e.Compacted && same
+	if same {
+		for p := range min(len(e.epochs), len(epochs)) {
+			if e.epochs[p] != epochs[p] || e.Leader[p] && !got.Leader[p] {
+				moved = append(moved, TargetPartition{*rt.Topic, int32(p)})
+			}
+		}
+	}
+	e.Target, e.id, e.epochs = got, rt.TopicID, epochs
+	if got.Err != nil || e.maxBytes > 0 {
+		e.fetched = began // else once its limits are known, too
+	}
+	return moved
 }
 
 // fetchLimits reads max.message.bytes and cleanup.policy. A service that may not
 // describe a target goes by Kafka's defaults.
-func (t *Targets) fetchLimits(ctx context.Context, names []string) {
+func (t *Targets) fetchLimits(ctx context.Context, names []string, began time.Time) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, n := range names {
 		r := kmsg.NewDescribeConfigsRequestResource()
@@ -111,6 +202,9 @@ func (t *Targets) fetchLimits(ctx context.Context, names []string) {
 			continue
 		}
 		was := e.maxBytes
+		if !began.Before(e.refutedAt) {
+			e.fetched = began
+		}
 		if limit := limits[n]; limit > 0 {
 			e.maxBytes = limit
 		} else if e.maxBytes <= 0 {

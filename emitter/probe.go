@@ -2,6 +2,7 @@ package emitter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -29,14 +30,21 @@ func NewProber(client []kgo.Opt, group, process string, markers *Markers) *Probe
 	return &Prober{client: client, group: group, process: process, markers: markers}
 }
 
-// Probe writes one marked record to p in a transaction that it aborts. Each
+// errNoLeader is why a probe wrote nothing: there is nobody to write to.
+var errNoLeader = errors.New("nobody is known to lead it")
+
+// Probe writes one marked record to p in a transaction that it aborts, unless
+// metadata shows no leader: brokers keep a transactional ID for a week. Each
 // probe has a client and a transactional ID of its own, so that no marker of
 // another can close what it may leave behind.
 func (p *Prober) Probe(ctx context.Context, to TargetPartition) error {
 	ctx, cancel := context.WithTimeout(ctx, emissionDeadline)
 	defer cancel()
-	if p.markers.lacks(ctx, to) {
+	switch p.markers.leads(ctx, to) {
+	case noPartition:
 		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, kerr.UnknownTopicOrPartition)
+	case leaderless:
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, errNoLeader)
 	}
 	id := fmt.Sprintf("%s%s/probe/%d", TransactionalIDPrefix(p.group), p.process, p.serial.Add(1))
 	c, err := newTxnClient(&Options{

@@ -30,7 +30,7 @@ func fakeProber(t *testing.T) (*Prober, *kadm.Client, *kgo.Client) {
 	}
 	t.Cleanup(cl.Close)
 	log := slog.New(slog.DiscardHandler)
-	m := NewMarkers(cl, NewTargets(cl, false), "g", log, NewMetrics(prometheus.NewRegistry()))
+	m := NewMarkers(cl, NewTargets(cl, TargetOptions{MissingAfter: 1}), "g", log, NewMetrics(prometheus.NewRegistry()))
 	return NewProber(opts, "g", "p", m), kadm.NewClient(cl), cl
 }
 
@@ -52,7 +52,11 @@ func TestProbeHasAKey(t *testing.T) {
 // What waits for a target that is gone becomes dead letters: it must not wait on.
 func TestProbeOfWhatIsGone(t *testing.T) {
 	p, adm, _ := fakeProber(t)
-	if err := p.Probe(t.Context(), TargetPartition{"t", 7}); !refusedForGood(err) {
+	beyond := TargetPartition{"t", 7}
+	if err := p.Probe(t.Context(), beyond); !errors.Is(err, errNoLeader) {
+		t.Errorf("a partition that the topic does not have, yet: %v", err)
+	}
+	if err := p.Probe(t.Context(), beyond); !refusedForGood(err) {
 		t.Errorf("a partition that the topic does not have: %v", err)
 	}
 	if _, err := adm.DeleteTopic(t.Context(), "t"); err != nil {
@@ -63,21 +67,53 @@ func TestProbeOfWhatIsGone(t *testing.T) {
 	}
 }
 
+// A target that is known to have no leader is not probed by a transaction: its ID
+// would be kept by the brokers, and there may be thousands such targets. Nor does
+// the time between two looks grow, which cost nothing.
+func TestProbeOfALeaderlessTarget(t *testing.T) {
+	p, _, _ := fakeProber(t)
+	answer := func(leader int32) {
+		p.markers.targets.mu.Lock()
+		defer p.markers.targets.mu.Unlock()
+		p.markers.targets.topics["t"] = &target{Target: Target{Leader: []bool{leader >= 0}}, fetched: time.Now(), maxBytes: 1}
+	}
+	answer(-1)
+	h := newHealth(p.Probe)
+	h.Suspect(TargetPartition{"t", 0})
+	now := time.Now()
+	h.o.Now = func() time.Time { return now }
+	for i := range 20 {
+		h.Round(t.Context(), func(probe func()) { probe() })
+		now = now.Add(breakerMin)
+		if h.Allow(TargetPartition{"t", 0}, nil) {
+			t.Fatalf("well after look %d", i)
+		}
+	}
+	if n := p.serial.Load(); n > 0 {
+		t.Errorf("%d transactional IDs for a target without leader", n)
+	}
+	answer(0)
+	h.Round(t.Context(), func(probe func()) { probe() })
+	if n := newPatron(h).passes(TargetPartition{"t", 0}, 10); n != 1 || p.serial.Load() != 1 {
+		t.Errorf("%d pass with a leader, %d probes", n, p.serial.Load())
+	}
+}
+
 // A target that refuses the probe for good answers: what waits for it passes, and
 // is refused, or not, for itself.
 func TestBreakerOfATargetThatRefuses(t *testing.T) {
 	for _, why := range []error{kerr.UnknownTopicOrPartition, kerr.TopicAuthorizationFailed, kerr.InvalidRecord} {
-		h := NewHealth(nil, slog.New(slog.DiscardHandler))
+		h := newHealth(nil)
 		h.Accuse(map[TargetPartition]error{one: late})
 		h.probed(one, why)
-		if n := h.Grant(one, 100); n != 100 || !h.Allow(one) {
+		if n := newPatron(h).passes(one, 100); n != 100 || !h.Allow(one, nil) {
 			t.Errorf("%v: %d of 100 may pass", why, n)
 		}
 	}
-	h := NewHealth(nil, slog.New(slog.DiscardHandler))
+	h := newHealth(nil)
 	h.Accuse(map[TargetPartition]error{one: late})
 	h.probed(one, errors.New("away"))
-	if n := h.Grant(one, 100); n != 0 {
+	if n := newPatron(h).passes(one, 100); n != 0 {
 		t.Errorf("%d pass although the probe failed", n)
 	}
 }
@@ -86,22 +122,27 @@ func TestBreakerOfATargetThatRefuses(t *testing.T) {
 // were cancelled, or went to other partitions.
 func TestBreakerThatNobodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHealth(func(context.Context, TargetPartition) error { return nil }, slog.New(slog.DiscardHandler))
+		h := newHealth(func(context.Context, TargetPartition) error { return nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = h.Run(ctx) }()
 		h.Accuse(map[TargetPartition]error{one: late, two: kerr.LeaderNotAvailable})
 		h.Accuse(map[TargetPartition]error{one: late})
-		for range 200 { // something waits for two, and never passes
-			time.Sleep(probeTick)
-			h.Grant(two, 1)
-		}
+		w := newPatron(h)
+		w.Wait(two) // and never passes
+		time.Sleep(2 * idleFor)
 		synctest.Wait()
-		if !h.Allow(one) {
+		if !h.Allow(one, nil) {
 			t.Error("still sick, a long time after the probe")
 		}
-		if h.Allow(two) {
+		if h.Allow(two, nil) {
 			t.Error("well, though something waits for it")
+		}
+		w.Close()
+		time.Sleep(2 * idleFor)
+		synctest.Wait()
+		if !h.Well() {
+			t.Error("still sick, a long time after who waited for it has gone")
 		}
 		cancel()
 		<-done

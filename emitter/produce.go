@@ -228,7 +228,7 @@ func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 	if len(o.accused) > 0 {
 		o.lane.o.Health.Accuse(o.accused)
 		for _, e := range emissions {
-			if !o.lane.o.Health.Allow(e.to()) {
+			if !o.lane.o.Health.Allow(e.to(), e.Permit) {
 				e.Err, blamed = ErrSick, true
 			}
 		}
@@ -244,7 +244,7 @@ func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 		o.c.versions[topic] = outdated
 		switch {
 		case gone(r.err):
-			o.lane.o.Stale(topic)
+			o.lane.o.Refuted(topic)
 		case !refusedForGood(r.err):
 		case ofTopic(r.err), r.Alone, refusedHere(r.err), sent[r.to()] == 1:
 			r.Err, blamed = r.err, true

@@ -71,6 +71,8 @@ type Emission struct {
 	// refused records of the step and this may be one of them: a broker refuses
 	// a batch whole. The source seals it again with Alone.
 	Suspect bool
+	// Permit is what Health granted, nil for a target that is well.
+	Permit *Permit
 	// Alone has the record written in a batch of its own, in its place.
 	Alone bool
 }

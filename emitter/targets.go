@@ -3,24 +3,37 @@ package emitter
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
 	// targetRefresh is how old the partition count used for placement may be.
 	targetRefresh = 5 * time.Second
-	// targetUnknown is how long a topic that does not exist is taken to be
-	// missing before it is asked for again.
-	targetUnknown = time.Second
+	// missingAfter is how long all that are asked must say that a topic does not
+	// exist until that counts.
+	missingAfter = 10 * time.Second
+	// verdictAgain is how old a verdict that a topic cannot be used may be before
+	// it is asked for again, verdictKept how old before it does not count.
+	verdictAgain = time.Second
+	verdictKept  = 3 * time.Second
+	// refutedMax bounds the pause after a topic that metadata shows was refused as
+	// unknown; it doubles from refutedMin. After refutedKept it begins anew.
+	refutedMin  = 50 * time.Millisecond
+	refutedMax  = 10 * time.Second
+	refutedKept = time.Minute
 	// targetIdle is how long a topic stays in the cache without being used.
 	targetIdle = 10 * time.Minute
-	// lookupTimeout bounds a look-up that a step waits for.
+	// lookupTimeout bounds one look-up.
 	lookupTimeout = 2 * time.Second
+	// maxWanted bounds the topics of one look-up.
+	maxWanted = 1000
 	// defaultBatchMaxBytes is Kafka's default for max.message.bytes.
 	defaultBatchMaxBytes = 1_048_588
 )
@@ -36,17 +49,49 @@ type Target struct {
 	Err error
 }
 
-// Targets caches the metadata of target topics, so that placing an emission
-// asks no broker. mu guards topics; requests are made without it.
+// Brokers are who is asked; a *kgo.Client is.
+type Brokers interface {
+	kmsg.Requestor
+	DiscoveredBrokers() []*kgo.Broker
+}
+
+// TargetOptions are what Targets go by.
+type TargetOptions struct {
+	// AutoCreate lets the broker create topics on first use, where it is
+	// configured to (waterclock dev).
+	AutoCreate bool
+	// MissingAfter is how long a topic must be missing until that is a verdict;
+	// 0 is the usual 10 s.
+	MissingAfter time.Duration
+	// Now is the clock; nil is the machine's.
+	Now func() time.Time
+}
+
+// Targets caches the metadata of target topics. Nobody who asks it waits for a
+// broker: what is not known is fetched by Run, and whoever needs it comes again.
+//
+// That a topic does not exist is the word of whichever broker was asked, and one
+// that is behind says so of a topic just made. So when one says it others are
+// asked too, and it is a verdict only when none of them knew the topic for
+// missingAfter; until then the topic is simply not known. What ends that: an
+// answer that has the topic, or the verdict. A broker that is cut off, and would
+// never say either, is not asked any more once the others have fenced it.
+//
+// The opposite happens too: metadata shows a topic that the broker which is to
+// write to it does not know (Refuted). Then the topic is not known until it was
+// asked for again, after a pause that doubles.
+//
+// mu guards what follows it; requests are made without it.
 type Targets struct {
-	client     *kgo.Client
-	autoCreate bool
-	moves      func(TargetPartition) // nil: nobody wants to know; see onMoved
+	client Brokers
+	o      TargetOptions
+	moves  func(TargetPartition) // nil: nobody wants to know; see onMoved
+	heard  func()                // the same, see onHeard
 
 	mu       sync.Mutex
 	topics   map[string]*target
-	versions int64    // the last version given
-	wanted   []string // to be fetched by Run
+	versions int64               // the last version given
+	wanted   map[string]struct{} // to be fetched by Run
 	wake     chan struct{}
 }
 
@@ -57,62 +102,129 @@ type target struct {
 	version  int64     // see Version
 	fetched  time.Time // zero: to be asked for before it is used again
 	used     time.Time
+	missing  time.Time // since when nobody who was asked has known it; zero: somebody has
 	maxBytes int32
+
+	beyond time.Time // since when a partition is asked for that it does not have
+
+	refuted   int // times in a row
+	refutedAt time.Time
+	notBefore time.Time // not to be used before
 }
 
-// NewTargets returns a cache that asks through cl. autoCreate lets the broker
-// create topics on first use, where it is configured to (waterclock dev).
-func NewTargets(cl *kgo.Client, autoCreate bool) *Targets {
-	return &Targets{client: cl, autoCreate: autoCreate, topics: make(map[string]*target), wake: make(chan struct{}, 1)}
+// NewTargets returns a cache that asks through cl.
+func NewTargets(cl Brokers, o TargetOptions) *Targets {
+	if o.MissingAfter == 0 {
+		o.MissingAfter = missingAfter
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Targets{
+		client: cl, o: o, topics: make(map[string]*target), wanted: make(map[string]struct{}), wake: make(chan struct{}, 1),
+	}
 }
 
-// Lookup returns what is known of a topic; it asks the broker only for a topic
-// that was not asked for in time. Target.Err is the broker's verdict; err means
-// that there is none.
-func (t *Targets) Lookup(ctx context.Context, topic string) (Target, error) {
-	if known, ok := t.cached(topic); ok {
-		return known, nil
+// Cached returns what is known of a topic. Target.Err is the brokers' verdict; a
+// topic that is not known has yet to be asked for, see Prefetch.
+func (t *Targets) Cached(topic string) (known Target, ok bool) {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	if e == nil {
+		return Target{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	if err := t.fetch(ctx, []string{topic}); err != nil {
-		return Target{}, err
+	e.use(now)
+	t.renew(topic, e, now)
+	if !t.usable(e, now) {
+		return Target{}, false
 	}
-	known, ok := t.cached(topic)
+	return e.Target, true
+}
+
+// use notes that somebody wants to know of a topic. Our own are used for ever.
+func (e *target) use(now time.Time) {
+	if now.After(e.used) {
+		e.used = now
+	}
+}
+
+// renew has a verdict that is used asked for again, so that it does not get too
+// old between a look and the next: brokers that answer keep it. The lock is held.
+func (t *Targets) renew(topic string, e *target, now time.Time) {
+	if (e.Err != nil || !e.beyond.IsZero()) && now.Sub(e.fetched) > verdictAgain {
+		t.want(topic)
+	}
+}
+
+// usable reports whether an entry is known well enough. The lock is held.
+func (t *Targets) usable(e *target, now time.Time) bool {
 	switch {
-	case ok:
-		return known, nil
-	case known.Err != nil:
-		return Target{}, fmt.Errorf("look up target topic %s: %w", topic, known.Err)
+	case e.fetched.IsZero(), now.Before(e.notBefore):
+		return false
+	case e.Err == nil:
+		return len(e.Leader) > 0
+	case !refusedForGood(e.Err), now.Sub(e.fetched) > verdictKept:
+		return false // passing trouble is no verdict, an old one may be wrong by now
 	}
-	return Target{}, fmt.Errorf("look up target topic %s: the brokers do not say", topic)
+	return !gone(e.Err) || now.Sub(e.missing) >= t.o.MissingAfter
 }
 
-// LookupAll asks for those of many topics that are not known, at once, so that
-// as many Lookups that follow ask nobody.
-func (t *Targets) LookupAll(ctx context.Context, topics map[string]struct{}) error {
-	var unknown []string
-	for topic := range topics {
-		if _, ok := t.cached(topic); !ok {
-			unknown = append(unknown, topic)
-		}
+// Prefetch has Run ask for a topic, if it is not known.
+func (t *Targets) Prefetch(topic string) {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil && !e.fetched.IsZero() && (e.Err == nil || now.Sub(e.fetched) < verdictAgain) {
+		return
 	}
-	if len(unknown) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	return t.fetch(ctx, unknown)
+	t.want(topic)
 }
 
-// Stale says that what is known of a topic was proved wrong: it is asked for
-// before it is used again.
+// want has a topic asked for. The lock is held.
+func (t *Targets) want(topic string) {
+	if len(t.wanted) >= maxWanted {
+		return // who needs it asks again
+	}
+	t.wanted[topic] = struct{}{}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Refresh asks for topics, and waits for the answers.
+func (t *Targets) Refresh(ctx context.Context, topics ...string) error {
+	return t.fetch(ctx, topics)
+}
+
+// Stale says that what is known of a topic's limits was proved wrong: it is asked
+// for again, and used meanwhile.
 func (t *Targets) Stale(topic string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.topics[topic]; e != nil {
-		e.fetched = time.Time{}
+	t.want(topic)
+}
+
+// Refuted says that a broker which was to write to a topic does not know it.
+func (t *Targets) Refuted(topic string) {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.want(topic)
+	e := t.topics[topic]
+	if e == nil {
+		return
 	}
+	if now.Sub(e.refutedAt) > refutedKept {
+		e.refuted = 0
+	}
+	if e.notBefore = now; e.refuted > 0 {
+		e.notBefore = now.Add(min(refutedMin<<min(e.refuted, 10), refutedMax))
+	}
+	e.refuted++
+	e.refutedAt, e.fetched = now, time.Time{}
 }
 
 // Version numbers what a client must know of a topic to write to it: it moves
@@ -132,29 +244,13 @@ func (t *Targets) moved(e *target) {
 	e.version = t.versions
 }
 
-func (t *Targets) cached(topic string) (Target, bool) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[topic]
-	switch {
-	case e == nil || e.fetched.IsZero():
-		return Target{}, false
-	case e.Err != nil && !refusedForGood(e.Err):
-		return Target{Err: e.Err}, false // no verdict: ask again
-	case e.Err != nil && now.Sub(e.fetched) > targetUnknown:
-		return Target{}, false
-	}
-	e.used = now
-	return e.Target, true
-}
-
-// Cached returns what is known of a topic, without asking anybody.
-func (t *Targets) Cached(topic string) (Target, bool) { return t.cached(topic) }
-
 // onMoved has f called, without a lock, for each partition that lost its leader
 // or has had another one since it was last asked for. Set it before anything else.
 func (t *Targets) onMoved(f func(TargetPartition)) { t.moves = f }
+
+// onHeard has f called, without a lock, after each answer. Set it before anything
+// else.
+func (t *Targets) onHeard(f func()) { t.heard = f }
 
 // leadership is who leads a partition, by what was heard last.
 type leadership uint8
@@ -172,12 +268,58 @@ func (t *Targets) state(p TargetPartition) leadership {
 	switch {
 	case e == nil, e.Err != nil && !gone(e.Err), e.Err == nil && len(e.Leader) == 0:
 		return leaderless // not known
-	case e.Err != nil, int(p.Partition) >= len(e.Leader):
+	case e.Err != nil && !t.usable(e, t.o.Now()):
+		return leaderless // no verdict yet
+	case e.Err != nil:
 		return noPartition
+	case int(p.Partition) >= len(e.Leader):
+		if t.lacks(e) {
+			return noPartition
+		}
+		return leaderless
 	case !e.Leader[p.Partition]:
 		return leaderless
 	}
 	return led
+}
+
+// recent reports whether what is known of a partition need not be asked for: that
+// it has a leader, or none, Run refreshes.
+func (t *Targets) recent(p TargetPartition) bool {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	if e == nil {
+		return false
+	}
+	e.use(now)
+	age := now.Sub(e.fetched)
+	if e.Err == nil && int(p.Partition) < len(e.Leader) {
+		return age < 2*targetRefresh
+	}
+	return age < verdictAgain
+}
+
+// Lacks reports whether a topic that is known does not have a partition. Like a
+// missing topic that has to hold for missingAfter.
+func (t *Targets) Lacks(p TargetPartition) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	if e == nil || e.Err != nil || int(p.Partition) < len(e.Leader) {
+		return false
+	}
+	return t.lacks(e)
+}
+
+// lacks is Lacks of a partition beyond the last. The lock is held.
+func (t *Targets) lacks(e *target) bool {
+	now := t.o.Now()
+	if e.beyond.IsZero() {
+		e.beyond = now
+	}
+	return now.Sub(e.beyond) >= t.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
 }
 
 // Stalled reports whether one of our own partitions was last seen without a
@@ -187,25 +329,6 @@ func (t *Targets) Stalled(topic string, partition int32) bool {
 	defer t.mu.Unlock()
 	e := t.topics[topic]
 	return e != nil && e.Err == nil && int(partition) < len(e.Leader) && !e.Leader[partition]
-}
-
-// Prefetch asks for a topic in the background, if it is not known.
-func (t *Targets) Prefetch(topic string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.topics[topic] != nil || len(t.wanted) >= 1000 {
-		return
-	}
-	for _, w := range t.wanted {
-		if w == topic {
-			return
-		}
-	}
-	t.wanted = append(t.wanted, topic)
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
 }
 
 // BatchMaxBytes is the largest record batch that a topic takes, as far as known.
@@ -222,7 +345,7 @@ func (t *Targets) BatchMaxBytes(topic string) int32 {
 func (t *Targets) SetBatchMaxBytes(topic string, n int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.topics[topic] = &target{maxBytes: n, used: time.Now().Add(100 * 365 * 24 * time.Hour)}
+	t.topics[topic] = &target{maxBytes: n, used: t.o.Now().Add(100 * 365 * 24 * time.Hour)}
 }
 
 // Run refreshes what is used until ctx ends.
@@ -248,13 +371,13 @@ func (t *Targets) Run(ctx context.Context) error {
 func (t *Targets) takeWanted() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w := t.wanted
-	t.wanted = nil
+	w := slices.Collect(maps.Keys(t.wanted))
+	clear(t.wanted)
 	return w
 }
 
 func (t *Targets) inUse() (names []string) {
-	now := time.Now()
+	now := t.o.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, e := range t.topics {
@@ -262,7 +385,7 @@ func (t *Targets) inUse() (names []string) {
 		case now.Sub(e.used) > targetIdle, e.Err != nil && now.Sub(e.used) > targetRefresh:
 			delete(t.topics, name)
 		default:
-			names = append(names, name) // our own are used for ever
+			names = append(names, name)
 		}
 	}
 	return names

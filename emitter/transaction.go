@@ -188,7 +188,7 @@ func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 			switch err, ok := culprits[topic]; {
 			case !ok:
 			case gone(err):
-				l.o.Stale(topic)
+				l.o.Refuted(topic)
 			default:
 				s.Emissions[i].Err, blamed = err, true
 			}

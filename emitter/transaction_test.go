@@ -118,7 +118,7 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 // marked gives a lane markers.
 func marked(t *testing.T, l *Lane) *Markers {
 	t.Helper()
-	l.o.Markers = NewMarkers(l.o.Admin, NewTargets(l.o.Admin, false), "g", slog.New(slog.NewTextHandler(t.Output(), nil)), NewMetrics(prometheus.NewRegistry()))
+	l.o.Markers = NewMarkers(l.o.Admin, NewTargets(l.o.Admin, TargetOptions{}), "g", slog.New(slog.NewTextHandler(t.Output(), nil)), NewMetrics(prometheus.NewRegistry()))
 	return l.o.Markers
 }
 

@@ -290,7 +290,8 @@ func (h *Health) Avoid(p TargetPartition, err error) {
 	if h.breakers[p] != nil {
 		return
 	}
-	now := time.Now()
-	h.log.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition", p.Partition, "err", err)
-	h.open(p, &breaker{delay: breakerMin, next: now.Add(breakerMin), since: now})
+	b := newBreaker(h.o.Now())
+	b.next = b.since.Add(breakerMin)
+	h.o.Logger.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition", p.Partition, "err", err)
+	h.open(p, b)
 }

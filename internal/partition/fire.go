@@ -67,9 +67,9 @@ func (w *worker) fireSome() {
 		}
 		e := &slab[n]
 		n++
-		e.Entry, e.worker, e.item, e.granted = t.Fire(), w, it, it.granted
+		e.Entry, e.worker, e.item, e.permit = t.Fire(), w, it, it.permit
 		e.follow()
-		it.granted = false
+		it.permit = nil
 		it.timer, it.ref = nil, timer.Absent
 		it.unapplied++
 		if it.batch != nil && !w.p.tracker.Joined(it.batch) {

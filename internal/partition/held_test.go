@@ -49,8 +49,6 @@ func TestHeldUpUntilACommit(t *testing.T) {
 func TestDeadLettersLeaveAPartitionThatTakesNone(t *testing.T) {
 	c := newCore(t, newGround(t), 1, 1<<20, 1000)
 	c.set.DeadLetters.Partitions = 3
-	c.o.Targets = metadataOf(t, map[string][]int32{c.set.DeadLetters.Name: {0, 0, 0}})
-	c.take()
 	c.request(0, 1) // no due time
 	c.deliver(1)
 	c.work(0)
@@ -71,7 +69,7 @@ func TestDeadLettersLeaveAPartitionThatTakesNone(t *testing.T) {
 func TestAClaimWaitsForItsChangelog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}, Changelog: delaytopics.Topic{Name: "r.changelog"}}
-		p := New(Options{Topics: set, Token: &holder{}, Targets: emitter.NewTargets(nil, false), Lane: emitter.NewLane(emitter.Options{}),
+		p := New(Options{Topics: set, Token: &holder{}, Targets: emitter.NewTargets(nil, emitter.TargetOptions{}), Lane: emitter.NewLane(emitter.Options{}),
 			Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 		p.joinLane()
 		made := make(chan error, 1)

@@ -30,7 +30,6 @@ func (p *Partition) loop(ctx context.Context) error {
 		if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
 			return err
 		}
-		p.countParked()
 		p.lookAtTail(ctx)
 		more, err := p.load(&reached)
 		if err != nil {
@@ -46,6 +45,7 @@ func (p *Partition) loop(ctx context.Context) error {
 			return p.failure
 		case <-p.kicked:
 		case <-t.C:
+			p.publishParked()
 			p.followLag(ctx)
 			p.awaitLeader()
 			p.peekAtTail(ctx)
@@ -86,7 +86,12 @@ func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
 	for i := range loads {
 		loads[i] = &load{from: from}
 	}
+	topic := ""
 	next, done, err := p.take.Scan(from, to, loadRows, loadBytes, func(t *timer.Timer) error {
+		if t.Target.Topic != topic {
+			topic = t.Target.Topic
+			p.o.Targets.Prefetch(topic)
+		}
 		l := loads[p.worker(t.ID)]
 		l.timers = append(l.timers, t)
 		return nil

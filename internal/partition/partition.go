@@ -103,6 +103,8 @@ type Partition struct {
 	refusal atomic.Pointer[error]
 	// parkedTargets are about how many timers are parked by target; Run's own.
 	parkedTargets map[emitter.TargetPartition]int64
+	parkedMoved   bool            // since they were last shown
+	waiter        *emitter.Waiter // for those targets
 	// suspects is the lane's too: how many entries not settled are suspects.
 	suspects int
 
@@ -149,7 +151,7 @@ type Partition struct {
 // New returns a partition that Run will take.
 func New(o Options) *Partition {
 	if o.Health == nil {
-		o.Health = emitter.NewHealth(nil, o.Logger)
+		o.Health = emitter.NewHealth(emitter.HealthOptions{Targets: o.Targets, Logger: o.Logger})
 	}
 	p := &Partition{
 		o: o, clock: clock{now: o.Now},
@@ -274,6 +276,7 @@ func (p *Partition) serve(ctx context.Context) error {
 	if err := p.openParked(); err != nil {
 		return err
 	}
+	defer p.waiter.Close()
 	p.mu.Lock()
 	p.tracker = intake.NewTracker[*entry](from)
 	p.mu.Unlock()

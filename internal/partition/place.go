@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"context"
-
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/emitter"
@@ -10,49 +8,50 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// place chooses the partition of an emission, as a Java client would.
-func (p *Partition) place(t *timer.Target) (partition int32, refused *refusal, err error) {
-	target, err := p.o.Targets.Lookup(context.Background(), t.Topic)
-	if err != nil {
-		return 0, nil, err
+// place chooses the partition of an emission, as a Java client would. It asks
+// nobody. What can not be placed now waits for what it returns, which Health does
+// not allow: the topic, or a partition that it does not have yet.
+func (p *Partition) place(t *timer.Target, permit *emitter.Permit) (to emitter.TargetPartition, refused *refusal) {
+	to = emitter.TargetPartition{Topic: t.Topic, Partition: emitter.Unplaced}
+	target, known := p.o.Targets.Cached(t.Topic)
+	if !known {
+		return to, nil
 	}
-	partition, refused = p.choose(t, target)
-	return partition, refused, nil
-}
-
-// choose is place once the target is known.
-func (p *Partition) choose(t *timer.Target, target emitter.Target) (partition int32, refused *refusal) {
-	if verdict := target.Err; verdict != nil {
-		return 0, refusalOf(verdict, &kgo.Record{Topic: t.Topic, Partition: t.Partition})
+	if target.Err != nil {
+		return to, refusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition})
 	}
 	n := int32(len(target.Leader))
 	switch {
 	case target.Compacted && t.Key == nil:
-		return 0, noKey(t.Topic)
+		return to, noKey(t.Topic)
 	case t.Partition >= n:
-		return 0, noPartition(t.Topic, t.Partition, n)
+		if to.Partition = t.Partition; p.o.Targets.Lacks(to) {
+			return to, noPartition(t.Topic, t.Partition, n)
+		}
+		p.o.Health.Suspect(to)
 	case t.Partition != timer.AnyPartition:
-		return t.Partition, nil
+		to.Partition = t.Partition
 	case t.Key != nil:
-		return intake.Murmur2Partition(t.Key, n), nil
+		to.Partition = intake.Murmur2Partition(t.Key, n)
+	case permit != nil && permit.To.Topic == t.Topic && p.o.Health.Allow(permit.To, permit):
+		return permit.To, nil
+	default:
+		to.Partition = p.anyPartition(t.Topic, target.Leader)
 	}
-	// A null key: from millisecond to millisecond another partition that has a
-	// leader and is well; if none is, the first with a leader, or just the first:
-	// it is found sick, and what waits for it holds up nothing else.
-	first := int32(-1)
+	return to, nil
+}
+
+// anyPartition is for a null key: from millisecond to millisecond another
+// partition that has a leader and is well.
+func (p *Partition) anyPartition(topic string, leader []bool) int32 {
+	n := int32(len(leader))
 	for i := range n {
 		k := (int32(p.clock.millis()&0xffff) + i) % n
-		if !target.Leader[k] {
-			continue
-		}
-		if p.o.Health.Allow(emitter.TargetPartition{Topic: t.Topic, Partition: k}) {
-			return k, nil
-		}
-		if first < 0 {
-			first = k
+		if leader[k] && p.o.Health.Allow(emitter.TargetPartition{Topic: topic, Partition: k}, nil) {
+			return k
 		}
 	}
-	return max(first, 0), nil
+	return emitter.AnyPartition
 }
 
 // deadLetters is the partition for dead letters: ours, or else the next one that
@@ -62,7 +61,7 @@ func (p *Partition) deadLetters() int32 {
 	topic := &p.o.Topics.DeadLetters
 	for i := range topic.Partitions {
 		k := (p.o.Partition + i) % topic.Partitions
-		if !p.o.Targets.Stalled(topic.Name, k) && p.o.Health.Allow(emitter.TargetPartition{Topic: topic.Name, Partition: k}) {
+		if !p.o.Targets.Stalled(topic.Name, k) && p.o.Health.Allow(emitter.TargetPartition{Topic: topic.Name, Partition: k}, nil) {
 			return k
 		}
 	}

@@ -50,8 +50,12 @@ func (p *Partition) overdue() time.Duration {
 	return time.Duration(now-oldest) * time.Millisecond
 }
 
-// publishParked shows others the counts, which are Run's own.
+// publishParked shows others the counts, which are Run's own, if they moved.
 func (p *Partition) publishParked() {
+	if !p.parkedMoved {
+		return
+	}
+	p.parkedMoved = false
 	if len(p.parkedTargets) == 0 {
 		p.parkedBy.Store(nil)
 		return

@@ -1,10 +1,8 @@
 package partition
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -13,10 +11,6 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/timer"
 )
-
-// sealAgain is the pause after a segment could not be sealed: no broker tells
-// where a target is.
-const sealAgain = 50 * time.Millisecond
 
 // refusal is why something became a dead letter.
 type refusal struct{ reason, detail string }
@@ -39,6 +33,7 @@ type sealed struct {
 	nets       []net
 	emitted    []*entry // parallel to share.Emissions
 	sick       []*entry // firings to be taken back first
+	refused    []*entry // refused by what is known of their targets at this seal
 	emissions  emissions
 	checkpoint []byte
 	changelog  int   // how many of share.Records are for the changelog, first ones
@@ -46,7 +41,9 @@ type sealed struct {
 	share      *emitter.Share
 }
 
-// Seal implements emitter.Source.
+// Seal implements emitter.Source. It asks no broker, and waits for none: the lane
+// stands still meanwhile, and so does whoever wants p.mu. What cannot be placed by
+// what is known is un-planned like what goes to a sick target.
 func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,18 +73,12 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	room.Bytes -= segment.Bytes
 	p.seals++
 	s := &sealed{p: p, segment: segment}
-	err := s.build(step)
+	s.build(step)
 	if len(s.sick) > 0 {
-		p.tracker.Untake()
+		s.untake()
 		room.Entries += segment.Entries
 		room.Bytes += segment.Bytes
 		p.unplanLocked(s.sick)
-		return nil
-	}
-	if err != nil {
-		p.tracker.Untake()
-		p.log.Warn("cannot seal yet", "err", err)
-		time.AfterFunc(sealAgain, p.o.Lane.Wake)
 		return nil
 	}
 	p.inFlight = true
@@ -95,23 +86,16 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 }
 
 // build makes records of the segment.
-func (s *sealed) build(step string) error {
+func (s *sealed) build(step string) {
 	p := s.p
 	now := p.clock.millis()
 	s.at = p.o.Now().UnixMilli()
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
 	s.emissions = p.newEmissions(now)
-	if err := s.lookUp(); err != nil {
-		return err
-	}
 	var dead []*kgo.Record
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {
-			d, err := s.entry(e)
-			if err != nil {
-				return err
-			}
-			if d != nil {
+			if d := s.entry(e); d != nil {
 				dead = append(dead, d)
 			}
 		}
@@ -133,34 +117,17 @@ func (s *sealed) build(step string) error {
 	s.share.Records = append(s.share.Records, dead...)
 	s.share.Fence = func() error { return p.fenceStep(s.share.Records[:s.changelog]) }
 	s.share.Offset = p.fence(s.segment.Position, delaytopics.CommitNote{Step: step})
-	return nil
-}
-
-// lookUp asks for all targets that are not known, in one request: one by one
-// they would hold up the lane.
-func (s *sealed) lookUp() error {
-	var last string
-	topics := make(map[string]struct{})
-	for _, chunk := range s.segment.Chunks {
-		for _, e := range chunk {
-			if e.Emit != nil && e.refusal == nil && e.Emit.Target.Topic != last {
-				last = e.Emit.Target.Topic
-				topics[last] = struct{}{}
-			}
-		}
-	}
-	return s.p.o.Targets.LookupAll(context.Background(), topics)
 }
 
 // entry adds one entry to the nets and the emissions; it returns the dead
 // letter that the entry ends in, if any.
-func (s *sealed) entry(e *entry) (dead *kgo.Record, err error) {
+func (s *sealed) entry(e *entry) (dead *kgo.Record) {
 	if e.item == nil {
 		// A copy: kgo leaves in a record the context of the step that it was
 		// first sent with, which ends with that step; in the next one it would
 		// be refused, and every later step of the lane with it.
 		d := *e.dead
-		return &d, nil
+		return &d
 	}
 	if e.item.sealed != s.p.seals {
 		e.item.sealed, e.item.net = s.p.seals, len(s.nets)
@@ -168,27 +135,29 @@ func (s *sealed) entry(e *entry) (dead *kgo.Record, err error) {
 	}
 	s.nets[e.item.net].after, s.nets[e.item.net].value = e.After, e.value
 	if e.Emit == nil {
-		return nil, nil
+		return nil
 	}
 	if e.refusal == nil {
-		partition, refused, err := s.p.place(&e.Emit.Target)
-		if err != nil {
-			return nil, err
-		}
-		e.refusal = refused
-		if refused == nil && !e.granted && !s.p.o.Health.Allow(emitter.TargetPartition{Topic: e.Emit.Target.Topic, Partition: partition}) {
+		to, refused := s.p.place(&e.Emit.Target, e.permit)
+		switch {
+		case refused != nil:
+			e.refusal = refused
+			s.refused = append(s.refused, e)
+		case !s.p.o.Health.Allow(to, e.permit):
+			if to.Partition < 0 {
+				s.p.o.Health.Suspect(to) // nobody is accused of what is not known
+			}
 			s.sick = append(s.sick, e)
-			return nil, nil
-		}
-		if refused == nil {
+			return nil
+		default:
 			s.emitted = append(s.emitted, e)
 			s.share.Emissions = append(s.share.Emissions, emitter.Emission{
-				Record: s.emissions.record(e.Emit, partition), Due: e.Emit.Due, Seq: e.Emit.Offset, Alone: e.suspect,
+				Record: s.emissions.record(e.Emit, to.Partition), Due: e.Emit.Due, Seq: e.Emit.Offset, Permit: e.permit, Alone: e.suspect,
 			})
-			return nil, nil
+			return nil
 		}
 	}
-	return delaytopics.DeadEmission(s.p.o.Topics, s.p.source(e.Emit.Offset), e.Emit, e.refusal.reason, e.refusal.detail), nil
+	return delaytopics.DeadEmission(s.p.o.Topics, s.p.source(e.Emit.Offset), e.Emit, e.refusal.reason, e.refusal.detail)
 }
 
 // changes makes changelog records of the nets: nothing for an ID that was not
@@ -245,14 +214,22 @@ func (s *sealed) done(o emitter.Outcome) {
 		p.heldUp(s.share)
 		s.verdicts()
 		s.takeBack()
-		p.tracker.Untake()
+		s.untake()
 	case emitter.Lost:
-		p.tracker.Untake()
+		s.untake()
 		if p.o.Token.Err() == nil {
 			p.o.Token.Refused(fmt.Errorf("the group refused a step of %s/%d", p.o.Topics.Request.Name, p.o.Partition))
 		}
 	}
 	p.returned()
+}
+
+// untake puts the segment back. What was known of targets is looked at again.
+func (s *sealed) untake() {
+	for _, e := range s.refused {
+		e.refusal = nil
+	}
+	s.p.tracker.Untake()
 }
 
 // verdicts notes what the targets said of the emissions of an aborted step.

@@ -12,7 +12,10 @@ import (
 
 // Sick targets. While a target partition is sick its due timers stay pending
 // and are parked: moved, in the store alone, from the rows by due time to rows
-// by target, so that no scan steps over them.
+// by target, so that no scan steps over them. So it is while nobody knows what
+// partitions a topic has, or whether there is such a topic (emitter.Unplaced),
+// and where no partition is well that a null key might go to
+// (emitter.AnyPartition): those are parked for the topic.
 //
 // A firing that was planned before its target was found sick is un-planned. No
 // step was committed with it, so it can be as if it had never been: the entry
@@ -35,7 +38,7 @@ func (e *entry) follow() {
 func (w *worker) unplan(entries []*entry) {
 	for _, e := range entries {
 		t := e.Emit
-		e.Emit, e.After, e.Outcome, e.granted = nil, t, timer.None, false
+		e.Emit, e.After, e.Outcome, e.permit = nil, t, timer.None, nil
 		e.value = t.AppendTo(nil) // the net change may be a put, if it was scheduled in the same step
 		if e.next != nil {
 			e.next.Before = e.Before
@@ -64,7 +67,7 @@ type parkList struct {
 // park keeps a due item out of the wheel: for good if the store has its row,
 // else until it has.
 func (w *worker) park(it *item, to emitter.TargetPartition, out *parking) {
-	it.granted = false
+	it.permit = nil
 	if it.unapplied > 0 {
 		w.waiting[it] = struct{}{}
 		return
@@ -92,9 +95,10 @@ func (w *worker) parked(items []*item) {
 	}
 }
 
-// grant puts unparked timers into the wheel, to fire although their target is
-// sick. An ID with an item that says otherwise has been replaced or cancelled.
-func (w *worker) grant(ts []*timer.Timer) {
+// grant puts unparked timers into the wheel; with a permit they fire although
+// their target is sick. An ID with an item that says otherwise has been replaced
+// or cancelled.
+func (w *worker) grant(ts []*timer.Timer, permit *emitter.Permit) {
 	for _, t := range ts {
 		it := w.items[string(t.ID)]
 		switch {
@@ -106,28 +110,21 @@ func (w *worker) grant(ts []*timer.Timer) {
 			continue
 		}
 		delete(w.waiting, it)
-		it.timer, it.granted, it.parking = t, true, false
+		it.timer, it.permit, it.parking = t, permit, false
 		w.insert(it)
 	}
 	w.evict() // the store has what is forgotten, by due time again
 }
 
-// sick returns the target partition of a due item if it is sick.
+// sick returns what a due item waits for, if it may not be emitted now. While
+// nothing is sick it does not look: a target that is not known shows when the
+// firing is sealed.
 func (p *Partition) sick(it *item) (emitter.TargetPartition, bool) {
-	if it.granted || p.o.Health.Well() {
+	if p.o.Health.Well() {
 		return emitter.TargetPartition{}, false
 	}
-	to := &it.timer.Target
-	target, known := p.o.Targets.Cached(to.Topic)
-	if !known || target.Err != nil {
-		return emitter.TargetPartition{}, false
-	}
-	partition, refused := p.choose(to, target)
-	if refused != nil {
-		return emitter.TargetPartition{}, false
-	}
-	tp := emitter.TargetPartition{Topic: to.Topic, Partition: partition}
-	return tp, !p.o.Health.Allow(tp)
+	to, refused := p.place(&it.timer.Target, it.permit)
+	return to, refused == nil && !p.o.Health.Allow(to, it.permit)
 }
 
 // park has the partition's goroutine park items.
@@ -154,27 +151,39 @@ func (p *Partition) parkAll() error {
 			if err := p.take.Park(targetName(to), l.timers); err != nil {
 				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
 			}
-			p.parkedTargets[to] += int64(len(l.timers))
+			p.countParked(to, int64(len(l.timers)))
+			p.waiter.Wait(to)
 			l.worker.post(message{parked: l.items})
 		}
 	}
 	return nil
 }
 
-// unpark lets pass what Health grants.
+// unpark lets pass what Health grants. The counts of what is parked may be too
+// large, for of what was cancelled nobody tells.
 func (p *Partition) unpark() error {
-	for to, n := range p.parkedTargets {
-		grant := p.o.Health.Grant(to, int(min(n, loadRows)))
-		if grant <= 0 {
+	for _, to := range p.waiter.Ready() {
+		n := min(p.parkedTargets[to], loadRows)
+		if n == 0 {
 			continue
+		}
+		grant, permit := p.waiter.Grant(to, int(n))
+		if grant <= 0 {
+			continue // told again
 		}
 		timers, err := p.take.Unpark(targetName(to), grant, loadBytes)
 		if err != nil {
 			return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
 		}
-		if p.parkedTargets[to] -= int64(len(timers)); len(timers) == 0 || p.parkedTargets[to] <= 0 {
-			delete(p.parkedTargets, to)
-			p.o.Health.Drained(to)
+		left := p.parkedTargets[to] - int64(len(timers))
+		if len(timers) == 0 {
+			left = 0
+		}
+		p.countParked(to, left-p.parkedTargets[to])
+		if left > 0 {
+			p.waiter.Wait(to)
+		} else {
+			p.waiter.Leave(to)
 		}
 		by := make([][]*timer.Timer, len(p.workers))
 		for _, t := range timers {
@@ -183,7 +192,7 @@ func (p *Partition) unpark() error {
 		}
 		for i, ts := range by {
 			if len(ts) > 0 {
-				p.workers[i].post(message{granted: ts})
+				p.workers[i].post(message{granted: ts, permit: permit})
 			}
 		}
 	}
@@ -197,26 +206,29 @@ func (p *Partition) openParked() error {
 	if err != nil {
 		return fmt.Errorf("read parked timers: %w", err)
 	}
+	p.waiter = p.o.Health.Waiter(p.kick)
 	p.parkedTargets = make(map[emitter.TargetPartition]int64)
+	p.parked.Store(0)
+	p.parkedMoved = true
 	for _, t := range parked {
 		to, err := parseTarget(t.Target)
 		if err != nil {
 			return err
 		}
-		p.parkedTargets[to] = t.Count
 		p.o.Health.Suspect(to)
+		p.countParked(to, t.Count)
+		p.waiter.Wait(to)
 	}
 	return nil
 }
 
-func (p *Partition) countParked() {
-	var n int64
-	for _, k := range p.parkedTargets {
-		n += k
+// countParked counts what is parked for a target.
+func (p *Partition) countParked(to emitter.TargetPartition, more int64) {
+	if p.parkedTargets[to] += more; p.parkedTargets[to] <= 0 {
+		delete(p.parkedTargets, to)
 	}
-	if was := p.parked.Swap(n); was != n {
-		p.publishParked()
-	}
+	p.parked.Add(more)
+	p.parkedMoved = true
 }
 
 func targetName(p emitter.TargetPartition) string {

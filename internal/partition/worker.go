@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wheel"
@@ -30,9 +31,9 @@ type item struct {
 	unapplied int          // entries planned and not applied yet
 	batch     *intake.Batch[*entry]
 	slot      wheel.Entry[*item]
-	last      *entry // the latest one not applied, for un-planning
-	granted   bool   // may fire although its target is sick
-	parking   bool   // on its way to the parked rows
+	last      *entry          // the latest one not applied, for un-planning
+	permit    *emitter.Permit // to fire although its target is sick
+	parking   bool            // on its way to the parked rows
 
 	sealed int64 // number of the seal that net belongs to
 	net    int   // index among that seal's nets
@@ -48,8 +49,8 @@ type entry struct {
 	dead *kgo.Record
 	// refusal is set once the target refused the emission for good.
 	refusal *refusal
-	// granted: the emission passes although its target is sick.
-	granted bool
+	// permit lets the emission pass although its target is sick.
+	permit *emitter.Permit
 	// next is the entry of the same ID that was planned on this one.
 	next *entry
 	// suspect: the target refused a batch that held the emission.
@@ -64,7 +65,8 @@ type message struct {
 	open    bool // the gate
 	unplan  []*entry
 	parked  []*item
-	granted []*timer.Timer // unparked
+	granted []*timer.Timer  // unparked
+	permit  *emitter.Permit // of granted
 }
 
 // part is a worker's share of a batch of requests.
@@ -177,7 +179,7 @@ func (w *worker) read() error {
 		case m.parked != nil:
 			w.parked(m.parked)
 		case m.granted != nil:
-			w.grant(m.granted)
+			w.grant(m.granted, m.permit)
 		case m.open:
 			w.open = true
 		}
@@ -208,7 +210,7 @@ func (w *worker) drop(it *item) {
 	}
 	delete(w.beyond, it)
 	delete(w.waiting, it)
-	it.timer, it.granted, it.parking = nil, false, false
+	it.timer, it.permit, it.parking = nil, nil, false
 }
 
 func (w *worker) insert(it *item) {

@@ -13,6 +13,11 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
+// missingAfter is the MissingAfter of instances whose test does not say: who waits
+// for dead letters need not wait for the usual 10 s, and nobody is behind for long
+// on one machine.
+const missingAfter = time.Second
+
 // Instance is a service in the test's process.
 type Instance struct {
 	Web
@@ -48,6 +53,9 @@ func start(t testing.TB, cfg *config.Config, out io.Writer, o service.Options) *
 	ctx, cancel := context.WithCancel(context.Background())
 	in := &Instance{cancel: cancel, done: make(chan struct{})}
 	started := make(chan string, 1)
+	if o.MissingAfter == 0 {
+		o.MissingAfter = missingAfter
+	}
 	o.Started = func(addr string) { started <- addr }
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	go func() {

@@ -72,7 +72,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		in.metrics.Serve(name)
 	}
 	in.stamps = partition.NewStamps(in.client, in.metrics)
-	in.targets = emitter.NewTargets(in.client, in.o.AutoCreateTargets)
+	in.targets = emitter.NewTargets(in.client, emitter.TargetOptions{AutoCreate: in.o.AutoCreateTargets, MissingAfter: in.o.MissingAfter})
 	for _, t := range in.topics {
 		for _, own := range []delaytopics.Topic{t.set.Changelog, t.set.DeadLetters} {
 			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
@@ -80,7 +80,9 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	}
 	laneMetrics := emitter.NewMetrics(in.registry)
 	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, laneMetrics)
-	in.health = emitter.NewHealth(emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers).Probe, in.log)
+	in.health = emitter.NewHealth(emitter.HealthOptions{
+		Probe: emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers).Probe, Targets: in.targets, Logger: in.log,
+	})
 	in.recheck = newRecheck(in)
 	var err error
 	if in.reader, err = intake.NewReader(in.opts...); err != nil {
@@ -106,7 +108,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		lane := emitter.NewLane(emitter.Options{
 			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
 			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
-			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale,
+			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale, Refuted: in.targets.Refuted,
 			Health: in.health, Markers: in.markers, Logger: in.log, Metrics: laneMetrics,
 		})
 		in.lanes = append(in.lanes, lane)

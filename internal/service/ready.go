@@ -133,7 +133,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		sum.bytes += s.QueuedBytes
 		sum.overdue = max(sum.overdue, s.Overdue)
 		for to, n := range s.ParkedBy {
-			parkedBy[[3]string{k.topic, to.Topic, strconv.Itoa(int(to.Partition))}] += n
+			parkedBy[[3]string{k.topic, to.Topic, to.Label()}] += n
 		}
 		if s.State == partition.Replaying {
 			sum.remain += max(0, s.ReplayEnd-s.Replayed)

@@ -60,6 +60,9 @@ type Options struct {
 	Dial dialer.Func
 	// AutoCreateTargets lets the broker make target topics on first use.
 	AutoCreateTargets bool
+	// MissingAfter is how long a target topic must be missing until what is due for
+	// it becomes dead letters; 0 is the usual 10 s.
+	MissingAfter time.Duration
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 	// Registry takes the metrics; nil makes one.

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
 )
 
 // tolerance is how long the service may go by what it knew of a target: it
@@ -397,4 +398,38 @@ func TestRequestsOfMaximalSize(t *testing.T) {
 		t.Errorf("%d dead letters; of the largest request: %q", len(letters), faults)
 	}
 	t.Logf("largest values: %d, with 100 headers %d, max.message.bytes %d", len(good.request.Value), len(manyHeaders.request.Value), largest)
+}
+
+// TestATargetMadeJustInTime: what is due for a topic that does not exist, yet,
+// fires when it is made within 10 s; what is due for one that is not made becomes a
+// dead letter then, and others do not wait.
+func TestATargetMadeJustInTime(t *testing.T) {
+	t.Parallel()
+	const usual = 10 * time.Second
+	c := kafkatest.Shared(t)
+	name := kafkatest.Topic(t)
+	requests, there := c.CreateTopic(t, 1, nil, name), c.CreateTopic(t, 1, nil, name+"-there")
+	late, never := name+"-late", name+"-never"
+	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{MissingAfter: usual})
+	in.Ready(1, arrive)
+	out, dead := kafkatest.Collect(t, c, there), kafkatest.Collect(t, c, requests+deadSuffix)
+	due := time.Now()
+	produce(t, c.Client(t), rig.Timer(requests, late, "late", due), rig.Timer(requests, never, "never", due), rig.Timer(requests, there, "there", due))
+	if r := out.WaitFor(1, arrive)[0]; r.At.Sub(due) > onTime {
+		t.Errorf("a timer with a target came %s late beside two without", r.At.Sub(due))
+	}
+	await(t, "timers wait for their topics", func() (float64, bool) {
+		got := in.Metric("waterclock_parked_timers_by_target", "partition", "unknown")
+		return got, got == 2
+	})
+	c.CreateTopic(t, 3, nil, late)
+	kafkatest.Collect(t, c, late).WaitFor(1, arrive)
+	if n := len(dead.Records()); n > 0 {
+		t.Errorf("%d dead letters %s after the timers were due", n, time.Since(due))
+	}
+	r := dead.WaitFor(1, arrive)[0]
+	if waited := r.At.Sub(due); waited < usual || string(r.Key) != "never" {
+		t.Errorf("a dead letter of %s after %s, want one of never after %s", r.Key, waited, usual)
+	}
+	dead.Quiet(settled)
 }

@@ -1,0 +1,124 @@
+package emitter
+
+// Permit lets an emission pass to a partition that is not well yet, in one window
+// of its breaker.
+type Permit struct {
+	To     TargetPartition
+	window int64 // serial of the window
+}
+
+// Waiter is somebody who has parked emissions for targets, and is told when some
+// may pass: a target's breaker closed, its window opened or grew, or what was
+// granted came to nothing. Nobody polls targets. Whoever parked something for a
+// target Waits for it, and again after each Grant that left something parked; so
+// a breaker that opens in between finds it among its waiters.
+type Waiter struct {
+	h     *Health
+	wake  func()
+	ready map[TargetPartition]struct{} // Health.mu guards it
+}
+
+// Waiter returns a waiter; wake is called when it has something Ready, under a
+// lock: it must not block.
+func (h *Health) Waiter(wake func()) *Waiter {
+	return &Waiter{h: h, wake: wake, ready: make(map[TargetPartition]struct{})}
+}
+
+// Wait tells that something is parked for p.
+func (w *Waiter) Wait(p TargetPartition) {
+	w.h.mu.Lock()
+	defer w.h.mu.Unlock()
+	b := w.h.breakers[p]
+	if b == nil && p.Partition < 0 {
+		b = w.h.suspect(p)
+	}
+	if b != nil {
+		b.waiters[w] = struct{}{}
+	}
+	if b == nil || b.granted < b.window {
+		w.tell(p)
+	}
+}
+
+// Ready returns the targets that something may pass to, and forgets them.
+func (w *Waiter) Ready() (ps []TargetPartition) {
+	w.h.mu.Lock()
+	defer w.h.mu.Unlock()
+	for p := range w.ready {
+		ps = append(ps, p)
+	}
+	clear(w.ready)
+	return ps
+}
+
+// Grant returns how many of n emissions that are parked for p may pass now. Those
+// of a breaker's window go where the permit says; without one they are as any.
+func (w *Waiter) Grant(p TargetPartition, n int) (granted int, permit *Permit) {
+	h := w.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.breakers[p]
+	if b == nil {
+		return n, nil
+	}
+	b.waiters[w] = struct{}{}
+	if p.Partition == AnyPartition {
+		p, b = h.roomOf(p.Topic)
+	}
+	if b == nil || b.granted >= b.window {
+		return 0, nil
+	}
+	granted = min(n, b.window-b.granted)
+	if granted > 0 {
+		b.granted += granted
+		b.grantAt = h.o.Now()
+	}
+	return granted, &Permit{p, b.serial}
+}
+
+// Leave tells that nothing is parked for p any more. A window that is open need
+// not grow when nobody else waits.
+func (w *Waiter) Leave(p TargetPartition) {
+	w.h.mu.Lock()
+	defer w.h.mu.Unlock()
+	w.leave(p)
+}
+
+// Close leaves every target.
+func (w *Waiter) Close() {
+	w.h.mu.Lock()
+	defer w.h.mu.Unlock()
+	for p := range w.h.breakers {
+		w.leave(p)
+	}
+}
+
+// leave is Leave with the lock held.
+func (w *Waiter) leave(p TargetPartition) {
+	b := w.h.breakers[p]
+	if b == nil {
+		return
+	}
+	if _, waits := b.waiters[w]; !waits {
+		return
+	}
+	if delete(b.waiters, w); len(b.waiters) > 0 {
+		return
+	}
+	if b.idle = w.h.o.Now(); b.window > 1 {
+		w.h.close(p)
+	}
+}
+
+// tell makes p ready. The lock is held.
+func (w *Waiter) tell(p TargetPartition) {
+	w.ready[p] = struct{}{}
+	w.wake()
+}
+
+// tell tells all who wait. The lock is held.
+func (b *breaker) tell(p TargetPartition) {
+	for w := range b.waiters {
+		w.tell(p)
+	}
+}

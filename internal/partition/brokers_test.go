@@ -1,0 +1,292 @@
+package partition
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+)
+
+// brokers are those of target topics, as a core shows them to its partition: who
+// leads, who answers. A topic without entry does not exist.
+type brokers struct {
+	leaders map[string][]int32               // of each partition; -1 is nobody
+	silent  map[emitter.TargetPartition]bool // have a leader, which does not answer
+	since   map[string]time.Time             // when topics came to be missing
+	heard   map[string]heard                 // what was last told of them
+	had     map[string]int                   // partitions, of topics that are or were there
+	window  map[emitter.TargetPartition]int  // how many may pass to a partition that answers again
+}
+
+// heard is what metadata said of a topic.
+type heard struct {
+	partitions int
+	missing    time.Duration // for how long
+}
+
+// missingAfter is how long a topic must be missing until what is due for it
+// becomes dead letters.
+const missingAfter = 10 * time.Second
+
+func newBrokers() *brokers {
+	return &brokers{
+		leaders: map[string][]int32{targetTopic: {0, 0, 0}, otherTopic: {0}},
+		silent:  map[emitter.TargetPartition]bool{}, since: map[string]time.Time{}, heard: map[string]heard{}, had: map[string]int{targetTopic: 3, otherTopic: 1}, window: map[emitter.TargetPartition]int{},
+	}
+}
+
+func (b *brokers) DiscoveredBrokers() []*kgo.Broker { return nil }
+
+// Request answers for metadata, and has no limits to tell of.
+func (b *brokers) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
+	req, ok := r.(*kmsg.MetadataRequest)
+	if !ok {
+		return nil, errors.New("not told")
+	}
+	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	for _, rt := range req.Topics {
+		x := kmsg.NewMetadataResponseTopic()
+		x.Topic = rt.Topic
+		leaders, there := b.leaders[*rt.Topic]
+		if !there {
+			x.ErrorCode = kerr.UnknownTopicOrPartition.Code
+		}
+		for i, leader := range leaders {
+			p := kmsg.NewMetadataResponseTopicPartition()
+			p.Partition, p.Leader = int32(i), leader
+			x.Partitions = append(x.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, x)
+	}
+	return resp, nil
+}
+
+// takes is what a partition answers to a record.
+func (b *brokers) takes(p emitter.TargetPartition) error {
+	switch leaders := b.leaders[p.Topic]; {
+	case int(p.Partition) >= len(leaders):
+		return kerr.UnknownTopicOrPartition
+	case leaders[p.Partition] < 0:
+		return kerr.LeaderNotAvailable
+	case b.silent[p]:
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// probe is Health's.
+func (c *core) probe(_ context.Context, p emitter.TargetPartition) error {
+	err := c.brokers.takes(p)
+	known, _ := c.o.Targets.Cached(p.Topic)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) && !emitter.UnknownTopic(known.Err) && !c.o.Targets.Lacks(p) {
+		return errors.New("nobody is known to lead it")
+	}
+	if err == nil {
+		c.brokers.window[p] = 1
+	}
+	return err
+}
+
+// look is what goes on beside a partition: metadata is asked for, sick targets
+// are probed, and time goes by for both, whatever the wall clock says.
+func (c *core) look(after time.Duration) {
+	c.mono = c.mono.Add(after)
+	c.ok(c.o.Targets.Refresh(context.Background(), targetTopics...))
+	for _, topic := range targetTopics {
+		h := heard{partitions: len(c.brokers.leaders[topic])}
+		if h.partitions == 0 {
+			h.missing = c.mono.Sub(c.brokers.since[topic])
+		}
+		c.brokers.heard[topic] = h
+	}
+	c.o.Health.Round(context.Background(), func(probe func()) { probe() })
+}
+
+// park is the part of the partition's loop that parks and unparks.
+func (c *core) park() {
+	c.ok(c.p.parkAll())
+	for to := range c.p.parkedTargets {
+		c.g.seen["parked"]++
+		switch to.Partition {
+		case emitter.AnyPartition:
+			c.g.seen["null key parked"]++
+		case emitter.Unplaced:
+			c.g.seen["topic not known"]++
+		}
+	}
+	before := c.p.parked.Load()
+	c.ok(c.p.unpark())
+	if c.p.parked.Load() < before {
+		c.g.seen["unparked for all"]++
+	}
+	granted := map[*emitter.Permit]int{}
+	for _, w := range c.p.workers {
+		for _, m := range w.inbox {
+			if m.permit != nil {
+				granted[m.permit] += len(m.granted)
+			}
+		}
+	}
+	for permit, n := range granted {
+		c.g.seen["unparked by permit"]++
+		if n > c.brokers.window[permit.To] {
+			c.t.Fatalf("%d timers may pass to %v, which may be sick: window of %d", n, permit.To, c.brokers.window[permit.To])
+		}
+	}
+}
+
+// vanish takes a topic away, appear brings it, with the partitions that it had:
+// what is parked for one of them by its key stays there when a topic grows.
+func (c *core) vanish(topic string) {
+	if _, there := c.brokers.leaders[topic]; there {
+		delete(c.brokers.leaders, topic)
+		if c.brokers.heard[topic].partitions > 0 {
+			c.brokers.since[topic] = c.mono // else nobody has heard that it was there
+		}
+	}
+}
+
+func (c *core) appear(topic string, partitions int) {
+	if _, there := c.brokers.leaders[topic]; there {
+		return
+	}
+	if had := c.brokers.had[topic]; had > 0 {
+		partitions = had
+	}
+	c.brokers.had[topic] = partitions
+	c.brokers.leaders[topic] = make([]int32, partitions)
+}
+
+// heal has every partition answer.
+func (c *core) heal() {
+	clear(c.brokers.silent)
+	for _, leaders := range c.brokers.leaders {
+		clear(leaders)
+	}
+}
+
+// refused plays the lane when a target does not take what a step has for it: the
+// targets are accused, or metadata is refuted, and the step is aborted. It
+// reports whether there was something.
+func (c *core) refused() bool {
+	accused := map[emitter.TargetPartition]error{}
+	gone := map[string]bool{}
+	for i := range c.share.Emissions {
+		to := target(&c.share.Emissions[i])
+		switch err := c.brokers.takes(to); {
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			gone[to.Topic] = true
+		case err != nil:
+			accused[to] = err
+		}
+	}
+	if len(accused)+len(gone) == 0 {
+		return false
+	}
+	c.g.seen["sick in a step"] += len(accused)
+	c.g.seen["gone in a step"] += len(gone)
+	for topic := range gone {
+		c.o.Targets.Refuted(topic)
+	}
+	if len(accused) > 0 {
+		c.o.Health.Accuse(accused)
+	}
+	for i := range c.share.Emissions {
+		e := &c.share.Emissions[i]
+		if len(accused) > 0 && !c.o.Health.Allow(target(e), e.Permit) {
+			e.Err = emitter.ErrSick
+		}
+	}
+	c.abort()
+	return true
+}
+
+func target(e *emitter.Emission) emitter.TargetPartition {
+	return emitter.TargetPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
+}
+
+// passing checks that a step has nothing for a sick target but what was granted.
+func (c *core) passing() {
+	c.t.Helper()
+	for i := range c.share.Emissions {
+		e := &c.share.Emissions[i]
+		if to := target(e); !c.o.Health.Allow(to, e.Permit) {
+			c.t.Fatalf("an emission to %v is sealed, which is sick", to)
+		}
+	}
+}
+
+// passed tells Health of what was committed.
+func (c *core) passed() {
+	pass := map[emitter.TargetPartition]int{}
+	for i := range c.share.Emissions {
+		pass[target(&c.share.Emissions[i])]++
+	}
+	for to, n := range pass {
+		c.o.Health.Committed(to, n)
+		c.brokers.window[to] = 2 * max(c.brokers.window[to], n)
+	}
+}
+
+// undeliverable checks the dead letter of an emission: its target must have been
+// missing for long when metadata was last heard.
+func (c *core) undeliverable(r *kgo.Record) {
+	c.t.Helper()
+	at := c.source(r)
+	g := c.requests[c.indexOf(at)]
+	if c.bad(g) {
+		return
+	}
+	c.g.seen["undeliverable"]++
+	topic, n := header(g, waterclock.HeaderTargetTopic), header(g, waterclock.HeaderTargetPartition)
+	switch heard := c.brokers.heard[topic]; {
+	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetPartitionUnknown) && n != "" && int(n[0]-'0') >= heard.partitions && heard.partitions > 0:
+	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetUnknown) && heard.missing >= missingAfter:
+	default:
+		c.t.Fatalf("request %d is undeliverable: %s; metadata had %d partitions of %s, missing for %s",
+			at, header(r, waterclock.HeaderReason), heard.partitions, topic, heard.missing)
+	}
+}
+
+// held reports whether a timer has to wait for its target, and what for.
+func (c *core) held(g *kgo.Record) bool {
+	topic := header(g, waterclock.HeaderTargetTopic)
+	leaders := c.brokers.leaders[topic]
+	sick := func(k int32) bool { return c.brokers.takes(emitter.TargetPartition{Topic: topic, Partition: k}) != nil }
+	switch n := header(g, waterclock.HeaderTargetPartition); {
+	case len(leaders) == 0:
+		return false
+	case n != "":
+		return sick(int32(n[0] - '0'))
+	case header(g, waterclock.HeaderTargetKeyNull) == "":
+		return sick(intake.Murmur2Partition(g.Key, int32(len(leaders))))
+	}
+	for k := range leaders {
+		if !sick(int32(k)) {
+			return false
+		}
+	}
+	return true
+}
+
+// settled reports whether a request has had its outcome, or never will.
+func (c *core) settled(i int) bool {
+	g := c.requests[i]
+	if c.bad(g) || c.due(g) > c.now || c.emitted[g.Offset] != nil || c.dead[g.Offset] > 0 {
+		return true
+	}
+	for _, r := range c.requests[i+1:] {
+		if bytes.Equal(r.Key, g.Key) && !c.bad(r) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,283 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+)
+
+// fired seals and commits until nothing is left to be sealed, and returns how many
+// emissions there were.
+func (c *core) fired() (n int) {
+	c.t.Helper()
+	for range 10 {
+		for i := range c.p.workers {
+			c.work(i)
+		}
+		c.park()
+		if c.seal(100); c.share != nil {
+			n += len(c.share.Emissions)
+			c.commit(true)
+		}
+		c.apply()
+	}
+	return n
+}
+
+// looking is a core whose worker has loaded all there is and waits for requests.
+func looking(t *testing.T) *core {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.load()
+	c.work(0)
+	return c
+}
+
+// A broker that holds back metadata holds up nobody: not the lane, not a scrape,
+// not a revocation. What goes to topics that are known goes on; the rest fires
+// when the brokers answer.
+func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
+	c := looking(t)
+	k, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic, otherTopic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	targets := emitter.NewTargets(cl, emitter.TargetOptions{})
+	c.brokers.leaders[otherTopic] = make([]int32, 3)
+	c.ok(targets.Refresh(t.Context(), otherTopic))
+	answer := make(chan struct{})
+	k.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		k.SleepControl(func() { <-answer })
+		return nil, nil, false
+	})
+	c.o.Targets = targets
+	c.o.Health = emitter.NewHealth(emitter.HealthOptions{Targets: targets, Logger: c.o.Logger})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{}, 2)
+	for _, run := range []func(context.Context) error{targets.Run, c.o.Health.Run} {
+		go func() { _ = run(ctx); done <- struct{}{} }()
+	}
+	defer func() { cancel(); <-done; <-done }()
+	c.take()
+	c.load()
+	c.work(0)
+	c.schedule(1, -10)
+	c.schedule(2, -10).Headers[1].Value = []byte(otherTopic)
+	c.deliver(2)
+	at := time.Now()
+	if n := c.fired(); n != 1 {
+		t.Errorf("%d emissions, want the one whose target is known", n)
+	}
+	status := c.p.Status()
+	c.p.publishParked()
+	if status.Parked != 1 {
+		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked, c.p.parkedTargets)
+	}
+	if took := time.Since(at); took > time.Second {
+		t.Errorf("steps and a scrape took %s while brokers do not answer", took)
+	}
+	close(answer)
+	for n := 0; n == 0; n = c.fired() {
+		if time.Since(at) > 20*time.Second {
+			t.Fatalf("not fired though the brokers answer: parked %v", c.p.parkedTargets)
+		}
+	}
+}
+
+// A topic that brokers do not know, yet, is waited for: what is due for it fires
+// when it is there, and becomes a dead letter only when it was missing for long.
+// Nobody else waits.
+func TestATargetThatIsMissingIsWaitedFor(t *testing.T) {
+	for waits, want := range map[time.Duration]string{missingAfter - time.Second: "fired", missingAfter + time.Second: "dead"} {
+		c := looking(t)
+		c.vanish(targetTopic)
+		c.look(0)
+		mine := c.schedule(1, -10)
+		c.schedule(2, -10).Headers[1].Value = []byte(otherTopic)
+		c.deliver(2)
+		if n := c.fired(); n != 1 || len(c.dead) > 0 {
+			t.Errorf("%d fired and %d dead at once, want the one with a target", n, len(c.dead))
+		}
+		for waited := time.Duration(0); waited < waits; waited += time.Second {
+			c.look(time.Second)
+			c.fired()
+		}
+		c.appear(targetTopic, 3)
+		c.look(0)
+		c.fired()
+		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[mine.Offset] != nil]; got != want || len(c.emitted)+len(c.dead) != 2 {
+			t.Errorf("missing for %s: %s, want %s; %d fired, %d dead", waits, got, want, len(c.emitted), len(c.dead))
+		}
+		c.finish()
+	}
+}
+
+// So is a partition that a topic does not have, yet.
+func TestAPartitionThatIsMissingIsWaitedFor(t *testing.T) {
+	for waits, want := range map[time.Duration]string{missingAfter - 2*time.Second: "fired", missingAfter + 10*time.Second: "dead"} {
+		c := looking(t)
+		r := c.schedule(1, -10)
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte("3")})
+		c.deliver(1)
+		for waited := time.Duration(0); waited <= waits; waited += time.Second {
+			c.fired()
+			c.look(time.Second)
+		}
+		c.brokers.leaders[targetTopic] = make([]int32, 4)
+		for range 10 {
+			c.look(2 * time.Second)
+			c.fired()
+		}
+		if got := map[bool]string{true: "fired", false: "dead"}[c.emitted[r.Offset] != nil]; got != want || len(c.emitted)+len(c.dead) != 1 {
+			t.Errorf("missing for %s: %s, want %s; %d fired, %d dead", waits, got, want, len(c.emitted), len(c.dead))
+		}
+		c.finish()
+	}
+}
+
+// What was granted and is on its way when its breaker opens again is parked again,
+// wherever it is: sealed, it would fail one more step.
+func TestGrantedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
+	for _, planned := range []bool{false, true} {
+		t.Run(fmt.Sprint("planned ", planned), func(t *testing.T) {
+			c := looking(t)
+			p := emitter.TargetPartition{Topic: targetTopic, Partition: 1}
+			r := c.schedule(1, -10)
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte("1")})
+			c.brokers.silent[p] = true
+			c.deliver(1)
+			c.fired()
+			if c.p.parkedTargets[p] != 1 {
+				t.Fatalf("not parked: %v", c.p.parkedTargets)
+			}
+			c.heal()
+			c.look(breakerTime)
+			c.park() // granted
+			if len(c.p.parkedTargets) > 0 {
+				t.Fatal("nothing is granted")
+			}
+			if planned {
+				c.work(0)
+			}
+			c.o.Health.Accuse(map[emitter.TargetPartition]error{p: context.DeadlineExceeded})
+			if n := c.fired(); n > 0 || c.p.parkedTargets[p] != 1 {
+				t.Errorf("%d emissions to a target whose breaker is open, parked %v", n, c.p.parkedTargets)
+			}
+			c.finish()
+		})
+	}
+}
+
+// breakerTime is longer than the first probe takes to come.
+const breakerTime = 3 * time.Second
+
+// Timers without a key that found every partition sick go on when one of them is
+// well again, or just answers, also after the next take.
+func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		t.Run(fmt.Sprint("taken ", taken), func(t *testing.T) {
+			c := looking(t)
+			for k := range int32(3) {
+				c.brokers.silent[emitter.TargetPartition{Topic: targetTopic, Partition: k}] = true
+			}
+			for i := range 8 {
+				r := c.schedule(i, -10)
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
+			}
+			c.deliver(8)
+			for range 10 {
+				c.fired()
+				c.now += 7
+				c.look(3 * time.Second) // several at once are a broker's death for a while
+			}
+			anyOf := emitter.TargetPartition{Topic: targetTopic, Partition: emitter.AnyPartition}
+			if c.p.parkedTargets[anyOf] != 8 {
+				t.Fatalf("parked: %v, want all for any partition", c.p.parkedTargets)
+			}
+			delete(c.brokers.silent, emitter.TargetPartition{Topic: targetTopic, Partition: 2})
+			if taken {
+				c.take()
+			}
+			// One at first, in the window of that partition.
+			for waited := time.Duration(0); waited < 10*time.Minute && len(c.emitted) == 0; waited += time.Second {
+				c.look(time.Second)
+				c.turn(0)
+			}
+			if len(c.emitted) != 1 || c.o.Health.Allow(emitter.TargetPartition{Topic: targetTopic, Partition: 2}, nil) {
+				t.Errorf("%d fire first, want one: what answers may be sick", len(c.emitted))
+			}
+			for range 10 {
+				c.look(time.Second)
+				c.fired()
+			}
+			if len(c.emitted) != 8 {
+				t.Errorf("%d of 8 fired though a partition answers: parked %v", len(c.emitted), c.p.parkedTargets)
+			}
+			c.finish()
+		})
+	}
+}
+
+// A dead letter that was planned on what was known of a target at one seal is
+// looked at again at the next.
+func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
+	c := looking(t)
+	c.vanish(targetTopic)
+	for range 12 {
+		c.look(time.Second)
+	}
+	c.schedule(1, -10)
+	c.deliver(1)
+	c.work(0)
+	c.seal(10)
+	if n := len(c.share.Records); c.share.Records[n-1].Topic != c.set.DeadLetters.Name {
+		t.Fatal("no dead letter for a topic that is long missing")
+	}
+	c.appear(targetTopic, 3)
+	c.look(0)
+	c.abort()
+	if c.fired() != 1 {
+		t.Error("a dead letter for a topic that is there")
+	}
+	c.finish()
+}
+
+// What is parked for a target that is well again passes in chunks, to the last.
+func TestAllThatIsParkedPasses(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<30, roomy)
+	const n = 3
+	for i := range n {
+		c.schedule(i, -5_000).Value = make([]byte, loadBytes*2/3) // a chunk has room for two
+	}
+	c.take() // gated by all of these
+	for range n {
+		c.deliver(1)
+		c.work(0)
+		c.seal(1)
+		c.commit(true)
+		c.apply()
+	}
+	c.take()
+	c.parkDue(c.now - 5_000)
+	if c.park(); len(c.p.parkedTargets) != 1 {
+		t.Errorf("not in chunks: %v", c.p.parkedTargets)
+	}
+	if c.park(); len(c.p.parkedTargets) > 0 {
+		t.Errorf("still parked: %v", c.p.parkedTargets)
+	}
+	c.finish()
+}
