@@ -51,7 +51,7 @@ type ground struct {
 
 func newGround(t testing.TB) *ground {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1))
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic))
 	if err != nil {
 		t.Fatal(err)
 	}
