@@ -125,7 +125,11 @@ func (m LeakFree) Run() int {
 // shared cluster is up.
 func IgnoreBrokers() []goleak.Option {
 	const here = "github.com/waterclock/waterclock/internal/kafkatest."
-	return []goleak.Option{goleak.IgnoreAnyFunction(here + "(*run).supervise"), goleak.IgnoreAnyFunction(here + "lockOne")}
+	return []goleak.Option{
+		goleak.IgnoreAnyFunction(here + "(*run).supervise"), goleak.IgnoreAnyFunction(here + "lockOne"),
+		// kfake's own: controls that sleep when their cluster is closed wait for each other.
+		goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*Cluster).runControl.func1"),
+	}
 }
 
 // require returns what is needed to run Kafka, or ends the test.
