@@ -99,7 +99,9 @@ func (x *machine) remove(t *rapid.T) {
 }
 
 func (x *machine) moveClock(t *rapid.T) {
-	switch rapid.IntRange(0, 5).Draw(t, "jump") {
+	switch rapid.IntRange(0, 6).Draw(t, "jump") {
+	case 6:
+		x.now -= rapid.Int64Range(0, 100*3600*1000).Draw(t, "hours back")
 	case 0:
 		x.now += rapid.Int64Range(0, 100*3600*1000).Draw(t, "hours")
 	case 1:

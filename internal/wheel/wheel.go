@@ -156,8 +156,8 @@ func (w *Wheel[T]) unlink(e *Entry[T]) {
 // again, insert others and remove others. If fn returns false, Pop stops and
 // the entry stays in the wheel.
 //
-// now is in Unix milliseconds and should not go back; if it does, entries wait
-// until the clock is there again.
+// now is in Unix milliseconds. It may go back: then entries wait until the clock is
+// there again.
 func (w *Wheel[T]) Pop(now int64, limit int, fn func(*Entry[T]) bool) {
 	for ; limit > 0; limit-- {
 		e := w.first(now)

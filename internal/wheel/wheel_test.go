@@ -3,6 +3,7 @@ package wheel
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -115,5 +116,35 @@ func TestNoAllocation(t *testing.T) {
 	})
 	if got != 0 || w.Len() != 0 {
 		t.Errorf("%v allocations a run, %d entries left", got, w.Len())
+	}
+}
+
+// The clock was hours ahead and is set back: what is inserted below that mark
+// comes at its time, in order, with what was there, and Next tells when.
+func TestBelowTheHighMark(t *testing.T) {
+	const now, hours = 1_700_000_000_000, 2 * 3600_000
+	w := New[int](now)
+	w.Pop(now+hours, 1, func(*Entry[int]) bool { return true })
+	for i, in := range []int64{5000, 10, hours + 1, 3_600_000, 10, 0} {
+		w.Insert(&Entry[int]{Key: Key{Due: now + in, Seq: int64(i)}, Value: i})
+	}
+	var got []int
+	for w.Len() > 0 {
+		at, ok := w.Next()
+		if !ok {
+			t.Fatalf("no next of %d entries", w.Len())
+		}
+		early := func(e *Entry[int]) bool { t.Errorf("%v is popped at %d", e.Key, at-1); return true }
+		w.Pop(at-1, w.Len(), early)
+		w.Pop(at, w.Len(), func(e *Entry[int]) bool {
+			if e.Key.Due != at {
+				t.Errorf("%v is popped at %d", e.Key, at)
+			}
+			got = append(got, e.Value)
+			return true
+		})
+	}
+	if want := []int{5, 1, 4, 0, 3, 2}; !slices.Equal(got, want) {
+		t.Errorf("popped %v, want %v", got, want)
 	}
 }
