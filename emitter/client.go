@@ -334,7 +334,7 @@ func refusedHere(err error) bool {
 func refusedForGood(err error) bool {
 	for _, e := range []error{
 		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed,
-		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation, kerr.InvalidTimestamp,
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
 	} {
 		if errors.Is(err, e) {
 			return true

@@ -98,6 +98,7 @@ type breaker struct {
 	waiters map[*Waiter]struct{}
 	idle    time.Time // since when nobody waits
 	since   time.Time
+	clock   bool // the partition refuses timestamps of this machine's clock
 }
 
 // NewHealth returns a Health without breakers.
@@ -157,7 +158,8 @@ func newBreaker(now time.Time) *breaker {
 
 // Accuse opens breakers for the partitions that failed in one step. Where several
 // fail at once and have not done so for long only for those that are known to
-// have no leader: the controller has given their broker up already.
+// have no leader, for the controller has given their broker up already, and for
+// those that refuse the clock, which is no sign of a broker's death.
 func (h *Health) Accuse(ps map[TargetPartition]error) {
 	now := h.o.Now()
 	h.mu.Lock()
@@ -171,7 +173,8 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 	dying := len(ps) > 1 && now.Sub(h.failing) < brokerDeath
 	waiting := 0
 	for p, err := range ps {
-		if dying && !errors.Is(err, kerr.LeaderNotAvailable) {
+		clock := errors.Is(err, kerr.InvalidTimestamp)
+		if dying && !clock && !errors.Is(err, kerr.LeaderNotAvailable) {
 			waiting++
 			continue
 		}
@@ -182,7 +185,7 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 		} else if b.window > 0 {
 			b.delay = min(2*b.delay, breakerMax)
 		}
-		b.window, b.granted, b.next = 0, 0, now.Add(b.delay)
+		b.window, b.granted, b.next, b.clock = 0, 0, now.Add(b.delay), clock
 		h.open(p, b)
 	}
 	if waiting > 0 {
@@ -231,6 +234,34 @@ func (h *Health) Sick() map[TargetPartition]time.Time {
 		out[p] = b.since
 	}
 	return out
+}
+
+// RefuseClock returns how many partitions refuse timestamps of this machine's
+// clock, and one of them. That says something about the clock, or about a limit
+// of the topic, and nothing about a timer: those wait as for any sick partition.
+func (h *Health) RefuseClock() (n int, one TargetPartition) {
+	if h.Well() {
+		return 0, one
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p, b := range h.breakers {
+		if b.clock {
+			n, one = n+1, p
+		}
+	}
+	return n, one
+}
+
+// ClockSet has the partitions that refuse the clock probed at once.
+func (h *Health) ClockSet() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range h.breakers {
+		if b.clock {
+			b.delay, b.next = breakerMin, h.o.Now()
+		}
+	}
 }
 
 // Run probes until ctx ends.
@@ -317,9 +348,10 @@ func (h *Health) probed(p TargetPartition, err error) {
 	case err != nil:
 		b.delay = min(2*b.delay, breakerMax)
 		b.next = now.Add(b.delay)
+		b.clock = errors.Is(err, kerr.InvalidTimestamp)
 	default:
 		h.serial++
-		b.window, b.granted, b.serial = 1, 0, h.serial
+		b.window, b.granted, b.serial, b.clock = 1, 0, h.serial, false
 		if len(b.waiters) == 0 {
 			b.idle = now
 		}
@@ -337,6 +369,8 @@ func accuses(err error) bool {
 	for _, e := range []error{
 		kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.FencedLeaderEpoch,
+		// Its limits do not allow what this machine's clock shows.
+		kerr.InvalidTimestamp,
 		// Nobody knows what these mean, nor when they end: but not for the others.
 		kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
 	} {

@@ -21,13 +21,14 @@ type Prober struct {
 	group   string
 	process string
 	markers *Markers
+	now     func() time.Time
 	serial  atomic.Int64
 }
 
-// NewProber returns a prober of a process.
-// The markers hear of its transactions.
-func NewProber(client []kgo.Opt, group, process string, markers *Markers) *Prober {
-	return &Prober{client: client, group: group, process: process, markers: markers}
+// NewProber returns a prober of a process. The markers hear of its transactions;
+// its records carry the time of now, as emissions do.
+func NewProber(client []kgo.Opt, group, process string, markers *Markers, now func() time.Time) *Prober {
+	return &Prober{client: client, group: group, process: process, markers: markers, now: now}
 }
 
 // errNoLeader is why a probe wrote nothing: there is nobody to write to.
@@ -65,8 +66,8 @@ func (p *Prober) Probe(ctx context.Context, to TargetPartition) error {
 	var failure error
 	done := make(chan struct{})
 	// With a key: a compacted topic refuses a record without.
-	c.Produce(ctx, &kgo.Record{Topic: to.Topic, Partition: to.Partition, Key: []byte(HeaderProbe), Headers: []kgo.RecordHeader{{Key: HeaderProbe}}},
-		func(_ *kgo.Record, err error) { failure = err; close(done) })
+	r := &kgo.Record{Topic: to.Topic, Partition: to.Partition, Timestamp: p.now(), Key: []byte(HeaderProbe), Headers: []kgo.RecordHeader{{Key: HeaderProbe}}}
+	c.Produce(ctx, r, func(_ *kgo.Record, err error) { failure = err; close(done) })
 	go func() { _ = c.Flush(ctx) }()
 	select {
 	case <-done:

@@ -31,7 +31,7 @@ func fakeProber(t *testing.T) (*Prober, *kadm.Client, *kgo.Client) {
 	t.Cleanup(cl.Close)
 	log := slog.New(slog.DiscardHandler)
 	m := NewMarkers(cl, NewTargets(cl, TargetOptions{MissingAfter: 1}), "g", log, NewMetrics(prometheus.NewRegistry()))
-	return NewProber(opts, "g", "p", m), kadm.NewClient(cl), cl
+	return NewProber(opts, "g", "p", m, time.Now), kadm.NewClient(cl), cl
 }
 
 // A compacted topic refuses a record without a key, so a probe has one: a target

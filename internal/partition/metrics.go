@@ -26,6 +26,7 @@ type Metrics struct {
 	retentionN *prometheus.CounterVec
 	offset     prometheus.Gauge
 	warnings   warnings
+	clocks     Clocks
 }
 
 // NewMetrics registers the metrics of partitions.
@@ -104,7 +105,11 @@ func (m *Metrics) retention(topic string) { m.retentionN.WithLabelValues(topic).
 // stamped a record.
 func (m *Metrics) clockOffset(before, after int64, stamped int64) {
 	m.offset.Set(float64((before+after)/2-stamped) / 1000)
+	m.clocks.set(time.Duration((before+after)/2-stamped) * time.Millisecond)
 }
+
+// Clocks is what is known of this machine's clock against the brokers'.
+func (m *Metrics) Clocks() *Clocks { return &m.clocks }
 
 func (m *Metrics) lostRequests(topic string, n int64) {
 	m.lostN.WithLabelValues(topic).Add(float64(n))

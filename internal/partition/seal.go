@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -32,7 +33,7 @@ type sealed struct {
 	segment    *intake.Segment[*entry]
 	nets       []net
 	emitted    []*entry // parallel to share.Emissions
-	sick       []*entry // firings to be taken back first
+	back       []*entry // firings to be taken back first
 	refused    []*entry // refused by what is known of their targets at this seal
 	emissions  emissions
 	checkpoint []byte
@@ -74,11 +75,11 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 	p.seals++
 	s := &sealed{p: p, segment: segment}
 	s.build(step)
-	if len(s.sick) > 0 {
+	if len(s.back) > 0 {
 		s.untake()
 		room.Entries += segment.Entries
 		room.Bytes += segment.Bytes
-		p.unplanLocked(s.sick)
+		p.unplanLocked(s.back)
 		return nil
 	}
 	p.inFlight = true
@@ -88,10 +89,9 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 // build makes records of the segment.
 func (s *sealed) build(step string) {
 	p := s.p
-	now := p.clock.millis()
-	s.at = p.o.Now().UnixMilli()
+	s.at = p.clock.millis()
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
-	s.emissions = p.newEmissions(now)
+	s.emissions = p.newEmissions(s.at)
 	var dead []*kgo.Record
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {
@@ -103,15 +103,16 @@ func (s *sealed) build(step string) {
 	s.changes()
 	cp := delaytopics.Checkpoint{
 		Request: p.o.Topics.Request.ID, Changelog: p.o.Topics.Changelog.ID,
-		Position: s.segment.Position, Step: step, Group: p.o.Group, Owner: p.o.Owner, Time: now,
+		Position: s.segment.Position, Step: step, Group: p.o.Group, Owner: p.o.Owner, Time: s.at,
 	}
 	s.checkpoint = cp.AppendTo(nil)
 	s.share.Records = append(s.share.Records, p.changelogRecord(delaytopics.CheckpointKey(), s.checkpoint))
 	s.changelog = len(s.share.Records)
 	if len(dead) > 0 {
-		at := p.deadLetters()
+		at, now := p.deadLetters(), time.UnixMilli(s.at).Add(-p.o.Metrics.clocks.Ahead())
 		for _, d := range dead {
 			d.Partition = at
+			d.Timestamp = now // the brokers' time: they refuse one that is far from it
 		}
 	}
 	s.share.Records = append(s.share.Records, dead...)
@@ -137,6 +138,10 @@ func (s *sealed) entry(e *entry) (dead *kgo.Record) {
 	if e.Emit == nil {
 		return nil
 	}
+	if e.Emit.Due > s.at { // the clock was set back
+		s.back = append(s.back, e)
+		return nil
+	}
 	if e.refusal == nil {
 		to, refused := s.p.place(&e.Emit.Target, e.permit)
 		switch {
@@ -147,7 +152,7 @@ func (s *sealed) entry(e *entry) (dead *kgo.Record) {
 			if to.Partition < 0 {
 				s.p.o.Health.Suspect(to) // nobody is accused of what is not known
 			}
-			s.sick = append(s.sick, e)
+			s.back = append(s.back, e)
 			return nil
 		default:
 			s.emitted = append(s.emitted, e)

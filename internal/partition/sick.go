@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,8 +18,8 @@ import (
 // and where no partition is well that a null key might go to
 // (emitter.AnyPartition): those are parked for the topic.
 //
-// A firing that was planned before its target was found sick is un-planned. No
-// step was committed with it, so it can be as if it had never been: the entry
+// A firing that was planned before its target was found sick, or before the clock
+// was set back, is un-planned. No step was committed with it, so it can be as if it had never been: the entry
 // becomes one that changes nothing, and the entry of the same ID that was
 // planned on it, if there is one, is told what is pending before it. What
 // comes after that one does not change, since what a request leaves behind does
@@ -38,7 +39,7 @@ func (e *entry) follow() {
 func (w *worker) unplan(entries []*entry) {
 	for _, e := range entries {
 		t := e.Emit
-		e.Emit, e.After, e.Outcome, e.permit = nil, t, timer.None, nil
+		e.Emit, e.After, e.Outcome, e.permit, e.refusal = nil, t, timer.None, nil, nil
 		e.value = t.AppendTo(nil) // the net change may be a put, if it was scheduled in the same step
 		if e.next != nil {
 			e.next.Before = e.Before
@@ -168,35 +169,59 @@ func (p *Partition) unpark() error {
 			continue
 		}
 		grant, permit := p.waiter.Grant(to, int(n))
-		if grant <= 0 {
-			continue // told again
-		}
-		timers, err := p.take.Unpark(targetName(to), grant, loadBytes)
-		if err != nil {
-			return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
-		}
-		left := p.parkedTargets[to] - int64(len(timers))
-		if len(timers) == 0 {
-			left = 0
-		}
-		p.countParked(to, left-p.parkedTargets[to])
-		if left > 0 {
-			p.waiter.Wait(to)
-		} else {
-			p.waiter.Leave(to)
-		}
-		by := make([][]*timer.Timer, len(p.workers))
-		for _, t := range timers {
-			i := p.worker(t.ID)
-			by[i] = append(by[i], t)
-		}
-		for i, ts := range by {
-			if len(ts) > 0 {
-				p.workers[i].post(message{granted: ts, permit: permit})
+		for grant > 0 { // told again when there is none
+			notDue, err := p.unparkSome(to, grant, permit)
+			if err != nil {
+				return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
+			}
+			grant = 0
+			if notDue && p.parkedTargets[to] > 0 {
+				grant = loadRows
 			}
 		}
 	}
 	return nil
+}
+
+// unparkSome moves timers back to the rows by due time, and has those that are
+// due pass. notDue says that some are not, because the clock was set back: they
+// need no grant, and nor does what is still parked, for it is due later. They
+// wait as any other timer, at the place of the horizon that they lower.
+func (p *Partition) unparkSome(to emitter.TargetPartition, grant int, permit *emitter.Permit) (notDue bool, err error) {
+	timers, err := p.take.Unpark(targetName(to), grant, loadBytes)
+	if err != nil {
+		return false, err
+	}
+	left := p.parkedTargets[to] - int64(len(timers))
+	if len(timers) == 0 {
+		left = 0
+	}
+	p.countParked(to, left-p.parkedTargets[to])
+	if left > 0 {
+		p.waiter.Wait(to)
+	} else {
+		p.waiter.Leave(to)
+	}
+	now := p.clock.millis()
+	due := slices.IndexFunc(timers, func(t *timer.Timer) bool { return t.Due > now })
+	if due >= 0 {
+		lower := timers[due].Ref()
+		for _, w := range p.workers {
+			w.post(message{lower: &lower})
+		}
+		timers = timers[:due]
+	}
+	by := make([][]*timer.Timer, len(p.workers))
+	for _, t := range timers {
+		i := p.worker(t.ID)
+		by[i] = append(by[i], t)
+	}
+	for i, ts := range by {
+		if len(ts) > 0 {
+			p.workers[i].post(message{granted: ts, permit: permit})
+		}
+	}
+	return due >= 0, nil
 }
 
 // openParked learns what was parked when the partition was taken: each of those

@@ -67,6 +67,7 @@ type message struct {
 	parked  []*item
 	granted []*timer.Timer  // unparked
 	permit  *emitter.Permit // of granted
+	lower   *timer.Ref      // the store has timers from there on that a load passed over
 }
 
 // part is a worker's share of a batch of requests.
@@ -93,7 +94,8 @@ type worker struct {
 	wheel *wheel.Wheel[*item]
 	// beyond holds pending items that are in the overlay and not in the wheel.
 	beyond map[*item]struct{}
-	// waiting holds items whose target is sick and which have unapplied entries.
+	// waiting holds items whose firing was un-planned, or whose target is sick,
+	// until no entry of theirs is unapplied.
 	waiting map[*item]struct{}
 	horizon timer.Ref
 	open    bool  // the gate
@@ -180,6 +182,8 @@ func (w *worker) read() error {
 			w.parked(m.parked)
 		case m.granted != nil:
 			w.grant(m.granted, m.permit)
+		case m.lower != nil:
+			w.evictFrom(wheel.Key{Due: m.lower.Due, Seq: m.lower.Offset})
 		case m.open:
 			w.open = true
 		}
@@ -226,15 +230,16 @@ func (w *worker) forget(items []*item) {
 			continue
 		}
 		it.last = nil
-		if _, sick := w.waiting[it]; sick {
+		if _, waits := w.waiting[it]; waits {
 			delete(w.waiting, it)
-			w.insert(it) // due: looked at again, and parked
+			w.insert(it) // looked at again when due, and parked if its target is sick
 		}
 		if !it.slot.InWheel() {
 			w.drop(it)
 			delete(w.items, it.id)
 		}
 	}
+	w.evict() // what waited may be much
 }
 
 // takeIn puts the rows of a load into the wheel. The package comment says why

@@ -2,10 +2,14 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/partition"
 )
 
 const (
@@ -14,6 +18,9 @@ const (
 	// clockJump is how far the wall clock must get away from the monotonic one,
 	// between two looks, to have been set: what slews it does less.
 	clockJump = 100 * time.Millisecond
+	// clockWrong is how far the clock must be from the brokers' to be said to be
+	// wrong.
+	clockWrong = time.Minute
 	// clockPause is how long a look may be overdue before the process is said
 	// to have been paused (SIGSTOP, a frozen machine).
 	clockPause = 5 * time.Second
@@ -23,23 +30,31 @@ const (
 //
 // Timers sleep by the monotonic clock and are due by the wall clock, so after a
 // jump everybody has to look again. A jump ahead makes what has become due fire
-// at once. After a jump back a partition's clock stands still until the time has
-// come again: nothing fires early, new emissions wait. A machine that was
-// suspended shows as a jump ahead, for the monotonic clock stood still; whether
-// its partitions are still its own the broker says with the next step.
+// at once. After a jump back timers wait until the time has come again. A machine
+// that was suspended shows as a jump ahead, for the monotonic clock stood still;
+// whether its partitions are still its own the broker says with the next step.
+//
+// It also says so when targets refuse emissions for their timestamp
+// (INVALID_TIMESTAMP), mostly because this clock is wrong: their timers wait,
+// parked as for any sick target, and go on by themselves: a probe finds the clock
+// right, at once when it was set.
 type clockWatch struct {
 	now    func() time.Time // wall
-	wake   func()           // everybody looks again
+	ahead  *partition.Clocks
+	health *emitter.Health
+	wake   func() // everybody looks again
+	want   func() // the clocks are compared soon
 	log    *slog.Logger
 	jumps  *prometheus.CounterVec
 	pauses prometheus.Counter
 
 	wall, mono time.Time // of the last look
+	refused    int       // target partitions that refused the clock then
 }
 
-func newClockWatch(now func() time.Time, wake func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
+func newClockWatch(now func() time.Time, ahead *partition.Clocks, health *emitter.Health, wake, want func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
 	c := &clockWatch{
-		now: now, wake: wake, log: log,
+		now: now, ahead: ahead, health: health, wake: wake, want: want, log: log,
 		jumps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_clock_jumps_total", Help: "Times that the wall clock was set, by direction: ahead, back.",
 		}, []string{"direction"}),
@@ -49,7 +64,10 @@ func newClockWatch(now func() time.Time, wake func(), log *slog.Logger, reg prom
 	}
 	c.jumps.WithLabelValues("ahead")
 	c.jumps.WithLabelValues("back")
-	reg.MustRegister(c.jumps, c.pauses)
+	refused := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "waterclock_clock_refused_targets", Help: "Target partitions that refuse the timestamps of this machine's clock; their timers wait.",
+	}, func() float64 { n, _ := c.health.RefuseClock(); return float64(n) })
+	reg.MustRegister(c.jumps, c.pauses, refused)
 	return c
 }
 
@@ -64,7 +82,38 @@ func (c *clockWatch) Run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 			c.look(c.now().Round(0), time.Now())
+			c.lookAtTargets()
 		}
+	}
+}
+
+// problem says what targets have against the clock, "" for nothing. wrong: it is
+// the clock's fault, and no limit of a single topic.
+func (c *clockWatch) problem() (sentence string, wrong bool) {
+	n, one := c.health.RefuseClock()
+	if n == 0 {
+		return "", false
+	}
+	ahead, now := c.ahead.Ahead(), c.now().UTC()
+	sentence = fmt.Sprintf("%d target partitions, %s/%d among them, refuse the time of this machine, %s, and their timers wait: by the brokers it is %s; ",
+		n, one.Topic, one.Partition, now.Format(time.RFC3339), now.Add(-ahead).Format(time.RFC3339))
+	if ahead.Abs() < clockWrong {
+		return sentence + "see message.timestamp.after.max.ms and message.timestamp.before.max.ms of the topic", false
+	}
+	return sentence + "set this machine's clock right, and they go on", true
+}
+
+// lookAtTargets says when targets begin to refuse the clock, and when they end.
+func (c *clockWatch) lookAtTargets() {
+	was := c.refused
+	c.refused, _ = c.health.RefuseClock()
+	switch {
+	case was == 0 && c.refused > 0:
+		c.want()
+		why, _ := c.problem()
+		c.log.Error("the clock is refused", "why", why)
+	case was > 0 && c.refused == 0:
+		c.log.Info("no target refuses the clock any more")
 	}
 }
 
@@ -87,5 +136,8 @@ func (c *clockWatch) look(wall, mono time.Time) {
 	default:
 		return
 	}
+	c.ahead.Jumped(jump)
+	c.health.ClockSet()
+	c.want()
 	c.wake()
 }

@@ -7,6 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/partition"
 )
 
 func TestClockWatch(t *testing.T) {
@@ -28,7 +31,9 @@ func TestClockWatch(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			woken := 0
-			w := newClockWatch(time.Now, func() { woken++ }, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			log := slog.New(slog.DiscardHandler)
+			var ahead partition.Clocks
+			w := newClockWatch(time.Now, &ahead, emitter.NewHealth(emitter.HealthOptions{Logger: log}), func() { woken++ }, func() {}, log, prometheus.NewRegistry())
 			start := time.Now()
 			w.wall, w.mono = start.Round(0), start
 			w.look(start.Round(0).Add(c.wall), start.Add(c.mono))

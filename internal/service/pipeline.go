@@ -81,8 +81,9 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	laneMetrics := emitter.NewMetrics(in.registry)
 	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, laneMetrics)
 	in.health = emitter.NewHealth(emitter.HealthOptions{
-		Probe: emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers).Probe, Targets: in.targets, Logger: in.log,
+		Probe: emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers, in.o.Now).Probe, Targets: in.targets, Logger: in.log,
 	})
+	in.clock = newClockWatch(in.o.Now, in.metrics.Clocks(), in.health, in.wake, in.stamps.Want, in.log, in.registry)
 	in.recheck = newRecheck(in)
 	var err error
 	if in.reader, err = intake.NewReader(in.opts...); err != nil {
@@ -118,7 +119,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	start(in.recheck.Run)
 	start(in.stamps.Run)
 	start(in.newLeftovers().Run)
-	start(newClockWatch(in.o.Now, in.wake, in.log, in.registry).Run)
+	start(in.clock.Run)
 	start(in.reader.Run)
 	start(in.targets.Run)
 	start(in.health.Run)

@@ -19,6 +19,7 @@ type report struct {
 	Group   string                            `json:"group,omitempty"`   // why it is no member, or may be none, as a sentence
 	Access  []string                          `json:"access,omitempty"`  // problems, as sentences
 	Stopped map[string]string                 `json:"stopped,omitempty"` // request topics, and why
+	Clock   string                            `json:"clock,omitempty"`   // why targets refuse the clock, as a sentence
 	Topics  map[string]map[string]partitionOf `json:"topics"`
 }
 
@@ -46,7 +47,9 @@ func (in *instance) Ready() (bool, any) {
 	ok := r.Member && r.Group == "" && len(r.Access) == 0
 	if in.phase == "" {
 		r.Stopped = in.recheck.stops()
-		ok = ok && len(r.Stopped) == 0
+		wrong := false
+		r.Clock, wrong = in.clock.problem()
+		ok = ok && len(r.Stopped) == 0 && !wrong
 	}
 	for k, o := range in.parts {
 		s := o.p.Status()

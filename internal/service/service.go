@@ -146,6 +146,7 @@ type instance struct {
 	topics   map[string]*served
 	metrics  *partition.Metrics
 	stamps   *partition.Stamps
+	clock    *clockWatch
 	recheck  *recheck
 	life     context.Context // of partitions
 	member   context.Context // of the membership
