@@ -24,6 +24,11 @@ const (
 	// service.
 	ReasonValueTooLarge Reason = "value-too-large"
 
+	// ReasonBatchTooLarge: a batch of requests is larger, when decompressed, than
+	// the service takes. None of them is looked at, and one dead letter, without
+	// key and value, stands for them all; its detail has their offsets.
+	ReasonBatchTooLarge Reason = "batch-too-large"
+
 	// ReasonHeaderCase: a timer- header is spelt with upper-case letters:
 	// Timer-At.
 	ReasonHeaderCase Reason = "header-case"
@@ -124,6 +129,7 @@ func Reasons() []Reason {
 		ReasonTooManyHeaders,
 		ReasonHeadersTooLarge,
 		ReasonValueTooLarge,
+		ReasonBatchTooLarge,
 		ReasonHeaderCase,
 		ReasonUnknownHeader,
 		ReasonDuplicateHeader,
@@ -163,6 +169,8 @@ func (r Reason) Meaning() string {
 		return "Names and values of the headers are together larger than the limit (64 KiB, those of waterclock itself not counted)."
 	case ReasonValueTooLarge:
 		return "The value is larger than the limit set for the service."
+	case ReasonBatchTooLarge:
+		return "A batch of requests is larger, when decompressed, than the service takes; none of them was looked at, and this letter stands for them all."
 	case ReasonHeaderCase:
 		return "A timer- header is spelt with upper-case letters: Timer-At."
 	case ReasonUnknownHeader:

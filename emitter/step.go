@@ -10,7 +10,7 @@ import (
 // Limits of one step. A bigger step is more efficient and later: these are
 // where throughput stops growing on the machines measured.
 const (
-	MaxStepEntries = 20_000
+	MaxStepEntries = 10_000
 	MaxStepBytes   = 16 << 20
 	// minStepEntries is what a step may have at least, however slow targets are.
 	minStepEntries = 100

@@ -242,7 +242,7 @@ func TestJudgeRefuses(t *testing.T) {
 		})
 		reached[tt.want] = true
 	}
-	elsewhere := []waterclock.Reason{waterclock.ReasonValueTooLarge, waterclock.ReasonWrongPartition} // tests of their own, below
+	elsewhere := []waterclock.Reason{waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge, waterclock.ReasonWrongPartition} // tests of their own, below
 	for _, reason := range elsewhere {
 		reached[reason] = true
 	}

@@ -82,7 +82,7 @@ func TestAFetchIsBounded(t *testing.T) {
 			}
 		}
 	}
-	r, err := NewReader(kgo.SeedBrokers(c.ListenAddrs()...))
+	r, err := NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,15 +18,14 @@ const errorPause = 250 * time.Millisecond
 // that is added or resumed waits for the fetch under way, so it is short.
 const fetchMaxWait = 100 * time.Millisecond
 
-// fetchMaxBytes is how much one fetch brings at most, hence about what is held
-// in memory before any partition can ask for a pause.
-const fetchMaxBytes = 32 << 20
+// fetchMaxBytes is how much one fetch brings at most.
+const fetchMaxBytes = 4 << 20
 
 // fetchMaxPartition is how much of it is of one partition, but for a batch that
 // is larger alone. Both count bytes as the broker has them: a small timer takes
-// many times as many in memory where producers compress, so a partition that has
-// enough must not have much more under way.
-const fetchMaxPartition = 256 << 10
+// many times as many in memory where producers compress (see Unpacker), and a
+// partition that has enough must not have much more under way.
+const fetchMaxPartition = 64 << 10
 
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.
@@ -37,6 +36,10 @@ type Sink interface {
 	// Fail tells of an error that reading can not get over by itself, such as
 	// OFFSET_OUT_OF_RANGE. It may be called again and again.
 	Fail(err error)
+	// SkipBatch tells that the batch of requests at the offsets from first up to, but
+	// not including, next is too large to be looked into. Reading goes on behind
+	// it.
+	SkipBatch(first, next int64)
 }
 
 // Reader reads the request partitions that this process owns, read_committed,
@@ -48,7 +51,8 @@ type Sink interface {
 // again, elsewhere in the log, before they are handed over: by name they would
 // reach the new sink, which would plan them twice, or miss what lies between.
 type Reader struct {
-	client *kgo.Client
+	client   *kgo.Client
+	unpacker *Unpacker
 
 	mu        sync.Mutex // guards what follows
 	turn      *sync.Cond // busy, or changes, has changed
@@ -64,20 +68,25 @@ type topicPartition struct {
 	partition int32
 }
 
-// NewReader returns a reader whose client is built with opts (brokers,
-// security, limits).
-func NewReader(opts ...kgo.Opt) (*Reader, error) {
+// NewReader returns a reader of topics whose largest record has so many bytes. Its
+// client is built with opts (brokers, security, limits).
+func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
+	unpacker, err := newUnpacker(largest)
+	if err != nil {
+		return nil, err
+	}
 	cl, err := kgo.NewClient(append(opts,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(fetchMaxWait),
 		kgo.FetchMaxBytes(fetchMaxBytes),
 		kgo.FetchMaxPartitionBytes(fetchMaxPartition),
+		kgo.WithDecompressor(unpacker),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("build intake client: %w", err)
 	}
-	r := &Reader{client: cl, sinks: make(map[topicPartition]Sink)}
+	r := &Reader{client: cl, unpacker: unpacker, sinks: make(map[topicPartition]Sink)}
 	r.turn = sync.NewCond(&r.mu)
 	return r, nil
 }
@@ -94,8 +103,12 @@ func (r *Reader) Add(topic string, partition int32, from int64, sink Sink) {
 		}
 		r.sinks[tp] = sink
 		r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
-		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
+		r.begin(tp, from)
 	})
+}
+
+func (r *Reader) begin(tp topicPartition, from int64) {
+	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{tp.topic: {tp.partition: kgo.NewOffset().At(from)}})
 }
 
 // Remove stops reading a partition, if sink is still the one that it is read
@@ -143,12 +156,17 @@ func (r *Reader) Resume(topic string, partition int32) {
 	r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
 }
 
+// Client lends its connections, for looks at the logs that it reads.
+func (r *Reader) Client() *kgo.Client { return r.client }
+
+// Unpacker returns an unpacker for such looks, with the same limits.
+func (r *Reader) Unpacker() *Unpacker { return &Unpacker{bounded: r.unpacker.bounded} }
+
 // Run polls until ctx ends and then closes the client.
 func (r *Reader) Run(ctx context.Context) error {
 	defer r.client.Close()
 	for ctx.Err() == nil {
-		n, interrupted := r.poll(ctx)
-		if n > 0 || interrupted {
+		if !r.poll(ctx) {
 			continue
 		}
 		select {
@@ -159,9 +177,10 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// poll polls once and hands over what comes. It returns how many records that
-// were, and whether somebody wanted to change sinks meanwhile.
-func (r *Reader) poll(ctx context.Context) (n int, interrupted bool) {
+// poll polls once and hands over what comes. It reports whether that was errors
+// alone, and nobody wanted to change sinks meanwhile. A poll may also bring
+// nothing at all: kgo takes the records of paused partitions out of it.
+func (r *Reader) poll(ctx context.Context) (failed bool) {
 	r.mu.Lock()
 	for r.busy || r.changes > 0 {
 		r.turn.Wait()
@@ -170,29 +189,45 @@ func (r *Reader) poll(ctx context.Context) (n int, interrupted bool) {
 	defer cancel()
 	r.busy, r.interrupt = true, cancel
 	r.mu.Unlock()
-	n = r.dispatch(r.client.PollFetches(ctx))
+	fetches := r.client.PollFetches(ctx)
+	r.unpacker.Reset()
+	records, errs := r.dispatch(fetches)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.busy, r.interrupt = false, nil
 	r.turn.Broadcast()
-	return n, ctx.Err() != nil
+	return errs > 0 && records == 0 && ctx.Err() == nil
 }
 
-// dispatch hands a poll to the sinks and returns how many records it held.
-func (r *Reader) dispatch(fetches kgo.Fetches) (n int) {
+// dispatch hands a poll to the sinks and returns how many records and errors it
+// held.
+func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		sink := r.sinks[topicPartition{p.Topic, p.Partition}]
+		if errors.Is(p.Err, errNoRoom) {
+			return // fetched again
+		}
+		if p.Err != nil {
+			errs++
+		}
+		tp := topicPartition{p.Topic, p.Partition}
+		sink := r.sinks[tp]
 		if sink == nil {
 			return
 		}
-		if p.Err != nil && !errors.Is(p.Err, context.Canceled) {
+		if len(p.Records) > 0 {
+			records += len(p.Records)
+			sink.Deliver(p.Records, p.HighWatermark)
+		}
+		var tooLarge *kgo.ErrDecompressTooLarge
+		switch {
+		case p.Err == nil, errors.Is(p.Err, context.Canceled):
+		case errors.As(p.Err, &tooLarge):
+			sink.SkipBatch(tooLarge.Offset, tooLarge.NextOffset)
+			r.client.RemoveConsumePartitions(map[string][]int32{p.Topic: {p.Partition}})
+			r.begin(tp, tooLarge.NextOffset)
+		default:
 			sink.Fail(p.Err)
 		}
-		if len(p.Records) == 0 {
-			return
-		}
-		n += len(p.Records)
-		sink.Deliver(p.Records, p.HighWatermark)
 	})
-	return n
+	return records, errs
 }

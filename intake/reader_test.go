@@ -42,7 +42,7 @@ func newReadRig(t *testing.T, partitions int32) *readRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	r, err := NewReader(kgo.SeedBrokers(c.ListenAddrs()...), kgo.MetadataMinAge(10*time.Millisecond))
+	r, err := NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +91,7 @@ type sink struct {
 	mu      sync.Mutex
 	offsets []int64
 	errs    []error
+	refused [][2]int64
 }
 
 func (s *sink) Deliver(recs []*kgo.Record, _ int64) {
@@ -111,6 +112,12 @@ func (s *sink) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.errs = append(s.errs, err)
+}
+
+func (s *sink) SkipBatch(first, next int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = append(s.refused, [2]int64{first, next})
 }
 
 func (s *sink) got() []int64 {
@@ -374,4 +381,109 @@ func TestReaderAfterRun(t *testing.T) {
 	rig.r.Pause(readTopic, 0)
 	rig.r.Resume(readTopic, 0)
 	rig.r.Remove(readTopic, 0, s)
+}
+
+// A partition that is paused while its records are fetched has them taken out of
+// the poll. That holds up nobody else: it is no error. Any try without the pause
+// after errors shows it.
+func TestReaderDoesNotRestForAPausedPartition(t *testing.T) {
+	const tries = 5
+	best := time.Hour
+	for try := 0; try < tries && best >= errorPause; try++ {
+		t.Run(fmt.Sprint("try ", try), func(t *testing.T) { best = min(best, readBesideAPausedOne(t)) })
+	}
+	if best >= errorPause {
+		t.Errorf("the other partition waited for %s at least", best)
+	}
+}
+
+// readBesideAPausedOne is how long a partition waits for its first delivery when
+// the poll before is that of a paused one.
+func readBesideAPausedOne(t *testing.T) time.Duration {
+	rig := newReadRig(t, 2)
+	paused, other := &sink{name: "paused"}, &sink{name: "other", entered: make(chan struct{})}
+	rig.r.Add(readTopic, 0, 0, paused)
+	await(t, "its records are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == readPerPart })
+	rig.r.Pause(readTopic, 0)
+	rig.r.Add(readTopic, 1, 0, other)
+	start := time.Now()
+	rig.run()
+	<-other.entered
+	if got := paused.got(); len(got) > 0 {
+		t.Fatalf("the paused partition was given %v", got)
+	}
+	return time.Since(start)
+}
+
+// pack produces one batch of n requests with values of so many zeros, which
+// compress well.
+func (rig *readRig) pack(partition int32, n, size int) {
+	rig.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(rig.cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(90<<20), kgo.ManualFlushing())
+	if err != nil {
+		rig.t.Fatal(err)
+	}
+	defer cl.Close()
+	for range n {
+		cl.Produce(context.Background(), &kgo.Record{Topic: readTopic, Partition: partition, Value: make([]byte, size)}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				rig.t.Errorf("produce: %v", err)
+			}
+		})
+	}
+	if err := cl.Flush(context.Background()); err != nil {
+		rig.t.Fatal(err)
+	}
+}
+
+// A batch that would fill the memory is not decompressed: its sink is told which
+// one it is, once, and reading goes on behind it.
+func TestReaderPassesABatchThatIsTooLarge(t *testing.T) {
+	const n, size = 40, 1 << 20
+	rig := newReadRig(t, 1)
+	rig.pack(0, n, size)
+	rig.produce(0, 3)
+	rig.run()
+	s := &sink{name: "sink"}
+	rig.r.Add(readTopic, 0, 0, s)
+	await(t, "what lies behind the batch is delivered", func() bool { return len(s.got()) >= readPerPart+3 })
+	if got := s.got(); got[readPerPart-1] != readPerPart-1 || got[readPerPart] != readPerPart+n || len(got) != readPerPart+3 {
+		t.Errorf("given %v", got)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want := [][2]int64{{readPerPart, readPerPart + n}}; !slices.Equal(s.refused, want) || len(s.errs) > 0 {
+		t.Errorf("told of %v, %v; want %v", s.refused, s.errs, want)
+	}
+}
+
+// However well batches compress, what comes at once is bounded, and all of it
+// comes.
+func TestReaderUnpacksLittleAtOnce(t *testing.T) {
+	const batches, n, size = 24, 4, 512 << 10
+	rig := newReadRig(t, 2)
+	for p := range int32(2) {
+		for range batches {
+			rig.pack(p, n, size)
+		}
+	}
+	most := 0
+	sinks := []*sizes{{sink: sink{name: "partition 0"}}, {sink: sink{name: "partition 1"}}}
+	for p, s := range sinks {
+		rig.r.Add(readTopic, int32(p), 0, s)
+	}
+	rig.run()
+	for _, s := range sinks {
+		s.wants(t, 0, readPerPart+batches*n)
+		for _, bytes := range s.got() {
+			most = max(most, bytes)
+		}
+		if errs := s.failures(); len(errs) > 0 {
+			t.Errorf("%s was told %v", s.name, errs)
+		}
+	}
+	if limit := maxUnpacked + n*size; most > limit {
+		t.Errorf("%d bytes of a partition came at once, want %d at most", most, limit)
+	}
 }

@@ -34,9 +34,17 @@ type Tracker[T any] struct {
 	sealed int
 	// position is just behind the last request of the committed chunks.
 	position int64
-	entries  int
-	bytes    int64
+	fill     fill // of everything
+	firings  fill // of the firings
 }
+
+// fill is what entries that are planned and not committed come to.
+type fill struct {
+	entries int
+	bytes   int64
+}
+
+func (f *fill) add(entries int, bytes int64) { f.entries, f.bytes = f.entries+entries, f.bytes+bytes }
 
 // Batch is one run of requests in order of delivery, planned in parts.
 type Batch[T any] struct {
@@ -95,8 +103,7 @@ func (t *Tracker[T]) Done(b *Batch[T], entries []T, bytes int64) bool {
 	b.missing--
 	b.entries = append(b.entries, entries...)
 	b.bytes += bytes
-	t.entries += len(entries)
-	t.bytes += bytes
+	t.fill.add(len(entries), bytes)
 	return t.join()
 }
 
@@ -106,8 +113,8 @@ func (t *Tracker[T]) Done(b *Batch[T], entries []T, bytes int64) bool {
 func (t *Tracker[T]) Fire(after *Batch[T], entries []T, bytes int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.entries += len(entries)
-	t.bytes += bytes
+	t.fill.add(len(entries), bytes)
+	t.firings.add(len(entries), bytes)
 	c := chunk[T]{entries: entries, bytes: bytes, position: -1}
 	if after != nil && !after.joined {
 		after.followers = append(after.followers, c)
@@ -184,10 +191,11 @@ func (t *Tracker[T]) Commit() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.seq[:t.sealed] {
-		t.entries -= len(c.entries)
-		t.bytes -= c.bytes
+		t.fill.add(-len(c.entries), -c.bytes)
 		if c.position >= 0 {
 			t.position = c.position
+		} else {
+			t.firings.add(-len(c.entries), -c.bytes)
 		}
 	}
 	clear(t.seq[:t.sealed])
@@ -207,5 +215,12 @@ func (t *Tracker[T]) Position() int64 {
 func (t *Tracker[T]) Fill() (entries int, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.entries, t.bytes
+	return t.fill.entries, t.fill.bytes
+}
+
+// Firings is Fill of the firings alone.
+func (t *Tracker[T]) Firings() (entries int, bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.firings.entries, t.firings.bytes
 }

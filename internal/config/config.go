@@ -155,7 +155,7 @@ func Default() Config {
 		OnStop:             Leave,
 		TransactionalIDs:   MaxTransactionalIDs,
 		TransactionTimeout: MinTransactionTimeout,
-		WheelMemory:        64 * MiB,
+		WheelMemory:        48 * MiB,
 		QueueMemory:        64 * MiB,
 		StoreMemory:        MinStoreMemory,
 

@@ -61,7 +61,7 @@ func newGround(t testing.TB) *ground {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	r, err := intake.NewReader(kgo.SeedBrokers(c.ListenAddrs()...))
+	r, err := intake.NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,11 +15,9 @@ import (
 )
 
 const (
-	// emissionSlab is how many records of emissions are allocated at a time,
-	// with their headers.
+	// emissionSlab is how many records of emissions are allocated at a time at
+	// most, with their headers and the text of those.
 	emissionSlab = 128
-	// emissionText is how many bytes of header values are allocated at a time.
-	emissionText = 16 << 10
 	// emissionNumbers bounds the digits and separators of one emission's header
 	// values: due, occurrence and offset twice, of at most 20 bytes each.
 	emissionNumbers = 128
@@ -29,9 +27,11 @@ const (
 
 // emissions builds the records of one seal. One at a time each would take eight
 // allocations, which were a tenth of what sealing costs; here they share slabs
-// and live as long as the step. What a record is given is cut to its length, so
-// that nobody appends into its neighbour.
+// and live as long as the step. A slab is for as many as there are already: most
+// seals have few. What a record is given is cut to its length, so that nobody
+// appends into its neighbour.
 type emissions struct {
+	n       int // records so far
 	now     time.Time
 	source  string // waterclock-source up to the offset
 	event   string // waterclock-event up to the offset: unique for ever, a re-created topic has another UUID
@@ -52,14 +52,16 @@ func (p *Partition) newEmissions(now int64) emissions {
 // record builds the record that fires t. Its timestamp is the owner's clock at
 // this seal.
 func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
+	slab := min(max(1, m.n), emissionSlab)
+	m.n++
 	if len(m.records) == cap(m.records) {
-		m.records = make([]kgo.Record, 0, emissionSlab)
+		m.records = make([]kgo.Record, 0, slab)
 	}
 	if n := len(t.Headers) + ownHeaders; cap(m.headers)-len(m.headers) < n {
-		m.headers = make([]kgo.RecordHeader, 0, max(n, emissionSlab*ownHeaders))
+		m.headers = make([]kgo.RecordHeader, 0, max(n, slab*ownHeaders))
 	}
 	if n := len(m.source) + len(m.event) + emissionNumbers; cap(m.text)-len(m.text) < n {
-		m.text = make([]byte, 0, max(n, emissionText))
+		m.text = make([]byte, 0, slab*n)
 	}
 	first := len(m.headers)
 	for _, h := range t.Headers {

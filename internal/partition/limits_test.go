@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/waterclock/waterclock/emitter"
@@ -77,27 +78,37 @@ func TestIntakePausesAtTheQueuesBytes(t *testing.T) {
 	}
 }
 
-// Firings have as much room as requests, on top of theirs.
-func TestFiringsWaitAtTwiceTheLimit(t *testing.T) {
+// Firings have as much room as requests, of their own. What is committed and not
+// in the store yet takes from what both have.
+func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	const limit = 40
 	c := newCore(t, newGround(t), 1, 1<<20, limit)
-	c.p.tracker.Fire(nil, make([]*entry, 2*limit-1), 0)
-	if !c.p.roomToFire() {
-		t.Error("no room below the limit")
+	room := func(what string, want bool) {
+		t.Helper()
+		if got := c.p.roomToFire(); got != want {
+			t.Errorf("%s: room %v, want %v", what, got, want)
+		}
 	}
-	c.p.wait(1, 0) // committed, not in the store yet
-	if c.p.roomToFire() {
-		t.Error("room at the limit")
-	}
-	c.p.wait(-1, c.o.QueueBytes)
-	c.p.tracker.Fire(nil, nil, c.o.QueueBytes-1)
-	if !c.p.roomToFire() {
-		t.Error("no room below the limit of bytes")
-	}
-	c.p.tracker.Fire(nil, nil, 1)
-	if c.p.roomToFire() {
-		t.Error("room at the limit of bytes")
-	}
+	fire := func(entries int, bytes int64) { c.p.tracker.Fire(nil, make([]*entry, entries), bytes) }
+	c.p.tracker.Done(c.p.tracker.Open(1, 1), make([]*entry, limit), c.o.QueueBytes)
+	fire(limit-1, 0)
+	room("requests at their limit, firings below it", true)
+	c.p.wait(limit, 0)
+	room("with what waits for the store one below twice the limit", true)
+	c.p.wait(1, 0)
+	room("with it at twice the limit", false)
+	c.p.wait(-limit-1, 0)
+	fire(1, 0)
+	room("at the limit", false)
+	c.p.tracker.Take(roomy, 1<<30)
+	c.p.tracker.Commit()
+	fire(0, c.o.QueueBytes-1)
+	room("one byte below the limit", true)
+	c.p.wait(0, c.o.QueueBytes+1)
+	room("with what waits for the store at twice the limit of bytes", false)
+	c.p.wait(0, -c.o.QueueBytes-1)
+	fire(0, 1)
+	room("at the limit of bytes", false)
 }
 
 func TestRequestsJoinUpToMaxBatch(t *testing.T) {
@@ -113,6 +124,89 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 			t.Errorf("%d requests are %d entries in %d chunks, want %d", n, s.Entries, len(s.Chunks), chunks)
 		}
 	}
+}
+
+// A batch is cut by bytes too: a step takes it whole. One request that is larger
+// alone is a batch.
+func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
+	g := newGround(t)
+	const n = 4
+	for more, chunks := range map[int]int{0: 1, 1: 2, maxBatchBytes: n} {
+		c := newCore(t, g, 1, 1<<20, roomy)
+		c.o.QueueBytes = 1 << 30
+		c.take()
+		for i := range n {
+			r := c.schedule(i, far)
+			r.Value = make([]byte, maxBatchBytes/n-int(recordSize(r))+len(r.Value)+more)
+		}
+		c.deliver(n)
+		c.work(0)
+		if s := c.p.tracker.Take(roomy, 1<<30); len(s.Chunks) != chunks || s.Entries != n {
+			t.Errorf("%d bytes more: %d requests are %d entries in %d chunks, want %d", more, n, s.Entries, len(s.Chunks), chunks)
+		}
+	}
+}
+
+// A batch that is too large to be looked into becomes one dead letter, in its
+// place.
+func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
+	c := newCore(t, newGround(t), 2, 1<<20, roomy)
+	c.schedule(1, far)
+	c.deliver(1)
+	before := c.request(0, 2).Offset // the first of the batch
+	c.p.SkipBatch(before, before+500)
+	if entries, bytes := c.p.fill(); entries != 2 || bytes == 0 {
+		t.Errorf("%d entries and %d bytes are on their way, want 2", entries, bytes)
+	}
+	c.work(0)
+	c.work(1)
+	c.seal(roomy)
+	c.commit(true)
+	c.apply()
+	if len(c.dead) != 1 || c.dead[before] != 1 || c.position != before+500 {
+		t.Errorf("dead letters by offset %v, position %d; want one of %d and position %d", c.dead, c.position, before, before+500)
+	}
+	if entries, bytes := c.p.fill(); entries != 0 || bytes != 0 {
+		t.Errorf("%d entries and %d bytes are left on their way", entries, bytes)
+	}
+}
+
+// One firing, beside many timers that are not due, and its emission take what one
+// needs: each stays in memory until it is applied.
+func TestAFiringTakesWhatItNeeds(t *testing.T) {
+	const most = 4 << 10 // bytes, of which the slabs' growth is little
+	c := newCore(t, newGround(t), 1, 1<<20, roomy)
+	c.work(0) // the gate
+	c.load()
+	c.work(0)
+	c.schedule(0, 0) // asks where its target is, which takes more
+	c.schedule(1, 10)
+	for i := range maxBatch - 2 {
+		c.schedule(2+i, 20_000)
+	}
+	c.deliver(maxBatch)
+	for range 2 {
+		c.work(0)
+		c.seal(roomy)
+		c.commit(true)
+		c.apply()
+	}
+	c.pass(10)
+	if bytes := allocated(func() { c.p.workers[0].fireSome() }); bytes > most {
+		t.Errorf("planning one firing takes %d bytes, want %d at most", bytes, most)
+	}
+	if bytes := allocated(func() { c.seal(roomy) }); bytes > most || len(c.share.Emissions) != 1 {
+		t.Errorf("sealing %d firings takes %d bytes, want 1 and %d at most", len(c.share.Emissions), bytes, most)
+	}
+}
+
+// allocated is how many bytes do takes from the heap.
+func allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 func TestAWorkerHandsOverUpToMaxFirings(t *testing.T) {

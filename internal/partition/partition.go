@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	// maxBatch is how many requests join as one.
-	maxBatch = 500
+	// maxBatch is how many requests join as one, and maxBatchBytes how many bytes
+	// they hold, but for one that is larger alone.
+	maxBatch      = 500
+	maxBatchBytes = 1 << 20
 	// loadWindow is how far ahead of now wheels are filled, memory allowing.
 	loadWindow = 30 * time.Second
 	// loadRows and loadBytes bound one scan of the store.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -20,7 +21,9 @@ func (w *worker) plan(pt *part) error {
 	for i, rec := range pt.recs {
 		e := &slab[i]
 		entries[i], e.worker = e, w
-		if err := w.judge(e, rec, &requests[i], now); err != nil {
+		if pt.refusal != nil {
+			w.refuse(e, rec, pt.refusal)
+		} else if err := w.judge(e, rec, &requests[i], now); err != nil {
 			return err
 		}
 		if e.dead == nil {
@@ -58,9 +61,7 @@ func (w *worker) judge(e *entry, rec *kgo.Record, req *timer.Request, now int64)
 		w.p.misplaced(rec)
 	}
 	if refused != nil {
-		e.Outcome = timer.Refused
-		e.dead = delaytopics.DeadRequest(w.p.o.Topics, rec, string(refused.Reason), refused.Detail)
-		e.refusal = &refusal{string(refused.Reason), refused.Detail}
+		w.refuse(e, rec, refused)
 		return nil
 	}
 	if r.Schedule != nil {
@@ -71,6 +72,13 @@ func (w *worker) judge(e *entry, rec *kgo.Record, req *timer.Request, now int64)
 	}
 	*req = r
 	return nil
+}
+
+// refuse makes the entry a dead letter of the record.
+func (w *worker) refuse(e *entry, rec *kgo.Record, why *intake.Refusal) {
+	e.Outcome = timer.Refused
+	e.dead = delaytopics.DeadRequest(w.p.o.Topics, rec, string(why.Reason), why.Detail)
+	e.refusal = &refusal{string(why.Reason), why.Detail}
 }
 
 // meet sees to it that every ID has an item: from the store where nothing is

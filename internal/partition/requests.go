@@ -1,9 +1,13 @@
 package partition
 
 import (
+	"fmt"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
 )
 
 // Deliver fans requests out to the workers. It implements intake.Sink.
@@ -14,11 +18,23 @@ func (p *Partition) Deliver(recs []*kgo.Record, highWatermark int64) {
 		p.showLag()
 	}
 	for len(recs) > 0 {
-		n := min(maxBatch, len(recs))
+		n := batchOf(recs)
 		p.fanOut(recs[:n])
 		recs = recs[n:]
 	}
 	p.pauseIfFull()
+}
+
+// batchOf returns how many of the records are planned as one batch: a step takes
+// it whole, so it is bounded in count and bytes.
+func batchOf(recs []*kgo.Record) int {
+	bytes := int64(0)
+	for i, r := range recs[:min(maxBatch, len(recs))] {
+		if bytes += recordSize(r); bytes > maxBatchBytes && i > 0 {
+			return i
+		}
+	}
+	return min(maxBatch, len(recs))
 }
 
 func (p *Partition) fanOut(recs []*kgo.Record) {
@@ -50,12 +66,34 @@ func (p *Partition) fanOut(recs []*kgo.Record) {
 	p.delivered.Store(b.Position())
 }
 
+// SkipBatch has a batch of requests that is too large to be looked into become one
+// dead letter, in its place. It implements intake.Sink.
+func (p *Partition) SkipBatch(first, next int64) {
+	p.log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
+	rec := &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}
+	pt := &part{recs: []*kgo.Record{rec}, bytes: recordSize(rec), refusal: batchTooLarge(first, next)}
+	p.pauseMu.Lock()
+	p.queued++
+	p.queuedB += pt.bytes
+	p.pauseMu.Unlock()
+	pt.batch = p.tracker.Open(1, next)
+	p.workers[0].post(message{part: pt})
+	p.delivered.Store(next)
+}
+
+func batchTooLarge(first, next int64) *intake.Refusal {
+	return &intake.Refusal{Reason: waterclock.ReasonBatchTooLarge, Detail: fmt.Sprintf(
+		"the batch of requests at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
+		first, next-1)}
+}
+
 // Fail takes an error of reading. It implements intake.Sink.
 func (p *Partition) Fail(err error) { p.fail(readError(err)) }
 
-// recordSize is about how many bytes a record holds in memory.
+// recordSize is about how many bytes a record holds in memory, as it is or, which
+// is more, once it is planned.
 func recordSize(r *kgo.Record) int64 {
-	n := 200 + len(r.Key) + len(r.Value)
+	n := timerMemory + entryMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
@@ -118,13 +156,16 @@ func (p *Partition) relieve() {
 	}
 }
 
-// roomToFire reports whether more firings may be planned.
+// roomToFire reports whether more firings may be planned: they have as much room
+// as requests, of their own, and what waits for the store is held against both.
 func (p *Partition) roomToFire() bool {
-	entries, bytes := p.tracker.Fill()
+	entries, bytes := p.tracker.Firings()
+	if entries >= p.o.QueueEntries || bytes >= p.o.QueueBytes {
+		return false
+	}
 	p.pauseMu.Lock()
-	entries, bytes = entries+p.waiting, bytes+p.waitingB
-	p.pauseMu.Unlock()
-	return entries < 2*p.o.QueueEntries && bytes < 2*p.o.QueueBytes
+	defer p.pauseMu.Unlock()
+	return entries+p.waiting < 2*p.o.QueueEntries && bytes+p.waitingB < 2*p.o.QueueBytes
 }
 
 // source names a request of this partition.

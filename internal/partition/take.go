@@ -279,38 +279,3 @@ func readError(err error) error {
 	}
 	return fmt.Errorf("read requests: %w", err)
 }
-
-// gate waits until every request up to stable is handed to the workers, and
-// then has them open. Where no poll shows anything (markers, aborted batches) a
-// raw fetch tells how far the log has been looked at.
-func (p *Partition) gate(ctx context.Context, stable int64) {
-	look := p.delivered.Load()
-	for look < stable {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(fetchWait):
-		}
-		if d := p.delivered.Load(); d > look {
-			look = d
-			continue
-		}
-		r := partlog.NewReader(p.o.Client, p.requestTarget(), look)
-		page, err := r.Next(ctx, fetchWait)
-		if err != nil {
-			if ctx.Err() == nil {
-				p.fail(fmt.Errorf("look at the request log: %w", err))
-			}
-			return
-		}
-		// Records found are on their way through intake: wait for those.
-		if len(page.Records) == 0 {
-			look = r.Position()
-		}
-	}
-	for _, w := range p.workers {
-		w.post(message{open: true})
-	}
-	p.state.Store(int32(Live))
-	p.log.Info("partition live", "position", p.tracker.Position(), "pending", p.pending.Load())
-}

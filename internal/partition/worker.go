@@ -20,7 +20,15 @@ const (
 	maxFirings = 512
 	// idle is how long a worker sleeps when nothing is due.
 	idle = time.Hour
+	// timerMemory is about what a timer in memory takes beside its bytes: the
+	// item, the timer, its place among the items, the ID and the topic's name.
+	timerMemory = 400
+	// entryMemory is about what an entry takes beside its timer.
+	entryMemory = 150
 )
+
+// held is about how much memory a timer takes while a worker knows it.
+func held(t *timer.Timer) int64 { return int64(t.Size()) + timerMemory }
 
 // item is what a worker knows of one timer ID. Only its worker touches it, but
 // for the seal fields, which are the lane's.
@@ -75,6 +83,8 @@ type part struct {
 	batch *intake.Batch[*entry]
 	recs  []*kgo.Record
 	bytes int64
+	// refusal of the one record, which stands for a batch that is too large.
+	refusal *intake.Refusal
 }
 
 // load is what a scan of the store found between two places.
@@ -210,7 +220,7 @@ func (w *worker) change(it *item, t *timer.Timer) {
 func (w *worker) drop(it *item) {
 	if it.slot.InWheel() {
 		w.wheel.Remove(&it.slot)
-		w.bytes -= int64(it.timer.Size())
+		w.bytes -= held(it.timer)
 	}
 	delete(w.beyond, it)
 	delete(w.waiting, it)
@@ -220,7 +230,7 @@ func (w *worker) drop(it *item) {
 func (w *worker) insert(it *item) {
 	it.slot.Key = wheel.Key{Due: it.ref.Due, Seq: it.ref.Offset}
 	w.wheel.Insert(&it.slot)
-	w.bytes += int64(it.timer.Size())
+	w.bytes += held(it.timer)
 }
 
 // forget takes note of applied entries: the store has them now.
@@ -307,7 +317,7 @@ func (w *worker) evict() {
 func (w *worker) evictFrom(k wheel.Key) {
 	w.wheel.EvictFrom(k, func(s *wheel.Entry[*item]) {
 		it := s.Value
-		w.bytes -= int64(it.timer.Size())
+		w.bytes -= held(it.timer)
 		if it.unapplied > 0 {
 			w.beyond[it] = struct{}{}
 		} else {

@@ -63,6 +63,9 @@ func NewReader(cl *kgo.Client, t Target, from int64) *Reader {
 // record is at or above it. A gate on offset n is open once Position() >= n.
 func (r *Reader) Position() int64 { return r.position }
 
+// SetPosition has the next Next begin at an offset.
+func (r *Reader) SetPosition(to int64) { r.position = to }
+
 // Target is what r reads; its ID is known once a Next has succeeded.
 func (r *Reader) Target() Target { return r.route.t }
 
@@ -74,6 +77,10 @@ func (r *Reader) SetLimits(l Limits) { r.route.limits = l }
 
 // SetMaxBytes sets Limits.MaxBytes alone.
 func (r *Reader) SetMaxBytes(n int32) { r.route.limits.MaxBytes = n }
+
+// SetDecompressor replaces the decompressor, which bounds nothing, from the next
+// Next on.
+func (r *Reader) SetDecompressor(d kgo.Decompressor) { r.decompressor = d }
 
 // SetCompacted says that the topic is compacted (cleanup.policy holds
 // "compact"). Then a fetch that brings nothing below the last stable offset
@@ -197,12 +204,13 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	// next is r.position if nothing was decoded; it moves past markers,
 	// aborted batches and the empty batches that compaction leaves.
 	fp, next := kgo.ProcessFetchPartition(opts, resp, r.decompressor, nil)
-	if fp.Err != nil {
-		if len(fp.Records) == 0 {
-			return Page{}, &finalError{fmt.Errorf("decode %v at %d: %w", r.route.t, r.position, fp.Err)}
-		}
-		// What came before the bad batch counts, the next fetch begins at it.
+	// What came before a bad batch counts, the next fetch begins at it.
+	switch {
+	case fp.Err == nil:
+	case len(fp.Records) > 0:
 		next = fp.Records[len(fp.Records)-1].Offset + 1
+	case next <= r.position:
+		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %w", r.route.t, r.position, fp.Err)}
 	}
 	page := Page{
 		Records:       fp.Records,

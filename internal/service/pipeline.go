@@ -86,7 +86,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	in.clock = newClockWatch(in.o.Now, in.metrics.Clocks(), in.health, in.wake, in.stamps.Want, in.log, in.registry)
 	in.recheck = newRecheck(in)
 	var err error
-	if in.reader, err = intake.NewReader(in.opts...); err != nil {
+	if in.reader, err = intake.NewReader(in.largestRequest(), in.opts...); err != nil {
 		return nil, err
 	}
 	in.group, err = membership.New(membership.Options{
@@ -158,6 +158,14 @@ func (in *instance) subPartitions() int {
 func (in *instance) partitions() (n int64) {
 	for _, t := range in.topics {
 		n += int64(t.set.Request.Partitions)
+	}
+	return n
+}
+
+// largestRequest is the size of the largest record that any request topic takes.
+func (in *instance) largestRequest() (n int) {
+	for _, t := range in.topics {
+		n = max(n, t.set.Request.MaxMessageBytes)
 	}
 	return n
 }

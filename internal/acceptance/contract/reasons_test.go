@@ -18,9 +18,10 @@ import (
 
 const reasonPartitions = 4
 
-// shownElsewhere are reasons that need a broker of another kind.
+// shownElsewhere are reasons that need a broker, or requests, of another kind.
 var shownElsewhere = map[waterclock.Reason]string{
 	waterclock.ReasonTargetNotAuthorized: "TestTargetNotAuthorized",
+	waterclock.ReasonBatchTooLarge:       "TestBatchesThatDecompressToTooMuch, package load",
 }
 
 // TestEveryReasonHasACase fails when a reason is added that nothing shows.

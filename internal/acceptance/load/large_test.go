@@ -2,8 +2,10 @@ package load
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +64,72 @@ func TestRequestsOfAMegabyte(t *testing.T) {
 	t.Logf("%d requests of %d bytes, all fired after %s; peak memory %.1f MiB, %.1f when empty; %s",
 		large, largeSize, took.Round(time.Millisecond), float64(peak)/mib, float64(empty)/mib, w)
 	w.check()
+	stop(t, p)
+}
+
+const (
+	packed     = 4  // batches
+	packedEach = 90 // requests of a MiB of zeros in each
+)
+
+// Batches that compress a thousandfold, as long as a request may be when
+// compressed and gigabytes when not: each is refused as a whole, with one dead
+// letter that names its offsets, the requests beside them fire, and the process
+// keeps within its memory.
+func TestBatchesThatDecompressToTooMuch(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, 1, nil)
+	target := c.CreateTopic(t, 1, nil, requests+"-out")
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...)
+	p.Ready(1, time.Minute)
+	out := kafkatest.Collect(t, c, target)
+	letters := kafkatest.Collect(t, c, requests+".waterclock.dead-letters")
+	plain := c.Client(t)
+	cl := c.Client(t, kgo.ProducerBatchMaxBytes(99*mib), kgo.MaxBufferedBytes(0), kgo.ManualFlushing(),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+	zeros := make([]byte, mib)
+	details := make(map[string]bool)
+	for i := range packed {
+		rig.Send(t, plain, timer(requests, target, i, time.Now(), []byte("beside")))
+		first := make([]*kgo.Record, packedEach)
+		for n := range first {
+			first[n] = timer(requests, target, 1000+n, time.Now(), zeros)
+		}
+		if err := sendAll(cl, 0, packedEach, func(n int) *kgo.Record { return first[n] }); err != nil {
+			t.Fatal(err)
+		}
+		if last := first[packedEach-1].Offset; last != first[0].Offset+packedEach-1 {
+			t.Fatalf("the requests at the offsets %d to %d are no one batch", first[0].Offset, last)
+		}
+		details[fmt.Sprintf(" %d to %d ", first[0].Offset, first[packedEach-1].Offset)] = true
+	}
+	rig.Send(t, plain, timer(requests, target, packed, time.Now(), []byte("beside")))
+	if byID := rig.Emissions(t, out.WaitFor(packed+1, time.Minute)); len(byID) != packed+1 {
+		t.Errorf("%d timers fired, want %d", len(byID), packed+1)
+	}
+	for _, l := range letters.WaitFor(packed, time.Minute) {
+		detail := rig.HeaderOf(l, "waterclock-detail")
+		for offsets := range details {
+			if strings.Contains(detail, offsets) {
+				delete(details, offsets)
+			}
+		}
+		if got := rig.HeaderOf(l, "waterclock-reason"); got != "batch-too-large" || l.Key != nil || l.Value != nil {
+			t.Errorf("a dead letter for %s: %s", got, detail)
+		}
+	}
+	if len(details) > 0 {
+		t.Errorf("no dead letter for the requests at %v", details)
+	}
+	letters.Quiet(quiet)
+	if got := p.Metric("waterclock_dead_letters_total", "reason", "batch-too-large"); got != packed {
+		t.Errorf("%v dead letters are counted, want %d", got, packed)
+	}
+	_, peak := p.Memory()
+	t.Logf("%d batches that decompress to %d MiB each: peak memory %.1f MiB", packed, packedEach, float64(peak)/mib)
+	if peak > peakLimit {
+		t.Errorf("peak memory %.1f MiB, want %d at most", float64(peak)/mib, peakLimit/mib)
+	}
 	stop(t, p)
 }
 

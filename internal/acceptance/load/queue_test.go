@@ -16,11 +16,11 @@ const (
 	entryBytes = 1 << 10
 	firings    = 512
 	workers    = 4
-	// A fetch is 256 KiB as the broker has it: here of small requests in
-	// compressed batches, which take 4 bytes or more each there and up to 400
-	// in memory.
-	fetchEntries = 65_536
-	fetchBytes   = 16 << 20
+	// What comes at once is 1 MiB when decompressed, and the batch that reaches it:
+	// here another one, of small requests, which have 90 bytes or more each there
+	// and some 700 in memory.
+	fetchEntries = 24_576
+	fetchBytes   = 18 << 20
 
 	// Limits of what a test waits for; a quiet machine needs a tenth.
 	sendLimit   = 2 * time.Minute

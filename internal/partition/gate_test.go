@@ -1,0 +1,123 @@
+package partition
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
+)
+
+// gated is a partition whose gate waits for a log of large requests, and the
+// fetches that the gate sends.
+type gated struct {
+	p     *Partition
+	end   int64
+	asked atomic.Int64 // fetches of the gate
+	most  atomic.Int64 // bytes that one of them asks for
+	open  chan struct{}
+}
+
+func newGated(t *testing.T) *gated {
+	const requests, n = "r", 8
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	for range n {
+		r := &kgo.Record{Topic: requests, Key: []byte("id"), Value: make([]byte, 100<<10)}
+		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	topics, err := kadm.NewClient(cl).ListTopics(t.Context(), requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := intake.NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reader.Client().Close)
+	g := &gated{end: n, open: make(chan struct{})}
+	g.p = New(Options{
+		Topics:  &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
+		Reader:  reader,
+		Client:  cl,
+		Now:     time.Now,
+		Logger:  slog.New(slog.DiscardHandler),
+		Metrics: NewMetrics(prometheus.NewRegistry()),
+	})
+	g.p.tracker = intake.NewTracker[*entry](0)
+	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		r := req.(*kmsg.FetchRequest)
+		if r.MaxBytes == math.MaxInt32 { // none of intake's
+			g.asked.Add(1)
+			g.most.Store(max(g.most.Load(), int64(r.Topics[0].Partitions[0].PartitionMaxBytes)))
+		}
+		return nil, nil, false
+	})
+	return g
+}
+
+// run waits for the gate until the test ends.
+func (g *gated) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { defer close(g.open); g.p.gate(ctx, g.end) }()
+	t.Cleanup(func() { cancel(); <-g.open })
+}
+
+// While a backlog is on its way through intake the gate hardly asks for the log,
+// and for little: what it fetched would be thrown away.
+func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
+	g := newGated(t)
+	g.run(t)
+	const look, most = 700 * time.Millisecond, 8
+	time.Sleep(look)
+	if n := g.asked.Load(); n == 0 || n > most {
+		t.Errorf("asked %d times in %s, want 1 to %d", n, look, most)
+	}
+	if n := g.most.Load(); n > gateBytes {
+		t.Errorf("asked for %d bytes at once, want %d at most", n, gateBytes)
+	}
+	if g.p.Status().State == Live {
+		t.Error("open before the requests are planned")
+	}
+	g.p.delivered.Store(g.end)
+	select {
+	case <-g.open:
+	case <-time.After(5 * time.Second):
+		t.Fatal("not open although everything is planned")
+	}
+	if g.p.Status().State != Live {
+		t.Error("open and not live")
+	}
+}
+
+// A paused intake has requests in its queue: there is nothing to look for.
+func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
+	g := newGated(t)
+	g.p.paused = true
+	g.run(t)
+	time.Sleep(4 * gateQuiet)
+	if n := g.asked.Load(); n > 0 {
+		t.Errorf("asked %d times", n)
+	}
+}
