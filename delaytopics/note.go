@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -16,6 +17,7 @@ const (
 	noteFormat = "wc1"
 	noteStep   = "step="
 	noteLast   = "last="
+	noteCount  = "partitions="
 )
 
 // ErrForeignNote says that an offset was not committed by waterclock: its
@@ -25,14 +27,16 @@ var ErrForeignNote = errors.New("offset was committed by another program")
 // CommitNote is the metadata string of each offset that a step commits: it
 // tells afterwards whether a step of doubtful outcome was committed.
 //
-//	wc1 step=STEP last=LAST
+//	wc1 step=STEP last=LAST partitions=COUNT
 //
 // Both names are %-escaped as in URLs, so they hold neither space nor "=";
-// "last=" is left out where Last is empty, and fields with other names are
-// passed over.
+// "last=" and "partitions=" are left out where Last is empty and Partitions 0,
+// and fields with other names are passed over.
 type CommitNote struct {
 	Step string // the step that committed the offset
 	Last string // in a claim's note: the last step that was not a claim
+	// Partitions of the request topic as the step's owner knew it; 0: not said.
+	Partitions int32
 }
 
 // String returns the note, ASCII. It is below MaxNoteBytes if the names have at
@@ -41,6 +45,9 @@ func (n CommitNote) String() string {
 	s := noteFormat + " " + noteStep + url.QueryEscape(n.Step)
 	if n.Last != "" {
 		s += " " + noteLast + url.QueryEscape(n.Last)
+	}
+	if n.Partitions > 0 {
+		s += " " + noteCount + strconv.Itoa(int(n.Partitions))
 	}
 	return s
 }
@@ -58,6 +65,10 @@ func ParseCommitNote(s string) (n CommitNote, err error) {
 			n.Step, err = url.QueryUnescape(f[len(noteStep):])
 		case strings.HasPrefix(f, noteLast):
 			n.Last, err = url.QueryUnescape(f[len(noteLast):])
+		case strings.HasPrefix(f, noteCount):
+			var count uint64
+			count, err = strconv.ParseUint(f[len(noteCount):], 10, 31)
+			n.Partitions = int32(count)
 		}
 		if err != nil {
 			return CommitNote{}, fmt.Errorf("parse note %.40q: %w: %w", s, ErrForeignNote, err)

@@ -18,6 +18,8 @@ func TestCommitNote(t *testing.T) {
 		{text: "wc1 step=p1%2F0%2F7 last=p0%2F1%2F3", want: CommitNote{Step: "p1/0/7", Last: "p0/1/3"}},
 		{text: "wc1 step=a", want: CommitNote{Step: "a"}},
 		{text: "wc1 step=a later=b", want: CommitNote{Step: "a"}},
+		{text: "wc1 step=a partitions=6", want: CommitNote{Step: "a", Partitions: 6}},
+		{text: "wc1 step=a partitions=x", err: ErrForeignNote},
 		{text: "wc1", want: CommitNote{}},
 		{text: "", err: ErrForeignNote},
 		{text: "wc", err: ErrForeignNote},
@@ -32,7 +34,7 @@ func TestCommitNote(t *testing.T) {
 			t.Errorf("%q: got %+v, %v", tt.text, got, err)
 		}
 	}
-	if got := (CommitNote{Step: "p1/7", Last: "ä b"}).String(); got != "wc1 step=p1%2F7 last=%C3%A4+b" {
+	if got := (CommitNote{Step: "p1/7", Last: "ä b", Partitions: 12}).String(); got != "wc1 step=p1%2F7 last=%C3%A4+b partitions=12" {
 		t.Error(got)
 	}
 }

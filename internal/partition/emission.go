@@ -33,19 +33,29 @@ const (
 type emissions struct {
 	n       int // records so far
 	now     time.Time
-	source  string // waterclock-source up to the offset
-	event   string // waterclock-event up to the offset: unique for ever, a re-created topic has another UUID
+	request origin
+	moved   origin // of timers that came by a record of the changelog
 	records []kgo.Record
 	headers []kgo.RecordHeader
 	text    []byte
 }
 
+// origin is what the headers say of where a timer comes from.
+type origin struct {
+	source string // waterclock-source up to the offset
+	event  string // waterclock-event up to the offset: unique for ever, a re-created topic has another UUID
+}
+
+func originOf(t *delaytopics.Topic, partition int32) origin {
+	n := strconv.Itoa(int(partition))
+	return origin{t.Name + "/" + n + "/", base64.RawURLEncoding.EncodeToString(t.ID[:]) + "." + n + "."}
+}
+
 func (p *Partition) newEmissions(now int64) emissions {
-	partition := strconv.Itoa(int(p.o.Partition))
 	return emissions{
-		now:    time.UnixMilli(now),
-		source: p.o.Topics.Request.Name + "/" + partition + "/",
-		event:  base64.RawURLEncoding.EncodeToString(p.o.Topics.Request.ID[:]) + "." + partition + ".",
+		now:     time.UnixMilli(now),
+		request: originOf(&p.o.Topics.Request, p.o.Partition),
+		moved:   originOf(&p.o.Topics.Changelog, p.o.Partition),
 	}
 }
 
@@ -60,7 +70,11 @@ func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	if n := len(t.Headers) + ownHeaders; cap(m.headers)-len(m.headers) < n {
 		m.headers = make([]kgo.RecordHeader, 0, max(n, slab*ownHeaders))
 	}
-	if n := len(m.source) + len(m.event) + emissionNumbers; cap(m.text)-len(m.text) < n {
+	from, at := &m.request, t.Offset
+	if offset, moved := timer.MovedAt(t.Offset); moved {
+		from, at = &m.moved, offset
+	}
+	if n := len(from.source) + len(from.event) + emissionNumbers; cap(m.text)-len(m.text) < n {
 		m.text = make([]byte, 0, slab*n)
 	}
 	first := len(m.headers)
@@ -70,8 +84,8 @@ func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	m.headers = append(m.headers, kgo.RecordHeader{Key: waterclock.HeaderID, Value: t.ID})
 	m.own(waterclock.HeaderDue, "", t.Due)
 	m.own(waterclock.HeaderOccurrence, "", t.Occurrence)
-	m.own(waterclock.HeaderSource, m.source, t.Offset)
-	m.own(waterclock.HeaderEvent, m.event, t.Offset, t.Occurrence)
+	m.own(waterclock.HeaderSource, from.source, at)
+	m.own(waterclock.HeaderEvent, from.event, at, t.Occurrence)
 	m.records = append(m.records, kgo.Record{
 		Topic: t.Target.Topic, Partition: partition, Key: t.Target.Key, Value: t.Value,
 		Timestamp: m.now, Headers: m.headers[first:len(m.headers):len(m.headers)],

@@ -16,7 +16,9 @@ import (
 
 func emissionPartition() *Partition {
 	return &Partition{o: Options{Partition: 7, Topics: &delaytopics.Set{
-		Request: delaytopics.Topic{Name: "timers", ID: [16]byte{1, 2, 3, 250}, Partitions: 8}}}}
+		Request:   delaytopics.Topic{Name: "timers", ID: [16]byte{1, 2, 3, 250}, Partitions: 8},
+		Changelog: delaytopics.Topic{Name: "timers.waterclock.changelog", ID: [16]byte{9}, Partitions: 8},
+	}}}
 }
 
 // TestEmissions holds what the records of one seal say, and that they do not
@@ -66,6 +68,29 @@ func TestEmissions(t *testing.T) {
 			kgo.RecordHeader{Key: "appended"})
 		if fmt.Sprintf("%q", r.Headers) != fmt.Sprintf("%q", want) {
 			t.Fatalf("%d: %q\nwant %q", i, r.Headers, want)
+		}
+	}
+}
+
+// A timer that was moved names the changelog record that did it, in its emission and
+// in its dead letter.
+func TestEmissionOfAMovedTimer(t *testing.T) {
+	p := emissionPartition()
+	for _, at := range []int64{0, 1, 12345} {
+		tm := &timer.Timer{ID: []byte("id"), Offset: timer.Moved(at), Occurrence: 1, Target: timer.Target{Topic: "orders"}}
+		m := p.newEmissions(1)
+		r := m.record(tm, 0)
+		want := map[string]string{
+			waterclock.HeaderSource: fmt.Sprint("timers.waterclock.changelog/7/", at),
+			waterclock.HeaderEvent:  fmt.Sprintf("%s.7.%d.1", delaytopics.TopicID([16]byte{9}), at),
+		}
+		for _, h := range r.Headers {
+			if w, ok := want[h.Key]; ok && w != string(h.Value) {
+				t.Errorf("%s is %s, want %s", h.Key, h.Value, w)
+			}
+		}
+		if got := p.source(tm.Offset).String(); got != want[waterclock.HeaderSource] {
+			t.Errorf("source %s", got)
 		}
 	}
 }

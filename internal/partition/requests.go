@@ -8,6 +8,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Deliver fans requests out to the workers. It implements intake.Sink.
@@ -168,7 +169,11 @@ func (p *Partition) roomToFire() bool {
 	return entries+p.waiting < 2*p.o.QueueEntries && bytes+p.waitingB < 2*p.o.QueueBytes
 }
 
-// source names a request of this partition.
-func (p *Partition) source(offset int64) delaytopics.Source {
-	return delaytopics.Source{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: offset}
+// source names the record that a generation of this partition comes from: a
+// request, or the changelog's where the timer was moved here.
+func (p *Partition) source(generation int64) delaytopics.Source {
+	if at, moved := timer.MovedAt(generation); moved {
+		return delaytopics.Source{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Offset: at}
+	}
+	return delaytopics.Source{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: generation}
 }

@@ -187,6 +187,7 @@ func (p *Partition) changelogRecord(key, value []byte) *kgo.Record {
 
 // fence is the offset commit of a step of this partition.
 func (p *Partition) fence(at int64, note delaytopics.CommitNote) emitter.Offset {
+	note.Partitions = p.o.Topics.Request.Partitions
 	return emitter.Offset{
 		Topic: p.o.Topics.Request.Name, TopicID: p.o.Topics.Request.ID, Partition: p.o.Partition,
 		At: at, Metadata: note.String(),

@@ -15,6 +15,20 @@ const (
 	NoOffset int64 = -1
 )
 
+// movedFrom is the generation of a timer that was moved by the first record of a
+// changelog partition; those behind it go down.
+const movedFrom = NoOffset - 1
+
+// Moved is the generation of a timer that was moved to where it is: that came to
+// this partition not by a request but by a record of the changelog partition, at
+// the offset at. No request has that generation, and no other record.
+func Moved(at int64) (generation int64) { return movedFrom - at }
+
+// MovedAt is the changelog offset of a generation that Moved has given.
+func MovedAt(generation int64) (at int64, moved bool) {
+	return movedFrom - generation, generation <= movedFrom
+}
+
 // Header is one record header. A nil Value is Kafka's null.
 type Header struct {
 	Key   string
@@ -33,7 +47,7 @@ type Target struct {
 // from one request. Refs order as timers fire: by due time, then by offset.
 type Ref struct {
 	Due    int64 // Unix milliseconds
-	Offset int64 // the generation: offset of the request, or NoOffset
+	Offset int64 // the generation: offset of the request, one of Moved, or NoOffset
 }
 
 // Absent is the Ref of a timer that is not pending.
@@ -61,7 +75,7 @@ func (r Ref) Compare(o Ref) int {
 // A Timer is immutable once planned; it may be shared between goroutines.
 type Timer struct {
 	ID         []byte // 1 to 512 bytes
-	Offset     int64  // generation: offset of the request in its request partition
+	Offset     int64  // generation: offset of the request in its request partition, or one of Moved
 	Due        int64  // Unix milliseconds of the next occurrence
 	Occurrence int64  // number of the next occurrence, from 1
 	Target     Target

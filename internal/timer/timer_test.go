@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -64,5 +65,25 @@ func TestApplyAndFire(t *testing.T) {
 	}
 	if !(*Timer)(nil).Ref().IsAbsent() {
 		t.Error("no timer has a place among the pending ones")
+	}
+}
+
+// Generations of timers that were moved are none that a request has, nor that of a
+// timer that is not there, and keep their bytes.
+func TestMoved(t *testing.T) {
+	for _, at := range []int64{0, 1, 1 << 40, math.MaxInt64 - 2} {
+		g := Moved(at)
+		if back, moved := MovedAt(g); !moved || back != at || g >= NoOffset {
+			t.Errorf("moved by %d: generation %d, which says %d, %v", at, g, back, moved)
+		}
+		tm := &Timer{ID: []byte("a"), Offset: g, Occurrence: 1, Target: Target{Topic: "t", Partition: AnyPartition}}
+		if got, err := Decode(tm.AppendTo(nil)); err != nil || got.Offset != g || got.Ref().IsAbsent() {
+			t.Errorf("decoded %+v, %v", got, err)
+		}
+	}
+	for _, offset := range []int64{NoOffset, 0, 1, math.MaxInt64} {
+		if _, moved := MovedAt(offset); moved {
+			t.Errorf("%d is said to be moved", offset)
+		}
 	}
 }

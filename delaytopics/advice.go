@@ -1,0 +1,25 @@
+package delaytopics
+
+import (
+	"encoding/base64"
+	"strings"
+)
+
+// FollowAdvice says what to do when the request topic is not what its changelog
+// was written for.
+const FollowAdvice = "stop every instance and run waterclock topics follow, see \"Topics that change\" in docs/OPERATIONS.md"
+
+// LostAdvice says what to do when a changelog is not there any more.
+const LostAdvice = "keep the data folders of all instances, and see \"A changelog that was lost\" in docs/OPERATIONS.md"
+
+// AnewAdvice says what to do about one of a service's topics that was created
+// anew.
+func AnewAdvice(topic string) string {
+	if strings.HasSuffix(topic, changelogSuffix) {
+		return LostAdvice
+	}
+	return FollowAdvice
+}
+
+// TopicID is a topic's UUID as Kafka's own tools write it.
+func TopicID(id [16]byte) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
