@@ -15,6 +15,9 @@ import (
 type Options struct {
 	// Create lets Ensure create the changelog and the dead letters.
 	Create bool
+	// Grow lets Ensure give them as many partitions as the request topic has. Who
+	// sets it moves the pending timers to where their IDs lie then.
+	Grow bool
 	// Replication of created topics; 0 and below: as many replicas as the
 	// request topic has, which is the least that Ensure accepts.
 	Replication int16
@@ -67,6 +70,11 @@ func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (S
 			return Set{}, nil, err
 		}
 	}
+	if o.Grow && t.creatable() {
+		if t, err = grow(ctx, adm, t); err != nil {
+			return Set{}, nil, err
+		}
+	}
 	problems, err := split(t.verify(o.minDeleteRetention()))
 	if err != nil {
 		return Set{}, problems, err
@@ -77,12 +85,21 @@ func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (S
 // Recheck verifies a set that was fine once. stop holds what forbids to go on:
 // a topic that is gone or another one, another partition count or cleanup
 // policy; alarm holds the rest. A broker that has just started may deny topics
-// that exist, so stop for good only if a second Recheck says the same.
+// that exist, so stop for good only if a later Recheck says the same.
+//
+// Dead letters are written and never read: with o.Create a topic of theirs that is
+// gone is made anew, and that it is another one stops nothing.
 func Recheck(ctx context.Context, adm *kadm.Client, before Set, o Options) (stop, alarm []Problem, err error) {
-	now, err := Inspect(ctx, adm, before.Request.Name, o)
+	t, err := describe(ctx, adm, before.Request.Name)
 	if err != nil {
 		return nil, nil, err
 	}
+	if o.Create && t.deadLetters.missing && !t.changelog.missing && t.creatable() {
+		if t, err = createMissing(ctx, adm, t, o); err != nil {
+			return nil, nil, err
+		}
+	}
+	now := Inspection{Set: t.set(), Checks: t.verify(o.minDeleteRetention())}
 	stop, alarm = now.since(before)
 	return stop, alarm, nil
 }
@@ -95,17 +112,19 @@ func (n *Inspection) since(before Set) (stop, alarm []Problem) {
 		if is.Partitions == 0 {
 			continue // missing: among the checks
 		}
-		if was.ID != is.ID {
-			stop = append(stop, Problem{was.Name, "ID", fmt.Sprintf("%x", is.ID), fmt.Sprintf("%x, as before", was.ID), true})
+		if was.ID != is.ID && was.Name != before.DeadLetters.Name {
+			stop = append(stop, Problem{was.Name, "ID", TopicID(is.ID), fmt.Sprintf("%s, as before: it was created anew; %s", TopicID(was.ID), AnewAdvice(was.Name)), true})
 		}
 		if was.Partitions != is.Partitions {
-			stop = append(stop, Problem{was.Name, "partitions", fmt.Sprint(is.Partitions), fmt.Sprintf("%d, as before", was.Partitions), true})
+			stop = append(stop, Problem{was.Name, "partitions", fmt.Sprint(is.Partitions), fmt.Sprintf("%d, as before: %s", was.Partitions, FollowAdvice), true})
 		}
 	}
 	for _, c := range n.Checks {
 		switch {
 		case c.OK:
-		case c.Setting == "topic" || c.Setting == cleanupPolicy:
+		case c.Gone():
+			stop = append(stop, goneSince(c.Problem, before))
+		case c.Setting == cleanupPolicy:
 			stop = append(stop, c.Problem)
 		case c.Setting == "partitions": // said above
 		default:
@@ -115,10 +134,45 @@ func (n *Inspection) since(before Set) (stop, alarm []Problem) {
 	return stop, alarm
 }
 
+// goneSince says of a topic that is gone what to do now, which is not what it was
+// at the start.
+func goneSince(p Problem, before Set) Problem {
+	switch p.Topic {
+	case before.Request.Name:
+		p.Needed = fmt.Sprintf("there: create it with %d partitions; its pending timers are kept in %s; %s", before.Request.Partitions, before.Changelog.Name, FollowAdvice)
+	case before.Changelog.Name:
+		p.Needed = "there: " + LostAdvice
+	}
+	return p
+}
+
 // creatable reports whether the request topic is such that its own topics may
-// be created beside it.
+// be created beside it: nothing that was reported of it forbids to run.
 func (t *trio) creatable() bool {
-	return !t.request.missing && !IsOwn(t.request.name) && len(t.request.name) <= MaxRequestName
+	return !t.request.missing && !t.request.compacted() && !IsOwn(t.request.name) && len(t.request.name) <= MaxRequestName
+}
+
+// grow gives the service's own topics the partitions that they lack, and describes
+// everything again, when it has settled.
+func grow(ctx context.Context, adm *kadm.Client, t *trio) (*trio, error) {
+	grown := false
+	for _, f := range []*found{&t.changelog, &t.deadLetters} {
+		if f.missing || f.partitions >= t.request.partitions {
+			continue
+		}
+		resp, err := adm.UpdatePartitions(ctx, int(t.request.partitions), f.name)
+		if err == nil {
+			err = resp.Error()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("give topic %s %d partitions: %w", f.name, t.request.partitions, err)
+		}
+		grown = true
+	}
+	if !grown {
+		return t, nil
+	}
+	return settle(ctx, adm, t.request.name)
 }
 
 // createMissing creates what is missing and describes everything again, when it
@@ -252,7 +306,7 @@ func settle(ctx context.Context, adm *kadm.Client, request string) (*trio, error
 
 func (t *trio) settled() bool {
 	for _, f := range []*found{&t.request, &t.changelog, &t.deadLetters} {
-		if f.missing || f.leaderless > 0 {
+		if f.missing || f.leaderless > 0 || f.partitions < t.request.partitions {
 			return false
 		}
 	}

@@ -118,6 +118,7 @@ func TestEnsureRefuses(t *testing.T) {
 			".waterclock.changelog max.message.bytes",
 			".waterclock.changelog cleanup.policy",
 			".waterclock.changelog message.timestamp.type",
+			".waterclock.dead-letters topic", // nothing is made beside such a topic
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
@@ -192,4 +193,68 @@ func TestEnsureFailsWithTheBroker(t *testing.T) {
 	if !errors.Is(err, kerr.ClusterAuthorizationFailed) || !strings.Contains(err.Error(), Changelog(v.request)) {
 		t.Fatal(err)
 	}
+}
+
+// Own topics grow where that is asked for, and Recheck has dead letters that are gone
+// made anew, but no changelog.
+func TestEnsureGrows(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 2, nil)
+		o := Options{Create: true}
+		set, _, err := Ensure(v.ctx, v.adm, v.request, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := v.adm.UpdatePartitions(v.ctx, 5, v.request); err != nil || r.Error() != nil {
+			t.Fatal(err, r.Error())
+		}
+		for {
+			stop, _, err := Recheck(v.ctx, v.adm, set, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(stop) > 0 {
+				if !strings.Contains(stop[0].String(), "partitions is 5, must be 2, as before") {
+					t.Errorf("%v", stop)
+				}
+				break
+			}
+		}
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, o); err == nil || !strings.Contains(err.Error(), FollowAdvice) {
+			t.Errorf("not told to: %v", err)
+		}
+		o.Grow = true
+		grown, _, err := Ensure(v.ctx, v.adm, v.request, o)
+		if err != nil || grown.Changelog.Partitions != 5 || grown.DeadLetters.Partitions != 5 || grown.Changelog.ID != set.Changelog.ID {
+			t.Fatalf("%+v, %v", grown, err)
+		}
+		gone := func(topic string) {
+			t.Helper()
+			if r, err := v.adm.DeleteTopics(v.ctx, topic); err != nil || r.Error() != nil {
+				t.Fatal(err, r.Error())
+			}
+		}
+		gone(DeadLetters(v.request))
+		for made := false; !made; {
+			stop, alarm, err := Recheck(v.ctx, v.adm, grown, Options{Create: true})
+			if err != nil || len(stop)+len(alarm) > 0 {
+				t.Fatal(stop, alarm, err)
+			}
+			now, err := Inspect(v.ctx, v.adm, v.request, Options{})
+			made = err == nil && now.Set.DeadLetters.Partitions == 5 && now.Set.DeadLetters.ID != grown.DeadLetters.ID
+		}
+		gone(Changelog(v.request))
+		for {
+			stop, _, err := Recheck(v.ctx, v.adm, grown, Options{Create: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(stop) > 0 {
+				if !stop[0].Gone() || !strings.Contains(stop[0].String(), LostAdvice) {
+					t.Errorf("%v", stop)
+				}
+				break
+			}
+		}
+	})
 }

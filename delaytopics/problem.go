@@ -23,6 +23,9 @@ func (p Problem) String() string {
 	return fmt.Sprintf("topic %s: %s is %s, %s %s", p.Topic, p.Setting, p.Found, verb, p.Needed)
 }
 
+// Gone reports whether the problem is that there is no such topic.
+func (p *Problem) Gone() bool { return p.Setting == "topic" }
+
 // ProblemsError is every fatal problem that was found.
 type ProblemsError struct{ Problems []Problem }
 

@@ -63,6 +63,8 @@ func (f *found) policies() []string {
 	return strings.FieldsFunc(f.settings[cleanupPolicy], func(r rune) bool { return r == ',' || r == ' ' })
 }
 
+func (f *found) compacted() bool { return slices.Contains(f.policies(), "compact") }
+
 // trio is the three topics as they were found.
 type trio struct{ request, changelog, deadLetters found }
 
@@ -127,7 +129,7 @@ func (v *verifier) request() {
 	// Compaction would remove a request that another one with its key follows,
 	// and both must have an outcome.
 	v.setting(cleanupPolicy, true, "delete", func(string) bool {
-		return !slices.Contains(v.topic.policies(), "compact")
+		return !v.topic.compacted()
 	})
 }
 
@@ -137,13 +139,21 @@ func (v *verifier) own(request *found) bool {
 		return false
 	}
 	v.check(v.topic.partitions == request.partitions, true, "partitions",
-		fmt.Sprint(v.topic.partitions), fmt.Sprintf("%d, as of %s", request.partitions, request.name))
+		fmt.Sprint(v.topic.partitions), fmt.Sprintf("%d, as of %s%s", request.partitions, request.name, v.partitionsAdvice(request)))
 	v.check(v.topic.replication >= request.replication, true, "replication",
 		fmt.Sprint(v.topic.replication), fmt.Sprintf("at least %d, as of %s", request.replication, request.name))
 	v.atLeast(maxMessageBytes, true, neededMessageBytes(request))
 	v.atLeast(minInSync, false, request.number(minInSync))
 	v.setting(uncleanElection, false, "false", func(value string) bool { return value != "true" })
 	return true
+}
+
+// partitionsAdvice is for topics that grow; none shrinks.
+func (v *verifier) partitionsAdvice(request *found) string {
+	if v.topic.partitions < request.partitions {
+		return ": " + FollowAdvice
+	}
+	return ""
 }
 
 func neededMessageBytes(request *found) int64 {
@@ -170,7 +180,7 @@ func (t *trio) verifyDeadLetters() []Check {
 	if v.own(&t.request) {
 		// Letters with one key would replace each other.
 		v.setting(cleanupPolicy, true, "delete", func(string) bool {
-			return !slices.Contains(v.topic.policies(), "compact")
+			return !v.topic.compacted()
 		})
 	}
 	return v.checks

@@ -65,7 +65,7 @@ func TestVerify(t *testing.T) {
 				t.deadLetters.partitions = 5
 			},
 			want: []string{
-				"topic t.waterclock.changelog: partitions is 3, must be 4, as of t",
+				"topic t.waterclock.changelog: partitions is 3, must be 4, as of t: " + FollowAdvice,
 				"topic t.waterclock.dead-letters: partitions is 5, must be 4, as of t",
 			},
 		},

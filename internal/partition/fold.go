@@ -56,6 +56,11 @@ func (p *Partition) openFold(ctx context.Context, why string) (*fold, error) {
 		p.log.Error("the local store is damaged: wiping what it holds of the partition and replaying it", "err", unreadable)
 		p.o.Metrics.damaged()
 	}
+	if meta.Position >= 0 && meta.Changelog != p.o.Topics.Changelog.ID && !p.o.AcceptLostChangelog {
+		if err := p.replaced(ctx, start, end); err != nil {
+			return nil, err
+		}
+	}
 	if why != "" {
 		p.log.Warn("wiping the local view of the partition", "reason", why)
 		if err := p.take.Wipe(); err != nil {
@@ -85,6 +90,36 @@ func (p *Partition) newFold(ctx context.Context, meta statestore.Meta, start, en
 	p.replayed.Store(from)
 	p.replayEnd.Store(end)
 	return f, nil
+}
+
+// replaced sees to it that a changelog other than the one that the local view is of
+// holds something at all. If it does not, that view may be the last that is left of
+// the pending timers, and is not wiped before an operator says so.
+func (p *Partition) replaced(ctx context.Context, start, end int64) error {
+	f := &fold{p: p, ctx: ctx, said: time.Now()}
+	f.replay = delaytopics.NewReplay(partlog.NewReader(p.o.Client, p.changelogTarget(), start), nothing{}, nil)
+	err := f.to(end)
+	if err == nil && f.replay.Last() == nil {
+		err = p.lostChangelog("the data folder has timers")
+	}
+	return err
+}
+
+// nothing is a fold that keeps nothing.
+type nothing struct{}
+
+func (nothing) Put(_, _ []byte, _ *timer.Timer) error { return nil }
+func (nothing) Delete([]byte) error                   { return nil }
+func (nothing) Checkpoint([]byte) error               { return nil }
+func (nothing) Flush(int64) error                     { return nil }
+func (nothing) Rest()                                 {}
+
+// lostChangelog is why a partition does not run whose changelog holds nothing,
+// though something tells that it did.
+func (p *Partition) lostChangelog(tells string) error {
+	return &Fatal{fmt.Errorf("%s for %s/%d and changelog %s holds no checkpoint: the changelog was lost, and pending timers with it; "+
+		"start once with --accept-lost-changelog to read the request log from its start; before that, %s",
+		tells, p.o.Topics.Request.Name, p.o.Partition, p.o.Topics.Changelog.Name, delaytopics.LostAdvice)}
 }
 
 // untrusted says why the local view must not be used, "" if it may, as far as it

@@ -36,6 +36,8 @@ const (
 	drainTimeout = time.Second
 	// retryTake is the pause between two tries to take a partition.
 	retryTake = time.Second
+	// sayEvery is how often the same reason for another take is said.
+	sayEvery = time.Minute
 	// tick is how often the partition looks after itself.
 	tick = 100 * time.Millisecond
 )
@@ -96,6 +98,11 @@ type Partition struct {
 	seals   int64 // the lane's: numbers Seal calls
 	// damage is why the next take wipes the local view; Run's own.
 	damage error
+	// said is why it was last said that the partition is taken again; Run's own.
+	said struct {
+		text string
+		at   time.Time
+	}
 	// vanishedSaid is when it was last said that others' transactions can not be
 	// looked at; it belongs to who waits for them.
 	vanishedSaid time.Time
@@ -203,13 +210,21 @@ func (p *Partition) Run(ctx context.Context) {
 			p.damage = err
 			p.log.Error("the local store can not be read, taking the partition again", "err", err)
 		default:
-			p.log.Warn("taking the partition again", "err", err)
+			p.sayAgain(err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryTake):
 		}
 		p.reset()
+	}
+}
+
+// sayAgain says why the partition is taken again, the same reason once a minute.
+func (p *Partition) sayAgain(err error) {
+	if text := err.Error(); text != p.said.text || time.Since(p.said.at) > sayEvery {
+		p.said.text, p.said.at = text, time.Now()
+		p.log.Warn("taking the partition again", "err", err)
 	}
 }
 

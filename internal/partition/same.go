@@ -2,8 +2,10 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -35,8 +37,42 @@ func (p *Partition) sameTopics(ctx context.Context) error {
 				return fmt.Errorf("look whether topic %s is the same: %w", t.Name, err)
 			}
 			if got.TopicID != t.ID {
-				return &Fatal{fmt.Errorf("topic %s was created anew while this instance ran (its UUID changed from %x to %x): start anew", t.Name, t.ID, got.TopicID)}
+				return &Fatal{fmt.Errorf("topic %s was created anew while this instance ran (its ID is %s, it was %s): %s",
+					t.Name, delaytopics.TopicID(got.TopicID), delaytopics.TopicID(t.ID), delaytopics.AnewAdvice(t.Name))}
 			}
+		}
+	}
+	return nil
+}
+
+// samePartitions sees to it that the request topic has as many partitions as when
+// the note was written: a timer whose ID lies on another partition now would miss
+// its cancels.
+func (p *Partition) samePartitions(note delaytopics.CommitNote) error {
+	if is := p.o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
+		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s", p.o.Topics.Request.Name, is, note.Partitions, delaytopics.FollowAdvice)}
+	}
+	return nil
+}
+
+// samePartitionsElsewhere is samePartitions for a partition that nobody has taken
+// yet: the notes of the others tell whether the topic is new or has grown. The
+// changelog does not, if it was given partitions by hand.
+func (p *Partition) samePartitionsElsewhere(ctx context.Context) error {
+	committed, err := kadm.NewClient(p.o.Client).FetchOffsets(ctx, p.o.Group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the offsets of other partitions: %w", err)
+	}
+	for _, o := range committed[p.o.Topics.Request.Name] {
+		note, err := delaytopics.ParseCommitNote(o.Metadata)
+		if err != nil {
+			continue // somebody else's: see stableOffset
+		}
+		if err := p.samePartitions(note); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -43,6 +43,9 @@ func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error
 	if err != nil {
 		return 0, 0, err
 	}
+	if err := p.samePartitions(note); err != nil {
+		return 0, 0, err
+	}
 	p.found.Store(&note)
 	last, now, err := p.takeLog(ctx, committed, lastStep(note))
 	if err != nil {
@@ -203,8 +206,10 @@ func (p *Partition) claimPosition(ctx context.Context, last *delaytopics.Checkpo
 		return committed, nil
 	}
 	if committed >= 0 && !p.o.AcceptLostChangelog {
-		return 0, &Fatal{fmt.Errorf("an offset is committed for %s/%d and changelog %s holds no checkpoint: the changelog was lost; pending timers are gone with it; "+
-			"start once with --accept-lost-changelog to read the request log from its start", p.o.Topics.Request.Name, p.o.Partition, p.o.Topics.Changelog.Name)}
+		return 0, p.lostChangelog("an offset is committed")
+	}
+	if err := p.samePartitionsElsewhere(ctx); err != nil {
+		return 0, err
 	}
 	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.requestTarget())
 	if err != nil {
@@ -222,11 +227,12 @@ func (p *Partition) claimPosition(ctx context.Context, last *delaytopics.Checkpo
 // the claim.
 func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64) (from, stable int64, err error) {
 	if last.Request != p.o.Topics.Request.ID {
-		return 0, 0, &Fatal{fmt.Errorf("request topic %s was created anew since changelog %s was written (its UUID changed): delete the changelog and the group's offsets to begin anew",
-			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name)}
+		return 0, 0, &Fatal{fmt.Errorf("request topic %s was created anew since changelog %s was written (its ID is %s, it was %s), where its pending timers are kept: %s",
+			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name, delaytopics.TopicID(p.o.Topics.Request.ID), delaytopics.TopicID(last.Request), delaytopics.FollowAdvice)}
 	}
 	if last.Changelog != p.o.Topics.Changelog.ID {
-		return 0, 0, &Fatal{fmt.Errorf("changelog %s was copied from another topic (its checkpoint names another UUID)", p.o.Topics.Changelog.Name)}
+		return 0, 0, &Fatal{fmt.Errorf("changelog %s was copied from another topic (its checkpoint names %s, its own ID is %s): %s",
+			p.o.Topics.Changelog.Name, delaytopics.TopicID(last.Changelog), delaytopics.TopicID(p.o.Topics.Changelog.ID), delaytopics.FollowAdvice)}
 	}
 	from = last.Position
 	if committed >= 0 && committed != from {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/delaytopics"
 )
@@ -17,9 +18,13 @@ import (
 const (
 	// recheckTimeout bounds one look at the topics of a request topic.
 	recheckTimeout = 30 * time.Second
-	// recheckAgain is the pause before a problem that stops a topic is looked at
-	// a second time: a broker that has just started may deny what exists.
+	// glanceEvery is how often the brokers are asked, in one request, whether all
+	// topics are there with their UUIDs and partition counts.
+	glanceEvery = 2 * time.Second
+	// A problem that stops a topic must have been seen for recheckAgain, one that is
+	// gone for recheckGone: a broker that has just started may deny what exists.
 	recheckAgain = 2 * time.Second
+	recheckGone  = 10 * time.Second
 	// stoppedEvery is how often a stopped topic is complained about.
 	stoppedEvery = time.Minute
 )
@@ -27,13 +32,17 @@ const (
 // recheck looks at the topics again and again. What another topic of that name,
 // another partition count or another cleanup policy would do to timers cannot be
 // undone, so it stops the request topic, until a restart; everything else is an
-// alarm. mu guards what follows it.
+// alarm. Settings are looked at every --topic-check-interval, what a metadata
+// request shows every two seconds. mu guards what follows it.
 type recheck struct {
 	in     *instance
 	adm    *kadm.Client
 	now    chan struct{} // look at once
 	checks *prometheus.CounterVec
 	wrong  *prometheus.GaugeVec
+	// suspect is since when request topics have had a problem that will stop them;
+	// a check that finds none ends it. Run's own.
+	suspect map[string]time.Time
 
 	mu      sync.Mutex
 	stopped map[string]error // by request topic
@@ -41,7 +50,7 @@ type recheck struct {
 
 func newRecheck(in *instance) *recheck {
 	r := &recheck{
-		in: in, adm: kadm.NewClient(in.client), now: make(chan struct{}, 1), stopped: make(map[string]error),
+		in: in, adm: kadm.NewClient(in.client), now: make(chan struct{}, 1), stopped: make(map[string]error), suspect: make(map[string]time.Time),
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_topic_checks_total", Help: "Checks of the topics of a request topic while running, by result: ok, alarm, stop, error.",
 		}, []string{"topic", "result"}),
@@ -64,24 +73,77 @@ func newRecheck(in *instance) *recheck {
 func (r *recheck) Run(ctx context.Context) error {
 	check := time.NewTicker(r.in.cfg.TopicCheckInterval)
 	defer check.Stop()
+	glance := time.NewTicker(glanceEvery)
+	defer glance.Stop()
 	complain := time.NewTicker(stoppedEvery)
 	defer complain.Stop()
 	for {
+		var names []string
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-complain.C:
 			r.complain()
-			continue
+		case <-glance.C:
+			names = r.glance(ctx)
 		case <-check.C:
+			names = r.served()
 		case <-r.now:
+			names = r.served()
 		}
-		for name, t := range r.in.topics {
-			if r.stop(name) == nil {
-				r.check(ctx, name, t.set)
-			}
+		for _, name := range names {
+			r.check(ctx, name, r.in.topics[name].set)
 		}
 	}
+}
+
+// served are the request topics that are not stopped.
+func (r *recheck) served() (names []string) {
+	for name := range r.in.topics {
+		if r.stop(name) == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// glance asks for the metadata of all topics that are served, and returns the
+// request topics to be checked: those of which something looks otherwise than at
+// the start, and those that are suspect. That nobody answers is no news.
+func (r *recheck) glance(ctx context.Context) (names []string) {
+	served := r.served()
+	var all []string
+	for _, name := range served {
+		set := &r.in.topics[name].set
+		all = append(all, set.Request.Name, set.Changelog.Name, set.DeadLetters.Name)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	// With authorised operations kadm does not answer from its cache.
+	found, err := r.adm.ListTopics(kadm.WithAuthorizedOps(ctx), all...)
+	if err != nil {
+		return nil
+	}
+	for _, name := range served {
+		set := &r.in.topics[name].set
+		_, suspect := r.suspect[name]
+		if suspect || changed(found, &set.Request) || changed(found, &set.Changelog) || changed(found, &set.DeadLetters) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// changed reports whether a topic is gone, another one, or of other partitions.
+func changed(found kadm.TopicDetails, was *delaytopics.Topic) bool {
+	is, there := found[was.Name]
+	if !there || errors.Is(is.Err, kerr.UnknownTopicOrPartition) {
+		return true
+	}
+	return is.Err == nil && ([16]byte(is.ID) != was.ID || len(is.Partitions) != int(was.Partitions))
 }
 
 // soon asks for a check out of turn.
@@ -119,21 +181,15 @@ func (r *recheck) stops() map[string]string {
 func (r *recheck) look(ctx context.Context, set delaytopics.Set) (stop, alarm []delaytopics.Problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	return delaytopics.Recheck(ctx, r.adm, set, delaytopics.Options{})
+	return delaytopics.Recheck(ctx, r.adm, set, delaytopics.Options{
+		Create: r.in.cfg.CreateTopics, Replication: int16(r.in.cfg.ReplicationFactor),
+	})
 }
 
-// check looks at one request topic, twice before it stops it.
+// check looks at one request topic. What stops it must have been seen before.
 func (r *recheck) check(ctx context.Context, name string, set delaytopics.Set) {
 	stop, alarm, err := r.look(ctx, set)
-	if err == nil && len(stop) > 0 {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(recheckAgain):
-		}
-		stop, alarm, err = r.look(ctx, set)
-	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || err == nil && !r.confirmed(name, stop) {
 		return
 	}
 	result := "ok"
@@ -156,6 +212,27 @@ func (r *recheck) check(ctx context.Context, name string, set delaytopics.Set) {
 	for _, p := range alarm {
 		r.in.log.Warn("topic setting", "topic", name, "problem", p.String())
 	}
+}
+
+// confirmed reports whether a check is final: it finds nothing that stops the topic,
+// or has found that for long enough.
+func (r *recheck) confirmed(name string, stop []delaytopics.Problem) bool {
+	if len(stop) == 0 {
+		delete(r.suspect, name)
+		return true
+	}
+	since, suspect := r.suspect[name]
+	if !suspect {
+		r.suspect[name] = time.Now()
+		return false
+	}
+	least := recheckAgain
+	for _, p := range stop {
+		if p.Gone() {
+			least = recheckGone
+		}
+	}
+	return time.Since(since) >= least
 }
 
 // stopTopic makes every partition of a request topic fail, those that come later
