@@ -241,6 +241,33 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 	}
 }
 
+// CommitOffsets commits offsets of a group that has no members in the transaction that
+// cl has begun under id. The broker checks nothing: the caller has looked.
+func CommitOffsets(ctx context.Context, cl *kgo.Client, id, group string, offsets []Offset) error {
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID, req.Group, req.Generation = id, group, -1
+	for i := range offsets {
+		addOffset(req, &offsets[i])
+	}
+	for {
+		var err error
+		if req.ProducerID, req.ProducerEpoch, err = cl.ProducerID(ctx); err != nil {
+			return fmt.Errorf("load producer ID: %w", err)
+		}
+		resp, err := req.RequestWith(ctx, cl)
+		if err == nil {
+			err = firstOffsetError(resp)
+		}
+		var ke *kerr.Error
+		if err == nil || !errors.As(err, &ke) || !ke.Retriable {
+			return err
+		}
+		if sleep(ctx, concurrentBackoff) != nil {
+			return fmt.Errorf("commit offsets of group %s: %w", group, err)
+		}
+	}
+}
+
 func addOffset(req *kmsg.TxnOffsetCommitRequest, o *Offset) {
 	p := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 	p.Partition, p.Offset, p.Metadata = o.Partition, o.At, kmsg.StringPtr(o.Metadata)

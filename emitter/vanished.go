@@ -90,6 +90,31 @@ func EndVanished(ctx context.Context, v Vanished) (ended int, err error) {
 	return v.endLostOffsets(ctx, adm, ours)
 }
 
+// EndAll ends every open transaction of a group that has no members, so that none
+// of its steps can be committed any more.
+func EndAll(ctx context.Context, cl *kgo.Client, group string) error {
+	adm := kadm.NewClient(cl)
+	listed, err := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
+	if err != nil {
+		return fmt.Errorf("list open transactions: %w", err)
+	}
+	for _, l := range listed.Sorted() {
+		if !strings.HasPrefix(l.TxnID, TransactionalIDPrefix(group)) {
+			continue
+		}
+		d, err := adm.DescribeTransactions(ctx, l.TxnID)
+		if err != nil {
+			return fmt.Errorf("describe transaction %s: %w", l.TxnID, err)
+		}
+		if txn := d[l.TxnID]; txn.Err == nil && txn.State == "Ongoing" {
+			if err := endTransaction(ctx, cl, adm, txn, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // endLost closes the transactions that are open on the partition alone, and names
 // a producer outside this group that holds it.
 func (v *Vanished) endLost(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+
 	"strings"
 	"syscall"
 	"testing"
@@ -63,6 +64,7 @@ type calls struct {
 	topic    string
 	id       string
 	create   bool
+	folders  []string
 	reported string
 }
 
@@ -88,6 +90,11 @@ func (c *calls) backend() backend {
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create
+			_, _ = io.WriteString(out, c.reported)
+			return c.err
+		},
+		follow: func(_ context.Context, cfg *config.Config, folders []string, out io.Writer) error {
+			c.cfg, c.folders = cfg, folders
 			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
@@ -187,10 +194,21 @@ func TestTopics(t *testing.T) {
 	for _, create := range []bool{true, false} {
 		c := calls{reported: "all well\n"}
 		code, stdout, stderr := runWith(&c, nil, "", "topics", "--brokers", "a:1", "--requests", "t",
-			"--create-topics="+strconv.FormatBool(create))
+			"--create="+strconv.FormatBool(create))
 		if code != exitOK || c.create != create || stdout != "all well\n" {
 			t.Errorf("exit %d, %q, %q, create %v", code, stdout, stderr, c.create)
 		}
+	}
+}
+
+func TestFollow(t *testing.T) {
+	c := calls{reported: "t: done\n"}
+	code, stdout, stderr := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t", "--targets", "*", "--group", "g", "--restore", "a,b")
+	if code != exitOK || stdout != "t: done\n" || c.cfg.Group != "g" || len(c.folders) != 2 {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	if code, _, _ := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t"); code != exitUsage {
+		t.Errorf("without targets: exit %d, want %d", code, exitUsage)
 	}
 }
 

@@ -17,6 +17,7 @@ type backend struct {
 	schedule    func(context.Context, *config.Config, service.ScheduleRequest) (service.Sent, error)
 	cancel      func(ctx context.Context, cfg *config.Config, topic, id string) (service.Sent, error)
 	topics      func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
+	follow      func(ctx context.Context, cfg *config.Config, folders []string, out io.Writer) error
 	storeVerify func(ctx context.Context, dataDir string, out io.Writer) error
 	storeDump   func(ctx context.Context, dataDir string, payloads bool, out io.Writer) error
 	acls        func(cfg *config.Config, o service.ACLOptions, out io.Writer) error
@@ -46,6 +47,7 @@ func realBackend() backend {
 		schedule:    service.Schedule,
 		cancel:      service.Cancel,
 		topics:      service.Topics,
+		follow:      service.Follow,
 		storeVerify: service.StoreVerify,
 		storeDump:   service.StoreDump,
 		acls:        service.ACLs,

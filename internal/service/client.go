@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -205,8 +206,13 @@ func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, c
 	return errors.Join(errs...)
 }
 
+// commandClientID is the client ID of commands.
+const commandClientID = "waterclock-cli"
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 func commandClient(cfg *config.Config) (*kgo.Client, error) {
-	opts, err := clientOptions(cfg, "waterclock-cli", slog.New(slog.DiscardHandler))
+	opts, err := clientOptions(cfg, commandClientID, discard())
 	if err != nil {
 		return nil, err
 	}
@@ -263,11 +269,25 @@ func fatal(checks []delaytopics.Check) (n int) {
 	return n
 }
 
+// neededWidth is how wide a sentence about what is needed gets, in columns.
+const neededWidth = 40
+
+// printTopics prints a table for each topic.
 func printTopics(out io.Writer, in delaytopics.Inspection) {
-	t := table.NewWriter()
-	t.SetOutputMirror(out)
-	t.AppendHeader(table.Row{"topic", "setting", "found", "needed", ""})
+	var t table.Writer
+	topic := ""
 	for _, c := range in.Checks {
+		if c.Topic != topic {
+			if t != nil {
+				t.Render()
+			}
+			topic = c.Topic
+			fmt.Fprintln(out, topic)
+			t = table.NewWriter()
+			t.SetOutputMirror(out)
+			t.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: neededWidth, WidthMaxEnforcer: text.WrapSoft}})
+			t.AppendHeader(table.Row{"setting", "found", "needed", ""})
+		}
 		verdict := "ok"
 		switch {
 		case c.OK:
@@ -276,7 +296,9 @@ func printTopics(out io.Writer, in delaytopics.Inspection) {
 		default:
 			verdict = "warning"
 		}
-		t.AppendRow(table.Row{c.Topic, c.Setting, c.Found, c.Needed, verdict})
+		t.AppendRow(table.Row{c.Setting, c.Found, c.Needed, verdict})
 	}
-	t.Render()
+	if t != nil {
+		t.Render()
+	}
 }

@@ -370,6 +370,9 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	if err := in.store.BindCluster(cluster.Cluster); err != nil {
 		return errors.Join(err, in.store.Close())
 	}
+	if err := noteNames(in.cfg.DataDir, in.topics); err != nil {
+		in.log.Warn("the names of topics can not be noted in the data folder", "err", err)
+	}
 	in.registry.MustRegister(in.store.Collector())
 	return nil
 }

@@ -22,9 +22,13 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	topics, err := readNames(dataDir)
+	if err != nil {
+		return err
+	}
 	t := table.NewWriter()
 	t.SetOutputMirror(out)
-	t.AppendHeader(table.Row{"partition", "position", "pending", "parked", "in sync", ""})
+	t.AppendHeader(table.Row{"partition", "position", "pending", "parked", "misplaced", "in sync", ""})
 	bad := 0
 	err = s.VerifyAll(ctx, func(id statestore.PartitionID, m statestore.Meta, err error) {
 		verdict, inSync := "ok", "never"
@@ -35,7 +39,7 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 		if !m.InSync.IsZero() {
 			inSync = m.InSync.UTC().Format(time.RFC3339)
 		}
-		t.AppendRow(table.Row{id, m.Position, m.Pending, m.Parked, inSync, verdict})
+		t.AppendRow(table.Row{topics.partition(id), m.Position, m.Pending, m.Parked, topics.misplaced(s, id), inSync, verdict})
 	})
 	t.Render()
 	if bad > 0 {

@@ -23,6 +23,7 @@ type scene struct {
 	c        *kafkatest.Cluster
 	requests string
 	dir      string
+	group    string // another name than that of arguments
 }
 
 func newScene(t testing.TB, c *kafkatest.Cluster) *scene {

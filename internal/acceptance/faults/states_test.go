@@ -91,14 +91,14 @@ var states = []struct {
 		s.remove(t, s.requests)
 		s.c.CreateTopic(t, partitions, nil, s.requests)
 		return nil
-	}, partitions, []string{"request topic REQUESTS was created anew since changelog REQUESTS.waterclock.changelog was written", "delete the changelog and the group's offsets"}, "", false, false},
+	}, partitions, []string{"request topic REQUESTS was created anew since changelog REQUESTS.waterclock.changelog was written", "waterclock topics follow"}, "", false, false},
 	{"changelog copied from another topic", func(t testing.TB, s *scene) []string {
 		cp := s.checkpoint(t)
 		s.remove(t, delaytopics.Changelog(s.requests))
 		s.ensure(t)
 		s.put(t, delaytopics.CheckpointKey(), cp)
 		return nil
-	}, partitions, []string{"changelog REQUESTS.waterclock.changelog was copied from another topic"}, "", false, false},
+	}, partitions, []string{"changelog REQUESTS.waterclock.changelog was copied from another topic", "waterclock topics follow"}, "", false, false},
 	{"changelog with another's record", func(t testing.TB, s *scene) []string {
 		s.put(t, []byte("\x01id"), []byte{1})
 		return nil

@@ -1,0 +1,357 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// owner is who the checkpoints and claims name, for people.
+	owner = "waterclock topics follow"
+	// readWait is how long a fetch waits at the broker for data.
+	readWait = 100 * time.Millisecond
+	// settleLimit is how long open transactions on a changelog are waited for:
+	// those of the group are ended before, markers come within moments.
+	settleLimit = 30 * time.Second
+	settlePause = 20 * time.Millisecond
+)
+
+// Options of Run.
+type Options struct {
+	Client []kgo.Opt   // of the transactional producer
+	Admin  *kgo.Client // reads and asks
+	// Set is the topics as they are, the service's own with the request topic's
+	// partition count already.
+	Set   *delaytopics.Set
+	Rules *intake.Rules // by which requests are taken in, of the partition count now
+	Group string
+	// AcceptGroup lets the changelog be that of another group.
+	AcceptGroup bool
+	Now         func() time.Time
+	// View returns the newest local view of a partition whose changelog was lost,
+	// nil if there is none. A nil View: what is lost is an error.
+	View func(partition int32) (*View, error)
+	// AcceptLost lets a view be one that lacks the last steps.
+	AcceptLost bool
+}
+
+// View is what a stopped instance's folder holds of a partition.
+type View struct {
+	Last delaytopics.Checkpoint // that it has seen
+	// Each calls a function with every pending timer.
+	Each func(func(*timer.Timer) error) error
+}
+
+// Report says what Run did.
+type Report struct {
+	Before, Now int32 // partitions
+	Anew        bool  // the request topic was created anew, or the changelog is a copy
+	Restored    int   // partitions whose changelog was lost
+	Moved       int   // timers that are pending at a new place or under a new generation
+	Replaced    int   // timers whose ID was pending at its new place already
+	Taken       int   // requests that were taken in
+	Refused     int   // of them, those that became dead letters
+	Lost        int64 // requests that retention has deleted before they were taken in
+	Misplaced   int   // timers that lie off their partition, and did before
+}
+
+// Done reports whether there was nothing to do.
+func (r *Report) Done() bool { return r.Before == r.Now && !r.Anew && r.Restored == 0 }
+
+// follower is the state of one Run.
+type follower struct {
+	o      Options
+	parts  []part              // by partition, as many as there are now
+	early  map[string]struct{} // IDs pending where they belong now and did not before
+	out    *writer
+	report Report
+}
+
+// part is one partition.
+type part struct {
+	changelog bounds
+	requests  bounds // of the request log that is taken in here
+	last      *delaytopics.Checkpoint
+	note      delaytopics.CommitNote // of the committed offset
+	view      *View                  // in place of the changelog, if that was lost
+	// leaving are requests taken in for IDs that leave the partition: the last
+	// one of each ID, nil for a cancel.
+	leaving map[string]*timer.Timer
+}
+
+type bounds struct{ from, end int64 }
+
+// Run makes the pending timers of one request topic follow it.
+func Run(ctx context.Context, o Options) (Report, error) {
+	f := &follower{o: o, parts: make([]part, o.Set.Request.Partitions), early: make(map[string]struct{})}
+	err := f.run(ctx)
+	return f.report, err
+}
+
+func (f *follower) run(ctx context.Context) error {
+	if err := Nobody(ctx, f.o.Admin, f.o.Group); err != nil {
+		return err
+	}
+	if err := emitter.EndAll(ctx, f.o.Admin, f.o.Group); err != nil {
+		return err
+	}
+	if err := f.look(ctx); err != nil || f.report.Done() {
+		return err
+	}
+	var err error
+	if f.out, err = begin(ctx, f); err != nil {
+		return err
+	}
+	defer f.out.close()
+	if err := errors.Join(f.write(ctx), f.out.flush(ctx)); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+	if err := Nobody(ctx, f.o.Admin, f.o.Group); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+	return f.out.commit(ctx)
+}
+
+// Nobody is an error that says who is, if the group has members.
+func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
+	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, group)
+	if err != nil {
+		return fmt.Errorf("describe group %s: %w", group, err)
+	}
+	g := groups[group]
+	if g.Err != nil && g.State != "Dead" {
+		return fmt.Errorf("describe group %s: %w", group, g.Err)
+	}
+	if len(g.Members) == 0 {
+		return nil
+	}
+	hosts := make([]string, len(g.Members))
+	for i, m := range g.Members {
+		hosts[i] = strings.TrimPrefix(m.ClientHost, "/")
+	}
+	return fmt.Errorf("group %s has %d members, on %s: stop every instance, and wait until they have left (--session-timeout)",
+		group, len(g.Members), strings.Join(slices.Compact(slices.Sorted(slices.Values(hosts))), ", "))
+}
+
+// look finds out what there is to do.
+func (f *follower) look(ctx context.Context) error {
+	f.report.Now = int32(len(f.parts))
+	for i := range f.parts {
+		b, err := f.settled(ctx, f.changelog(i))
+		if err != nil {
+			return err
+		}
+		f.parts[i].changelog = b
+	}
+	if err := errors.Join(f.noted(ctx), f.written(ctx)); err != nil {
+		return err
+	}
+	if f.report.Before > f.report.Now {
+		return fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: give it as many", f.o.Set.Request.Name, f.report.Now, f.report.Before)
+	}
+	if f.report.Before == 0 {
+		f.report.Before = f.report.Now // nothing was ever taken
+		return nil
+	}
+	for i := range f.before() {
+		if err := errors.Join(f.scan(ctx, i), f.restore(i)); err != nil {
+			return err
+		}
+	}
+	if f.report.Done() {
+		return nil
+	}
+	for i := range f.parts {
+		if err := f.requests(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// before are the parts that there were before.
+func (f *follower) before() []part { return f.parts[:f.report.Before] }
+
+// written takes the partition count from the changelog, where nobody has noted it:
+// the last partition with a checkpoint is the last that there was. Its end tells
+// nothing, for an attempt that was given up leaves records there.
+func (f *follower) written(ctx context.Context) error {
+	for i := len(f.parts) - 1; i >= 0 && f.report.Before == 0; i-- {
+		err := f.read(ctx, f.changelog(i), f.parts[i].changelog, true, func(rec *kgo.Record) error {
+			kind, _, err := delaytopics.ParseKey(rec.Key)
+			if kind == delaytopics.KindCheckpoint {
+				f.report.Before = int32(i + 1)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noted takes the partition count that the group's steps have noted with their
+// offsets.
+func (f *follower) noted(ctx context.Context) error {
+	committed, err := kadm.NewClient(f.o.Admin).FetchOffsets(ctx, f.o.Group)
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+		return fmt.Errorf("look at the group's offsets: %w", err)
+	}
+	for _, o := range committed[f.o.Set.Request.Name] {
+		note, err := delaytopics.ParseCommitNote(o.Metadata)
+		if err != nil {
+			continue
+		}
+		if int(o.Partition) < len(f.parts) {
+			f.parts[o.Partition].note = note
+		}
+		switch {
+		case note.Partitions > 0:
+			f.report.Before = note.Partitions
+		case f.report.Before == 0:
+			f.report.Before = f.report.Now // an earlier version's note
+		}
+	}
+	return nil
+}
+
+// settled waits until no transaction is open on a log.
+func (f *follower) settled(ctx context.Context, t partlog.Target) (bounds, error) {
+	for patience := time.Now().Add(settleLimit); ; {
+		start, stable, end, err := partlog.Bounds(ctx, f.o.Admin, t)
+		if err != nil || stable == end {
+			return bounds{start, end}, err
+		}
+		if time.Now().After(patience) {
+			return bounds{}, fmt.Errorf("a transaction is open on %v at offset %d: see whose it is with kafka-transactions.sh, and end it", t, stable)
+		}
+		select {
+		case <-ctx.Done():
+			return bounds{}, ctx.Err()
+		case <-time.After(settlePause):
+		}
+	}
+}
+
+// scan looks through a changelog partition for its last checkpoint and for the IDs
+// that are pending there and belong there only now.
+func (f *follower) scan(ctx context.Context, i int) error {
+	p := &f.parts[i]
+	misplaced := make(map[string]struct{})
+	err := f.read(ctx, f.changelog(i), p.changelog, true, func(rec *kgo.Record) error {
+		kind, id, err := delaytopics.ParseKey(rec.Key)
+		switch {
+		case err != nil:
+			return err
+		case kind == delaytopics.KindCheckpoint:
+			cp, err := delaytopics.DecodeCheckpoint(rec.Value)
+			p.last = &cp
+			return err
+		case kind == delaytopics.KindClaim && p.last != nil:
+			c, err := delaytopics.DecodeClaim(rec.Value)
+			p.last.Group = c.Group // that of whoever wrote last
+			return err
+		case kind != delaytopics.KindTimer || f.was(id) == int32(i):
+			return nil
+		}
+		off := misplaced
+		if f.is(id) == int32(i) {
+			off = f.early
+		}
+		if rec.Value == nil {
+			delete(off, string(id))
+		} else {
+			off[string(id)] = struct{}{}
+		}
+		return nil
+	})
+	f.report.Misplaced += len(misplaced)
+	if err != nil || p.last == nil {
+		return err
+	}
+	if p.last.Group != f.o.Group && !f.o.AcceptGroup {
+		return fmt.Errorf("changelog %s was written by group %q and this is group %q: give it with --group, or --accept-group if that one is gone",
+			f.o.Set.Changelog.Name, p.last.Group, f.o.Group)
+	}
+	if p.last.Request != f.o.Set.Request.ID || p.last.Changelog != f.o.Set.Changelog.ID {
+		f.report.Anew = true
+	}
+	return nil
+}
+
+// was and is are where the requests of an ID lay before, and lie now.
+func (f *follower) was(id []byte) int32 { return intake.Murmur2Partition(id, f.report.Before) }
+func (f *follower) is(id []byte) int32  { return intake.Murmur2Partition(id, f.report.Now) }
+
+// place is where a timer of partition i belongs.
+func (f *follower) place(id []byte, i int) int {
+	if f.was(id) != int32(i) {
+		return i
+	}
+	return int(f.is(id))
+}
+
+// requests finds what of the request log is to be taken in.
+func (f *follower) requests(ctx context.Context, i int) error {
+	p := &f.parts[i]
+	if p.last == nil || f.report.Anew {
+		start, _, _, err := partlog.Bounds(ctx, f.o.Admin, f.requestLog(i))
+		p.requests = bounds{start, start} // the service reads them
+		return err
+	}
+	log, err := f.settled(ctx, f.requestLog(i))
+	if err != nil {
+		return err
+	}
+	from := p.last.Position
+	if from > log.end {
+		return fmt.Errorf("position %d of %v lies beyond the log's end %d: the log lost its tail; see \"A request log that lost its tail\" in docs/OPERATIONS.md", from, f.requestLog(i), log.end)
+	}
+	f.report.Lost += max(0, log.from-from)
+	p.requests = bounds{max(from, log.from), log.end}
+	return nil
+}
+
+func (f *follower) changelog(i int) partlog.Target {
+	return partlog.Target{Topic: f.o.Set.Changelog.Name, ID: f.o.Set.Changelog.ID, Partition: int32(i)}
+}
+
+func (f *follower) requestLog(i int) partlog.Target {
+	return partlog.Target{Topic: f.o.Set.Request.Name, ID: f.o.Set.Request.ID, Partition: int32(i)}
+}
+
+// read calls take with every committed record of a log within bounds.
+func (f *follower) read(ctx context.Context, t partlog.Target, within bounds, compacted bool, take func(*kgo.Record) error) error {
+	r := partlog.NewReader(f.o.Admin, t, within.from)
+	r.SetCompacted(compacted)
+	for r.Position() < within.end && f.out.failed() == nil {
+		page, err := r.Next(ctx, readWait)
+		if err != nil {
+			return err
+		}
+		for _, rec := range page.Records {
+			if rec.Offset >= within.end {
+				return nil
+			}
+			if err := take(rec); err != nil {
+				return fmt.Errorf("record %v/%d: %w", t, rec.Offset, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package follow
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// story makes a history: timers that are pending, requests that nobody has read,
+// partitions, requests behind that.
+func story(t *testing.T, seed uint64) *world {
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	before := 1 + rnd.IntN(4)
+	w := newWorld(t, int32(before))
+	n := 0
+	something := func(do func(id, value string)) {
+		for range rnd.IntN(40) {
+			n++
+			value := fmt.Sprint("v", n)
+			if rnd.IntN(3) == 0 {
+				value = ""
+			}
+			do(fmt.Sprint("id", rnd.IntN(30)), value)
+		}
+	}
+	something(func(id, value string) {
+		if value != "" {
+			w.pending(id, value)
+		}
+	})
+	w.taken()
+	something(func(id, value string) { w.request(id, value) })
+	w.grow(before + 1 + rnd.IntN(4))
+	something(func(id, value string) { w.request(id, value) })
+	return w
+}
+
+// Whatever was pending, unread and written since: every timer ends where requests
+// for its ID lie, and what was written later counts. Run again, nothing changes.
+func TestTimersFollow(t *testing.T) {
+	for seed := range uint64(25) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := story(t, seed)
+			r, err := w.run(t.Context(), time.Now)
+			if err != nil || r.Done() {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			w.check()
+			if r, err := w.run(t.Context(), time.Now); err != nil || !r.Done() {
+				t.Errorf("again: %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+// Ended at any moment it has done all or nothing, and the next run does the rest.
+func TestFollowEndedAnywhere(t *testing.T) {
+	ended := 0
+	for seed := range uint64(12) {
+		w := story(t, seed)
+		before, _ := w.found()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seed)*3*time.Millisecond)
+		_, err := w.run(ctx, time.Now)
+		cancel()
+		after, _ := w.found()
+		changed := false
+		for i := range before {
+			changed = changed || len(before[i]) != len(after[i])
+		}
+		if err != nil && !changed {
+			ended++
+		}
+		r, err := w.run(t.Context(), time.Now)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if changed && !r.Done() {
+			t.Errorf("seed %d: a part was done, and the rest now: %+v", seed, r)
+		}
+		w.check()
+	}
+	if ended == 0 {
+		t.Error("no run was ended")
+	}
+}
+
+// A request topic that was created anew starts empty; its timers are pending as
+// before, under generations that its requests cannot have.
+func TestFollowATopicCreatedAnew(t *testing.T) {
+	w := newWorld(t, 3)
+	for i := range 20 {
+		w.pending(fmt.Sprint("id", i), "v")
+	}
+	w.taken()
+	if r, err := w.adm.DeleteTopics(t.Context(), topic); err != nil || r.Error() != nil {
+		t.Fatal(err, r.Error())
+	}
+	if _, err := w.adm.CreateTopic(t.Context(), 3, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	w.client()
+	w.ensure()
+	w.request("id0", "")
+	w.request("id1", "new")
+	r, err := w.run(t.Context(), time.Now)
+	if err != nil || !r.Anew || r.Moved != 20 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	w.check()
+	pending, _ := w.found()
+	for _, here := range pending {
+		for id, tm := range here {
+			if _, moved := timer.MovedAt(tm.Offset); !moved {
+				t.Errorf("%s has generation %d", id, tm.Offset)
+			}
+		}
+	}
+}
+
+// Somebody writes to the changelog beside it, or is a member of the group: nothing
+// is changed.
+func TestFollowIsAlone(t *testing.T) {
+	w := story(t, 3)
+	foreign := func() time.Time {
+		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: delaytopics.TimerKey(nil, []byte("x"))})
+		return time.Now()
+	}
+	if _, err := w.run(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), "somebody else writes") || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Fatalf("a foreign writer: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	member, err := kgo.NewClient(append(w.options(), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for ctx.Err() == nil {
+			member.PollFetches(ctx)
+		}
+	}()
+	for deadline := time.Now().Add(30 * time.Second); err == nil && time.Now().Before(deadline); {
+		err = Nobody(t.Context(), w.cl, group)
+	}
+	if err == nil {
+		t.Fatal("the member did not join")
+	}
+	if _, err := w.run(t.Context(), time.Now); err == nil || !strings.Contains(err.Error(), "stop every instance") {
+		t.Fatalf("a member: %v", err)
+	}
+	cancel()
+	member.LeaveGroup()
+	member.Close()
+	if _, err := w.run(t.Context(), time.Now); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+}
+
+// Another group's changelog is left alone, and one that was lost.
+func TestFollowRefuses(t *testing.T) {
+	w := story(t, 5)
+	o := Options{Client: w.options(), Admin: w.cl, Set: &w.set, Group: "other", Now: time.Now, Rules: &intake.Rules{}}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), `written by group "g"`) {
+		t.Errorf("another group: %v", err)
+	}
+	note := delaytopics.CommitNote{Step: "s", Partitions: 2}
+	offsets := make(kadm.Offsets)
+	offsets.Add(kadm.Offset{Topic: topic, Partition: 0, At: 1, Metadata: note.String()})
+	lost := newWorld(t, 2)
+	if err := lost.adm.CommitAllOffsets(t.Context(), group, offsets); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lost.run(t.Context(), time.Now); err == nil || !strings.Contains(err.Error(), "it was lost") {
+		t.Errorf("a changelog that was lost: %v", err)
+	}
+}
+
+// A changelog that was lost is written anew from a local view, unless that has not
+// seen the last step; what nobody has read comes on top.
+func TestFollowRestores(t *testing.T) {
+	w := newWorld(t, 2)
+	all := make(map[int32][]*timer.Timer)
+	for i := range 10 {
+		id := fmt.Sprint("id", i)
+		r := w.request(id, "v")
+		all[r.Partition] = append(all[r.Partition], &timer.Timer{
+			ID: []byte(id), Offset: r.Offset, Due: due.UnixMilli(), Occurrence: 1, Value: []byte("v"), Target: timer.Target{Topic: "out", Partition: timer.AnyPartition},
+		})
+	}
+	offsets := make(kadm.Offsets)
+	for i := range int32(2) {
+		note := delaytopics.CommitNote{Step: "claim", Last: "last", Partitions: 2}
+		offsets.Add(kadm.Offset{Topic: topic, Partition: i, At: int64(len(all[i])), Metadata: note.String()})
+	}
+	if err := w.adm.CommitAllOffsets(t.Context(), group, offsets); err != nil {
+		t.Fatal(err)
+	}
+	w.request("id0", "")
+	w.request("id1", "later")
+	step := "before"
+	o := Options{
+		Client: w.options(), Admin: w.cl, Set: &w.set, Group: group, Now: time.Now,
+		Rules: &intake.Rules{Topic: topic, Partitions: 2, Allow: func(string) bool { return true }},
+		View: func(p int32) (*View, error) {
+			return &View{Last: delaytopics.Checkpoint{Request: w.set.Request.ID, Position: int64(len(all[p])), Step: step, Group: group}, Each: func(fn func(*timer.Timer) error) error {
+				for _, tm := range all[p] {
+					if err := fn(tm); err != nil {
+						return err
+					}
+				}
+				return nil
+			}}, nil
+		},
+	}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "lacks the last steps") {
+		t.Fatalf("a view that is behind: %v", err)
+	}
+	step = "last"
+	if r, err := Run(t.Context(), o); err != nil || r.Restored != 2 || r.Taken != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	w.check()
+	if r, err := Run(t.Context(), o); err != nil || !r.Done() {
+		t.Errorf("again: %+v, %v", r, err)
+	}
+}

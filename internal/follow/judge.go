@@ -1,0 +1,21 @@
+package follow
+
+import (
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// judge is what the service would say of a request. One that leaves its partition
+// lies where it belonged when it was written: that is judged by the old count.
+func (f *follower) judge(rec *kgo.Record, leaving bool) (timer.Request, *intake.Refusal) {
+	here := rec
+	if leaving {
+		moved := *rec
+		moved.Partition = f.is(rec.Key)
+		here = &moved
+	}
+	req, _, refusal := f.o.Rules.Judge(here, f.o.Now().UnixMilli())
+	return req, refusal
+}

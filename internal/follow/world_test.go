@@ -1,0 +1,221 @@
+package follow
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	topic = "timers"
+	group = "g"
+)
+
+// due is when all timers of these tests are due; values tell them apart.
+var due = time.Now().Add(time.Hour).Truncate(time.Second)
+
+// world is a request topic on a fake broker, and what should be pending.
+type world struct {
+	t     *testing.T
+	seeds []string
+	cl    *kgo.Client
+	adm   *kadm.Client
+	set   delaytopics.Set
+	want  map[string]string // value by ID
+}
+
+func newWorld(t *testing.T, partitions int32) *world {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	w := &world{t: t, seeds: c.ListenAddrs(), want: make(map[string]string)}
+	w.client()
+	w.ensure()
+	return w
+}
+
+// client makes a client that knows the topics as they are now.
+func (w *world) client() {
+	w.t.Helper()
+	cl, err := kgo.NewClient(append(w.options(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(cl.Close)
+	w.cl, w.adm = cl, kadm.NewClient(cl)
+}
+
+func (w *world) options() []kgo.Opt {
+	return []kgo.Opt{kgo.SeedBrokers(w.seeds...), kgo.MetadataMinAge(10 * time.Millisecond), kgo.ProducerLinger(0)}
+}
+
+func (w *world) ensure() {
+	w.t.Helper()
+	set, _, err := delaytopics.Ensure(w.t.Context(), w.adm, topic, delaytopics.Options{Create: true, Grow: true})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.set = set
+}
+
+func (w *world) send(recs ...*kgo.Record) {
+	w.t.Helper()
+	if err := w.cl.ProduceSync(w.t.Context(), recs...).FirstErr(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// place is where requests for an ID are written now.
+func (w *world) place(id string) int32 {
+	return intake.Murmur2Partition([]byte(id), w.set.Request.Partitions)
+}
+
+// pending makes an ID pending as an owner would: its request is taken in.
+func (w *world) pending(id, value string) {
+	r := w.request(id, value)
+	t := timer.Timer{
+		ID: []byte(id), Offset: r.Offset, Due: due.UnixMilli(), Occurrence: 1, Value: []byte(value),
+		Target: timer.Target{Topic: "out", Partition: timer.AnyPartition, Key: []byte(id)},
+	}
+	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: r.Partition, Key: delaytopics.TimerKey(nil, t.ID), Value: t.AppendTo(nil)})
+}
+
+// request writes one: it schedules, or cancels without a value.
+func (w *world) request(id, value string) *kgo.Record {
+	r := &kgo.Record{Topic: topic, Partition: w.place(id), Key: []byte(id)}
+	delete(w.want, id)
+	if value != "" {
+		r.Value, w.want[id] = []byte(value), value
+		r.Headers = []kgo.RecordHeader{
+			{Key: waterclock.HeaderAt, Value: []byte(due.Format(time.RFC3339))}, {Key: waterclock.HeaderTargetTopic, Value: []byte("out")},
+		}
+	}
+	w.send(r)
+	return r
+}
+
+// taken writes checkpoints: all that was requested so far is taken in.
+func (w *world) taken() {
+	for i := range w.set.Request.Partitions {
+		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, partlog.Target{Topic: topic, Partition: i})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		cp := delaytopics.Checkpoint{Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: end, Step: "s", Group: group}
+		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: i, Key: delaytopics.CheckpointKey(), Value: cp.AppendTo(nil)})
+	}
+}
+
+func (w *world) grow(to int) {
+	w.t.Helper()
+	r, err := w.adm.UpdatePartitions(w.t.Context(), to, topic)
+	if err == nil {
+		err = r.Error()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.client()
+	w.ensure()
+}
+
+func (w *world) run(ctx context.Context, now func() time.Time) (Report, error) {
+	return Run(ctx, Options{
+		Client: w.options(), Admin: w.cl, Set: &w.set, Group: group, Now: now,
+		Rules: &intake.Rules{Topic: topic, Partitions: w.set.Request.Partitions, PartitionerCheck: intake.DeadLetter, Allow: func(string) bool { return true }},
+	})
+}
+
+// found is what is pending by partition, and where requests are read from.
+func (w *world) found() (pending []map[string]*timer.Timer, positions []int64) {
+	w.t.Helper()
+	for i := range w.set.Changelog.Partitions {
+		at := partlog.Target{Topic: w.set.Changelog.Name, Partition: i}
+		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, at)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		here, position := make(map[string]*timer.Timer), int64(0)
+		f := follower{o: Options{Admin: w.cl}}
+		err = f.read(w.t.Context(), at, bounds{0, end}, true, func(rec *kgo.Record) error {
+			kind, id, err := delaytopics.ParseKey(rec.Key)
+			switch {
+			case err != nil || kind == delaytopics.KindClaim:
+			case kind == delaytopics.KindCheckpoint:
+				var cp delaytopics.Checkpoint
+				cp, err = delaytopics.DecodeCheckpoint(rec.Value)
+				position = cp.Position
+			case rec.Value == nil:
+				delete(here, string(id))
+			default:
+				here[string(id)], err = timer.Decode(rec.Value)
+			}
+			return err
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		pending, positions = append(pending, here), append(positions, position)
+	}
+	return pending, positions
+}
+
+// check takes in what is left of the request log, as instances would now, and holds
+// what is pending then against what should be, and where.
+func (w *world) check() {
+	w.t.Helper()
+	pending, positions := w.found()
+	got := make(map[string]string)
+	generations := make(map[[2]int64]string)
+	for i, here := range pending {
+		at := partlog.Target{Topic: topic, Partition: int32(i)}
+		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, at)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for id, t := range here {
+			if other, twice := generations[[2]int64{int64(i), t.Offset}]; twice {
+				w.t.Errorf("%s and %s have one generation", id, other)
+			}
+			generations[[2]int64{int64(i), t.Offset}] = id
+		}
+		f := follower{o: Options{Admin: w.cl}}
+		err = f.read(w.t.Context(), at, bounds{positions[i], end}, false, func(rec *kgo.Record) error {
+			if rec.Value == nil {
+				delete(here, string(rec.Key))
+			} else {
+				here[string(rec.Key)] = &timer.Timer{Value: rec.Value}
+			}
+			return nil
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for id, t := range here {
+			if _, twice := got[id]; twice {
+				w.t.Errorf("%s is pending twice", id)
+			}
+			got[id] = string(t.Value)
+			if w.place(id) != int32(i) {
+				w.t.Errorf("%s is pending on partition %d and belongs to %d", id, i, w.place(id))
+			}
+		}
+	}
+	if !maps.Equal(got, w.want) {
+		w.t.Errorf("pending are\n%v, want\n%v", got, w.want)
+	}
+}

@@ -1,0 +1,171 @@
+package follow
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// timeout of the one transaction: the most that brokers allow unless their
+	// transaction.max.timeout.ms was changed.
+	timeout = 15 * time.Minute
+	// abortLimit bounds the end of a transaction that is given up; the next run
+	// ends it, if this one can not.
+	abortLimit = 10 * time.Second
+)
+
+// writer writes the transaction. Only mu and what it guards are shared with the
+// client's goroutines.
+type writer struct {
+	ctx    context.Context // of all records
+	client *kgo.Client
+	set    *delaytopics.Set
+	group  string
+	step   string
+	now    int64
+	next   []int64 // offset of the next record of each changelog partition
+
+	mu  sync.Mutex // guards what follows
+	err error      // the first one
+}
+
+// begin begins the transaction, with the fence of every partition.
+func begin(ctx context.Context, f *follower) (*writer, error) {
+	w := &writer{ctx: ctx, set: f.o.Set, group: f.o.Group, step: "follow/" + rand.Text(), now: f.o.Now().UnixMilli()}
+	// One ID for each request topic: a second run ends what the first left open.
+	id := emitter.TransactionalIDPrefix(w.group) + "follow/" + w.set.Request.Name
+	var err error
+	w.client, err = kgo.NewClient(append(f.o.Client[:len(f.o.Client):len(f.o.Client)],
+		kgo.TransactionalID(id), kgo.TransactionTimeout(timeout),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(int32(min(w.set.Changelog.MaxMessageBytes, w.set.DeadLetters.MaxMessageBytes))),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("build transactional client: %w", err)
+	}
+	if err := w.fence(ctx, id, f.parts); err != nil {
+		w.close()
+		if errors.Is(err, kerr.InvalidTransactionTimeout) {
+			err = fmt.Errorf("%w: let transactions take %s, with the brokers' transaction.max.timeout.ms", err, timeout)
+		}
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *writer) fence(ctx context.Context, id string, parts []part) error {
+	if err := w.client.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin the transaction: %w", err)
+	}
+	offsets := make([]emitter.Offset, len(parts))
+	note := delaytopics.CommitNote{Step: w.step, Partitions: int32(len(parts))}
+	for i := range parts {
+		w.next = append(w.next, parts[i].changelog.end)
+		offsets[i] = emitter.Offset{
+			Topic: w.set.Request.Name, TopicID: w.set.Request.ID, Partition: int32(i), At: parts[i].requests.end, Metadata: note.String(),
+		}
+	}
+	return emitter.CommitOffsets(ctx, w.client, id, w.group, offsets)
+}
+
+// move makes t pending in a partition that it did not come to by a request.
+func (w *writer) move(to int32, t *timer.Timer) {
+	moved := *t
+	moved.Offset = timer.Moved(w.next[to])
+	w.put(to, &moved)
+}
+
+func (w *writer) put(to int32, t *timer.Timer) {
+	w.changelog(to, delaytopics.TimerKey(nil, t.ID), t.AppendTo(nil))
+}
+
+func (w *writer) remove(from int32, id []byte) {
+	w.changelog(from, delaytopics.TimerKey(nil, id), nil)
+}
+
+// finish ends a partition's part: how far its requests are taken in, and a claim.
+func (w *writer) finish(partition int32, position int64) {
+	cp := delaytopics.Checkpoint{
+		Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: w.step, Group: w.group, Owner: owner, Time: w.now,
+	}
+	w.changelog(partition, delaytopics.CheckpointKey(), cp.AppendTo(nil))
+	for i := range delaytopics.ClaimRecords {
+		c := delaytopics.Claim{Group: w.group, Owner: owner, Time: w.now}
+		if i == delaytopics.ClaimRecords-1 {
+			c.Step = w.step
+		}
+		w.changelog(partition, delaytopics.ClaimKey(), c.AppendTo(nil))
+	}
+}
+
+// changelog writes one record, whose offset must be the next one.
+func (w *writer) changelog(partition int32, key, value []byte) {
+	at := w.next[partition]
+	w.next[partition]++
+	w.client.Produce(w.ctx, &kgo.Record{Topic: w.set.Changelog.Name, Partition: partition, Key: key, Value: value}, func(r *kgo.Record, err error) {
+		if err == nil && r.Offset != at {
+			err = fmt.Errorf("somebody else writes to %s/%d: stop every instance", r.Topic, r.Partition)
+		}
+		w.fail(err)
+	})
+}
+
+func (w *writer) dead(rec *kgo.Record) {
+	w.client.Produce(w.ctx, rec, func(_ *kgo.Record, err error) { w.fail(err) })
+}
+
+func (w *writer) fail(err error) {
+	if errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidTxnState) {
+		err = fmt.Errorf("an instance that was started meanwhile has ended the transaction: stop every instance (%w)", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil && err != nil {
+		w.err = err
+	}
+}
+
+func (w *writer) flush(ctx context.Context) error {
+	if err := w.client.Flush(ctx); err != nil {
+		return err
+	}
+	return w.failed()
+}
+
+// failed is why nothing is committed any more; nil as long as there is no writer.
+func (w *writer) failed() error {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (w *writer) commit(ctx context.Context) error {
+	if err := w.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("commit: %w; whether it was is not known: run it again, what is done is not done twice", err)
+	}
+	return nil
+}
+
+// close gives up what is not committed.
+func (w *writer) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), abortLimit)
+	defer cancel()
+	if w.client.AbortBufferedRecords(ctx) == nil {
+		_ = w.client.EndTransaction(ctx, kgo.TryAbort) // nothing where it was committed
+	}
+	w.client.Close()
+}

@@ -1,0 +1,213 @@
+package service_test
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// What happens to a topic while an instance runs is noticed within seconds, an
+// hour before the next check of its settings: the request topic stops, with a
+// sentence that says what to do, and few words besides.
+func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
+	const partitions = 4
+	remove := func(topic string) func(*testing.T, *kadm.Client) {
+		return func(t *testing.T, adm *kadm.Client) {
+			r, err := adm.DeleteTopics(t.Context(), topic)
+			if err == nil {
+				err = r.Error()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, v := range []struct {
+		name   string
+		change func(*testing.T, *kadm.Client)
+		within time.Duration
+		want   []string
+	}{
+		{"grown", func(t *testing.T, adm *kadm.Client) {
+			r, err := adm.UpdatePartitions(t.Context(), partitions+2, requests)
+			if err == nil {
+				err = r.Error()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, 10 * time.Second, []string{"partitions is 6, must be 4, as before", "waterclock topics follow"}},
+		{"deleted", remove(requests), 20 * time.Second, []string{"topic is missing, must be there: create it with 4 partitions", "waterclock topics follow"}},
+		{"anew", func(t *testing.T, adm *kadm.Client) {
+			remove(requests)(t, adm)
+			if _, err := adm.CreateTopic(t.Context(), partitions, 1, nil, requests); err != nil {
+				t.Fatal(err)
+			}
+		}, 10 * time.Second, []string{"ID is", "it was created anew", "waterclock topics follow"}},
+		{"changelog", remove(delaytopics.Changelog(requests)), 20 * time.Second, []string{"topic is missing, must be there", "A changelog that was lost"}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, requests))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(cl.Close)
+			in, log := rig.ServeLogged(t, rig.Config(t, c.ListenAddrs(), requests), service.Options{})
+			in.Ready(partitions, limit)
+			v.change(t, kadm.NewClient(cl))
+			begin := time.Now()
+			rig.Until(t, v.within, "it stops and says so", func() bool {
+				status, body := in.Readyz()
+				for _, w := range v.want {
+					if status == 200 || !strings.Contains(body, w) {
+						return false
+					}
+				}
+				return true
+			})
+			took := time.Since(begin)
+			rig.Until(t, limit, "failed partitions", func() bool {
+				return in.Metric("waterclock_partitions", "state", "failed") == partitions
+			})
+			if n := len(log.Lines("level=WARN")) + len(log.Lines("level=ERROR")); n > 6*partitions {
+				t.Errorf("%d warnings and errors", n)
+			}
+			t.Logf("noticed after %s", took)
+		})
+	}
+}
+
+// Dead letters are output: a topic of theirs that is gone is made anew, where that
+// is allowed, and the dead letters that wait for it go there.
+func TestDeadLetterTopicLost(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	adm := kadm.NewClient(cl)
+	dead := delaytopics.DeadLetters(requests)
+	bad := func(t *testing.T) {
+		t.Helper()
+		rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte("bad"), Value: []byte("v")})
+	}
+	lose := func(t *testing.T) {
+		t.Helper()
+		if r, err := adm.DeleteTopics(t.Context(), dead); err != nil || r.Error() != nil {
+			t.Fatal(err, r.Error())
+		}
+	}
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	t.Run("made anew", func(t *testing.T) {
+		in := rig.Serve(t, cfg, service.Options{})
+		in.Ready(1, limit)
+		letters := func() float64 { return in.Metric("waterclock_dead_letters_total") }
+		bad(t)
+		rig.Until(t, limit, "a dead letter", func() bool { return letters() == 1 })
+		lose(t)
+		bad(t)
+		rig.Until(t, limit, "a dead letter in the new topic", func() bool { return letters() == 2 })
+		ends, err := adm.ListEndOffsets(t.Context(), dead)
+		if o, ok := ends.Lookup(dead, 0); err != nil || !ok || o.Offset == 0 {
+			t.Errorf("the new topic holds nothing: %v, %v", o, err)
+		}
+		in.Ready(1, limit)
+	})
+	t.Run("not allowed", func(t *testing.T) {
+		forbid := *cfg
+		forbid.CreateTopics, forbid.DataDir = false, t.TempDir()
+		in := rig.Serve(t, &forbid, service.Options{})
+		in.Ready(1, limit)
+		lose(t)
+		rig.Until(t, limit, "it stops and says so", func() bool {
+			status, body := in.Readyz()
+			return status != 200 && strings.Contains(body, dead+": topic is missing")
+		})
+	})
+}
+
+// An operator gives all topics more partitions by hand: nobody serves them, not the
+// new partitions either, until what is pending has followed. It does then.
+func TestTopicsGrownByHand(t *testing.T) {
+	const before, now, timers = 3, 7, 30
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	in := rig.Serve(t, cfg, service.Options{})
+	in.Ready(before, limit)
+	for i := range timers {
+		rig.Send(t, cl, rig.Timer(requests, "out", fmt.Sprint("id", i), time.Now().Add(time.Hour)))
+	}
+	in.Balanced(timers)
+	if err := service.Follow(t.Context(), cfg, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "stop every instance") {
+		t.Errorf("with a member: %v", err)
+	}
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := kadm.NewClient(cl).UpdatePartitions(t.Context(), now, requests, delaytopics.Changelog(requests), delaytopics.DeadLetters(requests))
+	if err != nil || r.Error() != nil {
+		t.Fatal(err, r.Error())
+	}
+	in = rig.Serve(t, cfg, service.Options{})
+	rig.Until(t, limit, "no partition is served", func() bool {
+		_, body := in.Readyz()
+		return in.Metric("waterclock_partitions", "state", "failed") == now && strings.Contains(body, "has 7 partitions and its timers lie as for 3")
+	})
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := service.Follow(t.Context(), cfg, nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out.String())
+	in = rig.Serve(t, cfg, service.Options{})
+	in.Ready(now, limit)
+	again, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(again.Close)
+	for i := range timers / 2 {
+		rig.Send(t, again, &kgo.Record{Topic: requests, Key: fmt.Append(nil, "id", i)})
+	}
+	in.Balanced(timers - timers/2)
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := service.StoreVerify(t.Context(), cfg.DataDir, &out); err != nil || !strings.Contains(out.String(), requests+"/6 ") {
+		t.Errorf("store verify: %v\n%s", err, out.String())
+	}
+	t.Log(out.String())
+}

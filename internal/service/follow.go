@@ -1,0 +1,120 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/follow"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// Follow makes the pending timers of every request topic follow it, after it was
+// given more partitions or created anew, and says what it did. folders are data
+// folders of stopped instances, from which changelogs are restored that were lost.
+func Follow(ctx context.Context, cfg *config.Config, folders []string, out io.Writer) (err error) {
+	var views views
+	defer func() { err = errors.Join(err, views.close()) }()
+	for _, dir := range folders {
+		s, err := openStopped(dir)
+		if err != nil {
+			return err
+		}
+		views = append(views, s)
+	}
+	opts, err := clientOptions(cfg, commandClientID, discard())
+	if err != nil {
+		return err
+	}
+	cl, err := commandClient(cfg)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := reach(ctx, cfg, cl); err != nil {
+		return err
+	}
+	if err := follow.Nobody(ctx, cl, cfg.Group); err != nil {
+		return err
+	}
+	for _, name := range cfg.Requests {
+		set, _, err := delaytopics.Ensure(ctx, kadm.NewClient(cl), name, delaytopics.Options{
+			Create: cfg.CreateTopics, Grow: true, Replication: int16(cfg.ReplicationFactor),
+		})
+		if err != nil {
+			return err
+		}
+		o := follow.Options{
+			Client: opts, Admin: cl, Set: &set, Rules: rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Now: time.Now,
+		}
+		if len(views) > 0 {
+			o.View = func(p int32) (*follow.View, error) {
+				return views.newest(statestore.PartitionID{Topic: set.Request.ID, Partition: p})
+			}
+		}
+		r, err := follow.Run(ctx, o)
+		if err != nil {
+			return fmt.Errorf("request topic %s: %w", name, err)
+		}
+		printFollowed(out, name, &r)
+	}
+	return nil
+}
+
+// views are the stores of stopped instances.
+type views []*statestore.Store
+
+func (v views) close() (err error) {
+	for _, s := range v {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// newest is the view of a partition that has taken in most requests, the latest if
+// several have, nil if there is none.
+func (v views) newest(id statestore.PartitionID) (newest *follow.View, err error) {
+	for _, s := range v {
+		m, err := s.Timers(id, nil)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: %w", id, err)
+		}
+		if len(m.Checkpoint) == 0 {
+			continue
+		}
+		cp, err := delaytopics.DecodeCheckpoint(m.Checkpoint)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: %w", id, err)
+		}
+		if newest == nil || cmp.Or(cmp.Compare(cp.Position, newest.Last.Position), cmp.Compare(cp.Time, newest.Last.Time)) > 0 {
+			newest = &follow.View{Last: cp, Each: func(fn func(*timer.Timer) error) error {
+				_, err := s.Timers(id, fn)
+				return err
+			}}
+		}
+	}
+	return newest, nil
+}
+
+func printFollowed(out io.Writer, name string, r *follow.Report) {
+	if r.Done() {
+		fmt.Fprintf(out, "%s: nothing to do, its timers lie as for its %d partitions\n", name, r.Now)
+	} else {
+		fmt.Fprintf(out, "%s: %d partitions, before %d; restored: %d; timers moved: %d, replaced by later requests: %d; requests taken in: %d, refused: %d\n",
+			name, r.Now, r.Before, r.Restored, r.Moved, r.Replaced, r.Taken, r.Refused)
+	}
+	if r.Lost > 0 {
+		fmt.Fprintf(out, "%s: %d requests were deleted by retention before they were taken in\n", name, r.Lost)
+	}
+	if r.Misplaced > 0 {
+		fmt.Fprintf(out, "%s: %d pending timers lie off their partition, and did before: their producers do not use murmur2, so a cancel may miss them\n", name, r.Misplaced)
+	}
+}

@@ -1,0 +1,85 @@
+package service_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/follow"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// An instance starts in the middle of the transaction in which timers follow: that
+// one is given up, whole, and the instance serves nothing. When it has gone again
+// they follow.
+func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
+	const before, now, timers, unread = 3, 5, 30, 10
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	in := rig.Serve(t, cfg, service.Options{})
+	in.Ready(before, limit)
+	for i := range timers {
+		rig.Send(t, cl, rig.Timer(requests, "out", fmt.Sprint("id", i), time.Now().Add(time.Hour)))
+	}
+	in.Balanced(timers)
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range unread {
+		rig.Send(t, cl, rig.Timer(requests, "out", fmt.Sprint("unread", i), time.Now().Add(time.Hour)))
+	}
+	adm := kadm.NewClient(cl)
+	if r, err := adm.UpdatePartitions(t.Context(), now, requests); err != nil || r.Error() != nil {
+		t.Fatal(err, r.Error())
+	}
+	set, _, err := delaytopics.Ensure(t.Context(), adm, requests, delaytopics.Options{Grow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int64
+	meanwhile := func() time.Time {
+		if calls.Add(1) == 5 { // it judges: the transaction has begun
+			in = rig.Serve(t, cfg, service.Options{})
+			rig.Until(t, limit, "nothing is served", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == now })
+		}
+		return time.Now()
+	}
+	o := follow.Options{
+		Client: opts, Admin: cl, Set: &set, Group: cfg.Group, Now: meanwhile,
+		Rules: &intake.Rules{Topic: requests, Partitions: now, Allow: func(string) bool { return true }},
+	}
+	if _, err := follow.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "stop every instance") || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Fatalf("with an instance: %v", err)
+	} else {
+		t.Log(err)
+	}
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := follow.Run(t.Context(), o)
+	if err != nil || r.Done() || r.Taken != unread {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	in = rig.Serve(t, cfg, service.Options{})
+	in.Ready(now, limit)
+	in.Balanced(timers + unread)
+}

@@ -1,0 +1,116 @@
+package service
+
+import (
+	"bufio"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// namesFile, in the data folder, has a line for each request topic that the folder
+// was used for: UUID, partition count, name. The store knows UUIDs alone. It is for
+// people, and nothing depends on it. What changes is a new line.
+const namesFile = "topics.txt"
+
+// names are request topics by UUID.
+type names map[[16]byte]named
+
+type named struct {
+	name       string
+	partitions int32
+}
+
+// readNames returns what there is to be read. Where one name has stood for several
+// topics, the last one was the last to be served.
+func readNames(dataDir string) (names, error) {
+	f, err := os.Open(filepath.Join(dataDir, namesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return names{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all, last := make(names), make(map[string][16]byte)
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var id, name string
+		var partitions int32
+		if _, err := fmt.Sscan(lines.Text(), &id, &partitions, &name); err != nil || partitions <= 0 {
+			continue
+		}
+		uuid, err := base64.RawURLEncoding.DecodeString(id)
+		if err != nil || len(uuid) != 16 {
+			continue
+		}
+		if before, twice := last[name]; twice && before != [16]byte(uuid) {
+			all[before] = named{name + " before it was created anew", all[before].partitions}
+		}
+		last[name], all[[16]byte(uuid)] = [16]byte(uuid), named{name, partitions}
+	}
+	return all, lines.Err()
+}
+
+// noteNames adds the topics that are served to the folder's file.
+func noteNames(dataDir string, topics map[string]*served) error {
+	known, err := readNames(dataDir)
+	if err != nil {
+		return err
+	}
+	var lines strings.Builder
+	for name, t := range topics {
+		r := &t.set.Request
+		if known[r.ID] != (named{name, r.Partitions}) {
+			fmt.Fprintf(&lines, "%s %d %s\n", delaytopics.TopicID(r.ID), r.Partitions, name)
+		}
+	}
+	if lines.Len() == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(dataDir, namesFile), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(lines.String())
+	return errors.Join(err, f.Close())
+}
+
+// partition names a partition of the store.
+func (n names) partition(id statestore.PartitionID) string {
+	of, known := n[id.Topic]
+	if !known {
+		of.name = delaytopics.TopicID(id.Topic)
+	}
+	return fmt.Sprintf("%s/%d", of.name, id.Partition)
+}
+
+// misplaced counts the timers of a partition whose IDs murmur2 puts on another one:
+// the cancels of producers that use it do not reach them. It is "" where the
+// partition count is not known.
+func (n names) misplaced(s *statestore.Store, id statestore.PartitionID) string {
+	of, known := n[id.Topic]
+	if !known {
+		return ""
+	}
+	count := 0
+	_, err := s.Timers(id, func(t *timer.Timer) error {
+		if intake.Murmur2Partition(t.ID, of.partitions) != id.Partition {
+			count++
+		}
+		return nil
+	})
+	if err != nil {
+		return ""
+	}
+	return strconv.Itoa(count)
+}

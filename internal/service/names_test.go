@@ -1,0 +1,37 @@
+package service
+
+import (
+	"testing"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// The folder keeps names beside UUIDs, of topics that were created anew too.
+func TestNamesOfTopics(t *testing.T) {
+	dir := t.TempDir()
+	serve := func(topics map[string][16]byte) {
+		t.Helper()
+		all := make(map[string]*served)
+		for name, id := range topics {
+			all[name] = &served{set: delaytopics.Set{Request: delaytopics.Topic{Name: name, ID: id, Partitions: 8}}}
+		}
+		if err := noteNames(dir, all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve(map[string][16]byte{"timers": {1}, "slow": {2}})
+	serve(map[string][16]byte{"timers": {1}})
+	serve(map[string][16]byte{"timers": {3}})
+	got, err := readNames(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[[16]byte]string{
+		{1}: "timers before it was created anew/7", {2}: "slow/7", {3}: "timers/7", {4}: "BAAAAAAAAAAAAAAAAAAAAA/7",
+	} {
+		if s := got.partition(statestore.PartitionID{Topic: id, Partition: 7}); s != want {
+			t.Errorf("%x is %s, want %s", id, s, want)
+		}
+	}
+}
