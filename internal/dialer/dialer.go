@@ -1,5 +1,5 @@
 // Package dialer opens connections to brokers for all clients of a process, and
-// lets what one of them finds out serve the others: that a broker says nothing.
+// knows which brokers cannot be reached now.
 //
 // A broker that is killed refuses connections, and clients turn elsewhere at
 // once. One that is paused, swapped out or cut off takes them, and whatever is
@@ -7,12 +7,16 @@
 // request, one after the other, and what it asks next, who leads now, it may ask
 // the silent broker again, behind all the requests that wait there already.
 // Dozens of seconds after the others have elected new leaders it still does not
-// know them. So here a silent broker is made to look like a dead one: its
-// connections are closed and new ones refused, except one at a time, to try it.
+// know them. So a silent broker is made to look like a dead one here: its
+// connections are closed and new ones refused.
 //
-// A broker is silent when a read from it timed out, and no connection of the
-// process has had a byte from it since that read began. One that is slow with one
-// thing and answers another is not silent.
+// A broker is down from the moment in which it refuses a connection. It is silent
+// when somebody has waited for it for quietAfter, no connection of the process has
+// had a byte from it meanwhile, and a question that any broker answers at once
+// (ApiVersions, on a connection of its own) is not answered within probeTimeout, or
+// freshTimeout where that connection has to be opened first. One that is slow with one thing and answers another is not silent. Both end in
+// the same ways: a probe, one each probeAgain, is answered, or a client's
+// connection is, since what is down is not refused to clients.
 package dialer
 
 import (
@@ -30,49 +34,79 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const (
-	// tryAgain is the pause before a silent broker is tried again.
-	tryAgain = 2 * time.Second
-	// leastWait is how long somebody must have waited for a broker: less says
-	// more about who waited.
-	leastWait = time.Second
-)
-
 // Func opens a connection, as net.Dialer.DialContext does.
 type Func func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Dialer is shared by all clients of a process.
+// Dialer is shared by all clients of a process. Run, which must run for silence
+// to be noticed, and to end, is its one goroutine; probes are its children.
 type Dialer struct {
-	dial                Func
-	log                 *slog.Logger
-	silent              prometheus.Gauge
-	tryAgain, leastWait time.Duration
+	dial    Func
+	log     *slog.Logger
+	gauge   prometheus.Gauge
+	changed func()
+	away    atomic.Int32  // brokers that cannot be reached: the healthy way takes no lock
+	lost    atomic.Int64  // when one was found to be away last, Unix nanoseconds
+	look    chan struct{} // a broker is to be probed now
 
-	mu      sync.Mutex // guards brokers and what their fields say
+	mu      sync.Mutex // guards brokers and their fields
 	brokers map[string]*broker
 }
 
-// broker is one address.
-type broker struct {
-	addr  string
-	heard atomic.Pointer[time.Time] // when the last bytes came
+// state of a broker.
+type state uint8
 
-	silent atomic.Bool // written under Dialer.mu, which guards the rest
-	conns  map[*conn]struct{}
-	trying bool // silent, and one connection is open or being opened to try it
-	next   time.Time
+const (
+	well state = iota
+	down
+	silent
+)
+
+// broker is one address. Dialer.mu guards all but heard.
+type broker struct {
+	addr    string
+	heard   atomic.Int64 // when the last bytes came, Unix nanoseconds
+	state   state
+	since   time.Time // of the state
+	conns   map[*conn]struct{}
+	doubted bool // a connection broke, or the first one came: to be probed at once
+	probing bool
+	probed  time.Time // when the last probe began
+	prober  net.Conn  // the probes' own connection; the probe under way owns it
 }
 
 // New returns a Dialer that opens connections with dial.
 func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 	d := &Dialer{
-		dial: dial, log: log, tryAgain: tryAgain, leastWait: leastWait, brokers: make(map[string]*broker),
-		silent: prometheus.NewGauge(prometheus.GaugeOpts{
+		dial: dial, log: log, changed: func() {}, look: make(chan struct{}, 1), brokers: make(map[string]*broker),
+		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "waterclock_silent_brokers", Help: "Brokers that take connections, or did, and say nothing.",
 		}),
 	}
-	reg.MustRegister(d.silent)
+	reg.MustRegister(d.gauge)
 	return d
+}
+
+// OnChange has f called, without a lock, whenever a broker cannot be reached any
+// more, or can again. Set it before anything is dialed.
+func (d *Dialer) OnChange(f func()) { d.changed = f }
+
+// AllReachable reports that no broker is known to be down or silent; it costs
+// nothing.
+func (d *Dialer) AllReachable() bool { return d.away.Load() == 0 }
+
+// LastLost is when a broker was last found to be down or silent.
+func (d *Dialer) LastLost() time.Time { return time.Unix(0, d.lost.Load()) }
+
+// Reachable reports whether the broker at addr, host:port as it was dialed, is
+// neither down nor silent. One that was never dialed is thought to be reachable.
+func (d *Dialer) Reachable(addr string) bool {
+	if d.AllReachable() {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.brokers[addr]
+	return b == nil || b.state == well
 }
 
 // silentError is why a connection to a silent broker is refused. Clients take it
@@ -82,23 +116,24 @@ type silentError struct{}
 func (silentError) Error() string { return "the broker has been silent" }
 func (silentError) Unwrap() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
 
-// Dial opens a connection. To a silent broker it is refused with a *net.OpError,
-// unless it is time to try it.
+// Dial opens a connection. To a silent broker it is refused with a *net.OpError.
 func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	b, ok := d.admit(addr)
+	c, ok := d.admit(addr)
 	if !ok {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%s: %w", addr, silentError{})}
 	}
-	begun := time.Now()
 	nc, err := d.dial(ctx, network, addr)
 	if err != nil {
-		d.failed(b, begun, err)
+		d.forget(c)
+		if refused(err) {
+			d.become(c.b, down)
+		}
 		return nil, err
 	}
-	c := &conn{Conn: nc, d: d, b: b}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	b.conns[c] = struct{}{}
+	if !d.opened(c, nc) {
+		_ = nc.Close()
+		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%s: %w", addr, silentError{})}
+	}
 	return c, nil
 }
 
@@ -118,38 +153,9 @@ type timeoutError struct{ error }
 func (timeoutError) Timeout() bool   { return true }
 func (e timeoutError) Unwrap() error { return e.error }
 
-// admit says whether a connection may be opened now.
-func (d *Dialer) admit(addr string) (*broker, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	b := d.brokers[addr]
-	if b == nil {
-		b = &broker{addr: addr, conns: make(map[*conn]struct{})}
-		d.brokers[addr] = b
-	}
-	if !b.silent.Load() {
-		return b, true
-	}
-	if b.trying || time.Now().Before(b.next) {
-		return b, false
-	}
-	b.trying = true
-	return b, true
-}
-
-// failed notes that no connection came about. One that timed out was silence;
-// one that was refused is said to be so by the broker's machine, which needs no
-// help.
-func (d *Dialer) failed(b *broker, begun time.Time, err error) {
-	if timedOut(err) {
-		d.unanswered(b, begun)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	b.trying = false
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		d.silenceEnded(b, "a silent broker is down")
-	}
+// refused reports whether a machine, or the network, says that nobody is there.
+func refused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
 
 func timedOut(err error) bool {
@@ -157,80 +163,122 @@ func timedOut(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// unanswered notes that a broker was waited for in vain.
-func (d *Dialer) unanswered(b *broker, begun time.Time) {
-	now := time.Now()
-	if now.Sub(begun) < d.leastWait {
-		return
-	}
-	if heard := b.heard.Load(); heard != nil && heard.After(begun) {
-		return
-	}
+// admit notes that a connection is being opened; to a silent broker none is.
+func (d *Dialer) admit(addr string) (*conn, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !b.silent.Swap(true) {
-		d.log.Warn("a broker is silent, turning to the others", "broker", b.addr, "for", now.Sub(begun).Round(time.Millisecond))
-		d.silent.Inc()
+	b := d.brokers[addr]
+	if b == nil {
+		b = &broker{addr: addr, conns: make(map[*conn]struct{})}
+		d.brokers[addr] = b
 	}
-	b.trying, b.next = false, now.Add(d.tryAgain)
-	for c := range b.conns {
-		_ = c.Conn.Close()
+	if b.state == silent {
+		return nil, false
 	}
-	clear(b.conns)
+	c := &conn{d: d, b: b}
+	c.waiting.Store(time.Now().UnixNano())
+	b.conns[c] = struct{}{}
+	return c, true
 }
 
-// answered notes that bytes came.
-func (d *Dialer) answered(b *broker) {
-	now := time.Now()
-	b.heard.Store(&now)
-	if !b.silent.Load() {
+// opened gives c its connection; false: the broker has fallen silent meanwhile.
+func (d *Dialer) opened(c *conn, nc net.Conn) bool {
+	c.waiting.Store(0)
+	d.mu.Lock()
+	_, ok := c.b.conns[c]
+	if ok {
+		c.Conn = nc
+	}
+	back := ok && c.b.state == down
+	cold := ok && c.b.prober == nil && !c.b.probing
+	d.mu.Unlock()
+	if cold {
+		d.doubt(c.b) // a probe opens its connection while all is well
+	}
+	if back {
+		d.become(c.b, well)
+	}
+	return ok
+}
+
+func (d *Dialer) forget(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(c.b.conns, c)
+}
+
+// become changes a broker's state. Connections to one that cannot be reached are
+// closed.
+func (d *Dialer) become(b *broker, s state) {
+	if !d.set(b, s) {
 		return
 	}
+	switch s {
+	case well:
+		d.log.Info("a broker can be reached again", "broker", b.addr)
+	case down:
+		d.log.Warn("a broker is down, turning to the others", "broker", b.addr)
+	case silent:
+		d.log.Warn("a broker is silent, turning to the others", "broker", b.addr)
+	}
+	d.changed()
+}
+
+func (d *Dialer) set(b *broker, s state) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.silenceEnded(b, "a silent broker answers again")
-}
-
-// silenceEnded notes that a broker's silence, if there was one, has ended. The lock is
-// held.
-func (d *Dialer) silenceEnded(b *broker, how string) {
-	if b.silent.Swap(false) {
-		d.log.Info(how, "broker", b.addr)
-		d.silent.Dec()
-		b.trying = false
+	if b.state == s {
+		return false
 	}
-}
-
-func (d *Dialer) closed(c *conn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, open := c.b.conns[c]; open {
-		delete(c.b.conns, c)
-		c.b.trying = false
+	b.state, b.since = s, time.Now()
+	if s != well {
+		d.lost.Store(b.since.UnixNano())
+		for c := range b.conns {
+			if c.Conn != nil {
+				_ = c.Conn.Close()
+			}
+		}
+		clear(b.conns)
 	}
+	var away, mute int
+	for _, b := range d.brokers {
+		if b.state != well {
+			away++
+		}
+		if b.state == silent {
+			mute++
+		}
+	}
+	d.away.Store(int32(away))
+	d.gauge.Set(float64(mute))
+	return true
 }
 
-// conn is a connection that tells when its broker speaks, and when it should
-// have.
+// conn is a connection that tells since when its broker is waited for, and when
+// it speaks. Conn is nil while it is being opened.
 type conn struct {
 	net.Conn
-	d *Dialer
-	b *broker
+	d       *Dialer
+	b       *broker
+	waiting atomic.Int64 // since when, Unix nanoseconds; 0: nobody waits
+	closed  atomic.Bool
 }
 
 func (c *conn) Read(p []byte) (int, error) {
-	begun := time.Now()
+	c.waiting.Store(time.Now().UnixNano())
 	n, err := c.Conn.Read(p)
+	c.waiting.Store(0)
 	switch {
 	case n > 0:
-		c.d.answered(c.b)
-	case timedOut(err):
-		c.d.unanswered(c.b, begun)
+		c.b.heard.Store(time.Now().UnixNano())
+	case err != nil && !timedOut(err) && !c.closed.Load():
+		c.d.doubt(c.b) // the broker's end, not ours
 	}
 	return n, err
 }
 
 func (c *conn) Close() error {
-	c.d.closed(c)
+	c.closed.Store(true)
+	c.d.forget(c)
 	return c.Conn.Close()
 }

@@ -1,67 +1,93 @@
 package dialer
 
 import (
+	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
+	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
-const wait = 50 * time.Millisecond
+const addr = "broker:9092"
 
-// server is a broker that takes connections and answers each byte, or nothing.
-type server struct {
-	t      *testing.T
-	addr   string
-	speaks atomic.Bool
-	stop   func() // takes no connections any more
+// kafka is a broker that answers with what was sent, which makes an answer of a
+// question; or it is silent, or down.
+type kafka struct {
+	silent, down atomic.Bool
+
+	mu    sync.Mutex
+	conns []net.Conn // guarded by mu: the broker's ends
 }
 
-func serve(t *testing.T) *server {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+func (k *kafka) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if k.down.Load() {
+		return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
-	t.Cleanup(func() { l.Close() })
-	s := &server{t: t, addr: l.Addr().String(), stop: func() { l.Close() }}
+	ours, theirs := net.Pipe()
+	k.mu.Lock()
+	k.conns = append(k.conns, theirs)
+	k.mu.Unlock()
 	go func() {
+		b := make([]byte, 64)
 		for {
-			c, err := l.Accept()
+			n, err := theirs.Read(b)
 			if err != nil {
 				return
 			}
-			go func() {
-				b := make([]byte, 1)
-				for {
-					if _, err := c.Read(b); err != nil {
-						c.Close()
-						return
-					}
-					if s.speaks.Load() {
-						_, _ = c.Write(b)
-					}
-				}
-			}()
+			if k.silent.Load() {
+				continue
+			}
+			if _, err := theirs.Write(b[:n]); err != nil {
+				return
+			}
 		}
 	}()
-	return s
+	return ours, nil
 }
 
-func newDialer(t *testing.T) *Dialer {
-	d := New((&net.Dialer{}).DialContext, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	d.leastWait, d.tryAgain = wait/2, 3*wait
-	return d
+// kill ends the broker: its connections break, new ones are refused.
+func (k *kafka) kill() {
+	k.down.Store(true)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.conns {
+		c.Close()
+	}
+	k.conns = nil
 }
 
-func dial(t *testing.T, d *Dialer, s *server) net.Conn {
+// scene runs f in a bubble, with a dialer that runs.
+func scene(t *testing.T, f func(t *testing.T, k *kafka, d *Dialer)) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kafka{}
+		d := New(k.dial, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() {
+			if err := d.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		f(t, k, d)
+		cancel()
+		run.Wait()
+		k.kill()
+	})
+}
+
+func dial(t *testing.T, d *Dialer) net.Conn {
 	t.Helper()
-	c, err := d.Dial(t.Context(), "tcp", s.addr)
+	c, err := d.Dial(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatalf("dial: %v", err)
 	}
@@ -74,136 +100,222 @@ func ask(c net.Conn) error {
 	if _, err := c.Write([]byte{1}); err != nil {
 		return err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(wait))
 	_, err := c.Read(make([]byte, 1))
 	return err
 }
 
-func refused(t *testing.T, d *Dialer, s *server) {
+// until waits for what ok reports, and returns how long it took.
+func until(t *testing.T, limit time.Duration, ok func() bool) time.Duration {
 	t.Helper()
-	c, err := d.Dial(t.Context(), "tcp", s.addr)
-	if err == nil {
-		c.Close()
-		t.Fatal("a connection to a silent broker was opened")
-	}
-	var op *net.OpError
-	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Op != "dial" || op.Timeout() {
-		t.Errorf("refused with %v, want what a client takes for a refused connection", err)
-	}
-}
-
-func TestSilentBrokerIsAvoidedAndTriedAgain(t *testing.T) {
-	s, d := serve(t), newDialer(t)
-	s.speaks.Store(true)
-	a, b := dial(t, d, s), dial(t, d, s)
-	if err := errors.Join(ask(a), ask(b)); err != nil {
-		t.Fatal(err)
-	}
-	s.speaks.Store(false)
-	if err := ask(a); !timedOut(err) {
-		t.Fatalf("%v, want a timeout", err)
-	}
-	refused(t, d, s)
 	start := time.Now()
-	if err := ask(b); err == nil || timedOut(err) || time.Since(start) > wait/2 {
-		t.Errorf("the other connection: %v after %s, want it closed", err, time.Since(start))
-	}
-
-	time.Sleep(d.tryAgain)
-	c := dial(t, d, s) // the one that tries
-	refused(t, d, s)
-	if err := ask(c); !timedOut(err) {
-		t.Fatalf("%v, want a timeout", err)
-	}
-	refused(t, d, s)
-
-	s.speaks.Store(true)
-	time.Sleep(d.tryAgain)
-	c = dial(t, d, s)
-	refused(t, d, s) // nobody knows yet
-	if err := ask(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := ask(dial(t, d, s)); err != nil {
-		t.Errorf("after it spoke again: %v", err)
-	}
-}
-
-// A connection that was to try and was closed unused leaves the try to others.
-func TestUnusedTry(t *testing.T) {
-	s, d := serve(t), newDialer(t)
-	if err := ask(dial(t, d, s)); !timedOut(err) {
-		t.Fatalf("%v, want a timeout", err)
-	}
-	time.Sleep(d.tryAgain)
-	dial(t, d, s).Close()
-	dial(t, d, s)
-}
-
-// One thing is slow, another is answered meanwhile.
-func TestSlowIsNotSilent(t *testing.T) {
-	s, d := serve(t), newDialer(t)
-	a, b := dial(t, d, s), dial(t, d, s)
-	_ = a.SetReadDeadline(time.Now().Add(2 * wait))
-	done := make(chan error)
-	go func() { _, err := a.Read(make([]byte, 1)); done <- err }()
-	time.Sleep(wait / 2)
-	s.speaks.Store(true)
-	if err := ask(b); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; !timedOut(err) {
-		t.Fatalf("%v, want a timeout", err)
-	}
-	if err := errors.Join(ask(b), ask(dial(t, d, s))); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestDownIsNotSilent(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	d := newDialer(t)
-	for range 2 {
-		if _, err := d.Dial(t.Context(), "tcp", l.Addr().String()); err == nil || errors.Is(err, silentError{}) {
-			t.Errorf("%v, want the machine's own refusal", err)
+	for !ok() {
+		if time.Since(start) > limit {
+			t.Fatalf("not within %s", limit)
 		}
+		time.Sleep(time.Millisecond)
 	}
-	_, err = d.DialPatiently(t.Context(), "tcp", l.Addr().String())
-	var op *net.OpError
-	if !errors.As(err, &op) || op.Op != "dial" || !op.Timeout() || !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("%v, want the same as a timeout", err)
-	}
+	return time.Since(start)
 }
 
-// A silent broker that goes down for good is no silent one any more: nobody
-// would ever hear of it again.
-func TestSilentBrokerThatGoesDown(t *testing.T) {
-	s, d := serve(t), newDialer(t)
-	if err := ask(dial(t, d, s)); !timedOut(err) {
-		t.Fatalf("%v, want a timeout", err)
+// shown is what the metric shows.
+func (d *Dialer) shown() float64 {
+	var m dto.Metric
+	if err := d.gauge.Write(&m); err != nil {
+		return -1
 	}
-	shown := func() float64 {
-		reg := prometheus.NewRegistry()
-		reg.MustRegister(d.silent)
-		families, err := reg.Gather()
-		if err != nil {
+	return m.GetGauge().GetValue()
+}
+
+func (d *Dialer) gone() bool { return !d.Reachable(addr) && !d.AllReachable() }
+func (d *Dialer) back() bool { return d.Reachable(addr) && d.AllReachable() }
+
+// A broker that says nothing to somebody who waits is silent within a second: its
+// connections are closed and new ones refused, as one that is down refuses them,
+// until it answers again.
+func TestSilentBroker(t *testing.T) {
+	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
+		var changes atomic.Int32
+		d.OnChange(func() { changes.Add(1) })
+		a, b := dial(t, d), dial(t, d)
+		if err := errors.Join(ask(a), ask(b)); err != nil {
 			t.Fatal(err)
 		}
-		return families[0].GetMetric()[0].GetGauge().GetValue()
+		time.Sleep(time.Minute)
+		if d.gone() {
+			t.Fatal("nobody waits, and it is away")
+		}
+		k.silent.Store(true)
+		failed := make(chan error)
+		go func() { failed <- ask(a) }()
+		took := until(t, time.Second, d.gone)
+		if err := <-failed; err == nil || timedOut(err) {
+			t.Errorf("the connection that waited: %v, want it closed", err)
+		}
+		if err := ask(b); err == nil || timedOut(err) {
+			t.Errorf("the other connection: %v, want it closed", err)
+		}
+		if n := d.shown(); n != 1 || changes.Load() != 1 || time.Since(d.LastLost()) > time.Millisecond*10 {
+			t.Errorf("after %s: %v silent brokers, %d changes", took, n, changes.Load())
+		}
+		c, err := d.Dial(t.Context(), "tcp", addr)
+		if err == nil {
+			c.Close()
+			t.Fatal("a connection to a silent broker was opened")
+		}
+		var op *net.OpError
+		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Op != "dial" || op.Timeout() {
+			t.Errorf("refused with %v, want what a client takes for a refused connection", err)
+		}
+
+		time.Sleep(time.Hour)
+		if !d.gone() {
+			t.Fatal("silent, and not away")
+		}
+		k.silent.Store(false)
+		until(t, maxProbeAgain+freshTimeout, d.back)
+		if err := ask(dial(t, d)); err != nil {
+			t.Error(err)
+		}
+		if n := d.shown(); n != 0 || changes.Load() != 2 {
+			t.Errorf("%v silent brokers, %d changes", n, changes.Load())
+		}
+	})
+}
+
+// One thing is slow, another is answered meanwhile: the probe.
+func TestSlowIsNotSilent(t *testing.T) {
+	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
+		a := dial(t, d)
+		synctest.Wait()
+		k.silent.Store(true) // its byte is swallowed
+		if _, err := a.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { _, err := a.Read(make([]byte, 1)); done <- err }()
+		synctest.Wait()
+		k.silent.Store(false)
+		time.Sleep(time.Hour)
+		if d.gone() {
+			t.Error("a broker that answers is away")
+		}
+		select {
+		case err := <-done:
+			t.Errorf("the slow connection: %v, want it left alone", err)
+		default:
+		}
+		a.Close()
+		<-done
+	})
+}
+
+// A broker that dies is known to be down at once: from its connections, which
+// break, before anybody dials. It is back when it takes connections again, also
+// for a client that comes before the probe.
+func TestBrokerThatDies(t *testing.T) {
+	for _, by := range []string{"probe", "client"} {
+		t.Run(by, func(t *testing.T) {
+			scene(t, func(t *testing.T, k *kafka, d *Dialer) {
+				a := dial(t, d)
+				if err := ask(a); err != nil {
+					t.Fatal(err)
+				}
+				broken := make(chan error)
+				go func() { _, err := a.Read(make([]byte, 1)); broken <- err }()
+				synctest.Wait()
+				k.kill()
+				if err := <-broken; !errors.Is(err, io.EOF) {
+					t.Fatal(err)
+				}
+				if took := until(t, time.Second, d.gone); took > 5*time.Millisecond {
+					t.Errorf("it took %s", took)
+				}
+				if _, err := d.Dial(t.Context(), "tcp", addr); errors.Is(err, silentError{}) || !errors.Is(err, syscall.ECONNREFUSED) {
+					t.Errorf("%v, want the machine's own refusal", err)
+				}
+				var op *net.OpError
+				if _, err := d.DialPatiently(t.Context(), "tcp", addr); !errors.As(err, &op) || op.Op != "dial" || !op.Timeout() || !errors.Is(err, syscall.ECONNREFUSED) {
+					t.Errorf("%v, want the same as a timeout", err)
+				}
+				time.Sleep(time.Hour)
+				if n := d.shown(); n != 0 || !d.gone() {
+					t.Errorf("%v silent brokers, away: %v", n, d.gone())
+				}
+				k.down.Store(false)
+				if by == "client" {
+					dial(t, d)
+				}
+				took := until(t, maxProbeAgain+tick, d.back)
+				if by == "client" && took > 0 {
+					t.Errorf("it took %s after a client was let in", took)
+				}
+			})
+		})
 	}
-	if n := shown(); n != 1 {
-		t.Fatalf("%v silent brokers", n)
-	}
-	s.stop()
-	time.Sleep(d.tryAgain)
-	if _, err := d.Dial(t.Context(), "tcp", s.addr); err == nil || errors.Is(err, silentError{}) {
-		t.Errorf("%v, want the machine's own refusal", err)
-	}
-	if n := shown(); n != 0 {
-		t.Errorf("%v silent brokers, and none is there", n)
-	}
+}
+
+// A broker that is not there when it is dialed first, and a silent one that goes
+// down.
+func TestDownAndSilent(t *testing.T) {
+	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
+		k.down.Store(true)
+		if _, err := d.Dial(t.Context(), "tcp", addr); err == nil || !d.gone() {
+			t.Fatalf("%v; away: %v", err, d.gone())
+		}
+		k.down.Store(false)
+		until(t, time.Second, d.back)
+		k.silent.Store(true)
+		go ask(dial(t, d))
+		until(t, time.Second, d.gone)
+		k.kill()
+		until(t, time.Second, func() bool { return d.shown() == 0 })
+		if !d.gone() {
+			t.Error("a broker that is down can be reached")
+		}
+	})
+}
+
+// One that is being connected to and says nothing is noticed as well: packets to
+// a machine that is cut off are lost.
+func TestCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, &net.OpError{Op: "dial", Err: timeoutError{ctx.Err()}}
+		}
+		d := New(lost, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = d.Run(ctx) })
+		run.Go(func() { _, _ = d.Dial(ctx, "tcp", addr) })
+		until(t, quietAfter+freshTimeout+tick, d.gone)
+		cancel()
+		run.Wait()
+	})
+}
+
+// Far away each round trip takes long, and a handshake several: that is no silence,
+// as long as what is asked over a connection that is there is answered.
+func TestFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kafka{}
+		far := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			time.Sleep(probeTimeout + overslept)
+			return k.dial(ctx, network, addr)
+		}
+		d := New(far, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		d.OnChange(func() { t.Error("it was taken for away") })
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = d.Run(ctx) })
+		a := dial(t, d)
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = a.Read(make([]byte, 1)) }() // a fetch that waits
+		time.Sleep(time.Hour)
+		a.Close()
+		<-done
+		cancel()
+		run.Wait()
+		k.kill()
+	})
 }

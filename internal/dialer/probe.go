@@ -1,0 +1,182 @@
+package dialer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// quietAfter is how long somebody may wait for a broker that says nothing at
+	// all before it is asked whether it is there.
+	quietAfter = 300 * time.Millisecond
+	// probeTimeout is how long it may take to answer that over a connection that is
+	// there, and freshTimeout over one to be opened first, with its handshakes.
+	probeTimeout, freshTimeout = 600 * time.Millisecond, 2 * time.Second
+	// probeAgain is the pause between two probes of a broker that is away. It grows
+	// with the time it has been: a broker may have been taken away for good.
+	probeAgain, maxProbeAgain = 250 * time.Millisecond, 2 * time.Second
+	// tick is how often connections are looked at.
+	tick = 50 * time.Millisecond
+	// overslept: a probe that took so much longer than it may says that this
+	// process stood still, nothing of the broker.
+	overslept = 400 * time.Millisecond
+	// maxAnswer bounds the answer to a probe.
+	maxAnswer = 1 << 20
+)
+
+// question is an ApiVersions request, version 0, with its length before it: no
+// client ID, correlation 0. It needs no authentication (KIP-152).
+var question = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
+
+// Run probes brokers until ctx ends.
+func (d *Dialer) Run(ctx context.Context) error {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	var probes sync.WaitGroup
+	defer d.hangUp()
+	defer probes.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case <-d.look:
+		}
+		for _, b := range d.due(time.Now()) {
+			probes.Go(func() { d.probe(ctx, b) })
+		}
+	}
+}
+
+// doubt has a broker probed at once.
+func (d *Dialer) doubt(b *broker) {
+	d.mu.Lock()
+	b.doubted = true
+	d.mu.Unlock()
+	select {
+	case d.look <- struct{}{}:
+	default:
+	}
+}
+
+// due lists the brokers to be probed now, and notes that they are.
+func (d *Dialer) due(now time.Time) (all []*broker) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.brokers {
+		if b.probing || !b.due(now) {
+			continue
+		}
+		b.probing, b.doubted, b.probed = true, false, now
+		all = append(all, b)
+	}
+	return all
+}
+
+// due reports whether a broker is to be probed. Dialer.mu is held.
+func (b *broker) due(now time.Time) bool {
+	if b.doubted {
+		return true
+	}
+	if b.state != well {
+		return now.Sub(b.probed) >= max(probeAgain, min(now.Sub(b.since)/10, maxProbeAgain))
+	}
+	quiet := now.Add(-quietAfter).UnixNano()
+	if b.heard.Load() > quiet {
+		return false
+	}
+	for c := range b.conns {
+		if since := c.waiting.Load(); since != 0 && since < quiet {
+			return true
+		}
+	}
+	return false
+}
+
+// probe asks a broker whether it is there.
+func (d *Dialer) probe(ctx context.Context, b *broker) {
+	begun := time.Now()
+	limit := probeTimeout
+	if b.prober == nil {
+		limit = freshTimeout
+	}
+	nc, err := d.ask(ctx, b.prober, b.addr)
+	switch took := time.Since(begun); {
+	case err == nil:
+		b.heard.Store(time.Now().UnixNano())
+		d.become(b, well)
+	case ctx.Err() != nil:
+	case refused(err):
+		d.become(b, down)
+	case timedOut(err) && took < limit+overslept:
+		d.become(b, silent)
+	}
+	// Any other error is an answer of a kind: clients see it too, and say it.
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b.prober, b.probing = nc, false
+}
+
+// hangUp closes the probes' connections.
+func (d *Dialer) hangUp() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.brokers {
+		if b.prober != nil {
+			_ = b.prober.Close()
+			b.prober = nil
+		}
+	}
+}
+
+// ask sends the question over nc, or over a new connection if there is none or
+// it is broken, and returns the connection for the next time.
+func (d *Dialer) ask(ctx context.Context, nc net.Conn, addr string) (net.Conn, error) {
+	if nc != nil {
+		err := answer(ctx, nc, probeTimeout)
+		if err == nil {
+			return nc, nil
+		}
+		_ = nc.Close()
+		if timedOut(err) {
+			return nil, err
+		}
+	}
+	begun := time.Now()
+	dial, cancel := context.WithTimeout(ctx, freshTimeout)
+	defer cancel()
+	nc, err := d.dial(dial, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := answer(ctx, nc, freshTimeout-time.Since(begun)); err != nil {
+		_ = nc.Close()
+		return nil, err
+	}
+	return nc, nil
+}
+
+// answer asks over nc and reads the answer, whatever it says.
+func answer(ctx context.Context, nc net.Conn, within time.Duration) error {
+	_ = nc.SetDeadline(time.Now().Add(within))
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := nc.Write(question); err != nil {
+		return err
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(nc, size[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxAnswer {
+		return fmt.Errorf("answer of %d bytes", n)
+	}
+	_, err := io.CopyN(io.Discard, nc, int64(n))
+	return err
+}
