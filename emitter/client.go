@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -31,6 +32,8 @@ const (
 	// marker that cannot be written now.
 	retireAfterConcurrent = 100 * time.Millisecond
 	leaveAfterConcurrent  = 200 * time.Millisecond
+	// leaveHurried is the same where that is to be expected.
+	leaveHurried = 10 * time.Millisecond
 	// generationBackoff is the wait after ILLEGAL_GENERATION: the group is
 	// rebalancing and this member's new generation is not known here yet.
 	generationBackoff = 3 * time.Millisecond
@@ -44,6 +47,7 @@ func TransactionalIDPrefix(group string) string {
 // txnClient is one transactional producer.
 type txnClient struct {
 	*kgo.Client
+	*seat
 	id     string
 	retire bool // never begin again under this ID
 	// last is the transaction announced last, parts what it was to write to, and
@@ -51,13 +55,17 @@ type txnClient struct {
 	last    producer
 	parts   map[string][]int32
 	leaders []leaderEpoch
+	// hurried: the transaction before most likely lacks a marker; see announce.
+	hurried bool
 	// versions of the topics used, as Options.Version gave them.
 	versions map[string]int64
 }
 
 func newTxnClient(o *Options, id string) (*txnClient, error) {
+	c := &txnClient{seat: new(seat), id: id, versions: make(map[string]int64)}
 	opts := append([]kgo.Opt{}, o.Client...)
 	opts = append(opts,
+		kgo.WithHooks(c.seat),
 		kgo.TransactionalID(id),
 		kgo.TransactionTimeout(o.TransactionTimeout),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
@@ -77,7 +85,8 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build transactional client: %w", err)
 	}
-	return &txnClient{Client: cl, id: id, versions: make(map[string]int64)}, nil
+	c.Client = cl
+	return c, nil
 }
 
 // renew forgets the former transaction: what fails from here on is not its.
@@ -123,6 +132,10 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 		t.Topic, t.Partitions = topic, ps
 		req.Topics = append(req.Topics, t)
 	}
+	patience := leaveAfterConcurrent
+	if c.hurried {
+		patience = leaveHurried
+	}
 	start := time.Now()
 	for {
 		resp, err := req.RequestWith(ctx, c.Client)
@@ -130,7 +143,7 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 			return nil, fmt.Errorf("announce partitions: %w", err)
 		}
 		culprits, err = announceErrors(resp)
-		if waited := time.Since(start); !errors.Is(err, kerr.ConcurrentTransactions) || waited > leaveAfterConcurrent {
+		if waited := time.Since(start); !errors.Is(err, kerr.ConcurrentTransactions) || waited > patience {
 			c.retire = c.retire || waited > retireAfterConcurrent
 			if err != nil {
 				err = fmt.Errorf("announce partitions: %w", err)
@@ -216,6 +229,9 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 		req.ProducerID, req.ProducerEpoch = pid, epoch
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
 		resp, err := req.RequestWith(ctx, c.Client)
+		if errors.Is(err, syscall.ECONNREFUSED) && sleep(ctx, minBackoff) == nil {
+			continue // not sent: the group has no coordinator yet that is there
+		}
 		if err != nil {
 			return fmt.Errorf("commit offsets in the transaction: %w", err)
 		}

@@ -66,6 +66,10 @@ type HealthOptions struct {
 // pass what the window of a single partition has room for), Unplaced when
 // Targets knows the topic.
 //
+// A partition that is led by a broker which cannot be reached is not well either,
+// and is known to be well again without a probe: while something waits for it, it
+// has a breaker that is away, which ends with that.
+//
 // Who has parked something waits by a Waiter, and is told when something may
 // pass. What ends each state of a breaker: open, the next probe; a window, what
 // is committed of it, grantAgain where nothing is, a new accusation; idle,
@@ -75,6 +79,7 @@ type Health struct {
 	o    HealthOptions
 	sick atomic.Int32  // number of breakers: the healthy way takes no lock
 	wake chan struct{} // Run looks at once
+	led  Leaders
 
 	mu       sync.Mutex
 	breakers map[TargetPartition]*breaker
@@ -99,6 +104,8 @@ type breaker struct {
 	idle    time.Time // since when nobody waits
 	since   time.Time
 	clock   bool // the partition refuses timestamps of this machine's clock
+	// away: its leader could not be reached; only: and it is there for that alone.
+	away, only bool
 }
 
 // NewHealth returns a Health without breakers.
@@ -106,15 +113,16 @@ func NewHealth(o HealthOptions) *Health {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Health{o: o, wake: make(chan struct{}, 1), breakers: make(map[TargetPartition]*breaker)}
+	h := &Health{o: o, wake: make(chan struct{}, 1), led: allThere{}, breakers: make(map[TargetPartition]*breaker)}
 	if o.Targets != nil {
+		h.led = o.Targets
 		o.Targets.onHeard(h.poke)
 	}
 	return h
 }
 
 // Well reports that nothing is sick, which costs nothing.
-func (h *Health) Well() bool { return h.sick.Load() == 0 }
+func (h *Health) Well() bool { return h.sick.Load() == 0 && h.led.AllReachable() }
 
 // Allow reports whether an emission may go to p, permit being what it was granted,
 // if it was.
@@ -124,6 +132,9 @@ func (h *Health) Allow(p TargetPartition, permit *Permit) bool {
 	}
 	if h.Well() {
 		return true
+	}
+	if h.led.Away(p) {
+		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,7 +196,7 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 		} else if b.window > 0 {
 			b.delay = min(2*b.delay, breakerMax)
 		}
-		b.window, b.granted, b.next, b.clock = 0, 0, now.Add(b.delay), clock
+		b.window, b.granted, b.next, b.clock, b.only = 0, 0, now.Add(b.delay), clock, false
 		h.open(p, b)
 	}
 	if waiting > 0 {
@@ -220,7 +231,7 @@ func (h *Health) close(p TargetPartition) {
 	delete(h.breakers, p)
 	h.sick.Store(int32(len(h.breakers)))
 	b.tell(p)
-	if p.Partition >= 0 {
+	if p.Partition >= 0 && !b.only {
 		h.o.Logger.Info("target partition is well again", "topic", p.Topic, "partition", p.Partition)
 	}
 }
@@ -311,6 +322,16 @@ func (h *Health) due() (ps []TargetPartition) {
 	for p, b := range h.breakers {
 		idle := len(b.waiters) == 0 && now.Sub(b.idle) > idleFor
 		switch {
+		case b.away && !h.led.Away(p):
+			b.away = false
+			if b.only {
+				h.close(p)
+			} else {
+				b.tell(p)
+			}
+		case b.only && idle:
+			h.close(p)
+		case b.only:
 		case p.Partition < 0 && (idle || h.opens(p)), b.window > 0 && idle:
 			h.close(p)
 		case p.Partition == AnyPartition:

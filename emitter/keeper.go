@@ -114,7 +114,7 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to TargetPartitio
 		return false, err
 	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(k.group)):
 		return false, nil // not ours
-	case found && underWay(txn, p):
+	case found && underWay(txn, p) && (endingOf(txn, p) == EndingUnknown || !k.overdue(to)):
 		return how != EndingUnknown, nil // its markers are on their way
 	}
 	if how == EndingUnknown && found {
@@ -170,6 +170,25 @@ func openProducers(ctx context.Context, adm *kadm.Client, to TargetPartition) (o
 		}
 	}
 	return open, nil
+}
+
+// overdue reports whether a marker has been on its way to a partition, which has a
+// leader, for too long. A coordinator that sent one to the leader before, which
+// fell silent, waits for request.timeout.ms (30 s) until it sends it again, and
+// readers of the partition with it. It may as well be written for it: how the
+// transaction ended is decided and durable, and the coordinator begins no other
+// under that ID before its own marker has come, which finds nothing open then.
+func (k *Markers) overdue(to TargetPartition) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.doubtful[to]
+	if d == nil {
+		return false
+	}
+	if d.awaited.IsZero() {
+		d.awaited = time.Now()
+	}
+	return time.Since(d.awaited) > markerPatience
 }
 
 // transactionOf describes the last transaction of a producer ID. Where its

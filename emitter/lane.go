@@ -43,6 +43,10 @@ type Options struct {
 	Health *Health
 	// Markers remembers how transactions ended; nil: nobody does.
 	Markers *Markers
+	// Reach tells which brokers cannot be reached, and Leaders which partitions they
+	// lead; nil: all can be. Who sets them calls Lane.Reached.
+	Reach   Reach
+	Leaders Leaders
 	// BatchMaxBytes is the largest record batch a topic takes.
 	BatchMaxBytes func(topic string) int32
 	// Version of what is known of a topic, and Stale and Refuted, which say that it
@@ -78,14 +82,21 @@ type Lane struct {
 	lastEnd <-chan struct{}
 	stopEnd context.CancelFunc
 
-	mu      sync.Mutex // guards sources, and the ward's fields
+	reached chan struct{} // a broker came or went, for the step under way
+
+	mu      sync.Mutex // guards what follows, and the ward's fields
 	sources []Source
+	current *txnClient // whose coordinator the step needs now, and what gives it up
+	cancel  context.CancelCauseFunc
 }
 
 // NewLane returns a lane without sources.
 func NewLane(o Options) *Lane {
 	if o.Health == nil {
 		o.Health = NewHealth(HealthOptions{Logger: o.Logger})
+	}
+	if o.Reach == nil {
+		o.Reach, o.Leaders = allThere{}, allThere{}
 	}
 	l := newLane(o, fmt.Sprint(o.Lane))
 	l.aside = new(sync.WaitGroup)
@@ -95,7 +106,10 @@ func NewLane(o Options) *Lane {
 }
 
 func newLane(o Options, name string) *Lane {
-	return &Lane{o: o, name: name, wake: make(chan struct{}, 1), clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries, stopEnd: func() {}}
+	return &Lane{
+		o: o, name: name, wake: make(chan struct{}, 1), reached: make(chan struct{}, 1),
+		clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries, stopEnd: func() {},
+	}
 }
 
 // Add makes s contribute to the steps to come.
@@ -148,7 +162,7 @@ func (l *Lane) Run(ctx context.Context) error {
 		case err != nil:
 			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
 			_ = sleep(ctx, backoff)
-			backoff = min(2*backoff, maxBackoff)
+			backoff = min(2*backoff, l.pauseLimit())
 			continue
 		}
 		backoff = minBackoff

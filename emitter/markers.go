@@ -35,6 +35,8 @@ const (
 	blindKept = 10 * time.Minute
 	// markerTick is how often partitions in doubt are looked at.
 	markerTick = 500 * time.Millisecond
+	// markerPatience is how long a marker may be on its way: see overdue.
+	markerPatience = 400 * time.Millisecond
 	// markerTimeout bounds one look at one partition.
 	markerTimeout = 3 * time.Second
 )
@@ -93,6 +95,8 @@ type doubt struct {
 	noted map[producer]*ended
 	alarm bool      // it has no leader, or is known to lack a marker
 	said  time.Time // when a look at it failed and that was logged
+	// awaited is since when a marker was seen to be on its way; zero: none was.
+	awaited time.Time
 }
 
 // Markers remembers how transactions ended, and writes the markers that brokers
@@ -284,7 +288,7 @@ func (k *Markers) looked(to TargetPartition, clear bool) {
 		d.well, d.alarm = time.Time{}, true
 		k.count()
 	case d.well.IsZero():
-		d.well = now
+		d.well, d.awaited = now, time.Time{}
 	case now.Sub(d.well) >= doubtAfter:
 		k.dismiss(to)
 	}
@@ -295,7 +299,7 @@ func (k *Markers) away(to TargetPartition) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if d := k.doubtful[to]; d != nil {
-		d.well, d.alarm, d.moved = time.Time{}, true, time.Now()
+		d.well, d.awaited, d.alarm, d.moved = time.Time{}, time.Time{}, true, time.Now()
 		k.count()
 	}
 }

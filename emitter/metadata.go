@@ -27,10 +27,11 @@ func (t *Targets) fetch(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	began := t.o.Now()
-	answers, err := ask(ctx, t.client, names, t.o.AutoCreate)
+	answers, brokers, err := ask(ctx, t.client, names, t.o.AutoCreate)
 	if err != nil {
 		return fmt.Errorf("look up target topics: %w", err)
 	}
+	t.meet(brokers)
 	unknown := make(map[string]*kmsg.MetadataResponseTopic)
 	for name, a := range answers {
 		if gone(kerr.ErrorForCode(a.ErrorCode)) {
@@ -65,6 +66,9 @@ func (t *Targets) learn(ctx context.Context, answers map[string]*kmsg.MetadataRe
 			usable = append(usable, name)
 		}
 	}
+	if t.strained() {
+		usable = nil // who leads is pressing, limits are not
+	}
 	t.mu.Unlock()
 	if t.moves != nil {
 		for _, p := range moved {
@@ -80,7 +84,7 @@ func (t *Targets) learn(ctx context.Context, answers map[string]*kmsg.MetadataRe
 }
 
 // ask returns what a broker, or any, says of topics.
-func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (map[string]*kmsg.MetadataResponseTopic, error) {
+func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (map[string]*kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = create
 	for _, n := range names {
@@ -90,7 +94,7 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (m
 	}
 	resp, err := req.RequestWith(ctx, of)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	answers := make(map[string]*kmsg.MetadataResponseTopic, len(resp.Topics))
 	for i := range resp.Topics {
@@ -98,7 +102,7 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (m
 			answers[*rt.Topic] = rt
 		}
 	}
-	return answers, nil
+	return answers, resp.Brokers, nil
 }
 
 // askOthers asks other brokers about topics that one does not know. A broker that
@@ -116,7 +120,7 @@ func (t *Targets) askOthers(ctx context.Context, answers map[string]*kmsg.Metada
 	n := min(len(others), maxOthers)
 	for _, b := range others[:n] {
 		go func() {
-			said, _ := ask(ctx, b, unknown, false) // one that does not answer says nothing
+			said, _, _ := ask(ctx, b, unknown, false) // one that does not answer says nothing
 			all <- said
 		}()
 	}
@@ -133,10 +137,10 @@ func (t *Targets) askOthers(ctx context.Context, answers map[string]*kmsg.Metada
 // that have had another leader. The lock is held.
 func (t *Targets) heed(e *target, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []TargetPartition) {
 	got := Target{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
-	epochs := make([]int32, len(rt.Partitions))
+	epochs, leaders := make([]int32, len(rt.Partitions)), make([]int32, len(rt.Partitions))
 	for _, p := range rt.Partitions {
 		if int(p.Partition) < len(got.Leader) {
-			got.Leader[p.Partition], epochs[p.Partition] = p.Leader >= 0, p.LeaderEpoch
+			got.Leader[p.Partition], leaders[p.Partition], epochs[p.Partition] = p.Leader >= 0, p.Leader, p.LeaderEpoch
 		}
 	}
 	same := e.id == rt.TopicID
@@ -162,7 +166,7 @@ func (t *Targets) heed(e *target, rt *kmsg.MetadataResponseTopic, began time.Tim
 			}
 		}
 	}
-	e.Target, e.id, e.epochs = got, rt.TopicID, epochs
+	e.Target, e.id, e.leaders, e.epochs = got, rt.TopicID, leaders, epochs
 	if got.Err != nil || e.maxBytes > 0 {
 		e.fetched = began // else once its limits are known, too
 	}

@@ -30,9 +30,10 @@ type outgoing struct {
 	mu      sync.Mutex
 	failure error // the last one
 	broken  []brokenPromise
-	own     map[*kgo.Record]*Share  // sent and not acknowledged
-	held    bool                    // a share holds up the step
-	waiting map[TargetPartition]int // emissions sent and not acknowledged
+	own     map[*kgo.Record]ownRecord // sent and not acknowledged
+	held    bool                      // a share holds up the step
+	away    bool                      // what is waited for is led by a broker that cannot be reached
+	waiting map[TargetPartition]int   // emissions sent and not acknowledged
 	accused map[TargetPartition]error
 }
 
@@ -40,7 +41,7 @@ type outgoing struct {
 // emissions when all else is taken: what is written to a target holds its readers
 // back, and here that may well be in vain.
 func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
-	o.own = make(map[*kgo.Record]*Share)
+	o.own = make(map[*kgo.Record]ownRecord)
 	o.waiting = make(map[TargetPartition]int)
 	o.accused = make(map[TargetPartition]error)
 	emissions := o.register(shares)
@@ -58,6 +59,9 @@ func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.away {
+		return fmt.Errorf("%w: %w", errAway, err)
+	}
 	if o.held {
 		err = fmt.Errorf("%w: %w", errHeld, err)
 	}
@@ -73,12 +77,12 @@ func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
 // send sends the emissions; one that is Alone is in no batch with others, and
 // does not take from their time.
 func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
-	deadline, cancel := context.WithTimeout(ctx, emissionDeadline)
+	deadline, cancel := context.WithTimeout(ctx, o.patience())
 	defer func() { cancel() }()
 	flush := func() error {
 		err := o.flush(ctx)
 		cancel()
-		deadline, cancel = context.WithTimeout(ctx, emissionDeadline)
+		deadline, cancel = context.WithTimeout(ctx, o.patience())
 		return err
 	}
 	for _, e := range emissions {
@@ -121,7 +125,7 @@ func (o *outgoing) flush(ctx context.Context) error {
 func (o *outgoing) register(shares []*Share) (emissions []*Emission) {
 	for _, s := range shares {
 		for _, r := range s.Records {
-			o.own[r] = s
+			o.own[r] = ownRecord{s, TargetPartition{r.Topic, r.Partition}}
 		}
 		s.proven = true
 		for i := range s.Emissions {
@@ -146,7 +150,7 @@ func (o *outgoing) ownDone(s *Share, r *kgo.Record, err error) {
 	}
 	s.proven = false
 	if accuses(err) {
-		o.hold(s, r, err)
+		o.hold(ownRecord{s, TargetPartition{r.Topic, r.Partition}}, err)
 	}
 	o.failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
 	if refusedForGood(err) {
@@ -177,10 +181,25 @@ type brokenPromise struct {
 	err error
 }
 
+// ownRecord is what is known of a record of ours that is out: kgo writes to it.
+type ownRecord struct {
+	*Share
+	to TargetPartition
+}
+
 // hold names a share that holds up the step. The lock is held.
-func (o *outgoing) hold(s *Share, r *kgo.Record, err error) {
+func (o *outgoing) hold(own ownRecord, err error) {
 	o.held = true
-	s.hold(TargetPartition{r.Topic, r.Partition}, err)
+	own.hold(own.to, err)
+}
+
+// patience is how long targets may take. One whose leader waits for a dead broker
+// to leave its in-sync replicas is not to blame.
+func (o *outgoing) patience() time.Duration {
+	if dying(o.lane.o.Reach) {
+		return brokerDeath
+	}
+	return emissionDeadline
 }
 
 // watch ends a flush that takes too long: by unsafe means, since kgo does not give
@@ -189,17 +208,37 @@ func (o *outgoing) hold(s *Share, r *kgo.Record, err error) {
 func (o *outgoing) watch(flushed <-chan struct{}) {
 	t := time.NewTicker(watchTick)
 	defer t.Stop()
-	for waited := watchTick; ; waited += watchTick {
+	for waited := time.Duration(0); ; {
+		if o.leadersAway() || o.overdue(waited) {
+			o.c.UnsafeAbortBufferedRecords()
+			return
+		}
 		select {
 		case <-flushed:
 			return
+		case <-o.lane.reached:
 		case <-t.C:
-			if o.overdue(waited) {
-				o.c.UnsafeAbortBufferedRecords()
-				return
-			}
+			waited += watchTick
 		}
 	}
+}
+
+// leadersAway reports whether to give up, since a partition that is waited for is
+// led by a broker that cannot be reached: what is sealed next does without it.
+func (o *outgoing) leadersAway() bool {
+	if o.lane.o.Reach.AllReachable() {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, own := range o.own {
+		o.away = o.away || o.lane.o.Leaders.Away(own.to)
+	}
+	for p := range o.waiting {
+		o.away = o.away || o.lane.o.Leaders.Away(p)
+	}
+	o.unsafe = o.unsafe || o.away
+	return o.away
 }
 
 // overdue names who has not acknowledged in time, and reports whether to give up.
@@ -207,9 +246,11 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
+	case dying(o.lane.o.Reach):
+		return false // leaders wait for the dead broker to leave their in-sync replicas
 	case len(o.own) > 0 && waited >= ownDeadline:
-		for r, s := range o.own {
-			o.hold(s, r, fmt.Errorf("not acknowledged within %s", ownDeadline))
+		for _, own := range o.own {
+			o.hold(own, fmt.Errorf("not acknowledged within %s", ownDeadline))
 		}
 	case len(o.own) == 0 && len(o.waiting) > 0 && waited >= silentAfter:
 		for p := range o.waiting {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/partlog"
 )
@@ -23,15 +24,16 @@ func (l *Lane) client(ctx context.Context) (*txnClient, error) {
 		c = nil
 	}
 	if c == nil {
-		l.serial++
 		var err error
-		id := fmt.Sprintf("%s%s/%s/%d", TransactionalIDPrefix(l.o.Group), l.o.Process, l.name, l.serial)
+		id, at := l.newID(ctx)
 		if c, err = newTxnClient(&l.o, id); err != nil {
 			return nil, err
 		}
+		c.at.Store(at)
 		l.o.Metrics.clientsOpened.Inc()
 	}
 	l.clients[l.turn] = c
+	l.needs(c)
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	if _, _, err := c.ProducerID(ctx); err != nil {
@@ -100,7 +102,7 @@ const maxEpoch = 32_000
 // transaction could close what its last one may have left open on a partition
 // whose leader went away.
 func (l *Lane) mustRetire(c *txnClient) bool {
-	return c.retire || c.BufferedProduceRecords() > 0 || c.last.epoch >= maxEpoch || l.o.Markers.spent(c.last.id) || l.moved(c, c.leaders)
+	return c.retire || c.BufferedProduceRecords() > 0 || l.away(c) || c.last.epoch >= maxEpoch || l.o.Markers.spent(c.last.id) || l.moved(c, c.leaders)
 }
 
 // drop throws a client away whose transaction must not be ended by it, and has
@@ -121,7 +123,10 @@ func (l *Lane) drop(c *txnClient) {
 	if c.parts != nil {
 		defer l.ended(c, EndingAbort)
 	}
-	done := l.endAside(c.id)
+	done := l.endAside(c)
+	if !l.o.Reach.AllReachable() {
+		return // its end may wait for what cannot be reached
+	}
 	t := time.NewTimer(dropWait)
 	defer t.Stop()
 	select {
@@ -133,7 +138,7 @@ func (l *Lane) drop(c *txnClient) {
 // endAside has the broker abort the last transaction of an ID, beside the loop; the
 // channel is closed when it has. A ward waits for its last one for as long as it
 // likes.
-func (l *Lane) endAside(id string) <-chan struct{} {
+func (l *Lane) endAside(c *txnClient) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(l.ending, l.o.TransactionTimeout)
 	done := make(chan struct{})
 	if l.ward == nil {
@@ -144,16 +149,27 @@ func (l *Lane) endAside(id string) <-chan struct{} {
 	}
 	l.aside.Go(func() {
 		defer cancel()
-		if l.endLast(ctx, id) {
+		if c.parts != nil && l.abortNow(ctx, c) || l.endLast(ctx, c.id) {
 			close(done)
 		}
 	})
 	return done
 }
 
+// abortNow has the broker abort the transaction of a client that is closed. Readers
+// wait for it, so it takes one request, where endLast takes a new client.
+func (l *Lane) abortNow(ctx context.Context, c *txnClient) bool {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = c.id, c.last.id, c.last.epoch
+	resp, err := req.RequestWith(ctx, l.o.Admin)
+	return err == nil && resp.ErrorCode == 0
+}
+
 // endLast tries until the last transaction of an ID is ended.
 func (l *Lane) endLast(ctx context.Context, id string) bool {
-	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
+	for backoff := minBackoff; ; backoff = min(2*backoff, l.pauseLimit()) {
 		bounded, stop := context.WithTimeout(ctx, l.o.TransactionTimeout)
 		err := l.initProducerID(bounded, id)
 		stop()
@@ -197,7 +213,7 @@ func (l *Lane) resolve(c *txnClient, shares []*Share) error {
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
 	give := time.Now().Add(l.o.TransactionTimeout)
-	for attempt, backoff := 0, minBackoff; ; attempt, backoff = attempt+1, min(2*backoff, maxBackoff) {
+	for attempt, backoff := 0, minBackoff; ; attempt, backoff = attempt+1, min(2*backoff, l.pauseLimit()) {
 		open := unresolved(shares)
 		if len(open) == 0 {
 			l.ended(c, EndingUnknown)

@@ -87,9 +87,15 @@ type Targets struct {
 	o      TargetOptions
 	moves  func(TargetPartition) // nil: nobody wants to know; see onMoved
 	heard  func()                // the same, see onHeard
+	reach  Reach
+	// changed is told that others may lead: see Watch.
+	changed func()
 
 	mu       sync.Mutex
 	topics   map[string]*target
+	hosts    map[int32]string    // addresses of brokers by node ID
+	fast     time.Time           // until then Run asks often, if it has reason to
+	wantAll  bool                // Run is to ask for all in use
 	versions int64               // the last version given
 	wanted   map[string]struct{} // to be fetched by Run
 	wake     chan struct{}
@@ -98,6 +104,7 @@ type Targets struct {
 type target struct {
 	Target
 	id       [16]byte
+	leaders  []int32   // node IDs by partition, -1 for none
 	epochs   []int32   // leader epochs by partition
 	version  int64     // see Version
 	fetched  time.Time // zero: to be asked for before it is used again
@@ -122,6 +129,7 @@ func NewTargets(cl Brokers, o TargetOptions) *Targets {
 	}
 	return &Targets{
 		client: cl, o: o, topics: make(map[string]*target), wanted: make(map[string]struct{}), wake: make(chan struct{}, 1),
+		hosts: make(map[int32]string), reach: allThere{}, changed: func() {},
 	}
 }
 
@@ -277,7 +285,7 @@ func (t *Targets) state(p TargetPartition) leadership {
 			return noPartition
 		}
 		return leaderless
-	case !e.Leader[p.Partition]:
+	case !e.Leader[p.Partition], !t.AllReachable() && t.unreachable(e.leaders[p.Partition]):
 		return leaderless
 	}
 	return led
@@ -323,8 +331,12 @@ func (t *Targets) lacks(e *target) bool {
 }
 
 // Stalled reports whether one of our own partitions was last seen without a
-// leader.
+// leader, or with one that cannot be reached.
 func (t *Targets) Stalled(topic string, partition int32) bool {
+	return t.leaderless(topic, partition) || t.Away(TargetPartition{topic, partition})
+}
+
+func (t *Targets) leaderless(topic string, partition int32) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[topic]
@@ -350,20 +362,28 @@ func (t *Targets) SetBatchMaxBytes(topic string, n int32) {
 
 // Run refreshes what is used until ctx ends.
 func (t *Targets) Run(ctx context.Context) error {
-	tick := time.NewTicker(targetRefresh)
-	defer tick.Stop()
+	next := time.NewTimer(targetRefresh)
+	defer next.Stop()
 	for {
-		var names []string
+		names, all := []string(nil), true
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.wake:
-			names = t.takeWanted()
-		case <-tick.C:
-			names = t.inUse()
+			names, all = t.takeWanted(), t.takeAll()
+		case <-next.C:
+		}
+		if all {
+			names = append(names, t.inUse()...)
 		}
 		if len(names) > 0 {
 			_ = t.fetch(ctx, names) // what is known stays; placement errors show at produce
+		}
+		if all {
+			if !t.AllReachable() {
+				t.changed()
+			}
+			next.Reset(t.pause())
 		}
 	}
 }
@@ -374,6 +394,15 @@ func (t *Targets) takeWanted() []string {
 	w := slices.Collect(maps.Keys(t.wanted))
 	clear(t.wanted)
 	return w
+}
+
+// takeAll reports whether all in use are asked for.
+func (t *Targets) takeAll() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.wantAll
+	t.wantAll = false
+	return all
 }
 
 func (t *Targets) inUse() (names []string) {

@@ -12,10 +12,17 @@ import (
 
 // commit runs one transaction. nil: committed. errUnknown: to be resolved.
 // Anything else: aborted for sure.
-func (l *Lane) commit(ctx context.Context, shares []*Share) error {
+func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if _, err := memberOf(shares); err != nil {
 		return err
 	}
+	ctx, release := l.during(ctx)
+	defer release()
+	defer func() {
+		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
+			err = fmt.Errorf("%w: %w", errAway, err)
+		}
+	}()
 	parts := partitionsOf(shares)
 	c, culprits, err := l.begin(ctx, parts)
 	switch {
@@ -80,6 +87,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 		if c, err = l.client(ctx); err != nil {
 			return nil, nil, err
 		}
+		c.hurried = l.lacksMarkers(c)
 		c.renew()
 		c.refresh(parts, l.o.Version)
 		if err := c.BeginTransaction(); err != nil {

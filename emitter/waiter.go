@@ -29,15 +29,31 @@ func (w *Waiter) Wait(p TargetPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	b := w.h.breakers[p]
-	if b == nil && p.Partition < 0 {
+	switch {
+	case b == nil && p.Partition < 0:
 		b = w.h.suspect(p)
+	case w.h.led.Away(p):
+		b = w.h.missed(p)
 	}
 	if b != nil {
 		b.waiters[w] = struct{}{}
 	}
-	if b == nil || b.granted < b.window {
+	if b == nil || !b.away && b.granted < b.window {
 		w.tell(p)
 	}
+}
+
+// missed notes that something waits for a partition whose leader cannot be reached.
+// The lock is held.
+func (h *Health) missed(p TargetPartition) *breaker {
+	b := h.breakers[p]
+	if b == nil {
+		b = newBreaker(h.o.Now())
+		b.only = true
+		h.open(p, b)
+	}
+	b.away = true
+	return b
 }
 
 // Ready returns the targets that something may pass to, and forgets them.
@@ -58,6 +74,10 @@ func (w *Waiter) Grant(p TargetPartition, n int) (granted int, permit *Permit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := h.breakers[p]
+	if h.led.Away(p) {
+		h.missed(p).waiters[w] = struct{}{}
+		return 0, nil
+	}
 	if b == nil {
 		return n, nil
 	}

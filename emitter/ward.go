@@ -67,6 +67,7 @@ type ward struct {
 	stalls  map[Source]*stall
 	past    map[Source]*stall // released, by sources of the lane
 	running bool
+	lane    *Lane // of the goroutine, or of the last one
 	// serial and counter go on from one goroutine to the next: see Lane.
 	serial  int
 	counter int64
@@ -164,6 +165,9 @@ func (w *ward) run(ctx context.Context) {
 	o.TransactionalIDs = 1
 	l := newLane(o, w.of.name+"/ward")
 	l.aside, l.ending = w.of.aside, w.of.ending
+	w.of.mu.Lock()
+	w.lane = l
+	w.of.mu.Unlock()
 	l.serial, l.counter = w.serial, w.counter
 	defer func() {
 		l.stopEnd()

@@ -40,7 +40,7 @@ func (h *Health) opens(p TargetPartition) bool {
 		return true
 	}
 	for k, led := range target.Leader {
-		if led && h.breakers[TargetPartition{p.Topic, int32(k)}] == nil {
+		if q := (TargetPartition{p.Topic, int32(k)}); led && h.breakers[q] == nil && !h.led.Away(q) {
 			return true
 		}
 	}

@@ -72,7 +72,6 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		in.metrics.Serve(name)
 	}
 	in.stamps = partition.NewStamps(in.client, in.metrics)
-	in.targets = emitter.NewTargets(in.client, emitter.TargetOptions{AutoCreate: in.o.AutoCreateTargets, MissingAfter: in.o.MissingAfter})
 	for _, t := range in.topics {
 		for _, own := range []delaytopics.Topic{t.set.Changelog, t.set.DeadLetters} {
 			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
@@ -110,9 +109,11 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
 			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
 			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale, Refuted: in.targets.Refuted,
-			Health: in.health, Markers: in.markers, Logger: in.log, Metrics: laneMetrics,
+			Health: in.health, Markers: in.markers, Reach: in.dialer, Leaders: in.targets, Logger: in.log, Metrics: laneMetrics,
 		})
+		in.mu.Lock()
 		in.lanes = append(in.lanes, lane)
+		in.mu.Unlock()
 		start(lane.Run)
 	}
 	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })

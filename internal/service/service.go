@@ -136,7 +136,6 @@ type instance struct {
 	client   *kgo.Client // administration and raw fetches
 	dialer   *dialer.Dialer
 	store    *statestore.Store
-	lanes    []*emitter.Lane
 	reader   *intake.Reader
 	targets  *emitter.Targets
 	health   *emitter.Health
@@ -158,6 +157,7 @@ type instance struct {
 	mu     sync.Mutex // guards what follows
 	phase  string     // what start waits for; "" when running
 	access *access    // nil until there is a client
+	lanes  []*emitter.Lane
 	parts  map[key]*owned
 }
 
@@ -227,10 +227,14 @@ func (in *instance) run(ctx context.Context) (err error) {
 
 // serve starts everything from the brokers on, and runs until ctx ends.
 func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc) error {
-	if err := in.connect(ctx); err != nil {
+	if err := in.openClient(); err != nil {
 		return err
 	}
 	defer in.client.Close()
+	defer in.probe(life)()
+	if err := in.connect(ctx); err != nil {
+		return err
+	}
 	if err := in.openTopics(ctx); err != nil {
 		return err
 	}
@@ -272,7 +276,8 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	}
 }
 
-func (in *instance) connect(ctx context.Context) (err error) {
+// openClient makes the first client, and what tells who can be reached.
+func (in *instance) openClient() (err error) {
 	// The process ID in the client ID tells others of the group, through
 	// DescribeGroups, whose transactions belong to a living member.
 	in.opts, err = clientOptions(in.cfg, clientPrefix+in.process, in.log)
@@ -289,16 +294,38 @@ func (in *instance) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("build client: %w", err)
 	}
+	in.targets = emitter.NewTargets(in.client, emitter.TargetOptions{AutoCreate: in.o.AutoCreateTargets, MissingAfter: in.o.MissingAfter})
+	in.targets.Watch(in.dialer, in.reached)
+	in.dialer.OnChange(func() { in.targets.Reached(); in.reached() })
+	return nil
+}
+
+// probe has the dialer look after the brokers until stop is called.
+func (in *instance) probe(life context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(life)
+	var run sync.WaitGroup
+	run.Go(func() { _ = in.dialer.Run(ctx) })
+	return func() { cancel(); run.Wait() }
+}
+
+// reached tells the lanes that a broker came or went.
+func (in *instance) reached() {
+	in.mu.Lock()
+	lanes := in.lanes
+	in.mu.Unlock()
+	for _, l := range lanes {
+		l.Reached()
+	}
+}
+
+// connect waits until the brokers let this process do what it needs.
+func (in *instance) connect(ctx context.Context) error {
 	a := &access{cfg: in.cfg, client: in.client, log: in.log, probe: emitter.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
 	in.mu.Lock()
 	in.access = a
 	in.mu.Unlock()
 	in.registry.MustRegister(a)
-	if err := a.await(ctx); err != nil {
-		in.client.Close()
-		return err
-	}
-	return nil
+	return a.await(ctx)
 }
 
 func (in *instance) openTopics(ctx context.Context) error {

@@ -1,0 +1,121 @@
+package emitter
+
+import (
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// awayRefresh is how old metadata may be while a partition in use is led by a
+	// broker that cannot be reached, and refreshFast how long after a broker came
+	// or went.
+	awayRefresh = 150 * time.Millisecond
+	refreshFast = 30 * time.Second
+)
+
+// Reach tells which brokers cannot be reached now, by their addresses.
+type Reach interface {
+	// AllReachable reports that all can be, which costs nothing.
+	AllReachable() bool
+	Reachable(addr string) bool
+	// LastLost is when a broker was last found to be out of reach.
+	LastLost() time.Time
+}
+
+// Leaders tells which partitions are led by a broker that cannot be reached now.
+type Leaders interface {
+	// AllReachable reports that none is, which costs nothing.
+	AllReachable() bool
+	Away(p TargetPartition) bool
+}
+
+// allThere is Reach and Leaders of those who are told of none.
+type allThere struct{}
+
+func (allThere) AllReachable() bool    { return true }
+func (allThere) Reachable(string) bool { return true }
+func (allThere) LastLost() time.Time   { return time.Time{} }
+
+func (allThere) Away(TargetPartition) bool { return false }
+
+// dying reports whether a broker has died or fallen silent so recently that the
+// others may not have given it up: it is in the in-sync replicas of partitions
+// that they lead, which take no writes until it is not.
+func dying(r Reach) bool {
+	return !r.AllReachable() && time.Since(r.LastLost()) < brokerDeath
+}
+
+// Watch has partitions that are led by a broker which cannot be reached taken for
+// Away. Set it before anything else, and call Reached whenever reach changes.
+// changed is called, without a lock, when others may lead since.
+func (t *Targets) Watch(reach Reach, changed func()) { t.reach, t.changed = reach, changed }
+
+// Reached has Run ask at once who leads now, and often while somebody does who
+// cannot be reached.
+func (t *Targets) Reached() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fast, t.wantAll = time.Now().Add(refreshFast), true
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// meet learns the brokers' addresses.
+func (t *Targets) meet(brokers []kmsg.MetadataResponseBroker) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, b := range brokers {
+		t.hosts[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+	}
+}
+
+// Away reports whether a partition is led by a broker that cannot be reached now.
+// That ends when metadata names another leader, or the broker answers again.
+func (t *Targets) Away(p TargetPartition) bool {
+	if t.AllReachable() {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	return e != nil && p.Partition >= 0 && int(p.Partition) < len(e.leaders) && t.unreachable(e.leaders[p.Partition])
+}
+
+// AllReachable reports that no partition is Away, which costs nothing.
+func (t *Targets) AllReachable() bool { return t.reach.AllReachable() }
+
+// unreachable reports whether a leader cannot be reached. The lock is held.
+func (t *Targets) unreachable(leader int32) bool {
+	addr, known := t.hosts[leader]
+	return known && !t.reach.Reachable(addr)
+}
+
+// strained reports whether partitions in use are Away. The lock is held.
+func (t *Targets) strained() bool {
+	if t.AllReachable() || time.Now().After(t.fast) {
+		return false
+	}
+	for _, e := range t.topics {
+		for _, leader := range e.leaders {
+			if t.unreachable(leader) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pause is how long Run waits before it asks again.
+func (t *Targets) pause() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.strained() {
+		return awayRefresh
+	}
+	return targetRefresh
+}

@@ -1,0 +1,243 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// soonAway is well below every timeout that an answer could be given up by, and
+// awayLimit the time of a busy machine.
+const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
+
+// fakeReach is a Reach, and Leaders, that the test tells. mu guards both maps.
+type fakeReach struct {
+	mu    sync.Mutex
+	gone  map[string]bool
+	leads map[TargetPartition]bool
+}
+
+func (r *fakeReach) AllReachable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.gone)+len(r.leads) == 0
+}
+
+func (r *fakeReach) Reachable(addr string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.gone[addr]
+}
+
+func (r *fakeReach) Away(p TargetPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leads[p]
+}
+
+func (r *fakeReach) LastLost() time.Time { return time.Now() }
+
+func (r *fakeReach) lose(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = map[string]bool{addr: true}
+}
+
+func (r *fakeReach) loseLeader(p TargetPartition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leads = map[TargetPartition]bool{p: true}
+}
+
+// awayLane is a fakeLane on three brokers, with three IDs and a reach.
+func awayLane(t *testing.T) (*kfake.Cluster, *Lane, *fakeReach) {
+	t.Helper()
+	c, l := fakeLaneOf(t, 3)
+	reach := &fakeReach{}
+	l.o.Reach, l.o.Leaders, l.clients = reach, reach, make([]*txnClient, 3)
+	return c, l, reach
+}
+
+// plainSource offers a share with one emission to good, and one to t as long as
+// that can be reached.
+func plainSource(l *Lane) *fakeSource {
+	return &fakeSource{ems: func() []Emission {
+		es := []Emission{{Record: &kgo.Record{Topic: "good", Value: []byte("x")}}}
+		if to := (TargetPartition{"t", 0}); !l.o.Leaders.Away(to) {
+			es = append(es, Emission{Record: &kgo.Record{Topic: to.Topic, Value: []byte("y")}, Seq: 1})
+		}
+		return es
+	}}
+}
+
+// The IDs of a lane have coordinators on different brokers; one that cannot be
+// reached is passed over at once.
+func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
+	_, l, reach := awayLane(t)
+	l.prepare(t.Context())
+	seats := make(map[string]bool)
+	for _, c := range l.clients {
+		seats[c.addr()] = true
+	}
+	if len(seats) != 3 || seats[""] {
+		t.Fatalf("coordinators %v of three IDs, want three brokers", seats)
+	}
+	gone := l.clients[1].addr()
+	reach.lose(gone)
+	l.Reached()
+	s := plainSource(l)
+	l.Add(s)
+	for range 6 {
+		if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
+			t.Fatalf("%v, %v", err, s.outcomes)
+		}
+	}
+	for _, c := range l.clients {
+		if c.addr() == gone {
+			t.Errorf("%s is in use, and its coordinator %s is away", c.id, gone)
+		}
+	}
+}
+
+// A step whose coordinator falls silent is given up, and the next one goes on
+// elsewhere.
+func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
+	for _, key := range []kmsg.Key{kmsg.InitProducerID, kmsg.AddPartitionsToTxn} {
+		t.Run(key.Name(), func(t *testing.T) {
+			c, l, reach := awayLane(t)
+			held := hold(t, c, key, func(kmsg.Request) bool { return true })
+			s := plainSource(l)
+			l.Add(s)
+			done := make(chan error, 1)
+			go func() { _, err := l.step(t.Context()); done <- err }()
+			<-held
+			l.mu.Lock()
+			gone := l.current.addr()
+			l.mu.Unlock()
+			reach.lose(gone)
+			start := time.Now()
+			l.Reached()
+			if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+				t.Errorf("%v, %v", err, s.outcomes)
+			}
+			if took := time.Since(start); took > soonAway {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+// A step that wrote to a leader which falls silent is given up at once, and the
+// next one does without.
+func TestStepLeavesLeadersThatAreAway(t *testing.T) {
+	c, l, reach := awayLane(t)
+	silent := c.TopicInfo("t").TopicID
+	held := hold(t, c, kmsg.Produce, func(r kmsg.Request) bool {
+		return slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == silent })
+	})
+	s := plainSource(l)
+	l.Add(s)
+	done := make(chan error, 1)
+	go func() { _, err := l.step(t.Context()); done <- err }()
+	<-held
+	reach.loseLeader(TargetPartition{"t", 0})
+	start := time.Now()
+	l.Reached()
+	if err := <-done; !errors.Is(err, errAway) {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > soonAway {
+		t.Errorf("it took %s", took)
+	}
+	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+}
+
+// hold keeps the first such request from being answered until the test ends; held
+// tells of it.
+func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request) bool) (held chan struct{}) {
+	held = make(chan struct{})
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	var first atomic.Bool
+	c.ControlKey(key.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if which(r) && first.CompareAndSwap(false, true) {
+			c.SleepControl(func() { close(held); <-end })
+		}
+		return nil, nil, false
+	})
+	return held
+}
+
+// Partitions that are led by a broker which cannot be reached are away, and our own
+// of them stalled, until metadata, asked for often now, shows another leader.
+func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
+	c, l := fakeLaneOf(t, 3)
+	targets, reach := NewTargets(l.o.Admin, TargetOptions{}), &fakeReach{}
+	changed := make(chan struct{}, 100)
+	targets.Watch(reach, func() { changed <- struct{}{} })
+	health := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
+	told := make(chan struct{}, 100)
+	waiter := health.Waiter(func() { told <- struct{}{} })
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { _ = targets.Run(ctx) })
+	defer run.Wait()
+	defer cancel()
+
+	p, good := TargetPartition{"t", 0}, TargetPartition{"good", 0}
+	if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := targets.Refresh(t.Context(), "t", "good"); err != nil {
+		t.Fatal(err)
+	}
+	reach.lose(c.ListenAddrs()[0])
+	targets.Reached()
+	<-changed
+	grant := func(p TargetPartition) int { n, _ := waiter.Grant(p, 5); return n }
+	waiter.Wait(p)
+	health.due()
+	for what, ok := range map[string]bool{
+		"away":    targets.Away(p) && !targets.Away(good),
+		"stalled": targets.Stalled(p.Topic, p.Partition) && !targets.Stalled(good.Topic, good.Partition),
+		"sick":    !health.Well() && !health.Allow(p, nil) && health.Allow(good, nil),
+		"granted": grant(p) == 0 && grant(good) == 5,
+		"told":    len(told) == 0,
+	} {
+		if !ok {
+			t.Errorf("%s: not as it should be", what)
+		}
+	}
+	if err := c.MoveTopicPartition("t", 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for targets.Away(p) {
+		select {
+		case <-changed:
+		case <-time.After(awayLimit):
+			t.Fatal("away for good")
+		}
+	}
+	if took := time.Since(start); took > targetRefresh/2 {
+		t.Errorf("another leader was known after %s", took)
+	}
+	if ps := health.due(); len(ps) > 0 {
+		t.Errorf("%v to be probed", ps)
+	}
+	if !health.Allow(p, nil) || len(told) == 0 || !slices.Contains(waiter.Ready(), p) || grant(p) != 5 || len(health.Sick()) > 0 {
+		t.Error("sick, and somebody leads it")
+	}
+}

@@ -1,0 +1,177 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Transactional IDs and the brokers that coordinate them.
+//
+// The coordinator of an ID is the leader of a partition of __transaction_state,
+// by hash of the ID: another ID, another coordinator. The IDs that a lane uses in
+// turn have coordinators on different brokers, where there are several, so that
+// not all of them go with one. An ID whose coordinator cannot be reached is passed
+// over: its client is closed, and another ID takes its turn, with a coordinator
+// that can be. A step under way there is given up, unless EndTxn was sent: then
+// its outcome has to be resolved, which waits for the next coordinator.
+
+const (
+	// candidates is how many IDs are looked at to choose one by its coordinator.
+	candidates = 8
+	// findTimeout bounds the question for coordinators; without an answer the
+	// first ID is taken. While a broker is away the answer matters more.
+	findTimeout, findAway = 200 * time.Millisecond, time.Second
+	// awayBackoff bounds the pause between attempts while a broker is away.
+	awayBackoff = 200 * time.Millisecond
+)
+
+// errAway: a broker that the step needs cannot be reached.
+var errAway = errors.New("a broker that the step needs cannot be reached")
+
+// seat is where the coordinator of a transactional ID was met last. It is a hook
+// of the ID's client.
+type seat struct {
+	at atomic.Pointer[kgo.BrokerMetadata]
+}
+
+// OnBrokerWrite implements kgo.HookBrokerWrite.
+func (s *seat) OnBrokerWrite(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	switch key {
+	case kmsg.InitProducerID.Int16(), kmsg.AddPartitionsToTxn.Int16(), kmsg.EndTxn.Int16():
+		if was := s.at.Load(); was == nil || was.NodeID != b.NodeID || was.Host != b.Host || was.Port != b.Port {
+			s.at.Store(&b)
+		}
+	}
+}
+
+// addr is the coordinator's address, "" if it is not known.
+func (s *seat) addr() string {
+	if s == nil || s.at.Load() == nil {
+		return ""
+	}
+	b := s.at.Load()
+	return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+}
+
+// away reports whether a client's coordinator cannot be reached.
+func (l *Lane) away(c *txnClient) bool {
+	return !l.o.Reach.AllReachable() && !l.o.Reach.Reachable(c.addr())
+}
+
+// newID returns an ID that was not used yet, and its coordinator: one that can be
+// reached and, of those, one that has the fewest of the lane's other IDs.
+func (l *Lane) newID(ctx context.Context) (id string, at *kgo.BrokerMetadata) {
+	l.serial++
+	ids := make([]string, candidates)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%s%s/%s/%d.%d", TransactionalIDPrefix(l.o.Group), l.o.Process, l.name, l.serial, i)
+	}
+	patience := findTimeout
+	if !l.o.Reach.AllReachable() {
+		patience = findAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	used := make(map[string]int)
+	for _, c := range l.clients {
+		if c != nil {
+			used[c.addr()]++
+		}
+	}
+	id = ids[0]
+	found := kadm.NewClient(l.o.Admin).FindTxnCoordinators(ctx, ids...)
+	fewest := 0
+	for _, candidate := range ids {
+		f, ok := found[candidate]
+		if !ok || f.Err != nil || f.NodeID < 0 {
+			continue
+		}
+		addr := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
+		if !l.o.Reach.Reachable(addr) {
+			continue
+		}
+		if at == nil || used[addr] < fewest {
+			id, at, fewest = candidate, &kgo.BrokerMetadata{NodeID: f.NodeID, Host: f.Host, Port: f.Port}, used[addr]
+		}
+	}
+	return id, at
+}
+
+// lacksMarkers reports whether a client's last transaction most likely lacks a
+// marker: it wrote to a partition whose leader cannot be reached.
+func (l *Lane) lacksMarkers(c *txnClient) bool {
+	if l.o.Reach.AllReachable() {
+		return false
+	}
+	for topic, ps := range c.parts {
+		for _, p := range ps {
+			if l.o.Leaders.Away(TargetPartition{topic, p}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// during returns a context for a step. It ends, with errAway, when the coordinator
+// that the step needs (see needs) cannot be reached any more. end must be called.
+func (l *Lane) during(ctx context.Context) (during context.Context, end func()) {
+	during, cancel := context.WithCancelCause(ctx)
+	l.mu.Lock()
+	l.current, l.cancel = nil, cancel
+	l.mu.Unlock()
+	return during, func() {
+		l.mu.Lock()
+		l.current, l.cancel = nil, nil
+		l.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// needs notes whose coordinator the step under way needs.
+func (l *Lane) needs(c *txnClient) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current = c
+	l.leave()
+}
+
+// leave ends the step under way if its coordinator is away. The lock is held.
+func (l *Lane) leave() {
+	if l.current != nil && l.cancel != nil && l.away(l.current) {
+		l.cancel(errAway)
+	}
+}
+
+// Reached tells the lane that a broker cannot be reached any more, or can again, or
+// that others lead since.
+func (l *Lane) Reached() {
+	l.mu.Lock()
+	l.leave()
+	if l.ward != nil && l.ward.lane != nil {
+		defer l.ward.lane.Reached()
+	}
+	l.mu.Unlock()
+	select {
+	case l.reached <- struct{}{}:
+	default:
+	}
+	l.Wake()
+}
+
+// pauseLimit bounds the pause between two attempts at something.
+func (l *Lane) pauseLimit() time.Duration {
+	if l.o.Reach.AllReachable() {
+		return maxBackoff
+	}
+	return awayBackoff
+}
