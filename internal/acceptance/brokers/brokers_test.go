@@ -58,7 +58,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 	rig.Until(t, time.Minute, "three instances serve all partitions", ready)
 	out := read(t, c, target)
 	reference := read(t, c, plain)
-	writePlain(t, c, plain)
+	writePlain(t, c, plain, targetPartitions)
 	l := steady(t, c, 200, requests, target)
 	rig.Until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
 
@@ -104,8 +104,8 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 
 // writePlain writes a record to every partition of topic each 50 ms until the
 // test ends.
-func writePlain(t testing.TB, c *kafkatest.Cluster, topic string) {
-	cl := c.Client(t, append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, swift()...)...)
+func writePlain(t testing.TB, c *kafkatest.Cluster, topic string, partitions int32) {
+	cl := c.Client(t, append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, swift(t)...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -117,7 +117,7 @@ func writePlain(t testing.TB, c *kafkatest.Cluster, topic string) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				for p := range int32(targetPartitions) {
+				for p := range partitions {
 					cl.TryProduce(ctx, &kgo.Record{Topic: topic, Partition: p}, nil)
 				}
 			}

@@ -5,10 +5,10 @@ package brokers
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,8 +31,12 @@ func TestMain(m *testing.M) {
 // and then let it be: with kgo's own the test would measure its clients. One of
 // those asks a paused broker who leads now, behind all that waits there already,
 // and is as silent as it for half a minute.
-func swift() []kgo.Opt {
+func swift(t testing.TB) []kgo.Opt {
 	d := dialer.New((&net.Dialer{}).DialContext, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	ctx, cancel := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	run.Go(func() { _ = d.Run(ctx) })
+	t.Cleanup(func() { cancel(); run.Wait() })
 	return []kgo.Opt{
 		kgo.RequestTimeoutOverhead(2 * time.Second), kgo.ProduceRequestTimeout(2 * time.Second),
 		kgo.FetchMaxWait(500 * time.Millisecond), kgo.MetadataMinAge(250 * time.Millisecond), kgo.Dialer(d.Dial),
@@ -47,26 +51,33 @@ type reader struct {
 }
 
 func read(t testing.TB, c *kafkatest.Cluster, topics ...string) *reader {
+	r := &reader{}
+	consume(t, c, func(rec *kgo.Record, at time.Time) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.records = append(r.records, kafkatest.Received{Record: rec, At: at})
+	}, topics...)
+	return r
+}
+
+// consume hands each committed record to take until the test ends.
+func consume(t testing.TB, c *kafkatest.Cluster, take func(*kgo.Record, time.Time), topics ...string) {
 	cl := c.Client(t, append([]kgo.Opt{
 		kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-	}, swift()...)...)
-	r := &reader{}
+	}, swift(t)...)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			fetches := cl.PollFetches(ctx)
 			at := time.Now()
-			r.mu.Lock()
-			fetches.EachRecord(func(rec *kgo.Record) { r.records = append(r.records, kafkatest.Received{Record: rec, At: at}) })
-			r.mu.Unlock()
+			fetches.EachRecord(func(r *kgo.Record) { take(r, at) })
 		}
 	})
 	t.Cleanup(func() { // before the client's own
 		cancel()
 		wg.Wait()
 	})
-	return r
 }
 
 func (r *reader) all() []kafkatest.Received {
@@ -135,7 +146,7 @@ const soon, wellAhead = 300 * time.Millisecond, 12 * time.Second
 // steady sends timers to the target at a steady rate, half of them due soon, half
 // of them well ahead, so that what was taken in before a fault falls due during it.
 func steady(t testing.TB, c *kafkatest.Cluster, perSecond int, requests, target string) *rig.Stream {
-	return rig.StartStream(t, c.Client(t, swift()...), perSecond, func(n int) *kgo.Record {
+	return rig.StartStream(t, c.Client(t, swift(t)...), perSecond, func(n int) *kgo.Record {
 		ahead := soon
 		if n%2 == 0 {
 			ahead = wellAhead
@@ -144,7 +155,9 @@ func steady(t testing.TB, c *kafkatest.Cluster, perSecond int, requests, target 
 	})
 }
 
-func loadID(n int) string { return fmt.Sprint("load-", n) }
+const loadID0 = "load-"
+
+func loadID(n int) string { return loadID0 + strconv.Itoa(n) }
 
 // countLive is how many live partitions /readyz shows.
 func countLive(body string) int { return strings.Count(body, `"live"`) }

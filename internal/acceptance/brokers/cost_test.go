@@ -1,0 +1,194 @@
+package brokers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+const (
+	// costPause is how long a broker is paused, and costWindow how long after the
+	// beginning of a fault its costs are counted: until after Kafka has given the
+	// broker up, and before it comes back.
+	costPause  = 15 * time.Second
+	costWindow = 14 * time.Second
+	// settle is how long after leaders were moved the load runs before a fault: an
+	// instance looks after each of those partitions for a second or two.
+	settle = 8 * time.Second
+	// calm is how much of that, at its end, shows what the machine does by itself.
+	calm = 5 * time.Second
+	// behindPlain is how much later than a plain writer timers may get through.
+	behindPlain = time.Second
+	// aloneSilence and aloneP99 are for timers that need nothing of the broker,
+	// where Kafka allows it.
+	aloneSilence, aloneP99 = 2 * time.Second, 1200 * time.Millisecond
+)
+
+// fault is what is done to a broker.
+type fault struct {
+	name   string
+	do     func(s *scene, broker int)
+	mended func(s *scene, broker int)
+}
+
+var faults = []fault{
+	{"killed", func(s *scene, b int) { s.c.Kill(b) }, func(s *scene, b int) { s.c.Restart(b) }},
+	{"paused", func(s *scene, b int) { s.c.Pause(b) }, func(s *scene, b int) { s.c.Resume(b) }},
+}
+
+// row is one line of the table.
+type row struct {
+	fault, controller    string
+	broker               int
+	plainLed, plainOther figures
+	of                   [classes]figures
+	before               [classes]figures // in the calm, by the load alone
+}
+
+// accident is a fault that happens to a broker.
+type accident struct {
+	fault
+	broker int
+}
+
+// accidents are all faults to all brokers; or with each only one to each broker.
+func accidents(each bool) (all []accident) {
+	for k, f := range faults {
+		for b := range brokerCount {
+			if !each || b%len(faults) == k {
+				all = append(all, accident{f, b})
+			}
+		}
+	}
+	return all
+}
+
+// What a dead or silent broker costs whom, beside what it costs a plain
+// idempotent writer, with Kafka's defaults and where Kafka allows more. Each
+// broker in turn is killed (-9), and paused for 15 s, under steady load. Slow, it
+// is all of that; else one broker, where most is expected.
+func TestWhatAFailingBrokerCosts(t *testing.T) {
+	for _, setup := range []struct {
+		name       string
+		properties map[string]string
+		apart      bool // coordinators are not on the failing broker
+		slow       bool
+	}{
+		{"defaults", nil, false, true},
+		{"short lag", map[string]string{"replica.lag.time.max.ms": "500"}, true, false},
+	} {
+		t.Run(setup.name, func(t *testing.T) {
+			if setup.slow {
+				rig.NeedSlow(t)
+			}
+			for _, load := range []struct {
+				rate      int
+				accidents []accident
+				slow      bool
+			}{
+				{2000, []accident{{faults[0], 0}, {faults[1], 0}}, false},
+				{2000, accidents(false), true},
+				{10_000, accidents(true), true},
+			} {
+				if load.slow != rig.Slow() {
+					continue
+				}
+				t.Run(fmt.Sprint(load.rate, " a second"), func(t *testing.T) {
+					s := newScene(t, setup.properties)
+					for _, r := range s.run(load.rate, load.accidents, setup.apart) {
+						r.judge(t, setup.apart)
+					}
+				})
+			}
+		})
+	}
+}
+
+// run has all of that happen under load, and measures.
+func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
+	s.place(-1)
+	l := s.load(rate)
+	rig.Until(s.t, time.Minute, "emissions", func() bool { return s.out.count() > 10*rate })
+	var spans []span
+	for _, a := range accidents {
+		away := -1
+		if apart {
+			away = a.broker
+		}
+		s.place(away)
+		rig.Wait(s.t, settle)
+		r := row{fault: a.name, broker: a.broker}
+		if s.controller() == a.broker {
+			r.controller = ", the active controller"
+		}
+		from := time.Now()
+		a.do(s, a.broker)
+		rig.Wait(s.t, costPause)
+		a.mended(s, a.broker)
+		s.c.AwaitInSync(s.t)
+		rig.Until(s.t, time.Minute, "the instance ready after the fault", s.ready)
+		rig.Wait(s.t, 2*time.Second)
+		rows, spans = append(rows, r), append(spans, span{a.name, from, from.Add(costWindow)})
+	}
+	n := l.Stop()
+	rig.Until(s.t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return s.out.count() >= n })
+	rig.Wait(s.t, time.Second) // for what must not come
+	s.out.exact(s.t, n)
+	received, written := s.out.list(), s.reference.list()
+	for i := range rows {
+		rows[i].measure(spans[i], received, written)
+		s.t.Logf("broker %d %s%s at %s\n%s", rows[i].broker, rows[i].fault, rows[i].controller, spans[i].from.Format("15:04:05.000"), rows[i])
+	}
+	return rows
+}
+
+// measure fills in what the span of a fault, and the calm before it, show.
+func (r *row) measure(s span, received, written []arrival) {
+	before := span{from: s.from.Add(-calm), to: s.from}
+	for c := range classes {
+		of := func(a arrival) bool { return a.n >= 0 && classOf(a.n, r.broker) == c }
+		r.of[c], r.before[c] = s.measure(received, of), before.measure(received, of)
+	}
+	led := func(a arrival) bool { return leadsTarget(int(a.partition)) == r.broker }
+	r.plainLed = s.measure(written, led)
+	r.plainOther = s.measure(written, func(a arrival) bool { return !led(a) })
+}
+
+func (r row) String() string {
+	var b strings.Builder
+	line := func(name string, f figures) { fmt.Fprintf(&b, "  %-34s %s\n", name, f) }
+	line("plain writer, led by it", r.plainLed)
+	line("plain writer, others", r.plainOther)
+	for c := range classes {
+		line("timers: "+c.String(), r.of[c])
+	}
+	line("before the fault", r.before[untouched])
+	return b.String()
+}
+
+// judge holds the figures against what is wanted. What the load alone makes on this
+// machine, before the fault, comes on top: all of it is one process's two cores, and
+// a plain writer does a fraction of the work.
+func (r row) judge(t *testing.T, apart bool) {
+	t.Helper()
+	for c := range classes {
+		what := fmt.Sprintf("broker %d %s%s, timers: %s", r.broker, r.fault, r.controller, c)
+		plain := r.plainLed.silence
+		if c == untouched {
+			plain = r.plainOther.silence
+		}
+		limit := plain + behindPlain
+		if c == untouched && apart && r.controller == "" {
+			limit = min(limit, aloneSilence)
+			if p99 := aloneP99 + r.before[c].p99; r.of[c].p99 > p99 {
+				t.Errorf("%s: p99 lateness %s, want at most %s", what, r.of[c].p99, p99)
+			}
+		}
+		if limit += r.before[c].longest; r.of[c].silence > limit {
+			t.Errorf("%s: silent for %s, want at most %s", what, r.of[c].silence, limit)
+		}
+	}
+}
