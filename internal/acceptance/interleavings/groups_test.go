@@ -2,6 +2,7 @@ package interleavings
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func (g *groups) states(in *rig.Instance) (live, failed int) {
 func (g *groups) loses(in *rig.Instance, log *rig.Log, n int) {
 	g.Helper()
 	rig.Until(g, patience, fmt.Sprintf("%d partitions refuse", n), func() bool { _, failed := g.states(in); return failed == n })
-	if status, body := in.Readyz(); status == 200 || strings.Count(body, sentence) != n {
+	if status, body := in.Readyz(); (status == http.StatusOK) != (n == 0) || strings.Count(body, sentence) != n {
 		g.Errorf("/readyz: %d %s", status, body)
 	}
 	if len(log.Lines(sentence)) < n {
