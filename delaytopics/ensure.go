@@ -21,15 +21,6 @@ type Options struct {
 	// Replication of created topics; 0 and below: as many replicas as the
 	// request topic has, which is the least that Ensure accepts.
 	Replication int16
-	// MinDeleteRetention replaces the constant of that name unless it is 0.
-	MinDeleteRetention time.Duration
-}
-
-func (o Options) minDeleteRetention() time.Duration {
-	if o.MinDeleteRetention > 0 {
-		return o.MinDeleteRetention
-	}
-	return MinDeleteRetention
 }
 
 const (
@@ -53,7 +44,7 @@ func Inspect(ctx context.Context, adm *kadm.Client, request string, o Options) (
 	if err != nil {
 		return Inspection{}, err
 	}
-	return Inspection{Set: t.set(), Checks: t.verify(o.minDeleteRetention())}, nil
+	return Inspection{Set: t.set(), Checks: t.verify()}, nil
 }
 
 // Ensure creates what is missing, if allowed to, and verifies everything. The
@@ -75,7 +66,7 @@ func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (S
 			return Set{}, nil, err
 		}
 	}
-	problems, err := split(t.verify(o.minDeleteRetention()))
+	problems, err := split(t.verify())
 	if err != nil {
 		return Set{}, problems, err
 	}
@@ -99,7 +90,7 @@ func Recheck(ctx context.Context, adm *kadm.Client, before Set, o Options) (stop
 			return nil, nil, err
 		}
 	}
-	now := Inspection{Set: t.set(), Checks: t.verify(o.minDeleteRetention())}
+	now := Inspection{Set: t.set(), Checks: t.verify()}
 	stop, alarm = now.since(before)
 	return stop, alarm, nil
 }

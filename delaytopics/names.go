@@ -5,7 +5,7 @@ import "strings"
 const (
 	changelogSuffix   = ".waterclock.changelog"
 	deadLettersSuffix = ".waterclock.dead-letters"
-	eventsSuffix      = ".waterclock.events"
+	eventsSuffix      = ".waterclock.events" // reserved: nothing writes there yet
 
 	// maxTopicName is Kafka's limit for the name of a topic, in bytes.
 	maxTopicName = 249
@@ -20,9 +20,6 @@ func Changelog(request string) string { return request + changelogSuffix }
 
 // DeadLetters returns the name of the request topic's dead-letter topic.
 func DeadLetters(request string) string { return request + deadLettersSuffix }
-
-// Events returns the name of the request topic's event topic.
-func Events(request string) string { return request + eventsSuffix }
 
 // IsOwn reports whether a topic belongs to a delay service, whichever: no timer
 // may target it, and it can be no request topic.

@@ -12,7 +12,7 @@ func TestNames(t *testing.T) {
 	}{
 		{Changelog("timers"), true},
 		{DeadLetters("timers"), true},
-		{Events("timers"), true},
+		{"timers.waterclock.events", true},
 		{"a.waterclock.changelog", true},
 		{"timers", false},
 		{"timers.waterclock", false},
@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	longest := strings.Repeat("x", MaxRequestName)
-	for _, own := range []string{Changelog(longest), DeadLetters(longest), Events(longest)} {
+	for _, own := range []string{Changelog(longest), DeadLetters(longest), longest + eventsSuffix} {
 		if len(own) > maxTopicName {
 			t.Errorf("%d bytes: %s", len(own), own)
 		}

@@ -105,13 +105,13 @@ func (v *verifier) atLeast(name string, fatal bool, least int64) {
 
 // verify holds what was found against what the service needs. It checks what
 // correctness rests on, no taste; pure.
-func (t *trio) verify(minDeleteRetention time.Duration) []Check {
+func (t *trio) verify() []Check {
 	v := verifier{topic: &t.request}
 	if !v.present("a topic that your producers write requests to: create it, with as many partitions as you will ever need") {
 		return v.checks
 	}
 	v.request()
-	return slices.Concat(v.checks, t.verifyChangelog(minDeleteRetention), t.verifyDeadLetters())
+	return slices.Concat(v.checks, t.verifyChangelog(), t.verifyDeadLetters())
 }
 
 // present checks that the topic is there at all, with leaders.
@@ -160,7 +160,7 @@ func neededMessageBytes(request *found) int64 {
 	return min(request.number(maxMessageBytes)+messageRoom, math.MaxInt32)
 }
 
-func (t *trio) verifyChangelog(minDeleteRetention time.Duration) []Check {
+func (t *trio) verifyChangelog() []Check {
 	v := verifier{topic: &t.changelog}
 	if !v.own(&t.request) {
 		return v.checks
@@ -170,7 +170,7 @@ func (t *trio) verifyChangelog(minDeleteRetention time.Duration) []Check {
 		return slices.Equal(v.topic.policies(), []string{"compact"})
 	})
 	v.setting(timestampType, true, "LogAppendTime", func(value string) bool { return value == "LogAppendTime" })
-	v.atLeast(deleteRetention, true, minDeleteRetention.Milliseconds())
+	v.atLeast(deleteRetention, true, MinDeleteRetention.Milliseconds())
 	v.atLeast(minCompactionLag, false, advisedMinCompactionLag.Milliseconds())
 	return v.checks
 }

@@ -145,7 +145,7 @@ func TestVerify(t *testing.T) {
 			trio := sound()
 			tt.change(trio)
 			var got []string
-			for _, c := range trio.verify(MinDeleteRetention) {
+			for _, c := range trio.verify() {
 				if !c.OK {
 					got = append(got, c.Problem.String())
 				}
@@ -220,7 +220,7 @@ func TestSince(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			now := sound()
 			tt.change(now)
-			n := Inspection{Set: now.set(), Checks: now.verify(MinDeleteRetention)}
+			n := Inspection{Set: now.set(), Checks: now.verify()}
 			stop, alarm := n.since(sound().set())
 			if !slices.Equal(names(stop), tt.stop) || !slices.Equal(names(alarm), tt.alarm) {
 				t.Errorf("stop %q, alarm %q; want %q, %q", names(stop), names(alarm), tt.stop, tt.alarm)
@@ -246,7 +246,7 @@ func TestCreatedIsVerified(t *testing.T) {
 				maps.Copy(own.topic.settings, own.s.wanted)
 			}
 		}
-		for _, c := range trio.verify(MinDeleteRetention) {
+		for _, c := range trio.verify() {
 			if !c.OK {
 				t.Errorf("least %v: %v", least, c.Problem)
 			}

@@ -33,11 +33,11 @@ const (
 // Options of a lane.
 type Options struct {
 	Client             []kgo.Opt   // brokers and security, as for every client
-	Admin              *kgo.Client // for reading offsets back
+	Admin              *kgo.Client // asks coordinators, and reads records back
 	Group              string
 	Process            string // random, once per process
 	Lane               int
-	TransactionalIDs   int // used in turn, 2 to 4
+	TransactionalIDs   int // used in turn, 2 to 4; a ward has one
 	TransactionTimeout time.Duration
 	// Health keeps what is known of sick targets; nil: nobody probes.
 	Health *Health

@@ -1,6 +1,7 @@
 package emitter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -133,10 +134,7 @@ func (o *outgoing) register(shares []*Share) (emissions []*Emission) {
 		}
 	}
 	slices.SortStableFunc(emissions, func(a, b *Emission) int {
-		if a.Due != b.Due {
-			return cmp(a.Due, b.Due)
-		}
-		return cmp(a.Seq, b.Seq)
+		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
 	})
 	return emissions
 }
@@ -295,14 +293,4 @@ func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 		}
 	}
 	return blamed
-}
-
-func cmp(a, b int64) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
 }

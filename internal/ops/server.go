@@ -111,19 +111,6 @@ func (s *Server) Addr() string {
 	return s.listener.Addr().String()
 }
 
-// Close gives the address back if Run has not been called, for a start that
-// went wrong after Listen. Closing twice is one.
-func (s *Server) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return nil
-	}
-	err := s.listener.Close()
-	s.listener = nil
-	return err
-}
-
 // Run serves until ctx is done, then lets requests in flight end, for 2 s at
 // most. It returns nil after such a stop, else why it could not serve. It may
 // be called once.
