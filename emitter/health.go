@@ -204,6 +204,20 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 	}
 }
 
+// Avoid opens a breaker for a partition of the dead letters that takes no record:
+// they go to another one until a probe gets through.
+func (h *Health) Avoid(p TargetPartition, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.breakers[p] != nil {
+		return
+	}
+	b := newBreaker(h.o.Now())
+	b.next = b.since.Add(breakerMin)
+	h.o.Logger.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition", p.Partition, "err", err)
+	h.open(p, b)
+}
+
 func (h *Health) open(p TargetPartition, b *breaker) {
 	h.breakers[p] = b
 	h.sick.Store(int32(len(h.breakers)))
@@ -272,112 +286,6 @@ func (h *Health) ClockSet() {
 		if b.clock {
 			b.delay, b.next = breakerMin, h.o.Now()
 		}
-	}
-}
-
-// Run probes until ctx ends.
-func (h *Health) Run(ctx context.Context) error {
-	t := time.NewTicker(probeTick)
-	defer t.Stop()
-	var probes sync.WaitGroup
-	defer probes.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		case <-h.wake:
-		}
-		h.Round(ctx, probes.Go)
-	}
-}
-
-// Round looks at every breaker once. Probes that are due, maxProbes at a time, are
-// handed to begin, which runs them now or elsewhere.
-func (h *Health) Round(ctx context.Context, begin func(func())) {
-	for _, p := range h.due() {
-		begin(func() { h.probed(p, h.o.Probe(ctx, p)) })
-	}
-}
-
-// poke has Run look at once.
-func (h *Health) poke() {
-	if h.Well() {
-		return
-	}
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-}
-
-// due goes through the breakers and returns what is to be probed.
-func (h *Health) due() (ps []TargetPartition) {
-	if h.Well() {
-		return nil
-	}
-	now := h.o.Now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for p, b := range h.breakers {
-		idle := len(b.waiters) == 0 && now.Sub(b.idle) > idleFor
-		switch {
-		case b.away && !h.led.Away(p):
-			b.away = false
-			if b.only {
-				h.close(p)
-			} else {
-				b.tell(p)
-			}
-		case b.only && idle:
-			h.close(p)
-		case b.only:
-		case p.Partition < 0 && (idle || h.opens(p)), b.window > 0 && idle:
-			h.close(p)
-		case p.Partition == AnyPartition:
-			if _, one := h.roomOf(p.Topic); one != nil {
-				b.tell(p)
-			}
-		case p.Partition < 0:
-		case b.window > 0 && b.granted >= b.window && now.Sub(b.grantAt) > grantAgain:
-			b.granted = 0 // what was to pass was cancelled, replaced or un-planned meanwhile
-			b.tell(p)
-		case b.window == 0 && !b.probing && !now.Before(b.next) && h.probes < maxProbes:
-			b.probing = true
-			h.probes++
-			ps = append(ps, p)
-		}
-	}
-	return ps
-}
-
-func (h *Health) probed(p TargetPartition, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.probes--
-	b := h.breakers[p]
-	if b == nil {
-		return
-	}
-	b.probing = false
-	now := h.o.Now()
-	switch {
-	case refusedForGood(err):
-		h.close(p) // an answer: what waits has to hear it, and becomes dead letters
-	case errors.Is(err, errNoLeader):
-		b.next = now.Add(breakerMin) // a look at the metadata, which costs nothing
-	case err != nil:
-		b.delay = min(2*b.delay, breakerMax)
-		b.next = now.Add(b.delay)
-		b.clock = errors.Is(err, kerr.InvalidTimestamp)
-	default:
-		h.serial++
-		b.window, b.granted, b.serial, b.clock = 1, 0, h.serial, false
-		if len(b.waiters) == 0 {
-			b.idle = now
-		}
-		b.tell(p)
-		h.o.Logger.Info("target partition answers again, trying one emission", "topic", p.Topic, "partition", p.Partition)
 	}
 }
 

@@ -22,6 +22,66 @@ const (
 	otherTimeout = time.Second
 )
 
+// Run refreshes what is used until ctx ends.
+func (t *Targets) Run(ctx context.Context) error {
+	next := time.NewTimer(targetRefresh)
+	defer next.Stop()
+	for {
+		names, all := []string(nil), true
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.wake:
+			names, all = t.takeWanted(), t.takeAll()
+		case <-next.C:
+		}
+		if all {
+			names = append(names, t.inUse()...)
+		}
+		if len(names) > 0 {
+			_ = t.fetch(ctx, names) // what is known stays; placement errors show at produce
+		}
+		if all {
+			if !t.AllReachable() {
+				t.changed()
+			}
+			next.Reset(t.pause())
+		}
+	}
+}
+
+func (t *Targets) takeWanted() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := slices.Collect(maps.Keys(t.wanted))
+	clear(t.wanted)
+	return w
+}
+
+// takeAll reports whether all in use are asked for.
+func (t *Targets) takeAll() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.wantAll
+	t.wantAll = false
+	return all
+}
+
+func (t *Targets) inUse() (names []string) {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, e := range t.topics {
+		switch {
+		case now.Sub(e.used) > targetIdle, e.Err != nil && now.Sub(e.used) > targetRefresh:
+			delete(t.topics, name)
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // fetch asks for metadata, and for the size limit of topics.
 func (t *Targets) fetch(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)

@@ -24,27 +24,8 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		}
 	}()
 	parts := partitionsOf(shares)
-	c, culprits, err := l.begin(ctx, parts)
-	switch {
-	case c == nil:
-		return err
-	case errors.Is(err, errEmissions):
-		// Refused whole: the broker began nothing.
-		if !l.blame(shares, culprits) {
-			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
-		}
-		c.parts = nil
-		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
-			l.drop(c)
-		}
-		return err
-	case err == nil:
-		err = c.commitOffsets(ctx, l.o.Group, shares)
-	}
+	c, err := l.join(ctx, shares, parts)
 	if err != nil {
-		// Nothing is produced yet, so kgo's own abort would send nothing and
-		// leave the broker's transaction open for the next one to join.
-		l.drop(c)
 		return err
 	}
 	out := outgoing{lane: l, c: c}
@@ -59,23 +40,57 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		err = fenced(shares)
 	}
 	if err != nil {
-		// A partition that fails may have no leader, and then misses the marker.
-		if out.unsafe || out.held {
-			l.drop(c)
-		} else {
-			l.abort(ctx, c)
-		}
-		for p := range out.accused {
-			l.o.Markers.Moved(p)
-		}
-		for _, s := range shares {
-			for p := range s.Held {
-				l.o.Markers.Moved(p)
-			}
-		}
+		l.abandon(ctx, &out, shares)
 		return err
 	}
 	return l.end(ctx, c)
+}
+
+// join begins a transaction and sends the fence. With an error it is over: nothing
+// was produced.
+func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
+	c, culprits, err := l.begin(ctx, parts)
+	switch {
+	case c == nil:
+		return nil, err
+	case errors.Is(err, errEmissions):
+		// Refused whole: the broker began nothing.
+		if !l.blame(shares, culprits) {
+			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
+		}
+		c.parts = nil
+		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
+			l.drop(c)
+		}
+		return nil, err
+	case err == nil:
+		err = c.commitOffsets(ctx, l.o.Group, shares)
+	}
+	if err != nil {
+		// Nothing is produced yet, so kgo's own abort would send nothing and
+		// leave the broker's transaction open for the next one to join.
+		l.drop(c)
+		return nil, err
+	}
+	return c, nil
+}
+
+// abandon ends a transaction in which something was produced and that is not to be
+// committed. A partition that fails may have no leader, and then misses the marker.
+func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
+	if out.unsafe || out.held {
+		l.drop(out.c)
+	} else {
+		l.abort(ctx, out.c)
+	}
+	for p := range out.accused {
+		l.o.Markers.Moved(p)
+	}
+	for _, s := range shares {
+		for p := range s.Held {
+			l.o.Markers.Moved(p)
+		}
+	}
 }
 
 // begin opens a transaction and announces its partitions. An ID whose last

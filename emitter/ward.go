@@ -285,17 +285,3 @@ func (s *Share) heldBy() error {
 	}
 	return errors.Join(all...)
 }
-
-// Avoid opens a breaker for a partition of the dead letters that takes no record:
-// they go to another one until a probe gets through.
-func (h *Health) Avoid(p TargetPartition, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.breakers[p] != nil {
-		return
-	}
-	b := newBreaker(h.o.Now())
-	b.next = b.since.Add(breakerMin)
-	h.o.Logger.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition", p.Partition, "err", err)
-	h.open(p, b)
-}
