@@ -59,41 +59,18 @@ func rules(cfg *config.Config, set delaytopics.Set) *intake.Rules {
 	}
 }
 
-// startPipeline starts lanes, intake and the target cache under life.
+// startPipeline builds everything between intake and the lanes, and starts it under
+// life. What ends with an error ends the instance.
 func (in *instance) startPipeline(life context.Context, end context.CancelCauseFunc) (*sync.WaitGroup, error) {
 	in.setPhase("joining the group")
 	in.life = life
 	in.replays = semaphore.NewWeighted(maxReplays)
-	in.metrics = partition.NewMetrics(in.registry)
-	if in.o.Shown {
-		in.metrics.Mute()
-	}
-	for name := range in.topics {
-		in.metrics.Serve(name)
-	}
-	in.stamps = partition.NewStamps(in.client, in.metrics)
-	for _, t := range in.topics {
-		for _, own := range []delaytopics.Topic{t.set.Changelog, t.set.DeadLetters} {
-			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
-		}
-	}
+	in.openMetrics()
 	laneMetrics := emitter.NewMetrics(in.registry)
-	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, laneMetrics)
-	in.health = emitter.NewHealth(emitter.HealthOptions{
-		Probe: emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers, in.o.Now).Probe, Targets: in.targets, Logger: in.log,
-	})
+	in.openTargets(laneMetrics)
 	in.clock = newClockWatch(in.o.Now, in.metrics.Clocks(), in.health, in.wake, in.stamps.Want, in.log, in.registry)
 	in.recheck = newRecheck(in)
-	var err error
-	if in.reader, err = intake.NewReader(in.largestRequest(), in.opts...); err != nil {
-		return nil, err
-	}
-	in.group, err = membership.New(membership.Options{
-		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.cfg.Requests,
-		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
-		Leave: in.cfg.OnStop == config.Leave, Logger: in.log,
-	}, in)
-	if err != nil {
+	if err := in.openIntake(); err != nil {
 		return nil, err
 	}
 	background := new(sync.WaitGroup)
@@ -105,16 +82,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 		})
 	}
 	for i := range in.laneCount() {
-		lane := emitter.NewLane(emitter.Options{
-			Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: i,
-			TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
-			BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale, Refuted: in.targets.Refuted,
-			Health: in.health, Markers: in.markers, Reach: in.dialer, Leaders: in.targets, Logger: in.log, Metrics: laneMetrics,
-		})
-		in.mu.Lock()
-		in.lanes = append(in.lanes, lane)
-		in.mu.Unlock()
-		start(lane.Run)
+		start(in.openLane(i, laneMetrics).Run)
 	}
 	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
 	start(in.recheck.Run)
@@ -125,8 +93,68 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	start(in.targets.Run)
 	start(in.health.Run)
 	start(in.markers.Run)
-	watch := &emitter.Watch{
-		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: laneMetrics,
+	start(in.newWatch(laneMetrics).Run)
+	in.registry.MustRegister(&stateCollector{in})
+	return background, nil
+}
+
+// openMetrics makes what partitions count in.
+func (in *instance) openMetrics() {
+	in.metrics = partition.NewMetrics(in.registry)
+	if in.o.Shown {
+		in.metrics.Mute()
+	}
+	for name := range in.topics {
+		in.metrics.Serve(name)
+	}
+	in.stamps = partition.NewStamps(in.client, in.metrics)
+}
+
+// openTargets makes what remembers which targets are sick and which markers may be
+// missing, and tells the limits of our own topics.
+func (in *instance) openTargets(metrics *emitter.Metrics) {
+	for _, t := range in.topics {
+		for _, own := range []delaytopics.Topic{t.set.Changelog, t.set.DeadLetters} {
+			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
+		}
+	}
+	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, metrics)
+	in.health = emitter.NewHealth(emitter.HealthOptions{
+		Probe: emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers, in.o.Now).Probe, Targets: in.targets, Logger: in.log,
+	})
+}
+
+// openIntake makes what reads requests, and the member of the group.
+func (in *instance) openIntake() (err error) {
+	if in.reader, err = intake.NewReader(in.largestRequest(), in.opts...); err != nil {
+		return err
+	}
+	in.group, err = membership.New(membership.Options{
+		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.cfg.Requests,
+		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
+		Leave: in.cfg.OnStop == config.Leave, Logger: in.log,
+	}, in)
+	return err
+}
+
+// openLane adds a lane.
+func (in *instance) openLane(number int, metrics *emitter.Metrics) *emitter.Lane {
+	lane := emitter.NewLane(emitter.Options{
+		Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: number,
+		TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout,
+		BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale, Refuted: in.targets.Refuted,
+		Health: in.health, Markers: in.markers, Reach: in.dialer, Leaders: in.targets, Logger: in.log, Metrics: metrics,
+	})
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.lanes = append(in.lanes, lane)
+	return lane
+}
+
+// newWatch makes what ends the transactions that others of the group left open.
+func (in *instance) newWatch(metrics *emitter.Metrics) *emitter.Watch {
+	return &emitter.Watch{
+		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: metrics,
 		ProcessOf: func(clientID string) string {
 			p, ours := strings.CutPrefix(clientID, clientPrefix)
 			if !ours {
@@ -135,9 +163,6 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 			return p
 		},
 	}
-	start(watch.Run)
-	in.registry.MustRegister(&stateCollector{in})
-	return background, nil
 }
 
 func (in *instance) laneCount() int {

@@ -1,0 +1,147 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/dialer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// openClient makes the first client, and what tells who can be reached.
+func (in *instance) openClient() (err error) {
+	// The process ID in the client ID tells others of the group, through
+	// DescribeGroups, whose transactions belong to a living member.
+	in.opts, err = clientOptions(in.cfg, clientPrefix+in.process, in.log)
+	if err != nil {
+		return err
+	}
+	dial := in.o.Dial
+	if dial == nil {
+		dial = dialOf(in.cfg)
+	}
+	in.dialer = dialer.New(dial, in.log, in.registry)
+	in.opts = append(in.opts, kgo.Dialer(in.dialer.Dial))
+	in.client, err = kgo.NewClient(requestOptions(in.opts)...)
+	if err != nil {
+		return fmt.Errorf("build client: %w", err)
+	}
+	in.targets = emitter.NewTargets(in.client, emitter.TargetOptions{AutoCreate: in.o.AutoCreateTargets, MissingAfter: in.o.MissingAfter})
+	in.targets.Watch(in.dialer, in.reached)
+	in.dialer.OnChange(func() { in.targets.Reached(); in.reached() })
+	return nil
+}
+
+// probe has the dialer look after the brokers until stop is called.
+func (in *instance) probe(life context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(life)
+	var run sync.WaitGroup
+	run.Go(func() { _ = in.dialer.Run(ctx) })
+	return func() { cancel(); run.Wait() }
+}
+
+// reached tells the lanes that a broker came or went.
+func (in *instance) reached() {
+	in.mu.Lock()
+	lanes := in.lanes
+	in.mu.Unlock()
+	for _, l := range lanes {
+		l.Reached()
+	}
+}
+
+// connect waits until the brokers let this process do what it needs.
+func (in *instance) connect(ctx context.Context) error {
+	a := &access{cfg: in.cfg, client: in.client, log: in.log, probe: emitter.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
+	in.mu.Lock()
+	in.access = a
+	in.mu.Unlock()
+	in.registry.MustRegister(a)
+	return a.await(ctx)
+}
+
+func (in *instance) openTopics(ctx context.Context) error {
+	in.setPhase("checking topics")
+	adm := kadm.NewClient(in.client)
+	in.topics = make(map[string]*served)
+	for _, name := range in.cfg.Requests {
+		set, problems, err := delaytopics.Ensure(ctx, adm, name, delaytopics.Options{
+			Create: in.cfg.CreateTopics, Replication: int16(in.cfg.ReplicationFactor),
+		})
+		if err != nil {
+			return err
+		}
+		for _, p := range problems {
+			in.log.Warn("topic setting", "problem", p.String())
+		}
+		in.topics[name] = &served{set: set, rules: rules(in.cfg, set), maxAbsence: set.Changelog.DeleteRetention / 2}
+	}
+	in.warnChained(ctx)
+	return nil
+}
+
+// warnChained looks for targets, of those that are named in full, that are request
+// topics of another service. What fires carries no timer- headers, so there it is
+// refused, or cancels if its value is null. The latter may be meant, a cancel that
+// comes at a given time; so it is a warning and no refusal.
+func (in *instance) warnChained(ctx context.Context) {
+	var logs []string
+	for _, name := range in.cfg.TargetNames() {
+		logs = append(logs, delaytopics.Changelog(name))
+	}
+	if len(logs) == 0 {
+		return
+	}
+	details, err := askTopics(ctx, in.client, logs)
+	if err != nil {
+		in.log.Debug("cannot look whether targets are request topics", "err", err)
+	}
+	for log, d := range details {
+		if !d.absent && !d.refused {
+			in.log.Warn("a target is a request topic that others serve: what fires there has no due time and is refused, or is taken for a cancel if its value is null",
+				"target", strings.TrimSuffix(log, delaytopics.Changelog("")))
+		}
+	}
+}
+
+func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) error {
+	in.setPhase("opening the store")
+	cluster, err := kadm.NewClient(in.client).BrokerMetadata(ctx)
+	if err != nil {
+		return fmt.Errorf("read the cluster's ID: %w", err)
+	}
+	if err := os.MkdirAll(in.cfg.DataDir, 0o755); err != nil {
+		return fmt.Errorf("data folder %s can not be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
+	}
+	in.store, err = statestore.Open(statestore.Options{
+		Dir: filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
+		Memory: uint64(in.cfg.StoreMemory),
+		OnFatal: func(err error) {
+			err = fmt.Errorf("the local store in %s can not go on: %w", in.cfg.DataDir, err)
+			in.log.Error("ending the process", "err", err)
+			in.storeDead.Store(true)
+			end(err)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("%w; %s", err, storeAdvice(err))
+	}
+	if err := in.store.BindCluster(cluster.Cluster); err != nil {
+		return errors.Join(err, in.store.Close())
+	}
+	if err := noteNames(in.cfg.DataDir, in.topics); err != nil {
+		in.log.Warn("the names of topics can not be noted in the data folder", "err", err)
+	}
+	in.registry.MustRegister(in.store.Collector())
+	return nil
+}
