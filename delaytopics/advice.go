@@ -2,6 +2,7 @@ package delaytopics
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strings"
 )
 
@@ -19,6 +20,11 @@ func AnewAdvice(topic string) string {
 		return LostAdvice
 	}
 	return FollowAdvice
+}
+
+// LostTail is why requests cannot be read on: what was read lies beyond the log's end.
+func LostTail(position int64, log fmt.Stringer, end int64) error {
+	return fmt.Errorf("position %d of %v lies beyond the log's end %d: the log lost its tail; see \"A request log that lost its tail\" in docs/OPERATIONS.md", position, log, end)
 }
 
 // TopicID is a topic's UUID as Kafka's own tools write it.

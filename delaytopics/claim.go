@@ -47,6 +47,17 @@ func (c *Claim) AppendTo(dst []byte) []byte {
 	return appendText(dst, c.Member)
 }
 
+// Values are the values of the records of c, in order.
+func (c Claim) Values() (values [ClaimRecords][]byte) {
+	last := c.AppendTo(nil)
+	c.Step = ""
+	for i := range values {
+		values[i] = c.AppendTo(nil)
+	}
+	values[ClaimRecords-1] = last
+	return values
+}
+
 // DecodeClaim reads one claim, which must take all of b; it keeps nothing of b.
 // Errors wrap ErrNewerFormat or ErrCorrupt.
 func DecodeClaim(b []byte) (Claim, error) {

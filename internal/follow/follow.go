@@ -320,7 +320,7 @@ func (f *follower) requests(ctx context.Context, i int) error {
 	}
 	from := p.last.Position
 	if from > log.end {
-		return fmt.Errorf("position %d of %v lies beyond the log's end %d: the log lost its tail; see \"A request log that lost its tail\" in docs/OPERATIONS.md", from, f.requestLog(i), log.end)
+		return delaytopics.LostTail(from, f.requestLog(i), log.end)
 	}
 	f.report.Lost += max(0, log.from-from)
 	p.requests = bounds{max(from, log.from), log.end}

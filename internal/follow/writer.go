@@ -100,12 +100,8 @@ func (w *writer) finish(partition int32, position int64) {
 		Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: w.step, Group: w.group, Owner: owner, Time: w.now,
 	}
 	w.changelog(partition, delaytopics.CheckpointKey(), cp.AppendTo(nil))
-	for i := range delaytopics.ClaimRecords {
-		c := delaytopics.Claim{Group: w.group, Owner: owner, Time: w.now}
-		if i == delaytopics.ClaimRecords-1 {
-			c.Step = w.step
-		}
-		w.changelog(partition, delaytopics.ClaimKey(), c.AppendTo(nil))
+	for _, value := range (delaytopics.Claim{Step: w.step, Group: w.group, Owner: owner, Time: w.now}).Values() {
+		w.changelog(partition, delaytopics.ClaimKey(), value)
 	}
 }
 

@@ -80,12 +80,9 @@ func (c *claim) seal(step string) *emitter.Share {
 			Group: p.o.Group, Owner: p.o.Owner, Time: now}
 		c.share.Records = append(c.share.Records, p.changelogRecord(delaytopics.CheckpointKey(), cp.AppendTo(nil)))
 	}
-	for i := range delaytopics.ClaimRecords {
-		cl := delaytopics.Claim{Group: p.o.Group, Owner: p.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
-		if i == delaytopics.ClaimRecords-1 {
-			cl.Step = step
-		}
-		c.share.Records = append(c.share.Records, p.changelogRecord(delaytopics.ClaimKey(), cl.AppendTo(nil)))
+	cl := delaytopics.Claim{Step: step, Group: p.o.Group, Owner: p.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
+	for _, value := range cl.Values() {
+		c.share.Records = append(c.share.Records, p.changelogRecord(delaytopics.ClaimKey(), value))
 	}
 	return c.share
 }

@@ -244,7 +244,7 @@ func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Check
 	}
 	switch {
 	case from > end:
-		return 0, 0, &Fatal{fmt.Errorf("position %d of %s/%d lies beyond the log's end %d: the log lost its tail; see \"A request log that lost its tail\" in docs/OPERATIONS.md", from, p.o.Topics.Request.Name, p.o.Partition, end)}
+		return 0, 0, &Fatal{delaytopics.LostTail(from, p.requestTarget(), end)}
 	case from < start:
 		p.log.Error("requests were lost to retention before they were read", "from", from, "to", start, "count", start-from)
 		p.o.Metrics.lostRequests(p.o.Topics.Request.Name, start-from)
