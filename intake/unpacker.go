@@ -25,7 +25,8 @@ var errNoRoom = errors.New("enough is decompressed")
 
 // Unpacker decompresses batches, each up to a limit of its own, and only so many
 // until the next Reset. It implements kgo.Decompressor; a batch beyond its limit
-// is a kgo.ErrDecompressTooLarge.
+// is a kgo.ErrMaxDecompress, of which a kgo.Client's polls make an
+// ErrDecompressTooLarge with the batch's offsets.
 type Unpacker struct {
 	bounded kgo.Decompressor
 	used    atomic.Int64

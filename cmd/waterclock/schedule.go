@@ -81,7 +81,7 @@ TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 		}
 		switch {
 		case err != nil && s.Topic != "":
-			return fmt.Errorf("%w What is written stays in the log and counts as soon as it is taken in", err)
+			return fmt.Errorf("%w (what is written stays in the log and counts as soon as it is taken in)", err)
 		case err != nil || s.Fate == nil:
 			return err
 		}

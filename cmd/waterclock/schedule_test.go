@@ -119,7 +119,7 @@ func TestScheduleSaysFate(t *testing.T) {
 		{"refused", &fate{Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
 			exitError, "", "waterclock: a1 was refused: no-target: there is none.\n"},
 		{"gone already", &fate{}, nil, exitOK, "a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
-		{"nobody there", nil, errors.New("is anybody there?"), exitError, "", "waterclock: is anybody there? What is written stays in the log and counts as soon as it is taken in\n"},
+		{"nobody there", nil, errors.New("is anybody there?"), exitError, "", "waterclock: is anybody there? (what is written stays in the log and counts as soon as it is taken in)\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, stdout, stderr := runWith(&calls{fate: c.fate, err: c.err}, nil, "", "schedule", "--id", "a1", "--in", "10s", "--wait")

@@ -14,9 +14,10 @@
 // when somebody has waited for it for quietAfter, no connection of the process has
 // had a byte from it meanwhile, and a question that any broker answers at once
 // (ApiVersions, on a connection of its own) is not answered within probeTimeout, or
-// freshTimeout where that connection has to be opened first. One that is slow with one thing and answers another is not silent. Both end in
-// the same ways: a probe, one each probeAgain, is answered, or a client's
-// connection is, since what is down is not refused to clients.
+// freshTimeout where that connection has to be opened first. One that is slow with
+// one thing and answers another is not silent. Both end in the same ways: a probe,
+// one each probeAgain to maxProbeAgain, is answered, or a client's connection is,
+// since what is down is not refused to clients.
 package dialer
 
 import (

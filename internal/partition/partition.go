@@ -65,7 +65,7 @@ type Options struct {
 	Health        *emitter.Health
 	Markers       *emitter.Markers // nil: lost markers are not looked for
 	Reader        *intake.Reader
-	Client        *kgo.Client // fetches of replay and gate, admin requests
+	Client        *kgo.Client // fetches of replays and looks at the logs, admin requests
 	Replays       *semaphore.Weighted
 	Now           func() time.Time
 	WheelBytes    int64 // of timers that each worker keeps in memory
@@ -95,7 +95,10 @@ type Partition struct {
 	take    *statestore.Take
 	tracker *intake.Tracker[*entry]
 	workers []*worker
-	seals   int64 // the lane's: numbers Seal calls
+	// seals numbers the calls of Seal, suspects counts the entries that are not
+	// settled and are suspects. Both are the lane's.
+	seals    int64
+	suspects int
 	// damage is why the next take wipes the local view; Run's own.
 	damage error
 	// said is why it was last said that the partition is taken again; Run's own.
@@ -114,8 +117,6 @@ type Partition struct {
 	parkedTargets map[emitter.TargetPartition]int64
 	parkedMoved   bool            // since they were last shown
 	waiter        *emitter.Waiter // for those targets
-	// suspects is the lane's too: how many entries not settled are suspects.
-	suspects int
 
 	state     atomic.Int32
 	replayed  atomic.Int64
@@ -144,7 +145,7 @@ type Partition struct {
 	// unplanning counts workers that have yet to take firings back.
 	unplanning int
 	toPark     []parking
-	leaderless bool       // the changelog partition has no leader: nothing is sealed
+	leaderless bool       // the changelog partition has no leader, or one out of reach: nothing is sealed
 	held       error      // why the last share held up its step; see heldUp
 	idle       *sync.Cond // a share came back, or a job is applied
 

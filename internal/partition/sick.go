@@ -19,13 +19,13 @@ import (
 // (emitter.AnyPartition): those are parked for the topic.
 //
 // A firing that was planned before its target was found sick, or before the clock
-// was set back, is un-planned. No step was committed with it, so it can be as if it had never been: the entry
-// becomes one that changes nothing, and the entry of the same ID that was
-// planned on it, if there is one, is told what is pending before it. What
-// comes after that one does not change, since what a request leaves behind does
-// not depend on what it found. Entries belong to their worker; so the lane
-// seals nothing of the partition from the moment it hands firings to workers to
-// be un-planned until the last one has answered.
+// was set back, is un-planned. No step was committed with it, so it can be as if it
+// had never been: the entry becomes one that changes nothing, and the entry of the
+// same ID that was planned on it, if there is one, is told what is pending before
+// it. What comes after that one does not change, since what a request leaves behind
+// does not depend on what it found. Entries belong to their worker; so the lane
+// seals nothing of the partition from the moment it hands firings to workers to be
+// un-planned until the last one has answered.
 
 // follow links e to the entry of its ID before it.
 func (e *entry) follow() {

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/waterclock/waterclock/emitter"
@@ -67,7 +68,7 @@ func (p *Partition) Status() Status {
 	case p.failure != nil:
 		s.Reason = p.failure.Error()
 	case p.leaderless:
-		s.Reason = "no leader for " + p.o.Topics.Changelog.Name
+		s.Reason = fmt.Sprintf("no leader for %v that can be reached", p.changelogTarget())
 	case p.held != nil:
 		s.Reason = p.held.Error()
 	case p.tail.doubt && time.Since(p.tail.at) > doubtShown:
