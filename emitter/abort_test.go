@@ -1,6 +1,7 @@
 package emitter
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,12 +11,12 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// DESIGN 5, number 6: the only record of a step fails locally after the announce
-// and the offset commit. If kgo's abort sent nothing, the broker's transaction
-// would stay open for the next step of the ID to join, and that one would commit
-// the offset of the step that failed. kgo sends one for a record that it has
-// buffered; the lane depends on that.
-func Test06TheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
+// The only record of a step, an emission, fails locally after the announce and the
+// offset commit. If kgo's abort sent nothing, the broker's transaction would stay
+// open for the next step of the ID to join, and that one would commit the offset of
+// the step that failed. kgo sends one for a record that it has buffered; the lane
+// depends on that.
+func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	s := newStage(t)
 	l := s.lane(0)
 	failing, other := s.source(0, l), s.source(1, l)
@@ -48,10 +49,34 @@ func Test06TheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	s.settled(1, []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"})
 }
 
-// DESIGN 5, number 18: the leader takes the records and never answers, so that
+// The same with a record of our own: the broker's transaction has nothing produced;
+// it must not stay open for the next step of that transactional ID to join, which
+// would commit the failed step's offset.
+func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
+	s := newStage(t)
+	l := s.lane(0)
+	a, b := s.source(0, l), s.source(1, l)
+	a.again = false
+	sh := a.record(&kgo.Record{Topic: s.changelog, Value: noise(2 << 20)})
+	a.wants(Aborted)
+	if sh.Err == nil {
+		t.Error("the service's own topic refused a record and the share is not told")
+	}
+	for i := range 4 { // both transactional IDs come round
+		b.step(fmt.Sprint(i))
+		b.wants(Committed)
+	}
+	b.committed(4)
+	if at, metadata := s.offset(0); at != NoOffset {
+		t.Errorf("offset %d %q of the failed step is committed", at, metadata)
+	}
+	s.settled(1, nil, []string{"0", "1", "2", "3"})
+}
+
+// The leader takes the records and never answers, so that
 // AbortBufferedRecords gives up. The old records, which travel at last, must not
 // be part of the next transaction.
-func Test18AbortBufferedRecordsGivesUp(t *testing.T) {
+func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	s := newStage(t)
 	wire := kafkatest.NewWire()
 	t.Cleanup(wire.Close)

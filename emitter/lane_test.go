@@ -198,31 +198,6 @@ func noise(n int) []byte {
 	return b
 }
 
-// DESIGN 5, no. 6: a step whose only record fails in the client, after announce
-// and offset commit. The broker's transaction has nothing produced; it must not
-// stay open for the next step of that transactional ID to join, which would
-// commit the failed step's offset.
-func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
-	s := newStage(t)
-	l := s.lane(0)
-	a, b := s.source(0, l), s.source(1, l)
-	a.again = false
-	sh := a.record(&kgo.Record{Topic: s.changelog, Value: noise(2 << 20)})
-	a.wants(Aborted)
-	if sh.Err == nil {
-		t.Error("the service's own topic refused a record and the share is not told")
-	}
-	for i := range 4 { // both transactional IDs come round
-		b.step(fmt.Sprint(i))
-		b.wants(Committed)
-	}
-	b.committed(4)
-	if at, metadata := s.offset(0); at != NoOffset {
-		t.Errorf("offset %d %q of the failed step is committed", at, metadata)
-	}
-	s.settled(1, nil, []string{"0", "1", "2", "3"})
-}
-
 // The broker knows a new generation before the member does: the offset commit
 // is repeated in the same transaction until the member has caught up.
 func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
@@ -337,7 +312,7 @@ func TestNoIdentityIsNeverSent(t *testing.T) {
 	}
 }
 
-// DESIGN 5, no. 5: the answer to EndTxn never comes, and the broker had
+// The answer to EndTxn never comes, and the broker had
 // committed: the step is resolved as committed, and not sealed again.
 func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
 	s := newStage(t)

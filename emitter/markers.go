@@ -28,7 +28,7 @@ const (
 	// doubtKept is how long a partition that was deleted, or may not be looked
 	// at, is asked about.
 	doubtKept = time.Hour
-	// doubtSaid is how often it is logged that a partition can not be looked at.
+	// doubtSaid is how often it is logged that a partition cannot be looked at.
 	doubtSaid = time.Minute
 	// blindKept is how long it is remembered that the group's offsets may not be
 	// looked at.

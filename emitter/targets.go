@@ -43,7 +43,7 @@ type Target struct {
 	Leader []bool
 	// Compacted says that the topic refuses records without a key.
 	Compacted bool
-	// Err is the broker's verdict if the topic can not be used.
+	// Err is the broker's verdict if the topic cannot be used.
 	Err error
 }
 

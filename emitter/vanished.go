@@ -31,7 +31,7 @@ type Vanished struct {
 	Offsets bool
 	// Committed decides, from the partition and the group's committed offset,
 	// whether the step was committed that a producer of the group has written
-	// from an offset on; an error if that can not be told. nil: it never can.
+	// from an offset on; an error if that cannot be told. nil: it never can.
 	Committed func(ctx context.Context, producerID, from int64) (bool, error)
 	Logger    *slog.Logger
 }
@@ -180,7 +180,7 @@ func (v *Vanished) endLostOffsets(ctx context.Context, adm *kadm.Client, ours ma
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		v.Markers.refuseOffsets()
-		v.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost can not be seen without the right to read "+offsetsTopic, "err", err)
+		v.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost cannot be seen without the right to read "+offsetsTopic, "err", err)
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("look after the group's offsets: %w", err)

@@ -34,7 +34,7 @@ func (s *stage) vanished(partition int32) Vanished {
 
 // EndVanished ends what a vanished owner of this group left on the partition
 // asked for, and nothing else: not on other partitions, not of other groups. Who
-// was hit can not commit, the others can.
+// was hit cannot commit, the others can.
 func TestEndVanishedEndsOursOnThePartitionAlone(t *testing.T) {
 	s := newStage(t)
 	ours := TransactionalIDPrefix(s.group)

@@ -19,7 +19,7 @@ const (
 	watchInterval = time.Second
 	// watchYoung: a transaction younger than this is a step under way.
 	watchYoung = 500 * time.Millisecond
-	// watchSay is how often it says that it can not.
+	// watchSay is how often it says that it cannot.
 	watchSay = time.Minute
 	// watchTimeout bounds one look.
 	watchTimeout = 10 * time.Second

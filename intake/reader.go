@@ -33,7 +33,7 @@ type Sink interface {
 	// Deliver takes records in order of offset. A sink that has enough calls
 	// Pause; what was handed over stays with it.
 	Deliver(recs []*kgo.Record, highWatermark int64)
-	// Fail tells of an error that reading can not get over by itself, such as
+	// Fail tells of an error that reading cannot get over by itself, such as
 	// OFFSET_OUT_OF_RANGE. It may be called again and again.
 	Fail(err error)
 	// SkipBatch tells that the batch of requests at the offsets from first up to, but
@@ -146,7 +146,7 @@ func (r *Reader) change(do func()) {
 }
 
 // Pause stops fetching a partition. A sink calls Pause and Resume under one
-// lock of its own, so that they can not overtake each other.
+// lock of its own, so that they cannot overtake each other.
 func (r *Reader) Pause(topic string, partition int32) {
 	r.client.PauseFetchPartitions(map[string][]int32{topic: {partition}})
 }

@@ -113,7 +113,7 @@ func (p *Partition) newBatchLocked() *batch {
 func (w *batch) close() { w.b.Close() }
 
 // change writes what became of one ID: row are the bytes of the timer after.
-// Writing to a batch in memory can not fail.
+// Writing to a batch in memory cannot fail.
 func (w *batch) change(p prefix, id []byte, before place, after timer.Ref, row []byte) {
 	stays := before == place{ref: after}
 	if !before.ref.IsAbsent() {

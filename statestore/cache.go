@@ -9,7 +9,7 @@ import (
 
 const (
 	// cachePerTimer is the room that each pending timer adds: filter and index
-	// blocks take some 1.7 bytes of it, and a store that can not hold those reads
+	// blocks take some 1.7 bytes of it, and a store that cannot hold those reads
 	// a whole filter for each request.
 	cachePerTimer = 2 // bytes
 	// cacheTimers is how many timers add to it at most.

@@ -27,7 +27,7 @@ type tablePart struct{ path, start, end string }
 
 // damaged is told of a table by whoever reads it, perhaps with locks of ours or
 // of Pebble. Its partitions are refused at once: where an excise cuts a table and
-// can not read the rows beside the cut, Pebble takes them for not there.
+// cannot read the rows beside the cut, Pebble takes them for not there.
 func (s *Store) damaged(info pebble.DataCorruptionInfo) {
 	part := tablePart{info.Path, string(info.Bounds.Start), string(info.Bounds.End.Key)}
 	if _, twice := s.discarded.LoadOrStore(part, true); twice {

@@ -192,7 +192,7 @@ func damageTables(t *testing.T, o Options, at func(size int64) []int64) {
 	}
 }
 
-// soonReadable wipes what can not be read, as owners do, until everything can.
+// soonReadable wipes what cannot be read, as owners do, until everything can.
 func soonReadable(t *testing.T, s *Store, parts int32) {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -215,7 +215,7 @@ func soonReadable(t *testing.T, s *Store, parts int32) {
 			return
 		}
 		if time.Since(start) > 30*time.Second {
-			t.Fatalf("%d partitions can not be read and not be wiped", bad)
+			t.Fatalf("%d partitions cannot be read and not be wiped", bad)
 		}
 	}
 }

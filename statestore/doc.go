@@ -28,7 +28,7 @@
 //  3. [Take.Replay] the changelog's tail, [Replay.Flush] now and then and at
 //     the end, [Take.Live] when the end is met.
 //  4. [Take.Apply] every committed step in the order of the changelog.
-//  5. [Take.Park] what can not be delivered now, so that it is not in the way of
+//  5. [Take.Park] what cannot be delivered now, so that it is not in the way of
 //     scans; at a take ask for [Take.Parked], for [Take.Unpark] is the way back.
 //
 // # Bytes

@@ -26,7 +26,7 @@ type DumpOptions struct {
 
 // Dump writes every row of the store to w in the order of the keys, one JSON
 // object a line: see dumpRow. A row that makes no sense is a line with an error,
-// so is a place where the rest of a partition can not be read; all of them are
+// so is a place where the rest of a partition cannot be read; all of them are
 // returned too, and wrap ErrCorrupt or ErrNewerFormat.
 func (s *Store) Dump(ctx context.Context, w io.Writer, o DumpOptions) error {
 	out := bufio.NewWriter(w)

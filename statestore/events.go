@@ -20,7 +20,7 @@ const maxBackgroundErrors = 10
 const longStall = time.Second
 
 // events hears what Pebble does in the background, counts it and decides when
-// the database can not go on.
+// the database cannot go on.
 type events struct {
 	log     *slog.Logger
 	onFatal func(error)
@@ -71,7 +71,7 @@ func (e *events) fatal(err error) {
 // err is the fatal error, nil while there is none.
 func (e *events) err() error {
 	if err := e.fatally.Load(); err != nil {
-		return fmt.Errorf("store can not go on: %w", *err)
+		return fmt.Errorf("store cannot go on: %w", *err)
 	}
 	return nil
 }

@@ -308,7 +308,7 @@ func (m *machine) remember() {
 	}
 }
 
-// flushed forgets what a crash can not go back to.
+// flushed forgets what a crash cannot go back to.
 func (m *machine) flushed() {
 	for i, p := range m.parts {
 		m.synced[i], m.history[i] = p.position, nil

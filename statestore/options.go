@@ -32,8 +32,8 @@ type Options struct {
 	// Now is the owner's clock, default time.Now: it tells how much time passes.
 	Now func() time.Time
 
-	// OnFatal is called once, on a goroutine of its own, when the database can
-	// not go on: a full disk, a failed write of the manifest, damaged tables.
+	// OnFatal is called once, on a goroutine of its own, when the database cannot
+	// go on: a full disk, a failed write of the manifest, damaged tables.
 	// From then on every call gets that error, but one that is under way may
 	// never return: end the process, which is safe at any moment. The default
 	// logs and ends it with status 1.
@@ -68,7 +68,7 @@ func (o Options) withDefaults() Options {
 	if o.OnFatal == nil {
 		logger := o.Logger
 		o.OnFatal = func(err error) {
-			logger.Error("store can not go on, ending the process", "err", err)
+			logger.Error("store cannot go on, ending the process", "err", err)
 			os.Exit(1)
 		}
 	}

@@ -58,7 +58,7 @@ func TestEarlierTakesAreRefused(t *testing.T) {
 }
 
 // A step is committed, its apply is delayed past revoke and re-take: the batch
-// either lies wholly before the take or is refused (DESIGN 5, 16).
+// either lies wholly before the take or is refused.
 func TestTakeWaitsForTheBatchUnderWay(t *testing.T) {
 	s := memStore(t)
 	p := s.Partition(partition0)
@@ -262,11 +262,11 @@ func TestInSync(t *testing.T) {
 	}{
 		{"first replay counts from its begin", []step{
 			{"replay", 0, replay, 0}, {"flush later", 2 * hour, flush, 0}, {"live", 0, live, 2 * hour}}},
-		{"replay begun, lost, begun again, twice (DESIGN 5, 28)", []step{
+		{"replay begun, lost, begun again, twice", []step{
 			{"replay", 0, replay, 0},
 			{"take", 11 * hour, take, 0}, {"replay", 0, replay, 0}, {"flush", 0, flush, 0},
 			{"take", 11 * hour, take, 0}, {"replay", 0, replay, 0}, {"apply while not live", 0, apply, 0}}},
-		{"an idle partition of a running owner for 13 h (DESIGN 5, 12)", []step{
+		{"an idle partition of a running owner for 13 h", []step{
 			{"replay", 0, replay, 0}, {"live", 0, live, 0},
 			{"flush", 12 * hour, flush, 0}, {"flush", hour, flush, 12 * hour}, {"flush", hour, flush, 13 * hour}}},
 		{"apply records the time while live", []step{

@@ -18,7 +18,7 @@ import (
 // to and the other way round, their numbers are those recorded, and none lies
 // before its low bound. It takes seconds per million timers and is for tests and
 // tools. Errors wrap ErrCorrupt if what is stored is at fault, and ErrNewerFormat
-// if it can not be judged.
+// if it cannot be judged.
 func (p *Partition) Verify() (Meta, error) {
 	if err := p.s.enter(); err != nil {
 		return Meta{}, err
@@ -65,7 +65,7 @@ func (s *Store) eachPartition(ctx context.Context, fn func(id PartitionID, met e
 	}
 }
 
-// partitionFrom returns the first partition not before from. Where it can not
+// partitionFrom returns the first partition not before from. Where it cannot
 // read which that is, it returns the first one with which a table begins or
 // ends, and the error if that lies before it.
 func (s *Store) partitionFrom(from prefix) (p prefix, ok bool, err error) {

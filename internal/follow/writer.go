@@ -21,7 +21,7 @@ const (
 	// transaction.max.timeout.ms was changed.
 	timeout = 15 * time.Minute
 	// abortLimit bounds the end of a transaction that is given up; the next run
-	// ends it, if this one can not.
+	// ends it, if this one cannot.
 	abortLimit = 10 * time.Second
 )
 

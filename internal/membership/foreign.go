@@ -57,8 +57,8 @@ func (g *Group) awaitForeign(ctx context.Context, err error) {
 	}
 }
 
-// strangers describes the group's members, or tells the refusal where they can
-// not be described in the same way.
+// strangers describes the group's members, or tells the refusal where they cannot
+// be described in the same way.
 func (g *Group) strangers(ctx context.Context, refusal error) string {
 	answer := refusal.Error()
 	if code := (*kerr.Error)(nil); errors.As(refusal, &code) {

@@ -426,7 +426,7 @@ func TestRefusedStepLosesEverything(t *testing.T) {
 	})
 }
 
-// DESIGN 5, no. 17: a member's JoinGroup hangs through a generation, the broker
+// A member's JoinGroup hangs through a generation, the broker
 // removes it, and it comes back with a new member ID without any callback. A
 // token of before never proves the new membership: the broker would take it.
 func TestJoinThatHangsBreaksTheLease(t *testing.T) {

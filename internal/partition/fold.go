@@ -30,7 +30,7 @@ type fold struct {
 	waiting atomic.Bool
 }
 
-// openFold begins where the store's view ends, or wipes it first if it can not
+// openFold begins where the store's view ends, or wipes it first if it cannot
 // be trusted, or there is a reason why not.
 func (p *Partition) openFold(ctx context.Context, why string) (*fold, error) {
 	meta, err := p.take.Meta()

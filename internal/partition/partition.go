@@ -106,7 +106,7 @@ type Partition struct {
 		text string
 		at   time.Time
 	}
-	// vanishedSaid is when it was last said that others' transactions can not be
+	// vanishedSaid is when it was last said that others' transactions cannot be
 	// looked at; it belongs to who waits for them.
 	vanishedSaid time.Time
 	ledger       ledger
@@ -209,7 +209,7 @@ func (p *Partition) Run(ctx context.Context) {
 			return
 		case statestore.IsCorrupt(err), errors.Is(err, statestore.ErrNewerFormat):
 			p.damage = err
-			p.log.Error("the local store can not be read, taking the partition again", "err", err)
+			p.log.Error("the local store cannot be read, taking the partition again", "err", err)
 		default:
 			p.sayAgain(err)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // place chooses the partition of an emission, as a Java client would. It asks
-// nobody. What can not be placed now waits for what it returns, which Health does
+// nobody. What cannot be placed now waits for what it returns, which Health does
 // not allow: the topic, or a partition that it does not have yet.
 func (p *Partition) place(t *timer.Target, permit *emitter.Permit) (to emitter.TargetPartition, refused *refusal) {
 	to = emitter.TargetPartition{Topic: t.Topic, Partition: emitter.Unplaced}

@@ -60,7 +60,7 @@ func (s *Stamps) Run(ctx context.Context) error {
 // Want has the clocks compared with the next committed step.
 func (s *Stamps) Want() { s.wanted.Store(true) }
 
-// look leaves the metric as it is where the record can not be read.
+// look leaves the metric as it is where the record cannot be read.
 func (s *Stamps) look(ctx context.Context, x stamp) {
 	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
 	defer cancel()

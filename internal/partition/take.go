@@ -27,7 +27,7 @@ const (
 	// has been read, and behindPause the pause between two questions.
 	behindPatience = 10 * time.Second
 	behindPause    = 200 * time.Millisecond
-	// vanishedSaid is how often it is said that others' transactions can not be
+	// vanishedSaid is how often it is said that others' transactions cannot be
 	// looked at.
 	vanishedSaid = 10 * time.Second
 )

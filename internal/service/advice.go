@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// storeAdvice says what to do about a data folder that can not be opened.
+// storeAdvice says what to do about a data folder that cannot be opened.
 func storeAdvice(err error) string {
 	switch {
 	case errors.Is(err, statestore.ErrInUse):

@@ -4,7 +4,7 @@
 // without being an instance (schedule, cancel, topics) are here too, because
 // they need the same clients.
 //
-// Order of start: HTTP (so that an instance that can not reach its brokers says
+// Order of start: HTTP (so that an instance that cannot reach its brokers says
 // so), brokers, topics, store, lanes, membership. Order of stop: membership
 // drains and leaves while everything below still runs; then partitions, lanes,
 // store.

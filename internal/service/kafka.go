@@ -151,7 +151,7 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 	return nil, nil
 }
 
-// unfitError is a cluster that waterclock can not run on.
+// unfitError is a cluster that waterclock cannot run on.
 type unfitError struct{ msg string }
 
 func (e *unfitError) Error() string { return e.msg }

@@ -53,7 +53,7 @@ func (l *leftovers) Run(ctx context.Context) error {
 	}
 }
 
-// drop goes through the store once. What can not be dropped is tried again.
+// drop goes through the store once. What cannot be dropped is tried again.
 func (l *leftovers) drop() {
 	ids, err := l.store.Partitions()
 	if err != nil {

@@ -97,7 +97,7 @@ func rootCause(err error) error {
 	}
 }
 
-// secretError is a secret that can not be read.
+// secretError is a secret that cannot be read.
 type secretError struct{ err error }
 
 func (e *secretError) Error() string { return e.err.Error() }

@@ -36,7 +36,7 @@ const (
 	// minWheel is the least memory for timers that a worker is given.
 	minWheel = 64 << 10
 	// deadStoreWait is how long the end of partitions is waited for when the
-	// store can not go on.
+	// store cannot go on.
 	deadStoreWait = time.Second
 	// minQueue is the least memory for a partition's queue.
 	minQueue = 2 << 20

@@ -121,13 +121,13 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return fmt.Errorf("read the cluster's ID: %w", err)
 	}
 	if err := os.MkdirAll(in.cfg.DataDir, 0o755); err != nil {
-		return fmt.Errorf("data folder %s can not be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
+		return fmt.Errorf("data folder %s cannot be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
 	}
 	in.store, err = statestore.Open(statestore.Options{
 		Dir: filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
 		Memory: uint64(in.cfg.StoreMemory),
 		OnFatal: func(err error) {
-			err = fmt.Errorf("the local store in %s can not go on: %w", in.cfg.DataDir, err)
+			err = fmt.Errorf("the local store in %s cannot go on: %w", in.cfg.DataDir, err)
 			in.log.Error("ending the process", "err", err)
 			in.storeDead.Store(true)
 			end(err)
@@ -140,7 +140,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return errors.Join(err, in.store.Close())
 	}
 	if err := noteNames(in.cfg.DataDir, in.topics); err != nil {
-		in.log.Warn("the names of topics can not be noted in the data folder", "err", err)
+		in.log.Warn("the names of topics cannot be noted in the data folder", "err", err)
 	}
 	in.registry.MustRegister(in.store.Collector())
 	return nil

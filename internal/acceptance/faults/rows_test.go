@@ -71,7 +71,7 @@ func (s *scene) row(t testing.TB, partition int32, kind byte, numbers ...int64) 
 	return string(key)
 }
 
-// Rows of the local store that this version can not read: of a later format, as
+// Rows of the local store that this version cannot read: of a later format, as
 // after a downgrade, or senseless. The partition is wiped and replayed, which is
 // said, the others are not; nothing is lost or doubled.
 func TestRowsThatCanNotBeRead(t *testing.T) {

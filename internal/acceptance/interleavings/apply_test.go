@@ -72,7 +72,7 @@ func changes(recs []kafkatest.Received) map[string][]string {
 	return byID
 }
 
-func Test22CommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
+func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 	t.Parallel()
 	const n = 50
 	w := newWorld(t, kafkatest.Shared(t), 1)
@@ -137,7 +137,7 @@ func Test22CommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) 
 // the partition, B takes it, changes what the step had written, and goes; A
 // takes it again. Until the old apply has ended A's new take waits; the store
 // is then what the changelog says, not what the old step left.
-func Test16ApplyDelayedPastRevokeAndRetake(t *testing.T) {
+func TestApplyDelayedPastRevokeAndRetake(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	w := newWorld(t, kafkatest.Shared(t), 2)

@@ -21,7 +21,7 @@ import (
 // whoever starts on it, and filled by ingested tables. The process is killed
 // somewhere in that, again while it goes on, and the third one must hold just
 // what the changelog says.
-func Test11KilledInsideWipeAndIngest(t *testing.T) {
+func TestKilledInsideWipeAndIngest(t *testing.T) {
 	t.Parallel()
 	const (
 		n      = 100_000

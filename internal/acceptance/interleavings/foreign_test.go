@@ -14,7 +14,7 @@ import (
 
 // Two transactional producers and a plain one write to one request partition;
 // most transactions abort, some overlap. The log is full of gaps then.
-func Test15RequestsOfAbortedTransactions(t *testing.T) {
+func TestRequestsOfAbortedTransactions(t *testing.T) {
 	t.Parallel()
 	const rounds = 30
 	w := newWorld(t, kafkatest.Shared(t), 1)
@@ -76,7 +76,7 @@ func Test15RequestsOfAbortedTransactions(t *testing.T) {
 // X's record lies below the last stable offset, which H's open transaction
 // holds; the marker that aborts it lies behind. No poll ever shows anything of
 // it, so only a raw fetch tells that planning has come to the end.
-func Test27AbortedTailWithItsMarkerBehindAHangingTransaction(t *testing.T) {
+func TestAbortedTailWithItsMarkerBehindAHangingTransaction(t *testing.T) {
 	t.Parallel()
 	for _, commit := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit} {
 		t.Run(fmt.Sprint("hanging one commits ", bool(commit)), func(t *testing.T) {

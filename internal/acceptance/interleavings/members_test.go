@@ -18,10 +18,10 @@ import (
 // The victim is a process that holds its own Produce requests: its step of
 // firings has been announced and its offset commit accepted, and no broker has
 // seen a record of it. The successor must end that transaction, which only the
-// announce connects with the partition. Of number 14: half of the timers whose
+// announce connects with the partition. Half of the timers whose
 // firing was planned and is now aborted are cancelled before the successor
 // takes the partition; those do not fire.
-func Test19And14KilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
+func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	t.Parallel()
 	const n = 200
 	w := newWorld(t, kafkatest.Shared(t), 2)
@@ -86,7 +86,7 @@ func Test19And14KilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 // and goes on when A is a member again: in front of its offset commit (nothing
 // but the lease stops it then), or with the offset commit on its way under the
 // old member ID (which the group refuses). B has fired them.
-func Test17JoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
+func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, step := range []struct {
 		hangs string
@@ -160,7 +160,7 @@ func (w *world) describeGroup() kadm.DescribedGroup {
 	return groups[w.group()]
 }
 
-func Test24TenMembersJoinWithinASecond(t *testing.T) {
+func TestTenMembersJoinWithinASecond(t *testing.T) {
 	t.Parallel()
 	const members, perSecond = 10, 100
 	w := newWorld(t, kafkatest.Shared(t), members)

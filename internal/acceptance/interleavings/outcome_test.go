@@ -40,7 +40,7 @@ var faulty = []struct {
 // outcome is open, half of the IDs are cancelled and half scheduled anew: the
 // firings were planned first, so each fires once, the cancels find nothing, and
 // no re-schedule is lost.
-func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T) {
+func TestAnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, f := range faulty {
 		t.Run(f.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func Test05And14AnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T
 
 // Two coordinators are killed under load, one after the other: that of the
 // transactions, then that of the group (on three brokers they may be one).
-func Test05CoordinatorFailsOver(t *testing.T) {
+func TestCoordinatorFailsOver(t *testing.T) {
 	t.Parallel()
 	// Others take over after 5 s, not 9: twice what any request waits.
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("broker.session.timeout.ms", "5000"))

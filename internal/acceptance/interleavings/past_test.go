@@ -21,7 +21,7 @@ var folders = []struct {
 
 // The hour is made by a clock: the first life believes that it is an hour ago,
 // so that timers which have fallen due by now are in its future.
-func Test01DownForAnHourCancelsInTheLogWin(t *testing.T) {
+func TestDownForAnHourCancelsInTheLogWin(t *testing.T) {
 	t.Parallel()
 	for _, f := range folders {
 		t.Run(f.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func Test01DownForAnHourCancelsInTheLogWin(t *testing.T) {
 	}
 }
 
-func Test03GroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
+func TestGroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 	t.Parallel()
 	for _, f := range folders {
 		t.Run(f.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func Test03GroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 }
 
 // The tails of logs are what no poll shows: markers and aborted records.
-func Test07TakeOfLogsThatEndInAbortedRecords(t *testing.T) {
+func TestTakeOfLogsThatEndInAbortedRecords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafkatest.Shared(t), 1)
 	want := make(map[string][]string)
@@ -198,7 +198,7 @@ func Test07TakeOfLogsThatEndInAbortedRecords(t *testing.T) {
 	w.finish(want)
 }
 
-func Test13PastDueRequestReplacesAPendingOne(t *testing.T) {
+func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 	t.Parallel()
 	const n = 200
 	w := newWorld(t, kafkatest.Shared(t), 2)
@@ -243,7 +243,7 @@ func Test13PastDueRequestReplacesAPendingOne(t *testing.T) {
 	w.pending(&second.Web, 0)
 }
 
-func Test23PartitionIdleSinceItsFirstTakeIsTakenAgain(t *testing.T) {
+func TestPartitionIdleSinceItsFirstTakeIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafkatest.Shared(t), 4)
 	cfg := w.config()

@@ -20,7 +20,7 @@ const (
 	badFor   = 5 // seconds
 )
 
-// bad are requests that can not be obeyed, and the reason of each.
+// bad are requests that cannot be obeyed, and the reason of each.
 var bad = []struct {
 	reason string
 	spoil  func(r *kgo.Record)

@@ -38,9 +38,9 @@ func accusations(log *rig.Log) int {
 	return len(log.Lines("target partition is sick")) + len(log.Lines("several target partitions fail"))
 }
 
-// DESIGN 5, number 25: the broker that coordinates the transactions is away for
+// The broker that coordinates the transactions is away for
 // 10 s. Steps wait for it, and no target is to blame.
-func Test25CoordinatorAwayAccusesNoTarget(t *testing.T) {
+func TestCoordinatorAwayAccusesNoTarget(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Three(t)
 	requests := kafkatest.Topic(t)

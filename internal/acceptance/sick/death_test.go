@@ -9,10 +9,10 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// DESIGN 5, number 26: a broker with the only replicas of two targets dies. Two
+// A broker with the only replicas of two targets dies. Two
 // targets that fail at once are a broker's death, whose partitions may get other
 // leaders; when they do not, they are sick for themselves, and the others go on.
-func Test26BrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
+func TestBrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
 	t.Parallel()
 	// 9 s until the controller gives the broker up, some more until its targets
 	// are found sick; the last third is long after that.

@@ -148,9 +148,9 @@ func (s *folderScene) finish() {
 	s.Logf("%d timers kept, %d cancelled; %d emissions of %d IDs", kinds, kinds, len(received), len(byID))
 }
 
-// Number 12: a partition with nothing to do, of an owner that runs for 13 h, is
+// A partition with nothing to do, of an owner that runs for 13 h, is
 // in sync at a restart.
-func Test12IdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
+func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	t.Parallel()
 	const begin, flush = -40 * time.Hour, time.Second
 	s := newFolderScene(t)
@@ -173,9 +173,9 @@ func Test12IdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	s.finish()
 }
 
-// Number 12, the other half: down for 11 h it goes on with what it has, down for
+// The other half: down for 11 h it goes on with what it has, down for
 // 13 h it does not.
-func Test12PartitionDownFor13HoursIsWiped(t *testing.T) {
+func TestPartitionDownFor13HoursIsWiped(t *testing.T) {
 	t.Parallel()
 	const begin = -40 * time.Hour
 	s := newFolderScene(t)
@@ -208,11 +208,11 @@ const (
 	fetchesBeforeCut = 9
 )
 
-// Number 28: an owner comes back after 11 h and loses the partition in the
+// An owner comes back after 11 h and loses the partition in the
 // middle of its replay, behind a flush; and again 11 h later. Were the store
 // taken for in sync by that flush, the second time it would be trusted, 22 h
 // after it had last seen a tombstone.
-func Test28ReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
+func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 	t.Parallel()
 	const begin = -40 * time.Hour
 	s := newFolderScene(t)

@@ -38,14 +38,14 @@ type ending struct {
 // inStep is how many timers of each target are in the step.
 const inStep = 20
 
-// DESIGN 5, numbers 29 and 30: a transaction ends, committed or aborted, while a
-// partition that it wrote to has no leader, so the broker loses the marker
-// (KAFKA-20734). Of number 30 that is a target's: what was committed appears when
-// the leader is back, what was aborted never. Of number 29 it is the changelog's:
-// its owner is gone before the leader is back, and the coordinator does not know
-// any more how it ended; the next take finds out from the changelog and the
-// committed offset, and writes the marker. One broker goes and comes for all four.
-func Test29And30TransactionEndsWhileAPartitionOfItIsLeaderless(t *testing.T) {
+// A transaction ends, committed or aborted, while a partition that it wrote to has
+// no leader, so the broker loses the marker (KAFKA-20734). Where that is a target's,
+// what was committed appears when the leader is back, what was aborted never. Where
+// it is the changelog's its owner is gone before the leader is back, and the
+// coordinator does not know any more how it ended; the next take finds out from the
+// changelog and the committed offset, and writes the marker. One broker goes and
+// comes for all four.
+func TestTransactionEndsWhileAPartitionOfItIsLeaderless(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Three(t)
 	victim := bystander(t, c, "any")

@@ -1,4 +1,4 @@
-// Package sick tests what happens while a target can not be written to: its
+// Package sick tests what happens while a target cannot be written to: its
 // timers wait, nobody else's do.
 package sick
 

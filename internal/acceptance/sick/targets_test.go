@@ -150,9 +150,9 @@ func (s *scene) within(what string, before time.Duration, from time.Time) {
 	}
 }
 
-// Line b of issue 4, and DESIGN 5, numbers 8 (neighbours in a batch), 9, 20 and
-// 21, in one run, for three brokers are dear: a target that does not exist, one
-// that refuses the size and one whose only replica is away for a minute. Others
+// Several things in one run, for three brokers are dear: a target that does not
+// exist, one that refuses the size, with neighbours in its batch, and one whose only
+// replica is away for a minute, with requests for IDs that are just firing. Others
 // notice one gap, then nothing; every parked timer fires once afterwards, what
 // was cancelled or replaced meanwhile does not, and two restarts of the instance
 // in between, the second without its folder, change nothing.
@@ -238,7 +238,7 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 
 const each = 25 // timers of each kind
 
-// unplanned is numbers 20 and 21: while a firing for the target is under way,
+// unplanned: while a firing for the target is under way,
 // and about to fail, requests for its ID come.
 func (s *scene) unplanned(log *rig.Log) {
 	s.Helper()
