@@ -85,16 +85,7 @@ func TestTargetsPrefetch(t *testing.T) {
 // partitions.
 func fakeTargets(t *testing.T, partitions int32) (*kfake.Cluster, *Targets) {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))
 	return c, NewTargets(cl, TargetOptions{})
 }
 
@@ -138,16 +129,7 @@ func behind(c *kfake.Cluster, nodes ...int32) *kfake.FaultHandle {
 // all of them say so it is not known, and missing only if that holds for long; an
 // answer that has the topic begins anew.
 func TestTargetsMissing(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(2, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(2, "t"))
 	now := time.Now()
 	targets := NewTargets(cl, TargetOptions{Now: func() time.Time { return now }})
 	if err := cl.Ping(t.Context()); err != nil {

@@ -3,16 +3,16 @@
 // their classes from which brokers start; each cluster lives in a folder of its
 // own on free loopback ports and ends with its test, also when the test process
 // is killed (Linux). It further injects faults between a client and a broker
-// (Wire) and collects what a read_committed consumer sees (Collector).
+// (Wire) and collects what a read_committed consumer sees (Collector). Fake brokers,
+// within the process, are for all that they can show.
 //
 // A package that uses Shared or Three must have
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //
 // Two test processes of a machine run clusters at a time, or one that measures
-// (MainAlone); others wait. Where
-// Java 17 or Maven is missing, or with -short, tests that ask for a broker skip
-// and say why. The environment decides the rest:
+// (MainAlone); others wait. Where Java 17 or Maven is missing, or with -short, tests
+// that ask for a broker skip and say why. The environment decides the rest:
 //
 //	WATERCLOCK_REQUIRE_KAFKA=1   a missing Java or Maven fails instead of skipping
 //	WATERCLOCK_KAFKA_LIBS=DIR    use the jars in DIR instead of the cache

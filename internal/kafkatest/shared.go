@@ -111,9 +111,7 @@ type LeakFree struct{ *testing.M }
 // Run runs the tests and returns the exit code.
 func (m LeakFree) Run() int {
 	code := m.M.Run()
-	// kfake leaves this one where it is closed while a control function sleeps.
-	kfakes := goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*Cluster).runControl.func1")
-	if err := goleak.Find(append(IgnoreBrokers(), kfakes)...); err != nil {
+	if err := goleak.Find(IgnoreBrokers()...); err != nil {
 		fmt.Printf("kafkatest: after all tests: %v\n", err)
 		return max(code, 1)
 	}
@@ -122,7 +120,7 @@ func (m LeakFree) Run() int {
 
 // IgnoreBrokers has goleak overlook the goroutines that watch over running
 // brokers, and over the machine's lock, for tests that look for leaks while the
-// shared cluster is up.
+// shared cluster is up, and what fake brokers leave behind.
 func IgnoreBrokers() []goleak.Option {
 	const here = "github.com/waterclock/waterclock/internal/kafkatest."
 	return []goleak.Option{

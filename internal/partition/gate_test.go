@@ -16,6 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // gated is a partition whose gate waits for a log of large requests, and the
@@ -30,16 +31,7 @@ type gated struct {
 
 func newGated(t *testing.T) *gated {
 	const requests, n = "r", 8
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
 	for range n {
 		r := &kgo.Record{Topic: requests, Key: []byte("id"), Value: make([]byte, 100<<10)}
 		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {

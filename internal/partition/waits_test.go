@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // fired seals and commits until nothing is left to be sealed, and returns how many
@@ -45,16 +46,7 @@ func looking(t *testing.T) *core {
 // when the brokers answer.
 func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 	c := looking(t)
-	k, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic, otherTopic))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(k.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(k.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	k, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic, otherTopic))
 	targets := emitter.NewTargets(cl, emitter.TargetOptions{})
 	c.brokers.leaders[otherTopic] = make([]int32, 3)
 	c.ok(targets.Refresh(t.Context(), otherTopic))

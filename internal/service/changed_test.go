@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -58,16 +59,7 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, requests))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Close)
-			cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(cl.Close)
+			c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, requests))
 			in, log := rig.ServeLogged(t, rig.Config(t, c.ListenAddrs(), requests), service.Options{})
 			in.Ready(partitions, limit)
 			v.change(t, kadm.NewClient(cl))
@@ -96,16 +88,7 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 // Dead letters are output: a topic of theirs that is gone is made anew, where that
 // is allowed, and the dead letters that wait for it go there.
 func TestDeadLetterTopicLost(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
 	adm := kadm.NewClient(cl)
 	dead := delaytopics.DeadLetters(requests)
 	bad := func(t *testing.T) {
@@ -151,16 +134,7 @@ func TestDeadLetterTopicLost(t *testing.T) {
 // new partitions either, until what is pending has followed. It does then.
 func TestTopicsGrownByHand(t *testing.T) {
 	const before, now, timers = 3, 7, 30
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(before, limit)

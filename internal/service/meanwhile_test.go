@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/follow"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -23,17 +24,8 @@ import (
 // they follow.
 func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
 	const before, now, timers, unread = 3, 5, 30, 10
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
-	cl, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(before, limit)

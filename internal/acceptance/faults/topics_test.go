@@ -9,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/delaytopics"
@@ -161,16 +160,7 @@ func TestWrongCluster(t *testing.T) {
 		}, []string{"the cluster's transaction.version is 1 and must be 2 (Kafka 4.0 or later)", "kafka-features.sh", "--feature transaction.version=2"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			c, err := kfake.NewCluster(kfake.NumBrokers(3))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Close)
-			cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(cl.Close)
+			c, cl := kafkatest.Fake(t, kfake.NumBrokers(3))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			adm := kadm.NewClient(cl)
