@@ -38,32 +38,18 @@ func (f *follower) write(ctx context.Context) error {
 // moves reports whether a timer of partition i is written anew.
 func (f *follower) moves(id []byte, i int) bool { return f.report.Anew || f.place(id, i) != i }
 
-// move moves the timers of one changelog partition. The log is read twice: first
-// for which record of each ID that moves is the last, so that no more is kept in
-// memory than those IDs.
+// move moves the timers of one changelog partition. The log is read twice, so that
+// no more is kept in memory than the IDs that move.
 func (f *follower) move(ctx context.Context, i int) error {
 	p := &f.parts[i]
-	last := make(map[string]int64)
-	err := f.read(ctx, f.changelog(i), p.changelog, true, func(rec *kgo.Record) error {
-		kind, id, err := delaytopics.ParseKey(rec.Key)
-		switch {
-		case err != nil || kind != delaytopics.KindTimer || !f.moves(id, i):
-			return err
-		case rec.Value == nil:
-			delete(last, string(id))
-		default:
-			last[string(id)] = rec.Offset
-		}
-		return nil
-	})
+	last, err := f.lastRecords(ctx, i)
 	if err != nil {
 		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.leaving)) {
-		switch t := p.leaving[id]; {
-		case t != nil:
+		if t := p.leaving[id]; t != nil {
 			f.hand(t, i)
-		default:
+		} else {
 			f.out.remove(int32(i), []byte(id))
 		}
 		delete(last, id)
@@ -93,6 +79,25 @@ func (f *follower) move(ctx context.Context, i int) error {
 		}
 		return err
 	})
+}
+
+// lastRecords finds the offset of the last record of each ID that is pending in
+// partition i by its changelog, and moves.
+func (f *follower) lastRecords(ctx context.Context, i int) (map[string]int64, error) {
+	last := make(map[string]int64)
+	err := f.read(ctx, f.changelog(i), f.parts[i].changelog, true, func(rec *kgo.Record) error {
+		kind, id, err := delaytopics.ParseKey(rec.Key)
+		switch {
+		case err != nil || kind != delaytopics.KindTimer || !f.moves(id, i):
+			return err
+		case rec.Value == nil:
+			delete(last, string(id))
+		default:
+			last[string(id)] = rec.Offset
+		}
+		return nil
+	})
+	return last, err
 }
 
 // hand moves one timer of partition i to where it belongs.

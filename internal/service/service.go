@@ -164,7 +164,7 @@ type served struct {
 	maxAbsence time.Duration
 }
 
-func (in *instance) run(ctx context.Context) (err error) {
+func (in *instance) run(ctx context.Context) error {
 	in.registry = in.o.Registry
 	if in.registry == nil {
 		in.registry = prometheus.NewRegistry()
@@ -174,35 +174,19 @@ func (in *instance) run(ctx context.Context) (err error) {
 
 	// What must outlive membership runs under life; its failure ends all.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer end(nil)
-	if in.cfg.HTTP != "" {
-		server := ops.NewServer(in.cfg.HTTP, in.registry, in, in.log)
-		server.Secure(in.cfg.HTTPWebConfig)
-		if err := server.Listen(); err != nil {
-			return err
-		}
-		if in.o.Started != nil {
-			in.o.Started(server.Addr())
-		}
+	servers, err := in.listen()
+	for _, s := range servers {
 		background.Go(func() {
-			if err := server.Run(life); err != nil {
+			if err := s.Run(life); err != nil {
 				end(err)
 			}
 		})
 	}
-	if in.cfg.Pprof != "" {
-		profiler := ops.NewProfiler(in.cfg.Pprof, in.log)
-		if err := profiler.Listen(); err != nil {
-			return err
-		}
-		background.Go(func() {
-			if err := profiler.Run(life); err != nil {
-				end(err)
-			}
-		})
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -219,6 +203,30 @@ func (in *instance) run(ctx context.Context) (err error) {
 		return nil // told to stop, perhaps while starting
 	}
 	return err
+}
+
+// listen binds the addresses for HTTP and the profiler. What it returns must be run,
+// also with an error.
+func (in *instance) listen() (servers []*ops.Server, err error) {
+	if in.cfg.HTTP != "" {
+		server := ops.NewServer(in.cfg.HTTP, in.registry, in, in.log)
+		server.Secure(in.cfg.HTTPWebConfig)
+		if err := server.Listen(); err != nil {
+			return nil, err
+		}
+		servers = append(servers, server)
+		if in.o.Started != nil {
+			in.o.Started(server.Addr())
+		}
+	}
+	if in.cfg.Pprof != "" {
+		profiler := ops.NewProfiler(in.cfg.Pprof, in.log)
+		if err := profiler.Listen(); err != nil {
+			return servers, err
+		}
+		servers = append(servers, profiler)
+	}
+	return servers, nil
 }
 
 // serve starts everything from the brokers on, and runs until ctx ends.
@@ -254,6 +262,13 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	in.standAside(ctx, err)
 	in.setPhase("stopped")
 	end(nil)
+	in.awaitEnd(background)
+	return err
+}
+
+// awaitEnd waits for partitions and all else that runs, unless they are held up by
+// a write that is blocked for ever.
+func (in *instance) awaitEnd(background *sync.WaitGroup) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -263,10 +278,10 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	for {
 		select {
 		case <-gone:
-			return err
+			return
 		case <-time.After(deadStoreWait):
 			if in.storeDead.Load() {
-				return err // a write that is blocked for ever holds them up
+				return
 			}
 		}
 	}
