@@ -72,7 +72,7 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	defer cancel()
 	showing.Go(func() {
 		if err := s.run(ctx, o.Demo); err != nil && ctx.Err() == nil {
-			fmt.Fprintf(o.Out, "demo: %v\n", err)
+			fmt.Fprintf(o.Out, "what becomes of timers can no longer be shown: %v\n", err)
 		}
 	})
 	err = RunWith(ctx, &cfg, log, Options{AutoCreateTargets: true, Shown: true, Registry: s.registry, Started: s.servesHTTP})
