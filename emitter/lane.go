@@ -77,10 +77,7 @@ type Lane struct {
 	aside  *sync.WaitGroup
 	ending context.Context
 	giveUp context.CancelFunc
-	// lastEnd is closed when the transaction that a ward's lane gave up last is
-	// ended, unless stopEnd was called before.
-	lastEnd <-chan struct{}
-	stopEnd context.CancelFunc
+	ends   []end // of a ward's lane; its loop's own
 
 	reached chan struct{} // a broker came or went, for the step under way
 
@@ -108,7 +105,7 @@ func NewLane(o Options) *Lane {
 func newLane(o Options, name string) *Lane {
 	return &Lane{
 		o: o, name: name, wake: make(chan struct{}, 1), reached: make(chan struct{}, 1),
-		clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries, stopEnd: func() {},
+		clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries,
 	}
 }
 

@@ -136,28 +136,56 @@ func (l *Lane) drop(c *txnClient) {
 }
 
 // endAside has the broker abort the last transaction of an ID, beside the loop; the
-// channel is closed when it has. A ward waits for its last one for as long as it
-// likes.
+// channel is closed when it has. Who gave it up in a ward waits for the markers too,
+// for as long as it likes: see ward.
 func (l *Lane) endAside(c *txnClient) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(l.ending, l.o.TransactionTimeout)
 	done := make(chan struct{})
 	if l.ward == nil {
 		cancel()
 		ctx, cancel = context.WithCancel(l.ending)
-		l.stopEnd()
-		l.lastEnd, l.stopEnd = done, cancel
+		l.ends = append(l.ends, end{done, cancel})
 	}
 	l.aside.Go(func() {
 		defer cancel()
-		if c.parts != nil && l.abortNow(ctx, c) || l.endLast(ctx, c.id) {
+		decided := c.parts != nil && l.abortNow(ctx, c)
+		if decided && l.ward != nil || l.endLast(ctx, c.id) {
 			close(done)
 		}
 	})
 	return done
 }
 
+// end is that of a transaction that was given up in a ward: done is closed when
+// there is one, unless stop was called before.
+type end struct {
+	done <-chan struct{}
+	stop context.CancelFunc
+}
+
+// lastEnd is that of the transaction that was given up last.
+func (l *Lane) lastEnd() <-chan struct{} {
+	if len(l.ends) == 0 {
+		return nil
+	}
+	return l.ends[len(l.ends)-1].done
+}
+
+// stopEnds gives up the ends that nobody waits for, but for the last.
+func (l *Lane) stopEnds(waits func(<-chan struct{}) bool) {
+	last := l.lastEnd()
+	l.ends = slices.DeleteFunc(l.ends, func(e end) bool {
+		if e.done == last || waits(e.done) {
+			return false
+		}
+		e.stop()
+		return true
+	})
+}
+
 // abortNow has the broker abort the transaction of a client that is closed. Readers
-// wait for it, so it takes one request, where endLast takes a new client.
+// wait for it, so it takes one request, where endLast takes a new client. The answer
+// says that it is decided: its markers may have to be written yet.
 func (l *Lane) abortNow(ctx context.Context, c *txnClient) bool {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -231,11 +259,21 @@ func (l *Lane) resolve(c *txnClient, shares []*Share) error {
 		}
 		if err != nil {
 			l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)
-			if errors.Is(err, partlog.ErrTopicGone) || time.Now().After(give) || ctx.Err() != nil {
-				s.Err = fmt.Errorf("what became of a step cannot be told: %w", err)
+			switch {
+			case time.Now().After(give), ctx.Err() != nil: // all wait for the same coordinator
+				cannotTell(open, err)
+			case errors.Is(err, partlog.ErrTopicGone):
+				cannotTell([]*Share{s}, err)
 			}
 			_ = sleep(ctx, backoff)
 		}
+	}
+}
+
+// cannotTell notes that shares learn nothing of their step.
+func cannotTell(shares []*Share, err error) {
+	for _, s := range shares {
+		s.Err = fmt.Errorf("what became of a step cannot be told: %w", err)
 	}
 }
 

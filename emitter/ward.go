@@ -170,7 +170,9 @@ func (w *ward) run(ctx context.Context) {
 	w.of.mu.Unlock()
 	l.serial, l.counter = w.serial, w.counter
 	defer func() {
-		l.stopEnd()
+		for _, e := range l.ends {
+			e.stop()
+		}
 		l.closeClients()
 	}()
 	for ctx.Err() == nil {
@@ -182,10 +184,26 @@ func (w *ward) run(ctx context.Context) {
 		if len(shares) == 0 {
 			_ = sleep(ctx, wardTick)
 		} else {
-			w.judge(shares, l.run(ctx, shares), l.lastEnd)
+			err := l.run(ctx, shares)
+			w.judge(shares, err, l.lastEnd())
+			w.stopEnds(l)
 		}
 		w.serial, w.counter = l.serial, l.counter
 	}
+}
+
+// stopEnds gives up the ends of earlier tries that no source waits for any more.
+func (w *ward) stopEnds(l *Lane) {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	l.stopEnds(func(end <-chan struct{}) bool {
+		for _, st := range w.stalls {
+			if st.unended == end {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // due returns the sources whose time has come. It is not ok when the ward is empty:
