@@ -33,6 +33,9 @@ const (
 // Fold takes a changelog in, in log order. The bytes it is given are not written
 // again and may be kept.
 type Fold interface {
+	// Hold says that something is there to be folded. Nothing is fetched before it
+	// has returned: it may wait for a place.
+	Hold(ctx context.Context) error
 	// Put says that t, whose bytes are value, is pending under id from now on.
 	Put(id, value []byte, t *timer.Timer) error
 	// Delete says that nothing is pending under id, whether it was or not.
@@ -43,7 +46,7 @@ type Fold interface {
 	// Flush says that what came so far is the fold of the changelog below
 	// position.
 	Flush(position int64) error
-	// Rest says, behind a Flush, that nothing comes for now.
+	// Rest says, behind a Flush or an error, that nothing comes before the next Hold.
 	Rest()
 }
 
@@ -58,6 +61,7 @@ type Replay struct {
 
 	r    *partlog.Reader
 	fold Fold
+	held bool // between Hold and Rest
 
 	last  Checkpoint
 	found bool
@@ -99,6 +103,7 @@ func (p *Replay) Last() *Checkpoint {
 // of the fold.
 func (p *Replay) To(ctx context.Context, end int64) error {
 	err := p.to(ctx, end)
+	p.letGo()
 	if err != nil {
 		return fmt.Errorf("replay %v: %w", p.r.Target(), err)
 	}
@@ -140,15 +145,33 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 	return p.flush(p.r.Position())
 }
 
-// next is a page without records where the leader does not answer.
-func (p *Replay) next(ctx context.Context) (partlog.Page, error) {
+// next is a page without records where the leader does not answer, and where
+// there is nothing to be folded yet.
+func (p *Replay) next(ctx context.Context) (page partlog.Page, err error) {
+	if !p.held {
+		more := false
+		err := inTime(ctx, func(ctx context.Context) (err error) { more, err = p.r.More(ctx); return err })
+		if err != nil || !more {
+			return page, err
+		}
+		if err := p.fold.Hold(ctx); err != nil {
+			return page, err
+		}
+		p.held = true
+	}
+	err = inTime(ctx, func(ctx context.Context) (err error) { page, err = p.r.Next(ctx, 0); return err })
+	return page, err
+}
+
+// inTime bounds a question to a leader; that it is away is no error.
+func inTime(ctx context.Context, ask func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	page, err := p.r.Next(bounded, 0)
+	err := ask(bounded)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return partlog.Page{}, nil
+		return nil
 	}
-	return page, err
+	return err
 }
 
 // rest lets go of what others need, and looks for another leader.
@@ -156,9 +179,16 @@ func (p *Replay) rest() error {
 	if err := p.flush(p.r.Position()); err != nil {
 		return err
 	}
-	p.fold.Rest()
+	p.letGo()
 	p.r.LookAgain()
 	return nil
+}
+
+func (p *Replay) letGo() {
+	if p.held {
+		p.held = false
+		p.fold.Rest()
+	}
 }
 
 func (p *Replay) page(records []*kgo.Record) error {

@@ -7,7 +7,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -44,6 +46,7 @@ func (f *foldLog) Put(id, value []byte, t *timer.Timer) error {
 func (f *foldLog) Delete(id []byte) error      { return f.call("delete %s", id) }
 func (f *foldLog) Checkpoint(raw []byte) error { return f.call("checkpoint %s", stepOf(raw)) }
 func (f *foldLog) Flush(position int64) error  { return f.call("flush %d", position) }
+func (f *foldLog) Hold(context.Context) error  { return nil }
 func (f *foldLog) Rest()                       { f.rests++ }
 
 func stepOf(raw []byte) string {
@@ -342,6 +345,62 @@ func TestReplayIsHeldUp(t *testing.T) {
 			t.Errorf("progress was told %d times that nothing moves, and the fold %d times", seen, fold.rests)
 		}
 	})
+}
+
+// waitingFold waits for a place before it takes anything in.
+type waitingFold struct {
+	foldLog
+	place chan struct{}
+}
+
+func (f *waitingFold) Hold(ctx context.Context) error {
+	select {
+	case <-f.place:
+		return f.foldLog.Hold(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *waitingFold) Put(id, value []byte, t *timer.Timer) error {
+	<-f.place
+	return f.foldLog.Put(id, value, t)
+}
+
+// Replays that wait for a place hold no records meanwhile: there may be many, and
+// each fetch is megabytes.
+func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
+	c := fake(t, 1)
+	v := newVenue(t, c.ListenAddrs())
+	w := newWriter(t, v)
+	w.step(kgo.TryCommit, putRecord("a", 1), checkpointRecord("s1", 2))
+	var asked, fetched atomic.Int32
+	c.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		asked.Add(1)
+		return nil, nil, false
+	})
+	c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		fetched.Add(1)
+		return nil, nil, false
+	})
+	fold := &waitingFold{place: make(chan struct{})}
+	done := make(chan error, 1)
+	go func() {
+		done <- NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold, nil).To(v.ctx, 2)
+	}()
+	for asked.Load()+fetched.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // it must not
+	if n := fetched.Load(); n > 0 {
+		t.Errorf("%d fetches before there is a place", n)
+	}
+	close(fold.place)
+	if err := <-done; err != nil || strings.Join(fold.calls, ", ") != "put a@1, checkpoint s1, flush 3" || fold.rests != 1 {
+		t.Errorf("%q, rested %d times, %v", fold.calls, fold.rests, err)
+	}
 }
 
 func TestReplayEndsWithItsContext(t *testing.T) {

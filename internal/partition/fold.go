@@ -15,14 +15,16 @@ import (
 
 // fold is the replay of the changelog into the store. It implements
 // delaytopics.Fold. It has one of the places for replays, which bound their
-// memory, from the first record that is folded until nothing comes any more.
+// memory, from when there is something to be fetched until nothing comes any more.
 type fold struct {
 	p      *Partition
 	ctx    context.Context
 	replay *delaytopics.Replay
 	sink   *statestore.Replay // nil: no place is held
-	// empty: the fold began with nothing; otherwise inSync says how old it was.
+	// empty: the fold began with nothing, at begun; otherwise inSync says how old
+	// it was.
 	empty  bool
+	begun  time.Time
 	inSync time.Time
 	newest time.Time // timestamp in the changelog when the fold began
 	said   time.Time // when progress was last logged
@@ -73,7 +75,7 @@ func (p *Partition) openFold(ctx context.Context, why string) (*fold, error) {
 }
 
 func (p *Partition) newFold(ctx context.Context, meta statestore.Meta, start, end int64, newest time.Time) (*fold, error) {
-	f := &fold{p: p, ctx: ctx, empty: meta.Position < 0, inSync: meta.InSync, newest: newest, said: time.Now()}
+	f := &fold{p: p, ctx: ctx, empty: meta.Position < 0, begun: time.Now(), inSync: meta.InSync, newest: newest, said: time.Now()}
 	var last *delaytopics.Checkpoint
 	from := meta.Position
 	if f.empty {
@@ -108,6 +110,7 @@ func (p *Partition) replaced(ctx context.Context, start, end int64) error {
 // nothing is a fold that keeps nothing.
 type nothing struct{}
 
+func (nothing) Hold(context.Context) error            { return nil }
 func (nothing) Put(_, _ []byte, _ *timer.Timer) error { return nil }
 func (nothing) Delete([]byte) error                   { return nil }
 func (nothing) Checkpoint([]byte) error               { return nil }
@@ -139,9 +142,13 @@ func (p *Partition) untrusted(m statestore.Meta, start, end int64) string {
 }
 
 // stale says why the local view that the fold began with must not be used, now
-// that a broker has said what time it is; "" if it may.
+// that a broker has said what time it is; "" if it may. One that was begun with
+// nothing is as old as that: its leader may have been away in the middle of it.
 func (f *fold) stale(now time.Time) string {
-	if f.empty || now.Sub(f.inSync) <= f.p.o.MaxAbsence {
+	switch took := time.Since(f.begun); {
+	case f.empty && took > f.p.o.MaxAbsence:
+		return fmt.Sprintf("it was %s in the making, longer than %s: deletions may be gone from the changelog", took.Round(time.Second), f.p.o.MaxAbsence)
+	case f.empty, now.Sub(f.inSync) <= f.p.o.MaxAbsence:
 		return ""
 	}
 	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: deletions may be gone from the changelog",
@@ -166,21 +173,17 @@ func (f *fold) to(end int64) error {
 	go func() { helper <- f.help(ctx, cancel) }()
 	err := f.replay.To(ctx, end)
 	cancel()
-	f.Rest()
 	if helpErr := <-helper; helpErr != nil && err != nil {
 		return helpErr
 	}
 	return beyond(err)
 }
 
-// hold takes a place.
-func (f *fold) hold() (err error) {
-	if f.sink != nil {
-		return nil
-	}
+// Hold implements delaytopics.Fold: it takes a place.
+func (f *fold) Hold(ctx context.Context) (err error) {
 	f.waiting.Store(true)
 	defer f.waiting.Store(false)
-	if err := f.p.o.Replays.Acquire(f.ctx, 1); err != nil {
+	if err := f.p.o.Replays.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	if f.sink, err = f.p.take.Replay(f.p.o.Topics.Changelog.ID, f.newest); err != nil {
@@ -193,44 +196,22 @@ func (f *fold) hold() (err error) {
 
 // Rest implements delaytopics.Fold: it gives the place back.
 func (f *fold) Rest() {
-	if f.sink != nil {
-		f.sink = nil
-		f.p.state.Store(int32(Taking))
-		f.p.o.Replays.Release(1)
-	}
+	f.sink = nil
+	f.p.state.Store(int32(Taking))
+	f.p.o.Replays.Release(1)
 }
 
 // Put implements delaytopics.Fold.
-func (f *fold) Put(id, value []byte, t *timer.Timer) error {
-	if err := f.hold(); err != nil {
-		return err
-	}
-	return f.sink.Put(id, value, t)
-}
+func (f *fold) Put(id, value []byte, t *timer.Timer) error { return f.sink.Put(id, value, t) }
 
 // Delete implements delaytopics.Fold.
-func (f *fold) Delete(id []byte) error {
-	if err := f.hold(); err != nil {
-		return err
-	}
-	return f.sink.Delete(id)
-}
+func (f *fold) Delete(id []byte) error { return f.sink.Delete(id) }
 
 // Checkpoint implements delaytopics.Fold.
-func (f *fold) Checkpoint(raw []byte) error {
-	if err := f.hold(); err != nil {
-		return err
-	}
-	return f.sink.Checkpoint(raw)
-}
+func (f *fold) Checkpoint(raw []byte) error { return f.sink.Checkpoint(raw) }
 
 // Flush implements delaytopics.Fold.
-func (f *fold) Flush(position int64) error {
-	if err := f.hold(); err != nil {
-		return err
-	}
-	return f.sink.Flush(position)
-}
+func (f *fold) Flush(position int64) error { return f.sink.Flush(position) }
 
 // help ends transactions that hold up the replay. It ends with ctx, or with an
 // error after calling stop.

@@ -96,6 +96,9 @@ func TestModel(t *testing.T) {
 				m.finish(who, committed)
 				txns[who].end(kgo.TransactionEndTry(committed))
 			}
+			if more, err := r.More(p.ctx); err != nil || more != (m.lastStable() > r.Position()) {
+				rt.Fatalf("more behind %d of %d: %v, %v", r.Position(), m.lastStable(), more, err)
+			}
 			if rapid.Bool().Draw(rt, "read") {
 				got, _ := p.drain(r)
 				along = append(along, got...)

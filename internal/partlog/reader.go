@@ -117,6 +117,21 @@ func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
 	return page, err
 }
 
+// More asks whether a Next would move the position, or would say that it is not in
+// the log, as of now. It waits out what Next does, and returns its errors.
+func (r *Reader) More(ctx context.Context) (more bool, err error) {
+	err = r.route.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
+		end, err := r.route.listOffset(ctx, leader, latest, readCommitted)
+		if more = end > r.position; more || err != nil || end == r.position {
+			return err
+		}
+		end, err = r.route.listOffset(ctx, leader, latest, readUncommitted)
+		more = end < r.position
+		return err
+	})
+	return more && err == nil, err
+}
+
 func (r *Reader) try(ctx context.Context, leader *kgo.Broker, wait time.Duration) (Page, error) {
 	br := leader
 	if r.follower != noBroker {

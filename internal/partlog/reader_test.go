@@ -172,6 +172,9 @@ func TestOutOfRange(t *testing.T) {
 		p.deleteBefore(2)
 		for _, from := range []int64{1, 5} {
 			r := NewReader(p.cl, p.target, from)
+			if more, err := r.More(p.ctx); err != nil || !more {
+				t.Errorf("from %d: more %v, %v: Next has something to say", from, more, err)
+			}
 			_, err := r.Next(p.ctx, 0)
 			var e *OutOfRangeError
 			if !errors.As(err, &e) || !errors.Is(err, ErrOutOfRange) {
