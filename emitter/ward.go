@@ -9,7 +9,7 @@ import (
 
 const (
 	// wardPause is the pause between two tries of a source that holds up steps; it
-	// grows to wardShare of the time that the source has been stalled, up to
+	// grows to wardShare of the time that the source has been ill, up to
 	// wardPauseMax. A try itself takes up to ownDeadline, so a partition that takes
 	// writes again is noticed soon.
 	wardPause    = 250 * time.Millisecond
@@ -77,6 +77,7 @@ type ward struct {
 type stall struct {
 	request     TargetPartition // of the source
 	since, next time.Time
+	ill         time.Time       // when it first held up a step since it was well
 	unended     <-chan struct{} // closed when the last try's transaction is ended; or nil
 	anyway      time.Time       // when to try although it is not
 	well        time.Time       // since when all it was tried with is taken; zero: it is not
@@ -95,7 +96,10 @@ func (st *stall) over() bool {
 // is ended.
 func (st *stall) fails(end <-chan struct{}) {
 	now := time.Now()
-	lasts := now.Sub(st.since)
+	if !st.well.IsZero() {
+		st.ill = now
+	}
+	lasts := now.Sub(st.ill)
 	st.well, st.entries, st.unended = time.Time{}, wardEntries, end
 	st.next = now.Add(min(wardPauseMax, max(wardPause, lasts/wardShare)))
 	st.anyway = now.Add(min(unendedMax, max(unendedPause, lasts/unendedShare)))
@@ -129,7 +133,7 @@ func (w *ward) admit(ctx context.Context, s *Share) {
 		return
 	}
 	now := time.Now()
-	st := &stall{request: TargetPartition{s.Offset.Topic, s.Offset.Partition}, since: now, next: now, entries: wardEntries}
+	st := &stall{request: TargetPartition{s.Offset.Topic, s.Offset.Partition}, since: now, ill: now, next: now, entries: wardEntries}
 	if was := w.past[s.source]; was != nil && now.Sub(was.released) < wardMemory {
 		st.probation = min(max(probationMin, 2*was.probation), probationMax)
 	}

@@ -329,7 +329,7 @@ func TestProbation(t *testing.T) {
 func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ends := range []bool{true, false} {
-			st := &stall{since: time.Now(), entries: wardEntries}
+			st := &stall{ill: time.Now(), entries: wardEntries}
 			time.Sleep(time.Minute)
 			end, failed := make(chan struct{}), time.Now()
 			st.fails(end)
@@ -344,6 +344,42 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 			if got := time.Since(failed); got < want || got > want+wardTick {
 				t.Errorf("ended %v: tried again after %s, want %s", ends, got, want)
 			}
+		}
+	})
+}
+
+// The pause grows with the time that a source has been ill, not with the time that it
+// has gone on in the ward at its own pace.
+func TestPauseAfterALongTimeInTheWard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLane(Options{Logger: slog.New(slog.DiscardHandler)})
+		l.ward.running = true // nothing is tried: the test does
+		s := &steady{lane: l}
+		l.Add(s)
+		share := &Share{source: s, Token: fakeToken{}}
+		l.ward.admit(t.Context(), share)
+		st := l.ward.stalls[s]
+		st.probation = 24 * time.Hour
+		try := func(held bool) (pause time.Duration) {
+			share.Held, share.proven = nil, !held
+			if held {
+				share.hold(TargetPartition{"t", 0}, kerr.NotEnoughReplicas)
+			}
+			failed := time.Now()
+			l.ward.judge([]*Share{share}, nil, nil)
+			for !st.due(time.Now()) {
+				time.Sleep(wardPause)
+			}
+			return time.Since(failed)
+		}
+		time.Sleep(time.Minute)
+		if got := try(true); got < time.Minute/wardShare {
+			t.Errorf("ill for a minute, tried again after %s", got)
+		}
+		try(false)
+		time.Sleep(time.Hour)
+		if got := try(true); got > wardPause {
+			t.Errorf("well for an hour, tried again after %s", got)
 		}
 	})
 }
