@@ -60,7 +60,13 @@ type Reader struct {
 	changes   int        // who waits to change sinks: polls stand back
 	interrupt func()     // ends the poll that is under way, nil if there is none
 
-	sinks map[topicPartition]Sink // theirs who is busy
+	readings map[topicPartition]*reading // theirs who is busy
+}
+
+// reading is how far a partition is read into its sink.
+type reading struct {
+	sink Sink
+	next int64 // just behind what was handed over
 }
 
 type topicPartition struct {
@@ -86,7 +92,7 @@ func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build intake client: %w", err)
 	}
-	r := &Reader{client: cl, unpacker: unpacker, sinks: make(map[topicPartition]Sink)}
+	r := &Reader{client: cl, unpacker: unpacker, readings: make(map[topicPartition]*reading)}
 	r.turn = sync.NewCond(&r.mu)
 	return r, nil
 }
@@ -97,18 +103,14 @@ func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
 func (r *Reader) Add(topic string, partition int32, from int64, sink Sink) {
 	r.change(func() {
 		tp := topicPartition{topic, partition}
-		if r.sinks[tp] != nil {
+		if r.readings[tp] != nil {
 			// kgo goes on where it is with a partition that it reads already.
 			r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
 		}
-		r.sinks[tp] = sink
+		r.readings[tp] = &reading{sink, from}
 		r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
-		r.begin(tp, from)
+		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
 	})
-}
-
-func (r *Reader) begin(tp topicPartition, from int64) {
-	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{tp.topic: {tp.partition: kgo.NewOffset().At(from)}})
 }
 
 // Remove stops reading a partition, if sink is still the one that it is read
@@ -117,10 +119,10 @@ func (r *Reader) begin(tp topicPartition, from int64) {
 func (r *Reader) Remove(topic string, partition int32, sink Sink) {
 	r.change(func() {
 		tp := topicPartition{topic, partition}
-		if r.sinks[tp] != sink {
+		if reads := r.readings[tp]; reads == nil || reads.sink != sink {
 			return
 		}
-		delete(r.sinks, tp)
+		delete(r.readings, tp)
 		r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
 	})
 }
@@ -189,6 +191,14 @@ func (r *Reader) poll(ctx context.Context) (failed bool) {
 	defer cancel()
 	r.busy, r.interrupt = true, cancel
 	r.mu.Unlock()
+	if refused := r.unpacker.refusedAt(); !refused.IsZero() {
+		ctx, cancel = context.WithTimeout(ctx, errorPause)
+		defer cancel()
+		if time.Since(refused) >= errorPause {
+			r.unpacker.refused.Store(0)
+			r.set(r.readings)
+		}
+	}
 	fetches := r.client.PollFetches(ctx)
 	r.unpacker.Reset()
 	records, errs := r.dispatch(fetches)
@@ -197,6 +207,24 @@ func (r *Reader) poll(ctx context.Context) (failed bool) {
 	r.busy, r.interrupt = false, nil
 	r.turn.Broadcast()
 	return errs > 0 && records == 0 && ctx.Err() == nil
+}
+
+// set has partitions read on from where they are.
+//
+// kgo stops a partition at a batch that is refused, and tells it once. It throws
+// that away, like all that it has buffered, when the partition is paused before the
+// poll, or when any other is removed. So a while after the last refusal, when it
+// must have been told, every partition is set to where it is: one that still stands
+// before such a batch fetches it again.
+func (r *Reader) set(readings map[topicPartition]*reading) {
+	at := make(map[string]map[int32]kgo.EpochOffset)
+	for tp, reads := range readings {
+		if at[tp.topic] == nil {
+			at[tp.topic] = make(map[int32]kgo.EpochOffset)
+		}
+		at[tp.topic][tp.partition] = kgo.EpochOffset{Epoch: -1, Offset: reads.next}
+	}
+	r.client.SetOffsets(at)
 }
 
 // dispatch hands a poll to the sinks and returns how many records and errors it
@@ -210,21 +238,23 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 			errs++
 		}
 		tp := topicPartition{p.Topic, p.Partition}
-		sink := r.sinks[tp]
-		if sink == nil {
+		reads := r.readings[tp]
+		if reads == nil {
 			return
 		}
-		if len(p.Records) > 0 {
-			records += len(p.Records)
+		sink := reads.sink
+		if n := len(p.Records); n > 0 {
+			records += n
+			reads.next = p.Records[n-1].Offset + 1
 			sink.Deliver(p.Records, p.HighWatermark)
 		}
 		var tooLarge *kgo.ErrDecompressTooLarge
 		switch {
 		case p.Err == nil, errors.Is(p.Err, context.Canceled):
 		case errors.As(p.Err, &tooLarge):
+			reads.next = tooLarge.NextOffset
 			sink.SkipBatch(tooLarge.Offset, tooLarge.NextOffset)
-			r.client.RemoveConsumePartitions(map[string][]int32{p.Topic: {p.Partition}})
-			r.begin(tp, tooLarge.NextOffset)
+			r.set(map[topicPartition]*reading{tp: reads})
 		default:
 			sink.Fail(p.Err)
 		}

@@ -458,6 +458,43 @@ func TestReaderPassesABatchThatIsTooLarge(t *testing.T) {
 	}
 }
 
+// What tells of a batch that is too large may be thrown away before it is polled:
+// with all that is fetched when another partition is removed, or because its own
+// is paused. The partition does not stop there.
+func TestReaderIsToldAgainOfABatchThatIsTooLarge(t *testing.T) {
+	const n, size = 40, 1 << 20
+	for name, lose := range map[string]func(*readRig, *sink){
+		"another is removed": func(rig *readRig, other *sink) {
+			rig.r.Remove(readTopic, 1, other)
+			rig.run()
+		},
+		"it is paused": func(rig *readRig, other *sink) {
+			rig.r.Pause(readTopic, 0)
+			rig.run()
+			rig.produce(1, 1)
+			other.wants(rig.t, readPerPart, readPerPart+1) // in a later fetch
+			rig.r.Resume(readTopic, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newReadRig(t, 2)
+			rig.pack(0, n, size)
+			rig.produce(0, 3)
+			s, other := &sink{name: "sink"}, &sink{name: "other"}
+			rig.r.Add(readTopic, 1, readPerPart, other)
+			rig.r.Add(readTopic, 0, readPerPart, s)
+			await(t, "the batch is refused", func() bool { return rig.r.unpacker.refused.Load() != 0 })
+			lose(rig, other)
+			s.wants(t, readPerPart+n, readPerPart+n+3)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if want := [][2]int64{{readPerPart, readPerPart + n}}; !slices.Equal(s.refused, want) || len(s.errs) > 0 {
+				t.Errorf("told of %v, %v; want %v", s.refused, s.errs, want)
+			}
+		})
+	}
+}
+
 // However well batches compress, what comes at once is bounded, and all of it
 // comes.
 func TestReaderUnpacksLittleAtOnce(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -30,6 +31,7 @@ var errNoRoom = errors.New("enough is decompressed")
 type Unpacker struct {
 	bounded kgo.Decompressor
 	used    atomic.Int64
+	refused atomic.Int64 // when a batch was too large last, Unix nanoseconds; 0: never
 }
 
 // newUnpacker returns one for topics whose largest record has so many bytes.
@@ -50,7 +52,18 @@ func (u *Unpacker) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byt
 	}
 	out, err := u.bounded.Decompress(src, codec)
 	u.used.Add(int64(len(out)))
+	if errors.Is(err, kgo.ErrMaxDecompress) {
+		u.refused.Store(time.Now().UnixNano())
+	}
 	return out, err
+}
+
+// refusedAt is when a batch was refused last, as far as nobody has dealt with that.
+func (u *Unpacker) refusedAt() (at time.Time) {
+	if n := u.refused.Load(); n != 0 {
+		at = time.Unix(0, n)
+	}
+	return at
 }
 
 // Reset makes room again. What is decompressed and not handed over yet is no more
