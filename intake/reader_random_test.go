@@ -1,0 +1,107 @@
+package intake
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// ordered is a sink that wants every offset once, in order. mu guards next and why.
+type ordered struct {
+	from, end int64
+
+	mu   sync.Mutex
+	next int64
+	why  string
+}
+
+func (s *ordered) Deliver(recs []*kgo.Record, _ int64) {
+	for _, r := range recs {
+		s.come(r.Offset, r.Offset+1)
+	}
+}
+
+// SkipBatch may begin before the reading does.
+func (s *ordered) SkipBatch(first, next int64) { s.come(max(first, s.from), next) }
+
+func (s *ordered) come(first, next int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first != s.next && s.why == "" {
+		s.why = fmt.Sprintf("offset %d comes where %d should", first, s.next)
+	}
+	s.next = next
+}
+
+func (s *ordered) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.why = err.Error()
+}
+
+func (s *ordered) at() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next
+}
+
+func (s *ordered) wrong() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why
+}
+
+// However partitions are paused, resumed, given up and taken again, while others are
+// read, each reading goes on where it began to its end: no gap, nothing twice, and
+// none stops.
+func TestReaderAtRandom(t *testing.T) {
+	const partitions, batches, n, size = 5, 12, 4, 300 << 10
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	rig := newReadRig(t, partitions)
+	for p := range int32(partitions) {
+		for b := range batches {
+			rig.pack(p, n, size)
+			if b == batches/2 && p%2 == 1 {
+				rig.pack(p, 40, 1<<20) // too large
+			}
+		}
+	}
+	rig.run()
+	var owners sync.WaitGroup
+	for p := range int32(partitions) {
+		owners.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(seed), uint64(p)))
+			end := int64(readPerPart + batches*n)
+			if p%2 == 1 {
+				end += 40
+			}
+			for round := range 8 {
+				from := rnd.Int64N(end)
+				s := &ordered{end: end}
+				s.next, s.from = from, from
+				rig.r.Add(readTopic, p, from, s)
+				for range rnd.IntN(8) {
+					rig.r.Pause(readTopic, p)
+					time.Sleep(time.Duration(rnd.IntN(8)) * time.Millisecond)
+					rig.r.Resume(readTopic, p)
+					time.Sleep(time.Duration(rnd.IntN(8)) * time.Millisecond)
+				}
+				if last := round%4 == 3; last {
+					await(t, fmt.Sprintf("partition %d is read from %d to %d", p, from, end), func() bool { return s.at() >= end })
+				} else if rnd.IntN(2) == 0 {
+					rig.r.Pause(readTopic, p) // given up while it is paused
+				}
+				rig.r.Remove(readTopic, p, s)
+				if why := s.wrong(); why != "" {
+					t.Errorf("partition %d from %d: %s", p, from, why)
+				}
+			}
+		})
+	}
+	owners.Wait()
+}
