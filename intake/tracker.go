@@ -218,6 +218,13 @@ func (t *Tracker[T]) Fill() (entries int, bytes int64) {
 	return t.fill.entries, t.fill.bytes
 }
 
+// Requests is Fill without the firings.
+func (t *Tracker[T]) Requests() (entries int, bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fill.entries - t.firings.entries, t.fill.bytes - t.firings.bytes
+}
+
 // Firings is Fill of the firings alone.
 func (t *Tracker[T]) Firings() (entries int, bytes int64) {
 	t.mu.Lock()

@@ -78,6 +78,31 @@ func TestIntakePausesAtTheQueuesBytes(t *testing.T) {
 	}
 }
 
+// What is due keeps its part of the queue full for as long as there is more of it.
+// Requests are read meanwhile: a cancel wins only if it is.
+func TestIntakeDoesNotPauseForFirings(t *testing.T) {
+	const limit = 40
+	c := newCore(t, newGround(t), 1, 1<<20, limit)
+	for i := range 2 * limit {
+		c.schedule(i, far)
+	}
+	fire := func() { c.p.tracker.Fire(nil, make([]*entry, limit), c.o.QueueBytes) }
+	fire()
+	if c.deliver(limit - 1); c.p.paused {
+		t.Error("paused one below the limit, firings at theirs")
+	}
+	if c.deliver(1); !c.p.paused {
+		t.Error("not paused at the limit")
+	}
+	c.work(0)
+	c.p.tracker.Take(roomy, 1<<30)
+	c.p.tracker.Commit()
+	fire()
+	if c.p.relieve(); c.p.paused {
+		t.Error("paused with nothing on its way but firings")
+	}
+}
+
 // Firings have as much room as requests, of their own. What is committed and not
 // in the store yet takes from what both have.
 func TestFiringsWaitAtTheirLimit(t *testing.T) {

@@ -119,13 +119,15 @@ func (p *Partition) wait(entries int, bytes int64) {
 }
 
 // fill is how much is delivered and not in the store yet. What is committed and
-// not applied counts: when the store is slow it is the greater part.
+// not applied counts: when the store is slow it is the greater part. Firings that
+// are not committed have room of their own: a backlog of them may last, and is not
+// to hold up the cancels that are written meanwhile.
 func (p *Partition) fill() (entries int, bytes int64) {
-	entries, bytes = p.tracker.Fill()
+	entries, bytes = p.tracker.Requests()
 	return entries + p.queued + p.waiting, bytes + p.queuedB + p.waitingB
 }
 
-// pauseIfFull stops intake at the queue's limit; firings have as much again.
+// pauseIfFull stops intake at the queue's limit.
 func (p *Partition) pauseIfFull() {
 	p.pauseMu.Lock()
 	defer p.pauseMu.Unlock()
