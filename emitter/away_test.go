@@ -180,6 +180,25 @@ func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request)
 	return held
 }
 
+// A topic that is asked for first while some leader cannot be reached is known then:
+// its timers need nothing of that broker.
+func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
+	c, l := fakeLaneOf(t, 3)
+	targets, reach := NewTargets(l.o.Admin, TargetOptions{}), &fakeReach{}
+	targets.Watch(reach, func() {})
+	if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := targets.lookUp(t, "t"); !known {
+		t.Fatal("a topic is not known while all is well")
+	}
+	reach.lose(c.ListenAddrs()[0])
+	targets.Reached()
+	if _, known := targets.lookUp(t, "good"); !known {
+		t.Error("a topic is not known while the leader of another is away")
+	}
+}
+
 // Partitions that are led by a broker which cannot be reached are away, and our own
 // of them stalled, until metadata, asked for often now, shows another leader.
 func TestPartitionsOfABrokerThatIsAway(t *testing.T) {

@@ -126,8 +126,8 @@ func (t *Targets) learn(ctx context.Context, answers map[string]*kmsg.MetadataRe
 			usable = append(usable, name)
 		}
 	}
-	if t.strained() {
-		usable = nil // who leads is pressing, limits are not
+	if t.strained() { // who leads is pressing, limits that are known are not
+		usable = slices.DeleteFunc(usable, func(name string) bool { return t.topics[name].maxBytes > 0 })
 	}
 	t.mu.Unlock()
 	if t.moves != nil {
