@@ -242,19 +242,21 @@ func (t *Targets) fetchLimits(ctx context.Context, names []string, began time.Ti
 		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes", "cleanup.policy"}
 		req.Resources = append(req.Resources, r)
 	}
+	resp, err := req.RequestWith(ctx, t.client)
+	if err != nil {
+		return // a topic that has no limit yet stays unknown, and is asked for again
+	}
 	limits, compacted := make(map[string]int32), make(map[string]bool)
-	if resp, err := req.RequestWith(ctx, t.client); err == nil {
-		for _, r := range resp.Resources {
-			for _, c := range r.Configs {
-				switch {
-				case c.Value == nil:
-				case c.Name == "max.message.bytes":
-					if n, err := strconv.ParseInt(*c.Value, 10, 32); err == nil {
-						limits[r.ResourceName] = int32(n)
-					}
-				case c.Name == "cleanup.policy":
-					compacted[r.ResourceName] = strings.Contains(*c.Value, "compact")
+	for _, r := range resp.Resources {
+		for _, c := range r.Configs {
+			switch {
+			case c.Value == nil:
+			case c.Name == "max.message.bytes":
+				if n, err := strconv.ParseInt(*c.Value, 10, 32); err == nil {
+					limits[r.ResourceName] = int32(n)
 				}
+			case c.Name == "cleanup.policy":
+				compacted[r.ResourceName] = strings.Contains(*c.Value, "compact")
 			}
 		}
 	}

@@ -2,6 +2,8 @@ package emitter
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +89,28 @@ func fakeTargets(t *testing.T, partitions int32) (*kfake.Cluster, *Targets) {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))
 	return c, NewTargets(cl, TargetOptions{})
+}
+
+// A topic whose limit nobody has told yet is not known: by the default, what is
+// larger would be refused for good.
+func TestTargetsAwaitTheFirstLimit(t *testing.T) {
+	c, targets := fakeTargets(t, 1)
+	var silent atomic.Bool
+	silent.Store(true)
+	c.ControlKey(int16(kmsg.DescribeConfigs), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, errors.New("no answer"), silent.Load()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_ = targets.Refresh(ctx, "t")
+	if got, known := targets.Cached("t"); known {
+		t.Errorf("known by a limit of %d bytes that nobody has told: %+v", targets.BatchMaxBytes("t"), got)
+	}
+	silent.Store(false)
+	if _, known := targets.lookUp(t, "t"); !known {
+		t.Error("not known although its limit was told")
+	}
 }
 
 // A passing error of the metadata is no verdict, however often it is looked up:

@@ -49,7 +49,7 @@ func (b *brokers) DiscoveredBrokers() []*kgo.Broker { return nil }
 func (b *brokers) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
 	req, ok := r.(*kmsg.MetadataRequest)
 	if !ok {
-		return nil, errors.New("not told")
+		return r.ResponseKind(), nil // nothing is told of settings
 	}
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	for _, rt := range req.Topics {
