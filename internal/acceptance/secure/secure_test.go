@@ -154,7 +154,7 @@ func (w *world) eachRight(t *testing.T) {
 		}
 		due := time.Now().Add(100 * time.Millisecond)
 		if toTarget && r.operation != "Write" {
-			due = due.Add(1500 * time.Millisecond) // a target's refusal, of just before, is remembered for a second
+			due = due.Add(3500 * time.Millisecond) // a target's refusal, of just before, is remembered for up to three seconds
 		}
 		rig.Send(t, producer, rig.Timer(requests, to, id, due))
 		if toTarget && r.operation == "Write" {
