@@ -32,6 +32,7 @@ type outgoing struct {
 	failure error // the last one
 	broken  []brokenPromise
 	own     map[*kgo.Record]ownRecord // sent and not acknowledged
+	sent    int                       // how many they were
 	held    bool                      // a share holds up the step
 	away    bool                      // what is waited for is led by a broker that cannot be reached
 	waiting map[TargetPartition]int   // emissions sent and not acknowledged
@@ -46,6 +47,7 @@ func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
 	o.waiting = make(map[TargetPartition]int)
 	o.accused = make(map[TargetPartition]error)
 	emissions := o.register(shares)
+	o.sent = len(o.own)
 	for _, s := range shares {
 		for _, r := range s.Records {
 			o.c.Produce(ctx, r, func(r *kgo.Record, err error) { o.ownDone(s, r, err) })
@@ -243,13 +245,17 @@ func (o *outgoing) leadersAway() bool {
 func (o *outgoing) overdue(waited time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	wait := dying(o.lane.o.Reach)
 	switch {
-	case dying(o.lane.o.Reach):
+	case wait && len(o.own) == o.sent:
 		return false // leaders wait for the dead broker to leave their in-sync replicas
 	case len(o.own) > 0 && waited >= ownDeadline:
+		// Also while a broker dies, where others need not wait for it.
 		for _, own := range o.own {
 			o.hold(own, fmt.Errorf("not acknowledged within %s", ownDeadline))
 		}
+	case wait:
+		return false
 	case len(o.own) == 0 && len(o.waiting) > 0 && waited >= silentAfter:
 		for p := range o.waiting {
 			o.accused[p] = context.DeadlineExceeded

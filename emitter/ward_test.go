@@ -166,19 +166,26 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		fault func(*testing.T, *kfake.Cluster, *steady) (end func())
+		dying bool // a broker that nobody here needs was lost just now
 	}{
-		{"too few replicas", refuses(kerr.NotEnoughReplicas)},
-		{"too few replicas, noticed after the append", refuses(kerr.NotEnoughReplicasAfterAppend)},
-		{"an error that kgo does not repeat", refuses(kerr.UnknownServerError)},
-		{"a leader that says nothing", silence},
+		{"too few replicas", refuses(kerr.NotEnoughReplicas), false},
+		{"too few replicas, noticed after the append", refuses(kerr.NotEnoughReplicasAfterAppend), false},
+		{"an error that kgo does not repeat", refuses(kerr.UnknownServerError), false},
+		{"a leader that says nothing", silence, false},
+		{"too few replicas while a broker dies", refuses(kerr.NotEnoughReplicas), true},
 		{"its offset is refused", func(_ *testing.T, _ *kfake.Cluster, s *steady) func() {
 			s.setMetadata(offsetRefused)
 			return func() { s.setMetadata("") }
-		}},
+		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			c, l := fakeLaneOf(t, 2)
+			if tc.dying {
+				reach := &fakeReach{}
+				reach.lose("127.0.0.1:1")
+				l.o.Reach, l.o.Leaders = reach, reach
+			}
 			for i, topic := range []string{"log", "t"} {
 				if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
 					t.Fatal(err)
