@@ -111,28 +111,92 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 // A step whose coordinator falls silent is given up, and the next one goes on
 // elsewhere.
 func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
-	for _, key := range []kmsg.Key{kmsg.InitProducerID, kmsg.AddPartitionsToTxn} {
-		t.Run(key.Name(), func(t *testing.T) {
-			c, l, reach := awayLane(t)
-			held := hold(t, c, key, func(kmsg.Request) bool { return true })
-			s := plainSource(l)
-			l.Add(s)
-			done := make(chan error, 1)
-			go func() { _, err := l.step(t.Context()); done <- err }()
-			<-held
-			l.mu.Lock()
-			gone := l.current.addr()
-			l.mu.Unlock()
-			reach.lose(gone)
-			start := time.Now()
-			l.Reached()
-			if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
-				t.Errorf("%v, %v", err, s.outcomes)
-			}
-			if took := time.Since(start); took > soonAway {
-				t.Errorf("it took %s", took)
-			}
-		})
+	c, l, reach := awayLane(t)
+	held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
+	s := plainSource(l)
+	l.Add(s)
+	done := make(chan error, 1)
+	go func() { _, err := l.step(t.Context()); done <- err }()
+	<-held
+	l.mu.Lock()
+	gone := l.current.addr()
+	l.mu.Unlock()
+	reach.lose(gone)
+	start := time.Now()
+	l.Reached()
+	if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+	if took := time.Since(start); took > soonAway {
+		t.Errorf("it took %s", took)
+	}
+	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+}
+
+// A client whose coordinator falls silent while it is opened is given up, and one
+// with another coordinator opened.
+func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
+	c, l, reach := awayLane(t)
+	held := hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
+	l.open(0)
+	<-held
+	l.mu.Lock()
+	for c := range l.tied {
+		reach.lose(c.addr())
+	}
+	l.mu.Unlock()
+	start := time.Now()
+	l.Reached()
+	if err := l.await(t.Context()); !errors.Is(err, errAway) {
+		t.Error(err)
+	}
+	l.open(0)
+	if err := l.await(t.Context()); err != nil || l.clients[0] == nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > soonAway {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// Clients that must not begin again are replaced beside the steps, which go on with
+// the others, however long that takes; with none left a step waits for one.
+func TestStepsDoNotWaitForOpenings(t *testing.T) {
+	c, l, _ := awayLane(t)
+	l.prepare(t.Context())
+	let := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(let) })
+	t.Cleanup(answer)
+	c.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		c.SleepControl(func() { <-let })
+		return nil, nil, false
+	})
+	s := plainSource(l)
+	l.Add(s)
+	step := func() {
+		t.Helper()
+		if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
+			t.Fatalf("%v, %v", err, s.outcomes)
+		}
+	}
+	l.clients[0].retire, l.clients[1].retire = true, true
+	start := time.Now()
+	for range 5 {
+		step()
+	}
+	if took := time.Since(start); took > answerTimeout/2 {
+		t.Errorf("steps took %s", took)
+	}
+	l.clients[2].retire = true
+	time.AfterFunc(answerTimeout/10, answer)
+	for range 5 {
+		step()
+	}
+	if l.serial > 9 {
+		t.Errorf("%d transactional IDs were used", l.serial)
 	}
 }
 

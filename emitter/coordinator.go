@@ -21,7 +21,7 @@ import (
 // turn have coordinators on different brokers, where there are several, so that
 // not all of them go with one. An ID whose coordinator cannot be reached is passed
 // over: its client is closed, and another ID takes its turn, with a coordinator
-// that can be. A step under way there is given up, unless EndTxn was sent: then
+// that can be (see tend). A step under way there is given up, unless EndTxn was sent: then
 // its outcome has to be resolved, which waits for the next coordinator.
 
 const (
@@ -68,12 +68,11 @@ func (l *Lane) away(c *txnClient) bool {
 }
 
 // newID returns an ID that was not used yet, and its coordinator: one that can be
-// reached and, of those, one that has the fewest of the lane's other IDs.
-func (l *Lane) newID(ctx context.Context) (id string, at *kgo.BrokerMetadata) {
-	l.serial++
+// reached and, of those, one that has the fewest of the lane's other IDs (used).
+func (l *Lane) newID(ctx context.Context, serial int, used map[string]int) (id string, at *kgo.BrokerMetadata) {
 	ids := make([]string, candidates)
 	for i := range ids {
-		ids[i] = fmt.Sprintf("%s%s/%s/%d.%d", TransactionalIDPrefix(l.o.Group), l.o.Process, l.name, l.serial, i)
+		ids[i] = fmt.Sprintf("%s%s/%s/%d.%d", TransactionalIDPrefix(l.o.Group), l.o.Process, l.name, serial, i)
 	}
 	patience := findTimeout
 	if !l.o.Reach.AllReachable() {
@@ -81,12 +80,6 @@ func (l *Lane) newID(ctx context.Context) (id string, at *kgo.BrokerMetadata) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	used := make(map[string]int)
-	for _, c := range l.clients {
-		if c != nil {
-			used[c.addr()]++
-		}
-	}
 	id = ids[0]
 	found := kadm.NewClient(l.o.Admin).FindTxnCoordinators(ctx, ids...)
 	fewest := 0
@@ -145,8 +138,14 @@ func (l *Lane) needs(c *txnClient) {
 	l.leave()
 }
 
-// leave ends the step under way if its coordinator is away. The lock is held.
+// leave ends the step under way, and openings, if their coordinator is away. The
+// lock is held.
 func (l *Lane) leave() {
+	for c, cancel := range l.tied {
+		if l.away(c) {
+			cancel(errAway)
+		}
+	}
 	if l.current != nil && l.cancel != nil && l.away(l.current) {
 		l.cancel(errAway)
 	}

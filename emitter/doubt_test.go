@@ -10,7 +10,7 @@ import (
 )
 
 // A partition may stay in doubt for long: the service may not look at it. What
-// ends there a minute after its leader moved is not remembered for that, nor is
+// ends there long after its leader moved is not remembered for that, nor is
 // its producer ID spent; while it has no leader everything is.
 func TestDoubtForgetsItsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestDoubtForgetsItsMove(t *testing.T) {
 		if !end(1) {
 			t.Error("not remembered right after the move")
 		}
-		time.Sleep(endedKept + time.Second)
+		time.Sleep(lagging + time.Second)
 		if end(2) {
 			t.Error("remembered long after the move")
 		}

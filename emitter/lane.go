@@ -65,8 +65,9 @@ type Lane struct {
 	wake    chan struct{}
 	clients []*txnClient
 	turn    int
-	serial  int   // of transactional IDs
-	counter int64 // of steps
+	opening map[int]bool // turns that a client is being opened for
+	serial  int          // of transactional IDs
+	counter int64        // of steps
 	// limit is how many entries a step may have: fewer after a step that was
 	// not acknowledged in time, for it may simply have been too large.
 	limit int
@@ -80,11 +81,15 @@ type Lane struct {
 	ends   []end // of a ward's lane; its loop's own
 
 	reached chan struct{} // a broker came or went, for the step under way
+	news    chan struct{} // something was opened
 
 	mu      sync.Mutex // guards what follows, and the ward's fields
 	sources []Source
 	current *txnClient // whose coordinator the step needs now, and what gives it up
 	cancel  context.CancelCauseFunc
+	tied    map[*txnClient]context.CancelCauseFunc // being opened, and what gives them up
+	opened  []opened                               // to be taken over by the loop
+	closed  bool                                   // nobody takes over any more
 }
 
 // NewLane returns a lane without sources.
@@ -104,8 +109,9 @@ func NewLane(o Options) *Lane {
 
 func newLane(o Options, name string) *Lane {
 	return &Lane{
-		o: o, name: name, wake: make(chan struct{}, 1), reached: make(chan struct{}, 1),
-		clients: make([]*txnClient, o.TransactionalIDs), limit: MaxStepEntries,
+		o: o, name: name, wake: make(chan struct{}, 1), reached: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
+		limit: MaxStepEntries,
 	}
 }
 
@@ -174,10 +180,12 @@ func (l *Lane) Run(ctx context.Context) error {
 	}
 }
 
-// prepare opens the clients ahead of the first steps. Errors show up there.
+// prepare opens the clients ahead of the first steps, one after another, so that
+// each knows the others' coordinators. Errors show up there.
 func (l *Lane) prepare(ctx context.Context) {
-	for l.turn = range l.clients {
-		_, _ = l.client(ctx)
+	for turn := range l.clients {
+		l.open(turn)
+		_ = l.await(ctx)
 	}
 }
 
@@ -187,14 +195,6 @@ func (l *Lane) close() {
 	l.closeClients()
 	l.aside.Wait()
 	l.giveUp()
-}
-
-func (l *Lane) closeClients() {
-	for _, c := range l.clients {
-		if c != nil {
-			c.Close()
-		}
-	}
 }
 
 // step seals and runs one step. It reports whether there was one.

@@ -16,6 +16,10 @@ const (
 	// a broker's session, its answer to a marker that is under way, and a refresh
 	// of the targets together.
 	endedKept = time.Minute
+	// lagging is how much later than we a coordinator may hear of a leader: what ends
+	// later than that after a move has its marker. One that is further behind is
+	// fenced, and its successor writes the markers.
+	lagging = 12 * time.Second
 	// maxEnded bounds the ends that are remembered; each keeps the list of the
 	// partitions of its step.
 	maxEnded = 16_384
@@ -172,7 +176,7 @@ func (k *Markers) ended(txnID string, p producer, how Ending, parts map[string][
 		// What ended long after the last move has its marker: a doubt that may not
 		// be looked into would else spend each transactional ID, and gather ends,
 		// for doubtKept.
-		if e.wrote(to) && e.at.Sub(d.moved) < endedKept {
+		if e.wrote(to) && e.at.Sub(d.moved) < lagging {
 			k.note(d, e)
 		}
 	}

@@ -14,35 +14,6 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// client returns the client whose turn it is, with its producer ID loaded: a
-// client that begins before that runs its first transaction in the old mode.
-func (l *Lane) client(ctx context.Context) (*txnClient, error) {
-	c := l.clients[l.turn]
-	if c != nil && l.mustRetire(c) {
-		l.o.Metrics.retired.Inc()
-		c.Close()
-		c = nil
-	}
-	if c == nil {
-		var err error
-		id, at := l.newID(ctx)
-		if c, err = newTxnClient(&l.o, id); err != nil {
-			return nil, err
-		}
-		c.at.Store(at)
-		l.o.Metrics.clientsOpened.Inc()
-	}
-	l.clients[l.turn] = c
-	l.needs(c)
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	if _, _, err := c.ProducerID(ctx); err != nil {
-		c.retire = true
-		return nil, fmt.Errorf("load producer ID of %s: %w", c.id, err)
-	}
-	return c, nil
-}
-
 // leaderEpoch is what a client knew of a partition's leader; ok: there was one.
 type leaderEpoch struct {
 	TargetPartition

@@ -97,11 +97,11 @@ func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
 // transaction the broker has not ended yet is left for a fresh one, once. Without
 // a client nothing was begun.
 func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClient, culprits map[string]error, err error) {
-	l.turn = (l.turn + 1) % len(l.clients)
 	for fresh := false; ; fresh = true {
-		if c, err = l.client(ctx); err != nil {
+		if c, err = l.next(ctx, fresh); err != nil {
 			return nil, nil, err
 		}
+		l.needs(c)
 		c.hurried = l.lacksMarkers(c)
 		c.renew()
 		c.refresh(parts, l.o.Version)

