@@ -17,7 +17,8 @@
 // freshTimeout where that connection has to be opened first. One that is slow with
 // one thing and answers another is not silent. Both end in the same ways: a probe,
 // one each probeAgain to maxProbeAgain, is answered, or a client's connection is,
-// since what is down is not refused to clients.
+// since what is down is not refused to clients. One that no client has asked for in
+// forgetAfter is not of the cluster any more, and forgotten.
 package dialer
 
 import (
@@ -72,6 +73,7 @@ type broker struct {
 	doubted bool // a connection broke, or the first one came: to be probed at once
 	probing bool
 	probed  time.Time // when the last probe began
+	wanted  time.Time // when a client dialed it last
 	prober  net.Conn  // the probes' own connection; the probe under way owns it
 }
 
@@ -173,7 +175,7 @@ func (d *Dialer) admit(addr string) (*conn, bool) {
 		b = &broker{addr: addr, conns: make(map[*conn]struct{})}
 		d.brokers[addr] = b
 	}
-	if b.state == silent {
+	if b.wanted = time.Now(); b.state == silent {
 		return nil, false
 	}
 	c := &conn{d: d, b: b}
@@ -241,6 +243,12 @@ func (d *Dialer) set(b *broker, s state) bool {
 		}
 		clear(b.conns)
 	}
+	d.count()
+	return true
+}
+
+// count notes how many cannot be reached. The lock is held.
+func (d *Dialer) count() {
 	var away, mute int
 	for _, b := range d.brokers {
 		if b.state != well {
@@ -252,7 +260,6 @@ func (d *Dialer) set(b *broker, s state) bool {
 	}
 	d.away.Store(int32(away))
 	d.gauge.Set(float64(mute))
-	return true
 }
 
 // conn is a connection that tells since when its broker is waited for, and when

@@ -167,7 +167,7 @@ func TestSilentBroker(t *testing.T) {
 			t.Errorf("refused with %v, want what a client takes for a refused connection", err)
 		}
 
-		time.Sleep(time.Hour)
+		time.Sleep(forgetAfter / 2)
 		if !d.gone() {
 			t.Fatal("silent, and not away")
 		}
@@ -237,7 +237,7 @@ func TestBrokerThatDies(t *testing.T) {
 				if _, err := d.DialPatiently(t.Context(), "tcp", addr); !errors.As(err, &op) || op.Op != "dial" || !op.Timeout() || !errors.Is(err, syscall.ECONNREFUSED) {
 					t.Errorf("%v, want the same as a timeout", err)
 				}
-				time.Sleep(time.Hour)
+				time.Sleep(forgetAfter / 2)
 				if n := d.shown(); n != 0 || !d.gone() {
 					t.Errorf("%v silent brokers, away: %v", n, d.gone())
 				}
@@ -271,6 +271,31 @@ func TestDownAndSilent(t *testing.T) {
 		until(t, time.Second, func() bool { return d.shown() == 0 })
 		if !d.gone() {
 			t.Error("a broker that is down can be reached")
+		}
+	})
+}
+
+// A broker that was taken out of the cluster is not away for ever: nobody asks for
+// it. One that somebody asks for stays.
+func TestBrokerThatIsGone(t *testing.T) {
+	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
+		dial(t, d)
+		k.kill()
+		until(t, time.Second, d.gone)
+		for range 3 {
+			time.Sleep(forgetAfter - time.Minute)
+			if _, err := d.Dial(t.Context(), "tcp", addr); err == nil || !d.gone() {
+				t.Fatalf("%v, and it is asked for", err)
+			}
+		}
+		var told atomic.Int32
+		d.OnChange(func() { told.Add(1) })
+		time.Sleep(forgetAfter + time.Minute)
+		if !d.back() || told.Load() != 1 || len(d.brokers) > 0 {
+			t.Errorf("reachable %v, told %d times, %d brokers", d.back(), told.Load(), len(d.brokers))
+		}
+		if _, err := d.Dial(t.Context(), "tcp", addr); err == nil || !d.gone() {
+			t.Errorf("%v: asked for again it is not away", err)
 		}
 	})
 }

@@ -20,6 +20,9 @@ const (
 	// probeAgain is the pause between two probes of a broker that is away. It grows
 	// with the time it has been: a broker may have been taken away for good.
 	probeAgain, maxProbeAgain = 250 * time.Millisecond, 2 * time.Second
+	// forgetAfter is how long nobody must have asked for a broker that is away until
+	// it is forgotten. Clients ask for each that they know of every few minutes.
+	forgetAfter = 30 * time.Minute
 	// tick is how often connections are looked at.
 	tick = 50 * time.Millisecond
 	// overslept: a probe that took so much longer than it may says that this
@@ -50,6 +53,9 @@ func (d *Dialer) Run(ctx context.Context) error {
 		for _, b := range d.due(time.Now()) {
 			probes.Go(func() { d.probe(ctx, b) })
 		}
+		if d.forgetGone(time.Now()) {
+			d.changed()
+		}
 	}
 }
 
@@ -76,6 +82,28 @@ func (d *Dialer) due(now time.Time) (all []*broker) {
 		all = append(all, b)
 	}
 	return all
+}
+
+// forgetGone forgets brokers that are away and that nobody asks for, and reports
+// whether there is one: they were taken out of the cluster.
+func (d *Dialer) forgetGone(now time.Time) (gone bool) {
+	if d.AllReachable() {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for addr, b := range d.brokers {
+		if b.state == well || b.probing || len(b.conns) > 0 || now.Sub(b.wanted) < forgetAfter {
+			continue
+		}
+		if b.prober != nil {
+			_ = b.prober.Close()
+		}
+		delete(d.brokers, addr)
+		gone = true
+	}
+	d.count()
+	return gone
 }
 
 // due reports whether a broker is to be probed. Dialer.mu is held.
