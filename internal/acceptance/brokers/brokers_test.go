@@ -21,18 +21,19 @@ const (
 	// of 9 s (broker.session.timeout.ms, Kafka's default), then an election.
 	ownStall = 10 * time.Second
 	// pause is how long a broker is paused.
-	pause = 30 * time.Second
+	pause = 15 * time.Second
 	// more is what waterclock may add, and noise what this machine may.
 	more, noise = 2 * time.Second, 3 * time.Second
 )
 
 // Three brokers, three instances, steady load: each broker is killed (-9) and
-// restarted in turn, then one is paused for 30 s. Nothing is lost, doubled or
+// restarted in turn, then one is paused for 15 s. Nothing is lost, doubled or
 // early, and the longest silence of a target partition is the brokers' own and a
 // little.
 // Beside it a plain producer writes to a topic of its own: what it suffers is
 // the brokers' share.
 func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
+	rig.NeedSlow(t)
 	// A coordinator of transactions waits so long for a broker to take its markers
 	// before it turns to the next leader: with Kafka's 30 s the readers of what it
 	// had in hand when a broker was paused wait for as long.
@@ -79,7 +80,7 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 	for i := range 3 {
 		fault(fmt.Sprintf("broker %d killed and restarted", i), func() { c.Kill(i); c.Restart(i) })
 	}
-	fault("broker 1 paused for 30 s", func() { c.Pause(1); rig.Wait(t, pause); c.Resume(1) })
+	fault("broker 1 paused for 15 s", func() { c.Pause(1); rig.Wait(t, pause); c.Resume(1) })
 
 	n := l.Stop()
 	t.Cleanup(func() {

@@ -2,6 +2,7 @@ package brokers
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +42,10 @@ var faults = []fault{
 
 // row is one line of the table.
 type row struct {
-	fault, controller    string
+	fault                string
 	broker               int
+	controller           bool // the broker led the metadata quorum
+	coordinator          bool // it coordinated the group: nobody commits without
 	plainLed, plainOther figures
 	of                   [classes]figures
 	before               [classes]figures // in the calm, by the load alone
@@ -66,34 +69,39 @@ func accidents(each bool) (all []accident) {
 	return all
 }
 
+// envTable has all of the table in docs/OPERATIONS.md measured anew.
+const envTable = "WATERCLOCK_FAILURE_TABLE"
+
 // What a dead or silent broker costs whom, beside what it costs a plain
-// idempotent writer, with Kafka's defaults and where Kafka allows more. Each
-// broker in turn is killed (-9), and paused for 15 s, under steady load. Slow, it
-// is all of that; else one broker, where most is expected.
+// idempotent writer, with Kafka's defaults and where Kafka allows more: a broker is
+// killed (-9), or paused for 15 s, under steady load. Usually it is one broker, where
+// most is expected, where Kafka allows more; with WATERCLOCK_FAILURE_TABLE=1 each
+// broker in turn, both ways, at both rates, which takes a quarter of an hour (-timeout)
+// and a machine that has nothing else to do.
 func TestWhatAFailingBrokerCosts(t *testing.T) {
+	table := os.Getenv(envTable) == "1"
 	for _, setup := range []struct {
 		name       string
 		properties map[string]string
 		apart      bool // coordinators are not on the failing broker
-		slow       bool
 	}{
-		{"defaults", nil, false, true},
-		{"short lag", map[string]string{"replica.lag.time.max.ms": "500"}, true, false},
+		{"defaults", nil, false},
+		{"short lag", map[string]string{"replica.lag.time.max.ms": "500"}, true},
 	} {
 		t.Run(setup.name, func(t *testing.T) {
-			if setup.slow {
-				rig.NeedSlow(t)
+			if !table && !setup.apart {
+				t.Skipf("takes a quarter of an hour: set %s=1 to run it", envTable)
 			}
 			for _, load := range []struct {
 				rate      int
 				accidents []accident
-				slow      bool
+				table     bool
 			}{
 				{2000, []accident{{faults[0], 0}, {faults[1], 0}}, false},
 				{2000, accidents(false), true},
 				{10_000, accidents(true), true},
 			} {
-				if load.slow != rig.Slow() {
+				if load.table != table {
 					continue
 				}
 				t.Run(fmt.Sprint(load.rate, " a second"), func(t *testing.T) {
@@ -120,10 +128,7 @@ func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
 		}
 		s.place(away)
 		rig.Wait(s.t, settle)
-		r := row{fault: a.name, broker: a.broker}
-		if s.controller() == a.broker {
-			r.controller = ", the active controller"
-		}
+		r := row{fault: a.name, broker: a.broker, controller: s.controller() == a.broker, coordinator: s.coordinator() == a.broker}
 		from := time.Now()
 		a.do(s, a.broker)
 		rig.Wait(s.t, costPause)
@@ -140,7 +145,7 @@ func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
 	received, written := s.out.list(), s.reference.list()
 	for i := range rows {
 		rows[i].measure(spans[i], received, written)
-		s.t.Logf("broker %d %s%s at %s\n%s", rows[i].broker, rows[i].fault, rows[i].controller, spans[i].from.Format("15:04:05.000"), rows[i])
+		s.t.Logf("%s at %s\n%s", rows[i].name(), spans[i].from.Format("15:04:05.000"), rows[i])
 	}
 	return rows
 }
@@ -157,6 +162,17 @@ func (r *row) measure(s span, received, written []arrival) {
 	r.plainOther = s.measure(written, func(a arrival) bool { return !led(a) })
 }
 
+func (r row) name() string {
+	name := fmt.Sprintf("broker %d %s", r.broker, r.fault)
+	if r.controller {
+		name += ", the active controller"
+	}
+	if r.coordinator {
+		name += ", the group's coordinator"
+	}
+	return name
+}
+
 func (r row) String() string {
 	var b strings.Builder
 	line := func(name string, f figures) { fmt.Fprintf(&b, "  %-34s %s\n", name, f) }
@@ -169,25 +185,26 @@ func (r row) String() string {
 	return b.String()
 }
 
-// judge holds the figures against what is wanted. What the load alone makes on this
-// machine, before the fault, comes on top: all of it is one process's two cores, and
-// a plain writer does a fraction of the work.
+// judge holds the figures against what is wanted. Without the group's coordinator
+// nobody commits, so all wait for an election as what the broker led does. What the
+// load alone makes on this machine, before the fault, comes on top, up to noise: all
+// of it shares two cores, and a plain writer does a fraction of the work.
 func (r row) judge(t *testing.T, apart bool) {
 	t.Helper()
 	for c := range classes {
-		what := fmt.Sprintf("broker %d %s%s, timers: %s", r.broker, r.fault, r.controller, c)
+		what := r.name() + ", timers: " + c.String()
 		plain := r.plainLed.silence
-		if c == untouched {
+		if c == untouched && !r.coordinator {
 			plain = r.plainOther.silence
 		}
 		limit := plain + behindPlain
-		if c == untouched && apart && r.controller == "" {
+		if c == untouched && apart && !r.controller {
 			limit = min(limit, aloneSilence)
-			if p99 := aloneP99 + r.before[c].p99; r.of[c].p99 > p99 {
+			if p99 := aloneP99 + min(r.before[c].p99, noise); r.of[c].p99 > p99 {
 				t.Errorf("%s: p99 lateness %s, want at most %s", what, r.of[c].p99, p99)
 			}
 		}
-		if limit += r.before[c].longest; r.of[c].silence > limit {
+		if limit += min(r.before[c].longest, noise); r.of[c].silence > limit {
 			t.Errorf("%s: silent for %s, want at most %s", what, r.of[c].silence, limit)
 		}
 	}

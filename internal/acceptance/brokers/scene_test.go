@@ -188,6 +188,16 @@ func (s *scene) controller() int {
 	return int(resp.Topics[0].Partitions[0].LeaderID)
 }
 
+// coordinator is the broker that coordinates the group.
+func (s *scene) coordinator() int {
+	found := s.adm.FindGroupCoordinators(s.t.Context(), "group-of-"+s.requests)
+	c, ok := found["group-of-"+s.requests]
+	if !ok || c.Err != nil {
+		s.t.Fatalf("find the group's coordinator: %v", c.Err)
+	}
+	return int(c.NodeID)
+}
+
 // arrival is a record as a read_committed consumer got it.
 type arrival struct {
 	n         int // number of the timer; -1 for a plain record
