@@ -21,7 +21,7 @@ type Reach interface {
 	// AllReachable reports that all can be, which costs nothing.
 	AllReachable() bool
 	Reachable(addr string) bool
-	// LastLost is when a broker was last found to be out of reach.
+	// LastLost is when a broker that was there was last found to be out of reach.
 	LastLost() time.Time
 }
 

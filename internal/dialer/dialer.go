@@ -47,7 +47,7 @@ type Dialer struct {
 	gauge   prometheus.Gauge
 	changed func()
 	away    atomic.Int32  // brokers that cannot be reached: the healthy way takes no lock
-	lost    atomic.Int64  // when one was found to be away last, Unix nanoseconds
+	lost    atomic.Int64  // see LastLost, Unix nanoseconds
 	look    chan struct{} // a broker is to be probed now
 
 	mu      sync.Mutex // guards brokers and their fields
@@ -97,7 +97,8 @@ func (d *Dialer) OnChange(f func()) { d.changed = f }
 // nothing.
 func (d *Dialer) AllReachable() bool { return d.away.Load() == 0 }
 
-// LastLost is when a broker was last found to be down or silent.
+// LastLost is when a broker that this process has heard of was last found to be down
+// or silent. One that was away before it came the others have given up already.
 func (d *Dialer) LastLost() time.Time { return time.Unix(0, d.lost.Load()) }
 
 // Reachable reports whether the broker at addr, host:port as it was dialed, is
@@ -233,9 +234,11 @@ func (d *Dialer) set(b *broker, s state) bool {
 	if b.state == s {
 		return false
 	}
+	if b.state == well && b.heard.Load() != 0 {
+		d.lost.Store(time.Now().UnixNano())
+	}
 	b.state, b.since = s, time.Now()
 	if s != well {
-		d.lost.Store(b.since.UnixNano())
 		for c := range b.conns {
 			if c.Conn != nil {
 				_ = c.Conn.Close()

@@ -344,3 +344,29 @@ func TestFarAway(t *testing.T) {
 		k.kill()
 	})
 }
+
+// A broker that was away before this process came is not one that it has just lost:
+// the others have given it up, and nothing waits for them to do so.
+func TestBrokerThatWasNeverThere(t *testing.T) {
+	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
+		k.down.Store(true)
+		if _, err := d.Dial(t.Context(), "tcp", addr); err == nil || d.Reachable(addr) {
+			t.Fatalf("dialed what is down: %v", err)
+		}
+		if lost := d.LastLost(); time.Since(lost) < time.Hour {
+			t.Errorf("lost at %s although it was never there", lost)
+		}
+		k.down.Store(false)
+		time.Sleep(maxProbeAgain)
+		if !d.Reachable(addr) {
+			t.Fatal("not found when it came")
+		}
+		c := dial(t, d)
+		go func() { _, _ = io.Copy(io.Discard, c) }() // until the connection breaks
+		k.kill()
+		time.Sleep(time.Second)
+		if lost := d.LastLost(); d.Reachable(addr) || time.Since(lost) > time.Second {
+			t.Errorf("lost at %s, want just now", lost)
+		}
+	})
+}
