@@ -27,13 +27,17 @@ type opened struct {
 func (l *Lane) tend() {
 	_ = l.collect()
 	for turn, c := range l.clients {
-		if c != nil && l.mustRetire(c) {
-			l.o.Metrics.retired.Inc()
-			c.Close()
-			l.clients[turn] = nil
+		if c != nil && l.spent(c) {
+			l.retire(turn)
 		}
 		l.open(turn)
 	}
+}
+
+func (l *Lane) retire(turn int) {
+	l.o.Metrics.retired.Inc()
+	l.clients[turn].Close()
+	l.clients[turn] = nil
 }
 
 // next makes it the turn of a client that may begin, of one that never has where
@@ -45,7 +49,12 @@ func (l *Lane) next(ctx context.Context, fresh bool) (*txnClient, error) {
 	for {
 		for range l.clients {
 			l.turn = (l.turn + 1) % len(l.clients)
-			if c := l.clients[l.turn]; c != nil && (!fresh || c.last == producer{}) {
+			switch c := l.clients[l.turn]; {
+			case c == nil:
+			case l.moved(c, c.leaders):
+				l.retire(l.turn)
+				l.open(l.turn)
+			case !fresh, c.last == producer{}:
 				return c, nil
 			}
 		}

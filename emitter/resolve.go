@@ -69,11 +69,12 @@ func (l *Lane) ended(c *txnClient, how Ending) {
 // KAFKA-20090).
 const maxEpoch = 32_000
 
-// mustRetire reports whether a client must not begin again: a marker of its next
+// spent reports whether a client must not begin again: a marker of its next
 // transaction could close what its last one may have left open on a partition
-// whose leader went away.
-func (l *Lane) mustRetire(c *txnClient) bool {
-	return c.retire || c.BufferedProduceRecords() > 0 || l.away(c) || c.last.epoch >= maxEpoch || l.o.Markers.spent(c.last.id) || l.moved(c, c.leaders)
+// whose leader went away. What the client itself knows of leaders (moved), which
+// takes a look at each partition, is looked at in its turn.
+func (l *Lane) spent(c *txnClient) bool {
+	return c.retire || c.BufferedProduceRecords() > 0 || l.away(c) || c.last.epoch >= maxEpoch || l.o.Markers.spent(c.last.id)
 }
 
 // drop throws a client away whose transaction must not be ended by it, and has

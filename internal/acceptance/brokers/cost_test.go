@@ -26,6 +26,8 @@ const (
 	// aloneSilence and aloneP99 are for timers that need nothing of the broker,
 	// where Kafka allows it.
 	aloneSilence, aloneP99 = 2 * time.Second, 1200 * time.Millisecond
+	// unquiet is what comes on top of all that where the machine has other work.
+	unquiet = 2 * time.Second
 )
 
 // fault is what is done to a broker.
@@ -106,8 +108,12 @@ func TestWhatAFailingBrokerCosts(t *testing.T) {
 				}
 				t.Run(fmt.Sprint(load.rate, " a second"), func(t *testing.T) {
 					s := newScene(t, setup.properties)
+					allowance := unquiet
+					if table {
+						allowance = 0
+					}
 					for _, r := range s.run(load.rate, load.accidents, setup.apart) {
-						r.judge(t, setup.apart)
+						r.judge(t, setup.apart, allowance)
 					}
 				})
 			}
@@ -152,7 +158,8 @@ func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
 
 // measure fills in what the span of a fault, and the calm before it, show.
 func (r *row) measure(s span, received, written []arrival) {
-	before := span{from: s.from.Add(-calm), to: s.from}
+	// What is due just before the fault is late for it.
+	before := span{from: s.from.Add(-calm), to: s.from.Add(-time.Second)}
 	for c := range classes {
 		of := func(a arrival) bool { return a.n >= 0 && classOf(a.n, r.broker) == c }
 		r.of[c], r.before[c] = s.measure(received, of), before.measure(received, of)
@@ -189,7 +196,7 @@ func (r row) String() string {
 // nobody commits, so all wait for an election as what the broker led does. What the
 // load alone makes on this machine, before the fault, comes on top, up to noise: all
 // of it shares two cores, and a plain writer does a fraction of the work.
-func (r row) judge(t *testing.T, apart bool) {
+func (r row) judge(t *testing.T, apart bool, allowance time.Duration) {
 	t.Helper()
 	for c := range classes {
 		what := r.name() + ", timers: " + c.String()
@@ -200,11 +207,11 @@ func (r row) judge(t *testing.T, apart bool) {
 		limit := plain + behindPlain
 		if c == untouched && apart && !r.controller {
 			limit = min(limit, aloneSilence)
-			if p99 := aloneP99 + min(r.before[c].p99, noise); r.of[c].p99 > p99 {
+			if p99 := aloneP99 + allowance + min(r.before[c].p99, noise); r.of[c].p99 > p99 {
 				t.Errorf("%s: p99 lateness %s, want at most %s", what, r.of[c].p99, p99)
 			}
 		}
-		if limit += min(r.before[c].longest, noise); r.of[c].silence > limit {
+		if limit += allowance + min(r.before[c].longest, noise); r.of[c].silence > limit {
 			t.Errorf("%s: silent for %s, want at most %s", what, r.of[c].silence, limit)
 		}
 	}
