@@ -3,6 +3,7 @@ package sick
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -20,10 +21,12 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A store may be as old as half of delete.retention.ms, which is 24 h; then
-// tombstones may be gone that it never saw. The hours are made by a clock: these
-// tests begin in the past, and what they schedule falls due when their clock
-// comes near the present, so that a plain consumer can tell what is early.
+// A store may be as old as half of delete.retention.ms, which is 24 h, by the
+// brokers' clock; then tombstones may be gone that it never saw. The brokers' hours
+// are made in the folder of a stopped instance, which is made to say that it was in
+// sync so much earlier (age). The owner's are made by a clock: these tests begin in
+// the past, and what they schedule falls due when their clock comes near the
+// present, so that a plain consumer can tell what is early.
 
 // shifted is a clock that is off by so much.
 type shifted struct{ by atomic.Int64 }
@@ -99,6 +102,30 @@ func (s *folderScene) stop(in *rig.Instance) {
 	}
 }
 
+// age has a stopped instance's folder say that it was in sync so much earlier.
+func (s *folderScene) age(cfg *config.Config, by time.Duration) {
+	s.Helper()
+	store, err := statestore.Open(statestore.Options{Dir: filepath.Join(cfg.DataDir, "store")})
+	if err != nil {
+		s.Fatalf("open the folder: %v", err)
+	}
+	ids, err := store.Partitions()
+	if err != nil || len(ids) != 1 {
+		s.Fatalf("partitions of the folder: %v %v", ids, err)
+	}
+	k := store.Partition(ids[0]).Take()
+	m, err := k.Meta()
+	if err == nil {
+		err = k.Live(m.InSync.Add(-by))
+	}
+	if err == nil {
+		err = k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})
+	}
+	if err = errors.Join(err, store.Close()); err != nil {
+		s.Fatalf("age the folder: %v", err)
+	}
+}
+
 // schedule and cancel send the timers of the test, and cancel half of them.
 func (s *folderScene) schedule() {
 	var recs []*kgo.Record
@@ -165,6 +192,7 @@ func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 		})
 	}
 	s.stop(first)
+	s.age(cfg, 14*time.Hour)
 	s.cancel()
 	second, log := s.serve(cfg, begin+14*time.Hour, service.Options{})
 	second.Ready(1, soon)
@@ -182,6 +210,7 @@ func TestPartitionDownFor13HoursIsWiped(t *testing.T) {
 	cfg := s.config()
 	first := s.begin(cfg, begin, service.Options{})
 	s.stop(first)
+	s.age(cfg, 11*time.Hour)
 	second, log := s.serve(cfg, begin+11*time.Hour, service.Options{})
 	second.Ready(1, soon)
 	s.wiped("down for 11 h", log, false)
@@ -192,6 +221,7 @@ func TestPartitionDownFor13HoursIsWiped(t *testing.T) {
 	s.cancel()
 	s.pending(other, kinds)
 	s.stop(other)
+	s.age(cfg, 13*time.Hour)
 	third, log := s.serve(cfg, begin+24*time.Hour, service.Options{})
 	third.Ready(1, soon)
 	s.wiped("down for 13 h", log, true)
@@ -210,8 +240,8 @@ const (
 
 // An owner comes back after 11 h and loses the partition in the
 // middle of its replay, behind a flush; and again 11 h later. Were the store
-// taken for in sync by that flush, the second time it would be trusted, 22 h
-// after it had last seen a tombstone.
+// taken for in sync by that flush, it would be trusted another 11 h later, 33 h
+// after it had last seen a tombstone. How old it is shows when the claim is met.
 func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 	t.Parallel()
 	const begin = -40 * time.Hour
@@ -232,13 +262,13 @@ func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 	s.pending(other, kinds+bulk)
 	s.stop(other)
 
-	for _, again := range []struct {
-		at    time.Duration
-		wiped bool
-	}{{begin + 11*time.Hour, false}, {begin + 22*time.Hour, true}} {
+	inSync := before.InSync
+	for _, at := range []time.Duration{begin + 11*time.Hour, begin + 22*time.Hour} {
+		s.age(cfg, 11*time.Hour)
+		inSync = inSync.Add(-11 * time.Hour)
 		wire := kafkatest.NewWire()
 		cut := wire.HoldRequest(kmsg.Fetch.Int16(), fetchesBeforeCut+1)
-		in, log := s.serve(cfg, again.at, service.Options{Dial: wire.Dial})
+		in, log := s.serve(cfg, at, service.Options{Dial: wire.Dial})
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		if err := cut.Wait(ctx); err != nil {
 			t.Fatal(err)
@@ -250,20 +280,21 @@ func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 		}
 		s.stop(in)
 		wire.Close()
-		s.wiped(fmt.Sprint("lost in the middle, at ", again.at-begin), log, again.wiped)
+		s.wiped(fmt.Sprint("lost in the middle, at ", at-begin), log, false)
 		m := s.meta(cfg)
 		if m.Position <= before.Position || m.Pending == kinds+bulk {
 			t.Fatalf("the replay was not lost behind a flush: position %d, then %d, pending %d", before.Position, m.Position, m.Pending)
 		}
-		if !again.wiped && !m.InSync.Equal(before.InSync) {
-			t.Errorf("in sync at %s, and after a replay that was lost at %s", before.InSync, m.InSync)
+		if !m.InSync.Equal(inSync) {
+			t.Errorf("in sync at %s, and after a replay that was lost at %s", inSync, m.InSync)
 		}
-		t.Logf("at %s: flushed at changelog position %d (before %d), pending %d, in sync as of %s", again.at-begin, m.Position, before.Position, m.Pending,
-			m.InSync.Sub(time.Now().Add(begin)).Round(time.Hour))
+		t.Logf("at %s: flushed at changelog position %d (before %d), pending %d, in sync %s ago", at-begin, m.Position, before.Position, m.Pending,
+			time.Since(m.InSync).Round(time.Hour))
 	}
+	s.age(cfg, 11*time.Hour)
 	last, log := s.serve(cfg, begin+33*time.Hour, service.Options{})
 	last.Ready(1, soon)
-	s.wiped("after a replay from the start 11 h ago", log, false)
+	s.wiped("after two replays that were lost", log, true)
 	s.pending(last, kinds+bulk)
 	s.finish()
 }
