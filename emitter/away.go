@@ -30,6 +30,8 @@ type Leaders interface {
 	// AllReachable reports that none is, which costs nothing.
 	AllReachable() bool
 	Away(p TargetPartition) bool
+	// Leaderless reports that a partition has no leader, by what was heard last.
+	Leaderless(p TargetPartition) bool
 }
 
 // allThere is Reach and Leaders of those who are told of none.
@@ -40,6 +42,8 @@ func (allThere) Reachable(string) bool { return true }
 func (allThere) LastLost() time.Time   { return time.Time{} }
 
 func (allThere) Away(TargetPartition) bool { return false }
+
+func (allThere) Leaderless(TargetPartition) bool { return false }
 
 // dying reports whether a broker has died or fallen silent so recently that the
 // others may not have given it up: it is in the in-sync replicas of partitions

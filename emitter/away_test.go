@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -24,6 +25,8 @@ type fakeReach struct {
 	mu    sync.Mutex
 	gone  map[string]bool
 	leads map[TargetPartition]bool
+	// none have no leader.
+	none map[TargetPartition]bool
 }
 
 func (r *fakeReach) AllReachable() bool {
@@ -42,6 +45,12 @@ func (r *fakeReach) Away(p TargetPartition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leads[p]
+}
+
+func (r *fakeReach) Leaderless(p TargetPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.none[p]
 }
 
 func (r *fakeReach) LastLost() time.Time { return time.Now() }
@@ -224,6 +233,30 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	}
 	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
 		t.Errorf("%v, %v", err, s.outcomes)
+	}
+}
+
+// While a broker dies a target that does not answer is waited for, since its leader
+// may be waiting itself; but not one without a leader: the step of all others would
+// wait with it.
+func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
+	c, l, reach := awayLane(t)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+	to := TargetPartition{"t", 0}
+	reach.lose("127.0.0.1:1")
+	reach.none = map[TargetPartition]bool{to: true}
+	s := plainSource(l)
+	l.Add(s)
+	start := time.Now()
+	_, err := l.step(t.Context())
+	if err != nil || len(s.outcomes) != 1 || s.outcomes[0] != Aborted {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+	if took := time.Since(start); took > brokerDeath-2*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if l.o.Health.Allow(to, nil) {
+		t.Error("it is not taken for sick")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -255,7 +256,7 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 			o.hold(own, fmt.Errorf("not acknowledged within %s", ownDeadline))
 		}
 	case wait:
-		return false
+		return o.leaderless(waited)
 	case len(o.own) == 0 && len(o.waiting) > 0 && waited >= silentAfter:
 		for p := range o.waiting {
 			o.accused[p] = context.DeadlineExceeded
@@ -265,6 +266,22 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	}
 	o.unsafe = true
 	return true
+}
+
+// leaderless names the targets that are waited for and have no leader, and reports
+// whether to give up: the controller has given their broker up already, so there is
+// nothing to wait for. The lock is held.
+func (o *outgoing) leaderless(waited time.Duration) bool {
+	if waited < emissionDeadline {
+		return false
+	}
+	for p := range o.waiting {
+		if o.lane.o.Leaders.Leaderless(p) {
+			o.accused[p] = kerr.LeaderNotAvailable
+		}
+	}
+	o.unsafe = o.unsafe || len(o.accused) > 0
+	return o.unsafe
 }
 
 // verdict says who is to blame for broken promises, if the targets are, and

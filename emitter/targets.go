@@ -331,14 +331,16 @@ func (t *Targets) lacks(e *target) bool {
 // Stalled reports whether one of our own partitions was last seen without a
 // leader, or with one that cannot be reached.
 func (t *Targets) Stalled(topic string, partition int32) bool {
-	return t.leaderless(topic, partition) || t.Away(TargetPartition{topic, partition})
+	p := TargetPartition{topic, partition}
+	return t.Leaderless(p) || t.Away(p)
 }
 
-func (t *Targets) leaderless(topic string, partition int32) bool {
+// Leaderless reports that a partition was last seen without a leader.
+func (t *Targets) Leaderless(p TargetPartition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.topics[topic]
-	return e != nil && e.Err == nil && int(partition) < len(e.Leader) && !e.Leader[partition]
+	e := t.topics[p.Topic]
+	return e != nil && e.Err == nil && p.Partition >= 0 && int(p.Partition) < len(e.Leader) && !e.Leader[p.Partition]
 }
 
 // BatchMaxBytes is the largest record batch that a topic takes, as far as known.

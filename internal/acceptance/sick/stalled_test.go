@@ -41,7 +41,7 @@ func TestChangelogWithoutLeaderStallsItsPartitionAlone(t *testing.T) {
 	rig.Until(t, patience, "stalled", func() bool { return stalled() == 1 })
 	begun := time.Now()
 	status, body := in.Readyz()
-	if says := "no leader for " + ill + ".waterclock.changelog"; status == http.StatusOK || !strings.Contains(body, says) {
+	if says := ill + ".waterclock.changelog/0"; status == http.StatusOK || !strings.Contains(body, says) {
 		t.Errorf("/readyz is %d and does not say %q: %s", status, says, body)
 	}
 	if in.Metric("waterclock_partitions", "topic", well, "state", "live") != 1 {
