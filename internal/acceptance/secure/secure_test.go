@@ -101,7 +101,7 @@ func (w *world) enough(t *testing.T) {
 	out.Quiet(time.Second)
 	once(t, out.Records(), ids)
 	for name, p := range map[string]*rig.Process{"killed and restarted": a, "stopped": b} {
-		if log := p.Output(); strings.Contains(log, "AUTHORIZATION_FAILED") || strings.Contains(log, "do not let") || strings.Contains(log, password) {
+		if log := withoutOffsets(p.Output()); strings.Contains(log, "AUTHORIZATION_FAILED") || strings.Contains(log, "do not let") || strings.Contains(log, password) {
 			t.Errorf("the one that was %s complains, or tells the password:\n%s", name, log)
 		}
 	}
@@ -358,4 +358,17 @@ func (w *world) mechanisms(t *testing.T) {
 	if _, err := service.Cancel(t.Context(), expired, "unused", "a"); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
 		t.Errorf("an expired token: %v", err)
 	}
+}
+
+// withoutOffsets takes the one line out of a log that says, once, that the offsets'
+// own topic may not be looked at: a take that waits for a killed owner's transaction
+// would like to.
+func withoutOffsets(log string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, "cannot be seen without the right to read __consumer_offsets") {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
 }
