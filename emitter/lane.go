@@ -47,6 +47,9 @@ type Options struct {
 	// lead; nil: all can be. Who sets them calls Lane.Reached.
 	Reach   Reach
 	Leaders Leaders
+	// CommitTimeout is how long an EndTxn may go unanswered until its outcome is found
+	// out by other means; 0: answerTimeout.
+	CommitTimeout time.Duration
 	// BatchMaxBytes is the largest record batch a topic takes.
 	BatchMaxBytes func(topic string) int32
 	// Version of what is known of a topic, and Stale and Refuted, which say that it
@@ -94,6 +97,9 @@ type Lane struct {
 
 // NewLane returns a lane without sources.
 func NewLane(o Options) *Lane {
+	if o.CommitTimeout == 0 {
+		o.CommitTimeout = answerTimeout
+	}
 	if o.Health == nil {
 		o.Health = NewHealth(HealthOptions{Logger: o.Logger})
 	}

@@ -123,7 +123,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 
 // end commits.
 func (l *Lane) end(ctx context.Context, c *txnClient) error {
-	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
 	switch err := c.EndTransaction(bounded, kgo.TryCommit); {
 	case err == nil:

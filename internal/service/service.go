@@ -56,6 +56,9 @@ type Options struct {
 	Dial dialer.Func
 	// AutoCreateTargets lets the broker make target topics on first use.
 	AutoCreateTargets bool
+	// CommitTimeout is how long an unanswered commit is waited for, 0 is the usual
+	// 2.5 s: tests that hold one back want more.
+	CommitTimeout time.Duration
 	// MissingAfter is how long a target topic must be missing until what is due for
 	// it becomes dead letters; 0 is the usual 10 s.
 	MissingAfter time.Duration

@@ -28,7 +28,7 @@ func TestMarkerLostOnTheGroupsOffsetsTheNextTakeRepairsIt(t *testing.T) {
 	cfg := rig.Config(t, c.Seeds(), requests)
 	wire := kafkatest.NewWire()
 	t.Cleanup(wire.Close)
-	a, _ := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
+	a, _ := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial, CommitTimeout: patience})
 	a.Ready(1, patience)
 	cl := c.Client(t)
 	victim := (coordinatorOf(t, c, cfg.Group) + 1) % 3
