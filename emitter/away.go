@@ -25,7 +25,8 @@ type Reach interface {
 	LastLost() time.Time
 }
 
-// Leaders tells which partitions are led by a broker that cannot be reached now.
+// Leaders tells which partitions cannot be written to now: led by a broker that cannot
+// be reached, or by none.
 type Leaders interface {
 	// AllReachable reports that none is, which costs nothing.
 	AllReachable() bool

@@ -44,7 +44,7 @@ func (w *worker) plan(pt *part) error {
 		w.change(e.item, e.After)
 	}
 	w.evict() // not before: it forgets items, and the part's IDs have been met
-	w.p.planned(pt)
+	w.p.queue(-len(pt.recs), -pt.bytes)
 	if w.p.tracker.Done(pt.batch, entries, pt.bytes) {
 		w.p.o.Lane.Wake()
 	}

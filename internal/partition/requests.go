@@ -53,10 +53,7 @@ func (p *Partition) fanOut(recs []*kgo.Record) {
 		parts[i].bytes += size
 		bytes += size
 	}
-	p.pauseMu.Lock()
-	p.queued += len(recs)
-	p.queuedB += bytes
-	p.pauseMu.Unlock()
+	p.queue(len(recs), bytes)
 	b := p.tracker.Open(n, recs[len(recs)-1].Offset+1)
 	for i, pt := range parts {
 		if pt != nil {
@@ -73,10 +70,7 @@ func (p *Partition) SkipBatch(first, next int64) {
 	p.log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}
 	pt := &part{recs: []*kgo.Record{rec}, bytes: recordSize(rec), refusal: batchTooLarge(first, next)}
-	p.pauseMu.Lock()
-	p.queued++
-	p.queuedB += pt.bytes
-	p.pauseMu.Unlock()
+	p.queue(1, pt.bytes)
 	pt.batch = p.tracker.Open(1, next)
 	p.workers[0].post(message{part: pt})
 	p.delivered.Store(next)
@@ -101,11 +95,11 @@ func recordSize(r *kgo.Record) int64 {
 	return int64(n)
 }
 
-// planned takes a part out of the count of what waits for workers.
-func (p *Partition) planned(pt *part) {
+// queue adds requests to those that wait for workers, or takes them out of the count.
+func (p *Partition) queue(requests int, bytes int64) {
 	p.pauseMu.Lock()
-	p.queued -= len(pt.recs)
-	p.queuedB -= pt.bytes
+	p.queued += requests
+	p.queuedB += bytes
 	p.pauseMu.Unlock()
 }
 

@@ -101,7 +101,7 @@ func (w *world) enough(t *testing.T) {
 	out.Quiet(time.Second)
 	once(t, out.Records(), ids)
 	for name, p := range map[string]*rig.Process{"killed and restarted": a, "stopped": b} {
-		if log := withoutOffsets(p.Output()); strings.Contains(log, "AUTHORIZATION_FAILED") || strings.Contains(log, "do not let") || strings.Contains(log, password) {
+		if log := withoutOffsets(p.Output()); strings.Contains(p.Output(), password) || strings.Contains(log, "AUTHORIZATION_FAILED") || strings.Contains(log, "do not let") {
 			t.Errorf("the one that was %s complains, or tells the password:\n%s", name, log)
 		}
 	}
