@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"path/filepath"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func TestDropFreesTheDisk(t *testing.T) {
 	o.Dir = t.TempDir()
 	s := mustOpen(t, o)
 	parts := []PartitionID{partition0, {Topic: [16]byte{9}, Partition: 1}, partition1}
-	payload := make([]byte, 512)
+	random := rand.NewChaCha8([32]byte{1}) // nothing that compresses: much more than a table holds
 	for _, id := range parts {
 		k := s.Partition(id).Take()
 		must(t, k.Live(testNow))
@@ -46,10 +47,9 @@ func TestDropFreesTheDisk(t *testing.T) {
 			var changes []Change
 			for j := range int64(1000) {
 				x := newTimer(fmt.Sprint(i, "-", j), i, j)
-				x.Value = payload
-				for n := range x.Value { // nothing that compresses
-					x.Value[n] = byte((i*1000+j)*2654435761>>(n%24)) ^ byte(n*n)
-				}
+				x.Value = make([]byte, 1024)
+				_, err := random.Read(x.Value)
+				must(t, err)
 				changes = append(changes, Change{ID: x.ID, Before: timer.Absent, After: x})
 			}
 			must(t, k.Apply(batchAt(i, changes...)))
