@@ -102,12 +102,13 @@ type batch struct {
 	scratch []byte
 	lowest  timer.Ref // of the rows put
 	pending int64     // change of the number of pending timers
+	tally   tally     // the same of misplaced ones
 	deleted int       // rows by due time deleted
 	targets targetChanges
 }
 
 func (p *Partition) newBatchLocked() *batch {
-	return &batch{b: p.s.db.NewBatch(), lowest: last, targets: targetChanges{of: &p.targets}}
+	return &batch{b: p.s.db.NewBatch(), lowest: last, tally: p.tallyLocked(), targets: targetChanges{of: &p.targets}}
 }
 
 func (w *batch) close() { w.b.Close() }
@@ -116,6 +117,7 @@ func (w *batch) close() { w.b.Close() }
 // Writing to a batch in memory cannot fail.
 func (w *batch) change(p prefix, id []byte, before place, after timer.Ref, row []byte) {
 	stays := before == place{ref: after}
+	w.tally.add(id, before.ref, after)
 	if !before.ref.IsAbsent() {
 		w.pending--
 		if !stays {
@@ -183,6 +185,7 @@ func (w *batch) set(key, value []byte) { w.b.Set(key, value, nil) }
 // state of p; p.write is held. Every batch has the meta row: see doc.go.
 func (w *batch) commit(p *Partition, next meta) error {
 	next.Pending += w.pending
+	w.tally.enter(p, &next)
 	next.Parked += w.targets.parked
 	next.low = p.low.put(w.lowest)
 	for _, t := range w.targets.next {

@@ -26,6 +26,10 @@ func TestLayout(t *testing.T) {
 	parked.Parked = 1
 	var parkedRow [parkedMetaSize]byte
 	parked.put(parkedRow[:])
+	counted := m
+	counted.Partitions, counted.Misplaced = 6, 1
+	var countedRow [countedMetaSize]byte
+	counted.put(countedRow[:])
 	ref := timer.Ref{Due: 1, Offset: 2}
 	sick := target{number: 7, name: "orders/3", count: 9, low: ref}
 	const topic = "aa0000000000000000000000000000bb" + "00000102"
@@ -42,6 +46,8 @@ func TestLayout(t *testing.T) {
 			"00000000000003e8" + "7fffffffffffffff" + "8000000000000003", row[:]},
 		{"meta row with parked timers", "02" + "0000000000000005" + "01000000000000000000000000000002" + "0000000000000002" +
 			"00000000000003e8" + "7fffffffffffffff" + "8000000000000003" + "0000000000000001", parkedRow[:]},
+		{"meta row with misplaced timers counted", "03" + "0000000000000005" + "01000000000000000000000000000002" + "0000000000000002" +
+			"00000000000003e8" + "7fffffffffffffff" + "8000000000000003" + "0000000000000000" + "00000006" + "0000000000000001", countedRow[:]},
 		{"ID row", "8000000000000001" + "8000000000000002", appendPlace(nil, place{ref: ref})},
 		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007", appendPlace(nil, place{ref, 7})},
 		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002", appendRowKey(nil, p, place{ref, 7})},
@@ -105,16 +111,21 @@ func TestComparer(t *testing.T) {
 
 func TestMetaRowsThatMakeNoSense(t *testing.T) {
 	for _, c := range []struct {
-		name                      string
-		position, pending, parked int64
+		name                                 string
+		position, pending, parked, misplaced int64
+		partitions                           int32
 	}{
-		{"no position", -1, 0, 0},
-		{"pending below none", 5, -1, 0},
-		{"more parked than pending", 5, 1, 2},
-		{"parked below none", 5, 1, -1},
+		{"no position", -1, 0, 0, 0, 0},
+		{"pending below none", 5, -1, 0, 0, 0},
+		{"more parked than pending", 5, 1, 2, 0, 0},
+		{"parked below none", 5, 1, -1, 0, 0},
+		{"parked below none, counted", 5, 1, -1, 0, 1},
+		{"more misplaced than pending", 5, 1, 0, 2, 3},
+		{"misplaced below none", 5, 1, 0, -1, 3},
+		{"of no partitions", 5, 1, 0, 0, -1},
 	} {
 		var m meta
-		m.Position, m.Pending, m.Parked = c.position, c.pending, c.parked
+		m.Position, m.Pending, m.Parked, m.Partitions, m.Misplaced = c.position, c.pending, c.parked, c.partitions, c.misplaced
 		row := make([]byte, m.size())
 		m.put(row)
 		_, err := decodeMeta(row)
@@ -134,6 +145,10 @@ func FuzzDecodeMeta(f *testing.F) {
 	parked := make([]byte, m.size())
 	m.put(parked)
 	f.Add(parked)
+	m.Partitions, m.Misplaced = 4, 1
+	counted := make([]byte, m.size())
+	m.put(counted)
+	f.Add(counted)
 	f.Add([]byte{2})
 	f.Add([]byte{3})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -55,6 +55,8 @@
 //
 //	| 2 (format) | ... as before ... | parked i64 |
 //
+//	| 3 (format) | ... as before ... | parked i64 | partitions u32 | misplaced i64 |
+//
 // The value lies in the row by due time, so that firing reads in order. low is
 // at or before the first row by due time: scans start there.
 //
@@ -64,7 +66,8 @@
 // has format 2 while the partition has parked timers, and only then: a version
 // that knows format 1 alone would never fire them, so it must not read such a
 // partition (it wipes it, and the replay makes rows by due time of them), and it
-// reads every other. The fold knows nothing of parking: whatever the changelog
+// reads every other. Format 3 is that of a partition of which misplaced timers
+// are counted, as the service has it always: see [Partition.CountFor]. The fold knows nothing of parking: whatever the changelog
 // says of a parked timer deletes its parked row, and a put makes a row by due
 // time. So that a step need not know where its timers lie, Apply looks up their
 // ID rows, in a partition with parked timers alone.

@@ -101,9 +101,12 @@ type dumpRow struct {
 	Position  *int64 `json:"position,omitempty"`
 	Changelog string `json:"changelog,omitempty"`
 	Pending   *int64 `json:"pending,omitempty"`
-	InSync    *int64 `json:"in_sync,omitempty"`
-	LowDue    *int64 `json:"low_due,omitempty"` // of target too
-	LowOffset *int64 `json:"low_offset,omitempty"`
+	// Misplaced for so many Partitions, if anybody has counted.
+	Partitions int32  `json:"partitions,omitempty"`
+	Misplaced  *int64 `json:"misplaced,omitempty"`
+	InSync     *int64 `json:"in_sync,omitempty"`
+	LowDue     *int64 `json:"low_due,omitempty"` // of target too
+	LowOffset  *int64 `json:"low_offset,omitempty"`
 
 	// Of row checkpoint.
 	Bytes      int    `json:"bytes,omitempty"`
@@ -205,6 +208,9 @@ func (r *dumpRow) meta(row []byte) error {
 	r.Position, r.Pending, r.Parked = &m.Position, &m.Pending, &m.Parked
 	r.Changelog = hex.EncodeToString(m.Changelog[:])
 	r.LowDue, r.LowOffset = &m.low.Due, &m.low.Offset
+	if m.Partitions != 0 {
+		r.Partitions, r.Misplaced = m.Partitions, &m.Misplaced
+	}
 	if !m.InSync.IsZero() {
 		ms := m.InSync.UnixMilli()
 		r.InSync = &ms

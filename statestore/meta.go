@@ -24,6 +24,11 @@ type Meta struct {
 	// Pending is the number of pending timers, Parked of how many of them are
 	// parked: see [Take.Park].
 	Pending, Parked int64
+	// Misplaced is how many of them have IDs that belong on another partition,
+	// where the request topic has so many Partitions: see [Partition.CountFor].
+	// 0 partitions: nobody has counted.
+	Partitions int32
+	Misplaced  int64
 	// InSync is a time at which the store is known to have held everything, by
 	// the clock of the brokers, zero for never. For a live partition it lags by up to two flush
 	// intervals; see [Take.Live].
@@ -32,12 +37,17 @@ type Meta struct {
 
 // Format 2 is that of a partition with parked timers alone: a version that knows
 // nothing of parking would never fire them, so it must refuse the partition;
-// every other partition it reads.
+// every other partition it reads. Format 3 is that of a partition of which
+// misplaced timers are counted: a version that does not count must not go on
+// from the number.
 const (
 	metaFormat       = 1
 	metaSize         = 1 + 8 + 16 + 8 + 8 + refSize
 	parkedMetaFormat = 2
 	parkedMetaSize   = metaSize + 8
+
+	countedMetaFormat = 3
+	countedMetaSize   = parkedMetaSize + 4 + 8
 
 	never = math.MinInt64 // in sync, as stored
 )
@@ -55,7 +65,10 @@ func emptyMeta() meta { return meta{Meta: Meta{Position: nothing}, low: last} }
 
 // size is how many bytes put writes.
 func (m *meta) size() int {
-	if m.Parked != 0 {
+	switch {
+	case m.Partitions != 0:
+		return countedMetaSize
+	case m.Parked != 0:
 		return parkedMetaSize
 	}
 	return metaSize
@@ -72,17 +85,29 @@ func (m *meta) put(dst []byte) {
 	binary.BigEndian.PutUint64(dst[25:], uint64(m.Pending))
 	binary.BigEndian.PutUint64(dst[33:], uint64(inSync))
 	putRef(dst[41:], m.low)
-	if m.Parked != 0 {
+	if m.Parked != 0 || m.Partitions != 0 {
 		dst[0] = parkedMetaFormat
 		binary.BigEndian.PutUint64(dst[metaSize:], uint64(m.Parked))
+	}
+	if m.Partitions != 0 {
+		dst[0] = countedMetaFormat
+		binary.BigEndian.PutUint32(dst[parkedMetaSize:], uint32(m.Partitions))
+		binary.BigEndian.PutUint64(dst[parkedMetaSize+4:], uint64(m.Misplaced))
 	}
 }
 
 // decodeMeta reads a meta row. Errors wrap ErrNewerFormat or ErrCorrupt.
 func decodeMeta(b []byte) (m meta, err error) {
 	switch {
-	case len(b) > 0 && b[0] > parkedMetaFormat:
+	case len(b) > 0 && b[0] > countedMetaFormat:
 		return m, fmt.Errorf("meta row of format %d: %w", b[0], ErrNewerFormat)
+	case len(b) == countedMetaSize && b[0] == countedMetaFormat:
+		m.Parked = int64(binary.BigEndian.Uint64(b[metaSize:]))
+		m.Partitions = int32(binary.BigEndian.Uint32(b[parkedMetaSize:]))
+		m.Misplaced = int64(binary.BigEndian.Uint64(b[parkedMetaSize+4:]))
+		if m.Partitions < 1 {
+			return m, fmt.Errorf("meta row of %d partitions: %w", m.Partitions, ErrCorrupt)
+		}
 	case len(b) == parkedMetaSize && b[0] == parkedMetaFormat:
 		m.Parked = int64(binary.BigEndian.Uint64(b[metaSize:]))
 		if m.Parked < 1 {
@@ -98,8 +123,8 @@ func decodeMeta(b []byte) (m meta, err error) {
 		m.InSync = time.UnixMilli(inSync)
 	}
 	m.low, err = decodeRef(b[41:metaSize])
-	if err == nil && (m.Position < 0 || m.Pending < m.Parked) {
-		err = fmt.Errorf("meta row with position %d, %d pending, %d parked: %w", m.Position, m.Pending, m.Parked, ErrCorrupt)
+	if err == nil && (m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced) {
+		err = fmt.Errorf("meta row with position %d, %d pending, %d parked, %d misplaced: %w", m.Position, m.Pending, m.Parked, m.Misplaced, ErrCorrupt)
 	}
 	return m, err
 }

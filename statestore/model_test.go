@@ -2,8 +2,10 @@ package statestore
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -253,6 +255,9 @@ func (s *state) compare(k *Take) error {
 		return fmt.Errorf("position %d, %d pending, %d parked, checkpoint %x; want %d, %d, %d, %x",
 			m.Position, m.Pending, m.Parked, m.Checkpoint, s.position, len(s.timers), len(s.parked), s.checkpoint)
 	}
+	if off := s.misplaced(k.p.id, m.Partitions); m.Misplaced != off {
+		return fmt.Errorf("%d misplaced for %d partitions, want %d", m.Misplaced, m.Partitions, off)
+	}
 	if parked, err := readParked(k); err != nil || !maps.Equal(parked, s.parked) {
 		return fmt.Errorf("parked: %v, want %v, %w", parked, s.parked, err)
 	}
@@ -281,6 +286,22 @@ func (s *state) compare(k *Take) error {
 	return err
 }
 
+// testHome scatters IDs over partitions.
+func testHome(id []byte, partitions int32) int32 {
+	h := fnv.New32a()
+	h.Write(id)
+	return int32(h.Sum32() % uint32(partitions))
+}
+
+func (s *state) misplaced(at PartitionID, partitions int32) (n int64) {
+	for id := range s.timers {
+		if partitions != 0 && testHome([]byte(id), partitions) != at.Partition {
+			n++
+		}
+	}
+	return n
+}
+
 // machine runs random operations on one store and its model.
 type machine struct {
 	fs     *vfs.MemFS
@@ -290,6 +311,7 @@ type machine struct {
 	ids    [2]PartitionID
 	takes  [2]*Take
 	synced [2]int64 // position that a crash must not lose
+	counts [2]*Recount
 
 	// history is what was parked at each position since the last flush: a
 	// crash may go back to each of these, and to nothing else.
@@ -336,12 +358,31 @@ func check(t *rapid.T, err error) {
 	}
 }
 
+// close ends the recounts that nobody has run: too late to be noticed.
+func (m *machine) close(t *rapid.T) {
+	stopped, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i := range m.counts {
+		check(t, m.count(stopped, i))
+	}
+	check(t, m.s.Close())
+}
+
+func (m *machine) count(ctx context.Context, i int) error {
+	r := m.counts[i]
+	m.counts[i] = nil
+	if r == nil {
+		return nil
+	}
+	return r.Run(ctx)
+}
+
 // crash takes what a power failure leaves, opens it, and rolls the model back to
 // the positions found.
 func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 	fs := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 0))})
 	tableIDs := m.s.tableIDs
-	check(t, m.s.Close())
+	m.close(t)
 	m.open(t, fs, tableIDs)
 	for i, p := range m.parts {
 		meta, err := m.takes[i].Meta()
@@ -373,12 +414,13 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{ids: [2]PartitionID{partition0, partition1}, synced: [2]int64{-1, -1}}
 		m.o = testOptions(nil)
+		m.o.Home = testHome
 		for i := range m.parts {
 			l := log{seed: rapid.Uint64().Draw(t, "seed"), names: rapid.IntRange(1, 60).Draw(t, "names")}
 			m.parts[i] = l.empty()
 		}
 		m.open(t, vfs.NewCrashableMem(), rapid.IntRange(1, 40).Draw(t, "tableIDs"))
-		defer func() { m.s.Close() }()
+		defer func() { m.close(t) }()
 		m.remember()
 		target := rapid.SampledFrom([]string{"orders/0", "orders/1", "mail/0"})
 		part := func(t *rapid.T) int { return rapid.IntRange(0, 1).Draw(t, "partition") }
@@ -443,6 +485,21 @@ func TestModel(t *testing.T) {
 				i := part(t)
 				m.takes[i] = m.s.Partition(m.ids[i]).Take()
 			},
+			"count misplaced": func(t *rapid.T) {
+				i := part(t)
+				check(t, m.count(context.Background(), i))
+				var err error
+				m.counts[i], err = m.s.Partition(m.ids[i]).CountFor(rapid.Int32Range(1, 3).Draw(t, "partitions"))
+				check(t, err)
+			},
+			"misplaced are counted": func(t *rapid.T) {
+				i := part(t)
+				under := m.counts[i] != nil && m.s.Partition(m.ids[i]).recount == m.counts[i]
+				check(t, m.count(context.Background(), i))
+				if _, known := m.s.Partition(m.ids[i]).Misplaced(); under && !known {
+					t.Fatal("they are not known then")
+				}
+			},
 			"live": func(t *rapid.T) { check(t, m.takes[part(t)].Live(testNow)) },
 			"wipe": func(t *rapid.T) {
 				i := part(t)
@@ -455,7 +512,7 @@ func TestModel(t *testing.T) {
 			},
 			"restart": func(t *rapid.T) {
 				tableIDs := m.s.tableIDs
-				check(t, m.s.Close())
+				m.close(t)
 				m.flushed()
 				m.open(t, m.fs, tableIDs)
 			},

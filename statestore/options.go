@@ -27,6 +27,10 @@ type Options struct {
 	// [Take.Live].
 	FlushInterval time.Duration
 
+	// Home says on which of the partitions of its request topic an ID belongs; nil:
+	// nothing is counted that lies elsewhere. See [Partition.CountFor].
+	Home func(id []byte, partitions int32) int32
+
 	// Logger, default slog.Default.
 	Logger *slog.Logger
 	// Now is the owner's clock, default time.Now: it tells how much time passes.

@@ -32,17 +32,23 @@ type Partition struct {
 	// set while nobody is inside the store.
 	damaged atomic.Bool
 
+	// misplaced is what state says of it, for all to see; -1: not known.
+	misplaced atomic.Int64
+
 	// write is held over every change, I/O included: see Take. It guards what
 	// follows, and the fields of the owner that say so.
 	write     sync.Mutex
 	state     meta
-	targets   targets // those with parked timers; of state
-	wipes     int     // counts them, so that a sweep notices one
-	unflushed bool    // rows may lie in memory alone
+	targets   targets  // those with parked timers; of state
+	recount   *Recount // of misplaced timers, nil if none is under way
+	wipes     int      // counts them, so that a sweep notices one
+	unflushed bool     // rows may lie in memory alone
 }
 
 func newPartition(s *Store, id PartitionID) *Partition {
-	return &Partition{s: s, id: id, prefix: id.prefix(), low: newLowBound()}
+	p := &Partition{s: s, id: id, prefix: id.prefix(), low: newLowBound()}
+	p.misplaced.Store(-1)
+	return p
 }
 
 // ID is the partition's name.
@@ -138,6 +144,7 @@ func (p *Partition) loadLocked() error {
 	if err != nil {
 		return fmt.Errorf("partition %s: %w", p.id, err)
 	}
+	p.recount = nil // what it has heard of changes may not be so
 	p.setState(m)
 	p.targets = ts
 	p.low.reset(m.low)
@@ -241,6 +248,7 @@ func (p *Partition) setState(m meta) {
 	pending := p.s.pending.Add(m.Pending - p.state.Pending)
 	p.state = m
 	p.s.cache.fit(pending)
+	p.showMisplaced()
 }
 
 // refresh writes the meta row of a live partition, for its in-sync time. If a
@@ -284,6 +292,7 @@ func (k *Take) Wipe() error {
 	if err := p.s.db.Excise(context.Background(), span); err != nil {
 		return fmt.Errorf("wipe partition %s: %w", p.id, err)
 	}
+	p.recount = nil
 	p.setState(emptyMeta())
 	p.targets = newTargets()
 	p.low.reset(last)

@@ -31,9 +31,12 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	for _, at := range parked {
 		targets.remove(at)
 	}
+	misplaced := p.tallyLocked()
 	for i := range records {
 		next.Pending += records[i].gain()
+		misplaced.add(records[i].id, records[i].before, records[i].after)
 	}
+	misplaced.enter(p, &next)
 	next.Parked += targets.parked
 	next.low = p.low.put(lowest)
 	if err := p.settleLocked(); err != nil {

@@ -140,6 +140,7 @@ func (p *Partition) verify(snap *pebble.Snapshot) (meta, error) {
 		return m, err
 	}
 	v := verifier{snap: snap, p: p.prefix, low: m.low, parked: map[uint32]int64{}}
+	v.misplaced = p.tallyFor(m.Partitions)
 	if v.targets, err = readTargets(snap, p.prefix, &m); err != nil {
 		return m, err
 	}
@@ -168,6 +169,7 @@ type verifier struct {
 	targets targets
 
 	dues, ids int64
+	misplaced tally
 	parked    map[uint32]int64 // rows by number of the target
 }
 
@@ -188,9 +190,11 @@ func (v *verifier) row(key, row []byte) error {
 		return v.timer(key, place{target: number}, v.targets.byNumber[number].low, row)
 	case kindID:
 		v.ids++
-		if id := key[idAt:]; checkID(id) != nil {
+		id := key[idAt:]
+		if checkID(id) != nil {
 			return fmt.Errorf("key %x: %w", key, ErrCorrupt)
 		}
+		v.misplaced.add(id, timer.Absent, timer.Ref{})
 		return nil
 	case kindMeta, kindCheckpoint, kindTarget: // read before
 		return nil
@@ -225,6 +229,9 @@ func (v *verifier) count(m *meta) error {
 	if v.dues+m.Parked != v.ids || v.ids != m.Pending {
 		return fmt.Errorf("%d rows by due time, %d parked, %d by ID, %d pending: %w",
 			v.dues, m.Parked, v.ids, m.Pending, ErrCorrupt)
+	}
+	if v.misplaced.partitions != 0 && v.misplaced.change != m.Misplaced {
+		return fmt.Errorf("%d IDs belong on another of %d partitions, %d recorded: %w", v.misplaced.change, m.Partitions, m.Misplaced, ErrCorrupt)
 	}
 	for number, t := range v.targets.byNumber {
 		if v.parked[number] != t.count {

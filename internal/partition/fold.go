@@ -71,6 +71,9 @@ func (p *Partition) openFold(ctx context.Context, why string) (*fold, error) {
 		p.damage = nil
 		meta = statestore.Meta{Position: -1}
 	}
+	if err := p.countMisplaced(ctx); err != nil {
+		return nil, err
+	}
 	return p.newFold(ctx, meta, start, end, newest)
 }
 

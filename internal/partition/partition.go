@@ -117,11 +117,14 @@ type Partition struct {
 	parkedTargets map[emitter.TargetPartition]int64
 	parkedMoved   bool            // since they were last shown
 	waiter        *emitter.Waiter // for those targets
+	// counts are scans for misplaced timers, which end with serve; Run's own.
+	counts sync.WaitGroup
 
 	state     atomic.Int32
 	replayed  atomic.Int64
 	replayEnd atomic.Int64
 	pending   atomic.Int64
+	taken     atomic.Bool // pending is that of the store; reset ends it
 	parked    atomic.Int64
 	parkedBy  atomic.Pointer[map[emitter.TargetPartition]int64]
 	delivered atomic.Int64 // just behind the last request handed to workers
@@ -232,6 +235,7 @@ func (p *Partition) sayAgain(err error) {
 // reset forgets everything planned: the next serve begins from what is
 // committed. The lane holds nothing of the partition at that point.
 func (p *Partition) reset() {
+	p.taken.Store(false)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unplanning, p.toPark, p.leaderless, p.held, p.tail = 0, nil, false, nil, tail{}
@@ -282,6 +286,9 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.state.Store(int32(Taking))
 	p.take = p.o.Store.Take()
 	defer p.take.Release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer p.counts.Wait()
+	defer cancel()
 	p.joinLane()
 	defer p.leaveLane()
 	// A replay may wait for half a minute until the disk keeps up.
@@ -301,7 +308,7 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.delivered.Store(from)
 	p.state.Store(int32(Gated))
 
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel = context.WithCancel(ctx)
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer cancel()

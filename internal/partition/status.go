@@ -32,8 +32,11 @@ type Status struct {
 	// Replayed and ReplayEnd are changelog offsets, for progress.
 	Replayed, ReplayEnd int64
 	Pending             int64
-	Parked              int64 // about how many of them wait for a sick target
-	Ledger              int64 // accepted - outcomes - pending: 0 at rest
+	// Misplaced is how many of them have IDs that belong on another partition;
+	// -1 while they are counted. None are known of a partition that is not taken.
+	Misplaced int64
+	Parked    int64 // about how many of them wait for a sick target
+	Ledger    int64 // accepted - outcomes - pending: 0 at rest
 	// Queued requests and firings are on their way, of so many bytes.
 	Queued      int
 	QueuedBytes int64
@@ -48,6 +51,12 @@ func (p *Partition) Status() Status {
 	s := Status{
 		State: State(p.state.Load()), Replayed: p.replayed.Load(), ReplayEnd: p.replayEnd.Load(), Pending: p.pending.Load(),
 		Parked: p.parked.Load(), Overdue: p.overdue(),
+	}
+	if p.taken.Load() {
+		n, known := p.o.Store.Misplaced()
+		if s.Misplaced = n; !known {
+			s.Misplaced = -1
+		}
 	}
 	if s.State == Gated || s.State == Live {
 		s.Ledger = p.ledger.balance(s.Pending)

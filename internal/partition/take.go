@@ -60,6 +60,7 @@ func (p *Partition) takeOver(ctx context.Context) (from, stable int64, err error
 		return 0, 0, err
 	}
 	p.pending.Store(meta.Pending)
+	p.taken.Store(true)
 	p.ledger.open(meta.Pending)
 	return from, stable, p.take.Live(now)
 }

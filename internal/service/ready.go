@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/partition"
 )
 
@@ -27,6 +28,7 @@ type partitionOf struct {
 	State     string `json:"state"`
 	Reason    string `json:"reason,omitempty"`
 	Pending   int64  `json:"pending"`
+	Misplaced int64  `json:"misplaced,omitempty"` // of them, with IDs that belong elsewhere
 	Replayed  int64  `json:"replayed,omitempty"`
 	ReplayEnd int64  `json:"replay_end,omitempty"`
 }
@@ -59,7 +61,7 @@ func (in *instance) Ready() (bool, any) {
 		if r.Topics[k.topic] == nil {
 			r.Topics[k.topic] = make(map[string]partitionOf)
 		}
-		po := partitionOf{State: s.State.String(), Reason: s.Reason, Pending: s.Pending}
+		po := partitionOf{State: s.State.String(), Reason: s.Reason, Pending: s.Pending, Misplaced: max(s.Misplaced, 0)}
 		if s.State == partition.Replaying {
 			po.Replayed, po.ReplayEnd = s.Replayed, s.ReplayEnd
 		}
@@ -85,6 +87,7 @@ type stateCollector struct{ in *instance }
 var (
 	descPartitions  = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
 	descPending     = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
+	descMisplaced   = prometheus.NewDesc("waterclock_misplaced_timers", "Pending timers of owned partitions whose IDs murmur2 puts on another partition; none while they are counted.", []string{"topic"}, nil)
 	descParked      = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for a sick target, about.", []string{"topic"}, nil)
 	descReplay      = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
 	descLedger      = prometheus.NewDesc("waterclock_ledger", "Pending at the take, plus accepted, minus outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
@@ -98,6 +101,7 @@ var (
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descPartitions
 	ch <- descPending
+	ch <- descMisplaced
 	ch <- descParked
 	ch <- descReplay
 	ch <- descLedger
@@ -112,6 +116,8 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	type sums struct {
 		states  [partition.Gone + 1]int
 		pending int64
+		off     int64 // misplaced
+		unknown bool  // how many those are
 		parked  int64
 		remain  int64
 		ledger  int64
@@ -130,6 +136,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		sum := all[k.topic]
 		sum.states[s.State]++
 		sum.pending += s.Pending
+		sum.off, sum.unknown = sum.off+max(s.Misplaced, 0), sum.unknown || s.Misplaced < 0
 		sum.parked += s.Parked
 		sum.ledger += s.Ledger
 		sum.queued += s.Queued
@@ -148,6 +155,9 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, partition.State(st).String())
 		}
 		ch <- prometheus.MustNewConstMetric(descPending, prometheus.GaugeValue, float64(sum.pending), topic)
+		if !sum.unknown && c.in.cfg.PartitionerCheck != config.CheckOff {
+			ch <- prometheus.MustNewConstMetric(descMisplaced, prometheus.GaugeValue, float64(sum.off), topic)
+		}
 		ch <- prometheus.MustNewConstMetric(descParked, prometheus.GaugeValue, float64(sum.parked), topic)
 		ch <- prometheus.MustNewConstMetric(descLedger, prometheus.GaugeValue, float64(sum.ledger), topic)
 		ch <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(sum.queued), topic)

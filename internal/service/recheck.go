@@ -84,6 +84,7 @@ func (r *recheck) Run(ctx context.Context) error {
 			return nil
 		case <-complain.C:
 			r.complain()
+			r.recount(ctx)
 		case <-glance.C:
 			names = r.glance(ctx)
 		case <-check.C:
@@ -201,6 +202,7 @@ func (r *recheck) check(ctx context.Context, name string, set delaytopics.Set) {
 		result = "stop"
 		r.wrong.WithLabelValues(name, "stop").Set(float64(len(stop)))
 		r.stopTopic(name, stop)
+		r.recount(ctx)
 	case len(alarm) > 0:
 		result = "alarm"
 	}
@@ -249,6 +251,26 @@ func (r *recheck) stopTopic(name string, problems []delaytopics.Problem) {
 	r.complain()
 	for _, p := range r.in.ownedOf(name) {
 		p.Refuse(why)
+	}
+}
+
+// recount has what is pending counted for the partitions that stopped topics have
+// now: those that `topics follow` will move. It goes on with what is there at the
+// next complaint, if nobody answers now.
+func (r *recheck) recount(ctx context.Context) {
+	for name := range r.stops() {
+		asking, cancel := context.WithTimeout(ctx, recheckTimeout)
+		found, err := r.adm.ListTopics(kadm.WithAuthorizedOps(asking), name)
+		cancel()
+		is := found[name]
+		if err != nil || is.Err != nil || [16]byte(is.ID) != r.in.topics[name].set.Request.ID {
+			continue
+		}
+		for _, p := range r.in.ownedOf(name) {
+			if err := p.CountMisplaced(ctx, int32(len(is.Partitions))); err != nil {
+				r.in.log.Warn("cannot count the timers that lie off their partition", "topic", name, "err", err)
+			}
+		}
 	}
 }
 

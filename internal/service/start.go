@@ -14,6 +14,8 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -123,8 +125,13 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	if err := os.MkdirAll(in.cfg.DataDir, 0o755); err != nil {
 		return fmt.Errorf("data folder %s cannot be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
 	}
+	home := intake.Murmur2Partition
+	if in.cfg.PartitionerCheck == config.CheckOff {
+		home = nil
+	}
 	in.store, err = statestore.Open(statestore.Options{
-		Dir: filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
+		Home: home,
+		Dir:  filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
 		Memory: uint64(in.cfg.StoreMemory),
 		OnFatal: func(err error) {
 			err = fmt.Errorf("the local store in %s cannot go on: %w", in.cfg.DataDir, err)

@@ -86,6 +86,9 @@ func TestRequestTopicThatGrew(t *testing.T) {
 		want[fmt.Sprint("new-", i)] = "unread"
 	}
 	pending(t, float64(len(want)), p)
+	if n := p.Metric("waterclock_misplaced_timers"); n != 0 {
+		t.Errorf("%v timers still lie off their partition", n)
+	}
 	if time.Now().After(due) {
 		t.Fatal("the machine is too slow for this test")
 	}

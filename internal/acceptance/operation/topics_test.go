@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -76,6 +77,21 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	in, log := rig.ServeLogged(t, cfg, service.Options{})
 	in.Ready(len(all)*partitions, time.Minute)
 
+	// Timers of the topic that will grow: those that would be elsewhere then are shown.
+	const long = 20
+	grown := name + "-" + cases[0].name
+	rig.Send(t, c.Client(t), timers(grown, target, "long-", long, time.Now().Add(time.Hour), time.Second, []byte("v"))...)
+	rig.Until(t, time.Minute, "they are pending", func() bool { return in.Metric("waterclock_pending_timers", "topic", grown) == long })
+	if n := in.Metric("waterclock_misplaced_timers", "topic", grown); n != 0 {
+		t.Errorf("%v timers lie off their partition before anything has happened", n)
+	}
+	off := 0
+	for i := range long {
+		if id := fmt.Append(nil, "long-", i); intake.Murmur2Partition(id, partitions) != intake.Murmur2Partition(id, partitions+1) {
+			off++
+		}
+	}
+
 	// Timers for the good topic all the while.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -127,6 +143,9 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 		before := sent.Load()
 		rig.Until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
 	}
+	rig.Until(t, 20*time.Second, fmt.Sprint(off, " misplaced timers"), func() bool {
+		return in.Metric("waterclock_misplaced_timers", "topic", grown) == float64(off)
+	})
 	// Partitions that are still ours are failed, the good ones live.
 	rig.Until(t, 10*time.Second, "failed partitions", func() bool {
 		return in.Metric("waterclock_partitions", "topic", name+"-policy", "state", "failed") == partitions

@@ -1,0 +1,106 @@
+package service_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// Timers that lie off their partition are counted at all times: those of a producer
+// with another partitioner, across a restart too, and all that a topic which has
+// grown has left where it was, until they have followed.
+func TestMisplacedTimersAreCounted(t *testing.T) {
+	const before, now, timers = 3, 7, 40
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	serve := func() *rig.Instance {
+		in := rig.Serve(t, cfg, service.Options{})
+		in.Ready(before, limit)
+		return in
+	}
+	stop := func(in *rig.Instance) {
+		if err := in.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := serve()
+	counted := func(n int) {
+		t.Helper()
+		rig.Until(t, limit, fmt.Sprint(n, " are counted"), func() bool {
+			return strings.Contains(in.Metrics(), fmt.Sprintf("waterclock_misplaced_timers{topic=%q} %d\n", requests, n)) && misplacedOf(t, in) == int64(n)
+		})
+	}
+	moves := 0
+	for i := range timers {
+		r := rig.Timer(requests, "out", fmt.Sprint("id", i), time.Now().Add(time.Hour))
+		rig.Send(t, cl, r)
+		if intake.Murmur2Partition(r.Key, before) != intake.Murmur2Partition(r.Key, now) {
+			moves++
+		}
+	}
+	in.Balanced(timers)
+	counted(0)
+
+	manual, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(manual.Close)
+	for i := range int32(before) {
+		r := rig.Timer(requests, "out", "wandering", time.Now().Add(time.Hour))
+		r.Partition = i
+		rig.Send(t, manual, r)
+	}
+	counted(before - 1)
+	stop(in)
+	in = serve()
+	counted(before - 1)
+	for i := range int32(before) {
+		rig.Send(t, manual, &kgo.Record{Topic: requests, Partition: i, Key: []byte("wandering")})
+	}
+	counted(0)
+
+	r, err := kadm.NewClient(cl).UpdatePartitions(t.Context(), now, requests)
+	if err != nil || r.Error() != nil {
+		t.Fatal(err, r.Error())
+	}
+	counted(moves)
+	stop(in)
+	if err := service.Follow(t.Context(), cfg, nil, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	in = rig.Serve(t, cfg, service.Options{})
+	in.Ready(now, limit)
+	counted(0)
+	in.Balanced(timers)
+}
+
+// misplacedOf adds up what /readyz shows.
+func misplacedOf(t *testing.T, in *rig.Instance) (n int64) {
+	t.Helper()
+	_, body := in.Readyz()
+	var answer struct {
+		Detail struct {
+			Topics map[string]map[string]struct{ Misplaced int64 }
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range answer.Detail.Topics[requests] {
+		n += p.Misplaced
+	}
+	return n
+}
