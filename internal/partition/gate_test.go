@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
@@ -52,6 +53,7 @@ func newGated(t *testing.T) *gated {
 		Topics:  &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
 		Reader:  reader,
 		Client:  cl,
+		Targets: emitter.NewTargets(cl, emitter.TargetOptions{}),
 		Now:     time.Now,
 		Logger:  slog.New(slog.DiscardHandler),
 		Metrics: NewMetrics(prometheus.NewRegistry()),
@@ -80,11 +82,12 @@ func (g *gated) run(t *testing.T) {
 // and for little: what it fetched would be thrown away.
 func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 	g := newGated(t)
+	begun := time.Now()
 	g.run(t)
-	const look, most = 700 * time.Millisecond, 8
-	time.Sleep(look)
-	if n := g.asked.Load(); n == 0 || n > most {
-		t.Errorf("asked %d times in %s, want 1 to %d", n, look, most)
+	for end := begun.Add(20 * time.Second); g.asked.Load() < 4 && time.Now().Before(end); time.Sleep(gatePoll) {
+	}
+	if n, took, least := g.asked.Load(), time.Since(begun), (1+2+4+8)*gateQuiet; n < 4 || took < least {
+		t.Errorf("asked %d times in %s, want 4, in %s at least", n, took, least)
 	}
 	if n := g.most.Load(); n > gateBytes {
 		t.Errorf("asked for %d bytes at once, want %d at most", n, gateBytes)
@@ -103,13 +106,22 @@ func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 	}
 }
 
-// A paused intake has requests in its queue: there is nothing to look for.
+// A paused intake has requests in its queue: there is nothing to look for until it
+// goes on.
 func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 	g := newGated(t)
 	g.p.paused = true
 	g.run(t)
-	time.Sleep(4 * gateQuiet)
+	time.Sleep(4 * gateQuiet) // it would have asked twice
 	if n := g.asked.Load(); n > 0 {
 		t.Errorf("asked %d times", n)
+	}
+	g.p.pauseMu.Lock()
+	g.p.paused = false
+	g.p.pauseMu.Unlock()
+	for end := time.Now().Add(20 * time.Second); g.asked.Load() == 0; time.Sleep(gatePoll) {
+		if time.Now().After(end) {
+			t.Fatal("it does not ask when intake goes on either")
+		}
 	}
 }

@@ -76,7 +76,8 @@ func (p *Partition) Status() Status {
 	switch {
 	case p.failure != nil:
 		s.Reason = p.failure.Error()
-	case p.leaderless:
+	case p.o.Targets.Stalled(p.o.Topics.Changelog.Name, p.o.Partition):
+		// As of now, not of the last seal: a share may be out, waiting for the leader.
 		s.Reason = fmt.Sprintf("no leader for %v that can be reached", p.changelogTarget())
 	case p.held != nil:
 		s.Reason = p.held.Error()

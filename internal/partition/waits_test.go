@@ -2,7 +2,9 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -272,4 +274,45 @@ func TestAllThatIsParkedPasses(t *testing.T) {
 		t.Errorf("still parked: %v", c.p.parkedTargets)
 	}
 	c.finish()
+}
+
+// A share is out that waits for a changelog partition which has lost its leader:
+// the state says so, though nothing more can be sealed, and also when the share
+// comes back for having been held up.
+func TestWhatIsHeldUpByAMissingLeaderSaysSo(t *testing.T) {
+	c := looking(t)
+	changelog := c.o.Topics.Changelog.Name
+	c.brokers.leaders[changelog] = []int32{0}
+	c.ok(c.o.Targets.Refresh(t.Context(), changelog))
+	c.p.state.Store(int32(Live))
+	c.schedule(1, 1000)
+	c.deliver(1)
+	c.work(0)
+	c.seal(100)
+	share := c.share
+	if s := c.p.Status(); share == nil || s.State != Live || s.Reason != "" {
+		t.Fatalf("nothing is wrong yet: %v, %q, share %v", s.State, s.Reason, share)
+	}
+	stalled := func(when string) {
+		t.Helper()
+		if s := c.p.Status(); s.State != Stalled || !strings.Contains(s.Reason, "no leader for "+changelog+"/0") {
+			t.Errorf("%s: %v, %q", when, s.State, s.Reason)
+		}
+	}
+	c.brokers.leaders[changelog] = []int32{-1}
+	c.ok(c.o.Targets.Refresh(t.Context(), changelog))
+	stalled("while the share is out")
+	share.Held = map[emitter.TargetPartition]error{{Topic: changelog}: errors.New("not acknowledged within 1.5s")}
+	c.abort()
+	stalled("when it was held up")
+	c.brokers.leaders[changelog] = []int32{0}
+	c.ok(c.o.Targets.Refresh(t.Context(), changelog))
+	if s := c.p.Status(); s.State != Stalled || !strings.Contains(s.Reason, "takes no writes") {
+		t.Errorf("with a leader that has not taken anything: %v, %q", s.State, s.Reason)
+	}
+	c.seal(100)
+	c.commit(true)
+	if s := c.p.Status(); s.State != Live {
+		t.Errorf("when it was taken: %v, %q", s.State, s.Reason)
+	}
 }
