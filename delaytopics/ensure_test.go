@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 func TestEnsureCreates(t *testing.T) {
@@ -228,12 +230,7 @@ func TestEnsureGrows(t *testing.T) {
 		if err != nil || grown.Changelog.Partitions != 5 || grown.DeadLetters.Partitions != 5 || grown.Changelog.ID != set.Changelog.ID {
 			t.Fatalf("%+v, %v", grown, err)
 		}
-		gone := func(topic string) {
-			t.Helper()
-			if r, err := v.adm.DeleteTopics(v.ctx, topic); err != nil || r.Error() != nil {
-				t.Fatal(err, r.Error())
-			}
-		}
+		gone := func(topic string) { kafkatest.DeleteTopics(t, v.adm, topic) }
 		gone(DeadLetters(v.request))
 		for made := false; !made; {
 			stop, alarm, err := Recheck(v.ctx, v.adm, grown, Options{Create: true})

@@ -37,11 +37,7 @@ func onBoth(t *testing.T, f func(t *testing.T, v venue)) {
 
 func fake(t testing.TB, n int) *kfake.Cluster {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(n))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(n))
 	return c
 }
 

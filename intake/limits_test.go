@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // sizes keeps how many bytes came with each Deliver. mu guards the field below
@@ -43,11 +45,7 @@ func (s *sizes) got() []int {
 // no more of one, but for the first batch, which comes whole: a request that is
 // larger than the limit must be read too.
 func TestAFetchIsBounded(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, readTopic))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, readTopic))
 	var asked atomic.Bool
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()

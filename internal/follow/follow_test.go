@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -102,9 +103,7 @@ func TestFollowATopicCreatedAnew(t *testing.T) {
 		w.pending(fmt.Sprint("id", i), "v")
 	}
 	w.taken()
-	if r, err := w.adm.DeleteTopics(t.Context(), topic); err != nil || r.Error() != nil {
-		t.Fatal(err, r.Error())
-	}
+	kafkatest.DeleteTopics(t, w.adm, topic)
 	if _, err := w.adm.CreateTopic(t.Context(), 3, 1, nil, topic); err != nil {
 		t.Fatal(err)
 	}

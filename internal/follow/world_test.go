@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -37,11 +38,7 @@ type world struct {
 
 func newWorld(t *testing.T, partitions int32) *world {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic))
 	w := &world{t: t, seeds: c.ListenAddrs(), want: make(map[string]string)}
 	w.client()
 	w.ensure()
@@ -122,13 +119,7 @@ func (w *world) taken() {
 
 func (w *world) grow(to int) {
 	w.t.Helper()
-	r, err := w.adm.UpdatePartitions(w.t.Context(), to, topic)
-	if err == nil {
-		err = r.Error()
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	kafkatest.GrowTopics(w.t, w.adm, to, topic)
 	w.client()
 	w.ensure()
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // holder notes the tokens it is given.
@@ -55,11 +57,7 @@ func (h *holder) next(t *testing.T, who string) *Token {
 // has joined under its instance ID must not fence that one in turn. When the
 // other has left it comes back.
 func TestFencedByItsNameWaits(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"), kfake.GroupMinSessionTimeout(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"), kfake.GroupMinSessionTimeout(time.Second))
 	first, group, _ := member(t, c, "wc-0")
 	before := first.next(t, "the first")
 	second, _, stopSecond := member(t, c, "wc-0")

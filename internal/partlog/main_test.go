@@ -27,11 +27,7 @@ func onBoth(t *testing.T, f func(t *testing.T, seeds []string)) {
 // fake starts an in-process broker of n nodes, ended with the test.
 func fake(t testing.TB, n int, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
-	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(n)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, append([]kfake.Opt{kfake.NumBrokers(n)}, opts...)...)
 	return c
 }
 

@@ -23,15 +23,7 @@ import (
 func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 	const partitions = 4
 	remove := func(topic string) func(*testing.T, *kadm.Client) {
-		return func(t *testing.T, adm *kadm.Client) {
-			r, err := adm.DeleteTopics(t.Context(), topic)
-			if err == nil {
-				err = r.Error()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		return func(t *testing.T, adm *kadm.Client) { kafkatest.DeleteTopics(t, adm, topic) }
 	}
 	for _, v := range []struct {
 		name   string
@@ -39,15 +31,8 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 		within time.Duration
 		want   []string
 	}{
-		{"grown", func(t *testing.T, adm *kadm.Client) {
-			r, err := adm.UpdatePartitions(t.Context(), partitions+2, requests)
-			if err == nil {
-				err = r.Error()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}, 10 * time.Second, []string{"partitions is 6, must be 4, as before", "waterclock topics follow"}},
+		{"grown", func(t *testing.T, adm *kadm.Client) { kafkatest.GrowTopics(t, adm, partitions+2, requests) },
+			10 * time.Second, []string{"partitions is 6, must be 4, as before", "waterclock topics follow"}},
 		{"deleted", remove(requests), 20 * time.Second, []string{"topic is missing, must be there: create it with 4 partitions", "waterclock topics follow"}},
 		{"anew", func(t *testing.T, adm *kadm.Client) {
 			remove(requests)(t, adm)
@@ -97,9 +82,7 @@ func TestDeadLetterTopicLost(t *testing.T) {
 	}
 	lose := func(t *testing.T) {
 		t.Helper()
-		if r, err := adm.DeleteTopics(t.Context(), dead); err != nil || r.Error() != nil {
-			t.Fatal(err, r.Error())
-		}
+		kafkatest.DeleteTopics(t, adm, dead)
 	}
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	t.Run("made anew", func(t *testing.T) {
@@ -148,10 +131,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := kadm.NewClient(cl).UpdatePartitions(t.Context(), now, requests, delaytopics.Changelog(requests), delaytopics.DeadLetters(requests))
-	if err != nil || r.Error() != nil {
-		t.Fatal(err, r.Error())
-	}
+	kafkatest.GrowTopics(t, kadm.NewClient(cl), now, requests, delaytopics.Changelog(requests), delaytopics.DeadLetters(requests))
 	in = rig.Serve(t, cfg, service.Options{})
 	rig.Until(t, limit, "no partition is served", func() bool {
 		_, body := in.Readyz()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -27,11 +28,7 @@ const (
 
 func fake(t *testing.T, cluster string) *kfake.Cluster {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ClusterID(cluster), kfake.SeedTopics(2, requests, target), kfake.GroupMinSessionTimeout(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID(cluster), kfake.SeedTopics(2, requests, target), kfake.GroupMinSessionTimeout(time.Second))
 	return c
 }
 

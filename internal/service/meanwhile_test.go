@@ -40,9 +40,7 @@ func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
 		rig.Send(t, cl, rig.Timer(requests, "out", fmt.Sprint("unread", i), time.Now().Add(time.Hour)))
 	}
 	adm := kadm.NewClient(cl)
-	if r, err := adm.UpdatePartitions(t.Context(), now, requests); err != nil || r.Error() != nil {
-		t.Fatal(err, r.Error())
-	}
+	kafkatest.GrowTopics(t, adm, now, requests)
 	set, _, err := delaytopics.Ensure(t.Context(), adm, requests, delaytopics.Options{Grow: true})
 	if err != nil {
 		t.Fatal(err)

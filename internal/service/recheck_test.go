@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -16,11 +17,7 @@ import (
 // A check of the topics that fails stops nothing: it is counted, said, and done
 // again.
 func TestTopicCheckThatFails(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, requests))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests))
 	var refuse atomic.Bool
 	c.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -19,11 +20,7 @@ import (
 // is well is served meanwhile, however many others stand still.
 func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 	const n = 2*service.MaxReplays + 1
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(n, requests), kfake.SeedTopics(1, target))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(n, requests), kfake.SeedTopics(1, target))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	first := rig.Serve(t, cfg, service.Options{})
 	schedule(t, cfg, 10*n, 100*time.Hour)

@@ -52,9 +52,7 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 	}
 	produce(t, s.client, recs...)
 	s.out.WaitFor(100, arrive)
-	if _, err := kadm.NewClient(s.client).UpdatePartitions(t.Context(), after, s.target); err != nil {
-		t.Fatal(err)
-	}
+	kafkatest.GrowTopics(t, kadm.NewClient(s.client), after, s.target)
 	grown := time.Now()
 	await(t, fmt.Sprint(after, " partitions"), func() (float64, bool) {
 		topics, err := kadm.NewClient(s.client).ListTopics(t.Context(), s.target)
@@ -196,15 +194,7 @@ func TestTargetSizeLimitChangesWhileRunning(t *testing.T) {
 	s.partitions[s.target] = 1
 	s.out = kafkatest.Collect(t, s.cluster, s.target)
 	adm := kadm.NewClient(s.cluster.Client(t))
-	limit := func(n int) {
-		resp, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: new(fmt.Sprint(n))}}, s.target)
-		if err == nil {
-			err = resp[0].Err
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	limit := func(n int) { kafkatest.SetTopic(t, adm, s.target, "max.message.bytes", fmt.Sprint(n)) }
 	large := (&reasonScene{rng: rand.New(rand.NewPCG(7, 1))}).noise(20_000)
 	var wants []want
 	requests := 0

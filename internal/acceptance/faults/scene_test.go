@@ -69,13 +69,7 @@ func (s *scene) ensure(t testing.TB) {
 // remove deletes a topic and waits until it is gone.
 func (s *scene) remove(t testing.TB, topic string) {
 	t.Helper()
-	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
-		r, err := adm.DeleteTopics(ctx, topic)
-		if err != nil {
-			return err
-		}
-		return r.Error()
-	})
+	kafkatest.DeleteTopics(t, s.c.Admin(t), topic)
 	rig.Until(t, exitLimit, topic+" is gone", func() bool {
 		r, err := s.c.Admin(t).ListTopics(t.Context(), topic)
 		return err == nil && !r.Has(topic)
@@ -85,13 +79,7 @@ func (s *scene) remove(t testing.TB, topic string) {
 // grow gives a topic more partitions and waits until they are there.
 func (s *scene) grow(t testing.TB, topic string, to int) {
 	t.Helper()
-	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
-		r, err := adm.UpdatePartitions(ctx, to, topic)
-		if err != nil {
-			return err
-		}
-		return r.Error()
-	})
+	kafkatest.GrowTopics(t, s.c.Admin(t), to, topic)
 	rig.Until(t, exitLimit, "more partitions", func() bool {
 		r, err := s.c.Admin(t).ListTopics(t.Context(), topic)
 		return err == nil && len(r[topic].Partitions) == to
@@ -101,14 +89,8 @@ func (s *scene) grow(t testing.TB, topic string, to int) {
 // set changes one setting of a topic and waits until it is there.
 func (s *scene) set(t testing.TB, topic, setting, value string) {
 	t.Helper()
-	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
-		r, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: &value}}, topic)
-		if err != nil {
-			return err
-		}
-		return r[0].Err
-	})
 	adm := s.c.Admin(t)
+	kafkatest.SetTopic(t, adm, topic, setting, value)
 	rig.Until(t, exitLimit, setting+" is "+value, func() bool {
 		all, err := adm.DescribeTopicConfigs(t.Context(), topic)
 		if err != nil {

@@ -26,45 +26,25 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	adm := kadm.NewClient(c.Client(t))
 	name := kafkatest.Topic(t)
 	const partitions = 2
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	set := func(topic, setting, value string) {
-		t.Helper()
-		r, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: kadm.StringPtr(value)}}, topic)
-		must(err)
-		must(r[0].Err)
-	}
-	remove := func(topic string) {
-		t.Helper()
-		r, err := adm.DeleteTopics(t.Context(), topic)
-		must(err)
-		must(r.Error())
-	}
 	good := c.CreateTopic(t, partitions, nil, name+"-good")
 	cases := []struct {
 		name string
 		says string // the sentence names these, by |
 		do   func(requests string)
 	}{
-		{"grown", "partitions is 3, must be 2", func(r string) {
-			resp, err := adm.CreatePartitions(t.Context(), 1, r)
-			must(err)
-			must(resp.Error())
-		}},
-		{"deleted", "topic is missing", func(r string) { remove(r) }},
+		{"grown", "partitions is 3, must be 2", func(r string) { kafkatest.GrowTopics(t, adm, partitions+1, r) }},
+		{"deleted", "topic is missing", func(r string) { kafkatest.DeleteTopics(t, adm, r) }},
 		{"anew", "ID is", func(r string) {
-			remove(r)
+			kafkatest.DeleteTopics(t, adm, r)
 			rig.Until(t, 30*time.Second, "created anew", func() bool {
 				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, r)
 				return err == nil
 			})
 		}},
-		{"changelog", ".waterclock.changelog|topic is missing", func(r string) { remove(delaytopics.Changelog(r)) }},
-		{"policy", ".waterclock.changelog|cleanup.policy is delete", func(r string) { set(delaytopics.Changelog(r), "cleanup.policy", "delete") }},
+		{"changelog", ".waterclock.changelog|topic is missing", func(r string) { kafkatest.DeleteTopics(t, adm, delaytopics.Changelog(r)) }},
+		{"policy", ".waterclock.changelog|cleanup.policy is delete", func(r string) {
+			kafkatest.SetTopic(t, adm, delaytopics.Changelog(r), "cleanup.policy", "delete")
+		}},
 	}
 	all := []string{good}
 	for _, x := range cases {
@@ -116,7 +96,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	out.WaitFor(50, time.Minute)
 
 	// First what is no reason to stop.
-	set(delaytopics.Changelog(good), "min.compaction.lag.ms", "1")
+	kafkatest.SetTopic(t, adm, delaytopics.Changelog(good), "min.compaction.lag.ms", "1")
 	rig.Until(t, 20*time.Second, "the alarm", func() bool {
 		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alarm") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alarm") > 0
 	})
@@ -254,9 +234,7 @@ func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
 	in.Ready(1, time.Minute)
 	rig.Send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
 	out.WaitFor(5, time.Minute)
-	if r, err := adm.DeleteTopics(t.Context(), requests); err != nil || r.Error() != nil {
-		t.Fatal(err, r.Error())
-	}
+	kafkatest.DeleteTopics(t, adm, requests)
 	rig.Until(t, 30*time.Second, "created anew", func() bool {
 		_, err := adm.CreateTopic(t.Context(), 1, 1, nil, requests)
 		return err == nil

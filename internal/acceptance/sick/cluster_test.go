@@ -77,18 +77,8 @@ func leaderless(t *testing.T, cl *kgo.Client, topic string, without int) {
 func moveTo(t *testing.T, cl *kgo.Client, topic string, broker int32) {
 	t.Helper()
 	adm := kadm.NewClient(cl)
-	if _, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "min.insync.replicas", Value: kadm.StringPtr("1")}}, topic); err != nil {
-		t.Fatal(err)
-	}
-	req := make(kadm.AlterPartitionAssignmentsReq)
-	req.Assign(topic, 0, []int32{broker})
-	resp, err := adm.AlterPartitionAssignments(t.Context(), req)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		t.Fatalf("move %s: %v", topic, err)
-	}
+	kafkatest.SetTopic(t, adm, topic, "min.insync.replicas", "1")
+	kafkatest.AssignFirst(t, adm, []int32{broker}, topic)
 	rig.Until(t, patience, topic+" is moved", func() bool {
 		m, err := adm.Metadata(t.Context(), topic)
 		p := m.Topics[topic].Partitions[0]

@@ -11,67 +11,77 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// refusals makes the first partition of a topic one that has a leader and takes no
-// writes while min.insync.replicas is 2: of its two replicas one is on a broker that
-// is stopped. The other partitions have two on brokers that run.
+// refusals is an instance of one lane under load, and a topic of its own whose first
+// partition has a leader and takes no writes while min.insync.replicas is 2: of its
+// two replicas one is on a broker that is stopped. The other partitions have two on
+// brokers that run.
 type refusals struct {
-	t     *testing.T
-	adm   *kadm.Client
-	topic string
+	t                       *testing.T
+	c                       *kafkatest.Cluster
+	cfg                     *config.Config
+	in                      *rig.Instance
+	out                     *kafkatest.Collector
+	load                    *rig.Stream
+	adm                     *kadm.Client
+	requests, target, topic string
 }
 
-// refusalsOf stops a broker that coordinates neither the group nor its transactions.
-// The request topic gets as few replicas, which it must have no more of than topics
-// of our own.
-func refusalsOf(t *testing.T, c *kafkatest.Cluster, group, requests, topic string) *refusals {
+// startRefusals returns when some timers have fired. of names the topic.
+func startRefusals(t *testing.T, partitions int32, of func(requests string) string) *refusals {
 	t.Helper()
-	victim := bystander(t, c, group)
-	leader := int32((victim + 1) % 3)
-	r := &refusals{t, c.Admin(t), topic}
-	r.set("1")
-	(&refusals{t, r.adm, requests}).set("1")
-	req := make(kadm.AlterPartitionAssignmentsReq)
-	for _, name := range []string{requests, topic} {
-		req.Assign(name, 0, []int32{leader, int32(victim)})
-	}
-	resp, err := r.adm.AlterPartitionAssignments(t.Context(), req)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	rig.Until(t, patience, topic+"/0 has two replicas", func() bool {
-		m, err := r.adm.Metadata(t.Context(), requests, topic)
-		return err == nil && len(m.Topics[topic].Partitions[0].Replicas) == 2 && len(m.Topics[requests].Partitions[0].Replicas) == 2
-	})
-	c.Stop(victim)
-	rig.Until(t, patience, topic+"/0 has one replica in sync", func() bool {
-		m, err := r.adm.Metadata(t.Context(), topic)
-		p := m.Topics[topic].Partitions[0]
-		return err == nil && p.Leader == leader && len(p.ISR) == 1
-	})
+	r := &refusals{t: t, c: kafkatest.Three(t)}
+	r.adm = r.c.Admin(t)
+	r.requests = r.c.CreateTopic(t, partitions, nil)
+	r.topic = of(r.requests)
+	r.target = r.c.CreateTopic(t, partitions, nil, r.requests+"-out")
+	r.cfg = rig.Config(t, r.c.Seeds(), r.requests)
+	r.cfg.Lanes = 1
+	r.in = rig.Serve(t, r.cfg, service.Options{})
+	r.in.Ready(int(partitions), patience)
+	r.stopOneReplica()
+	r.out = kafkatest.Collect(t, r.c, r.target)
+	r.load = stream(t, r.c.Client(t), r.requests, r.target)
+	r.out.WaitFor(300, patience)
 	return r
 }
 
-func (r *refusals) begin() { r.set("2") }
-func (r *refusals) end()   { r.set("1") }
-
-func (r *refusals) set(n string) {
+// stopOneReplica stops a broker that coordinates neither the group nor its
+// transactions. The request topic gets as few replicas, which it must have no more of
+// than topics of our own.
+func (r *refusals) stopOneReplica() {
 	r.t.Helper()
-	resp, err := r.adm.AlterTopicConfigs(r.t.Context(), []kadm.AlterConfig{{Name: "min.insync.replicas", Value: kadm.StringPtr(n)}}, r.topic)
-	if err == nil {
-		_, err = resp.On(r.topic, func(x *kadm.AlterConfigsResponse) error { return x.Err })
+	victim := bystander(r.t, r.c, r.cfg.Group)
+	leader := int32((victim + 1) % 3)
+	for _, topic := range []string{r.requests, r.topic} {
+		kafkatest.SetTopic(r.t, r.adm, topic, "min.insync.replicas", "1")
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	kafkatest.AssignFirst(r.t, r.adm, []int32{leader, int32(victim)}, r.requests, r.topic)
+	rig.Until(r.t, patience, r.topic+"/0 has two replicas", func() bool {
+		m, err := r.adm.Metadata(r.t.Context(), r.requests, r.topic)
+		return err == nil && len(m.Topics[r.topic].Partitions[0].Replicas) == 2 && len(m.Topics[r.requests].Partitions[0].Replicas) == 2
+	})
+	r.c.Stop(victim)
+	rig.Until(r.t, patience, r.topic+"/0 has one replica in sync", func() bool {
+		m, err := r.adm.Metadata(r.t.Context(), r.topic)
+		p := m.Topics[r.topic].Partitions[0]
+		return err == nil && p.Leader == leader && len(p.ISR) == 1
+	})
+}
+
+func (r *refusals) begin() { kafkatest.SetTopic(r.t, r.adm, r.topic, "min.insync.replicas", "2") }
+func (r *refusals) end()   { kafkatest.SetTopic(r.t, r.adm, r.topic, "min.insync.replicas", "1") }
+
+// partitions counts those of the request topic in a state.
+func (r *refusals) partitions(in *rig.Instance, state string) float64 {
+	return in.Metric("waterclock_partitions", "topic", r.requests, "state", state)
 }
 
 // others are the emissions of timers of other request partitions than the first.
@@ -105,54 +115,42 @@ func lateness(received []kafkatest.Received, from, to time.Time) (late []time.Du
 // else happens, everything fires, once.
 func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	const partitions = 4
-	c := kafkatest.Three(t)
-	requests := c.CreateTopic(t, partitions, nil)
-	target := c.CreateTopic(t, partitions, nil, requests+"-out")
-	cfg := rig.Config(t, c.Seeds(), requests)
-	cfg.Lanes = 1
-	in := rig.Serve(t, cfg, service.Options{})
-	in.Ready(partitions, patience)
-	refused := refusalsOf(t, c, cfg.Group, requests, requests+".waterclock.changelog")
-	cl := c.Client(t)
-	out := kafkatest.Collect(t, c, target)
-	load := stream(t, cl, requests, target)
-	out.WaitFor(300, patience)
-
-	refused.begin()
+	r := startRefusals(t, partitions, delaytopics.Changelog)
+	r.begin()
 	begun := time.Now()
-	rig.Until(t, patience, "one is stalled", func() bool { return in.Metric("waterclock_partitions", "topic", requests, "state", "stalled") == 1 })
-	status, body := in.Readyz()
+	rig.Until(t, patience, "one is stalled", func() bool { return r.partitions(r.in, "stalled") == 1 })
+	status, body := r.in.Readyz()
 	if says := "changelog/0 takes no writes"; status == http.StatusOK || !strings.Contains(body, says) {
 		t.Errorf("/readyz is %d and does not say %q: %s", status, says, body)
 	}
 	rig.Wait(t, 20*time.Second)
 	now := time.Now()
-	late := lateness(others(out.Records(), partitions), begun, now.Add(-2*time.Second))
-	gap := silence(others(out.Records(), partitions), target, begun, now)
+	late := lateness(others(r.out.Records(), partitions), begun, now.Add(-2*time.Second))
+	gap := silence(others(r.out.Records(), partitions), r.target, begun, now)
 	t.Logf("others: %d timers, late by p50 %s, p99 %s, max %s; longest gap %s", len(late), late[len(late)/2], late[len(late)*99/100], late[len(late)-1], gap)
 	if p99 := late[len(late)*99/100]; len(late) < 500 || p99 > 2*time.Second || gap > 4*time.Second {
 		t.Errorf("the others are held up: %d timers, p99 %s, gap %s", len(late), p99, gap)
 	}
 
-	if err := in.Stop(); err != nil {
+	if err := r.in.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	next := rig.Serve(t, cfg, service.Options{})
+	next := rig.Serve(t, r.cfg, service.Options{})
 	rig.Until(t, patience, "the others are live", func() bool {
-		return next.Metric("waterclock_partitions", "topic", requests, "state", "live") == partitions-1
+		return r.partitions(next, "live") == partitions-1
 	})
 	begun = time.Now()
 	rig.Wait(t, 8*time.Second)
-	if gap := silence(others(out.Records(), partitions), target, begun, time.Now()); gap > 4*time.Second {
+	if gap := silence(others(r.out.Records(), partitions), r.target, begun, time.Now()); gap > 4*time.Second {
 		t.Errorf("a claim that is not taken holds up the others for %s", gap)
 	}
 	if _, body := next.Readyz(); !strings.Contains(body, `"taking"`) && !strings.Contains(body, `"replaying"`) || !strings.Contains(body, "takes no writes") {
 		t.Errorf("/readyz does not say why a take does not get on: %s", body)
 	}
 
-	refused.end()
+	r.end()
 	t.Logf("live %s after the end", next.Ready(partitions, patience))
-	checkAll(t, out, load.Stop())
+	checkAll(t, r.out, r.load.Stop())
 	next.Balanced(0)
 }
 
@@ -160,43 +158,35 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 // another one, and nobody is stalled for it.
 func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 	const partitions = 3
-	c := kafkatest.Three(t)
-	requests := c.CreateTopic(t, partitions, nil)
-	target := c.CreateTopic(t, partitions, nil, requests+"-out")
-	cfg := rig.Config(t, c.Seeds(), requests)
-	cfg.Lanes = 1
-	in := rig.Serve(t, cfg, service.Options{})
-	in.Ready(partitions, patience)
-	letters := requests + ".waterclock.dead-letters"
-	refused := refusalsOf(t, c, cfg.Group, requests, letters)
-	out, dead := kafkatest.Collect(t, c, target), kafkatest.Collect(t, c, letters)
-	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	load := stream(t, c.Client(t), requests, target)
-	out.WaitFor(100, patience)
-
-	refused.begin()
-	begun := time.Now()
-	const bad = 50
-	for i := range bad {
-		rig.Send(t, cl, &kgo.Record{Topic: requests, Partition: 0, Key: fmt.Append(nil, "bad-", i), Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("never")}}})
+	r := startRefusals(t, partitions, delaytopics.DeadLetters)
+	dead := kafkatest.Collect(t, r.c, r.topic)
+	cl := r.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	bad := func(id string) {
+		rig.Send(t, cl, &kgo.Record{Topic: r.requests, Partition: 0, Key: []byte(id), Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("never")}}})
 	}
-	for _, r := range dead.WaitFor(bad, patience) {
-		if r.Partition == 0 {
+	r.begin()
+	begun := time.Now()
+	const letters = 50
+	for i := range letters {
+		bad(fmt.Sprint("bad-", i))
+	}
+	for _, letter := range dead.WaitFor(letters, patience) {
+		if letter.Partition == 0 {
 			t.Errorf("a dead letter is on partition 0, which takes none")
 		}
 	}
 	t.Logf("dead letters are there after %s", time.Since(begun))
 	rig.Until(t, patience, "everybody is live", func() bool {
-		return in.Metric("waterclock_partitions", "topic", requests, "state", "live") == partitions
+		return r.partitions(r.in, "live") == partitions
 	})
 	rig.Wait(t, 10*time.Second)
-	if gap := silence(out.Records(), target, begun, time.Now()); gap > 4*time.Second {
+	if gap := silence(r.out.Records(), r.target, begun, time.Now()); gap > 4*time.Second {
 		t.Errorf("timers are held up for %s", gap)
 	}
-	refused.end()
+	r.end()
 	rig.Until(t, patience, "dead letters go to their own partition again", func() bool {
-		rig.Send(t, cl, &kgo.Record{Topic: requests, Partition: 0, Key: []byte("bad"), Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("never")}}})
+		bad("bad")
 		return slices.ContainsFunc(dead.Records(), func(r kafkatest.Received) bool { return r.Partition == 0 })
 	})
-	checkAll(t, out, load.Stop())
+	checkAll(t, r.out, r.load.Stop())
 }

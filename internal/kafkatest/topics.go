@@ -1,0 +1,60 @@
+package kafkatest
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// SetTopic changes one setting of a topic. Brokers learn of it in their own time.
+func SetTopic(t testing.TB, adm *kadm.Client, topic, setting, value string) {
+	t.Helper()
+	resp, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: setting, Value: &value}}, topic)
+	if err == nil {
+		_, err = resp.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+	}
+	if err != nil {
+		t.Fatalf("kafkatest: set %s of topic %s to %s: %v", setting, topic, value, err)
+	}
+}
+
+// DeleteTopics deletes topics.
+func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
+	t.Helper()
+	resp, err := adm.DeleteTopics(t.Context(), topics...)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		t.Fatalf("kafkatest: delete %v: %v", topics, err)
+	}
+}
+
+// GrowTopics gives topics partitions until each has so many.
+func GrowTopics(t testing.TB, adm *kadm.Client, partitions int, topics ...string) {
+	t.Helper()
+	resp, err := adm.UpdatePartitions(t.Context(), partitions, topics...)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		t.Fatalf("kafkatest: give %v %d partitions: %v", topics, partitions, err)
+	}
+}
+
+// AssignFirst puts the first partition of topics on these brokers, of which the first
+// is to lead it. The move goes on when it returns.
+func AssignFirst(t testing.TB, adm *kadm.Client, brokers []int32, topics ...string) {
+	t.Helper()
+	var req kadm.AlterPartitionAssignmentsReq
+	for _, topic := range topics {
+		req.Assign(topic, 0, brokers)
+	}
+	resp, err := adm.AlterPartitionAssignments(t.Context(), req)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		t.Fatalf("kafkatest: put %v on brokers %v: %v", topics, brokers, err)
+	}
+}
