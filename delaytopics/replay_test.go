@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -351,9 +350,14 @@ func TestReplayIsHeldUp(t *testing.T) {
 type waitingFold struct {
 	foldLog
 	place chan struct{}
+	waits chan struct{} // has room for one: it waits
 }
 
 func (f *waitingFold) Hold(ctx context.Context) error {
+	select {
+	case f.waits <- struct{}{}:
+	default:
+	}
 	select {
 	case <-f.place:
 		return f.foldLog.Hold(ctx)
@@ -374,26 +378,18 @@ func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
 	v := newVenue(t, c.ListenAddrs())
 	w := newWriter(t, v)
 	w.step(kgo.TryCommit, putRecord("a", 1), checkpointRecord("s1", 2))
-	var asked, fetched atomic.Int32
-	c.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		asked.Add(1)
-		return nil, nil, false
-	})
+	var fetched atomic.Int32
 	c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		fetched.Add(1)
 		return nil, nil, false
 	})
-	fold := &waitingFold{place: make(chan struct{})}
+	fold := &waitingFold{place: make(chan struct{}), waits: make(chan struct{}, 1)}
 	done := make(chan error, 1)
 	go func() {
 		done <- NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold, nil).To(v.ctx, 2)
 	}()
-	for asked.Load()+fetched.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(100 * time.Millisecond) // it must not
+	<-fold.waits
 	if n := fetched.Load(); n > 0 {
 		t.Errorf("%d fetches before there is a place", n)
 	}

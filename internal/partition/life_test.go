@@ -61,8 +61,7 @@ func TestDrainWaitsForTheStepAndItsApply(t *testing.T) {
 		defer c.p.mu.Unlock()
 		return c.p.draining
 	}
-	for !begun() {
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(20 * time.Second); !begun() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	c.commit(true)
 	select {
