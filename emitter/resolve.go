@@ -14,6 +14,10 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
+// tokenTick is how soon it is noticed that the token has died of a share that waits
+// for the outcome of its step.
+const tokenTick = 100 * time.Millisecond
+
 // leaderEpoch is what a client knew of a partition's leader; ok: there was one.
 type leaderEpoch struct {
 	TargetPartition
@@ -221,7 +225,10 @@ func (l *Lane) resolve(c *txnClient, shares []*Share) error {
 		}
 		s := open[attempt%len(open)]
 		how, err := l.decide(ctx, c, s)
-		if err == nil && s.Token.Err() == nil {
+		if s.Token.Err() != nil {
+			continue // whatever it is: who has the partition now learns it by itself
+		}
+		if err == nil {
 			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "outcome", how.String())
 			l.ended(c, how)
 			if how == EndingCommit {
@@ -229,16 +236,14 @@ func (l *Lane) resolve(c *txnClient, shares []*Share) error {
 			}
 			return errors.New("resolved: aborted")
 		}
-		if err != nil {
-			l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)
-			switch {
-			case time.Now().After(give), ctx.Err() != nil: // all wait for the same coordinator
-				cannotTell(open, err)
-			case errors.Is(err, partlog.ErrTopicGone):
-				cannotTell([]*Share{s}, err)
-			}
-			_ = sleep(ctx, backoff)
+		l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)
+		switch {
+		case time.Now().After(give), ctx.Err() != nil: // all wait for the same coordinator
+			cannotTell(open, err)
+		case errors.Is(err, partlog.ErrTopicGone):
+			cannotTell([]*Share{s}, err)
 		}
+		_ = sleep(ctx, backoff)
 	}
 }
 
@@ -261,10 +266,16 @@ func unresolved(shares []*Share) (open []*Share) {
 }
 
 // decide ends the client's last transaction and says how it ended: by the word
-// of its coordinator, or else by the log that a share wrote to.
+// of its coordinator, or else by the log that a share wrote to. It gives up when the
+// share's token is dead.
 func (l *Lane) decide(ctx context.Context, c *txnClient, s *Share) (Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.TransactionTimeout/2)
 	defer cancel()
+	l.aside.Go(func() {
+		for s.Token.Err() == nil && sleep(ctx, tokenTick) == nil {
+		}
+		cancel()
+	})
 	txn, _, err := transactionOf(ctx, kadm.NewClient(l.o.Admin), c.last.id, c.id)
 	if err != nil {
 		return EndingUnknown, err

@@ -2,6 +2,7 @@ package emitter
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,5 +39,49 @@ func TestAnUnresolvedStepIsGivenUpAsAWhole(t *testing.T) {
 		if s.Err == nil {
 			t.Errorf("share %d is not told that nothing tells", i)
 		}
+	}
+}
+
+// mortal is a token that dies.
+type mortal struct {
+	fakeToken
+	dead atomic.Bool
+}
+
+func (m *mortal) Err() error {
+	if m.dead.Load() {
+		return errors.New("lost")
+	}
+	return nil
+}
+
+// What became of a step is asked of a coordinator that does not answer, and the
+// partitions go elsewhere: nobody needs to know any more, and the lane has its share
+// back at once, not when the question has timed out.
+func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
+	c, l := fakeLane(t)
+	l.o.TransactionTimeout = time.Minute
+	asked := make(chan struct{}, 1)
+	c.ControlKey(int16(kmsg.DescribeTransactions), func(kmsg.Request) (kmsg.Response, error, bool) {
+		asked <- struct{}{}
+		return nil, nil, true // no answer
+	})
+	client, err := newTxnClient(&l.o, "unanswered")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := &mortal{}
+	shares := []*Share{{Token: token, Records: []*kgo.Record{{Topic: "log"}}}}
+	done := make(chan error, 1)
+	go func() { done <- l.resolve(client, shares) }()
+	<-asked
+	token.dead.Store(true)
+	select {
+	case err := <-done:
+		if !errors.Is(err, errTokens) {
+			t.Errorf("resolved with %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it still waits for the coordinator's answer")
 	}
 }
