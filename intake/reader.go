@@ -36,10 +36,11 @@ type Sink interface {
 	// Fail tells of an error that reading cannot get over by itself, such as
 	// OFFSET_OUT_OF_RANGE. It may be called again and again.
 	Fail(err error)
-	// SkipBatch tells that the batch of requests at the offsets from first up to, but
-	// not including, next is too large to be looked into. Reading goes on behind
-	// it.
-	SkipBatch(first, next int64)
+	// SkipBatch tells that the batch of records at the offsets from first up to, but
+	// not including, next is too large to be looked into. It may be one of an aborted
+	// transaction, which the client does not tell. Once it returns true reading goes
+	// on behind it; until then it is called again, after some time.
+	SkipBatch(first, next int64) bool
 }
 
 // Reader reads the request partitions that this process owns, read_committed,
@@ -215,7 +216,8 @@ func (r *Reader) poll(ctx context.Context) (failed bool) {
 // that away, like all that it has buffered, when the partition is paused before the
 // poll, or when any other is removed. So a while after the last refusal, when it
 // must have been told, every partition is set to where it is: one that still stands
-// before such a batch fetches it again.
+// before such a batch fetches it again, also because its sink does not know yet what
+// to make of it.
 func (r *Reader) set(readings map[topicPartition]*reading) {
 	at := make(map[string]map[int32]kgo.EpochOffset)
 	for tp, reads := range readings {
@@ -234,7 +236,8 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 		if errors.Is(p.Err, errNoRoom) {
 			return // fetched again
 		}
-		if p.Err != nil {
+		var tooLarge *kgo.ErrDecompressTooLarge
+		if p.Err != nil && !errors.As(p.Err, &tooLarge) {
 			errs++
 		}
 		tp := topicPartition{p.Topic, p.Partition}
@@ -248,13 +251,13 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 			reads.next = p.Records[n-1].Offset + 1
 			sink.Deliver(p.Records, p.HighWatermark)
 		}
-		var tooLarge *kgo.ErrDecompressTooLarge
 		switch {
 		case p.Err == nil, errors.Is(p.Err, context.Canceled):
-		case errors.As(p.Err, &tooLarge):
-			reads.next = tooLarge.NextOffset
-			sink.SkipBatch(tooLarge.Offset, tooLarge.NextOffset)
-			r.set(map[topicPartition]*reading{tp: reads})
+		case tooLarge != nil:
+			if sink.SkipBatch(tooLarge.Offset, tooLarge.NextOffset) {
+				reads.next = tooLarge.NextOffset
+				r.set(map[topicPartition]*reading{tp: reads})
+			}
 		default:
 			sink.Fail(p.Err)
 		}

@@ -26,7 +26,10 @@ func (s *ordered) Deliver(recs []*kgo.Record, _ int64) {
 }
 
 // SkipBatch may begin before the reading does.
-func (s *ordered) SkipBatch(first, next int64) { s.come(max(first, s.from), next) }
+func (s *ordered) SkipBatch(first, next int64) bool {
+	s.come(max(first, s.from), next)
+	return true
+}
 
 func (s *ordered) come(first, next int64) {
 	s.mu.Lock()

@@ -92,6 +92,7 @@ type sink struct {
 	offsets []int64
 	errs    []error
 	refused [][2]int64
+	unsure  int // how many times more it does not know what to make of a batch
 }
 
 func (s *sink) Deliver(recs []*kgo.Record, _ int64) {
@@ -114,10 +115,14 @@ func (s *sink) Fail(err error) {
 	s.errs = append(s.errs, err)
 }
 
-func (s *sink) SkipBatch(first, next int64) {
+func (s *sink) SkipBatch(first, next int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.unsure--; s.unsure >= 0 {
+		return false
+	}
 	s.refused = append(s.refused, [2]int64{first, next})
+	return true
 }
 
 func (s *sink) got() []int64 {
@@ -492,6 +497,35 @@ func TestReaderIsToldAgainOfABatchThatIsTooLarge(t *testing.T) {
 				t.Errorf("told of %v, %v; want %v", s.refused, s.errs, want)
 			}
 		})
+	}
+}
+
+// A sink that does not know yet what to make of a batch that is too large is asked
+// again, and is given nothing behind it before it knows; others read on meanwhile.
+func TestReaderAsksAgainOfABatchThatIsTooLarge(t *testing.T) {
+	const n, size = 40, 1 << 20
+	rig := newReadRig(t, 2)
+	rig.pack(0, n, size)
+	rig.produce(0, 3)
+	s, other := &sink{name: "sink", unsure: 1 << 30}, &sink{name: "other"}
+	rig.r.Add(readTopic, 0, readPerPart, s)
+	rig.run()
+	await(t, "it is asked twice", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.unsure <= 1<<30-2
+	})
+	rig.r.Add(readTopic, 1, 0, other)
+	other.wants(t, 0, readPerPart)
+	if got := s.got(); len(got) > 0 {
+		t.Errorf("given %v before the batch is passed", got)
+	}
+	s.mu.Lock()
+	s.unsure = 0
+	s.mu.Unlock()
+	s.wants(t, readPerPart+n, readPerPart+n+3)
+	if want := [][2]int64{{readPerPart, readPerPart + n}}; !slices.Equal(s.refused, want) || len(s.errs) > 0 {
+		t.Errorf("told of %v, %v; want %v", s.refused, s.errs, want)
 	}
 }
 

@@ -179,7 +179,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	c.schedule(1, far)
 	c.deliver(1)
 	before := c.request(0, 2).Offset // the first of the batch
-	c.p.SkipBatch(before, before+500)
+	c.p.refuseBatch(before, before+500)
 	if entries, bytes := c.p.fill(); entries != 2 || bytes == 0 {
 		t.Errorf("%d entries and %d bytes are on their way, want 2", entries, bytes)
 	}

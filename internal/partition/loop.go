@@ -31,6 +31,7 @@ func (p *Partition) loop(ctx context.Context) error {
 			return err
 		}
 		p.lookAtTail(ctx)
+		p.lookAtOversized(ctx)
 		more, err := p.load(&reached)
 		if err != nil {
 			return err

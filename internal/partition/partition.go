@@ -136,15 +136,16 @@ type Partition struct {
 	// aside runs what must not hold up Run, which waits for it at the end.
 	aside func(func())
 
-	mu       sync.Mutex // guards what follows
-	failure  error
-	inLane   bool // between Lane.Add and leaveLane; a late Seal finds it false
-	draining bool // revoked: nothing is sealed any more
-	inFlight bool // a share is out
-	claim    *claim
-	tail     tail
-	jobs     []*job // committed steps, to be applied in order
-	applying bool
+	mu        sync.Mutex // guards what follows
+	failure   error
+	inLane    bool // between Lane.Add and leaveLane; a late Seal finds it false
+	draining  bool // revoked: nothing is sealed any more
+	inFlight  bool // a share is out
+	claim     *claim
+	tail      tail
+	oversized *oversized // a batch that intake does not get past
+	jobs      []*job     // committed steps, to be applied in order
+	applying  bool
 	// unplanning counts workers that have yet to take firings back.
 	unplanning int
 	toPark     []parking
@@ -239,6 +240,7 @@ func (p *Partition) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unplanning, p.toPark, p.leaderless, p.held, p.tail = 0, nil, false, nil, tail{}
+	p.oversized = nil
 	p.failure, p.claim, p.jobs, p.applying, p.suspects = nil, nil, nil, false, 0
 	p.workers = nil
 	p.tracker = nil // Seal must find nothing before the claim
@@ -325,10 +327,10 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.mu.Lock()
 	p.claim = nil // from here on Seal takes from the tracker
 	p.mu.Unlock()
+	p.aside = workers.Go
 	p.o.Reader.Add(p.o.Topics.Request.Name, p.o.Partition, from, p)
 	defer p.o.Reader.Remove(p.o.Topics.Request.Name, p.o.Partition, p)
 	workers.Go(func() { p.gate(ctx, stable) })
-	p.aside = workers.Go
 	return p.loop(ctx)
 }
 

@@ -64,9 +64,9 @@ func (p *Partition) fanOut(recs []*kgo.Record) {
 	p.delivered.Store(b.Position())
 }
 
-// SkipBatch has a batch of requests that is too large to be looked into become one
-// dead letter, in its place. It implements intake.Sink.
-func (p *Partition) SkipBatch(first, next int64) {
+// refuseBatch has a batch of requests that is too large to be looked into become one
+// dead letter, in its place.
+func (p *Partition) refuseBatch(first, next int64) {
 	p.log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}
 	pt := &part{recs: []*kgo.Record{rec}, bytes: recordSize(rec), refusal: batchTooLarge(first, next)}

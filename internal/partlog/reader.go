@@ -133,6 +133,15 @@ func (r *Reader) More(ctx context.Context) (more bool, err error) {
 }
 
 func (r *Reader) try(ctx context.Context, leader *kgo.Broker, wait time.Duration) (Page, error) {
+	resp, err := r.answer(ctx, leader, wait)
+	if err != nil {
+		return Page{}, err
+	}
+	return r.take(resp)
+}
+
+// answer is what the leader, or the follower that it names, says of the position.
+func (r *Reader) answer(ctx context.Context, leader *kgo.Broker, wait time.Duration) (*kmsg.FetchResponseTopicPartition, error) {
 	br := leader
 	if r.follower != noBroker {
 		br = r.route.cl.Broker(int(r.follower))
@@ -140,16 +149,16 @@ func (r *Reader) try(ctx context.Context, leader *kgo.Broker, wait time.Duration
 	resp, err := r.fetch(ctx, br, wait)
 	if err != nil {
 		r.follower = noBroker
-		return Page{}, err
+		return nil, err
 	}
 	switch err := kerr.ErrorForCode(resp.ErrorCode); {
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return Page{}, r.outOfRange(ctx, leader)
+		return nil, r.outOfRange(ctx, leader)
 	case err != nil:
 		r.follower = noBroker
-		return Page{}, err
+		return nil, err
 	}
-	return r.take(resp)
+	return resp, nil
 }
 
 // outOfRange returns the error for a position that the leader has not, and a

@@ -75,7 +75,7 @@ const (
 // Batches that compress a thousandfold, as long as a request may be when
 // compressed and gigabytes when not: each is refused as a whole, with one dead
 // letter that names its offsets, the requests beside them fire, and the process
-// keeps within its memory.
+// keeps within its memory. One of an aborted transaction leaves no trace.
 func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
@@ -102,6 +102,17 @@ func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 			t.Fatalf("the requests at the offsets %d to %d are no one batch", first[0].Offset, last)
 		}
 		details[fmt.Sprintf(" %d to %d ", first[0].Offset, first[packedEach-1].Offset)] = true
+	}
+	undone := c.Client(t, kgo.ProducerBatchMaxBytes(99*mib), kgo.MaxBufferedBytes(0), kgo.ManualFlushing(),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.TransactionalID(requests))
+	if err := undone.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sendAll(undone, 0, packedEach, func(n int) *kgo.Record { return timer(requests, target, 2000+n, time.Now(), zeros) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := undone.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+		t.Fatal(err)
 	}
 	rig.Send(t, plain, timer(requests, target, packed, time.Now(), []byte("beside")))
 	if byID := rig.Emissions(t, out.WaitFor(packed+1, time.Minute)); len(byID) != packed+1 {
