@@ -23,37 +23,35 @@ const (
 // outgoing is the sending of one step. Whoever is not acknowledged in time is
 // named, and the step aborted: a share whose own records are not (Share.Held), or
 // a target (accused). Only a partition's own errors count against it, never the
-// producer's. mu guards what promises and the watch touch.
+// producer's.
+//
+// Promises of records that are taken, nearly all, only count down in the footprint;
+// mu guards what the others and the watch touch.
 type outgoing struct {
 	lane   *Lane
 	c      *txnClient
-	unsafe bool // buffered records were abandoned: the client is spent
+	shares []*Share
+	to     *footprint
+	sent   int32 // records of our own, once all are
+	unsafe bool  // buffered records were abandoned: the client is spent
 
 	mu      sync.Mutex
 	failure error // the last one
 	broken  []brokenPromise
-	own     map[*kgo.Record]ownRecord // sent and not acknowledged
-	sent    int                       // how many they were
-	held    bool                      // a share holds up the step
-	away    bool                      // what is waited for is led by a broker that cannot be reached
-	waiting map[TargetPartition]int   // emissions sent and not acknowledged
+	held    bool // a share holds up the step
+	away    bool // what is waited for is led by a broker that cannot be reached
 	accused map[TargetPartition]error
 }
 
 // produce sends everything and waits for every promise. A ward's lane sends
 // emissions when all else is taken: what is written to a target holds its readers
 // back, and here that may well be in vain.
-func (o *outgoing) produce(ctx context.Context, shares []*Share) error {
-	o.own = make(map[*kgo.Record]ownRecord)
-	o.waiting = make(map[TargetPartition]int)
+func (o *outgoing) produce(ctx context.Context) error {
 	o.accused = make(map[TargetPartition]error)
-	emissions := o.register(shares)
-	o.sent = len(o.own)
-	for _, s := range shares {
-		for _, r := range s.Records {
-			o.c.Produce(ctx, r, func(r *kgo.Record, err error) { o.ownDone(s, r, err) })
-		}
+	for i, s := range o.shares {
+		o.produceOwn(ctx, s, o.to.own[i])
 	}
+	emissions := ordered(o.shares)
 	var err error
 	if o.lane.ward == nil {
 		err = o.flush(ctx)
@@ -89,16 +87,15 @@ func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 		deadline, cancel = context.WithTimeout(ctx, o.patience())
 		return err
 	}
+	done := o.emissionDone
 	for _, e := range emissions {
 		if e.Alone {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
-		o.mu.Lock()
-		o.waiting[e.to()]++
-		o.mu.Unlock()
-		o.c.Produce(deadline, e.Record, func(_ *kgo.Record, err error) { o.emissionDone(e, err) })
+		o.to.emissions(e.Record.Topic, e.Record.Partition).n.Add(1)
+		o.c.Produce(deadline, e.Record, done)
 		if e.Alone {
 			if err := flush(); err != nil {
 				return err
@@ -124,74 +121,91 @@ func (o *outgoing) flush(ctx context.Context) error {
 	return o.failure
 }
 
-// register lists what is to be waited for, and returns the emissions in the
-// order in which they are written.
-func (o *outgoing) register(shares []*Share) (emissions []*Emission) {
-	for _, s := range shares {
-		for _, r := range s.Records {
-			o.own[r] = ownRecord{s, TargetPartition{r.Topic, r.Partition}}
-		}
-		s.proven = true
-		for i := range s.Emissions {
-			emissions = append(emissions, &s.Emissions[i])
+// produceOwn sends a share's own records; counts are theirs.
+func (o *outgoing) produceOwn(ctx context.Context, s *Share, counts []*outstanding) {
+	s.proven = true
+	done := func(r *kgo.Record, err error) {
+		own := countOf(counts, r.Topic, r.Partition)
+		if own.n.Add(-1); err != nil {
+			o.ownFailed(s, own.to, err)
 		}
 	}
-	slices.SortStableFunc(emissions, func(a, b *Emission) int {
-		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
-	})
-	return emissions
+	for _, r := range s.Records {
+		countOf(counts, r.Topic, r.Partition).n.Add(1)
+		o.c.Produce(ctx, r, done)
+	}
+	o.sent += int32(len(s.Records))
 }
 
-func (o *outgoing) ownDone(s *Share, r *kgo.Record, err error) {
+// ordered returns the emissions of all shares in the order in which they are written.
+func ordered(shares []*Share) []*Emission {
+	n := 0
+	for _, s := range shares {
+		n += len(s.Emissions)
+	}
+	type place struct {
+		due, seq int64
+		n        int // among all
+	}
+	all, order := make([]*Emission, 0, n), make([]place, 0, n)
+	for _, s := range shares {
+		for i := range s.Emissions {
+			e := &s.Emissions[i]
+			order = append(order, place{e.Due, e.Seq, len(all)})
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(order, func(a, b place) int {
+		if a.due != b.due {
+			return cmp.Compare(a.due, b.due)
+		}
+		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
+	})
+	sorted := make([]*Emission, n)
+	for i, p := range order {
+		sorted[i] = all[p.n]
+	}
+	return sorted
+}
+
+func (o *outgoing) ownFailed(s *Share, to TargetPartition, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.own, r)
-	if err == nil {
-		return
-	}
 	s.proven = false
 	if accuses(err) {
-		o.hold(ownRecord{s, TargetPartition{r.Topic, r.Partition}}, err)
+		o.hold(s, to, err)
 	}
-	o.failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
+	o.failure = fmt.Errorf("produce to %s/%d: %w", to.Topic, to.Partition, err)
 	if refusedForGood(err) {
-		s.Err = fmt.Errorf("the service's own topic %s refuses a record: %w", r.Topic, err)
+		s.Err = fmt.Errorf("the service's own topic %s refuses a record: %w", to.Topic, err)
 	}
 }
 
-func (o *outgoing) emissionDone(e *Emission, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	to := e.to()
-	if o.waiting[to]--; o.waiting[to] == 0 {
-		delete(o.waiting, to)
-	}
+func (o *outgoing) emissionDone(r *kgo.Record, err error) {
+	waits := o.to.emissions(r.Topic, r.Partition)
+	waits.n.Add(-1)
 	if err == nil {
 		return
 	}
-	o.failure = fmt.Errorf("produce to %s/%d: %w", to.Topic, to.Partition, err)
-	o.broken = append(o.broken, brokenPromise{e, err})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
+	o.broken = append(o.broken, brokenPromise{r, err})
 	if accuses(err) {
-		o.accused[to] = err
+		o.accused[waits.to] = err
 	}
 }
 
 // brokenPromise is an emission that was not acknowledged, and why.
 type brokenPromise struct {
-	*Emission
+	*kgo.Record
 	err error
 }
 
-// ownRecord is what is known of a record of ours that is out: kgo writes to it.
-type ownRecord struct {
-	*Share
-	to TargetPartition
-}
-
 // hold names a share that holds up the step. The lock is held.
-func (o *outgoing) hold(own ownRecord, err error) {
+func (o *outgoing) hold(s *Share, to TargetPartition, err error) {
 	o.held = true
-	own.hold(own.to, err)
+	s.hold(to, err)
 }
 
 // patience is how long targets may take. One whose leader waits for a dead broker
@@ -232,12 +246,9 @@ func (o *outgoing) leadersAway() bool {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, own := range o.own {
-		o.away = o.away || o.lane.o.Leaders.Away(own.to)
-	}
-	for p := range o.waiting {
-		o.away = o.away || o.lane.o.Leaders.Away(p)
-	}
+	look := func(p TargetPartition) { o.away = o.away || o.lane.o.Leaders.Away(p) }
+	o.to.ownWaiting(func(_ int, p TargetPartition) { look(p) })
+	o.to.waiting(look)
 	o.unsafe = o.unsafe || o.away
 	return o.away
 }
@@ -247,25 +258,27 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	wait := dying(o.lane.o.Reach)
+	own := o.to.ownWaiting(func(int, TargetPartition) {})
+	late := false
 	switch {
-	case wait && len(o.own) == o.sent:
+	case wait && own == o.sent:
 		return false // leaders wait for the dead broker to leave their in-sync replicas
-	case len(o.own) > 0 && waited >= ownDeadline:
+	case own > 0 && waited >= ownDeadline:
 		// Also while a broker dies, where others need not wait for it.
-		for _, own := range o.own {
-			o.hold(own, fmt.Errorf("not acknowledged within %s", ownDeadline))
-		}
+		o.to.ownWaiting(func(share int, p TargetPartition) {
+			o.hold(o.shares[share], p, fmt.Errorf("not acknowledged within %s", ownDeadline))
+			late = true
+		})
 	case wait:
 		return o.leaderless(waited)
-	case len(o.own) == 0 && len(o.waiting) > 0 && waited >= silentAfter:
-		for p := range o.waiting {
+	case own == 0 && waited >= silentAfter:
+		o.to.waiting(func(p TargetPartition) {
 			o.accused[p] = context.DeadlineExceeded
-		}
-	default:
-		return false
+			late = true
+		})
 	}
-	o.unsafe = true
-	return true
+	o.unsafe = o.unsafe || late
+	return late
 }
 
 // leaderless names the targets that are waited for and have no leader, and reports
@@ -275,11 +288,11 @@ func (o *outgoing) leaderless(waited time.Duration) bool {
 	if waited < emissionDeadline {
 		return false
 	}
-	for p := range o.waiting {
+	o.to.waiting(func(p TargetPartition) {
 		if o.lane.o.Leaders.Leaderless(p) {
 			o.accused[p] = kerr.LeaderNotAvailable
 		}
-	}
+	})
 	o.unsafe = o.unsafe || len(o.accused) > 0
 	return o.unsafe
 }
@@ -295,23 +308,25 @@ func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 			}
 		}
 	}
-	sent := make(map[TargetPartition]int)
-	if len(o.broken) > 0 {
-		for _, e := range emissions {
-			sent[e.to()]++
-		}
+	if len(o.broken) == 0 {
+		return blamed
+	}
+	sent, of := make(map[TargetPartition]int), make(map[*kgo.Record]*Emission, len(emissions))
+	for _, e := range emissions {
+		sent[e.to()]++
+		of[e.Record] = e
 	}
 	for _, r := range o.broken {
-		topic := r.Record.Topic
+		e, topic := of[r.Record], r.Topic
 		o.c.versions[topic] = outdated
 		switch {
 		case gone(r.err):
 			o.lane.o.Refuted(topic)
 		case !refusedForGood(r.err):
-		case ofTopic(r.err), r.Alone, refusedHere(r.err), sent[r.to()] == 1:
-			r.Err, blamed = r.err, true
+		case ofTopic(r.err), e.Alone, refusedHere(r.err), sent[e.to()] == 1:
+			e.Err, blamed = r.err, true
 		default:
-			r.Suspect, blamed = true, true
+			e.Suspect, blamed = true, true
 			o.lane.o.Stale(topic)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -23,13 +22,14 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
 	}()
-	parts := partitionsOf(shares)
+	to := footprintOf(shares)
+	parts := to.partitions()
 	c, err := l.join(ctx, shares, parts)
 	if err != nil {
 		return err
 	}
-	out := outgoing{lane: l, c: c}
-	err = out.produce(ctx, shares)
+	out := outgoing{lane: l, c: c, shares: shares, to: to}
+	err = out.produce(ctx)
 	if err == nil {
 		err = c.awaitKnown(ctx, parts)
 	}
@@ -170,35 +170,6 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 		return
 	}
 	l.ended(c, EndingAbort)
-}
-
-// partitionsOf lists what the step will write to, in order.
-func partitionsOf(shares []*Share) map[string][]int32 {
-	seen := make(map[string]map[int32]struct{})
-	out := make(map[string][]int32)
-	add := func(r *kgo.Record) {
-		ps := seen[r.Topic]
-		if ps == nil {
-			ps = make(map[int32]struct{})
-			seen[r.Topic] = ps
-		}
-		if _, ok := ps[r.Partition]; !ok {
-			ps[r.Partition] = struct{}{}
-			out[r.Topic] = append(out[r.Topic], r.Partition)
-		}
-	}
-	for _, s := range shares {
-		for _, r := range s.Records {
-			add(r)
-		}
-		for i := range s.Emissions {
-			add(s.Emissions[i].Record)
-		}
-	}
-	for _, ps := range out {
-		slices.Sort(ps)
-	}
-	return out
 }
 
 // blame marks what goes to refused topics and reports whether there is any. A
