@@ -1,19 +1,12 @@
 package main
 
 import (
-	"os"
-	"runtime/debug"
-
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/heap"
 	"github.com/waterclock/waterclock/internal/ops"
 )
-
-// gcPercent is how much garbage there may be before it is collected, in percent of
-// what is in use. Go's own 100 doubles the peak of a process whose queues are full,
-// which is what its machine must have; at other times there is little to collect.
-const gcPercent = 50
 
 func serveCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
@@ -34,9 +27,7 @@ over and exits 0; bad usage or configuration exits 2, anything else 1.`,
 		if err != nil {
 			return err
 		}
-		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(gcPercent)
-		}
+		heap.Tune(int64(cfg.StoreMemory))
 		return p.backend.run(cmd.Context(), cfg, ops.NewLogger(p.stderr, cfg))
 	}
 	return cmd

@@ -30,6 +30,8 @@ var heldBy = map[string]string{
 	"StoreMemory":        "statestore TestCacheGrowsWithWhatIsPending TestCacheStaysInItsRoom",
 	"QueueMemory":        "internal/partition TestIntakePausesAtTheQueuesBytes TestFiringsWaitAtTheirLimit",
 	"queueEntry":         "internal/service TestQueueOfAPartition",
+	"Room":               "internal/heap TestPercentOf TestHeapGrowsBeforeItIsCollected",
+	"Percent":            "internal/heap TestPercentOf TestHeapGrowsBeforeItIsCollected",
 	"fetchMaxBytes":      "intake TestAFetchIsBounded",
 	"fetchMaxPartition":  "intake TestAFetchIsBounded",
 	"maxUnpacked":        "intake TestReaderUnpacksLittleAtOnce",
