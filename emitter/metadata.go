@@ -71,6 +71,7 @@ func (t *Targets) inUse() (names []string) {
 	now := t.o.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.noteUsed(now)
 	for name, e := range t.topics {
 		switch {
 		case now.Sub(e.used) > targetIdle, e.Err != nil && now.Sub(e.used) > targetRefresh:
@@ -79,6 +80,7 @@ func (t *Targets) inUse() (names []string) {
 			names = append(names, name)
 		}
 	}
+	t.publish()
 	return names
 }
 
@@ -129,6 +131,7 @@ func (t *Targets) learn(ctx context.Context, answers map[string]*kmsg.MetadataRe
 	if t.strained() { // who leads is pressing, limits that are known are not
 		usable = slices.DeleteFunc(usable, func(name string) bool { return t.topics[name].maxBytes > 0 })
 	}
+	t.publish()
 	t.mu.Unlock()
 	if t.moves != nil {
 		for _, p := range moved {
@@ -262,6 +265,7 @@ func (t *Targets) fetchLimits(ctx context.Context, names []string, began time.Ti
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.publish()
 	for _, n := range names {
 		e := t.topics[n]
 		if e == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -79,6 +80,8 @@ type TargetOptions struct {
 // write to it does not know (Refuted). Then the topic is not known until it was
 // asked for again, after a pause that doubles.
 //
+// Who asks with each timer takes no lock where all is well: see wellKnown.
+//
 // mu guards what follows it; requests are made without it.
 type Targets struct {
 	client Brokers
@@ -88,6 +91,7 @@ type Targets struct {
 	reach  Reach
 	// changed is told that others may lead: see Watch.
 	changed func()
+	known   atomic.Pointer[wellKnown]
 
 	mu       sync.Mutex
 	topics   map[string]*target
@@ -125,15 +129,21 @@ func NewTargets(cl Brokers, o TargetOptions) *Targets {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Targets{
+	t := &Targets{
 		client: cl, o: o, topics: make(map[string]*target), wanted: make(map[string]struct{}), wake: make(chan struct{}, 1),
 		hosts: make(map[int32]string), reach: allThere{}, changed: func() {},
 	}
+	t.known.Store(&wellKnown{})
+	return t
 }
 
 // Cached returns what is known of a topic. Target.Err is the brokers' verdict; a
 // topic that is not known has yet to be asked for, see Prefetch.
 func (t *Targets) Cached(topic string) (known Target, ok bool) {
+	if k := (*t.known.Load())[topic]; k != nil {
+		k.use()
+		return k.Target, true
+	}
 	now := t.o.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,6 +189,9 @@ func (t *Targets) usable(e *target, now time.Time) bool {
 
 // Prefetch has Run ask for a topic, if it is not known.
 func (t *Targets) Prefetch(topic string) {
+	if (*t.known.Load())[topic] != nil {
+		return
+	}
 	now := t.o.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,6 +244,7 @@ func (t *Targets) Refuted(topic string) {
 	}
 	e.refuted++
 	e.refutedAt, e.fetched = now, time.Time{}
+	t.publish()
 }
 
 // Version numbers what a client must know of a topic to write to it: it moves
@@ -324,6 +338,7 @@ func (t *Targets) lacks(e *target) bool {
 	now := t.o.Now()
 	if e.beyond.IsZero() {
 		e.beyond = now
+		t.publish()
 	}
 	return now.Sub(e.beyond) >= t.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
 }
@@ -358,6 +373,7 @@ func (t *Targets) SetBatchMaxBytes(topic string, n int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.topics[topic] = &target{maxBytes: n, used: t.o.Now().Add(100 * 365 * 24 * time.Hour)}
+	t.publish()
 }
 
 // UnknownTopic reports whether a target's error says that it does not exist.
