@@ -1,6 +1,7 @@
 package emitter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,16 +190,15 @@ func announceErrors(resp *kmsg.AddPartitionsToTxnResponse) (culprits map[string]
 // An abort taken for a commit would lose the step. PartitionLeader reads what
 // EndTransaction reads. Only a client's first use of a topic ever waits here.
 func (c *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
+	deadline := time.Now().Add(answerTimeout)
 	for topic, ps := range parts {
 		for {
 			leader, _, err := c.PartitionLeader(topic, ps[0])
 			if leader >= 0 || err != nil { // an error: known, and without a leader just now
 				break
 			}
-			if err := sleep(ctx, time.Millisecond); err != nil {
-				return fmt.Errorf("wait for the partitions of %s: %w", topic, err)
+			if err := sleep(ctx, time.Millisecond); err != nil || time.Now().After(deadline) {
+				return fmt.Errorf("wait for the partitions of %s: %w", topic, cmp.Or(err, context.DeadlineExceeded))
 			}
 		}
 	}

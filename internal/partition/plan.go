@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"fmt"
-
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
@@ -109,9 +107,8 @@ func (w *worker) meet(ids [][]byte) error {
 // timer that waits in a wheel must not hold a whole fetched batch in memory.
 // The copy is the timer's bytes, which the changelog and the store want anyway.
 func (e *entry) own(r *timer.Request) (err error) {
-	e.value = r.Schedule.AppendTo(make([]byte, 0, r.Schedule.Size()))
-	if r.Schedule, err = timer.Decode(e.value); err != nil {
-		return fmt.Errorf("encode timer %q: %w", r.ID, err)
+	if e.value, err = r.Schedule.Own(); err != nil {
+		return err
 	}
 	r.ID = r.Schedule.ID
 	return nil

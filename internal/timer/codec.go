@@ -125,6 +125,20 @@ func appendBytes[B []byte | string](dst []byte, b B) []byte {
 	return append(dst, b...)
 }
 
+// Own makes t independent of the memory that it was made from: all that it holds is
+// part of its bytes from then on, which Own returns. Nobody else may hold t's list of
+// headers. It is AppendTo and Decode, in place.
+func (t *Timer) Own() ([]byte, error) {
+	b := t.AppendTo(make([]byte, 0, t.Size()))
+	own := Timer{Headers: t.Headers[:0]}
+	r := reader{rest: b[2:]}
+	if r.timer(&own, b[1]); r.err != nil {
+		return nil, fmt.Errorf("encode timer %q: %s: %w", t.ID, r.what, r.err)
+	}
+	*t = own
+	return b, nil
+}
+
 // Decode reads one timer, which must take all of b. The timer aliases b, its
 // strings too: b must never change again, and lives as long as any part of the
 // timer does. Whoever does not own b (a Pebble row) copies it first.
@@ -178,7 +192,7 @@ func (r *reader) timer(t *Timer, flags byte) {
 	if flags&flagPartition != 0 {
 		t.Target.Partition = r.partition()
 	}
-	t.Headers = r.headers()
+	t.Headers = r.headers(t.Headers)
 	if flags&flagExtensions != 0 {
 		r.extensions()
 	}
@@ -213,7 +227,8 @@ func (r *reader) partition() int32 {
 	return int32(p)
 }
 
-func (r *reader) headers() []Header {
+// headers reads a list into room, if that is large enough.
+func (r *reader) headers(room []Header) []Header {
 	n := r.uvarint()
 	if n > uint64(len(r.rest)/minHeaderBytes) {
 		r.corrupt("more headers than bytes for them")
@@ -222,9 +237,13 @@ func (r *reader) headers() []Header {
 	if n == 0 {
 		return nil
 	}
-	hs := make([]Header, n)
+	hs := room[:0]
+	if uint64(cap(hs)) < n {
+		hs = make([]Header, 0, n)
+	}
+	hs = hs[:n]
 	for i := range hs {
-		hs[i].Key = r.text()
+		hs[i] = Header{Key: r.text()}
 		if size := r.uvarint(); size > 0 {
 			hs[i].Value = r.take(size - 1)
 		}

@@ -192,6 +192,30 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
+// TestOwn: whatever becomes of the memory that a timer was made from, what owns its
+// bytes is as it was.
+func TestOwn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawTimer(t)
+		b := want.AppendTo(nil)
+		shared := bytes.Clone(b)
+		got, err := Decode(shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := got.Own()
+		if err != nil || !bytes.Equal(own, b) {
+			t.Fatalf("own bytes %x, %v, want %x", own, err, b)
+		}
+		for i := range shared {
+			shared[i] ^= 0xff
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, tt := range golden {
 		f.Add(unhex(f, tt.hex))
@@ -250,6 +274,17 @@ func BenchmarkDecode(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Decode(buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkOwn is one allocation; with AppendTo and Decode there were three.
+func BenchmarkOwn(b *testing.B) {
+	t := benchTimer()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := t.Own(); err != nil {
 			b.Fatal(err)
 		}
 	}
