@@ -22,6 +22,7 @@ func (s *sealed) job() *job {
 	for _, r := range s.share.Records[:s.changelog] {
 		j.batch.Position = max(j.batch.Position, r.Offset+1)
 	}
+	j.batch.Changes = make([]statestore.Change, 0, len(s.nets))
 	for i := range s.nets {
 		n := &s.nets[i]
 		if n.after.Ref() == n.before {

@@ -92,6 +92,7 @@ func (s *sealed) build(step string) {
 	s.at = p.clock.millis()
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
 	s.emissions = p.newEmissions(s.at)
+	s.makeRoom()
 	var dead []*kgo.Record
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {
@@ -118,6 +119,21 @@ func (s *sealed) build(step string) {
 	s.share.Records = append(s.share.Records, dead...)
 	s.share.Fence = func() error { return p.fenceStep(s.share.Records[:s.changelog]) }
 	s.share.Offset = p.fence(s.segment.Position, delaytopics.CommitNote{Step: step})
+}
+
+// makeRoom makes lists as long as they can become.
+func (s *sealed) makeRoom() {
+	firings := 0
+	for _, chunk := range s.segment.Chunks {
+		for _, e := range chunk {
+			if e.Emit != nil {
+				firings++
+			}
+		}
+	}
+	s.nets = make([]net, 0, s.segment.Entries)
+	s.emitted = make([]*entry, 0, firings)
+	s.share.Emissions = make([]emitter.Emission, 0, firings)
 }
 
 // entry adds one entry to the nets and the emissions; it returns the dead
@@ -168,16 +184,26 @@ func (s *sealed) entry(e *entry) (dead *kgo.Record) {
 // changes makes changelog records of the nets: nothing for an ID that was not
 // there before and is not there after.
 func (s *sealed) changes() {
-	slab := make([]kgo.Record, 0, len(s.nets))
+	slab, keys := make([]kgo.Record, 0, len(s.nets)), make([]byte, 0, s.keyBytes())
 	s.share.Records = make([]*kgo.Record, 0, len(s.nets)+1)
 	for i := range s.nets {
 		n := &s.nets[i]
 		if n.after.Ref() == n.before {
 			continue // absent before and after, or a firing taken back
 		}
-		slab = append(slab, *s.p.changelogRecord(delaytopics.TimerKey(nil, n.id), n.value))
+		first := len(keys)
+		keys = delaytopics.TimerKey(keys, n.id)
+		slab = append(slab, *s.p.changelogRecord(keys[first:len(keys):len(keys)], n.value))
 		s.share.Records = append(s.share.Records, &slab[len(slab)-1])
 	}
+}
+
+// keyBytes is how long the keys of all nets are together.
+func (s *sealed) keyBytes() (n int) {
+	for i := range s.nets {
+		n += len(s.nets[i].id) + 1
+	}
+	return n
 }
 
 func (p *Partition) changelogRecord(key, value []byte) *kgo.Record {
