@@ -265,6 +265,11 @@ func unresolved(shares []*Share) (open []*Share) {
 	return open
 }
 
+// sayAgain is how often a coordinator is asked how a step ended while it gives no other
+// producer ID. It gives one when all markers are written, which may have to wait for
+// leaders that a broker's death took away; how the step ended is durable long before.
+const sayAgain = 500 * time.Millisecond
+
 // decide ends the client's last transaction and says how it ended: by the word
 // of its coordinator, or else by the log that a share wrote to. It gives up when the
 // share's token is dead.
@@ -276,17 +281,35 @@ func (l *Lane) decide(ctx context.Context, c *txnClient, s *Share) (Ending, erro
 		}
 		cancel()
 	})
+	if how, err := l.said(ctx, c); err != nil || how != EndingUnknown {
+		return how, err
+	}
+	ended := make(chan error, 1)
+	l.aside.Go(func() { ended <- l.initProducerID(ctx, c.id) })
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return EndingUnknown, err
+			}
+			return readBack(ctx, l.o.Admin, s.Records[0], c.last)
+		case <-time.After(sayAgain):
+			again, stop := context.WithTimeout(ctx, RequestTimeout)
+			how, err := l.said(again, c)
+			if stop(); err == nil && how != EndingUnknown {
+				return how, nil
+			}
+		}
+	}
+}
+
+// said is how a client's last transaction ended by the word of its coordinator.
+func (l *Lane) said(ctx context.Context, c *txnClient) (Ending, error) {
 	txn, _, err := transactionOf(ctx, kadm.NewClient(l.o.Admin), c.last.id, c.id)
 	if err != nil {
 		return EndingUnknown, err
 	}
-	if how := endingOf(txn, c.last); how != EndingUnknown {
-		return how, nil
-	}
-	if err := l.initProducerID(ctx, c.id); err != nil {
-		return EndingUnknown, err
-	}
-	return readBack(ctx, l.o.Admin, s.Records[0], c.last)
+	return endingOf(txn, c.last), nil
 }
 
 // readBack tells how a transaction that is over ended, from a record that it

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -83,5 +84,45 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 		}
 	case <-time.After(5 * time.Second):
 		t.Fatal("it still waits for the coordinator's answer")
+	}
+}
+
+// A commit waits for a dead broker in the coordinator's log, and then its marker for
+// the leader of one partition: the coordinator gives no other producer ID until that is
+// written, and says before that how the step ended. The others in it do not wait.
+func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
+	c, l := fakeLane(t)
+	var decided atomic.Bool
+	last := producer{7, 3}
+	c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.DescribeTransactionsRequest)
+		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+		s := kmsg.NewDescribeTransactionsResponseTransactionState()
+		s.TransactionalID, s.ProducerID, s.ProducerEpoch, s.State = req.TransactionalIDs[0], last.id, last.epoch, "Ongoing"
+		if decided.Load() {
+			s.ProducerEpoch, s.State = last.epoch+1, "PrepareCommit"
+		}
+		resp.TransactionStates = append(resp.TransactionStates, s)
+		return resp, nil, true
+	})
+	c.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		decided.Store(true)
+		resp := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ErrorCode = kerr.ConcurrentTransactions.Code
+		return resp, nil, true
+	})
+	client, err := newTxnClient(&l.o, "unanswered")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.last = last
+	begun := time.Now()
+	if err := l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}); err != nil {
+		t.Errorf("resolved: %v, want a commit", err)
+	}
+	if took := time.Since(begun); took > 2*answerTimeout {
+		t.Errorf("resolved after %s", took)
 	}
 }
