@@ -14,6 +14,10 @@ const (
 	// or went.
 	awayRefresh = 150 * time.Millisecond
 	refreshFast = 30 * time.Second
+	// settleTime is for how long a leader that was elected in the place of one that
+	// cannot be reached is left alone: until its followers follow it takes no writes,
+	// and all else in a step with them would wait too.
+	settleTime = 500 * time.Millisecond
 )
 
 // Reach tells which brokers cannot be reached now, by their addresses.
@@ -80,7 +84,8 @@ func (t *Targets) meet(brokers []kmsg.MetadataResponseBroker) {
 }
 
 // Away reports whether a partition is led by a broker that cannot be reached now.
-// That ends when metadata names another leader, or the broker answers again.
+// That ends settleTime after metadata names another leader, or when the broker
+// answers again.
 func (t *Targets) Away(p TargetPartition) bool {
 	if t.AllReachable() {
 		return false
@@ -88,7 +93,28 @@ func (t *Targets) Away(p TargetPartition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[p.Topic]
-	return e != nil && p.Partition >= 0 && int(p.Partition) < len(e.leaders) && t.unreachable(e.leaders[p.Partition])
+	if e == nil || p.Partition < 0 || int(p.Partition) >= len(e.leaders) {
+		return false
+	}
+	return t.unreachable(e.leaders[p.Partition]) || t.o.Now().Before(e.settled[p.Partition])
+}
+
+// settle notes partitions whose leader, which could not be reached, has a successor,
+// before that is taken over. The lock is held.
+func (t *Targets) settle(e *target, leaders []int32) {
+	if t.AllReachable() {
+		e.settled = nil
+		return
+	}
+	for p := range min(len(e.leaders), len(leaders)) {
+		was, is := e.leaders[p], leaders[p]
+		if is >= 0 && is != was && (was < 0 || t.unreachable(was)) {
+			if e.settled == nil {
+				e.settled = make(map[int32]time.Time)
+			}
+			e.settled[int32(p)] = t.o.Now().Add(settleTime)
+		}
+	}
 }
 
 // AllReachable reports that no partition is Away, which costs nothing.
@@ -100,14 +126,17 @@ func (t *Targets) unreachable(leader int32) bool {
 	return known && !t.reach.Reachable(addr)
 }
 
-// strained reports whether partitions in use are Away. The lock is held.
+// strained reports whether partitions in use are Away: for how long Run asks often
+// then is bounded, but for new leaders, which are soon settled. The lock is held.
 func (t *Targets) strained() bool {
-	if t.AllReachable() || time.Now().After(t.fast) {
+	if t.AllReachable() {
 		return false
 	}
+	now := t.o.Now()
+	tired := time.Now().After(t.fast)
 	for _, e := range t.topics {
-		for _, leader := range e.leaders {
-			if t.unreachable(leader) {
+		for p, leader := range e.leaders {
+			if !tired && t.unreachable(leader) || now.Before(e.settled[int32(p)]) {
 				return true
 			}
 		}

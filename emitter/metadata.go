@@ -229,6 +229,7 @@ func (t *Targets) heed(e *target, rt *kmsg.MetadataResponseTopic, began time.Tim
 			}
 		}
 	}
+	t.settle(e, leaders)
 	e.Target, e.id, e.leaders, e.epochs = got, rt.TopicID, leaders, epochs
 	if got.Err != nil || e.maxBytes > 0 {
 		e.fetched = began // else once its limits are known, too

@@ -106,10 +106,11 @@ type Targets struct {
 type target struct {
 	Target
 	id       [16]byte
-	leaders  []int32   // node IDs by partition, -1 for none
-	epochs   []int32   // leader epochs by partition
-	version  int64     // see Version
-	fetched  time.Time // zero: to be asked for before it is used again
+	leaders  []int32             // node IDs by partition, -1 for none
+	epochs   []int32             // leader epochs by partition
+	settled  map[int32]time.Time // until when new leaders are left alone, see Away
+	version  int64               // see Version
+	fetched  time.Time           // zero: to be asked for before it is used again
 	used     time.Time
 	missing  time.Time // since when nobody who was asked has known it; zero: somebody has
 	maxBytes int32
