@@ -184,19 +184,25 @@ func (p *Partition) lookAtTail(ctx context.Context) {
 // readTail reads the changelog from an offset to its end, and returns the end. A
 // claim that it meets, not being ours, ends the partition once it is committed.
 func (p *Partition) readTail(ctx context.Context, from int64) (int64, error) {
-	_, _, end, err := partlog.Bounds(ctx, p.o.Client, p.changelogTarget())
-	if err != nil {
-		return 0, err
-	}
 	claimed := int64(-1)
-	written := partlog.NewReader(p.o.Client, p.changelogTarget(), from)
-	written.SetUncommitted()
-	err = p.eachOfTail(ctx, written, end, func(rec *kgo.Record) error {
+	note := func(rec *kgo.Record) error {
 		if kind, _, err := delaytopics.ParseKey(rec.Key); err == nil && kind == delaytopics.KindClaim {
 			claimed = rec.Offset
 		}
 		return nil
-	})
+	}
+	written := partlog.NewReader(p.o.Client, p.changelogTarget(), from)
+	written.SetUncommitted()
+	written.SetCompacted(true)
+	page, err := written.Next(ctx, 0)
+	if err != nil {
+		return 0, fmt.Errorf("look at the end of the changelog: %w", err)
+	}
+	end := page.HighWatermark // one answer tells where the log ends and, mostly, all before
+	for _, rec := range page.Records {
+		_ = note(rec)
+	}
+	err = p.eachOfTail(ctx, written, end, note)
 	if err == nil {
 		err = p.eachOfTail(ctx, partlog.NewReader(p.o.Client, p.changelogTarget(), from), claimed+1, p.overtaken)
 	}
