@@ -62,7 +62,8 @@ var (
 // left that was aborted without all its answers; or a marker written twice. While
 // that is not known, in doubt, nothing is sealed. A look ends the doubt: it reads
 // all that is written, up to the end of the log. If there is a claim it waits for
-// the end of that: committed it ends the partition, aborted it is nothing.
+// the end of that: committed it ends the partition, aborted it is nothing. Nobody
+// looks while the leader is away.
 type tail struct {
 	next  int64     // see above
 	seen  int64     // there is no claim of somebody else below, but in doubt
@@ -158,10 +159,16 @@ func (p *Partition) peekAtTail(ctx context.Context) {
 	})
 }
 
-// lookAtTail sees to it that somebody looks while there is doubt.
+// lookAtTail sees to it that somebody looks while there is doubt. Where the leader is
+// away nobody does: its successor shows what its followers have, so at first less than
+// there is, and what is sealed on that word is aborted again.
 func (p *Partition) lookAtTail(ctx context.Context) {
 	p.mu.Lock()
 	start := p.tail.doubt && !p.tail.look
+	if start {
+		p.leaderless = p.o.Targets.Stalled(p.o.Topics.Changelog.Name, p.o.Partition)
+		start = !p.leaderless
+	}
 	from := p.tail.seen
 	p.tail.look = p.tail.look || start
 	p.mu.Unlock()

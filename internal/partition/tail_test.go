@@ -202,3 +202,28 @@ func TestDoubtIsShown(t *testing.T) {
 		t.Errorf("%s: %s", s.State, s.Reason)
 	}
 }
+
+// While the changelog's leader is away nobody looks at its tail: a successor shows less
+// than there is. Nothing but a leader ends that.
+func TestNobodyLooksAtTheTailOfALeaderThatIsAway(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.set.Changelog.Name, c.set.Changelog.ID = targetTopic, [16]byte{}
+	looks := 0
+	c.p.aside = func(func()) { looks++ }
+	led := func(by int32) {
+		c.brokers.leaders[targetTopic][0] = by
+		c.ok(c.o.Targets.Refresh(t.Context(), targetTopic))
+		c.p.lookAtTail(t.Context())
+	}
+	c.p.state.Store(int32(Live))
+	c.p.tail.distrust()
+	c.p.tail.at = time.Now().Add(-2 * doubtShown)
+	led(-1)
+	if s := c.p.Status(); looks > 0 || s.State != Stalled || !strings.Contains(s.Reason, "no leader") {
+		t.Errorf("without a leader: %d looks, %s: %s", looks, s.State, s.Reason)
+	}
+	led(0)
+	if c.p.lookAtTail(t.Context()); looks != 1 || c.p.leaderless {
+		t.Errorf("with a leader: %d looks, want 1; leaderless: %v", looks, c.p.leaderless)
+	}
+}
