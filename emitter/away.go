@@ -2,6 +2,7 @@ package emitter
 
 import (
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,6 +38,9 @@ type Leaders interface {
 	Away(p TargetPartition) bool
 	// Leaderless reports that a partition has no leader, by what was heard last.
 	Leaderless(p TargetPartition) bool
+	// Shun says that a partition takes no writes while others do. Where a broker that
+	// cannot be reached is in its in-sync replicas, it is Away for now, and Shun true.
+	Shun(p TargetPartition) bool
 }
 
 // allThere is Reach and Leaders of those who are told of none.
@@ -49,6 +53,8 @@ func (allThere) LastLost() time.Time   { return time.Time{} }
 func (allThere) Away(TargetPartition) bool { return false }
 
 func (allThere) Leaderless(TargetPartition) bool { return false }
+
+func (allThere) Shun(TargetPartition) bool { return false }
 
 // dying reports whether a broker has died or fallen silent so recently that the
 // others may not have given it up: it is in the in-sync replicas of partitions
@@ -83,9 +89,9 @@ func (t *Targets) meet(brokers []kmsg.MetadataResponseBroker) {
 	}
 }
 
-// Away reports whether a partition is led by a broker that cannot be reached now.
-// That ends settleTime after metadata names another leader, or when the broker
-// answers again.
+// Away reports whether a partition is led by a broker that cannot be reached now, or
+// waits for one (see Shun). That ends settleTime after metadata names another leader,
+// or when the broker answers again.
 func (t *Targets) Away(p TargetPartition) bool {
 	if t.AllReachable() {
 		return false
@@ -96,14 +102,43 @@ func (t *Targets) Away(p TargetPartition) bool {
 	if e == nil || p.Partition < 0 || int(p.Partition) >= len(e.leaders) {
 		return false
 	}
-	return t.unreachable(e.leaders[p.Partition]) || t.o.Now().Before(e.settled[p.Partition])
+	return t.unreachable(e.leaders[p.Partition]) || t.unsettled(e, p.Partition)
+}
+
+// unsettled reports whether a partition is to be left alone although its leader is
+// there. The lock is held.
+func (t *Targets) unsettled(e *target, partition int32) bool {
+	return t.o.Now().Before(e.settled[partition]) || e.shunned[partition] && t.burdened(e, partition)
+}
+
+// burdened reports whether a partition's in-sync replicas hold a broker that died or
+// fell silent so recently that it may stay there for now. The lock is held.
+func (t *Targets) burdened(e *target, partition int32) bool {
+	return dying(t.reach) && slices.ContainsFunc(e.isr[partition], t.unreachable)
+}
+
+// Shun implements Leaders. It is asked by who has waited in vain: the broker may be out
+// of reach from here alone, and is in no leader's way then. What ends it: the broker
+// leaves the in-sync replicas, or answers again; or brokerDeath.
+func (t *Targets) Shun(p TargetPartition) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	if e == nil || p.Partition < 0 || int(p.Partition) >= len(e.isr) || !t.burdened(e, p.Partition) {
+		return false
+	}
+	if e.shunned == nil {
+		e.shunned = make(map[int32]bool)
+	}
+	e.shunned[p.Partition] = true
+	return true
 }
 
 // settle notes partitions whose leader, which could not be reached, has a successor,
 // before that is taken over. The lock is held.
 func (t *Targets) settle(e *target, leaders []int32) {
 	if t.AllReachable() {
-		e.settled = nil
+		e.settled, e.shunned = nil, nil
 		return
 	}
 	for p := range min(len(e.leaders), len(leaders)) {
@@ -132,11 +167,10 @@ func (t *Targets) strained() bool {
 	if t.AllReachable() {
 		return false
 	}
-	now := t.o.Now()
 	tired := time.Now().After(t.fast)
 	for _, e := range t.topics {
 		for p, leader := range e.leaders {
-			if !tired && t.unreachable(leader) || now.Before(e.settled[int32(p)]) {
+			if !tired && t.unreachable(leader) || t.unsettled(e, int32(p)) {
 				return true
 			}
 		}

@@ -25,8 +25,8 @@ type fakeReach struct {
 	mu    sync.Mutex
 	gone  map[string]bool
 	leads map[TargetPartition]bool
-	// none have no leader.
-	none map[TargetPartition]bool
+	// none have no leader, burdened wait for one that is gone.
+	none, burdened map[TargetPartition]bool
 }
 
 func (r *fakeReach) AllReachable() bool {
@@ -51,6 +51,15 @@ func (r *fakeReach) Leaderless(p TargetPartition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.none[p]
+}
+
+func (r *fakeReach) Shun(p TargetPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.burdened[p] {
+		r.leads = map[TargetPartition]bool{p: true}
+	}
+	return r.burdened[p]
 }
 
 func (r *fakeReach) LastLost() time.Time { return time.Now() }

@@ -200,10 +200,11 @@ func (t *Targets) askOthers(ctx context.Context, answers map[string]*kmsg.Metada
 // that have had another leader. The lock is held.
 func (t *Targets) heed(e *target, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []TargetPartition) {
 	got := Target{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
-	epochs, leaders := make([]int32, len(rt.Partitions)), make([]int32, len(rt.Partitions))
+	epochs, leaders, isr := make([]int32, len(rt.Partitions)), make([]int32, len(rt.Partitions)), make([][]int32, len(rt.Partitions))
 	for _, p := range rt.Partitions {
 		if int(p.Partition) < len(got.Leader) {
 			got.Leader[p.Partition], leaders[p.Partition], epochs[p.Partition] = p.Leader >= 0, p.Leader, p.LeaderEpoch
+			isr[p.Partition] = p.ISR
 		}
 	}
 	same := e.id == rt.TopicID
@@ -230,7 +231,7 @@ func (t *Targets) heed(e *target, rt *kmsg.MetadataResponseTopic, began time.Tim
 		}
 	}
 	t.settle(e, leaders)
-	e.Target, e.id, e.leaders, e.epochs = got, rt.TopicID, leaders, epochs
+	e.Target, e.id, e.leaders, e.epochs, e.isr = got, rt.TopicID, leaders, epochs, isr
 	if got.Err != nil || e.maxBytes > 0 {
 		e.fetched = began // else once its limits are known, too
 	}

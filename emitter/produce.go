@@ -38,8 +38,9 @@ type outgoing struct {
 	mu      sync.Mutex
 	failure error // the last one
 	broken  []brokenPromise
-	held    bool // a share holds up the step
-	away    bool // what is waited for is led by a broker that cannot be reached
+	taken   time.Duration // after how long the watch saw a record of the shares acknowledged
+	held    bool          // a share holds up the step
+	away    bool          // what is waited for is led by a broker that cannot be reached
 	accused map[TargetPartition]error
 }
 
@@ -262,6 +263,7 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	late := false
 	switch {
 	case wait && own == o.sent:
+		o.taken = waited
 		return false // leaders wait for the dead broker to leave their in-sync replicas
 	case own > 0 && waited >= ownDeadline:
 		// Also while a broker dies, where others need not wait for it.
@@ -270,7 +272,7 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 			late = true
 		})
 	case wait:
-		return o.leaderless(waited)
+		return o.waitInVain(waited)
 	case own == 0 && waited >= silentAfter:
 		o.to.waiting(func(p TargetPartition) {
 			o.accused[p] = context.DeadlineExceeded
@@ -281,19 +283,23 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	return late
 }
 
-// leaderless names the targets that are waited for and have no leader, and reports
-// whether to give up: the controller has given their broker up already, so there is
-// nothing to wait for. The lock is held.
-func (o *outgoing) leaderless(waited time.Duration) bool {
+// waitInVain names the targets that are waited for and have no leader, and leaves those
+// whose leaders wait for the dead broker while others do not; it reports whether to give
+// up. For the first there is nothing to wait for: the controller has given their broker
+// up already. For the second the others need not wait. The lock is held.
+func (o *outgoing) waitInVain(waited time.Duration) bool {
 	if waited < emissionDeadline {
 		return false
 	}
 	o.to.waiting(func(p TargetPartition) {
-		if o.lane.o.Leaders.Leaderless(p) {
+		switch {
+		case o.lane.o.Leaders.Leaderless(p):
 			o.accused[p] = kerr.LeaderNotAvailable
+		case waited >= o.taken+emissionDeadline && o.lane.o.Leaders.Shun(p):
+			o.away = true
 		}
 	})
-	o.unsafe = o.unsafe || len(o.accused) > 0
+	o.unsafe = o.unsafe || o.away || len(o.accused) > 0
 	return o.unsafe
 }
 

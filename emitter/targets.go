@@ -108,7 +108,9 @@ type target struct {
 	id       [16]byte
 	leaders  []int32             // node IDs by partition, -1 for none
 	epochs   []int32             // leader epochs by partition
+	isr      [][]int32           // node IDs of the in-sync replicas by partition
 	settled  map[int32]time.Time // until when new leaders are left alone, see Away
+	shunned  map[int32]bool      // see Shun
 	version  int64               // see Version
 	fetched  time.Time           // zero: to be asked for before it is used again
 	used     time.Time
