@@ -24,12 +24,16 @@ const (
 	pause = 15 * time.Second
 	// more is what waterclock may add, and noise what this machine may.
 	more, noise = 2 * time.Second, 3 * time.Second
+	// recovery is how many steps, each as long as the longest silence without a fault, it
+	// may take until all go on: two that others have held up are given up, say, one finds
+	// what those left. busy is that silence on a machine with a load of 10 on each core.
+	recovery, busy = 4, time.Second
 )
 
 // Three brokers, three instances, steady load: each broker is killed (-9) and
 // restarted in turn, then one is paused for 15 s. Nothing is lost, doubled or
 // early, and the longest silence of a target partition is the brokers' own and a
-// little.
+// little, which is measured in what this machine needs without a fault.
 // Beside it a plain producer writes to a topic of its own: what it suffers is
 // the brokers' share.
 func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
@@ -57,8 +61,8 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		return n == requestPartitions
 	}
 	rig.Until(t, time.Minute, "three instances serve all partitions", ready)
-	out := read(t, c, target)
-	reference := read(t, c, plain)
+	out, seen := read(t, c, target), &reader{}
+	observe(t, c, targetPartitions, seen.take, target, plain)
 	writePlain(t, c, plain, targetPartitions)
 	l := steady(t, c, 200, requests, target)
 	rig.Until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
@@ -71,6 +75,8 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		do()
 		c.AwaitInSync(t)
 		rig.Until(t, time.Minute, "instances ready after "+name, ready)
+		mended := time.Now()
+		rig.Until(t, time.Minute, "emissions on every partition after "+name, func() bool { return seen.partitions(target, mended) == targetPartitions })
 		rig.Wait(t, 2*time.Second)
 		spans = append(spans, span{name, from, time.Now()})
 	}
@@ -90,14 +96,15 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 	})
 	rig.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return len(out.all()) >= n })
 	rig.Wait(t, time.Second) // for what must not come
-	received, written := out.all(), reference.all()
-	exact(t, received, n)
+	exact(t, out.all(), n)
+	received := seen.all()
+	calm, _ := spans[0].silence(received, target)
 	for _, s := range spans {
 		longest, p := s.silence(received, target)
-		own, _ := s.silence(written, plain)
+		own, _ := s.silence(received, plain)
 		t.Logf("%-32s %6s long: longest silence of a target partition %6s (%d), of a plain writer's %6s",
 			s.name, s.to.Sub(s.from).Round(time.Second), longest.Round(10*time.Millisecond), p, own.Round(10*time.Millisecond))
-		if limit := max(own, ownStall) + more + noise; longest > limit {
+		if limit := max(own, ownStall) + more + recovery*min(calm, busy); longest > limit {
 			t.Errorf("%s: silence of %s, want at most %s", s.name, longest, limit)
 		}
 	}

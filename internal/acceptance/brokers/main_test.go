@@ -19,6 +19,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -52,12 +53,14 @@ type reader struct {
 
 func read(t testing.TB, c *kafkatest.Cluster, topics ...string) *reader {
 	r := &reader{}
-	consume(t, c, func(rec *kgo.Record, at time.Time) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.records = append(r.records, kafkatest.Received{Record: rec, At: at})
-	}, topics...)
+	consume(t, c, r.take, topics...)
 	return r
+}
+
+func (r *reader) take(rec *kgo.Record, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.records = append(r.records, kafkatest.Received{Record: rec, At: at})
 }
 
 // consume hands each committed record to take until the test ends.
@@ -80,10 +83,58 @@ func consume(t testing.TB, c *kafkatest.Cluster, take func(*kgo.Record, time.Tim
 	})
 }
 
+// observe hands each committed record of these topics to take, from several goroutines,
+// as soon as it can be read. A consumer of kgo's looks again after a second where others
+// lead and is not told at once who, and is silent for up to three: too coarse for
+// measuring. Each partition has a client of its own, so that none waits for another.
+func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, take func(*kgo.Record, time.Time), topics ...string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	limits := partlog.DefaultLimits()
+	limits.BackoffMax = 100 * time.Millisecond
+	options := swift(t)
+	for _, topic := range topics {
+		for p := range partitions {
+			log := partlog.NewReader(c.Client(t, options...), partlog.Target{Topic: topic, Partition: p}, 0)
+			log.SetLimits(limits)
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					page, err := log.Next(ctx, 500*time.Millisecond)
+					if err != nil && ctx.Err() == nil {
+						t.Errorf("read %s/%d: %v", topic, p, err)
+						return
+					}
+					at := time.Now()
+					for _, r := range page.Records {
+						take(r, at)
+					}
+				}
+			})
+		}
+	}
+	t.Cleanup(func() { // before the clients' own
+		cancel()
+		wg.Wait()
+	})
+}
+
 func (r *reader) all() []kafkatest.Received {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.records)
+}
+
+// partitions is how many of a topic's have received something since then.
+func (r *reader) partitions(topic string, since time.Time) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := make(map[int32]bool)
+	for _, got := range r.records {
+		if got.Topic == topic && got.At.After(since) {
+			found[got.Partition] = true
+		}
+	}
+	return len(found)
 }
 
 // span is a stretch of the test, for measuring.

@@ -57,7 +57,7 @@ func newScene(t *testing.T, properties map[string]string) *scene {
 	s.plain = s.c.CreateTopic(t, scenePartition, nil, kafkatest.Topic(t)+"-plain")
 	s.serve = rig.Start(t, rig.Arguments(s.c.Seeds(), s.requests, t.TempDir())...)
 	rig.Until(t, time.Minute, "the instance serves all partitions", s.ready)
-	s.out, s.reference = arrive(t, s.c, s.target), arrive(t, s.c, s.plain)
+	s.out, s.reference = arrive(t, s.c, s.target, s.plain)
 	writePlain(t, s.c, s.plain, scenePartition)
 	return s
 }
@@ -198,7 +198,7 @@ func (s *scene) coordinator() int {
 	return int(c.NodeID)
 }
 
-// arrival is a record as a read_committed consumer got it.
+// arrival is a record as a read_committed reader got it.
 type arrival struct {
 	n         int // number of the timer; -1 for a plain record
 	partition int32
@@ -212,9 +212,10 @@ type arrivals struct {
 	early int
 }
 
-func arrive(t testing.TB, c *kafkatest.Cluster, topic string) *arrivals {
-	a := &arrivals{}
-	consume(t, c, func(r *kgo.Record, at time.Time) {
+// arrive reads emissions to a target, and what a plain writer writes beside them.
+func arrive(t testing.TB, c *kafkatest.Cluster, target, plain string) (emissions, others *arrivals) {
+	emissions, others = &arrivals{}, &arrivals{}
+	observe(t, c, scenePartition, func(r *kgo.Record, at time.Time) {
 		got := arrival{n: -1, partition: r.Partition, due: r.Timestamp, at: at}
 		received := kafkatest.Received{Record: r, At: at}
 		if id, ok := strings.CutPrefix(rig.HeaderOf(received, "waterclock-id"), loadID0); ok {
@@ -225,14 +226,18 @@ func arrive(t testing.TB, c *kafkatest.Cluster, topic string) *arrivals {
 			}
 			got.n, got.due = n, time.UnixMilli(due)
 		}
+		a := others
+		if r.Topic == target {
+			a = emissions
+		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if got.n >= 0 && (r.Timestamp.Before(got.due) || at.Before(got.due)) {
 			a.early++
 		}
 		a.all = append(a.all, got)
-	}, topic)
-	return a
+	}, target, plain)
+	return emissions, others
 }
 
 func (a *arrivals) count() int {
@@ -279,19 +284,22 @@ func (a *arrivals) exact(t testing.TB, n int) {
 type figures struct {
 	timers       int
 	silence      time.Duration // the longest in which nothing came for a request or target partition of the class
+	where        string        // for which, and until when after the beginning
 	p99, longest time.Duration // lateness by receipt
 }
 
 func (f figures) String() string {
 	round := func(d time.Duration) string { return fmt.Sprintf("%5.1f", d.Seconds()) }
-	return fmt.Sprintf("%6d timers, silent %s s, late p99 %s s, max %s s", f.timers, round(f.silence), round(f.p99), round(f.longest))
+	return fmt.Sprintf("%6d timers, silent %s s (%s), late p99 %s s, max %s s", f.timers, round(f.silence), f.where, round(f.p99), round(f.longest))
 }
 
 // measure looks at what was due, or silent, within a span.
 func (s span) measure(all []arrival, of func(arrival) bool) (f figures) {
 	last := make(map[string]time.Time)
 	gap := func(key string, at time.Time) {
-		f.silence = max(f.silence, at.Sub(last[key]))
+		if d := at.Sub(last[key]); d > f.silence {
+			f.silence, f.where = d, fmt.Sprintf("%s until %.1f s", key, at.Sub(s.from).Seconds())
+		}
 		last[key] = at
 	}
 	keys := func(a arrival) []string {
