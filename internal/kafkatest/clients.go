@@ -53,7 +53,7 @@ func (c *Cluster) CreateTopic(t testing.TB, partitions int32, configs map[string
 	ctx, cancel := context.WithTimeout(t.Context(), topicTimeout)
 	defer cancel()
 	cl := c.Client(t)
-	if _, err := kadm.NewClient(cl).CreateTopic(ctx, partitions, int16(len(c.brokers)), configs, topic); err != nil {
+	if _, err := kadm.NewClient(cl).CreateTopic(ctx, partitions, int16(len(c.Brokers)), configs, topic); err != nil {
 		t.Fatalf("kafkatest: create topic %s: %v", topic, err)
 	}
 	if err := c.awaitTopic(ctx, cl, topic, partitions); err != nil {
@@ -66,11 +66,11 @@ func (c *Cluster) CreateTopic(t testing.TB, partitions int32, configs map[string
 func (c *Cluster) awaitTopic(ctx context.Context, cl *kgo.Client, topic string, partitions int32) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for _, b := range c.brokers {
-		for b.running() && !knowsTopic(ctx, cl.Broker(b.id), topic, partitions) {
+	for _, b := range c.Brokers {
+		for b.Running() && !knowsTopic(ctx, cl.Broker(b.ID()), topic, partitions) {
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("broker %d: %w", b.id, ctx.Err())
+				return fmt.Errorf("broker %d: %w", b.ID(), ctx.Err())
 			case <-tick.C:
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/localkafka"
 )
 
 func produce(t *testing.T, cl *kgo.Client, topic, key string) {
@@ -93,7 +95,7 @@ func TestOneBrokerIsDisturbed(t *testing.T) {
 		do   func(int)
 	}{{"stop", c.Stop}, {"kill", c.Kill}} {
 		end.do(0)
-		if c.brokers[0].running() {
+		if c.Brokers[0].Running() {
 			t.Errorf("after %s the broker runs", end.name)
 		}
 		c.Restart(0)
@@ -136,20 +138,19 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 // Brokers start from an archive of classes that this JVM accepts.
 func TestBrokersStartFromAnArchive(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(envLibs) != "" {
-		t.Skipf("no archive is kept of the jars in %s", envLibs)
+	if os.Getenv(localkafka.EnvLibs) != "" {
+		t.Skipf("no archive is kept of the jars in %s", localkafka.EnvLibs)
 	}
 	Shared(t)
 	tools, err := process.tools()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, ok := strings.CutPrefix(strings.Join(tools.flags, " "), "-XX:SharedArchiveFile=")
-	path, auto := strings.CutSuffix(path, " -Xshare:auto")
-	if !ok || !auto {
-		t.Fatalf("brokers start with the flags %q", tools.flags)
+	path := tools.Archive()
+	if path == "" {
+		t.Fatal("brokers start without an archive")
 	}
-	if err := tools.accepts(t.Context(), path); err != nil {
+	if err := tools.Accepts(t.Context(), path); err != nil {
 		t.Error(err)
 	}
 	damaged := filepath.Join(t.TempDir(), "damaged.jsa")
@@ -160,7 +161,7 @@ func TestBrokersStartFromAnArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tools.accepts(t.Context(), damaged) == nil {
+	if tools.Accepts(t.Context(), damaged) == nil {
 		t.Error("half an archive is accepted")
 	}
 }
@@ -195,9 +196,9 @@ func TestMissingJavaSkipsOrFails(t *testing.T) {
 func TestBrokersUnpackIntoTheirFolder(t *testing.T) {
 	c := Shared(t)
 	produce(t, c.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression())), c.CreateTopic(t, 1, nil), strings.Repeat("compressible ", 100))
-	for _, b := range c.brokers {
-		if libs, _ := filepath.Glob(filepath.Join(b.dir, "*", "snappy-*.so")); len(libs) == 0 {
-			t.Errorf("broker %d has no native library in its folder", b.id)
+	for _, b := range c.Brokers {
+		if libs, _ := filepath.Glob(filepath.Join(b.Dir(), "*", "snappy-*.so")); len(libs) == 0 {
+			t.Errorf("broker %d has no native library in its folder", b.ID())
 		}
 	}
 }

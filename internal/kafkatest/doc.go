@@ -1,10 +1,8 @@
-// Package kafkatest runs a real Apache Kafka for tests, without Docker: the
-// broker's jars come from Maven Central once and are cached, with an archive of
-// their classes from which brokers start; each cluster lives in a folder of its
-// own on free loopback ports and ends with its test, also when the test process
-// is killed (Linux). It further injects faults between a client and a broker
-// (Wire) and collects what a read_committed consumer sees (Collector). Fake brokers,
-// within the process, are for all that they can show.
+// Package kafkatest lends tests a real Apache Kafka (see localkafka), which ends
+// with its test, also when the test process is killed (Linux). It further injects
+// faults between a client and a broker (Wire) and collects what a read_committed
+// consumer sees (Collector). Fake brokers, within the process, are for all that
+// they can show.
 //
 // A package that uses Shared or Three must have
 //
@@ -18,6 +16,5 @@
 //	WATERCLOCK_KAFKA_LIBS=DIR    use the jars in DIR instead of the cache
 //	WATERCLOCK_KAFKA_COUNT=FILE  append one line for each test that got a broker
 //
-// Only tests may import this package. It promises nothing about performance:
-// logs are not synced and the JVM is tuned for a quick start.
+// Only tests may import this package.
 package kafkatest

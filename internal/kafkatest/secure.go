@@ -20,25 +20,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// listener is one more of a broker, besides the plain one.
-type listener struct{ name, protocol string }
-
-// WithListener gives every broker a further listener, on a port of its own. The
-// name is in capitals; the protocol is Kafka's: SSL, SASL_SSL and so on. What it
-// needs is set by WithProperty under listener.name.<name in small letters>.
-func WithListener(name, protocol string) Option {
-	return func(s *settings) { s.listeners = append(s.listeners, listener{name, protocol}) }
-}
-
-// Listener returns the brokers' addresses of a further listener.
-func (c *Cluster) Listener(name string) []string {
-	var seeds []string
-	for _, b := range c.brokers {
-		seeds = append(seeds, b.further[name])
-	}
-	return seeds
-}
-
 // The listeners of a secured cluster. The plain one is open besides, and who
 // comes in there may do everything: it is the tests' own.
 const (

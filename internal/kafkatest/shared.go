@@ -14,10 +14,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/waterclock/waterclock/internal/localkafka"
 )
 
 const (
-	envCount = "WATERCLOCK_KAFKA_COUNT"
+	envCount   = "WATERCLOCK_KAFKA_COUNT"
+	envRequire = "WATERCLOCK_REQUIRE_KAFKA"
 
 	// lockReserve is how long before the end of go test's time limit a test
 	// that waits for its turn gives up, so that it can say why.
@@ -37,7 +40,7 @@ type processState struct {
 
 	mu      sync.Mutex
 	main    bool // Main runs the tests
-	tools   func() (toolchain, error)
+	tools   func() (localkafka.Tools, error)
 	shared  *Cluster
 	dir     string // of the shared cluster
 	err     error  // why the shared cluster did not start
@@ -49,7 +52,7 @@ type processState struct {
 // process is a variable because that is what it stands for: there is one.
 var process = &processState{
 	lock:    newMachineLock(),
-	tools:   sync.OnceValues(func() (toolchain, error) { return findToolchain(context.Background()) }),
+	tools:   sync.OnceValues(func() (localkafka.Tools, error) { return localkafka.Find(context.Background()) }),
 	counted: map[string]bool{},
 }
 
@@ -122,16 +125,16 @@ func (m LeakFree) Run() int {
 // brokers, and over the machine's lock, for tests that look for leaks while the
 // shared cluster is up, and what fake brokers leave behind.
 func IgnoreBrokers() []goleak.Option {
-	const here = "github.com/waterclock/waterclock/internal/kafkatest."
+	const module = "github.com/waterclock/waterclock/internal/"
 	return []goleak.Option{
-		goleak.IgnoreAnyFunction(here + "(*run).supervise"), goleak.IgnoreAnyFunction(here + "lockOne"),
+		goleak.IgnoreAnyFunction(module + "child.(*Process).supervise"), goleak.IgnoreAnyFunction(module + "kafkatest.lockOne"),
 		// kfake's own: controls that sleep when their cluster is closed wait for each other.
 		goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*Cluster).runControl.func1"),
 	}
 }
 
 // require returns what is needed to run Kafka, or ends the test.
-func (p *processState) require(t testing.TB) toolchain {
+func (p *processState) require(t testing.TB) localkafka.Tools {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("real Kafka is not started with -short")
@@ -140,9 +143,9 @@ func (p *processState) require(t testing.TB) toolchain {
 	switch {
 	case err == nil:
 	case os.Getenv(envRequire) == "1":
-		t.Fatalf("real Kafka needs Java %d and Maven: %v (%s=1)", minJava, err, envRequire)
+		t.Fatalf("real Kafka needs Java %d and Maven: %v (%s=1)", localkafka.MinJava, err, envRequire)
 	default:
-		t.Skipf("real Kafka needs Java %d and Maven: %v", minJava, err)
+		t.Skipf("real Kafka needs Java %d and Maven: %v", localkafka.MinJava, err)
 	}
 	return tools
 }
@@ -168,7 +171,7 @@ func (p *processState) lockMachine(t testing.TB) {
 	}
 }
 
-func (p *processState) shareOne(t testing.TB, tools toolchain) (*Cluster, error) {
+func (p *processState) shareOne(t testing.TB, tools localkafka.Tools) (*Cluster, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.main {
@@ -186,11 +189,14 @@ func (p *processState) shareOne(t testing.TB, tools toolchain) (*Cluster, error)
 }
 
 // startShared starts a cluster that belongs to no test: it must outlive them.
-func (p *processState) startShared(tools toolchain) (err error) {
+func (p *processState) startShared(tools localkafka.Tools) (err error) {
 	if p.dir, err = os.MkdirTemp("", "waterclock-kafka-"); err != nil {
 		return err
 	}
-	p.shared, err = newCluster(context.Background(), tools, p.dir, 1, newSettings(nil))
+	cluster, err := localkafka.Start(context.Background(), tools, p.dir, 1)
+	if err == nil {
+		p.shared = &Cluster{Cluster: cluster}
+	}
 	return err
 }
 
@@ -198,7 +204,7 @@ func (p *processState) endShared() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shared != nil {
-		p.shared.kill()
+		p.shared.Close()
 		p.lock.release()
 		p.shared = nil
 	}

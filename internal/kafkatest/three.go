@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/internal/child"
+	"github.com/waterclock/waterclock/internal/localkafka"
 )
 
 // inSyncTimeout bounds how long brokers that are back may take to catch up.
@@ -18,7 +21,7 @@ const inSyncTimeout = time.Minute
 // the test that has it, and guards the other fields.
 type lent struct {
 	mu      sync.Mutex
-	cluster *Cluster // nil before the first test, and after one that it did not survive
+	cluster *localkafka.Cluster // nil before the first test, and after one that it did not survive
 	dir     string
 }
 
@@ -45,7 +48,7 @@ func Three(t testing.TB) *Cluster {
 			t.Fatalf("kafkatest: start the cluster of three: %v", err)
 		}
 	}
-	c := &Cluster{brokers: l.cluster.brokers, tb: t}
+	c := &Cluster{l.cluster, t}
 	t.Cleanup(func() {
 		if err := c.mend(); err != nil {
 			t.Errorf("kafkatest: after the test: %v", err)
@@ -58,12 +61,12 @@ func Three(t testing.TB) *Cluster {
 	return c
 }
 
-func (l *lent) start(ctx context.Context, tools toolchain) (err error) {
+func (l *lent) start(ctx context.Context, tools localkafka.Tools) (err error) {
 	if l.dir, err = os.MkdirTemp("", "waterclock-kafka-"); err != nil {
 		return err
 	}
 	// It outlives the test that starts it.
-	l.cluster, err = newCluster(context.WithoutCancel(ctx), tools, l.dir, 3, newSettings(nil))
+	l.cluster, err = localkafka.Start(context.WithoutCancel(ctx), tools, l.dir, 3)
 	if err != nil {
 		l.cluster = nil
 		_ = os.RemoveAll(l.dir)
@@ -76,7 +79,7 @@ func (l *lent) discard() {
 	if l.cluster == nil {
 		return
 	}
-	l.cluster.kill()
+	l.cluster.Close()
 	l.cluster = nil
 	_ = os.RemoveAll(l.dir)
 	process.lock.release()
@@ -90,12 +93,11 @@ func (l *lent) end() {
 
 // mend has every broker run, those that a test has left paused or dead too.
 func (c *Cluster) mend() error {
-	return c.each(func(b *broker) error {
-		if b.running() {
-			_, err := b.signal(sigGoOn)
-			return err
+	return c.Each(func(b *localkafka.Broker) error {
+		if b.Running() {
+			return b.Signal(child.Continue)
 		}
-		return b.start(context.Background())
+		return b.Start(context.Background())
 	})
 }
 

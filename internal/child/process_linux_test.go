@@ -1,4 +1,4 @@
-package kafkatest
+package child
 
 import (
 	"bufio"
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestBrokersDieWithTheTestProcess(t *testing.T) {
+func TestChildrenDieWithTheirParent(t *testing.T) {
 	parent := self("parent")
 	out, err := parent.StdoutPipe()
 	if err != nil {
@@ -53,36 +53,33 @@ func accepts(addr string) bool {
 	return true
 }
 
-// A paused broker once answered a ping on a busy machine: SIGSTOP had not yet
+// A paused process once answered a ping on a busy machine: SIGSTOP had not yet
 // reached the threads that serve.
 func TestPauseStopsEveryThread(t *testing.T) {
 	cmd := self("spinner")
-	ownGroup(cmd)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	p, err := Start(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = signalGroup(cmd, sigKill)
-		_ = cmd.Wait() // killed
+		_ = p.Signal(Kill)
+		_ = p.Wait() // killed
 	}()
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("wait for the spinner: %v", err)
 	}
 	for range 20 {
-		if err := signalGroup(cmd, sigPause); err != nil {
+		if err := p.Pause(); err != nil {
 			t.Fatal(err)
 		}
-		if err := awaitPaused(cmd); err != nil {
-			t.Fatal(err)
-		}
-		if states := threadStates(t, cmd.Process.Pid); strings.Trim(states, "T") != "" {
+		if states := threadStates(t, p.Pid()); strings.Trim(states, "T") != "" {
 			t.Errorf("threads are in states %s, want all T (stopped)", states)
 		}
-		if err := signalGroup(cmd, sigGoOn); err != nil {
+		if err := p.Signal(Continue); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package kafkatest
+package child
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 
 // Numbers without a meaning to this system: they tell signalGroup what is meant.
 const (
-	sigKill  = syscall.Signal(9)
-	sigTerm  = syscall.Signal(15)
-	sigPause = syscall.Signal(19)
-	sigGoOn  = syscall.Signal(18)
+	Kill     = syscall.Signal(9)
+	Term     = syscall.Signal(15)
+	pause    = syscall.Signal(19)
+	Continue = syscall.Signal(18)
 )
 
 func ownGroup(*exec.Cmd) {}
 
 // signalGroup can only kill here: pausing is unsupported.
 func signalGroup(cmd *exec.Cmd, sig syscall.Signal) error {
-	if sig == sigPause || sig == sigGoOn {
+	if sig == pause || sig == Continue {
 		return errors.ErrUnsupported
 	}
 	return cmd.Process.Kill()

@@ -1,4 +1,4 @@
-package kafkatest
+package localkafka
 
 import (
 	"bytes"
@@ -9,11 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/child"
 )
 
 const (
@@ -31,36 +32,41 @@ var infoLines = regexp.MustCompile(`(?m)^\[[^]]*\] INFO .*\n?`)
 
 var errRunning = errors.New("is running")
 
-// broker is one Kafka process and its folder. mu guards run; it is not held
+// Broker is one Kafka process and its folder. mu guards life; it is not held
 // while a process starts or ends.
-type broker struct {
+type Broker struct {
 	id      int
 	addr    string            // host:port that clients use
 	further map[string]string // host:port by name of other listeners
 	dir     string
-	tools   toolchain
+	tools   Tools
 
-	mu  sync.Mutex
-	run *run // nil before the first start
+	mu   sync.Mutex
+	life *life // nil before the first start
 }
 
-// run is one life of a broker's process.
-type run struct {
-	cmd     *exec.Cmd
-	exited  chan struct{} // closed when the process is gone
-	logFrom int64         // size of the log when this life began
+// life is one life of a broker's process.
+type life struct {
+	*child.Process
+	logFrom int64 // size of the log when it began
 }
 
-func (b *broker) logPath() string   { return filepath.Join(b.dir, "broker.log") }
-func (b *broker) propsPath() string { return filepath.Join(b.dir, "server.properties") }
+// ID is the broker's node ID.
+func (b *Broker) ID() int { return b.id }
+
+// Dir is the broker's folder.
+func (b *Broker) Dir() string { return b.dir }
+
+func (b *Broker) logPath() string   { return filepath.Join(b.dir, "broker.log") }
+func (b *Broker) propsPath() string { return filepath.Join(b.dir, "server.properties") }
 
 // tempPath is where the broker unpacks its native libraries. A broker that is
 // killed, as most are, leaves them behind; here they go with its folder.
-func (b *broker) tempPath() string { return filepath.Join(b.dir, "tmp") }
+func (b *Broker) tempPath() string { return filepath.Join(b.dir, "tmp") }
 
 // java is a Java command with the broker's class path, in the broker's folder.
 // The flags favour a quick start over throughput.
-func (b *broker) java(ctx context.Context, args ...string) *exec.Cmd {
+func (b *Broker) java(ctx context.Context, args ...string) *exec.Cmd {
 	flags := []string{
 		"-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Djava.io.tmpdir=" + b.tempPath(),
@@ -73,7 +79,7 @@ func (b *broker) java(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // prepare writes the broker's files and formats its storage.
-func (b *broker) prepare(ctx context.Context, props map[string]string, formatArgs []string) error {
+func (b *Broker) prepare(ctx context.Context, props map[string]string, formatArgs []string) error {
 	if err := os.MkdirAll(b.tempPath(), 0o755); err != nil {
 		return fmt.Errorf("make the folder of broker %d: %w", b.id, err)
 	}
@@ -84,32 +90,37 @@ func (b *broker) prepare(ctx context.Context, props map[string]string, formatArg
 		}
 	}
 	args := append([]string{"kafka.tools.StorageTool", "format", "--ignore-formatted", "-c", b.propsPath()}, formatArgs...)
+	out := bytes.Buffer{}
 	cmd := b.java(ctx, args...)
-	ownGroup(cmd)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("format the storage of broker %d: %w\n%s", b.id, err, out)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p, err := child.Start(cmd)
+	if err == nil {
+		err = p.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("format the storage of broker %d: %w\n%s", b.id, err, &out)
 	}
 	return nil
 }
 
-// start starts the process and returns when it serves clients.
-func (b *broker) start(ctx context.Context) error {
-	r, err := b.launch()
+// Start starts the process and returns when it serves clients.
+func (b *Broker) Start(ctx context.Context) error {
+	l, err := b.launch()
 	if err != nil {
 		return fmt.Errorf("start broker %d: %w", b.id, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := b.awaitStarted(ctx, r); err != nil {
-		return fmt.Errorf("broker %d: %w\n%s", b.id, err, b.log(r.logFrom, true))
+	if err := b.awaitStarted(ctx, l); err != nil {
+		return fmt.Errorf("broker %d: %w\n%s", b.id, err, b.Log(l.logFrom, true))
 	}
 	return nil
 }
 
-func (b *broker) launch() (*run, error) {
+func (b *Broker) launch() (*life, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.run.alive() {
+	if b.life.alive() {
 		return nil, errRunning
 	}
 	log, err := os.OpenFile(b.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -117,44 +128,29 @@ func (b *broker) launch() (*run, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }() // the process has its own handle
-	r := &run{exited: make(chan struct{}), logFrom: b.logSize()}
-	r.cmd = b.java(context.Background(), "kafka.Kafka", b.propsPath())
-	r.cmd.Stdout, r.cmd.Stderr = log, log
-	ownGroup(r.cmd)
-	started := make(chan error, 1)
-	go r.supervise(started)
-	if err := <-started; err != nil {
+	l := &life{logFrom: b.LogSize()}
+	cmd := b.java(context.Background(), "kafka.Kafka", b.propsPath())
+	cmd.Stdout, cmd.Stderr = log, log
+	if l.Process, err = child.Start(cmd); err != nil {
 		return nil, err
 	}
-	b.run = r
-	return r, nil
+	b.life = l
+	return l, nil
 }
 
-// supervise starts the process, waits for its end and tells both. It stays on
-// one thread from start to end, because the kernel's signal at the parent's
-// death means the thread that started the process, not the test process.
-func (r *run) supervise(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer close(r.exited)
-	err := r.cmd.Start()
-	started <- err
-	if err == nil {
-		_ = r.cmd.Wait() // brokers are killed as a rule: the status says nothing
-	}
-}
+func (l *life) alive() bool { return l != nil && l.Alive() }
 
 // awaitStarted watches the log, since a port that accepts is not yet a broker.
-func (b *broker) awaitStarted(ctx context.Context, r *run) error {
+func (b *Broker) awaitStarted(ctx context.Context, l *life) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		log, err := readFrom(b.logPath(), r.logFrom)
+		log, err := readFrom(b.logPath(), l.logFrom)
 		if err == nil && bytes.Contains(log, startedLine) {
 			return nil
 		}
 		select {
-		case <-r.exited:
+		case <-l.Exited():
 			return errors.New("ended while starting")
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the start: %w", ctx.Err())
@@ -163,66 +159,66 @@ func (b *broker) awaitStarted(ctx context.Context, r *run) error {
 	}
 }
 
-func (r *run) alive() bool {
-	if r == nil {
-		return false
-	}
-	select {
-	case <-r.exited:
-		return false
-	default:
-		return true
-	}
-}
-
-func (b *broker) running() bool {
+// Running tells whether the broker's process is there, paused or not.
+func (b *Broker) Running() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.run.alive()
+	return b.life.alive()
 }
 
-// signal sends sig to a running broker; to one that ended it is an error.
-func (b *broker) signal(sig syscall.Signal) (*run, error) {
+// Pid is the ID of the broker's process, 0 if it does not run.
+func (b *Broker) Pid() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.run.alive() {
+	if !b.life.alive() {
+		return 0
+	}
+	return b.life.Pid()
+}
+
+// disturb has do act on a running broker's process; for one that ended it is an error.
+func (b *Broker) disturb(do func(*child.Process) error) (*life, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.life.alive() {
 		return nil, fmt.Errorf("broker %d is not running", b.id)
 	}
-	if err := signalGroup(b.run.cmd, sig); err != nil {
+	if err := do(b.life.Process); err != nil {
 		return nil, fmt.Errorf("signal broker %d: %w", b.id, err)
 	}
-	return b.run, nil
+	return b.life, nil
 }
 
-// end signals a running broker and waits until it is gone.
-func (b *broker) end(sig syscall.Signal) error {
-	r, err := b.signal(sig)
+// Signal sends sig to a running broker; to one that ended it is an error.
+func (b *Broker) Signal(sig syscall.Signal) error {
+	_, err := b.disturb(func(p *child.Process) error { return p.Signal(sig) })
+	return err
+}
+
+// Pause stops a running broker and waits until it stands still.
+func (b *Broker) Pause() error {
+	_, err := b.disturb((*child.Process).Pause)
+	return err
+}
+
+// End signals a running broker and waits until it is gone.
+func (b *Broker) End(sig syscall.Signal) error {
+	l, err := b.disturb(func(p *child.Process) error { return p.Signal(sig) })
 	if err != nil {
 		return err
 	}
 	limit := time.NewTimer(stopTimeout)
 	defer limit.Stop()
 	select {
-	case <-r.exited:
+	case <-l.Exited():
 		return nil
 	case <-limit.C:
 		return fmt.Errorf("broker %d did not end within %v", b.id, stopTimeout)
 	}
 }
 
-// pause stops a running broker and waits until it stands still.
-func (b *broker) pause() error {
-	r, err := b.signal(sigPause)
-	if err != nil {
-		return err
-	}
-	if err := awaitPaused(r.cmd); err != nil {
-		return fmt.Errorf("pause broker %d: %w", b.id, err)
-	}
-	return nil
-}
-
-func (b *broker) logSize() int64 {
+// LogSize is how much the broker has logged so far, in bytes.
+func (b *Broker) LogSize() int64 {
 	info, err := os.Stat(b.logPath())
 	if err != nil {
 		return 0
@@ -230,9 +226,9 @@ func (b *broker) logSize() int64 {
 	return info.Size()
 }
 
-// log returns what the broker logged from that position on, at most its last
+// Log returns what the broker logged from that position on, at most its last
 // maxLogShown bytes; without info, that is without the lines of that level.
-func (b *broker) log(from int64, info bool) []byte {
+func (b *Broker) Log(from int64, info bool) []byte {
 	data, err := readFrom(b.logPath(), from)
 	if err != nil {
 		return []byte(err.Error())

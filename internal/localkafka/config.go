@@ -1,4 +1,4 @@
-package kafkatest
+package localkafka
 
 import (
 	_ "embed"
@@ -15,7 +15,7 @@ var serverProperties string
 //go:embed broker/log4j2.properties
 var log4j2Properties []byte
 
-// Option changes how Start configures its brokers.
+// Option changes how [Start] configures its brokers.
 type Option func(*settings)
 
 // settings is what the options of one Start amount to.
@@ -35,6 +35,16 @@ func WithProperty(key, value string) Option {
 // them: a session of at least 6 s, 3 s of delay before a first rebalance.
 func ApacheDefaults() Option {
 	return func(s *settings) { s.apacheDefaults = true }
+}
+
+// listener is one more of a broker, besides the plain one.
+type listener struct{ name, protocol string }
+
+// WithListener gives every broker a further listener, on a port of its own. The
+// name is in capitals; the protocol is Kafka's: SSL, SASL_SSL and so on. What it
+// needs is set by WithProperty under listener.name.<name in small letters>.
+func WithListener(name, protocol string) Option {
+	return func(s *settings) { s.listeners = append(s.listeners, listener{name, protocol}) }
 }
 
 func newSettings(opts []Option) settings {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package kafkatest
+package child
 
 import (
 	"os/exec"
@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	sigKill  = syscall.SIGKILL
-	sigTerm  = syscall.SIGTERM
-	sigPause = syscall.SIGSTOP
-	sigGoOn  = syscall.SIGCONT
+	Kill     = syscall.SIGKILL
+	Term     = syscall.SIGTERM
+	pause    = syscall.SIGSTOP
+	Continue = syscall.SIGCONT
 )
 
 // ownGroup puts the command into a process group of its own, so that an
-// interrupt at the terminal reaches the test first.
+// interrupt at the terminal reaches this process first.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)

@@ -1,4 +1,4 @@
-package kafkatest
+package localkafka
 
 import (
 	"context"
@@ -16,37 +16,40 @@ import (
 
 const (
 	kafkaVersion    = "4.3.1"
-	minJava         = 17
 	downloadTimeout = 5 * time.Minute
+)
 
-	envLibs    = "WATERCLOCK_KAFKA_LIBS"
-	envRequire = "WATERCLOCK_REQUIRE_KAFKA"
+const (
+	// MinJava is the oldest Java that runs a broker.
+	MinJava = 17
+	// EnvLibs names the variable that names a folder of jars to use.
+	EnvLibs = "WATERCLOCK_KAFKA_LIBS"
 )
 
 //go:embed broker/pom.xml
 var pomXML []byte
 
-// toolchain is what starts a broker.
-type toolchain struct {
+// Tools are what starts a broker.
+type Tools struct {
 	java string // path of the java command, version 17 or later
 	libs string // folder with the broker's jars
 	// flags of the JVM, further ones
 	flags []string
 }
 
-// findToolchain finds Java and the jars, which it downloads if they are not
-// cached. Its error is a sentence for the person who runs the tests.
-func findToolchain(ctx context.Context) (toolchain, error) {
+// Find finds Java and the jars, which it downloads if they are not
+// cached. Its error is a sentence that says what is missing.
+func Find(ctx context.Context) (Tools, error) {
 	java, version, err := findJava(ctx)
 	if err != nil {
-		return toolchain{}, err
+		return Tools{}, err
 	}
 	libs, err := findLibs(ctx)
 	if err != nil {
-		return toolchain{}, err
+		return Tools{}, err
 	}
-	tools := toolchain{java: java, libs: libs}
-	if os.Getenv(envLibs) != "" { // not ours to write to
+	tools := Tools{java: java, libs: libs}
+	if os.Getenv(EnvLibs) != "" { // not ours to write to
 		return tools, nil
 	}
 	return archived(ctx, tools, version), nil
@@ -67,8 +70,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("ask java for its version: %w", err)
 	}
-	if v := javaMajor(string(out)); v < minJava {
-		return "", "", fmt.Errorf("java is version %d, need %d or later", v, minJava)
+	if v := javaMajor(string(out)); v < MinJava {
+		return "", "", fmt.Errorf("java is version %d, need %d or later", v, MinJava)
 	}
 	return path, string(out), nil
 }
@@ -92,15 +95,15 @@ func javaMajor(out string) int {
 // findLibs returns the folder of jars. A complete folder is only ever renamed
 // into place, so one that exists is whole.
 func findLibs(ctx context.Context) (string, error) {
-	if dir := os.Getenv(envLibs); dir != "" {
+	if dir := os.Getenv(EnvLibs); dir != "" {
 		if jars, _ := filepath.Glob(filepath.Join(dir, "kafka_*.jar")); len(jars) == 0 {
-			return "", fmt.Errorf("%s=%s holds no kafka_*.jar", envLibs, dir)
+			return "", fmt.Errorf("%s=%s holds no kafka_*.jar", EnvLibs, dir)
 		}
 		return dir, nil
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find the cache folder (or set %s): %w", envLibs, err)
+		return "", fmt.Errorf("find the cache folder (or set %s): %w", EnvLibs, err)
 	}
 	dir := filepath.Join(cache, "waterclock", "kafka-"+kafkaVersion)
 	if isDir(dir) {

@@ -1,4 +1,4 @@
-package kafkatest
+package localkafka
 
 import (
 	"context"
@@ -7,8 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/waterclock/waterclock/internal/child"
 )
 
 // A broker takes half the processor time to start when the JVM finds its classes
@@ -17,9 +20,12 @@ import (
 // and lies in the cache beside the jars. A JVM that cannot use it does without,
 // and so do tests where it cannot be written: then it is an empty file.
 
+// archiveFlag tells the JVM where the archive is.
+const archiveFlag = "-XX:SharedArchiveFile="
+
 // archived returns the tools with the flags that have brokers start from the
 // archive, which it writes if there is none.
-func archived(ctx context.Context, tools toolchain, javaVersion string) toolchain {
+func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
 	path := fmt.Sprintf("%s-%08x.jsa", tools.libs, crc32.ChecksumIEEE([]byte(javaVersion)))
 	unlock, err := lockedfile.MutexAt(path + ".lock").Lock()
 	if err != nil {
@@ -33,15 +39,24 @@ func archived(ctx context.Context, tools toolchain, javaVersion string) toolchai
 		}
 	}
 	if info.Size() > 0 {
-		tools.flags = []string{"-XX:SharedArchiveFile=" + path, "-Xshare:auto"}
+		tools.flags = []string{archiveFlag + path, "-Xshare:auto"}
 	}
 	return tools
 }
 
-// accepts says why the JVM cannot start from an archive: half of one, from a disk
+// Archive is the path of the archive that brokers start from, or empty.
+func (tools Tools) Archive() string {
+	if len(tools.flags) == 0 {
+		return ""
+	}
+	path, _ := strings.CutPrefix(tools.flags[0], archiveFlag)
+	return path
+}
+
+// Accepts says why the JVM cannot start from an archive: half of one, from a disk
 // that was full, crashes it.
-func (tools toolchain) accepts(ctx context.Context, archive string) error {
-	cmd := exec.CommandContext(ctx, tools.java, "-XX:SharedArchiveFile="+archive, "-Xshare:on",
+func (tools Tools) Accepts(ctx context.Context, archive string) error {
+	cmd := exec.CommandContext(ctx, tools.java, archiveFlag+archive, "-Xshare:on",
 		"-XX:+UseSerialGC", "-cp", filepath.Join(tools.libs, "*"), "-version")
 	cmd.Dir = filepath.Dir(archive) // a crash is reported there
 	out, err := cmd.CombinedOutput()
@@ -52,7 +67,7 @@ func (tools toolchain) accepts(ctx context.Context, archive string) error {
 }
 
 // writeArchive leaves an archive at path, an empty file if the JVM wrote none.
-func writeArchive(ctx context.Context, tools toolchain, path string) (os.FileInfo, error) {
+func writeArchive(ctx context.Context, tools Tools, path string) (os.FileInfo, error) {
 	dir, err := os.MkdirTemp("", "waterclock-kafka-")
 	if err != nil {
 		return nil, err
@@ -62,10 +77,10 @@ func writeArchive(ctx context.Context, tools toolchain, path string) (os.FileInf
 	tools.flags = []string{"-XX:ArchiveClassesAtExit=" + tmp}
 	c, err := newCluster(ctx, tools, dir, 1, newSettings(nil))
 	if err == nil {
-		err = c.brokers[0].end(sigTerm)
+		err = c.Brokers[0].End(child.Term)
 	}
 	if err == nil {
-		err = tools.accepts(ctx, tmp)
+		err = tools.Accepts(ctx, tmp)
 	}
 	if err != nil {
 		_ = os.Remove(tmp)

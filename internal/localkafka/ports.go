@@ -1,11 +1,10 @@
-package kafkatest
+package localkafka
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
-	"testing"
 )
 
 // Ports are taken from below the range that systems use for outgoing
@@ -17,18 +16,8 @@ const (
 	portAttempts = 1_000
 )
 
-// FreeAddr returns a loopback address that nobody listens on now.
-func FreeAddr(t testing.TB) string {
-	t.Helper()
-	addrs, err := freePorts(1)
-	if err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
-	return addrs[0]
-}
-
-// freePorts returns n different loopback addresses that nobody listens on now.
-func freePorts(n int) ([]string, error) {
+// FreeAddrs returns n different loopback addresses that nobody listens on now.
+func FreeAddrs(n int) ([]string, error) {
 	addrs := make([]string, 0, n)
 	held := make([]net.Listener, 0, n)
 	defer func() {

@@ -1,14 +1,14 @@
 //go:build unix && !linux
 
-package kafkatest
+package child
 
 import (
 	"os/exec"
 	"syscall"
 )
 
-// dieWithParent does nothing: only Linux has such a signal. A killed test
-// process leaves its brokers behind here.
+// dieWithParent does nothing: only Linux has such a signal. A killed parent
+// leaves its children behind here.
 func dieWithParent(*syscall.SysProcAttr) {}
 
 // awaitPaused does nothing: the pause may begin milliseconds late here.

@@ -1,4 +1,4 @@
-package kafkatest
+package child
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ const (
 )
 
 // dieWithParent has the kernel kill the process when the *thread* that started
-// it ends; see run.supervise, which keeps that thread.
+// it ends; see Process.supervise, which keeps that thread.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // awaitPaused returns when every thread of a process stands still. SIGSTOP only
