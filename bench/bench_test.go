@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -26,34 +28,40 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// asServe makes this test binary an instance, as the command line would.
-const asServe = "serve"
+// This test binary is an instance, or a bare loop, as the command line would be.
+const (
+	asServe = "serve"
+	asBare  = "bare"
+)
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == asServe {
-		os.Exit(serveMain(os.Args[2:]))
+	if len(os.Args) > 1 && (os.Args[1] == asServe || os.Args[1] == asBare) {
+		if err := play(os.Args[1], os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-func serveMain(args []string) int {
+func play(role string, args []string) error {
 	loader := config.NewLoader(config.Default())
-	fs := pflag.NewFlagSet(asServe, pflag.ContinueOnError)
+	fs := pflag.NewFlagSet(role, pflag.ContinueOnError)
 	loader.AddFlags(fs, config.Client, config.Topics, config.Instance, config.Log)
-	err := fs.Parse(args)
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		defer stop()
-		var cfg *config.Config
-		if cfg, err = loader.Load(nil); err == nil {
-			err = service.Run(ctx, cfg, DefaultCommon().Log)
-		}
+	if err := fs.Parse(args); err != nil {
+		return err
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg, err := loader.Load(nil)
+	switch {
+	case err != nil:
+		return err
+	case role == asBare:
+		return RunBare(ctx, cfg, DefaultCommon().Log, os.Stdin, os.Stdout)
 	}
-	return 0
+	return service.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
 // common is a small run on a simulated broker.
@@ -65,15 +73,29 @@ func common(t *testing.T) Common {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := config.Default()
-	cfg.Brokers, cfg.DataDir, cfg.HTTP = cluster.ListenAddrs(), t.TempDir(), "127.0.0.1:0"
+	cfg.Brokers, cfg.DataDir = cluster.ListenAddrs(), ""
 	c := DefaultCommon()
-	c.Cluster, c.Partitions, c.Replication, c.Timeout = &cfg, 2, 1, time.Minute
-	c.Serve = InProcess(c.Log)
+	c.Cluster, c.Partitions, c.Replication, c.Timeout, c.Local = &cfg, 2, 1, time.Minute, true
+	c.Serve, c.Bare, c.Dir, c.Logs = []string{self, asServe}, []string{self, asBare}, t.TempDir(), t.TempDir()
+	c.PassRecords, c.Steps = 2000, []int{500, 1000}
 	return c
 }
 
-func phaseOf(t *testing.T, rep *Report, name string) Phase {
+// one is the only report of a run that must be exact.
+func one(t *testing.T, reports []*Report, err error) *Report {
+	t.Helper()
+	if err != nil || len(reports) != 1 || !reports[0].Verified {
+		t.Fatalf("%v, reports: %+v", err, reports)
+	}
+	return reports[0]
+}
+
+func phaseOf(t *testing.T, rep *Report, name string) *Phase {
 	t.Helper()
 	for _, p := range rep.Phases {
 		if p.Name == name {
@@ -81,67 +103,99 @@ func phaseOf(t *testing.T, rep *Report, name string) Phase {
 		}
 	}
 	t.Fatalf("no phase %q in %+v", name, rep.Phases)
-	return Phase{}
+	return nil
 }
 
-func TestThroughput(t *testing.T) {
-	c := DefaultThroughput()
-	c.Common, c.Timers, c.Spread, c.Burst, c.Step = common(t), 3000, 200*time.Millisecond, 500, 1000
-	rep, err := RunThroughput(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, n := range map[string]int{"pass-through 1:1": 3000, "pass-through 1:3": 3000, "whole lives": 3000, "burst": 500} {
-		p := phaseOf(t, rep, name)
-		if p.Exact != (Exactness{Scheduled: n, Received: n}) || p.PerSecond <= 0 || p.Bare != strings.HasPrefix(name, "pass") {
-			t.Errorf("%+v", p)
-		}
-	}
-	if p := phaseOf(t, rep, "taking in"); p.PerSecond <= 0 || p.Note != "" {
+// measured fails unless the phase has all its timers, a speed and processor time.
+func measured(t *testing.T, p *Phase, timers int) {
+	t.Helper()
+	if p.Exact != (Exactness{Scheduled: timers, Received: timers}) || p.PerSecond <= 0 {
 		t.Errorf("%+v", p)
 	}
-	if len(rep.Ratios) != 3 {
-		t.Errorf("%+v", rep.Ratios)
+	if p.CPU == nil || p.CPU.Own <= 0 { // the clients may use less than a tick
+		t.Errorf("%s: processor time %+v", p.Name, p.CPU)
 	}
 }
 
-func TestLatenessWorkload(t *testing.T) {
-	c := DefaultLateness()
-	c.Common, c.Rates, c.Duration, c.Least, c.Spread = common(t), []float64{500}, time.Second, 50*time.Millisecond, 200*time.Millisecond
-	rep, err := RunLateness(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
+func TestLife(t *testing.T) {
+	c := DefaultLife()
+	c.Common, c.Timers, c.Least, c.Spread, c.Rounds = common(t), 3000, 0, 200*time.Millisecond, 2
+	reports, err := RunLife(t.Context(), c)
+	rep := one(t, reports, err)
+	for _, name := range []string{"bare 1:3, 500 a step", "bare 1:3, 1000 a step"} {
+		measured(t, phaseOf(t, rep, name), 2000)
 	}
+	p := phaseOf(t, rep, "life")
+	measured(t, p, 3000)
+	if len(rep.Phases) != 6 || rep.Ratio <= 0 || rep.CPURatio <= 0 || len(rep.ratios) != 2 || p.PeakRSS == 0 || p.ByReceipt == nil {
+		t.Errorf("%+v, %+v", rep, p)
+	}
+}
+
+func TestWait(t *testing.T) {
+	c := DefaultWait()
+	c.Common, c.Timers, c.Least, c.Spread = common(t), 2000, 3*time.Second, time.Second
+	reports, err := RunWait(t.Context(), c)
+	rep := one(t, reports, err)
+	taken, all := phaseOf(t, rep, "taking in"), phaseOf(t, rep, "wait")
+	if taken.PerSecond <= 0 || taken.Seconds > all.Seconds || all.Seconds < 3 || all.PerSecond != 0 || taken.Note != "" {
+		t.Errorf("%+v, %+v", taken, all)
+	}
+	if all.Exact != (Exactness{Scheduled: 2000, Received: 2000}) || taken.CPU.Own > all.CPU.Own || rep.Ratio <= 0 || rep.CPURatio <= 0 {
+		t.Errorf("%+v, %+v", all, rep)
+	}
+}
+
+func TestSteady(t *testing.T) {
+	c := DefaultSteady()
+	c.Common, c.Rates, c.Duration, c.Least, c.Spread = common(t), []float64{500}, time.Second, 500*time.Millisecond, 500*time.Millisecond
+	reports, err := RunSteady(t.Context(), c)
+	rep := one(t, reports, err)
 	for _, name := range []string{"bare loop", "500/s"} {
 		p := phaseOf(t, rep, name)
-		if p.Exact != (Exactness{Scheduled: 500, Received: 500}) || p.ByReceipt == nil || p.ByReceipt.P50 > p.ByReceipt.P99 || p.ByReceipt.P99 > p.ByReceipt.Max {
+		if p.Exact != (Exactness{Scheduled: 1000, Received: 1000}) || p.ByReceipt == nil || p.ByReceipt.P50 > p.ByReceipt.P99 || p.ByReceipt.P99 > p.ByReceipt.Max {
 			t.Errorf("%+v", p)
 		}
+		if p.CPU == nil || p.CPU.Own <= 0 {
+			t.Errorf("%s: processor time %+v", name, p.CPU)
+		}
+	}
+	if rep.Rate != 500 || rep.Ratio <= 0 || rep.CPURatio <= 0 {
+		t.Errorf("%+v", rep)
 	}
 	var out bytes.Buffer
 	rep.WriteTable(&out)
-	if !strings.Contains(out.String(), "500 offered") || !strings.Contains(out.String(), "p50/p99/max: half of them") {
+	for line := range strings.Lines(out.String()) {
+		if utf8.RuneCountInString(line) > 101 {
+			t.Errorf("%d columns: %s", utf8.RuneCountInString(line)-1, line)
+		}
+	}
+	if !strings.Contains(out.String(), "steady 500/s: 200 bytes") || !strings.Contains(out.String(), "cpu ratio") {
 		t.Errorf("table:\n%s", &out)
 	}
 	out.Reset()
 	var back Report
-	if err := rep.WriteJSON(&out); err != nil || json.Unmarshal(out.Bytes(), &back) != nil || back.Phases[1].Exact.Received != 500 {
+	if err := rep.WriteJSON(&out); err != nil || json.Unmarshal(out.Bytes(), &back) != nil || back.CPURatio != rep.CPURatio {
 		t.Errorf("%v: %s", err, &out)
 	}
 }
 
-// TestRestart runs the instances as processes: this binary, see TestMain.
+func TestLimit(t *testing.T) {
+	c := LimitConfig{common(t)}
+	reports, err := RunLimit(t.Context(), c)
+	rep := one(t, reports, err)
+	for _, kind := range []string{"bare 1:1", "bare 1:3", "plain 1:1", "plain 1:3"} {
+		for _, step := range []string{"500", "1000"} {
+			measured(t, phaseOf(t, rep, kind+", "+step+" a step"), 2000)
+		}
+	}
+}
+
 func TestRestart(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := DefaultRestart()
-	c.Common, c.Pending, c.Overdue, c.Command, c.Dir = common(t), 2000, 50, []string{self, asServe}, t.TempDir()
-	rep, err := RunRestart(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.Common, c.Pending, c.Overdue = common(t), 2000, 50
+	reports, err := RunRestart(t.Context(), c)
+	rep := one(t, reports, err)
 	if len(rep.Starts) != 4 {
 		t.Fatalf("%+v", rep.Starts)
 	}
@@ -154,19 +208,19 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	for _, p := range rep.Phases {
-		if p.Exact != (Exactness{Scheduled: 50, Received: 50}) {
+	for _, name := range []string{"overdue after a clean stop", "overdue without its folder"} {
+		if p := phaseOf(t, rep, name); p.Exact != (Exactness{Scheduled: 50, Received: 50}) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if rep.Sizes == nil || rep.Sizes.Disk < 100 {
-		t.Errorf("%+v", rep.Sizes)
+	if rep.Sizes == nil || rep.Sizes.Disk < 100 || rep.Ratio <= 0 {
+		t.Errorf("%+v, %+v", rep, rep.Sizes)
 	}
 }
 
 // stub serves requests as waterclock would, without exactness: it fires each
 // timer once it is due, and fault may change what becomes of number n.
-func stub(seeds []string, fault func(n int, r *kgo.Record) []*kgo.Record) Server {
+func stub(seeds []string, fault func(n int, r *kgo.Record) []*kgo.Record) server {
 	return func(ctx context.Context, cfg *config.Config, started func(string)) error {
 		cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(cfg.Requests...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 		if err != nil {
@@ -196,9 +250,10 @@ func stub(seeds []string, fault func(n int, r *kgo.Record) []*kgo.Record) Server
 
 // TestPlantedFaults: a run against a service that goes wrong once must say so.
 func TestPlantedFaults(t *testing.T) {
+	const warm = 50 // timers come before those of the phase
 	at := func(n int, do func(*kgo.Record) []*kgo.Record) func(int, *kgo.Record) []*kgo.Record {
 		return func(i int, r *kgo.Record) []*kgo.Record {
-			if i == n {
+			if i == n+warm {
 				return do(r)
 			}
 			return []*kgo.Record{r}
@@ -209,7 +264,7 @@ func TestPlantedFaults(t *testing.T) {
 		fault func(int, *kgo.Record) []*kgo.Record
 		want  Exactness
 	}{
-		{"none", at(-1, nil), Exactness{Received: 200}},
+		{"none", at(-1-warm, nil), Exactness{Received: 200}},
 		{"one lost", at(17, func(*kgo.Record) []*kgo.Record { return nil }), Exactness{Received: 199, Lost: 1}},
 		{"the last one doubled", at(199, func(r *kgo.Record) []*kgo.Record {
 			again := *r
@@ -221,29 +276,31 @@ func TestPlantedFaults(t *testing.T) {
 		}), Exactness{Received: 200, Early: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := DefaultLateness()
-			l.Common, l.Rates, l.Duration, l.Least, l.Spread = common(t), []float64{1000}, 200*time.Millisecond, 0, 10*time.Millisecond
-			l.Timeout = 6 * time.Second // which ends the wait for what is lost
-			l.Serve = stub(l.Cluster.Brokers, c.fault)
-			rep, err := RunLateness(t.Context(), l)
+			l := DefaultLife()
+			l.Common, l.Timers, l.Least, l.Spread = common(t), 200, 0, 10*time.Millisecond
+			l.Timeout = 10 * time.Second // which ends the wait for what is lost
+			l.PassRecords, l.Steps = warm, []int{warm}
+			l.stub = stub(l.Cluster.Brokers, c.fault)
+			reports, err := RunLife(t.Context(), l)
 			c.want.Scheduled = 200
 			if exact := c.want.Received == 200 && c.want.Doubled+c.want.Early == 0; errors.Is(err, ErrInexact) == exact || exact && err != nil {
 				t.Errorf("error %v", err)
 			}
-			if rep == nil {
+			if len(reports) != 1 {
 				t.Fatal("no report")
 			}
-			if got := phaseOf(t, rep, "1000/s").Exact; got != c.want {
-				t.Errorf("%+v, want %+v", got, c.want)
+			p := phaseOf(t, reports[0], "life")
+			if p.Exact != c.want || reports[0].Verified == (err != nil) || (p.PerSecond == 0) != (err != nil) {
+				t.Errorf("%+v, want %+v", p, c.want)
 			}
 		})
 	}
 }
 
 func TestBadSettings(t *testing.T) {
-	c := DefaultThroughput()
+	c := DefaultLife()
 	c.Cluster, c.Timers, c.Partitions = &config.Config{}, 0, 0
-	_, err := RunThroughput(t.Context(), c)
+	_, err := RunLife(t.Context(), c)
 	if !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), "timers") {
 		t.Errorf("%v", err)
 	}

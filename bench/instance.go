@@ -2,79 +2,192 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
+	"io"
+	"io/fs"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/service"
 )
 
-const (
-	// readyPoll is how often /readyz is asked.
-	readyPoll = 5 * time.Millisecond
-	// readyTimeout bounds one answer.
-	readyTimeout = 2 * time.Second
-)
+// termTimeout bounds a clean stop.
+const termTimeout = time.Minute
 
-// InProcess returns a Server that runs an instance in this process.
-func InProcess(log *slog.Logger) Server {
-	return func(ctx context.Context, cfg *config.Config, started func(http string)) error {
-		return service.RunWith(ctx, cfg, log, service.Options{Started: started})
-	}
+// server serves the request topic of a configuration until ctx ends. It calls
+// started, at most once, with the address at which it serves HTTP.
+type server func(ctx context.Context, cfg *config.Config, started func(http string)) error
+
+// instance is a running instance of the service: a process, or a stub.
+type instance struct {
+	*process // nil for a stub
+	http     string
+	end      func() error // of a stub
 }
 
-// awaitReady waits until an instance is ready and owns all partitions.
-func awaitReady(ctx context.Context, addr string, partitions int) error {
-	t := time.NewTicker(readyPoll)
-	defer t.Stop()
-	for {
-		ready, live := askReady(ctx, addr)
-		if ready && live == partitions {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %d live partitions, %d are: %w", partitions, live, ctx.Err())
-		case <-t.C:
-		}
+// pid is 0 where no process is known.
+func (i *instance) pid() int {
+	if i == nil || i.process == nil {
+		return 0
 	}
+	return i.Pid()
 }
 
-// askReady asks /readyz once; no answer is not ready.
-func askReady(ctx context.Context, addr string) (ready bool, live int) {
-	resp, err := get(ctx, addr, "/readyz")
+// serve starts the run's instance, if it has one, and waits until it is ready.
+func (r *run) serve(ctx context.Context) error {
+	switch {
+	case r.serving != nil || !r.Local && r.stub == nil:
+		return nil
+	case r.stub != nil:
+		return r.serveStub(ctx)
+	}
+	cfg := r.settings()
+	i, err := r.launch(&cfg)
 	if err != nil {
-		return false, 0
+		return err
 	}
-	defer resp.Body.Close()
-	var body struct {
-		Detail struct {
-			Topics map[string]map[string]struct {
-				State string `json:"state"`
-			} `json:"topics"`
-		} `json:"detail"`
-	}
-	if json.NewDecoder(resp.Body).Decode(&body) != nil {
-		return false, 0
-	}
-	for _, ps := range body.Detail.Topics {
-		for _, p := range ps {
-			if p.State == "live" {
-				live++
-			}
-		}
-	}
-	return resp.StatusCode == http.StatusOK, live
+	r.serving = i
+	return i.ready(ctx, r.partitions)
 }
 
-// get asks an instance; the caller closes the body.
-func get(ctx context.Context, addr, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
+// settings are those of the run's instance.
+func (r *run) settings() config.Config {
+	cfg := r.cfg
+	cfg.Requests, cfg.Targets, cfg.Group = []string{r.requests}, []string{r.target}, r.group
+	cfg.DataDir = filepath.Join(r.Dir, "data")
+	return cfg
+}
+
+// launch starts an instance as a process.
+func (r *run) launch(cfg *config.Config) (*instance, error) {
+	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
 	}
-	return (&http.Client{Timeout: readyTimeout}).Do(req)
+	args := []string{
+		"--brokers", strings.Join(cfg.Brokers, ","), "--requests", strings.Join(cfg.Requests, ","), "--targets", strings.Join(cfg.Targets, ","),
+		"--group", cfg.Group, "--data-dir", cfg.DataDir, "--http", addr, "--on-stop", string(cfg.OnStop),
+	}
+	if cfg.InstanceID != "" {
+		args = append(args, "--instance-id", cfg.InstanceID)
+	}
+	cmd := exec.Command(r.Serve[0], append(r.Serve[1:len(r.Serve):len(r.Serve)], args...)...)
+	p, err := startProcess(cmd, filepath.Join(r.Logs, "service.log"))
+	if err != nil {
+		return nil, err
+	}
+	return &instance{process: p, http: addr}, nil
+}
+
+// freeAddr is a loopback address that nobody listens on now.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		err = l.Close()
+	}
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), nil
+}
+
+func (r *run) serveStub(ctx context.Context) error {
+	cfg := r.settings()
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	started, done := make(chan string, 1), make(chan error, 1)
+	go func() { done <- r.stub(life, &cfg, func(http string) { started <- http }) }()
+	r.serving = &instance{http: <-started, end: func() error {
+		cancel()
+		return <-done
+	}}
+	return awaitReady(ctx, r.serving.http, r.partitions)
+}
+
+// ready waits until the instance serves all partitions.
+func (i *instance) ready(ctx context.Context, partitions int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ready := make(chan error, 1)
+	go func() { ready <- awaitReady(ctx, i.http, partitions) }()
+	select {
+	case err := <-ready:
+		return err
+	case <-i.Exited():
+		cancel(nil)
+		<-ready //nolint:errcheck // it says that it was cancelled
+		return fmt.Errorf("instance ended before it was ready: %w\n%s", errors.Join(i.Wait()), i.tail())
+	}
+}
+
+// stop ends the instance in order.
+func (i *instance) stop() error {
+	if i.process == nil {
+		return i.end()
+	}
+	if !i.Alive() {
+		return fmt.Errorf("instance ended by itself: %w\n%s", errors.Join(i.Wait()), i.tail())
+	}
+	if err := i.Signal(child.Term); err != nil {
+		return fmt.Errorf("stop the instance: %w", err)
+	}
+	select {
+	case <-i.Exited():
+		if err := i.Wait(); err != nil {
+			return fmt.Errorf("instance ended: %w\n%s", err, i.tail())
+		}
+		return nil
+	case <-time.After(termTimeout):
+		i.kill()
+		return fmt.Errorf("instance still ran %s after SIGTERM", termTimeout)
+	}
+}
+
+// metric sums the samples of a counter or gauge without parsing more than that.
+func (i *instance) metric(ctx context.Context, name string) (int64, error) {
+	resp, err := get(ctx, i.http, "/metrics")
+	if err != nil {
+		return 0, fmt.Errorf("read /metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, fmt.Errorf("read /metrics: %w", err)
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(b)) {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), name)
+		if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("read metric %s: %w", name, err)
+		}
+		sum += v
+	}
+	return int64(sum), nil
+}
+
+// diskUse is the sum of the sizes of all files in a folder.
+func diskUse(dir string) (sum int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			sum += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure folder %s: %w", dir, err)
+	}
+	return sum, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -16,32 +17,44 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// ErrInexact says that emissions were lost, doubled, early or altered. The
-// report that comes with it tells how many.
+// ErrInexact says that emissions were lost, doubled, early or altered, or came
+// although they were cancelled. The report that comes with it tells how many, and
+// no figures.
 var ErrInexact = errors.New("emissions are not exact")
 
 // payloadSeed makes payloads the same in every run.
 const payloadSeed = 0x77617465
 
-// Exactness is what became of the timers of a phase, as a read_committed
-// consumer saw it. All but the first two must be 0.
+// Exactness is what became of the timers of a phase, as a read_committed consumer
+// saw it. All but the first three must be 0.
 type Exactness struct {
-	Scheduled int `json:"scheduled"`
-	Received  int `json:"received"` // timers whose emission came at least once
-	Lost      int `json:"lost"`
-	Doubled   int `json:"doubled"`
-	Early     int `json:"early"`   // by timestamp or by receipt
-	Altered   int `json:"altered"` // another due time, key or value, or no timer of the phase
+	Scheduled   int `json:"scheduled"`
+	Cancelled   int `json:"cancelled,omitempty"`
+	Received    int `json:"received"` // timers whose emission came at least once
+	Lost        int `json:"lost"`
+	Doubled     int `json:"doubled"`
+	Early       int `json:"early"`       // by timestamp or by receipt
+	Altered     int `json:"altered"`     // another due time, key or value, or no timer of the phase
+	Uncancelled int `json:"uncancelled"` // came although it was cancelled long before it was due
 }
+
+// wrong is how many went wrong.
+func (e Exactness) wrong() int { return e.Lost + e.Doubled + e.Early + e.Altered + e.Uncancelled }
 
 // err is nil if nothing is wrong.
 func (e Exactness) err(phase string) error {
-	if e.Lost+e.Doubled+e.Early+e.Altered == 0 {
+	if e.wrong() == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %d lost, %d doubled, %d early, %d altered of %d: %w",
-		phase, e.Lost, e.Doubled, e.Early, e.Altered, e.Scheduled, ErrInexact)
+	return fmt.Errorf("%s: %d lost, %d doubled, %d early, %d altered, %d in spite of their cancel of %d: %w",
+		phase, e.Lost, e.Doubled, e.Early, e.Altered, e.Uncancelled, e.Scheduled, ErrInexact)
 }
+
+// What stands in place of the lateness of a timer that has not come.
+const (
+	unseen    = -1
+	cancelled = -2
+)
 
 // ledger knows what was scheduled in a phase and books what arrives. It knows
 // nothing of the service's code: it reads the headers that users read. mu guards
@@ -50,36 +63,59 @@ type ledger struct {
 	prefix string // of the IDs of the phase; the timer's number follows
 	bytes  int    // payload of each timer
 
-	mu      sync.Mutex
-	due     []int64 // Unix ms by number
-	seen    []bool
-	exact   Exactness
-	closed  bool // nothing more is scheduled
-	byStamp *histogram
-	byClock *histogram
-	first   time.Time // receipt
-	last    time.Time
-	full    chan struct{} // closed when closed and all are received
-	value   []byte        // scratch of receive
+	mu sync.Mutex
+	// due, in Unix ms, and lateness, by number: in µs by receipt, or unseen or
+	// cancelled, and in ms by the emission's timestamp.
+	due       []int64
+	byReceipt []int32
+	byStamp   []int32
+	exact     Exactness
+	closed    bool      // nothing more is scheduled
+	first     time.Time // receipt
+	last      time.Time
+	full      chan struct{} // closed when closed and all that must come are received
+	value     []byte        // scratch of receive
 }
 
 func newLedger(prefix string, bytes, n int) *ledger {
 	return &ledger{
-		prefix: prefix, bytes: bytes, due: make([]int64, 0, n), seen: make([]bool, 0, n),
-		byStamp: newHistogram(), byClock: newHistogram(), full: make(chan struct{}),
+		prefix: prefix, bytes: bytes, due: make([]int64, 0, n), byReceipt: make([]int32, 0, n), byStamp: make([]int32, 0, n),
+		full: make(chan struct{}),
 	}
 }
 
-// schedule notes the next timer and returns its ID and its payload.
-func (l *ledger) schedule(due int64) (id, value []byte) {
+// again is a ledger of the same timers, none of which has come.
+func (l *ledger) again() *ledger {
+	n := newLedger(l.prefix, l.bytes, len(l.due))
+	for _, due := range l.due {
+		n.schedule(due)
+	}
+	n.close()
+	return n
+}
+
+// schedule notes the next timer and returns its number.
+func (l *ledger) schedule(due int64) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := len(l.due)
-	id = strconv.AppendInt([]byte(l.prefix), int64(n), 10)
-	l.due, l.seen = append(l.due, due), append(l.seen, false)
+	l.due, l.byReceipt, l.byStamp = append(l.due, due), append(l.byReceipt, unseen), append(l.byStamp, 0)
 	l.exact.Scheduled++
-	return id, payload(make([]byte, 0, l.bytes+7), n, l.bytes)
+	return len(l.due) - 1
 }
+
+// cancel notes that the timer must not come any more.
+func (l *ledger) cancel(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.byReceipt[n] = cancelled
+	l.exact.Cancelled++
+}
+
+// id is the ID of timer n.
+func (l *ledger) id(n int) []byte { return strconv.AppendInt([]byte(l.prefix), int64(n), 10) }
+
+// payload is the value of timer n.
+func (l *ledger) payload(n int) []byte { return payload(make([]byte, 0, l.bytes+7), n, l.bytes) }
 
 // payload appends the value of a timer: bytes that no other timer has and that
 // no compression makes smaller.
@@ -91,7 +127,7 @@ func payload(b []byte, number, bytes int) []byte {
 	return b[:bytes]
 }
 
-// close says that no further timer is scheduled.
+// close says that no further timer is scheduled or cancelled.
 func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +136,7 @@ func (l *ledger) close() {
 }
 
 func (l *ledger) check() {
-	if l.closed && l.exact.Received == l.exact.Scheduled {
+	if l.closed && l.exact.Received == l.exact.Scheduled-l.exact.Cancelled {
 		select {
 		case <-l.full:
 		default:
@@ -135,7 +171,10 @@ func (l *ledger) receive(r *kgo.Record, at time.Time) bool {
 	want := l.due[n]
 	l.value = payload(l.value[:0], n, l.bytes)
 	switch {
-	case l.seen[n]:
+	case l.byReceipt[n] == cancelled:
+		l.exact.Uncancelled++
+		return true
+	case l.byReceipt[n] != unseen:
 		l.exact.Doubled++
 		return true
 	case due != strconv.FormatInt(want, 10), string(r.Key) != id, !bytes.Equal(r.Value, l.value):
@@ -143,10 +182,9 @@ func (l *ledger) receive(r *kgo.Record, at time.Time) bool {
 	case r.Timestamp.UnixMilli() < want, at.UnixMilli() < want:
 		l.exact.Early++
 	}
-	l.seen[n] = true
+	l.byReceipt[n] = int32(min(max(at.Sub(time.UnixMilli(want)).Microseconds(), 0), math.MaxInt32))
+	l.byStamp[n] = int32(min(max(r.Timestamp.UnixMilli()-want, 0), math.MaxInt32))
 	l.exact.Received++
-	l.byStamp.record(r.Timestamp.Sub(time.UnixMilli(want)))
-	l.byClock.record(at.Sub(time.UnixMilli(want)))
 	if l.first.IsZero() {
 		l.first = at
 	}
@@ -160,17 +198,17 @@ func (l *ledger) result() Exactness {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.exact
-	e.Lost = e.Scheduled - e.Received
+	e.Lost = e.Scheduled - e.Cancelled - e.Received
 	return e
 }
 
-// missing are the IDs of the timers that have not come.
+// missing are the IDs of the timers that have not come and may still.
 func (l *ledger) missing() (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for n, seen := range l.seen {
-		if !seen {
-			ids = append(ids, l.prefix+strconv.Itoa(n))
+	for n, late := range l.byReceipt {
+		if late == unseen {
+			ids = append(ids, string(l.id(n)))
 		}
 	}
 	return ids

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -43,6 +44,11 @@ func TestLedger(t *testing.T) {
 			r.Key, r.Headers[0].Value = []byte("p-1"), []byte("p-1")
 			l.receive(r, at)
 		}, Exactness{Received: 1, Altered: 1}},
+		{"cancelled", func(l *ledger, _ *kgo.Record, _ time.Time) { l.cancel(0) }, Exactness{Cancelled: 1}},
+		{"cancelled in vain", func(l *ledger, r *kgo.Record, at time.Time) {
+			l.cancel(0)
+			l.receive(r, at)
+		}, Exactness{Cancelled: 1, Uncancelled: 1}},
 		{"somebody else's", func(l *ledger, r *kgo.Record, at time.Time) {
 			l.receive(r, at)
 			l.receive(&kgo.Record{Key: []byte("other")}, at)
@@ -50,28 +56,28 @@ func TestLedger(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLedger("p-", 20, 1)
-			id, value := l.schedule(due)
-			if len(value) != 20 {
-				t.Errorf("payload of %d bytes", len(value))
+			n := l.schedule(due)
+			if len(l.payload(n)) != 20 {
+				t.Errorf("payload of %d bytes", len(l.payload(n)))
 			}
+			c.do(l, emission(l, n, l.id(n), due), time.UnixMilli(due))
 			l.close()
-			c.do(l, emission(l, 0, id, due), time.UnixMilli(due))
 			c.want.Scheduled = 1
 			got := l.result()
 			if got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
-			exact := got.Lost+got.Doubled+got.Early+got.Altered == 0
+			exact := got.Lost+got.Doubled+got.Early+got.Altered+got.Uncancelled == 0
 			if err := got.err("phase"); errors.Is(err, ErrInexact) == exact {
 				t.Errorf("%+v: %v", got, err)
 			}
 			select {
 			case <-l.full:
-				if got.Received == 0 {
+				if got.Received+got.Cancelled == 0 {
 					t.Error("complete without the emission")
 				}
 			default:
-				if got.Received == 1 {
+				if got.Received+got.Cancelled == 1 {
 					t.Error("not complete")
 				}
 			}
@@ -80,19 +86,56 @@ func TestLedger(t *testing.T) {
 }
 
 func TestLateness(t *testing.T) {
-	h := newHistogram()
-	if h.lateness() != nil {
+	const first = int64(1_700_000_000_000)
+	l := newLedger("p-", 20, 1000)
+	if _, _, n := l.lateness(window{}); n != 0 {
 		t.Error("a distribution of nothing")
 	}
-	for i := 1; i <= 1000; i++ {
-		h.record(time.Duration(i) * time.Millisecond)
+	for i := range 1000 {
+		due := first + int64(i)
+		l.schedule(due)
+		r := emission(l, i, l.id(i), due)
+		r.Timestamp = r.Timestamp.Add(time.Duration(i) * time.Millisecond)
+		l.receive(r, time.UnixMilli(due).Add(time.Duration(2*i)*time.Millisecond+time.Microsecond))
 	}
-	h.record(-time.Second)
-	got := h.lateness()
-	for _, c := range []struct{ got, want float64 }{{got.P50, 500}, {got.P99, 990}, {got.Max, 1000}} {
-		if c.got < c.want*0.998 || c.got > c.want*1.002 {
-			t.Errorf("%+v: %g, want %g", got, c.got, c.want)
+	at := func(i int64) time.Time { return time.UnixMilli(first + i) }
+	for _, c := range []struct {
+		w              window
+		stamp, receipt Lateness
+		timers         int
+	}{
+		{window{}, Lateness{499, 989, 999}, Lateness{998.001, 1978.001, 1998.001}, 1000},
+		{window{at(100), at(200)}, Lateness{149, 198, 199}, Lateness{298.001, 396.001, 398.001}, 100},
+	} {
+		stamp, receipt, n := l.lateness(c.w)
+		if *stamp != c.stamp || *receipt != c.receipt || n != c.timers {
+			t.Errorf("%+v, %+v of %d; want %+v, %+v of %d", stamp, receipt, n, c.stamp, c.receipt, c.timers)
 		}
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	if got := parseStat([]byte("17 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 3 4 20 0 1\n")); got != 3*time.Second {
+		t.Errorf("%s of processor time", got)
+	}
+}
+
+// What this process uses is seen, and is what the machine uses too.
+func TestUsage(t *testing.T) {
+	r := &run{Common: &Common{}}
+	begin := r.usageOf(os.Getpid())
+	if begin.own < 0 {
+		t.Skip("this system does not tell")
+	}
+	for u := r.usageOf(os.Getpid()); u.own-begin.own < 50*time.Millisecond; u = r.usageOf(os.Getpid()) {
+	}
+	u := r.usageOf(os.Getpid())
+	c := u.since(begin, 10)
+	if c.Own < 5000 || c.Own > 6*5000 || c.Clients != c.Own || u.machine-begin.machine < 30*time.Millisecond {
+		t.Errorf("%+v, of the machine %s", c, u.machine-begin.machine)
+	}
+	if r.usageOf(0).since(r.usageOf(0), 10) != nil {
+		t.Error("the processor time of nobody is known")
 	}
 }
 

@@ -18,9 +18,17 @@ import (
 const (
 	// offerTick is how often a paced producer catches up with its rate.
 	offerTick = time.Millisecond
+	// paceBurst is how many a producer that is not paced sends between two looks.
+	paceBurst = 1024
 	// maxBuffered is how many requests wait in the producer; above that an
 	// unbounded producer is held back.
 	maxBuffered = 50_000
+	// minAhead is how many requests a producer that is not paced may always have
+	// sent that are not taken in; and as many as were taken in within maxAhead.
+	minAhead = 25_000
+	maxAhead = time.Second
+	// cancelBehind is how many timers are scheduled between one and its cancel.
+	cancelBehind = 1000
 	// settledPoll is how often committed positions are looked at.
 	settledPoll = 10 * time.Millisecond
 )
@@ -28,59 +36,175 @@ const (
 // offer is a stream of timers to schedule.
 type offer struct {
 	timers int
-	rate   float64 // a second; 0 for as fast as the producer takes them
+	rate   float64 // a second; 0 for as fast as the instances take them in
 	// due says when timer number i, sent at now, is due, in Unix milliseconds.
 	due func(i int, now time.Time) int64
-	// sent is called now and then with how many were sent; may be nil.
-	sent func(n int)
+	// cancel says whether timer i is to be cancelled, behind cancelBehind others;
+	// nil: none is.
+	cancel func(i int) bool
+	// topic is where the requests go; empty: the run's request topic.
+	topic string
+	// unbooked are in no ledger: nothing is to come of them.
+	unbooked bool
 }
 
 // schedule sends the stream to the request topic and waits until the broker has
 // it. Every request that it returns for without error is in the log.
 func (r *run) schedule(ctx context.Context, l *ledger, o offer) error {
+	if o.topic == "" {
+		o.topic = r.requests
+	}
 	cl, err := r.newClient(kgo.MaxBufferedRecords(maxBuffered), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	target := kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}
-	var failure atomic.Pointer[error]
-	err = pace(ctx, o.timers, o.rate, func(i int, now time.Time) {
-		due := o.due(i, now)
-		id, value := l.schedule(due)
-		rec := &kgo.Record{Topic: r.requests, Key: id, Value: value, Headers: []kgo.RecordHeader{
-			{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, target}}
-		cl.Produce(ctx, rec, func(_ *kgo.Record, err error) {
-			if err != nil {
-				failure.CompareAndSwap(nil, &err)
-			}
-		})
-		if o.sent != nil && i%1024 == 0 {
-			o.sent(i)
+	s := &sender{run: r, offer: o, ledger: l, client: cl, target: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}}
+	hold := func(int) bool { return false }
+	if o.rate == 0 && o.topic == r.requests {
+		h, err := r.newHold(ctx)
+		if err != nil {
+			return err
 		}
-	})
+		defer h.stop()
+		hold = func(int) bool { return h.behind(s.sent) }
+	}
+	if err = pace(ctx, o.timers, o.rate, hold, s.send); err == nil {
+		err = s.cancelRest()
+	}
 	if err == nil {
 		err = cl.Flush(ctx)
 	}
-	if failed := failure.Load(); failed != nil {
+	if failed := s.failure.Load(); failed != nil {
 		err = *failed
 	}
 	if err != nil {
-		return fmt.Errorf("schedule timers on %s: %w", r.requests, err)
+		return fmt.Errorf("schedule timers on %s: %w", o.topic, err)
 	}
 	return nil
 }
 
-// pace calls do for 0 to n-1, at most rate times a second, in bursts of a tick.
-func pace(ctx context.Context, n int, rate float64, do func(i int, now time.Time)) error {
+// sender sends the requests of one offer.
+type sender struct {
+	*run
+	offer
+	ledger  *ledger
+	client  *kgo.Client
+	target  kgo.RecordHeader
+	sent    int64 // requests
+	doomed  []int // timers to be cancelled, in order
+	failure atomic.Pointer[error]
+}
+
+func (s *sender) send(i int, now time.Time) {
+	due := s.due(i, now)
+	if !s.unbooked {
+		s.ledger.schedule(due)
+	}
+	s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(i), Value: s.ledger.payload(i), Headers: []kgo.RecordHeader{
+		{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}})
+	if s.cancel != nil && s.cancel(i) {
+		s.doomed = append(s.doomed, i)
+	}
+	if len(s.doomed) > 0 && s.doomed[0] <= i-cancelBehind {
+		s.cancelFirst()
+	}
+}
+
+// cancelFirst cancels the timer that is next to be.
+func (s *sender) cancelFirst() {
+	s.ledger.cancel(s.doomed[0])
+	s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(s.doomed[0])})
+	s.doomed = s.doomed[1:]
+}
+
+func (s *sender) cancelRest() error {
+	for len(s.doomed) > 0 {
+		s.cancelFirst()
+	}
+	return nil
+}
+
+func (s *sender) produce(rec *kgo.Record) {
+	s.sent++
+	s.client.Produce(context.Background(), rec, func(_ *kgo.Record, err error) {
+		if err != nil {
+			s.failure.CompareAndSwap(nil, &err)
+		}
+	})
+}
+
+// hold keeps a producer that is not paced from running ahead of the instances:
+// otherwise timers would be overdue before they are read, and would not live as
+// long as they are said to. Its one goroutine looks at the group's positions.
+type hold struct {
+	settled atomic.Int64 // requests taken in since the hold was made
+	ahead   atomic.Int64 // how many more may be sent
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+type look struct {
+	at      time.Time
+	settled int64
+}
+
+func (r *run) newHold(ctx context.Context) (*hold, error) {
+	before, err := r.settled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	h := &hold{cancel: cancel, done: make(chan struct{})}
+	h.ahead.Store(minAhead)
+	go func() {
+		defer close(h.done)
+		t := time.NewTicker(settledPoll)
+		defer t.Stop()
+		past := []look{{time.Now(), before}} // those of the last maxAhead
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+			}
+			n, err := r.settled(ctx)
+			if err != nil {
+				continue // the next look tells, or the run ends
+			}
+			past = append(past, look{time.Now(), n})
+			for time.Since(past[0].at) > maxAhead && len(past) > 1 {
+				past = past[1:]
+			}
+			h.settled.Store(n - before)
+			h.ahead.Store(max(minAhead, n-past[0].settled))
+		}
+	}()
+	return h, nil
+}
+
+// behind tells whether the instances are far behind a number of requests sent.
+func (h *hold) behind(sent int64) bool { return sent-h.settled.Load() > h.ahead.Load() }
+
+func (h *hold) stop() {
+	h.cancel()
+	<-h.done
+}
+
+// pace calls do for 0 to n-1, at most rate times a second, in bursts of a tick, and
+// not while hold says so.
+func pace(ctx context.Context, n int, rate float64, hold func(i int) bool, do func(i int, now time.Time)) error {
 	start := time.Now()
 	t := time.NewTicker(offerTick)
 	defer t.Stop()
 	for i := 0; i < n; {
 		now := time.Now()
-		upTo := min(n, i+1024)
-		if rate > 0 {
+		upTo, held := min(n, i+paceBurst), hold(i)
+		switch {
+		case rate > 0:
 			upTo = min(n, int(now.Sub(start).Seconds()*rate))
+		case held:
+			upTo = i
 		}
 		for ; i < upTo; i++ {
 			do(i, now)
@@ -88,7 +212,7 @@ func pace(ctx context.Context, n int, rate float64, do func(i int, now time.Time
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if rate > 0 {
+		if rate > 0 || held {
 			<-t.C
 		}
 	}
@@ -98,7 +222,7 @@ func pace(ctx context.Context, n int, rate float64, do func(i int, now time.Time
 // settled returns the sum of the group's committed positions on the request
 // topic: how many requests are taken in.
 func (r *run) settled(ctx context.Context) (int64, error) {
-	offsets, err := kadm.NewClient(r.client).FetchOffsetsForTopics(ctx, r.group, r.requests)
+	offsets, err := kadm.NewClient(r.client).FetchOffsets(ctx, r.group)
 	if errors.Is(err, kerr.GroupIDNotFound) {
 		return 0, nil
 	}
@@ -106,7 +230,11 @@ func (r *run) settled(ctx context.Context) (int64, error) {
 		return 0, fmt.Errorf("fetch the positions of group %s: %w", r.group, err)
 	}
 	var sum int64
-	offsets.Each(func(o kadm.OffsetResponse) { sum += max(0, o.At) })
+	offsets.Each(func(o kadm.OffsetResponse) {
+		if o.Topic == r.requests {
+			sum += max(0, o.At)
+		}
+	})
 	return sum, nil
 }
 

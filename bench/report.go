@@ -2,24 +2,45 @@ package bench
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"runtime"
-	"strconv"
-
-	"github.com/jedib0t/go-pretty/v6/table"
+	"time"
 )
 
-// Report is what a run measured.
+// Report is what a run measured of a workload.
 type Report struct {
-	Workload string `json:"workload"`
-	CPUs     int    `json:"cpus"`
+	Workload string  `json:"workload"`
+	Rate     float64 `json:"rate,omitempty"`
+	// Verified says that every emission came once, not early and as it was
+	// scheduled. Otherwise there are no figures but the counts.
+	Verified bool `json:"verified"`
+	// Ratio is a figure of waterclock over the machine's own in the same run, and
+	// CPURatio one of processor time: medians of the rounds. 0 if unknown.
+	Ratio      float64 `json:"ratio,omitempty"`
+	RatioIs    string  `json:"ratio_is,omitempty"`
+	CPURatio   float64 `json:"cpu_ratio,omitempty"`
+	CPURatioIs string  `json:"cpu_ratio_is,omitempty"`
+	// PeakRSS is that of the instance, in bytes; 0 where unknown.
+	PeakRSS int64   `json:"peak_rss_bytes,omitempty"`
+	Machine Machine `json:"machine"`
 	// Phases are in order of running; those of a limit of the machine are Bare.
-	Phases []Phase `json:"phases,omitempty"`
-	// Ratios compare phases by name.
+	Phases []*Phase `json:"phases,omitempty"`
+	// Ratios are further ones, by round.
 	Ratios []Ratio `json:"ratios,omitempty"`
 	Starts []Start `json:"starts,omitempty"`
 	Sizes  *Sizes  `json:"sizes,omitempty"`
+
+	ratios, cpuRatios []float64 // by round
+}
+
+// Machine is what a run was made on.
+type Machine struct {
+	CPUs int `json:"cpus"`
+	// Load is that of the minute before the run; 0 where unknown.
+	Load       float64 `json:"load"`
+	Brokers    int     `json:"local_brokers,omitempty"` // started by the run
+	Partitions int     `json:"partitions"`
+	ValueBytes int     `json:"value_bytes"`
 }
 
 // Phase is one measurement over a number of timers, or of records that stand
@@ -31,13 +52,16 @@ type Phase struct {
 	Rate float64 `json:"rate,omitempty"`
 	// Seconds are from the first request, or from Due of a burst, to the last
 	// receipt; PerSecond is how many that makes where Rate does not limit it.
-	Seconds   float64 `json:"seconds"`
+	Seconds   float64 `json:"seconds,omitempty"`
 	PerSecond float64 `json:"per_second,omitempty"`
 	// Lateness by the emission's timestamp and by the consumer's clock.
 	ByTimestamp *Lateness `json:"lateness_by_timestamp,omitempty"`
 	ByReceipt   *Lateness `json:"lateness_by_receipt,omitempty"`
-	Exact       Exactness `json:"exact"`
-	Note        string    `json:"note,omitempty"`
+	CPU         *CPU      `json:"cpu,omitempty"` // per timer
+	// PeakRSS is that of the instance so far, in bytes.
+	PeakRSS int64     `json:"peak_rss_bytes,omitempty"`
+	Exact   Exactness `json:"exact"`
+	Note    string    `json:"note,omitempty"`
 }
 
 // Ratio is a figure of waterclock over the machine's own: of throughputs more is
@@ -53,7 +77,8 @@ type Start struct {
 	Pending int     `json:"pending"`
 	Seconds float64 `json:"seconds_to_ready"` // from process start to the first 200 of /readyz
 	// Replayed is how many offsets of the changelog it went through.
-	Replayed int64 `json:"replayed"`
+	Replayed int64   `json:"replayed"`
+	CPU      float64 `json:"cpu_seconds,omitempty"` // until ready
 	// RSS and PeakRSS of the process when ready, in bytes; 0 where unknown.
 	RSS     int64 `json:"rss_bytes"`
 	PeakRSS int64 `json:"peak_rss_bytes"`
@@ -71,87 +96,85 @@ type Sizes struct {
 	PeakMemory float64 `json:"peak_memory_bytes_per_timer"` // the same of the peak while scheduling
 }
 
-// WriteJSON writes the report as indented JSON.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+func newReport(r *run, workload string) *Report {
+	m := Machine{CPUs: runtime.NumCPU(), Load: load(), Partitions: r.partitions, ValueBytes: r.ValueBytes}
+	if r.cluster != nil {
+		m.Brokers = len(r.cluster.Brokers)
+	}
+	return &Report{Workload: workload, Machine: m}
 }
 
-// WriteTable writes the report for people.
-func (r *Report) WriteTable(w io.Writer) {
-	fmt.Fprintf(w, "%s, %d CPUs\n", r.Workload, r.CPUs)
-	if len(r.Phases) > 0 {
-		r.writePhases(w)
+// round adds the ratios of one round, unless there is nothing to compare with.
+func (rep *Report) round(value, of float64, cpu *CPU, cpuOf float64) {
+	if of > 0 {
+		rep.ratios = append(rep.ratios, value/of)
 	}
-	if len(r.Starts) > 0 {
-		r.writeStarts(w)
+	if cpu != nil && cpuOf > 0 {
+		rep.cpuRatios = append(rep.cpuRatios, cpu.Own/cpuOf)
 	}
-	if s := r.Sizes; s != nil {
-		t := newTable(w)
-		t.AppendHeader(table.Row{"pending", "request", "disk per timer", "memory per timer", "peak while scheduling"})
-		t.AppendRow(table.Row{s.Pending, s.Request, fmt.Sprintf("%.0f B", s.Disk), fmt.Sprintf("%.1f B", s.Memory), fmt.Sprintf("%.1f B", s.PeakMemory)})
-		t.Render()
-	}
-	for _, x := range r.Ratios {
-		fmt.Fprintf(w, "%s: %.2f\n", x.Name, x.Value)
-	}
-}
-
-func (r *Report) writePhases(w io.Writer) {
-	t := newTable(w)
-	t.AppendHeader(table.Row{"phase", "timers", "per second", "late by timestamp", "late by receipt", "lost", "doubled", "early", "altered", ""})
-	for i := range r.Phases {
-		p := &r.Phases[i]
-		e := p.Exact
-		rate := strconv.FormatFloat(p.PerSecond, 'f', 0, 64)
-		if p.Rate > 0 {
-			rate = strconv.FormatFloat(p.Rate, 'f', 0, 64) + " offered"
-		}
-		t.AppendRow(table.Row{p.Name, e.Scheduled, rate,
-			p.ByTimestamp.String(), p.ByReceipt.String(), e.Lost, e.Doubled, e.Early, e.Altered, p.Note})
-	}
-	t.Render()
-	fmt.Fprintln(w, legend)
-}
-
-// legend explains the columns of the phases.
-const legend = `late: how long after their due time timers fired, as p50/p99/max: half of them, 99 of 100, all of them within that.
-By timestamp: until the service wrote the emission; by receipt: until a read_committed consumer had it.
-lost, doubled, early and altered must be 0, or the other figures count for nothing.`
-
-// String writes p50/p99/max.
-func (l *Lateness) String() string {
-	if l == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.1f/%.1f/%.1f ms", l.P50, l.P99, l.Max)
-}
-
-func (r *Report) writeStarts(w io.Writer) {
-	t := newTable(w)
-	t.AppendHeader(table.Row{"start", "pending", "ready after", "replayed", "RSS", "peak RSS", "overdue done after"})
-	for _, s := range r.Starts {
-		t.AppendRow(table.Row{s.Name, s.Pending, fmt.Sprintf("%.2f s", s.Seconds), s.Replayed, mib(s.RSS), mib(s.PeakRSS), fmt.Sprintf("%.2f s", s.OverdueSeconds)})
-	}
-	t.Render()
-}
-
-func newTable(w io.Writer) table.Writer {
-	t := table.NewWriter()
-	t.SetOutputMirror(w)
-	return t
-}
-
-func mib(n int64) string { return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20)) }
-
-func newReport(workload string) *Report {
-	return &Report{Workload: workload, CPUs: runtime.NumCPU()}
 }
 
 // ratio adds value/of, unless there is nothing to compare with.
-func (r *Report) ratio(name string, value, of float64) {
+func (rep *Report) ratio(name string, value, of float64) {
 	if of > 0 {
-		r.Ratios = append(r.Ratios, Ratio{Name: name, Value: value / of})
+		rep.Ratios = append(rep.Ratios, Ratio{Name: name, Value: value / of})
 	}
+}
+
+// finish draws the sum of the rounds, or takes the figures away if emissions were
+// not exact.
+func (rep *Report) finish() {
+	rep.Verified = true
+	for _, p := range rep.Phases {
+		rep.Verified = rep.Verified && p.Exact.wrong() == 0
+		rep.PeakRSS = max(rep.PeakRSS, p.PeakRSS)
+	}
+	if !rep.Verified {
+		for _, p := range rep.Phases {
+			*p = Phase{Name: p.Name, Bare: p.Bare, Rate: p.Rate, Exact: p.Exact, Note: p.Note}
+		}
+		rep.PeakRSS, rep.Ratios, rep.Starts, rep.Sizes = 0, nil, nil, nil
+		return
+	}
+	if len(rep.ratios) > 0 {
+		rep.Ratio = median(rep.ratios)
+	}
+	if len(rep.cpuRatios) > 0 {
+		rep.CPURatio = median(rep.cpuRatios)
+	}
+}
+
+// perSecond notes how fast a number of timers went through.
+func (p *Phase) perSecond(timers int, from, to time.Time) {
+	if p.Seconds = to.Sub(from).Seconds(); p.Seconds > 0 {
+		p.PerSecond = float64(timers) / p.Seconds
+	}
+}
+
+// late notes how late the timers were that were due within w, and returns how many
+// these were.
+func (p *Phase) late(l *ledger, w window) (timers int) {
+	p.ByTimestamp, p.ByReceipt, timers = l.lateness(w)
+	return timers
+}
+
+// own is the processor time of the service, or the bare loop, for a timer.
+func (p *Phase) own() float64 {
+	if p.CPU == nil {
+		return 0
+	}
+	return p.CPU.Own
+}
+
+// verify notes what became of all timers, and fails if that is not as it must be.
+func (p *Phase) verify(l *ledger) error {
+	p.Exact = l.result()
+	return p.Exact.err(p.Name)
+}
+
+// WriteJSON writes the report as indented JSON.
+func (rep *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(rep)
 }

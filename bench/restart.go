@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -15,16 +14,12 @@ import (
 )
 
 // RestartConfig measures how long an instance takes to be ready with many
-// pending timers, and what they cost.
+// pending timers, and what they cost. It starts instances of its own.
 type RestartConfig struct {
 	Common
-	// Command starts an instance: the program and its first arguments; flags
-	// that follow name brokers, topics, group, folders and address.
-	Command []string
 	Pending int
 	Overdue int           // timers that fall due while nobody runs, at each clean stop
 	Ahead   time.Duration // pending timers are due between Ahead and twice that
-	Dir     string        // an empty folder for the store and the log
 }
 
 // DefaultRestart returns the usual workload.
@@ -33,40 +28,35 @@ func DefaultRestart() RestartConfig {
 }
 
 func (c *RestartConfig) check() error {
-	return errors.Join(c.checkTopics(), wantTimers(c.Pending),
-		want(c.Overdue >= 0 && c.Overdue <= MaxTimers, "overdue", c.Overdue, fmt.Sprint("0 to ", MaxTimers)),
-		want(c.Ahead >= time.Hour, "ahead", c.Ahead, "at least 1h: nothing of it may fire in the run"),
-		want(len(c.Command) > 0, "command", "", "a program"), want(c.Dir != "", "dir", "", "a folder"))
+	return errors.Join(c.checkBare(), wantTimers(c.Pending), wantAhead(c.Ahead),
+		want(c.Overdue >= 0 && c.Overdue <= MaxTimers, "overdue", c.Overdue, fmt.Sprint("0 to ", MaxTimers)))
 }
 
-// restart is a run with its instance. Starts are those of a static member: its
-// partitions are waiting for it, so the time to ready is the instance's own and
-// not the group's session timeout.
+func wantAhead(d time.Duration) error {
+	return want(d >= time.Hour, "ahead", d, "at least 1h: nothing of it may fire in the run")
+}
+
+// restart is a run whose instance is started again and again. It is a static member
+// of a group of the run: its partitions are waiting for it, so the time to ready is
+// the instance's own and not the group's session timeout.
 type restart struct {
 	*run
 	c   RestartConfig
 	cfg config.Config
 	rep *Report
-	now *child // the instance that runs
 }
 
-// RunRestart measures. It returns the report also with ErrInexact.
-func RunRestart(ctx context.Context, c RestartConfig) (*Report, error) {
-	c.Serve, c.Requests, c.Target = nil, "", ""
+// RunRestart measures. The limit of a start without its folder is a plain consumer
+// of the changelog.
+func RunRestart(ctx context.Context, c RestartConfig) ([]*Report, error) {
+	c.Local, c.Requests, c.Target = true, "", ""
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return c.workload(ctx, "restart", func(ctx context.Context, r *run, rep *Report) error {
-		s := &restart{run: r, c: c, cfg: *c.Cluster, rep: rep}
-		s.cfg.Requests, s.cfg.Targets, s.cfg.Group = []string{r.requests}, []string{r.target}, r.name
-		s.cfg.InstanceID, s.cfg.OnStop, s.cfg.DataDir = r.name, config.Stay, filepath.Join(c.Dir, "data")
-		r.group = r.name
-		r.stop = func() error {
-			if s.now != nil {
-				s.now.kill()
-			}
-			return nil
-		}
+	return c.workload(ctx, func(ctx context.Context, r *run) error {
+		s := &restart{run: r, c: c, cfg: r.settings(), rep: r.report("restart")}
+		s.rep.RatioIs, s.rep.CPURatioIs = "replayed a second without the folder / plain consumer", "of the service for an offset / of the consumer for a record"
+		s.cfg.InstanceID, s.cfg.OnStop = r.name, config.Stay
 		return s.measure(ctx)
 	})
 }
@@ -80,7 +70,7 @@ func (s *restart) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.now.kill()
+	s.serving.kill()
 	if _, err := s.begin(ctx, "after kill -9", s.c.Pending); err != nil {
 		return err
 	}
@@ -97,8 +87,38 @@ func (s *restart) measure(ctx context.Context) error {
 		Pending: s.c.Pending, Request: s.requestBytes(), Disk: float64(disk) / n,
 		Memory: float64(clean.RSS-empty.RSS) / n, PeakMemory: float64(peak-empty.RSS) / n,
 	}
-	_, err = s.again(ctx, "without its folder", true)
-	return err
+	s.rep.PeakRSS = peak
+	consumer, err := s.consume(ctx)
+	if err != nil {
+		return err
+	}
+	folderless, err := s.again(ctx, "without its folder", true)
+	if err != nil {
+		return err
+	}
+	records := float64(folderless.Replayed)
+	s.rep.round(records/folderless.Seconds, consumer.PerSecond, &CPU{Own: folderless.CPU * 1e6 / records}, consumer.own())
+	return nil
+}
+
+// consume measures a plain consumer of the changelog.
+func (s *restart) consume(ctx context.Context) (*Phase, error) {
+	n := s.c.Pending
+	loop, err := s.newLoop(ctx, order{Kind: "read", Name: s.name + "-read", In: s.changelog(), Records: n})
+	if err != nil {
+		return nil, err
+	}
+	defer loop.end()
+	m := &meter{run: s.run}
+	m.start(loop.Pid())
+	if err := loop.work(ctx, time.Now()); err != nil {
+		return nil, err
+	}
+	m.stop()
+	p := &Phase{Name: "plain consumer", Bare: true, CPU: m.per(n), Exact: Exactness{Scheduled: n, Received: n}}
+	p.perSecond(n, m.begin.at, m.end.at)
+	s.rep.Phases = append(s.rep.Phases, p)
+	return p, nil
 }
 
 // requestBytes is about what one request holds.
@@ -109,37 +129,47 @@ func (s *restart) requestBytes() int {
 
 // fill schedules the pending timers and returns the peak of memory so far.
 func (s *restart) fill(ctx context.Context) (peak int64, err error) {
-	l := newLedger(s.name+"-1-", s.ValueBytes, s.c.Pending)
-	bar := s.bar("scheduling", s.c.Pending)
+	if err := s.scheduleFar(ctx, s.c.Pending, s.c.Ahead); err != nil {
+		return 0, err
+	}
+	_, peak = memory(s.serving.pid())
+	return peak, nil
+}
+
+// scheduleFar schedules timers that are not due in the run, and waits until they
+// are taken in.
+func (r *run) scheduleFar(ctx context.Context, timers int, ahead time.Duration) error {
+	r.phases++
+	l := newLedger(fmt.Sprintf("%s-%d-", r.name, r.phases), r.ValueBytes, 0)
+	bar := r.bar("scheduling", timers)
 	random := rand.New(rand.NewPCG(3, 4))
-	err = s.schedule(ctx, l, offer{timers: s.c.Pending, due: func(_ int, now time.Time) int64 {
-		return now.Add(s.c.Ahead).UnixMilli() + random.Int64N(s.c.Ahead.Milliseconds())
+	err := r.schedule(ctx, l, offer{timers: timers, unbooked: true, due: func(i int, now time.Time) int64 {
+		if i%1024 == 0 {
+			_ = bar.Set(i)
+		}
+		return now.Add(ahead).UnixMilli() + random.Int64N(ahead.Milliseconds())
 	}})
 	if err != nil {
-		return 0, err
-	}
-	if err := s.awaitSettled(ctx, func(n int64) { _ = bar.Set64(n) }); err != nil {
-		return 0, err
+		return err
 	}
 	_ = bar.Finish()
-	_, peak = s.now.memory()
-	return peak, nil
+	return r.awaitSettled(ctx, func(int64) {})
 }
 
 // begin starts the instance and measures until it is ready.
 func (s *restart) begin(ctx context.Context, name string, pending int) (*Start, error) {
 	start := time.Now()
-	c, err := launch(s.c.Command, &s.cfg, filepath.Join(s.c.Dir, "instance.log"))
+	i, err := s.launch(&s.cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.now = c
-	if err := c.ready(ctx, s.partitions); err != nil {
+	s.serving = i
+	if err := i.ready(ctx, s.partitions); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	st := Start{Name: name, Pending: pending, Seconds: time.Since(start).Seconds()}
-	st.RSS, st.PeakRSS = c.memory()
-	if st.Replayed, err = c.metric(ctx, "waterclock_replayed_offsets_total"); err != nil {
+	st := Start{Name: name, Pending: pending, Seconds: time.Since(start).Seconds(), CPU: max(0, cpuTime(i.pid()).Seconds())}
+	st.RSS, st.PeakRSS = memory(i.pid())
+	if st.Replayed, err = i.metric(ctx, "waterclock_replayed_offsets_total"); err != nil {
 		return nil, err
 	}
 	s.rep.Starts = append(s.rep.Starts, st)
@@ -149,9 +179,10 @@ func (s *restart) begin(ctx context.Context, name string, pending int) (*Start, 
 // again stops the instance in order, lets timers fall due meanwhile, and starts
 // it, wiped of its folder or not. Each of those timers must then come once.
 func (s *restart) again(ctx context.Context, name string, wipe bool) (*Start, error) {
-	if err := s.now.term(); err != nil {
+	if err := s.serving.stop(); err != nil {
 		return nil, err
 	}
+	s.serving = nil
 	if wipe {
 		if err := os.RemoveAll(s.cfg.DataDir); err != nil {
 			return nil, fmt.Errorf("delete the folder: %w", err)
@@ -162,7 +193,8 @@ func (s *restart) again(ctx context.Context, name string, wipe bool) (*Start, er
 		return nil, err
 	}
 	defer col.stop()
-	if err := s.schedule(ctx, l, offer{timers: s.c.Overdue, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }}); err != nil {
+	o := offer{timers: s.c.Overdue, rate: overdueRate, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }}
+	if err := s.schedule(ctx, l, o); err != nil {
 		return nil, err
 	}
 	l.close()
@@ -175,5 +207,12 @@ func (s *restart) again(ctx context.Context, name string, wipe bool) (*Start, er
 	if l.last.After(ready) {
 		st.OverdueSeconds = l.last.Sub(ready).Seconds()
 	}
-	return st, s.rep.add(l, Phase{Name: "overdue " + name, Note: "due while nobody ran"}, ready, true)
+	p := &Phase{Name: "overdue " + name}
+	s.rep.Phases = append(s.rep.Phases, p)
+	p.late(l, window{})
+	return st, p.verify(l)
 }
+
+// overdueRate is how many timers a second are scheduled while nobody runs, and so
+// nobody says how many are taken in.
+const overdueRate = 100_000

@@ -14,11 +14,12 @@ import (
 )
 
 // named is a run on topics that are there, and perhaps served by somebody.
-func named(t *testing.T) (LatenessConfig, *kadm.Client) {
+func named(t *testing.T) (SteadyConfig, *kadm.Client) {
 	t.Helper()
-	l := DefaultLateness()
-	l.Common, l.Rates, l.Duration, l.Spread = common(t), []float64{1000}, 200*time.Millisecond, 10*time.Millisecond
-	l.Serve, l.Requests, l.Target = nil, "requests", "target"
+	l := DefaultSteady()
+	l.Common, l.Rates, l.Duration, l.Least, l.Spread = common(t), []float64{1000}, 200*time.Millisecond, 0, 10*time.Millisecond
+	l.PassRecords = 50 // and so few timers to warm up
+	l.Local, l.Requests, l.Target = false, "requests", "target"
 	cl, err := kgo.NewClient(kgo.SeedBrokers(l.Cluster.Brokers...))
 	if err != nil {
 		t.Fatal(err)
@@ -32,10 +33,10 @@ func named(t *testing.T) (LatenessConfig, *kadm.Client) {
 }
 
 // serveNamed runs an instance beside the bench, and returns its end.
-func serveNamed(t *testing.T, l LatenessConfig, group, targets string) (stop func()) {
+func serveNamed(t *testing.T, l SteadyConfig, group, targets string) (stop func()) {
 	t.Helper()
 	cfg := *l.Cluster
-	cfg.Requests, cfg.Targets, cfg.Group = []string{"requests"}, []string{targets}, group
+	cfg.Requests, cfg.Targets, cfg.Group, cfg.DataDir, cfg.HTTP = []string{"requests"}, []string{targets}, group, t.TempDir(), "127.0.0.1:0"
 	ctx, cancel := context.WithCancel(context.Background())
 	started, done := make(chan string, 1), make(chan error, 1)
 	go func() {
@@ -71,7 +72,7 @@ func TestRequestTopicThatNobodyServes(t *testing.T) {
 	fails := func(name, want string) {
 		t.Helper()
 		begin, before := time.Now(), written(t, adm)
-		_, err := RunLateness(t.Context(), l)
+		_, err := RunSteady(t.Context(), l)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
@@ -94,13 +95,14 @@ func TestLeftoversAreCancelled(t *testing.T) {
 	l, adm := named(t)
 	stop := serveNamed(t, l, l.Cluster.Group, "*")
 	defer stop()
-	l.Least, l.Timeout = time.Hour, 3*time.Second
-	rep, err := RunLateness(t.Context(), l)
-	if rep == nil || phaseOf(t, rep, "1000/s").Exact.Lost != 200 {
-		t.Fatalf("%v, %+v: want 200 timers that are not due in the run", err, rep)
+	life := LifeConfig{Common: l.Common, Timers: 200, Least: time.Hour}
+	life.Timeout = 10 * time.Second
+	reports, err := RunLife(t.Context(), life)
+	if len(reports) != 1 || phaseOf(t, reports[0], "life").Exact.Lost != 200 {
+		t.Fatalf("%v, %+v: want 200 timers that are not due in the run", err, reports)
 	}
-	// The probe, the timers, and a cancel for each of these.
-	if n := written(t, adm); n != 401 {
-		t.Errorf("%d requests written, want 401", n)
+	// The probe, what warms up, the timers, and a cancel for each of these.
+	if n := written(t, adm); n != 1+50+400 {
+		t.Errorf("%d requests written, want 451", n)
 	}
 }

@@ -21,36 +21,43 @@ const (
 )
 
 // stepper commits bare steps: the transactions that waterclock writes, with both
-// cures (transactional IDs in turn, one announce), and nothing around them. It
-// gives up at the first error: it measures a healthy cluster.
+// cures (transactional IDs in turn, one announce), and nothing around them; or,
+// where there are no transactional IDs, the same without transactions. It gives up
+// at the first error: it measures a healthy cluster.
 type stepper struct {
 	clients []*kgo.Client
-	ids     []string
+	ids     []string // none: no transactions
 	group   string
 	source  string // topic of the offset commits
 	topicID [16]byte
 	turn    int
 }
 
-func (r *run) newStepper(ctx context.Context, what, source string, ids int) (*stepper, error) {
-	details, err := kadm.NewClient(r.client).ListTopics(ctx, source)
-	if err != nil {
-		return nil, fmt.Errorf("look up topic %s: %w", source, err)
-	}
-	s := &stepper{group: r.name + "-" + what, source: source, topicID: details[source].ID}
-	for i := range ids {
-		id := fmt.Sprintf("%s-%s-%d", r.name, what, i)
-		cl, err := r.newClient(kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-			kgo.ManualFlushing(), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8*MaxStep), kgo.ConcurrentTransactionsBackoff(concurrentBackoff))
+func (b *bare) newStepper(ctx context.Context) (*stepper, error) {
+	s := &stepper{group: b.Name, source: b.In}
+	for i := range max(1, b.IDs) {
+		id := fmt.Sprintf("%s-%d", b.Name, i)
+		opts := []kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ManualFlushing(), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8 * MaxStep)}
+		if b.IDs > 0 {
+			opts = append(opts, kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.ConcurrentTransactionsBackoff(concurrentBackoff))
+			s.ids = append(s.ids, id)
+		}
+		cl, err := newClient(b.cfg, b.log, opts...)
 		if err == nil {
-			s.clients, s.ids = append(s.clients, cl), append(s.ids, id)
+			s.clients = append(s.clients, cl)
 			_, _, err = cl.ProducerID(ctx)
 		}
 		if err != nil {
 			s.close()
-			return nil, fmt.Errorf("open transactional ID %s: %w", id, err)
+			return nil, fmt.Errorf("open producer %s: %w", id, err)
 		}
 	}
+	details, err := kadm.NewClient(s.clients[0]).ListTopics(ctx, b.In)
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("look up topic %s: %w", b.In, err)
+	}
+	s.topicID = details[b.In].ID
 	return s, nil
 }
 
@@ -60,8 +67,11 @@ func (s *stepper) close() {
 	}
 }
 
-// step writes recs and positions in one transaction.
+// step writes recs and positions, in one transaction if there are any.
 func (s *stepper) step(ctx context.Context, positions map[int32]int64, recs []*kgo.Record) error {
+	if len(s.ids) == 0 {
+		return s.plain(ctx, positions, recs)
+	}
 	cl, id := s.clients[s.turn], s.ids[s.turn]
 	s.turn = (s.turn + 1) % len(s.clients)
 	if err := cl.BeginTransaction(); err != nil {
@@ -73,6 +83,32 @@ func (s *stepper) step(ctx context.Context, positions map[int32]int64, recs []*k
 	if err := s.commitPositions(ctx, cl, id, positions); err != nil {
 		return fmt.Errorf("commit offsets in the transaction: %w", err)
 	}
+	if err := write(ctx, cl, recs); err != nil {
+		return err
+	}
+	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("end transaction: %w", err)
+	}
+	return nil
+}
+
+// plain is a step without a transaction.
+func (s *stepper) plain(ctx context.Context, positions map[int32]int64, recs []*kgo.Record) error {
+	if err := write(ctx, s.clients[0], recs); err != nil {
+		return err
+	}
+	offsets := make(kadm.Offsets)
+	for partition, at := range positions {
+		offsets.AddOffset(s.source, partition, at, -1)
+	}
+	if err := kadm.NewClient(s.clients[0]).CommitAllOffsets(ctx, s.group, offsets); err != nil {
+		return fmt.Errorf("commit offsets: %w", err)
+	}
+	return nil
+}
+
+// write produces recs and waits until the brokers have them.
+func write(ctx context.Context, cl *kgo.Client, recs []*kgo.Record) error {
 	var failure atomic.Pointer[error]
 	for _, rec := range recs {
 		cl.Produce(ctx, rec, func(_ *kgo.Record, err error) {
@@ -86,9 +122,6 @@ func (s *stepper) step(ctx context.Context, positions map[int32]int64, recs []*k
 	}
 	if failed := failure.Load(); failed != nil {
 		return fmt.Errorf("produce: %w", *failed)
-	}
-	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return fmt.Errorf("end transaction: %w", err)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime/pprof"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,110 +21,112 @@ import (
 func benchCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "measure how fast, how late and how big, next to what the machine can do",
+		Short: "measure how fast, how late, how dear and how big, next to what the machine can do",
 		Long: `bench runs workloads against a cluster and measures, in the same run, what the
-machine can do at best without timers. It makes topics of its own and deletes
-them. On a request topic of others (--requests) it first sees to it that somebody
-serves it, and cancels at the end what has not fired. It exits 1 if an emission was
-lost, doubled, early or altered.`,
-		Example: `  waterclock bench throughput --local --brokers 127.0.0.1:9092
-  waterclock bench lateness --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances
-  waterclock bench restart --pending 2000000 --json`,
+machine can do at best without timers. With --local it starts an instance of this
+program as a process of its own, and, unless --brokers says where some are, a real
+broker, which needs Java 17 and Maven. Without, it measures the instances that
+serve --requests: it first sees to it that somebody does, and cancels at the end
+what has not fired. It exits 1 if an emission was lost, doubled, early or altered.`,
+		Example: `  waterclock bench life --local
+  waterclock bench steady --local --rates 1000,10000 --json
+  waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
 	}
-	cmd.AddCommand(benchThroughput(p), benchLateness(p), benchRestart(p), benchPass(p))
+	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchRestart(p), benchLimit(p), benchBare(p))
 	return cmd
 }
 
+// measure runs a workload.
+type measure func(context.Context) ([]*bench.Report, error)
+
 // benchFlags are the flags of every workload that are no settings of a service.
 type benchFlags struct {
-	local, json bool
-	cpu, mem    string // profiles
+	json bool
+	logs string
 }
 
 // bindBench declares what all workloads share and gives cmd its life.
-func bindBench(p *process, cmd *cobra.Command, c *bench.Common, measure func(context.Context) (*bench.Report, error)) *benchFlags {
+func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
 	defaults := config.Default()
-	defaults.Brokers, defaults.DataDir, defaults.HTTP = []string{defaultBroker}, "", "127.0.0.1:0"
-	defaults.LogLevel = slog.LevelWarn // what is measured is not to drown in logs
-	load := settings(p, cmd, defaults, (*config.Config).ValidateClient, config.Client, config.Instance, config.Log)
+	defaults.Brokers, defaults.DataDir, defaults.HTTP = nil, "", "127.0.0.1:0"
+	load := settings(p, cmd, defaults, func(cfg *config.Config) error {
+		if len(cfg.Brokers) > 0 {
+			return cfg.ValidateClient()
+		}
+		if !c.Local {
+			cfg.Brokers = []string{defaultBroker}
+		}
+		return nil
+	}, config.Client, config.Instance, config.Log)
 	f := &benchFlags{}
 	fs := cmd.Flags()
-	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
-	fs.StringVar(&f.cpu, "cpuprofile", "", "write a CPU profile of this process to `FILE`")
-	fs.StringVar(&f.mem, "memprofile", "", "write a profile of allocations of this process to `FILE`")
+	fs.BoolVar(&f.json, "json", false, "print reports as JSON, one object each")
+	fs.StringVar(&f.logs, "logs", "", "keep what the processes of the run write in `FOLDER`")
+	fs.StringVar(&c.Profiles, "profiles", "", "write processor profiles of the instance and of the bare loops to `FOLDER`")
+	fs.BoolVar(&c.Local, "local", false, "start an instance, and a broker unless --brokers names some")
+	fs.IntVar(&c.Brokers, "local-brokers", c.Brokers, "start `N` brokers, 1 or 3")
 	fs.IntVar(&c.Partitions, "partitions", c.Partitions, "give the topics of the run `N` partitions")
 	fs.IntVar(&c.Replication, "replication-factor", c.Replication, "give the topics of the run `N` replicas; -1 for the broker's default")
 	fs.IntVar(&c.ValueBytes, "value-bytes", c.ValueBytes, "payload of a timer: `N` bytes that do not compress")
+	fs.IntSliceVar(&c.Steps, "steps", c.Steps, "pass-throughs take `N,...` records in a transaction, one after the other; the best counts")
+	fs.IntVar(&c.PassRecords, "records", c.PassRecords, "each pass-through passes `N` records")
+	fs.IntVar(&c.IDs, "ids", c.IDs, "bare loops use `N` transactional IDs in turn")
+	fs.IntVar(&c.Rounds, "rounds", c.Rounds, "repeat all of it `N` times; the ratios are medians")
 	fs.DurationVar(&c.Timeout, "timeout", c.Timeout, "give up after `DURATION`")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		if err != nil {
 			return err
 		}
-		c.Cluster, c.Log = cfg, ops.NewLogger(p.stderr, cfg)
-		if terminal(p.stderr) {
-			s := &screen{w: p.stderr}
-			c.Progress, c.Log = s, ops.NewLogger(lines{s}, cfg)
-		}
-		// A folder of its own, also inside one that is in use.
-		dir, err := os.MkdirTemp(cfg.DataDir, "waterclock-bench-")
-		if err != nil {
-			return usagef("--data-dir: %v", err)
-		}
-		defer os.RemoveAll(dir)
-		cfg.DataDir = dir
-		if f.local {
-			c.Serve = bench.InProcess(c.Log)
-		}
-		return f.profiled(func() error {
-			rep, err := measure(cmd.Context())
-			return errors.Join(f.print(p.stdout, rep), err)
-		})
+		c.Cluster = cfg
+		return f.run(p, cmd, c, do)
 	}
-	return f
+}
+
+// run makes the folders of a run and prints what it measures.
+func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do measure) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	c.Serve = append([]string{self, "serve"}, passOn(cmd.Flags(), forService)...)
+	c.Bare = append([]string{self, "bench", bareCommand}, passOn(cmd.Flags(), forClient)...)
+	c.Progress, c.Log = io.Discard, slog.New(slog.DiscardHandler)
+	if terminal(p.stderr) {
+		s := &screen{w: p.stderr}
+		c.Progress, c.Log = s, ops.NewLogger(lines{s}, c.Cluster)
+	}
+	// A folder of its own, also inside one that is in use.
+	if c.Dir, err = os.MkdirTemp(c.Cluster.DataDir, "waterclock-bench-"); err != nil {
+		return usagef("--data-dir: %v", err)
+	}
+	defer os.RemoveAll(c.Dir)
+	for name, dir := range map[string]string{"logs": f.logs, "profiles": c.Profiles} {
+		if dir != "" {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return usagef("--%s: %v", name, err)
+			}
+		}
+	}
+	if c.Logs = f.logs; c.Logs == "" {
+		c.Logs = c.Dir
+	}
+	reports, err := do(cmd.Context())
+	for _, rep := range reports {
+		if f.json {
+			err = errors.Join(err, rep.WriteJSON(p.stdout))
+		} else {
+			rep.WriteTable(p.stdout)
+		}
+	}
+	return err
 }
 
 // bindInstances declares which instances a workload measures.
-func bindInstances(cmd *cobra.Command, c *bench.Common, f *benchFlags) {
+func bindInstances(cmd *cobra.Command, c *bench.Common) {
 	fs := cmd.Flags()
-	fs.BoolVar(&f.local, "local", false, "start an instance in this process, on topics of the run")
 	fs.StringVar(&c.Requests, "requests", "", "use the instances that serve request `TOPIC`; --group must be theirs")
 	fs.StringVar(&c.Target, "target", "", "let timers fire on `TOPIC`, which the instances must allow")
-}
-
-func (f *benchFlags) print(out io.Writer, rep *bench.Report) error {
-	if rep == nil {
-		return nil
-	}
-	if f.json {
-		return rep.WriteJSON(out)
-	}
-	rep.WriteTable(out)
-	return nil
-}
-
-// profiled runs do under the profiles asked for.
-func (f *benchFlags) profiled(do func() error) (err error) {
-	if f.cpu != "" {
-		file, err := os.Create(f.cpu)
-		if err != nil {
-			return usagef("--cpuprofile: %v", err)
-		}
-		defer file.Close()
-		if err := pprof.StartCPUProfile(file); err != nil {
-			return fmt.Errorf("profile: %w", err)
-		}
-		defer pprof.StopCPUProfile()
-	}
-	if f.mem != "" {
-		file, err := os.Create(f.mem)
-		if err != nil {
-			return usagef("--memprofile: %v", err)
-		}
-		defer file.Close()
-		defer func() { err = errors.Join(err, pprof.Lookup("allocs").WriteTo(file, 0)) }()
-	}
-	return do()
 }
 
 // terminal tells whether a person looks at w.
@@ -134,34 +135,37 @@ func terminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-func benchThroughput(p *process) *cobra.Command {
-	c := bench.DefaultThroughput()
-	cmd := &cobra.Command{
-		Use:   "throughput",
-		Short: "lives and firings a second, next to a transactional pass-through",
-	}
-	f := bindBench(p, cmd, &c.Common, func(ctx context.Context) (*bench.Report, error) { return bench.RunThroughput(ctx, c) })
-	bindInstances(cmd, &c.Common, f)
-	fs := cmd.Flags()
-	fs.IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers whose whole lives are measured")
-	fs.DurationVar(&c.Spread, "spread", c.Spread, "each is due within `DURATION` of being sent")
-	fs.IntVar(&c.Burst, "burst", c.Burst, "then schedule `N` timers that are due at one moment")
-	fs.IntVar(&c.Rounds, "rounds", c.Rounds, "repeat all of it `N` times")
-	fs.IntVar(&c.Step, "step", c.Step, "the pass-through takes `N` records in a transaction")
+func benchLife(p *process) *cobra.Command {
+	c := bench.DefaultLife()
+	cmd := &cobra.Command{Use: "life", Short: "timers that live two seconds, as many as go through"}
+	bindLives(p, cmd, &c, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunLife(ctx, c) })
 	return cmd
 }
 
-func benchLateness(p *process) *cobra.Command {
-	c := bench.DefaultLateness()
-	cmd := &cobra.Command{
-		Use:   "lateness",
-		Short: "how late emissions are at given rates, next to a bare loop of transactions",
-	}
-	f := bindBench(p, cmd, &c.Common, func(ctx context.Context) (*bench.Report, error) { return bench.RunLateness(ctx, c) })
-	bindInstances(cmd, &c.Common, f)
+func benchWait(p *process) *cobra.Command {
+	c := bench.DefaultWait()
+	cmd := &cobra.Command{Use: "wait", Short: "timers that wait 15 to 60 s: taken in as fast as can be, fired as they fall due"}
+	bindLives(p, cmd, &c, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunWait(ctx, c) })
+	return cmd
+}
+
+func bindLives(p *process, cmd *cobra.Command, c *bench.LifeConfig, do measure) {
+	bindBench(p, cmd, &c.Common, do)
+	bindInstances(cmd, &c.Common)
+	fs := cmd.Flags()
+	fs.IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
+	fs.DurationVar(&c.Least, "least", c.Least, "each is due `DURATION` or more after it is sent")
+	fs.DurationVar(&c.Spread, "spread", c.Spread, "and that up to `DURATION` later")
+}
+
+func benchSteady(p *process) *cobra.Command {
+	c := bench.DefaultSteady()
+	cmd := &cobra.Command{Use: "steady", Short: "how late emissions are at given rates, next to a bare loop of transactions"}
+	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunSteady(ctx, c) })
+	bindInstances(cmd, &c.Common)
 	fs := cmd.Flags()
 	fs.Float64SliceVar(&c.Rates, "rates", c.Rates, "schedule so many timers a second, one after the other: `N,...`")
-	fs.DurationVar(&c.Duration, "duration", c.Duration, "each rate lasts `DURATION`")
+	fs.DurationVar(&c.Duration, "duration", c.Duration, "each rate is measured for `DURATION`")
 	fs.DurationVar(&c.Least, "least", c.Least, "each timer is due `DURATION` or more after it is sent")
 	fs.DurationVar(&c.Spread, "spread", c.Spread, "and that up to `DURATION` later")
 	return cmd
@@ -172,49 +176,65 @@ func benchRestart(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restart",
 		Short: "time to ready with many pending timers, and what they cost on disk and in memory",
-		Long: `restart starts instances of this program as processes of their own, kills one,
-stops one in order, and takes the folder of one away. They are static members of
-a group of the run, so that the time to ready is theirs and not the group's.`,
+		Long: `restart starts instances of its own, kills one, stops one in order, and takes the
+folder of one away. They are static members of a group of the run, so that the time
+to ready is theirs and not the group's.`,
 	}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) (*bench.Report, error) {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("find this program: %w", err)
-		}
-		c.Command, c.Dir = append([]string{self, "serve"}, passOn(cmd.Flags())...), c.Cluster.DataDir
-		return bench.RunRestart(ctx, c)
-	})
+	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunRestart(ctx, c) })
 	fs := cmd.Flags()
 	fs.IntVar(&c.Pending, "pending", c.Pending, "schedule `N` timers that stay pending")
 	fs.IntVar(&c.Overdue, "overdue", c.Overdue, "let `N` timers fall due while the instance is stopped")
 	return cmd
 }
 
-func benchPass(p *process) *cobra.Command {
-	c := bench.DefaultPass()
+func benchLimit(p *process) *cobra.Command {
+	c := bench.DefaultLimit()
 	cmd := &cobra.Command{
-		Use:   "pass-through",
+		Use:   "limit",
 		Short: "what the cluster can do without timers: consume, produce, commit",
 	}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) (*bench.Report, error) { return bench.RunPass(ctx, c) })
-	fs := cmd.Flags()
-	fs.IntVar(&c.Records, "records", c.Records, "pass `N` records")
-	fs.IntVar(&c.Step, "step", c.Step, "take `N` of them in a transaction")
-	fs.IntVar(&c.IDs, "ids", c.IDs, "use `N` transactional IDs in turn")
-	fs.IntSliceVar(&c.Fanouts, "fanout", c.Fanouts, "write `N,...` records for each one read")
+	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunLimit(ctx, c) })
 	return cmd
 }
 
-// passOn gives the settings on the command line that an instance of its own
-// needs as well. The bench itself chooses the others.
-func passOn(fs *pflag.FlagSet) (args []string) {
+// bareCommand runs a bare loop for a workload, which talks to it.
+const bareCommand = "bare"
+
+func benchBare(p *process) *cobra.Command {
+	cmd := &cobra.Command{Use: bareCommand, Short: "a bare loop of another bench", Hidden: true}
+	load := settings(p, cmd, config.Default(), (*config.Config).ValidateClient, config.Client, config.Log)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		return bench.RunBare(cmd.Context(), cfg, ops.NewLogger(p.stderr, cfg), p.stdin, p.stdout)
+	}
+	return cmd
+}
+
+// passOn gives the settings on the command line that a process of the run needs as
+// well. The bench itself chooses the others.
+func passOn(fs *pflag.FlagSet, needs func(name string) bool) (args []string) {
 	fs.Visit(func(f *pflag.Flag) {
-		switch name := f.Name; {
-		case name == "config", strings.HasPrefix(name, "tls"), strings.HasPrefix(name, "sasl-"), strings.HasPrefix(name, "log-"),
-			name == "session-timeout", name == "rebalance-timeout", name == "sub-partitions", name == "lanes",
-			name == "transactional-ids", name == "transaction-timeout", name == "wheel-memory", name == "queue-memory", name == "store-memory":
-			args = append(args, "--"+name+"="+f.Value.String())
+		if needs(f.Name) {
+			args = append(args, "--"+f.Name+"="+f.Value.String())
 		}
 	})
 	return args
+}
+
+// forClient tells whether a setting says how to reach the cluster, or how to log.
+func forClient(name string) bool {
+	return name == "config" || strings.HasPrefix(name, "tls") || strings.HasPrefix(name, "sasl-") || strings.HasPrefix(name, "log-")
+}
+
+// forService tells whether an instance needs a setting.
+func forService(name string) bool {
+	switch name {
+	case "session-timeout", "rebalance-timeout", "sub-partitions", "lanes", "transactional-ids", "transaction-timeout",
+		"wheel-memory", "queue-memory", "store-memory", "pprof":
+		return true
+	}
+	return forClient(name)
 }

@@ -1,0 +1,236 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/pprof"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// order is what a bare loop is to do.
+type order struct {
+	Kind   string // pass, steps or read
+	Name   string // part of transactional IDs and of the group
+	In     string // topic that is read, and whose positions are committed
+	Out    string // topic of what stands for emissions
+	State  string // topic of what stands for changelog records
+	IDs    int    // transactional IDs in turn; 0 for no transactions
+	Fanout int    // pass: records out for each one in
+	Step   int    // pass: records in of a transaction
+	// Records is how many go through; read: until as many have come.
+	Records int
+
+	// steps: timers that exist in memory alone.
+	Rate       float64 // a second
+	Prefix     string  // of their IDs
+	ValueBytes int
+	Partitions int
+
+	Profile string // file for a processor profile; empty: none
+}
+
+// start tells a bare loop that is ready to begin.
+type start struct{ At time.Time } // steps: when the first timer is due
+
+// outcome is what a bare loop says at its end.
+type outcome struct{ Error string }
+
+// ready is what it says before.
+const ready = "ready"
+
+// RunBare is the process of a bare loop. The protocol is lines of JSON: it reads an
+// order from in, opens what it needs, writes "ready", reads a start, does its work
+// and writes an outcome. It ends when in does, so that its processor time can be
+// read until then.
+func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Reader, out io.Writer) error {
+	lines, answers := json.NewDecoder(in), json.NewEncoder(out)
+	b := &bare{cfg: cfg, log: log}
+	if err := lines.Decode(&b.order); err != nil {
+		return fmt.Errorf("read the order: %w", err)
+	}
+	err := b.run(ctx, func() (s start, err error) {
+		if err = answers.Encode(ready); err == nil {
+			err = lines.Decode(&s)
+		}
+		return s, err
+	})
+	o := outcome{}
+	if err != nil {
+		o.Error = err.Error()
+	}
+	err = errors.Join(err, answers.Encode(o))
+	_, _ = io.Copy(io.Discard, in) // until whoever ordered has read what it needs
+	return err
+}
+
+// bare is a bare loop: what the service would do at least, and nothing around it.
+type bare struct {
+	order
+	cfg *config.Config
+	log *slog.Logger
+}
+
+// run opens what is needed, awaits the start and works.
+func (b *bare) run(ctx context.Context, await func() (start, error)) error {
+	work := b.read
+	if b.Kind != "read" {
+		s, err := b.newStepper(ctx)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		work = func(ctx context.Context, begin start) error { return b.pass(ctx, s) }
+		if b.Kind == "steps" {
+			work = func(ctx context.Context, begin start) error { return b.steps(ctx, s, begin.At) }
+		}
+	}
+	begin, err := await()
+	if err != nil {
+		return err
+	}
+	if b.Profile != "" {
+		f, err := os.Create(b.Profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return work(ctx, begin)
+}
+
+// source reads In from its start.
+func (b *bare) source() (*kgo.Client, error) {
+	return newClient(b.cfg, b.log, kgo.ConsumeTopics(b.In), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+}
+
+// pass consumes, produces and commits.
+func (b *bare) pass(ctx context.Context, s *stepper) error {
+	source, err := b.source()
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	for done := 0; done < b.Records; {
+		recs, positions, err := gather(ctx, source, min(b.Step, b.Records-done))
+		if err != nil {
+			return err
+		}
+		if err := s.step(ctx, positions, b.fan(recs)); err != nil {
+			return err
+		}
+		done += len(recs)
+	}
+	return nil
+}
+
+// gather polls exactly n records.
+func gather(ctx context.Context, cl *kgo.Client, n int) ([]*kgo.Record, map[int32]int64, error) {
+	recs, positions := make([]*kgo.Record, 0, n), make(map[int32]int64)
+	for len(recs) < n {
+		fetches := cl.PollRecords(ctx, n-len(recs))
+		if err := fetches.Err0(); err != nil {
+			return nil, nil, fmt.Errorf("consume: %w", err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			recs = append(recs, r)
+			positions[r.Partition] = r.Offset + 1
+		})
+	}
+	return recs, positions, nil
+}
+
+// fan makes the records of a step: for each one in, one for Out and the others for
+// State, as changelog records are.
+func (b *bare) fan(recs []*kgo.Record) []*kgo.Record {
+	made := make([]*kgo.Record, 0, len(recs)*b.Fanout)
+	slab := make([]kgo.Record, len(recs)*b.Fanout)
+	for _, r := range recs {
+		for i := range b.Fanout {
+			m := &slab[len(made)]
+			*m = kgo.Record{Topic: b.State, Partition: r.Partition, Key: r.Key}
+			switch i {
+			case 0:
+				m.Topic, m.Value = b.Out, r.Value
+				m.Headers = []kgo.RecordHeader{{Key: waterclock.HeaderDue, Value: r.Headers[0].Value}}
+			case 1:
+				m.Value = r.Value // and nil, a tombstone, for the others
+			}
+			made = append(made, m)
+		}
+	}
+	return made
+}
+
+// dueOf is when timer i of an even rate is due.
+func dueOf(first time.Time, i int, rate float64) time.Time {
+	return first.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+}
+
+// steps takes what is due of timers at an even rate, and writes as much as their
+// lives do.
+func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
+	for i := 0; i < b.Records; {
+		if wait := time.Until(dueOf(first, i, b.Rate)); wait > 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(wait):
+			}
+		}
+		now := time.Now()
+		var recs []*kgo.Record
+		positions := make(map[int32]int64)
+		for n := 0; i < b.Records && n < MaxStep && !dueOf(first, i, b.Rate).After(now); i, n = i+1, n+1 {
+			p := int32(i % b.Partitions)
+			recs = append(recs, b.life(i, p, now, dueOf(first, i, b.Rate).UnixMilli())...)
+			positions[p] = int64(i)
+		}
+		if err := s.step(ctx, positions, recs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// life makes the records of one timer.
+func (b *bare) life(i int, p int32, now time.Time, due int64) []*kgo.Record {
+	id, value := strconv.AppendInt([]byte(b.Prefix), int64(i), 10), payload(make([]byte, 0, b.ValueBytes+7), i, b.ValueBytes)
+	return []*kgo.Record{
+		{Topic: b.Out, Partition: p, Key: id, Value: value, Timestamp: now,
+			Headers: []kgo.RecordHeader{{Key: waterclock.HeaderDue, Value: strconv.AppendInt(nil, due, 10)}}},
+		{Topic: b.State, Partition: p, Key: id, Value: value},
+		{Topic: b.State, Partition: p, Key: id},
+	}
+}
+
+// read consumes and does nothing.
+func (b *bare) read(ctx context.Context, _ start) error {
+	source, err := b.source()
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	for n := 0; n < b.Records; {
+		fetches := source.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			return fmt.Errorf("consume: %w", err)
+		}
+		n += fetches.NumRecords()
+	}
+	return nil
+}

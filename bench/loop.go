@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/child"
+)
+
+// loop is a bare loop in a process of its own, which is ready to begin.
+type loop struct {
+	*process
+	orders  *json.Encoder
+	stdin   io.Closer
+	answers *json.Decoder
+}
+
+// newLoop starts a bare loop.
+func (r *run) newLoop(ctx context.Context, o order) (*loop, error) {
+	if r.Profiles != "" {
+		o.Profile = filepath.Join(r.Profiles, o.Name+".pprof")
+	}
+	cmd := exec.Command(r.Bare[0], append(r.Bare[1:len(r.Bare):len(r.Bare)], "--brokers", strings.Join(r.cfg.Brokers, ","))...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a bare loop: %w", err)
+	}
+	out, write := io.Pipe()
+	cmd.Stdout = write
+	p, err := startProcess(cmd, filepath.Join(r.Logs, "bare.log"))
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		<-p.Exited()
+		_ = write.Close() // a pipe's always works
+	}()
+	l := &loop{process: p, orders: json.NewEncoder(in), stdin: in, answers: json.NewDecoder(bufio.NewReader(out))}
+	var said string
+	if err := l.ask(ctx, o, &said); err != nil {
+		l.end()
+		return nil, err
+	}
+	return l, nil
+}
+
+// ask sends a line and awaits the answer, until ctx ends.
+func (l *loop) ask(ctx context.Context, line, answer any) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Signal(child.Kill) })
+	defer stop()
+	err := l.orders.Encode(line)
+	if err == nil {
+		err = l.answers.Decode(answer)
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		l.kill()
+		return fmt.Errorf("bare loop: %w\n%s", err, l.tail())
+	}
+	return nil
+}
+
+// work has the loop begin and returns when it is done.
+func (l *loop) work(ctx context.Context, at time.Time) error {
+	var o outcome
+	if err := l.ask(ctx, start{At: at}, &o); err != nil {
+		return err
+	}
+	if o.Error != "" {
+		return fmt.Errorf("bare loop: %s", o.Error)
+	}
+	return nil
+}
+
+// end ends the process. It may be called twice.
+func (l *loop) end() {
+	_ = l.stdin.Close()
+	l.kill()
+}

@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// SteadyConfig measures how late emissions are at given rates.
+type SteadyConfig struct {
+	Common
+	Rates    []float64     // timers a second, one after the other
+	Duration time.Duration // of what is measured of each
+	// Each timer is due between Least and Least plus Spread after it is sent. So
+	// long the measured time is preceded by timers that warm up.
+	Least, Spread time.Duration
+}
+
+// DefaultSteady returns the usual workload.
+func DefaultSteady() SteadyConfig {
+	return SteadyConfig{
+		Common: DefaultCommon(), Rates: []float64{1_000, 10_000, 30_000}, Duration: 20 * time.Second,
+		Least: time.Second, Spread: 4 * time.Second,
+	}
+}
+
+func (c *SteadyConfig) check() error {
+	errs := []error{
+		c.Common.check(), wantSpan("least", c.Least), wantSpan("spread", c.Spread),
+		want(c.Duration > 0 && c.Duration <= time.Hour, "duration", c.Duration, "more than 0, at most 1h"),
+		want(len(c.Rates) > 0, "rates", "", "at least one"),
+	}
+	for _, rate := range c.Rates {
+		errs = append(errs, want(rate >= 1 && rate <= MaxRate, "rates", rate, fmt.Sprint("1 to ", MaxRate, " a second")),
+			wantTimers(int(rate*(c.lead()+c.Duration).Seconds())))
+	}
+	return errors.Join(errs...)
+}
+
+// lead is how long a rate goes on before it is measured: until as many timers fall
+// due as are scheduled.
+func (c *SteadyConfig) lead() time.Duration { return c.Least + c.Spread }
+
+// RunSteady measures, for each rate, a bare loop of steps and then the whole path,
+// and reports each rate by itself.
+func RunSteady(ctx context.Context, c SteadyConfig) ([]*Report, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return c.workload(ctx, func(ctx context.Context, r *run) error {
+		for _, rate := range c.Rates {
+			rep := r.report("steady")
+			rep.Rate = rate
+			rep.RatioIs, rep.CPURatioIs = "p99 by receipt / bare loop of steps", "of the service for a timer / of the bare loop for one"
+			for range c.Rounds {
+				if err := r.steady(ctx, rep, c, rate); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (r *run) steady(ctx context.Context, rep *Report, c SteadyConfig, rate float64) error {
+	bare, err := r.steps(ctx, rep, c, rate)
+	if err != nil {
+		return err
+	}
+	if err := r.serveWarm(ctx); err != nil {
+		return err
+	}
+	p, err := r.paced(ctx, rep, c, rate, fmt.Sprintf("%.0f/s", rate))
+	if err != nil {
+		return err
+	}
+	rep.round(p.ByReceipt.P99, bare.ByReceipt.P99, p.CPU, bare.own())
+	rep.ratio("p50 by receipt / bare loop of steps", p.ByReceipt.P50, bare.ByReceipt.P50)
+	return nil
+}
+
+// measured is the span of due times that count, of timers sent from begin on.
+func (c *SteadyConfig) measured(begin time.Time) window {
+	from := begin.Add(c.lead())
+	return window{from, from.Add(c.Duration)}
+}
+
+// meterDuring reads what is used within w, which has not begun.
+func (r *run) meterDuring(ctx context.Context, m *meter, pid int, w window) (done <-chan struct{}) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if !sleepUntil(ctx, w.from) {
+			return
+		}
+		m.start(pid)
+		sleepUntil(ctx, w.to)
+		m.stop()
+	}()
+	return over
+}
+
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(time.Until(at)):
+		return true
+	}
+}
+
+// paced schedules timers at a rate for as long as it takes, and measures them.
+func (r *run) paced(ctx context.Context, rep *Report, c SteadyConfig, rate float64, name string) (*Phase, error) {
+	l := r.newLives(name, int(rate*(c.lead()+c.Duration).Seconds()), c.Least, c.Spread)
+	l.rate = rate
+	m := &meter{run: r}
+	w := c.measured(time.Now())
+	over := r.meterDuring(ctx, m, r.serving.pid(), w)
+	err := l.fire(ctx, nil)
+	<-over
+	if err != nil {
+		return nil, err
+	}
+	p, err := l.whole(rep)
+	if err != nil {
+		return nil, err
+	}
+	p.PerSecond = 0
+	p.CPU = m.per(p.late(l.ledger, w))
+	return p, nil
+}
+
+// steps measures the bare loop that is fed from memory, beside a producer that
+// sends as many requests as it would for the service.
+func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float64) (*Phase, error) {
+	r.phases++
+	timers := int(rate * (c.lead() + c.Duration).Seconds())
+	o := order{
+		Kind: "steps", Name: fmt.Sprintf("%s-steps-%d", r.name, r.phases), In: r.requests, IDs: r.IDs, Records: timers,
+		Rate: rate, Prefix: fmt.Sprintf("%s-%d-", r.name, r.phases), ValueBytes: r.ValueBytes, Partitions: r.Partitions,
+	}
+	requests, err := r.makeTopic(ctx, fmt.Sprintf("unread-%d", r.phases))
+	if err != nil {
+		return nil, err
+	}
+	p := &Phase{Name: "bare loop", Bare: true, Rate: rate}
+	l := newLedger(o.Prefix, r.ValueBytes, timers)
+	err = r.bare(ctx, o, l, func(ctx context.Context, loop *loop, col *collector) error {
+		first := time.Now().Truncate(time.Millisecond).Add(stepsDelay)
+		for i := range timers {
+			l.schedule(dueOf(first, i, rate).UnixMilli())
+		}
+		l.close()
+		w := c.measured(first)
+		m := &meter{run: r}
+		over := r.meterDuring(ctx, m, loop.Pid(), w)
+		beside := make(chan error, 1)
+		go func() {
+			unread := newLedger(o.Prefix, r.ValueBytes, timers)
+			beside <- r.schedule(ctx, unread, offer{timers: timers, rate: rate, topic: requests, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }})
+		}()
+		err := errors.Join(loop.work(ctx, first), <-beside)
+		if err == nil {
+			col.finish(ctx, r.bar(p.Name, timers))
+		}
+		<-over
+		p.CPU = m.per(p.late(l, w))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	rep.Phases = append(rep.Phases, p)
+	return p, p.verify(l)
+}
+
+// stepsDelay is how long before its first timer is due a bare loop is told of it.
+const stepsDelay = time.Second

@@ -1,0 +1,163 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteTable writes the report for people, in lines of at most 100 columns.
+func (rep *Report) WriteTable(w io.Writer) {
+	m := rep.Machine
+	fmt.Fprintf(w, "%s: %d bytes a timer, %d partitions; %d CPUs, load before %.1f", rep.title(), m.ValueBytes, m.Partitions, m.CPUs, m.Load)
+	if m.Brokers > 0 {
+		fmt.Fprintf(w, "; local brokers: %d", m.Brokers)
+	}
+	fmt.Fprint(w, "\n\n")
+	if !rep.Verified {
+		rep.writeWrong(w)
+		return
+	}
+	if len(rep.Phases) > 0 {
+		rep.writePhases(w)
+	}
+	if len(rep.Starts) > 0 {
+		rep.writeStarts(w)
+	}
+	rep.writeSizes(w)
+	rep.writeRatios(w)
+	fmt.Fprintln(w, "\nverified: every emission came once, unchanged and not early")
+}
+
+func (rep *Report) title() string {
+	if rep.Rate > 0 {
+		return fmt.Sprintf("%s %.0f/s", rep.Workload, rep.Rate)
+	}
+	return rep.Workload
+}
+
+// newTable aligns columns to the right, which suits figures; the first one is
+// made as wide as its longest cell, to be read from the left.
+func newTable(w io.Writer) *tabwriter.Writer {
+	return tabwriter.NewWriter(w, 0, 0, 1, ' ', tabwriter.AlignRight)
+}
+
+// nameWidth is the least width of a first column.
+const nameWidth = 22
+
+func row(w io.Writer, name string, cells ...string) {
+	fmt.Fprintf(w, "%-*s\t%s\t\n", nameWidth, name, strings.Join(cells, "\t"))
+}
+
+func (rep *Report) writeWrong(w io.Writer) {
+	fmt.Fprintln(w, "NOT EXACT, so there are no figures:")
+	t := newTable(w)
+	row(t, "", "timers", "lost", "doubled", "early", "altered", "uncancelled")
+	for _, p := range rep.Phases {
+		e := p.Exact
+		cells := make([]string, 0, 6)
+		for _, n := range []int{e.Scheduled, e.Lost, e.Doubled, e.Early, e.Altered, e.Uncancelled} {
+			cells = append(cells, strconv.Itoa(n))
+		}
+		row(t, p.Name, cells...)
+	}
+	t.Flush()
+}
+
+func (rep *Report) writePhases(w io.Writer) {
+	t := newTable(w)
+	row(t, "", "timers", "a second", "late p50", "p99", "max ms", "own µs", "broker", "clients", "peak")
+	for _, p := range rep.Phases {
+		cells := []string{strconv.Itoa(p.Exact.Scheduled), p.speed()}
+		row(t, p.Name, append(append(cells, p.ByReceipt.cells()...), p.costs()...)...)
+	}
+	t.Flush()
+	others := 0.0
+	for _, p := range rep.Phases {
+		if p.CPU != nil {
+			others = max(others, p.CPU.Others)
+		}
+		if p.Note != "" {
+			fmt.Fprintf(w, "%s: %s\n", p.Name, p.Note)
+		}
+	}
+	fmt.Fprintf(w, legend, 100*others)
+}
+
+// legend explains the columns of the phases.
+const legend = `
+late: by receipt, half of the timers, 99 of 100, and all of them within that
+own, broker, clients: processor time for a timer, in µs, of the service (or the bare loop in its
+  place), of the brokers if this run started them, and of those who schedule and receive
+peak: memory of the service so far. Others had at most %.0f %% of the machine in any phase.
+`
+
+func (p *Phase) speed() string {
+	switch {
+	case p.PerSecond > 0:
+		return strconv.FormatFloat(p.PerSecond, 'f', 0, 64)
+	case p.Rate > 0:
+		return strconv.FormatFloat(p.Rate, 'f', 0, 64)
+	}
+	return ""
+}
+
+func (l *Lateness) cells() []string {
+	if l == nil {
+		return []string{"", "", ""}
+	}
+	cells := make([]string, 0, 3)
+	for _, v := range []float64{l.P50, l.P99, l.Max} {
+		cells = append(cells, strconv.FormatFloat(v, 'f', 1, 64))
+	}
+	return cells
+}
+
+func (p *Phase) costs() []string {
+	cells := []string{"", "", "", ""}
+	if c := p.CPU; c != nil {
+		cells[0], cells[2] = fmt.Sprintf("%.1f", c.Own), fmt.Sprintf("%.1f", c.Clients)
+		if c.Broker > 0 {
+			cells[1] = fmt.Sprintf("%.1f", c.Broker)
+		}
+	}
+	if p.PeakRSS > 0 {
+		cells[3] = mib(p.PeakRSS)
+	}
+	return cells
+}
+
+func (rep *Report) writeStarts(w io.Writer) {
+	t := newTable(w)
+	row(t, "start", "pending", "ready after", "replayed", "cpu", "memory", "peak", "overdue fired after")
+	for _, s := range rep.Starts {
+		row(t, s.Name, strconv.Itoa(s.Pending), fmt.Sprintf("%.2f s", s.Seconds), strconv.FormatInt(s.Replayed, 10), fmt.Sprintf("%.2f s", s.CPU),
+			mib(s.RSS), mib(s.PeakRSS), fmt.Sprintf("%.2f s", s.OverdueSeconds))
+	}
+	t.Flush()
+}
+
+func (rep *Report) writeSizes(w io.Writer) {
+	s := rep.Sizes
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(w, "\na pending timer (request of %d bytes): disk %.0f B, memory %.1f B, peak while scheduling %.1f B\n", s.Request, s.Disk, s.Memory, s.PeakMemory)
+}
+
+func (rep *Report) writeRatios(w io.Writer) {
+	fmt.Fprintln(w)
+	if rep.Ratio > 0 {
+		fmt.Fprintf(w, "ratio      %5.2f   %s\n", rep.Ratio, rep.RatioIs)
+	}
+	if rep.CPURatio > 0 {
+		fmt.Fprintf(w, "cpu ratio  %5.2f   %s\n", rep.CPURatio, rep.CPURatioIs)
+	}
+	for _, x := range rep.Ratios {
+		fmt.Fprintf(w, "           %5.2f   %s\n", x.Value, x.Name)
+	}
+}
+
+func mib(n int64) string { return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20)) }
