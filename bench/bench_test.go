@@ -305,3 +305,57 @@ func TestBadSettings(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestBurst(t *testing.T) {
+	c := DefaultBurst()
+	c.Common, c.Timers = common(t), 1000
+	reports, err := RunBurst(t.Context(), c)
+	rep := one(t, reports, err)
+	p := phaseOf(t, rep, "burst")
+	measured(t, p, 1000)
+	if taken := phaseOf(t, rep, "taking in"); taken.PerSecond <= 0 || rep.Ratio <= 0 || p.ByReceipt == nil {
+		t.Errorf("%+v, %+v, %+v", taken, p, rep)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	c := DefaultCancel()
+	c.Common, c.Timers, c.Least = common(t), 3000, 2*time.Second
+	reports, err := RunCancel(t.Context(), c)
+	rep := one(t, reports, err)
+	measured(t, phaseOf(t, rep, "life"), 3000)
+	p := phaseOf(t, rep, "cancel (requests)")
+	if p.Exact != (Exactness{Scheduled: 3000, Cancelled: 2700, Received: 300}) || p.PerSecond <= 0 || p.CPU == nil || len(rep.Ratios) != 1 {
+		t.Errorf("%+v, %+v", p, rep)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	c := DefaultLoad()
+	c.Common, c.Pending, c.Rates, c.Duration, c.Least, c.Spread = common(t), 3000, []float64{200}, time.Second, 500*time.Millisecond, 500*time.Millisecond
+	reports, err := RunLoad(t.Context(), c)
+	if err != nil || len(reports) != 2 || !reports[0].Verified || !reports[1].Verified {
+		t.Fatalf("%v, %+v", err, reports)
+	}
+	load, top := phaseOf(t, reports[0], "load"), phaseOf(t, reports[1], "200/s on top")
+	if load.Exact != (Exactness{Scheduled: 3000}) || load.PerSecond <= 0 || load.PeakRSS == 0 || reports[0].Sizes == nil {
+		t.Errorf("%+v", load)
+	}
+	if top.Exact != (Exactness{Scheduled: 400, Received: 400}) || reports[1].Ratio <= 0 || reports[1].Rate != 200 {
+		t.Errorf("%+v, %+v", top, reports[1])
+	}
+}
+
+// A timer too many, or one too few, is told.
+func TestNotAllPending(t *testing.T) {
+	for n, want := range map[int]Exactness{4: {Scheduled: 4, Lost: 1}, 2: {Scheduled: 2, Altered: 1}, 3: {Scheduled: 3}} {
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, "waterclock_pending_timers{topic=\"a\"} 1\nwaterclock_pending_timers_x 9\nwaterclock_pending_timers{topic=\"b\"} 2")
+		}))
+		defer web.Close()
+		r, p := &run{serving: &instance{http: web.Listener.Addr().String()}}, &Phase{}
+		if err := r.allPending(t.Context(), p, n, 50*time.Millisecond); (err != nil) != (n != 3) || p.Exact != want {
+			t.Errorf("%d: %v, %+v", n, err, p.Exact)
+		}
+	}
+}

@@ -28,6 +28,7 @@ type server func(ctx context.Context, cfg *config.Config, started func(http stri
 type instance struct {
 	*process // nil for a stub
 	http     string
+	pprof    string       // address of its profiler; empty: none
 	end      func() error // of a stub
 }
 
@@ -77,12 +78,16 @@ func (r *run) launch(cfg *config.Config) (*instance, error) {
 	if cfg.InstanceID != "" {
 		args = append(args, "--instance-id", cfg.InstanceID)
 	}
-	cmd := exec.Command(r.Serve[0], append(r.Serve[1:len(r.Serve):len(r.Serve)], args...)...)
-	p, err := startProcess(cmd, filepath.Join(r.Logs, "service.log"))
-	if err != nil {
-		return nil, err
+	i := &instance{http: addr}
+	if r.Profiles != "" {
+		if i.pprof, err = freeAddr(); err != nil {
+			return nil, err
+		}
+		args = append(args, "--pprof", i.pprof)
 	}
-	return &instance{process: p, http: addr}, nil
+	cmd := exec.Command(r.Serve[0], append(r.Serve[1:len(r.Serve):len(r.Serve)], args...)...)
+	i.process, err = startProcess(cmd, filepath.Join(r.Logs, "service.log"))
+	return i, err
 }
 
 // freeAddr is a loopback address that nobody listens on now.

@@ -35,9 +35,21 @@ func (w window) holds(due int64) bool {
 	return w == window{} || due >= w.from.UnixMilli() && due < w.to.UnixMilli()
 }
 
+// received in w, by the consumer's clock: how many timers.
+func (l *ledger) receivedIn(w window) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, late := range l.byReceipt {
+		if late >= 0 && w.holds(l.due[i]+int64(late)/1000) {
+			n++
+		}
+	}
+	return n
+}
+
 // lateness is that of the timers that are due within w, by the emissions'
 // timestamps and by receipt.
-func (l *ledger) lateness(w window) (byStamp, byReceipt *Lateness, timers int) {
+func (l *ledger) lateness(w window) (byStamp, byReceipt *Lateness) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var stamps, receipts []int32
@@ -46,5 +58,5 @@ func (l *ledger) lateness(w window) (byStamp, byReceipt *Lateness, timers int) {
 			stamps, receipts = append(stamps, l.byStamp[n]), append(receipts, l.byReceipt[n])
 		}
 	}
-	return latenessOf(stamps, 1), latenessOf(receipts, 1000), len(receipts)
+	return latenessOf(stamps, 1), latenessOf(receipts, 1000)
 }

@@ -88,7 +88,7 @@ func TestLedger(t *testing.T) {
 func TestLateness(t *testing.T) {
 	const first = int64(1_700_000_000_000)
 	l := newLedger("p-", 20, 1000)
-	if _, _, n := l.lateness(window{}); n != 0 {
+	if stamp, receipt := l.lateness(window{}); stamp != nil || receipt != nil {
 		t.Error("a distribution of nothing")
 	}
 	for i := range 1000 {
@@ -102,14 +102,14 @@ func TestLateness(t *testing.T) {
 	for _, c := range []struct {
 		w              window
 		stamp, receipt Lateness
-		timers         int
+		received       int
 	}{
 		{window{}, Lateness{499, 989, 999}, Lateness{998.001, 1978.001, 1998.001}, 1000},
-		{window{at(100), at(200)}, Lateness{149, 198, 199}, Lateness{298.001, 396.001, 398.001}, 100},
+		{window{at(100), at(200)}, Lateness{149, 198, 199}, Lateness{298.001, 396.001, 398.001}, 33},
 	} {
-		stamp, receipt, n := l.lateness(c.w)
-		if *stamp != c.stamp || *receipt != c.receipt || n != c.timers {
-			t.Errorf("%+v, %+v of %d; want %+v, %+v of %d", stamp, receipt, n, c.stamp, c.receipt, c.timers)
+		stamp, receipt := l.lateness(c.w)
+		if n := l.receivedIn(c.w); *stamp != c.stamp || *receipt != c.receipt || n != c.received {
+			t.Errorf("%+v, %+v, %d received; want %+v, %+v, %d", stamp, receipt, n, c.stamp, c.receipt, c.received)
 		}
 	}
 }

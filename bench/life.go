@@ -152,6 +152,7 @@ func (l *lives) fire(ctx context.Context, taken *Phase) error {
 	}
 	l.ledger = led
 	defer col.stop()
+	defer l.profile(l.name)()
 	random := rand.New(rand.NewPCG(1, 2))
 	l.meter.start(l.serving.pid())
 	err = l.schedule(ctx, led, offer{timers: l.timers, rate: l.rate, cancel: l.cancel, due: func(_ int, now time.Time) int64 {
@@ -173,7 +174,7 @@ func (l *lives) fire(ctx context.Context, taken *Phase) error {
 
 // takenIn waits until all requests are taken in, and says how that was.
 func (l *lives) takenIn(ctx context.Context, p *Phase) error {
-	if err := l.awaitSettled(ctx, func(int64) {}); err != nil {
+	if err := l.awaitSettled(ctx); err != nil {
 		return err
 	}
 	l.meter.stop()

@@ -253,7 +253,7 @@ func (r *run) logEnd(ctx context.Context) (int64, error) {
 }
 
 // awaitSettled waits until every request in the log is taken in.
-func (r *run) awaitSettled(ctx context.Context, progress func(n int64)) error {
+func (r *run) awaitSettled(ctx context.Context) error {
 	end, err := r.logEnd(ctx)
 	if err != nil {
 		return err
@@ -268,7 +268,6 @@ func (r *run) awaitSettled(ctx context.Context, progress func(n int64)) error {
 		if n >= end {
 			return nil
 		}
-		progress(n)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %d requests to be taken in, %d are: %w", end, n, ctx.Err())

@@ -151,12 +151,8 @@ func (p *Phase) perSecond(timers int, from, to time.Time) {
 	}
 }
 
-// late notes how late the timers were that were due within w, and returns how many
-// these were.
-func (p *Phase) late(l *ledger, w window) (timers int) {
-	p.ByTimestamp, p.ByReceipt, timers = l.lateness(w)
-	return timers
-}
+// late notes how late the timers were that were due within w.
+func (p *Phase) late(l *ledger, w window) { p.ByTimestamp, p.ByReceipt = l.lateness(w) }
 
 // own is the processor time of the service, or the bare loop, for a timer.
 func (p *Phase) own() float64 {

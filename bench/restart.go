@@ -84,7 +84,7 @@ func (s *restart) measure(ctx context.Context) error {
 	}
 	n := float64(s.c.Pending)
 	s.rep.Sizes = &Sizes{
-		Pending: s.c.Pending, Request: s.requestBytes(), Disk: float64(disk) / n,
+		Pending: s.c.Pending, Request: s.requestBytes(s.c.Pending), Disk: float64(disk) / n,
 		Memory: float64(clean.RSS-empty.RSS) / n, PeakMemory: float64(peak-empty.RSS) / n,
 	}
 	s.rep.PeakRSS = peak
@@ -121,10 +121,10 @@ func (s *restart) consume(ctx context.Context) (*Phase, error) {
 	return p, nil
 }
 
-// requestBytes is about what one request holds.
-func (s *restart) requestBytes() int {
-	headers := len(waterclock.HeaderAt) + len("1700000000000") + len(waterclock.HeaderTargetTopic) + len(s.target)
-	return len(s.name) + len("-1-") + len(strconv.Itoa(s.c.Pending)) + s.ValueBytes + headers
+// requestBytes is about what one request of so many holds.
+func (r *run) requestBytes(timers int) int {
+	headers := len(waterclock.HeaderAt) + len("1700000000000") + len(waterclock.HeaderTargetTopic) + len(r.target)
+	return len(r.name) + len("-1-") + len(strconv.Itoa(timers)) + r.ValueBytes + headers
 }
 
 // fill schedules the pending timers and returns the peak of memory so far.
@@ -153,7 +153,7 @@ func (r *run) scheduleFar(ctx context.Context, timers int, ahead time.Duration) 
 		return err
 	}
 	_ = bar.Finish()
-	return r.awaitSettled(ctx, func(int64) {})
+	return r.awaitSettled(ctx)
 }
 
 // begin starts the instance and measures until it is ready.

@@ -86,7 +86,8 @@ func (c *SteadyConfig) measured(begin time.Time) window {
 	return window{from, from.Add(c.Duration)}
 }
 
-// meterDuring reads what is used within w, which has not begun.
+// meterDuring reads what is used within w, which has not begun. It ends with w or
+// ctx.
 func (r *run) meterDuring(ctx context.Context, m *meter, pid int, w window) (done <-chan struct{}) {
 	over := make(chan struct{})
 	go func() {
@@ -127,7 +128,8 @@ func (r *run) paced(ctx context.Context, rep *Report, c SteadyConfig, rate float
 		return nil, err
 	}
 	p.PerSecond = 0
-	p.CPU = m.per(p.late(l.ledger, w))
+	p.late(l.ledger, w)
+	p.CPU = m.per(l.ledger.receivedIn(w))
 	return p, nil
 }
 
@@ -165,7 +167,8 @@ func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float
 			col.finish(ctx, r.bar(p.Name, timers))
 		}
 		<-over
-		p.CPU = m.per(p.late(l, w))
+		p.late(l, w)
+		p.CPU = m.per(l.receivedIn(w))
 		return err
 	})
 	if err != nil {

@@ -144,7 +144,11 @@ func (rep *Report) writeSizes(w io.Writer) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "\na pending timer (request of %d bytes): disk %.0f B, memory %.1f B, peak while scheduling %.1f B\n", s.Request, s.Disk, s.Memory, s.PeakMemory)
+	fmt.Fprintf(w, "\na pending timer of %d, a request of %d bytes: on disk %.0f B", s.Pending, s.Request, s.Disk)
+	if s.PeakMemory > 0 {
+		fmt.Fprintf(w, ", in memory %.1f B, %.1f B at the peak while it was scheduled", s.Memory, s.PeakMemory)
+	}
+	fmt.Fprintln(w)
 }
 
 func (rep *Report) writeRatios(w io.Writer) {

@@ -32,7 +32,7 @@ what has not fired. It exits 1 if an emission was lost, doubled, early or altere
   waterclock bench steady --local --rates 1000,10000 --json
   waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
 	}
-	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchRestart(p), benchLimit(p), benchBare(p))
+	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchBurst(p), benchLoad(p), benchRestart(p), benchCancel(p), benchLimit(p), benchBare(p))
 	return cmd
 }
 
@@ -91,7 +91,7 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 	}
 	c.Serve = append([]string{self, "serve"}, passOn(cmd.Flags(), forService)...)
 	c.Bare = append([]string{self, "bench", bareCommand}, passOn(cmd.Flags(), forClient)...)
-	c.Progress, c.Log = io.Discard, slog.New(slog.DiscardHandler)
+	c.Progress, c.Log = nil, slog.New(slog.DiscardHandler)
 	if terminal(p.stderr) {
 		s := &screen{w: p.stderr}
 		c.Progress, c.Log = s, ops.NewLogger(lines{s}, c.Cluster)
@@ -109,9 +109,14 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 		}
 	}
 	if c.Logs = f.logs; c.Logs == "" {
-		c.Logs = c.Dir
+		if c.Logs, err = os.MkdirTemp("", "waterclock-bench-logs-"); err != nil {
+			return fmt.Errorf("make a folder for logs: %w", err)
+		}
 	}
 	reports, err := do(cmd.Context())
+	if f.logs == "" {
+		err = f.keepLogs(p.stderr, c.Logs, err)
+	}
 	for _, rep := range reports {
 		if f.json {
 			err = errors.Join(err, rep.WriteJSON(p.stdout))
@@ -120,6 +125,16 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 		}
 	}
 	return err
+}
+
+// keepLogs deletes what the processes wrote, unless something went wrong and there
+// is something to read.
+func (f *benchFlags) keepLogs(w io.Writer, dir string, err error) error {
+	if err != nil && os.Remove(dir) != nil { // it is not empty
+		fmt.Fprintf(w, "what instance and bare loops wrote is in %s\n", dir)
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // bindInstances declares which instances a workload measures.
@@ -161,13 +176,50 @@ func bindLives(p *process, cmd *cobra.Command, c *bench.LifeConfig, do measure) 
 func benchSteady(p *process) *cobra.Command {
 	c := bench.DefaultSteady()
 	cmd := &cobra.Command{Use: "steady", Short: "how late emissions are at given rates, next to a bare loop of transactions"}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunSteady(ctx, c) })
+	bindSteady(p, cmd, &c, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunSteady(ctx, c) })
 	bindInstances(cmd, &c.Common)
+	return cmd
+}
+
+func bindSteady(p *process, cmd *cobra.Command, c *bench.SteadyConfig, do measure) {
+	bindBench(p, cmd, &c.Common, do)
 	fs := cmd.Flags()
 	fs.Float64SliceVar(&c.Rates, "rates", c.Rates, "schedule so many timers a second, one after the other: `N,...`")
 	fs.DurationVar(&c.Duration, "duration", c.Duration, "each rate is measured for `DURATION`")
 	fs.DurationVar(&c.Least, "least", c.Least, "each timer is due `DURATION` or more after it is sent")
 	fs.DurationVar(&c.Spread, "spread", c.Spread, "and that up to `DURATION` later")
+}
+
+func benchBurst(p *process) *cobra.Command {
+	c := bench.DefaultBurst()
+	cmd := &cobra.Command{Use: "burst", Short: "timers that are all due at one moment"}
+	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunBurst(ctx, c) })
+	bindInstances(cmd, &c.Common)
+	cmd.Flags().IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
+	return cmd
+}
+
+func benchCancel(p *process) *cobra.Command {
+	c := bench.DefaultCancel()
+	cmd := &cobra.Command{Use: "cancel", Short: "timers of which nine in ten are cancelled"}
+	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunCancel(ctx, c) })
+	bindInstances(cmd, &c.Common)
+	fs := cmd.Flags()
+	fs.IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
+	fs.IntVar(&c.Kept, "kept", c.Kept, "one in `N` is not cancelled")
+	fs.DurationVar(&c.Least, "least", c.Least, "each is due `DURATION` after it is sent")
+	return cmd
+}
+
+func benchLoad(p *process) *cobra.Command {
+	c := bench.DefaultLoad()
+	cmd := &cobra.Command{
+		Use:   "load",
+		Short: "many timers that are not due for a day, and how late others are meanwhile",
+		Long:  "load starts an instance of its own: nobody's topic should be left with that many timers.",
+	}
+	bindSteady(p, cmd, &c.SteadyConfig, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunLoad(ctx, c) })
+	cmd.Flags().IntVar(&c.Pending, "pending", c.Pending, "schedule `N` timers that stay pending")
 	return cmd
 }
 

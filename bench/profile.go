@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// profileSpan is how long one profile of the instance is. A phase has several,
+// which go tool pprof adds up; what remains behind the last one is lost.
+const profileSpan = 5 * time.Second
+
+// profile writes profiles of the instance's processor time until the returned
+// function is called, where the run is told to.
+func (r *run) profile(name string) (stop func()) {
+	if r.Profiles == "" || r.serving.pid() == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	name = strings.Map(func(c rune) rune {
+		if c == '/' || c == ' ' {
+			return '-'
+		}
+		return c
+	}, name)
+	go func() {
+		defer close(done)
+		for n := 1; ctx.Err() == nil; n++ {
+			path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-%d.pprof", name, n))
+			if err := fetchProfile(ctx, r.serving.pprof, path); err != nil && ctx.Err() == nil {
+				r.Log.Warn("cannot profile the instance", "err", err)
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// fetchProfile has an instance measure for a while and writes what it says.
+func fetchProfile(ctx context.Context, addr, path string) error {
+	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", addr, profileSpan/time.Second)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("profile: %s", resp.Status)
+	}
+	return os.WriteFile(path, b, 0o644)
+}
