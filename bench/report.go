@@ -62,6 +62,8 @@ type Phase struct {
 	PeakRSS int64     `json:"peak_rss_bytes,omitempty"`
 	Exact   Exactness `json:"exact"`
 	Note    string    `json:"note,omitempty"`
+
+	series *series // of its lateness by receipt, for a plot
 }
 
 // Ratio is a figure of waterclock over the machine's own: of throughputs more is
@@ -152,7 +154,10 @@ func (p *Phase) perSecond(timers int, from, to time.Time) {
 }
 
 // late notes how late the timers were that were due within w.
-func (p *Phase) late(l *ledger, w window) { p.ByTimestamp, p.ByReceipt = l.lateness(w) }
+func (p *Phase) late(l *ledger, w window) {
+	p.ByTimestamp, p.ByReceipt = l.lateness(w)
+	p.series = l.series(w)
+}
 
 // own is the processor time of the service, or the bare loop, for a timer.
 func (p *Phase) own() float64 {

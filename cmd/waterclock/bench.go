@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,8 @@ type measure func(context.Context) ([]*bench.Report, error)
 // benchFlags are the flags of every workload that are no settings of a service.
 type benchFlags struct {
 	json bool
-	logs string
+	logs string // folder
+	plot string // file
 }
 
 // bindBench declares what all workloads share and gives cmd its life.
@@ -61,6 +63,7 @@ func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
 	f := &benchFlags{}
 	fs := cmd.Flags()
 	fs.BoolVar(&f.json, "json", false, "print reports as JSON, one object each")
+	fs.StringVar(&f.plot, "plot", "", "draw lateness over time and its distribution in `FILE`, as SVG; of several reports in one file each")
 	fs.StringVar(&f.logs, "logs", "", "keep what the processes of the run write in `FOLDER`")
 	fs.StringVar(&c.Profiles, "profiles", "", "write processor profiles of the instance and of the bare loops to `FOLDER`")
 	fs.BoolVar(&c.Local, "local", false, "start an instance, and a broker unless --brokers names some")
@@ -117,12 +120,33 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 	if f.logs == "" {
 		err = f.keepLogs(p.stderr, c.Logs, err)
 	}
-	for _, rep := range reports {
+	for i, rep := range reports {
 		if f.json {
 			err = errors.Join(err, rep.WriteJSON(p.stdout))
 		} else {
 			rep.WriteTable(p.stdout)
 		}
+		if f.plot != "" && rep.Verified {
+			err = errors.Join(err, draw(rep, f.plot, i))
+		}
+	}
+	return err
+}
+
+// draw writes the plot of a report; the first one has the name that was asked for,
+// the others a number in theirs.
+func draw(rep *bench.Report, path string, number int) error {
+	if number > 0 {
+		ext := filepath.Ext(path)
+		path = fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, ext), number+1, ext)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return usagef("--plot: %v", err)
+	}
+	err = errors.Join(rep.WritePlot(file), file.Close())
+	if errors.Is(err, bench.ErrNoPlot) {
+		return errors.Join(err, os.Remove(path))
 	}
 	return err
 }
