@@ -36,22 +36,24 @@ func RunLife(ctx context.Context, c LifeConfig) ([]*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		rep := r.report("life")
-		rep.RatioIs, rep.CPURatioIs = "lives a second / bare 1:3", "of the service for a life / of bare 1:3 for a record"
-		for range c.Rounds {
-			three, err := r.limit(ctx, rep, oneToThree)
-			if err != nil {
-				return err
-			}
-			p, err := r.live(ctx, rep, c)
-			if err != nil {
-				return err
-			}
-			rep.round(p.PerSecond, three.perSecond, p.CPU, three.cpu)
+	return c.workload(ctx, func(ctx context.Context, r *run) error { return r.lifeRounds(ctx, c) })
+}
+
+func (r *run) lifeRounds(ctx context.Context, c LifeConfig) error {
+	rep := r.report("life")
+	rep.RatioIs, rep.CPURatioIs = "lives a second / bare 1:3", "of the service for a life / of bare 1:3 for a record"
+	for range c.Rounds {
+		three, err := r.limit(ctx, rep, oneToThree)
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+		p, err := r.live(ctx, rep, c)
+		if err != nil {
+			return err
+		}
+		rep.round(p.PerSecond, three.perSecond, p.CPU, three.cpu)
+	}
+	return nil
 }
 
 func (r *run) live(ctx context.Context, rep *Report, c LifeConfig) (*Phase, error) {

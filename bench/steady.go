@@ -138,13 +138,13 @@ func (r *run) paced(ctx context.Context, rep *Report, c SteadyConfig, rate float
 func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float64) (*Phase, error) {
 	r.phases++
 	timers := int(rate * (c.lead() + c.Duration).Seconds())
-	o := order{
-		Kind: "steps", Name: fmt.Sprintf("%s-steps-%d", r.name, r.phases), In: r.requests, IDs: r.IDs, Records: timers,
-		Rate: rate, Prefix: fmt.Sprintf("%s-%d-", r.name, r.phases), ValueBytes: r.ValueBytes, Partitions: r.Partitions,
-	}
 	requests, err := r.makeTopic(ctx, fmt.Sprintf("unread-%d", r.phases))
 	if err != nil {
 		return nil, err
+	}
+	o := order{
+		Kind: "steps", Name: fmt.Sprintf("%s-steps-%d", r.name, r.phases), In: requests, IDs: r.IDs, Records: timers,
+		Rate: rate, Prefix: fmt.Sprintf("%s-%d-", r.name, r.phases), ValueBytes: r.ValueBytes, Partitions: r.Partitions,
 	}
 	p := &Phase{Name: "bare loop", Bare: true, Rate: rate}
 	l := newLedger(o.Prefix, r.ValueBytes, timers)

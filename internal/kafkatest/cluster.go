@@ -44,6 +44,16 @@ func Start(t testing.TB, n int, opts ...Option) *Cluster {
 	return c
 }
 
+// Turn waits, as Start does, until this process may have brokers on this machine, or
+// skips the test: for what starts brokers by itself.
+func Turn(t testing.TB) {
+	t.Helper()
+	process.require(t)
+	process.lockMachine(t)
+	t.Cleanup(process.lock.release)
+	process.count(t)
+}
+
 // Kill ends broker i at once (SIGKILL) and waits until it is gone. Like the
 // other methods that disturb a broker it is not for the shared cluster, and
 // marks the test as failed if it cannot do its work.
