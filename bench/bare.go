@@ -44,7 +44,10 @@ type order struct {
 type start struct{ At time.Time } // steps: when the first timer is due
 
 // outcome is what a bare loop says at its end.
-type outcome struct{ Error string }
+type outcome struct {
+	Error string
+	Steps int // transactions, or what stands in their place
+}
 
 // ready is what it says before.
 const ready = "ready"
@@ -65,7 +68,7 @@ func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Re
 		}
 		return s, err
 	})
-	o := outcome{}
+	o := outcome{Steps: b.done}
 	if err != nil {
 		o.Error = err.Error()
 	}
@@ -77,8 +80,9 @@ func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Re
 // bare is a bare loop: what the service would do at least, and nothing around it.
 type bare struct {
 	order
-	cfg *config.Config
-	log *slog.Logger
+	cfg  *config.Config
+	log  *slog.Logger
+	done int // steps
 }
 
 // run opens what is needed, awaits the start and works.
@@ -134,6 +138,7 @@ func (b *bare) pass(ctx context.Context, s *stepper) error {
 			return err
 		}
 		done += len(recs)
+		b.done++
 	}
 	return nil
 }
@@ -203,6 +208,7 @@ func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 		if err := s.step(ctx, positions, recs); err != nil {
 			return err
 		}
+		b.done++
 	}
 	return nil
 }

@@ -73,13 +73,15 @@ func (r *run) burst(ctx context.Context, rep *Report, timers int, one *limit) (*
 	if !m.end.at.Before(due) {
 		return nil, fmt.Errorf("burst: %d timers were not taken in within %s: try fewer", timers, lead)
 	}
-	taken := &Phase{Name: "taking in", CPU: m.per(timers), Exact: Exactness{Scheduled: timers}}
+	taken := &Phase{Name: "taking in", Exact: Exactness{Scheduled: timers}}
+	m.measure(taken, timers)
 	taken.perSecond(timers, m.begin.at, m.end.at)
 	sleepUntil(ctx, due)
 	m.start(r.serving.pid())
 	col.finish(ctx, r.bar("burst", timers))
 	m.stop()
-	p := &Phase{Name: "burst", CPU: m.per(timers)}
+	p := &Phase{Name: "burst"}
+	m.measure(p, timers)
 	p.perSecond(timers, due, l.last)
 	_, p.PeakRSS = memory(r.serving.pid())
 	p.late(l, window{})

@@ -78,6 +78,6 @@ func (r *run) takenAndFired(ctx context.Context, rep *Report, l *lives, requests
 		return nil, err
 	}
 	p.perSecond(requests, l.meter.begin.at, l.meter.begin.at.Add(time.Duration(taken.Seconds*float64(time.Second))))
-	p.CPU = l.meter.per(requests)
+	l.meter.measure(p, requests)
 	return p, nil
 }

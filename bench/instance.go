@@ -164,7 +164,7 @@ func (i *instance) metric(ctx context.Context, name string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read /metrics: %w", err)
 	}
-	sum := 0.0
+	sum, found := 0.0, false
 	for line := range strings.Lines(string(b)) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), name)
 		if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
@@ -174,7 +174,10 @@ func (i *instance) metric(ctx context.Context, name string) (int64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("read metric %s: %w", name, err)
 		}
-		sum += v
+		sum, found = sum+v, true
+	}
+	if !found {
+		return 0, fmt.Errorf("read metric %s: the instance has none", name)
 	}
 	return int64(sum), nil
 }

@@ -181,7 +181,7 @@ func (l *lives) takenIn(ctx context.Context, p *Phase) error {
 	}
 	l.meter.stop()
 	p.perSecond(l.timers, l.meter.begin.at, l.meter.end.at)
-	p.CPU = l.meter.per(l.timers)
+	l.meter.measure(p, l.timers)
 	_, p.PeakRSS = memory(l.serving.pid())
 	p.Exact = Exactness{Scheduled: l.timers}
 	if l.ledger.received() > 0 {
@@ -195,7 +195,7 @@ func (l *lives) whole(rep *Report) (*Phase, error) {
 	p := &Phase{Name: l.name, Rate: l.rate}
 	rep.Phases = append(rep.Phases, p)
 	p.perSecond(l.timers, l.meter.begin.at, l.ledger.last)
-	p.CPU = l.meter.per(l.timers)
+	l.meter.measure(p, l.timers)
 	_, p.PeakRSS = memory(l.serving.pid())
 	p.late(l.ledger, window{})
 	if err := p.verify(l.ledger); err != nil {

@@ -133,7 +133,8 @@ func (r *run) pass(ctx context.Context, kind passKind, step int) (*Phase, error)
 	}
 	p := &Phase{Name: name, Bare: true}
 	p.perSecond(r.PassRecords, m.begin.at, l.last)
-	p.CPU = m.per(r.PassRecords)
+	m.measure(p, r.PassRecords)
+	p.PerStep = float64(step)
 	return p, p.verify(l)
 }
 

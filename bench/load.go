@@ -66,7 +66,8 @@ func (r *run) load(ctx context.Context, rep *Report, c LoadConfig, one *limit) e
 		return err
 	}
 	m.stop()
-	p := &Phase{Name: "load", CPU: m.per(c.Pending)}
+	p := &Phase{Name: "load"}
+	m.measure(p, c.Pending)
 	rep.Phases = append(rep.Phases, p)
 	p.perSecond(c.Pending, m.begin.at, m.end.at)
 	_, p.PeakRSS = memory(r.serving.pid())

@@ -20,6 +20,7 @@ type loop struct {
 	orders  *json.Encoder
 	stdin   io.Closer
 	answers *json.Decoder
+	steps   int // transactions, when work is done
 }
 
 // newLoop starts a bare loop.
@@ -78,6 +79,7 @@ func (l *loop) work(ctx context.Context, at time.Time) error {
 	if o.Error != "" {
 		return fmt.Errorf("bare loop: %s", o.Error)
 	}
+	l.steps = o.Steps
 	return nil
 }
 

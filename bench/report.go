@@ -58,6 +58,9 @@ type Phase struct {
 	ByTimestamp *Lateness `json:"lateness_by_timestamp,omitempty"`
 	ByReceipt   *Lateness `json:"lateness_by_receipt,omitempty"`
 	CPU         *CPU      `json:"cpu,omitempty"` // per timer
+	// PerStep is how many timers went into a transaction, on average; of timers that
+	// are scheduled and fire in the same phase that makes two things to do each.
+	PerStep float64 `json:"per_transaction,omitempty"`
 	// PeakRSS is that of the instance so far, in bytes.
 	PeakRSS int64     `json:"peak_rss_bytes,omitempty"`
 	Exact   Exactness `json:"exact"`

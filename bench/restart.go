@@ -115,8 +115,9 @@ func (s *restart) consume(ctx context.Context) (*Phase, error) {
 		return nil, err
 	}
 	m.stop()
-	p := &Phase{Name: "plain consumer", Bare: true, CPU: m.per(n), Exact: Exactness{Scheduled: n, Received: n}}
+	p := &Phase{Name: "plain consumer", Bare: true, Exact: Exactness{Scheduled: n, Received: n}}
 	p.perSecond(n, m.begin.at, m.end.at)
+	m.measure(p, n)
 	s.rep.Phases = append(s.rep.Phases, p)
 	return p, nil
 }

@@ -129,7 +129,7 @@ func (r *run) paced(ctx context.Context, rep *Report, c SteadyConfig, rate float
 	}
 	p.PerSecond = 0
 	p.late(l.ledger, w)
-	p.CPU = m.per(l.ledger.receivedIn(w))
+	m.measure(p, l.ledger.receivedIn(w))
 	return p, nil
 }
 
@@ -168,7 +168,8 @@ func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float
 		}
 		<-over
 		p.late(l, w)
-		p.CPU = m.per(l.receivedIn(w))
+		m.measure(p, l.receivedIn(w))
+		p.PerStep = float64(timers) / float64(loop.steps)
 		return err
 	})
 	if err != nil {

@@ -45,7 +45,7 @@ func newTable(w io.Writer) *tabwriter.Writer {
 }
 
 // nameWidth is the least width of a first column.
-const nameWidth = 22
+const nameWidth = 23
 
 func row(w io.Writer, name string, cells ...string) {
 	fmt.Fprintf(w, "%-*s\t%s\t\n", nameWidth, name, strings.Join(cells, "\t"))
@@ -68,7 +68,7 @@ func (rep *Report) writeWrong(w io.Writer) {
 
 func (rep *Report) writePhases(w io.Writer) {
 	t := newTable(w)
-	row(t, "", "timers", "a second", "late p50", "p99", "max ms", "own µs", "broker", "clients", "peak")
+	row(t, "", "timers", "a second", "late ms", "p99", "max", "own µs", "broker", "clients", "step", "peak")
 	for _, p := range rep.Phases {
 		cells := []string{strconv.Itoa(p.Exact.Scheduled), p.speed()}
 		row(t, p.Name, append(append(cells, p.ByReceipt.cells()...), p.costs()...)...)
@@ -88,10 +88,11 @@ func (rep *Report) writePhases(w io.Writer) {
 
 // legend explains the columns of the phases.
 const legend = `
-late: by receipt, half of the timers, 99 of 100, and all of them within that
+late ms: by receipt, in ms: half of the timers, 99 of 100, and all of them within that
 own, broker, clients: processor time for a timer, in µs, of the service (or the bare loop in its
   place), of the brokers if this run started them, and of those who schedule and receive
-peak: memory of the service so far. Others had at most %.0f %% of the machine in any phase.
+step: timers for each transaction; peak: memory of the service so far, in MiB
+Others had at most %.0f %% of the machine in any phase.
 `
 
 func (p *Phase) speed() string {
@@ -116,15 +117,18 @@ func (l *Lateness) cells() []string {
 }
 
 func (p *Phase) costs() []string {
-	cells := []string{"", "", "", ""}
+	cells := []string{"", "", "", "", ""}
 	if c := p.CPU; c != nil {
 		cells[0], cells[2] = fmt.Sprintf("%.1f", c.Own), fmt.Sprintf("%.1f", c.Clients)
 		if c.Broker > 0 {
 			cells[1] = fmt.Sprintf("%.1f", c.Broker)
 		}
 	}
+	if p.PerStep > 0 {
+		cells[3] = fmt.Sprintf("%.0f", p.PerStep)
+	}
 	if p.PeakRSS > 0 {
-		cells[3] = mib(p.PeakRSS)
+		cells[4] = strings.TrimSuffix(mib(p.PeakRSS), " MiB")
 	}
 	return cells
 }

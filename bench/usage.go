@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"runtime"
@@ -23,6 +24,7 @@ type usage struct {
 	broker  time.Duration
 	clients time.Duration // of this process, which schedules and receives
 	machine time.Duration // all of it
+	steps   int64         // transactions of the instance; negative if unknown
 }
 
 // CPU is processor time in µs per timer, and what else went on meanwhile.
@@ -79,9 +81,14 @@ func machineTime() time.Duration {
 // usageOf is what has been used by now, by the process pid among others; 0 is
 // nobody known.
 func (r *run) usageOf(pid int) usage {
-	u := usage{at: time.Now(), own: -1, broker: -1, clients: cpuTime(os.Getpid()), machine: machineTime()}
+	u := usage{at: time.Now(), own: -1, broker: -1, clients: cpuTime(os.Getpid()), machine: machineTime(), steps: -1}
 	if pid != 0 {
 		u.own = cpuTime(pid)
+	}
+	if r.serving != nil && pid == r.serving.pid() {
+		if n, err := r.serving.metric(context.Background(), "waterclock_steps_total"); err == nil {
+			u.steps = n
+		}
 	}
 	if r.cluster != nil {
 		u.broker = 0
@@ -125,8 +132,13 @@ func (m *meter) start(pid int) {
 
 func (m *meter) stop() { m.end = m.usageOf(m.pid) }
 
-// per is what was used for each of a number of timers.
-func (m *meter) per(timers int) *CPU { return m.end.since(m.begin, timers) }
+// measure notes what was used for each of a number of timers.
+func (m *meter) measure(p *Phase, timers int) {
+	p.CPU = m.end.since(m.begin, timers)
+	if steps := m.end.steps - m.begin.steps; m.begin.steps >= 0 && steps > 0 {
+		p.PerStep = float64(timers) / float64(steps)
+	}
+}
 
 // memory reads resident size and its peak of a process, in bytes; 0 where the
 // system does not tell.
