@@ -50,25 +50,24 @@ func (r *run) cancels(ctx context.Context, rep *Report, c CancelConfig) error {
 		return err
 	}
 	lives := r.newLives("life", c.Timers, c.Least, 0)
-	all, err := r.takenAndFired(ctx, rep, lives, c.Timers)
+	all, err := r.takenAndFired(ctx, rep, lives)
 	if err != nil {
 		return err
 	}
 	lives = r.newLives("cancel (requests)", c.Timers, c.Least, 0)
 	lives.cancel = func(i int) bool { return i%c.Kept != 0 }
-	kept := (c.Timers + c.Kept - 1) / c.Kept
-	p, err := r.takenAndFired(ctx, rep, lives, 2*c.Timers-kept)
+	p, err := r.takenAndFired(ctx, rep, lives)
 	if err != nil {
 		return err
 	}
 	rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
-	rep.ratio("requests a second, of which 9 in 10 timers are cancelled / none is", p.PerSecond, all.PerSecond)
+	rep.ratio("requests a second / those of timers that nobody cancels", p.PerSecond, all.PerSecond)
 	return nil
 }
 
 // takenAndFired measures how fast requests are taken in, and what each costs until
 // the last timer has fired.
-func (r *run) takenAndFired(ctx context.Context, rep *Report, l *lives, requests int) (*Phase, error) {
+func (r *run) takenAndFired(ctx context.Context, rep *Report, l *lives) (*Phase, error) {
 	taken := &Phase{Name: l.name}
 	if err := l.fire(ctx, taken); err != nil {
 		return nil, err
@@ -77,6 +76,7 @@ func (r *run) takenAndFired(ctx context.Context, rep *Report, l *lives, requests
 	if err != nil {
 		return nil, err
 	}
+	requests := p.Exact.Scheduled + p.Exact.Cancelled
 	p.perSecond(requests, l.meter.begin.at, l.meter.begin.at.Add(time.Duration(taken.Seconds*float64(time.Second))))
 	l.meter.measure(p, requests)
 	return p, nil

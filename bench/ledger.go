@@ -103,12 +103,17 @@ func (l *ledger) schedule(due int64) int {
 	return len(l.due) - 1
 }
 
-// cancel notes that the timer must not come any more.
-func (l *ledger) cancel(n int) {
+// cancel notes that the timer must not come, and reports whether it did: not if it
+// has come, or is due before a moment.
+func (l *ledger) cancel(n int, before time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.byReceipt[n] != unseen || l.due[n] < before.UnixMilli() {
+		return false
+	}
 	l.byReceipt[n] = cancelled
 	l.exact.Cancelled++
+	return true
 }
 
 // id is the ID of timer n.

@@ -44,9 +44,14 @@ func TestLedger(t *testing.T) {
 			r.Key, r.Headers[0].Value = []byte("p-1"), []byte("p-1")
 			l.receive(r, at)
 		}, Exactness{Received: 1, Altered: 1}},
-		{"cancelled", func(l *ledger, _ *kgo.Record, _ time.Time) { l.cancel(0) }, Exactness{Cancelled: 1}},
+		{"cancelled", func(l *ledger, _ *kgo.Record, _ time.Time) { l.cancel(0, time.UnixMilli(due)) }, Exactness{Cancelled: 1}},
+		{"cancelled too late", func(l *ledger, r *kgo.Record, at time.Time) {
+			l.cancel(0, time.UnixMilli(due+1))
+			l.receive(r, at)
+			l.cancel(0, time.UnixMilli(due))
+		}, Exactness{Received: 1}},
 		{"cancelled in vain", func(l *ledger, r *kgo.Record, at time.Time) {
-			l.cancel(0)
+			l.cancel(0, time.UnixMilli(due))
 			l.receive(r, at)
 		}, Exactness{Cancelled: 1, Uncancelled: 1}},
 		{"somebody else's", func(l *ledger, r *kgo.Record, at time.Time) {

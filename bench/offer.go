@@ -60,19 +60,19 @@ func (r *run) schedule(ctx context.Context, l *ledger, o offer) error {
 	}
 	defer cl.Close()
 	s := &sender{run: r, offer: o, ledger: l, client: cl, target: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}}
-	hold := func(int) bool { return false }
+	hold := func() bool { return false }
 	if o.rate == 0 && o.topic == r.requests {
 		h, err := r.newHold(ctx)
 		if err != nil {
 			return err
 		}
 		defer h.stop()
-		hold = func(int) bool { return h.behind(s.sent) }
+		hold = func() bool { return h.behind(s.sent) }
 	}
 	if err = pace(ctx, o.timers, o.rate, hold, s.send); err == nil {
-		err = s.cancelRest()
-	}
-	if err == nil {
+		for len(s.doomed) > 0 {
+			s.cancelFirst(time.Now())
+		}
 		err = cl.Flush(ctx)
 	}
 	if failed := s.failure.Load(); failed != nil {
@@ -107,22 +107,18 @@ func (s *sender) send(i int, now time.Time) {
 		s.doomed = append(s.doomed, i)
 	}
 	if len(s.doomed) > 0 && s.doomed[0] <= i-cancelBehind {
-		s.cancelFirst()
+		s.cancelFirst(now)
 	}
 }
 
-// cancelFirst cancels the timer that is next to be.
-func (s *sender) cancelFirst() {
-	s.ledger.cancel(s.doomed[0])
-	s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(s.doomed[0])})
+// cancelFirst cancels the timer that is next to be, unless that has become too late
+// for it to be sure.
+func (s *sender) cancelFirst(now time.Time) {
+	n := s.doomed[0]
 	s.doomed = s.doomed[1:]
-}
-
-func (s *sender) cancelRest() error {
-	for len(s.doomed) > 0 {
-		s.cancelFirst()
+	if s.ledger.cancel(n, now.Add(maxAhead)) {
+		s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(n)})
 	}
-	return nil
 }
 
 func (s *sender) produce(rec *kgo.Record) {
@@ -193,13 +189,13 @@ func (h *hold) stop() {
 
 // pace calls do for 0 to n-1, at most rate times a second, in bursts of a tick, and
 // not while hold says so.
-func pace(ctx context.Context, n int, rate float64, hold func(i int) bool, do func(i int, now time.Time)) error {
+func pace(ctx context.Context, n int, rate float64, hold func() bool, do func(i int, now time.Time)) error {
 	start := time.Now()
 	t := time.NewTicker(offerTick)
 	defer t.Stop()
 	for i := 0; i < n; {
 		now := time.Now()
-		upTo, held := min(n, i+paceBurst), hold(i)
+		upTo, held := min(n, i+paceBurst), hold()
 		switch {
 		case rate > 0:
 			upTo = min(n, int(now.Sub(start).Seconds()*rate))

@@ -51,6 +51,7 @@ type benchFlags struct {
 func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
 	defaults := config.Default()
 	defaults.Brokers, defaults.DataDir, defaults.HTTP = nil, "", "127.0.0.1:0"
+	defaults.LogLevel = slog.LevelWarn // of the bench itself; an instance has its own default
 	load := settings(p, cmd, defaults, func(cfg *config.Config) error {
 		if len(cfg.Brokers) > 0 {
 			return cfg.ValidateClient()
@@ -86,7 +87,7 @@ func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
 	}
 }
 
-// run makes the folders of a run and prints what it measures.
+// run measures, and prints what was measured.
 func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do measure) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -94,37 +95,51 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 	}
 	c.Serve = append([]string{self, "serve"}, passOn(cmd.Flags(), forService)...)
 	c.Bare = append([]string{self, "bench", bareCommand}, passOn(cmd.Flags(), forClient)...)
-	c.Progress, c.Log = nil, slog.New(slog.DiscardHandler)
+	c.Log = ops.NewLogger(p.stderr, c.Cluster)
 	if terminal(p.stderr) {
 		s := &screen{w: p.stderr}
 		c.Progress, c.Log = s, ops.NewLogger(lines{s}, c.Cluster)
 	}
-	// A folder of its own, also inside one that is in use.
-	if c.Dir, err = os.MkdirTemp(c.Cluster.DataDir, "waterclock-bench-"); err != nil {
-		return usagef("--data-dir: %v", err)
+	if err := f.makeFolders(c); err != nil {
+		return err
 	}
 	defer os.RemoveAll(c.Dir)
-	for name, dir := range map[string]string{"logs": f.logs, "profiles": c.Profiles} {
+	reports, err := do(cmd.Context())
+	if f.logs == "" {
+		err = keepLogs(p.stderr, c.Logs, err)
+	}
+	return errors.Join(err, f.print(p.stdout, reports))
+}
+
+// makeFolders makes those of a run, and sees to it that what it is to leave can be
+// left.
+func (f *benchFlags) makeFolders(c *bench.Common) (err error) {
+	for name, dir := range map[string]string{"logs": f.logs, "profiles": c.Profiles, "plot": filepath.Dir(f.plot)} {
 		if dir != "" {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return usagef("--%s: %v", name, err)
 			}
 		}
 	}
-	if c.Logs = f.logs; c.Logs == "" {
-		if c.Logs, err = os.MkdirTemp("", "waterclock-bench-logs-"); err != nil {
-			return fmt.Errorf("make a folder for logs: %w", err)
-		}
+	// A folder of its own, also inside one that is in use.
+	if c.Dir, err = os.MkdirTemp(c.Cluster.DataDir, "waterclock-bench-"); err != nil {
+		return usagef("--data-dir: %v", err)
 	}
-	reports, err := do(cmd.Context())
-	if f.logs == "" {
-		err = f.keepLogs(p.stderr, c.Logs, err)
+	if c.Logs = f.logs; c.Logs != "" {
+		return nil
 	}
+	if c.Logs, err = os.MkdirTemp("", "waterclock-bench-logs-"); err != nil {
+		return fmt.Errorf("make a folder for logs: %w", err)
+	}
+	return nil
+}
+
+func (f *benchFlags) print(w io.Writer, reports []*bench.Report) (err error) {
 	for i, rep := range reports {
 		if f.json {
-			err = errors.Join(err, rep.WriteJSON(p.stdout))
+			err = errors.Join(err, rep.WriteJSON(w))
 		} else {
-			rep.WriteTable(p.stdout)
+			rep.WriteTable(w)
 		}
 		if f.plot != "" && rep.Verified {
 			err = errors.Join(err, draw(rep, f.plot, i))
@@ -153,7 +168,7 @@ func draw(rep *bench.Report, path string, number int) error {
 
 // keepLogs deletes what the processes wrote, unless something went wrong and there
 // is something to read.
-func (f *benchFlags) keepLogs(w io.Writer, dir string, err error) error {
+func keepLogs(w io.Writer, dir string, err error) error {
 	if err != nil && os.Remove(dir) != nil { // it is not empty
 		fmt.Fprintf(w, "what instance and bare loops wrote is in %s\n", dir)
 		return err

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/bench"
+	"github.com/waterclock/waterclock/internal/config"
 )
 
 func TestBenchUsage(t *testing.T) {
@@ -65,5 +69,49 @@ func TestScreen(t *testing.T) {
 	fmt.Fprint(s, "\r 50% |█████  |")
 	if want := "\r 40% |████   |" + clearLine + "level=WARN msg=x\n\r 50% |█████  |"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// What processes wrote is kept if something went wrong, and if there is any of it.
+func TestBenchKeepsLogs(t *testing.T) {
+	failed := errors.New("failed")
+	for _, c := range []struct {
+		name  string
+		wrote bool
+		err   error
+		kept  bool
+	}{{"well", true, nil, false}, {"wrong", true, failed, true}, {"wrong before anything ran", false, failed, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "logs")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if c.wrote {
+				if err := os.WriteFile(filepath.Join(dir, "service.log"), []byte("x"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var said strings.Builder
+			err := keepLogs(&said, dir, c.err)
+			_, gone := os.Stat(dir)
+			if !errors.Is(err, c.err) || (gone == nil) != c.kept || strings.Contains(said.String(), dir) != c.kept {
+				t.Errorf("%v, %v, said %q", err, gone, said.String())
+			}
+		})
+	}
+}
+
+// A plot of nothing is an error, and leaves no file.
+func TestBenchPlotsNothing(t *testing.T) {
+	dir := t.TempDir()
+	err := draw(&bench.Report{Workload: "limit"}, filepath.Join(dir, "a.svg"), 1)
+	if !errors.Is(err, bench.ErrNoPlot) {
+		t.Error(err)
+	}
+	if files, _ := os.ReadDir(dir); len(files) > 0 {
+		t.Errorf("%v", files)
+	}
+	if err := draw(&bench.Report{}, filepath.Join(dir, "missing", "a.svg"), 0); !errors.Is(err, config.ErrInvalid) {
+		t.Error(err)
 	}
 }
