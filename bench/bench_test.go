@@ -165,11 +165,6 @@ func TestSteady(t *testing.T) {
 	}
 	var out bytes.Buffer
 	rep.WriteTable(&out)
-	for line := range strings.Lines(out.String()) {
-		if utf8.RuneCountInString(line) > 101 {
-			t.Errorf("%d columns: %s", utf8.RuneCountInString(line)-1, line)
-		}
-	}
 	if !strings.Contains(out.String(), "steady 500/s: 200 bytes") || !strings.Contains(out.String(), "cpu ratio") {
 		t.Errorf("table:\n%s", &out)
 	}
@@ -177,6 +172,32 @@ func TestSteady(t *testing.T) {
 	var back Report
 	if err := rep.WriteJSON(&out); err != nil || json.Unmarshal(out.Bytes(), &back) != nil || back.CPURatio != rep.CPURatio {
 		t.Errorf("%v: %s", err, &out)
+	}
+}
+
+// Also the largest figures fit into a terminal.
+func TestTableIsNarrow(t *testing.T) {
+	late := &Lateness{12345.6, 23456.7, 34567.8}
+	p := &Phase{
+		Name: "plain 1:3, 20000 a step", PerSecond: 123456, ByReceipt: late, CPU: &CPU{123.4, 1234.5, 123.4, 1}, PerStep: 12345, PeakRSS: 12 << 30,
+		Exact: Exactness{Scheduled: MaxTimers}, Note: "a note",
+	}
+	rep := &Report{
+		Workload: "restart", Verified: true, Ratio: 123.45, CPURatio: 12.3, RatioIs: "replayed a second without the folder / plain consumer", Machine: Machine{2, 99.9, 3, 1000, 1 << 20},
+		Phases: []*Phase{p}, Sizes: &Sizes{MaxTimers, 1234, 1234, 123.4, 123.4}, Starts: []Start{{"after a clean stop", MaxTimers, 123.45, MaxTimers, 123.45, 1 << 30, 1 << 30, 12.34}},
+		Ratios: []Ratio{{"requests a second / those of timers that nobody cancels", 12.34}},
+	}
+	var out bytes.Buffer
+	rep.WriteTable(&out)
+	rep.Verified, p.Exact = false, Exactness{MaxTimers, 0, 0, MaxTimers, MaxTimers, MaxTimers, MaxTimers, MaxTimers}
+	rep.WriteTable(&out)
+	for line := range strings.Lines(out.String()) {
+		if columns := utf8.RuneCountInString(line) - 1; columns > 100 {
+			t.Errorf("%d columns: %s", columns, line)
+		}
+	}
+	if !strings.Contains(out.String(), "NOT EXACT") || strings.Contains(out.String()[strings.Index(out.String(), "NOT EXACT"):], "123456") {
+		t.Errorf("what is not exact has figures:\n%s", &out)
 	}
 }
 
@@ -208,7 +229,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	for _, name := range []string{"overdue after a clean stop", "overdue without its folder"} {
+	for _, name := range []string{"overdue, clean stop", "overdue, no folder"} {
 		if p := phaseOf(t, rep, name); p.Exact != (Exactness{Scheduled: 50, Received: 50}) {
 			t.Errorf("%+v", p)
 		}

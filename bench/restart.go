@@ -74,7 +74,7 @@ func (s *restart) measure(ctx context.Context) error {
 	if _, err := s.begin(ctx, "after kill -9", s.c.Pending); err != nil {
 		return err
 	}
-	clean, err := s.again(ctx, "after a clean stop", false)
+	clean, err := s.again(ctx, "after a clean stop", "overdue, clean stop", false)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (s *restart) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	folderless, err := s.again(ctx, "without its folder", true)
+	folderless, err := s.again(ctx, "without its folder", "overdue, no folder", true)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (s *restart) begin(ctx context.Context, name string, pending int) (*Start, 
 
 // again stops the instance in order, lets timers fall due meanwhile, and starts
 // it, wiped of its folder or not. Each of those timers must then come once.
-func (s *restart) again(ctx context.Context, name string, wipe bool) (*Start, error) {
+func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*Start, error) {
 	if err := s.serving.stop(); err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (s *restart) again(ctx context.Context, name string, wipe bool) (*Start, er
 	if l.last.After(ready) {
 		st.OverdueSeconds = l.last.Sub(ready).Seconds()
 	}
-	p := &Phase{Name: "overdue " + name}
+	p := &Phase{Name: overdue}
 	s.rep.Phases = append(s.rep.Phases, p)
 	p.late(l, window{})
 	return st, p.verify(l)

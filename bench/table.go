@@ -3,9 +3,11 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // WriteTable writes the report for people, in lines of at most 100 columns.
@@ -38,42 +40,45 @@ func (rep *Report) title() string {
 	return rep.Workload
 }
 
-// newTable aligns columns to the right, which suits figures; the first one is
-// made as wide as its longest cell, to be read from the left.
-func newTable(w io.Writer) *tabwriter.Writer {
-	return tabwriter.NewWriter(w, 0, 0, 1, ' ', tabwriter.AlignRight)
-}
+// grid is a table: names on the left, figures on the right of their columns.
+type grid struct{ rows [][]string }
 
-// nameWidth is the least width of a first column.
-const nameWidth = 23
+func (g *grid) row(cells ...string) { g.rows = append(g.rows, cells) }
 
-func row(w io.Writer, name string, cells ...string) {
-	fmt.Fprintf(w, "%-*s\t%s\t\n", nameWidth, name, strings.Join(cells, "\t"))
+func (g *grid) write(w io.Writer) {
+	width := 0
+	for _, cells := range g.rows {
+		width = max(width, utf8.RuneCountInString(cells[0]))
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 1, ' ', tabwriter.AlignRight)
+	for _, cells := range g.rows {
+		fmt.Fprintf(t, "%-*s\t%s\t\n", width, cells[0], strings.Join(cells[1:], "\t"))
+	}
+	t.Flush()
 }
 
 func (rep *Report) writeWrong(w io.Writer) {
 	fmt.Fprintln(w, "NOT EXACT, so there are no figures:")
-	t := newTable(w)
-	row(t, "", "timers", "lost", "doubled", "early", "altered", "uncancelled")
+	g := &grid{}
+	g.row("", "timers", "lost", "doubled", "early", "altered", "uncancelled")
 	for _, p := range rep.Phases {
 		e := p.Exact
-		cells := make([]string, 0, 6)
+		cells := []string{p.Name}
 		for _, n := range []int{e.Scheduled, e.Lost, e.Doubled, e.Early, e.Altered, e.Uncancelled} {
 			cells = append(cells, strconv.Itoa(n))
 		}
-		row(t, p.Name, cells...)
+		g.row(cells...)
 	}
-	t.Flush()
+	g.write(w)
 }
 
 func (rep *Report) writePhases(w io.Writer) {
-	t := newTable(w)
-	row(t, "", "timers", "a second", "late ms", "p99", "max", "own µs", "broker", "clients", "step", "peak")
+	g := &grid{}
+	g.row("", "timers", "a second", "late ms", "p99", "max", "own µs", "broker", "clients", "step", "peak")
 	for _, p := range rep.Phases {
-		cells := []string{strconv.Itoa(p.Exact.Scheduled), p.speed()}
-		row(t, p.Name, append(append(cells, p.ByReceipt.cells()...), p.costs()...)...)
+		g.row(slices.Concat([]string{p.Name, strconv.Itoa(p.Exact.Scheduled), p.speed()}, p.ByReceipt.cells(), p.costs())...)
 	}
-	t.Flush()
+	g.write(w)
 	others := 0.0
 	for _, p := range rep.Phases {
 		if p.CPU != nil {
@@ -134,13 +139,14 @@ func (p *Phase) costs() []string {
 }
 
 func (rep *Report) writeStarts(w io.Writer) {
-	t := newTable(w)
-	row(t, "start", "pending", "ready after", "replayed", "cpu", "memory", "peak", "overdue fired after")
+	g := &grid{}
+	g.row("start", "pending", "ready after", "replayed", "cpu", "memory", "peak", "overdue fired after")
 	for _, s := range rep.Starts {
-		row(t, s.Name, strconv.Itoa(s.Pending), fmt.Sprintf("%.2f s", s.Seconds), strconv.FormatInt(s.Replayed, 10), fmt.Sprintf("%.2f s", s.CPU),
+		g.row(s.Name, strconv.Itoa(s.Pending), fmt.Sprintf("%.2f s", s.Seconds), strconv.FormatInt(s.Replayed, 10), fmt.Sprintf("%.2f s", s.CPU),
 			mib(s.RSS), mib(s.PeakRSS), fmt.Sprintf("%.2f s", s.OverdueSeconds))
 	}
-	t.Flush()
+	fmt.Fprintln(w)
+	g.write(w)
 }
 
 func (rep *Report) writeSizes(w io.Writer) {
@@ -150,7 +156,7 @@ func (rep *Report) writeSizes(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\na pending timer of %d, a request of %d bytes: on disk %.0f B", s.Pending, s.Request, s.Disk)
 	if s.PeakMemory > 0 {
-		fmt.Fprintf(w, ", in memory %.1f B, %.1f B at the peak while it was scheduled", s.Memory, s.PeakMemory)
+		fmt.Fprintf(w, ",\n  in memory %.1f B, at the peak while it was scheduled %.1f B", s.Memory, s.PeakMemory)
 	}
 	fmt.Fprintln(w)
 }
