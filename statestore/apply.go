@@ -9,33 +9,39 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Change is what a step did to one timer ID, taken together.
+// Change is what they did to one timer ID.
 type Change struct {
 	ID []byte
 	// Before is what was pending under the ID. It is believed, not looked up.
 	Before timer.Ref
 	// After is what is pending now, nil for nothing.
 	After *timer.Timer
-	// AfterBytes are those of After if the caller has them, else nil.
-	AfterBytes []byte
 }
 
-// Batch is the part of a committed step that concerns one partition.
+// Batch is what committed steps have changed of one partition, taken together.
 type Batch struct {
 	Changes []Change // at most one per ID
-	// Position is the changelog offset behind the step's last record, never
+	// Position is the changelog offset behind the last step's last record, never
 	// before the stored one.
 	Position int64
 	// Changelog is the UUID of the changelog topic.
 	Changelog [16]byte
-	// Checkpoint is the step's checkpoint record, nil if it is unchanged.
+	// Checkpoint is the last step's checkpoint record, nil if it is unchanged.
 	Checkpoint []byte
 }
 
-// Apply stores a committed step: rows, position, checkpoint and the number of
-// pending timers in one batch. It keeps nothing of b. Errors wrap ErrNotOwner,
-// ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
+// Apply stores what committed steps have changed: rows, position, checkpoint and
+// the number of pending timers in one batch. Few changes go to memory, many to a
+// synced table, before which it waits while too many tables wait to be merged, 30 s
+// at most. It keeps nothing of b. Errors wrap ErrNotOwner, ErrPosition,
+// ErrForeignChangelog or ErrID; then nothing has changed.
 func (k *Take) Apply(b *Batch) error {
+	large := k.p.s.large(b)
+	if large {
+		if err := k.waitForRoom(); err != nil {
+			return err
+		}
+	}
 	if err := k.enter(); err != nil {
 		return err
 	}
@@ -46,20 +52,30 @@ func (k *Take) Apply(b *Batch) error {
 	if err != nil {
 		return fmt.Errorf("apply to partition %s: %w", p.id, err)
 	}
-	w := p.newBatchLocked()
-	defer w.close()
 	places, err := p.placesLocked()
 	if err != nil {
 		return fmt.Errorf("apply to partition %s: %w", p.id, err)
 	}
 	defer places.close()
+	if b.Checkpoint != nil {
+		next.Checkpoint = bytes.Clone(b.Checkpoint)
+	}
+	if large {
+		records, err := p.recordsOf(b, places)
+		if err != nil {
+			return err
+		}
+		return p.ingestLocked(next, records)
+	}
+	w := p.newBatchLocked()
+	defer w.close()
 	for i := range b.Changes {
 		c := &b.Changes[i]
 		if err := checkID(c.ID); err != nil {
 			return fmt.Errorf("apply to partition %s: %w", p.id, err)
 		}
-		row := c.AfterBytes
-		if c.After != nil && row == nil {
+		var row []byte
+		if c.After != nil {
 			w.scratch = c.After.AppendTo(w.scratch[:0])
 			row = w.scratch
 		}
@@ -70,10 +86,44 @@ func (k *Take) Apply(b *Batch) error {
 		w.change(p.prefix, c.ID, before, c.After.Ref(), row)
 	}
 	if b.Checkpoint != nil {
-		next.Checkpoint = bytes.Clone(b.Checkpoint)
 		w.set(p.prefix.key(kindCheckpoint), next.Checkpoint)
 	}
 	return w.commit(p, next)
+}
+
+// large says that the batch is worth a table.
+func (s *Store) large(b *Batch) bool {
+	if len(b.Changes) >= s.tableIDs {
+		return true
+	}
+	bytes := 0
+	for i := range b.Changes {
+		if t := b.Changes[i].After; t != nil {
+			bytes += t.Size()
+		}
+	}
+	return bytes >= tableBytes
+}
+
+// recordsOf returns the changes of a batch in the order of their IDs.
+func (p *Partition) recordsOf(b *Batch, places *places) ([]record, error) {
+	records := make([]record, len(b.Changes))
+	for i := range b.Changes {
+		c := &b.Changes[i]
+		err := checkID(c.ID)
+		var before place
+		if err == nil {
+			before, err = places.of(c.ID, c.Before)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
+		}
+		records[i] = record{
+			head: head(c.ID), seq: int32(i), target: before.target, id: c.ID, timer: c.After, before: before.ref, after: c.After.Ref(),
+		}
+	}
+	sortRecords(records)
+	return records, nil
 }
 
 func checkID(id []byte) error {

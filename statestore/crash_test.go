@@ -133,7 +133,7 @@ func TestKill(t *testing.T) {
 		runs = 3
 	}
 	found, parked := map[int64]bool{}, 0
-	for run := range runs {
+	for run := 0; run < runs || run < 10*runs && (len(found) < 4 || parked == 0); run++ { // a slow machine takes more
 		cmd := child(t, "crash", dir, seed+uint64(run))
 		out, err := cmd.StdoutPipe()
 		must(t, err)
@@ -142,7 +142,7 @@ func TestKill(t *testing.T) {
 		if line, err := r.ReadString('\n'); line != "open\n" {
 			t.Fatalf("run %d: child says %q, %v", run, line, err)
 		}
-		kill := time.AfterFunc(time.Duration(rng.IntN(300))*time.Millisecond, func() { cmd.Process.Kill() })
+		kill := time.AfterFunc(time.Duration(rng.IntN(300)*(1+run/runs))*time.Millisecond, func() { cmd.Process.Kill() })
 		if line, _ := r.ReadString('\n'); line != "" {
 			t.Errorf("run %d: child says %q", run, line)
 		}

@@ -27,7 +27,8 @@
 //     changelog's UUID or the in-sync time are not acceptable.
 //  3. [Take.Replay] the changelog's tail, [Replay.Flush] now and then and at
 //     the end, [Take.Live] when the end is met.
-//  4. [Take.Apply] every committed step in the order of the changelog.
+//  4. [Take.Apply] committed steps in the order of the changelog, as many at a
+//     time as it likes, and say with [Take.Unsaved] since when some wait.
 //  5. [Take.Park] what cannot be delivered now, so that it is not in the way of
 //     scans; at a take ask for [Take.Parked], for [Take.Unpark] is the way back.
 //

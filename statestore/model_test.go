@@ -125,9 +125,6 @@ func (s *state) apply(k *Take, position int64) error {
 		if ref, ok := before[id]; ok {
 			c.Before = ref
 		}
-		if c.After != nil && len(id)%2 == 0 {
-			c.AfterBytes = c.After.AppendTo(nil)
-		}
 		b.Changes = append(b.Changes, c)
 	}
 	return k.Apply(b)

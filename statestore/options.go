@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -30,6 +31,10 @@ type Options struct {
 	// Home says on which of the partitions of its request topic an ID belongs; nil:
 	// nothing is counted that lies elsewhere. See [Partition.CountFor].
 	Home func(id []byte, partitions int32) int32
+
+	// BeforeFlush is called before what changed goes to disk at an interval, to
+	// have what waits applied; nil for nothing. It must return when ctx ends.
+	BeforeFlush func(ctx context.Context)
 
 	// Logger, default slog.Default.
 	Logger *slog.Logger

@@ -66,6 +66,8 @@ type Take struct {
 	// later; see Live.
 	candidate time.Time
 	replay    *Replay
+
+	unsaved atomic.Pointer[time.Time] // see Unsaved
 }
 
 // Take makes the caller the only one who may change the partition. It waits for
@@ -231,6 +233,16 @@ func (k *Take) Live(now time.Time) error {
 	return nil
 }
 
+// Unsaved says since when the owner has had changes that the store lacks, the zero
+// time if there are none. The store was in sync at that moment at most.
+func (k *Take) Unsaved(since time.Time) {
+	if since.IsZero() {
+		k.unsaved.Store(nil)
+	} else {
+		k.unsaved.Store(&since)
+	}
+}
+
 // confirm moves the in-sync time of a live take; p.write is held.
 func (k *Take) confirm() {
 	now := k.brokers.Add(k.p.s.o.Now().Sub(k.local))
@@ -239,7 +251,13 @@ func (k *Take) confirm() {
 	case age < 0: // the clock was set back
 		k.candidate = now
 	case age >= k.p.s.o.FlushInterval/2:
-		k.p.state.InSync, k.candidate = k.candidate, now
+		k.p.state.InSync = k.candidate
+		if since := k.unsaved.Load(); since != nil {
+			if at := now.Add(-time.Since(*since)); at.Before(k.candidate) {
+				k.p.state.InSync = at
+			}
+		}
+		k.candidate = now
 	}
 }
 

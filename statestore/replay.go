@@ -51,9 +51,10 @@ type record struct {
 	seq    int32  // place in the log
 	target uint32 // what before is parked for: see place
 	id     []byte
-	row    []byte    // bytes of the timer, nothing for a deletion
-	before timer.Ref // what the store has, filled in by resolve
-	after  timer.Ref // Absent for a deletion
+	row    []byte       // bytes of the timer, nothing for a deletion
+	timer  *timer.Timer // instead of row, where that is not there
+	before timer.Ref    // what the store has, filled in by resolve
+	after  timer.Ref    // Absent for a deletion
 }
 
 // Replay begins to fold records of the changelog topic of that UUID, from
@@ -150,7 +151,7 @@ func (r *Replay) Flush(position int64) error {
 	r.dedupe()
 	k := r.k
 	if r.large() {
-		if err := r.waitForRoom(); err != nil {
+		if err := r.k.waitForRoom(); err != nil {
 			return err
 		}
 	}
@@ -206,15 +207,7 @@ func (r *Replay) large() bool {
 
 // dedupe sorts the records by ID and keeps the last one of each.
 func (r *Replay) dedupe() {
-	slices.SortFunc(r.records, func(a, b record) int {
-		if a.head != b.head {
-			return cmp.Compare(a.head, b.head)
-		}
-		if c := bytes.Compare(a.id, b.id); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.seq, b.seq)
-	})
+	sortRecords(r.records)
 	kept := r.records[:0]
 	for i := range r.records {
 		if i+1 < len(r.records) && bytes.Equal(r.records[i].id, r.records[i+1].id) {
@@ -224,6 +217,19 @@ func (r *Replay) dedupe() {
 	}
 	clear(r.records[len(kept):])
 	r.records = kept
+}
+
+// sortRecords sorts by ID, then by place in the log.
+func sortRecords(records []record) {
+	slices.SortFunc(records, func(a, b record) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		if c := bytes.Compare(a.id, b.id); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.seq, b.seq)
+	})
 }
 
 // remember notes which IDs are stored now. Where little was replayed it is

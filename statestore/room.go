@@ -19,18 +19,18 @@ const (
 	roomCheck = 100 * time.Millisecond
 )
 
-// waitForRoom waits while too many tables wait to be merged, before a flush adds
-// one. No lock is held
-// meanwhile, so that the partition may be taken and the store closed.
-func (r *Replay) waitForRoom() error {
-	s := r.k.p.s
+// waitForRoom waits while too many tables wait to be merged, before one is added.
+// No lock is held meanwhile, so that the partition may be taken and the store
+// closed.
+func (k *Take) waitForRoom() error {
+	s := k.p.s
 	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
 	defer deadline.Stop()
 	defer ticker.Stop()
 	var start time.Time
 	for {
 		compacted := s.events.compacted.wait()
-		layers, err := r.layers()
+		layers, err := k.layers()
 		if err != nil || layers < s.roomLayers {
 			return err
 		}
@@ -45,21 +45,21 @@ func (r *Replay) waitForRoom() error {
 		case <-s.stop:
 			return ErrClosed
 		case <-deadline.C:
-			s.o.Logger.Warn("store does not keep up with a replay", "partition", r.k.p.id.String(), "level0_layers", layers)
+			s.o.Logger.Warn("store does not keep up", "partition", k.p.id.String(), "level0_layers", layers)
 			return nil
 		}
 	}
 }
 
-// layers returns how many layers of tables level 0 has, while the replay's take
-// owns the partition.
-func (r *Replay) layers() (int, error) {
-	s := r.k.p.s
+// layers returns how many layers of tables level 0 has, while the take owns the
+// partition.
+func (k *Take) layers() (int, error) {
+	s := k.p.s
 	if err := s.enter(); err != nil {
 		return 0, err
 	}
 	defer s.leave()
-	if err := r.k.check(); err != nil {
+	if err := k.check(); err != nil {
 		return 0, err
 	}
 	return int(s.db.Metrics().Levels[0].Sublevels), nil

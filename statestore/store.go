@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 )
+
+// beforeFlushWait is how long a flush waits for what is applied before it.
+const beforeFlushWait = 10 * time.Second
 
 const (
 	databaseDir = "db"
@@ -111,12 +115,32 @@ func (s *Store) run() {
 				s.o.Logger.Error("sweep of the store failed", "partition", p.id.String(), "err", err)
 			}
 		case <-timer.C:
+			s.beforeFlush()
 			if err := s.Flush(); err != nil {
 				s.o.Logger.Error("flush of the store failed", "err", err)
 			}
 			timer.Reset(s.o.FlushInterval)
 		}
 	}
+}
+
+// beforeFlush has what waits applied, for beforeFlushWait at most.
+func (s *Store) beforeFlush() {
+	if s.o.BeforeFlush == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), beforeFlushWait)
+	defer cancel()
+	stopped := make(chan struct{})
+	defer close(stopped)
+	go func() {
+		select {
+		case <-s.stop:
+			cancel()
+		case <-stopped:
+		}
+	}()
+	s.o.BeforeFlush(ctx)
 }
 
 // Flush makes everything durable that was applied before. It records the

@@ -14,13 +14,16 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// dueRow is a row by due time to write to a table, or to delete if row is nil.
+// dueRow is a row by due time to write to a table, or to delete if there is neither row nor timer.
 type dueRow struct {
-	ref timer.Ref
-	row []byte
+	ref   timer.Ref
+	row   []byte
+	timer *timer.Timer // instead of row
 }
 
-// ingestLocked stores a replay's records, sorted by ID and resolved, and next in
+func (r *dueRow) deletes() bool { return r.row == nil && r.timer == nil }
+
+// ingestLocked stores records, sorted by ID and resolved, and next in
 // one table: rows, deletions, checkpoint and position become valid with one
 // synced edit of the manifest. p.write is held, and the partition has no rows in
 // memory when the table comes: doc.go says why that must be.
@@ -48,14 +51,13 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	if err := p.writeTable(fsys, path, &rows); err != nil {
 		return errors.Join(err, fsys.Remove(path))
 	}
-	p.loaded.Store(false) // should the ingest fail, read what there is
 	if err := p.s.db.Ingest(context.Background(), []string{path}); err != nil {
+		p.loaded.Store(false) // read what there is
 		_ = fsys.Remove(path) // it may be gone; Open clears it in any case
 		return err
 	}
 	p.setState(next)
 	targets.install()
-	p.loaded.Store(true)
 	p.deleted(deleted)
 	return nil
 }
@@ -79,13 +81,13 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 	for i := range records {
 		c := &records[i]
 		if !c.after.IsAbsent() {
-			rows = append(rows, dueRow{c.after, c.row})
+			rows = append(rows, dueRow{c.after, c.row, c.timer})
 			if c.after.Compare(lowest) < 0 {
 				lowest = c.after
 			}
 		}
 		if !c.before.IsAbsent() && c.before != c.after && c.target == 0 {
-			rows = append(rows, dueRow{c.before, nil})
+			rows = append(rows, dueRow{ref: c.before})
 			deleted++
 		}
 	}
@@ -93,7 +95,13 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 		if c := a.ref.Compare(b.ref); c != 0 {
 			return c
 		}
-		return cmp.Compare(len(b.row), len(a.row)) // a put hides a deletion
+		switch { // a put hides a deletion
+		case a.deletes() == b.deletes():
+			return 0
+		case b.deletes():
+			return -1
+		}
+		return 1
 	})
 	return slices.CompactFunc(rows, func(a, b dueRow) bool { return a.ref == b.ref }), lowest, deleted
 }
@@ -174,12 +182,18 @@ func (p *Partition) writeParked(w *sstable.Writer, rows []place, targets []targe
 
 func (p *Partition) writeDues(w *sstable.Writer, dues []dueRow) (err error) {
 	key := make([]byte, 0, dueKeySize)
+	var scratch []byte
 	for i := range dues {
-		key = appendDueKey(key[:0], p.prefix, dues[i].ref)
-		if dues[i].row == nil {
+		d := &dues[i]
+		key = appendDueKey(key[:0], p.prefix, d.ref)
+		switch {
+		case d.deletes():
 			err = w.Delete(key)
-		} else {
-			err = w.Set(key, dues[i].row)
+		case d.row == nil:
+			scratch = d.timer.AppendTo(scratch[:0])
+			err = w.Set(key, scratch)
+		default:
+			err = w.Set(key, d.row)
 		}
 		if err != nil {
 			return err

@@ -61,7 +61,7 @@ type Config struct {
 	Lanes              int           // loops of transactions; 0: chosen by the number of cores
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
 	TransactionTimeout time.Duration // at least 30s
-	WheelMemory        Size          // bytes for timers due soon, whole process
+	WheelMemory        Size          // bytes for timers due soon, and as many for what is not stored yet, whole process
 	QueueMemory        Size          // bytes for records on their way, whole process
 	StoreMemory        Size          // bytes for rows of the local store, whole process
 

@@ -89,7 +89,7 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "each lane uses `N` transactional IDs in turn, 2 to 4")
 	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
 		"the broker aborts a transaction open for `DURATION`; at least 30s")
-	fs.Var(&c.WheelMemory, "wheel-memory", "hold timers due soon in up to `SIZE` of memory; later ones stay on disk")
+	fs.Var(&c.WheelMemory, "wheel-memory", "hold timers due soon in up to `SIZE` of memory, later ones stay on disk, and as much of what is not stored yet")
 	fs.Var(&c.QueueMemory, "queue-memory", "hold records on their way in up to `SIZE` of memory; intake pauses at that")
 	fs.Var(&c.StoreMemory, "store-memory", "hold rows of the local store in `SIZE` of memory; more spares reads where many random timers are cancelled or replaced")
 }

@@ -1,47 +1,60 @@
 package partition
 
 import (
-	"fmt"
+	"time"
 
-	"github.com/waterclock/waterclock/statestore"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// job is a committed step that the store has yet to take in.
+// job is a committed step that is to be folded into the delta.
 type job struct {
-	batch   statestore.Batch
-	applied [][]*item // per worker, an item once per entry
-	entries int
-	bytes   int64
+	changes    []jobChange
+	position   int64 // of the changelog, behind the step
+	checkpoint []byte
+	settled    [][]settled // per worker, an item once per entry
+	entries    int
+	bytes      int64
+}
+
+// jobChange is what a step did to one ID.
+type jobChange struct {
+	item   *item
+	before timer.Ref
+	after  *timer.Timer
 }
 
 func (s *sealed) job() *job {
 	p := s.p
-	j := &job{applied: make([][]*item, len(p.workers)), entries: s.segment.Entries, bytes: s.segment.Bytes}
-	j.batch.Changelog = p.o.Topics.Changelog.ID
-	j.batch.Checkpoint = s.checkpoint
+	j := &job{
+		settled: make([][]settled, len(p.workers)), checkpoint: s.checkpoint, entries: s.segment.Entries, bytes: s.segment.Bytes,
+		changes: make([]jobChange, 0, s.changelog-1), // the checkpoint's record is one
+	}
 	for _, r := range s.share.Records[:s.changelog] {
-		j.batch.Position = max(j.batch.Position, r.Offset+1)
+		j.position = max(j.position, r.Offset+1)
 	}
 	j.batch.Changes = make([]statestore.Change, 0, len(s.nets))
 	for i := range s.nets {
-		n := &s.nets[i]
-		if n.after.Ref() == n.before {
-			continue
+		if n := &s.nets[i]; n.after.Ref() != n.before {
+			j.changes = append(j.changes, jobChange{n.item, n.before, n.after})
 		}
-		j.batch.Changes = append(j.batch.Changes, statestore.Change{ID: n.id, Before: n.before, After: n.after, AfterBytes: n.value})
 	}
 	for _, chunk := range s.segment.Chunks {
 		for _, e := range chunk {
 			if e.item != nil {
 				i := e.worker.index
-				j.applied[i] = append(j.applied[i], e.item)
+				j.settled[i] = append(j.settled[i], settled{item: e.item})
 			}
 		}
 	}
 	return j
 }
 
+// nextJob returns the next committed step, nil if there is none, or none is to be
+// folded before the checkpoint that is under way has ended.
 func (p *Partition) nextJob() *job {
+	if p.delta.frozen != nil && p.delta.bytes >= p.o.DeltaBytes {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.jobs) == 0 {
@@ -53,9 +66,22 @@ func (p *Partition) nextJob() *job {
 	return j
 }
 
-// apply brings a committed step into the store, under the token, and lets the
-// workers forget it.
+// apply folds a committed step into the delta, under the token, and tells the
+// workers.
 func (p *Partition) apply(j *job) error {
+	if err := p.o.Token.Err(); err != nil {
+		return err
+	}
+	if p.o.BeforeApply != nil {
+		p.o.BeforeApply(p.o.Topics.Request.Name, p.o.Partition)
+	}
+	p.foldIn(j)
+	p.wait(-j.entries, -j.bytes)
+	p.relieve()
+	return nil
+}
+
+func (p *Partition) foldIn(j *job) {
 	defer func() {
 		p.mu.Lock()
 		p.applying = false
@@ -66,30 +92,38 @@ func (p *Partition) apply(j *job) error {
 			p.o.Lane.Wake()
 		}
 	}()
-	if err := p.o.Token.Err(); err != nil {
-		return err
-	}
-	if p.o.BeforeApply != nil {
-		p.o.BeforeApply(p.o.Topics.Request.Name, p.o.Partition)
-	}
-	if err := p.take.Apply(&j.batch); err != nil {
-		return fmt.Errorf("apply a committed step: %w", err)
-	}
-	for i := range j.batch.Changes {
-		c := &j.batch.Changes[i]
-		if !c.Before.IsAbsent() {
-			p.pending.Add(-1)
-		}
-		if c.After != nil {
-			p.pending.Add(1)
+	d := &p.delta
+	if d.since.IsZero() {
+		if d.since = time.Now(); d.frozen == nil {
+			p.take.Unsaved(d.since)
 		}
 	}
-	for i, items := range j.applied {
+	d.position, d.checkpoint = max(d.position, j.position), j.checkpoint
+	pending := 0
+	for i := range j.changes {
+		c := &j.changes[i]
+		if !c.before.IsAbsent() {
+			pending--
+		}
+		if c.after != nil {
+			pending++
+		}
+		d.fold(c.item, c.before, c.after)
+	}
+	p.pending.Add(int64(pending))
+	for i, items := range j.settled {
+		for k := range items {
+			items[k].stale = items[k].item.diff.stale()
+		}
 		if len(items) > 0 {
-			p.workers[i].post(message{applied: items})
+			p.workers[i].post(message{settled: items})
 		}
 	}
-	p.wait(-j.entries, -j.bytes)
-	p.relieve()
-	return nil
+}
+
+// settled is an item one of whose entries is committed, and whether the store has
+// yet to hear of it.
+type settled struct {
+	item  *item
+	stale bool
 }

@@ -112,6 +112,9 @@ func (c *core) look(after time.Duration) {
 
 // park is the part of the partition's loop that parks and unparks.
 func (c *core) park() {
+	if c.p.delta.frozen != nil {
+		return
+	}
 	c.ok(c.p.parkAll())
 	for to := range c.p.parkedTargets {
 		c.g.seen["parked"]++

@@ -109,6 +109,9 @@ type core struct {
 	brokers *brokers
 
 	p       *Partition
+	write   func() // of the checkpoint that is under way
+	unheard bool   // a step was committed, and the partition does not know
+	lazy    bool   // checkpoints are the test's: else one follows each step
 	reached timer.Ref
 	share   *emitter.Share // sealed, outcome open
 	steps   int
@@ -154,16 +157,16 @@ func newCore(t must, g *ground, workers int, wheelBytes int64, queue int) *core 
 		Store: g.store.Partition(statestore.PartitionID{Topic: c.set.Request.ID}),
 		Lane:  emitter.NewLane(emitter.Options{}), Reader: g.reader, Client: g.client,
 		Now: func() time.Time { return time.UnixMilli(c.now) }, WheelBytes: wheelBytes,
-		QueueEntries: queue, QueueBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler), Metrics: g.metrics,
+		QueueEntries: queue, QueueBytes: 1 << 20, DeltaBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler), Metrics: g.metrics,
 	}
 	first := delaytopics.Checkpoint{Request: c.set.Request.ID, Changelog: c.set.Changelog.ID, Step: "claim"}
-	c.write(delaytopics.CheckpointKey(), first.AppendTo(nil))
+	c.append(delaytopics.CheckpointKey(), first.AppendTo(nil))
 	c.process()
 	c.take()
 	return c
 }
 
-func (c *core) write(key, value []byte) int64 {
+func (c *core) append(key, value []byte) int64 {
 	at := c.end
 	c.end++
 	c.changelog = append(c.changelog, change{at, key, value})
@@ -187,6 +190,8 @@ func (c *core) take() {
 	}
 	c.o.Token = &holder{}
 	p := New(c.o)
+	p.delta.done, c.write, c.unheard = make(chan error, 1), nil, false
+	p.aside = func(write func()) { c.write = write }
 	p.take = c.o.Store.Take()
 	c.storeIsFold(p)
 	meta, err := p.take.Meta()
@@ -458,7 +463,7 @@ func (c *core) commit(told bool) {
 			}
 			continue
 		}
-		r.Offset = c.write(r.Key, r.Value)
+		r.Offset = c.append(r.Key, r.Value)
 		kind, id, err := delaytopics.ParseKey(r.Key)
 		c.ok(err)
 		if seen[string(r.Key)] {
@@ -484,7 +489,7 @@ func (c *core) commit(told bool) {
 	c.share = nil
 	c.ok(share.Fence())
 	c.end++ // its marker
-	if told {
+	if c.unheard = !told; told {
 		share.Done(emitter.Committed)
 	}
 }
@@ -552,6 +557,53 @@ func (c *core) abort() {
 func (c *core) apply() {
 	if j := c.p.nextJob(); j != nil {
 		c.ok(c.p.apply(j))
+		if !c.lazy {
+			c.checkpoint()
+		}
+	}
+}
+
+// freeze begins a checkpoint, store has it written, and thaw tells the partition.
+func (c *core) freeze() {
+	if d := &c.p.delta; d.frozen == nil && !d.since.IsZero() {
+		c.g.seen["frozen"]++
+		c.p.beginCheckpoint()
+	}
+}
+
+func (c *core) store() {
+	if c.write != nil {
+		c.write()
+		c.write = nil
+		c.storeIsFold(c.p)
+	}
+}
+
+func (c *core) thaw() {
+	select {
+	case err := <-c.p.delta.done:
+		c.ok(c.p.checkpointed(err))
+	default:
+	}
+}
+
+func (c *core) checkpoint() {
+	c.store()
+	c.thaw()
+	c.freeze()
+	c.store()
+	c.thaw()
+}
+
+// settle ends a life in order: the store has all that is committed.
+func (c *core) settle() {
+	c.store()
+	c.p.settle()
+	c.storeIsFold(c.p)
+	meta, err := c.p.take.Meta()
+	c.ok(err)
+	if last := c.changelog[len(c.changelog)-1].offset; meta.Position <= last && !c.unheard {
+		c.t.Fatalf("the store's position is %d after an orderly end, the last record is at %d", meta.Position, last)
 	}
 }
 
@@ -571,6 +623,7 @@ func (c *core) finish() {
 	})
 	c.heal()
 	c.rest(func() bool { return len(c.fold(math.MaxInt64)) == 0 })
+	c.checkpoint()
 	c.storeIsFold(c.p)
 	for i, g := range c.requests {
 		if c.bad(g) && c.dead[g.Offset] != 1 {
@@ -585,9 +638,9 @@ func (c *core) finish() {
 	}
 	for i, w := range c.p.workers {
 		c.work(i)
-		if len(w.items) > 0 || w.wheel.Len() > 0 || len(w.beyond) > 0 || len(w.waiting) > 0 || w.bytes != 0 {
+		if len(w.items) > 0 || w.wheel.Len() > 0 || w.beyond.Len() > 0 || len(w.waiting) > 0 || w.bytes != 0 {
 			c.t.Fatalf("worker %d keeps %d items, %d in the wheel, %d beyond, %d waiting, %d bytes when nothing is pending",
-				i, len(w.items), w.wheel.Len(), len(w.beyond), len(w.waiting), w.bytes)
+				i, len(w.items), w.wheel.Len(), w.beyond.Len(), len(w.waiting), w.bytes)
 		}
 	}
 	c.p.waiter.Close()
@@ -616,6 +669,9 @@ func (c *core) rest(done func() bool) {
 			after = time.Minute
 		}
 		worked := c.turn(after)
+		if c.p.wanted.Load() || c.p.delta.frozen != nil {
+			c.checkpoint()
+		}
 		n, _ := c.p.tracker.Fill()
 		if still++; worked || n > 0 || c.given < len(c.requests) || len(c.p.jobs) > 0 {
 			still = 0
@@ -683,6 +739,7 @@ func TestPartitionAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCore(t, g, rapid.IntRange(1, 3).Draw(t, "workers"),
 			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"))
+		c.lazy = true
 		in := rapid.OneOf(rapid.Int64Range(-50, 100), rapid.Int64Range(10_000, 80_000))
 		t.Repeat(map[string]func(*rapid.T){
 			"schedule": func(t *rapid.T) {
@@ -756,12 +813,18 @@ func TestPartitionAgainstModel(t *testing.T) {
 			"commit": func(*rapid.T) { c.commit(true) },
 			"abort":  func(*rapid.T) { c.abort() },
 			"apply":  func(*rapid.T) { c.apply() },
+			"freeze": func(*rapid.T) { c.freeze() },
+			"store":  func(*rapid.T) { c.store() },
+			"thaw":   func(*rapid.T) { c.thaw() },
 			"crash": func(t *rapid.T) {
 				if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
 					return
 				}
 				if rapid.Bool().Draw(t, "committed unheard") {
 					c.commit(false)
+				}
+				if rapid.Bool().Draw(t, "in order") {
+					c.settle()
 				}
 				if rapid.Bool().Draw(t, "another process") {
 					c.p.waiter.Close()

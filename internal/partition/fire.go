@@ -83,7 +83,7 @@ func (w *worker) fireSome() {
 	var sick parking
 	w.wheel.Pop(w.p.clock.millis(), maxFirings, func(s *wheel.Entry[*item]) bool {
 		it := s.Value
-		w.bytes -= held(it.timer)
+		w.left(it)
 		if to, ok := w.p.sick(it); ok {
 			w.park(it, to, &sick)
 		} else {
@@ -112,7 +112,7 @@ func (w *worker) fireOne(it *item, f *firings) {
 	e.follow()
 	it.permit = nil
 	it.timer, it.ref = nil, timer.Absent
-	it.unapplied++
+	it.unsettled++
 	bytes := held(t) + entryMemory
 	if it.batch != nil && !w.p.tracker.Joined(it.batch) {
 		// A later batch joins behind an earlier one, and w planned them in

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// loop applies committed steps and loads wheels.
+// loop folds committed steps, has checkpoints written, and loads wheels.
 func (p *Partition) loop(ctx context.Context) error {
 	t := time.NewTicker(tick)
 	defer t.Stop()
@@ -27,8 +27,13 @@ func (p *Partition) loop(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
+		if err := p.checkpoint(); err != nil {
 			return err
+		}
+		if p.delta.frozen == nil { // else they would wait for the store
+			if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
+				return err
+			}
 		}
 		p.lookAtTail(ctx)
 		p.lookAtOversized(ctx)

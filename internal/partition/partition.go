@@ -69,6 +69,7 @@ type Options struct {
 	Replays       *semaphore.Weighted
 	Now           func() time.Time
 	WheelBytes    int64 // of timers that each worker keeps in memory
+	DeltaBytes    int64 // of changes that are committed, at which a checkpoint of the store begins
 	QueueEntries  int   // on their way and not in the store yet, above which intake pauses
 	QueueBytes    int64
 	// MaxAbsence is how old a local store may be: half of delete.retention.ms.
@@ -95,6 +96,10 @@ type Partition struct {
 	take    *statestore.Take
 	tracker *intake.Tracker[*entry]
 	workers []*worker
+	// delta is what the store has yet to hear of; Run's own. wanted: a checkpoint is
+	// waited for.
+	delta  delta
+	wanted atomic.Bool
 	// seals numbers the calls of Seal, suspects counts the entries that are not
 	// settled and are suspects. Both are the lane's.
 	seals    int64
@@ -144,8 +149,10 @@ type Partition struct {
 	claim     *claim
 	tail      tail
 	oversized *oversized // a batch that intake does not get past
-	jobs      []*job     // committed steps, to be applied in order
+	jobs      []*job     // committed steps, to be folded in order
 	applying  bool
+	looping   bool            // Run sees to checkpoints
+	asked     []chan struct{} // closed when what was committed is in the store
 	// unplanning counts workers that have yet to take firings back.
 	unplanning int
 	toPark     []parking
@@ -291,6 +298,8 @@ func (p *Partition) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.counts.Wait()
 	defer cancel()
+	p.delta = delta{done: make(chan error, 1)}
+	defer p.settle()
 	p.joinLane()
 	defer p.leaveLane()
 	// A replay may wait for half a minute until the disk keeps up.
@@ -331,6 +340,8 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.o.Reader.Add(p.o.Topics.Request.Name, p.o.Partition, from, p)
 	defer p.o.Reader.Remove(p.o.Topics.Request.Name, p.o.Partition, p)
 	workers.Go(func() { p.gate(ctx, stable) })
+	p.setLooping(true)
+	defer p.setLooping(false)
 	return p.loop(ctx)
 }
 

@@ -66,11 +66,12 @@ type parkList struct {
 }
 
 // park keeps a due item out of the wheel: for good if the store has its row,
-// else until it has.
+// else until it has, which a checkpoint sees to.
 func (w *worker) park(it *item, to emitter.TargetPartition, out *parking) {
 	it.permit = nil
-	if it.unapplied > 0 {
+	if it.kept() {
 		w.waiting[it] = struct{}{}
+		w.p.wanted.Store(true)
 		return
 	}
 	it.parking = true
@@ -89,7 +90,7 @@ func (w *worker) park(it *item, to emitter.TargetPartition, out *parking) {
 // meanwhile.
 func (w *worker) parked(items []*item) {
 	for _, it := range items {
-		if it.parking && it.unapplied == 0 {
+		if it.parking && !it.kept() {
 			w.drop(it)
 			delete(w.items, it.id)
 		}
@@ -107,10 +108,11 @@ func (w *worker) grant(ts []*timer.Timer, permit *emitter.Permit) {
 			it = &item{id: string(t.ID), ref: t.Ref(), timer: t}
 			it.slot.Value = it
 			w.items[it.id] = it
-		case it.ref != t.Ref() || it.slot.InWheel():
+		case it.ref != t.Ref() || it.near:
 			continue
 		}
 		delete(w.waiting, it)
+		w.beyond.Remove(&it.slot)
 		it.timer, it.permit, it.parking = t, permit, false
 		w.insert(it)
 	}

@@ -31,21 +31,28 @@ const (
 func held(t *timer.Timer) int64 { return int64(t.Size()) + timerMemory }
 
 // item is what a worker knows of one timer ID. Only its worker touches it, but
-// for the seal fields, which are the lane's.
+// for the seal fields, which are the lane's, and the diff, which is Run's.
 type item struct {
 	id        string
 	ref       timer.Ref    // planned state
 	timer     *timer.Timer // in memory if pending here
-	unapplied int          // entries planned and not applied yet
+	unsettled int          // entries planned and not folded into the delta yet
+	stale     bool         // the store has yet to hear of the last settled one
+	near      bool         // in the wheel of what falls due soon
 	batch     *intake.Batch[*entry]
 	slot      wheel.Entry[*item]
-	last      *entry          // the latest one not applied, for un-planning
+	last      *entry          // the latest one not settled, for un-planning
 	permit    *emitter.Permit // to fire although its target is sick
 	parking   bool            // on its way to the parked rows
 
 	sealed int64 // number of the seal that net belongs to
 	net    int   // index among that seal's nets
+
+	diff diff // Run's
 }
+
+// kept reports whether the item knows more than the store does.
+func (it *item) kept() bool { return it.unsettled > 0 || it.stale }
 
 // entry is a planned decision and what the partition needs to carry it out.
 type entry struct {
@@ -69,7 +76,8 @@ type entry struct {
 type message struct {
 	part    *part
 	load    *load
-	applied []*item
+	settled []settled
+	stored  []*item
 	open    bool // the gate
 	unplan  []*entry
 	parked  []*item
@@ -102,10 +110,10 @@ type worker struct {
 
 	items map[string]*item
 	wheel *wheel.Wheel[*item]
-	// beyond holds pending items that are in the overlay and not in the wheel.
-	beyond map[*item]struct{}
-	// waiting holds items whose firing was un-planned, or whose target is sick,
-	// until no entry of theirs is unapplied.
+	// beyond holds pending items that are in the overlay and above the horizon.
+	beyond *wheel.Wheel[*item]
+	// waiting holds items whose firing was un-planned, until no entry of theirs is
+	// unsettled, or whose target is sick, until the store has them.
 	waiting map[*item]struct{}
 	horizon timer.Ref
 	open    bool  // the gate
@@ -127,7 +135,7 @@ var highest = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
 func newWorker(p *Partition, index int) *worker {
 	w := &worker{
 		p: p, index: index, wake: make(chan struct{}, 1),
-		items: make(map[string]*item), wheel: wheel.New[*item](p.clock.millis()), beyond: make(map[*item]struct{}), waiting: make(map[*item]struct{}),
+		items: make(map[string]*item), wheel: wheel.New[*item](p.clock.millis()), beyond: wheel.New[*item](p.clock.millis()), waiting: make(map[*item]struct{}),
 		horizon: lowest, lowered: highest,
 	}
 	w.next.Store(never)
@@ -184,8 +192,10 @@ func (w *worker) read() error {
 			w.takeIn(m.load)
 			w.setLoading(false)
 			w.p.kick()
-		case m.applied != nil:
-			w.forget(m.applied)
+		case m.settled != nil:
+			w.settled(m.settled)
+		case m.stored != nil:
+			w.stored(m.stored)
 		case m.unplan != nil:
 			w.unplan(m.unplan)
 		case m.parked != nil:
@@ -201,10 +211,10 @@ func (w *worker) read() error {
 	return nil
 }
 
-// change makes t the planned state of an item, by an entry that is not applied.
+// change makes t the planned state of an item, by an entry that is not settled.
 func (w *worker) change(it *item, t *timer.Timer) {
 	w.drop(it)
-	it.unapplied++
+	it.unsettled++
 	it.ref, it.timer = t.Ref(), t
 	if t == nil {
 		return
@@ -212,44 +222,85 @@ func (w *worker) change(it *item, t *timer.Timer) {
 	if it.ref.Compare(w.horizon) < 0 {
 		w.insert(it)
 	} else {
-		w.beyond[it] = struct{}{}
+		w.postpone(it)
 	}
 }
 
 // drop takes an item's pending timer out of memory.
 func (w *worker) drop(it *item) {
-	if it.slot.InWheel() {
+	switch {
+	case it.near:
 		w.wheel.Remove(&it.slot)
-		w.bytes -= held(it.timer)
+		w.left(it)
+	default:
+		w.beyond.Remove(&it.slot)
 	}
-	delete(w.beyond, it)
 	delete(w.waiting, it)
 	it.timer, it.permit, it.parking = nil, nil, false
 }
 
+// insert puts an item that is in no wheel among those that fall due soon.
 func (w *worker) insert(it *item) {
 	it.slot.Key = wheel.Key{Due: it.ref.Due, Seq: it.ref.Offset}
 	w.wheel.Insert(&it.slot)
+	it.near = true
 	w.bytes += held(it.timer)
 }
 
-// forget takes note of applied entries: the store has them now.
-func (w *worker) forget(items []*item) {
-	for _, it := range items {
-		if it.unapplied--; it.unapplied > 0 {
+// left notes that the wheel has given an item out.
+func (w *worker) left(it *item) {
+	it.near = false
+	w.bytes -= held(it.timer)
+}
+
+// postpone puts an item that is in no wheel beyond the horizon.
+func (w *worker) postpone(it *item) {
+	it.slot.Key = wheel.Key{Due: it.ref.Due, Seq: it.ref.Offset}
+	w.beyond.Insert(&it.slot)
+}
+
+// settled takes note of committed entries.
+func (w *worker) settled(all []settled) {
+	for _, s := range all {
+		it := s.item
+		it.stale = s.stale
+		if it.unsettled--; it.unsettled > 0 {
 			continue
 		}
 		it.last = nil
-		if _, waits := w.waiting[it]; waits {
-			delete(w.waiting, it)
-			w.insert(it) // looked at again when due, and parked if its target is sick
-		}
-		if !it.slot.InWheel() {
-			w.drop(it)
-			delete(w.items, it.id)
-		}
+		w.again(it)
+		w.forget(it)
 	}
 	w.evict() // what waited may be much
+}
+
+// stored takes note that the store has what was last settled of these items.
+func (w *worker) stored(items []*item) {
+	for _, it := range items {
+		if it.stale = false; it.unsettled > 0 {
+			continue
+		}
+		w.again(it)
+		w.forget(it)
+	}
+	w.evict()
+}
+
+// again puts what waited back into the wheel: it is looked at when due, and
+// parked if its target is sick.
+func (w *worker) again(it *item) {
+	if _, waits := w.waiting[it]; waits {
+		delete(w.waiting, it)
+		w.insert(it)
+	}
+}
+
+// forget lets go of an item that the store knows as well, unless it is to fire soon.
+func (w *worker) forget(it *item) {
+	if !it.kept() && !it.near {
+		w.drop(it)
+		delete(w.items, it.id)
+	}
 }
 
 // takeIn puts the rows of a load into the wheel. The package comment says why
@@ -270,15 +321,26 @@ func (w *worker) takeIn(l *load) {
 	if l.to.Compare(w.horizon) <= 0 {
 		return
 	}
-	for it := range w.beyond {
-		if it.ref.Compare(l.to) < 0 {
-			delete(w.beyond, it)
-			w.insert(it)
-		}
-	}
-	w.horizon = l.to
+	w.reach(l.to)
 	w.setFull(w.bytes > w.p.o.WheelBytes)
 	w.evict()
+}
+
+// reach raises the horizon, over what was beyond it until now.
+func (w *worker) reach(to timer.Ref) {
+	var above []*item // due in the same millisecond
+	w.beyond.Pop(to.Due, w.beyond.Len(), func(s *wheel.Entry[*item]) bool {
+		if it := s.Value; it.ref.Compare(to) < 0 {
+			w.insert(it)
+		} else {
+			above = append(above, it)
+		}
+		return true
+	})
+	for _, it := range above {
+		w.postpone(it)
+	}
+	w.horizon = to
 }
 
 func (w *worker) setFull(full bool) {
@@ -317,9 +379,9 @@ func (w *worker) evict() {
 func (w *worker) evictFrom(k wheel.Key) {
 	w.wheel.EvictFrom(k, func(s *wheel.Entry[*item]) {
 		it := s.Value
-		w.bytes -= held(it.timer)
-		if it.unapplied > 0 {
-			w.beyond[it] = struct{}{}
+		w.left(it)
+		if it.kept() {
+			w.postpone(it)
 		} else {
 			delete(w.items, it.id)
 		}

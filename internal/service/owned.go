@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"os"
 	"sync"
 
@@ -59,6 +60,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 		Lane:  in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Markers: in.markers, Reader: in.reader, Client: in.client,
 		Replays: in.replays, Now: in.o.Now,
 		WheelBytes:   max(minWheel, int64(in.cfg.WheelMemory)/in.partitions()/int64(workers)),
+		DeltaBytes:   max(minDelta, int64(in.cfg.WheelMemory)/in.partitions()),
 		QueueEntries: entries, QueueBytes: bytes,
 		MaxAbsence: topic.maxAbsence, AcceptGroup: in.cfg.AcceptGroup, AcceptLostChangelog: in.cfg.AcceptLostChangelog,
 		Logger: in.log, Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply, Newer: in.resign,
@@ -136,5 +138,19 @@ func (in *instance) forget(ts []*membership.Token) {
 				delete(in.parts, k)
 			}
 		}()
+	}
+}
+
+// checkpoint has all partitions bring what is committed into the store, one after
+// the other, so that the work is spread.
+func (in *instance) checkpoint(ctx context.Context) {
+	in.mu.Lock()
+	parts := make([]*partition.Partition, 0, len(in.parts))
+	for _, o := range in.parts {
+		parts = append(parts, o.p)
+	}
+	in.mu.Unlock()
+	for _, p := range parts {
+		p.Checkpoint(ctx)
 	}
 }

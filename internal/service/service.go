@@ -35,6 +35,9 @@ const (
 	maxSubPartitions = 4
 	// minWheel is the least memory for timers that a worker is given.
 	minWheel = 64 << 10
+	// minDelta is the least memory for the changes of a partition between two
+	// checkpoints.
+	minDelta = 1 << 20
 	// deadStoreWait is how long the end of partitions is waited for when the
 	// store cannot go on.
 	deadStoreWait = time.Second

@@ -29,7 +29,7 @@ const (
 	tail = 6000
 	// flushMargin is how long before a flush was noticed it had begun at the
 	// latest: what was in the changelog before that lay in what was flushed.
-	flushMargin = 3 * time.Second
+	flushMargin = 8 * time.Second
 	// takeOffsets is what the take itself may add to a partition of the
 	// changelog: marker of the vanished owner's step, claim, its marker.
 	takeOffsets = 16

@@ -44,6 +44,7 @@ var heldBy = map[string]string{
 	"MaxStepBytes":       "emitter TestAStepsLimits",
 	"MaxStepPartitions":  "emitter TestAStepsLimits",
 	"maxUnapplied":       "internal/partition TestSealsUpToMaxUnapplied",
+	"DeltaBytes":         "internal/partition TestACheckpointBeginsAtItsBytes TestNothingIsFoldedBehindAFullDelta",
 	"loadRows":           "internal/partition TestALoadIsBounded",
 	"loadBytes":          "internal/partition TestALoadIsBounded",
 	"maxReplays":         "internal/service TestReplaysThatStandStillHoldNobodyUp",

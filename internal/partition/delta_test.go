@@ -1,0 +1,177 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// While a checkpoint is written the store says what was before it. An ID that has
+// no part in what is folded meanwhile is not to be looked up there.
+func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.schedule(1, 600_000)
+	c.turn(0)
+	c.lazy = true
+	c.cancel(1)
+	c.turn(0)
+	c.freeze()
+	for _, want := range []timer.Outcome{timer.NotFound, timer.Scheduled, timer.Cancelled, timer.NotFound} {
+		if want == timer.Scheduled {
+			c.schedule(1, 600_000)
+		} else {
+			c.cancel(1)
+		}
+		c.deliver(1)
+		c.work(0)
+		w := c.p.workers[0]
+		if e := w.items["id1"]; e == nil || e.last == nil || e.last.Outcome != want {
+			t.Fatalf("not %v", want)
+		}
+		c.turn(0)
+	}
+	c.finish()
+}
+
+// A timer that comes and goes between two checkpoints leaves nothing.
+func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.lazy = true
+	c.schedule(1, 10)
+	c.turn(0)
+	c.schedule(2, 600_000)
+	c.turn(0)
+	if d := &c.p.delta; len(d.items) != 2 || d.bytes < 2*timerMemory {
+		t.Fatalf("%d items of %d bytes", len(d.items), d.bytes)
+	}
+	c.cancel(2)
+	c.pass(20)
+	for range 3 {
+		c.turn(0)
+	}
+	c.work(0)
+	if d := &c.p.delta; len(d.items) != 0 || d.bytes != 0 || len(c.p.workers[0].items) != 0 {
+		t.Fatalf("%d items of %d bytes, the worker has %d", len(d.items), d.bytes, len(c.p.workers[0].items))
+	}
+	c.finish()
+}
+
+// A checkpoint begins when the delta has its bytes, or somebody wants one.
+func TestACheckpointBeginsAtItsBytes(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.lazy = true
+	c.schedule(1, 100_000)
+	c.turn(0)
+	d := &c.p.delta
+	begins := func(limit int64) bool {
+		t.Helper()
+		c.p.o.DeltaBytes = limit
+		c.ok(c.p.checkpoint())
+		return d.frozen != nil
+	}
+	if begins(d.bytes + 1) {
+		t.Error("begun before the delta had its bytes")
+	}
+	if !begins(d.bytes) {
+		t.Error("not begun although the delta has its bytes")
+	}
+	c.checkpoint()
+	if begins(0) {
+		t.Error("begun although nothing has changed")
+	}
+	c.schedule(2, 100_000)
+	c.turn(0)
+	c.p.wanted.Store(true)
+	if d.ended = time.Now(); begins(1 << 20) {
+		t.Error("begun for a worker directly behind another checkpoint")
+	}
+	if d.ended = time.Now().Add(-checkpointPause); !begins(1 << 20) {
+		t.Error("not begun although a worker waits for it")
+	}
+	c.finish()
+}
+
+// While a checkpoint is written what is committed may come to as much again, and
+// then waits.
+func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.lazy = true
+	c.p.o.DeltaBytes = timerMemory + changeMemory
+	step := func(id int) int {
+		c.schedule(id, 100_000)
+		c.turn(0)
+		return len(c.p.jobs)
+	}
+	step(1)
+	c.freeze()
+	if n := step(2); n != 0 {
+		t.Fatalf("%d steps wait although the delta is empty", n)
+	}
+	if n := step(3); n != 1 {
+		t.Fatalf("%d steps wait for the checkpoint, want 1", n)
+	}
+	c.store()
+	c.thaw()
+	for range 2 {
+		c.apply()
+	}
+	if n := len(c.p.jobs); n != 0 {
+		t.Fatalf("%d steps wait behind the checkpoint", n)
+	}
+	c.finish()
+}
+
+// Who asks for a checkpoint hears of its end, of the next one where one is under
+// way, at once where nothing has changed, and of the partition's end.
+func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.lazy = true
+	ask := func() chan struct{} {
+		answered := make(chan struct{})
+		asked := len(c.p.asked)
+		go func() { c.p.Checkpoint(t.Context()); close(answered) }()
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			c.p.mu.Lock()
+			n := len(c.p.asked)
+			c.p.mu.Unlock()
+			if n > asked || !c.p.looping {
+				break
+			}
+		}
+		return answered
+	}
+	within := func(answered chan struct{}, what string) {
+		t.Helper()
+		select {
+		case <-answered:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("no answer %s", what)
+		}
+	}
+	within(ask(), "while it is taken")
+	c.p.setLooping(true)
+	first := ask()
+	c.ok(c.p.checkpoint())
+	within(first, "though nothing has changed")
+	c.schedule(1, 100_000)
+	c.turn(0)
+	c.freeze()
+	second := ask()
+	c.store()
+	select {
+	case <-second:
+		t.Fatal("answered by a checkpoint that had begun before")
+	default:
+	}
+	c.schedule(2, 100_000)
+	c.turn(0)
+	c.ok(c.p.checkpoint())
+	c.store()
+	c.ok(c.p.checkpoint())
+	within(second, "to the next checkpoint")
+	third := ask()
+	c.p.setLooping(false)
+	within(third, "at the end")
+	c.finish()
+}
