@@ -32,7 +32,6 @@ func (s *sealed) job() *job {
 	for _, r := range s.share.Records[:s.changelog] {
 		j.position = max(j.position, r.Offset+1)
 	}
-	j.batch.Changes = make([]statestore.Change, 0, len(s.nets))
 	for i := range s.nets {
 		if n := &s.nets[i]; n.after.Ref() != n.before {
 			j.changes = append(j.changes, jobChange{n.item, n.before, n.after})

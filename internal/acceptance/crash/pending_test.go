@@ -25,11 +25,12 @@ const (
 	streamRate      = 500 // timers a second
 
 	// tail is how many changelog offsets are written between the time that a
-	// flush was noticed and the kill, at least.
-	tail = 6000
-	// flushMargin is how long before a flush was noticed it had begun at the
-	// latest: what was in the changelog before that lay in what was flushed.
-	flushMargin = 8 * time.Second
+	// flush was noticed and the kill, at least, and tailAtMost how many the stream
+	// may write between two flushes and the kill.
+	tail       = 6000
+	tailAtMost = 120 * streamRate * 3
+	// flushTakes is how long a flush, and what is stored for it, may take.
+	flushTakes = 15 * time.Second
 	// takeOffsets is what the take itself may add to a partition of the
 	// changelog: marker of the vanished owner's step, claim, its marker.
 	takeOffsets = 16
@@ -44,8 +45,8 @@ const (
 // TestKillWithPendingAndStreamReplaysTheTailOnly is line c.
 //
 // When the store flushed is told by its counter of flushes: what the changelog
-// held flushMargin before the counter moved is on disk then, so a restart may
-// read no more than the rest, whatever is pending.
+// held at the flush before is on disk then, so a restart may read no more than the
+// rest, whatever is pending.
 func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -68,7 +69,7 @@ func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	if many.replayed > 2*few.replayed && many.replayed > 2*tail {
+	if many.replayed > 2*few.replayed && many.replayed > tailAtMost {
 		t.Errorf("replayed %d offsets with %d pending, %d with %d: more than twice as many",
 			many.replayed, most, few.replayed, fewPending)
 	}
@@ -175,31 +176,22 @@ func loadPending(t testing.TB, c *kafkatest.Cluster, requests, target string, n 
 	return due
 }
 
-// awaitFlush waits for a flush of the store and returns the sum of the
-// changelog's ends as of flushMargin before it was noticed.
+// awaitFlush waits for two flushes of the store and returns the sum of the
+// changelog's ends as of the first: what is committed then is stored before the
+// second, unless that follows so soon that it had begun before.
 func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string) int64 {
 	t.Helper()
-	type sample struct {
-		at  time.Time
-		end int64
-	}
-	var samples []sample
-	first := p.Metric("waterclock_store_flushes_total")
-	rig.Until(t, 90*time.Second, "a flush of the store", func() bool {
-		samples = append(samples, sample{time.Now(), total(ends(t, adm, changelog))})
-		now := p.Metric("waterclock_store_flushes_total")
-		if time.Since(samples[0].at) < flushMargin {
-			first = now // too early: there is no sample from before it
+	var before int64
+	for at := (time.Time{}); ; {
+		n := p.Metric("waterclock_store_flushes_total")
+		rig.Until(t, 90*time.Second, "a flush of the store", func() bool {
+			return p.Metric("waterclock_store_flushes_total") > n
+		})
+		if !at.IsZero() && time.Since(at) > flushTakes {
+			return before
 		}
-		return now > first
-	})
-	before := samples[0].end
-	for _, s := range samples {
-		if time.Since(s.at) >= flushMargin {
-			before = s.end
-		}
+		before, at = total(ends(t, adm, changelog)), time.Now()
 	}
-	return before
 }
 
 // restart starts the killed instance again when a timer has fallen due in
