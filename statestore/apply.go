@@ -32,16 +32,9 @@ type Batch struct {
 
 // Apply stores what committed steps have changed: rows, position, checkpoint and
 // the number of pending timers in one batch. Few changes go to memory, many to a
-// synced table, before which it waits while too many tables wait to be merged, 30 s
-// at most. It keeps nothing of b. Errors wrap ErrNotOwner, ErrPosition,
-// ErrForeignChangelog or ErrID; then nothing has changed.
+// synced table: see WaitForRoom. It keeps nothing of b. Errors wrap ErrNotOwner,
+// ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
 func (k *Take) Apply(b *Batch) error {
-	large := k.p.s.large(b)
-	if large {
-		if err := k.waitForRoom(); err != nil {
-			return err
-		}
-	}
 	if err := k.enter(); err != nil {
 		return err
 	}
@@ -60,7 +53,7 @@ func (k *Take) Apply(b *Batch) error {
 	if b.Checkpoint != nil {
 		next.Checkpoint = bytes.Clone(b.Checkpoint)
 	}
-	if large {
+	if p.s.large(b) {
 		records, err := p.recordsOf(b, places)
 		if err != nil {
 			return err

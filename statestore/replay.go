@@ -3,6 +3,7 @@ package statestore
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func (r *Replay) Flush(position int64) error {
 	r.dedupe()
 	k := r.k
 	if r.large() {
-		if err := r.k.waitForRoom(); err != nil {
+		if err := r.k.WaitForRoom(context.Background()); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -19,10 +20,10 @@ const (
 	roomCheck = 100 * time.Millisecond
 )
 
-// waitForRoom waits while too many tables wait to be merged, before one is added.
-// No lock is held meanwhile, so that the partition may be taken and the store
-// closed.
-func (k *Take) waitForRoom() error {
+// WaitForRoom waits while too many tables wait to be merged, before one is added,
+// 30 s at most and until ctx ends. No lock is held meanwhile, so that the partition
+// may be taken and the store closed.
+func (k *Take) WaitForRoom(ctx context.Context) error {
 	s := k.p.s
 	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
 	defer deadline.Stop()
@@ -42,6 +43,8 @@ func (k *Take) waitForRoom() error {
 		select {
 		case <-compacted:
 		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
 		case <-s.stop:
 			return ErrClosed
 		case <-deadline.C:

@@ -567,7 +567,7 @@ func (c *core) apply() {
 func (c *core) freeze() {
 	if d := &c.p.delta; d.frozen == nil && !d.since.IsZero() {
 		c.g.seen["frozen"]++
-		c.p.beginCheckpoint()
+		c.p.beginCheckpoint(context.Background())
 	}
 }
 

@@ -181,7 +181,7 @@ func (p *Partition) setLooping(yes bool) {
 }
 
 // checkpoint begins one if it is time, and ends the one that has been written.
-func (p *Partition) checkpoint() error {
+func (p *Partition) checkpoint(ctx context.Context) error {
 	d := &p.delta
 	select {
 	case err := <-d.done:
@@ -199,17 +199,22 @@ func (p *Partition) checkpoint() error {
 		release(asked)
 	case len(asked) > 0, d.bytes >= p.o.DeltaBytes, p.wanted.Load() && time.Since(d.ended) >= checkpointPause:
 		d.waiters = asked
-		p.beginCheckpoint()
+		p.beginCheckpoint(ctx)
 	}
 	return nil
 }
 
-func (p *Partition) beginCheckpoint() {
+// beginCheckpoint has what is in the delta written. At the end of a life it does
+// not wait for the disk to keep up.
+func (p *Partition) beginCheckpoint(ctx context.Context) {
 	p.wanted.Store(false)
 	b := p.delta.freeze(p.o.Topics.Changelog.ID)
 	p.aside(func() {
 		start := time.Now()
-		err := p.take.Apply(b)
+		err := p.take.WaitForRoom(ctx)
+		if err == nil || ctx.Err() != nil {
+			err = p.take.Apply(b)
+		}
 		p.log.Debug("checkpoint of the store written", "changes", len(b.Changes), "took", time.Since(start))
 		p.delta.done <- err
 		p.kick()

@@ -67,7 +67,7 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	begins := func(limit int64) bool {
 		t.Helper()
 		c.p.o.DeltaBytes = limit
-		c.ok(c.p.checkpoint())
+		c.ok(c.p.checkpoint(t.Context()))
 		return d.frozen != nil
 	}
 	if begins(d.bytes + 1) {
@@ -152,7 +152,7 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 	within(ask(), "while it is taken")
 	c.p.setLooping(true)
 	first := ask()
-	c.ok(c.p.checkpoint())
+	c.ok(c.p.checkpoint(t.Context()))
 	within(first, "though nothing has changed")
 	c.schedule(1, 100_000)
 	c.turn(0)
@@ -166,9 +166,9 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 	}
 	c.schedule(2, 100_000)
 	c.turn(0)
-	c.ok(c.p.checkpoint())
+	c.ok(c.p.checkpoint(t.Context()))
 	c.store()
-	c.ok(c.p.checkpoint())
+	c.ok(c.p.checkpoint(t.Context()))
 	within(second, "to the next checkpoint")
 	third := ask()
 	c.p.setLooping(false)

@@ -27,7 +27,7 @@ func (p *Partition) loop(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := p.checkpoint(); err != nil {
+		if err := p.checkpoint(ctx); err != nil {
 			return err
 		}
 		if p.delta.frozen == nil { // else they would wait for the store
