@@ -29,7 +29,7 @@ const (
 	// unquiet is what comes on top of all that in a run among other tests: single runs
 	// differ by seconds, in what the brokers do among themselves and in what the machine
 	// has to do besides. What waits for the broker in vain waits 8 s or more.
-	unquiet = 2 * time.Second
+	unquiet = 1500 * time.Millisecond
 )
 
 // fault is what is done to a broker.
