@@ -54,7 +54,10 @@ type Common struct {
 	Progress         io.Writer // draws progress bars; nil for none
 	Log              *slog.Logger
 
-	stub server // in place of an instance, in tests
+	// linger is how long a phase goes on reading after it is complete: a doubled
+	// emission may come last.
+	linger time.Duration
+	stub   server // in place of an instance, in tests
 }
 
 // DefaultCommon returns the usual settings; Cluster, Serve, Bare, Dir and Logs
@@ -62,7 +65,7 @@ type Common struct {
 func DefaultCommon() Common {
 	return Common{
 		Brokers: 1, Partitions: 8, Replication: -1, ValueBytes: 200, Steps: []int{1_000, 5_000, 20_000}, PassRecords: 500_000,
-		IDs: 4, Rounds: 1, Timeout: 30 * time.Minute, Log: slog.New(slog.DiscardHandler),
+		IDs: 4, Rounds: 1, Timeout: 30 * time.Minute, linger: time.Second, Log: slog.New(slog.DiscardHandler),
 	}
 }
 

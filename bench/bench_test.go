@@ -82,7 +82,7 @@ func common(t *testing.T) Common {
 	c := DefaultCommon()
 	c.Cluster, c.Partitions, c.Replication, c.Timeout, c.Local = &cfg, 2, 1, time.Minute, true
 	c.Serve, c.Bare, c.Dir, c.Logs = []string{self, asServe}, []string{self, asBare}, t.TempDir(), t.TempDir()
-	c.PassRecords, c.Steps = 2000, []int{500, 1000}
+	c.PassRecords, c.Steps, c.linger = 2000, []int{500, 1000}, 50*time.Millisecond
 	return c
 }
 
@@ -118,6 +118,7 @@ func measured(t *testing.T, p *Phase, timers int) {
 }
 
 func TestLife(t *testing.T) {
+	t.Parallel()
 	c := DefaultLife()
 	c.Common, c.Timers, c.Least, c.Spread, c.Rounds = common(t), 3000, 0, 200*time.Millisecond, 2
 	reports, err := RunLife(t.Context(), c)
@@ -133,6 +134,7 @@ func TestLife(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
+	t.Parallel()
 	c := DefaultWait()
 	c.Common, c.Timers, c.Least, c.Spread = common(t), 2000, 3*time.Second, time.Second
 	reports, err := RunWait(t.Context(), c)
@@ -147,6 +149,7 @@ func TestWait(t *testing.T) {
 }
 
 func TestSteady(t *testing.T) {
+	t.Parallel()
 	c := DefaultSteady()
 	c.Common, c.Rates, c.Duration, c.Least, c.Spread = common(t), []float64{500}, time.Second, 500*time.Millisecond, 500*time.Millisecond
 	reports, err := RunSteady(t.Context(), c)
@@ -202,6 +205,7 @@ func TestTableIsNarrow(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
+	t.Parallel()
 	c := LimitConfig{common(t)}
 	reports, err := RunLimit(t.Context(), c)
 	rep := one(t, reports, err)
@@ -213,6 +217,7 @@ func TestLimit(t *testing.T) {
 }
 
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	c := DefaultRestart()
 	c.Common, c.Pending, c.Overdue = common(t), 2000, 50
 	reports, err := RunRestart(t.Context(), c)
@@ -271,6 +276,7 @@ func stub(seeds []string, fault func(n int, r *kgo.Record) []*kgo.Record) server
 
 // TestPlantedFaults: a run against a service that goes wrong once must say so.
 func TestPlantedFaults(t *testing.T) {
+	t.Parallel()
 	const warm = 50 // timers come before those of the phase
 	at := func(n int, do func(*kgo.Record) []*kgo.Record) func(int, *kgo.Record) []*kgo.Record {
 		return func(i int, r *kgo.Record) []*kgo.Record {
@@ -297,10 +303,11 @@ func TestPlantedFaults(t *testing.T) {
 		}), Exactness{Received: 200, Early: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			l := DefaultLife()
 			l.Common, l.Timers, l.Least, l.Spread = common(t), 200, 0, 10*time.Millisecond
 			l.Timeout = 10 * time.Second // which ends the wait for what is lost
-			l.PassRecords, l.Steps = warm, []int{warm}
+			l.PassRecords, l.Steps, l.linger = warm, []int{warm}, time.Second
 			l.stub = stub(l.Cluster.Brokers, c.fault)
 			reports, err := RunLife(t.Context(), l)
 			c.want.Scheduled = 200
@@ -328,6 +335,7 @@ func TestBadSettings(t *testing.T) {
 }
 
 func TestBurst(t *testing.T) {
+	t.Parallel()
 	c := DefaultBurst()
 	c.Common, c.Timers = common(t), 1000
 	reports, err := RunBurst(t.Context(), c)
@@ -340,6 +348,7 @@ func TestBurst(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	c := DefaultCancel()
 	c.Common, c.Timers, c.Least = common(t), 3000, 2*time.Second
 	reports, err := RunCancel(t.Context(), c)
@@ -352,6 +361,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
+	t.Parallel()
 	c := DefaultLoad()
 	c.Common, c.Pending, c.Rates, c.Duration, c.Least, c.Spread = common(t), 3000, []float64{200}, time.Second, 500*time.Millisecond, 500*time.Millisecond
 	reports, err := RunLoad(t.Context(), c)

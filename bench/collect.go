@@ -10,18 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const (
-	// linger is how long a phase goes on reading after it is complete: a
-	// doubled emission may come last.
-	linger = time.Second
-	// barEvery is how often a progress bar is moved.
-	barEvery = 100 * time.Millisecond
-)
+// barEvery is how often a progress bar is moved.
+const barEvery = 100 * time.Millisecond
 
 // collector is the plain consumer of a phase. Its one goroutine books into the
 // ledger.
 type collector struct {
 	ledger *ledger
+	linger time.Duration
 	client *kgo.Client
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -43,7 +39,7 @@ func (r *run) collect(ctx context.Context, topic string, l *ledger) (*collector,
 		return nil, err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &collector{ledger: l, client: cl, cancel: cancel, done: make(chan struct{})}
+	c := &collector{ledger: l, linger: r.linger, client: cl, cancel: cancel, done: make(chan struct{})}
 	go c.run(life)
 	return c, nil
 }
@@ -57,7 +53,7 @@ func (c *collector) run(ctx context.Context) {
 	}
 }
 
-// finish waits until everything scheduled has come, plus linger, or until ctx
+// finish waits until everything scheduled has come, plus some time more, or until ctx
 // ends, and stops reading. What has not come then is lost.
 func (c *collector) finish(ctx context.Context, bar *progressbar.ProgressBar) {
 	t := time.NewTicker(barEvery)
@@ -75,7 +71,7 @@ func (c *collector) finish(ctx context.Context, bar *progressbar.ProgressBar) {
 	_ = bar.Finish()
 	select {
 	case <-ctx.Done():
-	case <-time.After(linger):
+	case <-time.After(c.linger):
 	}
 	c.stop()
 }

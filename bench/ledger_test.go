@@ -119,6 +119,21 @@ func TestLateness(t *testing.T) {
 	}
 }
 
+// The best of pass-throughs is the fastest, and by itself the one that costs all
+// processes together the least.
+func TestBestLimit(t *testing.T) {
+	best := &limit{}
+	for _, p := range []*Phase{
+		{PerSecond: 2, CPU: &CPU{Own: 3, Broker: 9, Clients: 1}}, {PerSecond: 5, CPU: &CPU{Own: 5, Broker: 4, Clients: 1}},
+		{PerSecond: 4, CPU: &CPU{Own: 4, Broker: 4, Clients: 1}}, {PerSecond: 3},
+	} {
+		best.add(p)
+	}
+	if best.perSecond != 5 || best.cpu != 4 {
+		t.Errorf("%+v", best)
+	}
+}
+
 func TestParseStat(t *testing.T) {
 	if got := parseStat([]byte("17 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 3 4 20 0 1\n")); got != 3*time.Second {
 		t.Errorf("%s of processor time", got)

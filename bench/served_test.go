@@ -67,6 +67,7 @@ func written(t *testing.T, adm *kadm.Client) (n int64) {
 // A topic that nobody serves, or nobody who allows the target, or another group, is
 // said within seconds, and no timers are written.
 func TestRequestTopicThatNobodyServes(t *testing.T) {
+	t.Parallel()
 	l, adm := named(t)
 	l.Timeout = 4 * time.Second
 	fails := func(name, want string) {
@@ -92,6 +93,7 @@ func TestRequestTopicThatNobodyServes(t *testing.T) {
 
 // What was scheduled on a topic of others and did not fire is cancelled.
 func TestLeftoversAreCancelled(t *testing.T) {
+	t.Parallel()
 	l, adm := named(t)
 	stop := serveNamed(t, l, l.Cluster.Group, "*")
 	defer stop()
