@@ -77,6 +77,7 @@ func (r *run) steady(ctx context.Context, rep *Report, c SteadyConfig, rate floa
 	}
 	rep.round(p.ByReceipt.P99, bare.ByReceipt.P99, p.CPU, bare.own())
 	rep.ratio("p50 by receipt / bare loop of steps", p.ByReceipt.P50, bare.ByReceipt.P50)
+	rep.ratio("of the service for a transaction / of the bare loop for one", p.own()*p.PerStep, bare.own()*bare.PerStep)
 	return nil
 }
 
