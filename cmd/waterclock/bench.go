@@ -166,10 +166,10 @@ func draw(rep *bench.Report, path string, number int) error {
 	return err
 }
 
-// keepLogs deletes what the processes wrote, unless something went wrong and there
-// is something to read.
+// keepLogs deletes what the processes wrote, unless something went wrong, other than
+// that somebody stopped it, and there is something to read.
 func keepLogs(w io.Writer, dir string, err error) error {
-	if err != nil && os.Remove(dir) != nil { // it is not empty
+	if err != nil && !errors.Is(err, context.Canceled) && os.Remove(dir) != nil { // it is not empty
 		fmt.Fprintf(w, "what instance and bare loops wrote is in %s\n", dir)
 		return err
 	}

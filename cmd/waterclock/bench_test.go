@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -80,7 +81,7 @@ func TestBenchKeepsLogs(t *testing.T) {
 		wrote bool
 		err   error
 		kept  bool
-	}{{"well", true, nil, false}, {"wrong", true, failed, true}, {"wrong before anything ran", false, failed, false}} {
+	}{{"well", true, nil, false}, {"wrong", true, failed, true}, {"wrong before anything ran", false, failed, false}, {"stopped", true, context.Canceled, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "logs")
 			if err := os.Mkdir(dir, 0o755); err != nil {

@@ -36,6 +36,7 @@ func rules() []Rule {
 		{Folder: "internal/wheel", Not: []string{kafka, pebble, "", engine}, Why: "the wheel is pure"},
 		{Folder: "internal/membership", Not: []string{pebble, "internal/timer"}, Why: "membership is about partitions"},
 		{Folder: "internal/partition", Not: []string{"internal/config", "github.com/spf13", "github.com/knadh/koanf"}, Why: "flags end at the service"},
+		{Folder: "internal/service", Not: []string{"bench", "internal/localkafka"}, Why: "an instance starts no brokers"},
 		{Folder: "", Not: []string{pebble, "intake", "statestore", "emitter", "delaytopics", "bench", "internal/partition", "internal/service"}, Why: "the public client does not carry the service"},
 	}
 }
