@@ -2,10 +2,10 @@
 //
 // Go collects when what was allocated since has reached a share of what was in use.
 // A service with few timers on their way has some 12 MB in use and makes 60 MB of
-// garbage a second at 10,000 timers a second: by that rule it collects ten times a second
-// and spends a third of its processor time on it. With full queues it has 150 MB in
-// use, and the same share decides how much memory its machine must have. So a heap may
-// always grow to some size, whatever is in use; beyond that it is a small share.
+// garbage a second at 10,000 timers a second: at a share of a half it collects twenty
+// times a second and spends a third of its processor time on it. With full queues it has
+// 150 MB in use, and the share decides how much memory its machine must have. So a heap
+// may always grow to some size, whatever is in use; beyond that the share is a half.
 //
 // In a cgroup that limits memory, which is how containers do it, the runtime is told
 // the limit, as GOMEMLIMIT would, and the heap's free growth is a quarter of it at
