@@ -24,7 +24,9 @@ func lastStep(n delaytopics.CommitNote) string {
 // delaytopics.ClaimRecords), and an offset commit that repeats the committed
 // offset. It stands directly behind what the owner has read of the changelog, so
 // that of two who begin at once only the first commits; one that may take over
-// from another group, which goes on to write, need only be in one piece.
+// from another group, which goes on to write, need only be in one piece, unless it
+// brings the first checkpoint: behind another's that would lead back before what is
+// settled.
 type claim struct {
 	p     *Partition
 	note  delaytopics.CommitNote
@@ -100,7 +102,8 @@ func (c *claim) fence() error {
 	if err != nil {
 		return err
 	}
-	if from, n := c.share.Records[0].Offset, int64(len(c.share.Records)); !c.p.o.AcceptGroup && (from != c.end || last+1 != from+n) {
+	directly := c.first || !c.p.o.AcceptGroup
+	if from, n := c.share.Records[0].Offset, int64(len(c.share.Records)); directly && (from != c.end || last+1 != from+n) {
 		return fmt.Errorf("%w: a claim of %d records is at offsets %d to %d and not at %d", errForeignRecords, n, from, last, c.end)
 	}
 	if first := c.records()[0].Offset; last-first != delaytopics.ClaimRecords-1 {

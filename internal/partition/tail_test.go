@@ -227,3 +227,34 @@ func TestNobodyLooksAtTheTailOfALeaderThatIsAway(t *testing.T) {
 		t.Errorf("with a leader: %d looks, want 1; leaderless: %v", looks, c.p.leaderless)
 	}
 }
+
+// A claim may stand behind what another group has just written, if it takes over:
+// that is folded before anything is decided. Not so the first one of all: it brings
+// the first checkpoint along, which would lead back before what others have settled.
+func TestClaimBehindAnotherGroup(t *testing.T) {
+	for _, x := range []struct {
+		name          string
+		accept, first bool
+		at            int64
+		want          error
+	}{
+		{"directly behind what was read", false, false, 5, nil},
+		{"behind others", false, false, 7, errForeignRecords},
+		{"behind others, taking over", true, false, 7, nil},
+		{"the first, directly behind", true, true, 5, nil},
+		{"the first, behind others", true, true, 7, errForeignRecords},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := newCore(t, newGround(t), 1, 1<<20, 8)
+			c.p.o.AcceptGroup = x.accept
+			cl := &claim{p: c.p, first: x.first, end: 5}
+			cl.seal("claim")
+			for i, r := range cl.share.Records {
+				r.Offset = x.at + int64(i)
+			}
+			if err := cl.fence(); !errors.Is(err, x.want) {
+				t.Errorf("%v, want %v", err, x.want)
+			}
+		})
+	}
+}
