@@ -4,8 +4,9 @@
 // A service with few timers on their way has some 12 MB in use and makes 60 MB of
 // garbage a second at 10,000 timers a second: at a share of a half it collects twenty
 // times a second and spends a third of its processor time on it. With full queues it has
-// 150 MB in use, and the share decides how much memory its machine must have. So a heap
-// may always grow to some size, whatever is in use; beyond that the share is a half.
+// 150 MB in use, and the share decides how much memory its machine must have. So the
+// share is larger, up to four times what is in use, while the heap stays below some size,
+// and a half beyond that.
 //
 // In a cgroup that limits memory, which is how containers do it, the runtime is told
 // the limit, as GOMEMLIMIT would, and the heap's free growth is a quarter of it at

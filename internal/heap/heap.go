@@ -13,8 +13,9 @@ const (
 	// Percent is how much garbage there may be in a larger one, in percent of what is
 	// in use: Go's own 100 doubles the peak of a process whose queues are full.
 	Percent = 50
-	// maxPercent bounds how far what is in use may grow unseen in one cycle.
-	maxPercent = 2000
+	// maxPercent bounds how much garbage there may be with little in use: what is in use may
+	// have grown a lot in one cycle, and then counts with the percentage of before.
+	maxPercent = 400
 	// liveBytes is what the last collection found in use.
 	liveBytes = "/gc/heap/live:bytes"
 )
@@ -42,10 +43,9 @@ func softLimit(limit, outside int64) int64 {
 	return max(limit/2, limit-limit/10-outside)
 }
 
-// governor follows what is in use: its adjust is called after each collection. What
-// is in use may have grown a lot in that cycle, and the percentage that was right
-// before counts until adjust has run, some milliseconds; maxPercent, and a memory
-// limit where there is one, bound what that may come to.
+// governor follows what is in use: its adjust is called after each collection, by a
+// goroutine of the runtime's. Until it has run, milliseconds later, on a starved machine
+// more, the percentage of before counts: see maxPercent.
 type governor struct {
 	room uint64
 	now  int // percentage that is set

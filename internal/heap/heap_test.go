@@ -18,7 +18,7 @@ func TestPercentOf(t *testing.T) {
 		live, room uint64
 		want       int
 	}{
-		{0, 128 * mb, maxPercent}, {1 * mb, 128 * mb, maxPercent}, {12 * mb, 128 * mb, 966}, {64 * mb, 128 * mb, 100},
+		{0, 128 * mb, maxPercent}, {1 * mb, 128 * mb, maxPercent}, {12 * mb, 128 * mb, maxPercent}, {32 * mb, 128 * mb, 300}, {64 * mb, 128 * mb, 100},
 		{100 * mb, 128 * mb, Percent}, {128 * mb, 128 * mb, Percent}, {1000 * mb, 128 * mb, Percent}, {1, 0, Percent}, {0, 0, Percent},
 	} {
 		if got := percentOf(tt.live, tt.room); got != tt.want {
@@ -32,10 +32,10 @@ func TestPercentOf(t *testing.T) {
 func TestGovernorSetsWhatCounts(t *testing.T) {
 	var set []int
 	g := &governor{room: 1000, set: func(percent int) { set = append(set, percent) }}
-	for _, live := range []uint64{0, 100, 101, 100, 200, 650, 660, 670, 2000, 3000, 660, 100} {
+	for _, live := range []uint64{0, 100, 300, 310, 650, 660, 670, 2000, 3000, 660, 100} {
 		g.adjust(live)
 	}
-	if want := []int{maxPercent, 900, 400, 53, Percent, 900}; !slices.Equal(set, want) {
+	if want := []int{maxPercent, 233, 53, Percent, maxPercent}; !slices.Equal(set, want) {
 		t.Errorf("%v, want %v", set, want)
 	}
 }
@@ -70,9 +70,9 @@ func TestSoftLimit(t *testing.T) {
 
 const asChild = "WATERCLOCK_HEAP_CHILD"
 
-// TestHeapGrowsBeforeItIsCollected makes garbage in a process of its own, with little
-// in use: collections are as rare as the room allows, and a heap that is in use is
-// collected by Percent again.
+// TestHeapGrowsBeforeItIsCollected makes garbage in a process of its own, with a quarter
+// of the room in use: collections are as rare as the room allows. A heap that is larger
+// is collected by Percent.
 func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 	if os.Getenv(asChild) == "" {
 		self, err := os.Executable()
@@ -87,19 +87,26 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 		return
 	}
 	Tune(0)
-	runtime.GC()
+	some := inUse(Room / 4)
 	if n := collections(2 << 30); n > 2<<30/(Room/2) {
-		t.Errorf("%d collections while 2 GiB were allocated with nothing in use", n)
+		t.Errorf("%d collections while 2 GiB were allocated with %d MiB in use", n, len(some))
 	}
-	inUse := make([][]byte, 2*Room>>20)
-	for i := range inUse {
-		inUse[i] = make([]byte, 1<<20)
+	much := inUse(2 * Room)
+	if n := collections(2 << 30); n < 2<<30/(3*Room) {
+		t.Errorf("%d collections while 2 GiB were allocated with %d MiB in use", n, len(some)+len(much))
+	}
+	runtime.KeepAlive(some)
+	runtime.KeepAlive(much)
+}
+
+// inUse is so much, in blocks of 1 MiB, that a collection has seen.
+func inUse(size int) [][]byte {
+	blocks := make([][]byte, size>>20)
+	for i := range blocks {
+		blocks[i] = make([]byte, 1<<20)
 	}
 	runtime.GC()
-	if n := collections(2 << 30); n < 2<<30/(3*Room) {
-		t.Errorf("%d collections while 2 GiB were allocated with %d MiB in use", n, len(inUse))
-	}
-	runtime.KeepAlive(inUse)
+	return blocks
 }
 
 var sink []byte
