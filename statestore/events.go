@@ -163,6 +163,14 @@ func (e *events) backgroundError(err error) {
 	}
 }
 
+// tableError hears of a table of ours that could not be written. Whoever wanted it
+// tries again, which is in vain if the disk is full.
+func (e *events) tableError(err error) {
+	if hopeless(err) {
+		e.fatal(fmt.Errorf("write a table: %w", err))
+	}
+}
+
 // hopeless errors do not go away by repeating.
 func hopeless(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {

@@ -59,6 +59,25 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// The disk is full when many changes are to become a table.
+func TestFullDiskAtATable(t *testing.T) {
+	full := fullDisk(".sst")
+	o := testOptions(errorfs.Wrap(vfs.NewMem(), full))
+	fatal := make(chan error, 2)
+	o.OnFatal = func(err error) { fatal <- err }
+	s := mustOpen(t, o)
+	s.tableIDs = 1
+	k := s.Partition(partition0).Take()
+	full.On()
+	wantErr(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))), syscall.ENOSPC)
+	select {
+	case err := <-fatal:
+		wantErr(t, err, syscall.ENOSPC)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the store goes on")
+	}
+}
+
 // The disk is full when the store is closed: Close must return.
 func TestFullDiskAtClose(t *testing.T) {
 	for _, file := range []string{".sst", "MANIFEST"} {

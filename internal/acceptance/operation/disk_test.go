@@ -23,7 +23,8 @@ func TestFullDiskEndsTheProcess(t *testing.T) {
 	requests := c.CreateTopic(t, 2, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
 	out := kafkatest.Collect(t, c, target)
-	args := rig.Arguments(c.Seeds(), requests, dir, "--session-timeout", "40s")
+	// What is not stored yet has little memory, so that it goes to the disk.
+	args := rig.Arguments(c.Seeds(), requests, dir, "--session-timeout", "40s", "--wheel-memory", "1MiB")
 	p := rig.Start(t, args...)
 	p.Ready(2, time.Minute)
 	const n = 600

@@ -102,8 +102,9 @@ func (e *ending) begin(victim int) {
 	name := kafkatest.Topic(e.T) + "-" + e.name
 	e.requests = name
 	e.cfg = rig.Config(e.T, e.c.Seeds(), e.requests)
-	if !e.commit { // what is committed must not be given up while the broker goes
-		e.cfg.TransactionTimeout = shortTransaction
+	answer := patience // what is committed must not be given up while the broker goes
+	if !e.commit {
+		e.cfg.TransactionTimeout, answer = shortTransaction, 0
 	}
 	e.target = e.c.CreateTopic(e.T, 1, nil, name+"-out")
 	if e.changelog {
@@ -116,7 +117,7 @@ func (e *ending) begin(victim int) {
 	}
 	e.wire = kafkatest.NewWire()
 	e.Cleanup(e.wire.Close)
-	e.in, _ = rig.ServeLogged(e.T, e.cfg, service.Options{Dial: e.wire.Dial})
+	e.in, _ = rig.ServeLogged(e.T, e.cfg, service.Options{Dial: e.wire.Dial, CommitTimeout: answer})
 	e.in.Ready(1, patience)
 	topics := []string{e.target}
 	if e.changelog {
