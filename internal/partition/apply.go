@@ -65,19 +65,15 @@ func (p *Partition) nextJob() *job {
 	return j
 }
 
-// apply folds a committed step into the delta, under the token, and tells the
-// workers.
-func (p *Partition) apply(j *job) error {
-	if err := p.o.Token.Err(); err != nil {
-		return err
-	}
+// apply folds a committed step into the delta and tells the workers, whatever has
+// become of the token: what comes behind the step may be folded in too.
+func (p *Partition) apply(j *job) {
 	if p.o.BeforeApply != nil {
 		p.o.BeforeApply(p.o.Topics.Request.Name, p.o.Partition)
 	}
 	p.foldIn(j)
 	p.wait(-j.entries, -j.bytes)
 	p.relieve()
-	return nil
 }
 
 func (p *Partition) foldIn(j *job) {

@@ -556,7 +556,7 @@ func (c *core) abort() {
 
 func (c *core) apply() {
 	if j := c.p.nextJob(); j != nil {
-		c.ok(c.p.apply(j))
+		c.p.apply(j)
 		if !c.lazy {
 			c.checkpoint()
 		}
@@ -579,13 +579,7 @@ func (c *core) store() {
 	}
 }
 
-func (c *core) thaw() {
-	select {
-	case err := <-c.p.delta.done:
-		c.ok(c.p.checkpointed(err))
-	default:
-	}
-}
+func (c *core) thaw() { c.ok(c.p.endCheckpoint()) }
 
 func (c *core) checkpoint() {
 	c.store()

@@ -180,18 +180,21 @@ func (p *Partition) setLooping(yes bool) {
 	}
 }
 
-// checkpoint begins one if it is time, and ends the one that has been written.
-func (p *Partition) checkpoint(ctx context.Context) error {
-	d := &p.delta
+// endCheckpoint ends the one that has been written, if there is one.
+func (p *Partition) endCheckpoint() error {
 	select {
-	case err := <-d.done:
-		if err := p.checkpointed(err); err != nil {
-			return err
-		}
+	case err := <-p.delta.done:
+		return p.checkpointed(err)
 	default:
-	}
-	if d.frozen != nil {
 		return nil
+	}
+}
+
+// checkpoint begins one if it is time.
+func (p *Partition) checkpoint(ctx context.Context) {
+	d := &p.delta
+	if d.frozen != nil {
+		return
 	}
 	asked := p.askedFor()
 	switch {
@@ -201,7 +204,6 @@ func (p *Partition) checkpoint(ctx context.Context) error {
 		d.waiters = asked
 		p.beginCheckpoint(ctx)
 	}
-	return nil
 }
 
 // beginCheckpoint has what is in the delta written. At the end of a life it does

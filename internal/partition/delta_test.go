@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -67,7 +68,7 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	begins := func(limit int64) bool {
 		t.Helper()
 		c.p.o.DeltaBytes = limit
-		c.ok(c.p.checkpoint(t.Context()))
+		c.p.checkpoint(t.Context())
 		return d.frozen != nil
 	}
 	if begins(d.bytes + 1) {
@@ -152,7 +153,7 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 	within(ask(), "while it is taken")
 	c.p.setLooping(true)
 	first := ask()
-	c.ok(c.p.checkpoint(t.Context()))
+	c.p.checkpoint(t.Context())
 	within(first, "though nothing has changed")
 	c.schedule(1, 100_000)
 	c.turn(0)
@@ -166,12 +167,74 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 	}
 	c.schedule(2, 100_000)
 	c.turn(0)
-	c.ok(c.p.checkpoint(t.Context()))
+	c.thaw()
+	c.p.checkpoint(t.Context())
 	c.store()
-	c.ok(c.p.checkpoint(t.Context()))
+	c.thaw()
 	within(second, "to the next checkpoint")
 	third := ask()
 	c.p.setLooping(false)
 	within(third, "at the end")
+	c.finish()
+}
+
+// An owner whose token dies in the middle of a life leaves no step out: what is
+// committed behind a step that it has begun with is stored only with that.
+func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.lazy = true
+	c.schedule(1, 100_000)
+	c.turn(0)
+	j := func() *job {
+		for id := 2; id < 4; id++ {
+			c.schedule(id, 100_000)
+			c.deliver(1)
+			c.work(0)
+			c.seal(5)
+			c.commit(true)
+		}
+		return c.p.nextJob()
+	}()
+	c.o.Token.Refused(errors.New("lost"))
+	c.p.apply(j)
+	c.settle()
+	c.take()
+	c.finish()
+}
+
+// Where the next checkpoint begins as soon as one has ended, what waits for its end has
+// its turn between the two.
+func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.p.o.DeltaBytes = 1
+	parked := c.schedule(0, 10)
+	c.turn(0)
+	c.checkpoint()
+	c.parkDue(c.due(parked))
+	c.pass(10)
+	c.look(time.Second)
+	c.lazy = true
+	full := func(id int) {
+		for i := range 4 {
+			c.schedule(id+i, 100_000)
+			c.deliver(1)
+			c.work(0)
+			c.seal(5)
+			c.commit(true)
+		}
+	}
+	full(10)
+	for i := 2; i < 6; i++ {
+		_, err := c.p.round(t.Context(), &c.reached)
+		c.ok(err)
+		if n := len(c.p.jobs); n != 0 {
+			t.Errorf("%d steps wait for the end of the next checkpoint, want none behind that of the last", n)
+		}
+		full(i * 10)
+		c.store()
+	}
+	if n := len(c.p.parkedTargets); n != 0 {
+		t.Error("what is parked stays so while each checkpoint is followed by the next")
+	}
 	c.finish()
 }

@@ -18,26 +18,7 @@ func (p *Partition) loop(ctx context.Context) error {
 	defer t.Stop()
 	reached := lowest // where the last load ended
 	for {
-		for {
-			j := p.nextJob()
-			if j == nil {
-				break
-			}
-			if err := p.apply(j); err != nil {
-				return err
-			}
-		}
-		if err := p.checkpoint(ctx); err != nil {
-			return err
-		}
-		if p.delta.frozen == nil { // else they would wait for the store
-			if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
-				return err
-			}
-		}
-		p.lookAtTail(ctx)
-		p.lookAtOversized(ctx)
-		more, err := p.load(&reached)
+		more, err := p.round(ctx, &reached)
 		if err != nil {
 			return err
 		}
@@ -57,6 +38,27 @@ func (p *Partition) loop(ctx context.Context) error {
 			p.peekAtTail(ctx)
 		}
 	}
+}
+
+// round looks once at all that may wait, and says whether more is to be loaded. What a
+// checkpoint holds up, which are timers to be parked or to be let pass and steps behind a
+// full delta, has its turn before the next one begins: that may be at once, each time.
+func (p *Partition) round(ctx context.Context, reached *timer.Ref) (more bool, err error) {
+	if err := p.endCheckpoint(); err != nil {
+		return false, err
+	}
+	if p.delta.frozen == nil { // else they would wait for the store
+		if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
+			return false, err
+		}
+	}
+	for j := p.nextJob(); j != nil; j = p.nextJob() {
+		p.apply(j)
+	}
+	p.checkpoint(ctx)
+	p.lookAtTail(ctx)
+	p.lookAtOversized(ctx)
+	return p.load(reached)
 }
 
 // awaitLeader has the lane ask again, if nothing is sealed for want of a leader.
