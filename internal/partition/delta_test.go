@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -235,6 +236,52 @@ func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
 	}
 	if n := len(c.p.parkedTargets); n != 0 {
 		t.Error("what is parked stays so while each checkpoint is followed by the next")
+	}
+	c.finish()
+}
+
+// While a checkpoint is written nothing is parked: loads must not pile up in memory
+// what is due for sick targets.
+func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.lazy = true
+	const timers, size = 120, 100 << 10
+	for id := range timers {
+		c.schedule(id, 100_000).Value = make([]byte, size)
+	}
+	for c.turn(0) {
+	}
+	c.checkpoint()
+	for k := range int32(3) {
+		to := emitter.TargetPartition{Topic: targetTopic, Partition: k}
+		c.brokers.silent[to] = true
+		c.o.Health.Suspect(to)
+	}
+	c.schedule(timers, 300_000)
+	c.turn(0)
+	c.freeze()
+	c.pass(100_000)
+	rounds := func() {
+		for range timers {
+			_, err := c.p.round(t.Context(), &c.reached)
+			c.ok(err)
+			c.work(0)
+		}
+	}
+	rounds()
+	waiting := 0
+	for _, what := range c.p.toPark {
+		for _, l := range what {
+			waiting += len(l.timers)
+		}
+	}
+	if most := 1 + (loadBytes+int(c.p.o.DeltaBytes))/size; waiting == 0 || waiting > most {
+		t.Errorf("%d timers in memory wait to be parked, want at most %d", waiting, most)
+	}
+	c.store()
+	rounds()
+	if n := c.p.parked.Load(); n != timers {
+		t.Errorf("%d timers are parked behind the checkpoint, want %d", n, timers)
 	}
 	c.finish()
 }

@@ -82,7 +82,7 @@ func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
 		}
 		wait = wait || busy
 	}
-	if wait {
+	if wait || p.muchToPark() {
 		return false, nil
 	}
 	from := *reached

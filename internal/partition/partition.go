@@ -154,11 +154,12 @@ type Partition struct {
 	looping   bool            // Run sees to checkpoints
 	asked     []chan struct{} // closed when what was committed is in the store
 	// unplanning counts workers that have yet to take firings back.
-	unplanning int
-	toPark     []parking
-	leaderless bool       // the changelog partition has no leader, or one out of reach: nothing is sealed
-	held       error      // why the last share held up its step; see heldUp
-	idle       *sync.Cond // a share came back, or a job is applied
+	unplanning  int
+	toPark      []parking
+	toParkBytes int64      // held by their timers
+	leaderless  bool       // the changelog partition has no leader, or one out of reach: nothing is sealed
+	held        error      // why the last share held up its step; see heldUp
+	idle        *sync.Cond // a share came back, or a job is applied
 
 	pauseMu sync.Mutex // guards what follows; held over Reader.Pause and Resume
 	paused  bool
@@ -246,7 +247,7 @@ func (p *Partition) reset() {
 	p.taken.Store(false)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unplanning, p.toPark, p.leaderless, p.held, p.tail = 0, nil, false, nil, tail{}
+	p.unplanning, p.toPark, p.toParkBytes, p.leaderless, p.held, p.tail = 0, nil, 0, false, nil, tail{}
 	p.oversized = nil
 	p.failure, p.claim, p.jobs, p.applying, p.suspects = nil, nil, nil, false, 0
 	p.workers = nil

@@ -63,6 +63,7 @@ type parkList struct {
 	worker *worker
 	items  []*item
 	timers []*timer.Timer
+	bytes  int64 // held by timers
 }
 
 // park keeps a due item out of the wheel: for good if the store has its row,
@@ -83,7 +84,7 @@ func (w *worker) park(it *item, to emitter.TargetPartition, out *parking) {
 		l = &parkList{worker: w}
 		(*out)[to] = l
 	}
-	l.items, l.timers = append(l.items, it), append(l.timers, it.timer)
+	l.items, l.timers, l.bytes = append(l.items, it), append(l.timers, it.timer), l.bytes+held(it.timer)
 }
 
 // parked forgets items that the store has parked, if nothing happened to them
@@ -137,8 +138,19 @@ func (p *Partition) park(what parking) {
 	}
 	p.mu.Lock()
 	p.toPark = append(p.toPark, what)
+	for _, l := range what {
+		p.toParkBytes += l.bytes
+	}
 	p.mu.Unlock()
 	p.kick()
+}
+
+// muchToPark reports whether so much waits to be parked that no more is to be loaded:
+// no wheel counts it, and while a checkpoint is written nothing is parked.
+func (p *Partition) muchToPark() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.toParkBytes >= p.o.DeltaBytes
 }
 
 // parkAll moves rows for the workers. It is the partition's goroutine's, which
@@ -147,7 +159,7 @@ func (p *Partition) park(what parking) {
 func (p *Partition) parkAll() error {
 	p.mu.Lock()
 	all := p.toPark
-	p.toPark = nil
+	p.toPark, p.toParkBytes = nil, 0
 	p.mu.Unlock()
 	for _, what := range all {
 		for to, l := range what {
