@@ -152,7 +152,7 @@ func (r *Replay) Flush(position int64) error {
 	r.dedupe()
 	k := r.k
 	if r.large() {
-		if err := r.k.WaitForRoom(context.Background()); err != nil {
+		if err := k.waitForRoom(context.Background()); err != nil {
 			return err
 		}
 	}

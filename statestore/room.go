@@ -20,10 +20,17 @@ const (
 	roomCheck = 100 * time.Millisecond
 )
 
-// WaitForRoom waits while too many tables wait to be merged, before one is added,
-// 30 s at most and until ctx ends. No lock is held meanwhile, so that the partition
-// may be taken and the store closed.
-func (k *Take) WaitForRoom(ctx context.Context) error {
+// WaitForRoom waits before a batch that Apply makes a table of, while too many tables
+// wait to be merged, 30 s at most and until ctx ends. No lock is held meanwhile, so
+// that the partition may be taken and the store closed.
+func (k *Take) WaitForRoom(ctx context.Context, b *Batch) error {
+	if !k.p.s.large(b) {
+		return nil
+	}
+	return k.waitForRoom(ctx)
+}
+
+func (k *Take) waitForRoom(ctx context.Context) error {
 	s := k.p.s
 	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
 	defer deadline.Stop()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // full returns a replay of a store that has no room as long as nothing merges
@@ -120,4 +122,24 @@ func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	if s.Metrics().ReplayWaits == 0 {
 		t.Fatal("it never waited")
 	}
+}
+
+// A checkpoint of few changes becomes no table: it does not wait for those of others.
+func TestFewChangesNeedNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := full(t)
+		defer s.Close()
+		b := &Batch{Changes: []Change{{ID: []byte("a"), Before: timer.Absent, After: newTimer("a", 1, 1)}}}
+		start := time.Now()
+		for _, x := range []struct {
+			ids  int
+			want time.Duration
+		}{{2, 0}, {1, roomWait}} {
+			s.tableIDs = x.ids
+			must(t, r.k.WaitForRoom(t.Context(), b))
+			if d := time.Since(start); d != x.want {
+				t.Errorf("a change waited %v where %d make a table, want %v", d, x.ids, x.want)
+			}
+		}
+	})
 }

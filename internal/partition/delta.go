@@ -213,7 +213,7 @@ func (p *Partition) beginCheckpoint(ctx context.Context) {
 	b := p.delta.freeze(p.o.Topics.Changelog.ID)
 	p.aside(func() {
 		start := time.Now()
-		err := p.take.WaitForRoom(ctx)
+		err := p.take.WaitForRoom(ctx, b)
 		if err == nil || ctx.Err() != nil {
 			err = p.take.Apply(b)
 		}
