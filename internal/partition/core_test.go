@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -734,6 +735,8 @@ func TestPartitionAgainstModel(t *testing.T) {
 		c := newCore(t, g, rapid.IntRange(1, 3).Draw(t, "workers"),
 			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"))
 		c.lazy = true
+		c.o.DeltaBytes = rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes")
+		c.p.o.DeltaBytes = c.o.DeltaBytes
 		in := rapid.OneOf(rapid.Int64Range(-50, 100), rapid.Int64Range(10_000, 80_000))
 		t.Repeat(map[string]func(*rapid.T){
 			"schedule": func(t *rapid.T) {
@@ -807,6 +810,22 @@ func TestPartitionAgainstModel(t *testing.T) {
 			"commit": func(*rapid.T) { c.commit(true) },
 			"abort":  func(*rapid.T) { c.abort() },
 			"apply":  func(*rapid.T) { c.apply() },
+			"round": func(*rapid.T) {
+				_, err := c.p.round(context.Background(), &c.reached)
+				c.ok(err)
+			},
+			"dies": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
+					return
+				}
+				c.o.Token.Refused(errors.New("lost"))
+				c.commit(true)
+				for range rapid.IntRange(0, 2).Draw(t, "steps folded") {
+					c.apply()
+				}
+				c.settle()
+				c.take()
+			},
 			"freeze": func(*rapid.T) { c.freeze() },
 			"store":  func(*rapid.T) { c.store() },
 			"thaw":   func(*rapid.T) { c.thaw() },

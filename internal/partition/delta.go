@@ -253,13 +253,12 @@ func (p *Partition) settle() {
 	if d.frozen != nil && !d.lost {
 		err = p.checkpointed(<-d.done)
 	}
-	if d.lost {
-		return
+	if !d.lost {
+		for j := p.nextJob(); j != nil; j = p.nextJob() {
+			p.foldIn(j)
+		}
 	}
-	for j := p.nextJob(); j != nil; j = p.nextJob() {
-		p.foldIn(j)
-	}
-	if !d.since.IsZero() {
+	if !d.lost && !d.since.IsZero() {
 		err = p.take.Apply(d.freeze(p.o.Topics.Changelog.ID))
 	}
 	if err != nil {
