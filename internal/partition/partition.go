@@ -80,7 +80,7 @@ type Options struct {
 	Metrics             *Metrics
 	Stamps              *Stamps // nil: the clock is compared at takes alone
 	// BeforeApply is for tests, nil otherwise: it is called when a committed
-	// step is about to go into the store, behind the check of the token.
+	// step is about to be folded into the delta.
 	BeforeApply func(topic string, partition int32)
 	// Newer is told, unless it is nil, that the changelog was written by a later
 	// version.

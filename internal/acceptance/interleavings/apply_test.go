@@ -133,7 +133,7 @@ func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 	w.finish(want)
 }
 
-// A's apply of a committed step hangs behind the check of its token. A loses
+// A's apply of a committed step hangs. A loses
 // the partition, B takes it, changes what the step had written, and goes; A
 // takes it again. Until the old apply has ended A's new take waits; the store
 // is then what the changelog says, not what the old step left.
