@@ -93,7 +93,7 @@ func TestRowsThatCanNotBeRead(t *testing.T) {
 	stopped(t, p)
 
 	s.plant(t, map[string][]byte{
-		s.row(t, 0, 'm'): {3, 0},
+		s.row(t, 0, 'm'): {99, 0},
 		s.row(t, 1, 'd', due.UnixMilli(), newer.Offset):     {2, 0},
 		s.row(t, 2, 'd', due.UnixMilli(), senseless.Offset): {1},
 	})
@@ -116,7 +116,7 @@ func TestRowsThatCanNotBeRead(t *testing.T) {
 	pending(t, n+2, p)
 	exactly(t, out, n+2)
 	said := strings.Join(wiped(), "")
-	for partition, why := range []string{"meta row of format 3: written by a newer version", "format 2: timer is in a newer format than this version reads", "store is corrupt"} {
+	for partition, why := range []string{"meta row of format 99: written by a newer version", "format 2: timer is in a newer format than this version reads", "store is corrupt"} {
 		if !regexp.MustCompile(fmt.Sprintf("partition=%d .*%s", partition, why)).MatchString(said) {
 			t.Errorf("partition %d is not said to be wiped for %q: %s", partition, why, said)
 		}
