@@ -80,7 +80,7 @@ func (p *Partition) foldIn(j *job) {
 	defer func() {
 		p.mu.Lock()
 		p.applying = false
-		full := len(p.jobs) >= maxUnapplied-1
+		full := len(p.jobs) >= maxUnfolded-1
 		p.idle.Broadcast()
 		p.mu.Unlock()
 		if full {

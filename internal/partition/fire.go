@@ -65,7 +65,7 @@ func (c *chunk) add(e *entry, bytes int64) {
 }
 
 // next returns a new entry. Most of the time few timers are due, and an entry keeps
-// its whole slab in memory until it is applied: so a slab holds as many entries
+// its whole slab in memory until it is folded: so a slab holds as many entries
 // as there are already.
 func (f *firings) next() *entry {
 	if len(f.slab) == 0 {

@@ -11,7 +11,7 @@ import (
 // outcome since. A request that replaces is both, for two generations.
 //
 // Held against the number that the store keeps beside its rows it must come to
-// zero whenever every committed step is applied, so it finds a timer that was
+// zero whenever every committed step is folded, so it finds a timer that was
 // counted and not stored, or stored and not counted.
 type ledger struct{ due atomic.Int64 }
 

@@ -257,8 +257,8 @@ func TestAWorkerHandsOverUpToMaxFirings(t *testing.T) {
 	}
 }
 
-// A partition whose store is maxUnapplied steps behind seals nothing.
-func TestSealsUpToMaxUnapplied(t *testing.T) {
+// A partition that is maxUnfolded steps behind seals nothing.
+func TestSealsUpToMaxUnfolded(t *testing.T) {
 	c := newCore(t, newGround(t), 1, 1<<20, roomy)
 	step := func(id int) bool {
 		c.schedule(id, far)
@@ -269,13 +269,13 @@ func TestSealsUpToMaxUnapplied(t *testing.T) {
 		c.commit(true)
 		return sealed
 	}
-	for i := range maxUnapplied {
+	for i := range maxUnfolded {
 		if !step(i) {
-			t.Fatalf("with %d steps to be applied nothing is sealed", i)
+			t.Fatalf("with %d steps to be folded nothing is sealed", i)
 		}
 	}
-	if step(maxUnapplied) {
-		t.Errorf("sealed with %d steps to be applied", maxUnapplied)
+	if step(maxUnfolded) {
+		t.Errorf("sealed with %d steps to be folded", maxUnfolded)
 	}
 	c.apply()
 	if c.seal(1); c.share == nil {

@@ -29,9 +29,9 @@ const (
 	// loadRows and loadBytes bound one scan of the store.
 	loadRows  = 4096
 	loadBytes = 4 << 20
-	// maxUnapplied is how many committed steps may wait for the store; then
+	// maxUnfolded is how many committed steps may wait to be folded; then
 	// the partition seals nothing until it has caught up.
-	maxUnapplied = 8
+	maxUnfolded = 8
 	// drainTimeout is how long a step under way may delay a revocation.
 	drainTimeout = time.Second
 	// retryTake is the pause between two tries to take a partition.
@@ -159,13 +159,13 @@ type Partition struct {
 	toParkBytes int64      // held by their timers
 	leaderless  bool       // the changelog partition has no leader, or one out of reach: nothing is sealed
 	held        error      // why the last share held up its step; see heldUp
-	idle        *sync.Cond // a share came back, or a job is applied
+	idle        *sync.Cond // a share came back, or a job is folded
 
 	pauseMu sync.Mutex // guards what follows; held over Reader.Pause and Resume
 	paused  bool
 	queued  int // requests handed to workers and not planned yet
 	queuedB int64
-	// waiting are the entries of committed steps that are not applied yet.
+	// waiting are the entries of committed steps that are not folded yet.
 	waiting  int
 	waitingB int64
 }
@@ -376,7 +376,7 @@ func (p *Partition) fail(err error) {
 }
 
 // Drain stops sealing and waits, at most drainTimeout, until the step under way
-// has ended and is applied.
+// has ended and is folded.
 func (p *Partition) Drain() {
 	until := time.Now().Add(drainTimeout) // before the timer: it wakes once
 	deadline := time.AfterFunc(drainTimeout, func() {

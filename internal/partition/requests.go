@@ -113,7 +113,7 @@ func (p *Partition) wait(entries int, bytes int64) {
 }
 
 // fill is how much is delivered and not in the store yet. What is committed and
-// not applied counts: when the store is slow it is the greater part. Firings that
+// not folded counts: when the store is slow it is the greater part. Firings that
 // are not committed have room of their own: a backlog of them may last, and is not
 // to hold up the cancels that are written meanwhile.
 func (p *Partition) fill() (entries int, bytes int64) {

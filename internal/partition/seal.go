@@ -59,7 +59,7 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 		p.inFlight = share != nil
 		return share
 	}
-	if p.tracker == nil || len(p.jobs) >= maxUnapplied {
+	if p.tracker == nil || len(p.jobs) >= maxUnfolded {
 		return nil
 	}
 	entries, bytes := room.Entries, room.Bytes

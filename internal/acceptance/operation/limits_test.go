@@ -43,7 +43,7 @@ var heldBy = map[string]string{
 	"MaxStepEntries":     "emitter TestAStepsLimits",
 	"MaxStepBytes":       "emitter TestAStepsLimits",
 	"MaxStepPartitions":  "emitter TestAStepsLimits",
-	"maxUnapplied":       "internal/partition TestSealsUpToMaxUnapplied",
+	"maxUnfolded":        "internal/partition TestSealsUpToMaxUnfolded",
 	"DeltaBytes":         "internal/partition TestACheckpointBeginsAtItsBytes TestNothingIsFoldedBehindAFullDelta",
 	"loadRows":           "internal/partition TestALoadIsBounded",
 	"loadBytes":          "internal/partition TestALoadIsBounded",
