@@ -65,6 +65,9 @@ func play(role string, args []string) error {
 }
 
 // common is a small run on a simulated broker.
+// passRecords take some ticks of processor time, which are 10 ms, in any pass-through.
+const passRecords = 10_000
+
 func common(t *testing.T) Common {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second),
@@ -82,7 +85,7 @@ func common(t *testing.T) Common {
 	c := DefaultCommon()
 	c.Cluster, c.Partitions, c.Replication, c.Timeout, c.Local = &cfg, 2, 1, time.Minute, true
 	c.Serve, c.Bare, c.Dir, c.Logs = []string{self, asServe}, []string{self, asBare}, t.TempDir(), t.TempDir()
-	c.PassRecords, c.Steps, c.linger = 2000, []int{500, 1000}, 50*time.Millisecond
+	c.PassRecords, c.Steps, c.linger = passRecords, []int{500, 1000}, 50*time.Millisecond
 	return c
 }
 
@@ -124,7 +127,7 @@ func TestLife(t *testing.T) {
 	reports, err := RunLife(t.Context(), c)
 	rep := one(t, reports, err)
 	for _, name := range []string{"bare 1:3, 500 a step", "bare 1:3, 1000 a step"} {
-		measured(t, phaseOf(t, rep, name), 2000)
+		measured(t, phaseOf(t, rep, name), passRecords)
 	}
 	p := phaseOf(t, rep, "life")
 	measured(t, p, 3000)
@@ -211,7 +214,7 @@ func TestLimit(t *testing.T) {
 	rep := one(t, reports, err)
 	for _, kind := range []string{"bare 1:1", "bare 1:3", "plain 1:1", "plain 1:3"} {
 		for _, step := range []string{"500", "1000"} {
-			measured(t, phaseOf(t, rep, kind+", "+step+" a step"), 2000)
+			measured(t, phaseOf(t, rep, kind+", "+step+" a step"), passRecords)
 		}
 	}
 }
