@@ -9,6 +9,13 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
+// newLazyCore is a core of one worker whose checkpoints are the test's.
+func newLazyCore(t *testing.T) *core {
+	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c.lazy = true
+	return c
+}
+
 // While a checkpoint is written the store says what was before it. An ID that has
 // no part in what is folded meanwhile is not to be looked up there.
 func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
@@ -38,8 +45,7 @@ func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
 
 // A timer that comes and goes between two checkpoints leaves nothing.
 func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
-	c.lazy = true
+	c := newLazyCore(t)
 	c.schedule(1, 10)
 	c.turn(0)
 	c.schedule(2, 600_000)
@@ -61,8 +67,7 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 
 // A checkpoint begins when the delta has its bytes, or somebody wants one.
 func TestACheckpointBeginsAtItsBytes(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
-	c.lazy = true
+	c := newLazyCore(t)
 	c.schedule(1, 100_000)
 	c.turn(0)
 	d := &c.p.delta
@@ -97,8 +102,7 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 // While a checkpoint is written what is committed may come to as much again, and
 // then waits.
 func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
-	c.lazy = true
+	c := newLazyCore(t)
 	c.p.o.DeltaBytes = timerMemory + changeMemory
 	step := func(id int) int {
 		c.schedule(id, 100_000)
@@ -127,8 +131,7 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 // Who asks for a checkpoint hears of its end, of the next one where one is under
 // way, at once where nothing has changed, and of the partition's end.
 func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
-	c.lazy = true
+	c := newLazyCore(t)
 	ask := func() chan struct{} {
 		answered := make(chan struct{})
 		asked := len(c.p.asked)
@@ -182,8 +185,7 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 // An owner whose token dies in the middle of a life leaves no step out: what is
 // committed behind a step that it has begun with is stored only with that.
 func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
-	c.lazy = true
+	c := newLazyCore(t)
 	c.schedule(1, 100_000)
 	c.turn(0)
 	j := func() *job {
@@ -243,8 +245,7 @@ func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
 // While a checkpoint is written nothing is parked: loads must not pile up in memory
 // what is due for sick targets.
 func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
-	c.lazy = true
+	c := newLazyCore(t)
 	const timers, size = 120, 100 << 10
 	for id := range timers {
 		c.schedule(id, 100_000).Value = make([]byte, size)
