@@ -24,7 +24,20 @@
 // topic the emission goes; without them its key is the timer's ID.
 //
 // Any other client in any language does the same with the headers named here:
-// the constants [HeaderAt] to [HeaderTargetPartition] are the whole protocol.
+// the constants [HeaderAt] to [HeaderMaxLate] are the whole protocol.
+//
+// # Recur
+//
+// [Every] and [Cron] make a timer that fires again and again, with [Until] or
+// [Count] up to an end:
+//
+//	rec, err := waterclock.Schedule("timers", "report-lagos",
+//		waterclock.Cron("0 9 * * mon-fri"), waterclock.Zone("Africa/Lagos"),
+//		waterclock.To("reports"))
+//
+// Emission.Occurrence counts what is scheduled. [CatchUp] says what becomes of
+// occurrences that were missed, [Jitter] spreads what many timers would do at once.
+// [MaxLate], for any timer, says what is too late to be of use.
 //
 // # Re-schedule and cancel
 //
@@ -32,6 +45,12 @@
 // pending, firing or fired. [Cancel] takes a timer back:
 //
 //	rec, err := waterclock.Cancel("timers", "order-17-reminder")
+//
+// [Trigger] has one that is pending fire now, [Pause] has it not fire, [Resume] has it
+// fire again. [If] puts a request under a condition on what is pending where it stands
+// in the log:
+//
+//	rec, err := waterclock.Cancel("timers", "order-17-reminder", waterclock.If(source.String()))
 //
 // A cancel or a replacement wins or loses against the firing, never both. What
 // counts is the order of the records in the log, never a timestamp: so all
@@ -55,13 +74,20 @@
 // from. To schedule it again, pass its headers to [Headers]: those that
 // waterclock wrote fall away.
 //
-// # When a request cannot be obeyed
+// # When a request is rejected
 //
-// Sending tells only that the request is written. One that cannot be obeyed
+// Sending tells only that the request is written. One that is rejected
 // (a target that is not allowed, seconds sent for milliseconds) changes nothing
 // and appears on the topic timers.waterclock.dead-letters, as does an emission
 // that its target refuses for good. [ParseDeadLetter] reads it; [Reasons] lists
 // the codes. Nothing is dropped silently.
+//
+// # What became of it
+//
+// A request topic can be given events: then each thing that happens to one of its
+// timers is a record of timers.waterclock.events, in the same transaction as what it
+// tells of. [ParseEvent] reads them; read with isolation.level=read_committed they are
+// the history of each timer.
 //
 // # What is promised
 //

@@ -22,10 +22,10 @@ var (
 // and timestamp are the record's own.
 type Emission struct {
 	ID         string    // the timer's ID, any bytes
-	Due        time.Time // when it was due, in UTC; never after it was written
-	Occurrence int64     // the number of this firing, from 1
+	Due        time.Time // when it was due, or triggered, in UTC; never after it was written
+	Occurrence int64     // the number of this firing, from 1; 0: of one that recurs and was triggered
 	Source     Source    // the request it comes from
-	// Event is unique for ever to this occurrence of this request: whoever
+	// Event is unique forever to this occurrence of this request: whoever
 	// passes emissions on with "at least once" removes duplicates by it.
 	Event string
 	// Headers are the request's own headers, in order.
@@ -68,19 +68,19 @@ func ParseEmission(rec *kgo.Record) (Emission, error) {
 	own := ownHeaders(rec)
 	id, ok := own[HeaderID]
 	if !ok {
-		return Emission{}, fmt.Errorf("parse %s: no header %s: %w", place(rec), HeaderID, ErrNotEmission)
+		return Emission{}, fmt.Errorf("parse %s: no header %s: %w", sourceOf(rec), HeaderID, ErrNotEmission)
 	}
 	due, err := strconv.ParseInt(own[HeaderDue], 10, 64)
 	if err != nil {
-		return Emission{}, fmt.Errorf("parse %s: %s: %w", place(rec), HeaderDue, err)
+		return Emission{}, fmt.Errorf("parse %s: %s: %w", sourceOf(rec), HeaderDue, err)
 	}
 	occurrence, err := strconv.ParseInt(own[HeaderOccurrence], 10, 64)
 	if err != nil {
-		return Emission{}, fmt.Errorf("parse %s: %s: %w", place(rec), HeaderOccurrence, err)
+		return Emission{}, fmt.Errorf("parse %s: %s: %w", sourceOf(rec), HeaderOccurrence, err)
 	}
 	source, err := ParseSource(own[HeaderSource])
 	if err != nil {
-		return Emission{}, fmt.Errorf("parse %s: %s: %w", place(rec), HeaderSource, err)
+		return Emission{}, fmt.Errorf("parse %s: %s: %w", sourceOf(rec), HeaderSource, err)
 	}
 	return Emission{
 		ID:         id,
@@ -92,7 +92,7 @@ func ParseEmission(rec *kgo.Record) (Emission, error) {
 	}, nil
 }
 
-// DeadLetter is a request that could not be obeyed, or an emission that its
+// DeadLetter is a request that was rejected, or an emission that its
 // target refused for good.
 type DeadLetter struct {
 	ID     string // the record's key: the timer's ID; empty if it had none
@@ -113,11 +113,11 @@ func ParseDeadLetter(rec *kgo.Record) (DeadLetter, error) {
 	own := ownHeaders(rec)
 	reason, ok := own[HeaderReason]
 	if !ok {
-		return DeadLetter{}, fmt.Errorf("parse %s: no header %s: %w", place(rec), HeaderReason, ErrNotDeadLetter)
+		return DeadLetter{}, fmt.Errorf("parse %s: no header %s: %w", sourceOf(rec), HeaderReason, ErrNotDeadLetter)
 	}
 	source, err := ParseSource(own[HeaderSource])
 	if err != nil {
-		return DeadLetter{}, fmt.Errorf("parse %s: %s: %w", place(rec), HeaderSource, err)
+		return DeadLetter{}, fmt.Errorf("parse %s: %s: %w", sourceOf(rec), HeaderSource, err)
 	}
 	_, truncated := own[HeaderTruncated]
 	return DeadLetter{
@@ -143,6 +143,20 @@ func ownHeaders(rec *kgo.Record) map[string]string {
 	return own
 }
 
-func place(rec *kgo.Record) Source {
+func sourceOf(rec *kgo.Record) Source {
 	return Source{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
+}
+
+// Attempt returns how many fixed-delay topics a record has come through: 0 for one
+// that comes from none. The error says that [HeaderAttempt] holds no such number.
+func Attempt(rec *kgo.Record) (int, error) {
+	text, ok := ownHeaders(rec)[HeaderAttempt]
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("parse %s: %s is %.64q, not a number of attempts", sourceOf(rec), HeaderAttempt, text)
+	}
+	return int(n), nil
 }

@@ -142,7 +142,7 @@ func ExampleHeaders() {
 	// type: Reminder
 }
 
-// What became of a request that could not be obeyed.
+// What became of a request that was rejected.
 func ExampleParseDeadLetter() {
 	seed, stop := broker("timers.waterclock.dead-letters")
 	defer stop()

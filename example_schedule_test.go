@@ -55,6 +55,62 @@ func ExampleSchedule_at() {
 	// type: InvoiceDue
 }
 
+// A timer that recurs at an interval, four times.
+func ExampleEvery() {
+	rec, err := waterclock.Schedule("timers", "survey-3",
+		waterclock.Every(15*time.Minute), waterclock.Count(4), waterclock.To("mail.out"),
+		waterclock.Value([]byte("still there?")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	show(rec)
+	// Output:
+	// key survey-3, value still there?
+	// timer-every: 900000ms
+	// timer-count: 4
+	// timer-target-topic: mail.out
+}
+
+// A timer that recurs every weekday at nine in Lagos until the end of the year, and
+// fires for none of the days that were missed.
+func ExampleCron() {
+	rec, err := waterclock.Schedule("timers", "report-lagos",
+		waterclock.Cron("0 9 * * mon-fri"), waterclock.Zone("Africa/Lagos"),
+		waterclock.Until(time.Date(2030, 12, 31, 23, 59, 59, 0, time.UTC)),
+		waterclock.CatchUp(waterclock.CatchUpNone),
+		waterclock.To("reports"), waterclock.Value([]byte("{}")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	show(rec)
+	// Output:
+	// key report-lagos, value {}
+	// timer-cron: 0 9 * * mon-fri
+	// timer-zone: Africa/Lagos
+	// timer-until: 1924991999000
+	// timer-catch-up: none
+	// timer-target-topic: reports
+}
+
+// What is late by more than five minutes is of no use any more.
+func ExampleMaxLate() {
+	rec, err := waterclock.Schedule("timers", "taxi-8",
+		waterclock.After(time.Hour), waterclock.MaxLate(5*time.Minute), waterclock.To("calls"),
+		waterclock.Value([]byte("now")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	show(rec)
+	// Output:
+	// key taxi-8, value now
+	// timer-after: 3600000ms
+	// timer-max-late: 300000ms
+	// timer-target-topic: calls
+}
+
 // A tombstone later: the emission deletes its key from a compacted topic.
 func ExampleNullValue() {
 	rec, err := waterclock.Schedule("timers", "session-9",
@@ -74,7 +130,7 @@ func ExampleSchedule_faults() {
 	// Output:
 	// build request for timer "": an ID has 1 to 512 bytes, not 0
 	// To: "no such/topic" cannot be the name of a topic
-	// give exactly one of At and After, not 0
+	// give exactly one of At and After, not 0, or Every or Cron
 }
 
 // A cancel is a record with the timer's ID, a null value and nothing else.
@@ -96,4 +152,55 @@ func ExampleReasons() {
 	// Output:
 	// bad-key: The record's key, which is the timer's ID, is missing, empty or longer than 512 bytes.
 	// too-many-headers: The request has more headers than the limit (128, those of waterclock itself not counted).
+}
+
+// says shows the headers of a request, which is all that matters of one that steers.
+func says(rec *kgo.Record) {
+	for _, h := range rec.Headers {
+		fmt.Printf("%s %s: %s\n", rec.Key, h.Key, h.Value)
+	}
+}
+
+// Requests for a timer that is pending: have it not fire, fire again, fire now.
+func ExampleTrigger() {
+	for _, steer := range []func(string, string, ...waterclock.Option) (*kgo.Record, error){
+		waterclock.Pause, waterclock.Resume, waterclock.Trigger,
+	} {
+		rec, err := steer("timers", "order-17-reminder")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		says(rec)
+	}
+	// Output:
+	// order-17-reminder timer-pause: true
+	// order-17-reminder timer-resume: true
+	// order-17-reminder timer-trigger: true
+}
+
+// A timer that is scheduled unless one is pending, and a cancel that spares what has
+// taken its place meanwhile.
+func ExampleIf() {
+	rec, err := waterclock.Schedule("timers", "order-17-reminder",
+		waterclock.If(waterclock.IfAbsent),
+		waterclock.After(time.Hour),
+		waterclock.To("reminders"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	says(rec)
+	scheduled := waterclock.Source{Topic: "timers", Partition: 2, Offset: 1234} // where that was written
+	if rec, err = waterclock.Cancel("timers", "order-17-reminder", waterclock.If(scheduled.String())); err != nil {
+		fmt.Println(err)
+		return
+	}
+	says(rec)
+	// Output:
+	// order-17-reminder timer-if: absent
+	// order-17-reminder timer-after: 3600000ms
+	// order-17-reminder timer-target-topic: reminders
+	// order-17-reminder timer-cancel: true
+	// order-17-reminder timer-if: timers/2/1234
 }

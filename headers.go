@@ -19,6 +19,26 @@ const (
 	// HeaderCancel, with the value "true", cancels the timer of that ID.
 	HeaderCancel = "timer-cancel"
 
+	// HeaderTrigger, with the value "true", fires what is pending of that ID now. A
+	// timer that does not recur is over then; the schedule of one that does stays as it
+	// is, and the firing is none of its occurrences: its [HeaderOccurrence] is 0. A timer
+	// that is paused fires too, and one that recurs stays paused.
+	HeaderTrigger = "timer-trigger"
+
+	// HeaderPause, with the value "true", keeps the timer of that ID pending and has it
+	// not fire, but for what was triggered, until [HeaderResume] comes or a request
+	// takes its place.
+	HeaderPause = "timer-pause"
+
+	// HeaderResume, with the value "true", has a paused timer fire again: at once what
+	// is past due, a recurring one by its [HeaderCatchUp].
+	HeaderResume = "timer-resume"
+
+	// HeaderIf is what a request counts under, whatever it does: [IfAbsent],
+	// [IfPresent], or the [HeaderSource] of the timer that is to be pending. It holds or
+	// not where the request stands in the log. If not, nothing changes.
+	HeaderIf = "timer-if"
+
 	// HeaderTargetTopic names the topic of the emission. It is required unless
 	// the service has a default target for the request topic.
 	HeaderTargetTopic = "timer-target-topic"
@@ -35,20 +55,61 @@ const (
 	HeaderTargetPartition = "timer-target-partition"
 )
 
-// Headers of recurring timers and of lateness. The names are reserved; this
-// version of the service refuses them with [ReasonUnsupported].
+// Headers of recurring timers, and of lateness. A timer recurs if it has
+// [HeaderEvery] or [HeaderCron].
 const (
-	HeaderEvery   = "timer-every"
-	HeaderCron    = "timer-cron"
-	HeaderZone    = "timer-zone"
-	HeaderUntil   = "timer-until"
-	HeaderCount   = "timer-count"
-	HeaderJitter  = "timer-jitter"
+	// HeaderEvery is a duration with units, as in [HeaderAfter]: the timer recurs
+	// at that interval, from [HeaderAt] on if that is given, else from one interval
+	// after the request record's timestamp.
+	HeaderEvery = "timer-every"
+
+	// HeaderCron is a cron expression of five fields, or six with seconds in front:
+	// the timer recurs when the clock shows what it says, from the request record's
+	// timestamp on.
+	HeaderCron = "timer-cron"
+
+	// HeaderZone is the IANA name of the time zone of that clock; without it: UTC.
+	HeaderZone = "timer-zone"
+
+	// HeaderUntil is an instant as in [HeaderAt]: no occurrence is scheduled behind
+	// it.
+	HeaderUntil = "timer-until"
+
+	// HeaderCount is how many occurrences there are, fired or not.
+	HeaderCount = "timer-count"
+
+	// HeaderJitter is a duration: each occurrence is delayed by a part of it, always
+	// the same for the same occurrence of the same request.
+	HeaderJitter = "timer-jitter"
+
+	// HeaderCatchUp is a [CatchUpPolicy]: what becomes of missed occurrences.
 	HeaderCatchUp = "timer-catch-up"
+
+	// HeaderMaxLate is a duration: an occurrence that would be emitted later than
+	// that is not emitted. Timers that do not recur may have it too.
 	HeaderMaxLate = "timer-max-late"
 )
 
-// True is the one value of [HeaderCancel] and [HeaderTargetKeyNull].
+// CatchUpPolicy is a value of [HeaderCatchUp]: what becomes of missed occurrences
+// of a recurring timer. They count in any case, so that the number of an occurrence
+// is a function of time.
+type CatchUpPolicy string
+
+// The policies.
+const (
+	CatchUpAll    CatchUpPolicy = "all"    // each of them fires
+	CatchUpLatest CatchUpPolicy = "latest" // the last of them fires alone: the default
+	CatchUpNone   CatchUpPolicy = "none"   // none of them fires
+)
+
+// Values of [HeaderIf], beside a [Source].
+const (
+	IfAbsent  = "absent"  // nothing is pending under the ID
+	IfPresent = "present" // something is
+)
+
+// True is the one value of [HeaderCancel], [HeaderTrigger], [HeaderPause],
+// [HeaderResume] and [HeaderTargetKeyNull].
 const True = "true"
 
 // OwnPrefix begins the name of every header that the service writes. Requests
@@ -61,19 +122,26 @@ const (
 	// HeaderID is the timer's ID: the key of its request.
 	HeaderID = "waterclock-id"
 
-	// HeaderDue is the due time in Unix milliseconds.
+	// HeaderDue is the due time in Unix milliseconds; of what was triggered, when that
+	// was asked for.
 	HeaderDue = "waterclock-due"
 
 	// HeaderOccurrence is the number of this firing, from 1; 1 for a timer
-	// that does not recur.
+	// that does not recur, 0 for one that recurs and was triggered.
 	HeaderOccurrence = "waterclock-occurrence"
 
 	// HeaderSource is topic/partition/offset of the request; see [Source].
 	HeaderSource = "waterclock-source"
 
-	// HeaderEvent is an opaque string, unique for ever to this occurrence of
+	// HeaderEvent is an opaque string, unique forever to this occurrence of
 	// this request, for whoever removes duplicates further down.
 	HeaderEvent = "waterclock-event"
+
+	// HeaderAttempt is, on a record that comes from a fixed-delay topic, how many of
+	// those it has come through, from 1. It is the one header of the service that is
+	// read on the way in, and on fixed-delay topics alone: whoever sends a record on
+	// to the next one with the headers that it has keeps the count. See [Attempt].
+	HeaderAttempt = "waterclock-attempt"
 
 	// HeaderReason is, on a dead letter, a [Reason].
 	HeaderReason = "waterclock-reason"

@@ -1,7 +1,7 @@
 package waterclock
 
 // Reason is a code on a dead letter, in [HeaderReason]: why a request or an
-// emission could not be obeyed. The list is fixed and no two codes overlap; a
+// emission was rejected. The list is fixed and no two codes overlap; a
 // later version may add to it, so take an unknown code for a fault that you do
 // not know.
 type Reason string
@@ -24,6 +24,14 @@ const (
 	// service.
 	ReasonValueTooLarge Reason = "value-too-large"
 
+	// ReasonUnsupported: a request in the words of another scheduler asks for what
+	// waterclock does not do.
+	ReasonUnsupported Reason = "unsupported"
+
+	// ReasonBadValue: the request topic takes requests of another scheduler whose
+	// schedule is the value, and this one is none.
+	ReasonBadValue Reason = "bad-value"
+
 	// ReasonBatchTooLarge: a batch of requests is larger, when decompressed, than
 	// the service takes. None of them is looked at, and one dead letter, without
 	// key and value, stands for them all; its detail has their offsets.
@@ -43,26 +51,43 @@ const (
 	// ReasonNotUTF8: the value of a timer- header is not UTF-8 text.
 	ReasonNotUTF8 Reason = "not-utf8"
 
-	// ReasonUnsupported: a timer- header asks for what this version of the
-	// service does not do.
-	ReasonUnsupported Reason = "unsupported"
-
 	// ReasonConflictingHeaders: two headers exclude each other: two due times, a
-	// due time with a cancel, a key with a null key.
+	// due time with a cancel or a recurrence, a key with a null key.
 	ReasonConflictingHeaders Reason = "conflicting-headers"
 
 	// ReasonBadCancel: the value of timer-cancel is not true.
 	ReasonBadCancel Reason = "bad-cancel"
 
-	// ReasonNoDueTime: nothing says when: there is neither timer-at nor
-	// timer-after, and it is no cancel.
+	// ReasonBadTrigger: the value of timer-trigger is not true.
+	ReasonBadTrigger Reason = "bad-trigger"
+
+	// ReasonBadPause: the value of timer-pause is not true.
+	ReasonBadPause Reason = "bad-pause"
+
+	// ReasonBadResume: the value of timer-resume is not true.
+	ReasonBadResume Reason = "bad-resume"
+
+	// ReasonTwoActions: the request has two of timer-cancel, -trigger, -pause and
+	// -resume.
+	ReasonTwoActions Reason = "two-actions"
+
+	// ReasonSteeringDueTime: timer-trigger, -pause or -resume comes together with a due
+	// time.
+	ReasonSteeringDueTime Reason = "steering-with-due-time"
+
+	// ReasonBadIf: the value of timer-if is not absent, present or the waterclock-source of
+	// a timer.
+	ReasonBadIf Reason = "bad-if"
+
+	// ReasonNoDueTime: nothing says when: there is neither timer-at, timer-after,
+	// timer-every nor timer-cron, and it is no cancel.
 	ReasonNoDueTime Reason = "no-due-time"
 
 	// ReasonBadTime: the value of timer-at is neither RFC 3339 with a zone nor
 	// Unix milliseconds.
 	ReasonBadTime Reason = "bad-time"
 
-	// ReasonSecondsNotMillis: the value of timer-at is a number below
+	// ReasonSecondsNotMillis: the value of timer-at or timer-until is a number below
 	// 100000000000: seconds, where milliseconds are due.
 	ReasonSecondsNotMillis Reason = "seconds-not-milliseconds"
 
@@ -70,13 +95,58 @@ const (
 	// that have a fixed length.
 	ReasonBadDuration Reason = "bad-duration"
 
-	// ReasonNoTimestamp: timer-after is given and the record has no timestamp to
-	// count from.
+	// ReasonNoTimestamp: the due time counts from the record's timestamp and it has
+	// none.
 	ReasonNoTimestamp Reason = "no-timestamp"
 
 	// ReasonBeyondHorizon: the due time lies further ahead than the limit (100
 	// years).
 	ReasonBeyondHorizon Reason = "beyond-horizon"
+
+	// ReasonNoRecurrence: timer-zone, -until, -count, -jitter or -catch-up is given
+	// and nothing says how the timer recurs.
+	ReasonNoRecurrence Reason = "no-recurrence"
+
+	// ReasonBadInterval: the value of timer-every is not a duration with units that
+	// have a fixed length.
+	ReasonBadInterval Reason = "bad-interval"
+
+	// ReasonIntervalTooShort: occurrences of the timer are nearer to each other than
+	// the limit (100 ms).
+	ReasonIntervalTooShort Reason = "interval-too-short"
+
+	// ReasonBadCron: the value of timer-cron is not a cron expression of 5 or 6
+	// fields.
+	ReasonBadCron Reason = "bad-cron"
+
+	// ReasonCronNeverDue: no date of the calendar matches timer-cron, as with the
+	// 30th of February.
+	ReasonCronNeverDue Reason = "cron-never-due"
+
+	// ReasonUnknownZone: the value of timer-zone is not the IANA name of a time zone
+	// that the service knows.
+	ReasonUnknownZone Reason = "unknown-zone"
+
+	// ReasonBadUntil: the value of timer-until is neither RFC 3339 with a zone nor
+	// Unix milliseconds.
+	ReasonBadUntil Reason = "bad-until"
+
+	// ReasonUntilBeforeFirst: timer-until lies before the first occurrence.
+	ReasonUntilBeforeFirst Reason = "until-before-first"
+
+	// ReasonBadCount: the value of timer-count is not a number from 1 on.
+	ReasonBadCount Reason = "bad-count"
+
+	// ReasonBadJitter: the value of timer-jitter is not a duration with units that
+	// have a fixed length.
+	ReasonBadJitter Reason = "bad-jitter"
+
+	// ReasonBadCatchUp: the value of timer-catch-up is not all, latest or none.
+	ReasonBadCatchUp Reason = "bad-catch-up"
+
+	// ReasonBadMaxLate: the value of timer-max-late is not a duration with units
+	// that have a fixed length.
+	ReasonBadMaxLate Reason = "bad-max-late"
 
 	// ReasonNoTarget: there is no timer-target-topic and the request topic has
 	// no default target.
@@ -100,6 +170,22 @@ const (
 	// ReasonWrongPartition: the record lies on another partition than its key
 	// belongs to, so a cancel from another producer would miss it.
 	ReasonWrongPartition Reason = "wrong-partition"
+
+	// ReasonMovedMeanwhile: the timers were moved to other partitions, or a new topic, before
+	// the request was taken in, and it depends on what was pending: send it again.
+	ReasonMovedMeanwhile Reason = "moved-meanwhile"
+
+	// ReasonOverQuota: the request topic has more requests a second, or more
+	// pending timers, than its configuration allows.
+	ReasonOverQuota Reason = "over-quota"
+
+	// ReasonBadAttempt: the value of waterclock-attempt, on a record of a fixed-delay
+	// topic, is not a number from 0 to 2147483646.
+	ReasonBadAttempt Reason = "bad-attempt"
+
+	// ReasonNoEffect: a timer- header that only requests have is on a record of a
+	// fixed-delay topic, where timer-target-topic alone is read.
+	ReasonNoEffect Reason = "no-effect"
 )
 
 // Why the target refuses an emission for good. The timer is over.
@@ -129,26 +215,49 @@ func Reasons() []Reason {
 		ReasonTooManyHeaders,
 		ReasonHeadersTooLarge,
 		ReasonValueTooLarge,
+		ReasonUnsupported,
+		ReasonBadValue,
 		ReasonBatchTooLarge,
 		ReasonHeaderCase,
 		ReasonUnknownHeader,
 		ReasonDuplicateHeader,
 		ReasonNotUTF8,
-		ReasonUnsupported,
 		ReasonConflictingHeaders,
 		ReasonBadCancel,
+		ReasonBadTrigger,
+		ReasonBadPause,
+		ReasonBadResume,
+		ReasonTwoActions,
+		ReasonSteeringDueTime,
+		ReasonBadIf,
 		ReasonNoDueTime,
 		ReasonBadTime,
 		ReasonSecondsNotMillis,
 		ReasonBadDuration,
 		ReasonNoTimestamp,
 		ReasonBeyondHorizon,
+		ReasonNoRecurrence,
+		ReasonBadInterval,
+		ReasonIntervalTooShort,
+		ReasonBadCron,
+		ReasonCronNeverDue,
+		ReasonUnknownZone,
+		ReasonBadUntil,
+		ReasonUntilBeforeFirst,
+		ReasonBadCount,
+		ReasonBadJitter,
+		ReasonBadCatchUp,
+		ReasonBadMaxLate,
 		ReasonNoTarget,
 		ReasonBadTarget,
 		ReasonTargetNotAllowed,
 		ReasonBadTargetKeyNull,
 		ReasonBadPartition,
 		ReasonWrongPartition,
+		ReasonMovedMeanwhile,
+		ReasonOverQuota,
+		ReasonBadAttempt,
+		ReasonNoEffect,
 		ReasonTargetUnknown,
 		ReasonTargetPartitionUnknown,
 		ReasonTargetTooLarge,
@@ -169,6 +278,10 @@ func (r Reason) Meaning() string {
 		return "Names and values of the headers are together larger than the limit (64 KiB, those of waterclock itself not counted)."
 	case ReasonValueTooLarge:
 		return "The value is larger than the limit set for the service."
+	case ReasonUnsupported:
+		return "A request in the words of another scheduler asks for what waterclock does not do."
+	case ReasonBadValue:
+		return "The request topic takes requests of another scheduler whose schedule is the value, and this value is none."
 	case ReasonBatchTooLarge:
 		return "A batch of requests is larger, when decompressed, than the service takes; none of them was looked at, and this letter stands for them all."
 	case ReasonHeaderCase:
@@ -179,24 +292,58 @@ func (r Reason) Meaning() string {
 		return "A timer- header is given twice."
 	case ReasonNotUTF8:
 		return "The value of a timer- header is not UTF-8 text."
-	case ReasonUnsupported:
-		return "A timer- header asks for what this version of the service does not do."
 	case ReasonConflictingHeaders:
-		return "Two headers exclude each other: two due times, a due time with a cancel, a key with a null key."
+		return "Two headers exclude each other: two due times, a due time with a cancel or a recurrence, a key with a null key."
 	case ReasonBadCancel:
 		return "The value of timer-cancel is not true."
+	case ReasonBadTrigger:
+		return "The value of timer-trigger is not true."
+	case ReasonBadPause:
+		return "The value of timer-pause is not true."
+	case ReasonBadResume:
+		return "The value of timer-resume is not true."
+	case ReasonTwoActions:
+		return "The request has two of timer-cancel, -trigger, -pause and -resume."
+	case ReasonSteeringDueTime:
+		return "Timer-trigger, -pause or -resume comes together with a due time."
+	case ReasonBadIf:
+		return "The value of timer-if is not absent, present or the waterclock-source of a timer."
 	case ReasonNoDueTime:
-		return "Nothing says when: there is neither timer-at nor timer-after, and it is no cancel."
+		return "Nothing says when: there is neither timer-at, timer-after, timer-every nor timer-cron, and it is no cancel."
 	case ReasonBadTime:
 		return "The value of timer-at is neither RFC 3339 with a zone nor Unix milliseconds."
 	case ReasonSecondsNotMillis:
-		return "The value of timer-at is a number below 100000000000: seconds, where milliseconds are due."
+		return "The value of timer-at or timer-until is a number below 100000000000: seconds, where milliseconds are due."
 	case ReasonBadDuration:
 		return "The value of timer-after is not a duration with units that have a fixed length."
 	case ReasonNoTimestamp:
-		return "timer-after is given and the record has no timestamp to count from."
+		return "The due time counts from the record's timestamp and it has none."
 	case ReasonBeyondHorizon:
 		return "The due time lies further ahead than the limit (100 years)."
+	case ReasonNoRecurrence:
+		return "timer-zone, -until, -count, -jitter or -catch-up is given and nothing says how the timer recurs."
+	case ReasonBadInterval:
+		return "The value of timer-every is not a duration with units that have a fixed length."
+	case ReasonIntervalTooShort:
+		return "Occurrences of the timer are nearer to each other than the limit (100 ms)."
+	case ReasonBadCron:
+		return "The value of timer-cron is not a cron expression of 5 or 6 fields."
+	case ReasonCronNeverDue:
+		return "No date of the calendar matches timer-cron, as with the 30th of February."
+	case ReasonUnknownZone:
+		return "The value of timer-zone is not the IANA name of a time zone that the service knows."
+	case ReasonBadUntil:
+		return "The value of timer-until is neither RFC 3339 with a zone nor Unix milliseconds."
+	case ReasonUntilBeforeFirst:
+		return "timer-until lies before the first occurrence."
+	case ReasonBadCount:
+		return "The value of timer-count is not a number from 1 on."
+	case ReasonBadJitter:
+		return "The value of timer-jitter is not a duration with units that have a fixed length."
+	case ReasonBadCatchUp:
+		return "The value of timer-catch-up is not all, latest or none."
+	case ReasonBadMaxLate:
+		return "The value of timer-max-late is not a duration with units that have a fixed length."
 	case ReasonNoTarget:
 		return "There is no timer-target-topic and the request topic has no default target."
 	case ReasonBadTarget:
@@ -209,6 +356,14 @@ func (r Reason) Meaning() string {
 		return "The value of timer-target-partition is not a number from 0 to 2147483647."
 	case ReasonWrongPartition:
 		return "The record lies on another partition than its key belongs to, so a cancel from another producer would miss it."
+	case ReasonMovedMeanwhile:
+		return "The timers were moved to other partitions, or a new topic, before the request was taken in, and it depends on what was pending: send it again."
+	case ReasonOverQuota:
+		return "The request topic has more requests a second, or more pending timers, than its configuration allows."
+	case ReasonBadAttempt:
+		return "The value of waterclock-attempt, on a record of a fixed-delay topic, is not a number from 0 to 2147483646."
+	case ReasonNoEffect:
+		return "A timer- header that only requests have is on a record of a fixed-delay topic, where timer-target-topic alone is read."
 	case ReasonTargetUnknown:
 		return "The target topic does not exist, and has not for 10 s."
 	case ReasonTargetPartitionUnknown:

@@ -15,9 +15,9 @@ import (
 
 // Schedule builds the request that schedules, or re-schedules, the timer of
 // that ID (1 to [MaxIDBytes] bytes) and returns it for a kgo client to produce
-// to requestTopic. It needs exactly one of [At] and [After], and [To] unless
-// the service has a default target for the topic. Without [Value] or
-// [NullValue] the payload is empty.
+// to requestTopic. It needs exactly one of [At], [After], [Every] and [Cron], or At
+// with Every, and [To] unless the service has a default target for the topic.
+// Without [Value] or [NullValue] the payload is empty.
 //
 // The producer must partition by Java's murmur2. kgo's default partitioner
 // does; librdkafka's does not (set partitioner=murmur2_random there). Else a
@@ -32,9 +32,7 @@ func Schedule(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	for _, opt := range opts {
 		opt(&d)
 	}
-	if d.dues != 1 {
-		d.fail("give exactly one of At and After, not %d", d.dues)
-	}
+	d.checkWhen()
 	if d.keys > 1 {
 		d.fail("give one of Key and NullKey at most once")
 	}
@@ -47,11 +45,58 @@ func Schedule(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 // Cancel builds the request that cancels the timer of that ID. It does nothing
 // where no such timer is pending. It wins against the firing if the service
 // has read it before the firing was planned, else it loses: never both.
-func Cancel(requestTopic, id string) (*kgo.Record, error) {
+//
+// Of the options it takes [If] and [Timestamp], as [Trigger], [Pause] and [Resume] do.
+func Cancel(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
+	return steer("cancel", HeaderCancel, requestTopic, id, opts)
+}
+
+// Trigger builds the request that fires what is pending of that ID now. It does nothing
+// where nothing is pending, or was triggered before and has not fired yet. A timer that
+// does not recur is over then. One that recurs goes on as if nothing had been: the
+// firing is beside its schedule, and its Emission.Occurrence is 0. A timer that is
+// paused fires as well, and if it recurs it stays paused. Emission.Due is the timestamp of the
+// request, or when the service read it if that is earlier.
+func Trigger(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
+	return steer("trigger", HeaderTrigger, requestTopic, id, opts)
+}
+
+// Pause builds the request that keeps the timer of that ID pending and has it not fire
+// until [Resume]; what was triggered fires nevertheless. It does nothing where nothing
+// is pending, or that is paused already. A request that schedules the ID again makes
+// another timer, which is not paused.
+func Pause(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
+	return steer("pause", HeaderPause, requestTopic, id, opts)
+}
+
+// Resume builds the request that has a paused timer fire again: at once if it is past
+// due, and of occurrences that were missed those that its [CatchUp] has fire. [MaxLate]
+// counts from when they were due. It does nothing where no paused timer is pending.
+func Resume(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
+	return steer("resume", HeaderResume, requestTopic, id, opts)
+}
+
+// steer builds a request that does not schedule. A plain cancel is a null value and
+// nothing else, as any client can write it.
+func steer(what, header, requestTopic, id string, opts []Option) (*kgo.Record, error) {
 	d := draft{rec: kgo.Record{Topic: requestTopic, Key: []byte(id)}}
 	d.check(requestTopic, id)
+	if header != HeaderCancel || len(opts) > 0 {
+		d.set(header, True)
+	}
+	for _, opt := range opts {
+		opt(&d)
+	}
+	for _, h := range d.rec.Headers {
+		if h.Key != header && h.Key != HeaderIf {
+			d.fail("%s has no effect on a %s: leave it out", h.Key, what)
+		}
+	}
+	if d.rec.Value != nil {
+		d.fail("a %s has no value: leave it out", what)
+	}
 	if len(d.faults) > 0 {
-		return nil, fmt.Errorf("build cancel for timer %q: %w", id, errors.Join(d.faults...))
+		return nil, fmt.Errorf("build %s for timer %q: %w", what, id, errors.Join(d.faults...))
 	}
 	return &d.rec, nil
 }
@@ -62,8 +107,9 @@ type Option func(*draft)
 // draft is a request while it is built.
 type draft struct {
 	rec    kgo.Record
-	dues   int // how many options said when
+	dues   int // how many options said when, once
 	keys   int // how many options set the key
+	recurs recurs
 	faults []error
 }
 
@@ -89,16 +135,22 @@ func (d *draft) check(topic, id string) {
 func At(t time.Time) Option {
 	return func(d *draft) {
 		d.dues++
-		ms := t.UnixMilli()
-		if t.Nanosecond()%int(time.Millisecond) != 0 {
-			ms++
-		}
+		d.recurs.at = true
 		if t.IsZero() || t.Year() < 0 || t.Year() > 9999 {
 			d.fail("At: %v is no instant to schedule for", t)
 			return
 		}
-		d.set(HeaderAt, FormatInstant(ms))
+		d.set(HeaderAt, FormatInstant(ceilMilli(t)))
 	}
+}
+
+// ceilMilli is an instant in Unix milliseconds, rounded up.
+func ceilMilli(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.Nanosecond()%int(time.Millisecond) != 0 {
+		ms++
+	}
+	return ms
 }
 
 // FormatInstant writes Unix milliseconds as a value of [HeaderAt]: as the
@@ -125,11 +177,30 @@ func After(d time.Duration) Option {
 			r.fail("After: %v is negative", d)
 			return
 		}
-		ms := d.Milliseconds()
-		if d%time.Millisecond != 0 {
-			ms++
+		r.set(HeaderAfter, formatDuration(d))
+	}
+}
+
+// formatDuration writes a duration in milliseconds, rounded up.
+func formatDuration(d time.Duration) string {
+	ms := d.Milliseconds()
+	if d%time.Millisecond != 0 {
+		ms++
+	}
+	return strconv.FormatInt(ms, 10) + "ms"
+}
+
+// If is what the request counts under: [IfAbsent], [IfPresent], or a [Source] as text,
+// which is that of the timer that is to be pending. It holds or not where the request
+// stands in the log, whatever was known when it was written; if not, it changes nothing.
+func If(condition string) Option {
+	return func(d *draft) {
+		if condition != IfAbsent && condition != IfPresent {
+			if _, err := ParseSource(condition); err != nil {
+				d.fail("If: %q is neither %s nor %s nor a source: %w", condition, IfAbsent, IfPresent, err)
+			}
 		}
-		r.set(HeaderAfter, strconv.FormatInt(ms, 10)+"ms")
+		d.once(HeaderIf, condition)
 	}
 }
 

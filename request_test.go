@@ -114,3 +114,24 @@ func TestCancel(t *testing.T) {
 		}
 	}
 }
+
+// What has no effect on a request that does not schedule is said, and so is a condition
+// that is none.
+func TestSteerFaults(t *testing.T) {
+	for want, build := range map[string]func() (*kgo.Record, error){
+		"timer-target-topic has no effect on a pause": func() (*kgo.Record, error) { return Pause("timers", "a", To("x")) },
+		"timer-after has no effect on a trigger":      func() (*kgo.Record, error) { return Trigger("timers", "a", After(time.Second)) },
+		"trace has no effect on a cancel":             func() (*kgo.Record, error) { return Cancel("timers", "a", Header("trace", nil)) },
+		"a resume has no value":                       func() (*kgo.Record, error) { return Resume("timers", "a", Value([]byte("v"))) },
+		`"Absent" is neither absent nor present`:      func() (*kgo.Record, error) { return Cancel("timers", "a", If("Absent")) },
+		"timer-if is set twice":                       func() (*kgo.Record, error) { return Resume("timers", "a", If(IfPresent), If(IfAbsent)) },
+		"an ID has 1 to 512 bytes, not 0":             func() (*kgo.Record, error) { return Trigger("timers", "") },
+	} {
+		if _, err := build(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if rec, err := Cancel("timers", "a"); err != nil || rec.Value != nil || len(rec.Headers) != 0 {
+		t.Errorf("a plain cancel: %+v, %v", rec, err)
+	}
+}

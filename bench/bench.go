@@ -34,10 +34,12 @@ type Common struct {
 	// allows Target.
 	Local   bool
 	Brokers int
+	// Events has that instance tell of its timers on a topic of their own.
+	Events bool
 	// Serve and Bare are the commands that run an instance and a bare loop, see
 	// [RunBare], as processes: the program and its first arguments. Flags follow.
 	Serve, Bare []string
-	// Dir is an empty folder for data, Logs one for what processes write.
+	// Dir is an empty directory for data, Logs one for what processes write.
 	Dir, Logs string
 	// Requests and Target are topics; when empty the run makes its own and
 	// deletes them at its end. A named Target is made when missing.
@@ -50,11 +52,11 @@ type Common struct {
 	IDs              int   // transactional IDs in turn, of bare loops
 	Rounds           int   // how often all is repeated; medians are reported
 	Timeout          time.Duration
-	Profiles         string    // folder for processor profiles of instance and bare loops; empty: none
+	Profiles         string    // directory for processor profiles of instance and bare loops; empty: none
 	Progress         io.Writer // draws progress bars; nil for none
 	Log              *slog.Logger
 
-	// linger is how long a phase goes on reading after it is complete: a doubled
+	// linger is how long a phase goes on reading after it is complete: a duplicated
 	// emission may come last.
 	linger time.Duration
 	stub   server // in place of an instance, in tests
@@ -72,6 +74,7 @@ func DefaultCommon() Common {
 // check returns every problem of the settings.
 func (c *Common) check() error {
 	return errors.Join(c.checkBare(),
+		want(!c.Events || c.Local && c.Requests == "", "events", c.Events, "--local: other instances have settings of their own"),
 		want(c.Local || c.stub != nil || c.Requests != "", "requests", c.Requests, "the request topic that the instances serve, or --local"))
 }
 
@@ -82,13 +85,13 @@ func (c *Common) checkBare() error {
 		want(c.Partitions >= 1 && c.Partitions <= MaxPartitions, "partitions", c.Partitions, "1 to 1000"),
 		want(c.ValueBytes >= 0 && c.ValueBytes <= MaxValue, "value-bytes", c.ValueBytes, "0 to 1048576"),
 		want(c.Timeout > 0, "timeout", c.Timeout, "more than 0"),
-		want(len(c.Steps) > 0, "steps", "", "at least one"),
+		want(len(c.Steps) > 0, "transaction-sizes", "", "at least one"),
 		want(c.PassRecords >= 1 && c.PassRecords <= MaxTimers, "records", c.PassRecords, fmt.Sprint("1 to ", MaxTimers)),
 		want(c.IDs >= 1 && c.IDs <= 4, "transactional-ids", c.IDs, "1 to 4"),
 		want(c.Rounds >= 1 && c.Rounds <= MaxRounds, "rounds", c.Rounds, fmt.Sprint("1 to ", MaxRounds)),
 	}
 	for _, step := range c.Steps {
-		errs = append(errs, want(step >= 1 && step <= MaxStep, "steps", step, fmt.Sprint("1 to ", MaxStep)))
+		errs = append(errs, want(step >= 1 && step <= MaxStep, "transaction-sizes", step, fmt.Sprint("1 to ", MaxStep)))
 	}
 	return errors.Join(errs...)
 }

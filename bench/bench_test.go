@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -136,6 +137,36 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// An instance that is to write events gets a file that says so.
+func TestBenchWithEvents(t *testing.T) {
+	t.Parallel()
+	c := DefaultLife()
+	c.Common, c.Timers, c.Least, c.Spread, c.Events = common(t), 500, 0, 100*time.Millisecond, true
+	reports, err := RunLife(t.Context(), c)
+	if rep := one(t, reports, err); !rep.Machine.Events {
+		t.Errorf("%+v", rep.Machine)
+	}
+	loader := config.NewLoader(config.Default())
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	loader.AddFlags(fs, config.Topics)
+	file := filepath.Join(c.Dir, "waterclock.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic := strings.Split(string(text), `"`)[1]
+	if err := fs.Parse([]string{"--config", file, "--requests", topic, "--targets", "a,b"}); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := loader.Load(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := cfg.PolicyOf(topic); !p.Events || len(p.Targets) != 2 {
+		t.Errorf("the instance serves %s by %+v", topic, p)
+	}
+}
+
 func TestWait(t *testing.T) {
 	t.Parallel()
 	c := DefaultWait()
@@ -155,6 +186,7 @@ func TestSteady(t *testing.T) {
 	t.Parallel()
 	c := DefaultSteady()
 	c.Common, c.Rates, c.Duration, c.Least, c.Spread = common(t), []float64{500}, time.Second, 500*time.Millisecond, 500*time.Millisecond
+	c.Every = time.Second
 	reports, err := RunSteady(t.Context(), c)
 	rep := one(t, reports, err)
 	for _, name := range []string{"bare loop", "500/s"} {
@@ -165,6 +197,13 @@ func TestSteady(t *testing.T) {
 		if p.CPU == nil || p.CPU.Own <= 0 {
 			t.Errorf("%s: processor time %+v", name, p.CPU)
 		}
+	}
+	p := phaseOf(t, rep, "500/s every 1s") // 500 timers, 4 occurrences of each
+	if p.Exact != (Exactness{Scheduled: 2000, Received: 2000}) || p.ByReceipt == nil || p.CPU == nil || p.CPU.Own <= 0 {
+		t.Errorf("%+v", p)
+	}
+	if len(rep.Ratios) != 5 {
+		t.Errorf("ratios %+v, want three of recurring timers", rep.Ratios)
 	}
 	if rep.Rate != 500 || rep.Ratio <= 0 || rep.CPURatio <= 0 {
 		t.Errorf("%+v", rep)
@@ -189,7 +228,7 @@ func TestTableIsNarrow(t *testing.T) {
 		Exact: Exactness{Scheduled: MaxTimers}, Note: "a note",
 	}
 	rep := &Report{
-		Workload: "restart", Verified: true, Ratio: 123.45, CPURatio: 12.3, RatioIs: "replayed a second without the folder / plain consumer", Machine: Machine{2, 99.9, 3, 1000, 1 << 20},
+		Workload: "restart", Verified: true, Ratio: 123.45, CPURatio: 12.3, RatioIs: "replayed a second without the directory / plain consumer", Machine: Machine{2, 99.9, 3, 1000, 1 << 20, true},
 		Phases: []*Phase{p}, Sizes: &Sizes{MaxTimers, 1234, 1234, 123.4, 123.4}, Starts: []Start{{"after a clean stop", MaxTimers, 123.45, MaxTimers, 123.45, 1 << 30, 1 << 30, 12.34}},
 		Ratios: []Ratio{{"requests a second / those of timers that nobody cancels", 12.34}},
 	}
@@ -230,14 +269,14 @@ func TestRestart(t *testing.T) {
 	}
 	clean, bare := rep.Starts[2], rep.Starts[3]
 	if clean.Replayed >= 2000 || bare.Replayed < 2000 {
-		t.Errorf("replayed %d with the folder, %d without, of 2000", clean.Replayed, bare.Replayed)
+		t.Errorf("replayed %d with the directory, %d without, of 2000", clean.Replayed, bare.Replayed)
 	}
 	for _, s := range rep.Starts {
 		if s.Seconds <= 0 || s.RSS <= 0 || s.PeakRSS < s.RSS {
 			t.Errorf("%+v", s)
 		}
 	}
-	for _, name := range []string{"overdue, clean stop", "overdue, no folder"} {
+	for _, name := range []string{"overdue, clean stop", "overdue, no directory"} {
 		if p := phaseOf(t, rep, name); p.Exact != (Exactness{Scheduled: 50, Received: 50}) {
 			t.Errorf("%+v", p)
 		}
@@ -296,10 +335,10 @@ func TestPlantedFaults(t *testing.T) {
 	}{
 		{"none", at(-1-warm, nil), Exactness{Received: 200}},
 		{"one lost", at(17, func(*kgo.Record) []*kgo.Record { return nil }), Exactness{Received: 199, Lost: 1}},
-		{"the last one doubled", at(199, func(r *kgo.Record) []*kgo.Record {
+		{"the last one duplicated", at(199, func(r *kgo.Record) []*kgo.Record {
 			again := *r
 			return []*kgo.Record{r, &again}
-		}), Exactness{Received: 200, Doubled: 1}},
+		}), Exactness{Received: 200, Duplicated: 1}},
 		{"one early", at(17, func(r *kgo.Record) []*kgo.Record {
 			r.Timestamp = r.Timestamp.Add(-time.Hour)
 			return []*kgo.Record{r}
@@ -314,7 +353,7 @@ func TestPlantedFaults(t *testing.T) {
 			l.stub = stub(l.Cluster.Brokers, c.fault)
 			reports, err := RunLife(t.Context(), l)
 			c.want.Scheduled = 200
-			if exact := c.want.Received == 200 && c.want.Doubled+c.want.Early == 0; errors.Is(err, ErrInexact) == exact || exact && err != nil {
+			if exact := c.want.Received == 200 && c.want.Duplicated+c.want.Early == 0; errors.Is(err, ErrInexact) == exact || exact && err != nil {
 				t.Errorf("error %v", err)
 			}
 			if len(reports) != 1 {
@@ -337,16 +376,35 @@ func TestBadSettings(t *testing.T) {
 	}
 }
 
+// burstTimers take some ticks of processor time too, to fire.
+const burstTimers = 10_000
+
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	c := DefaultBurst()
-	c.Common, c.Timers = common(t), 1000
+	c.Common, c.Timers = common(t), burstTimers
 	reports, err := RunBurst(t.Context(), c)
 	rep := one(t, reports, err)
 	p := phaseOf(t, rep, "burst")
-	measured(t, p, 1000)
+	measured(t, p, burstTimers)
 	if taken := phaseOf(t, rep, "taking in"); taken.PerSecond <= 0 || rep.Ratio <= 0 || p.ByReceipt == nil {
 		t.Errorf("%+v, %+v, %+v", taken, p, rep)
+	}
+}
+
+func TestFixed(t *testing.T) {
+	t.Parallel()
+	c := DefaultFixed()
+	c.Common, c.Records, c.Delay = common(t), 20_000, 100*time.Millisecond
+	reports, err := RunFixed(t.Context(), c)
+	rep := one(t, reports, err)
+	measured(t, phaseOf(t, rep, "fixed"), 20_000)
+	if rep.Ratio <= 0 {
+		t.Errorf("%+v", rep)
+	}
+	c.Local = false
+	if _, err := RunFixed(t.Context(), c); err == nil || !strings.Contains(err.Error(), "--local") {
+		t.Errorf("without an instance of its own: %v", err)
 	}
 }
 

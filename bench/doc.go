@@ -14,7 +14,7 @@
 //     counts.
 //   - A loop of steps is fed from memory at an even rate, and each of its steps takes
 //     what is due: lateness is compared with its lateness.
-//   - A plain consumer reads a changelog: what a start without a folder must do.
+//   - A plain consumer reads a changelog: what a start without a directory must do.
 //
 // Service, bare loop and, where the run starts them, brokers are processes of their
 // own, so that the processor time of each can be told apart. It is the figure to go
@@ -25,7 +25,7 @@
 // that counts against waterclock.
 //
 // Every emission is checked as a plain read_committed consumer sees it, those of
-// bare loops too. A run in which one is lost, doubled, early, altered, or came in
+// bare loops too. A run in which one is lost, duplicated, early, altered, or came in
 // spite of its cancel has no figures and ends with [ErrInexact]. Lateness by receipt
 // compares the consumer's clock with the due time, so the machine of the bench
 // should have the clock of the instances.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -54,15 +55,48 @@ func (r *run) serve(ctx context.Context) error {
 		return err
 	}
 	r.serving = i
-	return i.ready(ctx, r.partitions)
+	return i.ready(ctx, r.served())
 }
 
 // settings are those of the run's instance.
 func (r *run) settings() config.Config {
 	cfg := r.cfg
 	cfg.Requests, cfg.Targets, cfg.Group = []string{r.requests}, []string{r.target}, r.group
+	if r.delayed.Topic != "" {
+		cfg.Delay = []config.DelayTopic{r.delayed}
+	}
 	cfg.DataDir = filepath.Join(r.Dir, "data")
+	if r.Events {
+		policy := cfg.PolicyOf(r.requests)
+		policy.Events = true
+		cfg.Tenants = map[string]config.Policy{r.requests: policy}
+	}
 	return cfg
+}
+
+// tenants are the arguments by which an instance has the policies of cfg, of which the
+// file alone tells: those of request topics with events.
+func (r *run) tenants(cfg *config.Config) (args []string, err error) {
+	if len(cfg.Tenants) == 0 {
+		return nil, nil
+	}
+	text := "tenants:\n"
+	for topic := range cfg.Tenants {
+		text += fmt.Sprintf("  %q: {events: true}\n", topic)
+	}
+	name := filepath.Join(r.Dir, "waterclock.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("write the settings of the instance: %w", err)
+	}
+	return []string{"--config", name}, nil
+}
+
+// served is how many partitions the run's instance serves.
+func (r *run) served() int {
+	if r.delayed.Topic != "" {
+		return r.partitions + r.Partitions
+	}
+	return r.partitions
 }
 
 // launch starts an instance as a process.
@@ -75,6 +109,14 @@ func (r *run) launch(cfg *config.Config) (*instance, error) {
 		"--brokers", strings.Join(cfg.Brokers, ","), "--requests", strings.Join(cfg.Requests, ","), "--targets", strings.Join(cfg.Targets, ","),
 		"--group", cfg.Group, "--data-dir", cfg.DataDir, "--http", addr, "--on-stop", string(cfg.OnStop),
 	}
+	for _, d := range cfg.Delay {
+		args = append(args, "--delay", d.String())
+	}
+	tenants, err := r.tenants(cfg)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, tenants...)
 	if cfg.InstanceID != "" {
 		args = append(args, "--instance-id", cfg.InstanceID)
 	}
@@ -111,7 +153,7 @@ func (r *run) serveStub(ctx context.Context) error {
 		cancel()
 		return <-done
 	}}
-	return awaitReady(ctx, r.serving.http, r.partitions)
+	return awaitReady(ctx, r.serving.http, r.served())
 }
 
 // ready waits until the instance serves all partitions.
@@ -182,7 +224,7 @@ func (i *instance) metric(ctx context.Context, name string) (int64, error) {
 	return int64(sum), nil
 }
 
-// diskUse is the sum of the sizes of all files in a folder.
+// diskUse is the sum of the sizes of all files in a directory.
 func diskUse(dir string) (sum int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -195,7 +237,7 @@ func diskUse(dir string) (sum int64, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("measure folder %s: %w", dir, err)
+		return 0, fmt.Errorf("measure directory %s: %w", dir, err)
 	}
 	return sum, nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// ErrInexact says that emissions were lost, doubled, early or altered, or came
+// ErrInexact says that emissions were lost, duplicated, early or altered, or came
 // although they were cancelled. The report that comes with it tells how many, and
 // no figures.
 var ErrInexact = errors.New("emissions are not exact")
@@ -32,22 +32,22 @@ type Exactness struct {
 	Cancelled   int `json:"cancelled,omitempty"`
 	Received    int `json:"received"` // timers whose emission came at least once
 	Lost        int `json:"lost"`
-	Doubled     int `json:"doubled"`
+	Duplicated  int `json:"duplicated"`
 	Early       int `json:"early"`       // by timestamp or by receipt
 	Altered     int `json:"altered"`     // another due time, key or value, or no timer of the phase
 	Uncancelled int `json:"uncancelled"` // came although it was cancelled long before it was due
 }
 
 // wrong is how many went wrong.
-func (e Exactness) wrong() int { return e.Lost + e.Doubled + e.Early + e.Altered + e.Uncancelled }
+func (e Exactness) wrong() int { return e.Lost + e.Duplicated + e.Early + e.Altered + e.Uncancelled }
 
 // err is nil if nothing is wrong.
 func (e Exactness) err(phase string) error {
 	if e.wrong() == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %d lost, %d doubled, %d early, %d altered, %d in spite of their cancel of %d: %w",
-		phase, e.Lost, e.Doubled, e.Early, e.Altered, e.Uncancelled, e.Scheduled, ErrInexact)
+	return fmt.Errorf("%s: %d lost, %d duplicated, %d early, %d altered, %d in spite of their cancel of %d: %w",
+		phase, e.Lost, e.Duplicated, e.Early, e.Altered, e.Uncancelled, e.Scheduled, ErrInexact)
 }
 
 // What stands in place of the lateness of a timer that has not come.
@@ -62,6 +62,9 @@ const (
 type ledger struct {
 	prefix string // of the IDs of the phase; the timer's number follows
 	bytes  int    // payload of each timer
+	// timers is how many there are that recur, 0 where none does: occurrence k, from 1,
+	// of timer i has the number (k-1)*timers+i.
+	timers int
 
 	mu sync.Mutex
 	// due, in Unix ms, and lateness, by number: in µs by receipt, or unseen or
@@ -103,6 +106,17 @@ func (l *ledger) schedule(due int64) int {
 	return len(l.due) - 1
 }
 
+// recur notes that timer i of those that recur is due first at due, in Unix ms, and then
+// each interval until its last occurrence.
+func (l *ledger) recur(i int, due int64, every time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := i; n < len(l.due); n += l.timers {
+		l.due[n] = due
+		due += every.Milliseconds()
+	}
+}
+
 // cancel notes that the timer must not come, and reports whether it did: not if it
 // has come, or is due before a moment.
 func (l *ledger) cancel(n int, before time.Time) bool {
@@ -117,10 +131,20 @@ func (l *ledger) cancel(n int, before time.Time) bool {
 }
 
 // id is the ID of timer n.
-func (l *ledger) id(n int) []byte { return strconv.AppendInt([]byte(l.prefix), int64(n), 10) }
+func (l *ledger) id(n int) []byte { return strconv.AppendInt([]byte(l.prefix), int64(l.timer(n)), 10) }
 
 // payload is the value of timer n.
-func (l *ledger) payload(n int) []byte { return payload(make([]byte, 0, l.bytes+7), n, l.bytes) }
+func (l *ledger) payload(n int) []byte {
+	return payload(make([]byte, 0, l.bytes+7), l.timer(n), l.bytes)
+}
+
+// timer is which one a number is of.
+func (l *ledger) timer(n int) int {
+	if l.timers > 0 {
+		return n % l.timers
+	}
+	return n
+}
 
 // payload appends the value of a timer: bytes that no other timer has and that
 // no compression makes smaller.
@@ -153,13 +177,15 @@ func (l *ledger) check() {
 // receive books one record that was received at a moment. It reports whether it
 // belongs to the phase; others may write to the target, too.
 func (l *ledger) receive(r *kgo.Record, at time.Time) bool {
-	id, due := string(r.Key), ""
+	id, due, occurrence := string(r.Key), "", "1"
 	for _, h := range r.Headers {
 		switch h.Key {
 		case waterclock.HeaderID:
 			id = string(h.Value)
 		case waterclock.HeaderDue:
 			due = string(h.Value)
+		case waterclock.HeaderOccurrence:
+			occurrence = string(h.Value)
 		}
 	}
 	number, ok := strings.CutPrefix(id, l.prefix)
@@ -167,6 +193,11 @@ func (l *ledger) receive(r *kgo.Record, at time.Time) bool {
 		return false
 	}
 	n, err := strconv.Atoi(number)
+	k, odd := strconv.Atoi(occurrence)
+	if odd != nil || k != 1 && l.timers == 0 || l.timers > 0 && n >= l.timers {
+		n = -1
+	}
+	n += (k - 1) * l.timers
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil || n < 0 || n >= len(l.due) {
@@ -174,13 +205,13 @@ func (l *ledger) receive(r *kgo.Record, at time.Time) bool {
 		return true
 	}
 	want := l.due[n]
-	l.value = payload(l.value[:0], n, l.bytes)
+	l.value = payload(l.value[:0], l.timer(n), l.bytes)
 	switch {
 	case l.byReceipt[n] == cancelled:
 		l.exact.Uncancelled++
 		return true
 	case l.byReceipt[n] != unseen:
-		l.exact.Doubled++
+		l.exact.Duplicated++
 		return true
 	case due != strconv.FormatInt(want, 10), string(r.Key) != id, !bytes.Equal(r.Value, l.value):
 		l.exact.Altered++
@@ -207,12 +238,13 @@ func (l *ledger) result() Exactness {
 	return e
 }
 
-// missing are the IDs of the timers that have not come and may still.
+// missing are the IDs of the timers that have not come, or not for the last time, and may
+// still.
 func (l *ledger) missing() (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for n, late := range l.byReceipt {
-		if late == unseen {
+		if late == unseen && (l.timers == 0 || n+l.timers >= len(l.byReceipt)) {
 			ids = append(ids, string(l.id(n)))
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// LifeConfig measures whole lives: timers are scheduled as fast as the instances
+// LifeConfig measures schedule-and-fire: timers are scheduled as fast as the instances
 // take them in, and fire while others are still scheduled.
 type LifeConfig struct {
 	Common
@@ -68,7 +68,7 @@ func (r *run) live(ctx context.Context, rep *Report, c LifeConfig) (*Phase, erro
 }
 
 // RunWait measures timers that wait: taking them in, next to a pass-through of 1
-// record in and 1 out, and their whole lives, next to one of 1 in and 3 out.
+// record in and 1 out, and schedule-and-fire, next to one of 1 in and 3 out.
 func RunWait(ctx context.Context, c LifeConfig) ([]*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err

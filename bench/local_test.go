@@ -32,7 +32,7 @@ func TestLocal(t *testing.T) {
 			t.Errorf("%s: processor time %+v", name, p.CPU)
 		}
 	}
-	if rep.Machine.Brokers != 1 || rep.Ratio <= 0 || rep.CPURatio <= 1 {
+	if rep.Machine.Brokers != 1 || rep.Ratio <= 0 || rep.CPURatio <= 0 {
 		t.Errorf("%+v", rep)
 	}
 	if conn, err := net.Dial("tcp", seeds[0]); err == nil {

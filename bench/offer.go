@@ -42,10 +42,16 @@ type offer struct {
 	// cancel says whether timer i is to be cancelled, behind cancelBehind others;
 	// nil: none is.
 	cancel func(i int) bool
+	// every is the interval of timers that recur, last their last occurrence; 0: they do
+	// not recur.
+	every time.Duration
+	last  int
 	// topic is where the requests go; empty: the run's request topic.
 	topic string
 	// unbooked are in no ledger: nothing is to come of them.
 	unbooked bool
+	// delay is that of the fixed-delay topic that records go to; 0: they are requests.
+	delay time.Duration
 }
 
 // schedule sends the stream to the request topic and waits until the broker has
@@ -98,11 +104,23 @@ type sender struct {
 
 func (s *sender) send(i int, now time.Time) {
 	due := s.due(i, now)
-	if !s.unbooked {
+	switch {
+	case s.every > 0:
+		s.ledger.recur(i, due, s.every)
+	case !s.unbooked:
 		s.ledger.schedule(due)
 	}
-	s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(i), Value: s.ledger.payload(i), Headers: []kgo.RecordHeader{
-		{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}})
+	if s.delay > 0 {
+		s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(i), Value: s.ledger.payload(i), Timestamp: time.UnixMilli(due).Add(-s.delay)})
+		return
+	}
+	headers := []kgo.RecordHeader{{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}
+	if s.every > 0 {
+		headers = append(headers, kgo.RecordHeader{Key: waterclock.HeaderEvery, Value: []byte(s.every.String())},
+			kgo.RecordHeader{Key: waterclock.HeaderCount, Value: strconv.AppendInt(nil, int64(s.last), 10)},
+			kgo.RecordHeader{Key: waterclock.HeaderCatchUp, Value: []byte(waterclock.CatchUpAll)})
+	}
+	s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(i), Value: s.ledger.payload(i), Headers: headers})
 	if s.cancel != nil && s.cancel(i) {
 		s.doomed = append(s.doomed, i)
 	}

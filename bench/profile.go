@@ -16,7 +16,8 @@ import (
 const profileSpan = 5 * time.Second
 
 // profile writes profiles of the instance's processor time until the returned
-// function is called, where the run is told to.
+// function is called, and one of what it has allocated until then, where the run is
+// told to.
 func (r *run) profile(name string) (stop func()) {
 	if r.Profiles == "" || r.serving.pid() == 0 {
 		return func() {}
@@ -33,7 +34,8 @@ func (r *run) profile(name string) (stop func()) {
 		defer close(done)
 		for n := 1; ctx.Err() == nil; n++ {
 			path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-%d.pprof", name, n))
-			if err := fetchProfile(ctx, r.serving.pprof, path); err != nil && ctx.Err() == nil {
+			what := fmt.Sprintf("profile?seconds=%d", profileSpan/time.Second)
+			if err := fetchProfile(ctx, r.serving.pprof, what, path); err != nil && ctx.Err() == nil {
 				r.Log.Warn("cannot profile the instance", "err", err)
 				return
 			}
@@ -42,12 +44,17 @@ func (r *run) profile(name string) (stop func()) {
 	return func() {
 		cancel()
 		<-done
+		path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-allocs.pprof", name))
+		if err := fetchProfile(context.Background(), r.serving.pprof, "allocs", path); err != nil {
+			r.Log.Warn("cannot profile what the instance allocates", "err", err)
+		}
 	}
 }
 
-// fetchProfile has an instance measure for a while and writes what it says.
-func fetchProfile(ctx context.Context, addr, path string) error {
-	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", addr, profileSpan/time.Second)
+// fetchProfile has an instance measure, for a while or since it has started, and
+// writes what it says.
+func fetchProfile(ctx context.Context, addr, what, path string) error {
+	url := fmt.Sprintf("http://%s/debug/pprof/%s", addr, what)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err

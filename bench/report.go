@@ -41,6 +41,7 @@ type Machine struct {
 	Brokers    int     `json:"local_brokers,omitempty"` // started by the run
 	Partitions int     `json:"partitions"`
 	ValueBytes int     `json:"value_bytes"`
+	Events     bool    `json:"events,omitempty"` // the instance writes them
 }
 
 // Phase is one measurement over a number of timers, or of records that stand
@@ -102,7 +103,7 @@ type Sizes struct {
 }
 
 func newReport(r *run, workload string) *Report {
-	m := Machine{CPUs: runtime.NumCPU(), Load: load(), Partitions: r.partitions, ValueBytes: r.ValueBytes}
+	m := Machine{CPUs: runtime.NumCPU(), Load: load(), Partitions: r.partitions, ValueBytes: r.ValueBytes, Events: r.Events}
 	if r.cluster != nil {
 		m.Brokers = len(r.cluster.Brokers)
 	}

@@ -46,7 +46,7 @@ type restart struct {
 	rep *Report
 }
 
-// RunRestart measures. The limit of a start without its folder is a plain consumer
+// RunRestart measures. The limit of a start without its directory is a plain consumer
 // of the changelog.
 func RunRestart(ctx context.Context, c RestartConfig) ([]*Report, error) {
 	c.Local, c.Requests, c.Target = true, "", ""
@@ -55,7 +55,7 @@ func RunRestart(ctx context.Context, c RestartConfig) ([]*Report, error) {
 	}
 	return c.workload(ctx, func(ctx context.Context, r *run) error {
 		s := &restart{run: r, c: c, cfg: r.settings(), rep: r.report("restart")}
-		s.rep.RatioIs, s.rep.CPURatioIs = "replayed a second without the folder / plain consumer", "of the service for an offset / of the consumer for a record"
+		s.rep.RatioIs, s.rep.CPURatioIs = "replayed a second without the directory / plain consumer", "of the service for an offset / of the consumer for a record"
 		s.cfg.InstanceID, s.cfg.OnStop = r.name, config.Stay
 		return s.measure(ctx)
 	})
@@ -92,12 +92,12 @@ func (s *restart) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	folderless, err := s.again(ctx, "without its folder", "overdue, no folder", true)
+	noDirectory, err := s.again(ctx, "without its directory", "overdue, no directory", true)
 	if err != nil {
 		return err
 	}
-	records := float64(folderless.Replayed)
-	s.rep.round(records/folderless.Seconds, consumer.PerSecond, &CPU{Own: folderless.CPU * 1e6 / records}, consumer.own())
+	records := float64(noDirectory.Replayed)
+	s.rep.round(records/noDirectory.Seconds, consumer.PerSecond, &CPU{Own: noDirectory.CPU * 1e6 / records}, consumer.own())
 	return nil
 }
 
@@ -178,7 +178,7 @@ func (s *restart) begin(ctx context.Context, name string, pending int) (*Start, 
 }
 
 // again stops the instance in order, lets timers fall due meanwhile, and starts
-// it, wiped of its folder or not. Each of those timers must then come once.
+// it, wiped of its directory or not. Each of those timers must then come once.
 func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*Start, error) {
 	if err := s.serving.stop(); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*
 	s.serving = nil
 	if wipe {
 		if err := os.RemoveAll(s.cfg.DataDir); err != nil {
-			return nil, fmt.Errorf("delete the folder: %w", err)
+			return nil, fmt.Errorf("delete the directory: %w", err)
 		}
 	}
 	l, col, err := s.phase(ctx, "overdue", s.c.Overdue)

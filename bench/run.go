@@ -36,10 +36,11 @@ type run struct {
 	name             string // random, part of every name the run makes
 	requests, target string
 	group            string
-	client           *kgo.Client // administration
-	partitions       int         // of the request topic
-	made             []string    // topics to delete
-	serving          *instance   // nil before serve, and where somebody else serves
+	client           *kgo.Client       // administration
+	partitions       int               // of the request topic
+	delayed          config.DelayTopic // served too; its Topic is empty if there is none
+	made             []string          // topics to delete
+	serving          *instance         // nil before serve, and where somebody else serves
 	phases           int
 	ledgers          []*ledger // of all phases that schedule
 	input            *input    // of pass-throughs; nil before the first
@@ -177,6 +178,12 @@ func (r *run) own() []string {
 	own := r.made
 	if r.Requests == "" && r.requests != "" {
 		own = append(own, r.changelog(), r.requests+".waterclock.dead-letters")
+		if r.Events {
+			own = append(own, r.requests+".waterclock.events")
+		}
+	}
+	if d := r.delayed.Topic; d != "" {
+		own = append(own, d+".waterclock.checkpoints", d+".waterclock.dead-letters")
 	}
 	return own
 }

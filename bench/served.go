@@ -29,7 +29,7 @@ func (r *run) awaitServed(ctx context.Context) error {
 	sent, err := service.Schedule(ctx, r.Cluster, service.ScheduleRequest{Topic: r.requests, ID: id, To: r.target, Partition: -1, Wait: limit})
 	switch {
 	case errors.Is(err, service.ErrUndecided):
-		_, cancelled := service.Cancel(ctx, r.Cluster, r.requests, id)
+		_, cancelled := service.Steer(ctx, r.Cluster, service.SteerRequest{Topic: r.requests, ID: id, Action: service.Cancel})
 		return errors.Join(fmt.Errorf("look for the instances that serve %s: %w", r.requests, err), cancelled)
 	case err != nil:
 		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)

@@ -15,6 +15,9 @@ type SteadyConfig struct {
 	// Each timer is due between Least and Least plus Spread after it is sent. So
 	// long the measured time is preceded by timers that warm up.
 	Least, Spread time.Duration
+	// Every is the interval of recurring timers that are measured at each rate too, as
+	// many as make it; 0: none are.
+	Every time.Duration
 }
 
 // DefaultSteady returns the usual workload.
@@ -30,10 +33,14 @@ func (c *SteadyConfig) check() error {
 		c.Common.check(), wantSpan("least", c.Least), wantSpan("spread", c.Spread),
 		want(c.Duration > 0 && c.Duration <= time.Hour, "duration", c.Duration, "more than 0, at most 1h"),
 		want(len(c.Rates) > 0, "rates", "", "at least one"),
+		want(c.Every == 0 || c.Every >= time.Second && c.Every <= time.Hour && c.Every%time.Millisecond == 0, "every", c.Every, "whole milliseconds, 1s to 1h, or 0"),
 	}
 	for _, rate := range c.Rates {
 		errs = append(errs, want(rate >= 1 && rate <= MaxRate, "rates", rate, fmt.Sprint("1 to ", MaxRate, " a second")),
 			wantTimers(int(rate*(c.lead()+c.Duration).Seconds())))
+		if c.Every > 0 {
+			errs = append(errs, wantTimers(c.recurring(rate)), wantTimers(c.recurring(rate)*c.occurrences()))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -78,7 +85,10 @@ func (r *run) steady(ctx context.Context, rep *Report, c SteadyConfig, rate floa
 	rep.round(p.ByReceipt.P99, bare.ByReceipt.P99, p.CPU, bare.own())
 	rep.ratio("p50 by receipt / bare loop of steps", p.ByReceipt.P50, bare.ByReceipt.P50)
 	rep.ratio("of the service for a transaction / of the bare loop for one", p.own()*p.PerStep, bare.own()*bare.PerStep)
-	return nil
+	if c.Every == 0 {
+		return nil
+	}
+	return r.recur(ctx, rep, c, rate, p)
 }
 
 // measured is the span of due times that count, of timers sent from begin on.

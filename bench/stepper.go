@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -133,14 +135,10 @@ func announce(ctx context.Context, cl *kgo.Client, id string, recs []*kgo.Record
 	}
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, pid, epoch
-	type place struct {
-		topic     string
-		partition int32
-	}
-	seen := make(map[place]bool)
+	seen := make(map[timer.TopicPartition]bool)
 	topics := make(map[string]int)
 	for _, r := range recs {
-		at := place{r.Topic, r.Partition}
+		at := timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}
 		if seen[at] {
 			continue
 		}

@@ -14,6 +14,9 @@ import (
 func (rep *Report) WriteTable(w io.Writer) {
 	m := rep.Machine
 	fmt.Fprintf(w, "%s: %d bytes a timer, %d partitions; %d CPUs, load before %.1f", rep.title(), m.ValueBytes, m.Partitions, m.CPUs, m.Load)
+	if m.Events {
+		fmt.Fprint(w, "; events")
+	}
 	if m.Brokers > 0 {
 		fmt.Fprintf(w, "; local brokers: %d", m.Brokers)
 	}
@@ -60,11 +63,11 @@ func (g *grid) write(w io.Writer) {
 func (rep *Report) writeWrong(w io.Writer) {
 	fmt.Fprintln(w, "NOT EXACT, so there are no figures:")
 	g := &grid{}
-	g.row("", "timers", "lost", "doubled", "early", "altered", "uncancelled")
+	g.row("", "timers", "lost", "duplicated", "early", "altered", "uncancelled")
 	for _, p := range rep.Phases {
 		e := p.Exact
 		cells := []string{p.Name}
-		for _, n := range []int{e.Scheduled, e.Lost, e.Doubled, e.Early, e.Altered, e.Uncancelled} {
+		for _, n := range []int{e.Scheduled, e.Lost, e.Duplicated, e.Early, e.Altered, e.Uncancelled} {
 			cells = append(cells, strconv.Itoa(n))
 		}
 		g.row(cells...)

@@ -86,7 +86,7 @@ func (r *run) usageOf(pid int) usage {
 		u.own = cpuTime(pid)
 	}
 	if r.serving != nil && pid == r.serving.pid() {
-		if n, err := r.serving.metric(context.Background(), "waterclock_steps_total"); err == nil {
+		if n, err := r.serving.metric(context.Background(), "waterclock_transactions_total"); err == nil {
 			u.steps = n
 		}
 	}

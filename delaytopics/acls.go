@@ -1,6 +1,7 @@
 package delaytopics
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,15 @@ import (
 // Access is what the rights of a service and of those who use it depend on.
 type Access struct {
 	Requests []string // request topics
+	Delayed  []string // fixed-delay topics
+	// DeadLetters are the topics of their dead letters, where those do not have the
+	// name of [DeadLetters].
+	DeadLetters map[string]string
+	// Events are the request topics that have a topic of events.
+	Events []string
+	// API says that instances write requests, and read dead letters and events, for those who
+	// call their API.
+	API bool
 	// Create says that the service makes its own topics.
 	Create bool
 	Group  string // consumer group of the service
@@ -18,6 +28,10 @@ type Access struct {
 	TransactionalIDs string
 	// Targets are the globs of target topics, as in path.Match.
 	Targets []string
+}
+
+func (a Access) deadLetters(request string) string {
+	return cmp.Or(a.DeadLetters[request], DeadLetters(request))
 }
 
 // Grant is what one kind of principal must be allowed to do with one resource.
@@ -33,6 +47,12 @@ type Grant struct {
 // Service returns the rights of an instance: all that it uses, and no more.
 // Write and Read include Describe. It needs no right to the cluster.
 func (a Access) Service() []Grant {
+	forCallers := func(op kmsg.ACLOperation, ops ...kmsg.ACLOperation) []kmsg.ACLOperation {
+		if a.API {
+			return append([]kmsg.ACLOperation{op}, ops...)
+		}
+		return ops
+	}
 	own := func(ops ...kmsg.ACLOperation) []kmsg.ACLOperation {
 		if a.Create {
 			ops = append(ops, kmsg.ACLOperationCreate)
@@ -43,16 +63,30 @@ func (a Access) Service() []Grant {
 		{kmsg.ACLResourceTypeGroup, a.Group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
 			"Instances share the partitions as members of the group, and commit offsets in it."},
 		{kmsg.ACLResourceTypeTransactionalId, a.TransactionalIDs, true, []kmsg.ACLOperation{kmsg.ACLOperationWrite},
-			"Every step is a transaction; whoever takes a partition over ends those of a vanished owner."},
+			"Every step is a transaction; whoever acquires a partition ends those of an owner that is gone."},
 	}
 	for _, r := range a.Requests {
 		grants = append(grants,
-			Grant{kmsg.ACLResourceTypeTopic, r, false, []kmsg.ACLOperation{kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs},
+			Grant{kmsg.ACLResourceTypeTopic, r, false, forCallers(kmsg.ACLOperationWrite, kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs),
 				"Requests are read, and the topic's settings are checked."},
 			Grant{kmsg.ACLResourceTypeTopic, Changelog(r), false, own(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
-				"The changelog holds what is pending; it is written, and read when a partition is taken."},
-			Grant{kmsg.ACLResourceTypeTopic, DeadLetters(r), false, own(kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
-				"Requests that cannot be obeyed are written there."},
+				"The changelog holds what is pending; it is written, and read when a partition is acquired."},
+			Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
+				"Rejected requests are written there."},
+		)
+		if slices.Contains(a.Events, r) {
+			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
+				"What becomes of timers is written there."})
+		}
+	}
+	for _, d := range a.Delayed {
+		grants = append(grants,
+			Grant{kmsg.ACLResourceTypeTopic, d, false, []kmsg.ACLOperation{kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs},
+				"Records are read when they are due, and the topic's settings are checked."},
+			Grant{kmsg.ACLResourceTypeTopic, Checkpoints(d), false, own(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
+				"The checkpoints say how far records are passed on; they are written, and read when a partition is acquired."},
+			Grant{kmsg.ACLResourceTypeTopic, DeadLetters(d), false, own(kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
+				"Records that cannot be passed on are written there."},
 		)
 	}
 	return append(grants, a.targets("Timers fire there; the settings tell what size the topic takes.",
@@ -69,9 +103,13 @@ func (a Access) Repair() []Grant {
 		{kmsg.ACLResourceTypeTopic, "__consumer_offsets", false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
 			"Open transactions of the group's offsets are looked at."},
 	}
-	for _, r := range a.Requests {
-		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, DeadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+	for _, r := range slices.Concat(a.Requests, a.Delayed) {
+		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
 			"The topic's open transactions are looked at."})
+		if slices.Contains(a.Events, r) {
+			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+				"The topic's open transactions are looked at."})
+		}
 	}
 	return append(grants, a.targets("The topic's open transactions are looked at.", kmsg.ACLOperationRead)...)
 }
@@ -82,6 +120,9 @@ func (a Access) Producers() []Grant {
 	var grants []Grant
 	for _, r := range a.Requests {
 		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, r, false, []kmsg.ACLOperation{kmsg.ACLOperationWrite}, "Requests are written there."})
+	}
+	for _, d := range a.Delayed {
+		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, d, false, []kmsg.ACLOperation{kmsg.ACLOperationWrite}, "Records that are to come later are written there."})
 	}
 	return grants
 }
@@ -96,10 +137,26 @@ func (a Access) Consumers(group string) []Grant {
 // group. They are apart because dead letters hold the payloads of all producers.
 func (a Access) Undertakers(group string) []Grant {
 	grants := []Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the dead letters."}}
-	for _, r := range a.Requests {
-		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, DeadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Dead letters are read."})
+	for _, r := range slices.Concat(a.Requests, a.Delayed) {
+		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Dead letters are read."})
 	}
 	return grants
+}
+
+// Historians returns the rights of who reads events, as a member of group; none where
+// there are no events.
+func (a Access) Historians(group string) []Grant {
+	var grants []Grant
+	for _, r := range a.Requests {
+		if slices.Contains(a.Events, r) {
+			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+				"Events are read, with isolation.level=read_committed."})
+		}
+	}
+	if len(grants) == 0 {
+		return nil
+	}
+	return append([]Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the events."}}, grants...)
 }
 
 // targets turns globs into the patterns that Kafka has: a name, a prefix, or

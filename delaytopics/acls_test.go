@@ -64,6 +64,26 @@ func TestUsersRights(t *testing.T) {
 	})
 }
 
+// Where there are events the service may write them, and whoever reads them has rights
+// of their own.
+func TestRightsToEvents(t *testing.T) {
+	a := Access{Requests: []string{"timers", "slow"}, Events: []string{"slow"}, Create: true}
+	var named []string
+	for _, g := range a.Service() {
+		if g.Name == Events("slow") || g.Name == Events("timers") {
+			named = append(named, g.Command("S"))
+		}
+	}
+	if want := []string{"kafka-acls.sh S --add --operation Write --operation DescribeConfigs --operation Create --topic slow.waterclock.events"}; !slices.Equal(named, want) {
+		t.Errorf("got %q, want %q", named, want)
+	}
+	check(t, a.Historians("e"), []string{"--operation Read --group e", "--operation Read --topic slow.waterclock.events"})
+	check(t, a.Repair()[4:], []string{"--operation Read --topic slow.waterclock.events"})
+	if none := (Access{Requests: []string{"timers"}}).Historians("e"); none != nil {
+		t.Errorf("nobody has events: %v", none)
+	}
+}
+
 // TestTargetPatterns: a glob becomes the narrowest pattern that Kafka has, and
 // says so where that is wider; what another one covers is left out.
 func TestTargetPatterns(t *testing.T) {

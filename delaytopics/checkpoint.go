@@ -24,7 +24,7 @@ type Checkpoint struct {
 	Request   [16]byte // UUID of the request topic
 	Changelog [16]byte // UUID of the changelog topic
 	Position  int64    // offset of the next request to read, from 0
-	Step      string   // names the step, unique for ever
+	Step      string   // names the step, unique forever
 	Group     string   // consumer group of the owner
 	Owner     string   // instance that wrote it, for people
 	Time      int64    // Unix milliseconds by the owner's clock

@@ -11,7 +11,7 @@ const (
 	// ClaimRecords is how many records a claim has, one behind the other with
 	// nothing between them. The last one names the step, the others name none.
 	// They tell a claim from other things that may stand between two steps of an
-	// owner who only counts offsets: see package partition.
+	// owner who only counts offsets: see package ownership.
 	ClaimRecords = 8
 )
 
@@ -25,10 +25,10 @@ const (
 //	varint  time
 //	text    step, group, owner, member; four times as in Checkpoint
 type Claim struct {
-	Step       string // names the claim's step, unique for ever; see ClaimRecords
+	Step       string // names the claim's step, unique forever; see ClaimRecords
 	Group      string
 	Owner      string // instance, for people
-	Member     string // member ID under which the partition was taken
+	Member     string // member ID under which the partition was acquired
 	Generation int32  // of the group at that time
 	Time       int64  // Unix milliseconds by the owner's clock
 	// Appended is the record's timestamp, as Replay found it: the broker's clock

@@ -29,7 +29,7 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-// The golden bytes: what older versions have written must be read for ever.
+// The golden bytes: what older versions have written must be read forever.
 const (
 	goldenCheckpoint = `
 		01

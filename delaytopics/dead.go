@@ -42,7 +42,7 @@ func DeadRequest(set *Set, rec *kgo.Record, reason, detail string) *kgo.Record {
 		value:  rec.Value,
 		reason: reason,
 		detail: detail,
-		source: place(rec),
+		source: sourceOf(rec),
 	}
 	for _, h := range rec.Headers {
 		switch {
@@ -75,7 +75,7 @@ func DeadEmission(set *Set, src Source, t *timer.Timer, reason, detail string) *
 // timerHeaders says in headers what the request of t asked for.
 func timerHeaders(t *timer.Timer) []kgo.RecordHeader {
 	hs := []kgo.RecordHeader{
-		header(waterclock.HeaderAt, waterclock.FormatInstant(t.Due)),
+		header(waterclock.HeaderAt, waterclock.FormatInstant(t.FiresAt())),
 		header(waterclock.HeaderTargetTopic, t.Target.Topic),
 	}
 	switch {
@@ -87,7 +87,7 @@ func timerHeaders(t *timer.Timer) []kgo.RecordHeader {
 	if t.Target.Partition != timer.AnyPartition {
 		hs = append(hs, header(waterclock.HeaderTargetPartition, strconv.Itoa(int(t.Target.Partition))))
 	}
-	return append(hs, header(waterclock.HeaderOccurrence, strconv.FormatInt(t.Occurrence, 10)))
+	return append(hs, header(waterclock.HeaderOccurrence, strconv.FormatInt(t.FiresAs(), 10)))
 }
 
 func header(key, value string) kgo.RecordHeader {

@@ -1,6 +1,7 @@
 package delaytopics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,16 +11,29 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// describe asks for the three topics of a request topic and their settings.
-func describe(ctx context.Context, adm *kadm.Client, request string) (*trio, error) {
-	t := &trio{
-		request:     found{name: request},
-		changelog:   found{name: Changelog(request)},
-		deadLetters: found{name: DeadLetters(request)},
+// describe asks for the topics of a request topic, or of a fixed-delay topic, and their
+// settings.
+func describe(ctx context.Context, adm *kadm.Client, request string, o Options) (*family, error) {
+	t := &family{
+		request:       found{name: request},
+		changelog:     found{name: Changelog(request)},
+		deadLetters:   found{name: cmp.Or(o.DeadLetters, DeadLetters(request))},
+		delay:         o.Delay,
+		compactEvents: o.CompactEvents,
 	}
-	topics := []*found{&t.request, &t.changelog, &t.deadLetters}
+	if o.Delay != 0 {
+		t.changelog.name = Checkpoints(request)
+	}
+	if o.Events {
+		t.events.name = Events(request)
+	}
+	topics := t.all()
+	names := make([]string, len(topics))
+	for i, f := range topics {
+		names[i] = f.name
+	}
 	// With authorised operations kadm does not answer from its cache.
-	details, err := adm.ListTopics(kadm.WithAuthorizedOps(ctx), t.request.name, t.changelog.name, t.deadLetters.name)
+	details, err := adm.ListTopics(kadm.WithAuthorizedOps(ctx), names...)
 	if err != nil {
 		return nil, fmt.Errorf("describe the topics of %s: %w", request, err)
 	}

@@ -4,11 +4,17 @@
 //
 //	<request topic>.waterclock.changelog     what is pending, and how far
 //	                                         requests are taken in; compacted
-//	<request topic>.waterclock.dead-letters  what could not be obeyed
-//	<request topic>.waterclock.events        reserved
+//	<request topic>.waterclock.dead-letters  what was rejected
+//	<request topic>.waterclock.events        what becomes of timers, if wanted
 //
-// Each has the partition count of its request topic, and partition n of one
-// belongs to partition n of the other.
+// and of a fixed-delay topic, whose records are passed on so long after their
+// timestamps:
+//
+//	<topic>.waterclock.checkpoints           how far it is passed on; compacted
+//	<topic>.waterclock.dead-letters          what could not be passed on
+//
+// Each has the partition count of its request or fixed-delay topic, and partition n of
+// one belongs to partition n of the other.
 //
 // The package promises that what it encodes it decodes, in this and in every
 // later version, that a decoder answers bytes of a later version with

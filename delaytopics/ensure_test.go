@@ -56,8 +56,8 @@ func TestEnsureCreates(t *testing.T) {
 		if again, _, err := Ensure(v.ctx, v.adm, v.request, Options{}); err != nil || again != set {
 			t.Errorf("again: %+v, %v", again, err)
 		}
-		if stop, alarm, err := Recheck(v.ctx, v.adm, set, Options{}); len(stop)+len(alarm) > 0 || err != nil {
-			t.Errorf("rechecked: %v, %v, %v", stop, alarm, err)
+		if stop, alert, err := Recheck(v.ctx, v.adm, set, Options{}); len(stop)+len(alert) > 0 || err != nil {
+			t.Errorf("rechecked: %v, %v, %v", stop, alert, err)
 		}
 	})
 }
@@ -66,27 +66,23 @@ func TestEnsureCreates(t *testing.T) {
 func TestEnsureSettings(t *testing.T) {
 	onBoth(t, func(t *testing.T, v venue) {
 		v.create(t, v.request, 1, nil)
-		if _, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true}); err != nil {
+		o := Options{Create: true, Events: true, CompactEvents: true}
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, o); err != nil {
 			t.Fatal(err)
 		}
-		trio, err := describe(v.ctx, v.adm, v.request)
+		family, err := describe(v.ctx, v.adm, v.request, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, own := range []struct {
-			topic *found
-			s     settings
-		}{
-			{&trio.changelog, changelogSettings(&trio.request, 1)},
-			{&trio.deadLetters, deadLetterSettings(&trio.request, 1)},
-		} {
-			want := own.s.all()
+		for _, own := range family.own() {
+			s := family.settingsOf(own, 1)
+			want := s.all()
 			if !v.real { // kfake does not have every setting
-				want = own.s.least()
+				want = s.least()
 			}
 			for name, value := range want {
-				if got := own.topic.settings[name]; got != *value {
-					t.Errorf("%s: %s is %q, want %s", own.topic.name, name, got, *value)
+				if got := own.settings[name]; got != *value {
+					t.Errorf("%s: %s is %q, want %s", own.name, name, got, *value)
 				}
 			}
 		}
@@ -124,6 +120,42 @@ func TestEnsureRefuses(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestEnsureEvents: a topic of events is made where there are any, also of a request
+// topic that had none; it grows with it, and is made again when it is gone.
+func TestEnsureEvents(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 2, nil)
+		none, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+		if err != nil || none.Events != (Topic{}) {
+			t.Fatalf("%+v, %v", none.Events, err)
+		}
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, Options{Events: true}); err == nil || !strings.Contains(err.Error(), Events(v.request)+": topic is missing") {
+			t.Fatalf("missing: %v", err)
+		}
+		o := Options{Create: true, Events: true}
+		set, problems, err := Ensure(v.ctx, v.adm, v.request, o)
+		if err != nil || len(problems) > 0 || set.Events.Name != Events(v.request) || set.Events.Partitions != 2 || set.Events.MaxMessageBytes != createdSmallMessage ||
+			set.Changelog != none.Changelog {
+			t.Fatalf("%+v, %v, %v", set, problems, err)
+		}
+		if _, err := v.adm.DeleteTopic(v.ctx, set.Events.Name); err != nil {
+			t.Fatal(err)
+		}
+		made := false
+		for range 100 { // a broker may show what is gone for a moment
+			stop, _, err := Recheck(v.ctx, v.adm, set, Options{Create: true})
+			now, gone := Inspect(v.ctx, v.adm, v.request, o)
+			if made = len(stop) == 0 && errors.Join(err, gone) == nil && now.Set.Events.Partitions == 2 && now.Set.Events.ID != set.Events.ID; made {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if !made {
+			t.Error("a topic of events that is gone is not made again")
 		}
 	})
 }
@@ -198,7 +230,7 @@ func TestEnsureFailsWithTheBroker(t *testing.T) {
 }
 
 // Own topics grow where that is asked for, and Recheck has dead letters that are gone
-// made anew, but no changelog.
+// recreated, but no changelog.
 func TestEnsureGrows(t *testing.T) {
 	onBoth(t, func(t *testing.T, v venue) {
 		v.create(t, v.request, 2, nil)
@@ -233,9 +265,9 @@ func TestEnsureGrows(t *testing.T) {
 		gone := func(topic string) { kafkatest.DeleteTopics(t, v.adm, topic) }
 		gone(DeadLetters(v.request))
 		for made := false; !made; {
-			stop, alarm, err := Recheck(v.ctx, v.adm, grown, Options{Create: true})
-			if err != nil || len(stop)+len(alarm) > 0 {
-				t.Fatal(stop, alarm, err)
+			stop, alert, err := Recheck(v.ctx, v.adm, grown, Options{Create: true})
+			if err != nil || len(stop)+len(alert) > 0 {
+				t.Fatal(stop, alert, err)
 			}
 			now, err := Inspect(v.ctx, v.adm, v.request, Options{})
 			made = err == nil && now.Set.DeadLetters.Partitions == 5 && now.Set.DeadLetters.ID != grown.DeadLetters.ID

@@ -75,4 +75,14 @@ func (v venue) create(t testing.TB, name string, partitions int32, configs map[s
 	if _, err := v.adm.CreateTopic(v.ctx, partitions, 1, ptrs, name); err != nil {
 		t.Fatal(err)
 	}
+	// The controller has it; the broker that is asked next may not have heard yet.
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		found, err := v.adm.ListTopics(kadm.WithAuthorizedOps(v.ctx), name)
+		if err == nil && found[name].Err == nil && len(found[name].Partitions) == int(partitions) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("topic %s was created and is not there: %v, %v", name, err, found[name].Err)
+		}
+	}
 }

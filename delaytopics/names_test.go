@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	longest := strings.Repeat("x", MaxRequestName)
-	for _, own := range []string{Changelog(longest), DeadLetters(longest), longest + eventsSuffix} {
+	for _, own := range []string{Changelog(longest), DeadLetters(longest), Events(longest)} {
 		if len(own) > maxTopicName {
 			t.Errorf("%d bytes: %s", len(own), own)
 		}

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// MaxNoteBytes is how long a broker lets the metadata of an offset commit be
+// maxNoteBytes is how long a broker lets the metadata of an offset commit be
 // (offset.metadata.max.bytes; Kafka counts UTF-16 units, a note is ASCII).
-const MaxNoteBytes = 4096
+const maxNoteBytes = 4096
 
 const (
 	notePrefix = "wc"
@@ -18,6 +18,7 @@ const (
 	noteStep   = "step="
 	noteLast   = "last="
 	noteCount  = "partitions="
+	noteAPI    = "api="
 )
 
 // ErrForeignNote says that an offset was not committed by waterclock: its
@@ -27,19 +28,27 @@ var ErrForeignNote = errors.New("offset was committed by another program")
 // CommitNote is the metadata string of each offset that a step commits: it
 // tells afterwards whether a step of doubtful outcome was committed.
 //
-//	wc1 step=STEP last=LAST partitions=COUNT
+//	wc1 step=STEP last=LAST partitions=COUNT api=URL
 //
-// Both names are %-escaped as in URLs, so they hold neither space nor "=";
-// "last=" and "partitions=" are left out where Last is empty and Partitions 0,
-// and fields with other names are passed over.
+// Names and URL are %-escaped as in URLs, so they hold neither space nor "=";
+// all but "step=" is left out where it is empty or 0, and fields with other names
+// are passed over.
 type CommitNote struct {
 	Step string // the step that committed the offset
 	Last string // in a claim's note: the last step that was not a claim
 	// Partitions of the request topic as the step's owner knew it; 0: not said.
 	Partitions int32
+	// API is the address that others reach its owner's API at, as a URL; empty: it has none.
+	API string
 }
 
-// String returns the note, ASCII. It is below MaxNoteBytes if the names have at
+// Process is the ID of the owner's process: what the name of a step begins with.
+func (n CommitNote) Process() string {
+	process, _, _ := strings.Cut(n.Step, "/")
+	return process
+}
+
+// String returns the note, ASCII. It is below maxNoteBytes if the names have at
 // most 600 bytes each.
 func (n CommitNote) String() string {
 	s := noteFormat + " " + noteStep + url.QueryEscape(n.Step)
@@ -48,6 +57,9 @@ func (n CommitNote) String() string {
 	}
 	if n.Partitions > 0 {
 		s += " " + noteCount + strconv.Itoa(int(n.Partitions))
+	}
+	if n.API != "" {
+		s += " " + noteAPI + url.QueryEscape(n.API)
 	}
 	return s
 }
@@ -69,6 +81,8 @@ func ParseCommitNote(s string) (n CommitNote, err error) {
 			var count uint64
 			count, err = strconv.ParseUint(f[len(noteCount):], 10, 31)
 			n.Partitions = int32(count)
+		case strings.HasPrefix(f, noteAPI):
+			n.API, err = url.QueryUnescape(f[len(noteAPI):])
 		}
 		if err != nil {
 			return CommitNote{}, fmt.Errorf("parse note %.40q: %w: %w", s, ErrForeignNote, err)

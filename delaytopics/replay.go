@@ -105,7 +105,7 @@ func (p *Replay) To(ctx context.Context, end int64) error {
 	err := p.to(ctx, end)
 	p.letGo()
 	if err != nil {
-		return fmt.Errorf("replay %v: %w", p.r.Target(), err)
+		return fmt.Errorf("replay %v: %w", p.r.Log(), err)
 	}
 	return nil
 }
@@ -276,5 +276,5 @@ func (p *Replay) checkpoint(value []byte) (err error) {
 
 // at names the record in an error.
 func at(rec *kgo.Record, err error) error {
-	return fmt.Errorf("record %v: %w", place(rec), err)
+	return fmt.Errorf("record %v: %w", sourceOf(rec), err)
 }

@@ -10,6 +10,6 @@ import (
 // "topic/partition/offset".
 type Source = waterclock.Source
 
-func place(rec *kgo.Record) Source {
+func sourceOf(rec *kgo.Record) Source {
 	return Source{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
 }

@@ -17,6 +17,7 @@ const (
 	minCompactionLag = "min.compaction.lag.ms"
 	minInSync        = "min.insync.replicas"
 	retention        = "retention.ms"
+	retentionBytes   = "retention.bytes"
 	timestampType    = "message.timestamp.type"
 	uncleanElection  = "unclean.leader.election.enable"
 )
@@ -50,7 +51,7 @@ func (f *found) number(setting string) int64 {
 }
 
 // duration returns a setting in milliseconds; one too long for a Duration (292
-// years) is as good as for ever.
+// years) is as good as forever.
 func (f *found) duration(setting string) time.Duration {
 	ms := f.number(setting)
 	if ms < 0 || ms > math.MaxInt64/int64(time.Millisecond) {
@@ -65,12 +66,31 @@ func (f *found) policies() []string {
 
 func (f *found) compacted() bool { return slices.Contains(f.policies(), "compact") }
 
-// trio is the three topics as they were found.
-type trio struct{ request, changelog, deadLetters found }
-
-func (t *trio) set() Set {
-	return Set{Request: t.request.topic(), Changelog: t.changelog.topic(), DeadLetters: t.deadLetters.topic()}
+// family is the topics of a request topic as they were found. delay: see Set.
+type family struct {
+	request, changelog, deadLetters found
+	events                          found // without a name: there are none
+	compactEvents                   bool  // as Options.CompactEvents
+	delay                           time.Duration
 }
+
+func (t *family) set() Set {
+	s := Set{Request: t.request.topic(), Changelog: t.changelog.topic(), DeadLetters: t.deadLetters.topic(), Delay: t.delay}
+	if t.events.name != "" {
+		s.Events = t.events.topic()
+	}
+	return s
+}
+
+// own are the service's own topics.
+func (t *family) own() []*found {
+	if t.events.name == "" {
+		return []*found{&t.changelog, &t.deadLetters}
+	}
+	return []*found{&t.changelog, &t.deadLetters, &t.events}
+}
+
+func (t *family) all() []*found { return append([]*found{&t.request}, t.own()...) }
 
 // verifier collects checks of one topic.
 type verifier struct {
@@ -105,13 +125,20 @@ func (v *verifier) atLeast(name string, fatal bool, least int64) {
 
 // verify holds what was found against what the service needs. It checks what
 // correctness rests on, no taste; pure.
-func (t *trio) verify() []Check {
+func (t *family) verify() []Check {
 	v := verifier{topic: &t.request}
-	if !v.present("a topic that your producers write requests to: create it, with as many partitions as you will ever need") {
+	what := "requests"
+	if t.delay != 0 {
+		what = "what is to come later"
+	}
+	if !v.present("a topic that your producers write " + what + " to: create it, with as many partitions as you will ever need") {
 		return v.checks
 	}
 	v.request()
-	return slices.Concat(v.checks, t.verifyChangelog(), t.verifyDeadLetters())
+	if t.delay != 0 {
+		v.delayed(t.delay)
+	}
+	return slices.Concat(v.checks, t.verifyChangelog(), t.verifyDeadLetters(), t.verifyEvents())
 }
 
 // present checks that the topic is there at all, with leaders.
@@ -133,24 +160,47 @@ func (v *verifier) request() {
 	})
 }
 
-// own checks what holds for the changelog and the dead letters alike.
-func (v *verifier) own(request *found) bool {
+// delayed checks what a fixed-delay topic needs besides.
+func (v *verifier) delayed(delay time.Duration) {
+	// Timestamps of producers may go back, and what is behind waits for what is before.
+	v.setting(timestampType, false, "LogAppendTime: the delay then counts from when a record was written, whatever the clocks of producers say",
+		func(value string) bool { return value == "LogAppendTime" })
+	kept := v.topic.duration(retention)
+	v.setting(retention, true, fmt.Sprintf("more than the delay of %s: a record would be deleted before its time", delay),
+		func(string) bool { return kept < 0 || kept > delay })
+	if kept < 0 || kept > delay {
+		v.setting(retention, false, fmt.Sprintf("at least %s, twice the delay, so that a target may fail for a while", ms(2*delay)),
+			func(string) bool { return kept < 0 || kept >= 2*delay })
+	}
+	v.setting(retentionBytes, false, "-1: records would be deleted by size before their time", func(value string) bool { return value == "-1" })
+}
+
+// own checks what holds for all of the service's own topics.
+func (v *verifier) own(request *found, delay time.Duration) bool {
 	if !v.present(fmt.Sprintf("a topic with %d partitions: let the service create it (--create-topics)", request.partitions)) {
 		return false
 	}
 	v.check(v.topic.partitions == request.partitions, true, "partitions",
-		fmt.Sprint(v.topic.partitions), fmt.Sprintf("%d, as of %s%s", request.partitions, request.name, v.partitionsAdvice(request)))
+		fmt.Sprint(v.topic.partitions), fmt.Sprintf("%d, as of %s%s", request.partitions, request.name, v.partitionsAdvice(request, delay)))
 	v.check(v.topic.replication >= request.replication, true, "replication",
 		fmt.Sprint(v.topic.replication), fmt.Sprintf("at least %d, as of %s", request.replication, request.name))
-	v.atLeast(maxMessageBytes, true, neededMessageBytes(request))
+	needed := neededMessageBytes(request)
+	if v.topic.name == Checkpoints(request.name) || v.topic.name == Events(request.name) {
+		needed = messageRoom // nothing large is ever written there
+	}
+	v.atLeast(maxMessageBytes, true, needed)
 	v.atLeast(minInSync, false, request.number(minInSync))
 	v.setting(uncleanElection, false, "false", func(value string) bool { return value != "true" })
 	return true
 }
 
 // partitionsAdvice is for topics that grow; none shrinks.
-func (v *verifier) partitionsAdvice(request *found) string {
-	if v.topic.partitions < request.partitions {
+func (v *verifier) partitionsAdvice(request *found, delay time.Duration) string {
+	switch {
+	case v.topic.partitions >= request.partitions:
+	case delay != 0:
+		return ": " + RestartAdvice
+	default:
 		return ": " + FollowAdvice
 	}
 	return ""
@@ -160,9 +210,9 @@ func neededMessageBytes(request *found) int64 {
 	return min(request.number(maxMessageBytes)+messageRoom, math.MaxInt32)
 }
 
-func (t *trio) verifyChangelog() []Check {
+func (t *family) verifyChangelog() []Check {
 	v := verifier{topic: &t.changelog}
-	if !v.own(&t.request) {
+	if !v.own(&t.request, t.delay) {
 		return v.checks
 	}
 	// With "compact,delete" timers further off than the retention would vanish.
@@ -170,18 +220,34 @@ func (t *trio) verifyChangelog() []Check {
 		return slices.Equal(v.topic.policies(), []string{"compact"})
 	})
 	v.setting(timestampType, true, "LogAppendTime", func(value string) bool { return value == "LogAppendTime" })
-	v.atLeast(deleteRetention, true, MinDeleteRetention.Milliseconds())
-	v.atLeast(minCompactionLag, false, advisedMinCompactionLag.Milliseconds())
+	if t.delay == 0 {
+		v.atLeast(deleteRetention, true, MinDeleteRetention.Milliseconds())
+		v.atLeast(minCompactionLag, false, advisedMinCompactionLag.Milliseconds())
+	}
 	return v.checks
 }
 
-func (t *trio) verifyDeadLetters() []Check {
+func (t *family) verifyDeadLetters() []Check {
 	v := verifier{topic: &t.deadLetters}
-	if v.own(&t.request) {
+	if v.own(&t.request, t.delay) {
 		// Letters with one key would replace each other.
 		v.setting(cleanupPolicy, true, "delete", func(string) bool {
 			return !v.topic.compacted()
 		})
 	}
+	return v.checks
+}
+
+func (t *family) verifyEvents() []Check {
+	v := verifier{topic: &t.events}
+	if t.events.name == "" || !v.own(&t.request, t.delay) {
+		return v.checks
+	}
+	// Each will do: nobody but readers of events misses what is gone.
+	needed := "delete, as configured"
+	if t.compactEvents {
+		needed = "compact, as configured"
+	}
+	v.setting(cleanupPolicy, false, needed, func(string) bool { return v.topic.compacted() == t.compactEvents })
 	return v.checks
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -35,12 +37,15 @@ type Reach interface {
 type Leaders interface {
 	// AllReachable reports that none is, which costs nothing.
 	AllReachable() bool
-	Away(p TargetPartition) bool
+	Away(p timer.TopicPartition) bool
+	// Dying reports that a broker was lost so recently that the others may not have
+	// given it up.
+	Dying() bool
 	// Leaderless reports that a partition has no leader, by what was heard last.
-	Leaderless(p TargetPartition) bool
+	Leaderless(p timer.TopicPartition) bool
 	// Shun says that a partition takes no writes while others do. Where a broker that
 	// cannot be reached is in its in-sync replicas, it is Away for now, and Shun true.
-	Shun(p TargetPartition) bool
+	Shun(p timer.TopicPartition) bool
 }
 
 // allThere is Reach and Leaders of those who are told of none.
@@ -50,13 +55,15 @@ func (allThere) AllReachable() bool    { return true }
 func (allThere) Reachable(string) bool { return true }
 func (allThere) LastLost() time.Time   { return time.Time{} }
 
-func (allThere) Away(TargetPartition) bool { return false }
+func (allThere) Away(timer.TopicPartition) bool { return false }
 
-func (allThere) Leaderless(TargetPartition) bool { return false }
+func (allThere) Dying() bool { return false }
 
-func (allThere) Shun(TargetPartition) bool { return false }
+func (allThere) Leaderless(timer.TopicPartition) bool { return false }
 
-// dying reports whether a broker has died or fallen silent so recently that the
+func (allThere) Shun(timer.TopicPartition) bool { return false }
+
+// dying reports whether a broker has died or become unresponsive so recently that the
 // others may not have given it up: it is in the in-sync replicas of partitions
 // that they lead, which take no writes until it is not.
 func dying(r Reach) bool {
@@ -92,7 +99,7 @@ func (t *Targets) meet(brokers []kmsg.MetadataResponseBroker) {
 // Away reports whether a partition is led by a broker that cannot be reached now, or
 // waits for one (see Shun). That ends settleTime after metadata names another leader,
 // or when the broker answers again.
-func (t *Targets) Away(p TargetPartition) bool {
+func (t *Targets) Away(p timer.TopicPartition) bool {
 	if t.AllReachable() {
 		return false
 	}
@@ -107,20 +114,20 @@ func (t *Targets) Away(p TargetPartition) bool {
 
 // unsettled reports whether a partition is to be left alone although its leader is
 // there. The lock is held.
-func (t *Targets) unsettled(e *target, partition int32) bool {
+func (t *Targets) unsettled(e *cachedTopic, partition int32) bool {
 	return t.o.Now().Before(e.settled[partition]) || e.shunned[partition] && t.burdened(e, partition)
 }
 
 // burdened reports whether a partition's in-sync replicas hold a broker that died or
-// fell silent so recently that it may stay there for now. The lock is held.
-func (t *Targets) burdened(e *target, partition int32) bool {
+// became unresponsive so recently that it may stay there for now. The lock is held.
+func (t *Targets) burdened(e *cachedTopic, partition int32) bool {
 	return dying(t.reach) && slices.ContainsFunc(e.isr[partition], t.unreachable)
 }
 
 // Shun implements Leaders. It is asked by who has waited in vain: the broker may be out
 // of reach from here alone, and is in no leader's way then. What ends it: the broker
 // leaves the in-sync replicas, or answers again; or brokerDeath.
-func (t *Targets) Shun(p TargetPartition) bool {
+func (t *Targets) Shun(p timer.TopicPartition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[p.Topic]
@@ -136,7 +143,7 @@ func (t *Targets) Shun(p TargetPartition) bool {
 
 // settle notes partitions whose leader, which could not be reached, has a successor,
 // before that is taken over. The lock is held.
-func (t *Targets) settle(e *target, leaders []int32) {
+func (t *Targets) settle(e *cachedTopic, leaders []int32) {
 	if t.AllReachable() {
 		e.settled, e.shunned = nil, nil
 		return
@@ -154,6 +161,9 @@ func (t *Targets) settle(e *target, leaders []int32) {
 
 // AllReachable reports that no partition is Away, which costs nothing.
 func (t *Targets) AllReachable() bool { return t.reach.AllReachable() }
+
+// Dying implements Leaders.
+func (t *Targets) Dying() bool { return dying(t.reach) }
 
 // unreachable reports whether a leader cannot be reached. The lock is held.
 func (t *Targets) unreachable(leader int32) bool {

@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // soonAway is well below every timeout that an answer could be given up by, and
@@ -24,9 +26,9 @@ const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
 type fakeReach struct {
 	mu    sync.Mutex
 	gone  map[string]bool
-	leads map[TargetPartition]bool
+	leads map[timer.TopicPartition]bool
 	// none have no leader, burdened wait for one that is gone.
-	none, burdened map[TargetPartition]bool
+	none, burdened map[timer.TopicPartition]bool
 }
 
 func (r *fakeReach) AllReachable() bool {
@@ -41,23 +43,25 @@ func (r *fakeReach) Reachable(addr string) bool {
 	return !r.gone[addr]
 }
 
-func (r *fakeReach) Away(p TargetPartition) bool {
+func (r *fakeReach) Away(p timer.TopicPartition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leads[p]
 }
 
-func (r *fakeReach) Leaderless(p TargetPartition) bool {
+func (r *fakeReach) Dying() bool { return dying(r) }
+
+func (r *fakeReach) Leaderless(p timer.TopicPartition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.none[p]
 }
 
-func (r *fakeReach) Shun(p TargetPartition) bool {
+func (r *fakeReach) Shun(p timer.TopicPartition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.burdened[p] {
-		r.leads = map[TargetPartition]bool{p: true}
+		r.leads = map[timer.TopicPartition]bool{p: true}
 	}
 	return r.burdened[p]
 }
@@ -70,10 +74,10 @@ func (r *fakeReach) lose(addr string) {
 	r.gone = map[string]bool{addr: true}
 }
 
-func (r *fakeReach) loseLeader(p TargetPartition) {
+func (r *fakeReach) loseLeader(p timer.TopicPartition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leads = map[TargetPartition]bool{p: true}
+	r.leads = map[timer.TopicPartition]bool{p: true}
 }
 
 // awayLane is a fakeLane on three brokers, with three IDs and a reach.
@@ -90,7 +94,7 @@ func awayLane(t *testing.T) (*kfake.Cluster, *Lane, *fakeReach) {
 func plainSource(l *Lane) *fakeSource {
 	return &fakeSource{ems: func() []Emission {
 		es := []Emission{{Record: &kgo.Record{Topic: "good", Value: []byte("x")}}}
-		if to := (TargetPartition{"t", 0}); !l.o.Leaders.Away(to) {
+		if to := (timer.TopicPartition{Topic: "t", Partition: 0}); !l.o.Leaders.Away(to) {
 			es = append(es, Emission{Record: &kgo.Record{Topic: to.Topic, Value: []byte("y")}, Seq: 1})
 		}
 		return es
@@ -126,7 +130,7 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 	}
 }
 
-// A step whose coordinator falls silent is given up, and the next one goes on
+// A step whose coordinator becomes unresponsive is given up, and the next one goes on
 // elsewhere.
 func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 	c, l, reach := awayLane(t)
@@ -153,7 +157,46 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 	}
 }
 
-// A client whose coordinator falls silent while it is opened is given up, and one
+// A step that waits for leaders when its coordinator becomes unresponsive is given up as well,
+// and what it wrote is aborted beside the steps.
+func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
+	c, l, reach := awayLane(t)
+	held, let := make(chan struct{}), make(chan struct{})
+	answer := sync.OnceFunc(func() { close(let) })
+	t.Cleanup(answer)
+	var first atomic.Bool
+	c.ControlKey(kmsg.Produce.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if first.CompareAndSwap(false, true) {
+			c.SleepControl(func() { close(held); <-let })
+		}
+		return nil, nil, false
+	})
+	hold(t, c, kmsg.EndTxn, func(kmsg.Request) bool { return true })
+	s := plainSource(l)
+	l.Add(s)
+	done := make(chan error, 1)
+	go func() { _, err := l.step(t.Context()); done <- err }()
+	<-held
+	l.mu.Lock()
+	gone := l.current.addr()
+	l.mu.Unlock()
+	reach.lose(gone)
+	start := time.Now()
+	l.Reached()
+	time.AfterFunc(abortTimeout/2, answer)
+	if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+	if took := time.Since(start); took > soonAway {
+		t.Errorf("it took %s", took)
+	}
+	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+}
+
+// A client whose coordinator becomes unresponsive while it is opened is given up, and one
 // with another coordinator opened.
 func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 	c, l, reach := awayLane(t)
@@ -218,20 +261,20 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 	}
 }
 
-// A step that wrote to a leader which falls silent is given up at once, and the
+// A step that wrote to a leader which becomes unresponsive is given up at once, and the
 // next one does without.
 func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	c, l, reach := awayLane(t)
-	silent := c.TopicInfo("t").TopicID
+	unresponsive := c.TopicInfo("t").TopicID
 	held := hold(t, c, kmsg.Produce, func(r kmsg.Request) bool {
-		return slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == silent })
+		return slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
 	})
 	s := plainSource(l)
 	l.Add(s)
 	done := make(chan error, 1)
 	go func() { _, err := l.step(t.Context()); done <- err }()
 	<-held
-	reach.loseLeader(TargetPartition{"t", 0})
+	reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
 	start := time.Now()
 	l.Reached()
 	if err := <-done; !errors.Is(err, errAway) {
@@ -251,9 +294,9 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 	c, l, reach := awayLane(t)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
-	to := TargetPartition{"t", 0}
+	to := timer.TopicPartition{Topic: "t", Partition: 0}
 	reach.lose("127.0.0.1:1")
-	reach.none = map[TargetPartition]bool{to: true}
+	reach.none = map[timer.TopicPartition]bool{to: true}
 	s := plainSource(l)
 	l.Add(s)
 	start := time.Now()
@@ -265,7 +308,7 @@ func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 	if l.o.Health.Allow(to, nil) {
-		t.Error("it is not taken for sick")
+		t.Error("it is not held to be unhealthy")
 	}
 }
 
@@ -321,7 +364,7 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	defer run.Wait()
 	defer cancel()
 
-	p, good := TargetPartition{"t", 0}, TargetPartition{"good", 0}
+	p, good := timer.TopicPartition{Topic: "t", Partition: 0}, timer.TopicPartition{Topic: "good", Partition: 0}
 	if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -331,15 +374,15 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	reach.lose(c.ListenAddrs()[0])
 	targets.Reached()
 	<-changed
-	grant := func(p TargetPartition) int { n, _ := waiter.Grant(p, 5); return n }
+	admit := func(p timer.TopicPartition) int { n, _ := waiter.Admit(p, 5); return n }
 	waiter.Wait(p)
-	health.due()
+	health.due(true)
 	for what, ok := range map[string]bool{
-		"away":    targets.Away(p) && !targets.Away(good),
-		"stalled": targets.Stalled(p.Topic, p.Partition) && !targets.Stalled(good.Topic, good.Partition),
-		"sick":    !health.Well() && !health.Allow(p, nil) && health.Allow(good, nil),
-		"granted": grant(p) == 0 && grant(good) == 5,
-		"told":    len(told) == 0,
+		"away":      targets.Away(p) && !targets.Away(good),
+		"stalled":   targets.Stalled(p.Topic, p.Partition) && !targets.Stalled(good.Topic, good.Partition),
+		"unhealthy": !health.Well() && !health.Allow(p, nil) && health.Allow(good, nil),
+		"admitted":  admit(p) == 0 && admit(good) == 5,
+		"told":      len(told) == 0,
 	} {
 		if !ok {
 			t.Errorf("%s: not as it should be", what)
@@ -359,10 +402,10 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	if took := time.Since(start); took > targetRefresh/2 {
 		t.Errorf("another leader was known after %s", took)
 	}
-	if ps := health.due(); len(ps) > 0 {
+	if ps := health.due(true); len(ps) > 0 {
 		t.Errorf("%v to be probed", ps)
 	}
-	if !health.Allow(p, nil) || len(told) == 0 || !slices.Contains(waiter.Ready(), p) || grant(p) != 5 || len(health.Sick()) > 0 {
-		t.Error("sick, and somebody leads it")
+	if !health.Allow(p, nil) || len(told) == 0 || !slices.Contains(waiter.Ready(), p) || admit(p) != 5 || len(health.Unhealthy()) > 0 {
+		t.Error("unhealthy, and somebody leads it")
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -93,6 +95,7 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 // renew forgets the former transaction: what fails from here on is not its.
 func (c *txnClient) renew() {
 	c.last, c.parts, c.leaders = producer{}, nil, nil
+	c.dropped.Store(false)
 }
 
 // outdated is no version: what the client knows of the topic is to be forgotten.
@@ -100,7 +103,7 @@ const outdated = -1
 
 // refresh has the client forget topics that have changed since it used them,
 // between two transactions. kgo learns of new partitions after minutes, of
-// another size limit never, and refuses a topic that was made anew.
+// another size limit never, and refuses a topic that was recreated.
 func (c *txnClient) refresh(parts map[string][]int32, version func(topic string) int64) {
 	var changed []string
 	for topic := range parts {
@@ -326,7 +329,7 @@ func holdOffsets(resp *kmsg.TxnOffsetCommitResponse, shares []*Share) (held bool
 			}
 			for _, s := range shares {
 				if s.Offset.Partition == p.Partition && (s.Offset.Topic == t.Topic || t.Topic == "" && s.Offset.TopicID == t.TopicID) {
-					s.hold(TargetPartition{s.Offset.Topic, p.Partition}, err)
+					s.hold(timer.TopicPartition{Topic: s.Offset.Topic, Partition: p.Partition}, err)
 					held = true
 				}
 			}
@@ -356,7 +359,7 @@ func memberOf(shares []*Share) (Member, error) {
 }
 
 // gone reports whether the broker does not know the topic or the partition. The
-// topic's metadata, asked for anew, decides what that means.
+// topic's metadata, asked for again, decides what that means.
 func gone(err error) bool {
 	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
 }

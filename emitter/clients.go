@@ -27,7 +27,7 @@ type opened struct {
 func (l *Lane) tend() {
 	_ = l.collect()
 	for turn, c := range l.clients {
-		if c != nil && l.spent(c) {
+		if c != nil && l.retired(c) {
 			l.retire(turn)
 		}
 		l.open(turn)

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Transactional IDs and the brokers that coordinate them.
@@ -37,10 +39,18 @@ const (
 // errAway: a broker that the step needs cannot be reached.
 var errAway = errors.New("a broker that the step needs cannot be reached")
 
-// seat is where the coordinator of a transactional ID was met last. It is a hook
-// of the ID's client.
+// seat is where the coordinator of a transactional ID was met last, and whether a
+// connection to it broke since the transaction began. It is a hook of the ID's client.
 type seat struct {
-	at atomic.Pointer[kgo.BrokerMetadata]
+	at      atomic.Pointer[kgo.BrokerMetadata]
+	dropped atomic.Bool
+}
+
+// OnBrokerDisconnect implements kgo.HookBrokerDisconnect.
+func (s *seat) OnBrokerDisconnect(b kgo.BrokerMetadata, _ net.Conn) {
+	if at := s.at.Load(); at == nil || at.NodeID == b.NodeID {
+		s.dropped.Store(true)
+	}
 }
 
 // OnBrokerWrite implements kgo.HookBrokerWrite.
@@ -107,7 +117,7 @@ func (l *Lane) lacksMarkers(c *txnClient) bool {
 	}
 	for topic, ps := range c.parts {
 		for _, p := range ps {
-			if l.o.Leaders.Away(TargetPartition{topic, p}) {
+			if l.o.Leaders.Away(timer.TopicPartition{Topic: topic, Partition: p}) {
 				return true
 			}
 		}

@@ -19,7 +19,7 @@
 //  4. TxnOffsetCommit for every contributing partition, moved or not, with the
 //     step's name in the metadata. This is the fence. Its answer is checked.
 //  5. Produce, flush; every promise must be good.
-//  6. All take tokens alive, and no share's Fence against it? Then
+//  6. All tokens alive, and no share's Fence against it? Then
 //     EndTxn(commit).
 //
 // # Why nothing is committed twice, or by a former owner
@@ -37,18 +37,20 @@
 // it writes anything, or waited for.
 //
 // An EndTxn whose answer is lost, or is an error, says nothing. The lane then
-// resolves: if the transaction's coordinator does not say how it ended, a new
-// client with the same transactional ID calls InitProducerID, which makes the
-// broker finish or abort the old transaction, and a read_committed fetch of a
-// changelog record that the step wrote shows it or passes over it. So what is
-// decided here is what every later reader of the changelog finds. Until that is
-// known nothing of the step's partitions goes on. If no token is alive there is
-// nothing to decide: all its entries are dropped, and the new owner reads the
-// truth from the log.
+// resolves, by committing again and never by an abort (commitAgain has why): the
+// same EndTxn is sent until the transaction's coordinator says that it is committed,
+// or that it is over. If it is over and the coordinator does not say how it ended, a
+// new client with the same transactional ID calls InitProducerID, which waits for
+// the end, and a read_committed fetch of a record that the step wrote to its
+// partition's changelog, or checkpoints, shows it or passes over it. So what is
+// decided here is what every later reader of that log finds. Until that is known
+// nothing of the step's partitions goes on. If no token is alive there is nothing to
+// decide: all its entries are dropped, and the new owner reads the truth from the
+// log.
 //
 // # Coordinators that wake up
 //
-// A broker that was asleep (paused, swapped out, cut off) while others took over
+// A broker that was unresponsive (paused, swapped out, cut off) while others took over
 // what it led does not know that when it wakes. Until it hears of it, it cannot
 // write anything, for writes need the others; but it answers. A group
 // coordinator then shows committed offsets from before, stable ones too. Hence

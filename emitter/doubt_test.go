@@ -7,18 +7,20 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // A partition may stay in doubt for long: the service may not look at it. What
 // ends there long after its leader moved is not remembered for that, nor is
-// its producer ID spent; while it has no leader everything is.
+// its producer ID retired; while it has no leader everything is.
 func TestDoubtForgetsItsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := NewMarkers(nil, NewTargets(nil, TargetOptions{}), "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
-		to := TargetPartition{"t", 0}
+		to := timer.TopicPartition{Topic: "t", Partition: 0}
 		end := func(id int64) bool {
-			k.ended("id", producer{id, 0}, EndingCommit, map[string][]int32{"t": {0}})
-			return k.spent(id)
+			k.noteEnd("id", producer{id, 0}, EndingCommit, map[string][]int32{"t": {0}})
+			return k.retired(id)
 		}
 		k.Moved(to)
 		if !end(1) {
@@ -32,7 +34,7 @@ func TestDoubtForgetsItsMove(t *testing.T) {
 			t.Error("not remembered without a leader")
 		}
 		time.Sleep(endedKept / 2)
-		if k.Moved(to); !end(4) || !k.spent(3) {
+		if k.Moved(to); !end(4) || !k.retired(3) {
 			t.Error("not remembered after another move")
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -39,8 +40,10 @@ func (s *guarded) Seal(step string, _ *Room) *Share {
 	return sh
 }
 
+func (*guarded) Wait() time.Duration { return maxSleep }
+
 // Who is against a step at the last moment, when the offsets of its records are
-// known, has it aborted; the others are sealed anew, without a pause.
+// known, has it aborted; the others are sealed again, without a pause.
 func TestFenceOfAShare(t *testing.T) {
 	_, l := fakeLane(t)
 	good, bad := &guarded{name: "good"}, &guarded{name: "bad", refuse: true}

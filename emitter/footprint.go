@@ -1,6 +1,10 @@
 package emitter
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
 
 // footprint is what a step writes to. It is made once, before the transaction begins;
 // then only the counts in it change, so promises find theirs without a lock. A step
@@ -10,13 +14,13 @@ type footprint struct {
 	topics map[string][]*outstanding // by partition, nil where nothing goes; counts emissions
 	own    [][]*outstanding          // of each share's own records, parallel to the shares
 
-	topic  string // that was noted last
-	places []*outstanding
+	topic string // that was noted last
+	slots []*outstanding
 }
 
 // outstanding counts records for one partition that are sent and not acknowledged.
 type outstanding struct {
-	to TargetPartition
+	to timer.TopicPartition
 	n  atomic.Int32
 }
 
@@ -25,7 +29,7 @@ func footprintOf(shares []*Share) *footprint {
 	for i, s := range shares {
 		for _, r := range s.Records {
 			if countOf(f.own[i], r.Topic, r.Partition) == nil {
-				f.own[i] = append(f.own[i], &outstanding{to: TargetPartition{r.Topic, r.Partition}})
+				f.own[i] = append(f.own[i], &outstanding{to: timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}})
 				f.note(r.Topic, r.Partition)
 			}
 		}
@@ -40,14 +44,14 @@ func footprintOf(shares []*Share) *footprint {
 // note says that something goes to a partition.
 func (f *footprint) note(topic string, partition int32) {
 	if topic != f.topic {
-		f.topic, f.places = topic, f.topics[topic]
+		f.topic, f.slots = topic, f.topics[topic]
 	}
-	if n := int(partition) + 1; n > len(f.places) {
-		f.places = append(f.places, make([]*outstanding, n-len(f.places))...)
-		f.topics[topic] = f.places
+	if n := int(partition) + 1; n > len(f.slots) {
+		f.slots = append(f.slots, make([]*outstanding, n-len(f.slots))...)
+		f.topics[topic] = f.slots
 	}
-	if f.places[partition] == nil {
-		f.places[partition] = &outstanding{to: TargetPartition{topic, partition}}
+	if f.slots[partition] == nil {
+		f.slots[partition] = &outstanding{to: timer.TopicPartition{Topic: topic, Partition: partition}}
 	}
 }
 
@@ -57,9 +61,9 @@ func (f *footprint) emissions(topic string, partition int32) *outstanding {
 }
 
 // waiting calls do for each partition that has not acknowledged all emissions sent.
-func (f *footprint) waiting(do func(TargetPartition)) {
-	for _, places := range f.topics {
-		for _, o := range places {
+func (f *footprint) waiting(do func(timer.TopicPartition)) {
+	for _, slots := range f.topics {
+		for _, o := range slots {
 			if o != nil && o.n.Load() > 0 {
 				do(o.to)
 			}
@@ -69,7 +73,7 @@ func (f *footprint) waiting(do func(TargetPartition)) {
 
 // ownWaiting calls do for each partition that has not acknowledged all of a share's
 // own records, with the share's number, and returns how many records those are.
-func (f *footprint) ownWaiting(do func(share int, to TargetPartition)) (records int32) {
+func (f *footprint) ownWaiting(do func(share int, to timer.TopicPartition)) (records int32) {
 	for i, own := range f.own {
 		for _, o := range own {
 			if n := o.n.Load(); n > 0 {
@@ -84,8 +88,8 @@ func (f *footprint) ownWaiting(do func(share int, to TargetPartition)) (records 
 // partitions lists what is written to, in order.
 func (f *footprint) partitions() map[string][]int32 {
 	all := make(map[string][]int32, len(f.topics))
-	for topic, places := range f.topics {
-		for k, o := range places {
+	for topic, slots := range f.topics {
+		for k, o := range slots {
 			if o != nil {
 				all[topic] = append(all[topic], int32(k))
 			}
@@ -95,7 +99,7 @@ func (f *footprint) partitions() map[string][]int32 {
 }
 
 // countOf is the count of a partition, nil if there is none. A share writes to one
-// partition of the changelog, and to one of the dead letters at most.
+// partition of the changelog, and to one of the dead letters and of events at most.
 func countOf(counts []*outstanding, topic string, partition int32) *outstanding {
 	for _, o := range counts {
 		if o.to.Partition == partition && o.to.Topic == topic {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // fullStep is a step of n timers that are taken in and n that fire, of 8 partitions:
@@ -43,17 +45,17 @@ func TestFootprint(t *testing.T) {
 	}
 	countOf(f.own[1], "dead", 1).n.Add(2)
 	f.emissions("t", 7).n.Add(1)
-	var own, emitted []TargetPartition
-	if n := f.ownWaiting(func(share int, p TargetPartition) {
+	var own, emitted []timer.TopicPartition
+	if n := f.ownWaiting(func(share int, p timer.TopicPartition) {
 		if share != 1 {
 			t.Errorf("share %d waits for %v", share, p)
 		}
 		own = append(own, p)
-	}); n != 2 || len(own) != 1 || own[0] != (TargetPartition{"dead", 1}) {
+	}); n != 2 || len(own) != 1 || own[0] != (timer.TopicPartition{Topic: "dead", Partition: 1}) {
 		t.Errorf("%d records wait for %v", n, own)
 	}
-	f.waiting(func(p TargetPartition) { emitted = append(emitted, p) })
-	if len(emitted) != 1 || emitted[0] != (TargetPartition{"t", 7}) {
+	f.waiting(func(p timer.TopicPartition) { emitted = append(emitted, p) })
+	if len(emitted) != 1 || emitted[0] != (timer.TopicPartition{Topic: "t", Partition: 7}) {
 		t.Errorf("emissions wait for %v", emitted)
 	}
 }

@@ -10,29 +10,31 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
 	// emissionDeadline is how long a target may take to acknowledge an
-	// emission; then its partition is sick.
+	// emission; then its partition is unhealthy.
 	emissionDeadline = 2500 * time.Millisecond
-	// silentAfter is how long a step waits for answers of leaders that took a
+	// unresponsiveAfter is how long a step waits for answers of leaders that took a
 	// request and say nothing: kgo does not give such records up.
-	silentAfter = 3500 * time.Millisecond
-	// breakerMin and breakerMax bound the time between two probes of a sick
+	unresponsiveAfter = 3500 * time.Millisecond
+	// breakerMin and breakerMax bound the time between two probes of an unhealthy
 	// target partition; it doubles.
 	breakerMin = 2 * time.Second
 	breakerMax = 5 * time.Minute
-	// brokerDeath is how long several partitions that fail at once are taken
-	// for a dead broker, whose partitions get other leaders by themselves.
+	// brokerDeath is for how long after the loss of a broker what fails is taken for its
+	// death: partitions get other leaders by themselves, and other in-sync replicas.
 	brokerDeath = 12 * time.Second
 	// wideOpen: a window that has grown so large is none.
 	wideOpen = 16_384
 	// probeTick is how often breakers are looked at.
 	probeTick = 100 * time.Millisecond
-	// grantAgain is when a window that no committed emission came of is granted
+	// admitAgain is when a window that no committed emission came of is admitted
 	// once more.
-	grantAgain = 5 * time.Second
+	admitAgain = 5 * time.Second
 	// idleFor is how long a breaker that nothing waits for is kept once its target
 	// answers.
 	idleFor = 10 * time.Second
@@ -43,7 +45,7 @@ const (
 // HealthOptions are what a Health goes by.
 type HealthOptions struct {
 	// Probe tries a partition; nil if there is no Run.
-	Probe func(context.Context, TargetPartition) error
+	Probe func(context.Context, timer.TopicPartition) error
 	// Targets knows where topics have partitions; nil: nothing waits for a topic.
 	Targets *Targets
 	// Now is the clock; nil is the machine's.
@@ -51,7 +53,7 @@ type HealthOptions struct {
 	Logger *slog.Logger
 }
 
-// Health keeps a breaker for each target partition that is sick. While a
+// Health keeps a breaker for each target partition that is unhealthy. While a
 // breaker is open nothing is sent there; a probe, a record in a transaction that
 // is always aborted, tells when to try again. Then emissions pass one, two, four
 // … at a time, each time after a committed step, and only a committed emission
@@ -72,38 +74,35 @@ type HealthOptions struct {
 //
 // Who has parked something waits by a Waiter, and is told when something may
 // pass. What ends each state of a breaker: open, the next probe; a window, what
-// is committed of it, grantAgain where nothing is, a new accusation; idle,
-// idleFor. mu guards breakers, probes, failing, lastBad, serial, and what
-// Waiters hold.
+// is committed of it, admitAgain where nothing is, a new trip; idle,
+// idleFor. mu guards breakers, probes, more, serial, and what Waiters hold.
 type Health struct {
-	o    HealthOptions
-	sick atomic.Int32  // number of breakers: the healthy way takes no lock
-	wake chan struct{} // Run looks at once
-	led  Leaders
+	o         HealthOptions
+	unhealthy atomic.Int32  // number of breakers: the healthy way takes no lock
+	wake      chan struct{} // Run looks at once
+	led       Leaders
 
 	mu       sync.Mutex
-	breakers map[TargetPartition]*breaker
-	probes   int // under way
+	breakers map[timer.TopicPartition]*breaker
+	probes   int  // under way
+	more     bool // others may wait for a place among them
 	serial   int64
-	// failing is since when several partitions fail at once.
-	failing time.Time
-	lastBad time.Time
 }
 
 // breaker of one target partition: waiting for next, or probing, or with a
 // window of emissions that may pass.
 type breaker struct {
-	delay   time.Duration
-	next    time.Time
-	probing bool
-	window  int       // 0 while open
-	serial  int64     // of the window, while it grows
-	granted int       // of the window
-	grantAt time.Time // when something was granted last
-	waiters map[*Waiter]struct{}
-	idle    time.Time // since when nobody waits
-	since   time.Time
-	clock   bool // the partition refuses timestamps of this machine's clock
+	delay    time.Duration
+	next     time.Time
+	probing  bool
+	window   int       // 0 while open
+	serial   int64     // of the window, while it grows
+	admitted int       // of the window
+	admitAt  time.Time // when something was admitted last
+	waiters  map[*Waiter]struct{}
+	idle     time.Time // since when nobody waits
+	since    time.Time
+	clock    bool // the partition refuses timestamps of this machine's clock
 	// away: its leader could not be reached; only: and it is there for that alone.
 	away, only bool
 }
@@ -113,7 +112,7 @@ func NewHealth(o HealthOptions) *Health {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Health{o: o, wake: make(chan struct{}, 1), led: allThere{}, breakers: make(map[TargetPartition]*breaker)}
+	h := &Health{o: o, wake: make(chan struct{}, 1), led: allThere{}, breakers: make(map[timer.TopicPartition]*breaker)}
 	if o.Targets != nil {
 		h.led = o.Targets
 		o.Targets.onHeard(h.poke)
@@ -121,12 +120,12 @@ func NewHealth(o HealthOptions) *Health {
 	return h
 }
 
-// Well reports that nothing is sick, which costs nothing.
-func (h *Health) Well() bool { return h.sick.Load() == 0 && h.led.AllReachable() }
+// Well reports that nothing is unhealthy, which costs nothing.
+func (h *Health) Well() bool { return h.unhealthy.Load() == 0 && h.led.AllReachable() }
 
-// Allow reports whether an emission may go to p, permit being what it was granted,
+// Allow reports whether an emission may go to p, permit being what it was admitted,
 // if it was.
-func (h *Health) Allow(p TargetPartition, permit *Permit) bool {
+func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	if p.Partition < 0 {
 		return false
 	}
@@ -142,16 +141,16 @@ func (h *Health) Allow(p TargetPartition, permit *Permit) bool {
 	return b == nil || b.window > 0 && permit != nil && *permit == Permit{p, b.serial}
 }
 
-// Suspect opens a breaker without an accusation, to be probed at once: the
+// Suspect opens a breaker without a trip, to be probed at once: the
 // owner before had parked timers for p, or it is not known where p is.
-func (h *Health) Suspect(p TargetPartition) {
+func (h *Health) Suspect(p timer.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.suspect(p)
 }
 
 // suspect is Suspect with the lock held.
-func (h *Health) suspect(p TargetPartition) *breaker {
+func (h *Health) suspect(p timer.TopicPartition) *breaker {
 	b := h.breakers[p]
 	if b == nil {
 		now := h.o.Now()
@@ -167,21 +166,16 @@ func newBreaker(now time.Time) *breaker {
 	return &breaker{delay: breakerMin, since: now, idle: now, waiters: make(map[*Waiter]struct{})}
 }
 
-// Accuse opens breakers for the partitions that failed in one step. Where several
-// fail at once and have not done so for long only for those that are known to
-// have no leader, for the controller has given their broker up already, and for
-// those that refuse the clock, which is no sign of a broker's death.
-func (h *Health) Accuse(ps map[TargetPartition]error) {
+// Trip opens breakers for the partitions that failed in one step. Where several
+// fail at once while a broker dies only for those that are known to have no leader,
+// for the controller has given their broker up already, and for those that refuse the
+// clock, which is no sign of a broker's death. While all brokers are there, so is what
+// they fail for (too few replicas, a full disk), and the step of all others would wait.
+func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 	now := h.o.Now()
+	dying := len(ps) > 1 && h.led.Dying()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(ps) > 1 {
-		if h.failing.IsZero() || now.Sub(h.lastBad) > brokerDeath {
-			h.failing = now
-		}
-		h.lastBad = now
-	}
-	dying := len(ps) > 1 && now.Sub(h.failing) < brokerDeath
 	waiting := 0
 	for p, err := range ps {
 		clock := errors.Is(err, kerr.InvalidTimestamp)
@@ -192,11 +186,11 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 		b := h.breakers[p]
 		if b == nil {
 			b = newBreaker(now)
-			h.o.Logger.Warn("target partition is sick, its timers wait", "topic", p.Topic, "partition", p.Partition, "err", err)
+			h.o.Logger.Warn("target partition is unhealthy, its timers wait", "topic", p.Topic, "partition", p.Partition, "err", err)
 		} else if b.window > 0 {
 			b.delay = min(2*b.delay, breakerMax)
 		}
-		b.window, b.granted, b.next, b.clock, b.only = 0, 0, now.Add(b.delay), clock, false
+		b.window, b.admitted, b.next, b.clock, b.only = 0, 0, now.Add(b.delay), clock, false
 		h.open(p, b)
 	}
 	if waiting > 0 {
@@ -206,7 +200,7 @@ func (h *Health) Accuse(ps map[TargetPartition]error) {
 
 // Avoid opens a breaker for a partition of the dead letters that takes no record:
 // they go to another one until a probe gets through.
-func (h *Health) Avoid(p TargetPartition, err error) {
+func (h *Health) Avoid(p timer.TopicPartition, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.breakers[p] != nil {
@@ -218,20 +212,20 @@ func (h *Health) Avoid(p TargetPartition, err error) {
 	h.open(p, b)
 }
 
-func (h *Health) open(p TargetPartition, b *breaker) {
+func (h *Health) open(p timer.TopicPartition, b *breaker) {
 	h.breakers[p] = b
-	h.sick.Store(int32(len(h.breakers)))
+	h.unhealthy.Store(int32(len(h.breakers)))
 }
 
 // Committed tells that n emissions to p were committed.
-func (h *Health) Committed(p TargetPartition, n int) {
+func (h *Health) Committed(p timer.TopicPartition, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := h.breakers[p]
 	if b == nil || b.window == 0 {
 		return
 	}
-	b.window, b.granted, b.delay = 2*max(b.window, n), 0, breakerMin
+	b.window, b.admitted, b.delay = 2*max(b.window, n), 0, breakerMin
 	if b.window >= wideOpen {
 		h.close(p)
 		return
@@ -240,21 +234,21 @@ func (h *Health) Committed(p TargetPartition, n int) {
 }
 
 // close forgets a breaker. The lock is held.
-func (h *Health) close(p TargetPartition) {
+func (h *Health) close(p timer.TopicPartition) {
 	b := h.breakers[p]
 	delete(h.breakers, p)
-	h.sick.Store(int32(len(h.breakers)))
+	h.unhealthy.Store(int32(len(h.breakers)))
 	b.tell(p)
-	if p.Partition >= 0 && !b.only {
+	if p.Partition >= 0 && b.window > 0 {
 		h.o.Logger.Info("target partition is well again", "topic", p.Topic, "partition", p.Partition)
 	}
 }
 
-// Sick returns the sick partitions and since when.
-func (h *Health) Sick() map[TargetPartition]time.Time {
+// Unhealthy returns the unhealthy partitions and since when.
+func (h *Health) Unhealthy() map[timer.TopicPartition]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make(map[TargetPartition]time.Time, len(h.breakers))
+	out := make(map[timer.TopicPartition]time.Time, len(h.breakers))
 	for p, b := range h.breakers {
 		out[p] = b.since
 	}
@@ -263,8 +257,8 @@ func (h *Health) Sick() map[TargetPartition]time.Time {
 
 // RefuseClock returns how many partitions refuse timestamps of this machine's
 // clock, and one of them. That says something about the clock, or about a limit
-// of the topic, and nothing about a timer: those wait as for any sick partition.
-func (h *Health) RefuseClock() (n int, one TargetPartition) {
+// of the topic, and nothing about a timer: those wait as for any unhealthy partition.
+func (h *Health) RefuseClock() (n int, one timer.TopicPartition) {
 	if h.Well() {
 		return 0, one
 	}
@@ -289,8 +283,8 @@ func (h *Health) ClockSet() {
 	}
 }
 
-// accuses reports whether the failure of an emission is the target's fault.
-func accuses(err error) bool {
+// trips reports whether the failure of an emission is the target's fault.
+func trips(err error) bool {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, kgo.ErrRecordRetries):
 		return true

@@ -11,29 +11,34 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Partitions that refuse the clock are sick at once, however many they are, and
+// Partitions that refuse the clock are unhealthy at once, however many they are, and
 // until a probe finds them well: after a while, or at once when the clock was
 // set. Others that fail with them still wait for new leaders.
-func TestWhatRefusesTheClockIsSick(t *testing.T) {
+func TestWhatRefusesTheClockIsUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := fmt.Errorf("produce: %w", kerr.InvalidTimestamp)
-		if refusedForGood(refused) || !accuses(refused) {
+		if refusedForGood(refused) || !trips(refused) {
 			t.Error("a refused timestamp is taken for the timer's fault")
 		}
 		var right atomic.Bool
 		var probes atomic.Int32
-		h := NewHealth(HealthOptions{Logger: slog.New(slog.DiscardHandler), Probe: func(context.Context, TargetPartition) error {
+		h := NewHealth(HealthOptions{Logger: slog.New(slog.DiscardHandler), Probe: func(context.Context, timer.TopicPartition) error {
 			if probes.Add(1); right.Load() {
 				return nil
 			}
 			return refused
 		}})
+		reach := &lostAt{&fakeReach{}, time.Now()}
+		reach.lose("elsewhere") // whose death three may fail for
+		h.led = reach
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { _ = h.Run(ctx) })
-		h.Accuse(map[TargetPartition]error{one: refused, two: refused, three: late})
+		h.Trip(map[timer.TopicPartition]error{one: refused, two: refused, three: late})
 		if n, _ := h.RefuseClock(); n != 2 || h.Allow(one, nil) || h.Allow(two, nil) || !h.Allow(three, nil) {
 			t.Errorf("%d partitions refuse the clock, want the two that said so", n)
 		}
@@ -47,7 +52,7 @@ func TestWhatRefusesTheClockIsSick(t *testing.T) {
 		right.Store(true)
 		h.ClockSet()
 		time.Sleep(2 * probeTick)
-		for _, p := range []TargetPartition{one, two} {
+		for _, p := range []timer.TopicPartition{one, two} {
 			if w.passes(p, 1) != 1 {
 				t.Errorf("%v is not tried again when the clock was set", p)
 			}

@@ -10,15 +10,17 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 var (
-	one, two, three = TargetPartition{"one", 0}, TargetPartition{"two", 0}, TargetPartition{"three", 0}
+	one, two, three = timer.TopicPartition{Topic: "one", Partition: 0}, timer.TopicPartition{Topic: "two", Partition: 0}, timer.TopicPartition{Topic: "three", Partition: 0}
 	late            = context.DeadlineExceeded
 )
 
 // newHealth returns one that logs nothing.
-func newHealth(probe func(context.Context, TargetPartition) error) *Health {
+func newHealth(probe func(context.Context, timer.TopicPartition) error) *Health {
 	return NewHealth(HealthOptions{Probe: probe, Logger: slog.New(slog.DiscardHandler)})
 }
 
@@ -35,56 +37,51 @@ func newPatron(h *Health) *patron {
 }
 
 // passes returns how many of n may pass to p.
-func (w *patron) passes(p TargetPartition, n int) int {
-	n, _ = w.Grant(p, n)
+func (w *patron) passes(p timer.TopicPartition, n int) int {
+	n, _ = w.Admit(p, n)
 	return n
 }
 
-func sickOf(h *Health) (n int, all map[TargetPartition]time.Time) {
-	all = h.Sick()
+func unhealthyOf(h *Health) (n int, all map[timer.TopicPartition]time.Time) {
+	all = h.Unhealthy()
 	return len(all), all
 }
 
-// One partition that fails is sick; several at once are a broker's death, whose
-// partitions get other leaders by themselves, until that has taken too long. One
-// that has no leader is sick at once: for it nothing more will come.
-func TestAccuse(t *testing.T) {
+// One partition that fails is unhealthy; several at once are a broker's death, if one was
+// lost: its partitions get other leaders by themselves, until that has taken too long.
+// One that has no leader is unhealthy at once: for it nothing more will come. While all
+// brokers are there all that fail are unhealthy.
+func TestTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(nil)
-		h.Accuse(map[TargetPartition]error{one: late})
-		if n, _ := sickOf(h); n != 1 || h.Allow(one, nil) {
-			t.Errorf("%d sick, want the one that failed", n)
+		h.Trip(map[timer.TopicPartition]error{one: late})
+		if n, _ := unhealthyOf(h); n != 1 || h.Allow(one, nil) {
+			t.Errorf("%d unhealthy, want the one that failed", n)
+		}
+		h = newHealth(nil)
+		h.Trip(map[timer.TopicPartition]error{one: late, two: late})
+		if n, _ := unhealthyOf(h); n != 2 || h.Allow(one, nil) || h.Allow(two, nil) {
+			t.Errorf("%d unhealthy while all brokers are there, want both that failed", n)
 		}
 
 		h = newHealth(nil)
-		h.Accuse(map[TargetPartition]error{one: late, two: late, three: kerr.LeaderNotAvailable})
-		if n, _ := sickOf(h); n != 1 || h.Allow(three, nil) || !h.Allow(one, nil) {
-			t.Errorf("%d sick, want the one without leader alone", n)
+		reach := &lostAt{&fakeReach{}, time.Now()}
+		reach.lose("elsewhere")
+		h.led = reach
+		h.Trip(map[timer.TopicPartition]error{one: late, two: late, three: kerr.LeaderNotAvailable})
+		if n, _ := unhealthyOf(h); n != 1 || h.Allow(three, nil) || !h.Allow(one, nil) {
+			t.Errorf("%d unhealthy, want the one without leader alone", n)
 		}
 		for since := time.Duration(0); since < brokerDeath; since += 3 * time.Second {
-			h.Accuse(map[TargetPartition]error{one: late, two: late})
+			h.Trip(map[timer.TopicPartition]error{one: late, two: late})
 			if !h.Allow(one, nil) || !h.Allow(two, nil) {
-				t.Errorf("sick after %s", since)
+				t.Errorf("unhealthy after %s", since)
 			}
 			time.Sleep(3 * time.Second)
 		}
-		h.Accuse(map[TargetPartition]error{one: late, two: late})
+		h.Trip(map[timer.TopicPartition]error{one: late, two: late})
 		if h.Allow(one, nil) || h.Allow(two, nil) {
-			t.Errorf("not sick after %s", brokerDeath)
-		}
-	})
-}
-
-// A second death, long after the first, has the same patience.
-func TestAccuseForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHealth(nil)
-		for range 2 {
-			h.Accuse(map[TargetPartition]error{one: late, two: late})
-			if !h.Well() {
-				t.Fatal("sick at the first failure")
-			}
-			time.Sleep(2 * brokerDeath)
+			t.Errorf("not unhealthy after %s", brokerDeath)
 		}
 	})
 }
@@ -92,23 +89,23 @@ func TestAccuseForgets(t *testing.T) {
 // An emission that was let pass may never be committed: its timer was cancelled,
 // or its step aborted by the death of another broker. Another one passes after a
 // while, and whoever waits is told.
-func TestGrantThatCameToNothing(t *testing.T) {
+func TestAdmitThatCameToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(nil)
 		w := newPatron(h)
-		h.Accuse(map[TargetPartition]error{one: late})
+		h.Trip(map[timer.TopicPartition]error{one: late})
 		w.Wait(one)
 		h.probed(one, nil)
 		for i := range 4 {
 			start := time.Now()
 			for len(w.Ready()) == 0 {
-				if time.Since(start) > 2*grantAgain {
-					t.Fatalf("nothing passes any more %s after a grant that came to nothing", time.Since(start))
+				if time.Since(start) > 2*admitAgain {
+					t.Fatalf("nothing passes any more %s after an admission that came to nothing", time.Since(start))
 				}
 				time.Sleep(probeTick)
-				h.due()
+				h.due(true)
 			}
-			if waited := time.Since(start); i > 0 && waited < grantAgain {
+			if waited := time.Since(start); i > 0 && waited < admitAgain {
 				t.Errorf("told that another one passes after %s already", waited)
 			}
 			if got := w.passes(one, 10); got != 1 {
@@ -129,7 +126,7 @@ func TestBreaker(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
 		var back atomic.Bool
-		h := newHealth(func(context.Context, TargetPartition) error {
+		h := newHealth(func(context.Context, timer.TopicPartition) error {
 			at = append(at, time.Since(start).Round(time.Second))
 			if !back.Load() {
 				return errors.New("away")
@@ -140,7 +137,7 @@ func TestBreaker(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = h.Run(ctx) }()
-		h.Accuse(map[TargetPartition]error{one: late})
+		h.Trip(map[timer.TopicPartition]error{one: late})
 		w.Wait(one)
 		time.Sleep(1100 * time.Second)
 		synctest.Wait()

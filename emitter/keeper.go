@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Run looks at partitions in doubt until ctx ends.
@@ -37,7 +40,7 @@ func (k *Markers) Run(ctx context.Context) error {
 }
 
 // refresh asks who leads.
-func (k *Markers) refresh(ctx context.Context, doubtful []TargetPartition) {
+func (k *Markers) refresh(ctx context.Context, doubtful []timer.TopicPartition) {
 	var topics []string
 	for _, to := range doubtful {
 		if !slices.Contains(topics, to.Topic) {
@@ -50,15 +53,15 @@ func (k *Markers) refresh(ctx context.Context, doubtful []TargetPartition) {
 }
 
 // leads asks who leads a partition, unless that was heard just now.
-func (k *Markers) leads(ctx context.Context, to TargetPartition) leadership {
+func (k *Markers) leads(ctx context.Context, to timer.TopicPartition) leadership {
 	if !k.targets.recent(to) {
-		k.refresh(ctx, []TargetPartition{to})
+		k.refresh(ctx, []timer.TopicPartition{to})
 	}
 	return k.targets.state(to)
 }
 
 // say logs why a look failed: at once, and again each minute while it lasts.
-func (k *Markers) say(to TargetPartition, err error) {
+func (k *Markers) say(to timer.TopicPartition, err error) {
 	k.mu.Lock()
 	d := k.doubtful[to]
 	said := d == nil || time.Since(d.said) < doubtSaid
@@ -75,7 +78,7 @@ func (k *Markers) say(to TargetPartition, err error) {
 }
 
 // look writes what markers a partition lacks, if it has a leader.
-func (k *Markers) look(ctx context.Context, to TargetPartition) error {
+func (k *Markers) look(ctx context.Context, to timer.TopicPartition) error {
 	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
 	defer cancel()
 	switch k.targets.state(to) {
@@ -106,7 +109,7 @@ func (k *Markers) look(ctx context.Context, to TargetPartition) error {
 
 // close closes an open transaction if it has been ended, by us or by anybody of
 // the group, and reports whether it was one that has.
-func (k *Markers) close(ctx context.Context, adm *kadm.Client, to TargetPartition, p producer) (missing bool, err error) {
+func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p producer) (missing bool, err error) {
 	how, txnID := k.outcome(to, p)
 	txn, found, err := transactionOf(ctx, adm, p.id, txnID)
 	switch {
@@ -114,7 +117,7 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to TargetPartitio
 		return false, err
 	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(k.group)):
 		return false, nil // not ours
-	case found && underWay(txn, p) && (endingOf(txn, p) == EndingUnknown || !k.overdue(to)):
+	case found && underWay(txn, p) && (endingOf(txn, p) == EndingUnknown || !k.overdue(to, p)):
 		return how != EndingUnknown, nil // its markers are on their way
 	}
 	if how == EndingUnknown && found {
@@ -136,11 +139,11 @@ func (k *Markers) endedElsewhere(ctx context.Context, txnID string, p producer, 
 	if k == nil || len(parts) == 0 {
 		return
 	}
-	k.ended(txnID, p, how, parts)
-	var all []TargetPartition
+	k.noteEnd(txnID, p, how, parts)
+	var all []timer.TopicPartition
 	for topic, ps := range parts {
 		for _, n := range ps {
-			all = append(all, TargetPartition{topic, n})
+			all = append(all, timer.TopicPartition{Topic: topic, Partition: n})
 		}
 	}
 	k.refresh(context.WithoutCancel(ctx), all)
@@ -152,7 +155,7 @@ func (k *Markers) endedElsewhere(ctx context.Context, txnID string, p producer, 
 }
 
 // openProducers lists the transactions that are open on a partition.
-func openProducers(ctx context.Context, adm *kadm.Client, to TargetPartition) (open []kadm.DescribedProducer, err error) {
+func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartition) (open []kadm.DescribedProducer, err error) {
 	var set kadm.TopicsSet
 	set.Add(to.Topic, to.Partition)
 	described, err := adm.DescribeProducers(ctx, set)
@@ -174,21 +177,32 @@ func openProducers(ctx context.Context, adm *kadm.Client, to TargetPartition) (o
 
 // overdue reports whether a marker has been on its way to a partition, which has a
 // leader, for too long. A coordinator that sent one to the leader before, which
-// fell silent, waits for request.timeout.ms (30 s) until it sends it again, and
+// became unresponsive, waits for request.timeout.ms (30 s) until it sends it again, and
 // readers of the partition with it. It may as well be written for it: how the
 // transaction ended is decided and durable, and the coordinator begins no other
 // under that ID before its own marker has come, which finds nothing open then.
-func (k *Markers) overdue(to TargetPartition) bool {
+func (k *Markers) overdue(to timer.TopicPartition, p producer) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d := k.doubtful[to]
 	if d == nil {
 		return false
 	}
-	if d.awaited.IsZero() {
-		d.awaited = time.Now()
+	since, seen := d.awaited[p]
+	if !seen {
+		since = time.Now()
+		d.await(p, since)
 	}
-	return time.Since(d.awaited) > markerPatience
+	return time.Since(since) > markerPatience
+}
+
+// await notes that a marker is on its way, and forgets those that have come.
+func (d *doubt) await(p producer, since time.Time) {
+	maps.DeleteFunc(d.awaited, func(_ producer, before time.Time) bool { return since.Sub(before) > endedKept })
+	if d.awaited == nil {
+		d.awaited = make(map[producer]time.Time)
+	}
+	d.awaited[p] = since
 }
 
 // transactionOf describes the last transaction of a producer ID. Where its
@@ -249,7 +263,7 @@ func endingOf(txn kadm.DescribedTransaction, p producer) Ending {
 
 // writeMarker ends a transaction on one partition, if it is still open there: by
 // now its own marker may have come.
-func writeMarker(ctx context.Context, adm *kadm.Client, to TargetPartition, p producer, how Ending, wrote func()) error {
+func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p producer, how Ending, wrote func()) error {
 	open, err := openProducers(ctx, adm, to)
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ import (
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
+	// maxSleep is how long a lane sleeps for which nothing is due and that nobody wakes.
+	maxSleep = time.Hour
 	// answerTimeout bounds each question to a coordinator that a step asks: for a
 	// producer ID, an announce, an offset commit, an end.
 	answerTimeout = 2500 * time.Millisecond
@@ -39,7 +41,7 @@ type Options struct {
 	Lane               int
 	TransactionalIDs   int // used in turn, 2 to 4; a ward has one
 	TransactionTimeout time.Duration
-	// Health keeps what is known of sick targets; nil: nobody probes.
+	// Health keeps what is known of unhealthy targets; nil: nobody probes.
 	Health *Health
 	// Markers remembers how transactions ended; nil: nobody does.
 	Markers *Markers
@@ -63,18 +65,19 @@ type Options struct {
 
 // Lane commits steps, one after another. Run is its one goroutine.
 type Lane struct {
-	o       Options
-	name    string // of its steps and transactional IDs within the process
-	wake    chan struct{}
-	clients []*txnClient
-	turn    int
-	opening map[int]bool // turns that a client is being opened for
-	serial  int          // of transactional IDs
-	counter int64        // of steps
+	o        Options
+	name     string // of its steps and transactional IDs within the process
+	wake     chan struct{}
+	clients  []*txnClient
+	turn     int
+	opening  map[int]bool // turns that a client is being opened for
+	serial   int          // of transactional IDs
+	counter  int64        // of steps
+	portions portions     // of steps, by source
 	// limit is how many entries a step may have: fewer after a step that was
 	// not acknowledged in time, for it may simply have been too large.
 	limit int
-	// ward is where sources go that hold up a step; nil in the ward's own lane.
+	// ward is where sources go that hold up a step; nil in a ward's own lane, see apart.
 	ward *ward
 
 	// aside is what goes on beside the loop, until ending is cancelled.
@@ -121,6 +124,10 @@ func newLane(o Options, name string) *Lane {
 	}
 }
 
+// apart reports whether the lane is a ward's, whose steps are tries: they write to
+// targets last, and it is known when their transactions have ended.
+func (l *Lane) apart() bool { return l.ward == nil }
+
 // Add makes s contribute to the steps to come.
 func (l *Lane) Add(s Source) {
 	l.mu.Lock()
@@ -161,6 +168,8 @@ func (l *Lane) Run(ctx context.Context) error {
 	defer l.close()
 	l.prepare(ctx)
 	backoff := minBackoff
+	asleep := time.NewTimer(maxSleep)
+	defer asleep.Stop()
 	for {
 		worked, err := l.step(ctx)
 		switch {
@@ -178,12 +187,26 @@ func (l *Lane) Run(ctx context.Context) error {
 		if worked {
 			continue
 		}
+		asleep.Reset(l.untilDue())
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-l.wake:
+		case <-asleep.C:
 		}
 	}
+}
+
+// untilDue is how long nobody has anything to seal, unless somebody wakes the lane.
+func (l *Lane) untilDue() time.Duration {
+	l.mu.Lock()
+	sources := l.sources
+	l.mu.Unlock()
+	wait := maxSleep
+	for _, s := range sources {
+		wait = min(wait, s.Wait())
+	}
+	return wait
 }
 
 // prepare opens the clients ahead of the first steps, one after another, so that
@@ -221,9 +244,9 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 			l.ward.admit(ctx, s)
 		}
 	}
-	for _, anew := range []error{errEmissions, errTokens, errHeld, errUnknown, errFence} {
-		if errors.Is(err, anew) {
-			return true, nil // sealed anew at once, without the culprits
+	for _, again := range []error{errEmissions, errTokens, errHeld, errUnknown, errFence} {
+		if errors.Is(err, again) {
+			return true, nil // sealed again at once, without the culprits
 		}
 	}
 	return true, err
@@ -265,18 +288,28 @@ func (l *Lane) finish(shares []*Share, start time.Time, err error) {
 	l.o.Metrics.step(err, time.Since(start))
 }
 
-// seal collects shares, beginning with another source each time.
+// seal collects shares, beginning with another source each time, or with the first
+// one that there was no room for.
 func (l *Lane) seal(name string) []*Share {
 	l.mu.Lock()
 	sources := l.sources
 	l.mu.Unlock()
-	room := &Room{Entries: l.limit, Bytes: MaxStepBytes}
+	room := Room{Entries: l.limit, Bytes: MaxStepBytes}
+	first := l.portions.begin(sources, room, int(l.counter), time.Now())
 	var shares []*Share
 	for i := range sources {
-		if share := l.sealOf(sources[(i+int(l.counter))%len(sources)], name, room); share != nil {
+		s := sources[(first+i)%len(sources)]
+		offered := l.portions.of(s, room)
+		left := offered
+		share := l.sealOf(s, name, &left)
+		l.portions.took(s, share, offered, left)
+		room.Entries -= offered.Entries - left.Entries
+		room.Bytes -= offered.Bytes - left.Bytes
+		if share != nil {
 			shares = append(shares, share)
 		}
 		if room.Entries <= 0 || room.Bytes <= 0 || len(shares) >= MaxStepPartitions {
+			l.portions.next = sources[(first+i+1)%len(sources)]
 			l.Wake() // others may have more
 			break
 		}

@@ -35,7 +35,11 @@ func TestLaneCommitsStepsInOrder(t *testing.T) {
 	}
 	for _, src := range []*source{a, b} {
 		for range steps {
-			src.wants(Committed)
+			for o := src.outcome(); o != Committed; o = src.outcome() {
+				if o != Aborted { // a slow broker: sealed again
+					t.Fatalf("outcome %v", o)
+				}
+			}
 		}
 		src.committed(steps)
 		if got := s.values(s.seen, 2*steps, src.partition); !slices.Equal(got, want) {
@@ -333,9 +337,8 @@ func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
 	s.settled(0, []string{"once", "next"}, []string{"x", "y"})
 }
 
-// The same with a commit that never reached the broker: resolved as aborted,
-// sealed again, visible once.
-func TestEndTxnLostResolvesAsAborted(t *testing.T) {
+// The same with a commit that never reached the broker: it is committed again.
+func TestEndTxnLostIsCommittedAgain(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
@@ -343,6 +346,33 @@ func TestEndTxnLostResolvesAsAborted(t *testing.T) {
 	a := s.source(0, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
+	a.wants(Committed)
+	f.Release()
+	if f.Hits() == 0 {
+		t.Error("nothing was dropped")
+	}
+	a.step("y", a.emit("next"))
+	a.wants(Committed)
+	a.committed(2)
+	s.settled(0, []string{"once", "next"}, []string{"x", "y"})
+}
+
+// Somebody has ended the transaction before it is committed again, as a next owner
+// would: resolved as aborted, sealed again, visible once.
+func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
+	s := newStage(t)
+	w := kafkatest.NewWire()
+	defer w.Close()
+	l := s.lane(0, kgo.Dialer(w.Dial))
+	a := s.source(0, l)
+	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
+	a.step("x", a.emit("once"))
+	if err := f.Wait(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := EndHanging(s.ctx, Hanging{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0, Logger: l.o.Logger}); n != 1 || err != nil {
+		t.Fatalf("ended %d transactions, %v", n, err)
+	}
 	a.wants(Aborted)
 	f.Release()
 	for o := a.outcome(); o != Committed; o = a.outcome() {
@@ -352,8 +382,7 @@ func TestEndTxnLostResolvesAsAborted(t *testing.T) {
 }
 
 // The commit is only late: it reaches the broker after the lane has given up on
-// its answer and before, or after, the resolve. Whatever the resolve decides is
-// what is visible.
+// its answer, and has committed again.
 func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
@@ -366,15 +395,12 @@ func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 	if err := end.Wait(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	first := a.outcome() // resolved while the commit is on its way
+	a.wants(Committed) // while the first is on its way
 	end.Release()
-	if first != Aborted {
-		t.Errorf("outcome %v while the commit is held, want aborted: InitProducerID comes before it", first)
-	}
-	for o := first; o != Committed; o = a.outcome() {
-	}
-	a.committed(1)
-	s.settled(0, []string{"once"}, []string{"x"})
+	a.step("y", a.emit("next"))
+	a.wants(Committed)
+	a.committed(2)
+	s.settled(0, []string{"once", "next"}, []string{"x", "y"})
 }
 
 // All tokens are dead when the outcome is to be found out: nothing to decide.
@@ -396,7 +422,7 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	b.wants(Committed)
 	// Nobody resolved it: the broker's transaction timeout ends it, or the
 	// next owner. Here the test does, as a next owner would.
-	if _, err := EndVanished(s.ctx, Vanished{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0, Logger: l.o.Logger}); err != nil {
+	if _, err := EndHanging(s.ctx, Hanging{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0, Logger: l.o.Logger}); err != nil {
 		t.Fatal(err)
 	}
 	a.committed(0)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // taker is a source that takes the same off every step's room.
@@ -23,6 +25,8 @@ func (k *taker) Seal(_ string, room *Room) *Share {
 	room.Bytes -= k.bytes
 	return &Share{Token: fakeToken{}}
 }
+
+func (*taker) Wait() time.Duration { return maxSleep }
 
 // A step asks no further source when a limit is reached, and asks one more just
 // below it.
@@ -54,40 +58,40 @@ func TestAStepsLimits(t *testing.T) {
 	}
 }
 
-// Up to maxProbes sick targets are probed at a time; the others' turn comes.
+// Up to maxProbes unhealthy targets are probed at a time; the others' turn comes.
 func TestProbesAtATime(t *testing.T) {
 	for _, n := range []int{maxProbes, maxProbes + 1} {
 		synctest.Test(t, func(t *testing.T) {
 			var under atomic.Int32
 			var mu sync.Mutex
-			probed := map[TargetPartition]bool{}
+			probed := map[timer.TopicPartition]bool{}
 			release := make(chan struct{})
-			h := newHealth(func(_ context.Context, p TargetPartition) error {
+			h := newHealth(func(_ context.Context, p timer.TopicPartition) error {
 				under.Add(1)
 				<-release
 				under.Add(-1)
 				mu.Lock()
 				defer mu.Unlock()
 				probed[p] = true
-				return errors.New("still sick")
+				return errors.New("still unhealthy")
 			})
-			sick := map[TargetPartition]error{}
+			unhealthy := map[timer.TopicPartition]error{}
 			for i := range n {
-				sick[TargetPartition{"target", int32(i)}] = kerr.LeaderNotAvailable
+				unhealthy[timer.TopicPartition{Topic: "target", Partition: int32(i)}] = kerr.LeaderNotAvailable
 			}
-			h.Accuse(sick)
+			h.Trip(unhealthy)
 			ctx, cancel := context.WithCancel(t.Context())
 			var run sync.WaitGroup
 			run.Go(func() { _ = h.Run(ctx) })
 			time.Sleep(time.Minute)
 			if got := under.Load(); got != maxProbes {
-				t.Errorf("%d sick targets: %d probes at a time, want %d", n, got, maxProbes)
+				t.Errorf("%d unhealthy targets: %d probes at a time, want %d", n, got, maxProbes)
 			}
 			close(release)
 			time.Sleep(2 * breakerMax)
 			mu.Lock()
 			if len(probed) != n {
-				t.Errorf("%d of %d sick targets were probed", len(probed), n)
+				t.Errorf("%d of %d unhealthy targets were probed", len(probed), n)
 			}
 			mu.Unlock()
 			cancel()

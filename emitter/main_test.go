@@ -175,7 +175,7 @@ func (s *stage) stable(partition int32) *StableOffset {
 	}
 }
 
-// token is a take token in the hands of a test. mu guards the fields below it.
+// token is a token in the hands of a test. mu guards the fields below it.
 type token struct {
 	mu     sync.Mutex
 	err    error
@@ -272,7 +272,7 @@ func (s *source) Seal(step string, room *Room) *Share {
 	}
 	sh := s.queue[0]
 	s.out = sh
-	sh.anew()
+	sh.renew()
 	room.Entries--
 	sh.Done = func(o Outcome) { s.done(step, o) }
 	sh.Offset = Offset{
@@ -281,9 +281,11 @@ func (s *source) Seal(step string, room *Room) *Share {
 	return sh
 }
 
-// anew makes new records, as each seal must: kgo keeps in a record the context
+func (*source) Wait() time.Duration { return maxSleep }
+
+// renew makes new records, as each seal must: kgo keeps in a record the context
 // that it was first sent with.
-func (s *Share) anew() {
+func (s *Share) renew() {
 	for i, r := range s.Records {
 		s.Records[i] = &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -20,9 +22,9 @@ const (
 	// later than that after a move has its marker. One that is further behind is
 	// fenced, and its successor writes the markers.
 	lagging = 12 * time.Second
-	// maxEnded bounds the ends that are remembered; each keeps the list of the
+	// maxEndedTxns bounds the ends that are remembered; each keeps the list of the
 	// partitions of its step.
-	maxEnded = 16_384
+	maxEndedTxns = 16_384
 	// alike is how many of the last ends are looked at for one with the same
 	// partitions, whose list then serves both.
 	alike = 16
@@ -73,7 +75,7 @@ type producer struct {
 }
 
 // ended is a transaction that was ended by this process.
-type ended struct {
+type endedTxn struct {
 	producer
 	txnID string
 	how   Ending
@@ -81,7 +83,7 @@ type ended struct {
 	at    time.Time
 }
 
-func (e *ended) wrote(p TargetPartition) bool {
+func (e *endedTxn) wrote(p timer.TopicPartition) bool {
 	for _, n := range e.parts[p.Topic] {
 		if n == p.Partition {
 			return true
@@ -96,11 +98,11 @@ type doubt struct {
 	since time.Time
 	moved time.Time // when it was last found to have had no leader, or another one
 	well  time.Time // since when it has a leader and nothing of ours is open
-	noted map[producer]*ended
-	alarm bool      // it has no leader, or is known to lack a marker
+	noted map[producer]*endedTxn
+	alert bool      // it has no leader, or is known to lack a marker
 	said  time.Time // when a look at it failed and that was logged
-	// awaited is since when a marker was seen to be on its way; zero: none was.
-	awaited time.Time
+	// awaited is since when markers that are on their way were seen to be.
+	awaited map[producer]time.Time
 }
 
 // Markers remembers how transactions ended, and writes the markers that brokers
@@ -127,11 +129,11 @@ type Markers struct {
 	// blind is until when the group's offsets are not looked at, Unix ns.
 	blind atomic.Int64
 
-	mu       sync.Mutex
-	ends     []*ended // in order of time
-	doubtful map[TargetPartition]*doubt
-	tainted  map[int64]struct{} // producer IDs not to be begun again
-	wake     chan struct{}
+	mu         sync.Mutex
+	ends       []*endedTxn // in order of time
+	doubtful   map[timer.TopicPartition]*doubt
+	retiredIDs map[int64]struct{} // producer IDs not to be begun again
+	wake       chan struct{}
 }
 
 // NewMarkers returns a Markers that hears from targets of leaders that moved. Run
@@ -139,7 +141,7 @@ type Markers struct {
 func NewMarkers(cl *kgo.Client, targets *Targets, group string, log *slog.Logger, m *Metrics) *Markers {
 	k := &Markers{
 		client: cl, targets: targets, group: group, log: log, metrics: m,
-		doubtful: make(map[TargetPartition]*doubt), tainted: make(map[int64]struct{}), wake: make(chan struct{}, 1),
+		doubtful: make(map[timer.TopicPartition]*doubt), retiredIDs: make(map[int64]struct{}), wake: make(chan struct{}, 1),
 	}
 	targets.onMoved(k.Moved)
 	return k
@@ -157,12 +159,12 @@ func (k *Markers) mayLookAtOffsets() bool {
 	return k == nil || time.Now().UnixNano() > k.blind.Load()
 }
 
-// ended notes that a transaction was ended, or may have been.
-func (k *Markers) ended(txnID string, p producer, how Ending, parts map[string][]int32) {
+// noteEnd notes that a transaction was ended, or may have been.
+func (k *Markers) noteEnd(txnID string, p producer, how Ending, parts map[string][]int32) {
 	if k == nil {
 		return
 	}
-	e := &ended{producer: p, txnID: txnID, how: how, parts: parts, at: time.Now()}
+	e := &endedTxn{producer: p, txnID: txnID, how: how, parts: parts, at: time.Now()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forget(e.at)
@@ -185,24 +187,24 @@ func (k *Markers) ended(txnID string, p producer, how Ending, parts map[string][
 // forget drops what is old. The lock is held.
 func (k *Markers) forget(now time.Time) {
 	n := 0
-	for n < len(k.ends) && (now.Sub(k.ends[n].at) > endedKept || len(k.ends)-n >= maxEnded) {
+	for n < len(k.ends) && (now.Sub(k.ends[n].at) > endedKept || len(k.ends)-n >= maxEndedTxns) {
 		n++
 	}
 	if n > len(k.ends)/2 || n > 1024 {
-		k.ends = append([]*ended(nil), k.ends[n:]...)
+		k.ends = append([]*endedTxn(nil), k.ends[n:]...)
 	}
 }
 
 // note ties an end to a doubt. The lock is held.
-func (k *Markers) note(d *doubt, e *ended) {
+func (k *Markers) note(d *doubt, e *endedTxn) {
 	d.noted[e.producer] = e
 	d.well = time.Time{}
-	k.tainted[e.id] = struct{}{}
+	k.retiredIDs[e.id] = struct{}{}
 }
 
 // Moved puts a partition in doubt: it lost its leader, or has had another one
 // meanwhile.
-func (k *Markers) Moved(to TargetPartition) {
+func (k *Markers) Moved(to timer.TopicPartition) {
 	if k == nil {
 		return
 	}
@@ -210,7 +212,7 @@ func (k *Markers) Moved(to TargetPartition) {
 	defer k.mu.Unlock()
 	d := k.doubtful[to]
 	if d == nil {
-		d = &doubt{since: time.Now(), noted: make(map[producer]*ended), alarm: k.targets.state(to) == leaderless}
+		d = &doubt{since: time.Now(), noted: make(map[producer]*endedTxn), alert: k.targets.state(to) == leaderless}
 		k.doubtful[to] = d
 		k.doubts.Store(int32(len(k.doubtful)))
 	}
@@ -231,26 +233,26 @@ func (k *Markers) Moved(to TargetPartition) {
 func (k *Markers) count() {
 	n := 0
 	for _, d := range k.doubtful {
-		if d.alarm && len(d.noted) > 0 {
+		if d.alert && len(d.noted) > 0 {
 			n++
 		}
 	}
 	k.metrics.missing.Set(float64(n))
 }
 
-// spent reports whether a producer ID must not be begun again.
-func (k *Markers) spent(id int64) bool {
+// retired reports whether a producer ID must not be begun again.
+func (k *Markers) retired(id int64) bool {
 	if k == nil {
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, tainted := k.tainted[id]
-	return tainted
+	_, retiredIDs := k.retiredIDs[id]
+	return retiredIDs
 }
 
 // outcome is what is remembered of a transaction, and its transactional ID.
-func (k *Markers) outcome(to TargetPartition, p producer) (how Ending, txnID string) {
+func (k *Markers) outcome(to timer.TopicPartition, p producer) (how Ending, txnID string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if d := k.doubtful[to]; d != nil {
@@ -267,7 +269,7 @@ func (k *Markers) outcome(to TargetPartition, p producer) (how Ending, txnID str
 }
 
 // list returns the partitions in doubt.
-func (k *Markers) list() (all []TargetPartition) {
+func (k *Markers) list() (all []timer.TopicPartition) {
 	if k.doubts.Load() == 0 {
 		return nil
 	}
@@ -281,7 +283,7 @@ func (k *Markers) list() (all []TargetPartition) {
 
 // looked tells what a look at a partition with a leader has shown. One with
 // nothing of ours open, twice over some time, is in no doubt any more.
-func (k *Markers) looked(to TargetPartition, clear bool) {
+func (k *Markers) looked(to timer.TopicPartition, clear bool) {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -289,46 +291,46 @@ func (k *Markers) looked(to TargetPartition, clear bool) {
 	switch {
 	case d == nil:
 	case !clear:
-		d.well, d.alarm = time.Time{}, true
+		d.well, d.alert = time.Time{}, true
 		k.count()
 	case d.well.IsZero():
-		d.well, d.awaited = now, time.Time{}
+		d.well, d.awaited = now, nil
 	case now.Sub(d.well) >= doubtAfter:
 		k.dismiss(to)
 	}
 }
 
 // away tells that a partition in doubt has no leader.
-func (k *Markers) away(to TargetPartition) {
+func (k *Markers) away(to timer.TopicPartition) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if d := k.doubtful[to]; d != nil {
-		d.well, d.awaited, d.alarm, d.moved = time.Time{}, time.Time{}, true, time.Now()
+		d.well, d.awaited, d.alert, d.moved = time.Time{}, nil, true, time.Now()
 		k.count()
 	}
 }
 
 // dismiss ends a doubt. The lock is held.
-func (k *Markers) dismiss(to TargetPartition) {
+func (k *Markers) dismiss(to timer.TopicPartition) {
 	delete(k.doubtful, to)
 	k.doubts.Store(int32(len(k.doubtful)))
 	k.count()
 	if len(k.doubtful) == 0 {
 		// Lanes have had a turn of every ID since: doubtAfter is much longer.
-		k.retired()
+		k.forgetRetired()
 	}
 }
 
-// retired forgets producer IDs that nobody has ended anything with for long. The
+// forgetRetired forgets producer IDs that nobody has ended anything with for long. The
 // lock is held.
-func (k *Markers) retired() {
+func (k *Markers) forgetRetired() {
 	recent := make(map[int64]struct{})
 	for _, e := range k.ends {
 		recent[e.id] = struct{}{}
 	}
-	for id := range k.tainted {
+	for id := range k.retiredIDs {
 		if _, ok := recent[id]; !ok {
-			delete(k.tainted, id)
+			delete(k.retiredIDs, id)
 		}
 	}
 }

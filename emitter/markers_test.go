@@ -11,7 +11,7 @@ func TestEndsShareTheirPartitions(t *testing.T) {
 	k := &Markers{}
 	list := func(ps ...int32) map[string][]int32 { return map[string][]int32{"a": ps, "b": {7}} }
 	for i, parts := range []map[string][]int32{list(1, 2), list(1, 3), list(1, 2), list(1, 3), list(1)} {
-		k.ended("id", producer{int64(i), 0}, EndingCommit, parts)
+		k.noteEnd("id", producer{int64(i), 0}, EndingCommit, parts)
 	}
 	same := func(i, j int) bool {
 		return reflect.ValueOf(k.ends[i].parts).Pointer() == reflect.ValueOf(k.ends[j].parts).Pointer()

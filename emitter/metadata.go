@@ -12,6 +12,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -112,12 +114,12 @@ func (t *Targets) fetch(ctx context.Context, names []string) error {
 // learn takes in answers to a question of some moment.
 func (t *Targets) learn(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic, began time.Time) {
 	var usable []string
-	var moved []TargetPartition
+	var moved []timer.TopicPartition
 	t.mu.Lock()
 	for name, answer := range answers {
 		e := t.topics[name]
 		if e == nil {
-			e = &target{used: began}
+			e = &cachedTopic{used: began}
 			t.topics[name] = e
 		}
 		if began.Before(e.refutedAt) {
@@ -198,8 +200,8 @@ func (t *Targets) askOthers(ctx context.Context, answers map[string]*kmsg.Metada
 
 // heed takes in an answer to a question of some moment, and returns the partitions
 // that have had another leader. The lock is held.
-func (t *Targets) heed(e *target, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []TargetPartition) {
-	got := Target{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
+func (t *Targets) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []timer.TopicPartition) {
+	got := TopicInfo{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
 	epochs, leaders, isr := make([]int32, len(rt.Partitions)), make([]int32, len(rt.Partitions)), make([][]int32, len(rt.Partitions))
 	for _, p := range rt.Partitions {
 		if int(p.Partition) < len(got.Leader) {
@@ -226,12 +228,12 @@ func (t *Targets) heed(e *target, rt *kmsg.MetadataResponseTopic, began time.Tim
 	if same {
 		for p := range min(len(e.epochs), len(epochs)) {
 			if e.epochs[p] != epochs[p] || e.Leader[p] && !got.Leader[p] {
-				moved = append(moved, TargetPartition{*rt.Topic, int32(p)})
+				moved = append(moved, timer.TopicPartition{Topic: *rt.Topic, Partition: int32(p)})
 			}
 		}
 	}
 	t.settle(e, leaders)
-	e.Target, e.id, e.leaders, e.epochs, e.isr = got, rt.TopicID, leaders, epochs, isr
+	e.TopicInfo, e.id, e.leaders, e.epochs, e.isr = got, rt.TopicID, leaders, epochs, isr
 	if got.Err != nil || e.maxBytes > 0 {
 		e.fetched = began // else once its limits are known, too
 	}

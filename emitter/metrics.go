@@ -23,14 +23,14 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_steps_total", Help: "Steps ended, by outcome: committed, aborted, fenced.",
+			Name: "waterclock_transactions_total", Help: "Transactions ended, by outcome: committed, aborted, fenced.",
 		}, []string{"outcome"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "waterclock_step_duration_seconds", Help: "Time from sealing a step to its known outcome.",
+			Name: "waterclock_transaction_duration_seconds", Help: "Time from sealing a transaction to its known outcome.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}),
 		resolved: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_steps_resolved_total", Help: "Steps whose commit was not answered and whose outcome was found out.",
+			Name: "waterclock_transactions_resolved_total", Help: "Transactions whose commit was not answered and whose outcome was found out.",
 		}),
 		retired: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "waterclock_transactional_ids_retired_total", Help: "Transactional IDs that will not be used again.",

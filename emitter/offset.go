@@ -21,7 +21,7 @@ var ErrUnstable error = kerr.UnstableOffsetCommit
 // StableOffset reads the committed offset of one partition, as its new owner must:
 // no step that a former owner had accepted may be overlooked.
 //
-// A coordinator that was asleep while another took its place does not know, when
+// A coordinator that was unresponsive while another took its place does not know, when
 // it wakes, and answers from before. So a broker that answers must first have
 // shown, by a heartbeat, that it knows this member in its generation: whatever
 // that broker knows then holds every offset commit that was accepted before that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // fakeProber probes a kfake cluster with a topic "t" of one partition.
@@ -35,10 +39,10 @@ func fakeProber(t *testing.T) (*Prober, *kadm.Client, *kgo.Client) {
 }
 
 // A compacted topic refuses a record without a key, so a probe has one: a target
-// that is compacted would be sick for ever.
+// that is compacted would be unhealthy forever.
 func TestProbeHasAKey(t *testing.T) {
 	p, _, cl := fakeProber(t)
-	if err := p.Probe(t.Context(), TargetPartition{"t", 0}); err != nil {
+	if err := p.Probe(t.Context(), timer.TopicPartition{Topic: "t", Partition: 0}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -52,7 +56,7 @@ func TestProbeHasAKey(t *testing.T) {
 // What waits for a target that is gone becomes dead letters: it must not wait on.
 func TestProbeOfWhatIsGone(t *testing.T) {
 	p, adm, _ := fakeProber(t)
-	beyond := TargetPartition{"t", 7}
+	beyond := timer.TopicPartition{Topic: "t", Partition: 7}
 	if err := p.Probe(t.Context(), beyond); !errors.Is(err, errNoLeader) {
 		t.Errorf("a partition that the topic does not have, yet: %v", err)
 	}
@@ -62,7 +66,7 @@ func TestProbeOfWhatIsGone(t *testing.T) {
 	if _, err := adm.DeleteTopic(t.Context(), "t"); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Probe(t.Context(), TargetPartition{"t", 0}); !refusedForGood(err) {
+	if err := p.Probe(t.Context(), timer.TopicPartition{Topic: "t", Partition: 0}); !refusedForGood(err) {
 		t.Errorf("a topic that was deleted: %v", err)
 	}
 }
@@ -75,17 +79,17 @@ func TestProbeOfALeaderlessTarget(t *testing.T) {
 	answer := func(leader int32) {
 		p.markers.targets.mu.Lock()
 		defer p.markers.targets.mu.Unlock()
-		p.markers.targets.topics["t"] = &target{Target: Target{Leader: []bool{leader >= 0}}, fetched: time.Now(), maxBytes: 1}
+		p.markers.targets.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: []bool{leader >= 0}}, fetched: time.Now(), maxBytes: 1}
 	}
 	answer(-1)
 	h := newHealth(p.Probe)
-	h.Suspect(TargetPartition{"t", 0})
+	h.Suspect(timer.TopicPartition{Topic: "t", Partition: 0})
 	now := time.Now()
 	h.o.Now = func() time.Time { return now }
 	for i := range 20 {
 		h.Round(t.Context(), func(probe func()) { probe() })
 		now = now.Add(breakerMin)
-		if h.Allow(TargetPartition{"t", 0}, nil) {
+		if h.Allow(timer.TopicPartition{Topic: "t", Partition: 0}, nil) {
 			t.Fatalf("well after look %d", i)
 		}
 	}
@@ -94,7 +98,7 @@ func TestProbeOfALeaderlessTarget(t *testing.T) {
 	}
 	answer(0)
 	h.Round(t.Context(), func(probe func()) { probe() })
-	if n := newPatron(h).passes(TargetPartition{"t", 0}, 10); n != 1 || p.serial.Load() != 1 {
+	if n := newPatron(h).passes(timer.TopicPartition{Topic: "t", Partition: 0}, 10); n != 1 || p.serial.Load() != 1 {
 		t.Errorf("%d pass with a leader, %d probes", n, p.serial.Load())
 	}
 }
@@ -104,14 +108,19 @@ func TestProbeOfALeaderlessTarget(t *testing.T) {
 func TestBreakerOfATargetThatRefuses(t *testing.T) {
 	for _, why := range []error{kerr.UnknownTopicOrPartition, kerr.TopicAuthorizationFailed, kerr.InvalidRecord} {
 		h := newHealth(nil)
-		h.Accuse(map[TargetPartition]error{one: late})
+		var said strings.Builder
+		h.o.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		h.Trip(map[timer.TopicPartition]error{one: late})
 		h.probed(one, why)
+		if !strings.Contains(said.String(), "becomes dead letters") || strings.Contains(said.String(), "well again") {
+			t.Errorf("%v: it is said that %s", why, said.String())
+		}
 		if n := newPatron(h).passes(one, 100); n != 100 || !h.Allow(one, nil) {
 			t.Errorf("%v: %d of 100 may pass", why, n)
 		}
 	}
 	h := newHealth(nil)
-	h.Accuse(map[TargetPartition]error{one: late})
+	h.Trip(map[timer.TopicPartition]error{one: late})
 	h.probed(one, errors.New("away"))
 	if n := newPatron(h).passes(one, 100); n != 0 {
 		t.Errorf("%d pass although the probe failed", n)
@@ -122,18 +131,18 @@ func TestBreakerOfATargetThatRefuses(t *testing.T) {
 // were cancelled, or went to other partitions.
 func TestBreakerThatNobodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHealth(func(context.Context, TargetPartition) error { return nil })
+		h := newHealth(func(context.Context, timer.TopicPartition) error { return nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = h.Run(ctx) }()
-		h.Accuse(map[TargetPartition]error{one: late, two: kerr.LeaderNotAvailable})
-		h.Accuse(map[TargetPartition]error{one: late})
+		h.Trip(map[timer.TopicPartition]error{one: late, two: kerr.LeaderNotAvailable})
+		h.Trip(map[timer.TopicPartition]error{one: late})
 		w := newPatron(h)
 		w.Wait(two) // and never passes
 		time.Sleep(2 * idleFor)
 		synctest.Wait()
 		if !h.Allow(one, nil) {
-			t.Error("still sick, a long time after the probe")
+			t.Error("still unhealthy, a long time after the probe")
 		}
 		if h.Allow(two, nil) {
 			t.Error("well, though something waits for it")
@@ -142,9 +151,75 @@ func TestBreakerThatNobodyWaitsFor(t *testing.T) {
 		time.Sleep(2 * idleFor)
 		synctest.Wait()
 		if !h.Well() {
-			t.Error("still sick, a long time after who waited for it has gone")
+			t.Error("still unhealthy, a long time after who waited for it has gone")
 		}
 		cancel()
 		<-done
 	})
+}
+
+// A probe that could not begin a transaction says nothing of the target: the next one
+// does not come later for it.
+func TestProbeThatWasNotTried(t *testing.T) {
+	c, l := fakeLane(t)
+	markers := NewMarkers(l.o.Admin, NewTargets(l.o.Admin, TargetOptions{}), "g", slog.New(slog.DiscardHandler), l.o.Metrics)
+	p := NewProber(l.o.Client, "g", "p", markers, time.Now)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
+	to := timer.TopicPartition{Topic: "t", Partition: 0}
+	h := newHealth(p.Probe)
+	now := time.Now()
+	h.o.Now = func() time.Time { return now }
+	h.Suspect(to)
+	for range 4 {
+		h.Round(t.Context(), func(probe func()) { probe() })
+		now = now.Add(breakerMin)
+	}
+	if n := p.serial.Load(); n != 4 || h.Allow(to, nil) {
+		t.Errorf("%d probes in %s, unhealthy %v", n, 4*breakerMin, h.Unhealthy())
+	}
+}
+
+// Targets without a leader, of which there may be thousands, are looked at and not
+// tried: they do not hold up the probe of one that may be well.
+func TestProbesDoNotWaitForLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tried := make(chan struct{})
+		h := newHealth(func(_ context.Context, p timer.TopicPartition) error {
+			if p != one {
+				return errNoLeader
+			}
+			close(tried)
+			return nil
+		})
+		for i := range int32(2000) {
+			h.Suspect(timer.TopicPartition{Topic: "leaderless", Partition: i})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = h.Run(ctx) }()
+		time.Sleep(breakerMin)
+		h.Suspect(one)
+		begun := time.Now()
+		<-tried
+		if took := time.Since(begun); took > probeTick {
+			t.Errorf("tried after %s", took)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// What waits for a target that the service may not use any more becomes dead letters,
+// as what is due for it now does: it must not wait on.
+func TestProbeOfWhatMayNotBeUsed(t *testing.T) {
+	p, _, _ := fakeProber(t)
+	to := timer.TopicPartition{Topic: "t", Partition: 0}
+	h := newHealth(p.Probe)
+	h.Trip(map[timer.TopicPartition]error{to: late})
+	h.breakers[to].next = time.Now()
+	p.markers.targets.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Err: kerr.TopicAuthorizationFailed}, fetched: time.Now()}
+	h.Round(t.Context(), func(probe func()) { probe() })
+	if n := newPatron(h).passes(to, 10); n != 10 {
+		t.Errorf("%d of 10 may pass, to be refused", n)
+	}
 }

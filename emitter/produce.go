@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 
 // outgoing is the sending of one step. Whoever is not acknowledged in time is
 // named, and the step aborted: a share whose own records are not (Share.Held), or
-// a target (accused). Only a partition's own errors count against it, never the
+// a target, whose breaker trips. Only a partition's own errors count against it, never the
 // producer's.
 //
 // Promises of records that are taken, nearly all, only count down in the footprint;
@@ -33,7 +35,7 @@ type outgoing struct {
 	shares []*Share
 	to     *footprint
 	sent   int32 // records of our own, once all are
-	unsafe bool  // buffered records were abandoned: the client is spent
+	unsafe bool  // buffered records were abandoned: the client is to be retired
 
 	mu      sync.Mutex
 	failure error // the last one
@@ -41,20 +43,20 @@ type outgoing struct {
 	taken   time.Duration // after how long the watch saw a record of the shares acknowledged
 	held    bool          // a share holds up the step
 	away    bool          // what is waited for is led by a broker that cannot be reached
-	accused map[TargetPartition]error
+	tripped map[timer.TopicPartition]error
 }
 
 // produce sends everything and waits for every promise. A ward's lane sends
 // emissions when all else is taken: what is written to a target holds its readers
 // back, and here that may well be in vain.
 func (o *outgoing) produce(ctx context.Context) error {
-	o.accused = make(map[TargetPartition]error)
+	o.tripped = make(map[timer.TopicPartition]error)
 	for i, s := range o.shares {
 		o.produceOwn(ctx, s, o.to.own[i])
 	}
 	emissions := ordered(o.shares)
 	var err error
-	if o.lane.ward == nil {
+	if o.lane.apart() {
 		err = o.flush(ctx)
 	}
 	if err == nil {
@@ -68,7 +70,7 @@ func (o *outgoing) produce(ctx context.Context) error {
 	if o.held {
 		err = fmt.Errorf("%w: %w", errHeld, err)
 	}
-	if len(o.accused) > 0 && err != nil {
+	if len(o.tripped) > 0 && err != nil {
 		err = fmt.Errorf("%w: %w", errLate, err)
 	}
 	if o.verdict(emissions) {
@@ -144,19 +146,19 @@ func ordered(shares []*Share) []*Emission {
 	for _, s := range shares {
 		n += len(s.Emissions)
 	}
-	type place struct {
+	type rank struct {
 		due, seq int64
 		n        int // among all
 	}
-	all, order := make([]*Emission, 0, n), make([]place, 0, n)
+	all, order := make([]*Emission, 0, n), make([]rank, 0, n)
 	for _, s := range shares {
 		for i := range s.Emissions {
 			e := &s.Emissions[i]
-			order = append(order, place{e.Due, e.Seq, len(all)})
+			order = append(order, rank{e.Due, e.Seq, len(all)})
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(order, func(a, b place) int {
+	slices.SortFunc(order, func(a, b rank) int {
 		if a.due != b.due {
 			return cmp.Compare(a.due, b.due)
 		}
@@ -169,11 +171,11 @@ func ordered(shares []*Share) []*Emission {
 	return sorted
 }
 
-func (o *outgoing) ownFailed(s *Share, to TargetPartition, err error) {
+func (o *outgoing) ownFailed(s *Share, to timer.TopicPartition, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.proven = false
-	if accuses(err) {
+	if trips(err) {
 		o.hold(s, to, err)
 	}
 	o.failure = fmt.Errorf("produce to %s/%d: %w", to.Topic, to.Partition, err)
@@ -192,8 +194,8 @@ func (o *outgoing) emissionDone(r *kgo.Record, err error) {
 	defer o.mu.Unlock()
 	o.failure = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
 	o.broken = append(o.broken, brokenPromise{r, err})
-	if accuses(err) {
-		o.accused[waits.to] = err
+	if trips(err) {
+		o.tripped[waits.to] = err
 	}
 }
 
@@ -204,7 +206,7 @@ type brokenPromise struct {
 }
 
 // hold names a share that holds up the step. The lock is held.
-func (o *outgoing) hold(s *Share, to TargetPartition, err error) {
+func (o *outgoing) hold(s *Share, to timer.TopicPartition, err error) {
 	o.held = true
 	s.hold(to, err)
 }
@@ -247,8 +249,8 @@ func (o *outgoing) leadersAway() bool {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	look := func(p TargetPartition) { o.away = o.away || o.lane.o.Leaders.Away(p) }
-	o.to.ownWaiting(func(_ int, p TargetPartition) { look(p) })
+	look := func(p timer.TopicPartition) { o.away = o.away || o.lane.o.Leaders.Away(p) }
+	o.to.ownWaiting(func(_ int, p timer.TopicPartition) { look(p) })
 	o.to.waiting(look)
 	o.unsafe = o.unsafe || o.away
 	return o.away
@@ -259,7 +261,7 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	wait := dying(o.lane.o.Reach)
-	own := o.to.ownWaiting(func(int, TargetPartition) {})
+	own := o.to.ownWaiting(func(int, timer.TopicPartition) {})
 	late := false
 	switch {
 	case wait && own == o.sent:
@@ -267,15 +269,15 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 		return false // leaders wait for the dead broker to leave their in-sync replicas
 	case own > 0 && waited >= ownDeadline:
 		// Also while a broker dies, where others need not wait for it.
-		o.to.ownWaiting(func(share int, p TargetPartition) {
+		o.to.ownWaiting(func(share int, p timer.TopicPartition) {
 			o.hold(o.shares[share], p, fmt.Errorf("not acknowledged within %s", ownDeadline))
 			late = true
 		})
 	case wait:
 		return o.waitInVain(waited)
-	case own == 0 && waited >= silentAfter:
-		o.to.waiting(func(p TargetPartition) {
-			o.accused[p] = context.DeadlineExceeded
+	case own == 0 && waited >= unresponsiveAfter:
+		o.to.waiting(func(p timer.TopicPartition) {
+			o.tripped[p] = context.DeadlineExceeded
 			late = true
 		})
 	}
@@ -291,33 +293,33 @@ func (o *outgoing) waitInVain(waited time.Duration) bool {
 	if waited < emissionDeadline {
 		return false
 	}
-	o.to.waiting(func(p TargetPartition) {
+	o.to.waiting(func(p timer.TopicPartition) {
 		switch {
 		case o.lane.o.Leaders.Leaderless(p):
-			o.accused[p] = kerr.LeaderNotAvailable
+			o.tripped[p] = kerr.LeaderNotAvailable
 		case waited >= o.taken+emissionDeadline && o.lane.o.Leaders.Shun(p):
 			o.away = true
 		}
 	})
-	o.unsafe = o.unsafe || o.away || len(o.accused) > 0
+	o.unsafe = o.unsafe || o.away || len(o.tripped) > 0
 	return o.unsafe
 }
 
 // verdict says who is to blame for broken promises, if the targets are, and
-// reports whether sealing anew, at once, will do. The lock is held.
+// reports whether sealing again, at once, will do. The lock is held.
 func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
-	if len(o.accused) > 0 {
-		o.lane.o.Health.Accuse(o.accused)
+	if len(o.tripped) > 0 {
+		o.lane.o.Health.Trip(o.tripped)
 		for _, e := range emissions {
 			if !o.lane.o.Health.Allow(e.to(), e.Permit) {
-				e.Err, blamed = ErrSick, true
+				e.Err, blamed = ErrUnhealthy, true
 			}
 		}
 	}
 	if len(o.broken) == 0 {
 		return blamed
 	}
-	sent, of := make(map[TargetPartition]int), make(map[*kgo.Record]*Emission, len(emissions))
+	sent, of := make(map[timer.TopicPartition]int), make(map[*kgo.Record]*Emission, len(emissions))
 	for _, e := range emissions {
 		sent[e.to()]++
 		of[e.Record] = e

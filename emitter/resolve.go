@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // tokenTick is how soon it is noticed that the token has died of a share that waits
@@ -20,7 +20,7 @@ const tokenTick = 100 * time.Millisecond
 
 // leaderEpoch is what a client knew of a partition's leader; ok: there was one.
 type leaderEpoch struct {
-	TargetPartition
+	timer.TopicPartition
 	epoch int32
 	ok    bool
 }
@@ -31,7 +31,7 @@ func (c *txnClient) leadership() (all []leaderEpoch) {
 	for topic, ps := range c.parts {
 		for _, p := range ps {
 			if leader, epoch, err := c.PartitionLeader(topic, p); leader >= 0 || err != nil {
-				all = append(all, leaderEpoch{TargetPartition{topic, p}, epoch, err == nil})
+				all = append(all, leaderEpoch{timer.TopicPartition{Topic: topic, Partition: p}, epoch, err == nil})
 			}
 		}
 	}
@@ -45,22 +45,22 @@ func (l *Lane) moved(c *txnClient, leaders []leaderEpoch) (moved bool) {
 		leader, epoch, err := c.PartitionLeader(was.Topic, was.Partition)
 		if forgotten := leader < 0 && err == nil; !was.ok || !forgotten && (epoch != was.epoch || err != nil) {
 			moved = true
-			l.o.Markers.Moved(was.TargetPartition)
+			l.o.Markers.Moved(was.TopicPartition)
 		}
 	}
 	return moved
 }
 
-// ended notes how a client's transaction ended, and who led its partitions then. A
+// noteEnd notes how a client's transaction ended, and who led its partitions then. A
 // leader that went and came back since the announce may have missed the marker
 // of the transaction before. An abort is the last that an ID does: its next
 // transaction would be a commit, and could close with that what lacks the abort.
-func (l *Lane) ended(c *txnClient, how Ending) {
+func (l *Lane) noteEnd(c *txnClient, how Ending) {
 	c.retire = c.retire || how != EndingCommit
 	if l.o.Markers == nil {
 		return
 	}
-	l.o.Markers.ended(c.id, c.last, how, c.parts)
+	l.o.Markers.noteEnd(c.id, c.last, how, c.parts)
 	began := c.leaders
 	c.leaders = c.leadership()
 	if l.moved(c, began) || l.moved(c, slices.DeleteFunc(slices.Clone(c.leaders), func(e leaderEpoch) bool { return e.ok })) {
@@ -73,12 +73,12 @@ func (l *Lane) ended(c *txnClient, how Ending) {
 // KAFKA-20090).
 const maxEpoch = 32_000
 
-// spent reports whether a client must not begin again: a marker of its next
+// retired reports whether a client must not begin again: a marker of its next
 // transaction could close what its last one may have left open on a partition
 // whose leader went away. What the client itself knows of leaders (moved), which
 // takes a look at each partition, is looked at in its turn.
-func (l *Lane) spent(c *txnClient) bool {
-	return c.retire || c.BufferedProduceRecords() > 0 || l.away(c) || c.last.epoch >= maxEpoch || l.o.Markers.spent(c.last.id)
+func (l *Lane) retired(c *txnClient) bool {
+	return c.retire || c.BufferedProduceRecords() > 0 || l.away(c) || c.last.epoch >= maxEpoch || l.o.Markers.retired(c.last.id)
 }
 
 // drop throws a client away whose transaction must not be ended by it, and has
@@ -97,7 +97,7 @@ func (l *Lane) drop(c *txnClient) {
 	c.Close()
 	l.o.Metrics.retired.Inc()
 	if c.parts != nil {
-		defer l.ended(c, EndingAbort)
+		defer l.noteEnd(c, EndingAbort)
 	}
 	done := l.endAside(c)
 	if !l.o.Reach.AllReachable() {
@@ -117,7 +117,7 @@ func (l *Lane) drop(c *txnClient) {
 func (l *Lane) endAside(c *txnClient) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(l.ending, l.o.TransactionTimeout)
 	done := make(chan struct{})
-	if l.ward == nil {
+	if l.apart() {
 		cancel()
 		ctx, cancel = context.WithCancel(l.ending)
 		l.ends = append(l.ends, end{done, cancel})
@@ -125,7 +125,7 @@ func (l *Lane) endAside(c *txnClient) <-chan struct{} {
 	l.aside.Go(func() {
 		defer cancel()
 		decided := c.parts != nil && l.abortNow(ctx, c)
-		if decided && l.ward != nil || l.endLast(ctx, c.id) {
+		if decided && !l.apart() || l.endLast(ctx, c.id) {
 			close(done)
 		}
 	})
@@ -208,19 +208,19 @@ func (l *Lane) initProducerID(ctx context.Context, id string) error {
 // tokens are dead; after the transaction timeout, by failing the partitions; with
 // the lane.
 //
-// The group's committed offset is not asked. A coordinator that was asleep while
+// The group's committed offset is not asked. A coordinator that was unresponsive while
 // another took over, and wakes, goes on to answer from before the step for as
 // long as it has not heard of that: also where the step is committed.
 func (l *Lane) resolve(c *txnClient, shares []*Share) error {
 	ctx := l.ending
-	c.Close()
+	defer c.Close() // not before: see said
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
 	give := time.Now().Add(l.o.TransactionTimeout)
 	for attempt, backoff := 0, minBackoff; ; attempt, backoff = attempt+1, min(2*backoff, l.pauseLimit()) {
 		open := unresolved(shares)
 		if len(open) == 0 {
-			l.ended(c, EndingUnknown)
+			l.noteEnd(c, EndingUnknown)
 			return errTokens
 		}
 		s := open[attempt%len(open)]
@@ -230,7 +230,7 @@ func (l *Lane) resolve(c *txnClient, shares []*Share) error {
 		}
 		if err == nil {
 			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "outcome", how.String())
-			l.ended(c, how)
+			l.noteEnd(c, how)
 			if how == EndingCommit {
 				return nil
 			}
@@ -265,14 +265,9 @@ func unresolved(shares []*Share) (open []*Share) {
 	return open
 }
 
-// sayAgain is how often a coordinator is asked how a step ended while it gives no other
-// producer ID. It gives one when all markers are written, which may have to wait for
-// leaders that a broker's death took away; how the step ended is durable long before.
-const sayAgain = 500 * time.Millisecond
-
-// decide ends the client's last transaction and says how it ended: by the word
-// of its coordinator, or else by the log that a share wrote to. It gives up when the
-// share's token is dead.
+// decide ends the client's last transaction, by committing it where that can still be
+// done, and says how it ended: by the word of its coordinator, or else by the log that
+// a share wrote to. It gives up when the share's token is dead.
 func (l *Lane) decide(ctx context.Context, c *txnClient, s *Share) (Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.TransactionTimeout/2)
 	defer cancel()
@@ -281,45 +276,26 @@ func (l *Lane) decide(ctx context.Context, c *txnClient, s *Share) (Ending, erro
 		}
 		cancel()
 	})
+	if how, err := l.commitAgain(ctx, c); err != nil || how != EndingUnknown {
+		return how, err
+	}
 	if how, err := l.said(ctx, c); err != nil || how != EndingUnknown {
 		return how, err
 	}
-	ended := make(chan error, 1)
-	l.aside.Go(func() { ended <- l.initProducerID(ctx, c.id) })
-	for {
-		select {
-		case err := <-ended:
-			if err != nil {
-				return EndingUnknown, err
-			}
-			return readBack(ctx, l.o.Admin, s.Records[0], c.last)
-		case <-time.After(sayAgain):
-			again, stop := context.WithTimeout(ctx, RequestTimeout)
-			how, err := l.said(again, c)
-			if stop(); err == nil && how != EndingUnknown {
-				return how, nil
-			}
-		}
-	}
-}
-
-// said is how a client's last transaction ended by the word of its coordinator.
-func (l *Lane) said(ctx context.Context, c *txnClient) (Ending, error) {
-	txn, _, err := transactionOf(ctx, kadm.NewClient(l.o.Admin), c.last.id, c.id)
-	if err != nil {
+	if err := l.initProducerID(ctx, c.id); err != nil {
 		return EndingUnknown, err
 	}
-	return endingOf(txn, c.last), nil
+	return readBack(ctx, l.o.Admin, s.Records[0], c.last)
 }
 
 // readBack tells how a transaction that is over ended, from a record that it
 // wrote: a read_committed fetch that gets past the record shows it or, if it was
 // aborted, does not. One that does not get there says nothing: the partition may
-// lack its marker, or have a leader that was asleep and does not have it yet.
+// lack its marker, or have a leader that was unresponsive and does not have it yet.
 func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by producer) (Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	where := partlog.Target{Topic: r.Topic, Partition: r.Partition}
+	where := partlog.Log{Topic: r.Topic, Partition: r.Partition}
 	log := partlog.NewReader(cl, where, r.Offset)
 	limits := partlog.DefaultLimits()
 	limits.MaxBytes, limits.GoneAfter = 1, RequestTimeout/2

@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Where a leader that cannot be reached has a successor, that one is left alone until
@@ -19,7 +21,7 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	targets := NewTargets(nil, TargetOptions{Now: func() time.Time { return now }})
 	targets.Watch(reach, func() {})
 	targets.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
-	targets.topics["t"] = &target{used: now}
+	targets.topics["t"] = &cachedTopic{used: now}
 	led := func(leaders ...int32) {
 		answer := kmsg.NewMetadataResponseTopic()
 		answer.Topic = kmsg.StringPtr("t")
@@ -33,7 +35,7 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	want := func(when string, pause time.Duration, away ...bool) {
 		t.Helper()
 		for p, want := range away {
-			if got := targets.Away(TargetPartition{"t", int32(p)}); got != want {
+			if got := targets.Away(timer.TopicPartition{Topic: "t", Partition: int32(p)}); got != want {
 				t.Errorf("%s: partition %d is away: %v, want %v", when, p, got, want)
 			}
 		}
@@ -64,9 +66,9 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
 	c, l, reach := awayLane(t)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
-	to := TargetPartition{"t", 0}
+	to := timer.TopicPartition{Topic: "t", Partition: 0}
 	reach.lose("127.0.0.1:1")
-	reach.burdened = map[TargetPartition]bool{to: true}
+	reach.burdened = map[timer.TopicPartition]bool{to: true}
 	s := plainSource(l)
 	l.Add(s)
 	start := time.Now()
@@ -89,10 +91,12 @@ type lostAt struct {
 
 func (r *lostAt) LastLost() time.Time { return r.at }
 
+func (r *lostAt) Dying() bool { return dying(r) }
+
 // A partition is shunned while a broker that was lost is in its in-sync replicas, and
 // not for long: it may be out of reach from here alone.
 func TestShun(t *testing.T) {
-	p := TargetPartition{"t", 0}
+	p := timer.TopicPartition{Topic: "t", Partition: 0}
 	for _, tc := range []struct {
 		name string
 		ends func(targets *Targets, reach *lostAt, isr func(...int32))
@@ -105,7 +109,7 @@ func TestShun(t *testing.T) {
 		targets := NewTargets(nil, TargetOptions{})
 		targets.Watch(reach, func() {})
 		targets.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
-		targets.topics["t"] = &target{used: time.Now()}
+		targets.topics["t"] = &cachedTopic{used: time.Now()}
 		isr := func(ids ...int32) {
 			answer := kmsg.NewMetadataResponseTopic()
 			answer.Topic = kmsg.StringPtr("t")

@@ -3,8 +3,11 @@ package emitter
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Limits of one step. A bigger step is more efficient and later: these are
@@ -14,6 +17,8 @@ const (
 	MaxStepBytes   = 16 << 20
 	// minStepEntries is what a step may have at least, however slow targets are.
 	minStepEntries = 100
+	// minPortionBytes is what a source may have of a step at least.
+	minPortionBytes = 64 << 10
 	// MaxStepPartitions bounds the request partitions of a step: each costs a
 	// marker.
 	MaxStepPartitions = 256
@@ -32,9 +37,12 @@ type Source interface {
 	// off room; nil when nothing is ready, and while a share is out, from Seal to
 	// Share.Done.
 	Seal(step string, room *Room) *Share
+	// Wait is for how long, as of the last Seal that returned nil, nothing will fall
+	// due in the source. What comes otherwise wakes the lane.
+	Wait() time.Duration
 }
 
-// Token is the right to commit for one partition: a take token.
+// Token is the right to commit for one partition: a token.
 type Token interface {
 	// Err is nil while the partition is held and its lease holds at this moment.
 	Err() error
@@ -64,25 +72,25 @@ type Emission struct {
 	Record   *kgo.Record
 	Due, Seq int64
 	// Err is set by the lane when the target refuses the record for good, or is
-	// sick (ErrSick); the step is then aborted, and the source seals something
+	// unhealthy (ErrUnhealthy); the step is then aborted, and the source seals something
 	// else in its place.
 	Err error
 	// Suspect is set by the lane, with Aborted, when the target partition
 	// refused records of the step and this may be one of them: a broker refuses
 	// a batch whole. The source seals it again with Alone.
 	Suspect bool
-	// Permit is what Health granted, nil for a target that is well.
+	// Permit is what Health admitted, nil for a target that is well.
 	Permit *Permit
 	// Alone has the record written in a batch of its own, in its place.
 	Alone bool
 }
 
-// ErrSick is the Err of an emission whose target partition is sick: the timer
-// has to stay pending until Health grants it.
-var ErrSick = errors.New("target partition is sick")
+// ErrUnhealthy is the Err of an emission whose target partition is unhealthy: the timer
+// has to stay pending until Health admits it.
+var ErrUnhealthy = errors.New("target partition is unhealthy")
 
-func (e *Emission) to() TargetPartition {
-	return TargetPartition{e.Record.Topic, e.Record.Partition}
+func (e *Emission) to() timer.TopicPartition {
+	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
 }
 
 // Share is what one partition adds to a step.
@@ -96,7 +104,7 @@ type Share struct {
 	Emissions []Emission
 	// Fence, if not nil, is called when every record is acknowledged, before the
 	// commit; the offsets in Records are known. An error has the step aborted, and
-	// sealed anew at once.
+	// sealed again at once.
 	Fence func() error
 	// Done takes the outcome.
 	Done func(Outcome)
@@ -107,16 +115,16 @@ type Share struct {
 	// Held is set, with Aborted, when the share held up the step: partitions of our
 	// own that did not take its records, or its offset, and why. It may be sealed
 	// again; the lane does so apart from the others until it commits (see ward).
-	Held map[TargetPartition]error
+	Held map[timer.TopicPartition]error
 
 	source Source
 	proven bool // every record of Records was taken
 }
 
 // hold notes what holds up a share.
-func (s *Share) hold(p TargetPartition, err error) {
+func (s *Share) hold(p timer.TopicPartition, err error) {
 	if s.Held == nil {
-		s.Held = make(map[TargetPartition]error)
+		s.Held = make(map[timer.TopicPartition]error)
 	}
 	s.Held[p] = err
 }
@@ -172,5 +180,5 @@ var (
 	// errFence: a share's Fence refused.
 	errFence = errors.New("a share must not be committed")
 	// errTokens: a token died while the step was under way.
-	errTokens = errors.New("a take token died")
+	errTokens = errors.New("a token died")
 )

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 	verdictAgain = time.Second
 	verdictKept  = 3 * time.Second
 	// refutedMax bounds the pause after a topic that metadata shows was refused as
-	// unknown; it doubles from refutedMin. After refutedKept it begins anew.
+	// unknown; it doubles from refutedMin. After refutedKept it begins again.
 	refutedMin  = 50 * time.Millisecond
 	refutedMax  = 10 * time.Second
 	refutedKept = time.Minute
@@ -37,8 +39,8 @@ const (
 	defaultBatchMaxBytes = 1_048_588
 )
 
-// Target is what is known of one target topic.
-type Target struct {
+// TopicInfo is what is known of one target topic.
+type TopicInfo struct {
 	// Leader tells for each partition whether it has a leader; its length is
 	// the partition count.
 	Leader []bool
@@ -86,15 +88,15 @@ type TargetOptions struct {
 type Targets struct {
 	client Brokers
 	o      TargetOptions
-	moves  func(TargetPartition) // nil: nobody wants to know; see onMoved
-	heard  func()                // the same, see onHeard
+	moves  func(timer.TopicPartition) // nil: nobody wants to know; see onMoved
+	heard  func()                     // the same, see onHeard
 	reach  Reach
 	// changed is told that others may lead: see Watch.
 	changed func()
 	known   atomic.Pointer[wellKnown]
 
 	mu       sync.Mutex
-	topics   map[string]*target
+	topics   map[string]*cachedTopic
 	hosts    map[int32]string    // addresses of brokers by node ID
 	fast     time.Time           // until then Run asks often, if it has reason to
 	wantAll  bool                // Run is to ask for all in use
@@ -103,8 +105,8 @@ type Targets struct {
 	wake     chan struct{}
 }
 
-type target struct {
-	Target
+type cachedTopic struct {
+	TopicInfo
 	id       [16]byte
 	leaders  []int32             // node IDs by partition, -1 for none
 	epochs   []int32             // leader epochs by partition
@@ -133,7 +135,7 @@ func NewTargets(cl Brokers, o TargetOptions) *Targets {
 		o.Now = time.Now
 	}
 	t := &Targets{
-		client: cl, o: o, topics: make(map[string]*target), wanted: make(map[string]struct{}), wake: make(chan struct{}, 1),
+		client: cl, o: o, topics: make(map[string]*cachedTopic), wanted: make(map[string]struct{}), wake: make(chan struct{}, 1),
 		hosts: make(map[int32]string), reach: allThere{}, changed: func() {},
 	}
 	t.known.Store(&wellKnown{})
@@ -142,28 +144,28 @@ func NewTargets(cl Brokers, o TargetOptions) *Targets {
 
 // Cached returns what is known of a topic. Target.Err is the brokers' verdict; a
 // topic that is not known has yet to be asked for, see Prefetch.
-func (t *Targets) Cached(topic string) (known Target, ok bool) {
+func (t *Targets) Cached(topic string) (known TopicInfo, ok bool) {
 	if k := (*t.known.Load())[topic]; k != nil {
 		k.use()
-		return k.Target, true
+		return k.TopicInfo, true
 	}
 	now := t.o.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[topic]
 	if e == nil {
-		return Target{}, false
+		return TopicInfo{}, false
 	}
 	e.use(now)
 	t.renew(topic, e, now)
 	if !t.usable(e, now) {
-		return Target{}, false
+		return TopicInfo{}, false
 	}
-	return e.Target, true
+	return e.TopicInfo, true
 }
 
-// use notes that somebody wants to know of a topic. Our own are used for ever.
-func (e *target) use(now time.Time) {
+// use notes that somebody wants to know of a topic. Our own are used forever.
+func (e *cachedTopic) use(now time.Time) {
 	if now.After(e.used) {
 		e.used = now
 	}
@@ -171,14 +173,14 @@ func (e *target) use(now time.Time) {
 
 // renew has a verdict that is used asked for again, so that it does not get too
 // old between a look and the next: brokers that answer keep it. The lock is held.
-func (t *Targets) renew(topic string, e *target, now time.Time) {
+func (t *Targets) renew(topic string, e *cachedTopic, now time.Time) {
 	if (e.Err != nil || !e.beyond.IsZero()) && now.Sub(e.fetched) > verdictAgain {
 		t.want(topic)
 	}
 }
 
 // usable reports whether an entry is known well enough. The lock is held.
-func (t *Targets) usable(e *target, now time.Time) bool {
+func (t *Targets) usable(e *cachedTopic, now time.Time) bool {
 	switch {
 	case e.fetched.IsZero(), now.Before(e.notBefore):
 		return false
@@ -251,7 +253,7 @@ func (t *Targets) Refuted(topic string) {
 }
 
 // Version numbers what a client must know of a topic to write to it: it moves
-// when the topic is made anew, gains partitions or has another size limit.
+// when the topic is recreated, gains partitions or has another size limit.
 func (t *Targets) Version(topic string) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -262,14 +264,14 @@ func (t *Targets) Version(topic string) int64 {
 }
 
 // moved gives a new version. The lock is held.
-func (t *Targets) moved(e *target) {
+func (t *Targets) moved(e *cachedTopic) {
 	t.versions++
 	e.version = t.versions
 }
 
 // onMoved has f called, without a lock, for each partition that lost its leader
 // or has had another one since it was last asked for. Set it before anything else.
-func (t *Targets) onMoved(f func(TargetPartition)) { t.moves = f }
+func (t *Targets) onMoved(f func(timer.TopicPartition)) { t.moves = f }
 
 // onHeard has f called, without a lock, after each answer. Set it before anything
 // else.
@@ -282,17 +284,20 @@ const (
 	led leadership = iota
 	leaderless
 	noPartition // or no such topic
+	barred      // the service may not use the topic
 )
 
-func (t *Targets) state(p TargetPartition) leadership {
+func (t *Targets) state(p timer.TopicPartition) leadership {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[p.Topic]
 	switch {
-	case e == nil, e.Err != nil && !gone(e.Err), e.Err == nil && len(e.Leader) == 0:
+	case e == nil, e.Err == nil && len(e.Leader) == 0:
 		return leaderless // not known
 	case e.Err != nil && !t.usable(e, t.o.Now()):
 		return leaderless // no verdict yet
+	case e.Err != nil && !gone(e.Err):
+		return barred
 	case e.Err != nil:
 		return noPartition
 	case int(p.Partition) >= len(e.Leader):
@@ -308,7 +313,7 @@ func (t *Targets) state(p TargetPartition) leadership {
 
 // recent reports whether what is known of a partition need not be asked for: that
 // it has a leader, or none, Run refreshes.
-func (t *Targets) recent(p TargetPartition) bool {
+func (t *Targets) recent(p timer.TopicPartition) bool {
 	now := t.o.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -326,7 +331,7 @@ func (t *Targets) recent(p TargetPartition) bool {
 
 // Lacks reports whether a topic that is known does not have a partition. Like a
 // missing topic that has to hold for missingAfter.
-func (t *Targets) Lacks(p TargetPartition) bool {
+func (t *Targets) Lacks(p timer.TopicPartition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[p.Topic]
@@ -337,7 +342,7 @@ func (t *Targets) Lacks(p TargetPartition) bool {
 }
 
 // lacks is Lacks of a partition beyond the last. The lock is held.
-func (t *Targets) lacks(e *target) bool {
+func (t *Targets) lacks(e *cachedTopic) bool {
 	now := t.o.Now()
 	if e.beyond.IsZero() {
 		e.beyond = now
@@ -349,12 +354,12 @@ func (t *Targets) lacks(e *target) bool {
 // Stalled reports whether one of our own partitions was last seen without a
 // leader, or with one that cannot be reached.
 func (t *Targets) Stalled(topic string, partition int32) bool {
-	p := TargetPartition{topic, partition}
+	p := timer.TopicPartition{Topic: topic, Partition: partition}
 	return t.Leaderless(p) || t.Away(p)
 }
 
 // Leaderless reports that a partition was last seen without a leader.
-func (t *Targets) Leaderless(p TargetPartition) bool {
+func (t *Targets) Leaderless(p timer.TopicPartition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[p.Topic]
@@ -375,7 +380,7 @@ func (t *Targets) BatchMaxBytes(topic string) int32 {
 func (t *Targets) SetBatchMaxBytes(topic string, n int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.topics[topic] = &target{maxBytes: n, used: t.o.Now().Add(100 * 365 * 24 * time.Hour)}
+	t.topics[topic] = &cachedTopic{maxBytes: n, used: t.o.Now().Add(100 * 365 * 24 * time.Hour)}
 	t.publish()
 }
 

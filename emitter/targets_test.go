@@ -14,10 +14,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // lookUp asks for a topic, and returns what is known then.
-func (t *Targets) lookUp(tb testing.TB, topic string) (Target, bool) {
+func (t *Targets) lookUp(tb testing.TB, topic string) (TopicInfo, bool) {
 	tb.Helper()
 	if err := t.Refresh(tb.Context(), topic); err != nil {
 		tb.Fatal(err)
@@ -32,7 +33,7 @@ func TestTargetsFollowATopic(t *testing.T) {
 	c := kafkatest.Shared(t)
 	targets := NewTargets(c.Client(t), TargetOptions{MissingAfter: time.Millisecond})
 	name := kafkatest.Topic(t)
-	await := func(what string, ok func(got Target, known bool) bool) {
+	await := func(what string, ok func(got TopicInfo, known bool) bool) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 			got, known := targets.lookUp(t, name)
@@ -44,12 +45,12 @@ func TestTargetsFollowATopic(t *testing.T) {
 			}
 		}
 	}
-	await("before it is made", func(got Target, _ bool) bool { return UnknownTopic(got.Err) })
+	await("before it is made", func(got TopicInfo, _ bool) bool { return UnknownTopic(got.Err) })
 	if n := targets.BatchMaxBytes(name); n != defaultBatchMaxBytes {
 		t.Errorf("limit %d of a topic not known, want the default", n)
 	}
 	c.CreateTopic(t, 2, map[string]*string{"max.message.bytes": kadm.StringPtr("5000")}, name)
-	await("after it is made", func(got Target, known bool) bool { return known && len(got.Leader) == 2 && got.Err == nil })
+	await("after it is made", func(got TopicInfo, known bool) bool { return known && len(got.Leader) == 2 && got.Err == nil })
 	if n := targets.BatchMaxBytes(name); n != 5000 {
 		t.Errorf("limit %d, want 5000", n)
 	}
@@ -57,7 +58,7 @@ func TestTargetsFollowATopic(t *testing.T) {
 	if _, err := c.Admin(t).CreatePartitions(t.Context(), 3, name); err != nil {
 		t.Fatal(err)
 	}
-	await("after partitions were added", func(got Target, _ bool) bool { return len(got.Leader) == 5 })
+	await("after partitions were added", func(got TopicInfo, _ bool) bool { return len(got.Leader) == 5 })
 	if targets.Version(name) == version {
 		t.Error("the version stands still although partitions were added")
 	}
@@ -95,11 +96,11 @@ func fakeTargets(t *testing.T, partitions int32) (*kfake.Cluster, *Targets) {
 // larger would be refused for good.
 func TestTargetsAwaitTheFirstLimit(t *testing.T) {
 	c, targets := fakeTargets(t, 1)
-	var silent atomic.Bool
-	silent.Store(true)
+	var unresponsive atomic.Bool
+	unresponsive.Store(true)
 	c.ControlKey(int16(kmsg.DescribeConfigs), func(kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		return nil, errors.New("no answer"), silent.Load()
+		return nil, errors.New("no answer"), unresponsive.Load()
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -107,7 +108,7 @@ func TestTargetsAwaitTheFirstLimit(t *testing.T) {
 	if got, known := targets.Cached("t"); known {
 		t.Errorf("known by a limit of %d bytes that nobody has told: %+v", targets.BatchMaxBytes("t"), got)
 	}
-	silent.Store(false)
+	unresponsive.Store(false)
 	if _, known := targets.lookUp(t, "t"); !known {
 		t.Error("not known although its limit was told")
 	}
@@ -151,7 +152,7 @@ func behind(c *kfake.Cluster, nodes ...int32) *kfake.FaultHandle {
 
 // One broker that is behind does not make a topic unknown: others are asked. When
 // all of them say so it is not known, and missing only if that holds for long; an
-// answer that has the topic begins anew.
+// answer that has the topic begins again.
 func TestTargetsMissing(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(2, "t"))
 	now := time.Now()
@@ -179,7 +180,7 @@ func TestTargetsMissing(t *testing.T) {
 		}
 		now = now.Add(verdictKept + 1)
 		if got, known := targets.Cached("t"); known {
-			t.Errorf("a verdict holds for ever: %+v", got)
+			t.Errorf("a verdict holds forever: %+v", got)
 		}
 		f.Remove()
 		if got, known := targets.lookUp(t, "t"); !known || got.Err != nil {
@@ -198,7 +199,7 @@ func TestTargetsLack(t *testing.T) {
 		t.Error("a topic that is not known lacks a partition")
 	}
 	targets.lookUp(t, "t")
-	p := TargetPartition{"t", 2}
+	p := timer.TopicPartition{Topic: "t", Partition: 2}
 	for waited := time.Duration(0); waited < missingAfter; waited += time.Second {
 		if targets.lookUp(t, "t"); targets.Lacks(p) {
 			t.Fatalf("lacks a partition for good %s after it was asked for", waited)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // commit runs one transaction. nil: committed. errUnknown: to be resolved.
@@ -83,7 +85,7 @@ func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
 	} else {
 		l.abort(ctx, out.c)
 	}
-	for p := range out.accused {
+	for p := range out.tripped {
 		l.o.Markers.Moved(p)
 	}
 	for _, s := range shares {
@@ -127,7 +129,7 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	defer cancel()
 	switch err := c.EndTransaction(bounded, kgo.TryCommit); {
 	case err == nil:
-		l.ended(c, EndingCommit)
+		l.noteEnd(c, EndingCommit)
 		return nil
 	case errors.Is(err, kerr.OperationNotAttempted):
 		l.drop(c)
@@ -138,12 +140,12 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	}
 }
 
-// passed tells Health of committed emissions, while any target is sick.
+// passed tells Health of committed emissions, while any target is unhealthy.
 func (l *Lane) passed(shares []*Share) {
 	if l.o.Health.Well() {
 		return
 	}
-	counts := make(map[TargetPartition]int)
+	counts := make(map[timer.TopicPartition]int)
 	for _, s := range shares {
 		for i := range s.Emissions {
 			counts[s.Emissions[i].to()]++
@@ -154,11 +156,12 @@ func (l *Lane) passed(shares []*Share) {
 	}
 }
 
-// abort ends a transaction in which something was produced.
+// abort ends a transaction in which something was produced. That its coordinator
+// cannot be reached is not waited for.
 func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
-	if err := c.AbortBufferedRecords(bounded); err != nil {
+	if l.away(c) || c.AbortBufferedRecords(bounded) != nil {
 		c.UnsafeAbortBufferedRecords()
 		l.drop(c)
 		return
@@ -169,11 +172,11 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 		l.drop(c)
 		return
 	}
-	l.ended(c, EndingAbort)
+	l.noteEnd(c, EndingAbort)
 }
 
 // blame marks what goes to refused topics and reports whether there is any. A
-// target that is gone is asked for again first: it may have been made anew, or
+// target that is gone is asked for again first: it may have been recreated, or
 // this broker has not heard of it yet.
 func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 	for _, s := range shares {

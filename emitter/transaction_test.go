@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // oneRecord is a share of one record for a topic of the service's own.
@@ -102,7 +104,7 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 				return es
 			}}
 			if tc.key == kmsg.TxnOffsetCommit {
-				s.metadata = offsetSilent
+				s.metadata = offsetUnresponsive
 			}
 			l.Add(s)
 			begun := time.Now()
@@ -142,7 +144,7 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	if err := commitOne(t, l); err == nil {
 		t.Fatal("the client begins twice")
 	}
-	if how, _ := k.outcome(TargetPartition{"log", 0}, former); how != EndingCommit {
+	if how, _ := k.outcome(timer.TopicPartition{Topic: "log", Partition: 0}, former); how != EndingCommit {
 		t.Errorf("the former transaction is remembered as %s", how)
 	}
 }
@@ -173,10 +175,10 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	if err := commitOne(t, l); err != nil {
 		t.Fatal(err)
 	}
-	if cl := l.clients[l.turn]; !l.spent(cl) && !l.moved(cl, cl.leaders) {
+	if cl := l.clients[l.turn]; !l.retired(cl) && !l.moved(cl, cl.leaders) {
 		t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
 	}
-	if ps := k.list(); len(ps) != 1 || ps[0] != (TargetPartition{"log", 0}) {
+	if ps := k.list(); len(ps) != 1 || ps[0] != (timer.TopicPartition{Topic: "log", Partition: 0}) {
 		t.Errorf("in doubt: %v, want log/0", ps)
 	}
 }
@@ -186,10 +188,10 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 func TestWhenAnIDIsRetired(t *testing.T) {
 	_, l := fakeLane(t)
 	for _, tc := range []struct {
-		name  string
-		c     txnClient
-		how   Ending
-		spent bool
+		name    string
+		c       txnClient
+		how     Ending
+		retired bool
 	}{
 		{"a commit", txnClient{last: producer{1, 7}}, EndingCommit, false},
 		{"an abort", txnClient{last: producer{1, 7}}, EndingAbort, true},
@@ -198,9 +200,9 @@ func TestWhenAnIDIsRetired(t *testing.T) {
 		{"the last epoch", txnClient{last: producer{1, maxEpoch}}, EndingCommit, true},
 	} {
 		tc.c.Client = l.o.Admin
-		l.ended(&tc.c, tc.how)
-		if got := l.spent(&tc.c); got != tc.spent {
-			t.Errorf("%s: retired %v, want %v", tc.name, got, tc.spent)
+		l.noteEnd(&tc.c, tc.how)
+		if got := l.retired(&tc.c); got != tc.retired {
+			t.Errorf("%s: retired %v, want %v", tc.name, got, tc.retired)
 		}
 	}
 }

@@ -1,11 +1,15 @@
 package emitter
 
 import (
+	"context"
 	"errors"
+	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -88,41 +92,137 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 }
 
 // A commit waits for a dead broker in the coordinator's log, and then its marker for
-// the leader of one partition: the coordinator gives no other producer ID until that is
-// written, and says before that how the step ended. The others in it do not wait.
+// the leader of one partition: the coordinator does not take another end until that is
+// written, and says before that how the step ended. The others in it do not wait. If
+// the coordinator was restarted meanwhile its word is worth nothing: it may have found
+// in its log what its followers never had.
 func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
+	for name, restarted := range map[string]bool{"the same coordinator": false, "one that was restarted": true} {
+		t.Run(name, func(t *testing.T) {
+			c, l := fakeLane(t)
+			last := producer{7, 3}
+			var asked atomic.Int32
+			c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				asked.Add(1)
+				req := r.(*kmsg.DescribeTransactionsRequest)
+				resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+				s := kmsg.NewDescribeTransactionsResponseTransactionState()
+				s.TransactionalID, s.ProducerID, s.ProducerEpoch, s.State = req.TransactionalIDs[0], last.id, last.epoch+1, "PrepareCommit"
+				resp.TransactionStates = append(resp.TransactionStates, s)
+				return resp, nil, true
+			})
+			var successor atomic.Bool // is there, and has never heard of a commit
+			c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+				if !successor.Load() {
+					resp.ErrorCode = kerr.ConcurrentTransactions.Code
+				}
+				return resp, nil, true
+			})
+			client, err := newTxnClient(&l.o, "unanswered")
+			if err != nil {
+				t.Fatal(err)
+			}
+			client.last = last
+			client.dropped.Store(restarted)
+			done := make(chan error, 1)
+			go func() {
+				done <- l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}})
+			}()
+			if restarted {
+				until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 2 })
+				select {
+				case err := <-done:
+					t.Fatalf("resolved with %v by what was found in a log", err)
+				default:
+				}
+				successor.Store(true)
+			}
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Errorf("resolved: %v, want a commit", err)
+				}
+			case <-time.After(2 * answerTimeout):
+				t.Fatal("not resolved")
+			}
+		})
+	}
+}
+
+// The coordinator is there when a commit is found not to be answered, and is restarted
+// while it is asked what became of it: what it says from then on of markers that it is
+// writing may be of a commit that its followers never had, and is not believed.
+func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 	c, l := fakeLane(t)
-	var decided atomic.Bool
+	var mu sync.Mutex
+	var open []net.Conn // of transactional clients
+	l.o.Client = append(l.o.Client, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			open = append(open, conn)
+		}
+		return conn, err
+	}))
 	last := producer{7, 3}
+	var asked atomic.Int32
 	c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
+		asked.Add(1)
 		req := r.(*kmsg.DescribeTransactionsRequest)
 		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
 		s := kmsg.NewDescribeTransactionsResponseTransactionState()
-		s.TransactionalID, s.ProducerID, s.ProducerEpoch, s.State = req.TransactionalIDs[0], last.id, last.epoch, "Ongoing"
-		if decided.Load() {
-			s.ProducerEpoch, s.State = last.epoch+1, "PrepareCommit"
-		}
+		s.TransactionalID, s.ProducerID, s.ProducerEpoch, s.State = req.TransactionalIDs[0], last.id, last.epoch+1, "PrepareCommit"
 		resp.TransactionStates = append(resp.TransactionStates, s)
 		return resp, nil, true
 	})
-	c.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+	var restart sync.Once
+	var successor atomic.Bool // is there, and has never heard of a commit
+	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		decided.Store(true)
-		resp := r.ResponseKind().(*kmsg.InitProducerIDResponse)
-		resp.ErrorCode = kerr.ConcurrentTransactions.Code
+		restart.Do(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, conn := range open {
+				_ = conn.Close()
+			}
+		})
+		resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+		if !successor.Load() {
+			resp.ErrorCode = kerr.ConcurrentTransactions.Code
+		}
 		return resp, nil, true
 	})
 	client, err := newTxnClient(&l.o, "unanswered")
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.last = last
-	begun := time.Now()
-	if err := l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}); err != nil {
-		t.Errorf("resolved: %v, want a commit", err)
+	// It has a connection to the coordinator, as who sent it the end has.
+	if _, err := kadm.NewClient(client.Client).DescribeTransactions(t.Context(), client.id); err != nil {
+		t.Fatal(err)
 	}
-	if took := time.Since(begun); took > 2*answerTimeout {
-		t.Errorf("resolved after %s", took)
+	client.last = last
+	done := make(chan error, 1)
+	go func() {
+		done <- l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}})
+	}()
+	until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 3 || len(done) > 0 })
+	select {
+	case err := <-done:
+		t.Fatalf("resolved with %v by what was found in a log", err)
+	default:
+	}
+	successor.Store(true)
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("resolved: %v, want a commit", err)
+		}
+	case <-time.After(2 * answerTimeout):
+		t.Fatal("not resolved")
 	}
 }

@@ -1,31 +1,35 @@
 package emitter
 
+import (
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
 // Permit lets an emission pass to a partition that is not well yet, in one window
 // of its breaker.
 type Permit struct {
-	To     TargetPartition
+	To     timer.TopicPartition
 	window int64 // serial of the window
 }
 
 // Waiter is somebody who has parked emissions for targets, and is told when some
 // may pass: a target's breaker closed, its window opened or grew, or what was
-// granted came to nothing. Nobody polls targets. Whoever parked something for a
-// target Waits for it, and again after each Grant that left something parked; so
+// admitted came to nothing. Nobody polls targets. Whoever parked something for a
+// target Waits for it, and again after each Admit that left something parked; so
 // a breaker that opens in between finds it among its waiters.
 type Waiter struct {
 	h     *Health
 	wake  func()
-	ready map[TargetPartition]struct{} // Health.mu guards it
+	ready map[timer.TopicPartition]struct{} // Health.mu guards it
 }
 
 // Waiter returns a waiter; wake is called when it has something Ready, under a
 // lock: it must not block.
 func (h *Health) Waiter(wake func()) *Waiter {
-	return &Waiter{h: h, wake: wake, ready: make(map[TargetPartition]struct{})}
+	return &Waiter{h: h, wake: wake, ready: make(map[timer.TopicPartition]struct{})}
 }
 
 // Wait tells that something is parked for p.
-func (w *Waiter) Wait(p TargetPartition) {
+func (w *Waiter) Wait(p timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	b := w.h.breakers[p]
@@ -38,14 +42,14 @@ func (w *Waiter) Wait(p TargetPartition) {
 	if b != nil {
 		b.waiters[w] = struct{}{}
 	}
-	if b == nil || !b.away && b.granted < b.window {
+	if b == nil || !b.away && b.admitted < b.window {
 		w.tell(p)
 	}
 }
 
 // missed notes that something waits for a partition whose leader cannot be reached.
 // The lock is held.
-func (h *Health) missed(p TargetPartition) *breaker {
+func (h *Health) missed(p timer.TopicPartition) *breaker {
 	b := h.breakers[p]
 	if b == nil {
 		b = newBreaker(h.o.Now())
@@ -57,7 +61,7 @@ func (h *Health) missed(p TargetPartition) *breaker {
 }
 
 // Ready returns the targets that something may pass to, and forgets them.
-func (w *Waiter) Ready() (ps []TargetPartition) {
+func (w *Waiter) Ready() (ps []timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	for p := range w.ready {
@@ -67,9 +71,9 @@ func (w *Waiter) Ready() (ps []TargetPartition) {
 	return ps
 }
 
-// Grant returns how many of n emissions that are parked for p may pass now. Those
+// Admit returns how many of n emissions that are parked for p may pass now. Those
 // of a breaker's window go where the permit says; without one they are as any.
-func (w *Waiter) Grant(p TargetPartition, n int) (granted int, permit *Permit) {
+func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Permit) {
 	h := w.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,20 +89,20 @@ func (w *Waiter) Grant(p TargetPartition, n int) (granted int, permit *Permit) {
 	if p.Partition == AnyPartition {
 		p, b = h.roomOf(p.Topic)
 	}
-	if b == nil || b.granted >= b.window {
+	if b == nil || b.admitted >= b.window {
 		return 0, nil
 	}
-	granted = min(n, b.window-b.granted)
-	if granted > 0 {
-		b.granted += granted
-		b.grantAt = h.o.Now()
+	admitted = min(n, b.window-b.admitted)
+	if admitted > 0 {
+		b.admitted += admitted
+		b.admitAt = h.o.Now()
 	}
-	return granted, &Permit{p, b.serial}
+	return admitted, &Permit{p, b.serial}
 }
 
 // Leave tells that nothing is parked for p any more. A window that is open need
 // not grow when nobody else waits.
-func (w *Waiter) Leave(p TargetPartition) {
+func (w *Waiter) Leave(p timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	w.leave(p)
@@ -114,7 +118,7 @@ func (w *Waiter) Close() {
 }
 
 // leave is Leave with the lock held.
-func (w *Waiter) leave(p TargetPartition) {
+func (w *Waiter) leave(p timer.TopicPartition) {
 	b := w.h.breakers[p]
 	if b == nil {
 		return
@@ -131,13 +135,13 @@ func (w *Waiter) leave(p TargetPartition) {
 }
 
 // tell makes p ready. The lock is held.
-func (w *Waiter) tell(p TargetPartition) {
+func (w *Waiter) tell(p timer.TopicPartition) {
 	w.ready[p] = struct{}{}
 	w.wake()
 }
 
 // tell tells all who wait. The lock is held.
-func (b *breaker) tell(p TargetPartition) {
+func (b *breaker) tell(p timer.TopicPartition) {
 	for w := range b.waiters {
 		w.tell(p)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -47,7 +49,7 @@ const (
 // too slow for the lane goes on here at its own pace. One that comes back soon is
 // released only after some time without a failure: what is ill from time to time
 // would else hold up the others each time. And it leaves when it is removed, since
-// its token is dead or it is taken anew. One that has nothing to seal is asked again
+// its token is dead or it is acquired again. One that has nothing to seal is asked again
 // each wardTick. Several are tried at once, since most often they suffer from the
 // same thing; whoever is not named for a failure is tried again at once, without
 // those that were.
@@ -75,7 +77,7 @@ type ward struct {
 
 // stall is one source in the ward.
 type stall struct {
-	request     TargetPartition // of the source
+	request     timer.TopicPartition // of the source
 	since, next time.Time
 	ill         time.Time       // when it first held up a step since it was well
 	unended     <-chan struct{} // closed when the last try's transaction is ended; or nil
@@ -133,7 +135,7 @@ func (w *ward) admit(ctx context.Context, s *Share) {
 		return
 	}
 	now := time.Now()
-	st := &stall{request: TargetPartition{s.Offset.Topic, s.Offset.Partition}, since: now, ill: now, next: now, entries: wardEntries}
+	st := &stall{request: timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, since: now, ill: now, next: now, entries: wardEntries}
 	if was := w.past[s.source]; was != nil && now.Sub(was.released) < wardMemory {
 		st.probation = min(max(probationMin, 2*was.probation), probationMax)
 	}
@@ -169,6 +171,7 @@ func (w *ward) run(ctx context.Context) {
 	o.TransactionalIDs = 1
 	l := newLane(o, w.of.name+"/ward")
 	l.aside, l.ending = w.of.aside, w.of.ending
+	l.wake = w.of.wake // a source may be back there before its step is resolved here
 	w.of.mu.Lock()
 	w.lane = l
 	w.of.mu.Unlock()

@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // steady is a partition of a test that has a step ready every few milliseconds,
@@ -33,7 +35,7 @@ type steady struct {
 	sizes    []int // records of each
 	sealed   int
 	commits  []time.Time
-	held     map[TargetPartition]error // of the last share that came back
+	held     map[timer.TopicPartition]error // of the last share that came back
 	metadata string
 }
 
@@ -61,6 +63,8 @@ func (s *steady) Seal(_ string, room *Room) *Share {
 	sh.Done = func(o Outcome) { s.done(sh, o) }
 	return sh
 }
+
+func (*steady) Wait() time.Duration { return maxSleep }
 
 func (s *steady) done(sh *Share, o Outcome) {
 	s.mu.Lock()
@@ -136,7 +140,7 @@ func runLane(t *testing.T, l *Lane) {
 // topic, until the function returned is called.
 func silence(t *testing.T, c *kfake.Cluster, s *steady) (end func()) {
 	t.Helper()
-	over, silent := make(chan struct{}), c.TopicInfo(s.own).TopicID
+	over, unresponsive := make(chan struct{}), c.TopicInfo(s.own).TopicID
 	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		select {
 		case <-over:
@@ -144,7 +148,7 @@ func silence(t *testing.T, c *kfake.Cluster, s *steady) (end func()) {
 		default:
 		}
 		c.KeepControl()
-		if slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == silent }) {
+		if slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive }) {
 			c.SleepControl(func() { <-over })
 		}
 		return nil, nil, false
@@ -370,7 +374,7 @@ func TestPauseAfterALongTimeInTheWard(t *testing.T) {
 		try := func(held bool) (pause time.Duration) {
 			share.Held, share.proven = nil, !held
 			if held {
-				share.hold(TargetPartition{"t", 0}, kerr.NotEnoughReplicas)
+				share.hold(timer.TopicPartition{Topic: "t", Partition: 0}, kerr.NotEnoughReplicas)
 			}
 			failed := time.Now()
 			l.ward.judge([]*Share{share}, nil, nil)

@@ -1,12 +1,18 @@
 package emitter
 
 import (
+	"context"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // wardEnds is the lane of a ward whose transactions are decided at once, and ended
@@ -95,5 +101,70 @@ func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
 	w.remove(first)
 	if w.stopEnds(e.l); len(e.l.ends) != 1 {
 		t.Errorf("%d ends are waited for, want 1", len(e.l.ends))
+	}
+}
+
+// quiet is a source with one step, which wakes nobody when that comes back aborted.
+type quiet struct {
+	mu        sync.Mutex // guards what follows
+	out, over bool
+	aborted   int
+}
+
+func (q *quiet) Seal(string, *Room) *Share {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.out || q.over {
+		return nil
+	}
+	q.out = true
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log"}}, Done: func(o Outcome) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.out, q.over = false, o == Committed; !q.over {
+			q.aborted++
+		}
+	}}
+}
+
+func (*quiet) Wait() time.Duration { return maxSleep }
+
+func (q *quiet) state() (aborted int, over bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.aborted, q.over
+}
+
+// The commit of a try is not answered, so its source, whose records were taken, is
+// back in the lane before anybody knows what became of the step. The lane hears of
+// that when it is known, also if nothing else is to be done.
+func TestTheLaneHearsOfWhatItsWardResolves(t *testing.T) {
+	c, l := fakeLane(t)
+	l.o.CommitTimeout = 200 * time.Millisecond
+	var asked atomic.Int32
+	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if !strings.Contains(r.(*kmsg.EndTxnRequest).TransactionalID, "/ward/") {
+			return nil, nil, false
+		}
+		switch asked.Add(1) {
+		case 1:
+			return nil, nil, true // no answer
+		case 2: // to commit again: somebody else has ended it
+			resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+			resp.ErrorCode = kerr.InvalidProducerEpoch.Code
+			return resp, nil, true
+		}
+		return nil, nil, false
+	})
+	q := &quiet{}
+	l.Add(q)
+	ctx, cancel := context.WithCancel(t.Context())
+	l.ward.admit(ctx, &Share{source: q, Held: map[timer.TopicPartition]error{{Topic: "log"}: kerr.NotEnoughReplicas}})
+	runLane(t, l)
+	t.Cleanup(cancel)
+	until(t, "the step is committed", testLimit/2, func() bool { _, over := q.state(); return over })
+	if aborted, _ := q.state(); aborted != 1 {
+		t.Errorf("aborted %d times, want once: the test did not make its interleaving", aborted)
 	}
 }

@@ -93,7 +93,7 @@ func (w *Watch) look(ctx context.Context) error {
 			return fmt.Errorf("describe transaction %s: %w", id, err)
 		}
 		if txn := d[id]; txn.Err == nil && txn.State == "Ongoing" {
-			w.Logger.Warn("ending an open transaction", "transactional_id", id, "vanished", orphan, "stuck", old)
+			w.Logger.Warn("ending an open transaction", "transactional_id", id, "hanging", orphan, "stuck", old)
 			if err := endTransaction(ctx, w.Client, adm, txn, w.Markers); err != nil {
 				return err
 			}

@@ -6,13 +6,13 @@ import (
 )
 
 // wellKnown are the topics that are known and that nothing is wrong with, as Targets
-// has them under its lock: a copy for those who ask with each timer, which is made anew
+// has them under its lock: a copy for those who ask with each timer, which is recreated
 // with each change (publish). Time alone changes nothing of such a topic: what is known
 // is used until it is proved wrong.
 type wellKnown map[string]*wellKnownTarget
 
 type wellKnownTarget struct {
-	Target
+	TopicInfo
 	used atomic.Bool // since it was published
 }
 
@@ -33,14 +33,14 @@ func (t *Targets) noteUsed(now time.Time) {
 	}
 }
 
-// publish makes the copy anew. The lock is held.
+// publish makes the copy again. The lock is held.
 func (t *Targets) publish() {
 	now := t.o.Now()
 	t.noteUsed(now)
 	known := make(wellKnown, len(t.topics))
 	for name, e := range t.topics {
 		if e.Err == nil && e.beyond.IsZero() && t.usable(e, now) {
-			known[name] = &wellKnownTarget{Target: e.Target}
+			known[name] = &wellKnownTarget{TopicInfo: e.TopicInfo}
 		}
 	}
 	t.known.Store(&known)

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // What is asked for with each timer follows each change of what is known: nothing that
@@ -34,7 +35,7 @@ func TestWellKnownFollowsEachChange(t *testing.T) {
 		t.Errorf("asked for again: known %v, well known %v", known, well("refuted"))
 	}
 
-	targets.Lacks(TargetPartition{"lacking", 2})
+	targets.Lacks(timer.TopicPartition{Topic: "lacking", Partition: 2})
 	if _, known := targets.Cached("lacking"); !known || well("lacking") {
 		t.Errorf("asked for a partition beyond the last: known %v, well known %v", known, well("lacking"))
 	}
@@ -54,7 +55,7 @@ func TestWellKnownFollowsEachChange(t *testing.T) {
 // BenchmarkCached is what a worker or a lane asks for each timer, from all cores.
 func BenchmarkCached(b *testing.B) {
 	targets := NewTargets(nil, TargetOptions{})
-	targets.topics["t"] = &target{Target: Target{Leader: make([]bool, 8)}, fetched: time.Now(), used: time.Now(), maxBytes: 1}
+	targets.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: make([]bool, 8)}, fetched: time.Now(), used: time.Now(), maxBytes: 1}
 	for name, publish := range map[string]bool{"locked": false, "well known": true} {
 		b.Run(name, func(b *testing.B) {
 			if publish {

@@ -1,36 +1,19 @@
 package emitter
 
-import "strconv"
-
-// TargetPartition names one partition of a target topic, or stands for the topic.
-type TargetPartition struct {
-	Topic     string
-	Partition int32
-}
+import "github.com/waterclock/waterclock/internal/timer"
 
 // What waits for a topic as a whole has one of these partitions.
 const (
 	// AnyPartition: without a key, for the first partition that is well.
-	AnyPartition int32 = -1
+	AnyPartition = timer.AnyPartition
 	// Unplaced: until it is known what partitions the topic has, or that it does
 	// not exist.
-	Unplaced int32 = -2
+	Unplaced = timer.Unplaced
 )
-
-// Label is the partition for those who look at metrics.
-func (p TargetPartition) Label() string {
-	switch p.Partition {
-	case AnyPartition:
-		return "any"
-	case Unplaced:
-		return "unknown"
-	}
-	return strconv.Itoa(int(p.Partition))
-}
 
 // opens reports whether what waits for a topic as a whole may go on. The lock is
 // held.
-func (h *Health) opens(p TargetPartition) bool {
+func (h *Health) opens(p timer.TopicPartition) bool {
 	target, known := h.o.Targets.Cached(p.Topic)
 	switch {
 	case !known:
@@ -40,7 +23,7 @@ func (h *Health) opens(p TargetPartition) bool {
 		return true
 	}
 	for k, led := range target.Leader {
-		if q := (TargetPartition{p.Topic, int32(k)}); led && h.breakers[q] == nil && !h.led.Away(q) {
+		if q := (timer.TopicPartition{Topic: p.Topic, Partition: int32(k)}); led && h.breakers[q] == nil && !h.led.Away(q) {
 			return true
 		}
 	}
@@ -48,11 +31,11 @@ func (h *Health) opens(p TargetPartition) bool {
 }
 
 // roomOf finds a partition of a topic whose window has room. The lock is held.
-func (h *Health) roomOf(topic string) (p TargetPartition, b *breaker) {
+func (h *Health) roomOf(topic string) (p timer.TopicPartition, b *breaker) {
 	target, _ := h.o.Targets.Cached(topic)
 	for k := range target.Leader {
-		p = TargetPartition{topic, int32(k)}
-		if b = h.breakers[p]; b != nil && b.granted < b.window {
+		p = timer.TopicPartition{Topic: topic, Partition: int32(k)}
+		if b = h.breakers[p]; b != nil && b.admitted < b.window && !h.led.Away(p) {
 			return p, b
 		}
 	}

@@ -1,6 +1,7 @@
 // Package intake takes requests in: it reads request partitions from offsets of
-// our own (Reader), judges each record by the contract with users (Rules), and
-// keeps the order in which what was planned may be committed (Tracker).
+// our own, no faster than they may come (Reader), and judges each record by the
+// contract with users, in the language of another scheduler where that is asked for
+// (Rules, Dialect).
 //
 // It does not decide what a request does to a timer, stores nothing and commits
 // nothing.

@@ -2,11 +2,13 @@ package intake
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -26,6 +28,9 @@ type Limits struct {
 	// compression: the request topic's max.message.bytes. A batch that only
 	// fits there compressed need not fit into the changelog. Zero: no limit.
 	RecordBytes int
+	// Interval is the shortest between two occurrences of a recurring timer, jitter
+	// and clocks that are set left aside.
+	Interval time.Duration
 }
 
 // The default limits.
@@ -33,11 +38,12 @@ const (
 	DefaultHorizon     = 100 * 365.25 * 24 * time.Hour // 100 years
 	DefaultHeaders     = 128
 	DefaultHeaderBytes = 64 << 10
+	DefaultInterval    = 100 * time.Millisecond
 )
 
 // DefaultLimits returns the limits that hold where nothing is configured.
 func DefaultLimits() Limits {
-	return Limits{Horizon: DefaultHorizon, Headers: DefaultHeaders, HeaderBytes: DefaultHeaderBytes}
+	return Limits{Horizon: DefaultHorizon, Headers: DefaultHeaders, HeaderBytes: DefaultHeaderBytes, Interval: DefaultInterval}
 }
 
 // PartitionerCheck says what becomes of a record that lies on another
@@ -54,9 +60,11 @@ const (
 
 // Rules is what the requests of one request topic are judged by. The exported
 // fields must not change once Judge has been called; then any number of
-// goroutines may call it. A Rules must not be copied after that either.
+// goroutines may call it, and others take their place by Replace. A Rules must not
+// be copied after that either.
 type Rules struct {
-	Topic      string // the request topic, for details
+	Topic      string // the request topic, for details and timer-if
+	Changelog  string // its changelog, which timer-if may name; empty: none
 	Partitions int32  // partition count of the request topic
 	// DefaultTarget is where timers without timer-target-topic go. Empty:
 	// there is no default, such requests are refused.
@@ -70,11 +78,32 @@ type Rules struct {
 	Never            func(topic string) string
 	PartitionerCheck PartitionerCheck
 	Limits           Limits
+	Quota            Quota
+	// DefaultMaxLate is the timer-max-late of requests that name none; 0: they have
+	// none.
+	DefaultMaxLate time.Duration
+	// Dialect is what requests may be written in beside our own headers.
+	Dialect Dialect
 
-	targets targets
+	targets   targets
+	newer     atomic.Pointer[Rules] // see Replace
+	schedules calendar.Cache
 }
 
-// Refusal says why a request is not obeyed.
+// Replace has all later calls of Judge go by other rules, of the same topic, which
+// must not have been used before: a request is judged by the ones or the others
+// as a whole. It may be called at any time, again and again.
+func (r *Rules) Replace(with *Rules) { r.newer.Store(with) }
+
+// Current returns the rules that hold: r, or what has replaced them.
+func (r *Rules) Current() *Rules {
+	if newer := r.newer.Load(); newer != nil {
+		return newer
+	}
+	return r
+}
+
+// Refusal says why a request is rejected.
 type Refusal struct {
 	Reason waterclock.Reason
 	Detail string // one sentence that names the thing and says what to do
@@ -95,13 +124,17 @@ func quote[B []byte | string](text B) string {
 }
 
 // Judge turns one record of the request topic into a request, or says why it
-// cannot be obeyed. now is Unix milliseconds and used for the horizon alone:
+// is rejected. now is Unix milliseconds and used for the horizon, and by what steers:
 // but for that, the same record is judged the same whenever it is read.
 //
 // req shares the record's memory. With a refusal it holds only ID and Offset.
 // misplaced says that the record's partition is not the one that murmur2 of its
 // key names; it is never set when PartitionerCheck is Off.
 func (r *Rules) Judge(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
+	return r.Current().judge(rec, now)
+}
+
+func (r *Rules) judge(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
 	if len(rec.Key) == 0 || len(rec.Key) > waterclock.MaxIDBytes {
 		return req, false, refuse(waterclock.ReasonBadKey,
@@ -115,46 +148,51 @@ func (r *Rules) Judge(rec *kgo.Record, now int64) (req timer.Request, misplaced 
 				"the record lies on partition %d and murmur2 of its key names %d: set the producer's partitioner to murmur2 (librdkafka: partitioner=murmur2_random).", rec.Partition, want)
 		}
 	}
+	said := rec
+	if rec, refusal = r.Dialect.translate(said); refusal != nil {
+		return req, misplaced, refusal
+	}
 	var h headers
 	if refusal = h.read(rec.Headers, &r.Limits); refusal != nil {
 		return req, misplaced, refusal
 	}
-	cancel, refusal := h.cancels(rec)
-	if cancel || refusal != nil {
-		return req, misplaced, refusal
+	steer, steers, refusal := h.steers(rec)
+	if refusal == nil {
+		req.If, refusal = r.condition(&h, rec.Partition)
+	}
+	if refusal != nil {
+		return timer.Request{ID: rec.Key, Offset: rec.Offset}, misplaced, refusal
+	}
+	if steers {
+		if req.Steer = steer; steer != 0 {
+			req.At = asked(steer, rec, now)
+		}
+		return req, misplaced, nil
 	}
 	t, refusal := r.schedule(rec, &h, now)
-	if refusal == nil {
-		req.Schedule = t
+	if refusal == nil && isOver(said) {
+		refusal = refuse(waterclock.ReasonOverQuota,
+			"requests on %s come faster than the limit of each of its %d partitions: send fewer, spread their keys, or raise limit-rate.", r.Topic, r.Partitions)
 	}
-	return req, misplaced, refusal
-}
-
-// cancels decides whether the record is a cancel. A cancel may name a target,
-// or anything else but a due time: it is not looked at.
-func (h *headers) cancels(rec *kgo.Record) (bool, *Refusal) {
-	switch {
-	case !h.has(cancelHeader):
-		return rec.Value == nil && h.seen == 0, nil
-	case string(h.values[cancelHeader]) != waterclock.True:
-		return false, refuse(waterclock.ReasonBadCancel,
-			"timer-cancel is %s: the only value is true; leave the header out to schedule.", quote(h.values[cancelHeader]))
-	case h.has(atHeader) || h.has(afterHeader):
-		return false, refuse(waterclock.ReasonConflictingHeaders,
-			"timer-cancel comes together with a due time: send a cancel without timer-at and timer-after, or a request without timer-cancel.")
+	if refusal != nil {
+		return timer.Request{ID: rec.Key, Offset: rec.Offset}, misplaced, refusal
 	}
-	return true, nil
+	req.Schedule = t
+	return req, misplaced, nil
 }
 
 // schedule builds the timer of a request that is no cancel.
 func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, *Refusal) {
-	due, refusal := h.due(rec)
+	recurrence, refusal := r.recurrence(h)
 	if refusal != nil {
 		return nil, refusal
 	}
-	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
-		return nil, refuse(waterclock.ReasonBeyondHorizon,
-			"the timer is due at %s, further ahead than %s: schedule it later.", instant(due), span(horizon))
+	due, refusal := h.due(rec, recurrence.Recurrence)
+	if refusal == nil {
+		refusal = r.beyond(due, now)
+	}
+	if refusal != nil {
+		return nil, refusal
 	}
 	target, refusal := r.target(rec, h)
 	if refusal != nil {
@@ -168,7 +206,7 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 		return nil, refuse(waterclock.ReasonValueTooLarge,
 			"the value has %d bytes, the limit is %d: send a reference to the payload instead, or raise the limit.", len(rec.Value), limit)
 	}
-	return &timer.Timer{
+	t := &timer.Timer{
 		ID:         rec.Key,
 		Offset:     rec.Offset,
 		Due:        due,
@@ -176,29 +214,56 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 		Target:     target,
 		Headers:    h.passed(rec.Headers),
 		Value:      rec.Value,
-	}, nil
+	}
+	if refusal = r.maxLate(h, t); refusal == nil && recurrence.Recurrence != nil {
+		refusal = r.start(t, recurrence, due, now)
+	}
+	if refusal != nil {
+		return nil, refusal
+	}
+	return t, nil
 }
 
-// due returns the due time in Unix milliseconds, at most 2·maxMillis.
-func (h *headers) due(rec *kgo.Record) (int64, *Refusal) {
+// beyond refuses what lies further ahead than the horizon.
+func (r *Rules) beyond(due, now int64) *Refusal {
+	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
+		return refuse(waterclock.ReasonBeyondHorizon,
+			"the timer is due at %s, further ahead than %s: schedule it later.", instant(due), span(horizon))
+	}
+	return nil
+}
+
+// due returns the due time in Unix milliseconds, at most 2·maxMillis. Of a recurring
+// timer that is the first one or, with an expression, what it lies behind.
+func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Refusal) {
 	switch {
 	case h.has(atHeader) && h.has(afterHeader):
 		return 0, refuse(waterclock.ReasonConflictingHeaders,
 			"timer-at comes together with timer-after: send one of them.")
 	case h.has(atHeader):
-		return parseInstant(h.values[atHeader])
-	case !h.has(afterHeader):
-		return 0, refuse(waterclock.ReasonNoDueTime,
-			"nothing says when the timer is due: add timer-at or timer-after, or cancel with timer-cancel: true.")
+		return parseInstant(waterclock.HeaderAt, waterclock.ReasonBadTime, h.values[atHeader])
 	}
-	after, refusal := parseDuration(h.values[afterHeader])
+	var after int64
+	var refusal *Refusal
+	by := waterclock.HeaderAfter
+	switch {
+	case h.has(everyHeader):
+		by, after = waterclock.HeaderEvery, recurrence.Every
+	case h.has(cronHeader):
+		by = waterclock.HeaderCron
+	case h.has(afterHeader):
+		after, refusal = parseDuration(waterclock.HeaderAfter, waterclock.ReasonBadDuration, h.values[afterHeader])
+	default:
+		refusal = refuse(waterclock.ReasonNoDueTime,
+			"nothing says when the timer is due: add timer-at, timer-after, timer-every or timer-cron, or cancel with timer-cancel: true.")
+	}
 	if refusal != nil {
 		return 0, refusal
 	}
 	from := rec.Timestamp.UnixMilli()
 	if from < 0 {
 		return 0, refuse(waterclock.ReasonNoTimestamp,
-			"timer-after counts from the record's timestamp, which is %d: let the producer set one, or send timer-at.", from)
+			"%s counts from the record's timestamp, which is %d: let the producer set one, or send timer-at.", by, from)
 	}
 	return min(from, maxMillis) + after, nil
 }

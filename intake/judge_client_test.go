@@ -62,6 +62,65 @@ func TestJudgeTakesWhatTheClientBuilds(t *testing.T) {
 	})
 }
 
+// TestJudgeTakesTheClientsRecurrences: and so do recurring timers.
+func TestJudgeTakesTheClientsRecurrences(t *testing.T) {
+	r := testRules()
+	rapid.Check(t, func(t *rapid.T) {
+		stamp := time.UnixMilli(rapid.Int64Range(0, now).Draw(t, "timestamp"))
+		opts := []waterclock.Option{waterclock.To("ok"), waterclock.Timestamp(stamp)}
+		want := timer.Recurrence{Until: timer.NoUntil}
+		first := stamp.UnixMilli()
+		if rapid.Bool().Draw(t, "every") {
+			want.Every = rapid.Int64Range(DefaultInterval.Milliseconds(), DefaultHorizon.Milliseconds()/2).Draw(t, "interval")
+			opts = append(opts, waterclock.Every(time.Duration(want.Every)*time.Millisecond))
+			if first += want.Every; rapid.Bool().Draw(t, "at") {
+				first = rapid.Int64Range(-62_000_000_000_000, now).Draw(t, "first")
+				opts = append(opts, waterclock.At(time.UnixMilli(first)))
+			}
+		} else {
+			want.Cron, want.Zone = "0 9 * * mon-fri", rapid.SampledFrom([]string{"", "Africa/Lagos", "Europe/Berlin"}).Draw(t, "zone")
+			opts = append(opts, waterclock.Cron(want.Cron))
+			if want.Zone != "" {
+				opts = append(opts, waterclock.Zone(want.Zone))
+			}
+			first += (4 * 24 * time.Hour).Milliseconds() // at the latest
+		}
+		if rapid.Bool().Draw(t, "has until") {
+			want.Until = first + rapid.Int64Range(0, 1<<40).Draw(t, "until")
+			opts = append(opts, waterclock.Until(time.UnixMilli(want.Until)))
+		}
+		if rapid.Bool().Draw(t, "has count") {
+			want.Count = rapid.Int64Min(1).Draw(t, "count")
+			opts = append(opts, waterclock.Count(want.Count))
+		}
+		if rapid.Bool().Draw(t, "has jitter") {
+			want.Jitter = rapid.Int64Range(0, 1<<40).Draw(t, "jitter")
+			opts = append(opts, waterclock.Jitter(time.Duration(want.Jitter)*time.Millisecond))
+		}
+		if rapid.Bool().Draw(t, "has policy") {
+			want.CatchUp = rapid.SampledFrom([]timer.CatchUp{timer.CatchUpLatest, timer.CatchUpAll, timer.CatchUpNone}).Draw(t, "policy")
+			opts = append(opts, waterclock.CatchUp([]waterclock.CatchUpPolicy{"latest", "all", "none"}[want.CatchUp]))
+		}
+		late := rapid.Int64Range(0, 1<<40).Draw(t, "late")
+		rec, err := waterclock.Schedule("timers", "id", append(opts, waterclock.MaxLate(time.Duration(late)*time.Millisecond))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, _, refusal := r.Judge(rec, now)
+		if refusal != nil {
+			t.Fatalf("refused: %+v", refusal)
+		}
+		got := *req.Schedule.Recurrence
+		if want.Every > 0 && req.Schedule.Scheduled() != first || want.Cron != "" && req.Schedule.Scheduled() > first {
+			t.Fatalf("first at %d, want %d", req.Schedule.Scheduled(), first)
+		}
+		got.Delay, got.Ahead = 0, 0
+		if got != want || req.Schedule.TooLate != late+1 {
+			t.Fatalf("got %+v, %d, want %+v, %d", got, req.Schedule.TooLate, want, late+1)
+		}
+	})
+}
+
 func drawNullable(t *rapid.T, label string) []byte {
 	if rapid.Bool().Draw(t, label+" null") {
 		return nil

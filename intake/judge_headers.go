@@ -21,7 +21,18 @@ const (
 	targetKeyHeader
 	targetKeyNullHeader
 	targetPartitionHeader
-	unsupportedHeader // reserved, refused in this version
+	everyHeader
+	cronHeader
+	zoneHeader
+	untilHeader
+	countHeader
+	jitterHeader
+	catchUpHeader
+	maxLateHeader
+	triggerHeader
+	pauseHeader
+	resumeHeader
+	ifHeader
 	names
 
 	otherHeader  // not ours: passed through
@@ -33,7 +44,7 @@ const (
 // headers holds what one request says, each value as it is in the record.
 type headers struct {
 	values [names][]byte
-	seen   uint16 // bit n: header n is given, maybe with a null value
+	seen   uint32 // bit n: header n is given, maybe with a null value
 	others int    // how many headers are to be passed through
 }
 
@@ -76,9 +87,6 @@ func (h *headers) take(n name, header *kgo.RecordHeader) *Refusal {
 	case n == unknownTimer:
 		return refuse(waterclock.ReasonUnknownHeader,
 			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own.", quote(header.Key))
-	case n == unsupportedHeader:
-		return refuse(waterclock.ReasonUnsupported,
-			"the header %s is for a later version of waterclock: leave it out.", header.Key)
 	case h.has(n):
 		return refuse(waterclock.ReasonDuplicateHeader,
 			"the header %s is given twice: send it once.", header.Key)
@@ -151,10 +159,30 @@ func known(key string) name {
 		return targetKeyNullHeader
 	case waterclock.HeaderTargetPartition:
 		return targetPartitionHeader
-	case waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone,
-		waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter,
-		waterclock.HeaderCatchUp, waterclock.HeaderMaxLate:
-		return unsupportedHeader
+	case waterclock.HeaderEvery:
+		return everyHeader
+	case waterclock.HeaderCron:
+		return cronHeader
+	case waterclock.HeaderZone:
+		return zoneHeader
+	case waterclock.HeaderUntil:
+		return untilHeader
+	case waterclock.HeaderCount:
+		return countHeader
+	case waterclock.HeaderJitter:
+		return jitterHeader
+	case waterclock.HeaderCatchUp:
+		return catchUpHeader
+	case waterclock.HeaderMaxLate:
+		return maxLateHeader
+	case waterclock.HeaderTrigger:
+		return triggerHeader
+	case waterclock.HeaderPause:
+		return pauseHeader
+	case waterclock.HeaderResume:
+		return resumeHeader
+	case waterclock.HeaderIf:
+		return ifHeader
 	}
 	return unknownTimer
 }

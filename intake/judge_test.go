@@ -142,6 +142,51 @@ func TestJudgeAccepts(t *testing.T) {
 	}
 }
 
+// What a request that steers does, from when, and under what condition.
+func TestJudgeSteers(t *testing.T) {
+	at := []string{"timer-at", "1700000000000", "timer-target-topic", "ok"}
+	due := &timer.Timer{
+		ID: []byte("id"), Offset: 42, Due: now, Occurrence: 1, Target: timer.Target{Topic: "ok", Partition: timer.AnyPartition, Key: []byte("id")}, Value: []byte("v"),
+	}
+	generation := func(n int64) timer.Condition { return timer.Condition{Kind: timer.IfGeneration, Generation: n} }
+	tests := []struct {
+		name string
+		rec  *kgo.Record
+		want timer.Request
+	}{
+		{"trigger", request(nil, "timer-trigger", "true"), timer.Request{Steer: timer.Trigger, At: stamped}},
+		{"trigger, any value, nothing else looked at", request([]byte("v"), "timer-trigger", "true", "timer-target-topic", "forbidden", "timer-count", "x", "a", "b"),
+			timer.Request{Steer: timer.Trigger, At: stamped}},
+		{"trigger without a timestamp", with(request(nil, "timer-trigger", "true"), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }),
+			timer.Request{Steer: timer.Trigger, At: now}},
+		{"trigger by a clock that is ahead", with(request(nil, "timer-trigger", "true"), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(now + 1) }),
+			timer.Request{Steer: timer.Trigger, At: now}},
+		{"pause", request(nil, "timer-pause", "true"), timer.Request{Steer: timer.Pause, At: now}},
+		{"resume", request(nil, "timer-resume", "true"), timer.Request{Steer: timer.Resume, At: now}},
+		{"trigger if present", request(nil, "timer-trigger", "true", "timer-if", "present"),
+			timer.Request{Steer: timer.Trigger, At: stamped, If: timer.Condition{Kind: timer.IfPresent}}},
+		{"cancel if", request(nil, "timer-cancel", "true", "timer-if", "timers/0/17"), timer.Request{If: generation(17)}},
+		{"cancel if it was moved here", request(nil, "timer-cancel", "true", "timer-if", "timers.waterclock.changelog/0/17"), timer.Request{If: generation(timer.Moved(17))}},
+		{"pause if it is on another partition", request(nil, "timer-pause", "true", "timer-if", "timers/1/17"),
+			timer.Request{Steer: timer.Pause, At: now, If: timer.Condition{Kind: timer.IfElsewhere}}},
+		{"resume if it is of another topic", request(nil, "timer-resume", "true", "timer-if", "others/0/17"),
+			timer.Request{Steer: timer.Resume, At: now, If: timer.Condition{Kind: timer.IfElsewhere}}},
+		{"schedule if absent", request([]byte("v"), append(at, "timer-if", "absent")...), timer.Request{Schedule: due, If: timer.Condition{Kind: timer.IfAbsent}}},
+		{"schedule if", request([]byte("v"), append(at, "timer-if", "timers/0/0")...), timer.Request{Schedule: due, If: generation(0)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := testRules()
+			r.Changelog = "timers.waterclock.changelog"
+			req, _, refusal := r.Judge(tt.rec, now)
+			tt.want.ID, tt.want.Offset = tt.rec.Key, 42
+			if refusal != nil || !reflect.DeepEqual(req, tt.want) {
+				t.Errorf("\n got %+v %+v\nwant %+v", req, refusal, tt.want)
+			}
+		})
+	}
+}
+
 func TestJudgeRefuses(t *testing.T) {
 	v := []byte("payload")
 	at := []string{"timer-at", "1700000000000"}
@@ -175,15 +220,6 @@ func TestJudgeRefuses(t *testing.T) {
 		{"at no text", request(v, "timer-at", "\xff"), waterclock.ReasonNotUTF8, "timer-at"},
 		{"target no text", request(v, "timer-target-topic", "ok\x80"), waterclock.ReasonNotUTF8, "timer-target-topic"},
 
-		{"every", request(v, append(full[:4:4], "timer-every", "1h")...), waterclock.ReasonUnsupported, "timer-every"},
-		{"cron", request(v, append(target[:2:2], "timer-cron", "* * * * *")...), waterclock.ReasonUnsupported, "timer-cron"},
-		{"zone", request(v, "timer-zone", "UTC"), waterclock.ReasonUnsupported, "timer-zone"},
-		{"until", request(v, "timer-until", "1700000000000"), waterclock.ReasonUnsupported, "timer-until"},
-		{"count", request(v, "timer-count", "3"), waterclock.ReasonUnsupported, "timer-count"},
-		{"jitter", request(v, "timer-jitter", "1s"), waterclock.ReasonUnsupported, "timer-jitter"},
-		{"catch-up", request(v, "timer-catch-up", "all"), waterclock.ReasonUnsupported, "timer-catch-up"},
-		{"max-late", request(v, append(full[:4:4], "timer-max-late", "1s")...), waterclock.ReasonUnsupported, "timer-max-late"},
-
 		{"at and after", request(v, append(full[:4:4], "timer-after", "1s")...), waterclock.ReasonConflictingHeaders, "timer-after"},
 		{"at and cancel", request(v, append(full[:4:4], "timer-cancel", "true")...), waterclock.ReasonConflictingHeaders, "timer-cancel"},
 		{"after and cancel", request(nil, "timer-after", "1s", "timer-cancel", "true"), waterclock.ReasonConflictingHeaders, "timer-cancel"},
@@ -192,6 +228,25 @@ func TestJudgeRefuses(t *testing.T) {
 		{"cancel: True", request(nil, "timer-cancel", "True"), waterclock.ReasonBadCancel, `"True"`},
 		{"cancel: null", with(request(nil), nullHeader("timer-cancel")), waterclock.ReasonBadCancel, `""`},
 		{"key-null: false", request(v, append(full[:4:4], "timer-target-key-null", "false")...), waterclock.ReasonBadTargetKeyNull, `"false"`},
+
+		{"trigger: 1", request(v, "timer-trigger", "1"), waterclock.ReasonBadTrigger, `"1"`},
+		{"pause: yes, null value", request(nil, "timer-pause", "yes"), waterclock.ReasonBadPause, `"yes"`},
+		{"resume: null", with(request(v), nullHeader("timer-resume")), waterclock.ReasonBadResume, `""`},
+		{"cancel and trigger", request(nil, "timer-trigger", "true", "timer-cancel", "true"), waterclock.ReasonTwoActions, "timer-cancel comes together with timer-trigger"},
+		{"pause and resume", request(nil, "timer-resume", "true", "timer-pause", "true"), waterclock.ReasonTwoActions, "timer-pause comes together with timer-resume"},
+		{"trigger and pause with a due time", request(v, append(full[:4:4], "timer-pause", "true", "timer-trigger", "true")...), waterclock.ReasonTwoActions, "timer-trigger"},
+		{"at and trigger", request(v, append(full[:4:4], "timer-trigger", "true")...), waterclock.ReasonSteeringDueTime, "timer-trigger"},
+		{"after and pause", request(v, "timer-after", "1s", "timer-pause", "true"), waterclock.ReasonSteeringDueTime, "timer-pause"},
+		{"cron and resume", request(v, "timer-cron", "@daily", "timer-resume", "true"), waterclock.ReasonSteeringDueTime, "timer-resume"},
+		{"if: empty", request(v, append(full[:4:4], "timer-if", "")...), waterclock.ReasonBadIf, `""`},
+		{"if: null", with(request(v, full...), nullHeader("timer-if")), waterclock.ReasonBadIf, `""`},
+		{"if: Absent", request(nil, "timer-cancel", "true", "timer-if", "Absent"), waterclock.ReasonBadIf, `"Absent"`},
+		{"if: an offset", request(nil, "timer-pause", "true", "timer-if", "17"), waterclock.ReasonBadIf, "timers/0/42"},
+		{"if: an offset with a sign", request(nil, "timer-pause", "true", "timer-if", "timers/0/+1"), waterclock.ReasonBadIf, "timers/0/+1"},
+		{"if: below zero", request(nil, "timer-pause", "true", "timer-if", "timers/0/-1"), waterclock.ReasonBadIf, "timers/0/-1"},
+		{"if: twice", request(v, append(full[:4:4], "timer-if", "absent", "timer-if", "absent")...), waterclock.ReasonDuplicateHeader, "timer-if"},
+		{"if alone on a null value", request(nil, "timer-if", "present"), waterclock.ReasonNoDueTime, "timer-cancel: true"},
+		{"trigger in upper case", request(nil, "Timer-Trigger", "true"), waterclock.ReasonHeaderCase, "write timer-trigger"},
 
 		{"nothing says when", request(v), waterclock.ReasonNoDueTime, "timer-at"},
 		{"null value with a target", request(nil, target...), waterclock.ReasonNoDueTime, "timer-at"},
@@ -207,7 +262,7 @@ func TestJudgeRefuses(t *testing.T) {
 		{"after without a timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }), waterclock.ReasonNoTimestamp, "-1"},
 		{"at behind the horizon", request(v, append(target[:2:2], "timer-at", "4855760000001")...), waterclock.ReasonBeyondHorizon, "36525 days"},
 		{"at nanoseconds", request(v, append(target[:2:2], "timer-at", "1700000000000000000")...), waterclock.ReasonBeyondHorizon, "36525 days"},
-		{"after for ever", request(v, append(target[:2:2], "timer-after", strings.Repeat("9", 400)+"d")...), waterclock.ReasonBeyondHorizon, "after the year 9999"},
+		{"after forever", request(v, append(target[:2:2], "timer-after", strings.Repeat("9", 400)+"d")...), waterclock.ReasonBeyondHorizon, "after the year 9999"},
 		{"after a forged timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) }), waterclock.ReasonBeyondHorizon, "after the year 9999"},
 
 		{"no target", request(v, at...), waterclock.ReasonNoTarget, "timers has no default target"},
@@ -242,9 +297,16 @@ func TestJudgeRefuses(t *testing.T) {
 		})
 		reached[tt.want] = true
 	}
-	elsewhere := []waterclock.Reason{waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge, waterclock.ReasonWrongPartition} // tests of their own, below
+	elsewhere := []waterclock.Reason{
+		waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge, waterclock.ReasonWrongPartition, waterclock.ReasonBadValue,
+		waterclock.ReasonOverQuota, waterclock.ReasonUnsupported, waterclock.ReasonBadAttempt, waterclock.ReasonNoEffect,
+		waterclock.ReasonMovedMeanwhile,
+	} // tests of their own
 	for _, reason := range elsewhere {
 		reached[reason] = true
+	}
+	for _, tt := range badRecurrences() {
+		reached[tt.want] = true
 	}
 	for _, reason := range waterclock.Reasons() {
 		if !strings.HasPrefix(string(reason), "target-") && !reached[reason] {
@@ -490,10 +552,11 @@ func TestJudgeProperties(t *testing.T) {
 	names := rapid.OneOf(
 		rapid.SampledFrom([]string{
 			"timer-at", "timer-after", "timer-cancel", "timer-target-topic", "timer-target-key",
-			"timer-target-key-null", "timer-target-partition", "timer-every", "Timer-At", "timer-x", "waterclock-id", "a", "",
+			"timer-target-key-null", "timer-target-partition", "timer-every", "timer-cron", "timer-zone", "timer-until", "timer-count",
+			"timer-jitter", "timer-catch-up", "timer-max-late", "Timer-At", "timer-x", "waterclock-id", "a", "",
 		}), rapid.String())
 	values := rapid.OneOf(
-		rapid.SampledFrom([]string{"true", "false", "1700000000000", "2026-03-01T09:00:00Z", "90s", "P1DT2H", "ok", "ok2", "7", "forbidden", ""}),
+		rapid.SampledFrom([]string{"true", "false", "1700000000000", "2026-03-01T09:00:00Z", "90s", "P1DT2H", "ok", "ok2", "7", "forbidden", "", "* 9 * * *", "@daily", "Africa/Lagos", "all"}),
 		rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 	rapid.Check(t, func(t *rapid.T) {
 		rec := &kgo.Record{
@@ -520,6 +583,8 @@ func FuzzJudge(f *testing.F) {
 	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-at", []byte("1700000000000"), "timer-target-topic", []byte("ok"))
 	f.Add([]byte("id"), []byte("v"), int64(-1), "timer-after", []byte("P1DT2H"), "timer-target-topic", []byte("ok"))
 	f.Add([]byte("id"), []byte(nil), int64(0), "timer-cancel", []byte("true"), "Timer-At", []byte("x"))
+	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-cron", []byte("0 9 * * mon-fri"), "timer-zone", []byte("Europe/Berlin"))
+	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-every", []byte("1m"), "timer-jitter", []byte("5s"))
 	f.Add([]byte("id"), []byte(nil), int64(0), "timer-target-key", []byte(nil), "timer-target-partition", []byte("1"))
 	f.Fuzz(func(t *testing.T, key, value []byte, stamp int64, name1 string, value1 []byte, name2 string, value2 []byte) {
 		checkJudged(t, &kgo.Record{

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // errorPause is how long the reader rests after a poll that brought nothing but
@@ -48,7 +50,7 @@ type Sink interface {
 // positions live in checkpoints.
 //
 // A partition is added or removed between two polls, never during one. A poll
-// that has come back may hold records of a partition that is given up and taken
+// that has come back may hold records of a partition that is given up and acquired
 // again, elsewhere in the log, before they are handed over: by name they would
 // reach the new sink, which would plan them twice, or miss what lies between.
 type Reader struct {
@@ -61,18 +63,17 @@ type Reader struct {
 	changes   int        // who waits to change sinks: polls stand back
 	interrupt func()     // ends the poll that is under way, nil if there is none
 
-	readings map[topicPartition]*reading // theirs who is busy
+	readings map[timer.TopicPartition]*reading // theirs who is busy
+
+	holds holds
 }
 
 // reading is how far a partition is read into its sink.
 type reading struct {
-	sink Sink
-	next int64 // just behind what was handed over
-}
-
-type topicPartition struct {
-	topic     string
-	partition int32
+	sink  Sink
+	next  int64  // just behind what was handed over
+	meter *meter // nil: there is no limit
+	quota Quota
 }
 
 // NewReader returns a reader of topics whose largest record has so many bytes. Its
@@ -93,22 +94,28 @@ func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build intake client: %w", err)
 	}
-	r := &Reader{client: cl, unpacker: unpacker, readings: make(map[topicPartition]*reading)}
+	r := &Reader{client: cl, unpacker: unpacker, readings: make(map[timer.TopicPartition]*reading)}
 	r.turn = sync.NewCond(&r.mu)
+	r.holds = holds{reader: r, quotas: make(map[string]Quota), of: make(map[timer.TopicPartition]*hold)}
 	return r, nil
 }
+
+// SetQuota limits each partition of a topic, from its next record on. It may be
+// called at any time; what an earlier quota delays goes on.
+func (r *Reader) SetQuota(topic string, q Quota) { r.holds.set(topic, q) }
 
 // Add starts reading a partition at offset from into sink, in place of the sink
 // it had. No leader epoch goes with the offset: with one, kgo moves to the log's
 // end after a data loss. It waits for a Deliver that is under way.
 func (r *Reader) Add(topic string, partition int32, from int64, sink Sink) {
 	r.change(func() {
-		tp := topicPartition{topic, partition}
+		tp := timer.TopicPartition{Topic: topic, Partition: partition}
 		if r.readings[tp] != nil {
 			// kgo goes on where it is with a partition that it reads already.
 			r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
 		}
-		r.readings[tp] = &reading{sink, from}
+		r.readings[tp] = &reading{sink: sink, next: from}
+		r.holds.forget(tp)
 		r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
 		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
 	})
@@ -119,11 +126,12 @@ func (r *Reader) Add(topic string, partition int32, from int64, sink Sink) {
 // So it must not be called from one, nor with a lock that Deliver takes.
 func (r *Reader) Remove(topic string, partition int32, sink Sink) {
 	r.change(func() {
-		tp := topicPartition{topic, partition}
+		tp := timer.TopicPartition{Topic: topic, Partition: partition}
 		if reads := r.readings[tp]; reads == nil || reads.sink != sink {
 			return
 		}
 		delete(r.readings, tp)
+		r.holds.forget(tp)
 		r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
 	})
 }
@@ -151,12 +159,12 @@ func (r *Reader) change(do func()) {
 // Pause stops fetching a partition. A sink calls Pause and Resume under one
 // lock of its own, so that they cannot overtake each other.
 func (r *Reader) Pause(topic string, partition int32) {
-	r.client.PauseFetchPartitions(map[string][]int32{topic: {partition}})
+	r.holds.pause(timer.TopicPartition{Topic: topic, Partition: partition}, true)
 }
 
-// Resume goes on with a paused partition.
+// Resume goes on with a paused partition, when its quota lets it.
 func (r *Reader) Resume(topic string, partition int32) {
-	r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
+	r.holds.pause(timer.TopicPartition{Topic: topic, Partition: partition}, false)
 }
 
 // Client lends its connections, for looks at the logs that it reads.
@@ -218,13 +226,13 @@ func (r *Reader) poll(ctx context.Context) (failed bool) {
 // must have been told, every partition is set to where it is: one that still stands
 // before such a batch fetches it again, also because its sink does not know yet what
 // to make of it.
-func (r *Reader) set(readings map[topicPartition]*reading) {
+func (r *Reader) set(readings map[timer.TopicPartition]*reading) {
 	at := make(map[string]map[int32]kgo.EpochOffset)
 	for tp, reads := range readings {
-		if at[tp.topic] == nil {
-			at[tp.topic] = make(map[int32]kgo.EpochOffset)
+		if at[tp.Topic] == nil {
+			at[tp.Topic] = make(map[int32]kgo.EpochOffset)
 		}
-		at[tp.topic][tp.partition] = kgo.EpochOffset{Epoch: -1, Offset: reads.next}
+		at[tp.Topic][tp.Partition] = kgo.EpochOffset{Epoch: -1, Offset: reads.next}
 	}
 	r.client.SetOffsets(at)
 }
@@ -240,7 +248,7 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 		if p.Err != nil && !errors.As(p.Err, &tooLarge) {
 			errs++
 		}
-		tp := topicPartition{p.Topic, p.Partition}
+		tp := timer.TopicPartition{Topic: p.Topic, Partition: p.Partition}
 		reads := r.readings[tp]
 		if reads == nil {
 			return
@@ -249,6 +257,7 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 		if n := len(p.Records); n > 0 {
 			records += n
 			reads.next = p.Records[n-1].Offset + 1
+			r.measure(tp, reads, p.Records, p.HighWatermark)
 			sink.Deliver(p.Records, p.HighWatermark)
 		}
 		switch {
@@ -256,7 +265,7 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 		case tooLarge != nil:
 			if sink.SkipBatch(tooLarge.Offset, tooLarge.NextOffset) {
 				reads.next = tooLarge.NextOffset
-				r.set(map[topicPartition]*reading{tp: reads})
+				r.set(map[timer.TopicPartition]*reading{tp: reads})
 			}
 		default:
 			sink.Fail(p.Err)

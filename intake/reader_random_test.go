@@ -58,7 +58,7 @@ func (s *ordered) wrong() string {
 	return s.why
 }
 
-// However partitions are paused, resumed, given up and taken again, while others are
+// However partitions are paused, resumed, given up and acquired again, while others are
 // read, each reading goes on where it began to its end: no gap, nothing twice, and
 // none stops.
 func TestReaderAtRandom(t *testing.T) {

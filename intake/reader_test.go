@@ -179,7 +179,7 @@ func TestReaderAddsAgainAtAnotherOffset(t *testing.T) {
 }
 
 // A poll has come back with records of two partitions; while the first one's
-// sink takes its records, the other partition is lost and taken again elsewhere
+// sink takes its records, the other partition is lost and acquired again elsewhere
 // in the log. What the poll still holds of it belongs to the old reading: given
 // to the new sink it would be planned twice, or leave a gap.
 func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {

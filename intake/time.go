@@ -11,22 +11,23 @@ import (
 // 285,000 years, far behind any horizon, and two of them can be added.
 const maxMillis int64 = 1 << 53
 
-// parseInstant reads the value of timer-at, RFC 3339 with a zone or Unix
+// parseInstant reads the value of a header, RFC 3339 with a zone or Unix
 // milliseconds, and returns Unix milliseconds, fractions rounded up. It
-// saturates at maxMillis, which every horizon refuses.
-func parseInstant(text []byte) (int64, *Refusal) {
+// saturates at maxMillis, which every horizon refuses. What is none is refused
+// for the reason bad.
+func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Refusal) {
 	if len(text) > 0 && allDigits(text) {
 		ms := min(number(text), maxMillis)
 		if ms < waterclock.MinUnixMilli {
 			return 0, refuse(waterclock.ReasonSecondsNotMillis,
-				"timer-at is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC 3339.", quote(text))
+				"%s is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC 3339.", header, quote(text))
 		}
 		return ms, nil
 	}
 	ms, fault := parseRFC3339(text)
 	if fault != "" {
-		return 0, refuse(waterclock.ReasonBadTime,
-			"timer-at is %s, which %s: send RFC 3339 with a zone (2026-03-01T09:00:00Z) or Unix milliseconds.", quote(text), fault)
+		return 0, refuse(bad,
+			"%s is %s, which %s: send RFC 3339 with a zone (2026-03-01T09:00:00Z) or Unix milliseconds.", header, quote(text), fault)
 	}
 	return ms, nil
 }

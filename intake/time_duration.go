@@ -23,14 +23,15 @@ const (
 // than a nanosecond of a week. Digits behind them only round up.
 const maxFraction = 18
 
-// parseDuration reads the value of timer-after, which has one of two forms, and
-// returns milliseconds, 0 to maxMillis, fractions rounded up.
+// parseDuration reads the value of a header, which has one of two forms, and
+// returns milliseconds, 0 to maxMillis, fractions rounded up. What is none is
+// refused for the reason bad.
 //
 //	1w2d3h4m5s6ms7us8ns   any of these units, the largest first, each once
 //	P1W or P1DT2H3M4S     ISO 8601, without years and months
 //
 // The last number may have decimals: 1.5h, PT0.25S. There is no sign.
-func parseDuration(text []byte) (int64, *Refusal) {
+func parseDuration(header string, bad waterclock.Reason, text []byte) (int64, *Refusal) {
 	var s sum
 	var fault string
 	switch {
@@ -44,8 +45,8 @@ func parseDuration(text []byte) (int64, *Refusal) {
 		fault = s.plain(text)
 	}
 	if fault != "" {
-		return 0, refuse(waterclock.ReasonBadDuration,
-			"timer-after is %s, which %s: send numbers with units, as in 250ms, 90s, 1h30m, 3d or P1DT2H.", quote(text), fault)
+		return 0, refuse(bad,
+			"%s is %s, which %s: send numbers with units, as in 250ms, 90s, 1h30m, 3d or P1DT2H.", header, quote(text), fault)
 	}
 	return s.millis(), nil
 }
@@ -160,7 +161,7 @@ func (s *sum) add(n decimal, unit int64) (fault string) {
 	case s.smallest != 0 && unit >= s.smallest:
 		return "does not name its units once each, the largest first"
 	}
-	s.smallest, s.fraction = unit, n.places > 0
+	s.smallest, s.fraction = unit, n.decimals > 0
 	switch {
 	case n.whole == math.MaxInt64: // saturated: of any unit, too long
 		s.grow(maxMillis)
@@ -189,7 +190,7 @@ func (s *sum) millis() int64 {
 type decimal struct {
 	whole    int64  // saturated at math.MaxInt64
 	fraction uint64 // below 10^maxFraction
-	places   int    // 0 to maxFraction
+	decimals int    // 0 to maxFraction
 	more     bool   // digits behind the last place, not all zero
 }
 
@@ -208,11 +209,11 @@ func cutDecimal(text []byte) (n decimal, rest []byte, fault string) {
 	if !ok {
 		return n, nil, "has a decimal point without digits"
 	}
-	n.places = min(len(fraction), maxFraction)
-	for _, c := range fraction[:n.places] {
+	n.decimals = min(len(fraction), maxFraction)
+	for _, c := range fraction[:n.decimals] {
 		n.fraction = n.fraction*10 + uint64(c-'0')
 	}
-	n.more = !allZeros(fraction[n.places:])
+	n.more = !allZeros(fraction[n.decimals:])
 	return n, rest, ""
 }
 
@@ -220,7 +221,7 @@ func cutDecimal(text []byte) (n decimal, rest []byte, fault string) {
 // most unit.
 func (n *decimal) fractionOf(unit int64) int64 {
 	power := uint64(1)
-	for range n.places {
+	for range n.decimals {
 		power *= 10
 	}
 	high, low := bits.Mul64(n.fraction, uint64(unit))

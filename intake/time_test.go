@@ -74,7 +74,7 @@ func TestParseInstant(t *testing.T) {
 		{"20-3-11-14T22:13:20Z", 0, waterclock.ReasonBadTime},
 	}
 	for _, tt := range tests {
-		got, refusal := parseInstant([]byte(tt.text))
+		got, refusal := parseInstant("timer-at", waterclock.ReasonBadTime, []byte(tt.text))
 		checkParsed(t, tt.text, got, refusal, tt.want, tt.reason)
 	}
 }
@@ -174,7 +174,7 @@ func TestParseDuration(t *testing.T) {
 		{"PT1S ", 0, bad},
 	}
 	for _, tt := range tests {
-		got, refusal := parseDuration([]byte(tt.text))
+		got, refusal := parseDuration("timer-after", waterclock.ReasonBadDuration, []byte(tt.text))
 		checkParsed(t, tt.text, got, refusal, tt.want, tt.reason)
 	}
 }
@@ -195,7 +195,7 @@ func checkParsed(t *testing.T, text string, got int64, refusal *Refusal, want in
 
 // TestParseDurationMonths names the reason, since months are the likely slip.
 func TestParseDurationMonths(t *testing.T) {
-	_, refusal := parseDuration([]byte("P1M"))
+	_, refusal := parseDuration("timer-after", waterclock.ReasonBadDuration, []byte("P1M"))
 	if !strings.Contains(refusal.Detail, "years or months") {
 		t.Error(refusal.Detail)
 	}
@@ -258,7 +258,7 @@ func TestDurationIsExact(t *testing.T) {
 			}
 			want.Add(want, n.Mul(n, big.NewRat(u.ns, 1)))
 		}
-		got, refusal := parseDuration([]byte(text.String()))
+		got, refusal := parseDuration("timer-after", waterclock.ReasonBadDuration, []byte(text.String()))
 		if refusal != nil || got != ceilMillis(want) {
 			t.Fatalf("%s: got %d, %+v; want %d", text.String(), got, refusal, ceilMillis(want))
 		}
@@ -269,7 +269,7 @@ func TestDurationIsExact(t *testing.T) {
 func TestDurationReadsGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Min(0).Draw(t, "d"))
-		got, refusal := parseDuration([]byte(d.String()))
+		got, refusal := parseDuration("timer-after", waterclock.ReasonBadDuration, []byte(d.String()))
 		if want := ceilMillis(big.NewRat(int64(d), 1)); refusal != nil || got != want {
 			t.Fatalf("%s: got %d, %+v; want %d", d, got, refusal, want)
 		}
@@ -287,7 +287,7 @@ func TestInstantReadsGo(t *testing.T) {
 		if at.Nanosecond()%1_000_000 != 0 {
 			want++
 		}
-		got, refusal := parseInstant([]byte(at.Format(time.RFC3339Nano)))
+		got, refusal := parseInstant("timer-at", waterclock.ReasonBadTime, []byte(at.Format(time.RFC3339Nano)))
 		if refusal != nil || got != want {
 			t.Fatalf("%s: got %d, %+v; want %d", at.Format(time.RFC3339Nano), got, refusal, want)
 		}
@@ -299,7 +299,7 @@ func FuzzParseInstant(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got, refusal := parseInstant([]byte(s))
+		got, refusal := parseInstant("timer-at", waterclock.ReasonBadTime, []byte(s))
 		if refusal != nil {
 			return
 		}
@@ -326,7 +326,7 @@ func FuzzParseDuration(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got, refusal := parseDuration([]byte(s))
+		got, refusal := parseDuration("timer-after", waterclock.ReasonBadDuration, []byte(s))
 		if refusal == nil && (got < 0 || got > maxMillis) {
 			t.Fatalf("%q: %d out of range", s, got)
 		}

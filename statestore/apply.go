@@ -9,14 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Change is what they did to one timer ID.
-type Change struct {
-	ID []byte
-	// Before is what was pending under the ID. It is believed, not looked up.
-	Before timer.Ref
-	// After is what is pending now, nil for nothing.
-	After *timer.Timer
-}
+// Change is what they did to one timer ID. Its Before is believed, not looked up.
+type Change = timer.Change
 
 // Batch is what committed steps have changed of one partition, taken together.
 type Batch struct {
@@ -34,7 +28,7 @@ type Batch struct {
 // the number of pending timers in one batch. Few changes go to memory, many to a
 // synced table: see WaitForRoom. It keeps nothing of b. Errors wrap ErrNotOwner,
 // ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
-func (k *Take) Apply(b *Batch) error {
+func (k *Handle) Apply(b *Batch) error {
 	if err := k.enter(); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func report(b *testing.B, n int64, start time.Time, cpu0 time.Duration) {
 	b.ReportMetric(float64((cpu()-cpu0).Nanoseconds())/float64(n)/1000, "cpu-us/timer")
 }
 
-func (w *workload) insert(b *testing.B, k *Take, n int64) {
+func (w *workload) insert(b *testing.B, k *Handle, n int64) {
 	changes := make([]Change, 0, benchStep)
 	for i := int64(0); i < n; {
 		changes = changes[:0]
@@ -88,7 +88,7 @@ func (w *workload) insert(b *testing.B, k *Take, n int64) {
 // -benchtime a number of them, such as 2000000x.
 
 func BenchmarkInsert(b *testing.B) {
-	k := benchStore(b).Partition(partition0).Take()
+	k := benchStore(b).Partition(partition0).Acquire()
 	w := newWorkload()
 	start, cpu0 := time.Now(), cpu()
 	b.ResetTimer()
@@ -100,7 +100,7 @@ func BenchmarkInsert(b *testing.B) {
 // the very beginning must be quick.
 func BenchmarkFire(b *testing.B) {
 	s := benchStore(b)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	w := newWorkload()
 	w.insert(b, k, int64(b.N))
 	must(b, s.Flush())
@@ -135,7 +135,7 @@ func BenchmarkFire(b *testing.B) {
 func BenchmarkPark(b *testing.B) {
 	w := newWorkload()
 	s := benchStore(b)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	w.insert(b, k, int64(b.N))
 	must(b, s.Flush())
 	start, cpu0 := time.Now(), cpu()
@@ -144,7 +144,7 @@ func BenchmarkPark(b *testing.B) {
 	report(b, int64(b.N), start, cpu0)
 }
 
-func benchPark(b *testing.B, k *Take) {
+func benchPark(b *testing.B, k *Handle) {
 	from := timer.Ref{}
 	parking := make([]*timer.Timer, 0, benchStep)
 	for done := false; !done; {
@@ -162,7 +162,7 @@ func benchPark(b *testing.B, k *Take) {
 func BenchmarkUnpark(b *testing.B) {
 	w := newWorkload()
 	s := benchStore(b)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	w.insert(b, k, int64(b.N))
 	benchPark(b, k)
 	must(b, s.Flush())
@@ -187,7 +187,7 @@ func BenchmarkApplyBesideParked(b *testing.B) {
 	for _, parked := range []bool{false, true} {
 		b.Run(fmt.Sprint(parked), func(b *testing.B) {
 			w := newWorkload()
-			k := benchStore(b).Partition(partition0).Take()
+			k := benchStore(b).Partition(partition0).Acquire()
 			w.insert(b, k, 1000)
 			if parked {
 				benchPark(b, k)
@@ -212,7 +212,7 @@ func BenchmarkApplyBesideParked(b *testing.B) {
 // BenchmarkLookup probes a million settled timers.
 func BenchmarkLookup(b *testing.B) {
 	s := benchStore(b)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	w := newWorkload()
 	const n = 1_000_000
 	w.insert(b, k, n)
@@ -267,7 +267,7 @@ func BenchmarkRestore(b *testing.B) {
 func BenchmarkCatchUp(b *testing.B) {
 	s := benchStore(b)
 	w := newWorkload()
-	w.insert(b, s.Partition(partition0).Take(), int64(b.N))
+	w.insert(b, s.Partition(partition0).Acquire(), int64(b.N))
 	must(b, s.Flush())
 	benchReplay(b, s, w, func(r *Replay, i int64) error {
 		t := w.next()
@@ -286,7 +286,7 @@ func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int6
 	if os.Getenv("BATCH") != "" {
 		portion = tableIDs - 1
 	}
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	r, err := k.Replay(changelog, testNow)
 	must(b, err)
 	start, cpu0 := time.Now(), cpu()

@@ -31,7 +31,7 @@ func TestLayout(t *testing.T) {
 	var countedRow [countedMetaSize]byte
 	counted.put(countedRow[:])
 	ref := timer.Ref{Due: 1, Offset: 2}
-	sick := target{number: 7, name: "orders/3", count: 9, low: ref}
+	unhealthy := target{number: 7, name: "orders/3", count: 9, low: ref}
 	const topic = "aa0000000000000000000000000000bb" + "00000102"
 	for _, c := range []struct {
 		name, want string
@@ -52,7 +52,7 @@ func TestLayout(t *testing.T) {
 		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007", appendPlace(nil, place{ref, 7})},
 		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002", appendRowKey(nil, p, place{ref, 7})},
 		{"target key", topic + "74" + "00000007", appendNumberKey(nil, p, kindTarget, 7)},
-		{"target row", "0000000000000009" + "8000000000000001" + "8000000000000002" + "6f72646572732f33", sick.append(nil)},
+		{"target row", "0000000000000009" + "8000000000000001" + "8000000000000002" + "6f72646572732f33", unhealthy.append(nil)},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -180,9 +180,9 @@ func FuzzDecodePlace(f *testing.F) {
 }
 
 func FuzzDecodeTarget(f *testing.F) {
-	sick := target{number: 7, name: "orders/3", count: 9, low: timer.Ref{Due: 1}}
-	f.Add([]byte{0, 0, 0, 7}, sick.append(nil))
-	f.Add([]byte{0, 0, 0, 0}, sick.append(nil))
+	unhealthy := target{number: 7, name: "orders/3", count: 9, low: timer.Ref{Due: 1}}
+	f.Add([]byte{0, 0, 0, 7}, unhealthy.append(nil))
+	f.Add([]byte{0, 0, 0, 0}, unhealthy.append(nil))
 	f.Fuzz(func(t *testing.T, number, b []byte) {
 		x, err := decodeTarget(number, b)
 		if err != nil {

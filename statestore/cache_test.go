@@ -38,7 +38,7 @@ func TestCacheKnowsWhatIsPending(t *testing.T) {
 			t.Errorf("%d pending, want %d", got, n)
 		}
 	}
-	k0, k1 := s.Partition(partition0).Take(), s.Partition(partition1).Take()
+	k0, k1 := s.Partition(partition0).Acquire(), s.Partition(partition1).Acquire()
 	a, b := newTimer("a", 1, 1), newTimer("b", 2, 2)
 	must(t, k0.Apply(batchAt(1, put(a, timer.Absent), put(b, timer.Absent))))
 	must(t, k1.Apply(batchAt(1, put(a, timer.Absent))))
@@ -49,7 +49,7 @@ func TestCacheKnowsWhatIsPending(t *testing.T) {
 
 	s = mustOpen(t, o)
 	want(0)
-	k0, k1 = s.Partition(partition0).Take(), s.Partition(partition1).Take()
+	k0, k1 = s.Partition(partition0).Acquire(), s.Partition(partition1).Acquire()
 	getMeta(t, k0)
 	getMeta(t, k1)
 	want(2)
@@ -63,7 +63,7 @@ func TestCacheStaysInItsRoom(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	o.Memory = 0
 	s := mustOpen(t, o)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for first := 0; first < values; first += batch {
 		var changes []Change

@@ -59,7 +59,7 @@ func childCrash() {
 	fmt.Println("open")
 	for i := range crashParts {
 		go func() {
-			childFail(churn(s.Partition(crashPartition(i)).Take(), crashLog(i), rand.New(rand.NewPCG(seed, uint64(i)))))
+			childFail(churn(s.Partition(crashPartition(i)).Acquire(), crashLog(i), rand.New(rand.NewPCG(seed, uint64(i)))))
 		}()
 	}
 	for {
@@ -76,7 +76,7 @@ func crashPartition(i int) PartitionID {
 func crashLog(i int) log { return log{seed: uint64(i), names: 500} }
 
 // churn applies, replays and wipes one partition until something fails.
-func churn(k *Take, l log, rng *rand.Rand) error {
+func churn(k *Handle, l log, rng *rand.Rand) error {
 	m, err := k.Meta()
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func compareAfterKill(t *testing.T, dir string) map[int64]int {
 	must(t, err)
 	defer s.Close()
 	for i := range crashParts {
-		k := s.Partition(crashPartition(i)).Take()
+		k := s.Partition(crashPartition(i)).Acquire()
 		m := getMeta(t, k)
 		want := crashLog(i).empty()
 		if m.Position >= 0 {
@@ -184,13 +184,13 @@ func compareAfterKill(t *testing.T, dir string) map[int64]int {
 	return found
 }
 
-// childOpen says what opening the folder gives.
+// childOpen says what opening the directory gives.
 func childOpen() {
 	_, err := Open(childOptions())
 	fmt.Println(errors.Is(err, ErrInUse), err)
 }
 
-func TestFolderInUse(t *testing.T) {
+func TestDirectoryInUse(t *testing.T) {
 	o := testOptions(nil)
 	o.Dir = t.TempDir()
 	s := mustOpen(t, o)
@@ -205,7 +205,7 @@ func TestFolderInUse(t *testing.T) {
 	out, err = child(t, "open", o.Dir, 0).Output()
 	must(t, err)
 	if got := string(out); got != "false <nil>\n" {
-		t.Fatalf("another process is told %q of a free folder", got)
+		t.Fatalf("another process is told %q of a free directory", got)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestFolderInUse(t *testing.T) {
 // must never see a part of a batch.
 func TestReadersBesideWriter(t *testing.T) {
 	s := memStore(t)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	l := log{seed: 7, names: 50}
 	model := l.empty()
 	stop := make(chan struct{})

@@ -30,7 +30,7 @@ func withDamage(t *testing.T) (o Options, parts []PartitionID) {
 		for j := range int64(300) {
 			changes = append(changes, put(newTimer(fmt.Sprint("timer-", j), j, j), timer.Absent))
 		}
-		must(t, s.Partition(id).Take().Apply(batchAt(1, changes...)))
+		must(t, s.Partition(id).Acquire().Apply(batchAt(1, changes...)))
 		if i >= 1 {
 			must(t, s.Flush())
 		}
@@ -55,13 +55,13 @@ func withDamage(t *testing.T) (o Options, parts []PartitionID) {
 	return
 }
 
-func scanAll(k *Take) (n int, err error) {
+func scanAll(k *Handle) (n int, err error) {
 	_, _, err = k.Scan(timer.Ref{}, timer.Ref{Due: 1 << 40}, 100_000, 64<<20, func(*timer.Timer) error { n++; return nil })
 	return n, err
 }
 
 // soonRefused waits until the table is thrown away.
-func soonRefused(t *testing.T, k *Take) {
+func soonRefused(t *testing.T, k *Handle) {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
 		if err := k.p.intact(); err != nil && k.p.s.events.damagedTables.Load() > 0 {
@@ -81,21 +81,21 @@ func soonRefused(t *testing.T, k *Take) {
 func TestDamagedTableIsThrownAway(t *testing.T) {
 	o, parts := withDamage(t)
 	s := mustOpen(t, o)
-	var takes []*Take
+	var handles []*Handle
 	for _, id := range parts {
-		k := s.Partition(id).Take()
+		k := s.Partition(id).Acquire()
 		m, err := k.Meta()
 		must(t, err)
 		if m.Pending != 300 {
 			t.Fatalf("%s: %+v", id, m)
 		}
 		must(t, k.Live(testNow))
-		takes = append(takes, k)
+		handles = append(handles, k)
 	}
-	if _, err := scanAll(takes[0]); !IsCorrupt(err) {
+	if _, err := scanAll(handles[0]); !IsCorrupt(err) {
 		t.Fatalf("scan of the damaged partition: %v", err)
 	}
-	for _, k := range takes[:2] {
+	for _, k := range handles[:2] {
 		soonRefused(t, k)
 		_, err := k.Meta()
 		wantErr(t, err, ErrCorrupt)
@@ -104,21 +104,21 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 		wantErr(t, err, ErrCorrupt)
 	}
 	must(t, s.Flush()) // writes the meta rows of live partitions
-	if n, err := scanAll(takes[2]); n != 300 || err != nil {
+	if n, err := scanAll(handles[2]); n != 300 || err != nil {
 		t.Fatalf("the third partition: %d %v", n, err)
 	}
 	if n := s.Metrics().DamagedTables; n != 1 {
 		t.Fatalf("%d damaged tables", n)
 	}
 	// The first is wiped and filled again, the second not before a restart.
-	must(t, takes[0].Wipe())
-	must(t, takes[0].Apply(batchAt(5, put(newTimer("new", 1, 1), timer.Absent))))
-	wantIDs(t, takes[0], "new")
+	must(t, handles[0].Wipe())
+	must(t, handles[0].Apply(batchAt(5, put(newTimer("new", 1, 1), timer.Absent))))
+	wantIDs(t, handles[0], "new")
 	must(t, s.Close())
 
 	s = mustOpen(t, o)
 	for i, want := range []int64{1, 0, 300} {
-		m, err := s.Partition(parts[i]).Take().Meta()
+		m, err := s.Partition(parts[i]).Acquire().Meta()
 		must(t, err)
 		if m.Pending != want || (m.Position == nothing) != (want == 0) {
 			t.Errorf("partition %d after a restart: %+v, want %d pending", i, m, want)
@@ -131,7 +131,7 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 func TestDamageMetByACompaction(t *testing.T) {
 	o, parts := withDamage(t)
 	s := mustOpen(t, o)
-	k := s.Partition(parts[0]).Take()
+	k := s.Partition(parts[0]).Acquire()
 	_, err := k.Meta()
 	must(t, err)
 	must(t, k.Apply(batchAt(2, put(newTimer("timer-150x", 150, 1), timer.Absent)))) // between rows of the table
@@ -156,21 +156,21 @@ func onDisk(t *testing.T) Options {
 
 // compacted fills parts partitions with 300 timers each and brings them to the
 // last level.
-func compacted(t *testing.T, s *Store, parts int32, valueSize int) (takes []*Take) {
+func compacted(t *testing.T, s *Store, parts int32, valueSize int) (handles []*Handle) {
 	t.Helper()
 	for i := range parts {
-		k := s.Partition(PartitionID{Topic: [16]byte{1, 2, 3}, Partition: i}).Take()
+		k := s.Partition(PartitionID{Topic: [16]byte{1, 2, 3}, Partition: i}).Acquire()
 		for j := range int64(300) {
 			x := newTimer(fmt.Sprint("timer-", j), j, j)
 			x.Value = make([]byte, valueSize)
 			rand.Read(x.Value)
 			must(t, k.Apply(batchAt(1, put(x, timer.Absent))))
 		}
-		takes = append(takes, k)
+		handles = append(handles, k)
 	}
 	must(t, s.Flush())
 	must(t, s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
-	return takes
+	return handles
 }
 
 // damageTables writes over every table of the store, at the offsets from its
@@ -198,7 +198,7 @@ func soonReadable(t *testing.T, s *Store, parts int32) {
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
 		bad := 0
 		for i := range parts {
-			k := s.Partition(PartitionID{Topic: [16]byte{1, 2, 3}, Partition: i}).Take()
+			k := s.Partition(PartitionID{Topic: [16]byte{1, 2, 3}, Partition: i}).Acquire()
 			m, err := k.Meta()
 			n := 0
 			if err == nil {
@@ -227,16 +227,16 @@ func TestDamageInBothPartsOfACutTable(t *testing.T) {
 	for percent := int64(60); percent < 80; percent += 2 {
 		o := onDisk(t)
 		s := mustOpen(t, o)
-		takes := compacted(t, s, 4, 10)
-		must(t, takes[1].Wipe()) // cuts the table
+		handles := compacted(t, s, 4, 10)
+		must(t, handles[1].Wipe()) // cuts the table
 		s.cache.Reserve(int(s.cache.room.Load()))()
 		damageTables(t, o, func(size int64) []int64 { return []int64{size / 50, size * percent / 100} })
-		if _, err := scanAll(takes[0]); !IsCorrupt(err) {
+		if _, err := scanAll(handles[0]); !IsCorrupt(err) {
 			t.Fatalf("scan of the damaged partition: %v", err)
 		}
-		soonRefused(t, takes[0])
-		_ = takes[2].Wipe()
-		if n, err := scanAll(takes[3]); err == nil && n != 300 {
+		soonRefused(t, handles[0])
+		_ = handles[2].Wipe()
+		if n, err := scanAll(handles[3]); err == nil && n != 300 {
 			t.Errorf("damage at %d %%: partition 3 has lost %d timers and believes in the rest", percent, 300-n)
 		}
 		must(t, s.Close())

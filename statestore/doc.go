@@ -9,7 +9,7 @@
 //   - At any crash point, and after kill -9, the rows of a partition are the
 //     fold of its changelog up to the stored position: never rows without
 //     their position, never a position without its rows.
-//   - One owner: who took a partition last may change it, everybody before is
+//   - One owner: who acquired a partition last may change it, everybody before is
 //     refused with [ErrNotOwner].
 //   - A pending timer has one row, by due time or parked; it moves between the
 //     two in one batch, which moves no position.
@@ -22,15 +22,15 @@
 //
 // # Duties of the caller
 //
-//  1. [Open] the folder, [Store.BindCluster] to the cluster that is served.
-//  2. [Partition.Take], look at [Take.Meta]: wipe if the position, the
+//  1. [Open] the directory, [Store.BindCluster] to the cluster that is served.
+//  2. [Partition.Acquire], look at [Handle.Meta]: wipe if the position, the
 //     changelog's UUID or the in-sync time are not acceptable.
-//  3. [Take.Replay] the changelog's tail, [Replay.Flush] now and then and at
-//     the end, [Take.Live] when the end is met.
-//  4. [Take.Apply] committed steps in the order of the changelog, as many at a
-//     time as it likes, and say with [Take.Unsaved] since when some wait.
-//  5. [Take.Park] what cannot be delivered now, so that it is not in the way of
-//     scans; at a take ask for [Take.Parked], for [Take.Unpark] is the way back.
+//  3. [Handle.Replay] the changelog's tail, [Replay.Flush] now and then and at
+//     the end, [Handle.Live] when the end is met.
+//  4. [Handle.Apply] committed steps in the order of the changelog, as many at a
+//     time as it likes, and say with [Handle.Unsaved] since when some wait.
+//  5. [Handle.Park] what cannot be delivered now, so that it is not in the way of
+//     scans; when it is acquired ask for [Handle.Parked], for [Handle.Unpark] is the way back.
 //
 // # Bytes
 //
@@ -67,14 +67,17 @@
 // has format 2 while the partition has parked timers, and only then: a version
 // that knows format 1 alone would never fire them, so it must not read such a
 // partition (it wipes it, and the replay makes rows by due time of them), and it
-// reads every other. Format 3 is that of a partition of which misplaced timers
-// are counted, as the service has it always: see [Partition.CountFor]. The fold knows nothing of parking: whatever the changelog
-// says of a parked timer deletes its parked row, and a put makes a row by due
-// time. So that a step need not know where its timers lie, Apply looks up their
-// ID rows, in a partition with parked timers alone.
+// reads every other. Format 3 is that of a partition of which misplaced timers are
+// counted, as the service has it unless it does not check partitioners: see
+// [Partition.CountFor].
 //
-// Beside the database (folder db) lie LOCK, held while a process has the store
-// open, STORE, which says whose folder it is, and tables, where tables are built
+// The fold knows nothing of parking: whatever the changelog says of a parked timer
+// deletes its parked row, and a put makes a row by due time. So that a step need not
+// know where its timers lie, Apply looks up their ID rows, in a partition with parked
+// timers alone.
+//
+// Beside the database (directory db) lie LOCK, held while a process has the store
+// open, STORE, which says whose directory it is, and tables, where tables are built
 // before they are ingested; what lies in there at a start is rubbish.
 //
 //	waterclock store

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// used is what lies under a folder, in bytes.
+// used is what lies under a directory, in bytes.
 func used(t *testing.T, dir string) (n int64) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
@@ -41,7 +41,7 @@ func TestDropFreesTheDisk(t *testing.T) {
 	parts := []PartitionID{partition0, {Topic: [16]byte{9}, Partition: 1}, partition1}
 	random := rand.NewChaCha8([32]byte{1}) // nothing that compresses: much more than a table holds
 	for _, id := range parts {
-		k := s.Partition(id).Take()
+		k := s.Partition(id).Acquire()
 		must(t, k.Live(testNow))
 		for i := range int64(20) {
 			var changes []Change
@@ -58,7 +58,7 @@ func TestDropFreesTheDisk(t *testing.T) {
 	}
 	must(t, s.Flush())
 	before := used(t, o.Dir)
-	if did, err := s.Drop(parts[1], testNow.Add(time.Hour)); !did || err != nil {
+	if did, err := s.Drop(parts[1], syncedBefore(testNow.Add(time.Hour))); !did || err != nil {
 		t.Fatalf("dropped %v, %v", did, err)
 	}
 	var after int64
@@ -72,7 +72,7 @@ func TestDropFreesTheDisk(t *testing.T) {
 		t.Errorf("%d bytes of %d are in use after a third was dropped", after, before)
 	}
 	for _, id := range []PartitionID{partition0, partition1} {
-		if m := getMeta(t, s.Partition(id).Take()); m.Pending != 20_000 {
+		if m := getMeta(t, s.Partition(id).Acquire()); m.Pending != 20_000 {
 			t.Errorf("%s holds %d timers", id, m.Pending)
 		}
 	}

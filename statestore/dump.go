@@ -79,11 +79,15 @@ type dumpRow struct {
 	IDBytes []byte  `json:"id_base64,omitempty"`
 	Due     *int64  `json:"due,omitempty"`
 	Offset  *int64  `json:"offset,omitempty"`
-	// Target is the number of the sick target, of parked timers and of target.
+	// Target is the number of the unhealthy target, of parked timers and of target.
 	Target uint32 `json:"target,omitempty"`
 
 	// Of rows timer and parked.
 	Occurrence  int64        `json:"occurrence,omitempty"`
+	Paused      bool         `json:"paused,omitempty"`
+	Triggered   bool         `json:"triggered,omitempty"`
+	Recurrence  *dumpRecurs  `json:"recurrence,omitempty"`
+	MaxLate     *int64       `json:"max_late_ms,omitempty"`
 	Topic       string       `json:"topic,omitempty"`
 	ToPartition *int32       `json:"to_partition,omitempty"` // if it is explicit
 	Headers     *int         `json:"headers,omitempty"`
@@ -116,6 +120,34 @@ type dumpRow struct {
 type dumpHeader struct {
 	Key   string `json:"key"`
 	Value []byte `json:"value_base64"` // null as it is
+}
+
+// dumpRecurs is how a timer recurs.
+type dumpRecurs struct {
+	Scheduled int64  `json:"scheduled"` // the occurrence, without jitter
+	Every     int64  `json:"every_ms,omitempty"`
+	Cron      string `json:"cron,omitempty"`
+	Zone      string `json:"zone,omitempty"`
+	Until     *int64 `json:"until,omitempty"`
+	Count     int64  `json:"count,omitempty"`
+	Jitter    int64  `json:"jitter_ms,omitempty"`
+	CatchUp   string `json:"catch_up"`
+}
+
+// recurs sets what only some timers have.
+func (r *dumpRow) recurs(t *timer.Timer) {
+	if t.TooLate > 0 {
+		most := t.TooLate - 1
+		r.MaxLate = &most
+	}
+	c := t.Recurrence
+	if c == nil {
+		return
+	}
+	r.Recurrence = &dumpRecurs{Scheduled: t.Scheduled(), Every: c.Every, Cron: c.Cron, Zone: c.Zone, Count: c.Count, Jitter: c.Jitter, CatchUp: c.CatchUp.String()}
+	if c.Until != timer.NoUntil {
+		r.Recurrence.Until = &c.Until
+	}
 }
 
 // dumper writes the rows of one partition after the other.
@@ -228,6 +260,8 @@ func (d *dumper) timer(r *dumpRow, ref, row []byte) error {
 	}
 	r.id(t.ID)
 	r.Due, r.Offset, r.Occurrence, r.Topic = &t.Due, &t.Offset, t.Occurrence, t.Target.Topic
+	r.Paused, r.Triggered = t.IsPaused(), t.IsTriggered()
+	r.recurs(t)
 	if t.Target.Partition != timer.AnyPartition {
 		r.ToPartition = &t.Target.Partition
 	}

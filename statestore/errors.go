@@ -4,26 +4,26 @@ import "errors"
 
 var (
 	// ErrInUse says that another process, or another Store of this one, has
-	// the folder open.
-	ErrInUse = errors.New("data folder is in use by another process")
+	// the directory open.
+	ErrInUse = errors.New("data directory is in use by another process")
 
 	// ErrNewerFormat says that a later version of waterclock wrote what is
-	// there: the folder (from Open) or one partition, which may be wiped.
+	// there: the directory (from Open) or one partition, which may be wiped.
 	ErrNewerFormat = errors.New("written by a newer version of waterclock")
 
-	// ErrForeignCluster says that the folder belongs to another Kafka cluster.
-	ErrForeignCluster = errors.New("data folder belongs to another cluster")
+	// ErrForeignCluster says that the directory belongs to another Kafka cluster.
+	ErrForeignCluster = errors.New("data directory belongs to another cluster")
 
-	// ErrForeignFolder says that the folder holds something else than a store.
-	ErrForeignFolder = errors.New("folder is not a waterclock store")
+	// ErrForeignDirectory says that the directory holds something else than a store.
+	ErrForeignDirectory = errors.New("directory is not a waterclock store")
 
 	// ErrCorrupt says that stored bytes make no sense. Wiping the partition
 	// cures it.
 	ErrCorrupt = errors.New("store is corrupt")
 
-	// ErrNotOwner refuses whoever has lost a partition to a later Take, or has
+	// ErrNotOwner refuses whoever has lost a partition to a later Handle, or has
 	// released it.
-	ErrNotOwner = errors.New("partition was taken by somebody else")
+	ErrNotOwner = errors.New("partition was acquired by somebody else")
 
 	// ErrPosition refuses a position before the one that is stored: the same
 	// records would be folded twice.

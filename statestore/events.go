@@ -12,7 +12,7 @@ import (
 )
 
 // maxBackgroundErrors in a row, without a flush that worked between them, end
-// the store: Pebble repeats for ever and would block all writers meanwhile.
+// the store: Pebble repeats forever and would block all writers meanwhile.
 const maxBackgroundErrors = 10
 
 // longStall is from when on a stall is worth a line. Shorter ones are how Pebble

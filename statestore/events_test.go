@@ -29,7 +29,7 @@ func fullDisk(file string) *errorfs.Toggle {
 	})}
 }
 
-// A full disk ends the store instead of blocking its writers for ever, whether
+// A full disk ends the store instead of blocking its writers forever, whether
 // the tables notice it or the manifest does.
 func TestFullDisk(t *testing.T) {
 	for _, file := range []string{".sst", "MANIFEST"} {
@@ -41,7 +41,7 @@ func TestFullDisk(t *testing.T) {
 			o.OnFatal = func(err error) { fatal <- err }
 			s, err := Open(o)
 			must(t, err)
-			k := s.Partition(partition0).Take()
+			k := s.Partition(partition0).Acquire()
 			must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
 			must(t, s.Flush())
 			full.On()
@@ -54,7 +54,7 @@ func TestFullDisk(t *testing.T) {
 				t.Fatal("told twice")
 			}
 			s = mustOpen(t, testOptions(mem.CrashClone(vfs.CrashCloneCfg{})))
-			wantIDs(t, s.Partition(partition0).Take(), "a")
+			wantIDs(t, s.Partition(partition0).Acquire(), "a")
 		})
 	}
 }
@@ -67,7 +67,7 @@ func TestFullDiskAtATable(t *testing.T) {
 	o.OnFatal = func(err error) { fatal <- err }
 	s := mustOpen(t, o)
 	s.tableIDs = 1
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	full.On()
 	wantErr(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))), syscall.ENOSPC)
 	select {
@@ -88,7 +88,7 @@ func TestFullDiskAtClose(t *testing.T) {
 			o.OnFatal = func(err error) { fatal <- err }
 			s, err := Open(o)
 			must(t, err)
-			k := s.Partition(partition0).Take()
+			k := s.Partition(partition0).Acquire()
 			must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
 			full.On()
 			closed := make(chan error, 1)
@@ -207,7 +207,7 @@ func TestOnlyLongStallsAreLogged(t *testing.T) {
 
 func TestCollector(t *testing.T) {
 	s := memStore(t)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
 	must(t, s.Flush())
 	r := prometheus.NewPedanticRegistry()

@@ -25,10 +25,10 @@ const (
 )
 
 // identity is what the STORE file says; doc.go draws it. Its format covers the
-// whole folder, Pebble's own format included.
+// whole directory, Pebble's own format included.
 type identity struct {
 	format  int
-	store   string // 32 hex digits, random, fixed for the folder's life
+	store   string // 32 hex digits, random, fixed for the directory's life
 	cluster string // Kafka cluster ID, empty if not bound yet
 }
 
@@ -47,21 +47,21 @@ func (i identity) String() string {
 }
 
 // parseIdentity reads a STORE file. Errors wrap ErrNewerFormat, which is told
-// from the first two lines alone, or ErrForeignFolder.
+// from the first two lines alone, or ErrForeignDirectory.
 func parseIdentity(text string) (i identity, err error) {
 	lines := strings.Split(text, "\n")
 	if len(lines) < 2 || lines[0] != identityTitle {
-		return i, fmt.Errorf("no %q in the first line: %w", identityTitle, ErrForeignFolder)
+		return i, fmt.Errorf("no %q in the first line: %w", identityTitle, ErrForeignDirectory)
 	}
 	format, _ := strings.CutPrefix(lines[1], "format ")
 	if i.format, err = strconv.Atoi(format); err != nil || i.format < 1 {
-		return i, fmt.Errorf("format %q: %w", format, ErrForeignFolder)
+		return i, fmt.Errorf("format %q: %w", format, ErrForeignDirectory)
 	}
 	if i.format > identityFormat {
 		return i, fmt.Errorf("format %d, this version knows %d: %w", i.format, identityFormat, ErrNewerFormat)
 	}
 	if len(lines) != 5 || lines[4] != "" {
-		return i, fmt.Errorf("%d lines: %w", len(lines), ErrForeignFolder)
+		return i, fmt.Errorf("%d lines: %w", len(lines), ErrForeignDirectory)
 	}
 	var okStore, okCluster bool
 	i.store, okStore = strings.CutPrefix(lines[2], "store ")
@@ -72,7 +72,7 @@ func parseIdentity(text string) (i identity, err error) {
 		okCluster = false
 	}
 	if !okStore || !okCluster || i.store == "" {
-		return i, fmt.Errorf("lines 3 and 4 of %s: %w", identityFile, ErrForeignFolder)
+		return i, fmt.Errorf("lines 3 and 4 of %s: %w", identityFile, ErrForeignDirectory)
 	}
 	return i, nil
 }
@@ -82,7 +82,7 @@ func validCluster(id string) bool {
 	return id != "" && id != noCluster && len(id) <= 256 && !strings.ContainsAny(id, " \t\r\n\x00")
 }
 
-// readIdentity returns nil if the folder has no STORE file.
+// readIdentity returns nil if the directory has no STORE file.
 func readIdentity(fsys vfs.FS, dir string) (*identity, error) {
 	f, err := fsys.Open(fsys.PathJoin(dir, identityFile))
 	if errors.Is(err, fs.ErrNotExist) {

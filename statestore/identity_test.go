@@ -24,12 +24,12 @@ func TestParseIdentity(t *testing.T) {
 		name, text string
 		want       error
 	}{
-		{"empty", "", ErrForeignFolder},
-		{"something else", "mysql\nformat 1\n", ErrForeignFolder},
-		{"no format", "waterclock store\nformat x\nstore a\ncluster -\n", ErrForeignFolder},
-		{"cut short", "waterclock store\nformat 1\nstore a\n", ErrForeignFolder},
+		{"empty", "", ErrForeignDirectory},
+		{"something else", "mysql\nformat 1\n", ErrForeignDirectory},
+		{"no format", "waterclock store\nformat x\nstore a\ncluster -\n", ErrForeignDirectory},
+		{"cut short", "waterclock store\nformat 1\nstore a\n", ErrForeignDirectory},
 		{"newer", "waterclock store\nformat 2\nanything\n", ErrNewerFormat},
-		{"a cluster with a blank", "waterclock store\nformat 1\nstore a\ncluster a b\n", ErrForeignFolder},
+		{"a cluster with a blank", "waterclock store\nformat 1\nstore a\ncluster a b\n", ErrForeignDirectory},
 	} {
 		if _, err := parseIdentity(c.text); err == nil {
 			t.Errorf("%s: accepted", c.name)
@@ -43,7 +43,7 @@ func TestCluster(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
 	if s.ClusterID() != "" {
-		t.Fatalf("new folder of cluster %q", s.ClusterID())
+		t.Fatalf("new directory of cluster %q", s.ClusterID())
 	}
 	if err := s.BindCluster("two words"); err == nil {
 		t.Fatal("a bad ID was accepted")
@@ -74,7 +74,7 @@ func writeFile(t *testing.T, fs vfs.FS, name, text string) {
 	must(t, f.Close())
 }
 
-func TestForeignFolders(t *testing.T) {
+func TestForeignDirectories(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(t *testing.T, fs vfs.FS)
@@ -85,10 +85,10 @@ func TestForeignFolders(t *testing.T) {
 		}, ErrNewerFormat},
 		{"some STORE", func(t *testing.T, fs vfs.FS) {
 			writeFile(t, fs, "/store/STORE", "grocery\n")
-		}, ErrForeignFolder},
+		}, ErrForeignDirectory},
 		{"a database without STORE", func(t *testing.T, fs vfs.FS) {
 			must(t, fs.MkdirAll("/store/db", 0o755))
-		}, ErrForeignFolder},
+		}, ErrForeignDirectory},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fs := vfs.NewMem()
@@ -120,7 +120,7 @@ func TestNewerMetaRow(t *testing.T) {
 	s := memStore(t)
 	p := s.Partition(partition0)
 	must(t, s.db.Set(p.prefix.key(kindMeta), []byte{countedMetaFormat + 1, 1, 2, 3}, pebble.NoSync))
-	k := p.Take()
+	k := p.Acquire()
 	_, err := k.Meta()
 	wantErr(t, err, ErrNewerFormat)
 	_, err = k.Lookup([]byte("a"))
@@ -142,10 +142,10 @@ func TestUnreadableTimerRow(t *testing.T) {
 		must(t, s.db.Set(key, []byte(row), pebble.NoSync))
 		_, _, err := k.Scan(timer.Ref{}, last, 0, 0, func(*timer.Timer) error { return nil })
 		wantErr(t, err, want)
-		must(t, k.Park(sick, ts[2:3]))
+		must(t, k.Park(unhealthy, ts[2:3]))
 		key = appendRowKey(nil, k.p.prefix, place{ts[2].Ref(), 1})
 		must(t, s.db.Set(key, []byte(row), pebble.NoSync))
-		_, err = k.Unpark(sick, 0, 0)
+		_, err = k.Unpark(unhealthy, 0, 0)
 		wantErr(t, err, want)
 		must(t, k.Wipe())
 	}

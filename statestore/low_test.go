@@ -11,9 +11,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-func low(k *Take) timer.Ref { return k.p.low.get() }
+func low(k *Handle) timer.Ref { return k.p.low.get() }
 
-func wantLow(t testing.TB, k *Take, due, offset int64) {
+func wantLow(t testing.TB, k *Handle, due, offset int64) {
 	t.Helper()
 	if got, want := low(k), (timer.Ref{Due: due, Offset: offset}); got != want {
 		t.Fatalf("low bound %v, want %v", got, want)
@@ -23,7 +23,7 @@ func wantLow(t testing.TB, k *Take, due, offset int64) {
 func TestLowBound(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	var ts []*timer.Timer
 	for i := range int64(10) {
 		ts = append(ts, newTimer(fmt.Sprint(i), i*10, i))
@@ -45,7 +45,7 @@ func TestLowBound(t *testing.T) {
 	must(t, s.Close())
 
 	s = mustOpen(t, o)
-	k = s.Partition(partition0).Take()
+	k = s.Partition(partition0).Acquire()
 	wantIDs(t, k, "early 5 6 7 8 9")
 	wantLow(t, k, 7, 11)
 	for _, x := range append(ts[5:], early) {
@@ -85,7 +85,7 @@ func TestScanPassesOverTombstones(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
 		defer s.Close()
-		k := s.Partition(partition0).Take()
+		k := s.Partition(partition0).Acquire()
 		const n = sweepAfter
 		var puts, removals []Change
 		for i := range int64(n + 1) {
@@ -109,13 +109,13 @@ func TestPeriodicFlush(t *testing.T) {
 		o.FlushInterval = 30 * time.Second
 		s := mustOpen(t, o)
 		defer s.Close()
-		k := s.Partition(partition0).Take()
+		k := s.Partition(partition0).Acquire()
 		must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
 		crashed := func() int64 {
 			o := testOptions(fs.CrashClone(vfs.CrashCloneCfg{}))
 			s := mustOpen(t, o)
 			defer s.Close()
-			return getMeta(t, s.Partition(partition0).Take()).Position
+			return getMeta(t, s.Partition(partition0).Acquire()).Position
 		}
 		if p := crashed(); p != -1 {
 			t.Fatalf("position %d without a flush", p)

@@ -22,7 +22,7 @@ type Meta struct {
 	// Checkpoint is the last folded checkpoint record, opaque; nil if none was.
 	Checkpoint []byte
 	// Pending is the number of pending timers, Parked of how many of them are
-	// parked: see [Take.Park].
+	// parked: see [Handle.Park].
 	Pending, Parked int64
 	// Misplaced is how many of them have IDs that belong on another partition,
 	// where the request topic has so many Partitions: see [Partition.CountFor].
@@ -31,7 +31,7 @@ type Meta struct {
 	Misplaced  int64
 	// InSync is a time at which the store is known to have held everything, by
 	// the clock of the brokers, zero for never. For a live partition it lags by up to two flush
-	// intervals; see [Take.Live].
+	// intervals; see [Handle.Live].
 	InSync time.Time
 }
 
@@ -54,6 +54,9 @@ const (
 
 // last is behind every Ref: the bound of a partition without timers.
 var last = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
+
+// first is at or before every timer's place.
+var first = timer.Ref{Due: math.MinInt64, Offset: math.MinInt64}
 
 // meta is the meta row, with the checkpoint that lies in a row of its own.
 type meta struct {

@@ -87,7 +87,7 @@ func TestCollectorShowsEveryField(t *testing.T) {
 func TestMetricsOfObsoleteTables(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
 	must(t, s.Flush())
 	reader, err := s.db.NewIter(nil)

@@ -25,7 +25,7 @@ import (
 //     is not taken, and another one begins with the next CountFor. So does a scan
 //     that is told to stop.
 //
-// A store without Home writes no number: the next one that counts begins anew.
+// A store without Home writes no number: the next one that counts begins again.
 
 // recountRows is after how many rows a recount looks whether it is to stop.
 const recountRows = 1 << 12
@@ -40,7 +40,7 @@ type Recount struct {
 
 // CountFor has the misplaced timers counted for a request topic of so many
 // partitions, from now on. If what is stored was counted for another number it
-// returns a scan that the caller must Run. It needs no take. Errors wrap
+// returns a scan that the caller must Run. It needs no handle. Errors wrap
 // ErrNewerFormat or ErrCorrupt.
 func (p *Partition) CountFor(partitions int32) (*Recount, error) {
 	if p.s.o.Home == nil {

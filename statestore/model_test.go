@@ -106,7 +106,7 @@ func (s *state) unparked() []*timer.Timer {
 }
 
 // apply moves s and the store to position by one batch, replay by a replay.
-func (s *state) apply(k *Take, position int64) error {
+func (s *state) apply(k *Handle, position int64) error {
 	b := &Batch{Position: position, Changelog: changelog}
 	before := map[string]timer.Ref{}
 	for id, t := range s.timers {
@@ -130,7 +130,7 @@ func (s *state) apply(k *Take, position int64) error {
 	return k.Apply(b)
 }
 
-func (s *state) replay(k *Take, position int64) error {
+func (s *state) replay(k *Handle, position int64) error {
 	r, err := k.Replay(changelog, testNow)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *state) put(r *Replay, position int64) (err error) {
 
 // park parks those of the timers called timer-n, n from lo to hi, that are
 // pending, and tries some that are not.
-func (s *state) park(k *Take, target string, lo, hi int) error {
+func (s *state) park(k *Handle, target string, lo, hi int) error {
 	var ts []*timer.Timer
 	for n := hi; n >= lo; n-- {
 		id := fmt.Sprint("timer-", n)
@@ -180,7 +180,7 @@ func (s *state) park(k *Take, target string, lo, hi int) error {
 }
 
 // unpark checks that the timers come in order.
-func (s *state) unpark(k *Take, target string, max int, maxBytes int64) error {
+func (s *state) unpark(k *Handle, target string, max int, maxBytes int64) error {
 	var want []*timer.Timer
 	limit := maxBytes
 	for _, t := range s.sorted() {
@@ -200,7 +200,7 @@ func (s *state) unpark(k *Take, target string, max int, maxBytes int64) error {
 }
 
 // readParked returns the targets of all parked timers by ID, from their rows.
-func readParked(k *Take) (map[string]string, error) {
+func readParked(k *Handle) (map[string]string, error) {
 	p := k.p
 	if _, err := k.Meta(); err != nil { // loads the names
 		return nil, err
@@ -241,8 +241,8 @@ func (s *state) parkedTargets() []ParkedTarget {
 	return list
 }
 
-// compare checks everything a take can see against the fold s.
-func (s *state) compare(k *Take) error {
+// compare checks everything a handle can see against the fold s.
+func (s *state) compare(k *Handle) error {
 	m, err := k.Meta()
 	if err != nil {
 		return err
@@ -301,14 +301,14 @@ func (s *state) misplaced(at PartitionID, partitions int32) (n int64) {
 
 // machine runs random operations on one store and its model.
 type machine struct {
-	fs     *vfs.MemFS
-	o      Options
-	s      *Store
-	parts  [2]*state
-	ids    [2]PartitionID
-	takes  [2]*Take
-	synced [2]int64 // position that a crash must not lose
-	counts [2]*Recount
+	fs      *vfs.MemFS
+	o       Options
+	s       *Store
+	parts   [2]*state
+	ids     [2]PartitionID
+	handles [2]*Handle
+	synced  [2]int64 // position that a crash must not lose
+	counts  [2]*Recount
 
 	// history is what was parked at each position since the last flush: a
 	// crash may go back to each of these, and to nothing else.
@@ -343,8 +343,8 @@ func (m *machine) open(t *rapid.T, fs *vfs.MemFS, tableIDs int) {
 	}
 	s.tableIDs = tableIDs
 	m.s = s
-	for i := range m.takes {
-		m.takes[i] = s.Partition(m.ids[i]).Take()
+	for i := range m.handles {
+		m.handles[i] = s.Partition(m.ids[i]).Acquire()
 	}
 }
 
@@ -382,7 +382,7 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 	m.close(t)
 	m.open(t, fs, tableIDs)
 	for i, p := range m.parts {
-		meta, err := m.takes[i].Meta()
+		meta, err := m.handles[i].Meta()
 		check(t, err)
 		if meta.Position < m.synced[i] || meta.Position > p.position {
 			t.Fatalf("partition %d at %d after a crash, synced %d, written %d", i, meta.Position, m.synced[i], p.position)
@@ -391,7 +391,7 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 		if meta.Position == -1 {
 			m.parts[i] = p.l.empty()
 		}
-		parked, err := readParked(m.takes[i])
+		parked, err := readParked(m.handles[i])
 		check(t, err)
 		if !slices.ContainsFunc(m.history[i], func(h moment) bool {
 			return h.position == meta.Position && maps.Equal(h.parked, parked)
@@ -399,7 +399,7 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 			t.Fatalf("partition %d at %d after a crash, parked %v: never was", i, meta.Position, parked)
 		}
 		m.parts[i].parked = parked
-		check(t, m.parts[i].compare(m.takes[i]))
+		check(t, m.parts[i].compare(m.handles[i]))
 	}
 	m.flushed()
 }
@@ -427,29 +427,29 @@ func TestModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"apply": func(t *rapid.T) {
 				i := part(t)
-				check(t, m.parts[i].apply(m.takes[i], step(t, i)))
+				check(t, m.parts[i].apply(m.handles[i], step(t, i)))
 			},
 			"replay": func(t *rapid.T) {
 				i := part(t)
-				check(t, m.parts[i].replay(m.takes[i], step(t, i)))
+				check(t, m.parts[i].replay(m.handles[i], step(t, i)))
 			},
 			"park": func(t *rapid.T) {
 				i := part(t)
 				lo := rapid.IntRange(0, 60).Draw(t, "from")
 				hi := lo + rapid.IntRange(0, 30).Draw(t, "timers")
-				check(t, m.parts[i].park(m.takes[i], target.Draw(t, "target"), lo, hi))
+				check(t, m.parts[i].park(m.handles[i], target.Draw(t, "target"), lo, hi))
 			},
 			"unpark": func(t *rapid.T) {
 				i := part(t)
 				max, maxBytes := rapid.IntRange(1, 20).Draw(t, "max"), rapid.Int64Range(1, 1000).Draw(t, "bytes")
-				check(t, m.parts[i].unpark(m.takes[i], target.Draw(t, "target"), max, maxBytes))
+				check(t, m.parts[i].unpark(m.handles[i], target.Draw(t, "target"), max, maxBytes))
 			},
 			"look up": func(t *rapid.T) {
 				i := part(t)
 				id := fmt.Sprint("timer-", rapid.IntRange(0, 70).Draw(t, "id"))
-				ref, err := m.takes[i].Lookup([]byte(id))
+				ref, err := m.handles[i].Lookup([]byte(id))
 				check(t, err)
-				got, err := m.takes[i].Get([]byte(id))
+				got, err := m.handles[i].Get([]byte(id))
 				check(t, err)
 				want := m.parts[i].timers[id]
 				if ref != want.Ref() || !reflect.DeepEqual(got, want) {
@@ -468,7 +468,7 @@ func TestModel(t *testing.T) {
 				}
 				for done := false; !done; {
 					var err error
-					from, done, err = m.takes[i].Scan(from, to, 5, 400, func(x *timer.Timer) error {
+					from, done, err = m.handles[i].Scan(from, to, 5, 400, func(x *timer.Timer) error {
 						got = append(got, x)
 						return nil
 					})
@@ -480,7 +480,7 @@ func TestModel(t *testing.T) {
 			},
 			"take": func(t *rapid.T) {
 				i := part(t)
-				m.takes[i] = m.s.Partition(m.ids[i]).Take()
+				m.handles[i] = m.s.Partition(m.ids[i]).Acquire()
 			},
 			"count misplaced": func(t *rapid.T) {
 				i := part(t)
@@ -497,10 +497,10 @@ func TestModel(t *testing.T) {
 					t.Fatal("they are not known then")
 				}
 			},
-			"live": func(t *rapid.T) { check(t, m.takes[part(t)].Live(testNow)) },
+			"live": func(t *rapid.T) { check(t, m.handles[part(t)].Live(testNow)) },
 			"wipe": func(t *rapid.T) {
 				i := part(t)
-				check(t, m.takes[i].Wipe())
+				check(t, m.handles[i].Wipe())
 				m.parts[i], m.synced[i], m.history[i] = m.parts[i].l.empty(), -1, nil
 			},
 			"flush": func(t *rapid.T) {
@@ -518,7 +518,7 @@ func TestModel(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				for i := range m.parts {
-					check(t, m.parts[i].compare(m.takes[i]))
+					check(t, m.parts[i].compare(m.handles[i]))
 				}
 				m.remember()
 			},

@@ -11,14 +11,14 @@ import (
 )
 
 // Open opens the store in o.Dir, or makes an empty one. Errors wrap ErrInUse,
-// ErrNewerFormat or ErrForeignFolder where these are the reason.
+// ErrNewerFormat or ErrForeignDirectory where these are the reason.
 func Open(o Options) (_ *Store, err error) {
 	s := newStore(o)
 	o = s.o
 	if err := o.fs().MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	if s.lock, err = lockFolder(o.fs(), o.Dir); err != nil {
+	if s.lock, err = lockDirectory(o.fs(), o.Dir); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -50,6 +50,7 @@ func newStore(o Options) *Store {
 		opened:     make(chan struct{}),
 		done:       make(chan struct{}),
 		sweeps:     make(chan *Partition, maxSweepsWaiting),
+		flush:      make(chan struct{}, 1),
 		partitions: make(map[PartitionID]*Partition),
 		tableIDs:   tableIDs,
 		roomLayers: roomLayers,
@@ -59,12 +60,12 @@ func newStore(o Options) *Store {
 }
 
 // OpenReadOnly opens the store in o.Dir to be looked at: nothing of what it
-// holds changes. It needs the folder for itself, as Open does. Changes of the
-// store, Meta and everything else that a Take has but Lookup, LookupAll, Get and
-// Scan are refused with ErrReadOnly. Damage that is met is returned and no
+// holds changes. It needs the directory for itself, as Open does. Changes of the
+// store, Meta and everything else that a Handle has but Lookup, LookupAll and Scan
+// are refused with ErrReadOnly. Damage that is met is returned and no
 // matter for o.OnFatal.
 //
-// Errors wrap ErrInUse, ErrNewerFormat, ErrCorrupt, or ErrForeignFolder also if
+// Errors wrap ErrInUse, ErrNewerFormat, ErrCorrupt, or ErrForeignDirectory also if
 // there is nothing at all.
 func OpenReadOnly(o Options) (_ *Store, err error) {
 	s := newStore(o)
@@ -76,13 +77,13 @@ func OpenReadOnly(o Options) (_ *Store, err error) {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
 	}
 	if id == nil {
-		return nil, fmt.Errorf("open store in %s: no %s: %w", o.Dir, identityFile, ErrForeignFolder)
+		return nil, fmt.Errorf("open store in %s: no %s: %w", o.Dir, identityFile, ErrForeignDirectory)
 	}
 	s.identity = *id
 	if _, err := o.fs().Stat(o.fs().PathJoin(o.Dir, databaseDir)); err != nil {
 		return nil, fmt.Errorf("open store: %w", err) // Open did not come so far
 	}
-	if s.lock, err = lockFolder(o.fs(), o.Dir); err != nil {
+	if s.lock, err = lockDirectory(o.fs(), o.Dir); err != nil {
 		return nil, err
 	}
 	if err := s.openDatabase(); err != nil {
@@ -91,7 +92,7 @@ func OpenReadOnly(o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-func lockFolder(fsys vfs.FS, dir string) (io.Closer, error) {
+func lockDirectory(fsys vfs.FS, dir string) (io.Closer, error) {
 	lock, err := fsys.Lock(fsys.PathJoin(dir, lockFile))
 	if err == nil {
 		return lock, nil
@@ -104,7 +105,7 @@ func lockFolder(fsys vfs.FS, dir string) (io.Closer, error) {
 }
 
 // openIdentity reads the STORE file, or writes it first of all files, so that a
-// folder with a database and without STORE is not ours.
+// directory with a database and without STORE is not ours.
 func (s *Store) openIdentity() error {
 	id, err := readIdentity(s.o.fs(), s.o.Dir)
 	if err != nil {
@@ -115,13 +116,13 @@ func (s *Store) openIdentity() error {
 		return nil
 	}
 	if _, err := s.o.fs().Stat(s.o.fs().PathJoin(s.o.Dir, databaseDir)); err == nil {
-		return fmt.Errorf("%s without %s: %w", databaseDir, identityFile, ErrForeignFolder)
+		return fmt.Errorf("%s without %s: %w", databaseDir, identityFile, ErrForeignDirectory)
 	}
 	s.identity = newIdentity()
 	return s.identity.write(s.o.fs(), s.o.Dir)
 }
 
-// openTables makes the folder for tables and clears what a crash left there.
+// openTables makes the directory for tables and clears what a crash left there.
 func (s *Store) openTables() error {
 	fsys := s.o.fs()
 	dir := fsys.PathJoin(s.o.Dir, tablesDir)
@@ -166,16 +167,16 @@ func (s *Store) openDatabase() (err error) {
 	t.EnsureDefaults() // MakeWriterOptions needs them
 	s.table = t.MakeWriterOptions(0, s.db.TableFormat())
 	s.table.DisableValueBlocks = true // as pebbleOptions has it for Pebble's own
-	return s.syncFolder()
+	return s.syncDirectory()
 }
 
-// syncFolder makes the names of what Open made durable. Where the folder above
-// may not be read its sync is done without: a folder that is gone after a power
+// syncDirectory makes the names of what Open made durable. Where the directory above
+// may not be read its sync is done without: a directory that is gone after a power
 // failure is rebuilt.
-func (s *Store) syncFolder() error {
+func (s *Store) syncDirectory() error {
 	fsys := s.o.fs()
 	if err := syncDir(fsys, fsys.PathDir(s.o.Dir)); err != nil {
-		s.o.Logger.Debug("sync of the folder above the store failed", "err", err)
+		s.o.Logger.Debug("sync of the directory above the store failed", "err", err)
 	}
 	return syncDir(fsys, s.o.Dir)
 }

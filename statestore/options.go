@@ -12,7 +12,7 @@ import (
 
 // Options says where a store lies and how much memory it may use.
 type Options struct {
-	// Dir is the store's own folder, made if missing.
+	// Dir is the store's own directory, made if missing.
 	Dir string
 	// FS is the file system, nil for the machine's.
 	FS vfs.FS
@@ -25,8 +25,13 @@ type Options struct {
 	// FlushInterval is how often what changed goes to disk, and the in-sync
 	// time of live partitions with it; default 30 s. It must be longer than it
 	// takes a process to notice that it has lost its partitions: see
-	// [Take.Live].
+	// [Handle.Live].
 	FlushInterval time.Duration
+
+	// FlushChanges is after how many changes that is done earlier, default 1,500,000:
+	// what a restart after a kill has to replay at most, some 5 s of it. See
+	// [Handle.Behind].
+	FlushChanges int64
 
 	// Home says on which of the partitions of its request topic an ID belongs; nil:
 	// nothing is counted that lies elsewhere. See [Partition.CountFor].
@@ -53,6 +58,7 @@ const (
 	defaultMemory        = 16 << 20 // bytes
 	maxMemTable          = 16 << 20
 	defaultFlushInterval = 30 * time.Second
+	defaultFlushChanges  = 1_500_000
 )
 
 func (o Options) withDefaults() Options {
@@ -67,6 +73,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FlushInterval <= 0 {
 		o.FlushInterval = defaultFlushInterval
+	}
+	if o.FlushChanges <= 0 {
+		o.FlushChanges = defaultFlushChanges
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -32,14 +32,14 @@ type ParkedTarget struct {
 // that were applied.
 //
 // Parking is local. It moves no position, and nobody finds anything of it in the
-// changelog: a store that is folded anew has no parked timers. After a crash a
+// changelog: a store that is folded again has no parked timers. After a crash a
 // timer is either parked or not.
 //
 // A partition may have parked timers for any number of targets: each takes some
 // 150 bytes of memory and its name.
 //
 // Errors wrap ErrNotOwner or ErrTarget; then nothing has changed.
-func (k *Take) Park(target string, timers []*timer.Timer) error {
+func (k *Handle) Park(target string, timers []*timer.Timer) error {
 	if len(target) == 0 || len(target) > maxTargetName {
 		return fmt.Errorf("park timers in partition %s: %d bytes: %w", k.p.id, len(target), ErrTarget)
 	}
@@ -108,7 +108,7 @@ func seekRow(it *pebble.Iterator, p prefix, ref timer.Ref) ([]byte, error) {
 // order, until it has had max of them or maxBytes of their rows, whichever is
 // first; at least one if there is any; zero or less stands for 10,000 and 8 MB.
 // It returns them, none if nothing is parked for the target.
-func (k *Take) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer, error) {
+func (k *Handle) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer, error) {
 	if err := k.enter(); err != nil {
 		return nil, err
 	}
@@ -117,14 +117,38 @@ func (k *Take) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer, e
 	if number == 0 {
 		return nil, nil
 	}
-	timers, err := k.p.unparkLocked(number, max, maxBytes)
+	timers, _, err := k.p.unparkLocked(number, first, max, maxBytes, nil)
+	if err == nil && len(timers) == 0 {
+		err = fmt.Errorf("no row of %d parked timers: %w", k.p.targets.byNumber[number].count, ErrCorrupt)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("unpark timers in partition %s for %s: %w", k.p.id, target, err)
 	}
 	return timers, nil
 }
 
-func (p *Partition) unparkLocked(number uint32, max int, maxBytes int64) (timers []*timer.Timer, err error) {
+// UnparkIf is Unpark for those that match. It looks at parked timers of the target from
+// a place on, at max of them, or as many as have maxBytes, whichever is first. It
+// returns those that it has moved, and where to look next: from the beginning if that
+// is below every timer. match must not keep what it is given.
+func (k *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
+	if err := k.enter(); err != nil {
+		return nil, first, err
+	}
+	defer k.leave()
+	number := k.p.targets.byName[target]
+	if number == 0 {
+		return nil, first, nil
+	}
+	timers, next, err = k.p.unparkLocked(number, from, max, maxBytes, match)
+	if err != nil {
+		return nil, first, fmt.Errorf("look at parked timers in partition %s for %s: %w", k.p.id, target, err)
+	}
+	return timers, next, nil
+}
+
+// unparkLocked moves those that match; all if match is nil.
+func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
 	if max <= 0 {
 		max = defaultScanRows
 	}
@@ -132,18 +156,32 @@ func (p *Partition) unparkLocked(number uint32, max int, maxBytes int64) (timers
 		maxBytes = defaultScanBytes
 	}
 	t := p.targets.byNumber[number]
+	fromLow, low := from.Compare(t.low) <= 0, last
+	if !fromLow {
+		t.low = from
+	}
 	it, err := p.parkedIter(&t)
 	if err != nil {
-		return nil, err
+		return nil, first, err
 	}
 	w := p.newBatchLocked()
 	defer w.close()
 	var copies slab
-	for ok := it.First(); ok && len(timers) < max && maxBytes > 0; ok = it.Next() {
+	ok := it.First()
+	for ; ok && max > 0 && maxBytes > 0; ok = it.Next() {
 		var x *timer.Timer
 		var row []byte
-		if row, err = it.ValueAndErr(); err == nil {
+		if row, err = it.ValueAndErr(); err == nil && match != nil {
+			x, err = decodeTimer(row)
+		}
+		max, maxBytes = max-1, maxBytes-int64(len(row))
+		if err == nil && (match == nil || match(x)) {
 			x, err = decodeTimer(copies.copy(row))
+		} else if err == nil {
+			if low == last {
+				low = x.Ref()
+			}
+			continue
 		}
 		if err != nil {
 			err = fmt.Errorf("parked row %x: %w", it.Key()[parkedAt:], err)
@@ -153,16 +191,21 @@ func (p *Partition) unparkLocked(number uint32, max int, maxBytes int64) (timers
 		w.putRow(p.prefix, place{ref: x.Ref()}, row)
 		w.putID(p.prefix, x.ID, place{ref: x.Ref()})
 		timers = append(timers, x)
-		maxBytes -= int64(len(row))
 	}
-	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
-		return nil, err
+	next = first
+	if err == nil && ok {
+		next, err = decodeRef(it.Key()[parkedAt:])
 	}
-	if len(timers) == 0 {
-		return nil, fmt.Errorf("no row of %d parked timers: %w", t.count, ErrCorrupt)
+	if err = errors.Join(err, it.Error(), it.Close()); err != nil || len(timers) == 0 {
+		return nil, next, err
 	}
-	w.targets.raise(number, behind(timers[len(timers)-1]))
-	return timers, w.commit(p, p.state)
+	if low == last {
+		low = behind(timers[len(timers)-1])
+	}
+	if fromLow { // nothing is left before low
+		w.targets.raise(number, low)
+	}
+	return timers, next, w.commit(p, p.state)
 }
 
 // parkedIter makes an iterator over the parked rows of a target.
@@ -175,7 +218,7 @@ func (p *Partition) parkedIter(t *target) (*pebble.Iterator, error) {
 
 // Parked lists the targets that have parked timers, in the order of their names.
 // It costs some microseconds for each.
-func (k *Take) Parked() ([]ParkedTarget, error) {
+func (k *Handle) Parked() ([]ParkedTarget, error) {
 	if err := k.enter(); err != nil {
 		return nil, err
 	}
@@ -213,7 +256,7 @@ func (p *Partition) oldestParked(t *target) (ref timer.Ref, err error) {
 // looks up nothing, while the partition has no parked timers.
 type places struct {
 	p  *Partition
-	it *pebble.Iterator
+	it *idIterator
 }
 
 func (p *Partition) placesLocked() (*places, error) {
@@ -236,7 +279,7 @@ func (l *places) of(id []byte, ref timer.Ref) (place, error) {
 	if l == nil || ref.IsAbsent() {
 		return place{ref: ref}, nil
 	}
-	at, err := seekID(l.it, l.p.prefix, id)
+	at, err := l.it.seek(l.p.prefix, id)
 	if err != nil {
 		return at, err
 	}

@@ -3,6 +3,7 @@ package statestore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -14,11 +15,11 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-const sick = "orders/3"
+const unhealthy = "orders/3"
 
-// withTimers returns a take of a partition with timers a to e, due 10 to 50.
-func withTimers(t *testing.T, s *Store) (k *Take, ts []*timer.Timer) {
-	k = s.Partition(partition0).Take()
+// withTimers returns a handle of a partition with timers a to e, due 10 to 50.
+func withTimers(t *testing.T, s *Store) (k *Handle, ts []*timer.Timer) {
+	k = s.Partition(partition0).Acquire()
 	for i := range int64(5) {
 		ts = append(ts, newTimer(string(rune('a'+i)), (i+1)*10, i))
 		must(t, k.Apply(batchAt(i, put(ts[i], timer.Absent))))
@@ -27,7 +28,7 @@ func withTimers(t *testing.T, s *Store) (k *Take, ts []*timer.Timer) {
 }
 
 // wantParked wants as many timers parked for each target as IDs are named.
-func wantParked(t *testing.T, k *Take, want map[string]string) {
+func wantParked(t *testing.T, k *Handle, want map[string]string) {
 	t.Helper()
 	parked, err := readParked(k)
 	must(t, err)
@@ -61,10 +62,10 @@ func TestPark(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
 	k, ts := withTimers(t, s)
-	must(t, k.Park(sick, []*timer.Timer{ts[3], ts[0], ts[1]}))
+	must(t, k.Park(unhealthy, []*timer.Timer{ts[3], ts[0], ts[1]}))
 	must(t, k.Park("mail/0", ts[4:]))
 	wantIDs(t, k, "c")
-	wantParked(t, k, map[string]string{sick: "abd", "mail/0": "e"})
+	wantParked(t, k, map[string]string{unhealthy: "abd", "mail/0": "e"})
 	for _, x := range ts {
 		ref, err := k.Lookup(x.ID)
 		must(t, err)
@@ -80,21 +81,21 @@ func TestPark(t *testing.T) {
 	must(t, s.Close())
 
 	s = mustOpen(t, o)
-	k = s.Partition(partition0).Take()
-	wantParked(t, k, map[string]string{sick: "abd", "mail/0": "e"})
-	got, err := k.Unpark(sick, 2, 0)
+	k = s.Partition(partition0).Acquire()
+	wantParked(t, k, map[string]string{unhealthy: "abd", "mail/0": "e"})
+	got, err := k.Unpark(unhealthy, 2, 0)
 	must(t, err)
 	if ids(got) != "a b" {
 		t.Fatalf("unparked %q", ids(got))
 	}
 	wantIDs(t, k, "a b c")
-	if low := k.p.targets.byNumber[k.p.targets.byName[sick]].low; low != behind(ts[1]) {
+	if low := k.p.targets.byNumber[k.p.targets.byName[unhealthy]].low; low != behind(ts[1]) {
 		t.Fatalf("the next unparking begins at %v", low)
 	}
-	wantParked(t, k, map[string]string{sick: "d", "mail/0": "e"})
-	got, err = k.Unpark(sick, 0, 1)
+	wantParked(t, k, map[string]string{unhealthy: "d", "mail/0": "e"})
+	got, err = k.Unpark(unhealthy, 0, 1)
 	must(t, err)
-	none, err := k.Unpark(sick, 0, 0)
+	none, err := k.Unpark(unhealthy, 0, 0)
 	must(t, err)
 	if ids(got) != "d" || len(none) != 0 {
 		t.Fatalf("unparked %q, then %q", ids(got), ids(none))
@@ -123,12 +124,12 @@ func TestFormatWithoutParkedTimersIsTheFirst(t *testing.T) {
 	if f, kinds := format(); f != 1 || kinds != "dim" {
 		t.Fatalf("format %d, rows %s", f, kinds)
 	}
-	must(t, k.Park(sick, ts[1:]))
+	must(t, k.Park(unhealthy, ts[1:]))
 	if f, kinds := format(); f != 2 || kinds != "dimpt" {
 		t.Fatalf("format %d, rows %s", f, kinds)
 	}
 	must(t, k.Apply(batchAt(5, remove(ts[1]))))
-	_, err := k.Unpark(sick, 0, 0)
+	_, err := k.Unpark(unhealthy, 0, 0)
 	must(t, err)
 	if f, kinds := format(); f != 1 || kinds != "dim" {
 		t.Fatalf("format %d, rows %s", f, kinds)
@@ -158,7 +159,7 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 				o := testOptions(vfs.NewMem())
 				s := mustOpen(t, o)
 				k, ts := withTimers(t, s)
-				must(t, k.Park(sick, ts[:4]))
+				must(t, k.Park(unhealthy, ts[:4]))
 				change := c.change(ts[1])
 				if how == "apply" {
 					must(t, k.Apply(batchAt(10, change)))
@@ -178,14 +179,14 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 				check := func() {
 					t.Helper()
 					wantIDs(t, k, c.scan)
-					wantParked(t, k, map[string]string{sick: c.parked})
+					wantParked(t, k, map[string]string{unhealthy: c.parked})
 				}
 				check()
 				must(t, s.Close())
 				s = mustOpen(t, o)
-				k = s.Partition(partition0).Take()
+				k = s.Partition(partition0).Acquire()
 				check()
-				got, err := k.Unpark(sick, 0, 0)
+				got, err := k.Unpark(unhealthy, 0, 0)
 				must(t, err)
 				if strings.ReplaceAll(ids(got), " ", "") != c.parked {
 					t.Fatalf("unparked %q", ids(got))
@@ -200,7 +201,7 @@ func TestReplayOfTheLastParkedTimer(t *testing.T) {
 	s := memStore(t)
 	s.tableIDs = 1
 	k, ts := withTimers(t, s)
-	must(t, k.Park(sick, ts[:1]))
+	must(t, k.Park(unhealthy, ts[:1]))
 	must(t, k.Park("mail/0", ts[1:2]))
 	r, err := k.Replay(changelog, testNow)
 	must(t, err)
@@ -223,17 +224,17 @@ func TestParkPassesOverWhatIsNotPending(t *testing.T) {
 	must(t, k.Apply(batchAt(7, remove(ts[0]), put(replaced, ts[1].Ref()))))
 	must(t, k.Park("mail/0", ts[2:3]))
 	never := newTimer("never", 30, 1)
-	must(t, k.Park(sick, []*timer.Timer{ts[3], never, ts[3], ts[2], ts[1], ts[0], ts[3]}))
+	must(t, k.Park(unhealthy, []*timer.Timer{ts[3], never, ts[3], ts[2], ts[1], ts[0], ts[3]}))
 	wantIDs(t, k, "e b")
-	wantParked(t, k, map[string]string{sick: "d", "mail/0": "c"})
+	wantParked(t, k, map[string]string{unhealthy: "d", "mail/0": "c"})
 	before := s.db.Metrics().MemTable.Size
 	must(t, k.Park("nobody/0", ts[:4])) // nothing to park: no target comes of it
-	wantParked(t, k, map[string]string{sick: "d", "mail/0": "c"})
+	wantParked(t, k, map[string]string{unhealthy: "d", "mail/0": "c"})
 	if after := s.db.Metrics().MemTable.Size; after != before {
 		t.Fatalf("parking nothing wrote something")
 	}
-	empty := s.Partition(partition1).Take()
-	must(t, empty.Park(sick, ts))
+	empty := s.Partition(partition1).Acquire()
+	must(t, empty.Park(unhealthy, ts))
 	if m := getMeta(t, empty); m.Position != -1 {
 		t.Fatalf("%+v", m)
 	}
@@ -251,7 +252,7 @@ func TestParkRefusals(t *testing.T) {
 }
 
 // There is no number of targets that are too many: a partition that may not park
-// would be taken again for ever.
+// would be taken again forever.
 func TestParkForAnyNumberOfTargets(t *testing.T) {
 	k, ts := withTimers(t, memStore(t))
 	for i := range 1 << 16 { // as if there were so many
@@ -268,7 +269,7 @@ func TestScanPassesOverParkedTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
 		defer s.Close()
-		k := s.Partition(partition0).Take()
+		k := s.Partition(partition0).Acquire()
 		const n = sweepAfter
 		var puts []Change
 		var ts []*timer.Timer
@@ -277,7 +278,7 @@ func TestScanPassesOverParkedTimers(t *testing.T) {
 			puts = append(puts, put(ts[i], timer.Absent))
 		}
 		must(t, k.Apply(batchAt(1, puts...)))
-		must(t, k.Park(sick, ts[:n]))
+		must(t, k.Park(unhealthy, ts[:n]))
 		synctest.Wait() // for the sweep
 		wantLow(t, k, n, n)
 		wantIDs(t, k, fmt.Sprint(n))
@@ -288,13 +289,13 @@ func TestScanPassesOverParkedTimers(t *testing.T) {
 		must(t, k.Apply(batchAt(2, cancels...)))
 		list, err := k.Parked()
 		must(t, err)
-		if len(list) != 1 || list[0] != (ParkedTarget{sick, 1, n - 1}) {
+		if len(list) != 1 || list[0] != (ParkedTarget{unhealthy, 1, n - 1}) {
 			t.Fatalf("parked: %+v", list)
 		}
 		if low := k.p.targets.byNumber[1].low; low.Due != n-1 {
 			t.Fatalf("who looks next begins at %v", low)
 		}
-		got, err := k.Unpark(sick, 0, 0)
+		got, err := k.Unpark(unhealthy, 0, 0)
 		must(t, err)
 		if ids(got) != fmt.Sprint(n-1) {
 			t.Fatalf("unparked %q", ids(got))
@@ -339,15 +340,15 @@ func TestVerifyFindsFaults(t *testing.T) {
 		}},
 		{"target lost", func(r rows) { r.b.Delete(appendNumberKey(nil, r.p, kindTarget, 1), nil) }},
 		{"target counts wrong", func(r rows) {
-			x := target{number: 1, name: sick, count: 3, low: r.ts[0].Ref()}
+			x := target{number: 1, name: unhealthy, count: 3, low: r.ts[0].Ref()}
 			set(r, appendNumberKey(nil, r.p, kindTarget, 1), x.append(nil))
 		}},
 		{"target begins too late", func(r rows) {
-			x := target{number: 1, name: sick, count: 2, low: r.ts[1].Ref()}
+			x := target{number: 1, name: unhealthy, count: 2, low: r.ts[1].Ref()}
 			set(r, appendNumberKey(nil, r.p, kindTarget, 1), x.append(nil))
 		}},
 		{"two targets of one name", func(r rows) {
-			x := target{number: 2, name: sick, count: 1, low: r.ts[2].Ref()}
+			x := target{number: 2, name: unhealthy, count: 1, low: r.ts[2].Ref()}
 			set(r, appendNumberKey(nil, r.p, kindTarget, 2), x.append(nil))
 		}},
 		{"another timer's bytes", func(r rows) {
@@ -361,7 +362,7 @@ func TestVerifyFindsFaults(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := memStore(t)
 			k, ts := withTimers(t, s)
-			must(t, k.Park(sick, ts[:2]))
+			must(t, k.Park(unhealthy, ts[:2]))
 			must(t, k.Park("mail/0", ts[2:3]))
 			_, err := k.Unpark("mail/0", 0, 0)
 			must(t, err)
@@ -374,5 +375,63 @@ func TestVerifyFindsFaults(t *testing.T) {
 				t.Fatalf("%v", err)
 			}
 		})
+	}
+}
+
+// Numbers of targets come round after 2^32 of them. None is 0, which stands for a timer
+// that is not parked: its row would be gone.
+func TestNumbersOfTargetsComeRound(t *testing.T) {
+	s := memStore(t)
+	k := s.Partition(partition0).Acquire()
+	var timers []*timer.Timer
+	var changes []Change
+	for i := range int64(4) {
+		x := newTimer(fmt.Sprint("id", i), i, i)
+		timers, changes = append(timers, x), append(changes, put(x, timer.Absent))
+	}
+	must(t, k.Apply(batchAt(1, changes...)))
+	must(t, k.Park("first", timers[:1]))
+	k.p.targets.highest = math.MaxUint32 - 2
+	for i, name := range []string{"last", "round", "again"} {
+		must(t, k.Park(name, timers[i+1:i+2]))
+	}
+	if p := s.Partition(partition0); p.targets.byName["last"] != math.MaxUint32-1 || p.targets.byName["round"] != 2 || p.targets.byName["again"] != 3 {
+		t.Errorf("numbers are %v", p.targets.byName)
+	}
+	for i, name := range []string{"first", "last", "round", "again"} {
+		got, err := k.Unpark(name, 0, 0)
+		if err != nil || len(got) != 1 || string(got[0].ID) != string(timers[i].ID) {
+			t.Errorf("parked for %s are %v, %v", name, got, err)
+		}
+	}
+	wantIDs(t, k, "id0 id1 id2 id3")
+}
+
+// Those that match are unparked, some rows at a time, and a look begins where the last
+// one ended.
+func TestUnparkIf(t *testing.T) {
+	k, ts := withTimers(t, mustOpen(t, testOptions(vfs.NewMem())))
+	must(t, k.Park(unhealthy, ts))
+	ac := func(x *timer.Timer) bool { return x.ID[0] == 'a' || x.ID[0] == 'c' || x.ID[0] == 'd' }
+	from := first
+	for i, want := range []struct {
+		moved string
+		ended bool
+	}{{"a", false}, {"cd", false}, {"", true}, {"", true}} {
+		moved, next, err := k.UnparkIf(unhealthy, from, 2, 1<<20, ac)
+		must(t, err)
+		got := ""
+		for _, x := range moved {
+			got += string(x.ID)
+		}
+		if got != want.moved || (next == first) != want.ended {
+			t.Fatalf("look %d from %v: %q moved, next from %v; want %q, ended %v", i, from, got, next, want.moved, want.ended)
+		}
+		from = next
+	}
+	wantIDs(t, k, "a c d")
+	wantParked(t, k, map[string]string{unhealthy: "be"})
+	if moved, next, err := k.UnparkIf("nobody", from, 2, 1<<20, ac); err != nil || moved != nil || next != first {
+		t.Fatalf("a target that nothing is parked for: %v, %v, %v", moved, next, err)
 	}
 }

@@ -25,7 +25,7 @@ type Partition struct {
 	// owner is who may change the partition, nil for nobody. It is set under
 	// write, so that no batch of a former owner is under way when a new one
 	// comes; Release alone clears it without.
-	owner atomic.Pointer[Take]
+	owner atomic.Pointer[Handle]
 	// loaded says that state and low are what the store holds.
 	loaded atomic.Bool
 	// damaged says that what the store held is gone, until the next wipe. It is
@@ -35,7 +35,7 @@ type Partition struct {
 	// misplaced is what state says of it, for all to see; -1: not known.
 	misplaced atomic.Int64
 
-	// write is held over every change, I/O included: see Take. It guards what
+	// write is held over every change, I/O included: see Handle. It guards what
 	// follows, and the fields of the owner that say so.
 	write     sync.Mutex
 	state     meta
@@ -54,15 +54,15 @@ func newPartition(s *Store, id PartitionID) *Partition {
 // ID is the partition's name.
 func (p *Partition) ID() PartitionID { return p.id }
 
-// Take is the right to use a partition, until somebody else takes it.
-type Take struct {
+// Handle is the right to use a partition, until somebody else acquires it.
+type Handle struct {
 	p *Partition
 
 	// Guarded by p.write.
 	live bool
 	// brokers is what time it was at the brokers when it was local here.
 	brokers, local time.Time
-	// candidate becomes the in-sync time if the take is still live a while
+	// candidate becomes the in-sync time if the handle is still live a while
 	// later; see Live.
 	candidate time.Time
 	replay    *Replay
@@ -70,22 +70,22 @@ type Take struct {
 	unsaved atomic.Pointer[time.Time] // see Unsaved
 }
 
-// Take makes the caller the only one who may change the partition. It waits for
-// the batch that is under way, if any; from then on everybody who took the
+// Acquire makes the caller the only one who may change the partition. It waits for
+// the batch that is under way, if any; from then on everybody who acquired the
 // partition earlier is refused with ErrNotOwner.
-func (p *Partition) Take() *Take {
-	k := &Take{p: p}
+func (p *Partition) Acquire() *Handle {
+	k := &Handle{p: p}
 	p.write.Lock()
 	defer p.write.Unlock()
 	p.owner.Store(k)
 	return k
 }
 
-// takeIdle is Take where nobody has the partition, else nil.
-func (p *Partition) takeIdle() *Take {
+// acquireIdle is Acquire where nobody has the partition, else nil.
+func (p *Partition) acquireIdle() *Handle {
 	p.write.Lock()
 	defer p.write.Unlock()
-	k := &Take{p: p}
+	k := &Handle{p: p}
 	if !p.owner.CompareAndSwap(nil, k) {
 		return nil
 	}
@@ -93,18 +93,18 @@ func (p *Partition) takeIdle() *Take {
 }
 
 // Release gives the partition back. It takes effect at once and returns when no
-// batch of the take is under way. Releasing twice, or after the partition was
-// taken by somebody else, does nothing.
-func (k *Take) Release() {
+// batch of the handle is under way. Releasing twice, or after the partition was
+// acquired by somebody else, does nothing.
+func (k *Handle) Release() {
 	k.p.owner.CompareAndSwap(k, nil)
 	k.p.write.Lock()
 	defer k.p.write.Unlock()
 }
 
 // ID is the name of the partition.
-func (k *Take) ID() PartitionID { return k.p.id }
+func (k *Handle) ID() PartitionID { return k.p.id }
 
-func (k *Take) check() error {
+func (k *Handle) check() error {
 	if k.p.owner.Load() != k {
 		return fmt.Errorf("partition %s: %w", k.p.id, ErrNotOwner)
 	}
@@ -112,7 +112,7 @@ func (k *Take) check() error {
 }
 
 // enter opens the store and the partition for a change, until leave.
-func (k *Take) enter() error {
+func (k *Handle) enter() error {
 	if err := k.p.s.enterChange(); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (k *Take) enter() error {
 	return err
 }
 
-func (k *Take) leave() {
+func (k *Handle) leave() {
 	k.p.write.Unlock()
 	k.p.s.leave()
 }
@@ -182,7 +182,7 @@ func get(r pebble.Reader, key []byte) ([]byte, error) {
 // Meta says how far the partition's fold is: Position -1 if there is nothing.
 // Errors wrap ErrNotOwner, or ErrNewerFormat or ErrCorrupt if the partition must
 // be wiped before it is used.
-func (k *Take) Meta() (Meta, error) {
+func (k *Handle) Meta() (Meta, error) {
 	if err := k.enter(); err != nil {
 		return Meta{Position: nothing}, err
 	}
@@ -193,7 +193,7 @@ func (k *Take) Meta() (Meta, error) {
 }
 
 // look is Meta for who will not use the partition: nothing of it is kept.
-func (k *Take) look() (Meta, error) {
+func (k *Handle) look() (Meta, error) {
 	if err := k.p.s.enter(); err != nil {
 		return Meta{}, err
 	}
@@ -220,9 +220,9 @@ func (k *Take) look() (Meta, error) {
 // and only then hears that it lost everything; were "now" recorded, the
 // tombstones of that day would never be missed and cancelled timers would fire.
 // So a flush notes the time, and it counts when a flush at least half a
-// FlushInterval later still finds the take live. What is recorded lags by up to
+// FlushInterval later still finds the handle live. What is recorded lags by up to
 // two intervals, which is nothing beside the hours it is compared with.
-func (k *Take) Live(now time.Time) error {
+func (k *Handle) Live(now time.Time) error {
 	if err := k.enter(); err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (k *Take) Live(now time.Time) error {
 
 // Unsaved says since when the owner has had changes that the store lacks, the zero
 // time if there are none. The store was in sync at that moment at most.
-func (k *Take) Unsaved(since time.Time) {
+func (k *Handle) Unsaved(since time.Time) {
 	if since.IsZero() {
 		k.unsaved.Store(nil)
 	} else {
@@ -243,8 +243,22 @@ func (k *Take) Unsaved(since time.Time) {
 	}
 }
 
-// confirm moves the in-sync time of a live take; p.write is held.
-func (k *Take) confirm() {
+// Behind says that the owner has so many more changes in the changelog that the disk
+// lacks, in the store or not. If they become too many, the store has what waits applied
+// and goes to disk before its time.
+func (k *Handle) Behind(changes int) {
+	s := k.p.s
+	if s.behind.Add(int64(changes)) < s.o.FlushChanges {
+		return
+	}
+	select {
+	case s.flush <- struct{}{}:
+	default: // it is on its way
+	}
+}
+
+// confirm moves the in-sync time of a live handle; p.write is held.
+func (k *Handle) confirm() {
 	now := k.brokers.Add(k.p.s.o.Now().Sub(k.local))
 	age := now.Sub(k.candidate)
 	switch {
@@ -288,7 +302,7 @@ func (p *Partition) refresh() error {
 
 // Wipe removes all that the store holds of the partition, at once and for good:
 // after a crash the partition is as before or empty.
-func (k *Take) Wipe() error {
+func (k *Handle) Wipe() error {
 	p := k.p
 	if err := p.s.enterChange(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 // databaseFormat is pinned, not FormatNewest: a new Pebble must not turn the
-// folder's format over unasked. Whoever raises it raises identityFormat too.
+// directory's format over unasked. Whoever raises it raises identityFormat too.
 const databaseFormat = pebble.FormatValueSeparation
 
 const (
@@ -17,6 +17,10 @@ const (
 	// blockSize is small because re-schedules and cancels read single ID rows.
 	blockSize      = 8 << 10
 	indexBlockSize = 32 << 10
+
+	// mergeLayers of tables in level 0 are merged: what is short-lived dies there
+	// before. Each costs look-ups of IDs a probe. It must be less than roomLayers.
+	mergeLayers = 8
 )
 
 // pebbleOptions are those that measured best; doc.go says why no log is
@@ -28,7 +32,7 @@ func pebbleOptions(o *Options) *pebble.Options {
 		DisableWAL:                  true,
 		MemTableSize:                o.memTable(),
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       2,
+		L0CompactionThreshold:       mergeLayers,
 		L0CompactionFileThreshold:   500,
 		L0StopWritesThreshold:       1000,
 		LBaseMaxBytes:               128 << 20,

@@ -22,7 +22,7 @@ const (
 
 // enterRead opens the store and the partition for reading. Readers do not wait
 // for batches.
-func (k *Take) enterRead() error {
+func (k *Handle) enterRead() error {
 	if err := k.p.s.enter(); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (k *Take) enterRead() error {
 // Lookup returns what is pending under id, timer.Absent for nothing. An ID that
 // is not there costs a probe of the table filters, about a microsecond, and no
 // I/O. It may be called at the same time by several goroutines.
-func (k *Take) Lookup(id []byte) (timer.Ref, error) {
+func (k *Handle) Lookup(id []byte) (timer.Ref, error) {
 	if err := k.enterRead(); err != nil {
 		return timer.Absent, err
 	}
@@ -50,7 +50,7 @@ func (k *Take) Lookup(id []byte) (timer.Ref, error) {
 	if err != nil {
 		return timer.Absent, fmt.Errorf("look up timer in partition %s: %w", k.p.id, err)
 	}
-	at, err := seekID(it, k.p.prefix, id)
+	at, err := it.seek(k.p.prefix, id)
 	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
 		return timer.Absent, fmt.Errorf("look up timer in partition %s: %w", k.p.id, err)
 	}
@@ -59,7 +59,7 @@ func (k *Take) Lookup(id []byte) (timer.Ref, error) {
 
 // LookupAll looks up many IDs at one moment: refs[i] becomes what is pending
 // under ids[i]. It costs half of as many Lookups, and less if ids are sorted.
-func (k *Take) LookupAll(ids [][]byte, refs []timer.Ref) error {
+func (k *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
 	if err := k.enterRead(); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (k *Take) LookupAll(ids [][]byte, refs []timer.Ref) error {
 	}
 	for i := 0; i < len(ids) && err == nil; i++ {
 		var at place
-		at, err = seekID(it, k.p.prefix, ids[i])
+		at, err = it.seek(k.p.prefix, ids[i])
 		refs[i] = at.ref
 	}
 	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
@@ -79,36 +79,69 @@ func (k *Take) LookupAll(ids [][]byte, refs []timer.Ref) error {
 	return nil
 }
 
-// Get returns the timer that is pending under id, nil for none.
-func (k *Take) Get(id []byte) (*timer.Timer, error) {
+// GetAll returns the timers that are pending under many IDs at one moment, parked or
+// not: nil under an ID under which none is. They are not shared with the store.
+func (k *Handle) GetAll(ids [][]byte) ([]*timer.Timer, error) {
 	if err := k.enterRead(); err != nil {
 		return nil, err
 	}
 	defer k.p.s.leave()
 	it, err := k.p.s.idIter()
 	if err != nil {
-		return nil, fmt.Errorf("get timer of partition %s: %w", k.p.id, err)
+		return nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
 	}
-	t, err := getTimer(it, k.p.prefix, id)
+	timers := make([]*timer.Timer, len(ids))
+	for i := 0; i < len(ids) && err == nil; i++ {
+		timers[i], err = k.p.seekTimer(it, ids[i])
+	}
 	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
-		return nil, fmt.Errorf("get timer of partition %s: %w", k.p.id, err)
+		return nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
 	}
-	return t, nil
+	return timers, nil
+}
+
+// seekTimer reads the ID row and the row that it names, which one iterator sees as they
+// are at one moment.
+func (p *Partition) seekTimer(it *idIterator, id []byte) (*timer.Timer, error) {
+	at, err := it.seek(p.prefix, id)
+	if err != nil || at.ref.IsAbsent() {
+		return nil, err
+	}
+	return p.timerAt(it, id, at)
+}
+
+// timerAt reads the row at a place, which is that of the ID.
+func (p *Partition) timerAt(it *idIterator, id []byte, at place) (*timer.Timer, error) {
+	key := appendRowKey(nil, p.prefix, at)
+	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
+		return nil, errors.Join(it.Error(), fmt.Errorf("timer %q has no row at %v: %w", id, at.ref, ErrCorrupt))
+	}
+	row, err := it.ValueAndErr()
+	if err != nil {
+		return nil, err
+	}
+	return decodeTimer(bytes.Clone(row))
+}
+
+// idIterator looks IDs up, one after another.
+type idIterator struct {
+	*pebble.Iterator
+	key []byte // of the last one, used again: Pebble has a copy
 }
 
 // idIter makes an iterator that asks the filters of all tables: Pebble's Get
 // never asks those of the lowest level, where nearly everything is.
-func (s *Store) idIter() (*pebble.Iterator, error) {
-	return s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+func (s *Store) idIter() (*idIterator, error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	return &idIterator{Iterator: it}, err
 }
 
-func seekID(it *pebble.Iterator, p prefix, id []byte) (place, error) {
+func (it *idIterator) seek(p prefix, id []byte) (place, error) {
 	if err := checkID(id); err != nil {
 		return nowhere, err
 	}
-	var buf [idAt + 64]byte // longer IDs allocate
-	key := appendIDKey(buf[:0], p, id)
-	if !it.SeekPrefixGE(key) {
+	it.key = appendIDKey(it.key[:0], p, id)
+	if !it.SeekPrefixGE(it.key) {
 		return nowhere, it.Error()
 	}
 	row, err := it.ValueAndErr()
@@ -120,22 +153,6 @@ func seekID(it *pebble.Iterator, p prefix, id []byte) (place, error) {
 		return nowhere, fmt.Errorf("ID row: %w: %w", err, ErrCorrupt)
 	}
 	return at, nil
-}
-
-func getTimer(it *pebble.Iterator, p prefix, id []byte) (*timer.Timer, error) {
-	at, err := seekID(it, p, id)
-	if err != nil || at.ref.IsAbsent() {
-		return nil, err
-	}
-	key := appendRowKey(nil, p, at)
-	if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
-		return nil, errors.Join(it.Error(), fmt.Errorf("no row at due %d, offset %d: %w", at.ref.Due, at.ref.Offset, ErrCorrupt))
-	}
-	row, err := it.ValueAndErr()
-	if err != nil {
-		return nil, err
-	}
-	return decodeTimer(bytes.Clone(row))
 }
 
 // decodeTimer reads the timer of a row. Errors wrap ErrNewerFormat or ErrCorrupt:
@@ -162,9 +179,9 @@ func (p *Partition) dueIter(end []byte) (*pebble.Iterator, error) {
 // Ref to go on from, and whether [from, to) is exhausted. If fn fails, Scan
 // returns its error and the Ref of the timer that fn had.
 //
-// What fn sees is the state at one moment. fn may use the take, also to apply:
+// What fn sees is the state at one moment. fn may use the handle, also to apply:
 // nothing is held while it runs. Timers are not shared with the store.
-func (k *Take) Scan(from, to timer.Ref, max int, maxBytes int64, fn func(*timer.Timer) error) (next timer.Ref, done bool, err error) {
+func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64, fn func(*timer.Timer) error) (next timer.Ref, done bool, err error) {
 	rows, next, done, err := k.scan(from, to, max, maxBytes)
 	if err != nil {
 		return from, false, fmt.Errorf("scan partition %s: %w", k.p.id, err)
@@ -177,7 +194,7 @@ func (k *Take) Scan(from, to timer.Ref, max int, maxBytes int64, fn func(*timer.
 	return next, done, nil
 }
 
-func (k *Take) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*timer.Timer, next timer.Ref, done bool, err error) {
+func (k *Handle) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*timer.Timer, next timer.Ref, done bool, err error) {
 	if max <= 0 {
 		max = defaultScanRows
 	}
@@ -220,7 +237,11 @@ func (k *Take) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*timer.
 }
 
 // behind is the first Ref after t's.
-func behind(t *timer.Timer) timer.Ref { return timer.Ref{Due: t.Due, Offset: t.Offset + 1} }
+func behind(t *timer.Timer) timer.Ref {
+	at := t.Ref()
+	at.Offset++
+	return at
+}
 
 // slab copies byte slices into few allocations.
 type slab struct{ free []byte }

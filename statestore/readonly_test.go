@@ -40,7 +40,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	o.Dir = t.TempDir()
 	s := mustOpen(t, o)
 	k, ts := withTimers(t, s)
-	must(t, k.Park(sick, ts[:2]))
+	must(t, k.Park(unhealthy, ts[:2]))
 	_, err := OpenReadOnly(o)
 	wantErr(t, err, ErrInUse)
 	must(t, s.Close())
@@ -50,7 +50,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	must(t, err)
 	_, err = Open(o)
 	wantErr(t, err, ErrInUse)
-	k = s.Partition(partition0).Take()
+	k = s.Partition(partition0).Acquire()
 	wantIDs(t, k, "c d e")
 	x, err := k.Get([]byte("a"))
 	must(t, err)
@@ -63,10 +63,10 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 		"wipe":    k.Wipe,
 		"live":    func() error { return k.Live(testNow) },
 		"replay":  func() error { _, err := k.Replay(changelog, testNow); return err },
-		"park":    func() error { return k.Park(sick, ts) },
-		"unpark":  func() error { _, err := k.Unpark(sick, 0, 0); return err },
+		"park":    func() error { return k.Park(unhealthy, ts) },
+		"unpark":  func() error { _, err := k.Unpark(unhealthy, 0, 0); return err },
 		"flush":   s.Flush,
-		"drop":    func() error { _, err := s.Drop(partition0, testNow); return err },
+		"drop":    func() error { _, err := s.Drop(partition0, syncedBefore(testNow)); return err },
 		"cluster": func() error { return s.BindCluster("c1") },
 	} {
 		if err := call(); !errors.Is(err, ErrReadOnly) {
@@ -84,7 +84,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	must(t, s.Close())
 	wantErr(t, s.VerifyAll(t.Context(), nil), ErrClosed)
 	if after := files(t, o.Dir); !reflect.DeepEqual(after, before) {
-		t.Fatal("the folder has changed")
+		t.Fatal("the directory has changed")
 	}
 	mustOpen(t, o)
 }
@@ -95,8 +95,8 @@ func TestReadOnlyRefusals(t *testing.T) {
 		make func(t *testing.T, dir string)
 		want error
 	}{
-		{"no folder", func(t *testing.T, dir string) { must(t, os.Remove(dir)) }, ErrForeignFolder},
-		{"empty folder", func(*testing.T, string) {}, ErrForeignFolder},
+		{"no directory", func(t *testing.T, dir string) { must(t, os.Remove(dir)) }, ErrForeignDirectory},
+		{"empty directory", func(*testing.T, string) {}, ErrForeignDirectory},
 		{"newer store", func(t *testing.T, dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, identityFile), []byte("waterclock store\nformat 99\n"), 0o644))
 		}, ErrNewerFormat},
@@ -111,7 +111,7 @@ func TestReadOnlyRefusals(t *testing.T) {
 			_, err := OpenReadOnly(o)
 			wantErr(t, err, c.want)
 			if !strings.Contains(err.Error(), o.Dir) {
-				t.Fatalf("%v does not name the folder", err)
+				t.Fatalf("%v does not name the directory", err)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func TestVerifyAllNamesTheDamagedPartition(t *testing.T) {
 			x := newTimer(fmt.Sprint("timer-", j), j, j)
 			changes = append(changes, put(x, timer.Absent))
 		}
-		must(t, s.Partition(id).Take().Apply(batchAt(int64(i), changes...)))
+		must(t, s.Partition(id).Acquire().Apply(batchAt(int64(i), changes...)))
 		must(t, s.Flush())
 	}
 	must(t, s.Close())
@@ -206,11 +206,13 @@ func TestDump(t *testing.T) {
 	b := batchAt(7)
 	b.Checkpoint = []byte("checkpoint")
 	must(t, k.Apply(b))
-	must(t, k.Park(sick, ts[:1]))
+	must(t, k.Park(unhealthy, ts[:1]))
 	must(t, k.Apply(batchAt(8, remove(ts[1]), remove(ts[2]), remove(ts[3]))))
 	odd := newTimer("\xff\x00", -5, 9)
 	odd.Target.Partition, odd.Value, odd.Headers = 3, nil, nil
-	k1 := s.Partition(partition1).Take()
+	odd.Recurrence = &timer.Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: 7, Count: 3, Jitter: 20, Delay: 5, CatchUp: timer.CatchUpNone}
+	odd.TooLate = 1001
+	k1 := s.Partition(partition1).Acquire()
 	must(t, k1.Live(testNow))
 	must(t, k1.Apply(batchAt(9, put(odd, timer.Absent))))
 
@@ -226,7 +228,7 @@ func TestDump(t *testing.T) {
 {"partition":"P0","row":"meta","parked":1,"format":2,"position":8,"changelog":"CLOG","pending":2,"in_sync":1788264000000,"low_due":10,"low_offset":0}
 {"partition":"P0","row":"parked","id":"a","due":10,"offset":0,"target":1,"occurrence":1,"topic":"orders","headers":1,"value_bytes":10}
 {"partition":"P0","row":"target","target":1,"name":"orders/3","parked":1,"low_due":10,"low_offset":0}
-{"partition":"P1","row":"timer","id_base64":"/wA=","due":-5,"offset":9,"occurrence":1,"topic":"orders","to_partition":3,"headers":0}
+{"partition":"P1","row":"timer","id_base64":"/wA=","due":-5,"offset":9,"occurrence":1,"recurrence":{"scheduled":-10,"cron":"@daily","zone":"Africa/Lagos","until":7,"count":3,"jitter_ms":20,"catch_up":"none"},"max_late_ms":1000,"topic":"orders","to_partition":3,"headers":0}
 {"partition":"P1","row":"id","id_base64":"/wA=","due":-5,"offset":9}
 {"partition":"P1","row":"meta","parked":0,"format":1,"position":9,"changelog":"CLOG","pending":1,"in_sync":1788264000000,"low_due":-5,"low_offset":9}
 `
@@ -269,7 +271,7 @@ func TestDumpOfFaults(t *testing.T) {
 	p := k.p.prefix
 	must(t, s.db.Set(appendDueKey(nil, p, ts[2].Ref()), []byte{1}, pebble.NoSync))
 	must(t, s.db.Set(p.key('x'), nil, pebble.NoSync))
-	must(t, s.Partition(partition1).Take().Apply(batchAt(9, put(ts[0], timer.Absent))))
+	must(t, s.Partition(partition1).Acquire().Apply(batchAt(9, put(ts[0], timer.Absent))))
 	var out bytes.Buffer
 	err := s.Dump(t.Context(), &out, DumpOptions{})
 	wantErr(t, err, ErrCorrupt)

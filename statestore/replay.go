@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// A replay is Full, and best flushed, at this many records or bytes: the
-	// unit of sorted tables.
+	// A replay is best flushed at this many records or bytes: the unit of
+	// sorted tables.
 	replayRecords = 100_000
 	replayBytes   = 32 << 20
 
@@ -33,7 +33,7 @@ const (
 // collects them in memory, up to some 50 MB, until Flush; what it remembers of a
 // large replay takes 8 MB more. It is used by one goroutine. A later Replay, or a Wipe, ends it.
 type Replay struct {
-	k          *Take
+	k          *Handle
 	changelog  [16]byte
 	records    []record
 	bytes      int // of IDs and rows in records
@@ -65,7 +65,7 @@ type record struct {
 // the store holds nothing is now, the brokers' time or earlier; the zero time
 // stands for never. Errors wrap ErrForeignChangelog if the store was folded from
 // another topic.
-func (k *Take) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
+func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 	if err := k.enter(); err != nil {
 		return nil, err
 	}
@@ -136,17 +136,13 @@ func head(id []byte) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// Full reports whether so much was taken in that Flush should be called: it is
-// cheapest per record then. Put goes on to take four times as much.
-func (r *Replay) Full() bool { return len(r.records) >= replayRecords || r.bytes >= replayBytes }
-
 // Flush stores everything taken in so far together with position, the changelog
 // offset behind it: both or neither are there after a crash. Few records go to
 // memory like an Apply, many to a synced table, before which it waits while too
 // many tables wait to be merged, 30 s at most.
 //
 // Errors wrap ErrNotOwner, ErrReplayOver or ErrPosition; the replay is over
-// then, and is begun anew from Meta().Position.
+// then, and is begun again from Meta().Position.
 func (r *Replay) Flush(position int64) error {
 	ended := "replay partition %s up to %d: %w"
 	r.dedupe()
@@ -276,7 +272,7 @@ func (r *Replay) resolve() error {
 		if r.fresh && !r.seen.maybe(c.id) {
 			continue
 		}
-		at, seekErr := seekID(it, p.prefix, c.id)
+		at, seekErr := it.seek(p.prefix, c.id)
 		if err = errors.Join(seekErr, p.targets.check(at)); err != nil {
 			break
 		}

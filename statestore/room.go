@@ -22,15 +22,15 @@ const (
 
 // WaitForRoom waits before a batch that Apply makes a table of, while too many tables
 // wait to be merged, 30 s at most and until ctx ends. No lock is held meanwhile, so
-// that the partition may be taken and the store closed.
-func (k *Take) WaitForRoom(ctx context.Context, b *Batch) error {
+// that the partition may be acquired and the store closed.
+func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	if !k.p.s.large(b) {
 		return nil
 	}
 	return k.waitForRoom(ctx)
 }
 
-func (k *Take) waitForRoom(ctx context.Context) error {
+func (k *Handle) waitForRoom(ctx context.Context) error {
 	s := k.p.s
 	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
 	defer deadline.Stop()
@@ -61,9 +61,9 @@ func (k *Take) waitForRoom(ctx context.Context) error {
 	}
 }
 
-// layers returns how many layers of tables level 0 has, while the take owns the
+// layers returns how many layers of tables level 0 has, while the handle owns the
 // partition.
-func (k *Take) layers() (int, error) {
+func (k *Handle) layers() (int, error) {
 	s := k.p.s
 	if err := s.enter(); err != nil {
 		return 0, err

@@ -15,7 +15,7 @@ import (
 func full(t *testing.T) (*Store, *Replay) {
 	s := memStore(t)
 	s.tableIDs, s.roomLayers = 1, 0
-	r, err := s.Partition(partition0).Take().Replay(changelog, testNow)
+	r, err := s.Partition(partition0).Acquire().Replay(changelog, testNow)
 	must(t, err)
 	must(t, r.Put([]byte("a"), nil, newTimer("a", 1, 1)))
 	return s, r
@@ -23,8 +23,8 @@ func full(t *testing.T) (*Store, *Replay) {
 
 func TestReplayWaitsForRoom(t *testing.T) {
 	for why, end := range map[string]func(*Store, *Replay){
-		"until the partition is taken by another": func(s *Store, _ *Replay) {
-			s.Partition(partition0).Take() // waits for nobody
+		"until the partition is acquired by another": func(s *Store, _ *Replay) {
+			s.Partition(partition0).Acquire() // waits for nobody
 		},
 		"until it is given back": func(_ *Store, r *Replay) {
 			r.k.Release() // as partitions do when they are told to end
@@ -43,7 +43,7 @@ func TestReplayWaitsForRoom(t *testing.T) {
 				if d := time.Since(start); d > roomCheck {
 					t.Fatalf("noticed after %v", d)
 				}
-				wantIDs(t, s.Partition(partition0).Take(), "")
+				wantIDs(t, s.Partition(partition0).Acquire(), "")
 			})
 		})
 	}
@@ -57,7 +57,7 @@ func TestReplayWaitsForRoom(t *testing.T) {
 			wantErr(t, <-flushed, ErrClosed)
 		})
 	})
-	t.Run("not for ever", func(t *testing.T) {
+	t.Run("not forever", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, r := full(t)
 			defer s.Close()
@@ -104,8 +104,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 // compactions wake it, and there are never more.
 func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
-	s.tableIDs, s.roomLayers = 1, 2
-	k := s.Partition(partition0).Take()
+	s.tableIDs, s.roomLayers = 1, mergeLayers
+	k := s.Partition(partition0).Acquire()
 	r, err := k.Replay(changelog, testNow)
 	must(t, err)
 	model := log{seed: 3, names: 500}.empty()
@@ -115,12 +115,12 @@ func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 		must(t, r.Flush(i*50))
 		most = max(most, s.Metrics().Level0Layers)
 	}
-	if d := time.Since(start); most > 2 || d > roomWait {
+	if d := time.Since(start); most > mergeLayers || d > roomWait {
 		t.Fatalf("%d layers, in %v", most, d)
 	}
 	must(t, model.compare(k))
-	if s.Metrics().ReplayWaits == 0 {
-		t.Fatal("it never waited")
+	if s.Metrics().ReplayWaits == 0 && most == mergeLayers { // a slow replay leaves compactions time
+		t.Fatal("there was no room, and it never waited")
 	}
 }
 

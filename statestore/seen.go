@@ -18,17 +18,17 @@ type seen struct {
 func newSeen() *seen { return &seen{maphash.MakeSeed(), make([]uint64, seenWords)} }
 
 func (s *seen) add(id []byte) {
-	word, bits := s.place(id)
+	word, bits := s.bitOf(id)
 	*word |= bits
 }
 
 // maybe is false only for an ID that was never added.
 func (s *seen) maybe(id []byte) bool {
-	word, bits := s.place(id)
+	word, bits := s.bitOf(id)
 	return *word&bits == bits
 }
 
-func (s *seen) place(id []byte) (word *uint64, bits uint64) {
+func (s *seen) bitOf(id []byte) (word *uint64, bits uint64) {
 	h := maphash.Bytes(s.seed, id)
 	for i := range 4 {
 		bits |= 1 << (h >> (6 * i) & 63)

@@ -37,7 +37,7 @@ func TestReplayRemembersWhatItStored(t *testing.T) {
 		check(t, err)
 		defer s.Close()
 		s.tableIDs = rapid.IntRange(1, 30).Draw(t, "tableIDs")
-		k := s.Partition(partition0).Take()
+		k := s.Partition(partition0).Acquire()
 		model := log{seed: rapid.Uint64().Draw(t, "seed"), names: 60}.empty()
 		r, err := k.Replay(changelog, testNow)
 		check(t, err)
@@ -47,9 +47,9 @@ func TestReplayRemembersWhatItStored(t *testing.T) {
 			case 0:
 				check(t, model.apply(k, step))
 			case 1:
-				check(t, model.park(k, sick, 0, 30))
+				check(t, model.park(k, unhealthy, 0, 30))
 			case 2:
-				check(t, model.unpark(k, sick, 10, 1<<20))
+				check(t, model.unpark(k, unhealthy, 10, 1<<20))
 			default:
 				check(t, model.put(r, step))
 				check(t, r.Flush(step))

@@ -52,6 +52,8 @@ type Store struct {
 	// maintain is held over one flush or sweep at a time, I/O included.
 	maintain sync.Mutex
 	dirty    atomic.Bool   // something was written since the last flush began
+	behind   atomic.Int64  // changes that the disk lacks: see Handle.Behind
+	flush    chan struct{} // they are too many
 	pending  atomic.Int64  // timers of all partitions that are loaded
 	tables   atomic.Uint64 // built so far
 	// See the constants of these names; tests change them before they replay.
@@ -98,9 +100,9 @@ func (s *Store) enterChange() error {
 
 func (s *Store) leave() { s.life.RUnlock() }
 
-// run flushes and sweeps until stop. The timer starts anew after each flush, so
-// that two flushes are never closer together than FlushInterval, also when the
-// process was paused between them.
+// run flushes and sweeps until stop: at an interval, and when so much has changed that
+// a restart after a kill would have long to replay. The timer starts again after each
+// flush, also when the process was paused between them.
 func (s *Store) run() {
 	defer close(s.done)
 	timer := time.NewTimer(s.o.FlushInterval)
@@ -114,13 +116,19 @@ func (s *Store) run() {
 			if err := s.sweep(p); err != nil {
 				s.o.Logger.Error("sweep of the store failed", "partition", p.id.String(), "err", err)
 			}
+			continue
 		case <-timer.C:
-			s.beforeFlush()
-			if err := s.Flush(); err != nil {
-				s.o.Logger.Error("flush of the store failed", "err", err)
+		case <-s.flush:
+			if s.behind.Load() < s.o.FlushChanges {
+				continue // a flush came before
 			}
-			timer.Reset(s.o.FlushInterval)
 		}
+		s.behind.Store(0)
+		s.beforeFlush()
+		if err := s.Flush(); err != nil {
+			s.o.Logger.Error("flush of the store failed", "err", err)
+		}
+		timer.Reset(s.o.FlushInterval)
 	}
 }
 
@@ -196,8 +204,8 @@ func (s *Store) known() []*Partition {
 // Close flushes and closes the store; everything after it gets ErrClosed. It
 // waits for what is under way. Only the first call does something, all return
 // the same error. After a fatal error, also one that comes meanwhile, it returns
-// that and leaves the database, whose locks may be held for ever, and the
-// folder's lock to the end of the process.
+// that and leaves the database, whose locks may be held forever, and the
+// directory's lock to the end of the process.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
@@ -229,14 +237,14 @@ func (s *Store) shut() error {
 	return err
 }
 
-// ClusterID is the Kafka cluster the folder is bound to, empty if to none yet.
+// ClusterID is the Kafka cluster the directory is bound to, empty if to none yet.
 func (s *Store) ClusterID() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.identity.cluster
 }
 
-// BindCluster ties a new folder to the cluster id for good. A folder of another
+// BindCluster ties a new directory to the cluster id for good. A directory of another
 // cluster is refused with ErrForeignCluster.
 func (s *Store) BindCluster(id string) error {
 	s.mu.Lock()
@@ -248,7 +256,7 @@ func (s *Store) BindCluster(id string) error {
 		return nil
 	case s.identity.cluster != "":
 		return fmt.Errorf("store in %s is of cluster %s, needed is one of cluster %s "+
-			"(name another folder, or delete this one: it is rebuilt from Kafka): %w",
+			"(name another directory, or delete this one: it is rebuilt from Kafka): %w",
 			s.o.Dir, s.identity.cluster, id, ErrForeignCluster)
 	}
 	if s.readOnly {
@@ -302,20 +310,20 @@ func (s *Store) Partitions() ([]PartitionID, error) {
 	return ids, nil
 }
 
-// Drop removes all that is held of a partition that nobody has taken, if it was
-// last in sync before then, and reports whether it did. Who takes the partition
-// meanwhile comes before it, or finds nothing.
-func (s *Store) Drop(id PartitionID, then time.Time) (bool, error) {
+// Drop removes all that is held of a partition that nobody has acquired, if it is
+// old, and reports whether it did. Who acquires the partition meanwhile comes before it,
+// or finds nothing.
+func (s *Store) Drop(id PartitionID, old func(Meta) bool) (bool, error) {
 	if s.readOnly {
 		return false, fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)
 	}
-	k := s.Partition(id).takeIdle()
+	k := s.Partition(id).acquireIdle()
 	if k == nil {
 		return false, nil
 	}
 	defer k.Release()
 	m, err := k.look()
-	if err == nil && (m.Position == nothing || !m.InSync.Before(then)) {
+	if err == nil && (m.Position == nothing || !old(m)) {
 		return false, nil
 	}
 	if err == nil || IsCorrupt(err) {

@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,7 +82,7 @@ func batchAt(position int64, changes ...Change) *Batch {
 }
 
 // all scans everything, in portions of seven.
-func all(t testing.TB, k *Take) (ts []*timer.Timer) {
+func all(t testing.TB, k *Handle) (ts []*timer.Timer) {
 	t.Helper()
 	from := timer.Ref{Due: -1 << 63, Offset: -1 << 63}
 	for {
@@ -105,14 +106,14 @@ func ids(ts []*timer.Timer) string {
 	return strings.Join(names, " ")
 }
 
-func wantIDs(t testing.TB, k *Take, want string) {
+func wantIDs(t testing.TB, k *Handle, want string) {
 	t.Helper()
 	if got := ids(all(t, k)); got != want {
 		t.Fatalf("pending %q, want %q", got, want)
 	}
 }
 
-func getMeta(t testing.TB, k *Take) Meta {
+func getMeta(t testing.TB, k *Handle) Meta {
 	t.Helper()
 	m, err := k.Meta()
 	must(t, err)
@@ -122,7 +123,7 @@ func getMeta(t testing.TB, k *Take) Meta {
 func TestApplyAndReopen(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
-	k := s.Partition(partition0).Take()
+	k := s.Partition(partition0).Acquire()
 	if m := getMeta(t, k); m.Position != -1 || m.Pending != 0 || !m.InSync.IsZero() {
 		t.Fatalf("empty partition: %+v", m)
 	}
@@ -137,7 +138,7 @@ func TestApplyAndReopen(t *testing.T) {
 	must(t, s.Close())
 
 	s = mustOpen(t, o)
-	k = s.Partition(partition0).Take()
+	k = s.Partition(partition0).Acquire()
 	m := getMeta(t, k)
 	if m.Position != 12 || m.Pending != 2 || string(m.Checkpoint) != "checkpoint" || m.Changelog != changelog {
 		t.Fatalf("after reopening: %+v", m)
@@ -158,4 +159,34 @@ func TestApplyAndReopen(t *testing.T) {
 	}
 	_, err = s.Partition(partition0).Verify()
 	must(t, err)
+}
+
+// What a restart after a kill would have to replay is bounded in number too, not only by
+// the time between flushes.
+func TestManyChangesGoToDiskBeforeTheirTime(t *testing.T) {
+	applied := make(chan struct{}, 10)
+	o := testOptions(vfs.NewMem())
+	o.FlushChanges = 1000
+	o.BeforeFlush = func(context.Context) { applied <- struct{}{} }
+	s := mustOpen(t, o)
+	h := s.Partition(PartitionID{Topic: [16]byte{1}}).Acquire()
+	defer h.Release()
+	flushes := func(changes int, want bool) {
+		t.Helper()
+		h.Behind(changes)
+		select {
+		case <-applied:
+			if !want {
+				t.Fatal("flushed before its time")
+			}
+		case <-time.After(map[bool]time.Duration{true: 10 * time.Second, false: 50 * time.Millisecond}[want]):
+			if want {
+				t.Fatal("not flushed")
+			}
+		}
+	}
+	flushes(999, false)
+	flushes(1, true)
+	flushes(999, false)
+	flushes(1, true)
 }

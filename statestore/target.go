@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -14,7 +15,7 @@ import (
 )
 
 // target is one that timers of a partition are parked for. The number stands for
-// the name in the keys of its rows; it is given anew when nothing is parked for
+// the name in the keys of its rows; it is given again when nothing is parked for
 // the target any more.
 type target struct {
 	number uint32 // from 1
@@ -90,6 +91,15 @@ func (ts *targets) set(t target) {
 	ts.highest = max(ts.highest, t.number)
 }
 
+// free is a number that stands for no target. They come round: 0 is none, and nothing
+// comes behind the last.
+func (ts *targets) free() uint32 {
+	n := ts.highest + 1
+	for ; n == 0 || n == math.MaxUint32 || ts.byNumber[n].number != 0; n++ {
+	}
+	return n
+}
+
 // check refuses the place of a timer that is parked for no known target.
 func (ts *targets) check(at place) error {
 	if _, ok := ts.byNumber[at.target]; at.target != 0 && !ok {
@@ -111,7 +121,7 @@ func (c *targetChanges) number(name string) uint32 {
 	if n := c.of.byName[name]; n != 0 {
 		return n
 	}
-	t := target{number: c.of.highest + 1, name: name, low: last}
+	t := target{number: c.of.free(), name: name, low: last}
 	c.next = map[uint32]target{t.number: t}
 	return t.number
 }

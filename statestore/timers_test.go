@@ -11,7 +11,7 @@ import (
 func TestTimers(t *testing.T) {
 	s := memStore(t)
 	k, ts := withTimers(t, s)
-	must(t, k.Park("sick", ts[:1]))
+	must(t, k.Park("unhealthy", ts[:1]))
 	got := make(map[string]int64)
 	m, err := s.Timers(k.ID(), func(tm *timer.Timer) error { got[string(tm.ID)] = tm.Offset; return nil })
 	must(t, err)

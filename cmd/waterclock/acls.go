@@ -17,10 +17,14 @@ broker and changes nothing.
 
 The service needs no right to the cluster itself; --repair adds one, with which it
 writes by itself transaction markers that a broker has lost (KAFKA-20734). A target's glob becomes a name,
-a prefix or all topics, for Kafka has no other patterns.`,
+a prefix or all topics, for Kafka has no other patterns.
+
+Where there are several request topics the users of each are listed apart; --tenant
+lists those of one alone, so that each team can have principals of its own.`,
 		Example: `  waterclock topics acls --brokers kafka:9092 --requests timers --targets 'orders,mail.*' \
       --principal User:waterclock --producers User:shop --consumers User:billing,User:mailer
-  waterclock topics acls --config /etc/waterclock.yaml | sh`,
+  waterclock topics acls --config /etc/waterclock.yaml | sh
+  waterclock topics acls --config /etc/waterclock.yaml --tenant timers --producers User:shop --consumers User:billing`,
 	}
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
 		config.Client, config.Topics, config.Instance, config.Log)
@@ -29,7 +33,9 @@ a prefix or all topics, for Kafka has no other patterns.`,
 	fs.StringSliceVar(&o.Producers, "producers", []string{"User:producer"}, "who schedules and cancels: `PRINCIPAL,...`")
 	fs.StringSliceVar(&o.Consumers, "consumers", []string{"User:consumer"}, "who receives what fires: `PRINCIPAL,...`")
 	fs.StringSliceVar(&o.Undertakers, "dead-letter-consumers", []string{"User:operator"}, "who reads dead letters: `PRINCIPAL,...`")
-	fs.StringVar(&o.ConsumerGroup, "consumer-group", "consumers", "consumer group `NAME` of the consumers; dead letters are read by NAME-dead-letters")
+	fs.StringSliceVar(&o.Historians, "event-consumers", []string{"User:operator"}, "who reads events, where there are any: `PRINCIPAL,...`")
+	fs.StringVar(&o.ConsumerGroup, "consumer-group", "consumers", "consumer group `NAME` of the consumers; dead letters are read by NAME-dead-letters, events by NAME-events")
+	fs.StringVar(&o.Tenant, "tenant", "", "list the users of the request `TOPIC` alone, and not what the service needs")
 	fs.BoolVar(&o.Repair, "repair", false, "also let the service write transaction markers that a broker has lost")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		cfg, err := load()

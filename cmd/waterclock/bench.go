@@ -28,12 +28,12 @@ machine can do at best without timers. With --local it starts an instance of thi
 program as a process of its own, and, unless --brokers says where some are, a real
 broker, which needs Java 17 and Maven. Without, it measures the instances that
 serve --requests: it first sees to it that somebody does, and cancels at the end
-what has not fired. It exits 1 if an emission was lost, doubled, early or altered.`,
+what has not fired. It exits 1 if an emission was lost, duplicated, early or altered.`,
 		Example: `  waterclock bench life --local
   waterclock bench steady --local --rates 1000,10000 --json
   waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
 	}
-	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchBurst(p), benchLoad(p), benchRestart(p), benchCancel(p), benchLimit(p), benchBare(p))
+	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchBurst(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchLimit(p), benchBare(p))
 	return cmd
 }
 
@@ -43,7 +43,7 @@ type measure func(context.Context) ([]*bench.Report, error)
 // benchFlags are the flags of every workload that are no settings of a service.
 type benchFlags struct {
 	json bool
-	logs string // folder
+	logs string // directory
 	plot string // file
 }
 
@@ -65,14 +65,14 @@ func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
 	fs := cmd.Flags()
 	fs.BoolVar(&f.json, "json", false, "print reports as JSON, one object each")
 	fs.StringVar(&f.plot, "plot", "", "draw lateness over time and its distribution in `FILE`, as SVG; of several reports in one file each")
-	fs.StringVar(&f.logs, "logs", "", "keep what the processes of the run write in `FOLDER`")
-	fs.StringVar(&c.Profiles, "profiles", "", "write processor profiles of the instance and of the bare loops to `FOLDER`")
+	fs.StringVar(&f.logs, "logs", "", "keep what the processes of the run write in `DIRECTORY`")
+	fs.StringVar(&c.Profiles, "profiles", "", "write processor profiles of the instance and of the bare loops to `DIRECTORY`")
 	fs.BoolVar(&c.Local, "local", false, "start an instance, and a broker unless --brokers names some")
 	fs.IntVar(&c.Brokers, "local-brokers", c.Brokers, "start `N` brokers, 1 or 3")
 	fs.IntVar(&c.Partitions, "partitions", c.Partitions, "give the topics of the run `N` partitions")
 	fs.IntVar(&c.Replication, "replication-factor", c.Replication, "give the topics of the run `N` replicas; -1 for the broker's default")
 	fs.IntVar(&c.ValueBytes, "value-bytes", c.ValueBytes, "payload of a timer: `N` bytes that do not compress")
-	fs.IntSliceVar(&c.Steps, "steps", c.Steps, "pass-throughs take `N,...` records in a transaction, one after the other; the best counts")
+	fs.IntSliceVar(&c.Steps, "transaction-sizes", c.Steps, "pass-throughs take `N,...` records in a transaction, one after the other; the best counts")
 	fs.IntVar(&c.PassRecords, "records", c.PassRecords, "each pass-through passes `N` records")
 	fs.IntVar(&c.IDs, "ids", c.IDs, "bare loops use `N` transactional IDs in turn")
 	fs.IntVar(&c.Rounds, "rounds", c.Rounds, "repeat all of it `N` times; the ratios are medians")
@@ -100,7 +100,7 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 		s := &screen{w: p.stderr}
 		c.Progress, c.Log = s, ops.NewLogger(lines{s}, c.Cluster)
 	}
-	if err := f.makeFolders(c); err != nil {
+	if err := f.makeDirectories(c); err != nil {
 		return err
 	}
 	defer os.RemoveAll(c.Dir)
@@ -111,9 +111,9 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 	return errors.Join(err, f.print(p.stdout, reports))
 }
 
-// makeFolders makes those of a run, and sees to it that what it is to leave can be
+// makeDirectories makes those of a run, and sees to it that what it is to leave can be
 // left.
-func (f *benchFlags) makeFolders(c *bench.Common) (err error) {
+func (f *benchFlags) makeDirectories(c *bench.Common) (err error) {
 	for name, dir := range map[string]string{"logs": f.logs, "profiles": c.Profiles, "plot": filepath.Dir(f.plot)} {
 		if dir != "" {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -121,7 +121,7 @@ func (f *benchFlags) makeFolders(c *bench.Common) (err error) {
 			}
 		}
 	}
-	// A folder of its own, also inside one that is in use.
+	// A directory of its own, also inside one that is in use.
 	if c.Dir, err = os.MkdirTemp(c.Cluster.DataDir, "waterclock-bench-"); err != nil {
 		return usagef("--data-dir: %v", err)
 	}
@@ -129,7 +129,7 @@ func (f *benchFlags) makeFolders(c *bench.Common) (err error) {
 		return nil
 	}
 	if c.Logs, err = os.MkdirTemp("", "waterclock-bench-logs-"); err != nil {
-		return fmt.Errorf("make a folder for logs: %w", err)
+		return fmt.Errorf("make a directory for logs: %w", err)
 	}
 	return nil
 }
@@ -207,6 +207,7 @@ func bindLives(p *process, cmd *cobra.Command, c *bench.LifeConfig, do measure) 
 	bindBench(p, cmd, &c.Common, do)
 	bindInstances(cmd, &c.Common)
 	fs := cmd.Flags()
+	fs.BoolVar(&c.Events, "events", false, "have the instance write outcome events; with --local alone")
 	fs.IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
 	fs.DurationVar(&c.Least, "least", c.Least, "each is due `DURATION` or more after it is sent")
 	fs.DurationVar(&c.Spread, "spread", c.Spread, "and that up to `DURATION` later")
@@ -217,6 +218,7 @@ func benchSteady(p *process) *cobra.Command {
 	cmd := &cobra.Command{Use: "steady", Short: "how late emissions are at given rates, next to a bare loop of transactions"}
 	bindSteady(p, cmd, &c, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunSteady(ctx, c) })
 	bindInstances(cmd, &c.Common)
+	cmd.Flags().DurationVar(&c.Every, "every", c.Every, "at each rate measure recurring timers with an interval of `DURATION` too; 0 for none")
 	return cmd
 }
 
@@ -235,6 +237,19 @@ func benchBurst(p *process) *cobra.Command {
 	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunBurst(ctx, c) })
 	bindInstances(cmd, &c.Common)
 	cmd.Flags().IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
+	return cmd
+}
+
+func benchFixed(p *process) *cobra.Command {
+	c := bench.DefaultFixed()
+	cmd := &cobra.Command{
+		Use: "fixed", Short: "records of a fixed-delay topic that are all due at one moment",
+		Long: "fixed starts an instance of its own, for a fixed-delay topic of the run.",
+	}
+	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunFixed(ctx, c) })
+	fs := cmd.Flags()
+	fs.IntVar(&c.Records, "delayed", c.Records, "send `N` records through the fixed-delay topic")
+	fs.DurationVar(&c.Delay, "delay", c.Delay, "its delay")
 	return cmd
 }
 
@@ -268,7 +283,7 @@ func benchRestart(p *process) *cobra.Command {
 		Use:   "restart",
 		Short: "time to ready with many pending timers, and what they cost on disk and in memory",
 		Long: `restart starts instances of its own, kills one, stops one in order, and takes the
-folder of one away. They are static members of a group of the run, so that the time
+directory of one away. They are static members of a group of the run, so that the time
 to ready is theirs and not the group's.`,
 	}
 	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunRestart(ctx, c) })
@@ -323,7 +338,7 @@ func forClient(name string) bool {
 // forService tells whether an instance needs a setting.
 func forService(name string) bool {
 	switch name {
-	case "session-timeout", "rebalance-timeout", "sub-partitions", "lanes", "transactional-ids", "transaction-timeout",
+	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "transaction-timeout",
 		"wheel-memory", "queue-memory", "store-memory", "pprof":
 		return true
 	}

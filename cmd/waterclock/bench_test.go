@@ -22,10 +22,11 @@ func TestBenchUsage(t *testing.T) {
 	}{
 		{"no instance to measure", "requests needs the request topic", []string{"life"}},
 		{"too many timers", "timers is", []string{"life", "--local", "--timers", "1000000000"}},
+		{"events of others", "events is", []string{"life", "--requests", "timers", "--events"}},
 		{"no rate", "rates is", []string{"steady", "--local", "--rates", "0"}},
 		{"nothing pending", "timers is", []string{"restart", "--pending", "0"}},
-		{"no step", "steps is", []string{"limit", "--steps", "0"}},
-		{"no folder", "--data-dir", []string{"limit", "--data-dir", t.TempDir() + "/missing"}},
+		{"no step", "transaction-sizes is", []string{"limit", "--transaction-sizes", "0"}},
+		{"no directory", "--data-dir", []string{"limit", "--data-dir", t.TempDir() + "/missing"}},
 		{"unknown flag", "unknown flag: --fast", []string{"steady", "--fast"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // rules of time zones, for machines that have none
 
 	"github.com/waterclock/waterclock/internal/config"
 )
@@ -45,7 +46,7 @@ type process struct {
 	backend        backend
 }
 
-// goRun is where go run puts what it builds: a temporary folder, or its cache.
+// goRun is where go run puts what it builds: a temporary directory, or its cache.
 var goRun = regexp.MustCompile(`/go-build(\d+)?/`)
 
 // programName is what the user types to start the program again: what go run has
@@ -77,7 +78,7 @@ func run(p process) int {
 	return exitError
 }
 
-// usageError is a command line that cannot be obeyed. Like every problem of the
+// usageError is a command line that is rejected. Like every problem of the
 // configuration it wraps config.ErrInvalid.
 type usageError struct{ text string }
 

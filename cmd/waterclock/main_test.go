@@ -7,9 +7,10 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
-
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service"
 )
 
 // TestMain lets the scripts call the real program as waterclock.
@@ -56,22 +58,23 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 // calls is a backend that notes what it is called with and returns err.
 type calls struct {
-	err      error
-	cfg      *config.Config
-	dev      devOptions
-	request  scheduleRequest
-	fate     *fate
-	topic    string
-	id       string
-	create   bool
-	folders  []string
-	reported string
+	steered     steerRequest
+	err         error
+	cfg         *config.Config
+	dev         devOptions
+	request     scheduleRequest
+	fate        *fate
+	topic       string
+	id          string
+	create      bool
+	directories []string
+	reported    string
 }
 
 func (c *calls) backend() backend {
 	due := time.Date(2030, 1, 1, 8, 0, 0, 0, time.UTC)
 	return backend{
-		run: func(_ context.Context, cfg *config.Config, log *slog.Logger) error {
+		run: func(_ context.Context, cfg *config.Config, _ <-chan *config.Config, log *slog.Logger) error {
 			log.Info("here")
 			c.cfg = cfg
 			return c.err
@@ -84,17 +87,17 @@ func (c *calls) backend() backend {
 			c.cfg, c.request = cfg, r
 			return sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due, Fate: c.fate}, c.err
 		},
-		cancel: func(_ context.Context, cfg *config.Config, topic, id string) (sent, error) {
-			c.cfg, c.topic, c.id = cfg, topic, id
-			return sent{Topic: topic, Partition: 3, Offset: 18}, c.err
+		steer: func(_ context.Context, cfg *config.Config, r steerRequest) (sent, error) {
+			c.cfg, c.steered, c.topic, c.id = cfg, r, r.Topic, r.ID
+			return sent{Topic: r.Topic, Partition: 3, Offset: 18}, c.err
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create
 			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
-		follow: func(_ context.Context, cfg *config.Config, folders []string, out io.Writer) error {
-			c.cfg, c.folders = cfg, folders
+		follow: func(_ context.Context, cfg *config.Config, directories []string, out io.Writer) error {
+			c.cfg, c.directories = cfg, directories
 			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
@@ -148,7 +151,7 @@ func TestExitCodes(t *testing.T) {
 // then is exit code 0.
 func TestSIGTERM(t *testing.T) {
 	b := (&calls{}).backend()
-	b.run = func(ctx context.Context, _ *config.Config, _ *slog.Logger) error {
+	b.run = func(ctx context.Context, _ *config.Config, _ <-chan *config.Config, _ *slog.Logger) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 			return err
 		}
@@ -162,6 +165,79 @@ func TestSIGTERM(t *testing.T) {
 	if code != exitOK {
 		t.Errorf("exit %d", code)
 	}
+}
+
+// TestSIGHUP: the file is read again. What is wrong is said, and the old settings
+// stay; what is right is passed on.
+func TestSIGHUP(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "wc.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("brokers: a:1\nrequests: [t]\ntargets: [x]\n")
+	var log syncBuffer
+	b := (&calls{}).backend()
+	b.run = func(ctx context.Context, first *config.Config, reload <-chan *config.Config, _ *slog.Logger) error {
+		hangUp := func() {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+				t.Error(err)
+			}
+		}
+		write("brokers: a:1\nrequests: [t]\ntargets: [x]\nfrobnicate: 1\nlanes: many\n")
+		hangUp()
+		for end := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), "lanes is"); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Error("what is wrong is not said")
+				return nil
+			}
+		}
+		select {
+		case got := <-reload:
+			t.Errorf("a wrong file is passed on: %+v", got)
+		default:
+		}
+		write("brokers: a:1\nrequests: [t]\ntargets: [y]\ntenants: {t: {limit-rate: 5}}\n")
+		hangUp()
+		select {
+		case got := <-reload:
+			if got.TargetsOf("t")[0] != "y" || got.PolicyOf("t").LimitRate != 5 || got.Group != "g" || first.TargetsOf("t")[0] != "x" {
+				t.Errorf("got %+v, had %+v", got, first)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("the file is not read again")
+		}
+		return nil
+	}
+	code := run(process{args: []string{"serve", "--config", path, "--group", "g"}, stdout: io.Discard, stderr: &log, backend: b})
+	if code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+	for _, want := range []string{"the old one stays", "frobnicate needs to be a known key", `lanes is \"many\"`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log.String())
+		}
+	}
+}
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func TestDev(t *testing.T) {
@@ -204,7 +280,7 @@ func TestTopics(t *testing.T) {
 func TestFollow(t *testing.T) {
 	c := calls{reported: "t: done\n"}
 	code, stdout, stderr := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t", "--targets", "*", "--group", "g", "--restore", "a,b")
-	if code != exitOK || stdout != "t: done\n" || c.cfg.Group != "g" || len(c.folders) != 2 {
+	if code != exitOK || stdout != "t: done\n" || c.cfg.Group != "g" || len(c.directories) != 2 {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
 	if code, _, _ := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t"); code != exitUsage {
@@ -217,6 +293,22 @@ func TestCancel(t *testing.T) {
 	code, stdout, stderr := runWith(&c, nil, "", "cancel", "--id", "a1", "--topic", "slow")
 	if code != exitOK || c.id != "a1" || c.topic != "slow" || stdout != "cancel of a1 written to slow/3/18\n" {
 		t.Errorf("exit %d, %q, %q, %+v", code, stdout, stderr, c)
+	}
+}
+
+// Each command that steers writes what it is named for.
+func TestSteer(t *testing.T) {
+	for _, action := range []service.Action{service.Cancel, service.Trigger, service.Pause, service.Resume} {
+		var c calls
+		code, stdout, stderr := runWith(&c, nil, "", string(action), "--id", "a1", "--topic", "slow", "--if", "slow/3/17")
+		want := steerRequest{Topic: "slow", ID: "a1", Action: action, If: "slow/3/17"}
+		if code != exitOK || c.steered != want || stdout != string(action)+" of a1 written to slow/3/18\n" {
+			t.Errorf("%s: exit %d, %q, %q, %+v", action, code, stdout, stderr, c.steered)
+		}
+	}
+	var c calls
+	if code, _, stderr := runWith(&c, nil, "", "schedule", "--id", "a1", "--in", "1s", "--to", "x", "--if", "absent"); code != exitOK || c.request.If != "absent" {
+		t.Errorf("schedule: exit %d, %q, %+v", code, stderr, c.request)
 	}
 }
 

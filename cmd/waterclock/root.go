@@ -49,7 +49,7 @@ over the file.`,
 	})
 	root.Version = ops.ReadBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), topicsCommand(p), storeCommand(p), benchCommand(p), versionCommand())
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), statusCommand(p), topicsCommand(p), storeCommand(p), benchCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)
@@ -57,10 +57,15 @@ over the file.`,
 	return root
 }
 
-// refuseArgs makes every command refuse arguments, which none of ours takes.
-// What only groups others shows its help.
+// takesArgs annotates a command that looks at its arguments itself.
+const takesArgs = "takes arguments"
+
+// refuseArgs makes every command refuse arguments that does not take any. What only
+// groups others shows its help.
 func refuseArgs(cmd *cobra.Command) {
-	cmd.Args = noArgs
+	if _, takes := cmd.Annotations[takesArgs]; !takes {
+		cmd.Args = noArgs
+	}
 	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
@@ -101,7 +106,7 @@ func completeValues(cmd *cobra.Command) {
 			values = c.Choices()
 		case strings.Contains(f.Usage, "`FILE`"):
 			return // completed as it is
-		case strings.Contains(f.Usage, "`FOLDER`"):
+		case strings.Contains(f.Usage, "`DIRECTORY`"):
 			usage = cobra.ShellCompDirectiveFilterDirs
 		}
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, usage)) // fails for a flag that does not exist, or twice

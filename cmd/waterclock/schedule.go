@@ -30,6 +30,9 @@ type scheduleFlags struct {
 	partition             int32
 	wait                  string
 	headers               []string
+	recur                 recurrenceFlags
+	maxLate               string
+	condition             string
 	given                 func(flag string) bool // whether a flag is on the command line
 }
 
@@ -47,13 +50,18 @@ TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'
   waterclock schedule --id a1 --in 1h --to orders --wait
   waterclock schedule --id a1 --at 2030-01-01T09:00:00+01:00 --to mail.out --value-file letter.json
-  waterclock schedule --id a1 --in 1d --to users --key user-7 --null-value    # a tombstone, tomorrow`,
+  waterclock schedule --id a1 --in 1d --to users --key user-7 --null-value    # a tombstone, tomorrow
+  waterclock schedule --id a2 --every 15m --count 4 --to mail.out --value 'still there?'
+  waterclock schedule --id a3 --cron '0 9 * * mon-fri' --zone Africa/Lagos --until 2030-12-31T23:59:59Z --to reports`,
 	}
 	load := clientSettings(p, cmd, &f.topic)
 	fs := cmd.Flags()
 	fs.StringVar(&f.id, "id", "", "timer `ID`, 1 to 512 bytes (default: a random one)")
 	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d")
 	fs.StringVar(&f.at, "at", "", "due at `TIME`, RFC 3339 with a zone: 2030-01-01T09:00:00+01:00")
+	f.recur.bind(fs)
+	fs.StringVar(&f.maxLate, "max-late", "", "not to be emitted later than `DURATION` after it is due")
+	fs.StringVar(&f.condition, "if", "", conditionUsage)
 	fs.StringVar(&f.to, "to", "", "target `TOPIC` (default: the one the service is configured with)")
 	fs.StringVar(&f.value, "value", "", "the payload, as `TEXT` (default: empty)")
 	fs.StringVar(&f.valueFile, "value-file", "", "the payload, from `FILE`; - for standard input")
@@ -77,7 +85,7 @@ TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 		req.Topic = f.topic
 		s, err := p.backend.schedule(cmd.Context(), cfg, req)
 		if s.Topic != "" {
-			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d, due %s\n", req.ID, s.Topic, s.Partition, s.Offset, s.Due.Format(time.RFC3339Nano))
+			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset, saysDue(&req, s.Due))
 		}
 		switch {
 		case err != nil && s.Topic != "":
@@ -88,6 +96,18 @@ TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 		return sayFate(p.stdout, req.ID, s.Fate)
 	}
 	return cmd
+}
+
+// saysDue is when a request is due, or first due, as the end of a line.
+func saysDue(req *scheduleRequest, due time.Time) string {
+	switch text := due.UTC().Format(time.RFC3339Nano); {
+	case due.IsZero():
+		return ""
+	case req.Recur != recurrence{}:
+		return ", first due " + text
+	default:
+		return ", due " + text
+	}
 }
 
 // sayFate prints what became of a request; a refusal is an error.
@@ -105,7 +125,7 @@ func sayFate(out io.Writer, id string, fate *fate) error {
 
 // request checks the flags and makes a request of them.
 func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
-	req := scheduleRequest{ID: f.id, To: f.to, Partition: f.partition, NullKey: f.nullKey}
+	req := scheduleRequest{ID: f.id, To: f.to, If: f.condition, Partition: f.partition, NullKey: f.nullKey}
 	switch {
 	case !f.given("id"):
 		req.ID = rand.Text()
@@ -123,6 +143,13 @@ func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
 	}
 	if err := f.due(&req); err != nil {
 		return req, err
+	}
+	if f.given("max-late") {
+		most, err := config.ParseDuration(f.maxLate)
+		if err != nil {
+			return req, usagef("--max-late is %q, %v", f.maxLate, err)
+		}
+		req.MaxLate = &most
 	}
 	if f.given("wait") {
 		wait, err := config.ParseDuration(f.wait)
@@ -142,11 +169,22 @@ func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
 }
 
 func (f *scheduleFlags) due(req *scheduleRequest) error {
-	switch in, at := f.given("in"), f.given("at"); {
+	recurs, err := f.recur.read(f.given, &req.Recur)
+	if err != nil {
+		return err
+	}
+	in, at := f.given("in"), f.given("at")
+	switch {
+	case recurs && in:
+		return usagef("--in and %s exclude each other: --at says when a timer with --every is first due", f.recur.by())
+	case f.recur.cron != "" && at:
+		return usagef("--at and --cron exclude each other: the first time is the first that the expression says")
 	case in && at:
 		return usagef("--in and --at exclude each other: give one of them, to say when the timer is due")
+	case recurs && !at:
+		return nil
 	case !in && !at:
-		return usagef("needs --in or --at, to say when the timer is due")
+		return usagef("needs --in or --at, or --every or --cron, to say when the timer is due")
 	case in:
 		after, err := config.ParseDuration(f.in)
 		if err != nil {
@@ -155,12 +193,17 @@ func (f *scheduleFlags) due(req *scheduleRequest) error {
 		req.In = after
 		return nil
 	}
-	at, err := time.Parse(time.RFC3339, f.at)
+	req.At, err = instant("at", f.at)
+	return err
+}
+
+// instant reads a flag that is a time.
+func instant(flag, text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return usagef("--at is %q, needs a time such as 2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z", f.at)
+		return at, usagef("--%s is %q, needs a time such as 2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z", flag, text)
 	}
-	req.At = at
-	return nil
+	return at, nil
 }
 
 // maxPayload bounds what is read from a file. What the topic allows is usually

@@ -69,6 +69,31 @@ func TestScheduleAt(t *testing.T) {
 	}
 }
 
+func TestScheduleRecurring(t *testing.T) {
+	lagos := recurrence{Cron: "0 9 * * mon-fri", Zone: "Africa/Lagos"}
+	until := time.Date(2030, 12, 31, 23, 59, 59, 0, time.UTC)
+	for _, c := range []struct {
+		args []string
+		want scheduleRequest
+	}{
+		{[]string{"--every", "15m", "--count", "4"}, scheduleRequest{Recur: recurrence{Every: 15 * time.Minute, Count: 4}}},
+		{[]string{"--every", "1d", "--at", "2030-12-31T23:59:59Z"}, scheduleRequest{At: until, Recur: recurrence{Every: 24 * time.Hour}}},
+		{[]string{"--cron", lagos.Cron, "--zone", lagos.Zone}, scheduleRequest{Recur: lagos}},
+		{[]string{"--cron", "@daily", "--until", "2030-12-31T23:59:59Z", "--jitter", "5m", "--catch-up", "none", "--max-late", "1h"},
+			scheduleRequest{Recur: recurrence{Cron: "@daily", Until: until, Jitter: new(5 * time.Minute), CatchUp: "none"}, MaxLate: new(time.Hour)}},
+	} {
+		var got calls
+		code, stdout, stderr := runWith(&got, nil, "", append([]string{"schedule", "--id", "a1"}, c.args...)...)
+		c.want.Topic, c.want.ID, c.want.Value, c.want.Partition = "timers", "a1", []byte{}, -1
+		if code != exitOK || !reflect.DeepEqual(got.request, c.want) {
+			t.Errorf("%q: exit %d, %s\n got %+v\nwant %+v", c.args, code, stderr, got.request, c.want)
+		}
+		if stdout != "a1 written to timers/3/17, first due 2030-01-01T08:00:00Z\n" {
+			t.Errorf("%q: printed %q", c.args, stdout)
+		}
+	}
+}
+
 func TestScheduleRefuses(t *testing.T) {
 	for _, c := range []struct {
 		want string
@@ -83,6 +108,26 @@ func TestScheduleRefuses(t *testing.T) {
 		{`--at is "2030-01-01T00:00:00", needs a time`, []string{"--at", "2030-01-01T00:00:00"}},
 		{`--wait is "long", needs a duration`, []string{"--in", "1s", "--wait=long"}},
 		{`--wait is "0s", needs a duration`, []string{"--in", "1s", "--wait=0s"}},
+		{"--in and --every exclude each other", []string{"--in", "1s", "--every", "1s"}},
+		{"--in and --cron exclude each other", []string{"--in", "1s", "--cron", "@daily"}},
+		{"--at and --cron exclude each other", []string{"--at", "2030-01-01T00:00:00Z", "--cron", "@daily"}},
+		{"--every and --cron exclude each other", []string{"--every", "1s", "--cron", "@daily"}},
+		{"--zone and --every exclude each other", []string{"--every", "1s", "--zone", "UTC"}},
+		{"--count needs --every or --cron", []string{"--in", "1s", "--count", "3"}},
+		{"--catch-up needs --every or --cron", []string{"--in", "1s", "--catch-up", "all"}},
+		{`--every is "0s", needs a duration`, []string{"--every", "0s"}},
+		{`--every is "60", needs a duration`, []string{"--every", "60"}},
+		{`--cron is "": it has 0 fields`, []string{"--cron", ""}},
+		{`--cron is "0 0 30 2 *": no date matches`, []string{"--cron", "0 0 30 2 *"}},
+		{`--cron is "TZ=UTC 0 0 * * *": it names a time zone`, []string{"--cron", "TZ=UTC 0 0 * * *"}},
+		{`--zone is "Mars/Olympus"`, []string{"--cron", "@daily", "--zone", "Mars/Olympus"}},
+		{`--zone is ""`, []string{"--cron", "@daily", "--zone", ""}},
+		{`--until is "later", needs a time`, []string{"--every", "1s", "--until", "later"}},
+		{"--count is 0, needs 1 or more", []string{"--every", "1s", "--count", "0"}},
+		{`--jitter is "some", needs a duration`, []string{"--every", "1s", "--jitter", "some"}},
+		{`--catch-up is "some", needs all, latest or none`, []string{"--every", "1s", "--catch-up", "some"}},
+		{`--catch-up is "", needs all, latest or none`, []string{"--every", "1s", "--catch-up", ""}},
+		{`--max-late is "-1s", needs a duration`, []string{"--in", "1s", "--max-late", "-1s"}},
 		{"--id has 513 bytes", []string{"--in", "1s", "--id", strings.Repeat("x", 513)}},
 		{"--partition is -2", []string{"--in", "1s", "--partition", "-2"}},
 		{"--key and --null-key exclude", []string{"--in", "1s", "--key", "k", "--null-key"}},

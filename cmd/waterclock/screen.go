@@ -9,7 +9,7 @@ import (
 const clearLine = "\r\x1b[K"
 
 // screen is a terminal that progress bars and log lines share. A line takes the
-// place of the bar, which draws itself anew below it. mu guards w.
+// place of the bar, which draws itself again below it. mu guards w.
 type screen struct {
 	mu sync.Mutex
 	w  io.Writer

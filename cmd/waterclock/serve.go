@@ -1,6 +1,14 @@
 package main
 
 import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -13,10 +21,16 @@ func serveCommand(p *process) *cobra.Command {
 		Use:   "serve",
 		Short: "run an instance of the service",
 		Long: `serve runs an instance. Instances of one --group share the partitions of the
-request topics; start as many as you like, on as many machines.
+request topics and fixed-delay topics; start as many as you like, on as many
+machines.
 
-It needs --brokers, --requests and --targets. On SIGTERM it hands its partitions
-over and exits 0; bad usage or configuration exits 2, anything else 1.`,
+It needs --brokers, --targets, and --requests or --delay or both. On SIGTERM it
+hands its partitions over and exits 0; bad usage or configuration exits 2, anything
+else 1.
+
+On SIGHUP it reads its --config file again. Targets, limits and dialects hold from
+the next request on; what else has changed is named, and waits for the next start.
+What is wrong with the file is said, and everything stays as it was.`,
 		Example: `  waterclock serve --brokers 127.0.0.1:9092 --requests timers --targets 'orders,mail.*'
   waterclock serve --config /etc/waterclock.yaml --instance-id wc-0 --on-stop stay`,
 	}
@@ -28,7 +42,41 @@ over and exits 0; bad usage or configuration exits 2, anything else 1.`,
 			return err
 		}
 		heap.Tune(int64(cfg.StoreMemory))
-		return p.backend.run(cmd.Context(), cfg, ops.NewLogger(p.stderr, cfg))
+		log := ops.NewLogger(p.stderr, cfg)
+		ctx, cancel := context.WithCancel(cmd.Context())
+		var reading sync.WaitGroup
+		defer reading.Wait()
+		defer cancel()
+		reload := make(chan *config.Config)
+		hangUps := make(chan os.Signal, 1)
+		signal.Notify(hangUps, syscall.SIGHUP)
+		defer signal.Stop(hangUps)
+		reading.Go(func() { rereadOn(ctx, hangUps, load, reload, log) })
+		return p.backend.run(ctx, cfg, reload, log)
 	}
 	return cmd
+}
+
+// rereadOn reads the configuration again at each signal, and passes on what is
+// valid, until ctx ends.
+func rereadOn(ctx context.Context, signals <-chan os.Signal, load func() (*config.Config, error), reload chan<- *config.Config, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		cfg, err := load()
+		if err != nil {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				log.Error("the configuration was read again and is wrong; the old one stays", "problem", line)
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case reload <- cfg:
+		}
+	}
 }

@@ -11,10 +11,10 @@ import (
 func storeCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "look into the data folder of a stopped instance",
-		Long: `store looks into the data folder of a stopped instance, or into a copy that was
+		Short: "look into the data directory of a stopped instance",
+		Long: `store looks into the data directory of a stopped instance, or into a copy that was
 made while it ran, and changes nothing there.
-The folder is a view of the changelog: it can always be deleted, which costs a
+The directory is a view of the changelog: it can always be deleted, which costs a
 replay at the next start.`,
 	}
 	cmd.AddCommand(storeVerifyCommand(p), storeDumpCommand(p))
@@ -29,13 +29,13 @@ func dataDir(p *process, cmd *cobra.Command) *string {
 			def = v
 		}
 	}
-	return cmd.Flags().String("data-dir", def, "`FOLDER` that serve was given")
+	return cmd.Flags().String("data-dir", def, "`DIRECTORY` that serve was given")
 }
 
 func storeVerifyCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "check everything that the folder holds",
+		Short: "check everything that the directory holds",
 		Long: `verify reads every row and checks that they agree with each other. It prints one
 line for each partition and exits 1 if one is damaged.`,
 		Example: `  waterclock store verify --data-dir /var/lib/waterclock`,
@@ -50,7 +50,7 @@ line for each partition and exits 1 if one is damaged.`,
 func storeDumpCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump",
-		Short: "print everything that the folder holds, as JSON",
+		Short: "print everything that the directory holds, as JSON",
 		Long: `dump prints every row as a JSON object on a line of its own. Timer IDs are always
 there; values, headers and keys only with --payloads.`,
 		Example: `  waterclock store dump --data-dir /var/lib/waterclock | grep '"row":"timer"'`,

@@ -10,10 +10,10 @@ func topicsCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topics",
 		Short: "show and check the service's topics",
-		Long: `topics prints, for each request topic, the topics the service keeps beside it, and
-checks partition counts and settings as serve does at its start. It changes nothing,
-but with --create it makes the service's own topics that are missing, if nothing
-about the request topic is wrong.
+		Long: `topics prints, for each request topic and fixed-delay topic, the topics the service
+keeps beside it, and checks partition counts and settings as serve does at its start.
+It changes nothing, but with --create it makes the service's own topics that are
+missing, if nothing about the topic they belong to is wrong.
 
 It exits 1 if a topic is missing or a setting is wrong.`,
 		Example: `  waterclock topics --brokers 127.0.0.1:9092 --requests timers
@@ -38,7 +38,7 @@ func followCommand(p *process) *cobra.Command {
 		Use:   "follow",
 		Short: "move pending timers to where their IDs lie after a request topic changed",
 		Long: `follow makes the pending timers of a request topic follow it, after it was given
-more partitions, or was created anew, or its changelog was copied to another cluster
+more partitions, or was recreated, or its changelog was copied to another cluster
 or another name.
 
 Stop every instance first. It gives the service's own topics the partitions that they
@@ -47,7 +47,7 @@ partition where requests for its ID lie now, and says how many. All of it is one
 transaction: killed or refused it changes nothing, and what is done is not done twice.
 Needs the settings of serve, by which requests are judged.
 
-With --restore it writes a changelog that was lost anew, from the data folders of
+With --restore it writes a changelog that was lost again, from the data directories of
 stopped instances.
 
 It exits 1 if nothing was done that had to be.`,
@@ -56,13 +56,13 @@ It exits 1 if nothing was done that had to be.`,
 	}
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
 		config.Client, config.Topics, config.Instance, config.Log)
-	folders := cmd.Flags().StringSlice("restore", nil, "take what is pending from the data folders of all instances, `FOLDER,...`, where a changelog was lost")
+	directories := cmd.Flags().StringSlice("restore", nil, "take what is pending from the data directories of all instances, `DIRECTORY,...`, where a changelog was lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		if err != nil {
 			return err
 		}
-		return p.backend.follow(cmd.Context(), cfg, *folders, p.stdout)
+		return p.backend.follow(cmd.Context(), cfg, *directories, p.stdout)
 	}
 	return cmd
 }

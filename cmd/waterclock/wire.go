@@ -12,12 +12,12 @@ import (
 // backend is what the commands call: the functions of internal/service, or
 // those of a test.
 type backend struct {
-	run         func(context.Context, *config.Config, *slog.Logger) error
+	run         func(ctx context.Context, cfg *config.Config, reload <-chan *config.Config, log *slog.Logger) error
 	dev         func(context.Context, service.DevOptions, *slog.Logger) error
 	schedule    func(context.Context, *config.Config, service.ScheduleRequest) (service.Sent, error)
-	cancel      func(ctx context.Context, cfg *config.Config, topic, id string) (service.Sent, error)
+	steer       func(context.Context, *config.Config, service.SteerRequest) (service.Sent, error)
 	topics      func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
-	follow      func(ctx context.Context, cfg *config.Config, folders []string, out io.Writer) error
+	follow      func(ctx context.Context, cfg *config.Config, directories []string, out io.Writer) error
 	storeVerify func(ctx context.Context, dataDir string, out io.Writer) error
 	storeDump   func(ctx context.Context, dataDir string, payloads bool, out io.Writer) error
 	acls        func(cfg *config.Config, o service.ACLOptions, out io.Writer) error
@@ -27,6 +27,8 @@ type backend struct {
 type (
 	devOptions      = service.DevOptions
 	scheduleRequest = service.ScheduleRequest
+	steerRequest    = service.SteerRequest
+	recurrence      = service.Recurrence
 	sent            = service.Sent
 	fate            = service.Fate
 	aclOptions      = service.ACLOptions
@@ -42,10 +44,10 @@ type (
 // realBackend returns the service itself.
 func realBackend() backend {
 	return backend{
-		run:         service.Run,
+		run:         service.Serve,
 		dev:         service.Dev,
 		schedule:    service.Schedule,
-		cancel:      service.Cancel,
+		steer:       service.Steer,
 		topics:      service.Topics,
 		follow:      service.Follow,
 		storeVerify: service.StoreVerify,

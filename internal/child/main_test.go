@@ -40,7 +40,7 @@ func playParent() {
 	_ = p.Wait() // it ends with this process
 }
 
-// playServer prints an address and accepts there for ever.
+// playServer prints an address and accepts there forever.
 func playServer() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,7 +54,7 @@ func playServer() {
 	}
 }
 
-// playSpinner keeps more threads busy than there are cores, for ever.
+// playSpinner keeps more threads busy than there are cores, forever.
 func playSpinner() {
 	const threads = 8
 	runtime.GOMAXPROCS(threads)

@@ -35,6 +35,7 @@ type Config struct {
 	// a request topic and a colon, and then counts for that topic alone; read
 	// them through TargetsOf and DefaultTargetOf.
 	Requests            []string // request topics
+	Delay               []DelayTopic
 	Targets             []string // [topic:]glob as in path.Match; a target is denied unless one matches
 	DefaultTarget       []string // [topic:]name for requests that name no target
 	PartitionerCheck    Check    // what to do with keys off their murmur2 partition
@@ -46,18 +47,33 @@ type Config struct {
 	LimitHorizon        time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
 	LimitHeaders        int           // headers of a request, 1 to MaxHeaders
 	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
+	// Tenants are the policies of request topics that have one of their own, by
+	// topic, complete: where it says nothing the settings above hold. They come from
+	// the file alone. Read them through PolicyOf.
+	Tenants map[string]Policy
 
 	// The instance.
 	Group              string        // consumer group; its members share the work
 	InstanceID         string        // group.instance.id of static membership; empty: dynamic
-	DataDir            string        // folder of the local store
+	DataDir            string        // directory of the local store
 	HTTP               string        // address of /metrics, /healthz, /readyz; empty: none
 	HTTPWebConfig      string        // http-web-config: YAML file with TLS and users for HTTP; empty: plain and open
 	Pprof              string        // loopback address of the profiler; empty: none
-	SessionTimeout     time.Duration // silence after which the group drops a member
+	API                string        // address of the HTTP API; empty: none
+	Advertise          string        // host:port that others reach API at; empty: as it is bound
+	Console            bool          // pages for people at API
+	APIOpen            bool          // api-open: whoever reaches API may do everything: a proxy authenticates
+	APIUsers           string        // api-users: YAML file of who may call API, and do what; empty: only this machine may
+	APITLSCert         string        // api-tls-cert: PEM file of the certificate of API, with APITLSKey; empty: plain HTTP
+	APITLSKey          string        // api-tls-key: PEM file of its private key
+	APIClientCA        string        // api-client-ca: PEM file of the authorities of callers' certificates; needs APIUsers
+	APIKeyFile         string        // api-key-file: file of the key that instances share, to forward calls
+	APIBodyLimit       Size          // api-body-limit: bytes of a body, MinAPIBody to MaxAPIBody
+	APIRate            int           // api-rate: calls a second of one caller; 0: no limit
+	APIConcurrent      int           // api-concurrent: calls of one caller at a time, 1 to MaxAPIConcurrent
+	SessionTimeout     time.Duration // time without a heartbeat after which the group drops a member
 	RebalanceTimeout   time.Duration // at least SessionTimeout
 	OnStop             OnStop        // leave the group, or stay for a quick restart
-	SubPartitions      int           // workers per partition; 0: chosen by the number of cores
 	Lanes              int           // loops of transactions; 0: chosen by the number of cores
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
 	TransactionTimeout time.Duration // at least 30s
@@ -125,11 +141,16 @@ const (
 	MinTopicCheckInterval = time.Second
 	MinTransactionalIDs   = 2
 	MaxTransactionalIDs   = 4
-	MaxSubPartitions      = 1024
 	MaxLanes              = 256
 	MaxHorizon            = 36525 * 24 * time.Hour // 100 years
+	MinDelay              = time.Millisecond
+	MaxDelay              = 365 * 24 * time.Hour
 	MaxHeaders            = 128
 	MaxHeaderBytes        = 64 * KiB
+	MinAPIBody            = 64 * KiB
+	MaxAPIBody            = 1 * GiB
+	MaxAPIRate            = 1_000_000
+	MaxAPIConcurrent      = 100_000
 	MinWheelMemory        = 1 * MiB
 	MinQueueMemory        = 8 * MiB // several requests of the usual largest size
 	MinStoreMemory        = 16 * MiB
@@ -150,6 +171,9 @@ func Default() Config {
 		Group:              "waterclock",
 		DataDir:            "./waterclock-data",
 		HTTP:               "127.0.0.1:8680",
+		Console:            true,
+		APIBodyLimit:       2 * MiB, // twice what a topic takes unless told otherwise
+		APIConcurrent:      256,
 		SessionTimeout:     10 * time.Second,
 		RebalanceTimeout:   time.Minute,
 		OnStop:             Leave,
@@ -174,6 +198,7 @@ func DefaultDev() Config {
 	c.Requests = []string{"timers"}
 	c.Targets = []string{"*"}
 	c.DataDir = "./waterclock-dev"
+	c.API = "127.0.0.1:8681"
 	c.LogLevel = slog.LevelWarn // what dev prints is not to drown in logs
 	return c
 }

@@ -5,6 +5,10 @@ import (
 	"strings"
 )
 
+// EnvURL is the one variable of that prefix which is no setting: the HTTP API that
+// commands call.
+const EnvURL = EnvPrefix + "URL"
+
 // EnvOf returns the environment variable of a setting: data-dir is
 // WATERCLOCK_DATA_DIR.
 func EnvOf(setting string) string {

@@ -15,6 +15,9 @@ const (
 	groups                // how many there are
 )
 
+// delaySetting is the one setting whose entries have fields.
+const delaySetting = "delay"
+
 // bind declares the settings of one group on fs. The value c holds is the
 // default that the help shows. This is the one table of names.
 func (c *Config) bind(g Group, fs *pflag.FlagSet) {
@@ -34,6 +37,17 @@ func (c *Config) bind(g Group, fs *pflag.FlagSet) {
 	}
 }
 
+// flags are the settings of an instance as they stand, in the order of the table.
+func (c *Config) flags() *pflag.FlagSet {
+	shown := *c // bind wants to be able to change it
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs.SortFlags = false
+	for g := range DevOnly {
+		shown.bind(g, fs)
+	}
+	return fs
+}
+
 func (c *Config) bindClient(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Brokers, "brokers", c.Brokers, "brokers to ask first: `HOST:PORT,...`")
 	fs.BoolVar(&c.TLS, "tls", c.TLS, "speak TLS to the brokers")
@@ -46,25 +60,27 @@ func (c *Config) bindClient(fs *pflag.FlagSet) {
 	fs.StringVar(&c.SASLPasswordFile, "sasl-password-file", c.SASLPasswordFile,
 		"`FILE` that holds the password; for AWS_MSK_IAM the secret access key")
 	fs.StringVar(&c.SASLTokenFile, "sasl-token-file", c.SASLTokenFile,
-		"`FILE` that holds the OAUTHBEARER token, read anew at each login; for AWS_MSK_IAM the session token")
+		"`FILE` that holds the OAUTHBEARER token, read again at each login; for AWS_MSK_IAM the session token")
 }
 
 func (c *Config) bindTopics(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Requests, "requests", c.Requests, "request topics to serve: `TOPIC,...`")
+	fs.Var((*delayTopics)(&c.Delay), delaySetting,
+		"fixed-delay topics to serve: `TOPIC:DURATION:TARGET,...`; records appear on the target that long after their timestamps; without :TARGET they must name theirs")
 	fs.StringSliceVar(&c.Targets, "targets", c.Targets,
-		"target topics that requests may name: `GLOB,...`, each optionally REQUEST-TOPIC:GLOB; all others are refused")
+		"target topics that requests may name: `GLOB,...`, each optionally TOPIC:GLOB for one request or fixed-delay topic; all others are refused")
 	fs.StringSliceVar(&c.DefaultTarget, "default-target", c.DefaultTarget,
 		"target of requests that name none: `TOPIC`, or REQUEST-TOPIC:TOPIC,...")
 	fs.Var(choice[Check]{&c.PartitionerCheck, checks()}, "partitioner-check",
 		"`ACTION` for a key that is not on its murmur2 partition: off, warn or dead-letter")
-	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create changelog and dead-letter topics when missing")
+	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create the service's own topics when missing")
 	fs.IntVar(&c.ReplicationFactor, "replication-factor", c.ReplicationFactor,
 		"create topics with `N` replicas; -1 for as many as the request topic has")
 	fs.Var((*duration)(&c.TopicCheckInterval), "topic-check-interval", "check the topics' settings again every `DURATION`")
 	fs.BoolVar(&c.AcceptGroup, "accept-group", c.AcceptGroup,
-		"take over request topics that another group has served; what still runs of that group fails")
+		"take over topics that another group has served; what still runs of that group fails")
 	fs.BoolVar(&c.AcceptLostChangelog, "accept-lost-changelog", c.AcceptLostChangelog,
-		"go on from the start of the request log although the changelog was lost")
+		"go on from the start of the request log although the changelog was lost, or from the group's offset where a fixed-delay topic's checkpoints were")
 	fs.Var((*duration)(&c.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")
 	fs.IntVar(&c.LimitHeaders, "limit-headers", c.LimitHeaders, "refuse requests with more than `N` headers")
 	fs.Var(&c.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")
@@ -74,17 +90,17 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Group, "group", c.Group, "consumer group `NAME`; instances of one group share the work")
 	fs.StringVar(&c.InstanceID, "instance-id", c.InstanceID,
 		"`NAME` of this instance, kept over restarts, for static membership (default: none)")
-	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`FOLDER` of the local store; can be thrown away, which costs a replay")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`DIRECTORY` of the local store; can be thrown away, which costs a replay")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "`ADDRESS` for /metrics, /healthz and /readyz, host:port; empty for none")
 	fs.StringVar(&c.HTTPWebConfig, "http-web-config", c.HTTPWebConfig,
 		"YAML `FILE` with TLS and users for --http, in the format of Prometheus exporters; empty for plain HTTP without users")
 	fs.StringVar(&c.Pprof, "pprof", c.Pprof, "loopback `ADDRESS` for /debug/pprof/, host:port; empty for none")
-	fs.Var((*duration)(&c.SessionTimeout), "session-timeout", "the group drops an instance silent for `DURATION`")
+	c.bindAPI(fs)
+	fs.Var((*duration)(&c.SessionTimeout), "session-timeout", "the group drops an instance that has not answered for `DURATION`")
 	fs.Var((*duration)(&c.RebalanceTimeout), "rebalance-timeout",
 		"instances have `DURATION` to join a rebalance; at least the session timeout")
 	fs.Var(choice[OnStop]{&c.OnStop, onStops()}, "on-stop",
 		"`ACTION` at a stop: leave the group, or stay in it until the session times out (needs --instance-id)")
-	fs.IntVar(&c.SubPartitions, "sub-partitions", c.SubPartitions, "plan each partition with `N` workers; 0 chooses by cores")
 	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run `N` loops of transactions side by side; 0 chooses by cores")
 	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "each lane uses `N` transactional IDs in turn, 2 to 4")
 	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
@@ -92,4 +108,20 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 	fs.Var(&c.WheelMemory, "wheel-memory", "hold timers due soon in up to `SIZE` of memory, later ones stay on disk, and as much of what is not stored yet")
 	fs.Var(&c.QueueMemory, "queue-memory", "hold records on their way in up to `SIZE` of memory; intake pauses at that")
 	fs.Var(&c.StoreMemory, "store-memory", "hold rows of the local store in `SIZE` of memory; more spares reads where many random timers are cancelled or replaced")
+}
+
+func (c *Config) bindAPI(fs *pflag.FlagSet) {
+	fs.StringVar(&c.API, "api", c.API, "`ADDRESS` of the HTTP API, host:port; empty for none")
+	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "`ADDRESS` that other instances reach --api at, host:port (default: the one that it listens on, or the host's name)")
+	fs.BoolVar(&c.Console, "console", c.Console, "serve the console, pages for people, at --api too")
+	fs.BoolVar(&c.APIOpen, "api-open", c.APIOpen, "whoever reaches --api may do everything: a proxy before it authenticates")
+	fs.StringVar(&c.APIUsers, "api-users", c.APIUsers,
+		"YAML `FILE` of who may call --api and do what (default: only this machine may, and everything)")
+	fs.StringVar(&c.APITLSCert, "api-tls-cert", c.APITLSCert, "PEM `FILE` of the certificate of --api, with --api-tls-key; empty for plain HTTP")
+	fs.StringVar(&c.APITLSKey, "api-tls-key", c.APITLSKey, "PEM `FILE` of the private key of --api")
+	fs.StringVar(&c.APIClientCA, "api-client-ca", c.APIClientCA, "PEM `FILE` of the authorities of client certificates that --api-users names")
+	fs.StringVar(&c.APIKeyFile, "api-key-file", c.APIKeyFile, "`FILE` with the key that the instances share, to answer for each other")
+	fs.Var(&c.APIBodyLimit, "api-body-limit", "refuse calls of --api whose body takes more than `SIZE`")
+	fs.IntVar(&c.APIRate, "api-rate", c.APIRate, "each caller may make `N` calls a second; 0 for no limit")
+	fs.IntVar(&c.APIConcurrent, "api-concurrent", c.APIConcurrent, "each caller may have `N` calls under way")
 }

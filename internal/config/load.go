@@ -19,15 +19,16 @@ const fileSetting = "config"
 // Loader makes a [Config] of its layers: [NewLoader], [Loader.AddFlags], parse
 // the flags, [Loader.Load].
 type Loader struct {
-	cfg  Config
-	file string
-	all  *pflag.FlagSet // every setting, also those that are no flag of the command
-	sets [groups]*pflag.FlagSet
+	defaults Config
+	cfg      Config
+	file     string
+	all      *pflag.FlagSet // every setting, also those that are no flag of the command
+	sets     [groups]*pflag.FlagSet
 }
 
 // NewLoader returns a loader that starts from defaults.
 func NewLoader(defaults Config) *Loader {
-	l := &Loader{cfg: defaults, all: pflag.NewFlagSet("all", pflag.ContinueOnError)}
+	l := &Loader{defaults: defaults, cfg: defaults, all: pflag.NewFlagSet("all", pflag.ContinueOnError)}
 	l.all.StringVar(&l.file, fileSetting, "", "read settings from YAML `FILE`")
 	for g := range groups {
 		l.sets[g] = pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -50,37 +51,90 @@ func (l *Loader) AddFlags(fs *pflag.FlagSet, groups ...Group) {
 
 // Load applies the YAML file and the environment, given as by os.Environ, to
 // what the flags left unset. It returns every problem at once, all of them
-// [Problem]s but those of reading the file. It does not call Validate.
+// [Problem]s but those of reading the file. It does not call Validate. It may be
+// called again, and then reads the file again.
 func (l *Loader) Load(environ []string) (*Config, error) {
+	fresh := NewLoader(l.defaults)
+	var errs []error
+	l.all.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			errs = append(errs, fresh.set(f))
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return fresh.load(environ)
+}
+
+// set takes over what a flag of another loader was set to.
+func (l *Loader) set(flag *pflag.Flag) error {
+	f := l.all.Lookup(flag.Name)
+	f.Changed = true
+	if list, ok := flag.Value.(pflag.SliceValue); ok {
+		return f.Value.(pflag.SliceValue).Replace(list.GetSlice())
+	}
+	return f.Value.Set(flag.Value.String())
+}
+
+func (l *Loader) load(environ []string) (*Config, error) {
 	env, errs := l.environment(environ)
 	if v, ok := env[fileSetting]; ok && !l.all.Lookup(fileSetting).Changed {
 		l.file = v.items[0]
 	}
-	file := map[string]value{}
+	var said file
 	if l.file != "" {
 		var err error
-		if file, err = readFile(l.file); err != nil {
+		if said, err = readFile(l.file); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, l.unknownKeys(file)...)
+	errs = append(errs, l.unknownKeys(said.settings)...)
 	l.all.VisitAll(func(f *pflag.Flag) {
 		v, ok := env[f.Name]
 		if !ok {
-			v, ok = file[f.Name]
+			v, ok = said.settings[f.Name]
 		}
 		if !ok || f.Changed || f.Name == fileSetting {
 			return
 		}
-		if err := v.apply(f); err != nil {
+		if err := v.apply(f, f.Name); err != nil {
 			errs = append(errs, err)
 		}
 	})
+	errs = append(errs, l.tenants(said.tenants)...)
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	cfg := l.cfg
 	return &cfg, nil
+}
+
+// tenants applies what the file says of each tenant to what holds for all.
+func (l *Loader) tenants(said map[string]map[string]value) (errs []error) {
+	for _, topic := range sortedKeys(said) {
+		policy := l.cfg.commonPolicy(topic)
+		fs := policy.flags()
+		for _, name := range sortedKeys(said[topic]) {
+			v := said[topic][name]
+			f := fs.Lookup(name)
+			if f == nil {
+				errs = append(errs, &Problem{
+					Setting: tenantKey(topic, name), Source: v.source,
+					Need: "to be a known key of a tenant" + hint(name, "", namesOf(fs)),
+				})
+				continue
+			}
+			if err := v.apply(f, tenantKey(topic, name)); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if l.cfg.Tenants == nil {
+			l.cfg.Tenants = make(map[string]Policy)
+		}
+		l.cfg.Tenants[topic] = policy
+	}
+	return errs
 }
 
 // environment picks the settings out of the environment.
@@ -89,7 +143,7 @@ func (l *Loader) environment(environ []string) (map[string]value, []error) {
 	var errs []error
 	for _, kv := range environ {
 		name, text, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, EnvPrefix) || isServiceLink(name) {
+		if !strings.HasPrefix(name, EnvPrefix) || name == EnvURL || isServiceLink(name) {
 			continue
 		}
 		setting := settingOf(name)
@@ -107,7 +161,7 @@ func (l *Loader) environment(environ []string) (map[string]value, []error) {
 
 func (l *Loader) unknownKeys(file map[string]value) []error {
 	var errs []error
-	known := slices.DeleteFunc(l.names(), func(n string) bool { return n == fileSetting })
+	known := append(slices.DeleteFunc(l.names(), func(n string) bool { return n == fileSetting }), tenantsSetting)
 	for _, key := range sortedKeys(file) {
 		if !slices.Contains(known, key) {
 			errs = append(errs, &Problem{
@@ -120,9 +174,11 @@ func (l *Loader) unknownKeys(file map[string]value) []error {
 }
 
 // names returns the names of all settings, sorted.
-func (l *Loader) names() []string {
+func (l *Loader) names() []string { return namesOf(l.all) }
+
+func namesOf(fs *pflag.FlagSet) []string {
 	var names []string
-	l.all.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	slices.Sort(names)
 	return names
 }
@@ -134,8 +190,8 @@ type value struct {
 	source string   // where it was found, for messages
 }
 
-// apply sets the flag f to v.
-func (v value) apply(f *pflag.Flag) error {
+// apply sets the flag f, of a setting with that name, to v.
+func (v value) apply(f *pflag.Flag, name string) error {
 	var err error
 	multi, ok := f.Value.(pflag.SliceValue)
 	switch {
@@ -152,7 +208,7 @@ func (v value) apply(f *pflag.Flag) error {
 		return nil
 	}
 	return &Problem{
-		Setting: f.Name, Source: v.source,
+		Setting: name, Source: v.source,
 		Found: strings.Join(v.items, ","), Need: Need(f, err),
 	}
 }
@@ -180,10 +236,10 @@ func splitList(text string) []string {
 	return items
 }
 
-func readFile(path string) (map[string]value, error) {
+func readFile(path string) (file, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, &Problem{Setting: fileSetting, Found: path, Need: fmt.Sprintf("a readable file: %v", pathless(err))}
+		return file{}, &Problem{Setting: fileSetting, Found: path, Need: fmt.Sprintf("a readable file: %v", pathless(err))}
 	}
 	return parseYAML(path, data)
 }

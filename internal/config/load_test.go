@@ -74,6 +74,7 @@ lanes: 3
 			}},
 		{"flag set to the default over environment", []string{"--group=waterclock"}, []string{"WATERCLOCK_GROUP=other"},
 			func(c *Config) bool { return c.Group == "waterclock" }},
+		{"the API that commands call", nil, []string{"WATERCLOCK_URL=http://10.0.0.1:8681"}, func(*Config) bool { return true }},
 		{"empty variable", nil, []string{"WATERCLOCK_HTTP=", "WATERCLOCK_REQUESTS="},
 			func(c *Config) bool { return c.HTTP == "" && len(c.Requests) == 0 }},
 		{"service links of Kubernetes", nil, []string{
@@ -203,6 +204,8 @@ func TestHint(t *testing.T) {
 
 func FuzzParseYAML(f *testing.F) {
 	f.Add([]byte("brokers: [a, b]\ntls: true\n"))
+	f.Add([]byte("tenants:\n  a: {targets: [b], limit-rate: 5}\n  c:\n    dialect: etf1\n"))
+	f.Add([]byte("tenants: {a: &x {b: c}, d: *x, e: [1], f: null, ? [g] : h, 7: {}}\n"))
 	f.Add([]byte("a: &x 1\nb: *x\n<<: {c: 1}\n"))
 	f.Add([]byte("a: !!binary aGk=\nb: |\n  text\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -210,9 +213,15 @@ func FuzzParseYAML(f *testing.F) {
 		if err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%v is not ErrInvalid", err)
 		}
-		for key, v := range file {
-			if !v.isList && len(v.items) != 1 || v.source == "" {
-				t.Errorf("%q: %+v", key, v)
+		all := []map[string]value{file.settings}
+		for _, tenant := range file.tenants {
+			all = append(all, tenant)
+		}
+		for _, settings := range all {
+			for key, v := range settings {
+				if !v.isList && len(v.items) != 1 || v.source == "" {
+					t.Errorf("%q: %+v", key, v)
+				}
 			}
 		}
 	})

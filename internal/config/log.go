@@ -2,7 +2,6 @@ package config
 
 import (
 	"log/slog"
-	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -11,18 +10,9 @@ import (
 // its name and in the order of the table. A file that holds a secret is named;
 // what is in it shows as ****.
 func (c *Config) LogValue() slog.Value {
-	shown := *c // bind wants to be able to change it
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	fs.SortFlags = false
-	for g := range DevOnly {
-		shown.bind(g, fs)
-	}
 	var attrs []slog.Attr
-	fs.VisitAll(func(f *pflag.Flag) {
-		text := f.Value.String()
-		if _, list := f.Value.(pflag.SliceValue); list {
-			text = strings.Trim(text, "[]")
-		}
+	c.flags().VisitAll(func(f *pflag.Flag) {
+		text := flagText(f)
 		if text != "" && (f.Name == "sasl-password-file" || f.Name == "sasl-token-file") {
 			text = redacted + " (in " + text + ")"
 		}
@@ -30,5 +20,17 @@ func (c *Config) LogValue() slog.Value {
 			attrs = append(attrs, slog.String(f.Name, text))
 		}
 	})
+	var tenants []any
+	for _, topic := range sortedKeys(c.Tenants) {
+		names, texts := c.Tenants[topic].settings()
+		var of []any
+		for i, name := range names {
+			of = append(of, slog.String(name, texts[i]))
+		}
+		tenants = append(tenants, slog.Group(topic, of...))
+	}
+	if len(tenants) > 0 {
+		attrs = append(attrs, slog.Group(tenantsSetting, tenants...))
+	}
 	return slog.GroupValue(attrs...)
 }

@@ -12,7 +12,7 @@ import (
 // ErrInvalid is what every error about the configuration wraps.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Problem is one setting that cannot be obeyed. It wraps ErrInvalid.
+// Problem is one setting that is rejected. It wraps ErrInvalid.
 type Problem struct {
 	Setting string // its name
 	Source  string // variable or file:line that it comes from, if known

@@ -7,37 +7,21 @@ import (
 
 // TargetsOf returns the globs (as in path.Match) of the targets that requests
 // on a request topic may name.
-func (c *Config) TargetsOf(requests string) []string {
-	var globs []string
-	for _, t := range c.Targets {
-		if topic, glob := splitTopic(t); topic == "" || topic == requests {
-			globs = append(globs, glob)
-		}
-	}
-	return globs
-}
+func (c *Config) TargetsOf(requests string) []string { return c.PolicyOf(requests).Targets }
 
 // DefaultTargetOf returns the target of requests on a request topic that name
-// none, or "" if they must. An entry for just this topic wins.
-func (c *Config) DefaultTargetOf(requests string) string {
-	var target string
-	for _, t := range c.DefaultTarget {
-		switch topic, name := splitTopic(t); topic {
-		case requests:
-			return name
-		case "":
-			target = name
-		}
-	}
-	return target
-}
+// none, or "" if they must.
+func (c *Config) DefaultTargetOf(requests string) string { return c.PolicyOf(requests).DefaultTarget }
 
 // TargetNames returns the targets that are named in full, and are no globs.
 func (c *Config) TargetNames() []string {
 	var names []string
-	for _, t := range slices.Concat(c.Targets, c.DefaultTarget) {
-		if _, name := splitTopic(t); isTopic(name) && !slices.Contains(names, name) {
-			names = append(names, name)
+	for _, topic := range c.Requests {
+		p := c.PolicyOf(topic)
+		for _, name := range append(p.Targets, p.DefaultTarget) {
+			if isTopic(name) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 	}
 	return names

@@ -31,6 +31,7 @@ func (c *Config) ValidateDev() error {
 	p.want(!c.TLS, "tls", c.TLS, "to be unset: the embedded broker speaks plain text")
 	p.want(c.SASLMechanism == SASLNone, "sasl-mechanism", c.SASLMechanism, "to be unset: the embedded broker knows no users")
 	oneOf(&p, "log-format", c.LogFormat, logFormats())
+	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic")
 	c.checkInstance(&p)
 	return errors.Join(p...)
 }
@@ -106,56 +107,89 @@ func (c *Config) checkInstance(p *problems) {
 	c.checkTopics(p)
 	c.checkMember(p)
 	c.checkResources(p)
+	c.checkAPI(p)
 }
 
 func (c *Config) checkRequests(p *problems) {
-	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic")
+	p.want(len(c.Requests) > 0 || len(c.Delay) > 0, "requests", "", "at least one request topic, or delay a fixed-delay topic")
 	for i, t := range c.Requests {
 		p.want(isTopic(t) && len(t) <= maxRequestTopic, "requests", t,
 			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen", maxRequestTopic))
 		p.want(!isReserved(t), "requests", t, "topics that neither begin with __ nor belong to the service")
 		p.want(!slices.Contains(c.Requests[:i], t), "requests", t, "each topic once")
 	}
+	c.checkTenants(p)
+	c.checkDelay(p)
+}
+
+func (c *Config) checkDelay(p *problems) {
+	for i, d := range c.Delay {
+		p.want(isTopic(d.Topic) && len(d.Topic) <= maxRequestTopic && !isReserved(d.Topic), delaySetting, d,
+			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen, that neither begin with __ nor belong to the service", maxRequestTopic))
+		p.want(!slices.Contains(c.Requests, d.Topic) && !slices.Contains(c.DelayTopics()[:i], d.Topic), delaySetting, d, "each topic once, and none of the request topics")
+		p.want(d.Delay >= MinDelay && d.Delay <= MaxDelay && d.Delay%time.Millisecond == 0, delaySetting, d,
+			"delays of whole milliseconds, "+show(MinDelay)+" to "+show(MaxDelay))
+		if d.Target != "" {
+			p.want(isTopic(d.Target), delaySetting, d, "the name of a topic as target")
+			p.want(!c.neverTarget(d.Target) && !slices.Contains(c.DelayTopics(), d.Target), delaySetting, d,
+				"a target that neither begins with __ nor belongs to the service nor is a request topic or a fixed-delay topic")
+		}
+	}
 }
 
 func (c *Config) checkTargets(p *problems) {
-	p.want(len(c.Targets) > 0, "targets", "", "at least one glob; * allows every topic")
+	// Nobody needs targets for all where each tenant has its own.
+	common := slices.ContainsFunc(c.Requests, func(t string) bool { _, ok := c.Tenants[t]; return !ok })
+	p.want(len(c.Targets) > 0 || !common && len(c.Requests) > 0, "targets", "", "at least one glob; * allows every topic")
 	for _, t := range c.Targets {
 		topic, glob := splitTopic(t)
-		_, err := path.Match(glob, "")
-		p.want(err == nil && glob != "", "targets", t, "globs as in orders, mail.* or team-?.events")
+		p.want(isGlob(glob), "targets", t, "globs as in orders, mail.* or team-?.events")
 		p.want(!c.neverTarget(glob), "targets", t, neverTargets)
-		p.want(c.serves(topic), "targets", t, "a prefix that is one of the request topics")
+		p.want(c.serves(topic), "targets", t, "a prefix that is one of the request topics or fixed-delay topics")
 	}
 	seen := map[string]bool{}
 	for _, t := range c.DefaultTarget {
 		topic, name := splitTopic(t)
 		p.want(isTopic(name), "default-target", t, "the name of a topic")
 		p.want(!c.neverTarget(name), "default-target", t, neverTargets)
-		p.want(c.serves(topic), "default-target", t, "a prefix that is one of the request topics")
+		p.want(topic == "" || slices.Contains(c.Requests, topic), "default-target", t, "a prefix that is one of the request topics")
 		p.want(!seen[topic], "default-target", t, "one entry for each request topic")
 		seen[topic] = true
 	}
+	for _, d := range c.Delay {
+		p.want(d.Target == "" || matchAny(c.TargetsOf(d.Topic), d.Target), delaySetting, d, "a target that is one of the targets of "+d.Topic)
+	}
 	for _, topic := range c.Requests {
+		if _, ok := c.Tenants[topic]; ok {
+			continue // checked by itself
+		}
 		name := c.DefaultTargetOf(topic)
 		p.want(name == "" || matchAny(c.TargetsOf(topic), name), "default-target", name,
 			"to be one of the targets of "+topic)
 	}
+	c.checkPolicies(p)
+}
+
+func isGlob(glob string) bool {
+	_, err := path.Match(glob, "")
+	return err == nil && glob != ""
 }
 
 // neverTargets is what a target must be, whatever else is allowed. What fires
 // carries no timer- headers: on a request topic it would be a dead letter, or a
 // cancel.
-const neverTargets = "topics that neither begin with __ nor belong to the service nor are request topics: no timer may fire there"
+const neverTargets = "topics that neither begin with __ nor belong to the service nor are request topics nor hold dead letters: no timer may fire there"
 
 // neverTarget tells the name of a topic to which no timer may fire. A glob may
 // match such topics; requests that name them are refused.
 func (c *Config) neverTarget(name string) bool {
-	return isReserved(name) || slices.Contains(c.Requests, name)
+	return isReserved(name) || slices.Contains(c.Requests, name) || c.IsDeadLetters(name)
 }
 
-// serves tells whether the prefix of a target names a request topic, or is none.
-func (c *Config) serves(topic string) bool { return topic == "" || slices.Contains(c.Requests, topic) }
+// serves tells whether the prefix of a target names a topic that is served, or is none.
+func (c *Config) serves(topic string) bool {
+	return topic == "" || slices.Contains(c.Requests, topic) || slices.Contains(c.DelayTopics(), topic)
+}
 
 func matchAny(globs []string, name string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool {
@@ -189,7 +223,7 @@ func (c *Config) checkMember(p *problems) {
 }
 
 func (c *Config) checkResources(p *problems) {
-	p.want(c.DataDir != "", "data-dir", "", "a folder")
+	p.want(c.DataDir != "", "data-dir", "", "a directory")
 	p.want(c.HTTP == "" || isAddress(c.HTTP, false), "http", c.HTTP, "host:port, or to be empty")
 	p.want(c.HTTPWebConfig == "" || c.HTTP != "", "http-web-config", c.HTTPWebConfig, "http to be set")
 	if c.HTTPWebConfig != "" {
@@ -198,7 +232,6 @@ func (c *Config) checkResources(p *problems) {
 	}
 	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && isLoopback(c.Pprof), "pprof", c.Pprof,
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
-	between(p, "sub-partitions", c.SubPartitions, 0, MaxSubPartitions)
 	between(p, "lanes", c.Lanes, 0, MaxLanes)
 	between(p, "transactional-ids", c.TransactionalIDs, MinTransactionalIDs, MaxTransactionalIDs)
 	between(p, "transaction-timeout", c.TransactionTimeout, MinTransactionTimeout, MaxTransactionTimeout)
@@ -272,7 +305,7 @@ func isReserved(topic string) bool {
 		return true
 	}
 	i := strings.LastIndex(topic, ownInfix)
-	return i >= 0 && slices.Contains([]string{"changelog", "dead-letters", "events"}, topic[i+len(ownInfix):])
+	return i >= 0 && slices.Contains([]string{"changelog", "dead-letters", "events", "checkpoints"}, topic[i+len(ownInfix):])
 }
 
 // isAddress tells whether s is host:port with a port that is a number; a port

@@ -11,11 +11,99 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// parseYAML reads a flat mapping of settings. A value is a scalar or a list of
-// scalars; scalars are taken as they are written, so that an instance ID of 007
-// stays one. It returns no error but a Problem or a syntax error, which says
-// where it is.
-func parseYAML(path string, data []byte) (map[string]value, error) {
+// file is what a YAML file says.
+type file struct {
+	settings map[string]value            // by name
+	tenants  map[string]map[string]value // by request topic and name
+}
+
+// parseYAML reads a mapping of settings, flat but for that of the tenants. A
+// value is a scalar or a list of scalars; scalars are taken as they are written,
+// so that an instance ID of 007 stays one. It returns no error but a Problem or a
+// syntax error, which says where it is.
+func parseYAML(path string, data []byte) (file, error) {
+	f := file{settings: make(map[string]value)}
+	doc, err := decodeYAML(path, data)
+	if err != nil {
+		return f, err
+	}
+	for key, v := range doc {
+		switch {
+		case v.node == nil:
+			err = &Problem{Setting: key, Source: path, Need: "a value"}
+		case key == tenantsSetting:
+			f.tenants, err = tenantsOf(path, v.node)
+		default:
+			f.settings[key], err = valueOf(path, key, v.node)
+		}
+		if err != nil {
+			return file{}, err
+		}
+	}
+	return f, nil
+}
+
+// tenantsOf reads the mapping of request topics to settings.
+func tenantsOf(path string, n ast.Node) (map[string]map[string]value, error) {
+	topics, err := mappingOf(path, tenantsSetting, n, "request topics, each with settings of its own")
+	if err != nil {
+		return nil, err
+	}
+	tenants := make(map[string]map[string]value, len(topics))
+	for topic, n := range topics {
+		settings, err := mappingOf(path, tenantsSetting+"."+topic, n, "settings")
+		if err != nil {
+			return nil, err
+		}
+		tenants[topic] = make(map[string]value, len(settings))
+		for name, n := range settings {
+			if tenants[topic][name], err = valueOf(path, tenantKey(topic, name), n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return tenants, nil
+}
+
+// mappingOf reads a mapping whose keys are scalars.
+func mappingOf(path, setting string, n ast.Node, of string) (map[string]ast.Node, error) {
+	var m ast.MapNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		m = n
+	case *ast.MappingValueNode:
+		m = n
+	default:
+		return nil, &Problem{Setting: setting, Source: position(path, n), Need: "to be a mapping of " + of}
+	}
+	nodes := make(map[string]ast.Node)
+	for each := m.MapRange(); each.Next(); {
+		key, err := scalarOf(each.Key())
+		if err != nil {
+			return nil, &Problem{Setting: setting, Source: position(path, n), Need: "keys that are names"}
+		}
+		nodes[key] = each.Value()
+	}
+	return nodes, nil
+}
+
+// valueOf reads the value of a setting.
+func valueOf(path, setting string, n ast.Node) (value, error) {
+	if _, null := n.(*ast.NullNode); null {
+		return value{}, &Problem{Setting: setting, Source: position(path, n), Need: "a value"}
+	}
+	scalars, isList, err := scalarsOf(setting, n)
+	if err != nil {
+		return value{}, &Problem{Setting: setting, Source: position(path, n), Need: err.Error()}
+	}
+	return value{items: scalars, isList: isList, source: position(path, n)}, nil
+}
+
+func position(path string, n ast.Node) string {
+	return fmt.Sprintf("%s:%d", path, n.GetToken().Position.Line)
+}
+
+func decodeYAML(path string, data []byte) (map[string]yamlValue, error) {
 	var doc map[string]yamlValue
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	err := d.Decode(&doc)
@@ -38,19 +126,7 @@ func parseYAML(path string, data []byte) (map[string]value, error) {
 		}
 		return nil, fmt.Errorf("read %s: %s: %w", path, yaml.FormatError(err, false, false), ErrInvalid)
 	}
-	file := make(map[string]value, len(doc))
-	for key, v := range doc {
-		if v.node == nil {
-			return nil, &Problem{Setting: key, Source: path, Need: "a value"}
-		}
-		scalars, isList, err := scalarsOf(v.node)
-		source := fmt.Sprintf("%s:%d", path, v.node.GetToken().Position.Line)
-		if err != nil {
-			return nil, &Problem{Setting: key, Source: source, Need: err.Error()}
-		}
-		file[key] = value{items: scalars, isList: isList, source: source}
-	}
-	return file, nil
+	return doc, nil
 }
 
 // aliasLike is a value that begins with *, which a glob does easily.
@@ -76,20 +152,28 @@ func (v *yamlValue) UnmarshalYAML(n ast.Node) error {
 
 var errNotScalar = errors.New("a single value or a list of them")
 
-func scalarsOf(n ast.Node) (texts []string, isList bool, err error) {
+func scalarsOf(key string, n ast.Node) (texts []string, isList bool, err error) {
 	seq, isList := n.(*ast.SequenceNode)
 	if !isList {
 		text, err := scalarOf(n)
 		return []string{text}, false, err
 	}
 	for _, item := range seq.Values {
-		text, err := scalarOf(item)
+		text, err := itemOf(key, item)
 		if err != nil {
 			return nil, true, err
 		}
 		texts = append(texts, text)
 	}
 	return texts, true, nil
+}
+
+// itemOf is scalarOf, but for the entries of delay, which may be mappings.
+func itemOf(key string, n ast.Node) (string, error) {
+	if m, ok := n.(*ast.MappingNode); ok && key == delaySetting {
+		return delayText(m)
+	}
+	return scalarOf(n)
 }
 
 func scalarOf(n ast.Node) (string, error) {

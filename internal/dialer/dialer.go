@@ -5,17 +5,17 @@
 // once. One that is paused, swapped out or cut off takes them, and whatever is
 // sent, and never answers. A client finds that out by a timeout, seconds for each
 // request, one after the other, and what it asks next, who leads now, it may ask
-// the silent broker again, behind all the requests that wait there already.
+// the unresponsive broker again, behind all the requests that wait there already.
 // Dozens of seconds after the others have elected new leaders it still does not
-// know them. So a silent broker is made to look like a dead one here: its
+// know them. So an unresponsive broker is made to look like a dead one here: its
 // connections are closed and new ones refused.
 //
-// A broker is down from the moment in which it refuses a connection. It is silent
+// A broker is down from the moment in which it refuses a connection. It is unresponsive
 // when somebody has waited for it for quietAfter, no connection of the process has
 // had a byte from it meanwhile, and a question that any broker answers at once
 // (ApiVersions, on a connection of its own) is not answered within probeTimeout, or
 // freshTimeout where that connection has to be opened first. One that is slow with
-// one thing and answers another is not silent. Both end in the same ways: a probe,
+// one thing and answers another is not unresponsive. Both end in the same ways: a probe,
 // one each probeAgain to maxProbeAgain, is answered, or a client's connection is,
 // since what is down is not refused to clients. One that no client has asked for in
 // forgetAfter is not of the cluster any more, and forgotten.
@@ -39,7 +39,7 @@ import (
 // Func opens a connection, as net.Dialer.DialContext does.
 type Func func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Dialer is shared by all clients of a process. Run, which must run for silence
+// Dialer is shared by all clients of a process. Run, which must run for unresponsive brokers
 // to be noticed, and to end, is its one goroutine; probes are its children.
 type Dialer struct {
 	dial    Func
@@ -60,7 +60,7 @@ type state uint8
 const (
 	well state = iota
 	down
-	silent
+	unresponsive
 )
 
 // broker is one address. Dialer.mu guards all but heard.
@@ -82,7 +82,7 @@ func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 	d := &Dialer{
 		dial: dial, log: log, changed: func() {}, look: make(chan struct{}, 1), brokers: make(map[string]*broker),
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "waterclock_silent_brokers", Help: "Brokers that take connections, or did, and say nothing.",
+			Name: "waterclock_unresponsive_brokers", Help: "Brokers that take connections, or did, and say nothing.",
 		}),
 	}
 	reg.MustRegister(d.gauge)
@@ -93,16 +93,17 @@ func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 // more, or can again. Set it before anything is dialed.
 func (d *Dialer) OnChange(f func()) { d.changed = f }
 
-// AllReachable reports that no broker is known to be down or silent; it costs
+// AllReachable reports that no broker is known to be down or unresponsive; it costs
 // nothing.
 func (d *Dialer) AllReachable() bool { return d.away.Load() == 0 }
 
 // LastLost is when a broker that this process has heard of was last found to be down
-// or silent. One that was away before it came the others have given up already.
+// or
+// unresponsive. One that was away before it came the others have given up already.
 func (d *Dialer) LastLost() time.Time { return time.Unix(0, d.lost.Load()) }
 
 // Reachable reports whether the broker at addr, host:port as it was dialed, is
-// neither down nor silent. One that was never dialed is thought to be reachable.
+// neither down nor unresponsive. One that was never dialed is thought to be reachable.
 func (d *Dialer) Reachable(addr string) bool {
 	if d.AllReachable() {
 		return true
@@ -113,18 +114,18 @@ func (d *Dialer) Reachable(addr string) bool {
 	return b == nil || b.state == well
 }
 
-// silentError is why a connection to a silent broker is refused. Clients take it
+// unresponsiveError is why a connection to an unresponsive broker is refused. Clients take it
 // for what a broker that is down answers.
-type silentError struct{}
+type unresponsiveError struct{}
 
-func (silentError) Error() string { return "the broker has been silent" }
-func (silentError) Unwrap() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
+func (unresponsiveError) Error() string { return "the broker has been unresponsive" }
+func (unresponsiveError) Unwrap() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
 
-// Dial opens a connection. To a silent broker it is refused with a *net.OpError.
+// Dial opens a connection. To an unresponsive broker it is refused with a *net.OpError.
 func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, ok := d.admit(addr)
 	if !ok {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%s: %w", addr, silentError{})}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%s: %w", addr, unresponsiveError{})}
 	}
 	nc, err := d.dial(ctx, network, addr)
 	if err != nil {
@@ -136,7 +137,7 @@ func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 	if !d.opened(c, nc) {
 		_ = nc.Close()
-		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%s: %w", addr, silentError{})}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%s: %w", addr, unresponsiveError{})}
 	}
 	return c, nil
 }
@@ -167,7 +168,7 @@ func timedOut(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// admit notes that a connection is being opened; to a silent broker none is.
+// admit notes that a connection is being opened; to an unresponsive broker none is.
 func (d *Dialer) admit(addr string) (*conn, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,7 +177,7 @@ func (d *Dialer) admit(addr string) (*conn, bool) {
 		b = &broker{addr: addr, conns: make(map[*conn]struct{})}
 		d.brokers[addr] = b
 	}
-	if b.wanted = time.Now(); b.state == silent {
+	if b.wanted = time.Now(); b.state == unresponsive {
 		return nil, false
 	}
 	c := &conn{d: d, b: b}
@@ -185,7 +186,7 @@ func (d *Dialer) admit(addr string) (*conn, bool) {
 	return c, true
 }
 
-// opened gives c its connection; false: the broker has fallen silent meanwhile.
+// opened gives c its connection; false: the broker has become unresponsive meanwhile.
 func (d *Dialer) opened(c *conn, nc net.Conn) bool {
 	c.waiting.Store(0)
 	d.mu.Lock()
@@ -222,8 +223,8 @@ func (d *Dialer) become(b *broker, s state) {
 		d.log.Info("a broker can be reached again", "broker", b.addr)
 	case down:
 		d.log.Warn("a broker is down, turning to the others", "broker", b.addr)
-	case silent:
-		d.log.Warn("a broker is silent, turning to the others", "broker", b.addr)
+	case unresponsive:
+		d.log.Warn("a broker is unresponsive, turning to the others", "broker", b.addr)
 	}
 	d.changed()
 }
@@ -241,13 +242,22 @@ func (d *Dialer) set(b *broker, s state) bool {
 	if s != well {
 		for c := range b.conns {
 			if c.Conn != nil {
-				_ = c.Conn.Close()
+				hangUp(c.Conn)
 			}
 		}
 		clear(b.conns)
 	}
 	d.count()
 	return true
+}
+
+// hangUp closes a connection without a word: TLS says goodbye first, and waits 5 s for
+// a broker that does not read. The lock is held.
+func hangUp(c net.Conn) {
+	if secured, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = secured.NetConn()
+	}
+	_ = c.Close()
 }
 
 // count notes how many cannot be reached. The lock is held.
@@ -257,7 +267,7 @@ func (d *Dialer) count() {
 		if b.state != well {
 			away++
 		}
-		if b.state == silent {
+		if b.state == unresponsive {
 			mute++
 		}
 	}

@@ -21,9 +21,9 @@ import (
 const addr = "broker:9092"
 
 // kafka is a broker that answers with what was sent, which makes an answer of a
-// question; or it is silent, or down.
+// question; or it is unresponsive, or down.
 type kafka struct {
-	silent, down atomic.Bool
+	unresponsive, down atomic.Bool
 
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu: the broker's ends
@@ -44,7 +44,7 @@ func (k *kafka) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			if err != nil {
 				return
 			}
-			if k.silent.Load() {
+			if k.unresponsive.Load() {
 				continue
 			}
 			if _, err := theirs.Write(b[:n]); err != nil {
@@ -129,10 +129,10 @@ func (d *Dialer) shown() float64 {
 func (d *Dialer) gone() bool { return !d.Reachable(addr) && !d.AllReachable() }
 func (d *Dialer) back() bool { return d.Reachable(addr) && d.AllReachable() }
 
-// A broker that says nothing to somebody who waits is silent within a second: its
+// A broker that says nothing to somebody who waits is unresponsive within a second: its
 // connections are closed and new ones refused, as one that is down refuses them,
 // until it answers again.
-func TestSilentBroker(t *testing.T) {
+func TestUnresponsiveBroker(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		var changes atomic.Int32
 		d.OnChange(func() { changes.Add(1) })
@@ -144,7 +144,7 @@ func TestSilentBroker(t *testing.T) {
 		if d.gone() {
 			t.Fatal("nobody waits, and it is away")
 		}
-		k.silent.Store(true)
+		k.unresponsive.Store(true)
 		failed := make(chan error)
 		go func() { failed <- ask(a) }()
 		took := until(t, time.Second, d.gone)
@@ -155,12 +155,12 @@ func TestSilentBroker(t *testing.T) {
 			t.Errorf("the other connection: %v, want it closed", err)
 		}
 		if n := d.shown(); n != 1 || changes.Load() != 1 || time.Since(d.LastLost()) > time.Millisecond*10 {
-			t.Errorf("after %s: %v silent brokers, %d changes", took, n, changes.Load())
+			t.Errorf("after %s: %v unresponsive brokers, %d changes", took, n, changes.Load())
 		}
 		c, err := d.Dial(t.Context(), "tcp", addr)
 		if err == nil {
 			c.Close()
-			t.Fatal("a connection to a silent broker was opened")
+			t.Fatal("a connection to an unresponsive broker was opened")
 		}
 		var op *net.OpError
 		if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Op != "dial" || op.Timeout() {
@@ -169,32 +169,32 @@ func TestSilentBroker(t *testing.T) {
 
 		time.Sleep(forgetAfter / 2)
 		if !d.gone() {
-			t.Fatal("silent, and not away")
+			t.Fatal("unresponsive, and not away")
 		}
-		k.silent.Store(false)
+		k.unresponsive.Store(false)
 		until(t, maxProbeAgain+freshTimeout, d.back)
 		if err := ask(dial(t, d)); err != nil {
 			t.Error(err)
 		}
 		if n := d.shown(); n != 0 || changes.Load() != 2 {
-			t.Errorf("%v silent brokers, %d changes", n, changes.Load())
+			t.Errorf("%v unresponsive brokers, %d changes", n, changes.Load())
 		}
 	})
 }
 
 // One thing is slow, another is answered meanwhile: the probe.
-func TestSlowIsNotSilent(t *testing.T) {
+func TestSlowIsNotUnresponsive(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		a := dial(t, d)
 		synctest.Wait()
-		k.silent.Store(true) // its byte is swallowed
+		k.unresponsive.Store(true) // its byte is swallowed
 		if _, err := a.Write([]byte{1}); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error)
 		go func() { _, err := a.Read(make([]byte, 1)); done <- err }()
 		synctest.Wait()
-		k.silent.Store(false)
+		k.unresponsive.Store(false)
 		time.Sleep(time.Hour)
 		if d.gone() {
 			t.Error("a broker that answers is away")
@@ -230,7 +230,7 @@ func TestBrokerThatDies(t *testing.T) {
 				if took := until(t, time.Second, d.gone); took > 5*time.Millisecond {
 					t.Errorf("it took %s", took)
 				}
-				if _, err := d.Dial(t.Context(), "tcp", addr); errors.Is(err, silentError{}) || !errors.Is(err, syscall.ECONNREFUSED) {
+				if _, err := d.Dial(t.Context(), "tcp", addr); errors.Is(err, unresponsiveError{}) || !errors.Is(err, syscall.ECONNREFUSED) {
 					t.Errorf("%v, want the machine's own refusal", err)
 				}
 				var op *net.OpError
@@ -239,7 +239,7 @@ func TestBrokerThatDies(t *testing.T) {
 				}
 				time.Sleep(forgetAfter / 2)
 				if n := d.shown(); n != 0 || !d.gone() {
-					t.Errorf("%v silent brokers, away: %v", n, d.gone())
+					t.Errorf("%v unresponsive brokers, away: %v", n, d.gone())
 				}
 				k.down.Store(false)
 				if by == "client" {
@@ -254,9 +254,9 @@ func TestBrokerThatDies(t *testing.T) {
 	}
 }
 
-// A broker that is not there when it is dialed first, and a silent one that goes
+// A broker that is not there when it is dialed first, and an unresponsive one that goes
 // down.
-func TestDownAndSilent(t *testing.T) {
+func TestDownAndUnresponsive(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
 		k.down.Store(true)
 		if _, err := d.Dial(t.Context(), "tcp", addr); err == nil || !d.gone() {
@@ -264,7 +264,7 @@ func TestDownAndSilent(t *testing.T) {
 		}
 		k.down.Store(false)
 		until(t, time.Second, d.back)
-		k.silent.Store(true)
+		k.unresponsive.Store(true)
 		go ask(dial(t, d))
 		until(t, time.Second, d.gone)
 		k.kill()
@@ -275,7 +275,7 @@ func TestDownAndSilent(t *testing.T) {
 	})
 }
 
-// A broker that was taken out of the cluster is not away for ever: nobody asks for
+// A broker that was taken out of the cluster is not away forever: nobody asks for
 // it. One that somebody asks for stays.
 func TestBrokerThatIsGone(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
@@ -319,7 +319,7 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// Far away each round trip takes long, and a handshake several: that is no silence,
+// Far away each round trip takes long, and a handshake several: that does not make it unresponsive,
 // as long as what is asked over a connection that is there is answered.
 func TestFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -367,6 +367,38 @@ func TestBrokerThatWasNeverThere(t *testing.T) {
 		time.Sleep(time.Second)
 		if lost := d.LastLost(); d.Reachable(addr) || time.Since(lost) > time.Second {
 			t.Errorf("lost at %s, want just now", lost)
+		}
+	})
+}
+
+// goodbye is a connection that says goodbye as TLS does, which takes 5 s where nobody
+// reads.
+type goodbye struct{ net.Conn }
+
+func (c goodbye) NetConn() net.Conn { return c.Conn }
+
+func (c goodbye) Close() error {
+	time.Sleep(5 * time.Second)
+	return c.Conn.Close()
+}
+
+// The connections of a broker that becomes unresponsive are closed without a goodbye: all who
+// ask for any broker would wait for it.
+func TestAUnresponsiveBrokerIsLeftWithoutAGoodbye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		dials := func(context.Context, string, string) (net.Conn, error) { return goodbye{ours}, nil }
+		d := New(dials, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		if _, err := d.Dial(t.Context(), "tcp", addr); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		d.become(d.brokers[addr], unresponsive)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("it took %s", took)
+		}
+		if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the connection is open: %v", err)
 		}
 	})
 }

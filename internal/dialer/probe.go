@@ -142,7 +142,7 @@ func (d *Dialer) probe(ctx context.Context, b *broker) {
 	case refused(err):
 		d.become(b, down)
 	case timedOut(err) && took < limit+overslept:
-		d.become(b, silent)
+		d.become(b, unresponsive)
 	}
 	// Any other error is an answer of a kind: clients see it too, and say it.
 	d.mu.Lock()

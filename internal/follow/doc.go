@@ -1,7 +1,7 @@
 // Package follow makes what is pending follow its request topic, when that is not
 // the one any more that the changelog was written for: it was given more
-// partitions, so that the requests for an ID lie elsewhere now; or it was created
-// anew; or the changelog was copied to another cluster or another name.
+// partitions, so that the requests for an ID lie elsewhere now; or it was recreated;
+// or the changelog was copied to another cluster or another name.
 //
 // It works on the logs alone, while no instance runs, and writes one transaction:
 // everything is as before or everything is done, whenever it is killed, and what
@@ -22,7 +22,7 @@
 // partition, on top of what is pending there; then the timers move; then the
 // others, on top of what has come. So of two requests for one ID the one on its
 // old partition counts as the earlier. New partitions, and those of a topic that
-// was created anew, are left to the service, from their start.
+// was recreated, are left to the service, from their start.
 //
 // A timer stays where it is if its ID did not belong there before: its producer
 // has another partitioner, and nobody knows where that will send a cancel. If an ID
@@ -30,7 +30,7 @@
 // the moments before the growth was noticed, that one is the later, and the old one
 // is replaced by it.
 //
-// A changelog that was lost is written anew from local views, where those have seen
+// A changelog that was lost is written again from local views, where those have seen
 // the step that the group's committed offset names.
 //
 // # Why nobody writes beside it
@@ -45,5 +45,5 @@
 //   - Each record's offset in the changelog is known before it is written. If one
 //     gets another, somebody else has written there, and nothing is committed.
 //   - A claim ends what is written to each partition. An owner that goes on in spite
-//     of all that finds it behind its own records, and stops (package partition).
+//     of all that finds it behind its own records, and stops (package ownership).
 package follow

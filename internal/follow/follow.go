@@ -49,7 +49,7 @@ type Options struct {
 	AcceptLost bool
 }
 
-// View is what a stopped instance's folder holds of a partition.
+// View is what a stopped instance's directory holds of a partition.
 type View struct {
 	Last delaytopics.Checkpoint // that it has seen
 	// Each calls a function with every pending timer.
@@ -59,7 +59,7 @@ type View struct {
 // Report says what Run did.
 type Report struct {
 	Before, Now int32 // partitions
-	Anew        bool  // the request topic was created anew, or the changelog is a copy
+	Recreated   bool  // the request topic was recreated, or the changelog is a copy
 	Restored    int   // partitions whose changelog was lost
 	Moved       int   // timers that are pending at a new place or under a new generation
 	Replaced    int   // timers whose ID was pending at its new place already
@@ -70,7 +70,7 @@ type Report struct {
 }
 
 // Done reports whether there was nothing to do.
-func (r *Report) Done() bool { return r.Before == r.Now && !r.Anew && r.Restored == 0 }
+func (r *Report) Done() bool { return r.Before == r.Now && !r.Recreated && r.Restored == 0 }
 
 // follower is the state of one Run.
 type follower struct {
@@ -231,7 +231,7 @@ func (f *follower) noted(ctx context.Context) error {
 }
 
 // settled waits until no transaction is open on a log.
-func (f *follower) settled(ctx context.Context, t partlog.Target) (bounds, error) {
+func (f *follower) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 	for patience := time.Now().Add(settleLimit); ; {
 		start, stable, end, err := partlog.Bounds(ctx, f.o.Admin, t)
 		if err != nil || stable == end {
@@ -289,7 +289,7 @@ func (f *follower) scan(ctx context.Context, i int) error {
 			f.o.Set.Changelog.Name, p.last.Group, f.o.Group)
 	}
 	if p.last.Request != f.o.Set.Request.ID || p.last.Changelog != f.o.Set.Changelog.ID {
-		f.report.Anew = true
+		f.report.Recreated = true
 	}
 	return nil
 }
@@ -298,8 +298,8 @@ func (f *follower) scan(ctx context.Context, i int) error {
 func (f *follower) was(id []byte) int32 { return intake.Murmur2Partition(id, f.report.Before) }
 func (f *follower) is(id []byte) int32  { return intake.Murmur2Partition(id, f.report.Now) }
 
-// place is where a timer of partition i belongs.
-func (f *follower) place(id []byte, i int) int {
+// homeOf is where a timer of partition i belongs.
+func (f *follower) homeOf(id []byte, i int) int {
 	if f.was(id) != int32(i) {
 		return i
 	}
@@ -309,7 +309,7 @@ func (f *follower) place(id []byte, i int) int {
 // requests finds what of the request log is to be taken in.
 func (f *follower) requests(ctx context.Context, i int) error {
 	p := &f.parts[i]
-	if p.last == nil || f.report.Anew {
+	if p.last == nil || f.report.Recreated {
 		start, _, _, err := partlog.Bounds(ctx, f.o.Admin, f.requestLog(i))
 		p.requests = bounds{start, start} // the service reads them
 		return err
@@ -327,16 +327,16 @@ func (f *follower) requests(ctx context.Context, i int) error {
 	return nil
 }
 
-func (f *follower) changelog(i int) partlog.Target {
-	return partlog.Target{Topic: f.o.Set.Changelog.Name, ID: f.o.Set.Changelog.ID, Partition: int32(i)}
+func (f *follower) changelog(i int) partlog.Log {
+	return partlog.Log{Topic: f.o.Set.Changelog.Name, ID: f.o.Set.Changelog.ID, Partition: int32(i)}
 }
 
-func (f *follower) requestLog(i int) partlog.Target {
-	return partlog.Target{Topic: f.o.Set.Request.Name, ID: f.o.Set.Request.ID, Partition: int32(i)}
+func (f *follower) requestLog(i int) partlog.Log {
+	return partlog.Log{Topic: f.o.Set.Request.Name, ID: f.o.Set.Request.ID, Partition: int32(i)}
 }
 
 // read calls take with every committed record of a log within bounds.
-func (f *follower) read(ctx context.Context, t partlog.Target, within bounds, compacted bool, take func(*kgo.Record) error) error {
+func (f *follower) read(ctx context.Context, t partlog.Log, within bounds, compacted bool, take func(*kgo.Record) error) error {
 	r := partlog.NewReader(f.o.Admin, t, within.from)
 	r.SetCompacted(compacted)
 	for r.Position() < within.end && f.out.failed() == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -95,9 +96,9 @@ func TestFollowEndedAnywhere(t *testing.T) {
 	}
 }
 
-// A request topic that was created anew starts empty; its timers are pending as
+// A request topic that was recreated starts empty; its timers are pending as
 // before, under generations that its requests cannot have.
-func TestFollowATopicCreatedAnew(t *testing.T) {
+func TestFollowARecreatedTopic(t *testing.T) {
 	w := newWorld(t, 3)
 	for i := range 20 {
 		w.pending(fmt.Sprint("id", i), "v")
@@ -112,7 +113,7 @@ func TestFollowATopicCreatedAnew(t *testing.T) {
 	w.request("id0", "")
 	w.request("id1", "new")
 	r, err := w.run(t.Context(), time.Now)
-	if err != nil || !r.Anew || r.Moved != 20 {
+	if err != nil || !r.Recreated || r.Moved != 20 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	w.check()
@@ -184,7 +185,7 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// A changelog that was lost is written anew from a local view, unless that has not
+// A changelog that was lost is written again from a local view, unless that has not
 // seen the last step; what nobody has read comes on top.
 func TestFollowRestores(t *testing.T) {
 	w := newWorld(t, 2)
@@ -231,5 +232,40 @@ func TestFollowRestores(t *testing.T) {
 	w.check()
 	if r, err := Run(t.Context(), o); err != nil || !r.Done() {
 		t.Errorf("again: %+v, %v", r, err)
+	}
+}
+
+// What is paused moves as such. A request that depends on what is pending, and nobody has
+// taken in, is rejected and changes nothing.
+func TestWhatDependsIsRejected(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 20 {
+		w.pending(fmt.Sprint("id", i), "v")
+	}
+	paused := timer.Timer{
+		ID: []byte("paused"), Offset: 5, Due: due.UnixMilli(), Occurrence: 1, Target: timer.Target{Topic: "out", Partition: timer.AnyPartition},
+		Steering: &timer.Steering{Paused: true, By: 6}, Value: []byte("v"),
+	}
+	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: delaytopics.TimerKey(nil, paused.ID), Value: paused.AppendTo(nil)})
+	w.want["paused"] = "v"
+	w.taken()
+	for i := range 20 {
+		id := fmt.Sprint("id", i)
+		headers := [][]kgo.RecordHeader{
+			{{Key: waterclock.HeaderPause, Value: []byte("true")}},
+			{{Key: waterclock.HeaderCancel, Value: []byte("true")}, {Key: waterclock.HeaderIf, Value: []byte(waterclock.IfPresent)}},
+		}[i%2]
+		w.send(&kgo.Record{Topic: topic, Partition: w.homeOf(id), Key: []byte(id), Headers: headers})
+	}
+	w.grow(5)
+	r, err := w.run(t.Context(), time.Now)
+	if err != nil || r.Refused != 20 || r.Moved == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	w.check()
+	pending, _ := w.found()
+	is := pending[w.homeOf("paused")]["paused"]
+	if is == nil || !is.IsPaused() || w.homeOf("paused") != 0 && is.Steering.By != is.Offset {
+		t.Errorf("what was paused is %+v", is)
 	}
 }

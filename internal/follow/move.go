@@ -35,8 +35,8 @@ func (f *follower) write(ctx context.Context) error {
 	return nil
 }
 
-// moves reports whether a timer of partition i is written anew.
-func (f *follower) moves(id []byte, i int) bool { return f.report.Anew || f.place(id, i) != i }
+// moves reports whether a timer of partition i is written again.
+func (f *follower) moves(id []byte, i int) bool { return f.report.Recreated || f.homeOf(id, i) != i }
 
 // move moves the timers of one changelog partition. The log is read twice, so that
 // no more is kept in memory than the IDs that move.
@@ -102,7 +102,7 @@ func (f *follower) lastRecords(ctx context.Context, i int) (map[string]int64, er
 
 // hand moves one timer of partition i to where it belongs.
 func (f *follower) hand(t *timer.Timer, i int) {
-	to := f.place(t.ID, i)
+	to := f.homeOf(t.ID, i)
 	if to != i {
 		f.out.remove(int32(i), t.ID)
 		if _, there := f.early[string(t.ID)]; there {
@@ -133,10 +133,10 @@ func (f *follower) takeStaying(ctx context.Context, i int) error {
 }
 
 // take judges the requests of partition i that nobody has taken in, those that
-// leave it or the others; plan gets those that can be obeyed.
+// leave it or the others; plan gets those that are not rejected.
 func (f *follower) take(ctx context.Context, i int, leaving bool, plan func(timer.Request)) error {
 	return f.read(ctx, f.requestLog(i), f.parts[i].requests, false, func(rec *kgo.Record) error {
-		if (f.place(rec.Key, i) != i) != leaving {
+		if (f.homeOf(rec.Key, i) != i) != leaving {
 			return nil
 		}
 		f.report.Taken++

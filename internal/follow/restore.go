@@ -23,11 +23,11 @@ func (f *follower) restore(i int) error {
 		return err
 	}
 	if v == nil {
-		return fmt.Errorf("none of the folders holds anything of %v: name those of all instances", f.requestLog(i))
+		return fmt.Errorf("none of the directories holds anything of %v: name those of all instances", f.requestLog(i))
 	}
 	if step := cmp.Or(p.note.Last, p.note.Step); v.Last.Step != step && !f.o.AcceptLost {
-		return fmt.Errorf("the folder's view of %v, of %s, lacks the last steps before the changelog was lost: what fired in them would fire again; "+
-			"name the folders of all instances, or accept that with --accept-lost-changelog", f.requestLog(i), time.UnixMilli(v.Last.Time).UTC().Format(time.RFC3339))
+		return fmt.Errorf("the directory's view of %v, of %s, lacks the last steps before the changelog was lost: what fired in them would fire again; "+
+			"name the directories of all instances, or accept that with --accept-lost-changelog", f.requestLog(i), time.UnixMilli(v.Last.Time).UTC().Format(time.RFC3339))
 	}
 	p.last, p.view = &v.Last, v
 	f.report.Restored++

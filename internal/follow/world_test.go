@@ -76,8 +76,8 @@ func (w *world) send(recs ...*kgo.Record) {
 	}
 }
 
-// place is where requests for an ID are written now.
-func (w *world) place(id string) int32 {
+// homeOf is where requests for an ID are written now.
+func (w *world) homeOf(id string) int32 {
 	return intake.Murmur2Partition([]byte(id), w.set.Request.Partitions)
 }
 
@@ -93,7 +93,7 @@ func (w *world) pending(id, value string) {
 
 // request writes one: it schedules, or cancels without a value.
 func (w *world) request(id, value string) *kgo.Record {
-	r := &kgo.Record{Topic: topic, Partition: w.place(id), Key: []byte(id)}
+	r := &kgo.Record{Topic: topic, Partition: w.homeOf(id), Key: []byte(id)}
 	delete(w.want, id)
 	if value != "" {
 		r.Value, w.want[id] = []byte(value), value
@@ -108,7 +108,7 @@ func (w *world) request(id, value string) *kgo.Record {
 // taken writes checkpoints: all that was requested so far is taken in.
 func (w *world) taken() {
 	for i := range w.set.Request.Partitions {
-		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, partlog.Target{Topic: topic, Partition: i})
+		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, partlog.Log{Topic: topic, Partition: i})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func (w *world) run(ctx context.Context, now func() time.Time) (Report, error) {
 func (w *world) found() (pending []map[string]*timer.Timer, positions []int64) {
 	w.t.Helper()
 	for i := range w.set.Changelog.Partitions {
-		at := partlog.Target{Topic: w.set.Changelog.Name, Partition: i}
+		at := partlog.Log{Topic: w.set.Changelog.Name, Partition: i}
 		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, at)
 		if err != nil {
 			w.t.Fatal(err)
@@ -173,7 +173,7 @@ func (w *world) check() {
 	got := make(map[string]string)
 	generations := make(map[[2]int64]string)
 	for i, here := range pending {
-		at := partlog.Target{Topic: topic, Partition: int32(i)}
+		at := partlog.Log{Topic: topic, Partition: int32(i)}
 		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, at)
 		if err != nil {
 			w.t.Fatal(err)
@@ -201,8 +201,8 @@ func (w *world) check() {
 				w.t.Errorf("%s is pending twice", id)
 			}
 			got[id] = string(t.Value)
-			if w.place(id) != int32(i) {
-				w.t.Errorf("%s is pending on partition %d and belongs to %d", id, i, w.place(id))
+			if w.homeOf(id) != int32(i) {
+				w.t.Errorf("%s is pending on partition %d and belongs to %d", id, i, w.homeOf(id))
 			}
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	// abortLimit bounds the end of a transaction that is given up; the next run
 	// ends it, if this one cannot.
 	abortLimit = 10 * time.Second
+	// commitLimit bounds the attempts to commit again: longer than a broker's session.
+	commitLimit = time.Minute
 )
 
 // writer writes the transaction. Only mu and what it guards are shared with the
@@ -30,6 +32,7 @@ const (
 type writer struct {
 	ctx    context.Context // of all records
 	client *kgo.Client
+	id     string // transactional
 	set    *delaytopics.Set
 	group  string
 	step   string
@@ -44,17 +47,17 @@ type writer struct {
 func begin(ctx context.Context, f *follower) (*writer, error) {
 	w := &writer{ctx: ctx, set: f.o.Set, group: f.o.Group, step: "follow/" + rand.Text(), now: f.o.Now().UnixMilli()}
 	// One ID for each request topic: a second run ends what the first left open.
-	id := emitter.TransactionalIDPrefix(w.group) + "follow/" + w.set.Request.Name
+	w.id = emitter.TransactionalIDPrefix(w.group) + "follow/" + w.set.Request.Name
 	var err error
 	w.client, err = kgo.NewClient(append(f.o.Client[:len(f.o.Client):len(f.o.Client)],
-		kgo.TransactionalID(id), kgo.TransactionTimeout(timeout),
+		kgo.TransactionalID(w.id), kgo.TransactionTimeout(timeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(int32(min(w.set.Changelog.MaxMessageBytes, w.set.DeadLetters.MaxMessageBytes))),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("build transactional client: %w", err)
 	}
-	if err := w.fence(ctx, id, f.parts); err != nil {
+	if err := w.fence(ctx, f.parts); err != nil {
 		w.close()
 		if errors.Is(err, kerr.InvalidTransactionTimeout) {
 			err = fmt.Errorf("%w: let transactions take %s, with the brokers' transaction.max.timeout.ms", err, timeout)
@@ -64,7 +67,7 @@ func begin(ctx context.Context, f *follower) (*writer, error) {
 	return w, nil
 }
 
-func (w *writer) fence(ctx context.Context, id string, parts []part) error {
+func (w *writer) fence(ctx context.Context, parts []part) error {
 	if err := w.client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
@@ -76,14 +79,12 @@ func (w *writer) fence(ctx context.Context, id string, parts []part) error {
 			Topic: w.set.Request.Name, TopicID: w.set.Request.ID, Partition: int32(i), At: parts[i].requests.end, Metadata: note.String(),
 		}
 	}
-	return emitter.CommitOffsets(ctx, w.client, id, w.group, offsets)
+	return emitter.CommitOffsets(ctx, w.client, w.id, w.group, offsets)
 }
 
 // move makes t pending in a partition that it did not come to by a request.
 func (w *writer) move(to int32, t *timer.Timer) {
-	moved := *t
-	moved.Offset = timer.Moved(w.next[to])
-	w.put(to, &moved)
+	w.put(to, t.MovedTo(w.next[to]))
 }
 
 func (w *writer) put(to int32, t *timer.Timer) {
@@ -149,9 +150,21 @@ func (w *writer) failed() error {
 	return w.err
 }
 
+// commit commits. An end that is not answered is asked for again and never given up for
+// an abort: see emitter.CommitAgain.
 func (w *writer) commit(ctx context.Context) error {
-	if err := w.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return fmt.Errorf("commit: %w; whether it was is not known: run it again, what is done is not done twice", err)
+	id, epoch, err := w.client.ProducerID(ctx)
+	if err != nil {
+		return fmt.Errorf("commit: %w; nothing was", err)
+	}
+	ended := w.client.EndTransaction(ctx, kgo.TryCommit)
+	if ended == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitLimit)
+	defer cancel()
+	if err := emitter.CommitAgain(ctx, w.client, w.id, id, epoch); err != nil {
+		return fmt.Errorf("commit: %w (%w); whether it was is not known: run it again, what is done is not done twice", ended, err)
 	}
 	return nil
 }

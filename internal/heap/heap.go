@@ -9,7 +9,7 @@ import (
 
 const (
 	// Room is how large a heap may grow before it is collected, whatever is in use.
-	Room = 128 << 20
+	Room = 192 << 20
 	// Percent is how much garbage there may be in a larger one, in percent of what is
 	// in use: Go's own 100 doubles the peak of a process whose queues are full.
 	Percent = 50

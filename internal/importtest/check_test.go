@@ -7,10 +7,10 @@ import (
 
 const mod = "example.org/m"
 
-func pkg(folder string, deps ...string) Package {
+func pkg(directory string, deps ...string) Package {
 	p := Package{ImportPath: mod, Name: "p", Imports: deps, Deps: deps}
-	if folder != "" {
-		p.ImportPath += "/" + folder
+	if directory != "" {
+		p.ImportPath += "/" + directory
 	}
 	return p
 }
@@ -29,7 +29,7 @@ func TestCheckFindsPlantedImports(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		pkg  Package
-		want []string // imports found, "" is the folder itself
+		want []string // imports found, "" is the directory itself
 	}{
 		{"command with Kafka", pkg("cmd/waterclock", kafka+"/pkg/kgo"), []string{kafka + "/pkg/kgo"}},
 		{"command with Pebble", pkg("cmd/waterclock", pebble+"/v2"), []string{pebble + "/v2"}},
@@ -47,12 +47,16 @@ func TestCheckFindsPlantedImports(t *testing.T) {
 		{"timer with the root", pkg("internal/timer", mod), []string{mod}},
 		{"wheel with timer", pkg("internal/wheel", mod+"/internal/timer"), []string{mod + "/internal/timer"}},
 		{"wheel with Kafka", pkg("internal/wheel", kafka+"/pkg/kgo"), []string{kafka + "/pkg/kgo"}},
-		{"membership with timers", pkg("internal/membership", mod+"/internal/timer"), []string{mod + "/internal/timer"}},
+		{"calendar with timers", pkg("internal/calendar", mod+"/internal/timer", "time"), nil},
+		{"calendar with requests", pkg("internal/calendar", mod+"/intake"), []string{mod + "/intake"}},
+		{"membership with plans", pkg("internal/membership", mod+"/internal/planner"), []string{mod + "/internal/planner"}},
+		{"ownership that knows who owns", pkg("internal/ownership", mod+"/statestore", mod+"/internal/partition"), []string{mod + "/internal/partition"}},
 		{"partition with settings", pkg("internal/partition", mod+"/internal/config", "github.com/spf13/pflag"), []string{mod + "/internal/config", "github.com/spf13/pflag"}},
+		{"delays with settings", pkg("internal/fixeddelay", mod+"/internal/config", mod+"/internal/partition"), []string{mod + "/internal/config"}},
 		{"root with the service", pkg("", mod+"/internal/service", mod+"/internal/timer"), []string{mod + "/internal/service"}},
 		{"product with test code", pkg("bench", mod+"/internal/kafkatest"), []string{mod + "/internal/kafkatest"}},
 		{"product with instances for tests", pkg("bench", mod+"/internal/rig"), []string{mod + "/internal/rig"}},
-		{"a new public folder", pkg("util"), []string{""}},
+		{"a new public directory", pkg("util"), []string{""}},
 		{"a new command", mainPkg, nil},
 		{"a second service", pkg("internal/simulator", all...), []string{""}},
 		{"the service", pkg("internal/service", all...), nil},

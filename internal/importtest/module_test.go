@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// root is the module's folder, seen from this one.
+// root is the module's directory, seen from this one.
 const root = "../.."
 
 func TestModuleKeepsTheRules(t *testing.T) {

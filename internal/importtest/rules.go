@@ -13,35 +13,44 @@ const (
 	engine = "engine"
 )
 
-// Rule forbids a folder to know something. Names without a domain are folders
+// Rule forbids a directory to know something. Names without a domain are directories
 // of the module.
 type Rule struct {
-	Folder string   // the folder and all below it; "" is the root package alone
-	Not    []string // what it must not import
-	// Direct limits the rule to the folder's own import lines. Otherwise what
+	Directory string   // the directory and all below it; "" is the root package alone
+	Not       []string // what it must not import
+	// Direct limits the rule to the directory's own import lines. Otherwise what
 	// it imports must not import it either.
 	Direct bool
 	Why    string
 }
 
-// rules are the column "must not know", and the sentences below the table.
+// rules say who must not know what.
 func rules() []Rule {
 	return []Rule{
-		{Folder: "cmd", Not: []string{kafka, pebble}, Direct: true, Why: "commands bind flags and start services"},
-		{Folder: "intake", Not: []string{pebble, "statestore", "emitter", "delaytopics"}, Why: "intake reads requests, whoever stores them"},
-		{Folder: "delaytopics", Not: []string{pebble, "internal/wheel", "intake", "statestore", "emitter"}, Why: "topics know bytes, not what a wheel is"},
-		{Folder: "statestore", Not: []string{kafka, "intake", "emitter", "delaytopics"}, Why: "the store is a view and does not know of what"},
-		{Folder: "emitter", Not: []string{pebble, "intake", "statestore", "delaytopics"}, Why: "the emitter sends what it is given"},
-		{Folder: "internal/timer", Not: []string{kafka, pebble, "", engine}, Why: "the vocabulary is the bottom"},
-		{Folder: "internal/wheel", Not: []string{kafka, pebble, "", engine}, Why: "the wheel is pure"},
-		{Folder: "internal/membership", Not: []string{pebble, "internal/timer"}, Why: "membership is about partitions"},
-		{Folder: "internal/partition", Not: []string{"internal/config", "github.com/spf13", "github.com/knadh/koanf"}, Why: "flags end at the service"},
-		{Folder: "internal/service", Not: []string{"bench", "internal/localkafka"}, Why: "an instance starts no brokers"},
-		{Folder: "", Not: []string{pebble, "intake", "statestore", "emitter", "delaytopics", "bench", "internal/partition", "internal/service"}, Why: "the public client does not carry the service"},
+		{Directory: "cmd", Not: []string{kafka, pebble}, Direct: true, Why: "commands bind flags and start services"},
+		{Directory: "intake", Not: []string{pebble, "statestore", "emitter", "delaytopics"}, Why: "intake reads requests, whoever stores them"},
+		{Directory: "delaytopics", Not: []string{pebble, "internal/wheel", "intake", "statestore", "emitter"}, Why: "topics know bytes, not what a wheel is"},
+		{Directory: "statestore", Not: []string{kafka, "intake", "emitter", "delaytopics"}, Why: "the store is a view and does not know of what"},
+		{Directory: "emitter", Not: []string{pebble, "intake", "statestore", "delaytopics"}, Why: "the emitter sends what it is given"},
+		{Directory: "internal/timer", Not: []string{kafka, pebble, "", engine}, Why: "the vocabulary is the bottom"},
+		{Directory: "internal/budget", Not: []string{kafka, pebble, "", engine}, Why: "a budget is arithmetic"},
+		{Directory: "internal/wheel", Not: []string{kafka, pebble, "", engine}, Why: "the wheel is pure"},
+		{Directory: "internal/planner", Not: []string{kafka, pebble, "", "intake", "delaytopics", "statestore", "emitter"}, Why: "what decides about timers is pure"},
+		{Directory: "internal/calendar", Not: []string{kafka, pebble, "", "intake", "delaytopics", "statestore", "emitter", "internal/ownership", "internal/partition"}, Why: "the calendar is pure"},
+		{Directory: "internal/query", Not: []string{kafka, pebble, "", "intake", "delaytopics", "statestore", "emitter", "internal/planner", "internal/partition"}, Why: "words know nobody who uses them"},
+		{Directory: "internal/membership", Not: []string{pebble, "internal/wheel", "internal/planner"}, Why: "membership is about partitions"},
+		{Directory: "internal/ownership", Not: []string{"intake", "internal/planner", "internal/partition", "internal/fixeddelay", "internal/membership", "internal/config"}, Why: "owning a partition is the same whatever is done with it"},
+		{Directory: "internal/partition", Not: []string{"internal/config", "github.com/spf13", "github.com/knadh/koanf"}, Why: "flags end at the service"},
+		{Directory: "internal/fixeddelay", Not: []string{"internal/config", "github.com/spf13", "github.com/knadh/koanf"}, Why: "flags end at the service"},
+		{Directory: "internal/api", Not: []string{kafka, pebble, "intake", "statestore", "emitter", "delaytopics", "internal/partition", "internal/ownership", "internal/config", "internal/service"}, Direct: true, Why: "the API asks whoever knows, and does not know how"},
+		{Directory: "internal/api/access", Not: []string{kafka, pebble, "", engine, "github.com/spf13"}, Why: "who may do what does not depend on what is done"},
+		{Directory: "internal/api/console", Not: []string{kafka, pebble, "intake", "delaytopics", "statestore", "emitter", "internal/planner", "internal/partition", "internal/ownership", "internal/config", "internal/api/route", "internal/query"}, Direct: true, Why: "the console knows what the API says, and no more"},
+		{Directory: "internal/service", Not: []string{"bench", "internal/localkafka"}, Why: "an instance starts no brokers"},
+		{Directory: "", Not: []string{pebble, "intake", "statestore", "emitter", "delaytopics", "bench", "internal/partition", "internal/service"}, Why: "the public client does not carry the service"},
 	}
 }
 
-// public are the folders that others could import. Only the root package is
+// public are the directories that others could import. Only the root package is
 // meant for it; a further one is a decision, not an accident.
 func public() []string {
 	return []string{"", "cmd", "intake", "delaytopics", "statestore", "emitter", "bench"}
@@ -52,21 +61,21 @@ func binders() []string {
 	return []string{"intake", "delaytopics", "statestore", "emitter", "internal/config", "internal/membership", "internal/ops"}
 }
 
-// service is the one folder that may import all others.
+// service is the one directory that may import all others.
 const service = "internal/service"
 
-// forTests are the folders that only tests, and each other, may import.
+// forTests are the directories that only tests, and each other, may import.
 func forTests() []string {
 	return []string{"internal/kafkatest", "internal/rig"}
 }
 
-// onTests reports whether a folder is there for tests.
-func onTests(folder string) bool {
-	return slices.ContainsFunc(forTests(), func(root string) bool { return within(folder, root) })
+// onTests reports whether a directory is there for tests.
+func onTests(directory string) bool {
+	return slices.ContainsFunc(forTests(), func(root string) bool { return within(directory, root) })
 }
 
-// within reports whether folder is root or below it. The root package has
-// nothing below it: every folder has rules of its own.
-func within(folder, root string) bool {
-	return folder == root || root != "" && strings.HasPrefix(folder, root+"/")
+// within reports whether directory is root or below it. The root package has
+// nothing below it: every directory has rules of its own.
+func within(directory, root string) bool {
+	return directory == root || root != "" && strings.HasPrefix(directory, root+"/")
 }

@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"bytes"
 	"context"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -78,7 +79,7 @@ func (c *Cluster) Resume(i int) {
 	c.disturb(i, func(b *localkafka.Broker) error { return b.Signal(child.Continue) })
 }
 
-// Restart starts broker i again on its old port and folder, killing it first if
+// Restart starts broker i again on its old port and directory, killing it first if
 // it runs, and waits until it serves clients. After a kill that takes until the
 // controller has given up the old process: Kafka's 9 s, or what the property
 // broker.session.timeout.ms says.
@@ -123,4 +124,11 @@ func (c *Cluster) showLogs(t testing.TB, from []int64) {
 			t.Logf("kafkatest: log of broker %d:\n%s", i, bytes.TrimSpace(b.Log(from[i], testing.Verbose())))
 		}
 	})
+}
+
+// Java is a Java command with Kafka's own clients on its class path. Where there is no
+// Java, or no jars, the test is skipped as one that needs a broker is.
+func Java(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	return process.require(t).Java(args...)
 }

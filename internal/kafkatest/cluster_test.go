@@ -2,6 +2,7 @@ package kafkatest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,28 @@ func TestSharedShowsCommittedRecordsOnly(t *testing.T) {
 	}
 	if age := time.Since(got[0].At); age < 0 || age > waitLimit {
 		t.Errorf("received %v ago", age)
+	}
+}
+
+// What is committed and not read yet is no record that must not come.
+func TestQuietReadsWhatIsThereFirst(t *testing.T) {
+	t.Parallel()
+	c := Shared(t)
+	topic := c.CreateTopic(t, 3, nil)
+	cl := c.Client(t, kgo.TransactionalID(topic))
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	const n = 30
+	for i := range n {
+		produce(t, cl, topic, fmt.Sprint(i))
+	}
+	if err := cl.EndTransaction(deadline(t), kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+	col := Collect(t, c, topic)
+	if !col.Quiet(time.Millisecond) || len(col.Records()) != n {
+		t.Errorf("%d records, want %d", len(col.Records()), n)
 	}
 }
 
@@ -191,14 +214,14 @@ func TestMissingJavaSkipsOrFails(t *testing.T) {
 	}
 }
 
-// What a broker unpacks lies in its folder, which goes with it, and not among the
+// What a broker unpacks lies in its directory, which goes with it, and not among the
 // machine's temporary files.
-func TestBrokersUnpackIntoTheirFolder(t *testing.T) {
+func TestBrokersUnpackIntoTheirDirectory(t *testing.T) {
 	c := Shared(t)
 	produce(t, c.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression())), c.CreateTopic(t, 1, nil), strings.Repeat("compressible ", 100))
 	for _, b := range c.Brokers {
 		if libs, _ := filepath.Glob(filepath.Join(b.Dir(), "*", "snappy-*.so")); len(libs) == 0 {
-			t.Errorf("broker %d has no native library in its folder", b.ID())
+			t.Errorf("broker %d has no native library in its directory", b.ID())
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -19,12 +20,23 @@ type Received struct {
 // Collector is a plain read_committed consumer, as users run them, that keeps
 // all it gets.
 type Collector struct {
-	t testing.TB
+	t      testing.TB
+	adm    *kadm.Client
+	topics []string
 
 	mu      sync.Mutex // guards what follows
 	records []Received
-	changed chan struct{} // closed and replaced when records grows
+	read    map[partition]int64 // just behind the last record that was read, markers included
+	changed chan struct{}       // closed and replaced when records or read grows
 }
+
+type partition struct {
+	topic  string
+	number int32
+}
+
+// catchUpLimit is how long Quiet waits for what is there to be read.
+const catchUpLimit = 10 * time.Second
 
 // Collect reads the topics from their starts until the test ends. Topics may be
 // created later.
@@ -41,8 +53,9 @@ func CollectAs(t testing.TB, cluster *Cluster, opts []kgo.Opt, topics ...string)
 		kgo.ConsumeTopics(topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // they end what is there
 	}, opts...)...)
-	c := &Collector{t: t, changed: make(chan struct{})}
+	c := &Collector{t: t, adm: kadm.NewClient(cl), topics: topics, read: make(map[partition]int64), changed: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { c.run(ctx, cl) })
@@ -70,7 +83,12 @@ func (c *Collector) add(fetches kgo.Fetches, at time.Time) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fetches.EachRecord(func(r *kgo.Record) { c.records = append(c.records, Received{r, at}) })
+	fetches.EachRecord(func(r *kgo.Record) {
+		c.read[partition{r.Topic, r.Partition}] = r.Offset + 1
+		if !r.Attrs.IsControl() {
+			c.records = append(c.records, Received{r, at})
+		}
+	})
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -106,20 +124,58 @@ func (c *Collector) WaitFor(n int, timeout time.Duration) []Received {
 	}
 }
 
-// Quiet watches for d and reports whether no record came; one that comes fails
-// the test, which goes on.
+// Quiet watches for d and reports whether no record came; one that comes fails the
+// test, which goes on. What is committed when it is called is waited for first: a
+// consumer on a loaded machine may be behind.
 func (c *Collector) Quiet(d time.Duration) bool {
 	c.t.Helper()
+	c.catchUp()
 	before, changed := c.state()
 	limit := time.NewTimer(d)
 	defer limit.Stop()
-	select {
-	case <-limit.C:
-		return true
-	case <-changed:
-		after, _ := c.state()
-		r := after[len(before)]
-		c.t.Errorf("a record came that must not: %s/%d/%d, key %q", r.Topic, r.Partition, r.Offset, r.Key)
-		return false
+	for {
+		select {
+		case <-limit.C:
+			return true
+		case <-changed:
+		}
+		var after []Received
+		if after, changed = c.state(); len(after) > len(before) {
+			r := after[len(before)]
+			c.t.Errorf("a record came that must not: %s/%d/%d, key %q", r.Topic, r.Partition, r.Offset, r.Key)
+			return false
+		}
 	}
+}
+
+// catchUp waits until all is read that is committed now. It gives up in the end: what
+// is there may end in an aborted record whose marker is behind an open transaction.
+func (c *Collector) catchUp() {
+	ctx, cancel := context.WithTimeout(context.Background(), catchUpLimit)
+	defer cancel()
+	ends, err := c.adm.ListCommittedOffsets(ctx, c.topics...)
+	if err != nil {
+		return // a broker is away: the test is about that
+	}
+	for {
+		_, changed := c.state()
+		if c.hasRead(ends) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Collector) hasRead(ends kadm.ListedOffsets) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	behind := false
+	ends.Each(func(o kadm.ListedOffset) {
+		behind = behind || o.Err == nil && c.read[partition{o.Topic, o.Partition}] < o.Offset
+	})
+	return !behind
 }

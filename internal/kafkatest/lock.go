@@ -15,13 +15,14 @@ import (
 // Inside the process it counts, so that a test may start a cluster beside the
 // shared one. Who puts a token into turn may change the count between 0 and 1,
 // which takes as long as another process runs its tests; mu guards the fields
-// below it and is never held for long.
+// below it and is never held for long. Nobody who holds a file waits for another
+// but who is to be alone, and those take them in one order: nobody waits for ever.
 type machineLock struct {
 	paths []string
-	alone bool          // set before the first acquire
 	turn  chan struct{} // capacity 1
 
 	mu      sync.Mutex
+	alone   bool // how the next one locks, changed while holders is 0
 	holders int
 	unlock  func() // set while holders > 0
 }
@@ -73,6 +74,18 @@ func (l *machineLock) acquire(ctx context.Context) error {
 	}
 }
 
+// setAlone says how the lock is acquired from now on, and returns false while it is
+// held.
+func (l *machineLock) setAlone(alone bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders > 0 {
+		return false
+	}
+	l.alone = alone
+	return true
+}
+
 // join counts one holder more if the process has the lock already.
 func (l *machineLock) join() bool {
 	l.mu.Lock()
@@ -87,10 +100,12 @@ func (l *machineLock) join() bool {
 // lockFiles blocks on the files. It hands the lock, and with it the turn, to
 // acquire; if that has gone, it gives both back.
 func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
+	l.mu.Lock()
 	lock := lockAny
 	if l.alone {
 		lock = lockAll
 	}
+	l.mu.Unlock()
 	got := lock(l.paths)
 	select {
 	case locked <- got:

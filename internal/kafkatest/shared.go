@@ -28,7 +28,7 @@ const (
 
 	// parallel is how many parallel tests run at once, whatever the number of
 	// cores: most of their time tests wait, for what is due, for sessions that end.
-	parallel = 4
+	parallel = 6
 )
 
 var errNoMain = errors.New(`kafkatest: Shared and Three need "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
@@ -57,7 +57,7 @@ var process = &processState{
 }
 
 // Main is the body of TestMain for packages that use Shared: it runs the tests,
-// up to four parallel ones at once unless -parallel says another number, ends the
+// six parallel ones at once at most, ends the
 // shared clusters, prints how many tests got a real broker and exits. m is the
 // *testing.M, or one that looks for something more, such as LeakFree.
 func Main(m interface{ Run() int }) {
@@ -100,11 +100,26 @@ func Shared(t testing.TB) *Cluster {
 	return c
 }
 
-// MainAlone is Main for a package whose tests measure: no other test process has
-// brokers meanwhile.
+// MainAlone is Main for a package whose tests take all that the machine has: no
+// other test process has brokers meanwhile.
 func MainAlone(m interface{ Run() int }) {
-	process.lock.alone = true
+	process.lock.setAlone(true)
 	Main(m)
+}
+
+// Alone has the clusters that t starts be the only ones on this machine: for a test
+// that measures. It comes before Start, and while the process has no cluster, so not
+// beside parallel tests and not behind one that uses Shared.
+func Alone(t testing.TB) {
+	t.Helper()
+	if !process.lock.setAlone(true) {
+		t.Fatal("kafkatest: this process has a cluster already: call Alone before")
+	}
+	t.Cleanup(func() {
+		if !process.lock.setAlone(false) {
+			t.Error("kafkatest: a cluster has outlived the test that was alone")
+		}
+	})
 }
 
 // LeakFree is an M whose tests must leave no goroutine behind. It looks when all

@@ -50,7 +50,7 @@ func Three(t testing.TB) *Cluster {
 	}
 	c := &Cluster{l.cluster, t}
 	t.Cleanup(func() {
-		if err := c.mend(); err != nil {
+		if err := c.fix(); err != nil {
 			t.Errorf("kafkatest: after the test: %v", err)
 			l.discard()
 		}
@@ -91,8 +91,8 @@ func (l *lent) end() {
 	l.discard()
 }
 
-// mend has every broker run, those that a test has left paused or dead too.
-func (c *Cluster) mend() error {
+// fix has every broker run, those that a test has left paused or dead too.
+func (c *Cluster) fix() error {
 	return c.Each(func(b *localkafka.Broker) error {
 		if b.Running() {
 			return b.Signal(child.Continue)

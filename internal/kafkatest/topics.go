@@ -1,7 +1,9 @@
 package kafkatest
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 )
@@ -18,16 +20,28 @@ func SetTopic(t testing.TB, adm *kadm.Client, topic, setting, value string) {
 	}
 }
 
-// DeleteTopics deletes topics.
+// DeleteTopics deletes topics and waits until a broker that is asked knows none of them.
 func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 	t.Helper()
-	resp, err := adm.DeleteTopics(t.Context(), topics...)
+	fresh := kadm.WithAuthorizedOps(t.Context()) // not from a cache
+	were, err := adm.ListTopics(fresh, topics...)
 	if err == nil {
-		err = resp.Error()
+		var resp kadm.DeleteTopicResponses
+		if resp, err = adm.DeleteTopics(t.Context(), topics...); err == nil {
+			err = resp.Error()
+		}
 	}
 	if err != nil {
 		t.Fatalf("kafkatest: delete %v: %v", topics, err)
 	}
+	// Brokers hear of it a while after the answer; somebody may have made them again.
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		are, err := adm.ListTopics(fresh, topics...)
+		if err == nil && !slices.ContainsFunc(topics, func(topic string) bool { return are[topic].Err == nil && are[topic].ID == were[topic].ID }) {
+			return
+		}
+	}
+	t.Fatalf("kafkatest: %v are deleted and still there", topics)
 }
 
 // GrowTopics gives topics partitions until each has so many.

@@ -72,7 +72,11 @@ func TestMachineLockIsForTwoOrOneAlone(t *testing.T) {
 	dir := t.TempDir()
 	paths := []string{filepath.Join(dir, "0"), filepath.Join(dir, "1")}
 	process := func(alone bool) *machineLock {
-		return &machineLock{paths: paths, alone: alone, turn: make(chan struct{}, 1)}
+		l := &machineLock{paths: paths, turn: make(chan struct{}, 1)}
+		if !l.setAlone(alone) {
+			t.Fatal("a lock that nobody holds")
+		}
+		return l
 	}
 	acquire := func(l *machineLock) {
 		t.Helper()
@@ -111,6 +115,9 @@ func TestMachineLockIsForTwoOrOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = waits(first)
+	if alone.setAlone(false) {
+		t.Error("who is alone is not any more, with the lock in hand")
+	}
 	alone.release()
 	if err := <-got; err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestWireDropsTheSecondResponse(t *testing.T) {
 	col.Quiet(quietTime)
 }
 
-// The answer to a commit is lost for ever: the client has an error, and the
+// The answer to a commit is lost forever: the client has an error, and the
 // record is there all the same.
 func TestWireLosesACommitsAnswer(t *testing.T) {
 	w, cl, topic, col := wired(t, kgo.TransactionalID(Topic(t)),

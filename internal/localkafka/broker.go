@@ -32,7 +32,7 @@ var infoLines = regexp.MustCompile(`(?m)^\[[^]]*\] INFO .*\n?`)
 
 var errRunning = errors.New("is running")
 
-// Broker is one Kafka process and its folder. mu guards life; it is not held
+// Broker is one Kafka process and its directory. mu guards life; it is not held
 // while a process starts or ends.
 type Broker struct {
 	id      int
@@ -54,17 +54,17 @@ type life struct {
 // ID is the broker's node ID.
 func (b *Broker) ID() int { return b.id }
 
-// Dir is the broker's folder.
+// Dir is the broker's directory.
 func (b *Broker) Dir() string { return b.dir }
 
 func (b *Broker) logPath() string   { return filepath.Join(b.dir, "broker.log") }
 func (b *Broker) propsPath() string { return filepath.Join(b.dir, "server.properties") }
 
 // tempPath is where the broker unpacks its native libraries. A broker that is
-// killed, as most are, leaves them behind; here they go with its folder.
+// killed, as most are, leaves them behind; here they go with its directory.
 func (b *Broker) tempPath() string { return filepath.Join(b.dir, "tmp") }
 
-// java is a Java command with the broker's class path, in the broker's folder.
+// java is a Java command with the broker's class path, in the broker's directory.
 // The flags favour a quick start over throughput.
 func (b *Broker) java(ctx context.Context, args ...string) *exec.Cmd {
 	flags := []string{
@@ -81,7 +81,7 @@ func (b *Broker) java(ctx context.Context, args ...string) *exec.Cmd {
 // prepare writes the broker's files and formats its storage.
 func (b *Broker) prepare(ctx context.Context, props map[string]string, formatArgs []string) error {
 	if err := os.MkdirAll(b.tempPath(), 0o755); err != nil {
-		return fmt.Errorf("make the folder of broker %d: %w", b.id, err)
+		return fmt.Errorf("make the directory of broker %d: %w", b.id, err)
 	}
 	files := map[string][]byte{b.propsPath(): formatProperties(props), filepath.Join(b.dir, "log4j2.properties"): log4j2Properties}
 	for path, data := range files {

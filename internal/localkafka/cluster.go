@@ -24,7 +24,7 @@ type Cluster struct {
 }
 
 // Start brings up n combined brokers and controllers on free loopback ports, each
-// with a folder in dir. With more than one, topics have as many replicas, of
+// with a directory in dir. With more than one, topics have as many replicas, of
 // which a majority must be in sync. Nothing of it runs after an error.
 func Start(ctx context.Context, tools Tools, dir string, n int, opts ...Option) (*Cluster, error) {
 	return newCluster(ctx, tools, dir, n, newSettings(opts))

@@ -26,7 +26,7 @@ type settings struct {
 }
 
 // WithProperty sets a property of every broker, over the quick-test defaults.
-// Listeners, roles, IDs and folders are the cluster's own and cannot be set.
+// Listeners, roles, IDs and directories are the cluster's own and cannot be set.
 func WithProperty(key, value string) Option {
 	return func(s *settings) { s.overrides[key] = value }
 }

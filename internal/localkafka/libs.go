@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,7 +23,7 @@ const (
 const (
 	// MinJava is the oldest Java that runs a broker.
 	MinJava = 17
-	// EnvLibs names the variable that names a folder of jars to use.
+	// EnvLibs names the variable that names a directory of jars to use.
 	EnvLibs = "WATERCLOCK_KAFKA_LIBS"
 )
 
@@ -32,7 +33,7 @@ var pomXML []byte
 // Tools are what starts a broker.
 type Tools struct {
 	java string // path of the java command, version 17 or later
-	libs string // folder with the broker's jars
+	libs string // directory with the broker's jars
 	// flags of the JVM, further ones
 	flags []string
 }
@@ -92,7 +93,7 @@ func javaMajor(out string) int {
 	return v
 }
 
-// findLibs returns the folder of jars. A complete folder is only ever renamed
+// findLibs returns the directory of jars. A complete directory is only ever renamed
 // into place, so one that exists is whole.
 func findLibs(ctx context.Context) (string, error) {
 	if dir := os.Getenv(EnvLibs); dir != "" {
@@ -103,14 +104,14 @@ func findLibs(ctx context.Context) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find the cache folder (or set %s): %w", EnvLibs, err)
+		return "", fmt.Errorf("find the cache directory (or set %s): %w", EnvLibs, err)
 	}
 	dir := filepath.Join(cache, "waterclock", "kafka-"+kafkaVersion)
 	if isDir(dir) {
 		return dir, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", fmt.Errorf("make the cache folder: %w", err)
+		return "", fmt.Errorf("make the cache directory: %w", err)
 	}
 	unlock, err := lockedfile.MutexAt(dir + ".lock").Lock()
 	if err != nil {
@@ -131,7 +132,7 @@ func downloadLibs(ctx context.Context, dir string) error {
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "download-")
 	if err != nil {
-		return fmt.Errorf("make a folder for the download: %w", err)
+		return fmt.Errorf("make a directory for the download: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pomXML, 0o644); err != nil {
@@ -154,4 +155,10 @@ func downloadLibs(ctx context.Context, dir string) error {
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
+}
+
+// Java is a Java command with the clients, and all else that a broker has, on its class
+// path.
+func (t Tools) Java(args ...string) *exec.Cmd {
+	return exec.Command(t.java, slices.Concat([]string{"-cp", filepath.Join(t.libs, "*")}, t.flags, args)...)
 }

@@ -7,7 +7,7 @@
 // The broker's fence is the offset commit in a step, and that checks
 // membership, never ownership: any current member may commit for any partition.
 // So what makes a step safe is that the *same membership* under which a
-// partition was taken still lasts. Each [Token] carries that lease.
+// partition was acquired still lasts. Each [Token] carries that lease.
 //
 //   - A dynamic member that misses a join is removed by the broker, and comes
 //     back with a new member ID. So the same member ID suffices. kgo takes the
@@ -23,16 +23,16 @@
 // means that everything held is lost. All tokens die, the client is closed and
 // a new one joins as a new member.
 //
-// # Silence
+// # Unresponsive brokers
 //
 // kgo repeats requests to a coordinator that is away for 30 s and says nothing
 // meanwhile, while the group drops a member after the session timeout. When a
 // broker last answered the member is therefore noted beside it; what is older
-// than that timeout shows as [Group.Silence]. It decides nothing: the broker's
+// than that timeout shows as [Group.Unresponsive]. It decides nothing: the broker's
 // fence holds whatever a member thinks of itself.
 //
 // # Death of a token
 //
 // Err is asked before each send of a step, and by whoever acts for a partition.
-// Once it returned an error it does so for ever.
+// Once it returned an error it does so forever.
 package membership

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // lateJoin is a handler in whose Lost the group client finishes a join that was
@@ -25,7 +27,7 @@ func TestJoinThatEndsWhileTheClientIsGivenUp(t *testing.T) {
 	}
 	l := &lease{metadata: func() (string, int32) { return "a", 1 }}
 	h := &lateJoin{l: l}
-	h.g = &Group{o: Options{Logger: slog.New(slog.DiscardHandler)}, h: h, tokens: make(map[partition]*Token)}
+	h.g = &Group{o: Options{Logger: slog.New(slog.DiscardHandler)}, h: h, tokens: make(map[timer.TopicPartition]*Token)}
 	h.g.assigned(l, map[string][]int32{"topic": {0}})
 	h.g.end(cl, l, false)
 	if h.g.Joined() {

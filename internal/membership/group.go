@@ -11,6 +11,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -45,7 +47,7 @@ type Options struct {
 	Logger           *slog.Logger
 }
 
-// Handler takes the partitions that come and go. Its methods are called by the
+// Handler acquires the partitions that come and go. Its methods are called by the
 // group client, one at a time.
 type Handler interface {
 	// Assigned must not block.
@@ -62,21 +64,16 @@ type Group struct {
 	h Handler
 
 	mu      sync.Mutex // guards what follows
-	tokens  map[partition]*Token
+	tokens  map[timer.TopicPartition]*Token
 	joined  bool
 	problem string // see Problem
 	pulse   *pulse // of the client of the last session; nil before the first
 
 	// foreignSaid is when it was last said that others use the group; Run's own.
-	foreignSaid time.Time
-	silent      bool // a silence was logged; Run's own
+	foreignSaid  time.Time
+	unresponsive bool // that was logged; Run's own
 	// resigned: leave at the end of Run, whatever Options say.
 	resigned atomic.Bool
-}
-
-type partition struct {
-	topic     string
-	partition int32
 }
 
 // New returns a membership that Run will begin.
@@ -85,7 +82,7 @@ func New(o Options, h Handler) (*Group, error) {
 		return nil, fmt.Errorf("rebalance timeout %s is shorter than the session timeout %s: a member could miss a generation and keep its ID; raise it",
 			o.RebalanceTimeout, o.SessionTimeout)
 	}
-	return &Group{o: o, h: h, tokens: make(map[partition]*Token)}, nil
+	return &Group{o: o, h: h, tokens: make(map[timer.TopicPartition]*Token)}, nil
 }
 
 // Joined reports whether the process is a member with an assignment, perhaps an
@@ -236,7 +233,7 @@ func (g *Group) assigned(l *lease, m map[string][]int32) {
 	for topic, ps := range m {
 		for _, p := range ps {
 			t := &Token{Topic: topic, Partition: p, lease: l}
-			g.tokens[partition{topic, p}] = t
+			g.tokens[timer.TopicPartition{Topic: topic, Partition: p}] = t
 			added = append(added, t)
 		}
 	}
@@ -276,9 +273,9 @@ func (g *Group) remove(m map[string][]int32) (ts []*Token) {
 	defer g.mu.Unlock()
 	for topic, ps := range m {
 		for _, p := range ps {
-			if t := g.tokens[partition{topic, p}]; t != nil {
+			if t := g.tokens[timer.TopicPartition{Topic: topic, Partition: p}]; t != nil {
 				ts = append(ts, t)
-				delete(g.tokens, partition{topic, p})
+				delete(g.tokens, timer.TopicPartition{Topic: topic, Partition: p})
 			}
 		}
 	}

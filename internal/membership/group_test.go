@@ -47,11 +47,7 @@ func onBoth(t *testing.T, f func(t *testing.T, x *town)) {
 	t.Parallel()
 	t.Run("kfake", func(t *testing.T) {
 		t.Parallel()
-		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
+		c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
 		f(t, newTown(t, c.ListenAddrs()))
 	})
 	t.Run("kafka", func(t *testing.T) {
@@ -408,7 +404,7 @@ func TestKickedMemberLosesItsTokens(t *testing.T) {
 }
 
 // The group refused a step of the member: all its tokens die, not just that
-// partition's, and it joins anew.
+// partition's, and it joins again.
 func TestRefusedStepLosesEverything(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *town) {
 		m := x.join(x.options("a"))

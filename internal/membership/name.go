@@ -27,7 +27,7 @@ type identity struct {
 // awaitName waits while another process is a member under our instance ID.
 //
 // To join at once would fence that one, it would find out when a step is
-// refused, join at once and fence us, and so on for ever. So the newest process
+// refused, join at once and fence us, and so on forever. So the newest process
 // has the name; who was fenced gets it back when that one has gone. (kgo does
 // the same where a heartbeat tells it: it asks with its old member ID, four times
 // a second, and says so each time; poll ends that.) A join of our own that the

@@ -67,7 +67,7 @@ func TestFencedByItsNameWaits(t *testing.T) {
 	// Heartbeats come each 1.2 s: two of them tell the second, if it is fenced.
 	select {
 	case <-first.given:
-		t.Error("the first took the partition back while the second had it")
+		t.Error("the first acquired the partition again while the second had it")
 	case <-second.given:
 		t.Error("the second had to join again")
 	case <-time.After(3 * time.Second):

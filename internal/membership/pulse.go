@@ -13,7 +13,7 @@ import (
 // says nothing while it goes on asking, for coordinatorAway, and all that while
 // the member may have been dropped already. It is a hook of the client.
 //
-// What ends silence is an answer to a heartbeat, a join or a sync, whatever it
+// What ends that is an answer to a heartbeat, a join or a sync, whatever it
 // says; a client that is closed takes its pulse with it. mu guards the fields.
 type pulse struct {
 	mu   sync.Mutex
@@ -51,7 +51,7 @@ func waitsForOthers(key int16) bool {
 	return key == kmsg.JoinGroup.Int16() || key == kmsg.SyncGroup.Int16()
 }
 
-// silence is for how long there was no answer, and whether one may be waited for
+// unanswered is for how long there was no answer, and whether one may be waited for
 // because of other members.
 func (p *pulse) silence() (d time.Duration, asked bool) {
 	p.mu.Lock()
@@ -59,10 +59,10 @@ func (p *pulse) silence() (d time.Duration, asked bool) {
 	return time.Since(p.last), p.asked
 }
 
-// Silence is a sentence once the brokers have been silent for longer than the
+// Unresponsive is a sentence once the brokers have been unresponsive for longer than the
 // group's patience with this member, so that its partitions may be elsewhere, or
 // nobody's; else "".
-func (g *Group) Silence() string {
+func (g *Group) Unresponsive() string {
 	g.mu.Lock()
 	p := g.pulse
 	g.mu.Unlock()
@@ -81,14 +81,14 @@ func (g *Group) Silence() string {
 		g.o.Group, d.Round(time.Second), g.o.SessionTimeout)
 }
 
-// listen logs the beginning and the end of a silence, once each. It is Run's own.
+// listen logs the beginning and the end of what Unresponsive says, once each. It is Run's own.
 func (g *Group) listen() {
-	now := g.Silence()
+	now := g.Unresponsive()
 	switch {
-	case now != "" && !g.silent:
+	case now != "" && !g.unresponsive:
 		g.o.Logger.Error("not ready: " + now)
-	case now == "" && g.silent:
+	case now == "" && g.unresponsive:
 		g.o.Logger.Info("the brokers answer again", "group", g.o.Group)
 	}
-	g.silent = now != ""
+	g.unresponsive = now != ""
 }

@@ -19,7 +19,7 @@ func CheckWeb(path string) error {
 	return nil
 }
 
-// serveWeb serves as the web configuration at path says, which is read anew at
+// serveWeb serves as the web configuration at path says, which is read again at
 // each connection and request: users and certificates change without a restart.
 // An empty path is plain HTTP, open to all who can reach it.
 func serveWeb(l net.Listener, srv *http.Server, path string, log *slog.Logger) error {

@@ -3,47 +3,25 @@ package partition
 import (
 	"time"
 
-	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/planner"
 )
+
+// foldAtOnce is about how many changes and entries are folded while the planner is
+// locked: half a millisecond's worth.
+const foldAtOnce = 2000
 
 // job is a committed step that is to be folded into the delta.
 type job struct {
-	changes    []jobChange
+	segment    *planner.Segment
+	at         int64 // when it was sealed, Unix ms
 	position   int64 // of the changelog, behind the step
 	checkpoint []byte
-	settled    [][]settled // per worker, an item once per entry
-	entries    int
-	bytes      int64
-}
-
-// jobChange is what a step did to one ID.
-type jobChange struct {
-	item   *item
-	before timer.Ref
-	after  *timer.Timer
 }
 
 func (s *sealed) job() *job {
-	p := s.p
-	j := &job{
-		settled: make([][]settled, len(p.workers)), checkpoint: s.checkpoint, entries: s.segment.Entries, bytes: s.segment.Bytes,
-		changes: make([]jobChange, 0, s.changelog-1), // the checkpoint's record is one
-	}
+	j := &job{segment: s.segment, at: s.at, checkpoint: s.checkpoint}
 	for _, r := range s.share.Records[:s.changelog] {
 		j.position = max(j.position, r.Offset+1)
-	}
-	for i := range s.nets {
-		if n := &s.nets[i]; n.after.Ref() != n.before {
-			j.changes = append(j.changes, jobChange{n.item, n.before, n.after})
-		}
-	}
-	for _, chunk := range s.segment.Chunks {
-		for _, e := range chunk {
-			if e.item != nil {
-				i := e.worker.index
-				j.settled[i] = append(j.settled[i], settled{item: e.item})
-			}
-		}
 	}
 	return j
 }
@@ -51,11 +29,11 @@ func (s *sealed) job() *job {
 // nextJob returns the next committed step, nil if there is none, or none is to be
 // folded before the checkpoint that is under way has ended.
 func (p *Partition) nextJob() *job {
-	if p.delta.frozen != nil && p.delta.bytes >= p.o.DeltaBytes {
+	if p.checkpoints.writing && p.deltaFull() {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
 	if len(p.jobs) == 0 {
 		return nil
 	}
@@ -65,60 +43,57 @@ func (p *Partition) nextJob() *job {
 	return j
 }
 
-// apply folds a committed step into the delta and tells the workers, whatever has
-// become of the token: what comes behind the step may be folded in too.
+// apply folds a committed step into the delta, whatever has become of the token: what
+// comes behind the step may be folded in too.
 func (p *Partition) apply(j *job) {
+	p.count(j)
 	if p.o.BeforeApply != nil {
 		p.o.BeforeApply(p.o.Topics.Request.Name, p.o.Partition)
 	}
 	p.foldIn(j)
-	p.wait(-j.entries, -j.bytes)
-	p.relieve()
+	starved := p.backlog.folded(load{j.segment.Len(), j.segment.Bytes()})
+	p.resumeIfFree()
+	if starved {
+		p.o.Lane.Wake()
+	}
 }
+
+// count counts what a committed step did: once, before its entries are let go.
+func (p *Partition) count(j *job) { p.o.Metrics.committed(p, j.at, j.segment.Entries()) }
 
 func (p *Partition) foldIn(j *job) {
 	defer func() {
-		p.mu.Lock()
+		p.Mu.Lock()
 		p.applying = false
 		full := len(p.jobs) >= maxUnfolded-1
-		p.idle.Broadcast()
-		p.mu.Unlock()
+		p.Stir()
+		p.Mu.Unlock()
 		if full {
 			p.o.Lane.Wake()
 		}
 	}()
-	d := &p.delta
-	if d.since.IsZero() {
-		if d.since = time.Now(); d.frozen == nil {
-			p.take.Unsaved(d.since)
+	c := &p.checkpoints
+	if c.since.IsZero() {
+		if c.since = time.Now(); !c.writing {
+			p.handle.Unsaved(c.since)
 		}
 	}
-	d.position, d.checkpoint = max(d.position, j.position), j.checkpoint
-	pending := 0
-	for i := range j.changes {
-		c := &j.changes[i]
-		if !c.before.IsAbsent() {
-			pending--
-		}
-		if c.after != nil {
-			pending++
-		}
-		d.fold(c.item, c.before, c.after)
+	c.position, c.checkpoint = max(c.position, j.position), j.checkpoint
+	p.handle.Behind(j.segment.Len())
+	for done := false; !done; {
+		var pending int
+		p.planning.Lock()
+		pending, done = p.planner.Fold(j.segment, foldAtOnce)
+		p.planning.Unlock()
+		p.pending.Add(int64(pending))
 	}
-	p.pending.Add(int64(pending))
-	for i, items := range j.settled {
-		for k := range items {
-			items[k].stale = items[k].item.diff.stale()
-		}
-		if len(items) > 0 {
-			p.workers[i].post(message{settled: items})
-		}
-	}
+	p.wakeForDue()
 }
 
-// settled is an item one of whose entries is committed, and whether the store has
-// yet to hear of it.
-type settled struct {
-	item  *item
-	stale bool
+// deltaFull reports whether the delta has its part of the memory.
+func (p *Partition) deltaFull() bool {
+	p.planning.Lock()
+	bytes := p.planner.DeltaBytes()
+	p.planning.Unlock()
+	return p.o.Memory.Delta.Set(bytes)
 }

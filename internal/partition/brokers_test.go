@@ -13,17 +13,18 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // brokers are those of target topics, as a core shows them to its partition: who
 // leads, who answers. A topic without entry does not exist.
 type brokers struct {
-	leaders map[string][]int32               // of each partition; -1 is nobody
-	silent  map[emitter.TargetPartition]bool // have a leader, which does not answer
-	since   map[string]time.Time             // when topics came to be missing
-	heard   map[string]heard                 // what was last told of them
-	had     map[string]int                   // partitions, of topics that are or were there
-	window  map[emitter.TargetPartition]int  // how many may pass to a partition that answers again
+	leaders      map[string][]int32            // of each partition; -1 is nobody
+	unresponsive map[timer.TopicPartition]bool // have a leader, which does not answer
+	since        map[string]time.Time          // when topics came to be missing
+	heard        map[string]heard              // what was last told of them
+	had          map[string]int                // partitions, of topics that are or were there
+	window       map[timer.TopicPartition]int  // how many may pass to a partition that answers again
 }
 
 // heard is what metadata said of a topic.
@@ -38,8 +39,8 @@ const missingAfter = 10 * time.Second
 
 func newBrokers() *brokers {
 	return &brokers{
-		leaders: map[string][]int32{targetTopic: {0, 0, 0}, otherTopic: {0}},
-		silent:  map[emitter.TargetPartition]bool{}, since: map[string]time.Time{}, heard: map[string]heard{}, had: map[string]int{targetTopic: 3, otherTopic: 1}, window: map[emitter.TargetPartition]int{},
+		leaders:      map[string][]int32{targetTopic: {0, 0, 0}, otherTopic: {0}},
+		unresponsive: map[timer.TopicPartition]bool{}, since: map[string]time.Time{}, heard: map[string]heard{}, had: map[string]int{targetTopic: 3, otherTopic: 1}, window: map[timer.TopicPartition]int{},
 	}
 }
 
@@ -70,20 +71,20 @@ func (b *brokers) Request(_ context.Context, r kmsg.Request) (kmsg.Response, err
 }
 
 // takes is what a partition answers to a record.
-func (b *brokers) takes(p emitter.TargetPartition) error {
+func (b *brokers) takes(p timer.TopicPartition) error {
 	switch leaders := b.leaders[p.Topic]; {
 	case int(p.Partition) >= len(leaders):
 		return kerr.UnknownTopicOrPartition
 	case leaders[p.Partition] < 0:
 		return kerr.LeaderNotAvailable
-	case b.silent[p]:
+	case b.unresponsive[p]:
 		return context.DeadlineExceeded
 	}
 	return nil
 }
 
 // probe is Health's.
-func (c *core) probe(_ context.Context, p emitter.TargetPartition) error {
+func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 	err := c.brokers.takes(p)
 	known, _ := c.o.Targets.Cached(p.Topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) && !emitter.UnknownTopic(known.Err) && !c.o.Targets.Lacks(p) {
@@ -95,7 +96,7 @@ func (c *core) probe(_ context.Context, p emitter.TargetPartition) error {
 	return err
 }
 
-// look is what goes on beside a partition: metadata is asked for, sick targets
+// look is what goes on beside a partition: metadata is asked for, unhealthy targets
 // are probed, and time goes by for both, whatever the wall clock says.
 func (c *core) look(after time.Duration) {
 	c.mono = c.mono.Add(after)
@@ -112,11 +113,11 @@ func (c *core) look(after time.Duration) {
 
 // park is the part of the partition's loop that parks and unparks.
 func (c *core) park() {
-	if c.p.delta.frozen != nil {
+	if c.p.checkpoints.writing {
 		return
 	}
 	c.ok(c.p.parkAll())
-	for to := range c.p.parkedTargets {
+	for to := range c.p.parking.counts {
 		c.g.seen["parked"]++
 		switch to.Partition {
 		case emitter.AnyPartition:
@@ -129,20 +130,6 @@ func (c *core) park() {
 	c.ok(c.p.unpark())
 	if c.p.parked.Load() < before {
 		c.g.seen["unparked for all"]++
-	}
-	granted := map[*emitter.Permit]int{}
-	for _, w := range c.p.workers {
-		for _, m := range w.inbox {
-			if m.permit != nil {
-				granted[m.permit] += len(m.granted)
-			}
-		}
-	}
-	for permit, n := range granted {
-		c.g.seen["unparked by permit"]++
-		if n > c.brokers.window[permit.To] {
-			c.t.Fatalf("%d timers may pass to %v, which may be sick: window of %d", n, permit.To, c.brokers.window[permit.To])
-		}
 	}
 }
 
@@ -170,17 +157,17 @@ func (c *core) appear(topic string, partitions int) {
 
 // heal has every partition answer.
 func (c *core) heal() {
-	clear(c.brokers.silent)
+	clear(c.brokers.unresponsive)
 	for _, leaders := range c.brokers.leaders {
 		clear(leaders)
 	}
 }
 
 // refused plays the lane when a target does not take what a step has for it: the
-// targets are accused, or metadata is refuted, and the step is aborted. It
+// breakers trip, or metadata is refuted, and the step is aborted. It
 // reports whether there was something.
 func (c *core) refused() bool {
-	accused := map[emitter.TargetPartition]error{}
+	tripped := map[timer.TopicPartition]error{}
 	gone := map[string]bool{}
 	for i := range c.share.Emissions {
 		to := target(&c.share.Emissions[i])
@@ -188,48 +175,58 @@ func (c *core) refused() bool {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			gone[to.Topic] = true
 		case err != nil:
-			accused[to] = err
+			tripped[to] = err
 		}
 	}
-	if len(accused)+len(gone) == 0 {
+	if len(tripped)+len(gone) == 0 {
 		return false
 	}
-	c.g.seen["sick in a step"] += len(accused)
+	c.g.seen["unhealthy in a step"] += len(tripped)
 	c.g.seen["gone in a step"] += len(gone)
 	for topic := range gone {
 		c.o.Targets.Refuted(topic)
 	}
-	if len(accused) > 0 {
-		c.o.Health.Accuse(accused)
+	if len(tripped) > 0 {
+		c.o.Health.Trip(tripped)
 	}
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
-		if len(accused) > 0 && !c.o.Health.Allow(target(e), e.Permit) {
-			e.Err = emitter.ErrSick
+		if len(tripped) > 0 && !c.o.Health.Allow(target(e), e.Permit) {
+			e.Err = emitter.ErrUnhealthy
 		}
 	}
 	c.abort()
 	return true
 }
 
-func target(e *emitter.Emission) emitter.TargetPartition {
-	return emitter.TargetPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
+func target(e *emitter.Emission) timer.TopicPartition {
+	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
 }
 
-// passing checks that a step has nothing for a sick target but what was granted.
+// passing checks that a step has nothing for an unhealthy target but what was admitted.
 func (c *core) passing() {
 	c.t.Helper()
+	admitted := map[*emitter.Permit]int{}
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
 		if to := target(e); !c.o.Health.Allow(to, e.Permit) {
-			c.t.Fatalf("an emission to %v is sealed, which is sick", to)
+			c.t.Fatalf("an emission to %v is sealed, which is unhealthy", to)
+		}
+		if e.Permit != nil {
+			admitted[e.Permit]++
+		}
+	}
+	for permit, n := range admitted {
+		c.g.seen["unparked by permit"]++
+		if n > c.brokers.window[permit.To] {
+			c.t.Fatalf("%d emissions may pass to %v, which may be unhealthy: window of %d", n, permit.To, c.brokers.window[permit.To])
 		}
 	}
 }
 
 // passed tells Health of what was committed.
 func (c *core) passed() {
-	pass := map[emitter.TargetPartition]int{}
+	pass := map[timer.TopicPartition]int{}
 	for i := range c.share.Emissions {
 		pass[target(&c.share.Emissions[i])]++
 	}
@@ -263,17 +260,17 @@ func (c *core) undeliverable(r *kgo.Record) {
 func (c *core) held(g *kgo.Record) bool {
 	topic := header(g, waterclock.HeaderTargetTopic)
 	leaders := c.brokers.leaders[topic]
-	sick := func(k int32) bool { return c.brokers.takes(emitter.TargetPartition{Topic: topic, Partition: k}) != nil }
+	unhealthy := func(k int32) bool { return c.brokers.takes(timer.TopicPartition{Topic: topic, Partition: k}) != nil }
 	switch n := header(g, waterclock.HeaderTargetPartition); {
 	case len(leaders) == 0:
 		return false
 	case n != "":
-		return sick(int32(n[0] - '0'))
+		return unhealthy(int32(n[0] - '0'))
 	case header(g, waterclock.HeaderTargetKeyNull) == "":
-		return sick(intake.Murmur2Partition(g.Key, int32(len(leaders))))
+		return unhealthy(intake.Murmur2Partition(g.Key, int32(len(leaders))))
 	}
 	for k := range leaders {
-		if !sick(int32(k)) {
+		if !unhealthy(int32(k)) {
 			return false
 		}
 	}
@@ -283,11 +280,11 @@ func (c *core) held(g *kgo.Record) bool {
 // settled reports whether a request has had its outcome, or never will.
 func (c *core) settled(i int) bool {
 	g := c.requests[i]
-	if c.bad(g) || c.due(g) > c.now || c.emitted[g.Offset] != nil || c.dead[g.Offset] > 0 {
+	if c.bad(g) || c.due(g) > c.now || c.unmet[g.Offset] || has(waterclock.HeaderIf)(g) && c.maybe[g.Offset] || c.emitted[g.Offset] != nil || c.dead[g.Offset] > 0 {
 		return true
 	}
 	for _, r := range c.requests[i+1:] {
-		if bytes.Equal(r.Key, g.Key) && !c.bad(r) {
+		if bytes.Equal(r.Key, g.Key) && c.ended(r) {
 			return true
 		}
 	}

@@ -10,10 +10,10 @@ import (
 // below it would fire at once, and emissions would carry a time that no broker
 // believes.
 //
-// Never early means: by this clock, when the step is sealed. Workers plan a firing
-// when the clock has reached its due time; if it is set back before the firing
-// is sealed, the seal finds it not due and has it un-planned (see sick.go), and
-// it fires when the time has come again. What has been sealed is on its way.
+// Never early means: by this clock, when the step is sealed. A firing is planned when
+// the clock has reached its due time; if it is set back before the firing is sealed
+// again, the seal finds it not due and has it rolled back, and it fires when the time
+// has come again. What is in a step is on its way.
 type clock struct{ now func() time.Time }
 
 // millis is Unix milliseconds.

@@ -1,22 +1,26 @@
 package partition
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // The clock is set back by less than timers are ahead: each fires at its own
 // time, not with the first of those that were scheduled since.
 func TestSetBackEachTimerFiresAtItsTime(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, roomy)
-	c.work(0) // the gate
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	c.work() // the gate
 	c.load()
-	c.work(0)
+	c.work()
 	c.schedule(0, 0)
 	c.deliver(1)
-	c.work(0) // the clock was here
+	c.work() // the clock was here
 	c.now -= 5000
 	const n = 10
 	for i := range n {
@@ -24,8 +28,8 @@ func TestSetBackEachTimerFiresAtItsTime(t *testing.T) {
 	}
 	c.deliver(n)
 	for i := range n {
-		for range 3 { // the first one is un-planned before anything is sealed
-			c.work(0)
+		for range 3 { // what was planned too early is rolled back first
+			c.work()
 			c.seal(roomy)
 			c.commit(true)
 			c.apply()
@@ -38,36 +42,35 @@ func TestSetBackEachTimerFiresAtItsTime(t *testing.T) {
 	c.finish()
 }
 
-// The clock is set back between plan and seal: what is not due any more is
-// un-planned, and may be cancelled; the rest of the step goes on.
-func TestSetBackBetweenPlanAndSeal(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, roomy)
-	c.work(0) // the gate
+// The clock is set back between two seals of what an aborted step held: what is not
+// due any more is rolled back, and may be cancelled; the rest goes on.
+func TestSetBackBehindAnAbortedStep(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	c.work() // the gate
 	c.load()
-	c.work(0)
 	c.schedule(1, -10)
 	c.schedule(2, 50)
 	c.schedule(3, 50)
 	c.pass(60)
 	c.deliver(3)
-	c.work(0) // all are planned to fire
-	c.now -= 60
-	if c.seal(roomy); c.share != nil {
-		t.Fatal("sealed before the worker has taken firings back")
+	c.work()
+	if c.seal(roomy); len(c.share.Emissions) != 3 {
+		t.Fatalf("sealed %v, want all three", c.share)
 	}
+	c.abort()
+	c.now -= 60
 	c.cancel(3)
 	c.deliver(1)
-	c.work(0)
+	c.work()
 	c.seal(roomy)
 	if c.share == nil || len(c.share.Emissions) != 1 {
 		t.Fatalf("sealed %v, want the one that is due", c.share)
 	}
 	c.commit(true)
 	c.apply()
-	c.work(0)
 	c.pass(60)
 	for range 3 {
-		c.work(0)
+		c.work()
 		c.seal(roomy)
 		c.commit(true)
 		c.apply()
@@ -80,46 +83,86 @@ func TestSetBackBetweenPlanAndSeal(t *testing.T) {
 
 // A target refuses the clock, which is ahead, and takes what fires at its word:
 // timers are parked that are not due when the clock is right again. They take no
-// grant, as nothing would come of it for hours, and fire when they are due.
+// admit, as nothing would come of it for hours, and fire when they are due.
 func TestSetBackWhatIsParkedWaitsForItsTime(t *testing.T) {
 	const n, hours = 3000, 2 * 3600_000
-	c := newCore(t, newGround(t), 2, 1<<30, roomy)
+	c := newCore(t, newGround(t), 1<<30, roomy)
+	c.room = n
 	for i := range n {
 		c.schedule(i, hours/2)
 	}
+	c.acquire() // gated by all of these
 	c.pass(hours)
-	for c.given < n {
-		c.deliver(500)
-		c.p.workers[0].open, c.p.workers[1].open = false, false
-		c.seal(500)
-		for i := range c.p.workers {
-			c.ok(c.p.workers[i].read())
-		}
+	for c.schedule(n, 0); c.given < n; { // the last one keeps the gate shut
+		c.deliver(min(500, n-c.given))
+		c.work()
 		c.seal(roomy)
 		c.commit(true)
 		c.apply()
 	}
 	c.parkDue(c.now - hours/2)
-	c.take()
+	c.acquire()
 	for range 3 { // horizons pass what is parked
 		c.load()
-		c.work(0)
-		c.work(1)
+		c.work()
+		c.work()
 	}
-	to := emitter.TargetPartition{Topic: targetTopic}
+	to := timer.TopicPartition{Topic: targetTopic}
 	c.look(time.Minute) // the probe finds the target well: one may pass
 	c.now -= hours
 	c.ok(c.p.unpark())
-	if left := c.p.parkedTargets[to]; left > 0 {
+	if left := c.p.parking.counts[to]; left > 0 {
 		t.Errorf("%d timers are still parked that are not due", left)
 	}
-	for i := range c.p.workers {
-		c.work(i)
-	}
+	c.work()
 	if c.seal(roomy); c.share != nil && len(c.share.Emissions) > 0 {
 		t.Error("fires before its time")
 	}
 	c.commit(true)
 	c.now += hours
 	c.finish()
+}
+
+// sleeper counts how often a lane that has no reason to be awake seals.
+type sleeper struct{ seals atomic.Int64 }
+
+func (s *sleeper) Seal(string, *emitter.Room) *emitter.Share { s.seals.Add(1); return nil }
+func (s *sleeper) Wait() time.Duration                       { return time.Hour }
+
+func (s *sleeper) until(t *testing.T, seals int64) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); s.seals.Load() < seals; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the lane seals %d times, want %d", s.seals.Load(), seals)
+		}
+	}
+}
+
+// The clock is set ahead while the lane sleeps until a timer is due: it does not sleep
+// on, although nothing comes that falls due sooner.
+func TestSetAheadWakesTheLane(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	c.work() // the gate
+	c.load()
+	c.schedule(1, 20_000)
+	c.deliver(1)
+	c.work()
+	c.seal(roomy)
+	c.commit(true)
+	c.apply()
+	if c.seal(roomy); c.share != nil || c.p.Wait() == 0 || c.p.Wait() > 20*time.Second {
+		t.Fatalf("sleeps for %s", c.p.Wait())
+	}
+	c.now += 60_000
+	var s sleeper
+	var ends sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer ends.Wait()
+	defer cancel()
+	c.o.Lane.Remove(c.p) // it is to be woken, and seals nothing
+	c.o.Lane.Add(&s)
+	ends.Go(func() { _ = c.o.Lane.Run(ctx) })
+	s.until(t, 2) // when it begins, and because a source was added
+	ends.Go(func() { _ = c.p.loop(ctx) })
+	s.until(t, 3)
 }

@@ -26,7 +26,10 @@ import (
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -112,27 +115,33 @@ type core struct {
 	p       *Partition
 	write   func() // of the checkpoint that is under way
 	unheard bool   // a step was committed, and the partition does not know
+	room    int    // entries of a step in a turn
 	lazy    bool   // checkpoints are the test's: else one follows each step
 	reached timer.Ref
 	share   *emitter.Share // sealed, outcome open
 	steps   int
 	given   int // requests delivered to this instance
-	gate    int // requests in the log when it took the partition
+	gate    int // requests in the log when it acquired the partition
 	opened  bool
+	fires   bool // the gate is open for who plans
 
 	requests  []*kgo.Record
 	changelog []change
 	end       int64 // of the changelog, markers and aborted records included
 	position  int64 // of the last committed checkpoint
 	emitted   map[int64]*kgo.Record
-	dead      map[int64]int // dead letters by request offset
+	unmet     map[int64]bool // requests whose condition did not hold
+	heard     map[int64]bool // requests that are settled
+	maybe     map[int64]bool // those of steps that nobody heard of: unmet or not
+	dead      map[int64]int  // dead letters by request offset
 	beaten    map[int64]bool
 	high      int64                // the latest that the instance's clock has shown, Unix ms
-	records   map[*kgo.Record]bool // ever sealed
+	told      map[string]int64     // by the events, when what is pending is due; nil: there are none
+	aborted   map[*kgo.Record]bool // records of aborted steps
 	aborts    int
 }
 
-func newCore(t must, g *ground, workers int, wheelBytes int64, queue int) *core {
+func newCore(t must, g *ground, wheelBytes int64, queue int) *core {
 	n := g.serial.Add(1)
 	id := func(kind byte) (b [16]byte) {
 		b[0] = kind
@@ -141,8 +150,8 @@ func newCore(t must, g *ground, workers int, wheelBytes int64, queue int) *core 
 	}
 	c := &core{
 		t: t, g: g, now: 1_700_000_000_000, mono: time.Unix(1_700_000_000, 0), brokers: newBrokers(),
-		emitted: map[int64]*kgo.Record{}, dead: map[int64]int{}, beaten: map[int64]bool{},
-		records: map[*kgo.Record]bool{},
+		emitted: map[int64]*kgo.Record{}, unmet: map[int64]bool{}, heard: map[int64]bool{}, maybe: map[int64]bool{}, dead: map[int64]int{}, beaten: map[int64]bool{},
+		aborted: map[*kgo.Record]bool{}, room: 5,
 	}
 	c.set = delaytopics.Set{
 		Request:     delaytopics.Topic{Name: "r", ID: id(1), Partitions: 1, MaxMessageBytes: 1 << 20},
@@ -150,27 +159,32 @@ func newCore(t must, g *ground, workers int, wheelBytes int64, queue int) *core 
 		DeadLetters: delaytopics.Topic{Name: delaytopics.DeadLetters("r"), ID: id(3), Partitions: 1, MaxMessageBytes: 2 << 20},
 	}
 	c.o = Options{
-		Topics: &c.set, Rules: &intake.Rules{
+		Options: ownership.Options{
+			Topics: &c.set, Group: "g", Owner: "o", Lane: emitter.NewLane(emitter.Options{}), Client: g.client,
+			Now: func() time.Time { return time.UnixMilli(c.now) }, Logger: slog.New(slog.DiscardHandler),
+		},
+		Rules: &intake.Rules{
 			Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(),
 			Allow: func(topic string) bool { return slices.Contains(targetTopics, topic) },
 		},
-		Group: "g", Owner: "o", SubPartitions: workers,
-		Store: g.store.Partition(statestore.PartitionID{Topic: c.set.Request.ID}),
-		Lane:  emitter.NewLane(emitter.Options{}), Reader: g.reader, Client: g.client,
-		Now: func() time.Time { return time.UnixMilli(c.now) }, WheelBytes: wheelBytes,
-		QueueEntries: queue, QueueBytes: 1 << 20, DeltaBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler), Metrics: g.metrics,
+		Store: g.store.Partition(statestore.PartitionID{Topic: c.set.Request.ID}), Reader: g.reader,
+		Memory: Memory{
+			Wheel: budget.Alone(wheelBytes), Delta: budget.Alone(1 << 20),
+			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Firings: budget.Alone(min(1<<20, int64(queue)*queueEntry)),
+		},
+		Metrics: g.metrics,
 	}
 	first := delaytopics.Checkpoint{Request: c.set.Request.ID, Changelog: c.set.Changelog.ID, Step: "claim"}
 	c.append(delaytopics.CheckpointKey(), first.AppendTo(nil))
 	c.process()
-	c.take()
+	c.acquire()
 	return c
 }
 
 func (c *core) append(key, value []byte) int64 {
 	at := c.end
 	c.end++
-	c.changelog = append(c.changelog, change{at, key, value})
+	c.changelog = append(c.changelog, change{at, bytes.Clone(key), bytes.Clone(value)}) // as a broker has it
 	return at
 }
 
@@ -184,20 +198,20 @@ func (c *core) process() {
 }
 
 // take begins a new instance from what is committed; the old one is gone.
-func (c *core) take() {
+func (c *core) acquire() {
 	c.t.Helper()
 	if c.p != nil {
-		c.p.waiter.Close()
+		c.p.parking.waiter.Close()
 	}
 	c.o.Token = &holder{}
 	p := New(c.o)
-	p.delta.done, c.write, c.unheard = make(chan error, 1), nil, false
-	p.aside = func(write func()) { c.write = write }
-	p.take = c.o.Store.Take()
+	p.checkpoints.done, c.write, c.unheard = make(chan error, 1), nil, false
+	p.Aside = func(write func()) { c.write = write }
+	p.handle = c.o.Store.Acquire()
 	c.storeIsFold(p)
-	meta, err := p.take.Meta()
+	meta, err := p.handle.Meta()
 	c.ok(err)
-	replay, err := p.take.Replay(c.set.Changelog.ID, time.UnixMilli(c.now))
+	replay, err := p.handle.Replay(c.set.Changelog.ID, time.UnixMilli(c.now))
 	c.ok(err)
 	for _, x := range c.changelog {
 		kind, id, err := delaytopics.ParseKey(x.key)
@@ -215,21 +229,23 @@ func (c *core) take() {
 		}
 	}
 	c.ok(replay.Flush(c.changelog[len(c.changelog)-1].offset + 1))
-	c.ok(p.take.Live(time.UnixMilli(c.now)))
-	p.tail.known(c.end)
+	c.ok(p.handle.Live(time.UnixMilli(c.now)))
+	p.Tail.Known(c.end)
 	c.storeIsFold(p)
-	p.tracker = intake.NewTracker[*entry](c.position)
+	p.planner = planner.New(c.position, c.now, c.o.Memory.Wheel.Limit())
+	meta, err = p.handle.Meta()
+	c.ok(err)
+	p.planner.Begin(meta.Pending)
+	p.answer(p.planner)
+	p.SetState(ownership.Live)
 	p.delivered.Store(c.position)
-	p.workers = make([]*worker, c.o.SubPartitions)
-	for i := range p.workers {
-		p.workers[i] = newWorker(p, i)
-	}
-	p.inLane = true
+	p.JoinLane(p)
+	p.Own()
 	c.ok(p.openParked())
-	if len(p.parkedTargets) > 0 {
+	if len(p.parking.counts) > 0 {
 		c.g.seen["taken with parked timers"]++
 	}
-	c.p, c.share, c.reached, c.opened = p, nil, lowest, false
+	c.p, c.share, c.reached, c.opened, c.fires = p, nil, planner.Lowest, false, false
 	c.high = c.now
 	c.given, _ = slices.BinarySearchFunc(c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
 	c.gate = len(c.requests)
@@ -243,9 +259,9 @@ func (c *core) ok(err error) {
 	}
 }
 
-// fold is the changelog below an offset: refs by ID.
-func (c *core) fold(below int64) map[string]timer.Ref {
-	m := map[string]timer.Ref{}
+// fold is the changelog below an offset: timers by ID.
+func (c *core) fold(below int64) map[string]*timer.Timer {
+	m := map[string]*timer.Timer{}
 	for _, x := range c.changelog {
 		kind, id, err := delaytopics.ParseKey(x.key)
 		c.ok(err)
@@ -256,7 +272,7 @@ func (c *core) fold(below int64) map[string]timer.Ref {
 		default:
 			tm, err := timer.Decode(x.value)
 			c.ok(err)
-			m[string(id)] = tm.Ref()
+			m[string(id)] = tm
 		}
 	}
 	return m
@@ -268,14 +284,23 @@ func (c *core) storeIsFold(p *Partition) {
 	c.t.Helper()
 	meta, err := c.o.Store.Verify()
 	c.ok(err)
-	got := map[string]timer.Ref{}
 	want := c.fold(max(0, meta.Position))
+	var ids [][]byte
 	for id := range want {
-		got[id], err = p.take.Lookup([]byte(id))
-		c.ok(err)
+		ids = append(ids, []byte(id))
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) || meta.Pending != int64(len(want)) {
-		c.t.Fatalf("store holds %v, the changelog below %d says %v", got, meta.Position, want)
+	got, err := p.handle.GetAll(append(ids, []byte("nobody's")))
+	c.ok(err)
+	refs := make([]timer.Ref, len(ids))
+	c.ok(p.handle.LookupAll(ids, refs))
+	for i, id := range ids {
+		tm := want[string(id)]
+		if got[i] == nil || !bytes.Equal(got[i].AppendTo(nil), tm.AppendTo(nil)) || refs[i] != tm.Ref() || got[len(ids)] != nil {
+			c.t.Fatalf("store holds %+v (%v) as %q, the changelog below %d says %+v", got[i], refs[i], id, meta.Position, tm)
+		}
+	}
+	if meta.Pending != int64(len(want)) {
+		c.t.Fatalf("store holds %d timers, the changelog below %d says %d", meta.Pending, meta.Position, len(want))
 	}
 }
 
@@ -298,6 +323,39 @@ func (c *core) schedule(id int, in int64) *kgo.Record {
 
 func (c *core) cancel(id int) *kgo.Record { return c.request(0, id, waterclock.HeaderCancel, "true") }
 
+// steer asks for something to be done with what is pending.
+func (c *core) steer(id int, what string) *kgo.Record { return c.request(0, id, what, "true") }
+
+// under puts a request under a condition.
+func under(r *kgo.Record, condition string) {
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderIf, Value: []byte(condition)})
+}
+
+// replaces reports whether a request takes the place of whatever is pending.
+func (c *core) replaces(r *kgo.Record) bool {
+	return !c.bad(r) && header(r, waterclock.HeaderIf) == "" && (header(r, waterclock.HeaderAt) != "" || header(r, waterclock.HeaderCancel) != "")
+}
+
+// between reports whether a request of g's timer lies behind g, and before an offset,
+// for which is says so.
+func (c *core) between(g *kgo.Record, before int64, is func(r *kgo.Record) bool) bool {
+	return slices.ContainsFunc(c.requests, func(r *kgo.Record) bool {
+		return r.Offset > g.Offset && r.Offset < before && bytes.Equal(r.Key, g.Key) && is(r)
+	})
+}
+
+func has(name string) func(*kgo.Record) bool {
+	return func(r *kgo.Record) bool { return header(r, name) != "" }
+}
+
+// paused reports whether g, if it is pending, is paused for sure by what is before an
+// offset: by a request without a condition, and none has resumed or triggered it.
+func (c *core) paused(g *kgo.Record, before int64) bool {
+	return c.between(g, before, func(r *kgo.Record) bool {
+		return has(waterclock.HeaderPause)(r) && !has(waterclock.HeaderIf)(r) && !c.between(r, math.MaxInt64, has(waterclock.HeaderResume))
+	}) && !c.between(g, math.MaxInt64, has(waterclock.HeaderTrigger))
+}
+
 // deliver gives the instance the next n requests, unless it has asked to pause.
 func (c *core) deliver(n int) {
 	n = min(n, len(c.requests)-c.given)
@@ -310,48 +368,36 @@ func (c *core) deliver(n int) {
 	c.open()
 }
 
-// open opens the gate once all that was in the log at the take is delivered.
+// open opens the gate once all that was in the log at the acquisition is delivered.
 func (c *core) open() {
 	if c.opened || c.given < c.gate {
 		return
 	}
 	c.opened = true
-	for _, w := range c.p.workers {
-		w.post(message{open: true})
-	}
+	c.p.inbox.put(delivery{open: true})
 }
 
-// work lets a worker do all it can. What it takes in beats the earlier
-// generations of its IDs that are not due yet.
-func (c *core) work(i int) {
+// work plans what is delivered. It beats the earlier generations of its IDs that are
+// not due yet.
+func (c *core) work() {
 	c.t.Helper()
-	w := c.p.workers[i]
-	open := w.open
-	for _, m := range w.inbox {
-		open = open || m.open
-		if m.part != nil {
-			for _, r := range m.part.recs {
-				c.beats(r, open)
-			}
+	for _, d := range c.p.inbox.list {
+		c.fires = c.fires || d.open
+		for _, r := range d.recs {
+			c.beats(r, c.fires)
 		}
 	}
-	c.ok(w.read())
-	for _, it := range w.items {
-		if it.permit != nil && !c.o.Health.Allow(it.permit.To, it.permit) {
-			c.g.seen["void permit"]++
-		}
-	}
-	w.fire()
+	c.ok(c.p.planDelivered())
 }
 
 // beats notes which generations request r wins against for sure: firings that
 // were planned before the clock was set back may be in a step already.
 func (c *core) beats(r *kgo.Record, open bool) {
-	if c.bad(r) {
+	if !c.replaces(r) {
 		return
 	}
 	for _, g := range c.requests {
-		if g.Offset < r.Offset && bytes.Equal(g.Key, r.Key) && c.emitted[g.Offset] == nil && (c.due(g) > max(c.high, c.now) || !open) {
+		if g.Offset < r.Offset && bytes.Equal(g.Key, r.Key) && c.emitted[g.Offset] == nil && (c.due(g) > max(c.high, c.now) && !c.between(g, r.Offset, has(waterclock.HeaderTrigger)) || !open) {
 			c.beaten[g.Offset] = true
 		}
 	}
@@ -377,10 +423,31 @@ func (c *core) due(r *kgo.Record) int64 {
 
 func (c *core) bad(r *kgo.Record) bool { return len(r.Headers) == 0 }
 
+// ended reports whether a request has ended what was pending.
+func (c *core) ended(r *kgo.Record) bool {
+	if has(waterclock.HeaderIf)(r) {
+		return !c.unmet[r.Offset] && (has(waterclock.HeaderAt)(r) || has(waterclock.HeaderCancel)(r))
+	}
+	return c.replaces(r)
+}
+
+// condition puts a request under a condition, or none.
+func (c *core) condition(t *rapid.T, r *kgo.Record) {
+	switch back := rapid.IntRange(0, 12).Draw(t, "condition"); {
+	case back < 3:
+	case back == 3:
+		under(r, waterclock.IfAbsent)
+	case back == 4:
+		under(r, waterclock.IfPresent)
+	default: // one of the requests before
+		under(r, fmt.Sprint("r/0/", c.requests[max(0, len(c.requests)-back+3)].Offset))
+	}
+}
+
 // parkDue parks what is due at one time, as if the owner before had done it.
 func (c *core) parkDue(due int64) {
 	var parked []*timer.Timer
-	_, _, err := c.p.take.Scan(lowest, highest, 1<<20, 1<<30, func(x *timer.Timer) error {
+	_, _, err := c.p.handle.Scan(planner.Lowest, planner.Highest, 1<<20, 1<<30, func(x *timer.Timer) error {
 		if x.Due == due {
 			parked = append(parked, x)
 		}
@@ -390,10 +457,10 @@ func (c *core) parkDue(due int64) {
 	if len(parked) == 0 {
 		c.t.Fatalf("nothing is due at %d", due)
 	}
-	to := emitter.TargetPartition{Topic: targetTopic}
-	c.ok(c.p.take.Park(targetName(to), parked))
+	to := timer.TopicPartition{Topic: targetTopic}
+	c.ok(c.p.handle.Park(targetName(to), parked))
 	c.p.countParked(to, int64(len(parked)))
-	c.p.waiter.Wait(to)
+	c.p.parking.waiter.Wait(to)
 }
 
 func (c *core) load() {
@@ -408,12 +475,6 @@ func (c *core) seal(entries int) {
 		return
 	}
 	c.steps++
-	unplanning := c.p.unplanning
-	defer func() {
-		if c.p.unplanning > unplanning {
-			c.g.seen["un-planned at the seal"]++
-		}
-	}()
 	c.share = c.p.Seal(fmt.Sprint("step", c.steps), &emitter.Room{Entries: entries, Bytes: 1 << 20})
 	if c.share == nil {
 		return
@@ -433,14 +494,15 @@ func (c *core) seal(entries int) {
 	c.passing()
 }
 
-// sealed checks that a record is sealed for the first time: kgo keeps in it the
-// context of the step that it was first sent with, and refuses it in a later one.
+// sealed checks that a record is as new: kgo keeps in it the context of the step that it
+// was first sent with, and refuses it in a later one. Of a step that was not committed it
+// must be another one: kgo may still be at it.
 func (c *core) sealed(r *kgo.Record) {
 	c.t.Helper()
-	if c.records[r] {
-		c.t.Fatalf("a record for %s of an aborted step is sealed again as it was", r.Topic)
+	if r.Context != nil || c.aborted[r] {
+		c.t.Fatalf("a record for %s of an earlier step is sealed again as it was", r.Topic)
 	}
-	c.records[r] = true
+	r.Context = context.Background()
 }
 
 // commit commits the open step, as a broker would. The instance learns of it
@@ -457,6 +519,9 @@ func (c *core) commit(told bool) {
 	fold := c.fold(math.MaxInt64)
 	seen := map[string]bool{}
 	for _, r := range c.share.Records {
+		if r.Topic == c.set.Events.Name {
+			continue
+		}
 		if r.Topic == c.set.DeadLetters.Name {
 			at := c.source(r)
 			if c.dead[at]++; c.dead[at] > 1 || c.emitted[at] != nil || c.beaten[at] && !c.bad(c.requests[c.indexOf(at)]) {
@@ -488,10 +553,28 @@ func (c *core) commit(told bool) {
 	}
 	share := c.share
 	c.share = nil
+	c.hear(share)
 	c.ok(share.Fence())
 	c.end++ // its marker
-	if c.unheard = !told; told {
+	if c.unheard = !told; !told {
+		for _, r := range c.requests {
+			c.maybe[r.Offset] = c.maybe[r.Offset] || r.Offset < c.position && !c.heard[r.Offset]
+		}
+	}
+	for _, r := range c.requests {
+		c.heard[r.Offset] = c.heard[r.Offset] || r.Offset < c.position
+	}
+	if told {
 		share.Done(emitter.Committed)
+		for e := range c.p.jobs[len(c.p.jobs)-1].segment.Entries() {
+			switch e.Outcome {
+			case timer.None:
+				c.g.seen["rolled back"]++
+			case timer.Unmet:
+				c.g.seen["unmet"]++
+				c.unmet[e.Request] = true
+			}
+		}
 	}
 }
 
@@ -522,13 +605,33 @@ func (c *core) emit(r *kgo.Record) {
 	case c.due(c.requests[i]) == math.MaxInt64:
 		c.t.Fatalf("an emission of %d, which is no schedule", at)
 	case c.emitted[at] != nil || c.dead[at] > 0:
-		c.t.Fatalf("doubled: request %d fires again", at)
+		c.t.Fatalf("duplicated: request %d fires again", at)
 	case c.beaten[at]:
 		c.t.Fatalf("request %d fires although it was replaced or cancelled before it was due", at)
+	case c.paused(c.requests[i], c.position):
+		c.t.Fatalf("request %d fires although it is paused", at)
+	case strconv.FormatInt(c.due(c.requests[i]), 10) != header(r, waterclock.HeaderDue):
+		c.triggered(c.requests[i], r)
 	case r.Timestamp.UnixMilli() < c.due(c.requests[i]):
 		c.t.Fatalf("early: request %d due %d fires at %d", at, c.due(c.requests[i]), r.Timestamp.UnixMilli())
 	}
-	c.emitted[at] = r
+	written := *r // as it is now: its memory is used again
+	written.Headers = slices.Clone(r.Headers)
+	for i := range written.Headers {
+		written.Headers[i].Value = bytes.Clone(written.Headers[i].Value)
+	}
+	c.emitted[at] = &written
+}
+
+// triggered checks an emission that is not due by the schedule of its request g.
+func (c *core) triggered(g, r *kgo.Record) {
+	c.t.Helper()
+	due, err := strconv.ParseInt(header(r, waterclock.HeaderDue), 10, 64)
+	c.ok(err)
+	if r.Timestamp.UnixMilli() < due || !c.between(g, math.MaxInt64, has(waterclock.HeaderTrigger)) {
+		c.t.Fatalf("request %d, due %d and triggered at %d, fires at %d", g.Offset, c.due(g), due, r.Timestamp.UnixMilli())
+	}
+	c.g.seen["triggered"]++
 }
 
 func (c *core) abort() {
@@ -546,12 +649,18 @@ func (c *core) abort() {
 		}
 	}
 	c.end++ // its marker
-	share.Done(emitter.Aborted)
-	if c.p.tail.doubt != (c.aborts%2 == 1) {
-		c.t.Fatalf("in doubt %v of an aborted step, acknowledged %v", c.p.tail.doubt, c.aborts%2 == 0)
+	for _, r := range share.Records {
+		c.aborted[r] = true
 	}
-	if c.p.tail.doubt {
-		c.p.tail.known(c.end)
+	for _, e := range share.Emissions {
+		c.aborted[e.Record] = true
+	}
+	share.Done(emitter.Aborted)
+	if c.p.Tail.Doubt() != (c.aborts%2 == 1) {
+		c.t.Fatalf("in doubt %v of an aborted step, acknowledged %v", c.p.Tail.Doubt(), c.aborts%2 == 0)
+	}
+	if c.p.Tail.Doubt() {
+		c.p.Tail.Known(c.end)
 	}
 }
 
@@ -566,7 +675,7 @@ func (c *core) apply() {
 
 // freeze begins a checkpoint, store has it written, and thaw tells the partition.
 func (c *core) freeze() {
-	if d := &c.p.delta; d.frozen == nil && !d.since.IsZero() {
+	if d := &c.p.checkpoints; !d.writing && !d.since.IsZero() {
 		c.g.seen["frozen"]++
 		c.p.beginCheckpoint(context.Background())
 	}
@@ -595,19 +704,28 @@ func (c *core) settle() {
 	c.store()
 	c.p.settle()
 	c.storeIsFold(c.p)
-	meta, err := c.p.take.Meta()
+	meta, err := c.p.handle.Meta()
 	c.ok(err)
 	if last := c.changelog[len(c.changelog)-1].offset; meta.Position <= last && !c.unheard {
 		c.t.Fatalf("the store's position is %d after an orderly end, the last record is at %d", meta.Position, last)
 	}
 }
 
-// finish lets everything come to its end, first what needs none of the sick
+// finish lets everything come to its end, first what needs none of the unhealthy
 // targets, then the rest, and checks that each request had exactly one outcome.
 func (c *core) finish() {
 	c.t.Helper()
 	c.abort()
-	c.pass(max(c.high, c.now) - c.now + 200_000)
+	last := max(c.high, c.now)
+	for _, g := range c.requests { // also what was scheduled before the clock was set back and back
+		if due := c.due(g); due < math.MaxInt64 {
+			last = max(last, due)
+		}
+	}
+	for id := range 44 { // what is paused goes on
+		c.steer(id, waterclock.HeaderResume)
+	}
+	c.pass(last - c.now + 100_000)
 	c.rest(func() bool {
 		for i, g := range c.requests {
 			if !c.settled(i) && !c.held(g) {
@@ -631,14 +749,14 @@ func (c *core) finish() {
 	if n := len(c.requests); n > 0 && c.position != c.requests[n-1].Offset+1 {
 		c.t.Fatalf("position %d at the end, last request %d", c.position, c.requests[n-1].Offset)
 	}
-	for i, w := range c.p.workers {
-		c.work(i)
-		if len(w.items) > 0 || w.wheel.Len() > 0 || w.beyond.Len() > 0 || len(w.waiting) > 0 || w.bytes != 0 {
-			c.t.Fatalf("worker %d keeps %d items, %d in the wheel, %d beyond, %d waiting, %d bytes when nothing is pending",
-				i, len(w.items), w.wheel.Len(), w.beyond.Len(), len(w.waiting), w.bytes)
-		}
+	c.work()
+	if items, bytes := c.p.planner.Size(); items > 0 || bytes > 0 {
+		c.t.Fatalf("the planner keeps %d items and %d bytes when nothing is pending", items, bytes)
 	}
-	c.p.waiter.Close()
+	if b := &c.p.backlog; b.requests != (load{}) || b.firings != (load{}) || b.committed != (load{}) {
+		c.t.Fatalf("on their way at the end: %+v", b)
+	}
+	c.p.parking.waiter.Close()
 	for range 3 {
 		c.look(time.Minute)
 	}
@@ -647,7 +765,7 @@ func (c *core) finish() {
 		c.look(10 * time.Minute)
 	}
 	if !c.o.Health.Well() {
-		c.t.Fatalf("sick at the end, when every target answers and nothing waits: %v", c.o.Health.Sick())
+		c.t.Fatalf("unhealthy at the end, when every target answers and nothing waits: %v", c.o.Health.Unhealthy())
 	}
 }
 
@@ -656,19 +774,18 @@ func (c *core) rest(done func() bool) {
 	c.t.Helper()
 	for round, still := 0, 0; still < 4 || !done(); round++ {
 		if round > 1000 { // well over an hour; probes are 5 minutes apart at most
-			c.t.Fatalf("no end: %d of %d requests delivered, position %d, paused %v, parked %v, sick %v",
-				c.given, len(c.requests), c.position, c.p.paused, c.p.parkedTargets, c.o.Health.Sick())
+			c.t.Fatalf("no end: %d of %d requests delivered, position %d, paused %v, parked %v, unhealthy %v",
+				c.given, len(c.requests), c.position, c.p.paused, c.p.parking.counts, c.o.Health.Unhealthy())
 		}
 		after := 5 * time.Second
 		if still > 4 { // nothing but probes is waited for
 			after = time.Minute
 		}
 		worked := c.turn(after)
-		if c.p.wanted.Load() || c.p.delta.frozen != nil {
+		if c.p.planner.Wanted() || c.p.checkpoints.writing {
 			c.checkpoint()
 		}
-		n, _ := c.p.tracker.Fill()
-		if still++; worked || n > 0 || c.given < len(c.requests) || len(c.p.jobs) > 0 {
+		if still++; worked || c.p.backlog.onTheirWay().entries > 0 || c.given < len(c.requests) || len(c.p.jobs) > 0 {
 			still = 0
 		}
 	}
@@ -678,13 +795,11 @@ func (c *core) rest(done func() bool) {
 // step.
 func (c *core) turn(after time.Duration) bool {
 	c.deliver(10)
-	for i := range c.p.workers {
-		c.work(i)
-	}
+	c.work()
 	c.load()
 	c.park()
 	c.look(after)
-	c.seal(5)
+	c.seal(c.room)
 	stepped := c.share != nil
 	c.commit(true)
 	c.apply()
@@ -709,11 +824,11 @@ func (c *core) pass(ms int64) {
 
 // Whatever the order in which requests come, workers plan, steps are sealed,
 // committed, aborted or committed unheard, applied, wheels are loaded and evicted
-// and instances end, targets fall sick, vanish and recover, firings are un-planned,
-// parked and granted: each generation fires once or is beaten, or becomes a dead
+// and instances end, targets become unhealthy, vanish and recover, firings are rolled back,
+// parked and admitted: each generation fires once or is beaten, or becomes a dead
 // letter when its target was missing for long; none is early, a request that was
 // planned in time wins, the store is the fold of the changelog, nothing is sent to
-// a sick target but what was granted, and nothing waits for a target that is well.
+// an unhealthy target but what was admitted, and nothing waits for a target that is well.
 //
 // It runs 1000 times 100 steps, some 5 s, unless flags of rapid say otherwise.
 func TestPartitionAgainstModel(t *testing.T) {
@@ -723,8 +838,9 @@ func TestPartitionAgainstModel(t *testing.T) {
 	defer func() {
 		t.Logf("seen: %v", g.seen)
 		for _, kind := range []string{
-			"taken with parked timers", "parked", "unparked for all", "unparked by permit", "void permit", "un-planned at the seal", "sick in a step", "gone in a step",
-			"undeliverable", "null key parked", "topic not known", "set back",
+			"taken with parked timers", "parked", "unparked for all", "unparked by permit", "rolled back", "unhealthy in a step", "gone in a step",
+			"event scheduled", "event replaced", "event cancelled", "event fired", "event rejected", "event undeliverable", "undeliverable", "null key parked", "topic not known", "set back",
+			"triggered", "event triggered", "event paused", "event resumed", "event condition-not-met", "unmet",
 		} {
 			if g.seen[kind] == 0 && !t.Failed() && !testing.Short() {
 				t.Errorf("it never happened: %s", kind)
@@ -732,121 +848,139 @@ func TestPartitionAgainstModel(t *testing.T) {
 		}
 	}()
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCore(t, g, rapid.IntRange(1, 3).Draw(t, "workers"),
+		c := newCore(t, g,
 			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"))
-		c.lazy = true
-		c.o.DeltaBytes = rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes")
-		c.p.o.DeltaBytes = c.o.DeltaBytes
-		in := rapid.OneOf(rapid.Int64Range(-50, 100), rapid.Int64Range(10_000, 80_000))
-		t.Repeat(map[string]func(*rapid.T){
-			"schedule": func(t *rapid.T) {
-				c.schedule(rapid.IntRange(0, 5).Draw(t, "id"), in.Draw(t, "in")).Offset += rapid.Int64Range(0, 2).Draw(t, "gap")
-			},
-			"schedule somewhere": func(t *rapid.T) {
-				r := c.schedule(rapid.IntRange(0, 9).Draw(t, "id"), in.Draw(t, "in"))
-				r.Headers[1].Value = []byte(rapid.SampledFrom(targetTopics).Draw(t, "topic"))
-				r.Headers = append(r.Headers, rapid.SampledFrom([][]kgo.RecordHeader{
-					nil, {{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")}},
-					{{Key: waterclock.HeaderTargetPartition, Value: []byte("0")}}, {{Key: waterclock.HeaderTargetPartition, Value: []byte("3")}},
-				}).Draw(t, "where")...)
-			},
-			"null key": func(t *rapid.T) {
-				for id := range 4 {
-					r := c.schedule(30+id, in.Draw(t, "in"))
-					r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
-				}
-			},
-			"all silent": func(*rapid.T) {
-				for k := range int32(3) {
-					c.brokers.silent[emitter.TargetPartition{Topic: targetTopic, Partition: k}] = true
-				}
-			},
-			"silence": func(t *rapid.T) {
-				c.brokers.silent[emitter.TargetPartition{
-					Topic: rapid.SampledFrom(targetTopics).Draw(t, "topic"), Partition: rapid.Int32Range(0, 2).Draw(t, "partition"),
-				}] = true
-			},
-			"leaderless": func(t *rapid.T) {
-				if l := c.brokers.leaders[rapid.SampledFrom(targetTopics).Draw(t, "topic")]; len(l) > 0 {
-					l[rapid.IntRange(0, len(l)-1).Draw(t, "partition")] = -1
-				}
-			},
-			"vanish": func(t *rapid.T) { c.vanish(rapid.SampledFrom(targetTopics[1:]).Draw(t, "topic")) },
-			"appear": func(t *rapid.T) {
-				c.appear(rapid.SampledFrom(targetTopics).Draw(t, "topic"), rapid.IntRange(3, 4).Draw(t, "partitions"))
-			},
-			"vanish under a step": func(t *rapid.T) {
-				c.schedule(40, -1).Headers[1].Value = []byte(otherTopic)
-				c.turn(0)
-				c.seal(10)
-				c.vanish(otherTopic)
-				c.commit(true)
-			},
-			"heal": func(*rapid.T) { c.heal() },
-			"look": func(t *rapid.T) {
-				c.look(rapid.SampledFrom([]time.Duration{0, time.Second, 6 * time.Second}).Draw(t, "after"))
-			},
-			"park":  func(*rapid.T) { c.park() },
-			"turn":  func(*rapid.T) { c.turn(0) },
-			"turn2": func(*rapid.T) { c.turn(2 * time.Second) },
-			"many": func(t *rapid.T) {
-				for id := range 12 {
-					c.schedule(10+id, in.Draw(t, "in"))
-				}
-			},
-			"cancel":  func(t *rapid.T) { c.cancel(rapid.IntRange(0, 5).Draw(t, "id")) },
-			"bad":     func(t *rapid.T) { c.request(0, rapid.IntRange(0, 5).Draw(t, "id")) },
-			"deliver": func(t *rapid.T) { c.deliver(rapid.IntRange(1, 8).Draw(t, "n")) },
-			"work":    func(t *rapid.T) { c.work(rapid.IntRange(0, len(c.p.workers)-1).Draw(t, "worker")) },
-			"work2":   func(t *rapid.T) { c.work(rapid.IntRange(0, len(c.p.workers)-1).Draw(t, "worker")) },
-			"tick":    func(t *rapid.T) { c.pass(rapid.Int64Range(1, 60).Draw(t, "ms")) },
-			"leap":    func(t *rapid.T) { c.pass(rapid.Int64Range(5_000, 40_000).Draw(t, "ms")) },
-			"back": func(t *rapid.T) {
-				c.g.seen["set back"]++
-				c.now -= rapid.Int64Range(1, 30_000).Draw(t, "ms")
-			},
-			"load":   func(*rapid.T) { c.load() },
-			"seal":   func(t *rapid.T) { c.seal(rapid.IntRange(1, 10).Draw(t, "entries")) },
-			"commit": func(*rapid.T) { c.commit(true) },
-			"abort":  func(*rapid.T) { c.abort() },
-			"apply":  func(*rapid.T) { c.apply() },
-			"round": func(*rapid.T) {
-				_, err := c.p.round(context.Background(), &c.reached)
-				c.ok(err)
-			},
-			"dies": func(t *rapid.T) {
-				if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
-					return
-				}
-				c.o.Token.Refused(errors.New("lost"))
-				c.commit(true)
-				for range rapid.IntRange(0, 2).Draw(t, "steps folded") {
-					c.apply()
-				}
-				c.settle()
-				c.take()
-			},
-			"freeze": func(*rapid.T) { c.freeze() },
-			"store":  func(*rapid.T) { c.store() },
-			"thaw":   func(*rapid.T) { c.thaw() },
-			"crash": func(t *rapid.T) {
-				if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
-					return
-				}
-				if rapid.Bool().Draw(t, "committed unheard") {
-					c.commit(false)
-				}
-				if rapid.Bool().Draw(t, "in order") {
-					c.settle()
-				}
-				if rapid.Bool().Draw(t, "another process") {
-					c.p.waiter.Close()
-					c.p = nil
-					c.process()
-				}
-				c.take()
-			},
-		})
+		if c.lazy = true; rapid.Bool().Draw(t, "events") {
+			c.tell()
+		}
+		c.o.Memory.Delta = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes"))
+		c.p.o.Memory.Delta = c.o.Memory.Delta
+		t.Repeat(c.actions())
 		c.finish()
 	})
+}
+
+// actions are all that may happen to a partition.
+func (c *core) actions() map[string]func(*rapid.T) {
+	in := rapid.OneOf(rapid.Int64Range(-50, 100), rapid.Int64Range(10_000, 80_000))
+	return map[string]func(*rapid.T){
+		"schedule": func(t *rapid.T) {
+			c.schedule(rapid.IntRange(0, 5).Draw(t, "id"), in.Draw(t, "in")).Offset += rapid.Int64Range(0, 2).Draw(t, "gap")
+		},
+		"schedule somewhere": func(t *rapid.T) {
+			r := c.schedule(rapid.IntRange(0, 9).Draw(t, "id"), in.Draw(t, "in"))
+			r.Headers[1].Value = []byte(rapid.SampledFrom(targetTopics).Draw(t, "topic"))
+			r.Headers = append(r.Headers, rapid.SampledFrom([][]kgo.RecordHeader{
+				nil, {{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")}},
+				{{Key: waterclock.HeaderTargetPartition, Value: []byte("0")}}, {{Key: waterclock.HeaderTargetPartition, Value: []byte("3")}},
+			}).Draw(t, "where")...)
+		},
+		"null key": func(t *rapid.T) {
+			for id := range 4 {
+				r := c.schedule(30+id, in.Draw(t, "in"))
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetKeyNull, Value: []byte("true")})
+			}
+		},
+		"all unresponsive": func(*rapid.T) {
+			for k := range int32(3) {
+				c.brokers.unresponsive[timer.TopicPartition{Topic: targetTopic, Partition: k}] = true
+			}
+		},
+		"silence": func(t *rapid.T) {
+			c.brokers.unresponsive[timer.TopicPartition{
+				Topic: rapid.SampledFrom(targetTopics).Draw(t, "topic"), Partition: rapid.Int32Range(0, 2).Draw(t, "partition"),
+			}] = true
+		},
+		"leaderless": func(t *rapid.T) {
+			if l := c.brokers.leaders[rapid.SampledFrom(targetTopics).Draw(t, "topic")]; len(l) > 0 {
+				l[rapid.IntRange(0, len(l)-1).Draw(t, "partition")] = -1
+			}
+		},
+		"vanish": func(t *rapid.T) { c.vanish(rapid.SampledFrom(targetTopics[1:]).Draw(t, "topic")) },
+		"appear": func(t *rapid.T) {
+			c.appear(rapid.SampledFrom(targetTopics).Draw(t, "topic"), rapid.IntRange(3, 4).Draw(t, "partitions"))
+		},
+		"vanish under a step": func(t *rapid.T) {
+			c.schedule(40, -1).Headers[1].Value = []byte(otherTopic)
+			c.turn(0)
+			c.seal(10)
+			c.vanish(otherTopic)
+			c.commit(true)
+		},
+		"heal": func(*rapid.T) { c.heal() },
+		"look": func(t *rapid.T) {
+			c.look(rapid.SampledFrom([]time.Duration{0, time.Second, 6 * time.Second}).Draw(t, "after"))
+		},
+		"park":  func(*rapid.T) { c.park() },
+		"turn":  func(*rapid.T) { c.turn(0) },
+		"turn2": func(*rapid.T) { c.turn(2 * time.Second) },
+		"many": func(t *rapid.T) {
+			for id := range 12 {
+				c.schedule(10+id, in.Draw(t, "in"))
+			}
+		},
+		// What steers is for few timers, which are as often on their way as parked.
+		"steer": func(t *rapid.T) {
+			r := c.steer(rapid.IntRange(0, 5).Draw(t, "id"), rapid.SampledFrom([]string{
+				waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderPause, waterclock.HeaderResume,
+			}).Draw(t, "what"))
+			c.condition(t, r)
+		},
+		"schedule if": func(t *rapid.T) {
+			c.condition(t, c.schedule(rapid.IntRange(0, 5).Draw(t, "id"), in.Draw(t, "in")))
+		},
+		"cancel if": func(t *rapid.T) { c.condition(t, c.cancel(rapid.IntRange(0, 5).Draw(t, "id"))) },
+		"cancel":    func(t *rapid.T) { c.cancel(rapid.IntRange(0, 5).Draw(t, "id")) },
+		"bad":       func(t *rapid.T) { c.request(0, rapid.IntRange(0, 5).Draw(t, "id")) },
+		"deliver":   func(t *rapid.T) { c.deliver(rapid.IntRange(1, 8).Draw(t, "n")) },
+		"work":      func(*rapid.T) { c.work() },
+		"work2":     func(*rapid.T) { c.work() },
+		"tick":      func(t *rapid.T) { c.pass(rapid.Int64Range(1, 60).Draw(t, "ms")) },
+		"leap":      func(t *rapid.T) { c.pass(rapid.Int64Range(5_000, 40_000).Draw(t, "ms")) },
+		"back": func(t *rapid.T) {
+			c.g.seen["set back"]++
+			c.now -= rapid.Int64Range(1, 30_000).Draw(t, "ms")
+		},
+		"load":   func(*rapid.T) { c.load() },
+		"seal":   func(t *rapid.T) { c.seal(rapid.IntRange(1, 10).Draw(t, "entries")) },
+		"commit": func(*rapid.T) { c.commit(true) },
+		"abort":  func(*rapid.T) { c.abort() },
+		"apply":  func(*rapid.T) { c.apply() },
+		"round": func(*rapid.T) {
+			_, err := c.p.round(context.Background(), &c.reached)
+			c.ok(err)
+		},
+		"dies": func(t *rapid.T) {
+			if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
+				return
+			}
+			c.o.Token.Refused(errors.New("lost"))
+			c.commit(true)
+			for range rapid.IntRange(0, 2).Draw(t, "steps folded") {
+				c.apply()
+			}
+			c.settle()
+			c.acquire()
+		},
+		"freeze": func(*rapid.T) { c.freeze() },
+		"store":  func(*rapid.T) { c.store() },
+		"thaw":   func(*rapid.T) { c.thaw() },
+		"crash": func(t *rapid.T) {
+			if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
+				return
+			}
+			if rapid.Bool().Draw(t, "committed unheard") {
+				c.commit(false)
+			}
+			if rapid.Bool().Draw(t, "in order") {
+				c.settle()
+			}
+			if rapid.Bool().Draw(t, "another process") {
+				c.p.parking.waiter.Close()
+				c.p = nil
+				c.process()
+			}
+			c.acquire()
+		},
+	}
 }

@@ -11,20 +11,32 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 func emissionPartition() *Partition {
-	return &Partition{o: Options{Partition: 7, Topics: &delaytopics.Set{
+	return &Partition{o: Options{Options: ownership.Options{Partition: 7, Topics: &delaytopics.Set{
 		Request:   delaytopics.Topic{Name: "timers", ID: [16]byte{1, 2, 3, 250}, Partitions: 8},
 		Changelog: delaytopics.Topic{Name: "timers.waterclock.changelog", ID: [16]byte{9}, Partitions: 8},
-	}}}
+	}}}}
 }
 
 // TestEmissions holds what the records of one seal say, and that they do not
-// share what one of them may change.
+// share what one of them may change: also in slabs that had room for none, and in those
+// that were used before.
 func TestEmissions(t *testing.T) {
-	m := emissionPartition().newEmissions(1_700_000_000_123)
+	const n = 3*emissionSlab + 1
+	used := new(slabs)
+	for _, room := range []int{n, n, 0, n / 2} {
+		testEmissions(t, emissionPartition().newEmissions(1_700_000_000_123, room, room*ownHeaders, used), n)
+	}
+	testEmissions(t, emissionPartition().newEmissions(1_700_000_000_123, 0, 0, new(slabs)), n)
+}
+
+func testEmissions(t *testing.T, m emissions, n int) {
+	t.Helper()
 	var recs []*kgo.Record
 	timerOf := func(i int) *timer.Timer {
 		tm := &timer.Timer{
@@ -39,7 +51,6 @@ func TestEmissions(t *testing.T) {
 		}
 		return tm
 	}
-	const n = 3*emissionSlab + 1
 	for i := range n {
 		recs = append(recs, m.record(timerOf(i), int32(i%5)))
 	}
@@ -78,7 +89,7 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 	p := emissionPartition()
 	for _, at := range []int64{0, 1, 12345} {
 		tm := &timer.Timer{ID: []byte("id"), Offset: timer.Moved(at), Occurrence: 1, Target: timer.Target{Topic: "orders"}}
-		m := p.newEmissions(1)
+		m := p.newEmissions(1, 1, ownHeaders, new(slabs))
 		r := m.record(tm, 0)
 		want := map[string]string{
 			waterclock.HeaderSource: fmt.Sprint("timers.waterclock.changelog/7/", at),
@@ -95,14 +106,51 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 	}
 }
 
+// What the emissions of a step get for headers is what they have: one with many takes no
+// room for a hundred others, and what many have is used again.
+func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
+	const headers = 100
+	for _, n := range []int{1, 40} {
+		c := newCore(t, newGround(t), 1<<20, 1000)
+		for id := range n {
+			r := c.schedule(id, 20)
+			for i := range headers {
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: "h", Value: fmt.Append(nil, i)})
+			}
+		}
+		for c.given < n {
+			c.deliver(n)
+			c.work()
+		}
+		c.seal(n)
+		c.commit(true)
+		c.apply()
+		c.load()
+		c.pass(30)
+		s := &sealed{p: c.p, segment: c.p.segment(n, 1<<20), share: new(emitter.Share), slabs: new(slabs), at: c.now}
+		if s.segment == nil || s.segment.Firings != n {
+			t.Fatalf("%+v is due, want %d firings", s.segment, n)
+		}
+		s.emit(n)
+		if got, want := cap(s.slabs.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {
+			t.Errorf("%d emissions: room for %d headers, want %d", n, got, want)
+		}
+		first := &s.slabs.headers[0]
+		if s.emit(n); first != &s.slabs.headers[0] {
+			t.Errorf("%d emissions: room for headers is not used again", n)
+		}
+	}
+}
+
 func BenchmarkEmission(b *testing.B) {
 	p := emissionPartition()
 	tm := &timer.Timer{ID: []byte("order-1234567"), Offset: 123456789, Due: 1_700_000_000_000, Occurrence: 1,
 		Target: timer.Target{Topic: "orders", Key: []byte("k")}, Value: []byte("v")}
 	b.ReportAllocs()
 	const step = 1000
+	in := new(slabs)
 	for n := 0; n < b.N; n += step {
-		m := p.newEmissions(1_700_000_000_123)
+		m := p.newEmissions(1_700_000_000_123, step, step*ownHeaders, in)
 		for range step {
 			m.record(tm, 3)
 		}

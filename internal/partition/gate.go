@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
@@ -22,14 +23,14 @@ const (
 	gateBytes = 64 << 10
 )
 
-// gate waits until every request up to stable is handed to the workers, and
-// then has them open.
+// gate waits until every request up to stable is delivered, and then has timers
+// fire.
 //
 // Where no poll shows anything (markers, aborted batches) a raw fetch tells how
 // far there is nothing. It goes over intake's connections: on those of the other
 // client replays and read-backs would stand behind it.
 func (p *Partition) gate(ctx context.Context, stable int64) {
-	look := partlog.NewReader(p.o.Reader.Client(), p.requestTarget(), p.delivered.Load())
+	look := partlog.NewReader(p.o.Reader.Client(), p.Requests(), p.delivered.Load())
 	look.SetMaxBytes(gateBytes)
 	unpacker := p.o.Reader.Unpacker()
 	look.SetDecompressor(unpacker)
@@ -56,7 +57,7 @@ func (p *Partition) gate(ctx context.Context, stable int64) {
 		tooLarge := errors.Is(err, kgo.ErrMaxDecompress) // requests, to be refused by intake
 		if err != nil && !tooLarge {
 			if ctx.Err() == nil {
-				p.fail(fmt.Errorf("look at the request log: %w", err))
+				p.GiveUp(fmt.Errorf("look at the request log: %w", err))
 			}
 			return
 		}
@@ -65,9 +66,7 @@ func (p *Partition) gate(ctx context.Context, stable int64) {
 			quiet, moved = min(2*quiet, gateQuietMax), time.Now()
 		}
 	}
-	for _, w := range p.workers {
-		w.post(message{open: true})
-	}
-	p.state.Store(int32(Live))
-	p.log.Info("partition live", "position", p.tracker.Position(), "pending", p.pending.Load())
+	p.inbox.put(delivery{open: true})
+	p.SetState(ownership.Live)
+	p.Log.Info("partition live", "position", look.Position(), "pending", p.pending.Load())
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/ownership"
 )
 
 // gated is a partition whose gate waits for a log of large requests, and the
@@ -50,15 +51,12 @@ func newGated(t *testing.T) *gated {
 	t.Cleanup(reader.Client().Close)
 	g := &gated{end: n, open: make(chan struct{})}
 	g.p = New(Options{
-		Topics:  &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
-		Reader:  reader,
-		Client:  cl,
-		Targets: emitter.NewTargets(cl, emitter.TargetOptions{}),
-		Now:     time.Now,
-		Logger:  slog.New(slog.DiscardHandler),
-		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Options: ownership.Options{
+			Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
+			Client: cl, Targets: emitter.NewTargets(cl, emitter.TargetOptions{}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		},
+		Reader: reader, Metrics: NewMetrics(prometheus.NewRegistry()),
 	})
-	g.p.tracker = intake.NewTracker[*entry](0)
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		r := req.(*kmsg.FetchRequest)
@@ -92,7 +90,7 @@ func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 	if n := g.most.Load(); n > gateBytes {
 		t.Errorf("asked for %d bytes at once, want %d at most", n, gateBytes)
 	}
-	if g.p.Status().State == Live {
+	if g.p.Status().State == ownership.Live {
 		t.Error("open before the requests are planned")
 	}
 	g.p.delivered.Store(g.end)
@@ -101,7 +99,7 @@ func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("not open although everything is planned")
 	}
-	if g.p.Status().State != Live {
+	if g.p.Status().State != ownership.Live {
 		t.Error("open and not live")
 	}
 }

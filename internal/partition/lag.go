@@ -65,12 +65,6 @@ func (l *lag) ends(behind int64) {
 	l.behind = max(0, behind)
 }
 
-func (p *Partition) isPaused() bool {
-	p.pauseMu.Lock()
-	defer p.pauseMu.Unlock()
-	return p.paused
-}
-
 func (p *Partition) showLag() {
 	behind, age := p.lag.now(p.o.Now(), p.isPaused())
 	p.o.Metrics.setLag(p.o.Topics.Request.Name, p.o.Partition, behind, age)
@@ -80,10 +74,10 @@ func (p *Partition) showLag() {
 // and when it has caught up.
 func (p *Partition) followLag(ctx context.Context) {
 	if p.isPaused() && p.lag.due(time.Now()) {
-		p.aside(func() {
+		p.Aside(func() {
 			ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 			defer cancel()
-			if _, _, end, err := partlog.Bounds(ctx, p.o.Client, p.requestTarget()); err == nil {
+			if _, _, end, err := partlog.Bounds(ctx, p.o.Client, p.Requests()); err == nil {
 				p.lag.ends(end - p.delivered.Load())
 			}
 		})

@@ -1,8 +1,15 @@
 package partition
 
 import (
+	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/ownership"
 )
 
 func TestLag(t *testing.T) {
@@ -27,5 +34,31 @@ func TestLag(t *testing.T) {
 	shows("paused, and the end was asked for", 10*time.Second, true, 50, 13*time.Second)
 	if !l.due(start) || l.due(after(lagLook/2)) || !l.due(after(lagLook)) {
 		t.Errorf("the end is not asked for every %s", lagLook)
+	}
+}
+
+// The alert is one for whatever retention: three quarters of a hundred years are no
+// number of nanoseconds in between.
+func TestRetentionAlert(t *testing.T) {
+	for _, x := range []struct {
+		retention, lag time.Duration
+		alert          bool
+	}{
+		{-1, time.Hour, false},
+		{4 * time.Hour, 2 * time.Hour, false},
+		{4 * time.Hour, 3*time.Hour + time.Second, true},
+		{100 * 365 * 24 * time.Hour, time.Hour, false},
+	} {
+		p := New(Options{
+			Options: ownership.Options{
+				Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r", Retention: x.retention}}, Now: time.Now,
+				Health: emitter.NewHealth(emitter.HealthOptions{}), Logger: slog.New(slog.DiscardHandler),
+			},
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+		})
+		p.watchRetention(time.Now().Add(-x.lag))
+		if alert := !p.alerted.IsZero(); alert != x.alert {
+			t.Errorf("a lag of %s of %s: alert %v", x.lag, x.retention, alert)
+		}
 	}
 }

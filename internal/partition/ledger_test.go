@@ -3,14 +3,15 @@ package partition
 import (
 	"log/slog"
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
-	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -22,13 +23,14 @@ func TestLedger(t *testing.T) {
 		change  int64
 	}{
 		{timer.None, 0}, {timer.Scheduled, 1}, {timer.Replaced, 0}, {timer.Cancelled, -1}, {timer.NotFound, 0},
-		{timer.Fired, -1}, {timer.Expired, -1}, {timer.Refused, 0}, {undeliverable, -1},
+		{timer.Fired, -1}, {timer.Expired, -1}, {timer.Refused, 0}, {timer.Undeliverable, -1}, {timer.Completed, -1},
+		{timer.Triggered, 0}, {timer.Paused, 0}, {timer.Resumed, 0}, {timer.Unmet, 0},
 	} {
 		var l ledger
 		l.open(7)
-		var counts [undeliverable + 1]int
+		var counts [timer.Outcomes]int
 		counts[c.outcome] = 3
-		l.add(&counts)
+		l.add(&counts, 0)
 		if got := l.balance(7 + 3*c.change); got != 0 {
 			t.Errorf("outcome %d: the balance is %d", c.outcome, got)
 		}
@@ -42,23 +44,25 @@ func TestLedger(t *testing.T) {
 func TestEachOutcomeIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
-	p := &Partition{log: slog.New(slog.DiscardHandler), o: Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "requests"}}}}
+	p := New(Options{Options: ownership.Options{
+		Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "requests"}}, Logger: slog.New(slog.DiscardHandler),
+	}})
 	want := map[string]int{}
-	var chunk []*entry
+	var entries []*planner.Entry
 	for o, name := range outcomeNames {
 		want[name] = len(want) + 1
 		for range want[name] {
-			e := &entry{}
-			if e.Outcome = o; o == timer.Refused || o == undeliverable {
-				e.Outcome, e.refusal, e.dead = timer.None, &refusal{}, &kgo.Record{}
+			e := &planner.Entry{}
+			if e.Outcome = o; o == timer.Refused || o == timer.Undeliverable {
+				e.Outcome, e.Refusal, e.Tag = timer.None, &planner.Refusal{}, &kgo.Record{}
 			}
-			if o == undeliverable {
-				e.item = &item{}
+			if o == timer.Undeliverable {
+				e.Emit = &timer.Timer{}
 			}
-			chunk = append(chunk, e)
+			entries = append(entries, e)
 		}
 	}
-	m.committed(p, &sealed{segment: &intake.Segment[*entry]{Chunks: [][]*entry{chunk}}, share: &emitter.Share{}})
+	m.committed(p, 0, slices.Values(entries))
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -2,66 +2,48 @@ package partition
 
 import (
 	"errors"
-	"sync"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/ownership"
 )
 
-// A partition fails with entries planned and not sealed, and is taken again
-// under the same token. What was planned before belongs to no take: sealed
+// A partition fails with entries planned and not sealed, and is acquired again
+// under the same token. What was planned before belongs to no acquisition: sealed
 // before the claim it would be applied to a store that has replayed it, which
-// fails the new take too, and so on as long as there is something to do.
-func TestTakenAgainSealsNothingOfBefore(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+// fails the new acquisition too, and so on as long as there is something to do.
+func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
 	c.schedule(1, -10)
 	c.deliver(1)
-	c.work(0)
-	if n, _ := c.p.tracker.Fill(); n == 0 {
+	c.work()
+	if c.p.backlog.onTheirWay().entries == 0 {
 		t.Fatal("nothing is planned")
 	}
-	c.p.fail(errors.New("the store had a hiccup"))
-	c.p.leaveLane()
+	c.p.GiveUp(errors.New("the store had a hiccup"))
+	c.p.LeaveLane(c.p)
 	c.p.reset()
-	c.p.joinLane()
+	c.p.JoinLane(c.p)
 	if share := c.p.Seal("early", &emitter.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
-		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier take", len(share.Records), len(share.Emissions))
+		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier acquisition", len(share.Records), len(share.Emissions))
 	}
-}
-
-// A step that does not end delays a revocation by drainTimeout and no more.
-func TestDrainGivesUpOnAStuckStep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &Partition{inFlight: true, inLane: true}
-		p.idle = sync.NewCond(&p.mu)
-		start := time.Now()
-		p.Drain()
-		if took := time.Since(start); took != drainTimeout {
-			t.Errorf("drained after %s, want %s", took, drainTimeout)
-		}
-		if p.Seal("late", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
-			t.Error("a revoked partition seals")
-		}
-	})
 }
 
 // Once the step has ended and is applied, Drain returns at once.
 func TestDrainWaitsForTheStepAndItsApply(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c := newCore(t, newGround(t), 1<<20, 1000)
 	c.schedule(1, -10)
 	c.deliver(1)
-	c.work(0)
+	c.work()
 	c.seal(10)
+	var begun atomic.Bool
+	busy := c.p.Busy
+	c.p.Busy = func() bool { begun.Store(true); return busy() }
 	drained := make(chan struct{})
 	go func() { c.p.Drain(); close(drained) }()
-	begun := func() bool {
-		c.p.mu.Lock()
-		defer c.p.mu.Unlock()
-		return c.p.draining
-	}
-	for end := time.Now().Add(20 * time.Second); !begun() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !begun.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	c.commit(true)
 	select {
@@ -72,12 +54,12 @@ func TestDrainWaitsForTheStepAndItsApply(t *testing.T) {
 	c.apply()
 	select {
 	case <-drained:
-	case <-time.After(drainTimeout / 2):
+	case <-time.After(ownership.DrainTimeout / 2):
 		t.Error("not drained although the step is applied")
 	}
 	c.schedule(2, -10)
 	c.deliver(1)
-	c.work(0)
+	c.work()
 	c.seal(10)
 	if c.share != nil {
 		t.Error("a revoked partition seals")
@@ -104,18 +86,19 @@ func TestNetChange(t *testing.T) {
 		{"replaced: one put", func(c *core) { c.schedule(id, 1000) }, func(c *core) { c.schedule(id, 2000); c.schedule(id, 3000) }, []string{"put"}, 0},
 		{"fired and scheduled again: one put", func(c *core) { c.schedule(id, 5) }, func(c *core) {
 			c.now += 10
-			c.work(0) // fires
+			c.seal(100) // fires
+			c.abort()
 			c.schedule(id, 1000)
 		}, []string{"put"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := newCore(t, newGround(t), 1, 1<<20, 1000)
-			c.work(0) // the gate
+			c := newCore(t, newGround(t), 1<<20, 1000)
+			c.work() // the gate
 			c.load()
-			c.work(0)
+			c.work()
 			step := func() {
 				c.deliver(10)
-				c.work(0)
+				c.work()
 				c.seal(100)
 			}
 			if tc.before != nil {
@@ -151,43 +134,40 @@ func TestNetChange(t *testing.T) {
 	}
 }
 
-// A worker whose wheel is full lowers its horizon to a place that is not due for
+// A planner whose wheel is full lowers its horizon to a place that is not due for
 // loading yet. The next load must begin there, not where the last one ended.
 func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 600, 1000)
-	c.work(0) // the gate
-	c.load()  // reaches the end of the window
-	c.work(0)
+	c := newCore(t, newGround(t), 600, 1000)
+	c.work() // the gate
+	c.load() // reaches the end of the window
+	c.work()
 	for i := range 20 {
 		c.schedule(i, 20_000+int64(i)*100)
 	}
 	c.deliver(20)
-	c.work(0)
+	c.work()
 	c.seal(100)
 	c.commit(true)
 	c.apply()
-	c.work(0)
-	if n := len(c.p.workers[0].items); n >= 20 {
+	c.work()
+	if n, _ := c.p.planner.Size(); n >= 20 {
 		t.Fatalf("%d items in memory: nothing was evicted", n)
 	}
 	for i := range 10 { // memory is free again before a load has seen that it was not
 		c.cancel(i)
 	}
 	c.deliver(10)
-	c.work(0)
-	if w := c.p.workers[0]; w.full || w.lowered == highest {
-		t.Fatalf("full %v, lowered to %v: the test did not make its interleaving", w.full, w.lowered)
-	}
+	c.work()
 	c.load() // not yet: nothing is due to be loaded for 5 s
 	c.finish()
 }
 
-// What is let pass from the parked rows may lie above the horizon of a worker
+// What is let pass from the parked rows may lie above the horizon of a planner
 // that has not loaded so far. Forgetting some of it must not raise the horizon:
 // the rows between would be passed over by the loads, and fire after the next
-// take at the earliest.
-func TestForgettingGrantedTimersLosesNoRows(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1000, 1000)
+// acquisition at the earliest.
+func TestForgettingAdmittedTimersLosesNoRows(t *testing.T) {
+	c := newCore(t, newGround(t), 1000, 1000)
 	for i := range 4 {
 		c.schedule(i, -10_000)
 	}
@@ -195,17 +175,17 @@ func TestForgettingGrantedTimersLosesNoRows(t *testing.T) {
 		c.schedule(10+i, -5_000)
 	}
 	c.schedule(50, -20_000)
-	c.take() // gated by all of these
+	c.acquire() // gated by all of these
 	c.deliver(12)
-	c.work(0)
+	c.work()
 	c.seal(100)
 	c.commit(true)
 	c.apply()
-	c.take()
+	c.acquire()
 	c.parkDue(c.now - 5_000)
 	c.ok(c.p.unpark()) // the target is well again
-	c.work(0)
+	c.work()
 	c.deliver(1)
-	c.work(0) // the request makes the wheel forget
+	c.work() // the request makes the wheel forget
 	c.finish()
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // The limits of docs/LIMITS.md that a partition keeps: at the limit and one
@@ -20,7 +22,7 @@ const (
 // in the store yet counts.
 func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 	const limit = 40
-	c := newCore(t, newGround(t), 2, 1<<20, limit)
+	c := newCore(t, newGround(t), 1<<20, limit)
 	for i := range limit {
 		c.schedule(i, far)
 	}
@@ -31,7 +33,7 @@ func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 	}{
 		{"one below the limit", func() { c.deliver(limit - 1) }, false},
 		{"at the limit", func() { c.deliver(1) }, true},
-		{"planned", func() { c.work(0); c.work(1) }, true},
+		{"planned", func() { c.work() }, true},
 		{"committed", func() { c.seal(limit); c.commit(true) }, true},
 		{"in the store", c.apply, false},
 	} {
@@ -45,18 +47,18 @@ func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 	const limit = 40
 	for first, paused := range map[int]bool{limit/2 - 1: true, limit / 2: false} {
-		c := newCore(t, newGround(t), 1, 1<<20, limit)
+		c := newCore(t, newGround(t), 1<<20, limit)
 		for i := range limit {
 			c.schedule(i, far)
 		}
 		c.deliver(first)
 		c.deliver(limit - first)
-		c.work(0)
+		c.work()
 		c.seal(first)
 		c.commit(true)
 		c.apply()
-		if entries, _ := c.p.fill(); entries != limit-first || c.p.paused != paused {
-			t.Errorf("%d of %d left: paused %v, want %v", entries, limit, c.p.paused, paused)
+		if left := c.p.backlog.requests.entries; left != limit-first || c.p.paused != paused {
+			t.Errorf("%d of %d left: paused %v, want %v", left, limit, c.p.paused, paused)
 		}
 	}
 }
@@ -65,15 +67,17 @@ func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 func TestIntakePausesAtTheQueuesBytes(t *testing.T) {
 	g := newGround(t)
 	for more, paused := range map[int64]bool{0: true, 1: false} {
-		c := newCore(t, g, 1, 1<<20, roomy)
+		c := newCore(t, g, 1<<20, roomy)
 		var bytes int64
 		for i := range 10 {
-			bytes += recordSize(c.schedule(i, far))
+			r := c.schedule(i, far)
+			r.Value = make([]byte, 2*queueEntry)
+			bytes += recordSize(r)
 		}
-		c.o.QueueBytes = bytes + more
-		c.take()
+		c.o.Memory.Requests = budget.Alone(bytes + more)
+		c.acquire()
 		if c.deliver(10); c.p.paused != paused {
-			t.Errorf("%d bytes, limit %d: paused %v, want %v", bytes, c.o.QueueBytes, c.p.paused, paused)
+			t.Errorf("%d bytes, limit %d: paused %v, want %v", bytes, bytes+more, c.p.paused, paused)
 		}
 	}
 }
@@ -82,73 +86,180 @@ func TestIntakePausesAtTheQueuesBytes(t *testing.T) {
 // Requests are read meanwhile: a cancel wins only if it is.
 func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	const limit = 40
-	c := newCore(t, newGround(t), 1, 1<<20, limit)
+	c := newCore(t, newGround(t), 1<<20, limit)
 	for i := range 2 * limit {
 		c.schedule(i, far)
 	}
-	fire := func() { c.p.tracker.Fire(nil, make([]*entry, limit), c.o.QueueBytes) }
-	fire()
+	c.p.backlog.fired(limit, limit*queueEntry)
 	if c.deliver(limit - 1); c.p.paused {
 		t.Error("paused one below the limit, firings at theirs")
 	}
 	if c.deliver(1); !c.p.paused {
 		t.Error("not paused at the limit")
 	}
-	c.work(0)
-	c.p.tracker.Take(roomy, 1<<30)
-	c.p.tracker.Commit()
-	fire()
-	if c.p.relieve(); c.p.paused {
+	c.work()
+	c.seal(limit)
+	c.commit(true)
+	if c.apply(); c.p.paused {
 		t.Error("paused with nothing on its way but firings")
 	}
 }
 
 // Firings have as much room as requests, of their own. What is committed and not
-// in the store yet takes from what both have.
+// folded takes from what both have. Who found no room is told when there is some.
 func TestFiringsWaitAtTheirLimit(t *testing.T) {
-	const limit = 40
-	c := newCore(t, newGround(t), 1, 1<<20, limit)
-	room := func(what string, want bool) {
+	const limit, bytes = 40, 40 * queueEntry
+	b := backlog{intake: budget.Alone(bytes), emitted: budget.Alone(bytes)}
+	room := func(what string, want load) {
 		t.Helper()
-		if got := c.p.roomToFire(); got != want {
-			t.Errorf("%s: room %v, want %v", what, got, want)
+		if got := b.roomToFire(); got != want {
+			t.Errorf("%s: room %+v, want %+v", what, got, want)
 		}
 	}
-	fire := func(entries int, bytes int64) { c.p.tracker.Fire(nil, make([]*entry, entries), bytes) }
-	c.p.tracker.Done(c.p.tracker.Open(1, 1), make([]*entry, limit), c.o.QueueBytes)
-	fire(limit-1, 0)
-	room("requests at their limit, firings below it", true)
-	c.p.wait(limit, 0)
-	room("with what waits for the store one below twice the limit", true)
-	c.p.wait(1, 0)
-	room("with it at twice the limit", false)
-	c.p.wait(-limit-1, 0)
-	fire(1, 0)
-	room("at the limit", false)
-	c.p.tracker.Take(roomy, 1<<30)
-	c.p.tracker.Commit()
-	fire(0, c.o.QueueBytes-1)
-	room("one byte below the limit", true)
-	c.p.wait(0, c.o.QueueBytes+1)
-	room("with what waits for the store at twice the limit of bytes", false)
-	c.p.wait(0, -c.o.QueueBytes-1)
-	fire(0, 1)
-	room("at the limit of bytes", false)
+	b.delivered(limit, bytes)
+	room("requests at their limit", load{limit, bytes})
+	b.fired(limit-1, bytes-1)
+	room("one below it", load{1, 1})
+	b.fired(1, 0)
+	room("at it", load{0, 1})
+	b.commit(load{limit, bytes}, load{limit, 0})
+	room("what is not folded at twice the limit", load{0, 1})
+	if !b.folded(load{1, 1}) {
+		t.Error("nobody is told that there is room again")
+	}
+	room("one folded", load{1, 1})
+	b.folded(load{2*limit - 1, bytes - 1})
+	room("all folded", load{limit, 1})
+	if b.folded(load{}) {
+		t.Error("told that there is room, which there was")
+	}
+}
+
+// Of a step's room firings take one half while requests wait, and all of it else.
+func TestFiringsAndRequestsShareAStep(t *testing.T) {
+	const n = 20
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	c.work() // the gate
+	c.load()
+	for i := range 2 * n {
+		c.schedule(i, 1000)
+	}
+	c.deliver(2 * n)
+	c.work()
+	c.seal(roomy)
+	c.commit(true)
+	c.apply()
+	c.pass(1000)
+	for i := range n / 2 {
+		c.schedule(100+i, 100_000)
+		c.deliver(1)
+		c.work()
+	}
+	for _, want := range []int{n / 2, n, n / 2} {
+		c.seal(n)
+		if got := len(c.share.Emissions); got != want {
+			t.Errorf("%d of %d entries are firings, want %d", got, n, want)
+		}
+		c.commit(true)
+		c.apply()
+	}
+	c.finish()
+}
+
+// So it is where the bytes fill a step, not the entries.
+func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
+	const n, room = 300, 1 << 20 // firings of 10 kB; the bytes of a step
+	c := newCore(t, newGround(t), 1<<30, roomy)
+	c.p.backlog.intake, c.p.backlog.emitted = budget.Alone(1<<30), budget.Alone(1<<30)
+	c.work() // the gate
+	c.load()
+	for i := range n {
+		c.schedule(i, 1000).Value = make([]byte, 10_000)
+	}
+	for range n / 50 {
+		c.deliver(50)
+		c.work()
+		c.seal(roomy)
+		c.commit(true)
+		c.apply()
+	}
+	c.pass(1000)
+	for i := range 3 {
+		c.schedule(n+i, far)
+		c.deliver(1)
+		c.work()
+		c.seal(roomy)
+		bytes := 0
+		for _, e := range c.share.Emissions {
+			bytes += len(e.Record.Value)
+		}
+		if bytes < room/4 || bytes > room {
+			t.Errorf("step %d: emissions of %d bytes, want about half of %d", i, bytes, room)
+		}
+		c.commit(true)
+		c.apply()
+		if at := c.requests[n+i].Offset; c.position <= at {
+			t.Errorf("step %d: request %d waits for firings", i, at)
+		}
+	}
+	c.finish()
+}
+
+// While there are suspects a step takes one chunk. A suspect may be rolled back, since its
+// target has become unhealthy: then steps are as large as before.
+func TestASuspectMayBeRolledBack(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	c.work() // the gate
+	c.load()
+	c.schedule(1, 0)
+	c.deliver(1)
+	c.work()
+	c.seal(roomy)
+	em := &c.share.Emissions[0]
+	to := timer.TopicPartition{Topic: em.Record.Topic, Partition: em.Record.Partition}
+	em.Suspect = true
+	c.abort()
+	c.o.Health.Suspect(to)
+	for range 2 { // its request, and what is left of it
+		c.seal(roomy)
+		if n := len(c.share.Emissions); n > 0 {
+			t.Fatalf("%d emissions to an unhealthy target", n)
+		}
+		c.commit(true)
+	}
+	const n = 5
+	for i := range n {
+		c.schedule(10+i, far)
+		c.deliver(1)
+		c.work()
+	}
+	if room := (emitter.Room{Entries: roomy, Bytes: 1 << 20}); c.p.Seal("all", &room) == nil || room.Entries != roomy-n {
+		t.Errorf("a step takes %d of %d requests", roomy-room.Entries, n)
+	}
 }
 
 func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 	g := newGround(t)
 	for n, chunks := range map[int]int{maxBatch: 1, maxBatch + 1: 2} {
-		c := newCore(t, g, 1, 1<<20, roomy)
+		c := newCore(t, g, 1<<20, roomy)
 		for i := range n {
 			c.schedule(i, far)
 		}
 		c.deliver(n)
-		c.work(0)
-		if s := c.p.tracker.Take(n, 1<<30); len(s.Chunks) != chunks || s.Entries != n {
-			t.Errorf("%d requests are %d entries in %d chunks, want %d", n, s.Entries, len(s.Chunks), chunks)
+		c.work()
+		if entries, got := c.chunks(); got != chunks || entries != n {
+			t.Errorf("%d requests are %d entries in %d chunks, want %d", n, entries, got, chunks)
 		}
 	}
+}
+
+// chunks counts what is planned, and how many steps it is at least.
+func (c *core) chunks() (entries, chunks int) {
+	for s := c.p.planner.Take(1, 1); s != nil; s = c.p.planner.Take(1, 1) {
+		entries, chunks = entries+s.Len(), chunks+1
+		c.p.planner.Commit()
+	}
+	return entries, chunks
 }
 
 // A batch is cut by bytes too: a step takes it whole. One request that is larger
@@ -157,17 +268,17 @@ func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
 	g := newGround(t)
 	const n = 4
 	for more, chunks := range map[int]int{0: 1, 1: 2, maxBatchBytes: n} {
-		c := newCore(t, g, 1, 1<<20, roomy)
-		c.o.QueueBytes = 1 << 30
-		c.take()
+		c := newCore(t, g, 1<<20, roomy)
+		c.o.Memory.Requests = budget.Alone(1 << 30)
+		c.acquire()
 		for i := range n {
 			r := c.schedule(i, far)
 			r.Value = make([]byte, maxBatchBytes/n-int(recordSize(r))+len(r.Value)+more)
 		}
 		c.deliver(n)
-		c.work(0)
-		if s := c.p.tracker.Take(roomy, 1<<30); len(s.Chunks) != chunks || s.Entries != n {
-			t.Errorf("%d bytes more: %d requests are %d entries in %d chunks, want %d", more, n, s.Entries, len(s.Chunks), chunks)
+		c.work()
+		if entries, got := c.chunks(); got != chunks || entries != n {
+			t.Errorf("%d bytes more: %d requests are %d entries in %d chunks, want %d", more, n, entries, got, chunks)
 		}
 	}
 }
@@ -175,35 +286,34 @@ func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
 // A batch that is too large to be looked into becomes one dead letter, in its
 // place.
 func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
-	c := newCore(t, newGround(t), 2, 1<<20, roomy)
+	c := newCore(t, newGround(t), 1<<20, roomy)
 	c.schedule(1, far)
 	c.deliver(1)
 	before := c.request(0, 2).Offset // the first of the batch
 	c.p.refuseBatch(before, before+500)
-	if entries, bytes := c.p.fill(); entries != 2 || bytes == 0 {
-		t.Errorf("%d entries and %d bytes are on their way, want 2", entries, bytes)
+	if on := c.p.backlog.onTheirWay(); on.entries != 2 || on.bytes == 0 {
+		t.Errorf("%+v is on its way, want 2", on)
 	}
-	c.work(0)
-	c.work(1)
+	c.work()
 	c.seal(roomy)
 	c.commit(true)
 	c.apply()
 	if len(c.dead) != 1 || c.dead[before] != 1 || c.position != before+500 {
 		t.Errorf("dead letters by offset %v, position %d; want one of %d and position %d", c.dead, c.position, before, before+500)
 	}
-	if entries, bytes := c.p.fill(); entries != 0 || bytes != 0 {
-		t.Errorf("%d entries and %d bytes are left on their way", entries, bytes)
+	if on := c.p.backlog.onTheirWay(); on != (load{}) {
+		t.Errorf("%+v is left on its way", on)
 	}
 }
 
 // One firing, beside many timers that are not due, and its emission take what one
 // needs: each stays in memory until it is applied.
 func TestAFiringTakesWhatItNeeds(t *testing.T) {
-	const most = 4 << 10 // bytes, of which the slabs' growth is little
-	c := newCore(t, newGround(t), 1, 1<<20, roomy)
-	c.work(0) // the gate
+	const most = 6 << 10 // bytes, of which the slabs' growth is little
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	c.work() // the gate
 	c.load()
-	c.work(0)
+	c.work()
 	c.schedule(0, 0) // asks where its target is, which takes more
 	c.schedule(1, 10)
 	for i := range maxBatch - 2 {
@@ -211,15 +321,12 @@ func TestAFiringTakesWhatItNeeds(t *testing.T) {
 	}
 	c.deliver(maxBatch)
 	for range 2 {
-		c.work(0)
+		c.work()
 		c.seal(roomy)
 		c.commit(true)
 		c.apply()
 	}
 	c.pass(10)
-	if bytes := allocated(func() { c.p.workers[0].fireSome() }); bytes > most {
-		t.Errorf("planning one firing takes %d bytes, want %d at most", bytes, most)
-	}
 	if bytes := allocated(func() { c.seal(roomy) }); bytes > most || len(c.share.Emissions) != 1 {
 		t.Errorf("sealing %d firings takes %d bytes, want 1 and %d at most", len(c.share.Emissions), bytes, most)
 	}
@@ -234,36 +341,13 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-func TestAWorkerHandsOverUpToMaxFirings(t *testing.T) {
-	g := newGround(t)
-	for n, left := range map[int]int{maxFirings: 0, maxFirings + 1: 1} {
-		c := newCore(t, g, 1, 1<<20, roomy)
-		c.work(0) // the gate
-		c.load()  // reaches the end of the window
-		c.work(0)
-		for i := range n {
-			c.schedule(i, 1000)
-		}
-		c.deliver(n)
-		c.work(0)
-		w := c.p.workers[0]
-		if w.wheel.Len() != n {
-			t.Fatalf("%d timers in the wheel, want %d", w.wheel.Len(), n)
-		}
-		c.now += 2000
-		if w.fireSome(); w.wheel.Len() != left {
-			t.Errorf("%d of %d timers are left, want %d", w.wheel.Len(), n, left)
-		}
-	}
-}
-
 // A partition that is maxUnfolded steps behind seals nothing.
 func TestSealsUpToMaxUnfolded(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<20, roomy)
+	c := newCore(t, newGround(t), 1<<20, roomy)
 	step := func(id int) bool {
 		c.schedule(id, far)
 		c.deliver(1)
-		c.work(0)
+		c.work()
 		c.seal(1)
 		sealed := c.share != nil
 		c.commit(true)
@@ -290,20 +374,25 @@ func TestALoadIsBounded(t *testing.T) {
 		name   string
 		timers int
 		value  int
+		wheel  int64
 		more   bool
 	}{
-		{"loadRows", loadRows, 0, false},
-		{"one more", loadRows + 1, 0, true},
-		{"loadBytes", 4, loadBytes / 4, false},
-		{"one more", 5, loadBytes / 4, true},
+		{"loadRows", loadRows, 0, 1 << 30, false},
+		{"one more", loadRows + 1, 0, 1 << 30, true},
+		{"loadBytes", 4, loadBytes / 4, 1 << 30, false},
+		{"one more", 5, loadBytes / 4, 1 << 30, true},
+		{"leastLoad, a wheel that may hold less", 4, leastLoad / 4, 1000, false},
+		{"one more", 5, leastLoad / 4, 1000, true},
+		{"what the wheel may hold", 4, leastLoad / 2, 2 * leastLoad, false},
+		{"one more", 5, leastLoad / 2, 2 * leastLoad, true},
 	} {
-		c := newCore(t, g, 1, 1<<30, roomy)
+		c := newCore(t, g, tc.wheel, roomy)
 		for i := range tc.timers {
 			c.schedule(i, 5000).Value = make([]byte, tc.value)
 		}
 		for c.given < len(c.requests) {
 			c.deliver(maxBatch)
-			c.work(0)
+			c.work()
 			c.seal(maxBatch)
 			c.commit(true)
 			c.apply()
@@ -312,7 +401,7 @@ func TestALoadIsBounded(t *testing.T) {
 			c.commit(true)
 			c.apply()
 		}
-		c.take() // nothing is in memory
+		c.acquire() // nothing is in memory
 		if more, err := c.p.load(&c.reached); err != nil || more != tc.more {
 			t.Errorf("%s: more %v, %v, want %v", tc.name, more, err, tc.more)
 		}
@@ -323,28 +412,28 @@ func TestALoadIsBounded(t *testing.T) {
 func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 	const n = 20
 	g := newGround(t)
-	fill := func(share int64) *worker {
-		c := newCore(t, g, 1, share, roomy)
-		c.work(0) // the gate
-		c.load()  // reaches the end of the window
-		c.work(0)
+	fill := func(share int64) int64 {
+		c := newCore(t, g, share, roomy)
+		c.work() // the gate
+		c.load() // reaches the end of the window
 		for i := range n {
 			c.schedule(i, 20_000+int64(i))
 		}
 		c.deliver(n)
-		c.work(0)
-		return c.p.workers[0]
+		c.work()
+		_, bytes := c.p.planner.Size()
+		return bytes
 	}
-	held := fill(1 << 20).bytes
+	held := fill(1 << 20)
 	share := held
 	for share-1+(share-1)/4 >= held {
 		share--
 	}
-	if w := fill(share); w.wheel.Len() != n || w.bytes != held {
-		t.Errorf("%d of %d timers in the wheel, %d bytes with a share of %d", w.wheel.Len(), n, w.bytes, share)
+	if bytes := fill(share); bytes != held {
+		t.Errorf("%d bytes with a share of %d, want %d", bytes, share, held)
 	}
-	if w := fill(share - 1); w.wheel.Len() == n || w.bytes > share-1 {
-		t.Errorf("%d of %d timers in the wheel, %d bytes with a share of %d", w.wheel.Len(), n, w.bytes, share-1)
+	if bytes := fill(share - 1); bytes > share-1 {
+		t.Errorf("%d bytes with a share of %d", bytes, share-1)
 	}
 }
 
@@ -352,13 +441,13 @@ func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 func TestASealKeepsToTheRoom(t *testing.T) {
 	g := newGround(t)
 	for entries, want := range map[int]int{9: 5, 10: 10, 14: 10, 15: 15} {
-		c := newCore(t, g, 1, 1<<20, roomy)
+		c := newCore(t, g, 1<<20, roomy)
 		for i := range 15 {
 			c.schedule(i, far)
 		}
 		for range 3 {
 			c.deliver(5)
-			c.work(0)
+			c.work()
 		}
 		room := emitter.Room{Entries: entries, Bytes: 1 << 20}
 		c.p.Seal("by entries", &room)
@@ -367,7 +456,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 		}
 	}
 	for less, want := range map[int64]int{0: 10, 1: 5} {
-		c := newCore(t, g, 1, 1<<20, roomy)
+		c := newCore(t, g, 1<<20, roomy)
 		var bytes int64
 		for i := range 15 {
 			if r := c.schedule(i, far); i < 10 {
@@ -376,7 +465,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 		}
 		for range 3 {
 			c.deliver(5)
-			c.work(0)
+			c.work()
 		}
 		room := emitter.Room{Entries: roomy, Bytes: bytes - less}
 		c.p.Seal("by bytes", &room)
@@ -388,29 +477,30 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 
 // What waited for a target that is well again is as much as was parked: of that
 // too a wheel holds no more than a quarter above its share.
-func TestAWheelForgetsWhatItWasGranted(t *testing.T) {
-	const n, share = 3000, 10_000
-	c := newCore(t, newGround(t), 1, share, roomy)
+func TestAWheelForgetsWhatItWasAdmitted(t *testing.T) {
+	const n, share = 800, 10_000
+	c := newCore(t, newGround(t), share, roomy)
+	c.room = n
 	for i := range n {
 		c.schedule(i, -5_000)
 	}
 	c.schedule(n, -5_000)
-	c.take() // gated by all of these
+	c.acquire() // gated by all of these
 	for c.given < n {
 		c.deliver(min(500, n-c.given))
-		c.work(0)
+		c.work()
 		c.seal(500)
 		c.commit(true)
 		c.apply()
 	}
-	c.take()
+	c.acquire()
 	c.parkDue(c.now - 5_000)
-	for len(c.p.parkedTargets) > 0 {
+	for len(c.p.parking.counts) > 0 {
 		c.ok(c.p.unpark())
-		c.work(0)
+		c.work()
 	}
-	if w := c.p.workers[0]; w.bytes > share+share/4 {
-		t.Errorf("%d timers in the wheel, %d bytes with a share of %d", w.wheel.Len(), w.bytes, share)
+	if _, bytes := c.p.planner.Size(); bytes > share+share/4 {
+		t.Errorf("%d bytes with a share of %d", bytes, share)
 	}
 	c.finish()
 }

@@ -7,16 +7,16 @@ import (
 	"math"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// loop folds committed steps, has checkpoints written, and loads wheels.
+// loop folds committed steps, has checkpoints written, and loads the wheel.
 func (p *Partition) loop(ctx context.Context) error {
-	t := time.NewTicker(tick)
+	t := time.NewTicker(ownership.Tick)
 	defer t.Stop()
-	reached := lowest // where the last load ended
+	reached := planner.Lowest // where the last load ended
 	for {
 		more, err := p.round(ctx, &reached)
 		if err != nil {
@@ -27,15 +27,16 @@ func (p *Partition) loop(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ErrStopped
-		case <-p.failed:
-			return p.failure
-		case <-p.kicked:
+			return ownership.ErrStopped
+		case <-p.Failed():
+			return p.Failure()
+		case <-p.Kicked:
 		case <-t.C:
 			p.publishParked()
 			p.followLag(ctx)
-			p.awaitLeader()
-			p.peekAtTail(ctx)
+			p.AwaitLeader()
+			p.noticeJump()
+			p.lapse()
 		}
 	}
 }
@@ -47,8 +48,8 @@ func (p *Partition) round(ctx context.Context, reached *timer.Ref) (more bool, e
 	if err := p.endCheckpoint(); err != nil {
 		return false, err
 	}
-	if p.delta.frozen == nil { // else they would wait for the store
-		if err := errors.Join(p.parkAll(), p.unpark()); err != nil {
+	if !p.checkpoints.writing { // else they would wait for the store
+		if err := errors.Join(p.parkAll(), p.unpark(), p.expireParked()); err != nil {
 			return false, err
 		}
 	}
@@ -56,52 +57,41 @@ func (p *Partition) round(ctx context.Context, reached *timer.Ref) (more bool, e
 		p.apply(j)
 	}
 	p.checkpoint(ctx)
-	p.lookAtTail(ctx)
-	p.lookAtOversized(ctx)
+	p.Look(ctx)
 	return p.load(reached)
 }
 
-// awaitLeader has the lane ask again, if nothing is sealed for want of a leader.
-func (p *Partition) awaitLeader() {
-	p.mu.Lock()
-	leaderless := p.leaderless
-	p.mu.Unlock()
-	if leaderless {
+// noticeJump has the lane seal what is due before its time to sleep is over: the clock
+// was set ahead, or the machine was suspended, and timers do not follow that.
+func (p *Partition) noticeJump() {
+	if p.Wait() == 0 {
 		p.o.Lane.Wake()
 	}
 }
 
-// load scans a chunk of the store from the lowest horizon of the workers and
-// posts it. It reports whether another should follow at once.
+// Wake has the lane and the partition look at the clock again: it was set.
+func (p *Partition) Wake() {
+	p.o.Lane.Wake()
+	p.Kick()
+}
+
+// load scans a chunk of the store and gives the planner what it finds. It reports
+// whether another should follow at once.
 func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
-	wait := false
-	for _, w := range p.workers {
-		lowered, busy := w.loadState()
-		if lowered.Compare(*reached) < 0 {
-			*reached = lowered
-		}
-		wait = wait || busy
-	}
-	if wait || p.muchToPark() {
-		return false, nil
-	}
-	from := *reached
+	from, wheel, ok := p.roomToLoad(*reached)
+	*reached = from
 	to := timer.Ref{Due: p.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
-	if from.Due > to.Due-loadWindow.Milliseconds()/2 {
+	if !ok || p.muchToPark() || from.Due > to.Due-loadWindow.Milliseconds()/2 {
 		return false, nil
 	}
-	loads := make([]*load, len(p.workers))
-	for i := range loads {
-		loads[i] = &load{from: from}
-	}
+	var found []*timer.Timer
 	topic := ""
-	next, done, err := p.take.Scan(from, to, loadRows, loadBytes, func(t *timer.Timer) error {
+	next, done, err := p.handle.Scan(from, to, loadRows, min(loadBytes, max(leastLoad, wheel)), func(t *timer.Timer) error {
 		if t.Target.Topic != topic {
 			topic = t.Target.Topic
 			p.o.Targets.Prefetch(topic)
 		}
-		l := loads[p.worker(t.ID)]
-		l.timers = append(l.timers, t)
+		found = append(found, t)
 		return nil
 	})
 	if err != nil {
@@ -111,23 +101,22 @@ func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
 		next = to
 	}
 	*reached = next
-	for i, w := range p.workers {
-		loads[i].to = next
-		w.setLoading(true)
-		w.post(message{load: loads[i]})
-	}
+	p.planning.Lock()
+	p.planner.Load(from, next, found)
+	p.planning.Unlock()
+	p.wakeForDue()
 	return !done, nil
 }
 
-// worker returns the index of the sub-partition that an ID belongs to.
-func (p *Partition) worker(id []byte) int {
-	return int(xxhash.Sum64(id) % uint64(len(p.workers)))
-}
-
-// kick makes the loop look again. It never blocks.
-func (p *Partition) kick() {
-	select {
-	case p.kicked <- struct{}{}:
-	default:
-	}
+// roomToLoad returns where a scan is to begin, and how many bytes the wheel may hold,
+// which changes with what other partitions hold.
+func (p *Partition) roomToLoad(reached timer.Ref) (from timer.Ref, wheel int64, ok bool) {
+	p.planning.Lock()
+	defer p.planning.Unlock()
+	_, held := p.planner.Size()
+	p.o.Memory.Wheel.Set(held)
+	wheel = p.o.Memory.Wheel.Limit()
+	p.planner.Resize(wheel)
+	from, ok = p.planner.LoadFrom(reached)
+	return from, wheel, ok
 }

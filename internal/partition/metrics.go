@@ -1,12 +1,14 @@
 package partition
 
 import (
+	"iter"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -34,14 +36,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		warnings: warnings{kinds: make(map[warning]*warned)},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_outcomes_total", Help: "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, expired, refused, undeliverable.",
+			Name: "waterclock_outcomes_total", Help: "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, expired, refused, undeliverable, completed, triggered, paused, resumed, condition_not_met.",
 		}, []string{"topic", "outcome"}),
 		reasons: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_dead_letters_total", Help: "Dead letters committed, by reason.",
 		}, []string{"topic", "reason"}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "waterclock_lateness_seconds", Help: "Timestamp of an emission minus its due time.",
-			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 3600},
+			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, maxLateness},
 		}),
 		misplacedN: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_misplaced_requests_total", Help: "Requests whose key does not lie on its murmur2 partition.",
@@ -56,7 +58,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "waterclock_replayed_offsets_total", Help: "Changelog offsets gone through by replays since the process started.",
 		}),
 		endedN: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_vanished_transactions_ended_total", Help: "Open transactions of vanished owners that were ended.",
+			Name: "waterclock_hanging_transactions_ended_total", Help: "Hanging transactions of former owners that were ended.",
 		}),
 		lostN: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_requests_lost_total", Help: "Requests that retention deleted before they were read.",
@@ -68,7 +70,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "waterclock_partitions_damaged_total", Help: "Partitions whose local store was damaged, and that were wiped and replayed.",
 		}),
 		retentionN: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_retention_alarms_total", Help: "Alarms that intake lags so far behind that retention may soon delete unread requests.",
+			Name: "waterclock_retention_alerts_total", Help: "Alerts that intake lags so far behind that retention may soon delete unread requests.",
 		}, []string{"topic"}),
 		offset: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "waterclock_clock_offset_seconds", Help: "The owner's clock minus the broker's, by the LogAppendTime of a record read back: a claim's, and one each minute.",
@@ -94,16 +96,21 @@ func (m *Metrics) Serve(topic string) {
 }
 
 func (m *Metrics) misplaced(topic string) { m.misplacedN.WithLabelValues(topic).Inc() }
-func (m *Metrics) ended(n int)            { m.endedN.Add(float64(n)) }
-func (m *Metrics) replayed(n int64)       { m.replayedN.Add(float64(max(0, n))) }
 
-func (m *Metrics) damaged() { m.damagedN.Inc() }
+// Ended implements ownership.Metrics.
+func (m *Metrics) Ended(n int) { m.endedN.Add(float64(n)) }
+
+// Replayed implements ownership.Metrics.
+func (m *Metrics) Replayed(n int64) { m.replayedN.Add(float64(max(0, n))) }
+
+// Damaged implements ownership.Metrics.
+func (m *Metrics) Damaged() { m.damagedN.Inc() }
 
 func (m *Metrics) retention(topic string) { m.retentionN.WithLabelValues(topic).Inc() }
 
-// clockOffset takes the owner's clock at two moments between which a broker
-// stamped a record.
-func (m *Metrics) clockOffset(before, after int64, stamped int64) {
+// ClockOffset implements ownership.Metrics: it takes the owner's clock at two moments
+// between which a broker stamped a record.
+func (m *Metrics) ClockOffset(before, after int64, stamped int64) {
 	m.offset.Set(float64((before+after)/2-stamped) / 1000)
 	m.clocks.set(time.Duration((before+after)/2-stamped) * time.Millisecond)
 }
@@ -111,7 +118,8 @@ func (m *Metrics) clockOffset(before, after int64, stamped int64) {
 // Clocks is what is known of this machine's clock against the brokers'.
 func (m *Metrics) Clocks() *Clocks { return &m.clocks }
 
-func (m *Metrics) lostRequests(topic string, n int64) {
+// Lost implements ownership.Metrics.
+func (m *Metrics) Lost(topic string, n int64) {
 	m.lostN.WithLabelValues(topic).Add(float64(n))
 }
 
@@ -124,42 +132,36 @@ func (m *Metrics) setLag(topic string, partition int32, records int64, age time.
 var outcomeNames = map[timer.Outcome]string{
 	timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled", timer.NotFound: "not_found",
 	timer.Fired: "fired", timer.Expired: "expired", timer.Refused: "refused",
-	undeliverable: "undeliverable",
+	timer.Undeliverable: "undeliverable", timer.Completed: "completed",
+	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition_not_met",
 }
 
-// undeliverable is the outcome of a firing that became a dead letter, beside
-// those of package timer.
-const undeliverable timer.Outcome = 15
-
-// committed counts what a committed step did.
-func (m *Metrics) committed(p *Partition, s *sealed) {
+// committed counts what a step did that was sealed at an instant, Unix ms.
+func (m *Metrics) committed(p *Partition, at int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
-	var counts [undeliverable + 1]int
-	for _, chunk := range s.segment.Chunks {
-		for _, e := range chunk {
-			o := e.Outcome
-			if e.refusal != nil {
-				o = timer.Refused
-				if e.item != nil {
-					o = undeliverable
-				}
-				m.reasons.WithLabelValues(topic, e.refusal.reason).Inc()
-				m.warnRefused(p, e)
-			}
-			counts[o]++
+	var counts [timer.Outcomes]int
+	recur := 0
+	for e := range entries {
+		o := e.Result()
+		counts[o]++
+		if e.After != nil && (o == timer.Fired || o == timer.Expired || o == timer.Undeliverable) {
+			recur++
+		}
+		switch {
+		case e.Refusal != nil:
+			m.reasons.WithLabelValues(topic, e.Refusal.Reason).Inc()
+			m.warnRefused(p, e)
+		case e.Emit != nil:
+			m.lateness.Observe(float64(at-e.Emit.FiresAt()) / 1000)
 		}
 	}
 	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
 		m.accepted.WithLabelValues(topic).Add(float64(n))
 	}
-	p.ledger.add(&counts)
+	p.ledger.add(&counts, recur)
 	for o, n := range counts {
 		if n > 0 && outcomeNames[timer.Outcome(o)] != "" {
 			m.outcomes.WithLabelValues(topic, outcomeNames[timer.Outcome(o)]).Add(float64(n))
 		}
-	}
-	for i := range s.share.Emissions {
-		e := &s.share.Emissions[i]
-		m.lateness.Observe(float64(e.Record.Timestamp.UnixMilli()-e.Due) / 1000)
 	}
 }

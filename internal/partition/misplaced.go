@@ -4,7 +4,7 @@ import "context"
 
 // countMisplaced has the store count timers off their partition, from what it holds
 // on. Where that takes a scan, since the topic had another number of partitions,
-// it goes on beside the take and the life after it.
+// it goes on beside the acquisition and the life after it.
 func (p *Partition) countMisplaced(ctx context.Context) error {
 	recount, err := p.o.Store.CountFor(p.o.Topics.Request.Partitions)
 	if err != nil || recount == nil {
@@ -12,7 +12,7 @@ func (p *Partition) countMisplaced(ctx context.Context) error {
 	}
 	p.counts.Go(func() {
 		if err := recount.Run(ctx); err != nil {
-			p.fail(err)
+			p.GiveUp(err)
 		}
 	})
 	return nil

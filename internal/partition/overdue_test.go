@@ -3,29 +3,35 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The oldest due time of all workers counts; nothing is overdue where nothing is
-// due, and where nothing is pending at all.
+// The oldest due time in memory counts; nothing is overdue where nothing is due, and
+// where nothing is pending at all.
 func TestOverdue(t *testing.T) {
-	now := time.UnixMilli(1_000_000)
+	const now = 1_000_000
 	for _, c := range []struct {
 		name string
-		next []int64
+		due  []int64
 		want time.Duration
 	}{
-		{"no worker", nil, 0},
-		{"nothing pending", []int64{never, never}, 0},
-		{"due later", []int64{1_000_001, never}, 0},
-		{"due now", []int64{1_000_000}, 0},
-		{"the oldest", []int64{999_000, 998_000, never}, 2 * time.Second},
+		{"nothing pending", nil, 0},
+		{"due later", []int64{now + 1}, 0},
+		{"due now", []int64{now}, 0},
+		{"the oldest", []int64{now - 1000, now - 2000, now + 5}, 2 * time.Second},
 	} {
-		p := &Partition{clock: clock{now: func() time.Time { return now }}}
-		for _, next := range c.next {
-			w := &worker{}
-			w.next.Store(next)
-			p.workers = append(p.workers, w)
+		p := &Partition{clock: clock{now: func() time.Time { return time.UnixMilli(now) }}}
+		if got := p.overdue(); got != 0 {
+			t.Errorf("not taken: %s", got)
 		}
+		p.planner = planner.New(0, now, 1<<20)
+		var timers []*timer.Timer
+		for i, due := range c.due {
+			timers = append(timers, &timer.Timer{ID: []byte{byte(i)}, Due: due, Offset: int64(i)})
+		}
+		p.planner.Load(planner.Lowest, planner.Highest, timers)
 		if got := p.overdue(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/ownership"
 )
 
 // oversizedAt is a partition of a log of two transactions of one record each, the
@@ -45,10 +46,14 @@ func oversizedAt(t *testing.T) (p *Partition, committed, aborted int64) {
 		at[how] = r.Offset
 	}
 	p = New(Options{
-		Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
-		Client: cl, Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry()), Now: time.Now,
+		Options: ownership.Options{
+			Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
+			Client: cl, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		},
+		Metrics: NewMetrics(prometheus.NewRegistry()),
 	})
-	p.aside = func(run func()) { run() }
+	p.Tail.Known(0)
+	p.Aside = func(run func()) { run() }
 	return p, at[kgo.TryCommit], at[kgo.TryAbort]
 }
 
@@ -59,17 +64,17 @@ func TestABatchThatIsTooLargeMayBeAborted(t *testing.T) {
 	if p.SkipBatch(aborted, aborted+1) {
 		t.Fatal("passed before anybody has looked")
 	}
-	p.lookAtOversized(t.Context())
-	if !p.SkipBatch(aborted, aborted+1) || p.delivered.Load() != aborted+1 || p.oversized != nil {
-		t.Errorf("not passed: %+v, delivered up to %d", p.oversized, p.delivered.Load())
+	p.Look(t.Context())
+	if !p.SkipBatch(aborted, aborted+1) || p.delivered.Load() != aborted+1 {
+		t.Errorf("not passed, delivered up to %d", p.delivered.Load())
 	}
-	if p.queued != 0 || p.queuedB != 0 {
-		t.Errorf("%d entries and %d bytes are on their way", p.queued, p.queuedB)
+	if b := p.backlog.onTheirWay(); b != (load{}) {
+		t.Errorf("on their way: %+v", b)
 	}
 	p.SkipBatch(committed, committed+1)
-	p.lookAtOversized(t.Context())
-	if o := p.oversized; o == nil || !o.known || o.aborted {
-		t.Errorf("the committed one: %+v", o)
+	p.Look(t.Context())
+	if known, wasAborted := p.LookedAt(committed, committed+1); !known || wasAborted {
+		t.Errorf("the committed one: known %v, aborted %v", known, wasAborted)
 	}
 }
 
@@ -79,12 +84,12 @@ func TestALookThatTellsNothingIsRepeated(t *testing.T) {
 	p.SkipBatch(aborted, aborted+1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	p.lookAtOversized(ctx)
-	if p.oversized != nil || p.SkipBatch(aborted, aborted+1) {
-		t.Fatalf("a look that was cut short tells %+v", p.oversized)
+	p.Look(ctx)
+	if p.SkipBatch(aborted, aborted+1) {
+		t.Fatal("a look that was cut short tells something")
 	}
-	p.lookAtOversized(t.Context())
+	p.Look(t.Context())
 	if !p.SkipBatch(aborted, aborted+1) {
-		t.Errorf("not passed: %+v", p.oversized)
+		t.Error("not passed")
 	}
 }

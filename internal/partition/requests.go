@@ -1,17 +1,59 @@
 package partition
 
 import (
+	"context"
 	"fmt"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Deliver fans requests out to the workers. It implements intake.Sink.
+// inbox is what intake has delivered and the goroutine that plans has yet to take,
+// in order. mu guards the list.
+type inbox struct {
+	wake chan struct{}
+
+	mu   sync.Mutex
+	list []delivery
+}
+
+// delivery is a run of requests that are planned as one, one batch that is too large
+// to be looked into, or the word to open the gate.
+type delivery struct {
+	recs     []*kgo.Record
+	position int64            // just behind the last one
+	bytes    int64            // that they hold in memory
+	refusal  *planner.Refusal // of the one record, which stands for the batch
+	open     bool
+}
+
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+
+func (in *inbox) put(d delivery) {
+	in.mu.Lock()
+	in.list = append(in.list, d)
+	in.mu.Unlock()
+	select {
+	case in.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (in *inbox) takeAll() []delivery {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	list := in.list
+	in.list = nil
+	return list
+}
+
+// Deliver takes requests in, to be planned. It implements intake.Sink.
 func (p *Partition) Deliver(recs []*kgo.Record, highWatermark int64) {
 	if n := len(recs); n > 0 {
 		p.watchRetention(recs[0].Timestamp)
@@ -19,150 +61,216 @@ func (p *Partition) Deliver(recs []*kgo.Record, highWatermark int64) {
 		p.showLag()
 	}
 	for len(recs) > 0 {
-		n := batchOf(recs)
-		p.fanOut(recs[:n])
+		n, bytes := batchOf(recs)
+		p.deliver(delivery{recs: recs[:n], position: recs[n-1].Offset + 1, bytes: bytes})
 		recs = recs[n:]
 	}
 	p.pauseIfFull()
 }
 
-// batchOf returns how many of the records are planned as one batch: a step takes
-// it whole, so it is bounded in count and bytes.
-func batchOf(recs []*kgo.Record) int {
-	bytes := int64(0)
-	for i, r := range recs[:min(maxBatch, len(recs))] {
-		if bytes += recordSize(r); bytes > maxBatchBytes && i > 0 {
-			return i
+// batchOf returns how many of the records are planned as one batch, and about how
+// many bytes they hold: a step takes it whole, so it is bounded in count and bytes.
+func batchOf(recs []*kgo.Record) (n int, bytes int64) {
+	for n < min(maxBatch, len(recs)) {
+		size := recordSize(recs[n])
+		if n > 0 && bytes+size > maxBatchBytes {
+			break
 		}
+		n, bytes = n+1, bytes+size
 	}
-	return min(maxBatch, len(recs))
+	return n, bytes
 }
 
-func (p *Partition) fanOut(recs []*kgo.Record) {
-	parts := make([]*part, len(p.workers))
-	n := 0
-	var bytes int64
-	for _, r := range recs {
-		i := p.worker(r.Key)
-		if parts[i] == nil {
-			parts[i] = &part{}
-			n++
-		}
-		size := recordSize(r)
-		parts[i].recs = append(parts[i].recs, r)
-		parts[i].bytes += size
-		bytes += size
+func (p *Partition) deliver(d delivery) {
+	p.backlog.delivered(len(d.recs), d.bytes)
+	p.delivered.Store(d.position)
+	p.inbox.put(d)
+}
+
+// SkipBatch implements intake.Sink.
+func (p *Partition) SkipBatch(first, next int64) bool {
+	known, aborted := p.LookedAt(first, next)
+	switch {
+	case !known:
+		return false
+	case aborted:
+		p.delivered.Store(next) // there is no request in it
+	default:
+		p.refuseBatch(first, next)
 	}
-	p.queue(len(recs), bytes)
-	b := p.tracker.Open(n, recs[len(recs)-1].Offset+1)
-	for i, pt := range parts {
-		if pt != nil {
-			pt.batch = b
-			p.workers[i].post(message{part: pt})
-		}
-	}
-	p.delivered.Store(b.Position())
+	return true
 }
 
 // refuseBatch has a batch of requests that is too large to be looked into become one
 // dead letter, in its place.
 func (p *Partition) refuseBatch(first, next int64) {
-	p.log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
+	p.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}
-	pt := &part{recs: []*kgo.Record{rec}, bytes: recordSize(rec), refusal: batchTooLarge(first, next)}
-	p.queue(1, pt.bytes)
-	pt.batch = p.tracker.Open(1, next)
-	p.workers[0].post(message{part: pt})
-	p.delivered.Store(next)
+	p.deliver(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
 }
 
-func batchTooLarge(first, next int64) *intake.Refusal {
-	return &intake.Refusal{Reason: waterclock.ReasonBatchTooLarge, Detail: fmt.Sprintf(
+func batchTooLarge(first, next int64) *planner.Refusal {
+	return &planner.Refusal{Reason: string(waterclock.ReasonBatchTooLarge), Detail: fmt.Sprintf(
 		"the batch of requests at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
 		first, next-1)}
 }
 
 // Fail takes an error of reading. It implements intake.Sink.
-func (p *Partition) Fail(err error) { p.fail(readError(err)) }
+func (p *Partition) Fail(err error) { p.GiveUp(readError(err)) }
 
 // recordSize is about how many bytes a record holds in memory, as it is or, which
 // is more, once it is planned.
 func recordSize(r *kgo.Record) int64 {
-	n := timerMemory + entryMemory + len(r.Key) + len(r.Value)
+	n := planner.TimerMemory + planner.EntryMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
 	return int64(n)
 }
 
-// queue adds requests to those that wait for workers, or takes them out of the count.
-func (p *Partition) queue(requests int, bytes int64) {
-	p.pauseMu.Lock()
-	p.queued += requests
-	p.queuedB += bytes
-	p.pauseMu.Unlock()
-}
-
-// wait adds committed entries to those that wait for the store, or takes them
-// out of the count.
-func (p *Partition) wait(entries int, bytes int64) {
-	p.pauseMu.Lock()
-	p.waiting += entries
-	p.waitingB += bytes
-	p.pauseMu.Unlock()
-}
-
-// fill is how much is delivered and not in the store yet. What is committed and
-// not folded counts: when the store is slow it is the greater part. Firings that
-// are not committed have room of their own: a backlog of them may last, and is not
-// to hold up the cancels that are written meanwhile.
-func (p *Partition) fill() (entries int, bytes int64) {
-	entries, bytes = p.tracker.Requests()
-	return entries + p.queued + p.waiting, bytes + p.queuedB + p.waitingB
-}
-
-// pauseIfFull stops intake at the queue's limit.
-func (p *Partition) pauseIfFull() {
-	p.pauseMu.Lock()
-	defer p.pauseMu.Unlock()
-	entries, bytes := p.fill()
-	if !p.paused && (entries >= p.o.QueueEntries || bytes >= p.o.QueueBytes) {
-		p.paused = true
-		p.o.Reader.Pause(p.o.Topics.Request.Name, p.o.Partition)
-	}
-}
-
-// relieve goes on with what waited for room: intake at half the limit, starved
-// workers at once.
-func (p *Partition) relieve() {
-	p.pauseMu.Lock()
-	entries, bytes := p.fill()
-	if p.paused && entries <= p.o.QueueEntries/2 && bytes <= p.o.QueueBytes/2 {
-		p.paused = false
-		p.o.Reader.Resume(p.o.Topics.Request.Name, p.o.Partition)
-	}
-	p.pauseMu.Unlock()
-	for _, w := range p.workers {
-		w.mu.Lock()
-		starved := w.starved
-		w.starved = false
-		w.mu.Unlock()
-		if starved {
-			w.poke()
+// planAll plans what is delivered until ctx ends. It is a goroutine of its own, which
+// waits for the store where IDs are not known; what falls due does not wait for it.
+func (p *Partition) planAll(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := p.planDelivered(); err != nil {
+			p.GiveUp(err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.inbox.wake:
 		}
 	}
 }
 
-// roomToFire reports whether more firings may be planned: they have as much room
-// as requests, of their own, and what waits for the store is held against both.
-func (p *Partition) roomToFire() bool {
-	entries, bytes := p.tracker.Firings()
-	if entries >= p.o.QueueEntries || bytes >= p.o.QueueBytes {
-		return false
+func (p *Partition) planDelivered() error {
+	for _, d := range p.inbox.takeAll() {
+		if err := p.plan(&d); err != nil {
+			return err
+		}
+		p.o.Lane.Wake()
 	}
-	p.pauseMu.Lock()
-	defer p.pauseMu.Unlock()
-	return entries+p.waiting < 2*p.o.QueueEntries && bytes+p.waitingB < 2*p.o.QueueBytes
+	return nil
+}
+
+// plan judges what was delivered, looks up what is not known, and plans it.
+func (p *Partition) plan(d *delivery) error {
+	if d.open {
+		p.planning.Lock()
+		defer p.planning.Unlock()
+		p.planner.Open(p.clock.millis())
+		return nil
+	}
+	for len(d.recs) > 0 {
+		b, err := p.judgeSome(d)
+		if err == nil {
+			err = p.planBatch(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Partition) planBatch(b *planner.Batch) error {
+	p.planning.Lock()
+	defer p.planning.Unlock()
+	if unknown := p.planner.Meet(b); !unknown.Empty() {
+		p.planning.Unlock()
+		refs := make([]timer.Ref, len(unknown.IDs))
+		err := p.handle.LookupAll(unknown.IDs, refs)
+		var timers []*timer.Timer
+		if err == nil && len(unknown.Whole) > 0 {
+			timers, err = p.handle.GetAll(unknown.Whole)
+		}
+		p.planning.Lock()
+		if err != nil {
+			return err
+		}
+		unknown.Found(refs, timers)
+	}
+	p.backlog.delivered(0, p.planner.Plan(b))
+	return nil
+}
+
+// judgeSome turns records into requests, and takes them off the delivery: all of them,
+// but for those behind as many that depend on what is pending as maxDepending says.
+func (p *Partition) judgeSome(d *delivery) (*planner.Batch, error) {
+	now, rules := p.clock.millis(), p.o.Rules.Current()
+	b := planner.NewBatch(len(d.recs))
+	if rules.Quota.Pending > 0 {
+		b.Full = func(pending int64) *planner.Refusal { return plannersRefusal(rules.Full(pending)) }
+	}
+	n, bytes, depending := 0, int64(0), 0
+	for limit := maxDepending(rules); n < len(d.recs) && depending < limit; n++ {
+		rec := d.recs[n]
+		if bytes += recordSize(rec); d.refusal != nil {
+			b.Refuse(rec, d.refusal)
+			continue
+		}
+		depends, err := p.judge(b, rec, now)
+		if err != nil {
+			return nil, err
+		}
+		if depends {
+			depending++
+		}
+	}
+	b.Position, b.Bytes = d.position, d.bytes
+	if n < len(d.recs) {
+		b.Position, b.Bytes = d.recs[n-1].Offset+1, bytes
+	}
+	d.recs, d.bytes = d.recs[n:], d.bytes-b.Bytes
+	return b, nil
+}
+
+// maxDepending is how many requests of a batch may depend on what is pending. Such a
+// request is small and holds the timer that it is about, which may be as large as the
+// topic takes, from when it is looked up until it is committed; a step takes a batch
+// whole.
+func maxDepending(rules *intake.Rules) int {
+	if rules.Limits.RecordBytes <= 0 {
+		return 1
+	}
+	return max(1, maxBatchBytes/rules.Limits.RecordBytes)
+}
+
+// judge adds a record to a batch, as a request or to be refused. It reports whether what
+// becomes of it depends on what is pending.
+func (p *Partition) judge(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
+	r, misplaced, refused := p.o.Rules.Judge(rec, now)
+	switch {
+	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
+		p.o.Metrics.misplaced(rec.Topic) // the refusal says it
+	case misplaced:
+		p.misplaced(rec)
+	}
+	if refused != nil {
+		b.Refuse(rec, plannersRefusal(refused))
+		return false, nil
+	}
+	var value []byte
+	if r.Schedule != nil {
+		// A timer that waits in a wheel must not hold a whole fetched batch in
+		// memory. The copy is the timer's bytes, which the changelog and the store
+		// want anyway.
+		if value, err = r.Schedule.Own(); err != nil {
+			return false, err
+		}
+		r.ID = r.Schedule.ID
+		p.o.Targets.Prefetch(r.Schedule.Target.Topic)
+	}
+	b.Add(rec, r, value)
+	return r.Depends(), nil
+}
+
+// plannersRefusal is a refusal as the planner has it.
+func plannersRefusal(r *intake.Refusal) *planner.Refusal {
+	if r == nil {
+		return nil
+	}
+	return &planner.Refusal{Reason: string(r.Reason), Detail: r.Detail}
 }
 
 // source names the record that a generation of this partition comes from: a

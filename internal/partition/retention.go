@@ -4,10 +4,10 @@ import "time"
 
 const (
 	// Intake that lags more than this part of the request topic's retention is
-	// an alarm: what is not read in time is deleted unread.
-	retentionAlarmNum, retentionAlarmDen = 3, 4
-	// retentionAlarmEvery is how often it is repeated.
-	retentionAlarmEvery = time.Minute
+	// an alert: what is not read in time is deleted unread.
+	retentionAlertNum, retentionAlertDen = 3, 4
+	// retentionAlertEvery is how often it is repeated.
+	retentionAlertEvery = time.Minute
 )
 
 // watchRetention takes the timestamp of the oldest request of a fetch. It is the
@@ -15,11 +15,11 @@ const (
 func (p *Partition) watchRetention(oldest time.Time) {
 	retention := p.o.Topics.Request.Retention
 	lag := p.o.Now().Sub(oldest)
-	if retention <= 0 || lag < retention*retentionAlarmNum/retentionAlarmDen || time.Since(p.alarmed) < retentionAlarmEvery {
+	if retention <= 0 || lag < retention/retentionAlertDen*retentionAlertNum || time.Since(p.alerted) < retentionAlertEvery {
 		return
 	}
-	p.alarmed = time.Now()
+	p.alerted = time.Now()
 	p.o.Metrics.retention(p.o.Topics.Request.Name)
-	p.log.Error("intake lags so far behind that retention may soon delete unread requests: raise retention.ms, or find out what holds up this partition",
+	p.Log.Error("intake lags so far behind that retention may soon delete unread requests: raise retention.ms, or find out what holds up this partition",
 		"lag", lag, "retention", retention)
 }

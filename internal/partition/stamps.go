@@ -29,7 +29,7 @@ type Stamps struct {
 
 // stamp is a record that was written between two moments, in milliseconds.
 type stamp struct {
-	target        partlog.Target
+	target        partlog.Log
 	offset        int64
 	before, after int64
 }
@@ -72,13 +72,13 @@ func (s *Stamps) look(ctx context.Context, x stamp) {
 			return
 		}
 		if len(page.Records) > 0 && page.Records[0].Offset == x.offset {
-			s.metrics.clockOffset(x.before, x.after, page.Records[0].Timestamp.UnixMilli())
+			s.metrics.ClockOffset(x.before, x.after, page.Records[0].Timestamp.UnixMilli())
 		}
 	}
 }
 
 // offer is for every committed step; it takes what is wanted, and never waits.
-func (s *Stamps) offer(target partlog.Target, offset, before, after int64) {
+func (s *Stamps) offer(target partlog.Log, offset, before, after int64) {
 	if s == nil || !s.wanted.CompareAndSwap(true, false) {
 		return
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // fired seals and commits until nothing is left to be sealed, and returns how many
@@ -22,9 +24,7 @@ import (
 func (c *core) fired() (n int) {
 	c.t.Helper()
 	for range 10 {
-		for i := range c.p.workers {
-			c.work(i)
-		}
+		c.work()
 		c.park()
 		if c.seal(100); c.share != nil {
 			n += len(c.share.Emissions)
@@ -37,9 +37,9 @@ func (c *core) fired() (n int) {
 
 // looking is a core whose worker has loaded all there is and waits for requests.
 func looking(t *testing.T) *core {
-	c := newCore(t, newGround(t), 1, 1<<20, 1000)
+	c := newCore(t, newGround(t), 1<<20, 1000)
 	c.load()
-	c.work(0)
+	c.work()
 	return c
 }
 
@@ -66,9 +66,9 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 		go func() { _ = run(ctx); done <- struct{}{} }()
 	}
 	defer func() { cancel(); <-done; <-done }()
-	c.take()
+	c.acquire()
 	c.load()
-	c.work(0)
+	c.work()
 	c.schedule(1, -10)
 	c.schedule(2, -10).Headers[1].Value = []byte(otherTopic)
 	c.deliver(2)
@@ -79,7 +79,7 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 	status := c.p.Status()
 	c.p.publishParked()
 	if status.Parked != 1 {
-		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked, c.p.parkedTargets)
+		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked, c.p.parking.counts)
 	}
 	if took := time.Since(at); took > time.Second {
 		t.Errorf("steps and a scrape took %s while brokers do not answer", took)
@@ -87,7 +87,7 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 	close(answer)
 	for n := 0; n == 0; n = c.fired() {
 		if time.Since(at) > 20*time.Second {
-			t.Fatalf("not fired though the brokers answer: parked %v", c.p.parkedTargets)
+			t.Fatalf("not fired though the brokers answer: parked %v", c.p.parking.counts)
 		}
 	}
 }
@@ -143,33 +143,33 @@ func TestAPartitionThatIsMissingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// What was granted and is on its way when its breaker opens again is parked again,
+// What was admitted and is on its way when its breaker opens again is parked again,
 // wherever it is: sealed, it would fail one more step.
-func TestGrantedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
+func TestAdmittedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
 	for _, planned := range []bool{false, true} {
 		t.Run(fmt.Sprint("planned ", planned), func(t *testing.T) {
 			c := looking(t)
-			p := emitter.TargetPartition{Topic: targetTopic, Partition: 1}
+			p := timer.TopicPartition{Topic: targetTopic, Partition: 1}
 			r := c.schedule(1, -10)
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte("1")})
-			c.brokers.silent[p] = true
+			c.brokers.unresponsive[p] = true
 			c.deliver(1)
 			c.fired()
-			if c.p.parkedTargets[p] != 1 {
-				t.Fatalf("not parked: %v", c.p.parkedTargets)
+			if c.p.parking.counts[p] != 1 {
+				t.Fatalf("not parked: %v", c.p.parking.counts)
 			}
 			c.heal()
 			c.look(breakerTime)
-			c.park() // granted
-			if len(c.p.parkedTargets) > 0 {
-				t.Fatal("nothing is granted")
+			c.park() // admitted
+			if len(c.p.parking.counts) > 0 {
+				t.Fatal("nothing is admitted")
 			}
 			if planned {
-				c.work(0)
+				c.work()
 			}
-			c.o.Health.Accuse(map[emitter.TargetPartition]error{p: context.DeadlineExceeded})
-			if n := c.fired(); n > 0 || c.p.parkedTargets[p] != 1 {
-				t.Errorf("%d emissions to a target whose breaker is open, parked %v", n, c.p.parkedTargets)
+			c.o.Health.Trip(map[timer.TopicPartition]error{p: context.DeadlineExceeded})
+			if n := c.fired(); n > 0 || c.p.parking.counts[p] != 1 {
+				t.Errorf("%d emissions to a target whose breaker is open, parked %v", n, c.p.parking.counts)
 			}
 			c.finish()
 		})
@@ -179,14 +179,14 @@ func TestGrantedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
 // breakerTime is longer than the first probe takes to come.
 const breakerTime = 3 * time.Second
 
-// Timers without a key that found every partition sick go on when one of them is
-// well again, or just answers, also after the next take.
+// Timers without a key that found every partition unhealthy go on when one of them is
+// well again, or just answers, also after the next acquisition.
 func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		t.Run(fmt.Sprint("taken ", taken), func(t *testing.T) {
 			c := looking(t)
 			for k := range int32(3) {
-				c.brokers.silent[emitter.TargetPartition{Topic: targetTopic, Partition: k}] = true
+				c.brokers.unresponsive[timer.TopicPartition{Topic: targetTopic, Partition: k}] = true
 			}
 			for i := range 8 {
 				r := c.schedule(i, -10)
@@ -198,28 +198,28 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 				c.now += 7
 				c.look(3 * time.Second) // several at once are a broker's death for a while
 			}
-			anyOf := emitter.TargetPartition{Topic: targetTopic, Partition: emitter.AnyPartition}
-			if c.p.parkedTargets[anyOf] != 8 {
-				t.Fatalf("parked: %v, want all for any partition", c.p.parkedTargets)
+			anyOf := timer.TopicPartition{Topic: targetTopic, Partition: emitter.AnyPartition}
+			if c.p.parking.counts[anyOf] != 8 {
+				t.Fatalf("parked: %v, want all for any partition", c.p.parking.counts)
 			}
-			delete(c.brokers.silent, emitter.TargetPartition{Topic: targetTopic, Partition: 2})
+			delete(c.brokers.unresponsive, timer.TopicPartition{Topic: targetTopic, Partition: 2})
 			if taken {
-				c.take()
+				c.acquire()
 			}
 			// One at first, in the window of that partition.
 			for waited := time.Duration(0); waited < 10*time.Minute && len(c.emitted) == 0; waited += time.Second {
 				c.look(time.Second)
 				c.turn(0)
 			}
-			if len(c.emitted) != 1 || c.o.Health.Allow(emitter.TargetPartition{Topic: targetTopic, Partition: 2}, nil) {
-				t.Errorf("%d fire first, want one: what answers may be sick", len(c.emitted))
+			if len(c.emitted) != 1 || c.o.Health.Allow(timer.TopicPartition{Topic: targetTopic, Partition: 2}, nil) {
+				t.Errorf("%d fire first, want one: what answers may be unhealthy", len(c.emitted))
 			}
 			for range 10 {
 				c.look(time.Second)
 				c.fired()
 			}
 			if len(c.emitted) != 8 {
-				t.Errorf("%d of 8 fired though a partition answers: parked %v", len(c.emitted), c.p.parkedTargets)
+				t.Errorf("%d of 8 fired though a partition answers: parked %v", len(c.emitted), c.p.parking.counts)
 			}
 			c.finish()
 		})
@@ -236,7 +236,7 @@ func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
 	}
 	c.schedule(1, -10)
 	c.deliver(1)
-	c.work(0)
+	c.work()
 	c.seal(10)
 	if n := len(c.share.Records); c.share.Records[n-1].Topic != c.set.DeadLetters.Name {
 		t.Fatal("no dead letter for a topic that is long missing")
@@ -252,26 +252,26 @@ func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
 
 // What is parked for a target that is well again passes in chunks, to the last.
 func TestAllThatIsParkedPasses(t *testing.T) {
-	c := newCore(t, newGround(t), 1, 1<<30, roomy)
+	c := newCore(t, newGround(t), 1<<30, roomy)
 	const n = 3
 	for i := range n {
 		c.schedule(i, -5_000).Value = make([]byte, loadBytes*2/3) // a chunk has room for two
 	}
-	c.take() // gated by all of these
+	c.acquire() // gated by all of these
 	for range n {
 		c.deliver(1)
-		c.work(0)
+		c.work()
 		c.seal(1)
 		c.commit(true)
 		c.apply()
 	}
-	c.take()
+	c.acquire()
 	c.parkDue(c.now - 5_000)
-	if c.park(); len(c.p.parkedTargets) != 1 {
-		t.Errorf("not in chunks: %v", c.p.parkedTargets)
+	if c.park(); len(c.p.parking.counts) != 1 {
+		t.Errorf("not in chunks: %v", c.p.parking.counts)
 	}
-	if c.park(); len(c.p.parkedTargets) > 0 {
-		t.Errorf("still parked: %v", c.p.parkedTargets)
+	if c.park(); len(c.p.parking.counts) > 0 {
+		t.Errorf("still parked: %v", c.p.parking.counts)
 	}
 	c.finish()
 }
@@ -284,35 +284,35 @@ func TestWhatIsHeldUpByAMissingLeaderSaysSo(t *testing.T) {
 	changelog := c.o.Topics.Changelog.Name
 	c.brokers.leaders[changelog] = []int32{0}
 	c.ok(c.o.Targets.Refresh(t.Context(), changelog))
-	c.p.state.Store(int32(Live))
+	c.p.SetState(ownership.Live)
 	c.schedule(1, 1000)
 	c.deliver(1)
-	c.work(0)
+	c.work()
 	c.seal(100)
 	share := c.share
-	if s := c.p.Status(); share == nil || s.State != Live || s.Reason != "" {
+	if s := c.p.Status(); share == nil || s.State != ownership.Live || s.Reason != "" {
 		t.Fatalf("nothing is wrong yet: %v, %q, share %v", s.State, s.Reason, share)
 	}
 	stalled := func(when string) {
 		t.Helper()
-		if s := c.p.Status(); s.State != Stalled || !strings.Contains(s.Reason, "no leader for "+changelog+"/0") {
+		if s := c.p.Status(); s.State != ownership.Stalled || !strings.Contains(s.Reason, "no leader for "+changelog+"/0") {
 			t.Errorf("%s: %v, %q", when, s.State, s.Reason)
 		}
 	}
 	c.brokers.leaders[changelog] = []int32{-1}
 	c.ok(c.o.Targets.Refresh(t.Context(), changelog))
 	stalled("while the share is out")
-	share.Held = map[emitter.TargetPartition]error{{Topic: changelog}: errors.New("not acknowledged within 1.5s")}
+	share.Held = map[timer.TopicPartition]error{{Topic: changelog}: errors.New("not acknowledged within 1.5s")}
 	c.abort()
 	stalled("when it was held up")
 	c.brokers.leaders[changelog] = []int32{0}
 	c.ok(c.o.Targets.Refresh(t.Context(), changelog))
-	if s := c.p.Status(); s.State != Stalled || !strings.Contains(s.Reason, "takes no writes") {
+	if s := c.p.Status(); s.State != ownership.Stalled || !strings.Contains(s.Reason, "takes no writes") {
 		t.Errorf("with a leader that has not taken anything: %v, %q", s.State, s.Reason)
 	}
 	c.seal(100)
 	c.commit(true)
-	if s := c.p.Status(); s.State != Live {
+	if s := c.p.Status(); s.State != ownership.Live {
 		t.Errorf("when it was taken: %v, %q", s.State, s.Reason)
 	}
 }

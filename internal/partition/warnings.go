@@ -6,8 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/planner"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 	warnedID = 64
 )
 
-// warnings bound the lines about requests that are not obeyed, of all partitions
+// warnings bound the lines about requests that are rejected, of all partitions
 // of a process. What gets no line is counted all the same, as metrics, and the
 // next line of its kind says how many there were. mu guards what follows it.
 type warnings struct {
@@ -65,23 +65,23 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
 	return true, unsaid
 }
 
-// Mute has requests that are not obeyed counted and not logged. It is called before
+// Mute has requests that are rejected counted and not logged. It is called before
 // the metrics are used.
 func (m *Metrics) Mute() { m.warnings.muted = true }
 
 // warnRefused logs an entry that became a dead letter.
-func (m *Metrics) warnRefused(p *Partition, e *entry) {
-	ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, e.refusal.reason}, time.Now())
+func (m *Metrics) warnRefused(p *Partition, e *planner.Entry) {
+	ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, e.Refusal.Reason}, time.Now())
 	if !ok {
 		return
 	}
 	msg, id, source := "a timer could not be delivered and is a dead letter now", e.ID, ""
-	if e.item == nil {
-		msg, id, source = "a request was refused and is a dead letter now", e.dead.Key, headerOf(e.dead, waterclock.HeaderSource)
+	if rec, request := e.Tag.(*kgo.Record); request && e.Refused() {
+		msg, id, source = "a request was refused and is a dead letter now", rec.Key, p.source(rec.Offset).String()
 	} else if e.Emit != nil {
 		source = p.source(e.Emit.Offset).String()
 	}
-	p.warn(unsaid, msg, "reason", e.refusal.reason, "detail", e.refusal.detail, "timer", shortID(id), "source", source)
+	p.warn(unsaid, msg, "reason", e.Refusal.Reason, "detail", e.Refusal.Detail, "timer", shortID(id), "source", source)
 }
 
 // misplaced counts a request that its producer has put on another partition than
@@ -100,16 +100,7 @@ func (p *Partition) warn(unsaid int, msg string, attrs ...any) {
 	if unsaid > 0 {
 		attrs = append(attrs, "not_logged_before", unsaid)
 	}
-	p.log.Warn(msg, attrs...)
-}
-
-func headerOf(r *kgo.Record, key string) string {
-	for _, h := range r.Headers {
-		if h.Key == key {
-			return string(h.Value)
-		}
-	}
-	return ""
+	p.Log.Warn(msg, attrs...)
 }
 
 func shortID(id []byte) string {

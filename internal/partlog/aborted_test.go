@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // Whether a batch is one of an aborted transaction is told for each offset in it, of
 // batches between others of the same producer, and without decompressing anything.
 func TestAborted(t *testing.T) {
-	onBoth(t, func(t *testing.T, seeds []string) {
+	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
 		p := newPartition(t, seeds, nil)
 		tx := p.begin("tx", "committed", "too")
 		tx.end(kgo.TryCommit)

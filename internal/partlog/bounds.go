@@ -25,7 +25,7 @@ const (
 // are asked for in this order, so start <= lastStable <= highWatermark, each as
 // of some moment during the call. A leader that is away is waited for until ctx
 // ends; a topic that is gone is an ErrTopicGone after DefaultLimits.
-func Bounds(ctx context.Context, cl *kgo.Client, t Target) (start, lastStable, highWatermark int64, err error) {
+func Bounds(ctx context.Context, cl *kgo.Client, t Log) (start, lastStable, highWatermark int64, err error) {
 	r := newRoute(cl, t, DefaultLimits())
 	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
 		start, lastStable, highWatermark, err = r.bounds(ctx, br)
@@ -47,7 +47,7 @@ func (r *route) bounds(ctx context.Context, br *kgo.Broker) (start, lastStable, 
 
 // Newest returns the latest timestamp of the records of t, zero if it has none.
 // Where they have LogAppendTime it is at or before the leader's clock.
-func Newest(ctx context.Context, cl *kgo.Client, t Target) (at time.Time, err error) {
+func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error) {
 	r := newRoute(cl, t, DefaultLimits())
 	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
 		p, err := r.list(ctx, br, newest, readUncommitted)

@@ -18,12 +18,6 @@ func TestMain(m *testing.M) { kafkatest.Main(m) }
 // testTimeout bounds whatever a test waits for.
 const testTimeout = 60 * time.Second
 
-// onBoth runs f against kfake and against a real Kafka.
-func onBoth(t *testing.T, f func(t *testing.T, seeds []string)) {
-	t.Run("kfake", func(t *testing.T) { f(t, fake(t, 1).ListenAddrs()) })
-	t.Run("kafka", func(t *testing.T) { f(t, kafkatest.Shared(t).Seeds()) })
-}
-
 // fake starts an in-process broker of n nodes, ended with the test.
 func fake(t testing.TB, n int, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
@@ -38,7 +32,7 @@ type partition struct {
 	seeds  []string
 	cl     *kgo.Client // for reading and administration
 	adm    *kadm.Client
-	target Target
+	target Log
 }
 
 func newPartition(t testing.TB, seeds []string, configs map[string]*string) *partition {
@@ -48,7 +42,7 @@ func newPartition(t testing.TB, seeds []string, configs map[string]*string) *par
 	p := &partition{t: t, ctx: ctx, seeds: seeds}
 	p.cl = p.client()
 	p.adm = kadm.NewClient(p.cl)
-	p.target = Target{Topic: kafkatest.Topic(t)}
+	p.target = Log{Topic: kafkatest.Topic(t)}
 	p.create(configs)
 	return p
 }

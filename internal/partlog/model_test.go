@@ -70,7 +70,7 @@ func TestModel(t *testing.T) {
 		txns[i] = &transaction{p: p, cl: p.client(kgo.TransactionalID(fmt.Sprint("m", i)))}
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		p.target = Target{Topic: kafkatest.Topic(t)}
+		p.target = Log{Topic: kafkatest.Topic(t)}
 		p.create(nil)
 		m := &logModel{first: map[int]int64{}}
 		var along []string // what one Reader sees, reading all the while

@@ -49,7 +49,7 @@ type Page struct {
 // a broker answers the requests of one connection one after the other, and kgo
 // has one connection for fetches to each broker, so a Next that waits for data
 // holds up all other fetches of cl to that broker, and they hold up Next.
-func NewReader(cl *kgo.Client, t Target, from int64) *Reader {
+func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 	return &Reader{
 		route:        newRoute(cl, t, DefaultLimits()),
 		position:     from,
@@ -66,8 +66,8 @@ func (r *Reader) Position() int64 { return r.position }
 // SetPosition has the next Next begin at an offset.
 func (r *Reader) SetPosition(to int64) { r.position = to }
 
-// Target is what r reads; its ID is known once a Next has succeeded.
-func (r *Reader) Target() Target { return r.route.t }
+// Log is what r reads; its ID is known once a Next has succeeded.
+func (r *Reader) Log() Log { return r.route.t }
 
 // Limits returns the limits in force.
 func (r *Reader) Limits() Limits { return r.route.limits }
@@ -90,7 +90,7 @@ func (r *Reader) SetDecompressor(d kgo.Decompressor) { r.decompressor = d }
 // time (tiered storage excludes compaction), and the position must stay.
 func (r *Reader) SetCompacted(c bool) { r.compacted = c }
 
-// LookAgain has the next Next ask anew who leads the partition. One that others
+// LookAgain has the next Next ask again who leads the partition. One that others
 // have replaced, and that does not hear of it, goes on to answer, without an
 // error and without what was written since.
 func (r *Reader) LookAgain() { r.route.leader, r.follower = noBroker, noBroker }
@@ -173,7 +173,7 @@ func (r *Reader) outOfRange(ctx context.Context, leader *kgo.Broker) error {
 	if start <= r.position && r.position <= end {
 		return kerr.OffsetNotAvailable
 	}
-	return &finalError{&OutOfRangeError{Target: r.route.t, Position: r.position, LogStart: start, End: end}}
+	return &finalError{&OutOfRangeError{Log: r.route.t, Position: r.position, LogStart: start, End: end}}
 }
 
 // fetch sends one Fetch outside of any fetch session and returns the

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 const (
@@ -109,7 +111,7 @@ func TestPosition(t *testing.T) {
 			position: 7,
 		},
 	}
-	onBoth(t, func(t *testing.T, seeds []string) {
+	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				p := newPartition(t, seeds, nil)
@@ -121,10 +123,10 @@ func TestPosition(t *testing.T) {
 	})
 }
 
-// TestGateOpens is interleaving 27: the tail is an aborted record whose marker
+// TestGateOpens: the tail is an aborted record whose marker
 // lies behind a hanging transaction; when that ends, the same Reader goes on.
 func TestGateOpens(t *testing.T) {
-	onBoth(t, func(t *testing.T, seeds []string) {
+	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
 		p := newPartition(t, seeds, nil)
 		p.write(p.cl, "0")
 		hanging := p.begin("hangs", "1")
@@ -141,12 +143,12 @@ func TestGateOpens(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	onBoth(t, func(t *testing.T, seeds []string) {
+	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
 		p := newPartition(t, seeds, nil)
 		p.write(p.cl, "0", "1", "2", "3")
 		p.begin("hangs", "y")
 		p.deleteBefore(2)
-		start, stable, high, err := Bounds(p.ctx, p.cl, Target{Topic: p.target.Topic})
+		start, stable, high, err := Bounds(p.ctx, p.cl, Log{Topic: p.target.Topic})
 		if err != nil || start != 2 || stable != 4 || high != 5 {
 			t.Fatalf("got %d, %d, %d, %v; want 2, 4, 5", start, stable, high, err)
 		}
@@ -166,7 +168,7 @@ func (p *partition) deleteBefore(offset int64) {
 }
 
 func TestOutOfRange(t *testing.T) {
-	onBoth(t, func(t *testing.T, seeds []string) {
+	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
 		p := newPartition(t, seeds, nil)
 		p.write(p.cl, "0", "1", "2", "3")
 		p.deleteBefore(2)
@@ -180,7 +182,7 @@ func TestOutOfRange(t *testing.T) {
 			if !errors.As(err, &e) || !errors.Is(err, ErrOutOfRange) {
 				t.Fatalf("from %d: %v", from, err)
 			}
-			if want := (OutOfRangeError{Target: p.target, Position: from, LogStart: 2, End: 4}); *e != want {
+			if want := (OutOfRangeError{Log: p.target, Position: from, LogStart: 2, End: 4}); *e != want {
 				t.Errorf("from %d: got %+v, want %+v", from, *e, want)
 			}
 			if r.Position() != from {
@@ -191,7 +193,7 @@ func TestOutOfRange(t *testing.T) {
 }
 
 func TestTopicGone(t *testing.T) {
-	onBoth(t, func(t *testing.T, seeds []string) {
+	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
 		p := newPartition(t, seeds, nil)
 		p.write(p.cl, "0")
 		old := NewReader(p.cl, p.target, 0)
@@ -200,9 +202,7 @@ func TestTopicGone(t *testing.T) {
 		old.SetLimits(limits)
 		p.drain(old)
 
-		if _, err := p.adm.DeleteTopic(p.ctx, p.target.Topic); err != nil {
-			t.Fatal(err)
-		}
+		kafkatest.DeleteTopics(t, p.adm, p.target.Topic) // which waits until the broker has heard of it
 		_, err := old.Next(p.ctx, 0)
 		var gone *TopicGoneError
 		if !errors.As(err, &gone) || !errors.Is(err, ErrTopicGone) || gone.Found != ([16]byte{}) {
@@ -213,7 +213,7 @@ func TestTopicGone(t *testing.T) {
 		p.create(nil)
 		p.write(p.client(), "new", "new")
 		_, err = old.Next(p.ctx, 0)
-		if !errors.As(err, &gone) || gone.Found != p.target.ID || gone.Target.ID != before {
+		if !errors.As(err, &gone) || gone.Found != p.target.ID || gone.Log.ID != before {
 			t.Fatalf("made again: %v", err)
 		}
 		p.want(0, []string{"new", "new"}, 2)
@@ -223,14 +223,14 @@ func TestTopicGone(t *testing.T) {
 func TestZeroIDIsTakenFromTheName(t *testing.T) {
 	p := newPartition(t, fake(t, 1).ListenAddrs(), nil)
 	p.write(p.cl, "0")
-	r := NewReader(p.cl, Target{Topic: p.target.Topic}, 0)
-	if got, _ := p.drain(r); len(got) != 1 || r.Target() != p.target {
-		t.Fatalf("read %q of %+v, want one of %+v", got, r.Target(), p.target)
+	r := NewReader(p.cl, Log{Topic: p.target.Topic}, 0)
+	if got, _ := p.drain(r); len(got) != 1 || r.Log() != p.target {
+		t.Fatalf("read %q of %+v, want one of %+v", got, r.Log(), p.target)
 	}
 }
 
 func TestNextWaitsForData(t *testing.T) {
-	onBoth(t, func(t *testing.T, seeds []string) {
+	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
 		p := newPartition(t, seeds, nil)
 		p.write(p.cl, "0")
 		r := NewReader(p.client(), p.target, 1)
@@ -271,7 +271,7 @@ func TestNextAfterTheClientIsClosed(t *testing.T) {
 	}
 }
 
-func deleteRecords(t Target, before int64) *kmsg.DeleteRecordsRequest {
+func deleteRecords(t Log, before int64) *kmsg.DeleteRecordsRequest {
 	req := kmsg.NewPtrDeleteRecordsRequest()
 	rt := kmsg.NewDeleteRecordsRequestTopic()
 	rt.Topic = t.Topic

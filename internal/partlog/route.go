@@ -19,7 +19,7 @@ const noBroker int32 = -1
 // must. It belongs to one goroutine.
 type route struct {
 	cl     *kgo.Client
-	t      Target
+	t      Log
 	limits Limits
 	leader int32 // node ID, or noBroker: look it up first
 
@@ -28,7 +28,7 @@ type route struct {
 	deniedSince time.Time
 }
 
-func newRoute(cl *kgo.Client, t Target, l Limits) route {
+func newRoute(cl *kgo.Client, t Log, l Limits) route {
 	return route{cl: cl, t: t, limits: l, leader: noBroker}
 }
 
@@ -106,7 +106,7 @@ func (r *route) denied(e *deniedError) error {
 	if now.Sub(r.deniedSince) < r.limits.GoneAfter {
 		return nil
 	}
-	return &TopicGoneError{Target: r.t, Found: e.found, Cause: e.cause}
+	return &TopicGoneError{Log: r.t, Found: e.found, Cause: e.cause}
 }
 
 // interrupted returns the context's error with the last thing that went wrong.

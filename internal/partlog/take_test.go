@@ -51,7 +51,7 @@ func TestTakeOfNothing(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := NewReader(nil, Target{Topic: "t"}, 5)
+			r := NewReader(nil, Log{Topic: "t"}, 5)
 			r.SetCompacted(tt.compacted)
 			a := answer()
 			if tt.change != nil {
@@ -113,7 +113,7 @@ func TestTakeOfBatches(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := NewReader(nil, Target{Topic: "t"}, 5)
+			r := NewReader(nil, Log{Topic: "t"}, 5)
 			a := answer()
 			a.RecordBatches = bytes.Join(tt.batches, nil)
 			page, err := r.take(a)
@@ -129,7 +129,7 @@ func FuzzTake(f *testing.F) {
 	f.Add(batch(0, 5, 5), int64(2))
 	f.Add(append(batch(0, 5, 0), batch(5, 1, 1)...), int64(0))
 	f.Fuzz(func(t *testing.T, batches []byte, from int64) {
-		r := NewReader(nil, Target{Topic: "t"}, from)
+		r := NewReader(nil, Log{Topic: "t"}, from)
 		a := answer()
 		a.RecordBatches = batches
 		page, err := r.take(a)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Target names one partition of one incarnation of a topic.
-type Target struct {
+// Log names one partition of one incarnation of a topic.
+type Log struct {
 	Topic string
 	// ID is the topic's UUID; a topic that was deleted and made again under
 	// the same name has another one, and is then reported as gone. A zero ID
@@ -18,7 +18,7 @@ type Target struct {
 }
 
 // String returns "topic/partition".
-func (t Target) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partition) }
+func (t Log) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partition) }
 
 // Errors that a Reader returns wrap these where callers branch on them.
 var (
@@ -36,14 +36,14 @@ var (
 // OutOfRangeError says where the log begins and ends instead. The Reader's
 // position has not moved.
 type OutOfRangeError struct {
-	Target   Target
+	Log      Log
 	Position int64 // the offset that was asked for
 	LogStart int64 // the first offset of the log
 	End      int64 // the high watermark
 }
 
 func (e *OutOfRangeError) Error() string {
-	return fmt.Sprintf("read %v at %d: %v, which holds [%d, %d)", e.Target, e.Position, ErrOutOfRange, e.LogStart, e.End)
+	return fmt.Sprintf("read %v at %d: %v, which holds [%d, %d)", e.Log, e.Position, ErrOutOfRange, e.LogStart, e.End)
 }
 
 // Is reports whether target is ErrOutOfRange.
@@ -51,7 +51,7 @@ func (e *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange
 
 // TopicGoneError says what the brokers answer instead.
 type TopicGoneError struct {
-	Target Target
+	Log Log
 	// Found is the UUID that the name stands for now, zero if for nothing.
 	Found [16]byte
 	Cause error
@@ -59,9 +59,9 @@ type TopicGoneError struct {
 
 func (e *TopicGoneError) Error() string {
 	if e.Found != ([16]byte{}) {
-		return fmt.Sprintf("find %v: %v: the name stands for topic ID %x now, not %x", e.Target, ErrTopicGone, e.Found, e.Target.ID)
+		return fmt.Sprintf("find %v: %v: the name stands for topic ID %x now, not %x", e.Log, ErrTopicGone, e.Found, e.Log.ID)
 	}
-	return fmt.Sprintf("find %v: %v: %v", e.Target, ErrTopicGone, e.Cause)
+	return fmt.Sprintf("find %v: %v: %v", e.Log, ErrTopicGone, e.Cause)
 }
 
 // Is reports whether target is ErrTopicGone.

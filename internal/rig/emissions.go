@@ -17,7 +17,7 @@ func Emissions(t testing.TB, received []kafkatest.Received) map[string][]kafkate
 	t.Helper()
 	byID := make(map[string][]kafkatest.Received)
 	events := make(map[string]kafkatest.Received)
-	early, doubled := 0, 0
+	early, duplicated := 0, 0
 	for _, r := range received {
 		id, due, event := HeaderOf(r, "waterclock-id"), HeaderOf(r, "waterclock-due"), HeaderOf(r, "waterclock-event")
 		ms, err := strconv.ParseInt(due, 10, 64)
@@ -31,21 +31,21 @@ func Emissions(t testing.TB, received []kafkatest.Received) map[string][]kafkate
 			}
 		}
 		if first, twice := events[event]; twice {
-			if doubled++; doubled <= 5 {
-				t.Errorf("doubled: %s, event %s: %s and %s", id, event, place(first), place(r))
+			if duplicated++; duplicated <= 5 {
+				t.Errorf("duplicated: %s, event %s: %s and %s", id, event, location(first), location(r))
 			}
 		}
 		events[event] = r
 		byID[id] = append(byID[id], r)
 	}
-	if early+doubled > 0 {
-		t.Errorf("%d early, %d doubled of %d", early, doubled, len(received))
+	if early+duplicated > 0 {
+		t.Errorf("%d early, %d duplicated of %d", early, duplicated, len(received))
 	}
 	return byID
 }
 
-// place says where and when a record was written and received.
-func place(r kafkatest.Received) string {
+// location says where and when a record was written and received.
+func location(r kafkatest.Received) string {
 	return fmt.Sprintf("%s/%d at %d, producer %d epoch %d, leader epoch %d, written %s, received %s",
 		r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch, r.LeaderEpoch, r.Timestamp.Format(time.StampMilli), r.At.Format(time.StampMilli))
 }

@@ -26,7 +26,7 @@ type Instance struct {
 	err    error
 }
 
-// Config returns settings for an instance of a test: a folder and an HTTP port
+// Config returns settings for an instance of a test: a directory and an HTTP port
 // of its own, every target allowed, a group of the request topic's name.
 func Config(t testing.TB, seeds []string, requests ...string) *config.Config {
 	c := config.Default()

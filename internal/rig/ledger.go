@@ -77,7 +77,7 @@ func (w *Web) account(pending float64) string {
 
 // atRest checks the ledger of an instance that still runs when its test ends,
 // unless the test has failed anyway. In one that is not ready partitions may have
-// entries on their way for ever; their ledger is 0 all the same.
+// entries on their way forever; their ledger is 0 all the same.
 func (w *Web) atRest() {
 	w.t.Helper()
 	if w.t.Failed() || w.url == "" {

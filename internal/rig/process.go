@@ -21,7 +21,7 @@ import (
 type Process struct {
 	Web
 	cmd  *exec.Cmd
-	out  *safeBuffer
+	out  *Output
 	done chan struct{}
 	code int
 }
@@ -69,12 +69,15 @@ func Arguments(seeds []string, requests, dir string, more ...string) []string {
 	}, more...)
 }
 
-// Start runs the binary with args, and --http with an address of its own. When
+// Start runs the binary with args, and --http, of dev --api too, with an address of its own. When
 // the test ends and the process still runs its ledger is looked at and it is
 // killed; what it wrote is shown if the test failed.
 func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
 	addr := FreeAddr(t)
+	if args[0] == "dev" {
+		args = append(args, "--api", FreeAddr(t))
+	}
 	p := Exec(t, nil, append(args, "--http", addr)...)
 	p.url = "http://" + addr
 	return p
@@ -84,7 +87,7 @@ func Start(t testing.TB, args ...string) *Process {
 // environment, given as NAME=VALUE.
 func Exec(t testing.TB, env []string, args ...string) *Process {
 	t.Helper()
-	p := &Process{Web: Web{t: t}, out: &safeBuffer{}, done: make(chan struct{})}
+	p := &Process{Web: Web{t: t}, out: &Output{}, done: make(chan struct{})}
 	p.cmd = exec.Command(Binary(t), args...)
 	p.cmd.Env = append(environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
@@ -173,19 +176,21 @@ func (p *Process) Exit(limit time.Duration) int {
 // Pid is the process's ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// safeBuffer is a buffer that may be read while it is written to. mu guards b.
-type safeBuffer struct {
+// Output is a buffer that may be read while it is written to. mu guards b.
+type Output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (s *safeBuffer) Write(b []byte) (int, error) {
+// Write appends b, and never fails.
+func (s *Output) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.Write(b)
 }
 
-func (s *safeBuffer) String() string {
+// String is all that was written so far.
+func (s *Output) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()

@@ -23,13 +23,13 @@ type Tally struct {
 
 // Sums are what a Tally has counted.
 type Sums struct {
-	Received int // emissions
-	Timers   int // timers that were emitted at least once
-	Doubled  int // emissions of a timer that had been emitted
-	Early    int // by timestamp or by receipt
-	Strays   int // records that are no emission of a timer that was sent
-	First    time.Time
-	Last     time.Time // receipt of the first and the last one
+	Received   int // emissions
+	Timers     int // timers that were emitted at least once
+	Duplicated int // emissions of a timer that had been emitted
+	Early      int // by timestamp or by receipt
+	Strays     int // records that are no emission of a timer that was sent
+	First      time.Time
+	Last       time.Time // receipt of the first and the last one
 }
 
 // Count reads the topics from their starts until the test ends. The timers'
@@ -74,7 +74,7 @@ func (y *Tally) one(r kafkatest.Received) {
 		y.sums.Early++
 	}
 	if y.times[id] > 0 {
-		y.sums.Doubled++
+		y.sums.Duplicated++
 		return
 	}
 	y.times[id]++

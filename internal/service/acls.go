@@ -37,10 +37,16 @@ const (
 // accessOf is what the rights of cfg's service depend on.
 func accessOf(cfg *config.Config) delaytopics.Access {
 	a := delaytopics.Access{
-		Requests: cfg.Requests, Create: cfg.CreateTopics,
-		Group: cfg.Group, TransactionalIDs: emitter.TransactionalIDPrefix(cfg.Group),
+		Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: cfg.CreateTopics, API: cfg.API != "",
+		Group: cfg.Group, TransactionalIDs: emitter.TransactionalIDPrefix(cfg.Group), DeadLetters: make(map[string]string),
 	}
 	for _, r := range cfg.Requests {
+		a.DeadLetters[r] = deadLetters(cfg, r)
+		if cfg.PolicyOf(r).Events {
+			a.Events = append(a.Events, r)
+		}
+	}
+	for _, r := range slices.Concat(cfg.Requests, cfg.DelayTopics()) {
 		for _, glob := range cfg.TargetsOf(r) {
 			if !slices.Contains(a.Targets, glob) {
 				a.Targets = append(a.Targets, glob)
@@ -74,6 +80,24 @@ type access struct {
 	problems []string   // each a sentence; with one the instance is not ready
 	advice   []string   // sentences about single targets: timers for others fire
 	said     time.Time
+	targets  *config.Config // whose targets count; nil: cfg's
+}
+
+// use has the rights to other targets looked at from now on.
+func (a *access) use(cfg *config.Config) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.targets = cfg
+}
+
+// wanted is what the rights depend on now.
+func (a *access) wanted() delaytopics.Access {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.targets != nil {
+		return accessOf(a.targets)
+	}
+	return accessOf(a.cfg)
 }
 
 // Problems returns what keeps the instance from working, as sentences.
@@ -183,9 +207,10 @@ func (a *access) say(problems, advice []string) {
 func (a *access) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()
-	grants := accessOf(a.cfg).Service()
+	wanted := a.wanted()
+	grants := wanted.Service()
 	targets := make(map[string]bool)
-	for _, g := range (delaytopics.Access{Targets: accessOf(a.cfg).Targets}).Service() {
+	for _, g := range (delaytopics.Access{Targets: wanted.Targets}).Service() {
 		targets[g.Name] = g.Resource == kmsg.ACLResourceTypeTopic
 	}
 	missing, err := missingTopics(ctx, a.client, grants)
@@ -243,7 +268,11 @@ type ACLOptions struct {
 	Producers     []string
 	Consumers     []string
 	Undertakers   []string // who reads dead letters
+	Historians    []string // who reads events
 	ConsumerGroup string
+	// Tenant is the one request topic whose users are meant, and not the service;
+	// empty: all of them, and the service.
+	Tenant string
 	// Repair adds what the service needs to write lost transaction markers.
 	Repair bool
 }
@@ -254,10 +283,18 @@ func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 	if len(o.Service) == 0 {
 		o.Service = []string{principal(cfg)}
 	}
+	tenants := slices.Concat(cfg.Requests, cfg.DelayTopics())
+	several := len(tenants) > 1
+	if o.Tenant != "" {
+		if !slices.Contains(tenants, o.Tenant) {
+			return &config.Problem{Setting: "tenant", Found: o.Tenant, Need: "one of the request topics: " + strings.Join(tenants, ", ")}
+		}
+		tenants, o.Service = []string{o.Tenant}, nil
+	}
 	a := accessOf(cfg)
 	var b strings.Builder
 	section := func(title string, grants []delaytopics.Grant, principals []string) {
-		if len(principals) == 0 {
+		if len(principals) == 0 || len(grants) == 0 {
 			return
 		}
 		fmt.Fprintf(&b, "# %s: %s\n", title, strings.Join(principals, ", "))
@@ -270,9 +307,20 @@ func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 	if o.Repair {
 		section("The service, to write transaction markers that a broker has lost (KAFKA-20734)", a.Repair(), o.Service)
 	}
-	section("Producers, who schedule and cancel", a.Producers(), o.Producers)
-	section("Consumers, who receive what fires", a.Consumers(o.ConsumerGroup), o.Consumers)
-	section("Whoever looks after dead letters, which hold payloads of all producers", a.Undertakers(o.ConsumerGroup+"-dead-letters"), o.Undertakers)
+	for _, tenant := range tenants {
+		a.Requests, a.Delayed, a.Targets = []string{tenant}, nil, cfg.TargetsOf(tenant)
+		if !slices.Contains(cfg.Requests, tenant) {
+			a.Requests, a.Delayed = nil, []string{tenant}
+		}
+		of := ""
+		if several {
+			of = tenant + ": "
+		}
+		section(of+"Producers, who schedule and cancel", a.Producers(), o.Producers)
+		section(of+"Consumers, who receive what fires", a.Consumers(o.ConsumerGroup), o.Consumers)
+		section(of+"Whoever looks after dead letters, which hold payloads of all producers", a.Undertakers(o.ConsumerGroup+"-dead-letters"), o.Undertakers)
+		section(of+"Whoever reads events, which name all timers and their targets", a.Historians(o.ConsumerGroup+"-events"), o.Historians)
+	}
 	_, err := io.WriteString(out, strings.TrimSuffix(b.String(), "\n"))
 	return err
 }

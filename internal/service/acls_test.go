@@ -142,9 +142,9 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestSecretsAreReadAnew: a file that is replaced, or goes away, counts at the
+// TestSecretsAreReadAgain: a file that is replaced, or goes away, counts at the
 // next login.
-func TestSecretsAreReadAnew(t *testing.T) {
+func TestSecretsAreReadAgain(t *testing.T) {
 	for _, m := range []config.SASL{config.SASLPlain, config.SASLScram256, config.SASLScram512, config.SASLOAuth, config.SASLAWS} {
 		t.Run(string(m), func(t *testing.T) {
 			cfg := config.Config{SASLMechanism: m, SASLUsername: "u", SASLPasswordFile: secretFile(t, "first"), SASLTokenFile: secretFile(t, "first")}

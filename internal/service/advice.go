@@ -13,19 +13,19 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// storeAdvice says what to do about a data folder that cannot be opened.
+// storeAdvice says what to do about a data directory that cannot be opened.
 func storeAdvice(err error) string {
 	switch {
 	case errors.Is(err, statestore.ErrInUse):
-		return "stop that process, or give this one a folder of its own with --data-dir"
+		return "stop that process, or give this one a directory of its own with --data-dir"
 	case errors.Is(err, statestore.ErrNewerFormat):
-		return "run the version that wrote it, or delete the folder, which costs a replay"
-	case errors.Is(err, statestore.ErrForeignFolder):
-		return "choose another folder with --data-dir"
+		return "run the version that wrote it, or delete the directory, which costs a replay"
+	case errors.Is(err, statestore.ErrForeignDirectory):
+		return "choose another directory with --data-dir"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
-		return "see to it that this process may write there, or choose another folder with --data-dir"
+		return "see to it that this process may write there, or choose another directory with --data-dir"
 	}
-	return "if the folder is damaged, delete it, which costs a replay"
+	return "if the directory is damaged, delete it, which costs a replay"
 }
 
 // refusedSetting names the setting that the brokers do not allow, where that is

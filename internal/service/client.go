@@ -19,6 +19,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/config"
 )
 
@@ -31,9 +32,12 @@ type ScheduleRequest struct {
 	ID      string
 	At      time.Time     // due time, or
 	In      time.Duration // due so long after the request's timestamp
-	To      string        // target topic; empty: the request topic's default
-	Value   []byte        // nil is a null value
-	Key     []byte        // nil and not NullKey: the ID
+	Recur   Recurrence    // how it recurs; the zero value: it does not
+	MaxLate *time.Duration
+	If      string // condition; empty: none
+	To      string // target topic; empty: the request topic's default
+	Value   []byte // nil is a null value
+	Key     []byte // nil and not NullKey: the ID
 	NullKey bool
 	// Partition is the explicit target partition, -1 for none.
 	Partition int32
@@ -42,12 +46,68 @@ type ScheduleRequest struct {
 	Wait time.Duration
 }
 
+// Recurrence is how a timer recurs, as the command line gives it. What is zero, or
+// nil, is not given.
+type Recurrence struct {
+	Every      time.Duration
+	Cron, Zone string
+	Until      time.Time
+	Count      int64
+	Jitter     *time.Duration
+	CatchUp    string
+}
+
+func (r *Recurrence) recurs() bool { return r.Every != 0 || r.Cron != "" }
+
+func (r *Recurrence) options() (opts []waterclock.Option) {
+	if r.Every != 0 {
+		opts = append(opts, waterclock.Every(r.Every))
+	}
+	if r.Cron != "" {
+		opts = append(opts, waterclock.Cron(r.Cron))
+	}
+	if r.Zone != "" {
+		opts = append(opts, waterclock.Zone(r.Zone))
+	}
+	if !r.Until.IsZero() {
+		opts = append(opts, waterclock.Until(r.Until))
+	}
+	if r.Count != 0 {
+		opts = append(opts, waterclock.Count(r.Count))
+	}
+	if r.Jitter != nil {
+		opts = append(opts, waterclock.Jitter(*r.Jitter))
+	}
+	if r.CatchUp != "" {
+		opts = append(opts, waterclock.CatchUp(waterclock.CatchUpPolicy(r.CatchUp)))
+	}
+	return opts
+}
+
+// due is when the timer is first scheduled, given the timestamp of its request, or
+// zero if that cannot be told here: the service may know the zone.
+func (r *ScheduleRequest) due(stamp time.Time) time.Time {
+	switch {
+	case !r.At.IsZero():
+		return r.At
+	case r.Recur.Cron == "":
+		return stamp.Add(r.In + r.Recur.Every)
+	}
+	s, err := new(calendar.Cache).Schedule(r.Recur.Cron, r.Recur.Zone)
+	if err != nil {
+		return time.Time{}
+	}
+	instant, _ := s.Next(stamp.Unix())
+	return time.Unix(instant, 0)
+}
+
 // Sent says where a request went.
 type Sent struct {
 	Topic     string
 	Partition int32
 	Offset    int64
-	// Due is when the timer fires; zero for a cancel.
+	// Due is when the timer is first due, without jitter; zero if nothing is scheduled, or if
+	// it cannot be told.
 	Due time.Time
 	// Fate is what it became, if that was waited for and no error was met.
 	Fate *Fate
@@ -60,10 +120,18 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	if r.Value == nil {
 		opts = []waterclock.Option{waterclock.NullValue()}
 	}
-	if r.At.IsZero() {
-		opts = append(opts, waterclock.After(r.In))
-	} else {
+	switch {
+	case !r.At.IsZero():
 		opts = append(opts, waterclock.At(r.At))
+	case !r.Recur.recurs():
+		opts = append(opts, waterclock.After(r.In))
+	}
+	opts = append(opts, r.Recur.options()...)
+	if r.MaxLate != nil {
+		opts = append(opts, waterclock.MaxLate(*r.MaxLate))
+	}
+	if r.If != "" {
+		opts = append(opts, waterclock.If(r.If))
 	}
 	if r.To != "" {
 		opts = append(opts, waterclock.To(r.To))
@@ -98,9 +166,7 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	if err != nil {
 		return Sent{}, err
 	}
-	if sent.Due = r.At; r.At.IsZero() {
-		sent.Due = at.Add(r.In)
-	}
+	sent.Due = r.due(at)
 	if w == nil {
 		return sent, nil
 	}
@@ -111,9 +177,44 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	return sent, err
 }
 
-// Cancel cancels the timer of an ID.
-func Cancel(ctx context.Context, cfg *config.Config, topic, id string) (Sent, error) {
-	rec, err := waterclock.Cancel(topic, id)
+// Action is what a request does that does not schedule.
+type Action string
+
+// The actions.
+const (
+	Cancel  Action = "cancel"
+	Trigger Action = "trigger"
+	Pause   Action = "pause"
+	Resume  Action = "resume"
+)
+
+// SteerRequest is a request that does not schedule.
+type SteerRequest struct {
+	Topic, ID string
+	Action    Action
+	If        string // condition; empty: none
+}
+
+func (r *SteerRequest) record() (*kgo.Record, error) {
+	build := waterclock.Cancel
+	switch r.Action {
+	case Trigger:
+		build = waterclock.Trigger
+	case Pause:
+		build = waterclock.Pause
+	case Resume:
+		build = waterclock.Resume
+	case Cancel:
+	}
+	if r.If == "" {
+		return build(r.Topic, r.ID)
+	}
+	return build(r.Topic, r.ID, waterclock.If(r.If))
+}
+
+// Steer sends a request that does not schedule.
+func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error) {
+	rec, err := r.record()
 	if err != nil {
 		return Sent{}, invalid(err)
 	}
@@ -186,7 +287,7 @@ func reach(ctx context.Context, cfg *config.Config, cl *kgo.Client) error {
 // checkTopicRights refuses to look at topics without the rights to do so.
 func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, create bool) error {
 	var grants []delaytopics.Grant
-	for _, g := range (delaytopics.Access{Requests: cfg.Requests, Create: create}).Service() {
+	for _, g := range (delaytopics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create}).Service() {
 		ops := []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
 		if slices.Contains(g.Operations, kmsg.ACLOperationCreate) {
 			ops = append(ops, kmsg.ACLOperationCreate)
@@ -223,7 +324,7 @@ func commandClient(cfg *config.Config) (*kgo.Client, error) {
 	return cl, nil
 }
 
-// Topics prints and checks the topics of every request topic, and with create
+// Topics prints and checks the topics of every request and fixed-delay topic, and with create
 // makes those that are missing. An error says that something is wrong with them.
 func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
@@ -240,9 +341,9 @@ func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer)
 		return err
 	}
 	adm := kadm.NewClient(cl)
-	o := delaytopics.Options{Create: create, Replication: int16(cfg.ReplicationFactor)}
 	var wrong error
-	for _, name := range cfg.Requests {
+	look := func(name string, delay time.Duration) error {
+		o := topicOptions(cfg, name, delay, create)
 		if create {
 			if _, _, err := delaytopics.Ensure(ctx, adm, name, o); err != nil && wrong == nil {
 				wrong = err
@@ -255,6 +356,17 @@ func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer)
 		printTopics(out, in)
 		if n := fatal(in.Checks); n > 0 && wrong == nil {
 			wrong = fmt.Errorf("%d settings of the topics of %s are wrong: see above", n, name)
+		}
+		return nil
+	}
+	for _, name := range cfg.Requests {
+		if err := look(name, 0); err != nil {
+			return err
+		}
+	}
+	for _, d := range cfg.Delay {
+		if err := look(d.Topic, d.Delay); err != nil {
+			return err
 		}
 	}
 	return wrong

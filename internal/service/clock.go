@@ -36,7 +36,7 @@ const (
 //
 // It also says so when targets refuse emissions for their timestamp
 // (INVALID_TIMESTAMP), mostly because this clock is wrong: their timers wait,
-// parked as for any sick target, and go on by themselves: a probe finds the clock
+// parked as for any unhealthy target, and go on by themselves: a probe finds the clock
 // right, at once when it was set.
 type clockWatch struct {
 	now    func() time.Time // wall

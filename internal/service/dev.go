@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -27,7 +28,7 @@ import (
 const (
 	// devPartitions is the partition count of topics that dev makes.
 	devPartitions = 4
-	// devLock is the file in the data folder that a running dev holds.
+	// devLock is the file in the data directory that a running dev holds.
 	devLock = "LOCK"
 	// devPoll is how often dev looks whether its instance is live.
 	devPoll = 20 * time.Millisecond
@@ -43,10 +44,10 @@ type DevOptions struct {
 }
 
 // Dev runs everything in one process: an embedded broker that keeps its data in
-// a folder, and an instance. For development alone: nothing is replicated.
+// a directory, and an instance. For development alone: nothing is replicated.
 func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	cfg := *o.Config
-	lock, err := lockFolder(cfg.DataDir)
+	lock, err := lockDirectory(cfg.DataDir)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 			fmt.Fprintf(o.Out, "what becomes of timers can no longer be shown: %v\n", err)
 		}
 	})
-	err = RunWith(ctx, &cfg, log, Options{AutoCreateTargets: true, Shown: true, Registry: s.registry, Started: s.servesHTTP})
+	err = RunWith(ctx, &cfg, log, Options{AutoCreateTargets: true, Shown: true, Registry: s.registry, Started: s.servesHTTP, StartedAPI: s.servesAPI})
 	cancel()
 	showing.Wait()
 	if err == nil {
@@ -84,16 +85,16 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	return err
 }
 
-// lockFolder makes the folder and holds it: the embedded broker does not notice
+// lockDirectory makes the directory and holds it: the embedded broker does not notice
 // another one on the same data. Close the result to let it go; the end of the
 // process does so too.
-func lockFolder(dir string) (io.Closer, error) {
+func lockDirectory(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
+		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	lock, err := vfs.Default.Lock(filepath.Join(dir, devLock))
 	if err != nil {
-		return nil, fmt.Errorf("another process works in %s; stop it, or choose another folder with --data-dir (%w)", dir, err)
+		return nil, fmt.Errorf("another process works in %s; stop it, or choose another directory with --data-dir (%w)", dir, err)
 	}
 	return lock, nil
 }
@@ -212,7 +213,7 @@ func devTopics(ctx context.Context, cfg *config.Config, demo bool) error {
 		return err
 	}
 	defer cl.Close()
-	names := append([]string{}, cfg.Requests...)
+	names := slices.Concat(cfg.Requests, cfg.DelayTopics())
 	if demo {
 		names = append(names, demoTopic)
 	}

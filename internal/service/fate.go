@@ -44,7 +44,9 @@ type watcher struct {
 	cfg    *config.Config
 	client *kgo.Client // asks for the ends of logs
 	topic  string      // of requests
-	from   map[string]map[int32]kgo.Offset
+	// letters is the topic of their dead letters.
+	letters string
+	from    map[string]map[int32]kgo.Offset
 
 	sent    Sent
 	fate    Fate
@@ -55,7 +57,7 @@ type watcher struct {
 
 // watch begins to look at what becomes of requests on a topic.
 func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic string) (*watcher, error) {
-	w := &watcher{cfg: cfg, client: cl, topic: topic, from: make(map[string]map[int32]kgo.Offset), dead: make(map[int32]int64)}
+	w := &watcher{cfg: cfg, client: cl, topic: topic, letters: deadLetters(cfg, topic), from: make(map[string]map[int32]kgo.Offset), dead: make(map[int32]int64)}
 	if err := w.mayRead(ctx); err != nil {
 		return nil, err
 	}
@@ -64,7 +66,7 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic string
 	} else if err != nil {
 		return nil, err
 	}
-	for _, own := range []string{delaytopics.Changelog(topic), delaytopics.DeadLetters(topic)} {
+	for _, own := range []string{delaytopics.Changelog(topic), w.letters} {
 		ends, err := w.ends(ctx, own)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
 			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s; start waterclock serve", own, topic)
@@ -75,7 +77,7 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic string
 		w.from[own] = make(map[int32]kgo.Offset, len(ends))
 		for p, end := range ends {
 			w.from[own][p] = kgo.NewOffset().At(end)
-			if own == delaytopics.DeadLetters(topic) {
+			if own == w.letters {
 				w.dead[p] = end
 			}
 		}
@@ -85,7 +87,7 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic string
 
 func (w *watcher) mayRead(ctx context.Context) error {
 	var grants []delaytopics.Grant
-	for _, own := range []string{delaytopics.Changelog(w.topic), delaytopics.DeadLetters(w.topic)} {
+	for _, own := range []string{delaytopics.Changelog(w.topic), w.letters} {
 		grants = append(grants, delaytopics.Grant{Resource: kmsg.ACLResourceTypeTopic, Name: own, Operations: []kmsg.ACLOperation{kmsg.ACLOperationRead}})
 	}
 	missing, err := missingTopics(ctx, w.client, grants)
@@ -135,7 +137,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 		}
 		fetches.EachRecord(w.record)
 		if w.decided && w.until == nil {
-			if w.until, err = w.ends(ctx, delaytopics.DeadLetters(w.topic)); err != nil {
+			if w.until, err = w.ends(ctx, w.letters); err != nil {
 				return Fate{}, err
 			}
 		}
@@ -157,7 +159,7 @@ func (w *watcher) done() bool {
 }
 
 func (w *watcher) record(r *kgo.Record) {
-	letters := r.Topic == delaytopics.DeadLetters(w.topic)
+	letters := r.Topic == w.letters
 	if letters {
 		w.dead[r.Partition] = r.Offset + 1
 	}

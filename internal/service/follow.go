@@ -18,12 +18,12 @@ import (
 )
 
 // Follow makes the pending timers of every request topic follow it, after it was
-// given more partitions or created anew, and says what it did. folders are data
-// folders of stopped instances, from which changelogs are restored that were lost.
-func Follow(ctx context.Context, cfg *config.Config, folders []string, out io.Writer) (err error) {
+// given more partitions or recreated, and says what it did. directories are data
+// directories of stopped instances, from which changelogs are restored that were lost.
+func Follow(ctx context.Context, cfg *config.Config, directories []string, out io.Writer) (err error) {
 	var views views
 	defer func() { err = errors.Join(err, views.close()) }()
-	for _, dir := range folders {
+	for _, dir := range directories {
 		s, err := openStopped(dir)
 		if err != nil {
 			return err
@@ -46,9 +46,9 @@ func Follow(ctx context.Context, cfg *config.Config, folders []string, out io.Wr
 		return err
 	}
 	for _, name := range cfg.Requests {
-		set, _, err := delaytopics.Ensure(ctx, kadm.NewClient(cl), name, delaytopics.Options{
-			Create: cfg.CreateTopics, Grow: true, Replication: int16(cfg.ReplicationFactor),
-		})
+		topics := topicOptions(cfg, name, 0, cfg.CreateTopics)
+		topics.Grow = true
+		set, _, err := delaytopics.Ensure(ctx, kadm.NewClient(cl), name, topics)
 		if err != nil {
 			return err
 		}

@@ -77,9 +77,9 @@ func readyz(t *testing.T, in *rig.Instance) (int, readiness) {
 }
 
 // /readyz says what an instance waits for, and then each partition with what is
-// pending in it. Stopped and started on its folder it has its timers again
+// pending in it. Stopped and started on its directory it has its timers again
 // without reading the changelog from the start.
-func TestReadinessAndFolderAcrossARestart(t *testing.T) {
+func TestReadinessAndDirectoryAcrossARestart(t *testing.T) {
 	const timers = 200
 	cfg := rig.Config(t, []string{rig.FreeAddr(t)}, requests) // nobody listens there
 	lost := rig.Serve(t, cfg, service.Options{})
@@ -120,8 +120,8 @@ func TestReadinessAndFolderAcrossARestart(t *testing.T) {
 	}
 }
 
-// A data folder of another cluster is refused.
-func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
+// A data directory of another cluster is refused.
+func TestDirectoryOfAnotherClusterIsRefused(t *testing.T) {
 	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(2, limit)
@@ -133,12 +133,12 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	defer cancel()
 	err := service.Run(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "another cluster") {
-		t.Errorf("started with the folder of another cluster: %v", err)
+		t.Errorf("started with the directory of another cluster: %v", err)
 	}
 }
 
-// A second instance on the same folder is refused; the first goes on.
-func TestFolderInUseIsRefused(t *testing.T) {
+// A second instance on the same directory is refused; the first goes on.
+func TestDirectoryInUseIsRefused(t *testing.T) {
 	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(2, limit)
@@ -146,7 +146,7 @@ func TestFolderInUseIsRefused(t *testing.T) {
 	defer cancel()
 	err := service.Run(ctx, cfg, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("a second instance started on the folder: %v", err)
+		t.Errorf("a second instance started on the directory: %v", err)
 	}
 	in.Ready(2, limit)
 }

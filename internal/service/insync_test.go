@@ -5,13 +5,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 // inSync is when a stopped instance's partitions were last in sync, as they say.
-func inSync(t *testing.T, dir string, live func(k *statestore.Take, m statestore.Meta) error) (at []time.Time) {
+func inSync(t *testing.T, dir string, live func(k *statestore.Handle, m statestore.Meta) error) (at []time.Time) {
 	t.Helper()
 	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
 	if err != nil {
@@ -23,7 +27,7 @@ func inSync(t *testing.T, dir string, live func(k *statestore.Take, m statestore
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		k := s.Partition(id).Take()
+		k := s.Partition(id).Acquire()
 		m, err := k.Meta()
 		if err == nil && live != nil {
 			err = live(k, m)
@@ -66,7 +70,7 @@ func TestInSyncTimeIsTheBrokers(t *testing.T) {
 }
 
 // A view that is too old by the brokers' clock is wiped, whatever the owner's
-// says, and one that is young is kept; the claim of the take tells.
+// says, and one that is young is kept; the claim of the acquisition tells.
 func TestViewThatIsTooOldIsWiped(t *testing.T) {
 	for _, x := range []struct {
 		name       string
@@ -87,7 +91,7 @@ func TestViewThatIsTooOldIsWiped(t *testing.T) {
 			if err := first.Stop(); err != nil {
 				t.Fatal(err)
 			}
-			inSync(t, cfg.DataDir, func(k *statestore.Take, m statestore.Meta) error {
+			inSync(t, cfg.DataDir, func(k *statestore.Handle, m statestore.Meta) error {
 				if err := k.Live(m.InSync.Add(-x.age)); err != nil {
 					return err
 				}
@@ -102,5 +106,34 @@ func TestViewThatIsTooOldIsWiped(t *testing.T) {
 				t.Errorf("%v timers are pending", n)
 			}
 		})
+	}
+}
+
+// Where deletions are kept forever no view is too old: neither one that is there nor
+// one that an acquisition begins with nothing.
+func TestDeletionsAreKeptForEver(t *testing.T) {
+	c := fake(t, "c")
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	settings := map[string]*string{
+		"cleanup.policy": kadm.StringPtr("compact"), "message.timestamp.type": kadm.StringPtr("LogAppendTime"),
+		"max.message.bytes": kadm.StringPtr("2000000"), "delete.retention.ms": kadm.StringPtr("9223372036854775807"),
+	}
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 2, 1, settings, delaytopics.Changelog(requests)); err != nil {
+		t.Fatal(err)
+	}
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	for range 2 {
+		in, log := rig.ServeLogged(t, cfg, service.Options{})
+		in.Ready(2, limit)
+		if wiped := log.Lines("wiping the local view"); len(wiped) > 0 {
+			t.Error(wiped)
+		}
+		if err := in.Stop(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -74,7 +74,7 @@ func retryBackoff(fails int) time.Duration {
 }
 
 // dialOf opens connections over TCP or TLS, within dialTimeout. It reads
-// authorities and certificate anew at each connection, so that rotated files take
+// authorities and certificate again at each connection, so that rotated files take
 // effect without a restart.
 func dialOf(cfg *config.Config) dialer.Func {
 	if !cfg.TLS {
@@ -98,7 +98,7 @@ func dialOf(cfg *config.Config) dialer.Func {
 	}
 }
 
-// mechanism reads secrets anew at each authentication, so that a rotated file
+// mechanism reads secrets again at each authentication, so that a rotated file
 // takes effect without a restart. Files are read once here, so that a missing
 // one shows at start.
 func mechanism(cfg *config.Config) (sasl.Mechanism, error) {

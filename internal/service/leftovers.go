@@ -16,26 +16,42 @@ const (
 )
 
 // leftovers drops from the local store what partitions have left there that went
-// elsewhere, or whose topic was created anew, once it is so old that a take would
+// elsewhere, or whose topic was recreated, once it is so old that an acquisition would
 // wipe it: until then its return is a short replay. What is taken is let be, and
-// a take that comes meanwhile finds all of it or nothing (statestore.Store.Drop).
+// an acquisition that comes meanwhile finds all of it or nothing (statestore.Store.Drop).
 // This machine's clock says how old it is: if that is wrong a partition is
 // replayed that need not be, or the disk is freed later.
+//
+// What may be the last copy of pending timers is kept, however old: see lastCopy.
 type leftovers struct {
 	store *statestore.Store
 	now   func() time.Time
 	// keep is how long the rows of a request topic are good; of one that is not
 	// served it is the longest of those that are.
 	keep map[[16]byte]time.Duration
+	last func(id statestore.PartitionID, changelog [16]byte) bool
 	log  *slog.Logger
 }
 
 func (in *instance) newLeftovers() *leftovers {
-	l := &leftovers{store: in.store, now: in.o.Now, keep: make(map[[16]byte]time.Duration), log: in.log}
+	l := &leftovers{store: in.store, now: in.o.Now, keep: make(map[[16]byte]time.Duration), last: in.lastCopy, log: in.log}
 	for _, t := range in.topics {
 		l.keep[t.set.Request.ID] = t.maxAbsence
 	}
 	return l
+}
+
+// lastCopy reports whether a view, that of a changelog, may be all that is left of a
+// partition's pending timers: its topic is served, and the changelog is another one
+// now, or the topic is stopped, or the partition is ours and does not run. If the
+// changelog was lost topics follow --restore needs the view.
+func (in *instance) lastCopy(id statestore.PartitionID, changelog [16]byte) bool {
+	for name, t := range in.topics {
+		if t.set.Request.ID == id.Topic {
+			return changelog != t.set.Changelog.ID || in.recheck.stop(name) != nil || in.has(key{name, id.Partition})
+		}
+	}
+	return false
 }
 
 // Run looks until ctx ends.
@@ -69,7 +85,8 @@ func (l *leftovers) drop() {
 		if !served {
 			keep = longest
 		}
-		dropped, err := l.store.Drop(id, l.now().Add(-keep))
+		then := l.now().Add(-keep)
+		dropped, err := l.store.Drop(id, func(m statestore.Meta) bool { return m.InSync.Before(then) && !l.last(id, m.Changelog) })
 		switch {
 		case err != nil:
 			l.log.Warn("cannot drop what the local store holds of a partition", "partition", id.String(), "err", err)

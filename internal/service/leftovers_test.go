@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -8,14 +9,15 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Of the partitions in a folder those go that nobody has and that are too old:
+// Of the partitions in a directory those go that nobody has and that are too old:
 // of a topic that is served, and of one that is not any more.
 func TestLeftoversAreDropped(t *testing.T) {
-	served, anew := [16]byte{1}, [16]byte{2}
+	served, recreated := [16]byte{1}, [16]byte{2}
 	changelog := [16]byte{3}
 	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -26,7 +28,7 @@ func TestLeftoversAreDropped(t *testing.T) {
 	const hour, keep = time.Hour, 12 * time.Hour
 	partition := func(topic [16]byte, n int32, age time.Duration, taken bool) statestore.PartitionID {
 		id := statestore.PartitionID{Topic: topic, Partition: n}
-		k := s.Partition(id).Take()
+		k := s.Partition(id).Acquire()
 		x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
 		err := k.Live(now.Add(-age))
 		if err == nil {
@@ -45,10 +47,11 @@ func TestLeftoversAreDropped(t *testing.T) {
 		partition(served, 1, 11*hour, false),
 	}
 	partition(served, 2, 13*hour, false)
-	want = append(want, partition(anew, 0, 11*hour, false))
-	partition(anew, 1, 13*hour, false)
+	want = append(want, partition(recreated, 0, 11*hour, false))
+	partition(recreated, 1, 13*hour, false)
 
-	l := &leftovers{store: s, now: func() time.Time { return now }, keep: map[[16]byte]time.Duration{served: keep, {9}: hour}, log: slog.New(slog.DiscardHandler)}
+	nobodys := func(statestore.PartitionID, [16]byte) bool { return false }
+	l := &leftovers{last: nobodys, store: s, now: func() time.Time { return now }, keep: map[[16]byte]time.Duration{served: keep, {9}: hour}, log: slog.New(slog.DiscardHandler)}
 	l.drop()
 	got, err := s.Partitions()
 	if err != nil {
@@ -61,5 +64,43 @@ func TestLeftoversAreDropped(t *testing.T) {
 	l.drop()
 	if got, err = s.Partitions(); err != nil || !slices.Equal(got, want[:1]) {
 		t.Errorf("left later are %v, %v, want %v", got, err, want[:1])
+	}
+}
+
+// What may be all that is left of pending timers is kept, however old it is: that of
+// a changelog which is another one now, of a topic that is stopped, of a partition of
+// ours that refuses to go on. It is what topics follow --restore needs.
+func TestTheLastCopyIsKept(t *testing.T) {
+	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	set := delaytopics.Set{Request: delaytopics.Topic{ID: [16]byte{1}}, Changelog: delaytopics.Topic{ID: [16]byte{2}}}
+	halted := delaytopics.Set{Request: delaytopics.Topic{ID: [16]byte{3}}, Changelog: delaytopics.Topic{ID: [16]byte{4}}}
+	in := &instance{
+		store: s, log: slog.New(slog.DiscardHandler), o: Options{Now: time.Now},
+		topics:  map[string]*served{"r": {set: set, maxAbsence: time.Hour}, "halted": {set: halted, maxAbsence: time.Hour}},
+		parts:   map[key]*owned{{"r", 1}: {}},
+		recheck: &recheck{stopped: map[string]error{"halted": errors.New("its changelog is gone")}},
+	}
+	view := func(topic, changelog [16]byte, n int32) statestore.PartitionID {
+		id := statestore.PartitionID{Topic: topic, Partition: n}
+		k := s.Partition(id).Acquire()
+		defer k.Release()
+		if err := errors.Join(k.Live(time.Now().Add(-48*time.Hour)), k.Apply(&statestore.Batch{Changelog: changelog, Position: 1})); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	view(set.Request.ID, set.Changelog.ID, 0) // elsewhere, and too old
+	want := []statestore.PartitionID{
+		view(set.Request.ID, set.Changelog.ID, 1),
+		view(set.Request.ID, [16]byte{9}, 2),
+		view(halted.Request.ID, halted.Changelog.ID, 0),
+	}
+	in.newLeftovers().drop()
+	if got, err := s.Partitions(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("left are %v, %v, want %v", got, err, want)
 	}
 }

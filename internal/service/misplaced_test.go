@@ -22,6 +22,7 @@ import (
 // with another partitioner, across a restart too, and all that a topic which has
 // grown has left where it was, until they have followed.
 func TestMisplacedTimersAreCounted(t *testing.T) {
+	t.Parallel()
 	const before, now, timers = 3, 7, 40
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
@@ -38,7 +39,8 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	in := serve()
 	counted := func(n int) {
 		t.Helper()
-		rig.Until(t, limit, fmt.Sprint(n, " are counted"), func() bool {
+		// They are counted with each flush of the store: every 30 s.
+		rig.Until(t, 30*time.Second+limit, fmt.Sprint(n, " are counted"), func() bool {
 			return strings.Contains(in.Metrics(), fmt.Sprintf("waterclock_misplaced_timers{topic=%q} %d\n", requests, n)) && misplacedOf(t, in) == int64(n)
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// namesFile, in the data folder, has a line for each request topic that the folder
+// namesFile, in the data directory, has a line for each request topic that the directory
 // was used for: UUID, partition count, name. The store knows UUIDs alone. It is for
 // people, and nothing depends on it. What changes is a new line.
 const namesFile = "topics.txt"
@@ -54,14 +54,14 @@ func readNames(dataDir string) (names, error) {
 			continue
 		}
 		if before, twice := last[name]; twice && before != [16]byte(uuid) {
-			all[before] = named{name + " before it was created anew", all[before].partitions}
+			all[before] = named{name + " before it was recreated", all[before].partitions}
 		}
 		last[name], all[[16]byte(uuid)] = [16]byte(uuid), named{name, partitions}
 	}
 	return all, lines.Err()
 }
 
-// noteNames adds the topics that are served to the folder's file.
+// noteNames adds the topics that are served to the directory's file.
 func noteNames(dataDir string, topics map[string]*served) error {
 	known, err := readNames(dataDir)
 	if err != nil {

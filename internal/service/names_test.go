@@ -7,7 +7,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// The folder keeps names beside UUIDs, of topics that were created anew too.
+// The directory keeps names beside UUIDs, of topics that were recreated too.
 func TestNamesOfTopics(t *testing.T) {
 	dir := t.TempDir()
 	serve := func(topics map[string][16]byte) {
@@ -28,7 +28,7 @@ func TestNamesOfTopics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[[16]byte]string{
-		{1}: "timers before it was created anew/7", {2}: "slow/7", {3}: "timers/7", {4}: "BAAAAAAAAAAAAAAAAAAAAA/7",
+		{1}: "timers before it was recreated/7", {2}: "slow/7", {3}: "timers/7", {4}: "BAAAAAAAAAAAAAAAAAAAAA/7",
 	} {
 		if s := got.partition(statestore.PartitionID{Topic: id, Partition: 7}); s != want {
 			t.Errorf("%x is %s, want %s", id, s, want)

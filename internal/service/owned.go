@@ -5,8 +5,11 @@ import (
 	"os"
 	"sync"
 
+	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/fixeddelay"
 	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -14,13 +17,22 @@ import (
 // owned is a partition of ours with the end of its goroutine.
 type owned struct {
 	token *membership.Token
-	p     *partition.Partition
+	p     servedPartition
 	gone  chan struct{}
+}
+
+// servedPartition is an owned partition, of a request topic or of a fixed-delay one.
+type servedPartition interface {
+	Run(ctx context.Context)
+	Drain()
+	Refuse(why error)
+	Wake()
+	Status() ownership.Status
 }
 
 // Assigned implements membership.Handler.
 func (in *instance) Assigned(t *membership.Token) {
-	topic := in.topics[t.Topic]
+	topic := in.of(t.Topic)
 	if topic == nil {
 		return
 	}
@@ -28,7 +40,12 @@ func (in *instance) Assigned(t *membership.Token) {
 	defer in.mu.Unlock()
 	k := key{t.Topic, t.Partition}
 	before := in.parts[k]
-	o := &owned{token: t, p: in.newPartition(t, topic), gone: make(chan struct{})}
+	o := &owned{token: t, gone: make(chan struct{})}
+	if in.topics[t.Topic] != nil {
+		o.p = in.newPartition(t, topic)
+	} else {
+		o.p = in.newDelayed(t, topic)
+	}
 	in.parts[k] = o
 	if why := in.recheck.stop(t.Topic); why != nil {
 		o.p.Refuse(why)
@@ -46,31 +63,61 @@ func (in *instance) Assigned(t *membership.Token) {
 }
 
 func (in *instance) newPartition(t *membership.Token, topic *served) *partition.Partition {
-	owner := in.cfg.InstanceID
-	if owner == "" {
-		owner, _ = os.Hostname()
+	p := partition.New(partition.Options{
+		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
+		Store:   in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
+		Replays: in.replays, Scans: in.scans, Memory: in.memory.of(t.Topic), MaxAbsence: topic.maxAbsence,
+		Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
+	})
+	if in.o.Assigned != nil {
+		in.o.Assigned(p)
 	}
-	workers := in.subPartitions()
-	entries, bytes := queueOf(in.cfg, in.partitions())
-	return partition.New(partition.Options{
-		Topics: &topic.set, Partition: t.Partition, Rules: topic.rules,
-		Group: in.cfg.Group, Owner: owner + "/" + in.process,
-		SubPartitions: workers, Token: t,
-		Store: in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
-		Lane:  in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Markers: in.markers, Reader: in.reader, Client: in.client,
-		Replays: in.replays, Now: in.o.Now,
-		WheelBytes:   max(minWheel, int64(in.cfg.WheelMemory)/in.partitions()/int64(workers)),
-		DeltaBytes:   max(minDelta, int64(in.cfg.WheelMemory)/in.partitions()),
-		QueueEntries: entries, QueueBytes: bytes,
-		MaxAbsence: topic.maxAbsence, AcceptGroup: in.cfg.AcceptGroup, AcceptLostChangelog: in.cfg.AcceptLostChangelog,
-		Logger: in.log, Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply, Newer: in.resign,
+	return p
+}
+
+func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.Partition {
+	return fixeddelay.New(fixeddelay.Options{
+		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
+		Queue: in.memory.requests.Open(t.Topic), Metrics: in.metrics,
 	})
 }
 
-// queueOf is a partition's share of the memory for what is on its way.
-func queueOf(cfg *config.Config, partitions int64) (entries int, bytes int64) {
-	bytes = max(minQueue, int64(cfg.QueueMemory)/partitions)
-	return int(bytes / queueEntry), bytes
+// ownership is what any partition of ours is made of.
+func (in *instance) ownership(t *membership.Token, topic *served) ownership.Options {
+	return ownership.Options{
+		Topics: &topic.set, Partition: t.Partition, Group: in.cfg.Group, Owner: in.owner(), API: in.api.URL(), Token: t,
+		Lane: in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Markers: in.markers, Client: in.client,
+		Now: in.o.Now, AcceptGroup: in.cfg.AcceptGroup, AcceptLost: in.cfg.AcceptLostChangelog, Logger: in.log, Newer: in.resign,
+	}
+}
+
+// owner names this process where owners are named, for people.
+func (in *instance) owner() string {
+	name := in.cfg.InstanceID
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return name + "/" + in.process
+}
+
+// memory is what all partitions share. This process may come to own them all.
+type memory struct{ wheel, delta, requests, firings *budget.Budget }
+
+func newMemory(cfg *config.Config, topics, delayed map[string]*served) memory {
+	timers, all := make(map[string]int32), make(map[string]int32)
+	for name, t := range topics {
+		timers[name], all[name] = t.set.Request.Partitions, t.set.Request.Partitions
+	}
+	for name, t := range delayed {
+		all[name] = t.set.Request.Partitions
+	}
+	wheel, queue := int64(cfg.WheelMemory), int64(cfg.QueueMemory)
+	return memory{budget.New(wheel, timers), budget.New(wheel, timers), budget.New(queue, all), budget.New(queue, timers)}
+}
+
+// of is what a partition of a request topic has of it.
+func (m *memory) of(topic string) partition.Memory {
+	return partition.Memory{Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic)}
 }
 
 // Revoked implements membership.Handler.
@@ -102,8 +149,15 @@ func (in *instance) owned(t *membership.Token) *owned {
 	return nil
 }
 
-// ownedOf returns the partitions of a request topic that are ours.
-func (in *instance) ownedOf(topic string) (ps []*partition.Partition) {
+// has reports whether a partition is ours, whatever its state.
+func (in *instance) has(k key) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.parts[k] != nil
+}
+
+// ownedOf returns the partitions of a topic that are ours.
+func (in *instance) ownedOf(topic string) (ps []servedPartition) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for k, o := range in.parts {
@@ -116,7 +170,7 @@ func (in *instance) ownedOf(topic string) (ps []*partition.Partition) {
 
 // wake makes every partition look at the clock.
 func (in *instance) wake() {
-	for name := range in.topics {
+	for _, name := range in.all() {
 		for _, p := range in.ownedOf(name) {
 			p.Wake()
 		}
@@ -147,7 +201,9 @@ func (in *instance) checkpoint(ctx context.Context) {
 	in.mu.Lock()
 	parts := make([]*partition.Partition, 0, len(in.parts))
 	for _, o := range in.parts {
-		parts = append(parts, o.p)
+		if p, ok := o.p.(*partition.Partition); ok { // others have nothing in the store
+			parts = append(parts, p)
+		}
 	}
 	in.mu.Unlock()
 	for _, p := range parts {

@@ -3,20 +3,61 @@ package service
 import (
 	"testing"
 
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// The queues' memory is shared out evenly as long as each partition gets the
-// least that it needs; with one partition more they all get that.
-func TestQueueOfAPartition(t *testing.T) {
+// All partitions together may hold what is set, however many there are, a fixed-delay
+// topic's too; and a topic as much as another one with many more partitions.
+func TestMemoryIsSharedByTopics(t *testing.T) {
+	const partitions = 200
+	topic := func(partitions int32) *served {
+		return &served{set: delaytopics.Set{Request: delaytopics.Topic{Partitions: partitions}}}
+	}
 	cfg := config.Default()
-	most := int64(cfg.QueueMemory) / minQueue
-	for _, c := range []struct{ partitions, bytes int64 }{
-		{1, 64 << 20}, {most / 2, 2 * minQueue}, {most, minQueue}, {most + 1, minQueue}, {10_000, minQueue},
+	m := newMemory(&cfg, map[string]*served{"large": topic(partitions), "small": topic(1)}, map[string]*served{"delayed": topic(partitions)})
+	for _, c := range []struct {
+		name   string
+		b      *budget.Budget
+		total  config.Size
+		topics []string
+	}{
+		{"wheel", m.wheel, cfg.WheelMemory, []string{"large", "small"}},
+		{"delta", m.delta, cfg.WheelMemory, []string{"large", "small"}},
+		{"firings", m.firings, cfg.QueueMemory, []string{"large", "small"}},
+		{"requests", m.requests, cfg.QueueMemory, []string{"large", "small", "delayed"}},
 	} {
-		entries, bytes := queueOf(&cfg, c.partitions)
-		if bytes != c.bytes || int64(entries) != c.bytes/1024 {
-			t.Errorf("%d partitions: %d entries, %d bytes, want %d bytes and an entry for each KiB", c.partitions, entries, bytes, c.bytes)
+		const piece = 1 << 10
+		held := map[string]int64{}
+		accounts := map[string][]*budget.Account{}
+		for _, name := range c.topics {
+			n := partitions
+			if name == "small" {
+				n = 1
+			}
+			for range n {
+				accounts[name] = append(accounts[name], c.b.Open(name))
+			}
+		}
+		for _, name := range c.topics {
+			for _, a := range accounts[name] {
+				for used := int64(piece); ; used += piece {
+					if held[name] += piece; a.Set(used) {
+						break
+					}
+				}
+			}
+		}
+		var all int64
+		for _, n := range held {
+			all += n
+		}
+		if most := int64(c.total) + int64(len(c.topics))*partitions*piece; all > most || all < int64(c.total)*3/4 {
+			t.Errorf("%s: %d bytes are held in all, want %d at most", c.name, all, most)
+		}
+		if least := int64(c.total) / 8 / int64(len(c.topics)); held["small"] < least {
+			t.Errorf("%s: the topic of one partition came last and has %d bytes, want %d at least", c.name, held["small"], least)
 		}
 	}
 }

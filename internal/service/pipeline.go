@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"path"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,44 +18,19 @@ import (
 	"github.com/waterclock/waterclock/internal/partition"
 )
 
-// rules are what requests of one topic are judged by.
-func rules(cfg *config.Config, set delaytopics.Set) *intake.Rules {
-	globs := cfg.TargetsOf(set.Request.Name)
-	own := make(map[string]bool)
-	for _, r := range cfg.Requests {
-		own[r] = true
+// delayRules are what records of a fixed-delay topic are judged by. It passes nothing on
+// to another one: a record could go round forever.
+func delayRules(cfg *config.Config, d config.DelayTopic, set delaytopics.Set) *intake.Rules {
+	r := rules(cfg, set)
+	r.DefaultTarget = d.Target
+	never, delayed := r.Never, cfg.DelayTopics()
+	r.Never = func(topic string) string {
+		if slices.Contains(delayed, topic) {
+			return "it is a fixed-delay topic, from which records would come back to others of its kind forever"
+		}
+		return never(topic)
 	}
-	limits := intake.DefaultLimits()
-	limits.Horizon, limits.Headers, limits.HeaderBytes = cfg.LimitHorizon, cfg.LimitHeaders, int(cfg.LimitHeaderBytes)
-	limits.RecordBytes = set.Request.MaxMessageBytes
-	check := intake.Warn
-	switch cfg.PartitionerCheck {
-	case config.CheckOff:
-		check = intake.Off
-	case config.CheckDeadLetter:
-		check = intake.DeadLetter
-	}
-	return &intake.Rules{
-		Topic: set.Request.Name, Partitions: set.Request.Partitions, DefaultTarget: cfg.DefaultTargetOf(set.Request.Name),
-		PartitionerCheck: check, Limits: limits,
-		Never: func(topic string) string {
-			switch {
-			case delaytopics.IsOwn(topic):
-				return "it is a topic that waterclock keeps for itself"
-			case own[topic]:
-				return "it is a request topic, where what fires would be refused for want of a due time, or be taken for a cancel"
-			}
-			return ""
-		},
-		Allow: func(topic string) bool {
-			for _, g := range globs {
-				if ok, err := path.Match(g, topic); ok && err == nil {
-					return true
-				}
-			}
-			return false
-		},
-	}
+	return r
 }
 
 // startPipeline builds everything between intake and the lanes, and starts it under
@@ -65,6 +39,8 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	in.setPhase("joining the group")
 	in.life = life
 	in.replays = semaphore.NewWeighted(maxReplays)
+	in.scans = semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))
+	in.memory = newMemory(in.cfg, in.topics, in.delayed)
 	in.openMetrics()
 	laneMetrics := emitter.NewMetrics(in.registry)
 	in.openTargets(laneMetrics)
@@ -90,6 +66,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	start(in.newLeftovers().Run)
 	start(in.clock.Run)
 	start(in.reader.Run)
+	start(in.reload)
 	start(in.targets.Run)
 	start(in.health.Run)
 	start(in.markers.Run)
@@ -104,17 +81,18 @@ func (in *instance) openMetrics() {
 	if in.o.Shown {
 		in.metrics.Mute()
 	}
-	for name := range in.topics {
+	for _, name := range in.all() {
 		in.metrics.Serve(name)
 	}
 	in.stamps = partition.NewStamps(in.client, in.metrics)
 }
 
-// openTargets makes what remembers which targets are sick and which markers may be
+// openTargets makes what remembers which targets are unhealthy and which markers may be
 // missing, and tells the limits of our own topics.
 func (in *instance) openTargets(metrics *emitter.Metrics) {
-	for _, t := range in.topics {
-		for _, own := range []delaytopics.Topic{t.set.Changelog, t.set.DeadLetters} {
+	for _, name := range in.all() {
+		t := in.of(name)
+		for _, own := range t.set.Own() {
 			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
 		}
 	}
@@ -129,8 +107,11 @@ func (in *instance) openIntake() (err error) {
 	if in.reader, err = intake.NewReader(in.largestRequest(), in.opts...); err != nil {
 		return err
 	}
+	for name, t := range in.topics {
+		in.reader.SetQuota(name, quota(in.cfg, t.set))
+	}
 	in.group, err = membership.New(membership.Options{
-		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.cfg.Requests,
+		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.all(),
 		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
 		Leave: in.cfg.OnStop == config.Leave, Logger: in.log,
 	}, in)
@@ -172,26 +153,10 @@ func (in *instance) laneCount() int {
 	return max(1, runtime.GOMAXPROCS(0)/4)
 }
 
-func (in *instance) subPartitions() int {
-	if in.cfg.SubPartitions > 0 {
-		return in.cfg.SubPartitions
-	}
-	return min(maxSubPartitions, runtime.GOMAXPROCS(0))
-}
-
-// partitions is the number of partitions of all request topics: this process
-// may come to own them all, and its memory is shared out for that.
-func (in *instance) partitions() (n int64) {
-	for _, t := range in.topics {
-		n += int64(t.set.Request.Partitions)
-	}
-	return n
-}
-
-// largestRequest is the size of the largest record that any request topic takes.
+// largestRequest is the size of the largest record that any topic takes that is read.
 func (in *instance) largestRequest() (n int) {
-	for _, t := range in.topics {
-		n = max(n, t.set.Request.MaxMessageBytes)
+	for _, name := range in.all() {
+		n = max(n, in.of(name).set.Request.MaxMessageBytes)
 	}
 	return n
 }

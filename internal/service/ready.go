@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/ownership"
 )
 
 // report is what /readyz shows.
@@ -55,18 +55,18 @@ func (in *instance) Ready() (bool, any) {
 	}
 	for k, o := range in.parts {
 		s := o.p.Status()
-		if s.State == partition.Gone {
+		if s.State == ownership.Gone {
 			continue
 		}
 		if r.Topics[k.topic] == nil {
 			r.Topics[k.topic] = make(map[string]partitionOf)
 		}
 		po := partitionOf{State: s.State.String(), Reason: s.Reason, Pending: s.Pending, Misplaced: max(s.Misplaced, 0)}
-		if s.State == partition.Replaying {
+		if s.State == ownership.Replaying {
 			po.Replayed, po.ReplayEnd = s.Replayed, s.ReplayEnd
 		}
 		r.Topics[k.topic][strconv.Itoa(int(k.partition))] = po
-		ok = ok && s.State == partition.Live
+		ok = ok && s.State == ownership.Live
 	}
 	return ok, r
 }
@@ -74,7 +74,7 @@ func (in *instance) Ready() (bool, any) {
 // membership is why the instance is no member of its group, or may be none, as a
 // sentence; "" if it is one.
 func (in *instance) membership() string {
-	why := cmp.Or(in.group.Problem(), in.group.Silence())
+	why := cmp.Or(in.group.Problem(), in.group.Unresponsive())
 	if why == "" && !in.group.Joined() {
 		why = "joining group " + in.cfg.Group
 	}
@@ -88,13 +88,13 @@ var (
 	descPartitions  = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
 	descPending     = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
 	descMisplaced   = prometheus.NewDesc("waterclock_misplaced_timers", "Pending timers of owned partitions whose IDs murmur2 puts on another partition; none while they are counted.", []string{"topic"}, nil)
-	descParked      = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for a sick target, about.", []string{"topic"}, nil)
+	descParked      = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for an unhealthy target, about.", []string{"topic"}, nil)
 	descReplay      = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
-	descLedger      = prometheus.NewDesc("waterclock_ledger", "Pending at the take, plus accepted, minus outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
+	descLedger      = prometheus.NewDesc("waterclock_ledger", "Pending at the acquisition, plus accepted, minus outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
 	descQueued      = prometheus.NewDesc("waterclock_queue_entries", "Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
 	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes that they hold.", []string{"topic"}, nil)
 	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds", "For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
-	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for a sick target partition, about.", []string{"topic", "target", "partition"}, nil)
+	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -114,7 +114,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	type sums struct {
-		states  [partition.Gone + 1]int
+		states  [ownership.Gone + 1]int
 		pending int64
 		off     int64 // misplaced
 		unknown bool  // how many those are
@@ -127,7 +127,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	parkedBy := make(map[[3]string]int64)
 	all := make(map[string]*sums)
-	for name := range c.in.topics {
+	for _, name := range c.in.all() {
 		all[name] = &sums{}
 	}
 	c.in.mu.Lock()
@@ -145,14 +145,14 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		for to, n := range s.ParkedBy {
 			parkedBy[[3]string{k.topic, to.Topic, to.Label()}] += n
 		}
-		if s.State == partition.Replaying {
+		if s.State == ownership.Replaying {
 			sum.remain += max(0, s.ReplayEnd-s.Replayed)
 		}
 	}
 	c.in.mu.Unlock()
 	for topic, sum := range all {
-		for st, n := range sum.states[:partition.Gone] {
-			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, partition.State(st).String())
+		for st, n := range sum.states[:ownership.Gone] {
+			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, ownership.State(st).String())
 		}
 		ch <- prometheus.MustNewConstMetric(descPending, prometheus.GaugeValue, float64(sum.pending), topic)
 		if !sum.unknown && c.in.cfg.PartitionerCheck != config.CheckOff {

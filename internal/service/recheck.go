@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/partition"
 )
 
 const (
@@ -32,7 +34,7 @@ const (
 // recheck looks at the topics again and again. What another topic of that name,
 // another partition count or another cleanup policy would do to timers cannot be
 // undone, so it stops the request topic, until a restart; everything else is an
-// alarm. Settings are looked at every --topic-check-interval, what a metadata
+// alert. Settings are looked at every --topic-check-interval, what a metadata
 // request shows every two seconds. mu guards what follows it.
 type recheck struct {
 	in     *instance
@@ -52,16 +54,16 @@ func newRecheck(in *instance) *recheck {
 	r := &recheck{
 		in: in, adm: kadm.NewClient(in.client), now: make(chan struct{}, 1), stopped: make(map[string]error), suspect: make(map[string]time.Time),
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_topic_checks_total", Help: "Checks of the topics of a request topic while running, by result: ok, alarm, stop, error.",
+			Name: "waterclock_topic_checks_total", Help: "Checks of the topics of a request topic while running, by result: ok, alert, stop, error.",
 		}, []string{"topic", "result"}),
 		wrong: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "waterclock_topic_problems", Help: "Problems of the topics of a request topic at the last check; a stop problem stays until a restart.",
 		}, []string{"topic", "severity"}),
 	}
-	for name := range in.topics {
-		r.wrong.WithLabelValues(name, "alarm").Set(0)
+	for _, name := range in.all() {
+		r.wrong.WithLabelValues(name, "alert").Set(0)
 		r.wrong.WithLabelValues(name, "stop").Set(0)
-		for _, result := range []string{"ok", "alarm", "stop", "error"} {
+		for _, result := range []string{"ok", "alert", "stop", "error"} {
 			r.checks.WithLabelValues(name, result)
 		}
 	}
@@ -93,14 +95,14 @@ func (r *recheck) Run(ctx context.Context) error {
 			names = r.served()
 		}
 		for _, name := range names {
-			r.check(ctx, name, r.in.topics[name].set)
+			r.check(ctx, name, r.in.of(name).set)
 		}
 	}
 }
 
-// served are the request topics that are not stopped.
+// served are the topics that are not stopped.
 func (r *recheck) served() (names []string) {
-	for name := range r.in.topics {
+	for _, name := range r.in.all() {
 		if r.stop(name) == nil {
 			names = append(names, name)
 		}
@@ -115,8 +117,11 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 	served := r.served()
 	var all []string
 	for _, name := range served {
-		set := &r.in.topics[name].set
-		all = append(all, set.Request.Name, set.Changelog.Name, set.DeadLetters.Name)
+		set := &r.in.of(name).set
+		all = append(all, set.Request.Name)
+		for _, own := range set.Own() {
+			all = append(all, own.Name)
+		}
 	}
 	if len(all) == 0 {
 		return nil
@@ -129,9 +134,9 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 		return nil
 	}
 	for _, name := range served {
-		set := &r.in.topics[name].set
+		set := &r.in.of(name).set
 		_, suspect := r.suspect[name]
-		if suspect || changed(found, &set.Request) || changed(found, &set.Changelog) || changed(found, &set.DeadLetters) {
+		if suspect || changed(found, &set.Request) || slices.ContainsFunc(set.Own(), func(own *delaytopics.Topic) bool { return changed(found, own) }) {
 			names = append(names, name)
 		}
 	}
@@ -179,17 +184,15 @@ func (r *recheck) stops() map[string]string {
 	return all
 }
 
-func (r *recheck) look(ctx context.Context, set delaytopics.Set) (stop, alarm []delaytopics.Problem, err error) {
+func (r *recheck) look(ctx context.Context, set delaytopics.Set) (stop, alert []delaytopics.Problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	return delaytopics.Recheck(ctx, r.adm, set, delaytopics.Options{
-		Create: r.in.cfg.CreateTopics, Replication: int16(r.in.cfg.ReplicationFactor),
-	})
+	return delaytopics.Recheck(ctx, r.adm, set, topicOptions(r.in.cfg, set.Request.Name, set.Delay, r.in.cfg.CreateTopics))
 }
 
 // check looks at one request topic. What stops it must have been seen before.
 func (r *recheck) check(ctx context.Context, name string, set delaytopics.Set) {
-	stop, alarm, err := r.look(ctx, set)
+	stop, alert, err := r.look(ctx, set)
 	if ctx.Err() != nil || err == nil && !r.confirmed(name, stop) {
 		return
 	}
@@ -203,15 +206,15 @@ func (r *recheck) check(ctx context.Context, name string, set delaytopics.Set) {
 		r.wrong.WithLabelValues(name, "stop").Set(float64(len(stop)))
 		r.stopTopic(name, stop)
 		r.recount(ctx)
-	case len(alarm) > 0:
-		result = "alarm"
+	case len(alert) > 0:
+		result = "alert"
 	}
 	r.checks.WithLabelValues(name, result).Inc()
 	if err != nil {
 		return
 	}
-	r.wrong.WithLabelValues(name, "alarm").Set(float64(len(alarm)))
-	for _, p := range alarm {
+	r.wrong.WithLabelValues(name, "alert").Set(float64(len(alert)))
+	for _, p := range alert {
 		r.in.log.Warn("topic setting", "topic", name, "problem", p.String())
 	}
 }
@@ -244,7 +247,7 @@ func (r *recheck) stopTopic(name string, problems []delaytopics.Problem) {
 	for i, p := range problems {
 		lines[i] = p.String()
 	}
-	why := fmt.Errorf("request topic %s is stopped: %s", name, strings.Join(lines, "; "))
+	why := fmt.Errorf("%s %s is stopped: %s", r.in.kind(name), name, strings.Join(lines, "; "))
 	r.mu.Lock()
 	r.stopped[name] = why
 	r.mu.Unlock()
@@ -259,6 +262,9 @@ func (r *recheck) stopTopic(name string, problems []delaytopics.Problem) {
 // next complaint, if nobody answers now.
 func (r *recheck) recount(ctx context.Context) {
 	for name := range r.stops() {
+		if r.in.topics[name] == nil {
+			continue // nothing is pending for a fixed-delay topic
+		}
 		asking, cancel := context.WithTimeout(ctx, recheckTimeout)
 		found, err := r.adm.ListTopics(kadm.WithAuthorizedOps(asking), name)
 		cancel()
@@ -267,7 +273,7 @@ func (r *recheck) recount(ctx context.Context) {
 			continue
 		}
 		for _, p := range r.in.ownedOf(name) {
-			if err := p.CountMisplaced(ctx, int32(len(is.Partitions))); err != nil {
+			if err := p.(*partition.Partition).CountMisplaced(ctx, int32(len(is.Partitions))); err != nil {
 				r.in.log.Warn("cannot count the timers that lie off their partition", "topic", name, "err", err)
 			}
 		}
@@ -278,9 +284,17 @@ func (r *recheck) complain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, why := range r.stopped {
-		r.in.log.Error("request topic is stopped until a restart", "topic", name, "err", why)
+		r.in.log.Error("a topic is stopped until a restart", "topic", name, "err", why)
 	}
 }
 
+// kind is what a topic is to the service.
+func (in *instance) kind(topic string) string {
+	if in.topics[topic] == nil {
+		return "fixed-delay topic"
+	}
+	return "request topic"
+}
+
 // errNewPartition is why a partition is not served that the topic did not have.
-var errNewPartition = errors.New("the request topic had fewer partitions when this instance started: it is being checked")
+var errNewPartition = errors.New("the topic had fewer partitions when this instance started: it is being checked")

@@ -110,7 +110,7 @@ type expiredError struct {
 }
 
 func (e *expiredError) Error() string {
-	return fmt.Sprintf("the client certificate %s is valid from %s to %s and now is %s: replace it; it is read anew at each connection", e.path,
+	return fmt.Sprintf("the client certificate %s is valid from %s to %s and now is %s: replace it; it is read again at each connection", e.path,
 		e.from.UTC().Format(time.RFC3339), e.end.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -37,17 +37,17 @@ func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 	began := make(map[string]bool)
 	most := 0
 	rig.Until(t, limit, "every replay has had a place, and the one that can has gone through", func() bool {
-		most = max(most, state(partition.Replaying.String()))
+		most = max(most, state(ownership.Replaying.String()))
 		_, is := readyz(t, in)
 		for p, status := range is.Topics[requests] {
-			began[p] = began[p] || status.State == partition.Replaying.String() || status.State == partition.Live.String()
+			began[p] = began[p] || status.State == ownership.Replaying.String() || status.State == ownership.Live.String()
 		}
-		return len(began) == n && all(began) && state(partition.Live.String()) == 1
+		return len(began) == n && all(began) && state(ownership.Live.String()) == 1
 	})
 	if most != service.MaxReplays {
 		t.Errorf("up to %d replay at once, want %d", most, service.MaxReplays)
 	}
-	rig.Until(t, limit, "every place was given back", func() bool { return state(partition.Taking.String()) == n-1 })
+	rig.Until(t, limit, "every place was given back", func() bool { return state(ownership.Acquiring.String()) == n-1 })
 	if err := x.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}

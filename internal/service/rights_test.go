@@ -12,9 +12,9 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// The committed offset waits for the slow end of a transaction, and whoever takes
-// the partition may not look at Kafka's own topic: it asks once, and waits.
-func TestTakeWaitsWithoutTheRightToRepair(t *testing.T) {
+// The committed offset waits for the slow end of a transaction, and whoever acquires the
+// partition may not look at Kafka's own topic: it asks once, and waits.
+func TestAcquisitionWaitsWithoutTheRightToRepair(t *testing.T) {
 	const offsets = "__consumer_offsets"
 	c := fake(t, "c")
 	var unstable atomic.Bool
@@ -63,7 +63,7 @@ func TestTakeWaitsWithoutTheRightToRepair(t *testing.T) {
 	if n := asked.Load(); n > 4 { // both partitions may ask at the same moment, and a client again
 		t.Errorf("asked %d times", n)
 	}
-	if again := log.Lines("taking the partition again"); len(again) > 0 {
+	if again := log.Lines("acquiring the partition again"); len(again) > 0 {
 		t.Errorf("began again: %s", again)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// The log begins with version, settings and folder, without secrets, and ends
+// The log begins with version, settings and directory, without secrets, and ends
 // with a line too.
 func TestLogBeginsAndEnds(t *testing.T) {
 	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
@@ -61,11 +61,11 @@ func TestCountersBeginAtZero(t *testing.T) {
 	for _, want := range []string{
 		`waterclock_requests_lost_total{topic="requests"} 0`,
 		`waterclock_misplaced_requests_total{topic="requests"} 0`,
-		`waterclock_retention_alarms_total{topic="requests"} 0`,
+		`waterclock_retention_alerts_total{topic="requests"} 0`,
 		`waterclock_accepted_total{topic="requests"} 0`,
 		`waterclock_outcomes_total{outcome="undeliverable",topic="requests"} 0`,
 		`waterclock_topic_checks_total{result="stop",topic="requests"} 0`,
-		`waterclock_steps_total{outcome="fenced"} 0`,
+		`waterclock_transactions_total{outcome="fenced"} 0`,
 	} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %s", want)

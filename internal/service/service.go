@@ -31,26 +31,13 @@ import (
 const (
 	// maxReplays is how many partitions are replayed at a time; each may hold some 50 MB.
 	maxReplays = 4
-	// maxSubPartitions is the automatic number of workers per partition.
-	maxSubPartitions = 4
-	// minWheel is the least memory for timers that a worker is given.
-	minWheel = 64 << 10
-	// minDelta is the least memory for the changes of a partition between two
-	// checkpoints.
-	minDelta = 1 << 20
 	// deadStoreWait is how long the end of partitions is waited for when the
 	// store cannot go on.
 	deadStoreWait = time.Second
-	// minQueue is the least memory for a partition's queue.
-	minQueue = 2 << 20
 	// clientPrefix and the process ID make the client ID.
 	clientPrefix = "waterclock-"
-	// storeDir is the folder of the local store within the data folder.
+	// storeDir is the directory of the local store within the data directory.
 	storeDir = "store"
-	// queueEntry is about what a small request takes on its way, all in all: the
-	// record, the entry, the item, the bytes for the changelog. It turns the
-	// queue's bytes into a count.
-	queueEntry = 1024
 )
 
 // Options are what tests and embedders set beyond configuration.
@@ -71,6 +58,8 @@ type Options struct {
 	Registry *prometheus.Registry
 	// Started is called when the instance serves HTTP, with its address.
 	Started func(httpAddr string)
+	// StartedAPI is called when it listens for its API, with the URL that others know it by.
+	StartedAPI func(url string)
 	// AccessInterval is how often rights are looked at; 0 is the usual 30 s.
 	AccessInterval time.Duration
 	// FlushInterval is how often the local store goes to disk; 0 is the usual 30 s.
@@ -78,14 +67,26 @@ type Options struct {
 	// Shown says that what is refused is shown to the user in another way, and is
 	// not to be logged too.
 	Shown bool
+	// Reload brings other settings while the instance runs: those that can change
+	// then are taken over. They must be valid.
+	Reload <-chan *config.Config
 	// BeforeApply is for tests: see partition.Options.
 	BeforeApply func(topic string, partition int32)
+	// Assigned is for tests: it is called with each partition of a request topic that is
+	// assigned, before it is acquired.
+	Assigned func(*partition.Partition)
 }
 
 // Run runs an instance until ctx ends, and then hands over in order. A nil
 // error is a clean stop.
 func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	return RunWith(ctx, cfg, log, Options{})
+}
+
+// Serve is Run with other settings that come while the instance runs; see
+// [Options].
+func Serve(ctx context.Context, cfg *config.Config, reload <-chan *config.Config, log *slog.Logger) error {
+	return RunWith(ctx, cfg, log, Options{Reload: reload})
 }
 
 // RunWith is Run with options.
@@ -144,11 +145,15 @@ type instance struct {
 	markers  *emitter.Markers
 	group    *membership.Group
 	replays  *semaphore.Weighted
-	topics   map[string]*served
+	scans    *semaphore.Weighted
+	memory   memory
+	topics   map[string]*served // request topics
+	delayed  map[string]*served // fixed-delay topics
 	metrics  *partition.Metrics
 	stamps   *partition.Stamps
 	clock    *clockWatch
 	recheck  *recheck
+	api      *apiServer      // nil: none
 	life     context.Context // of partitions
 	member   context.Context // of the membership
 	leave    context.CancelCauseFunc
@@ -163,7 +168,7 @@ type instance struct {
 	parts  map[key]*owned
 }
 
-// served is one request topic.
+// served is one request topic, or one fixed-delay topic.
 type served struct {
 	set        delaytopics.Set
 	rules      *intake.Rules
@@ -193,6 +198,19 @@ func (in *instance) run(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if in.api, err = in.listenAPI(); err != nil {
+		return err
+	}
+	if in.api != nil {
+		background.Go(func() {
+			if err := in.api.Run(life); err != nil {
+				end(err)
+			}
+		})
+		if in.o.StartedAPI != nil {
+			in.o.StartedAPI(in.api.URL())
+		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -262,8 +280,16 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	if err != nil {
 		return err
 	}
+	if in.api != nil {
+		stop, err := in.api.open(in)
+		if err != nil {
+			end(err)
+			return err
+		}
+		defer stop()
+	}
 	in.setPhase("")
-	in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "process", in.process)
+	in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "delay", in.cfg.DelayTopics(), "process", in.process)
 	err = in.group.Run(in.member) // drains and leaves when ctx ends
 	in.standAside(ctx, err)
 	in.setPhase("stopped")
@@ -273,7 +299,7 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 }
 
 // awaitEnd waits for partitions and all else that runs, unless they are held up by
-// a write that is blocked for ever.
+// a write that is blocked forever.
 func (in *instance) awaitEnd(background *sync.WaitGroup) {
 	gone := make(chan struct{})
 	go func() {

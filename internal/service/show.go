@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -50,10 +51,13 @@ type show struct {
 	registry *prometheus.Registry
 	since    time.Time // what was written before is not shown
 	http     atomic.Pointer[string]
+	api      atomic.Pointer[string]
 	demo     map[waterclock.Source]bool // requests of the demo, which are announced as they are sent
 }
 
 func (s *show) servesHTTP(addr string) { s.http.Store(&addr) }
+
+func (s *show) servesAPI(url string) { s.api.Store(&url) }
 
 func (s *show) run(ctx context.Context, demo bool) error {
 	if err := s.awaitLive(ctx); err != nil {
@@ -106,7 +110,7 @@ func (s *show) awaitLive(ctx context.Context) error {
 
 func (s *show) live() bool {
 	all := 0.0
-	for _, topic := range s.cfg.Requests {
+	for _, topic := range slices.Concat(s.cfg.Requests, s.cfg.DelayTopics()) {
 		all += s.gauge("waterclock_partitions", "topic", topic)
 	}
 	return all > 0 && s.gauge("waterclock_partitions", "state", "live") == all
@@ -139,6 +143,12 @@ func (s *show) greet() {
 	if http := s.http.Load(); http != nil {
 		fmt.Fprintf(s.out, "readiness and metrics on http://%[1]s/readyz and http://%[1]s/metrics\n", *http)
 	}
+	if api := s.api.Load(); api != nil {
+		if s.cfg.Console {
+			fmt.Fprintf(s.out, "console on %s/\n", *api)
+		}
+		fmt.Fprintf(s.out, "HTTP API on %[1]s, its description on %[1]s/docs\n", *api)
+	}
 	pending := 0.0
 	for _, topic := range s.cfg.Requests {
 		pending += s.gauge("waterclock_pending_timers", "topic", topic)
@@ -154,17 +164,21 @@ func (s *show) help() {
 	if s.cfg.Requests[0] != "timers" {
 		topic = " --topic " + s.cfg.Requests[0]
 	}
+	list := ""
+	if api := s.api.Load(); api != nil {
+		list = fmt.Sprintf("  %s list --url %s%s\n", s.program, *api, topic)
+	}
 	fmt.Fprintf(s.out, `
-Three commands to try in another terminal:
+Commands to try in another terminal:
 
   %[1]s schedule --brokers %[2]s%[3]s --id a1 --in 10s --to orders --value 'hello'
-  %[1]s cancel --brokers %[2]s%[3]s --id a1
+%[5]s  %[1]s cancel --brokers %[2]s%[3]s --id a1
   %[1]s topics --brokers %[2]s --requests %[4]s
 
 Any Kafka client can do the same, on topic %[4]s. Topics are made on first use.
 Consume targets with isolation.level=read_committed. Ctrl-C stops.
 
-`, s.program, s.cfg.Brokers[0], topic, s.cfg.Requests[0])
+`, s.program, s.cfg.Brokers[0], topic, s.cfg.Requests[0], list)
 }
 
 // consumer reads every request topic and target, and the dead letters, from
@@ -214,7 +228,7 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 			delete(expected, e.Source)
 			return
 		}
-		if d, err := waterclock.ParseDeadLetter(r); err == nil && delaytopics.IsOwn(r.Topic) {
+		if d, err := waterclock.ParseDeadLetter(r); err == nil && (delaytopics.IsOwn(r.Topic) || s.cfg.IsDeadLetters(r.Topic)) {
 			lines = append(lines, fmt.Sprintf("refused   %s: %s: %s", readable(r.Key), d.Reason, d.Detail))
 			delete(expected, d.Source)
 		}
@@ -239,13 +253,26 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	case refused != nil:
 		return nil
 	case req.Schedule == nil:
-		return []string{fmt.Sprintf("cancel    %s on topic %s", readable(r.Key), r.Topic)}
+		return []string{fmt.Sprintf("%-9s %s on topic %s", verb(req.Steer), readable(r.Key), r.Topic)}
 	}
 	due := "at once"
 	if in := time.UnixMilli(req.Schedule.Due).Sub(now); in > 0 {
 		due = "in " + config.FormatDuration(in.Round(100*time.Millisecond))
 	}
 	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s", readable(r.Key), r.Topic, due, req.Schedule.Target.Topic)}
+}
+
+// verb is what a request does that schedules nothing.
+func verb(s timer.Steer) string {
+	switch s {
+	case timer.Trigger:
+		return "trigger"
+	case timer.Pause:
+		return "pause"
+	case timer.Resume:
+		return "resume"
+	}
+	return "cancel"
 }
 
 // fired is the line of an emission. When it was received says something only

@@ -55,3 +55,19 @@ func TestShowBoundsAFlood(t *testing.T) {
 		t.Errorf("still expected: %v", expected)
 	}
 }
+
+// What others ask for is shown as what it is.
+func TestShowTellsWhatIsRequested(t *testing.T) {
+	for header, want := range map[string]string{
+		waterclock.HeaderCancel: "cancel    a on topic timers", waterclock.HeaderTrigger: "trigger   a on topic timers",
+		waterclock.HeaderPause: "pause     a on topic timers", waterclock.HeaderResume: "resume    a on topic timers",
+	} {
+		cfg := config.DefaultDev()
+		s := &show{cfg: &cfg}
+		now := time.UnixMilli(1_700_000_000_000)
+		r := &kgo.Record{Topic: "timers", Key: []byte("a"), Timestamp: now, Headers: []kgo.RecordHeader{{Key: header, Value: []byte("true")}}}
+		if got := s.requested(r, now); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %q, want %q", header, got, want)
+		}
+	}
+}

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -75,21 +80,76 @@ func (in *instance) connect(ctx context.Context) error {
 func (in *instance) openTopics(ctx context.Context) error {
 	in.setPhase("checking topics")
 	adm := kadm.NewClient(in.client)
-	in.topics = make(map[string]*served)
-	for _, name := range in.cfg.Requests {
-		set, problems, err := delaytopics.Ensure(ctx, adm, name, delaytopics.Options{
-			Create: in.cfg.CreateTopics, Replication: int16(in.cfg.ReplicationFactor),
-		})
-		if err != nil {
+	in.topics, in.delayed = make(map[string]*served), make(map[string]*served)
+	ensure := func(name string, delay time.Duration) (delaytopics.Set, error) {
+		var set delaytopics.Set
+		var problems []delaytopics.Problem
+		err := in.insist(ctx, "topics cannot be checked", func() (err error) {
+			set, problems, err = delaytopics.Ensure(ctx, adm, name, topicOptions(in.cfg, name, delay, in.cfg.CreateTopics))
 			return err
-		}
+		})
 		for _, p := range problems {
 			in.log.Warn("topic setting", "problem", p.String())
 		}
-		in.topics[name] = &served{set: set, rules: rules(in.cfg, set), maxAbsence: set.Changelog.DeleteRetention / 2}
+		return set, err
+	}
+	for _, name := range in.cfg.Requests {
+		set, err := ensure(name, 0)
+		if err != nil {
+			return err
+		}
+		in.topics[name] = &served{set: set, rules: rules(in.cfg, set), maxAbsence: set.Changelog.MaxAbsence()}
+	}
+	for _, d := range in.cfg.Delay {
+		set, err := ensure(d.Topic, d.Delay)
+		if err != nil {
+			return err
+		}
+		in.delayed[d.Topic] = &served{set: set, rules: delayRules(in.cfg, d, set)}
 	}
 	in.warnChained(ctx)
 	return nil
+}
+
+// insist tries again for as long as connections break: a broker that dies while an
+// instance starts does not end it.
+func (in *instance) insist(ctx context.Context, what string, try func() error) error {
+	for {
+		err := try()
+		if err == nil || !connectionBroke(err) || ctx.Err() != nil {
+			return err
+		}
+		in.log.Warn(what+", trying again every second", "err", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(connectPause):
+		}
+	}
+}
+
+// connectionBroke reports that no broker has answered.
+func connectionBroke(err error) bool {
+	var network net.Error
+	for _, cut := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed} {
+		if errors.Is(err, cut) {
+			return true
+		}
+	}
+	return errors.As(err, &network)
+}
+
+// of is what is known of a topic that is served, nil if it is not.
+func (in *instance) of(topic string) *served {
+	if t := in.topics[topic]; t != nil {
+		return t
+	}
+	return in.delayed[topic]
+}
+
+// all are the names of all topics that are served.
+func (in *instance) all() []string {
+	return slices.Concat(slices.Collect(maps.Keys(in.topics)), slices.Collect(maps.Keys(in.delayed)))
 }
 
 // warnChained looks for targets, of those that are named in full, that are request
@@ -118,12 +178,16 @@ func (in *instance) warnChained(ctx context.Context) {
 
 func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) error {
 	in.setPhase("opening the store")
-	cluster, err := kadm.NewClient(in.client).BrokerMetadata(ctx)
+	var cluster kadm.Metadata
+	err := in.insist(ctx, "the cluster's ID cannot be read", func() (err error) {
+		cluster, err = kadm.NewClient(in.client).BrokerMetadata(ctx)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("read the cluster's ID: %w", err)
 	}
 	if err := os.MkdirAll(in.cfg.DataDir, 0o755); err != nil {
-		return fmt.Errorf("data folder %s cannot be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
+		return fmt.Errorf("data directory %s cannot be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
 	}
 	home := intake.Murmur2Partition
 	if in.cfg.PartitionerCheck == config.CheckOff {
@@ -147,7 +211,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		return errors.Join(err, in.store.Close())
 	}
 	if err := noteNames(in.cfg.DataDir, in.topics); err != nil {
-		in.log.Warn("the names of topics cannot be noted in the data folder", "err", err)
+		in.log.Warn("the names of topics cannot be noted in the data directory", "err", err)
 	}
 	in.registry.MustRegister(in.store.Collector())
 	return nil

@@ -43,7 +43,7 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 	})
 	t.Render()
 	if bad > 0 {
-		return fmt.Errorf("%d partitions are damaged; the service replays them by itself when it meets the damage, or delete the folder while it is stopped: %w", bad, err)
+		return fmt.Errorf("%d partitions are damaged; the service replays them by itself when it meets the damage, or delete the directory while it is stopped: %w", bad, err)
 	}
 	return err
 }
@@ -62,7 +62,7 @@ func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer
 func openStopped(dataDir string) (*statestore.Store, error) {
 	s, err := statestore.OpenReadOnly(statestore.Options{Dir: filepath.Join(dataDir, storeDir), Logger: slog.New(slog.DiscardHandler)})
 	if errors.Is(err, statestore.ErrInUse) {
-		return nil, fmt.Errorf("%w; stop that, or copy the folder and look into the copy", err)
+		return nil, fmt.Errorf("%w; stop that, or copy the directory and look into the copy", err)
 	}
 	return s, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"unsafe"
 )
 
@@ -28,8 +29,8 @@ import (
 // varint is zigzag (encoding/binary's Varint), uvarint is not. The value is
 // last, so that whoever wants the rest reads a prefix.
 //
-// Extensions leave room for what timers may carry later (recurrence, lateness).
-// They are a list of fields in strictly ascending order of their tags,
+// Extensions are what few timers carry, and room for what comes later: a list of
+// fields in strictly ascending order of their tags,
 //
 //	uvarint  tag
 //	bytes    content
@@ -37,7 +38,14 @@ import (
 // and a reader that does not know a tag refuses the timer with ErrNewerFormat
 // if the tag is odd ("must understand") and passes over the field if it is even
 // ("may skip": to forget it must be harmless, since a re-encoding drops it).
-// Format 1 defines no field. A list that is not empty has flagExtensions set.
+// The fields are tagRecurrence, in recurrence.go, tagTooLate, a uvarint, and
+// tagSteering:
+//
+//	byte     flags, below; one at least
+//	varint   offset of the request that steered last
+//	varint   when the trigger asked, Unix milliseconds   if steeredTriggered
+//
+// A list that is not empty has flagExtensions set.
 const (
 	format = 1
 
@@ -50,6 +58,12 @@ const (
 	flagsKnown     = 1<<6 - 1
 
 	mustUnderstand = 1 // the bit of an extension's tag
+	tagRecurrence  = 1
+	tagTooLate     = 3
+	tagSteering    = 5
+
+	steeredPaused    = 1 << 0
+	steeredTriggered = 1 << 1
 
 	// minHeaderBytes is what the smallest header takes: it bounds what a
 	// forged number of headers can make Decode allocate.
@@ -86,10 +100,73 @@ func (t *Timer) AppendTo(dst []byte) []byte {
 	for i := range t.Headers {
 		dst = t.Headers[i].appendTo(dst)
 	}
+	if t.hasExtensions() {
+		dst = t.appendExtensions(dst)
+	}
 	if t.Value != nil {
 		dst = appendBytes(dst, t.Value)
 	}
 	return dst
+}
+
+// appendExtensions appends the list of fields. Lengths stand before what they
+// count, so contents are made in a place of their own: on the stack, but for long
+// expressions.
+func (t *Timer) appendExtensions(dst []byte) []byte {
+	var room, content [256]byte
+	list := room[:0]
+	if t.Recurrence != nil {
+		list = append(list, tagRecurrence)
+		list = appendBytes(list, t.Recurrence.appendTo(content[:0]))
+	}
+	if t.TooLate != 0 {
+		list = append(list, tagTooLate)
+		list = appendBytes(list, binary.AppendUvarint(content[:0], uint64(t.TooLate)))
+	}
+	if t.Steering != nil {
+		list = append(list, tagSteering)
+		list = appendBytes(list, t.Steering.appendTo(content[:0]))
+	}
+	return appendBytes(dst, list)
+}
+
+func (t *Timer) hasExtensions() bool {
+	return t.Recurrence != nil || t.TooLate != 0 || t.Steering != nil
+}
+
+func (s *Steering) appendTo(dst []byte) []byte {
+	var f byte
+	if s.Paused {
+		f |= steeredPaused
+	}
+	if s.Triggered {
+		f |= steeredTriggered
+	}
+	dst = binary.AppendVarint(append(dst, f), s.By)
+	if s.Triggered {
+		dst = binary.AppendVarint(dst, s.At)
+	}
+	return dst
+}
+
+// steering reads the content of extension tagSteering, which is all of rest.
+func (r *reader) steering() *Steering {
+	if len(r.rest) == 0 || r.rest[0] == 0 {
+		r.corrupt("a steering that says nothing")
+		return nil
+	}
+	f := r.rest[0]
+	if r.rest = r.rest[1:]; f > steeredPaused|steeredTriggered {
+		r.newer("a steering")
+	}
+	s := &Steering{Paused: f&steeredPaused != 0, Triggered: f&steeredTriggered != 0, By: r.varint()}
+	if s.Triggered {
+		s.At = r.varint()
+	}
+	if len(r.rest) != 0 {
+		r.corrupt("bytes behind the steering")
+	}
+	return s
 }
 
 func (t *Timer) flags() (f byte) {
@@ -107,6 +184,9 @@ func (t *Timer) flags() (f byte) {
 	}
 	if t.Occurrence != 1 {
 		f |= flagOccurrence
+	}
+	if t.hasExtensions() {
+		f |= flagExtensions
 	}
 	return f
 }
@@ -129,7 +209,7 @@ func appendBytes[B []byte | string](dst []byte, b B) []byte {
 // part of its bytes from then on, which Own returns. Nobody else may hold t's list of
 // headers. It is AppendTo and Decode, in place.
 func (t *Timer) Own() ([]byte, error) {
-	b := t.AppendTo(make([]byte, 0, t.Size()))
+	b := t.AppendTo(make([]byte, 0, t.encodedBytes()))
 	own := Timer{Headers: t.Headers[:0]}
 	r := reader{rest: b[2:]}
 	if r.timer(&own, b[1]); r.err != nil {
@@ -138,6 +218,44 @@ func (t *Timer) Own() ([]byte, error) {
 	*t = own
 	return b, nil
 }
+
+// encodedBytes is how many bytes AppendTo appends, or some more where there are
+// extensions: what is left over is memory that each pending timer takes.
+func (t *Timer) encodedBytes() int {
+	n := 2 + varintBytes(t.Offset) + varintBytes(t.Due) + sizedBytes(len(t.ID)) + sizedBytes(len(t.Target.Topic)) + uvarintBytes(uint64(len(t.Headers)))
+	f := t.flags()
+	if f&flagOccurrence != 0 {
+		n += varintBytes(t.Occurrence)
+	}
+	if f&(flagKeyIsID|flagKeyNull) == 0 {
+		n += sizedBytes(len(t.Target.Key))
+	}
+	if f&flagPartition != 0 {
+		n += varintBytes(int64(t.Target.Partition))
+	}
+	for i := range t.Headers {
+		value := len(t.Headers[i].Value)
+		n += sizedBytes(len(t.Headers[i].Key)) + uvarintBytes(uint64(value)+1) + value
+	}
+	if f&flagExtensions != 0 {
+		const numbers = 64
+		n += numbers
+		if r := t.Recurrence; r != nil {
+			n += len(r.Cron) + len(r.Zone)
+		}
+	}
+	if f&flagValue != 0 {
+		n += sizedBytes(len(t.Value))
+	}
+	return n
+}
+
+// sizedBytes is how many bytes so many take with their length.
+func sizedBytes(n int) int { return uvarintBytes(uint64(n)) + n }
+
+func uvarintBytes(n uint64) int { return (bits.Len64(n|1) + 6) / 7 }
+
+func varintBytes(n int64) int { return uvarintBytes(uint64(n<<1) ^ uint64(n>>63)) }
 
 // Decode reads one timer, which must take all of b. The timer aliases b, its
 // strings too: b must never change again, and lives as long as any part of the
@@ -167,6 +285,26 @@ func Decode(b []byte) (*Timer, error) {
 	return t, nil
 }
 
+// DecodeID reads the ID alone, which aliases b. It tells less of what is wrong with b
+// than Decode, whose errors it has.
+func DecodeID(b []byte) ([]byte, error) {
+	if len(b) < 2 || b[0] != format {
+		_, err := Decode(b)
+		return nil, err
+	}
+	r := reader{rest: b[2:]}
+	r.varint()
+	r.varint()
+	if b[1]&flagOccurrence != 0 {
+		r.varint()
+	}
+	id := r.bytes()
+	if r.err != nil {
+		return nil, fmt.Errorf("decode timer of %d bytes: %s: %w", len(b), r.what, r.err)
+	}
+	return id, nil
+}
+
 // reader takes values off the front of rest. After the first fault it returns
 // zero values, and err and what tell the fault.
 type reader struct {
@@ -194,7 +332,7 @@ func (r *reader) timer(t *Timer, flags byte) {
 	}
 	t.Headers = r.headers(t.Headers)
 	if flags&flagExtensions != 0 {
-		r.extensions()
+		r.extensions(t)
 	}
 	if flags&flagValue != 0 {
 		t.Value = r.bytes()
@@ -251,24 +389,48 @@ func (r *reader) headers(room []Header) []Header {
 	return hs
 }
 
-// extensions passes over the fields that may be skipped; see the format.
-func (r *reader) extensions() {
+// extensions reads the fields that are known and passes over those that may be
+// skipped; see the format.
+func (r *reader) extensions(t *Timer) {
 	list := reader{rest: r.bytes()}
 	if r.err == nil && len(list.rest) == 0 {
 		r.corrupt("an empty list of extensions")
 	}
 	for last, first := uint64(0), true; len(list.rest) > 0 && r.err == nil; first = false {
 		tag := list.uvarint()
-		list.bytes()
+		content := reader{rest: list.bytes()}
 		switch {
 		case list.err != nil:
-			r.corrupt(list.what)
 		case !first && tag <= last:
-			r.corrupt("extensions out of order")
+			list.corrupt("extensions out of order")
+		case tag == tagRecurrence:
+			t.Recurrence = content.recurrence()
+		case tag == tagTooLate:
+			if t.TooLate = content.positive(); len(content.rest) != 0 {
+				content.corrupt("bytes behind a lateness")
+			}
+		case tag == tagSteering:
+			t.Steering = content.steering()
 		case tag&mustUnderstand != 0:
-			r.err, r.what = ErrNewerFormat, fmt.Sprintf("extension %d", tag)
+			list.newer(fmt.Sprintf("extension %d", tag))
 		}
+		r.fails(&list)
+		r.fails(&content)
 		last = tag
+	}
+}
+
+// fails takes over the fault of a reader of a part.
+func (r *reader) fails(part *reader) {
+	if r.err == nil && part.err != nil {
+		r.err, r.what, r.rest = part.err, part.what, nil
+	}
+}
+
+// newer notes a fault that is none: a later version of waterclock reads it.
+func (r *reader) newer(what string) {
+	if r.err == nil {
+		r.err, r.what, r.rest = ErrNewerFormat, what, nil
 	}
 }
 

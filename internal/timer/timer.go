@@ -10,6 +10,9 @@ const (
 	// partition count at firing or, with a null key, any partition that has a
 	// leader.
 	AnyPartition int32 = -1
+	// Unplaced as TopicPartition.Partition means: which one is not known until it is
+	// known what partitions the topic has, or that it does not exist.
+	Unplaced int32 = -2
 
 	// NoOffset is the generation of a timer that is not there.
 	NoOffset int64 = -1
@@ -46,7 +49,7 @@ type Target struct {
 // of the timer's row by due time, and unique, because two timers never come
 // from one request. Refs order as timers fire: by due time, then by offset.
 type Ref struct {
-	Due    int64 // Unix milliseconds
+	Due    int64 // Unix milliseconds; of a steered timer a place apart, see Steering
 	Offset int64 // the generation: offset of the request, one of Moved, or NoOffset
 }
 
@@ -76,11 +79,18 @@ func (r Ref) Compare(o Ref) int {
 type Timer struct {
 	ID         []byte // 1 to 512 bytes
 	Offset     int64  // generation: offset of the request in its request partition, or one of Moved
-	Due        int64  // Unix milliseconds of the next occurrence
+	Due        int64  // Unix milliseconds of the next occurrence, by its schedule
 	Occurrence int64  // number of the next occurrence, from 1
 	Target     Target
 	Headers    []Header // passed through, in order, duplicates included
 	Value      []byte   // nil is Kafka's null
+	// Recurrence says how it goes on behind this occurrence; nil: it does not.
+	Recurrence *Recurrence
+	// TooLate is the least lateness, in milliseconds, at which an occurrence is not
+	// emitted any more; 0: no occurrence is too late.
+	TooLate int64
+	// Steering is what requests that steer have made of it; nil: nothing.
+	Steering *Steering
 }
 
 // Ref returns the timer's place among the pending ones; Absent for nil.
@@ -88,15 +98,24 @@ func (t *Timer) Ref() Ref {
 	if t == nil {
 		return Absent
 	}
+	if t.Steering != nil {
+		return Ref{Due: t.Steering.place(), Offset: t.Offset}
+	}
 	return Ref{Due: t.Due, Offset: t.Offset}
 }
 
 // Size is about how many bytes of memory t holds, for limits in bytes.
 func (t *Timer) Size() int {
-	const fixed = 160 // the struct itself and what refers to it
+	const fixed, recurrence, steering = 184, 112, 24 // the structs themselves and what refers to them
 	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value)
 	for i := range t.Headers {
 		n += 40 + len(t.Headers[i].Key) + len(t.Headers[i].Value)
+	}
+	if t.Recurrence != nil {
+		n += recurrence + len(t.Recurrence.Cron) + len(t.Recurrence.Zone)
+	}
+	if t.Steering != nil {
+		n += steering
 	}
 	return n
 }

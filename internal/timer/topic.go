@@ -1,5 +1,25 @@
 package timer
 
+import "strconv"
+
+// TopicPartition names one partition of a topic, or with AnyPartition or Unplaced
+// stands for the topic.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
+}
+
+// Label is the partition for those who look at metrics.
+func (p TopicPartition) Label() string {
+	switch p.Partition {
+	case AnyPartition:
+		return "any"
+	case Unplaced:
+		return "unknown"
+	}
+	return strconv.Itoa(int(p.Partition))
+}
+
 // MaxTopicNameBytes is the longest name that Kafka gives a topic, in bytes.
 const MaxTopicNameBytes = 249
 

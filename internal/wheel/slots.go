@@ -10,7 +10,7 @@ func (w *Wheel[T]) link(e *Entry[T], due uint64) {
 	w.heads[i] = listAppend(w.heads[i], e)
 	w.occupied[level] |= 1 << slot
 	w.filled |= 1 << level
-	e.at = firstSlot + place(i)
+	e.at = firstSlot + spot(i)
 }
 
 // unlinkSlot takes e out of its slot.

@@ -1,4 +1,4 @@
-// Package wheel keeps the timers of one sub-partition that fall due soon, in
+// Package wheel keeps the timers of one partition that fall due soon, in
 // memory, and hands them out in the order they fall due.
 //
 // It is a hierarchical timing wheel with a grain of one millisecond. Insert and
@@ -55,18 +55,18 @@ type Entry[T any] struct {
 	// the next sibling, prev the previous sibling or, for the first, the parent.
 	prev, next *Entry[T]
 	child      *Entry[T] // first child in the heap
-	at         place     // where it is linked; nowhere for the zero value
+	at         spot      // where it is linked; nowhere for the zero value
 }
 
 // InWheel reports whether e is in a wheel.
 func (e *Entry[T]) InWheel() bool { return e.at != nowhere }
 
-// place tells where an entry is linked: nowhere, the heap, the sorted list, or
+// spot tells where an entry is linked: nowhere, the heap, the sorted list, or
 // firstSlot + level*slots + slot.
-type place uint16
+type spot uint16
 
 const (
-	nowhere place = iota
+	nowhere spot = iota
 	inHeap
 	inSorted
 	firstSlot

@@ -17,7 +17,7 @@ import (
 const (
 	requestPartitions = 6
 	targetPartitions  = 6
-	// ownStall is what a broker that goes silent costs any writer: its session
+	// ownStall is what a broker that becomes unresponsive costs any writer: its session
 	// of 9 s (broker.session.timeout.ms, Kafka's default), then an election.
 	ownStall = 10 * time.Second
 	// pause is how long a broker is paused.
@@ -31,7 +31,7 @@ const (
 )
 
 // Three brokers, three instances, steady load: each broker is killed (-9) and
-// restarted in turn, then one is paused for 15 s. Nothing is lost, doubled or
+// restarted in turn, then one is paused for 15 s. Nothing is lost, duplicated or
 // early, and the longest silence of a target partition is the brokers' own and a
 // little, which is measured in what this machine needs without a fault.
 // Beside it a plain producer writes to a topic of its own: what it suffers is
@@ -75,8 +75,8 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		do()
 		c.AwaitInSync(t)
 		rig.Until(t, time.Minute, "instances ready after "+name, ready)
-		mended := time.Now()
-		rig.Until(t, time.Minute, "emissions on every partition after "+name, func() bool { return seen.partitions(target, mended) == targetPartitions })
+		fixed := time.Now()
+		rig.Until(t, time.Minute, "emissions on every partition after "+name, func() bool { return seen.partitions(target, fixed) == targetPartitions })
 		rig.Wait(t, 2*time.Second)
 		spans = append(spans, span{name, from, time.Now()})
 	}
@@ -158,4 +158,52 @@ func explain(t testing.TB, c *kafkatest.Cluster, ps []*rig.Process, received []k
 	ends, err := adm.ListEndOffsets(ctx, requests, target)
 	stable, err2 := adm.ListCommittedOffsets(ctx, requests, target)
 	t.Logf("ends %v (%v), last stable offsets %v (%v)", ends, err, stable, err2)
+	for p := range int32(targetPartitions) {
+		dumpDuplicates(ctx, t, c, target, p, received)
+	}
+}
+
+// dumpDuplicates logs what lies in a partition's log around what was emitted twice,
+// markers and aborted records too.
+func dumpDuplicates(ctx context.Context, t testing.TB, c *kafkatest.Cluster, topic string, p int32, received []kafkatest.Received) {
+	const around = 15
+	first := make(map[string]int64)
+	from, to := int64(-1), int64(-1)
+	for _, r := range received {
+		was, again := first[string(r.Key)]
+		switch {
+		case r.Partition != p:
+		case !again:
+			first[string(r.Key)] = r.Offset
+		default:
+			if from < 0 || was < from {
+				from = was
+			}
+			to = max(to, r.Offset)
+		}
+	}
+	if from < 0 {
+		return
+	}
+	from, to = max(0, from-around), to+around
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Seeds()...), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {p: kgo.NewOffset().At(from)}}))
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	defer cl.Close()
+	for at := from; at < to && ctx.Err() == nil; {
+		cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+			if at = r.Offset + 1; r.Offset > to {
+				return
+			}
+			what := "key " + string(r.Key)
+			if r.Attrs.IsControl() {
+				what = fmt.Sprintf("marker, type %x, coordinator epoch %x,", r.Key, r.Value)
+			}
+			t.Logf("%s/%d offset %d: %s producer %d epoch %d leader epoch %d timestamp %s", topic, p, r.Offset, what,
+				r.ProducerID, r.ProducerEpoch, r.LeaderEpoch, r.Timestamp.Format("15:04:05.000"))
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -34,9 +35,9 @@ const (
 
 // fault is what is done to a broker.
 type fault struct {
-	name   string
-	do     func(s *scene, broker int)
-	mended func(s *scene, broker int)
+	name  string
+	do    func(s *scene, broker int)
+	fixed func(s *scene, broker int)
 }
 
 var faults = []fault{
@@ -73,16 +74,18 @@ func accidents(each bool) (all []accident) {
 	return all
 }
 
-// envTable has all of the table in docs/OPERATIONS.md measured anew.
+// envTable has all of the table in docs/OPERATIONS.md measured again.
 const envTable = "WATERCLOCK_FAILURE_TABLE"
 
-// What a dead or silent broker costs whom, beside what it costs a plain
+// What a dead or unresponsive broker costs whom, beside what it costs a plain
 // idempotent writer, with Kafka's defaults and where Kafka allows more: a broker is
 // killed (-9), or paused for 15 s, under steady load. Usually it is one broker, where
 // most is expected, where Kafka allows more; with WATERCLOCK_FAILURE_TABLE=1 each
 // broker in turn, both ways, at both rates, which takes a quarter of an hour (-timeout)
 // and a machine that has nothing else to do.
 func TestWhatAFailingBrokerCosts(t *testing.T) {
+	rig.NeedSlow(t)
+	kafkatest.Alone(t)
 	table := os.Getenv(envTable) == "1"
 	for _, setup := range []struct {
 		name       string
@@ -125,7 +128,7 @@ func TestWhatAFailingBrokerCosts(t *testing.T) {
 
 // run has all of that happen under load, and measures.
 func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
-	s.place(-1)
+	s.placeReplicas(-1)
 	l := s.load(rate)
 	rig.Until(s.t, time.Minute, "emissions", func() bool { return s.out.count() > 10*rate })
 	var spans []span
@@ -134,13 +137,13 @@ func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
 		if apart {
 			away = a.broker
 		}
-		s.place(away)
+		s.placeReplicas(away)
 		rig.Wait(s.t, settle)
 		r := row{fault: a.name, broker: a.broker, controller: s.controller() == a.broker, coordinator: s.coordinator() == a.broker}
 		from := time.Now()
 		a.do(s, a.broker)
 		rig.Wait(s.t, costPause)
-		a.mended(s, a.broker)
+		a.fixed(s, a.broker)
 		s.c.AwaitInSync(s.t)
 		rig.Until(s.t, time.Minute, "the instance ready after the fault", s.ready)
 		rig.Wait(s.t, 2*time.Second)

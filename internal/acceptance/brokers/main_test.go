@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	rig.PlayVictim()
-	kafkatest.MainAlone(m)
+	kafkatest.Main(m)
 }
 
 // swift are options of clients that give a broker that says nothing two seconds,
@@ -95,7 +95,7 @@ func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, take func(*kg
 	options := swift(t)
 	for _, topic := range topics {
 		for p := range partitions {
-			log := partlog.NewReader(c.Client(t, options...), partlog.Target{Topic: topic, Partition: p}, 0)
+			log := partlog.NewReader(c.Client(t, options...), partlog.Log{Topic: topic, Partition: p}, 0)
 			log.SetLimits(limits)
 			wg.Go(func() {
 				for ctx.Err() == nil {
@@ -172,7 +172,7 @@ func (s span) silence(received []kafkatest.Received, topic string) (longest time
 }
 
 // exact checks that each of n timers of a load was emitted once, and nothing else,
-// nothing early and nothing doubled.
+// nothing early and nothing duplicated.
 func exact(t testing.TB, received []kafkatest.Received, n int) {
 	t.Helper()
 	byID := rig.Emissions(t, received)
@@ -189,7 +189,7 @@ func exact(t testing.TB, received []kafkatest.Received, n int) {
 	for id := range byID {
 		t.Errorf("%s was emitted and never asked for", id)
 	}
-	t.Logf("%d timers, %d emissions, %d lost or doubled", n, len(received), wrong)
+	t.Logf("%d timers, %d emissions, %d lost or duplicated", n, len(received), wrong)
 }
 
 const soon, wellAhead = 300 * time.Millisecond, 12 * time.Second

@@ -123,9 +123,9 @@ func classOf(n, broker int) class {
 	return c
 }
 
-// place has the brokers lead what they should. Coordinators are spread, or where
+// placeReplicas has the brokers lead what they should. Coordinators are spread, or where
 // away is not -1 they are not on that broker.
-func (s *scene) place(away int) {
+func (s *scene) placeReplicas(away int) {
 	s.t.Helper()
 	lead := func(topic string) func(p int) int {
 		switch {
@@ -266,17 +266,17 @@ func (a *arrivals) exact(t testing.TB, n int) {
 		}
 		times[r.n]++
 	}
-	lost, doubled := 0, 0
+	lost, duplicated := 0, 0
 	for _, k := range times {
 		switch {
 		case k == 0:
 			lost++
 		case k > 1:
-			doubled++
+			duplicated++
 		}
 	}
-	if lost+doubled+strays+a.early > 0 {
-		t.Errorf("of %d timers %d are lost and %d doubled; %d came early, %d records were never asked for", n, lost, doubled, a.early, strays)
+	if lost+duplicated+strays+a.early > 0 {
+		t.Errorf("of %d timers %d are lost and %d duplicated; %d came early, %d records were never asked for", n, lost, duplicated, a.early, strays)
 	}
 }
 

@@ -35,7 +35,7 @@ func (m *maker) next(due int64) want {
 	headers = append(headers, to(w.topic))
 	w.value = m.payload()
 	w.request.Value = w.value
-	headers = append(headers, m.place(&w)...)
+	headers = append(headers, m.targetHeaders(&w)...)
 	m.rng.Shuffle(len(headers), func(i, j int) { headers[i], headers[j] = headers[j], headers[i] })
 	w.request.Headers = m.mix(&w, headers)
 	return w
@@ -74,8 +74,8 @@ func (m *maker) payload() []byte {
 	return fmt.Appendf(nil, "payload %d", m.serial)
 }
 
-// place chooses key and partition and says so in headers.
-func (m *maker) place(w *want) (headers []kgo.RecordHeader) {
+// targetHeaders chooses key and partition and says so in headers.
+func (m *maker) targetHeaders(w *want) (headers []kgo.RecordHeader) {
 	w.key, w.partition = w.request.Key, byKey
 	switch m.rng.IntN(8) {
 	case 0:
@@ -163,7 +163,7 @@ func cancels(topic string, id []byte) []*kgo.Record {
 	}
 }
 
-// TestTenThousandTimersOfAllForms is acceptance line a: over 20 s, each form of
+// TestTenThousandTimersOfAllForms sends, over 20 s, each form of
 // due time, target, key, partition, value and header, cancels among them. Each
 // emission comes once, byte for byte, never early, where a Java client would
 // have put it.
@@ -215,7 +215,7 @@ func TestTenThousandTimersOfAllForms(t *testing.T) {
 		t.Errorf("%d dead letters, first: %q", len(letters), letters[0].Headers)
 	}
 	lateness(t, received, first)
-	t.Logf("steps: %v", in.Metric("waterclock_steps_total"))
+	t.Logf("steps: %v", in.Metric("waterclock_transactions_total"))
 }
 
 // TestTimerAfterCountsFromLogAppendTime: where the broker stamps the requests,

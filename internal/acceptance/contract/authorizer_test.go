@@ -139,5 +139,5 @@ func TestTargetNotAuthorized(t *testing.T) {
 	if len(refused) > 0 {
 		t.Errorf("no dead letter of %v", refused)
 	}
-	t.Logf("%d requests, %d dead letters; steps aborted: %v", requests+len(recs), len(s.dead.Records()), s.in.Metric("waterclock_steps_total", "outcome", "aborted"))
+	t.Logf("%d requests, %d dead letters; steps aborted: %v", requests+len(recs), len(s.dead.Records()), s.in.Metric("waterclock_transactions_total", "outcome", "aborted"))
 }

@@ -143,13 +143,13 @@ const maxShown = 10
 // for byte, and nothing else.
 func checkAll(t testing.TB, received []kafkatest.Received, wants []want, partitions map[string]int) {
 	t.Helper()
-	rig.Emissions(t, received) // early, doubled
+	rig.Emissions(t, received) // early, duplicated
 	bySource := make(map[string][]kafkatest.Received)
 	for _, r := range received {
 		s := rig.HeaderOf(r, "waterclock-source")
 		bySource[s] = append(bySource[s], r)
 	}
-	lost, doubled, wrong := 0, 0, 0
+	lost, duplicated, wrong := 0, 0, 0
 	for i := range wants {
 		w := &wants[i]
 		s := source(w.request)
@@ -163,7 +163,7 @@ func checkAll(t testing.TB, received []kafkatest.Received, wants []want, partiti
 			continue
 		case 1:
 		default:
-			doubled++
+			duplicated++
 		}
 		if faults := w.faults(got[0], partitions); len(faults) > 0 {
 			if wrong++; wrong <= maxShown {
@@ -177,9 +177,9 @@ func checkAll(t testing.TB, received []kafkatest.Received, wants []want, partiti
 			t.Errorf("emitted and not asked for: %s, id %q, %d times", s, rig.HeaderOf(rs[0], "waterclock-id"), len(rs))
 		}
 	}
-	t.Logf("%d asked for, %d received: %d lost, %d doubled, %d wrong, %d not asked for",
-		len(wants), len(received), lost, doubled, wrong, len(bySource))
-	if lost+doubled+wrong+len(bySource) > 0 {
+	t.Logf("%d asked for, %d received: %d lost, %d duplicated, %d wrong, %d not asked for",
+		len(wants), len(received), lost, duplicated, wrong, len(bySource))
+	if lost+duplicated+wrong+len(bySource) > 0 {
 		t.Fail()
 	}
 }

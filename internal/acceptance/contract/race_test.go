@@ -19,7 +19,7 @@ const (
 	raceWanted = 10_000 // races written inside the window
 	raceEach   = 1_000  // of each order, at least
 	raceRound  = 2_000
-	raceRounds = 12
+	raceRounds = 36
 	raceApart  = 2 * time.Millisecond
 )
 

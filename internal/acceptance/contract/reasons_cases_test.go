@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// bad is a request that cannot be obeyed.
+// bad is a request that is rejected.
 type bad struct {
 	name   string
 	reason waterclock.Reason
@@ -71,6 +71,35 @@ func extra(reason waterclock.Reason, names ...string) (cases []bad) {
 	return cases
 }
 
+// recurring are requests of recurring timers that are bad by the value of one header.
+func recurring(reason waterclock.Reason, name string, texts ...string) (cases []bad) {
+	for _, b := range values(reason, name, texts...) {
+		spoil := b.spoil
+		b.name += ", recurring"
+		b.spoil = func(s *reasonScene, r *kgo.Record) {
+			unset(r, "timer-at")
+			set(r, "timer-every", "1m")
+			spoil(s, r)
+		}
+		cases = append(cases, b)
+	}
+	return cases
+}
+
+// cron are requests that are bad by their expression, or its zone.
+func cron(reason waterclock.Reason, zone string, expressions ...string) (cases []bad) {
+	for _, text := range expressions {
+		cases = append(cases, bad{name: fmt.Sprintf("timer-cron %.20q %s", text, zone), reason: reason, spoil: func(_ *reasonScene, r *kgo.Record) {
+			unset(r, "timer-at")
+			set(r, "timer-cron", text)
+			if zone != "" {
+				set(r, "timer-zone", zone)
+			}
+		}})
+	}
+	return cases
+}
+
 func one(reason waterclock.Reason, name string, spoil func(*reasonScene, *kgo.Record)) []bad {
 	return []bad{{name: name, reason: reason, spoil: spoil}}
 }
@@ -112,8 +141,6 @@ func badRequests() []bad {
 		values(waterclock.ReasonNotUTF8, "timer-at", "\xff\xfe"),
 		values(waterclock.ReasonNotUTF8, "timer-after", "1\xc3\x28s"),
 		values(waterclock.ReasonNotUTF8, "timer-target-partition", "\x80"),
-		extra(waterclock.ReasonUnsupported, "timer-every", "timer-cron", "timer-zone", "timer-until",
-			"timer-count", "timer-jitter", "timer-catch-up", "timer-max-late"),
 		extra(waterclock.ReasonConflictingHeaders, "timer-after"),
 		one(waterclock.ReasonConflictingHeaders, "cancel with a due time", func(_ *reasonScene, r *kgo.Record) { set(r, "timer-cancel", "true") }),
 		one(waterclock.ReasonConflictingHeaders, "cancel with a delay", func(_ *reasonScene, r *kgo.Record) {
@@ -151,6 +178,44 @@ func badRequests() []bad {
 		}),
 		values(waterclock.ReasonBeyondHorizon, "timer-at", "9999-01-01T00:00:00Z", "99999999999999", "99999999999999999999999999"),
 		values(waterclock.ReasonBeyondHorizon, "timer-after", "36526d", "P5300W", "99999999999999999999999w"),
+		one(waterclock.ReasonConflictingHeaders, "every with cron", func(_ *reasonScene, r *kgo.Record) {
+			unset(r, "timer-at")
+			set(r, "timer-every", "1m")
+			set(r, "timer-cron", "@daily")
+		}),
+		one(waterclock.ReasonConflictingHeaders, "at with cron", func(_ *reasonScene, r *kgo.Record) { set(r, "timer-cron", "@daily") }),
+		recurring(waterclock.ReasonConflictingHeaders, "timer-after", "1s"),
+		recurring(waterclock.ReasonConflictingHeaders, "timer-zone", "UTC"),
+		recurring(waterclock.ReasonConflictingHeaders, "timer-cancel", "true"),
+		values(waterclock.ReasonNoRecurrence, "timer-zone", "UTC"),
+		values(waterclock.ReasonNoRecurrence, "timer-until", "2100-01-01T00:00:00Z"),
+		values(waterclock.ReasonNoRecurrence, "timer-count", "3"),
+		values(waterclock.ReasonNoRecurrence, "timer-jitter", "1s"),
+		values(waterclock.ReasonNoRecurrence, "timer-catch-up", "all"),
+		values(waterclock.ReasonBadInterval, "timer-every", "", "60", "-5s", "P1M"),
+		values(waterclock.ReasonIntervalTooShort, "timer-every", "0s", "99ms"),
+		values(waterclock.ReasonBeyondHorizon, "timer-every", "36526d"),
+		cron(waterclock.ReasonBadCron, "", "", "* * * *", "*/0 * * * *", "0 25 * * *", "TZ=UTC 0 9 * * *", "CRON_TZ=0 0 9 * * *", "@every 5m", strings.Repeat("*", 60_000)),
+		cron(waterclock.ReasonCronNeverDue, "", "0 0 30 2 *"),
+		cron(waterclock.ReasonUnknownZone, "Mars/Olympus", "0 9 * * *"),
+		cron(waterclock.ReasonUnknownZone, "Local", "0 9 * * *"),
+		recurring(waterclock.ReasonBadUntil, "timer-until", "tomorrow"),
+		recurring(waterclock.ReasonSecondsNotMillis, "timer-until", "1900000000"),
+		recurring(waterclock.ReasonUntilBeforeFirst, "timer-until", "2020-01-01T00:00:00Z"),
+		recurring(waterclock.ReasonBadCount, "timer-count", "0", "-1", "thrice"),
+		recurring(waterclock.ReasonBadJitter, "timer-jitter", "-1s", "5"),
+		recurring(waterclock.ReasonBadCatchUp, "timer-catch-up", "some", "ALL", ""),
+		values(waterclock.ReasonBadMaxLate, "timer-max-late", "-1s", "5", ""),
+		values(waterclock.ReasonBadTrigger, "timer-trigger", "1", "True", ""),
+		values(waterclock.ReasonBadPause, "timer-pause", "yes"),
+		values(waterclock.ReasonBadResume, "timer-resume", "false"),
+		values(waterclock.ReasonSteeringDueTime, "timer-trigger", "true"),
+		values(waterclock.ReasonSteeringDueTime, "timer-pause", "true"),
+		one(waterclock.ReasonTwoActions, "pause and cancel", func(_ *reasonScene, r *kgo.Record) {
+			unset(r, "timer-at")
+			r.Headers = append(r.Headers, header("timer-pause", "true"), header("timer-cancel", "true"))
+		}),
+		values(waterclock.ReasonBadIf, "timer-if", "", "Absent", "17", "timers/0/-1"),
 		one(waterclock.ReasonNoTarget, "no target", func(_ *reasonScene, r *kgo.Record) { unset(r, "timer-target-topic") }),
 		values(waterclock.ReasonBadTarget, "timer-target-topic", "", "a/b", ".", "..", "größe", strings.Repeat("a", 250)),
 		values(waterclock.ReasonTargetNotAllowed, "timer-target-topic", "__consumer_offsets", "__transaction_state", "another"),

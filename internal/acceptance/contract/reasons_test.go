@@ -21,7 +21,13 @@ const reasonPartitions = 4
 // shownElsewhere are reasons that need a broker, or requests, of another kind.
 var shownElsewhere = map[waterclock.Reason]string{
 	waterclock.ReasonTargetNotAuthorized: "TestTargetNotAuthorized",
+	waterclock.ReasonNoEffect:            "TestRecordsThatCannotBePassedOn, package delay",
+	waterclock.ReasonBadAttempt:          "TestRecordsThatCannotBePassedOn, package delay",
 	waterclock.ReasonBatchTooLarge:       "TestBatchesThatDecompressToTooMuch, package load",
+	waterclock.ReasonUnsupported:         "TestDialectsOnABroker",
+	waterclock.ReasonBadValue:            "TestDialectsOnABroker",
+	waterclock.ReasonOverQuota:           "TestRequestsBeyondTheRate",
+	waterclock.ReasonMovedMeanwhile:      "TestWhatDependsIsRejected, package follow",
 }
 
 // TestEveryReasonHasACase fails when a reason is added that nothing shows.
@@ -96,11 +102,10 @@ func (s *reasonScene) good(id, topic string, partition int32, due int64) want {
 	}
 }
 
-// TestEveryReasonBetweenGoodRequests is acceptance line f: each bad request of
-// one stream ends as exactly one dead letter with its reason, its key, value and
-// headers as they were, and its neighbours, on the same request partition, for
-// the same target partition and in the same millisecond, fire on time. A
-// refused request changes nothing: a pending timer of its ID still fires.
+// TestEveryReasonBetweenGoodRequests: each bad request of one stream ends as
+// exactly one dead letter with its reason, its key, value and headers as they
+// were, and its neighbours, on the same request partition, for the same target
+// partition and in the same millisecond, fire on time. A refused request changes nothing: a pending timer of its ID still fires.
 func TestEveryReasonBetweenGoodRequests(t *testing.T) {
 	t.Parallel()
 	s := newReasonScene(t)

@@ -63,11 +63,11 @@ func (s *scene) end(t *testing.T, requests int, wants []want) {
 // request), so a later request may overtake only with an earlier due time.
 func (s *scene) inOrder(t *testing.T) {
 	t.Helper()
-	type place struct{ request, due, emission int64 }
-	last := map[string]place{}
+	type stand struct{ request, due, emission int64 }
+	last := map[string]stand{}
 	wrong := 0
 	for _, r := range s.out.Records() {
-		p := place{emission: r.Offset}
+		p := stand{emission: r.Offset}
 		if _, err := fmt.Sscan(lastPart(rig.HeaderOf(r, "waterclock-source"))+" "+rig.HeaderOf(r, "waterclock-due"), &p.request, &p.due); err != nil {
 			t.Fatal(err)
 		}

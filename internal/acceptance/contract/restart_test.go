@@ -90,18 +90,18 @@ func (x *told) write(s *scene, start time.Time, acts []act) (recs []*kgo.Record)
 	return recs
 }
 
-// TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder is acceptance line e: what
+// TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder cancels and replaces: what
 // is cancelled or replaced in the log never fires after a restart, also where
 // the request came while nobody ran and after the timer was due. Overdue timers
 // fire at once after the start.
 func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name   string
-		folder func(t *testing.T, dir string)
+		name      string
+		directory func(t *testing.T, dir string)
 	}{
-		{"folder kept", func(*testing.T, string) {}},
-		{"folder deleted", func(t *testing.T, dir string) {
+		{"directory kept", func(*testing.T, string) {}},
+		{"directory deleted", func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
@@ -109,12 +109,12 @@ func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			testRestart(t, tt.folder)
+			testRestart(t, tt.directory)
 		})
 	}
 }
 
-func testRestart(t *testing.T, folder func(*testing.T, string)) {
+func testRestart(t *testing.T, directory func(*testing.T, string)) {
 	const each = 60 // IDs of one story
 	s := &scene{cluster: kafkatest.Shared(t)}
 	s.requests = s.cluster.CreateTopic(t, 4, nil)
@@ -153,7 +153,7 @@ func testRestart(t *testing.T, folder func(*testing.T, string)) {
 	}
 	time.Sleep(time.Until(start.Add(whileDown + time.Second))) // let it fall due
 	down := tell(func(x *told) []act { return x.down })
-	folder(t, cfg.DataDir)
+	directory(t, cfg.DataDir)
 	time.Sleep(time.Until(start.Add(startAgain)))
 
 	s.in = rig.Serve(t, cfg, service.Options{})

@@ -65,7 +65,7 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 	s.out.Quiet(settled)
 	received := s.out.Records()
 	// Where is checked here, by the time of writing; all else below.
-	place := map[string]int32{}
+	partitionOf := map[string]int32{}
 	counts := map[string]int{}
 	explicit := map[string]bool{}
 	for _, w := range wants {
@@ -91,10 +91,10 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 				t.Errorf("%s is on partition %d, want %d or %d", show(r.Key), r.Partition, old, grownTo)
 			}
 		}
-		place[rig.HeaderOf(r, "waterclock-source")] = r.Partition
+		partitionOf[rig.HeaderOf(r, "waterclock-source")] = r.Partition
 	}
 	for i := range wants {
-		if p, ok := place[source(wants[i].request)]; ok && wants[i].partition == byKey {
+		if p, ok := partitionOf[source(wants[i].request)]; ok && wants[i].partition == byKey {
 			wants[i].partition = p
 		}
 	}
@@ -114,10 +114,10 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 	}
 }
 
-// TestTargetDeletedAndMadeAnewWhileRunning: while it is gone its emissions are
+// TestTargetRecreatedWhileRunning: while it is gone its emissions are
 // dead letters; once it is there again emissions to it are delivered, those of
 // the dead letters too when they are sent again as they are.
-func TestTargetDeletedAndMadeAnewWhileRunning(t *testing.T) {
+func TestTargetRecreatedWhileRunning(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	other := s.cluster.CreateTopic(t, 2, nil, s.target+"-other")
@@ -157,29 +157,29 @@ func TestTargetDeletedAndMadeAnewWhileRunning(t *testing.T) {
 		}
 	}
 	s.cluster.CreateTopic(t, 3, nil, s.target)
-	anew := kafkatest.Collect(t, s.cluster, s.target)
+	recreated := kafkatest.Collect(t, s.cluster, s.target)
 	time.Sleep(tolerance)
 	again := send(50, time.Now().Add(200*time.Millisecond))
 	// What was refused is sent again as it lies there, and fires at once.
-	var mended []*kgo.Record
+	var fixed []*kgo.Record
 	for _, l := range s.dead.Records() {
 		r := &kgo.Record{Topic: s.requests, Key: l.Key, Value: l.Value, Headers: l.Headers}
 		var due int64
 		if _, err := fmt.Sscan(rig.HeaderOf(l, "timer-at"), &due); err != nil {
 			t.Fatal(err)
 		}
-		mended, again = append(mended, r), append(again, plain(r, s.target, due))
+		fixed, again = append(fixed, r), append(again, plain(r, s.target, due))
 	}
-	requests += len(mended)
-	produce(t, s.client, mended...)
+	requests += len(fixed)
+	produce(t, s.client, fixed...)
 	awaitSettled(t, s.in, requests)
 	awaitPending(t, s.in, 0)
 	s.out.WaitFor(len(wants), arrive)
 	if n := len(s.dead.Records()); n > 50 {
-		t.Errorf("%d dead letters more after the topic was made anew: %q", n-50, s.dead.Records()[50].Headers)
+		t.Errorf("%d dead letters more after the topic was recreated: %q", n-50, s.dead.Records()[50].Headers)
 	} else {
-		anew.WaitFor(len(again), arrive)
-		checkAll(t, anew.Records(), again, s.partitions)
+		recreated.WaitFor(len(again), arrive)
+		checkAll(t, recreated.Records(), again, s.partitions)
 	}
 	checkAll(t, s.out.Records(), wants, s.partitions)
 }
@@ -225,6 +225,7 @@ func TestTargetSizeLimitChangesWhileRunning(t *testing.T) {
 	wants = append(wants, send("raised", time.Now().Add(500*time.Millisecond))...)
 	awaitSettled(t, s.in, requests)
 	awaitPending(t, s.in, 0)
+	s.out.WaitFor(len(wants), arrive)
 	s.out.Quiet(settled)
 	checkAll(t, s.out.Records(), wants, s.partitions)
 	reasons := s.deadOf()

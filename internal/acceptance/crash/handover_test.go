@@ -25,7 +25,8 @@ const (
 	handover = time.Minute
 )
 
-// TestKilledStoppedPausedAndJoinedUnderLoad is line d.
+// TestKilledStoppedPausedAndJoinedUnderLoad has the instances of a group killed,
+// stopped, paused and joined by another while timers fire: each fires once.
 func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Start(t, 1, kafkatest.ApacheDefaults())
@@ -104,7 +105,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	for _, h := range all {
 		claims += h.claims
 	}
-	// Each partition was taken once; the three that left had two or more each.
+	// Each partition was acquired once; the three that left had two or more each.
 	if claims < groupPartitions+6 {
 		t.Errorf("%d claims of %d partitions: nothing moved", claims, groupPartitions)
 	}

@@ -1,5 +1,5 @@
-// Package crash holds lines c and d of what the first issue must show: instances
-// as real processes, killed, stopped, paused and refused, on a real broker.
+// Package crash has instances as real processes killed, stopped, paused and
+// refused, on a real broker, and looks for what is lost or late.
 package crash
 
 import (
@@ -92,22 +92,22 @@ func some(m map[string]bool) []string {
 	return keys[:min(5, len(keys))]
 }
 
-// onceEach checks that nothing was early or doubled, and that no timer ID
+// onceEach checks that nothing was early or duplicated, and that no timer ID
 // fired twice. It returns the emissions by ID.
 func onceEach(t testing.TB, received []kafkatest.Received) map[string][]kafkatest.Received {
 	t.Helper()
 	byID := rig.Emissions(t, received)
-	doubled := 0
+	duplicated := 0
 	for id, rs := range byID {
 		if len(rs) == 1 {
 			continue
 		}
-		if doubled++; doubled <= 5 {
-			t.Errorf("doubled: %s was emitted %d times", id, len(rs))
+		if duplicated++; duplicated <= 5 {
+			t.Errorf("duplicated: %s was emitted %d times", id, len(rs))
 		}
 	}
-	if doubled > 0 {
-		t.Errorf("doubled: %d timers", doubled)
+	if duplicated > 0 {
+		t.Errorf("duplicated: %d timers", duplicated)
 	}
 	return byID
 }

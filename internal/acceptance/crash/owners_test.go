@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // history is what one changelog partition tells about its owners.
@@ -19,7 +21,7 @@ type history struct {
 	owner  string // of the last claim
 	claims int
 	// early holds checkpoints that wait for the claim of their own step: a
-	// first take writes them in this order.
+	// first acquisition writes them in this order.
 	early    *delaytopics.Checkpoint
 	position int64
 
@@ -137,23 +139,19 @@ func logSilences(t testing.TB, all map[int32]*history, start time.Time) (worst t
 // target partition, and returns the longest of all.
 func logReceipts(t testing.TB, received []kafkatest.Received, start time.Time) (worst time.Duration) {
 	t.Helper()
-	type place struct {
-		topic     string
-		partition int32
-	}
-	last, silence := make(map[place]time.Time), make(map[place]gap)
+	last, silence := make(map[timer.TopicPartition]time.Time), make(map[timer.TopicPartition]gap)
 	for _, r := range received {
-		at := place{r.Topic, r.Partition}
+		at := timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}
 		if before, ok := last[at]; ok && r.At.Sub(before) > silence[at].length {
 			silence[at] = gap{from: before, length: r.At.Sub(before)}
 		}
 		last[at] = r.At
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(silence), func(a, b place) int {
-		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	for _, at := range slices.SortedFunc(maps.Keys(silence), func(a, b timer.TopicPartition) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	}) {
 		g := silence[at]
-		t.Logf("target %s/%d: longest silence by receipt %s, at %s", at.topic, at.partition, g.length.Round(time.Millisecond), since(start, g.from))
+		t.Logf("target %s/%d: longest silence by receipt %s, at %s", at.Topic, at.Partition, g.length.Round(time.Millisecond), since(start, g.from))
 		worst = max(worst, g.length)
 	}
 	return worst
@@ -174,7 +172,7 @@ func TestOwnersRule(t *testing.T) {
 		log  []record
 		ok   bool
 	}{
-		{"first take: checkpoint and claim in one step", []record{{false, "a", "1", 0}, {true, "a", "1", 0}, {false, "a", "2", 5}}, true},
+		{"first acquisition: checkpoint and claim in one step", []record{{false, "a", "1", 0}, {true, "a", "1", 0}, {false, "a", "2", 5}}, true},
 		{"changes at a claim", []record{{true, "a", "1", 0}, {false, "a", "2", 1}, {true, "b", "3", 0}, {false, "b", "4", 2}}, true},
 		{"returns with a claim", []record{{true, "a", "1", 0}, {true, "b", "2", 0}, {true, "a", "3", 0}, {false, "a", "4", 2}}, true},
 		{"changes without a claim", []record{{true, "a", "1", 0}, {false, "b", "2", 1}}, false},

@@ -31,8 +31,8 @@ const (
 	tailAtMost = 120 * streamRate * 3
 	// flushTakes is how long a flush, and what is stored for it, may take.
 	flushTakes = 15 * time.Second
-	// takeOffsets is what the take itself may add to a partition of the
-	// changelog: marker of the vanished owner's step, claim, its marker.
+	// takeOffsets is what the acquisition itself may add to a partition of the
+	// changelog: marker of the former owner's step, claim, its marker.
 	takeOffsets = 16
 
 	// Every soonEvery-th pending timer falls due during or soon after the test,
@@ -42,7 +42,8 @@ const (
 	soonTo    = 5 * time.Minute
 )
 
-// TestKillWithPendingAndStreamReplaysTheTailOnly is line c.
+// TestKillWithPendingAndStreamReplaysTheTailOnly: a restart after kill -9 does not
+// depend on what is pending.
 //
 // When the store flushed is told by its counter of flushes: what the changelog
 // held at the flush before is on disk then, so a restart may read no more than the
@@ -79,7 +80,7 @@ func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
 type run struct{ replayed int64 }
 
 // crash loads pending timers, kills the owner under a stream twice, the second
-// time with its folder deleted, and checks that every timer fired once or is
+// time with its directory deleted, and checks that every timer fired once or is
 // still pending.
 func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	requests := c.CreateTopic(t, crashPartitions, nil)
@@ -113,7 +114,7 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	written := total(ends(t, adm, changelog)) - flushed
 	p, took := restart(t, c, out, requests, target, "overdue-1", serve)
 	replayed := int64(p.Metric("waterclock_replayed_offsets_total"))
-	t.Logf("%v pending, same folder: ready after %s; %d offsets replayed, at most %d written since the flush",
+	t.Logf("%v pending, same directory: ready after %s; %d offsets replayed, at most %d written since the flush",
 		held, took, replayed, written)
 	if replayed > written+takeOffsets*crashPartitions {
 		t.Errorf("replayed %d offsets, but only %d were written since the last flush", replayed, written)
@@ -129,9 +130,9 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	}
 	p, took = restart(t, c, out, requests, target, "overdue-2", serve)
 	replayed = int64(p.Metric("waterclock_replayed_offsets_total"))
-	t.Logf("%v pending, folder deleted: ready after %s; %d offsets replayed", p.Metric("waterclock_pending_timers"), took, replayed)
+	t.Logf("%v pending, directory deleted: ready after %s; %d offsets replayed", p.Metric("waterclock_pending_timers"), took, replayed)
 	if replayed < int64(held) {
-		t.Errorf("replayed %d offsets into an empty folder, but %v were pending", replayed, held)
+		t.Errorf("replayed %d offsets into an empty directory, but %v were pending", replayed, held)
 	}
 
 	n := s.Stop()

@@ -11,7 +11,7 @@ import (
 
 // TestPausedStaticOwnerReplacedUnderItsName: an instance with an instance ID
 // stands still, a new process with the same ID (another machine, hence another
-// folder) takes its partitions at once and with the same generation, then the
+// directory) acquires its partitions at once and with the same generation, then the
 // old one goes on in the middle of whatever it did. Its step must be refused.
 func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	t.Parallel()

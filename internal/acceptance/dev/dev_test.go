@@ -48,7 +48,7 @@ func runShown(t *testing.T, output string) {
 			commands = append(commands, command)
 		}
 	}
-	wants := []string{"a1 written to timers/", "cancel of a1 written to timers/", "timers.waterclock.changelog"}
+	wants := []string{"a1 written to timers/", "STATE", "cancel of a1 written to timers/", "timers.waterclock.changelog"}
 	if len(commands) != len(wants) {
 		t.Fatalf("shows %d commands: %q", len(commands), commands)
 	}
@@ -68,9 +68,9 @@ func request(id, value string, headers ...string) *kgo.Record {
 	return r
 }
 
-// TestDevFirstAndSecondStart is line h: the demo, the commands that are shown,
+// TestDevFirstAndSecondStart goes through the demo, the commands that are shown,
 // a plain client, a stop by SIGTERM while timers are pending (one falls due
-// meanwhile, one is cancelled), and a second start on the same folder.
+// meanwhile, one is cancelled), and a second start on the same directory.
 func TestDevFirstAndSecondStart(t *testing.T) {
 	t.Parallel()
 	drivesProcesses(t)
@@ -82,11 +82,14 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 		if !strings.Contains(p.Output(), "on "+addr+", data in "+dir+"\n") || !strings.Contains(p.Output(), "isolation.level=read_committed") {
 			t.Errorf("does not say where it listens, or how to consume:\n%s", p.Output())
 		}
+		if !strings.Contains(p.Output(), "HTTP API on http://127.0.0.1:") {
+			t.Errorf("does not say where its API is:\n%s", p.Output())
+		}
 		return p
 	}
 	first := start()
 	if strings.Contains(first.Output(), "from earlier") {
-		t.Errorf("a new folder has timers:\n%s", first.Output())
+		t.Errorf("a new directory has timers:\n%s", first.Output())
 	}
 	runShown(t, first.Output()) // leaves a1 cancelled, 10 s before it is due
 
@@ -153,7 +156,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	}
 }
 
-// TestDevRefusals: what a second dev says that finds its folder or an address
+// TestDevRefusals: what a second dev says that finds its directory or an address
 // taken, while the first one goes on.
 func TestDevRefusals(t *testing.T) {
 	t.Parallel()
@@ -175,14 +178,14 @@ func TestDevRefusals(t *testing.T) {
 		code                    int
 		want                    string
 	}{
-		{"folder", rig.FreeAddr(t), "", dir, nil, 1, "another process works in " + dir + "; stop it, or choose another folder with --data-dir"},
+		{"directory", rig.FreeAddr(t), "", dir, nil, 1, "another process works in " + dir + "; stop it, or choose another directory with --data-dir"},
 		{"broker's address", listen, "", t.TempDir(), nil, 1, "another process has taken " + listen + "; choose another address with --listen"},
 		{"address of HTTP", rig.FreeAddr(t), taken.Addr().String(), t.TempDir(), nil, 1, "another process has taken " + taken.Addr().String() + "; choose another address with --http"},
 		{"unknown flag", rig.FreeAddr(t), "", t.TempDir(), []string{"--port", "9"}, 2, "unknown flag: --port; see waterclock dev --help"},
 		{"an argument", rig.FreeAddr(t), "", t.TempDir(), []string{"now"}, 2, `waterclock dev takes flags only, not "now"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			args := append([]string{"dev", "--listen", c.listen, "--http", c.http, "--data-dir", c.dir}, c.args...)
+			args := append([]string{"dev", "--listen", c.listen, "--http", c.http, "--api", "127.0.0.1:0", "--data-dir", c.dir}, c.args...)
 			code, out := run(t, exec.Command(rig.Binary(t), args...))
 			if code != c.code || !strings.HasPrefix(out, "waterclock: ") || !strings.Contains(out, c.want) || strings.Count(out, "\n") != 1 {
 				t.Errorf("exit %d: %q, want %d: %q", code, out, c.code, c.want)
@@ -232,7 +235,7 @@ func TestScheduleRefusals(t *testing.T) {
 }
 
 // TestDevKilledWhilePending: kill -9 with timers pending for a topic that was
-// made on first use and holds emissions, and a second start on the same folder.
+// made on first use and holds emissions, and a second start on the same directory.
 // The embedded broker used to forget such a topic, and wrote another one over
 // its data. (A kill in the middle of a transaction is another matter: the
 // embedded broker writes a commit to one partition after the other.)

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -20,6 +22,7 @@ const (
 	reference     = "docs/REFERENCE.md"
 	configuration = "docs/CONFIGURATION.md"
 	operations    = "docs/OPERATIONS.md"
+	migration     = "docs/MIGRATION.md"
 )
 
 // section returns the text of a document from a heading to the next one of its
@@ -52,10 +55,11 @@ func TestDocumentedReasons(t *testing.T) {
 
 // TestDocumentedHeaders: each header of the contract is in the tables.
 func TestDocumentedHeaders(t *testing.T) {
-	text := section(t, reference, "Send a timer") + section(t, reference, "Dead letters")
+	text := section(t, reference, "Send a timer") + section(t, reference, "Recurring timers") + section(t, reference, "Dead letters")
 	for _, h := range []string{
 		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTargetTopic, waterclock.HeaderTargetKey,
-		waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
+		waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition, waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone,
+		waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp, waterclock.HeaderMaxLate, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
 		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderReason, waterclock.HeaderDetail, waterclock.HeaderTruncated,
 	} {
 		if !strings.Contains(text, "\n| `"+h+"` |") {
@@ -93,6 +97,32 @@ func TestDocumentedSettings(t *testing.T) {
 	}
 }
 
+// TestDocumentedTenants: the table of a tenant's settings has those of the example,
+// in their order, and each dialect has a section.
+func TestDocumentedTenants(t *testing.T) {
+	_, example := run(t, exec.Command(rig.Binary(t), "config", "example"))
+	_, example, _ = strings.Cut(example, "\n#tenants:\n")
+	var want, got []string
+	for _, m := range regexp.MustCompile(`(?m)^#    ([a-z-]+):`).FindAllStringSubmatch(example, -1) {
+		want = append(want, m[1])
+	}
+	for _, m := range settingRow.FindAllStringSubmatch(section(t, configuration, "Tenants"), -1) {
+		got = append(got, strings.Trim(m[1], "`"))
+	}
+	if len(want) < 10 || !slices.Equal(got, want) {
+		t.Errorf("%s has\n%q\na tenant has\n%q", configuration, got, want)
+	}
+	data, err := os.ReadFile(filepath.Join(root, migration))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range intake.Dialects() {
+		if !regexp.MustCompile("(?m)^## .*`" + string(d) + "`").Match(data) {
+			t.Errorf("%s has no section for %s", migration, d)
+		}
+	}
+}
+
 // TestDocumentedMetrics: what an instance that has done everything shows is in the
 // text, and what the text names is shown.
 func TestDocumentedMetrics(t *testing.T) {
@@ -100,8 +130,16 @@ func TestDocumentedMetrics(t *testing.T) {
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	in := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{})
+	cfg := rig.Config(t, c.Seeds(), requests)
+	cfg.API = "127.0.0.1:0"
+	api := make(chan string, 1)
+	in := rig.Serve(t, cfg, service.Options{StartedAPI: func(u string) { api <- u }})
 	in.Ready(1, patience)
+	resp, err := http.Get(<-api + "/v1/topics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
 	cl := c.Client(t)
 	for _, to := range []string{target, "__refused"} {
 		r := request("m", "v", "timer-after", "1ms", "timer-target-topic", to)

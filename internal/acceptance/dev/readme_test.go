@@ -1,13 +1,11 @@
 package dev
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -73,7 +71,7 @@ type reader struct {
 	fires        []string // timers that must fire on dev's topic orders
 }
 
-// env moves addresses and folders away from their defaults, which others may
+// env moves addresses and directories away from their defaults, which others may
 // use, and finds what go install has installed.
 func (r *reader) env(broker string, more ...string) []string {
 	return append(environ(
@@ -132,7 +130,7 @@ func TestReadme(t *testing.T) {
 // its own.
 func (r *reader) startDev(t *testing.T, b block) {
 	t.Helper()
-	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_LISTEN="+r.dev, "WATERCLOCK_HTTP="+r.devHTTP, "WATERCLOCK_DATA_DIR="+t.TempDir()))
+	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_LISTEN="+r.dev, "WATERCLOCK_HTTP="+r.devHTTP, "WATERCLOCK_API=127.0.0.1:0", "WATERCLOCK_DATA_DIR="+t.TempDir()))
 	t.Cleanup(func() {
 		p.stop(t, syscall.SIGINT) // Ctrl-C, as the README says
 		if !strings.Contains(p.out.String(), "stopped; timers and topics are kept in ") {
@@ -151,7 +149,7 @@ func (r *reader) plain(t *testing.T, b block) {
 	if code != 0 {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
-	r.expect(b, "a1", "b1")
+	r.expect(b, "a1", "b1", "b2") // b2 is triggered
 }
 
 // expect notes those timers of a block that fire while the test runs.
@@ -301,12 +299,12 @@ func (r *reader) checkFired(t *testing.T) {
 // server is a process group that runs until it is told to stop.
 type server struct {
 	cmd *exec.Cmd
-	out *output
+	out *rig.Output
 }
 
 func startServer(t *testing.T, cmd *exec.Cmd) *server {
 	t.Helper()
-	p := &server{cmd: cmd, out: &output{}}
+	p := &server{cmd: cmd, out: &rig.Output{}}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // go run has a child
 	if err := cmd.Start(); err != nil {
@@ -334,22 +332,4 @@ func (p *server) stop(t *testing.T, s syscall.Signal) int {
 	defer kill.Stop()
 	_ = p.cmd.Wait() // the exit code says it
 	return p.cmd.ProcessState.ExitCode()
-}
-
-// output is a buffer that is read while it is written. mu guards b.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }

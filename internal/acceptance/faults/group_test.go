@@ -169,7 +169,7 @@ func inUse(t testing.TB, s *scene) bool {
 }
 
 // While instances run no other program gets into their group, whatever balancer it
-// has, and takes partitions from them.
+// has, and acquires partitions from them.
 func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -203,7 +203,7 @@ func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 
 // Two processes run under one instance ID: the newer is the member, the older one
 // says why it is none, and comes back when the other has gone. Nothing is lost or
-// doubled meanwhile.
+// duplicated meanwhile.
 func TestInstanceIDInUse(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)

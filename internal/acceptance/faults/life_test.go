@@ -28,7 +28,7 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 	}
 
 	// The committed offset is not told.
-	t.Run("taking", func(t *testing.T) {
+	t.Run("acquiring", func(t *testing.T) {
 		t.Parallel()
 		requests := c.CreateTopic(t, 1, nil)
 		wire := kafkatest.NewWire()
@@ -36,12 +36,12 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 		held := wire.Hold(kmsg.OffsetFetch.Int16())
 		t.Cleanup(held.Release)
 		p := rig.Serve(t, rig.Config(t, c.Seeds(), requests), service.Options{Dial: wire.Dial})
-		in(t, &p.Web, "taking")
+		in(t, &p.Web, "acquiring")
 		held.Release()
 		p.Ready(1, readyLimit)
 	})
 
-	// More was in the log at the take than the queue holds, and nothing goes into
+	// More was in the log at the acquisition than the queue holds, and nothing goes into
 	// the store: intake pauses before it has read what may cancel something. What
 	// is due waits for that.
 	t.Run("gated", func(t *testing.T) {

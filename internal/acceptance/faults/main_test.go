@@ -1,5 +1,5 @@
 // Package faults holds, as tables, what an instance does with bad settings, wrong
-// topics and a data folder that is not its own: each row is a run of the real
+// topics and a data directory that is not its own: each row is a run of the real
 // binary, with the exit code or the state that it must have and the words that
 // it must say.
 package faults
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { kafkatest.Main(m) }
 const (
 	// exitLimit is far more than a refusal takes.
 	exitLimit = 30 * time.Second
-	// readyLimit is far more than a take takes.
+	// readyLimit is far more than an acquisition takes.
 	readyLimit = time.Minute
 )
 

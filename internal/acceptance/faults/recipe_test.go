@@ -139,7 +139,7 @@ func TestRecipes(t *testing.T) {
 	}{
 		{name: "grown", now: grownTo},
 		{
-			name: "created anew", now: partitions,
+			name: "recreated", now: partitions,
 			spoil: func(t testing.TB, s *scene) { s.remove(t, s.requests) },
 			says:  []string{"topic REQUESTS: topic is missing, must be there: create it with 4 partitions", "waterclock topics follow"},
 		},
@@ -152,7 +152,7 @@ func TestRecipes(t *testing.T) {
 			name: "changelog", now: partitions,
 			spoil: func(t testing.TB, s *scene) { s.remove(t, delaytopics.Changelog(s.requests)) },
 			says:  []string{"topic REQUESTS.waterclock.changelog: topic is missing, must be there", "A changelog that was lost"},
-			again: []string{"REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "keep the data folders of all instances"},
+			again: []string{"REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "keep the data directories of all instances"},
 		},
 		{name: "group", now: partitions, steps: func(_ testing.TB, s *scene) map[string]func() {
 			return map[string]func(){"give the group its new name in waterclock.yaml": func() { s.group = "renamed-" + s.requests }}

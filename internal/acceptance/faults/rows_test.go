@@ -73,8 +73,8 @@ func (s *scene) row(t testing.TB, partition int32, kind byte, numbers ...int64) 
 
 // Rows of the local store that this version cannot read: of a later format, as
 // after a downgrade, or senseless. The partition is wiped and replayed, which is
-// said, the others are not; nothing is lost or doubled.
-func TestRowsThatCanNotBeRead(t *testing.T) {
+// said, the others are not; nothing is lost or duplicated.
+func TestRowsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)
@@ -127,7 +127,7 @@ func TestRowsThatCanNotBeRead(t *testing.T) {
 	p.Settled()
 }
 
-// copyInUse copies a folder that a process has in use, until it did not change
+// copyInUse copies a directory that a process has in use, until it did not change
 // meanwhile: what is copied is what a disk would hold if the power had failed.
 func copyInUse(t testing.TB, to, from string) {
 	t.Helper()
@@ -152,11 +152,11 @@ func copyInUse(t testing.TB, to, from string) {
 	})
 }
 
-// A data folder is copied while its owner runs, and a second instance runs on the
+// A data directory is copied while its owner runs, and a second instance runs on the
 // copy at the same time: the original's lock does not keep it from that. The two
-// are one group, take partitions from each other, and one is killed. Nothing is
-// lost, doubled or comes back.
-func TestFolderCopiedWhileInUse(t *testing.T) {
+// are one group, acquire partitions from each other, and one is killed. Nothing is
+// lost, duplicated or comes back.
+func TestDirectoryCopiedWhileInUse(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)

@@ -17,7 +17,7 @@ import (
 // partitions of the request topics.
 const partitions = 4
 
-// scene is what a row may spoil: a request topic, and a data folder that is
+// scene is what a row may spoil: a request topic, and a data directory that is
 // empty.
 type scene struct {
 	c        *kafkatest.Cluster
@@ -39,7 +39,7 @@ func newScene(t testing.TB, c *kafkatest.Cluster) *scene {
 func (s *scene) words(want []string) []string {
 	out := make([]string, len(want))
 	for i, w := range want {
-		out[i] = strings.NewReplacer("REQUESTS", s.requests, "FOLDER", s.dir).Replace(w)
+		out[i] = strings.NewReplacer("REQUESTS", s.requests, "DIRECTORY", s.dir).Replace(w)
 	}
 	return out
 }

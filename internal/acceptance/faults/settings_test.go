@@ -21,7 +21,7 @@ type wrong struct {
 }
 
 // wrongs are all the ways in which a setting can be wrong. DIR stands for a
-// folder with an empty file, a file of text and one of 65 KiB.
+// directory with an empty file, a file of text and one of 65 KiB.
 var wrongs = []wrong{
 	{"brokers", "", "", "at least one host:port"},
 	{"brokers", "a:1,kafka", "", "host:port for each broker"},
@@ -53,6 +53,12 @@ var wrongs = []wrong{
 	{"requests", "timers,timers", "", "each topic once"},
 	{"requests", "__consumer_offsets", "", "topics that neither begin with __ nor belong to the service"},
 	{"requests", "timers.waterclock.changelog", "", "topics that neither begin with __ nor belong to the service"},
+	{"delay", "retry", "", "TOPIC:DURATION or TOPIC:DURATION:TARGET for each topic"},
+	{"delay", "retry:soon:orders", "", "a duration such as"},
+	{"delay", "retry:366d:orders", "", "1ms to 365d"},
+	{"delay", "timers:5m:orders", "", "none of the request topics"},
+	{"delay", "retry:5m:mail", "targets=orders", "a target that is one of the targets of retry"},
+	{"delay", "retry:5m:timers", "targets=*", "a target that neither begins with __ nor belongs to the service"},
 	{"targets", "", "", "at least one glob; * allows every topic"},
 	{"targets", "a[", "", "globs as in"},
 	{"targets", "others:x", "", "a prefix that is one of the request topics"},
@@ -64,6 +70,7 @@ var wrongs = []wrong{
 	{"default-target", "orders", "targets=mail.*", "to be one of the targets of timers"},
 	{"partitioner-check", "no", "", "one of off, warn, dead-letter"},
 	{"create-topics", "perhaps", "", "true or false"},
+	{"console", "perhaps", "", "true or false"},
 	{"replication-factor", "three", "", "a whole number"},
 	{"replication-factor", "0", "", "-1 or 1 to 32767"},
 	{"topic-check-interval", "1", "", "a duration such as"},
@@ -78,12 +85,31 @@ var wrongs = []wrong{
 	{"limit-header-bytes", "65KiB", "", "1 to 64KiB"},
 	{"group", "", "", "a name"},
 	{"instance-id", "a/b", "", "1 to 249 letters"},
-	{"data-dir", "", "", "a folder"},
+	{"data-dir", "", "", "a directory"},
 	{"http", "8680", "", "host:port, or to be empty"},
 	{"http-web-config", "DIR/none", "http=127.0.0.1:0", "a web configuration as Prometheus exporters have"},
 	{"http-web-config", "DIR/text", "http=127.0.0.1:0", "a web configuration as Prometheus exporters have"},
 	{"http-web-config", "DIR/text", "", "http to be set"},
+	{"advertise", "wc-1", "api=127.0.0.1:0", "host:port with the port"},
+	{"advertise", "wc-1:8681", "", "api to be set"},
 	{"pprof", "0.0.0.0:6060", "", "host:port on the loopback interface"},
+	{"api", "8681", "", "host:port, or to be empty"},
+	{"api", "0.0.0.0:0", "", "api-users with those who may call it, or api-open where a proxy authenticates"},
+	{"api-open", "true", "", "api to be set"},
+	{"api-open", "true", "api=127.0.0.1:0 api-users=DIR/callers", "to be false where there is api-users"},
+	{"api-users", "DIR/callers", "", "api to be set"},
+	{"api-users", "DIR/none", "api=127.0.0.1:0", "a file of callers: no such file"},
+	{"api-users", "DIR/empty", "api=127.0.0.1:0", "it names nobody"},
+	{"api-tls-cert", "DIR/text", "api=127.0.0.1:0", "api-tls-key with it"},
+	{"api-tls-cert", "DIR/text", "api=127.0.0.1:0 api-tls-key=DIR/text", "PEM files of a certificate and its key: tls"},
+	{"api-tls-key", "DIR/text", "api=127.0.0.1:0", "api-tls-cert with it"},
+	{"api-client-ca", "DIR/text", "api=127.0.0.1:0 api-users=DIR/callers", "api-tls-cert with it"},
+	{"api-client-ca", "DIR/text", "api=127.0.0.1:0", "a PEM file of authorities: load authorities: no certificate"},
+	{"api-key-file", "DIR/text", "api=127.0.0.1:0", "a file with a key: key 1 has 4 characters, needs 32 or more"},
+	{"api-body-limit", "2MB", "", "a number of bytes such as"},
+	{"api-body-limit", "1KiB", "", "64KiB to 1GiB"},
+	{"api-rate", "-1", "", "0 to 1000000"},
+	{"api-concurrent", "0", "", "1 to 100000"},
 	{"session-timeout", "soon", "", "a duration such as"},
 	{"session-timeout", "-10s", "", "a duration such as"},
 	{"session-timeout", "999ms", "", "1s to 30m"},
@@ -92,7 +118,6 @@ var wrongs = []wrong{
 	{"rebalance-timeout", "1h1m", "", "at most 1h"},
 	{"on-stop", "die", "", "one of leave, stay"},
 	{"on-stop", "stay", "", "an instance-id with it"},
-	{"sub-partitions", "-1", "", "0 to 1024"},
 	{"lanes", "99999999999999999999", "", "a whole number"},
 	{"lanes", "257", "", "0 to 256"},
 	{"transactional-ids", "1", "", "2 to 4"},
@@ -107,6 +132,10 @@ var wrongs = []wrong{
 	{"log-level", "loud", "", "one of debug, info, warn, error"},
 	{"log-format", "xml", "", "one of text, json"},
 }
+
+// callers is a file of callers that is fine.
+const callers = "callers: {shop: {tokens: ['sha256:0000000000000000000000000000000000000000000000000000000000000000'], " +
+	"grants: [{role: read, topic: '*'}]}}"
 
 // layers say a setting in the three ways there are.
 var layers = []struct {
@@ -152,6 +181,7 @@ func TestWrongSettings(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "empty"), "")
 	write(t, filepath.Join(dir, "text"), "text")
+	write(t, filepath.Join(dir, "callers"), callers)
 	write(t, filepath.Join(dir, "large"), strings.Repeat("x", 64<<10+1))
 	seen := make(map[string]bool)
 	for _, w := range wrongs {

@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-// served runs an instance until it has taken every partition of the scene and
+// served runs an instance until it has acquired every partition of the scene and
 // holds a timer that is due far ahead, and stops it.
 func (s *scene) served(t testing.TB) {
 	t.Helper()
@@ -87,11 +87,11 @@ var states = []struct {
 		partitions, []string{"changelog REQUESTS.waterclock.changelog was written by group", "group-of-REQUESTS", "other-REQUESTS", "--accept-group"}, "--accept-group", false, true},
 	{"lost changelog", func(t testing.TB, s *scene) []string { s.remove(t, delaytopics.Changelog(s.requests)); return nil },
 		partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "--accept-lost-changelog"}, "--accept-lost-changelog", false, false},
-	{"request topic created anew", func(t testing.TB, s *scene) []string {
+	{"request topic recreated", func(t testing.TB, s *scene) []string {
 		s.remove(t, s.requests)
 		s.c.CreateTopic(t, partitions, nil, s.requests)
 		return nil
-	}, partitions, []string{"request topic REQUESTS was created anew since changelog REQUESTS.waterclock.changelog was written", "waterclock topics follow"}, "", false, false},
+	}, partitions, []string{"request topic REQUESTS was recreated since changelog REQUESTS.waterclock.changelog was written", "waterclock topics follow"}, "", false, false},
 	{"changelog copied from another topic", func(t testing.TB, s *scene) []string {
 		cp := s.checkpoint(t)
 		s.remove(t, delaytopics.Changelog(s.requests))
@@ -169,9 +169,9 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A broker that takes connections and says nothing: alive, not ready, the silent
+// A broker that takes connections and says nothing: alive, not ready, the unresponsive
 // broker is counted and named.
-func TestSilentBroker(t *testing.T) {
+func TestUnresponsiveBroker(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -179,9 +179,9 @@ func TestSilentBroker(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close() })
 	p := rig.Start(t, rig.Arguments([]string{l.Addr().String()}, "timers", t.TempDir())...)
-	rig.Until(t, exitLimit, "the broker is counted as silent", func() bool {
+	rig.Until(t, exitLimit, "the broker is counted as unresponsive", func() bool {
 		status, _ := p.Healthz()
-		return status == 200 && p.Metric("waterclock_silent_brokers") == 1
+		return status == 200 && p.Metric("waterclock_unresponsive_brokers") == 1
 	})
 	if status, body := p.Readyz(); status == 200 || !strings.Contains(body, "reaching the brokers") {
 		t.Errorf("ready %d: %s", status, body)

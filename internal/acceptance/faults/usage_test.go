@@ -35,7 +35,7 @@ func TestWrongUsage(t *testing.T) {
 		{"unknown variable", serve, []string{"WATERCLOCK_DATADIR=x"}, 2, []string{"WATERCLOCK_DATADIR needs to be unset or a known name", "did you mean WATERCLOCK_DATA_DIR?"}},
 		{"file missing", serve + "--config=" + dir + "/none", nil, 2, []string{"config is", dir + "/none", "a readable file"}},
 		{"file missing, by variable", serve, []string{"WATERCLOCK_CONFIG=" + dir + "/none"}, 2, []string{"config is", dir + "/none", "a readable file"}},
-		{"file is a folder", serve + "--config=" + dir, nil, 2, []string{"config is", dir, "a readable file"}},
+		{"file is a directory", serve + "--config=" + dir, nil, 2, []string{"config is", dir, "a readable file"}},
 		{"unknown key", serve + yaml("key", "# one\ndata-dirr: x\n"), nil, 2, []string{"data-dirr needs to be a known key", "did you mean data-dir?", "/key:2)"}},
 		{"all at once", serve + yaml("all", "lanes: many\nlane: 1\n"), []string{"WATERCLOCK_LANE=1"}, 2, []string{"lanes is", "lane needs to be a known key", "WATERCLOCK_LANE needs"}},
 		{"config names a file", serve + yaml("config", "config: x\n"), nil, 2, []string{"config needs to be a known key", "/config:1)"}},

@@ -125,7 +125,7 @@ func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// What a successor without a folder makes of the changelog.
+	// What a successor without a directory makes of the changelog.
 	cfg.DataDir = t.TempDir()
 	second := rig.Serve(t, cfg, service.Options{})
 	second.Ready(1, patience)
@@ -135,9 +135,9 @@ func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 
 // A's apply of a committed step hangs. A loses
 // the partition, B takes it, changes what the step had written, and goes; A
-// takes it again. Until the old apply has ended A's new take waits; the store
+// acquires it again. Until the old apply has ended A's new acquisition waits; the store
 // is then what the changelog says, not what the old step left.
-func TestApplyDelayedPastRevokeAndRetake(t *testing.T) {
+func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	w := newWorld(t, kafkatest.Shared(t), 2)
@@ -189,7 +189,7 @@ func TestApplyDelayedPastRevokeAndRetake(t *testing.T) {
 	}
 	rig.Until(w, patience, "A is given the partition again", func() bool {
 		_, body := a.Readyz()
-		return strings.Contains(body, `"taking"`)
+		return strings.Contains(body, `"acquiring"`)
 	})
 	if status, body := a.Readyz(); status == 200 {
 		t.Errorf("A is ready beside an apply of its former life: %s", body)

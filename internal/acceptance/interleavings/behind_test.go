@@ -37,7 +37,7 @@ func (w *world) ahead(n int64) {
 	w.send(&kgo.Record{Topic: w.changelog(), Key: delaytopics.CheckpointKey(), Value: c.AppendTo(nil)})
 }
 
-// A leader that was asleep, and wakes, shows its log without the end. So a
+// A leader that was unresponsive, and wakes, shows its log without the end. So a
 // request log that is shorter than what was read of it is looked at again for
 // some seconds before the partition refuses to go on.
 func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
@@ -61,7 +61,7 @@ func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 			in := rig.Serve(t, w.config(), service.Options{})
 			time.Sleep(2 * time.Second) // it looks meanwhile
 			if status, body := in.Readyz(); status == http.StatusOK || strings.Contains(body, "failed") {
-				t.Errorf("%d %s two seconds after the start, want a take under way", status, body)
+				t.Errorf("%d %s two seconds after the start, want an acquisition under way", status, body)
 			}
 			if !x.come {
 				rig.Until(w, patience, "a refusal", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 1 })

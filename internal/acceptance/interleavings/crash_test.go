@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A folder that was last in sync 13 hours ago is wiped by
+// A directory that was last in sync 13 hours ago is wiped by
 // whoever starts on it, and filled by ingested tables. The process is killed
 // somewhere in that, again while it goes on, and the third one must hold just
 // what the changelog says.
@@ -43,7 +43,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.age(aged.DataDir, 13*time.Hour)
-	// Another one with a folder of its own changes some of it: the aged folder
+	// Another one with a directory of its own changes some of it: the aged directory
 	// holds rows that are no longer true.
 	other := rig.Serve(t, w.config(), service.Options{})
 	other.Ready(2, patience)
@@ -86,7 +86,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		w.verify(dir)
 		// In the replay that goes on from there.
 		p = rig.Start(t, args(dir)...)
-		rig.Until(w, patience, "a take", func() bool {
+		rig.Until(w, patience, "an acquisition", func() bool {
 			_, body := p.Readyz()
 			return strings.Contains(body, "replaying") || strings.Contains(body, "live")
 		})
@@ -137,7 +137,7 @@ func (w *world) lookUp(p *rig.Process, moved, gone, n int) {
 	}
 }
 
-// age makes a folder older: what says when it was last in sync.
+// age makes a directory older: what says when it was last in sync.
 func (w *world) age(dir string, by time.Duration) {
 	w.Helper()
 	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
@@ -149,7 +149,7 @@ func (w *world) age(dir string, by time.Duration) {
 		w.Fatal(err)
 	}
 	for _, id := range ids {
-		k := s.Partition(id).Take()
+		k := s.Partition(id).Acquire()
 		m, err := k.Meta()
 		if err == nil {
 			err = k.Live(m.InSync.Add(-by))
@@ -166,12 +166,12 @@ func (w *world) age(dir string, by time.Duration) {
 	}
 }
 
-// verify checks the rows of a folder that a killed process has left.
+// verify checks the rows of a directory that a killed process has left.
 func (w *world) verify(dir string) {
 	w.Helper()
 	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
 	if err != nil {
-		w.Fatalf("open the folder of a killed process: %v", err)
+		w.Fatalf("open the directory of a killed process: %v", err)
 	}
 	defer s.Close()
 	ids, err := s.Partitions()
@@ -180,7 +180,7 @@ func (w *world) verify(dir string) {
 	}
 	for _, id := range ids {
 		if _, err := s.Partition(id).Verify(); err != nil {
-			w.Errorf("folder of a killed process: %v", err)
+			w.Errorf("directory of a killed process: %v", err)
 		}
 	}
 }

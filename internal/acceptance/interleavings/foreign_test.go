@@ -63,7 +63,7 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// The next owner finds an aborted tail, and a folder that is gone.
+	// The next owner finds an aborted tail, and a directory that is gone.
 	x.begin(w.cancel("kept-0"), w.timer("x-aborted", "1", time.Now()))
 	x.end(kgo.TryAbort)
 	cfg.DataDir = t.TempDir()

@@ -24,7 +24,7 @@ func newGroups(t *testing.T, partitions int32) *groups {
 	return &groups{newWorld(t, kafkatest.Shared(t), partitions), int(partitions), make(map[string]string)}
 }
 
-// settings of an instance of the group, which keeps its folder.
+// settings of an instance of the group, which keeps its directory.
 func (g *groups) settings(name string, accept bool) *config.Config {
 	cfg := g.config()
 	cfg.Group = name + "-of-" + g.requests
@@ -110,7 +110,7 @@ func TestGroupsOneAfterTheOther(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A folder that has seen the claims of b knows of them.
+	// A directory that has seen the claims of b knows of them.
 	a, log = g.serve("a", false)
 	g.loses(a, log, g.partitions)
 	if err := a.Stop(); err != nil {
@@ -146,7 +146,7 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	if live, _ := g.states(owner); live != g.partitions {
 		t.Errorf("%d partitions of the owner are live after somebody else was refused", live)
 	}
-	if n := owner.Metric("waterclock_steps_total", "outcome", "fenced"); n > 0 {
+	if n := owner.Metric("waterclock_transactions_total", "outcome", "fenced"); n > 0 {
 		t.Errorf("%v steps of the only owner were not committed for fear of another", n)
 	}
 	names := []string{"a", "b"}

@@ -20,7 +20,7 @@ import (
 // seen a record of it. The successor must end that transaction, which only the
 // announce connects with the partition. Half of the timers whose
 // firing was planned and is now aborted are cancelled before the successor
-// takes the partition; those do not fire.
+// acquires the partition; those do not fire.
 func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	t.Parallel()
 	const n = 200
@@ -72,9 +72,9 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 		t.Errorf("live %s after the kill, want less than %s", took, limit)
 	}
 	w.finish(want)
-	// By the take, or by the watch over the group's transactions: whoever was first.
-	helped := heir.Metric("waterclock_vanished_transactions_ended_total") + heir.Metric("waterclock_open_transactions_ended_total")
-	if helped < 1 || len(log.Lines("open transaction")) == 0 {
+	// By the acquisition, or by the watch over the group's transactions: whoever was first.
+	helped := heir.Metric("waterclock_hanging_transactions_ended_total") + heir.Metric("waterclock_open_transactions_ended_total")
+	if helped < 1 || len(log.Lines("hanging transaction"))+len(log.Lines("open transaction")) == 0 {
 		t.Error("no transaction of the victim had to be ended: the test did not make its interleaving")
 	}
 	t.Logf("%d cancelled after their firing was planned, %d of another partition fired", len(cancels), ended)
@@ -145,8 +145,8 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 				values(want, id, "1")
 			}
 			w.finish(want)
-			t.Logf("A: steps committed %v, fenced %v; %d partitions lost", a.Metric("waterclock_steps_total", "outcome", "committed"),
-				a.Metric("waterclock_steps_total", "outcome", "fenced"), len(logA.Lines("partition lost")))
+			t.Logf("A: steps committed %v, fenced %v; %d partitions lost", a.Metric("waterclock_transactions_total", "outcome", "committed"),
+				a.Metric("waterclock_transactions_total", "outcome", "fenced"), len(logA.Lines("partition lost")))
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 	w := newWorld(t, kafkatest.Shared(t), members)
 	start := func() (*rig.Instance, *rig.Log) {
 		cfg := w.config()
-		cfg.TransactionalIDs, cfg.Lanes, cfg.SubPartitions = 2, 1, 1
+		cfg.TransactionalIDs, cfg.Lanes = 2, 1
 		cfg.WheelMemory, cfg.QueueMemory = 1<<20, 8<<20
 		cfg.SessionTimeout = 3 * session // nobody is to be dropped because the machine is busy
 		return rig.ServeLogged(t, cfg, service.Options{})
@@ -201,7 +201,7 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 		}
 	}
 	if n := w.claims(changelog); n < 2*members-1 {
-		t.Errorf("%d claims: not every member has taken a partition", n)
+		t.Errorf("%d claims: not every member has acquired a partition", n)
 	}
 }
 

@@ -12,18 +12,18 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// folders are the two ways to come back: with what the last owner had on disk,
+// directories are the two ways to come back: with what the last owner had on disk,
 // and without.
-var folders = []struct {
+var directories = []struct {
 	name string
 	kept bool
-}{{"with its folder", true}, {"without its folder", false}}
+}{{"with its directory", true}, {"without its directory", false}}
 
 // The hour is made by a clock: the first life believes that it is an hour ago,
 // so that timers which have fallen due by now are in its future.
 func TestDownForAnHourCancelsInTheLogWin(t *testing.T) {
 	t.Parallel()
-	for _, f := range folders {
+	for _, f := range directories {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			const n, hour = 100, time.Hour
@@ -72,7 +72,7 @@ func TestDownForAnHourCancelsInTheLogWin(t *testing.T) {
 
 func TestGroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 	t.Parallel()
-	for _, f := range folders {
+	for _, f := range directories {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			const n = 100
@@ -121,7 +121,7 @@ func TestGroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 }
 
 // The tails of logs are what no poll shows: markers and aborted records.
-func TestTakeOfLogsThatEndInAbortedRecords(t *testing.T) {
+func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafkatest.Shared(t), 1)
 	want := make(map[string][]string)
@@ -142,7 +142,7 @@ func TestTakeOfLogsThatEndInAbortedRecords(t *testing.T) {
 
 	cfg := w.config()
 	first := rig.Serve(t, cfg, service.Options{})
-	t.Logf("first take: live after %s", first.Ready(1, patience))
+	t.Logf("first acquisition: live after %s", first.Ready(1, patience))
 	w.pending(&first.Web, 20)
 	w.out.WaitFor(20, patience)
 	if err := first.Stop(); err != nil {
@@ -150,7 +150,7 @@ func TestTakeOfLogsThatEndInAbortedRecords(t *testing.T) {
 	}
 
 	// The changelog: what an owner wrote that aborted, and nothing since.
-	changes := w.vanished("gone")
+	changes := w.hanging("gone")
 	dirty := func(n int) {
 		for range n {
 			changes.begin(&kgo.Record{Topic: w.changelog(), Key: []byte("\x01p-1")}, &kgo.Record{Topic: w.changelog(), Key: []byte{2}, Value: []byte{0xff}})
@@ -158,21 +158,21 @@ func TestTakeOfLogsThatEndInAbortedRecords(t *testing.T) {
 		}
 	}
 	for i, again := range []struct {
-		what    string
-		folder  bool
-		offsets bool
-		aborts  int
+		what      string
+		directory bool
+		offsets   bool
+		aborts    int
 	}{
-		{"folder and offsets kept", true, true, 1},
-		{"folder kept, offsets deleted", true, false, 3},
-		{"folder deleted, offsets kept", false, true, 2},
+		{"directory and offsets kept", true, true, 1},
+		{"directory kept, offsets deleted", true, false, 3},
+		{"directory deleted, offsets kept", false, true, 2},
 		{"both deleted", false, false, 1},
 	} {
 		dirty(again.aborts)
 		if !again.offsets {
 			w.deleteOffsets()
 		}
-		if !again.folder {
+		if !again.directory {
 			cfg.DataDir = t.TempDir()
 		}
 		in := rig.Serve(t, cfg, service.Options{})
@@ -243,23 +243,23 @@ func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 	w.pending(&second.Web, 0)
 }
 
-func TestPartitionIdleSinceItsFirstTakeIsTakenAgain(t *testing.T) {
+func TestPartitionIdleSinceItWasAcquiredIsAcquiredAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafkatest.Shared(t), 4)
 	cfg := w.config()
 	for i, again := range []struct {
-		what    string
-		folder  bool
-		offsets bool
+		what      string
+		directory bool
+		offsets   bool
 	}{
 		{"first", true, true},
-		{"folder and offsets kept", true, true},
+		{"directory and offsets kept", true, true},
 		{"once more", true, true},
-		{"folder deleted", false, true},
+		{"directory deleted", false, true},
 		{"offsets deleted", true, false},
 		{"both deleted", false, false},
 	} {
-		if !again.folder {
+		if !again.directory {
 			cfg.DataDir = t.TempDir()
 		}
 		if !again.offsets {

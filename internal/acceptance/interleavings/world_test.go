@@ -59,7 +59,7 @@ func newWorld(t *testing.T, c *kafkatest.Cluster, partitions int32) *world {
 	return w
 }
 
-// config is that of an instance with a folder of its own.
+// config is that of an instance with a directory of its own.
 func (w *world) config() *config.Config {
 	cfg := rig.Config(w.T, w.c.Seeds(), w.requests)
 	cfg.SessionTimeout = session
@@ -103,7 +103,7 @@ func (w *world) pending(in *rig.Web, n int) {
 func (w *world) at(when time.Time) { rig.Wait(w, time.Until(when)) }
 
 // finish waits until every ID of want was emitted with these values, one after
-// the other, and checks that nothing else comes: nothing lost, doubled or early.
+// the other, and checks that nothing else comes: nothing lost, duplicated or early.
 // It ends with one timer for each request partition that fires at once: what
 // was decided before it is in the target before it.
 func (w *world) finish(want map[string][]string) {
@@ -152,7 +152,7 @@ func (w *world) finish(want map[string][]string) {
 			complain("%s: emitted %d times, want none", id, len(rs))
 		}
 	}
-	w.Logf("%d emissions of %d IDs: %d IDs wrong (lost, doubled or unwanted)", n, len(want), wrong)
+	w.Logf("%d emissions of %d IDs: %d IDs wrong (lost, duplicated or unwanted)", n, len(want), wrong)
 }
 
 // deleteOffsets removes the group's offsets. The group must be empty.
@@ -178,8 +178,8 @@ func (w *world) foreign(name string) *txn {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
 }
 
-// vanished is a producer as an owner of the group's would have it.
-func (w *world) vanished(name string) *txn {
+// hanging is a producer as an owner of the group's would have it.
+func (w *world) hanging(name string) *txn {
 	w.Helper()
 	return &txn{w, w.c.Client(w.T, kgo.TransactionalID(emitter.TransactionalIDPrefix(w.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}

@@ -20,7 +20,7 @@ const (
 	badFor   = 5 // seconds
 )
 
-// bad are requests that cannot be obeyed, and the reason of each.
+// bad are Rejected requests, and the reason of each.
 var bad = []struct {
 	reason string
 	spoil  func(r *kgo.Record)
@@ -110,15 +110,15 @@ func checkLetters(t *testing.T, letters []kafkatest.Received, bads int) {
 	if wrong != "" {
 		t.Error(wrong)
 	}
-	lost, doubled := 0, 0
+	lost, duplicated := 0, 0
 	for _, n := range numbers {
 		if n == 0 {
 			lost++
 		}
-		doubled += max(0, n-1)
+		duplicated += max(0, n-1)
 	}
-	if lost+doubled > 0 || len(sources) != bads {
-		t.Errorf("%d bad requests without a dead letter, %d letters too many, %d sources of %d", lost, doubled, len(sources), bads)
+	if lost+duplicated > 0 || len(sources) != bads {
+		t.Errorf("%d bad requests without a dead letter, %d letters too many, %d sources of %d", lost, duplicated, len(sources), bads)
 	}
 }
 

@@ -15,9 +15,10 @@ const (
 	// peakLimit is what a process with the usual settings may come to hold: it
 	// is told nothing of memory, and has no GOMEMLIMIT.
 	peakLimit = 400 * mib
-	// burst timers are due at one moment.
+	// burst timers are due at one moment, a third of them where tests may not be slow.
 	burst = 600_000
-	// burstLead is how long before that moment the first of them is sent.
+	// burstLead is how long before that moment the first of them is sent: as long as
+	// it takes until all are accepted, and some more.
 	burstLead = 30 * time.Second
 
 	// steady timers a second are due for steadyFor, and in the middle of it the
@@ -30,6 +31,10 @@ const (
 // Timers are scheduled as fast as the broker takes them, all for one moment, and
 // fire: a process with the usual settings stays small.
 func TestPeakMemoryOfABurst(t *testing.T) {
+	burst, lead := burst, burstLead
+	if !rig.Slow() {
+		burst, lead = burst/3, burstLead/3
+	}
 	c := kafkatest.Shared(t)
 	for _, b := range []struct {
 		name  string
@@ -40,7 +45,7 @@ func TestPeakMemoryOfABurst(t *testing.T) {
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			l := newLoaded(t, c, b.codec)
-			due := time.Now().Add(burstLead)
+			due := time.Now().Add(lead)
 			l.send(burst, func(int) time.Time { return due })
 			_, taken := l.p.Memory()
 			l.fired(burst)
@@ -52,6 +57,7 @@ func TestPeakMemoryOfABurst(t *testing.T) {
 // A broker is paused while ten thousand timers a second fall due: what has become
 // due and cannot be written does not pile up in memory, and all of it fires.
 func TestPeakMemoryWhileABrokerIsPaused(t *testing.T) {
+	rig.NeedSlow(t)
 	const n = steady * int(steadyFor/time.Second)
 	c := kafkatest.Start(t, 1)
 	l := newLoaded(t, c, kgo.SnappyCompression())

@@ -1,5 +1,5 @@
 // Package load shows on a real broker that a waterclock process stays within
-// its limits, and loses nothing, doubles nothing and fires nothing early: with
+// its limits, and loses nothing, duplicates nothing and fires nothing early: with
 // millions of pending timers, a million due at once, a million cancelled at
 // once, requests of a megabyte, and ten thousand bad requests a second.
 package load
@@ -31,7 +31,7 @@ const (
 	paceTick = 2 * time.Millisecond
 )
 
-// serve starts the binary for a request topic, with a folder of its own.
+// serve starts the binary for a request topic, with a directory of its own.
 func serve(t testing.TB, c *kafkatest.Cluster, requests string, more ...string) *rig.Process {
 	t.Helper()
 	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), more...)...)

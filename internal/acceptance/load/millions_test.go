@@ -81,8 +81,8 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 		s.First.Sub(start).Round(time.Millisecond), s.Last.Sub(start).Round(time.Millisecond), w)
 	w.check()
 	time.Sleep(quiet)
-	if s = out.Sums(); s.Received != million || s.Doubled+s.Early+s.Strays > 0 {
-		t.Errorf("received %d emissions, want %d: %d doubled, %d early, %d strays", s.Received, million, s.Doubled, s.Early, s.Strays)
+	if s = out.Sums(); s.Received != million || s.Duplicated+s.Early+s.Strays > 0 {
+		t.Errorf("received %d emissions, want %d: %d duplicated, %d early, %d strays", s.Received, million, s.Duplicated, s.Early, s.Strays)
 	}
 	if lost, cancelled := out.Missing(0, million), out.Missing(million, 2*million); lost > 0 || cancelled < million {
 		t.Errorf("%d timers are lost, %d cancelled ones fired", lost, million-cancelled)

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// The offset of this machine's clock from the broker's is known at the take, and
+// The offset of this machine's clock from the broker's is known at the acquisition, and
 // followed while the partition is live.
 func TestClockOffset(t *testing.T) {
 	t.Parallel()
@@ -27,7 +27,7 @@ func TestClockOffset(t *testing.T) {
 	in.Ready(1, time.Minute)
 	offset := func() float64 { return in.Metric("waterclock_clock_offset_seconds") }
 	if got := offset(); math.Abs(got) > 0.5 {
-		t.Errorf("offset %v s at the take, want about 0", got)
+		t.Errorf("offset %v s at the acquisition, want about 0", got)
 	}
 	ahead.Store(int64(3 * time.Second))
 	rig.Send(t, c.Client(t), timers(requests, target, "id-", 1, time.Now(), 0, nil)...)
@@ -192,7 +192,7 @@ func TestOwnersClockHoursBehind(t *testing.T) {
 	s.Balanced(0)
 }
 
-// A topic that allows no clock to be off by seconds is sick while one is, and
+// A topic that allows no clock to be off by seconds is unhealthy while one is, and
 // nobody else: the instance is ready, and says why that topic gets nothing.
 func TestTargetThatAllowsNoClockToBeOff(t *testing.T) {
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestTargetThatAllowsNoClockToBeOff(t *testing.T) {
 	target, out := s.target(t, "out", nil)
 	cl := s.c.Client(t)
 	rig.Send(t, cl, timers(s.requests, strict, "strict-", n, time.Now(), 0, nil)...)
-	rig.Until(t, time.Minute, "the topic is sick", func() bool { return s.refused() == 3 })
+	rig.Until(t, time.Minute, "the topic is unhealthy", func() bool { return s.refused() == 3 })
 	rig.Send(t, cl, timers(s.requests, target, "id-", n, time.Now(), 0, nil)...)
 	once(t, out.WaitFor(n, time.Minute), n)
 	if status, says, text := s.readyz(strict+"/", "message.timestamp.after.max.ms"); status != 200 || !says {

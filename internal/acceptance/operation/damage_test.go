@@ -80,7 +80,7 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 	if len(thrown) == 0 || in.Metric("waterclock_store_damaged_tables_total") == 0 {
 		t.Error("no table is said to be damaged")
 	}
-	// If all of it is met before a partition is taken, none has anything to be wiped.
+	// If all of it is met before a partition is acquired, none has anything to be wiped.
 	met := slices.ContainsFunc(thrown, func(line string) bool { return !strings.Contains(line, `partitions=""`) })
 	if met && (len(log.Lines("the local store is damaged")) == 0 || in.Metric("waterclock_partitions_damaged_total") == 0) {
 		t.Error("no partition is said to be wiped")

@@ -17,19 +17,28 @@ import (
 )
 
 // heldBy names, for each limit of docs/LIMITS.md, the tests at the limit and one
-// beyond, as folder and test.
+// beyond, as directory and test.
 var heldBy = map[string]string{
 	"MaxIDBytes":         "internal/acceptance/operation TestLimitsOfRequests",
 	"DefaultHorizon":     "internal/acceptance/operation TestLimitsOfRequests",
 	"DefaultHeaders":     "internal/acceptance/operation TestLimitsOfRequests",
 	"DefaultHeaderBytes": "internal/acceptance/operation TestLimitsOfRequests",
+	"DefaultInterval":    "intake TestJudgeAcceptsRecurrences TestJudgeRefusesRecurrences",
+	"MaxExpressionBytes": "internal/calendar TestParse TestParseRefuses",
+	"maxSchedules":       "internal/calendar TestCache",
 	"RecordBytes":        "intake TestJudgeRecordBytes",
+	"burst":              "intake TestMeter TestMeterBounds",
 	"MaxRequestName":     "delaytopics TestNames",
+	"MaxDelay":           "internal/config TestDelayThatIsNotValid",
+	"maxAhead":           "internal/fixeddelay TestJudgeTime",
 	"maxDetailBytes":     "delaytopics TestDeadDetailIsBounded",
 	"WheelMemory":        "internal/partition TestAWheelForgetsBeyondItsShare",
 	"StoreMemory":        "statestore TestCacheGrowsWithWhatIsPending TestCacheStaysInItsRoom",
 	"QueueMemory":        "internal/partition TestIntakePausesAtTheQueuesBytes TestFiringsWaitAtTheirLimit",
-	"queueEntry":         "internal/service TestQueueOfAPartition",
+	"queueEntry":         "internal/partition TestIntakePausesAtTheQueuesLimit TestFiringsWaitAtTheirLimit",
+	"apart":              "internal/budget TestAloneItHasAll",
+	"Least":              "internal/budget TestBudget",
+	"leastLoad":          "internal/partition TestALoadIsBounded",
 	"Room":               "internal/heap TestPercentOf TestHeapGrowsBeforeItIsCollected",
 	"Percent":            "internal/heap TestPercentOf TestHeapGrowsBeforeItIsCollected",
 	"fetchMaxBytes":      "intake TestAFetchIsBounded",
@@ -39,19 +48,32 @@ var heldBy = map[string]string{
 	"maxBatch":           "internal/partition TestRequestsJoinUpToMaxBatch",
 	"maxBatchBytes":      "internal/partition TestRequestsJoinUpToMaxBatchBytes",
 	"gateBytes":          "internal/partition TestGateAsksLittleWhileIntakeIsBehind",
-	"maxFirings":         "internal/partition TestAWorkerHandsOverUpToMaxFirings",
+	"maxFirings":         "internal/planner TestFiringsAreTakenInChunks",
+	"maxFiringBytes":     "internal/planner TestFiringsAreTakenInChunks",
 	"MaxStepEntries":     "emitter TestAStepsLimits",
 	"MaxStepBytes":       "emitter TestAStepsLimits",
+	"sharedStepEntries":  "emitter TestStepsAreShortWhileOthersAreServed",
+	"eventBytes":         "internal/partition TestEventsCountInAStep",
 	"MaxStepPartitions":  "emitter TestAStepsLimits",
 	"maxUnfolded":        "internal/partition TestSealsUpToMaxUnfolded",
-	"DeltaBytes":         "internal/partition TestACheckpointBeginsAtItsBytes TestNothingIsFoldedBehindAFullDelta",
+	"Delta":              "internal/partition TestACheckpointBeginsAtItsBytes TestNothingIsFoldedBehindAFullDelta",
 	"loadRows":           "internal/partition TestALoadIsBounded",
 	"loadBytes":          "internal/partition TestALoadIsBounded",
 	"maxReplays":         "internal/service TestReplaysThatStandStillHoldNobodyUp",
-	"drainTimeout":       "internal/partition TestDrainGivesUpOnAStuckStep TestDrainWaitsForTheStepAndItsApply",
+	"DrainTimeout":       "internal/ownership TestDrainGivesUpOnAStuckStep",
 	"warnBurst":          "internal/partition TestWarnings",
 	"maxParkedShown":     "internal/service TestParkedTargetsShown",
 	"maxProbes":          "emitter TestProbesAtATime",
+	"maxPostBytes":       "internal/api TestAtMost",
+	"maxRunning":         "internal/api TestAtMost",
+	"maxStreams":         "internal/api TestAtMost",
+	"bodiesAtOnce":       "internal/api/access TestBodies",
+	"maxTargetBytes":     "internal/api/access TestStrangeRequests",
+	"maxHeaderEntries":   "internal/api/access TestStrangeRequests",
+	"MaxBody":            "internal/api/route TestTooLargeToSend TestAskedByOthers",
+	"maxNonces":          "internal/api/access TestManyNonces",
+	"maxDecisions":       "internal/partition TestDecisionsThatAreNotKnown",
+	"overlayKept":        "internal/partition TestTheOverlayEnds",
 }
 
 // docs/LIMITS.md names constants that are where it says, and each has its tests.
@@ -89,10 +111,10 @@ func TestEveryLimitIsInTheCode(t *testing.T) {
 	}
 }
 
-// testsOf is the text of a folder's tests.
-func testsOf(t *testing.T, folder string) string {
+// testsOf is the text of a directory's tests.
+func testsOf(t *testing.T, directory string) string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	paths, err := filepath.Glob(filepath.Join(root, directory, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

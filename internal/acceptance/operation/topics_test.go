@@ -17,9 +17,9 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// Topics deleted, created anew, given more partitions or another policy while an
+// Topics deleted, recreated, given more partitions or another policy while an
 // instance runs: that request topic stops and says so, another one goes on; what
-// is only unwise is an alarm.
+// is only unwise is an alert.
 func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -34,9 +34,9 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	}{
 		{"grown", "partitions is 3, must be 2", func(r string) { kafkatest.GrowTopics(t, adm, partitions+1, r) }},
 		{"deleted", "topic is missing", func(r string) { kafkatest.DeleteTopics(t, adm, r) }},
-		{"anew", "ID is", func(r string) {
+		{"recreated", "ID is", func(r string) {
 			kafkatest.DeleteTopics(t, adm, r)
-			rig.Until(t, 30*time.Second, "created anew", func() bool {
+			rig.Until(t, 30*time.Second, "recreated", func() bool {
 				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, r)
 				return err == nil
 			})
@@ -97,14 +97,14 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 
 	// First what is no reason to stop.
 	kafkatest.SetTopic(t, adm, delaytopics.Changelog(good), "min.compaction.lag.ms", "1")
-	rig.Until(t, 20*time.Second, "the alarm", func() bool {
-		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alarm") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alarm") > 0
+	rig.Until(t, 20*time.Second, "the alert", func() bool {
+		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alert") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alert") > 0
 	})
 	if len(log.Lines("min.compaction.lag.ms is 1")) == 0 {
-		t.Error("the alarm is not logged")
+		t.Error("the alert is not logged")
 	}
 	if status, body := in.Readyz(); status != 200 {
-		t.Errorf("an alarm makes it not ready: %s", body)
+		t.Errorf("an alert makes it not ready: %s", body)
 	}
 	for i, x := range cases {
 		x.do(all[i+1])
@@ -178,8 +178,8 @@ func TestRequestsLostToRetention(t *testing.T) {
 	if len(log.Lines("requests were lost to retention")) != 1 {
 		t.Error("it is not said")
 	}
-	if in.Metric("waterclock_retention_alarms_total") == 0 || len(log.Lines("retention may soon delete")) == 0 {
-		t.Error("no alarm for intake that lags")
+	if in.Metric("waterclock_retention_alerts_total") == 0 || len(log.Lines("retention may soon delete")) == 0 {
+		t.Error("no alert for intake that lags")
 	}
 	in.Balanced(0)
 }
@@ -213,16 +213,16 @@ func TestClockSetAhead(t *testing.T) {
 	if len(ids) != n || len(received) != n {
 		t.Errorf("%d emissions of %d timers", len(received), len(ids))
 	}
-	if in.Metric("waterclock_clock_jumps_total", "direction", "ahead") != 1 {
-		t.Error("the jump is not counted")
-	}
+	rig.Until(t, time.Minute, "the jump is counted", func() bool {
+		return in.Metric("waterclock_clock_jumps_total", "direction", "ahead") == 1
+	})
 	in.Balanced(0)
 }
 
-// A request topic is created anew long before the next check of the topics, and
+// A request topic is recreated long before the next check of the topics, and
 // requests are written to it: they are not read from the old one's position, the
 // partitions fail and say why.
-func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
+func TestTopicRecreatedBetweenChecks(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
@@ -235,16 +235,16 @@ func TestTopicCreatedAnewBetweenChecks(t *testing.T) {
 	rig.Send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
 	out.WaitFor(5, time.Minute)
 	kafkatest.DeleteTopics(t, adm, requests)
-	rig.Until(t, 30*time.Second, "created anew", func() bool {
+	rig.Until(t, 30*time.Second, "recreated", func() bool {
 		_, err := adm.CreateTopic(t.Context(), 1, 1, nil, requests)
 		return err == nil
 	})
-	anew := c.Client(t)
+	recreated := c.Client(t)
 	rig.Until(t, time.Minute, "the partition has failed", func() bool {
-		_ = anew.ProduceSync(t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
+		_ = recreated.ProduceSync(t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
 		return in.Metric("waterclock_partitions", "state", "failed") == 1
 	})
-	if status, body := in.Readyz(); status == 200 || !strings.Contains(body, "created anew") {
+	if status, body := in.Readyz(); status == 200 || !strings.Contains(body, "recreated") {
 		t.Errorf("ready %d: %s", status, body)
 	}
 	out.Quiet(time.Second)

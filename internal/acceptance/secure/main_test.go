@@ -1,5 +1,4 @@
-// Package secure holds line e of what the second issue must show: a cluster with
-// TLS, SASL and ACLs of exactly what `waterclock topics acls` prints, and what an
+// Package secure runs instances on a cluster with TLS, SASL and ACLs of exactly what `waterclock topics acls` prints, and what an
 // instance says when something of that is missing.
 package secure
 

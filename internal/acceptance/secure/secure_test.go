@@ -15,7 +15,8 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// TestLockedDownCluster is line e. The parts share one broker, at the same time.
+// TestLockedDownCluster: what `topics acls` prints is enough, and no more than that.
+// The parts share one broker, at the same time.
 func TestLockedDownCluster(t *testing.T) {
 	w := newWorld(t)
 	t.Run("what acls prints is enough for firing, restart and takeover after a kill", w.enough)
@@ -105,7 +106,7 @@ func (w *world) enough(t *testing.T) {
 			t.Errorf("the one that was %s complains, or tells the password:\n%s", name, log)
 		}
 	}
-	t.Logf("%d timers fired once; ended of vanished owners: %v", len(ids), a.Metric("waterclock_vanished_transactions_ended_total"))
+	t.Logf("%d timers fired once; ended of former owners: %v", len(ids), a.Metric("waterclock_hanging_transactions_ended_total"))
 }
 
 // eachRight takes away one right after another of a running service. Timers that
@@ -233,7 +234,7 @@ func (w *world) wrongPassword(t *testing.T) {
 	cfg.SASLPasswordFile = file(t, "password", "wrong-horse")
 	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
 	says(t, in, log, "the brokers refuse user waterclock (SCRAM-SHA-512)", cfg.SASLPasswordFile)
-	if _, err := service.Cancel(t.Context(), cfg, requests, "a"); err == nil || !strings.Contains(err.Error(), "the brokers refuse user waterclock") {
+	if _, err := service.Steer(t.Context(), cfg, service.SteerRequest{Topic: requests, ID: "a", Action: service.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse user waterclock") {
 		t.Errorf("cancel: %v", err)
 	}
 	put(t, cfg.SASLPasswordFile, password)
@@ -265,7 +266,7 @@ func (w *world) wrongPort(t *testing.T) {
 		if !c.sasl {
 			cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
 		}
-		if _, err := service.Cancel(t.Context(), cfg, requests, "a"); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := service.Steer(t.Context(), cfg, service.SteerRequest{Topic: requests, ID: "a", Action: service.Cancel}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -355,13 +356,13 @@ func (w *world) mechanisms(t *testing.T) {
 	expired := w.config(t, "unused")
 	expired.SASLMechanism, expired.SASLUsername, expired.SASLPasswordFile = config.SASLOAuth, "", ""
 	expired.SASLTokenFile = file(t, "token", token("bearer", time.Now().Add(-time.Minute)))
-	if _, err := service.Cancel(t.Context(), expired, "unused", "a"); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
+	if _, err := service.Steer(t.Context(), expired, service.SteerRequest{Topic: "unused", ID: "a", Action: service.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
 		t.Errorf("an expired token: %v", err)
 	}
 }
 
 // withoutOffsets takes the one line out of a log that says, once, that the offsets'
-// own topic may not be looked at: a take that waits for a killed owner's transaction
+// own topic may not be looked at: an acquisition that waits for a killed owner's transaction
 // would like to.
 func withoutOffsets(log string) string {
 	var kept strings.Builder

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+func apiCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "api",
+		Short: "make entries of the file of who may call the HTTP API",
+		Long: `api makes entries of the file that serve takes as --api-users: who may call the
+HTTP API, and do what. The file begins with the line "callers:"; entries follow it.`,
+	}
+	cmd.AddCommand(apiUserCommand(p), apiTokenCommand(p))
+	return cmd
+}
+
+// grantFlags are the right that a new entry has.
+type grantFlags struct{ role, topic, prefix string }
+
+func (f *grantFlags) bind(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.role, "role", access.Read.String(), "`ROLE`: read, write or admin, of which each includes those before it")
+	fs.StringVar(&f.topic, "topic", "*", "request topics: `NAME`, the beginning of names and a *, or * for all")
+	fs.StringVar(&f.prefix, "id-prefix", "", "only timers whose IDs begin with `PREFIX` (default: all)")
+}
+
+func (f *grantFlags) grant() (access.Grant, error) {
+	role, err := access.ParseRole(f.role)
+	if err != nil {
+		return access.Grant{}, usagef("%v", err)
+	}
+	return access.Grant{Role: role, Topic: f.topic, IDPrefix: f.prefix}, nil
+}
+
+// entryCommand is a command that makes the entry of one caller.
+func entryCommand(use, short, long, example string, run func(name string, g access.Grant) error) *cobra.Command {
+	var f grantFlags
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example,
+		Args: cobra.ArbitraryArgs, Annotations: map[string]string{takesArgs: ""},
+	}
+	f.bind(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("%s takes the name of one caller, not %d arguments; see %s --help", cmd.CommandPath(), len(args), cmd.CommandPath())
+		}
+		if err := access.CheckName(args[0]); err != nil {
+			return usagef("%v", err)
+		}
+		g, err := f.grant()
+		if err != nil {
+			return err
+		}
+		return run(args[0], g)
+	}
+	return cmd
+}
+
+func apiUserCommand(p *process) *cobra.Command {
+	return entryCommand("user NAME", "print the entry of a caller who has a password",
+		`user reads a password, twice from a terminal without showing it, or a line of the
+standard input, and prints the entry of that caller. Passwords are never arguments:
+those show in the list of processes.`,
+		`  echo callers: > users.yaml
+  waterclock api user shop --role write --topic orders.timers >> users.yaml`,
+		func(name string, g access.Grant) error {
+			password, err := readPassword(p)
+			if err != nil {
+				return err
+			}
+			entry, err := access.PasswordEntry(name, password, g)
+			return printEntry(p, entry, err)
+		})
+}
+
+func apiTokenCommand(p *process) *cobra.Command {
+	return entryCommand("token NAME", "print a new bearer token, and the entry of the caller who has it",
+		`token makes a token of 256 random bits. It is written to the standard error, and
+nowhere else: keep it now. The entry on the standard output has its hash only.`,
+		`  waterclock api token billing --role read --topic 'orders.*' >> users.yaml`,
+		func(name string, g access.Grant) error {
+			token := access.NewToken()
+			entry, err := access.TokenEntry(name, token, g)
+			if err := printEntry(p, entry, err); err != nil {
+				return err
+			}
+			fmt.Fprintf(p.stderr, "token of %s, not shown again: %s\n", name, token)
+			return nil
+		})
+}
+
+// printEntry prints what was made, or says why it was not.
+func printEntry(p *process, entry []byte, err error) error {
+	if err != nil {
+		return usagef("%v", err)
+	}
+	_, err = p.stdout.Write(entry)
+	return err
+}
+
+// readPassword asks for a password, or reads the first line of what is not a terminal.
+func readPassword(p *process) ([]byte, error) {
+	f, ok := p.stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return passwordLine(p.stdin)
+	}
+	first, err := ask(p, f, "password: ")
+	if err != nil {
+		return nil, err
+	}
+	second, err := ask(p, f, "again: ")
+	if err == nil && !bytes.Equal(first, second) {
+		err = errors.New("the passwords differ")
+	}
+	return first, err
+}
+
+func ask(p *process, f *os.File, prompt string) ([]byte, error) {
+	fmt.Fprint(p.stderr, prompt)
+	password, err := term.ReadPassword(int(f.Fd()))
+	fmt.Fprintln(p.stderr)
+	if err != nil {
+		return nil, fmt.Errorf("read password: %w", err)
+	}
+	return password, nil
+}
+
+// passwordLine reads a line, and no more of it than shows that it is too long.
+func passwordLine(in io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(in, 4*access.MaxPassword))
+	if err != nil {
+		return nil, fmt.Errorf("read password: %w", err)
+	}
+	line, _, _ := bytes.Cut(data, []byte("\n"))
+	return bytes.TrimSuffix(line, []byte("\r")), nil
+}

@@ -1,0 +1,338 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/client"
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+const (
+	// defaultURL is where dev has its API.
+	defaultURL = "http://127.0.0.1:8681"
+	// listPage is how many timers are asked for at a time.
+	listPage = 500
+)
+
+// asking are the flags of a command that calls the HTTP API.
+type asking struct {
+	p     *process
+	to    client.Options
+	topic string
+	json  bool
+}
+
+func (a *asking) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&a.to.URL, "url", "", "`URL` of an instance's HTTP API (default: "+config.EnvURL+", else "+defaultURL+")")
+	fs.StringVar(&a.to.User, "user", "", "call the API as user `NAME`, with --password-file")
+	fs.StringVar(&a.to.PasswordFile, "password-file", "", "`FILE` that holds the user's password")
+	fs.StringVar(&a.to.TokenFile, "token-file", "", "`FILE` that holds a bearer token of the API")
+	fs.StringVar(&a.to.CA, "ca", "", "PEM `FILE` of authorities that the API's certificate may be of, beside the system's")
+	fs.BoolVar(&a.json, "json", false, "print what the API answers, as JSON")
+}
+
+func (a *asking) topicFlag(fs *pflag.FlagSet) {
+	fs.StringVar(&a.topic, "topic", defaultRequests, "request `TOPIC`")
+}
+
+// client is the one that the flags choose.
+func (a *asking) client() (*client.Client, error) {
+	if a.to.URL == "" {
+		a.to.URL = defaultURL
+		for _, v := range a.p.environ {
+			if value, is := strings.CutPrefix(v, config.EnvURL+"="); is && value != "" {
+				a.to.URL = value
+			}
+		}
+	}
+	c, err := client.New(a.to)
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	return c, nil
+}
+
+// filter are the flags that choose timers.
+type filter struct{ dueAfter, dueBefore, prefix, target, state string }
+
+func (f *filter) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&f.prefix, "prefix", "", "only IDs that begin with `TEXT`")
+	fs.StringVar(&f.target, "target", "", "only those that fire to `TOPIC`")
+	fs.StringVar(&f.state, "state", "", "only those in `STATE`: pending, triggered, paused or parked")
+	fs.StringVar(&f.dueAfter, "due-after", "", "only those due then or later: `TIME`, RFC 3339 with a zone, or a duration from now, such as 10m")
+	fs.StringVar(&f.dueBefore, "due-before", "", "only those due before `TIME`")
+}
+
+// query is the filter as the API has it.
+func (f *filter) query() (url.Values, error) {
+	q := make(url.Values)
+	for name, value := range map[string]string{"prefix": f.prefix, "target": f.target, "state": f.state} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for name, value := range map[string]string{"due-after": f.dueAfter, "due-before": f.dueBefore} {
+		if value == "" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, value)
+		if d, bad := time.ParseDuration(value); bad == nil {
+			at, err = time.Now().Add(d), nil
+		}
+		if err != nil {
+			return nil, usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or a duration from now, as in 10m", name, value)
+		}
+		q.Set(name, strconv.FormatInt(at.UnixMilli(), 10))
+	}
+	return q, nil
+}
+
+func getCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	var id string
+	cmd := &cobra.Command{
+		Use:     "get",
+		Short:   "show what is pending under an ID",
+		Long:    "get asks the HTTP API of an instance what is pending under an ID. It exits 1 if nothing is.",
+		Example: "  waterclock get --id a1",
+	}
+	a.flags(cmd.Flags())
+	a.topicFlag(cmd.Flags())
+	cmd.Flags().StringVar(&id, "id", "", "timer `ID`")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkID(id); err != nil {
+			return err
+		}
+		var t api.Timer
+		if err := a.get(cmd, client.Timers(a.topic, id), nil, &t); err != nil || a.json {
+			return err
+		}
+		return describe(p.stdout, &t)
+	}
+	return cmd
+}
+
+// get asks for what is at a path, and prints the answer as it is if that is asked for.
+func (a *asking) get(cmd *cobra.Command, path string, q url.Values, out any) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		return c.Call(cmd.Context(), http.MethodGet, path, q, out)
+	}
+	var raw json.RawMessage
+	if err := c.Call(cmd.Context(), http.MethodGet, path, q, &raw); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(a.p.stdout, "%s\n", raw); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, out)
+}
+
+// print prints v as JSON, or its text for people.
+func (a *asking) print(v any, text func() string) error {
+	if a.json {
+		return json.NewEncoder(a.p.stdout).Encode(v)
+	}
+	_, err := fmt.Fprintln(a.p.stdout, text())
+	return err
+}
+
+func listCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	var f filter
+	var limit int
+	var order string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list pending timers",
+		Long: `list asks the HTTP API of an instance for the pending timers of a request topic, as
+they fire or by ID. With --json it prints one timer a line.`,
+		Example: `  waterclock list --due-before 1h
+  waterclock list --prefix customer-17/ --order id --limit 0 --json`,
+	}
+	a.flags(cmd.Flags())
+	a.topicFlag(cmd.Flags())
+	f.flags(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", 50, "list `N` timers at most; 0 for all")
+	cmd.Flags().StringVar(&order, "order", "due", "`ORDER`: due, as they fire, or id")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		if limit < 0 {
+			return usagef("--limit is %d, needs 0 or more", limit)
+		}
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		q.Set("order", order)
+		return a.list(cmd, c, q, limit)
+	}
+	return cmd
+}
+
+func (a *asking) list(cmd *cobra.Command, c *client.Client, q url.Values, limit int) error {
+	tw := tabwriter.NewWriter(a.p.stdout, 0, 0, 2, ' ', 0)
+	if !a.json {
+		fmt.Fprintln(tw, "ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE")
+	}
+	lines := json.NewEncoder(a.p.stdout)
+	for n := 0; ; {
+		page := listPage
+		if limit > 0 {
+			page = min(page, limit-n)
+		}
+		q.Set("limit", strconv.Itoa(page))
+		var got api.TimerList
+		if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic), q, &got); err != nil {
+			return err
+		}
+		for _, t := range got.Timers {
+			if n++; !a.json {
+				fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\n", idOf(t), t.State, t.Due.Format(time.RFC3339), relative(time.Until(t.Due)), targetOf(&t.Target), t.Occurrence)
+			} else if err := lines.Encode(t); err != nil {
+				return err
+			}
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+		if got.Cursor == "" {
+			return nil
+		}
+		if limit > 0 && n >= limit {
+			if !a.json {
+				fmt.Fprintf(a.p.stderr, "there may be more: --limit %d\n", 10*limit)
+			}
+			return nil
+		}
+		q.Set("cursor", got.Cursor)
+	}
+}
+
+func countCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	var f filter
+	cmd := &cobra.Command{
+		Use:     "count",
+		Short:   "count pending timers",
+		Long:    "count asks the HTTP API of an instance how many timers are pending that a filter chooses.",
+		Example: "  waterclock count --prefix customer-17/ --due-before 24h",
+	}
+	a.flags(cmd.Flags())
+	a.topicFlag(cmd.Flags())
+	f.flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		var n api.TimerCount
+		if err := a.get(cmd, client.Timers(a.topic, "count"), q, &n); err != nil || a.json {
+			return err
+		}
+		_, err = fmt.Fprintln(p.stdout, countOf(&n))
+		return err
+	}
+	return cmd
+}
+
+func statusCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "show instances and partitions",
+		Long: `status asks the HTTP API of an instance for all instances, who owns which partition,
+in which state, with how many pending timers, and which targets are unhealthy. It
+exits 1 if a partition is not live.`,
+		Example: "  waterclock status",
+	}
+	a.flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var s api.Cluster
+		if err := a.get(cmd, "/v1/cluster", nil, &s); err != nil {
+			return err
+		}
+		if !a.json {
+			if err := showCluster(p.stdout, &s); err != nil {
+				return err
+			}
+		}
+		bad := 0
+		for i := range s.Partitions {
+			if s.Partitions[i].State != "live" {
+				bad++
+			}
+		}
+		if bad > 0 {
+			return fmt.Errorf("%d of %d partitions are not live", bad, len(s.Partitions))
+		}
+		return nil
+	}
+	return cmd
+}
+
+func watchCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	var id, prefix string
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "print what happens to timers, as it happens",
+		Long: `watch prints the outcome events of timers from now on, one a line, until it is
+interrupted. The request topic must write events: see events in the settings.`,
+		Example: `  waterclock watch --prefix customer-17/
+  waterclock watch --id a1 --json`,
+	}
+	a.flags(cmd.Flags())
+	a.topicFlag(cmd.Flags())
+	cmd.Flags().StringVar(&id, "id", "", "only the timer `ID`")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only IDs that begin with `TEXT`")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q := make(url.Values)
+		switch {
+		case id != "" && prefix != "":
+			return usagef("--id and --prefix exclude each other")
+		case id != "":
+			q.Set("id", id)
+		case prefix != "":
+			q.Set("prefix", prefix)
+		}
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		return ended(cmd.Context(), c.Events(cmd.Context(), "/v1/topics/"+url.PathEscape(a.topic)+"/events", q, func(data []byte) error {
+			if a.json {
+				_, err := fmt.Fprintf(p.stdout, "%s\n", data)
+				return err
+			}
+			return showEvent(p.stdout, data)
+		}))
+	}
+	return cmd
+}
+
+// ended is nil for what has ended by an interrupt.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

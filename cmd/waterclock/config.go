@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+func configCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "check, print or begin a configuration",
+		Long: `config looks at the settings that serve would have: flags, environment and the
+--config file together. It asks no broker.`,
+	}
+	cmd.AddCommand(configCheckCommand(p), configPrintCommand(p), configExampleCommand(p))
+	return cmd
+}
+
+func configCheckCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "say what is wrong with the settings of serve",
+		Long: `check reads the settings as serve does and says all that is wrong with them, with
+file and line. It exits 2 if anything is. Secrets and certificates must be readable.`,
+		Example: `  waterclock config check --config /etc/waterclock.yaml`,
+	}
+	load := settings(p, cmd, config.Default(), (*config.Config).Validate,
+		config.Client, config.Topics, config.Instance, config.Log)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.stdout, "nothing is wrong: %s, tenants with settings of their own %d\n",
+			strings.Join(servedTopics(cfg), ", "), len(cfg.Tenants))
+		return err
+	}
+	return cmd
+}
+
+// servedTopics names what is served, by kind.
+func servedTopics(cfg *config.Config) (kinds []string) {
+	if len(cfg.Requests) > 0 {
+		kinds = append(kinds, "request topics "+strings.Join(cfg.Requests, ", "))
+	}
+	if len(cfg.Delay) > 0 {
+		kinds = append(kinds, "fixed-delay topics "+strings.Join(cfg.DelayTopics(), ", "))
+	}
+	return kinds
+}
+
+func configPrintCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "print the settings of serve, all layers together",
+		Long: `print writes the settings that serve would have as one YAML file, which --config
+takes. Secrets show as the names of their files.`,
+		Example: `  waterclock config print --config /etc/waterclock.yaml --group other`,
+	}
+	load := settings(p, cmd, config.Default(), (*config.Config).Validate,
+		config.Client, config.Topics, config.Instance, config.Log)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		text, err := cfg.YAML()
+		if err != nil {
+			return err
+		}
+		_, err = p.stdout.Write(text)
+		return err
+	}
+	return cmd
+}
+
+func configExampleCommand(p *process) *cobra.Command {
+	return &cobra.Command{
+		Use:     "example",
+		Short:   "print a file with every setting, explained",
+		Example: `  waterclock config example > waterclock.yaml`,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := p.stdout.Write(config.Example())
+			return err
+		},
+	}
+}

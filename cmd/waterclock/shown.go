@@ -1,0 +1,164 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// What the API answers, as tables and lines for people.
+
+// shownPayload is how many bytes of a payload get shows.
+const shownPayload = 2000
+
+func describe(w io.Writer, t *api.Timer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(tw, "%s\t%s\n", name, value)
+		}
+	}
+	row("ID", idOf(t))
+	row("state", t.State)
+	row("due", fmt.Sprintf("%s (%s)", t.Due.Format(time.RFC3339Nano), relative(time.Until(t.Due))))
+	row("occurrence", strconv.FormatInt(t.Occurrence, 10))
+	if r := t.Recurrence; r != nil {
+		row("every", r.Every)
+		row("cron", strings.TrimSpace(r.Cron+" "+r.Zone))
+		if r.Until != nil {
+			row("until", r.Until.Format(time.RFC3339Nano))
+		}
+		if r.Count > 0 {
+			row("count", strconv.FormatInt(r.Count, 10))
+		}
+		row("jitter", r.Jitter)
+		row("catch-up", r.CatchUp)
+	}
+	row("max-late", t.MaxLate)
+	row("target", targetOf(&t.Target))
+	row("source", t.Source)
+	row("partition", fmt.Sprintf("%s/%d", t.Topic, t.Partition))
+	for _, h := range t.Headers {
+		row("header", h.Name+"="+textOf(h.Value, h.ValueBase64))
+	}
+	if b := t.Payload; b != nil {
+		text := textOf(b.Text, b.Base64)
+		if b.Null {
+			text = "null"
+		}
+		if len(text) > shownPayload {
+			text = strings.ToValidUTF8(text[:shownPayload], "") + " ... (all of it with --json)"
+		}
+		row("payload", text)
+	}
+	return tw.Flush()
+}
+
+// textOf is what can be shown on one line.
+func textOf(text *string, base64 []byte) string {
+	if text == nil {
+		return fmt.Sprintf("%q", base64)
+	}
+	if quoted := strconv.Quote(*text); quoted != `"`+*text+`"` {
+		return quoted
+	}
+	return *text
+}
+
+func idOf(t *api.Timer) string {
+	if t.ID == "" {
+		return textOf(nil, t.IDBase64)
+	}
+	return textOf(&t.ID, nil)
+}
+
+func targetOf(t *api.Target) string {
+	text := t.Topic
+	if t.Partition != nil {
+		text += fmt.Sprintf("/%d", *t.Partition)
+	}
+	if !t.KeyNull {
+		text += ", key " + textOf(t.Key, t.KeyBase64)
+	}
+	return text
+}
+
+// relative is a distance from now, for people.
+func relative(d time.Duration) string {
+	unit := time.Second
+	if d.Abs() < 10*time.Second {
+		unit = time.Millisecond
+	}
+	if d < 0 {
+		return d.Abs().Round(unit).String() + " ago"
+	}
+	return "in " + d.Round(unit).String()
+}
+
+func countOf(n *api.TimerCount) string {
+	if n.Exact {
+		return strconv.FormatInt(n.Count, 10)
+	}
+	return fmt.Sprintf("%d at least", n.Count)
+}
+
+func showCluster(w io.Writer, s *api.Cluster) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "INSTANCE\tAPI\tVERSION\tSINCE\t")
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		since := ""
+		if !in.Started.IsZero() {
+			since = in.Started.Format(time.RFC3339)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", in.Name, cmp.Or(in.API, "none"), in.Version, since, in.Problem)
+	}
+	fmt.Fprintln(tw, "\nPARTITION\tSTATE\tOWNER\tPENDING\tPARKED\tLAG\t")
+	slices.SortFunc(s.Partitions, func(x, y api.OwnedPartition) int {
+		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
+	})
+	for i := range s.Partitions {
+		q := &s.Partitions[i]
+		fmt.Fprintf(tw, "%s/%d\t%s\t%s\t%d\t%d\t%d\t%s\n", q.Topic, q.Partition, q.State, cmp.Or(q.Owner, "nobody"), q.Pending, q.Parked, q.LagRecords, q.Reason)
+	}
+	for _, u := range s.Unhealthy {
+		fmt.Fprintf(tw, "\nunhealthy target %s/%s since %s\n", u.Topic, u.Partition, u.Since.Format(time.RFC3339))
+	}
+	fmt.Fprintf(tw, "\n%d timers are pending.\n", s.Pending)
+	return tw.Flush()
+}
+
+func showEvent(w io.Writer, data []byte) error {
+	var e struct {
+		ID       *string `json:"id"`
+		IDBase64 []byte  `json:"idBase64"`
+		Type     string  `json:"type"`
+		At       int64   `json:"at"`
+		Lateness *int64  `json:"lateness"`
+		Target   string  `json:"target"`
+		Reason   string  `json:"reason"`
+		Detail   string  `json:"detail"`
+	}
+	if err := json.Unmarshal(data, &e); err != nil {
+		return fmt.Errorf("an event is not JSON: %w", err)
+	}
+	line := fmt.Sprintf("%s %s %s", time.UnixMilli(e.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"), e.Type, textOf(e.ID, e.IDBase64))
+	if e.Lateness != nil {
+		line += fmt.Sprintf(", %d ms late", *e.Lateness)
+	}
+	for _, more := range []string{e.Target, e.Reason, e.Detail} {
+		if more != "" {
+			line += ", " + textOf(&more, nil)
+		}
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}

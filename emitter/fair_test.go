@@ -1,0 +1,129 @@
+package emitter
+
+import (
+	"testing"
+	"time"
+)
+
+// waiting is a source of a request topic with so many entries ready, of 100 bytes each.
+type waiting struct {
+	steady
+	topic string
+	ready int
+	got   int
+}
+
+func (w *waiting) Seal(_ string, room *Room) *Share {
+	n := min(w.ready, room.Entries, int(room.Bytes/100))
+	if n == 0 {
+		return nil
+	}
+	w.ready, w.got = w.ready-n, w.got+n
+	room.Entries -= n
+	room.Bytes -= int64(n) * 100
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: w.topic}}
+}
+
+// A topic with backlogs on many partitions leaves another one its part of each step,
+// and has all that nobody else needs.
+func TestStepsAreSharedBetweenTopics(t *testing.T) {
+	const many, endless = 9, 1 << 30
+	l := NewLane(Options{})
+	noisy := make([]*waiting, many)
+	for i := range noisy {
+		noisy[i] = &waiting{topic: "noisy", ready: endless}
+		l.Add(noisy[i])
+	}
+	quiet := &waiting{topic: "quiet"}
+	l.Add(quiet)
+	step := func() (others int) {
+		for _, n := range noisy {
+			n.got = 0
+		}
+		quiet.got = 0
+		l.nextStep()
+		l.seal("step")
+		for _, n := range noisy {
+			others += n.got
+		}
+		return others
+	}
+	for range 3 {
+		step()
+	}
+	if got := step(); got < MaxStepEntries*9/10 {
+		t.Errorf("alone the noisy topic has %d entries of a step, want nearly all %d", got, MaxStepEntries)
+	}
+	for i := range 20 {
+		quiet.ready = 50
+		for range 2 { // it may begin behind the others, once
+			if step(); quiet.ready == 0 {
+				break
+			}
+		}
+		if quiet.ready > 0 {
+			t.Fatalf("round %d: %d entries of the quiet topic still wait", i, quiet.ready)
+		}
+	}
+	quiet.ready = endless
+	for range 5 {
+		step()
+	}
+	if others := step(); quiet.got < MaxStepEntries*4/10 || others < MaxStepEntries*4/10 {
+		t.Errorf("two topics with backlogs have %d and %d entries of a step", quiet.got, others)
+	}
+	for i, n := range noisy {
+		if n.got < MaxStepEntries/2/many/2 {
+			t.Errorf("partition %d of the noisy topic has %d entries of a step", i, n.got)
+		}
+	}
+}
+
+// While a topic is served that has no backlog the steps are shorter for those that have
+// one, and as long as can be again some time after its last entry. It costs them half of
+// what goes through at most, as long as a step has half of its entries at least.
+func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
+	var p portions
+	now := time.Unix(1_700_000_000, 0)
+	noisy, quiet := &waiting{topic: "noisy"}, &waiting{topic: "quiet"}
+	all := Room{MaxStepEntries, MaxStepBytes}
+	step := func(ready int) (others Room) {
+		for _, s := range []*waiting{noisy, quiet} {
+			if noisy.ready = 1 << 30; s == quiet {
+				s.ready = ready
+			}
+			offered := p.of(s, all)
+			left := offered
+			if share := s.Seal("", &left); s == quiet {
+				p.took(s, share, offered, left)
+			} else {
+				p.took(s, share, offered, left)
+				others = Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes}
+			}
+		}
+		return others
+	}
+	begin := func() { p.begin([]Source{noisy, quiet}, all, 0, now) }
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		ready int // of the quiet one, in the step before
+		want  int // entries of who has a backlog
+	}{
+		{"alone", 0, 0, MaxStepEntries},
+		{"the other one has taken little", 0, 5, sharedStepEntries},
+		{"and then nothing", time.Millisecond, 0, sharedStepEntries},
+		{"for a while", sharedFor - time.Millisecond, 0, sharedStepEntries},
+		{"and longer", 2 * time.Millisecond, 0, MaxStepEntries},
+		{"both have backlogs", 0, 1 << 30, MaxStepEntries / 2},
+	} {
+		begin()
+		step(c.ready)
+		now = now.Add(c.after)
+		begin()
+		got := step(0)
+		if got.Entries != c.want {
+			t.Errorf("%s: who has a backlog has %d entries of a step, want %d", c.name, got.Entries, c.want)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package intake
+
+import (
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+)
+
+// The dialects of this file say when and not where to: that is the default
+// target of the request topic, or timer-target-topic.
+
+// rabbitDelay is the header of RabbitMQ's delayed message exchange, as its
+// readme has it (github.com/rabbitmq/rabbitmq-delayed-message-exchange): how many
+// milliseconds a message is held back, at most maxRabbitDelay.
+const (
+	rabbitDelay    = "x-delay"
+	maxRabbitDelay = 1<<32 - 1
+)
+
+// fromRabbitMQ takes a message without a delay, or with none above zero, for one
+// that is due at once, as the exchange does. A delivered message has the negative
+// of its delay, so one that is sent on with all its headers is not delayed again.
+func fromRabbitMQ(rec *kgo.Record) (*kgo.Record, *Refusal) {
+	f, refusal := (&vocabulary{known: []string{rabbitDelay}}).parse(rec.Headers)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if !f.has(rabbitDelay) {
+		return f.atOnce(rec), nil
+	}
+	text := f.said[rabbitDelay]
+	digits, negative := text, len(text) > 0 && text[0] == '-'
+	if negative {
+		digits = text[1:]
+	}
+	if len(digits) == 0 || !allDigits(digits) {
+		return nil, refuse(waterclock.ReasonBadDuration,
+			"%s is %s: send a whole number of milliseconds, as text.", rabbitDelay, quote(text))
+	}
+	delay := number(digits)
+	if negative {
+		delay = 0
+	}
+	if delay > maxRabbitDelay {
+		return nil, refuse(waterclock.ReasonBadDuration,
+			"%s is %s, and RabbitMQ delays by at most %d ms: send timer-after, which takes more.", rabbitDelay, quote(text), int64(maxRabbitDelay))
+	}
+	return f.after(rec, rabbitDelay, delay, "ms")
+}
+
+// Fields of Pulsar that say when a message is delivered, as its REST and
+// WebSocket APIs and its Java client name them, sent as headers.
+const (
+	pulsarAt           = "deliverAt"           // Unix milliseconds
+	pulsarAfterMillis  = "deliverAfterMs"      // milliseconds
+	pulsarAfterSeconds = "deliverAfterSeconds" // seconds
+)
+
+// fromPulsar takes a message that says nothing for one that is due at once.
+func fromPulsar(rec *kgo.Record) (*kgo.Record, *Refusal) {
+	f, refusal := (&vocabulary{known: []string{pulsarAt, pulsarAfterMillis, pulsarAfterSeconds}}).parse(rec.Headers)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if len(f.said) == 0 {
+		return f.atOnce(rec), nil
+	}
+	if len(f.said) > 1 {
+		return nil, refuse(waterclock.ReasonConflictingHeaders,
+			"more than one of %s, %s and %s is given: send one of them.", pulsarAt, pulsarAfterMillis, pulsarAfterSeconds)
+	}
+	for name, text := range f.said {
+		if len(text) == 0 || !allDigits(text) {
+			reason := waterclock.ReasonBadDuration
+			if name == pulsarAt {
+				reason = waterclock.ReasonBadTime
+			}
+			return nil, refuse(reason, "%s is %s: send a whole number, digits alone.", name, quote(text))
+		}
+	}
+	switch {
+	case f.has(pulsarAfterMillis):
+		return f.after(rec, pulsarAfterMillis, number(f.said[pulsarAfterMillis]), "ms")
+	case f.has(pulsarAfterSeconds):
+		return f.after(rec, pulsarAfterSeconds, number(f.said[pulsarAfterSeconds]), "s")
+	}
+	at := number(f.said[pulsarAt])
+	if at < waterclock.MinUnixMilli {
+		return nil, refuse(waterclock.ReasonSecondsNotMillis,
+			"%s is %s: if these are seconds, send milliseconds.", pulsarAt, quote(f.said[pulsarAt]))
+	}
+	if refusal := f.say(pulsarAt, waterclock.HeaderAt, appendInt(nil, at)); refusal != nil {
+		return nil, refusal
+	}
+	return f.record(rec), nil
+}
+
+// after is the record, due so many units after its timestamp.
+func (f *foreign) after(rec *kgo.Record, theirs string, n int64, unit string) (*kgo.Record, *Refusal) {
+	for _, ours := range []string{waterclock.HeaderAt, waterclock.HeaderCancel, waterclock.HeaderEvery, waterclock.HeaderCron} {
+		if f.gives(ours) {
+			return nil, refuse(waterclock.ReasonConflictingHeaders, "%s comes together with %s: send one of them.", theirs, ours)
+		}
+	}
+	if refusal := f.say(theirs, waterclock.HeaderAfter, append(appendInt(nil, n), unit...)); refusal != nil {
+		return nil, refusal
+	}
+	return f.record(rec), nil
+}
+
+// atOnce is the record, due at its timestamp, unless our own headers say
+// otherwise. A null value without a word about time cancels.
+func (f *foreign) atOnce(rec *kgo.Record) *kgo.Record {
+	if rec.Value == nil || decides(f.others) {
+		return rec
+	}
+	f.others = append(f.others, kgo.RecordHeader{Key: waterclock.HeaderAfter, Value: []byte("0s")})
+	return f.record(rec)
+}

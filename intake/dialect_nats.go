@@ -1,0 +1,135 @@
+package intake
+
+import (
+	"bytes"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Headers of JetStream's message scheduler, as ADR-51 has them
+// (github.com/nats-io/nats-architecture-and-design).
+const (
+	natsSchedule = "Nats-Schedule" // @at with an instant; the other forms recur
+	natsZone     = "Nats-Schedule-Time-Zone"
+	natsTarget   = "Nats-Schedule-Target"
+	natsTTL      = "Nats-Schedule-TTL" // of what is published; never: none
+
+	natsAt    = "@at "
+	natsEvery = "@every "
+	natsNever = "never"
+	natsLocal = "Local" // as a zone: that of the server
+
+	// natsFields is how many an expression has, the second first.
+	natsFields = 6
+)
+
+// natsHeaders are all that speak to the scheduler.
+func natsHeaders() []string {
+	return []string{
+		natsSchedule, natsTarget, natsTTL, natsZone, "Nats-Schedule-Source", "Nats-Schedule-Rollup", "Nats-Schedule-Next", "Nats-Scheduler", "Nats-TTL", "Nats-Rollup",
+	}
+}
+
+// natsUnsayable is why a header is rejected, "" if it can.
+func natsUnsayable(name string) string {
+	switch name {
+	case "Nats-Schedule-Source":
+		return "no record is read from elsewhere when a timer fires"
+	case "Nats-Schedule-Rollup", "Nats-Rollup":
+		return "records of Kafka take the place of others by compaction: have the target topic compacted"
+	case "Nats-Schedule-Next", "Nats-Scheduler":
+		return "a schedule is cancelled by a null value with its own key"
+	case "Nats-TTL":
+		return "records of Kafka have no lifetime of their own: set the retention of the target topic"
+	}
+	return ""
+}
+
+// fromNATS takes the record's key for the ID, where JetStream has the schedule's
+// subject, and the target subject for a topic.
+func fromNATS(rec *kgo.Record) (*kgo.Record, *Refusal) {
+	f, refusal := (&vocabulary{known: natsHeaders(), prefix: natsSchedule}).parse(rec.Headers)
+	switch {
+	case refusal != nil:
+		return nil, refusal
+	case len(f.said) == 0:
+		return rec, nil
+	}
+	for _, name := range natsHeaders() {
+		if why := natsUnsayable(name); why != "" && f.has(name) {
+			return nil, refuse(waterclock.ReasonUnsupported, "the header %s is rejected: %s.", name, why)
+		}
+	}
+	if ttl := f.said[natsTTL]; f.has(natsTTL) && string(ttl) != natsNever {
+		return nil, refuse(waterclock.ReasonUnsupported,
+			"%s is %s, and records of Kafka have no lifetime of their own: leave it out, or set the retention of the target topic.", natsTTL, quote(ttl))
+	}
+	if refusal = f.sayNATS(); refusal != nil {
+		return nil, refusal
+	}
+	return f.record(rec), nil
+}
+
+func (f *foreign) sayNATS() *Refusal {
+	schedule, given := f.said[natsSchedule]
+	if !given {
+		return refuse(waterclock.ReasonNoDueTime, "there is no %s: add it, as @at with an instant.", natsSchedule)
+	}
+	at, isAt := bytes.CutPrefix(schedule, []byte(natsAt))
+	every, isEvery := bytes.CutPrefix(schedule, []byte(natsEvery))
+	var refusal *Refusal
+	switch {
+	case (isAt || isEvery) && f.has(natsZone):
+		refusal = refuse(waterclock.ReasonConflictingHeaders,
+			"%s comes together with %s, and belongs to cron schedules alone: leave it out.", natsZone, quote(schedule))
+	case isAt:
+		refusal = f.sayAt(schedule, at)
+	case isEvery:
+		refusal = f.say(natsSchedule, waterclock.HeaderEvery, every)
+	default:
+		refusal = f.sayCron(schedule)
+	}
+	if refusal != nil {
+		return refusal
+	}
+	target, given := f.said[natsTarget]
+	if !given {
+		return nil // the default target, or timer-target-topic
+	}
+	if !timer.ValidTopicName(target) {
+		return refuse(waterclock.ReasonBadTarget,
+			"%s is %s, which cannot be the name of a topic: give 1 to %d of a-z, A-Z, 0-9, dot, underscore and dash.", natsTarget, quote(target), timer.MaxTopicNameBytes)
+	}
+	return f.say(natsTarget, waterclock.HeaderTargetTopic, target)
+}
+
+func (f *foreign) sayAt(schedule, at []byte) *Refusal {
+	if _, fault := parseRFC3339(at); fault != "" {
+		return refuse(waterclock.ReasonBadTime,
+			"%s is %s, whose instant %s: send RFC 3339 with a zone behind @at.", natsSchedule, quote(schedule), fault)
+	}
+	return f.say(natsSchedule, waterclock.HeaderAt, at)
+}
+
+// sayCron takes expressions of six fields and those with a name.
+func (f *foreign) sayCron(expression []byte) *Refusal {
+	if n := len(bytes.Fields(expression)); n != natsFields && !bytes.HasPrefix(expression, []byte("@")) {
+		return refuse(waterclock.ReasonBadCron,
+			"%s is %s, which has %d fields: send %d, the second first.", natsSchedule, quote(expression), n, natsFields)
+	}
+	if refusal := f.say(natsSchedule, waterclock.HeaderCron, expression); refusal != nil {
+		return refusal
+	}
+	zone, given := f.said[natsZone]
+	switch {
+	case !given:
+		return nil
+	case string(zone) == natsLocal:
+		return refuse(waterclock.ReasonUnknownZone,
+			"%s is %s, which is another zone on each server: send an IANA name such as Africa/Lagos.", natsZone, natsLocal)
+	}
+	return f.say(natsZone, waterclock.HeaderZone, zone)
+}

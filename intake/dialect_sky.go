@@ -1,0 +1,200 @@
+package intake
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+)
+
+// skySchedule is a value of kafka-message-scheduler by sky-uk
+// (github.com/sky-uk/kafka-message-scheduler): Avro without a schema in front, or
+// JSON with key, value and headers in base64.
+type skySchedule struct {
+	time    int64 // Unix milliseconds
+	topic   string
+	key     []byte // never nil
+	value   []byte // nil: a tombstone
+	headers []kgo.RecordHeader
+}
+
+// fromSky takes the record's key for the ID, as there, and its value for the
+// schedule. Headers of the record itself are not passed on. A null value
+// deletes; so does the tombstone that the scheduler writes when a schedule has
+// fired, which has a header.
+func fromSky(rec *kgo.Record, decode func([]byte) (skySchedule, string)) (*kgo.Record, *Refusal) {
+	switch {
+	case speaksOurs(rec.Headers):
+		return rec, nil
+	case rec.Value == nil:
+		return (&foreign{}).record(rec), nil
+	}
+	s, fault := decode(rec.Value)
+	if fault == "" && s.topic == "" {
+		fault = "names no topic"
+	}
+	if fault != "" {
+		return nil, refuse(waterclock.ReasonBadValue,
+			"the value is no schedule of kafka-message-scheduler: it %s. Send its schema's fields, without a schema ID in front, or correct the dialect of the request topic.", fault)
+	}
+	f := foreign{others: make([]kgo.RecordHeader, 0, len(s.headers)+maxAdded)}
+	for _, h := range s.headers {
+		if isOurs(h.Key) {
+			return nil, refuse(waterclock.ReasonUnknownHeader,
+				"the schedule has a header %s to pass on, and those that begin with %s are not: rename it.", quote(h.Key), waterclock.RequestPrefix)
+		}
+		f.others = append(f.others, h)
+	}
+	f.others = append(f.others,
+		kgo.RecordHeader{Key: waterclock.HeaderAt, Value: instantText(max(s.time, 0))}, // long past is past
+		kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(s.topic)},
+		kgo.RecordHeader{Key: waterclock.HeaderTargetKey, Value: s.key})
+	out := f.record(rec)
+	out.Value = s.value
+	return out, nil
+}
+
+// decodeSkyAvro reads the fields in the order of the schema:
+//
+//	time long · topic string · key bytes · value union{null, bytes} · headers map of bytes
+//
+// The last one is missing in the schema of older producers. A fault completes
+// the sentence "it …".
+func decodeSkyAvro(b []byte) (s skySchedule, fault string) {
+	r := avro{rest: b}
+	s.time = r.long()
+	topic := r.bytes()
+	s.topic, s.key = string(topic), r.bytes()
+	switch branch := r.long(); {
+	case r.short:
+	case branch == 1:
+		s.value = r.bytes()
+	case branch != 0:
+		return s, "has a value that is neither null nor bytes"
+	}
+	if !r.short && len(r.rest) > 0 {
+		s.headers = r.headers()
+	}
+	switch {
+	case r.short:
+		return s, "ends too soon, or is not in Avro"
+	case len(r.rest) > 0:
+		return s, "goes on behind its last field"
+	case !utf8.Valid(topic):
+		return s, "has a topic that is not UTF-8"
+	}
+	return s, ""
+}
+
+// avro reads Avro's binary encoding. Once short is set everything read is zero.
+type avro struct {
+	rest  []byte
+	short bool // something did not fit
+}
+
+// long reads a zig-zag number of at most ten bytes.
+func (r *avro) long() int64 {
+	var n uint64
+	for i := range r.rest {
+		if i == 10 {
+			break
+		}
+		n |= uint64(r.rest[i]&0x7f) << (7 * i)
+		if r.rest[i] < 0x80 {
+			r.rest = r.rest[i+1:]
+			return int64(n>>1) ^ -int64(n&1)
+		}
+	}
+	r.rest, r.short = nil, true
+	return 0
+}
+
+// bytes reads bytes with their length in front; never nil, unless short.
+func (r *avro) bytes() []byte {
+	n := r.long()
+	if r.short || n < 0 || n > int64(len(r.rest)) {
+		r.rest, r.short = nil, true
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+// headers reads a map: blocks of entries, the last one empty. A negative count
+// is followed by the block's size in bytes.
+func (r *avro) headers() (list []kgo.RecordHeader) {
+	for {
+		n := r.long()
+		if n < 0 {
+			n = -n
+			r.long()
+		}
+		if r.short || n == 0 {
+			return list
+		}
+		const least = 2 // bytes of an entry
+		if n < 0 || n > int64(len(r.rest)/least) {
+			r.rest, r.short = nil, true
+			return nil
+		}
+		for range n {
+			name := r.bytes()
+			value := r.bytes()
+			list = append(list, kgo.RecordHeader{Key: string(name), Value: value})
+		}
+	}
+}
+
+// decodeSkyJSON reads the JSON form. Headers come in the order of their names.
+func decodeSkyJSON(b []byte) (s skySchedule, fault string) {
+	var doc struct {
+		Time    *int64
+		Topic   *string
+		Key     *string
+		Value   *string
+		Headers map[string]string
+	}
+	if err := json.Unmarshal(b, &doc); err != nil {
+		return s, "is not JSON of the right shape (" + err.Error() + ")"
+	}
+	if doc.Time == nil || doc.Topic == nil || doc.Key == nil {
+		return s, "lacks time, topic or key"
+	}
+	s.time, s.topic = *doc.Time, *doc.Topic
+	var ok bool
+	if s.key, ok = base64Text(*doc.Key); !ok {
+		return s, "has a key that is not in base64"
+	}
+	if doc.Value != nil {
+		if s.value, ok = base64Text(*doc.Value); !ok {
+			return s, "has a value that is not in base64"
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Headers)) {
+		value, ok := base64Text(doc.Headers[name])
+		if !ok {
+			return s, "has a header " + quote(name) + " that is not in base64"
+		}
+		s.headers = append(s.headers, kgo.RecordHeader{Key: name, Value: value})
+	}
+	return s, ""
+}
+
+// base64Text decodes base64, whose padding may be left out; never nil if ok.
+func base64Text(text string) (b []byte, ok bool) {
+	if strings.ContainsAny(text, "\r\n") {
+		return nil, false
+	}
+	b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+	if b == nil {
+		b = []byte{}
+	}
+	return b, err == nil
+}

@@ -1,0 +1,119 @@
+package intake
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// timedSink notes when records come, and which are beyond the quota. mu guards
+// what follows it.
+type timedSink struct {
+	mu   sync.Mutex
+	at   []time.Time
+	over int
+}
+
+func (s *timedSink) Deliver(recs []*kgo.Record, _ int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range recs {
+		s.at = append(s.at, time.Now())
+		if isOver(r) {
+			s.over++
+		}
+	}
+}
+
+func (s *timedSink) Fail(error)                  {}
+func (s *timedSink) SkipBatch(int64, int64) bool { return true }
+
+func (s *timedSink) count() (all, over int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.at), s.over
+}
+
+func (s *timedSink) awaits(t *testing.T, n int) {
+	t.Helper()
+	await(t, "records", func() bool { all, _ := s.count(); return all >= n })
+}
+
+// TestReaderMarksWhatIsBeyondTheQuota: of what comes at once a second's worth is
+// good; another quota, and a partition that is read again, begin again.
+func TestReaderMarksWhatIsBeyondTheQuota(t *testing.T) {
+	rig := newReadRig(t, 1) // readPerPart records, written within a moment
+	rig.r.SetQuota(readTopic, Quota{Rate: 0.5})
+	rig.run()
+	wants := func(what string, all, over int) {
+		t.Helper()
+		s := &timedSink{}
+		rig.r.Add(readTopic, 0, 0, s)
+		s.awaits(t, all)
+		if _, got := s.count(); got < over-1 || got > over { // a slow machine writes them over two seconds
+			t.Errorf("%s: %d of %d are beyond the quota, want %d", what, got, all, over)
+		}
+		rig.r.Remove(readTopic, 0, s)
+	}
+	wants("the first time", readPerPart, readPerPart-1)
+	wants("again", readPerPart, readPerPart-1)
+	rig.r.SetQuota(readTopic, Quota{Rate: 1e6})
+	wants("another quota", readPerPart, 0)
+	rig.r.SetQuota(readTopic, Quota{})
+	wants("no quota", readPerPart, 0)
+	rig.r.SetQuota("other", Quota{Rate: 0.001})
+	wants("another topic's", readPerPart, 0)
+}
+
+// TestReaderHoldsBackWhatIsBeyondTheQuota: nothing is marked, and what is too much
+// comes later, unless the quota is lifted; a sink that has enough stays alone.
+func TestReaderHoldsBackWhatIsBeyondTheQuota(t *testing.T) {
+	rig := newReadRig(t, 2)
+	rig.r.SetQuota(readTopic, Quota{Rate: 2, Delay: true})
+	rig.run()
+	s, other := &timedSink{}, &timedSink{}
+	rig.r.Add(readTopic, 0, 0, s)
+	s.awaits(t, readPerPart) // of which two are within a second: four seconds of debt
+	held := time.Now()
+	rig.produce(0, 1)
+	rig.r.Add(readTopic, 1, 0, other)
+	other.awaits(t, readPerPart)
+	s.awaits(t, readPerPart+1)
+	// The debt is counted from when the records were written, before they came.
+	if took := s.at[readPerPart].Sub(held); took < time.Second {
+		t.Errorf("the next record came after %s", took)
+	}
+	if _, over := s.count(); over != 0 {
+		t.Errorf("%d records are marked", over)
+	}
+
+	rig.r.SetQuota(readTopic, Quota{Rate: 0.001, Delay: true})
+	rig.produce(0, 1)
+	s.awaits(t, readPerPart+2)
+	rig.produce(0, 1) // for a quarter of an hour
+	rig.r.Pause(readTopic, 0)
+	rig.r.SetQuota(readTopic, Quota{})
+	<-time.After(3 * fetchMaxWait)
+	if all, _ := s.count(); all != readPerPart+2 {
+		t.Errorf("%d records for a sink that has enough", all)
+	}
+	rig.r.Resume(readTopic, 0)
+	s.awaits(t, readPerPart+3)
+}
+
+// TestReaderForgetsHolds: a partition that is read again waits for nothing that was
+// before.
+func TestReaderForgetsHolds(t *testing.T) {
+	rig := newReadRig(t, 1)
+	rig.r.SetQuota(readTopic, Quota{Rate: 0.01, Delay: true})
+	rig.run()
+	first := &timedSink{}
+	rig.r.Add(readTopic, 0, 0, first)
+	first.awaits(t, readPerPart)
+	rig.r.Remove(readTopic, 0, first)
+	second := &timedSink{}
+	rig.r.Add(readTopic, 0, 0, second)
+	second.awaits(t, readPerPart)
+}

@@ -1,0 +1,191 @@
+package intake
+
+import (
+	"errors"
+	"time"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// recurs reports whether the request says how the timer recurs.
+func (h *headers) recurs() bool { return h.has(everyHeader) || h.has(cronHeader) }
+
+// recurrence reads how the timer recurs; the zero value: it does not.
+func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal *Refusal) {
+	if refusal = h.fit(); refusal != nil || !h.recurs() {
+		return recurrence, refusal
+	}
+	of := &timer.Recurrence{Until: timer.NoUntil}
+	if h.has(everyHeader) {
+		refusal = r.every(h, of)
+	} else {
+		refusal = r.cron(h, of)
+	}
+	for _, read := range []func(*timer.Recurrence) *Refusal{h.until, h.count, h.jitter, h.catchUp} {
+		if refusal == nil {
+			refusal = read(of)
+		}
+	}
+	if refusal != nil {
+		return recurrence, refusal
+	}
+	recurrence, err := r.schedules.Recurrence(of)
+	if err != nil {
+		return recurrence, badCron(h, err)
+	}
+	return recurrence, nil
+}
+
+// fit looks whether the headers of a recurrence go with each other and with the rest.
+func (h *headers) fit() *Refusal {
+	switch {
+	case h.has(everyHeader) && h.has(cronHeader):
+		return refuse(waterclock.ReasonConflictingHeaders,
+			"timer-every comes together with timer-cron: send one of them.")
+	case h.recurs() && h.has(afterHeader):
+		return refuse(waterclock.ReasonConflictingHeaders,
+			"timer-after comes together with a recurrence: leave it out; timer-at says when a timer with timer-every is first due.")
+	case h.has(cronHeader) && h.has(atHeader):
+		return refuse(waterclock.ReasonConflictingHeaders,
+			"timer-at comes together with timer-cron, whose first occurrence is the first behind the record's timestamp: leave it out.")
+	case h.has(everyHeader) && h.has(zoneHeader):
+		return refuse(waterclock.ReasonConflictingHeaders,
+			"timer-zone comes together with timer-every, which no clock on a wall says: leave it out, or send timer-cron.")
+	case h.recurs():
+		return nil
+	}
+	for i, header := range needRecurrence {
+		if h.has(zoneHeader + name(i)) {
+			return refuse(waterclock.ReasonNoRecurrence,
+				"%s is given and the timer does not recur: add timer-every or timer-cron, or leave it out.", header)
+		}
+	}
+	return nil
+}
+
+// needRecurrence are the headers that say nothing of a timer that fires once, from
+// zoneHeader on.
+var needRecurrence = [...]string{
+	waterclock.HeaderZone, waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp,
+}
+
+func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *Refusal) {
+	text := h.values[everyHeader]
+	if of.Every, refusal = parseDuration(waterclock.HeaderEvery, waterclock.ReasonBadInterval, text); refusal != nil {
+		return refusal
+	}
+	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); of.Every > horizon.Milliseconds() {
+		return refuse(waterclock.ReasonBeyondHorizon,
+			"timer-every is %s, more than %s: send a shorter interval.", quote(text), span(horizon))
+	}
+	return r.notShorter(waterclock.HeaderEvery, text, of.Every)
+}
+
+func (r *Rules) cron(h *headers, of *timer.Recurrence) *Refusal {
+	of.Cron, of.Zone = string(h.values[cronHeader]), string(h.values[zoneHeader])
+	if h.has(zoneHeader) && of.Zone == "" {
+		return badCron(h, calendar.ErrUnknownZone)
+	}
+	s, err := r.schedules.Schedule(of.Cron, of.Zone)
+	if err != nil {
+		return badCron(h, err)
+	}
+	if orDefault(r.Limits.Interval, DefaultInterval) <= time.Second {
+		return nil // the grain of expressions
+	}
+	return r.notShorter(waterclock.HeaderCron, h.values[cronHeader], s.Interval()*1000)
+}
+
+// notShorter refuses an interval in milliseconds that is shorter than the limit.
+func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal {
+	limit := orDefault(r.Limits.Interval, DefaultInterval)
+	if interval >= limit.Milliseconds() && interval > 0 {
+		return nil
+	}
+	return refuse(waterclock.ReasonIntervalTooShort,
+		"%s is %s, which has less than %s between two occurrences: let there be more.", header, quote(text), limit)
+}
+
+// badCron words what is wrong with an expression or its zone.
+func badCron(h *headers, err error) *Refusal {
+	expression := quote(h.values[cronHeader])
+	switch {
+	case errors.Is(err, calendar.ErrUnknownZone):
+		return refuse(waterclock.ReasonUnknownZone,
+			"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos.", quote(h.values[zoneHeader]))
+	case errors.Is(err, calendar.ErrNeverDue):
+		return refuse(waterclock.ReasonCronNeverDue,
+			"timer-cron is %s, which matches no date of the calendar: correct the days or the months.", expression)
+	}
+	return refuse(waterclock.ReasonBadCron,
+		"timer-cron is %s: %s; send minute, hour, day of the month, month and day of the week, with the second in front if need be, and a time zone in timer-zone.", expression, err)
+}
+
+func (h *headers) until(of *timer.Recurrence) (refusal *Refusal) {
+	if h.has(untilHeader) {
+		of.Until, refusal = parseInstant(waterclock.HeaderUntil, waterclock.ReasonBadUntil, h.values[untilHeader])
+	}
+	return refusal
+}
+
+func (h *headers) count(of *timer.Recurrence) *Refusal {
+	if !h.has(countHeader) {
+		return nil
+	}
+	text := h.values[countHeader]
+	if len(text) > 0 && allDigits(text) {
+		of.Count = number(text)
+	}
+	if of.Count == 0 {
+		return refuse(waterclock.ReasonBadCount,
+			"timer-count is %s: send a number from 1 on, or leave the header out to have no end.", quote(text))
+	}
+	return nil
+}
+
+func (h *headers) jitter(of *timer.Recurrence) (refusal *Refusal) {
+	if h.has(jitterHeader) {
+		of.Jitter, refusal = parseDuration(waterclock.HeaderJitter, waterclock.ReasonBadJitter, h.values[jitterHeader])
+	}
+	return refusal
+}
+
+func (h *headers) catchUp(of *timer.Recurrence) *Refusal {
+	if !h.has(catchUpHeader) {
+		return nil
+	}
+	for _, policy := range []timer.CatchUp{timer.CatchUpAll, timer.CatchUpLatest, timer.CatchUpNone} {
+		if string(h.values[catchUpHeader]) == policy.String() {
+			of.CatchUp = policy
+			return nil
+		}
+	}
+	return refuse(waterclock.ReasonBadCatchUp,
+		"timer-catch-up is %s: send all, latest or none.", quote(h.values[catchUpHeader]))
+}
+
+// maxLate sets what is too late for t.
+func (r *Rules) maxLate(h *headers, t *timer.Timer) *Refusal {
+	if !h.has(maxLateHeader) {
+		if r.DefaultMaxLate > 0 {
+			t.TooLate = r.DefaultMaxLate.Milliseconds() + 1
+		}
+		return nil
+	}
+	ms, refusal := parseDuration(waterclock.HeaderMaxLate, waterclock.ReasonBadMaxLate, h.values[maxLateHeader])
+	t.TooLate = ms + 1
+	return refusal
+}
+
+// start makes t pending for its first occurrence, which is at the given time or, with
+// an expression, the first behind it.
+func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, now int64) *Refusal {
+	recurrence.Start(t, at)
+	if first := t.Scheduled(); first > recurrence.Until {
+		return refuse(waterclock.ReasonUntilBeforeFirst,
+			"timer-until is %s and the first occurrence is at %s: let it end later.", instant(recurrence.Until), instant(first))
+	}
+	return r.beyond(t.Due, now)
+}

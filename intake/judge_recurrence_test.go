@@ -1,0 +1,235 @@
+package intake
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// TestDefaultMaxLate: what a request does not say the rules do.
+func TestDefaultMaxLate(t *testing.T) {
+	for _, c := range []struct {
+		rules   *Rules
+		headers []string
+		want    int64
+	}{
+		{testRules(), nil, 5001},
+		{testRules(), []string{"timer-max-late", "1s"}, 1001},
+		{testRules(), []string{"timer-every", "1m"}, 5001},
+	} {
+		c.rules.DefaultMaxLate = 5 * time.Second
+		headers := append([]string{"timer-at", "1700000000000", "timer-target-topic", "ok"}, c.headers...)
+		req, _, refusal := c.rules.Judge(request(nil, headers...), now)
+		if refusal != nil || req.Schedule.TooLate != c.want {
+			t.Errorf("%q: %+v, %+v, want too late at %d", c.headers, req.Schedule, refusal, c.want)
+		}
+	}
+}
+
+func TestJudgeAcceptsRecurrences(t *testing.T) {
+	target := []string{"timer-target-topic", "ok"}
+	// stamped is 2023-11-14T22:13:19.5Z.
+	nine := time.Date(2023, 11, 15, 8, 0, 0, 0, time.UTC).UnixMilli()
+	tests := []struct {
+		name    string
+		headers []string
+		due     int64
+		tooLate int64
+		want    *timer.Recurrence
+	}{
+		{"every", []string{"timer-every", "1h30m"}, stamped + 5_400_000, 0,
+			&timer.Recurrence{Every: 5_400_000, Until: timer.NoUntil}},
+		{"every, at", []string{"timer-every", "PT0.1S", "timer-at", "2023-11-14T22:13:20Z"}, now, 0,
+			&timer.Recurrence{Every: 100, Until: timer.NoUntil}},
+		{"every, long past", []string{"timer-every", "1d", "timer-at", "1969-12-31T23:59:59Z"}, -1000, 0,
+			&timer.Recurrence{Every: 86_400_000, Until: timer.NoUntil}},
+		{"every, as long as may be", []string{"timer-every", "36525d", "timer-at", "1700000000000"}, now, 0,
+			&timer.Recurrence{Every: DefaultHorizon.Milliseconds(), Until: timer.NoUntil}},
+		{"cron", []string{"timer-cron", "0 8 * * *"}, nine, 0,
+			&timer.Recurrence{Cron: "0 8 * * *", Until: timer.NoUntil}},
+		{"cron with a zone", []string{"timer-cron", "0 9 * * *", "timer-zone", "Africa/Lagos"}, nine, 0,
+			&timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos", Ahead: 3600, Until: timer.NoUntil}},
+		{"cron with seconds", []string{"timer-cron", "20 13 22 * * *"}, now, 0,
+			&timer.Recurrence{Cron: "20 13 22 * * *", Until: timer.NoUntil}},
+		{"cron by name", []string{"timer-cron", "@hourly"}, time.Date(2023, 11, 14, 23, 0, 0, 0, time.UTC).UnixMilli(), 0,
+			&timer.Recurrence{Cron: "@hourly", Until: timer.NoUntil}},
+		{"all there is", []string{
+			"timer-every", "1m", "timer-until", "2023-11-14T22:14:19.5Z", "timer-count", "3", "timer-jitter", "0s", "timer-catch-up", "all", "timer-max-late", "2s",
+		}, stamped + 60_000, 2001,
+			&timer.Recurrence{Every: 60_000, Until: stamped + 60_000, Count: 3, CatchUp: timer.CatchUpAll}},
+		{"catch up with none", []string{"timer-every", "1m", "timer-catch-up", "none"}, stamped + 60_000, 0,
+			&timer.Recurrence{Every: 60_000, Until: timer.NoUntil, CatchUp: timer.CatchUpNone}},
+		{"catch up with the latest", []string{"timer-every", "1m", "timer-catch-up", "latest"}, stamped + 60_000, 0,
+			&timer.Recurrence{Every: 60_000, Until: timer.NoUntil}},
+		{"no end to speak of", []string{"timer-every", "1m", "timer-until", "9007199254740993", "timer-count", strings.Repeat("9", 30)}, stamped + 60_000, 0,
+			&timer.Recurrence{Every: 60_000, Until: maxMillis, Count: 1<<63 - 1}},
+		{"plain, max-late", []string{"timer-after", "1m", "timer-max-late", "0s"}, stamped + 60_000, 1, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			req, _, refusal := testRules().Judge(request([]byte("v"), append(tt.headers, target...)...), now)
+			if refusal != nil {
+				t.Fatalf("refused: %+v", refusal)
+			}
+			got := req.Schedule
+			if got.Due != tt.due || got.TooLate != tt.tooLate || got.Occurrence != 1 || len(got.Headers) != 0 || !reflect.DeepEqual(got.Recurrence, tt.want) {
+				t.Errorf("got %+v, %+v\nwant due %d, %+v", got, got.Recurrence, tt.due, tt.want)
+			}
+		})
+	}
+}
+
+// TestJudgeJitter: the first occurrence has its share too.
+func TestJudgeJitter(t *testing.T) {
+	req, _, refusal := testRules().Judge(request(nil, "timer-every", "1m", "timer-jitter", "30s", "timer-until", "2023-11-14T22:14:19.5Z", "timer-target-topic", "ok"), now)
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	got := req.Schedule
+	if delay := got.Due - stamped - 60_000; delay <= 0 || delay >= 30_000 || got.Recurrence.Delay != delay || got.Scheduled() != stamped+60_000 {
+		t.Errorf("got %+v, %+v", got, got.Recurrence)
+	}
+}
+
+// badRecurrence is a request that is refused.
+type badRecurrence struct {
+	name    string
+	headers []string
+	want    waterclock.Reason
+	says    string
+}
+
+func badRecurrences() []badRecurrence {
+	every, cron := []string{"timer-every", "1m"}, []string{"timer-cron", "0 9 * * *"}
+	and := func(headers []string, more ...string) []string {
+		return append(headers[:len(headers):len(headers)], more...)
+	}
+	return []badRecurrence{
+		{"every and cron", and(every, cron...), waterclock.ReasonConflictingHeaders, "timer-cron"},
+		{"after and every", and(every, "timer-after", "1m"), waterclock.ReasonConflictingHeaders, "timer-after"},
+		{"after and cron", and(cron, "timer-after", "1m"), waterclock.ReasonConflictingHeaders, "timer-after"},
+		{"at and cron", and(cron, "timer-at", "1700000000000"), waterclock.ReasonConflictingHeaders, "timer-at"},
+		{"every and a zone", and(every, "timer-zone", "UTC"), waterclock.ReasonConflictingHeaders, "timer-zone"},
+		{"every and cancel", and(every, "timer-cancel", "true"), waterclock.ReasonConflictingHeaders, "timer-cancel"},
+		{"cron and cancel", and(cron, "timer-cancel", "true"), waterclock.ReasonConflictingHeaders, "timer-cancel"},
+
+		{"zone alone", []string{"timer-after", "1s", "timer-zone", "UTC"}, waterclock.ReasonNoRecurrence, "timer-zone"},
+		{"until alone", []string{"timer-after", "1s", "timer-until", "1700000000000"}, waterclock.ReasonNoRecurrence, "timer-until"},
+		{"count alone", []string{"timer-count", "3"}, waterclock.ReasonNoRecurrence, "timer-count"},
+		{"jitter alone", []string{"timer-at", "1700000000000", "timer-jitter", "3s"}, waterclock.ReasonNoRecurrence, "timer-jitter"},
+		{"catch-up alone", []string{"timer-after", "1s", "timer-catch-up", "x"}, waterclock.ReasonNoRecurrence, "timer-catch-up"},
+
+		{"every: bare", []string{"timer-every", "60"}, waterclock.ReasonBadInterval, "bare number"},
+		{"every: negative", []string{"timer-every", "-5s"}, waterclock.ReasonBadInterval, "sign"},
+		{"every: a month", []string{"timer-every", "P1M"}, waterclock.ReasonBadInterval, "months"},
+		{"every: empty", []string{"timer-every", ""}, waterclock.ReasonBadInterval, "empty"},
+		{"every: nothing", []string{"timer-every", "0s"}, waterclock.ReasonIntervalTooShort, "100ms"},
+		{"every: too short", []string{"timer-every", "99ms"}, waterclock.ReasonIntervalTooShort, "100ms"},
+		{"every: forever", []string{"timer-every", strings.Repeat("9", 400) + "d", "timer-at", "1700000000000"}, waterclock.ReasonBeyondHorizon, "36525 days"},
+		{"every: first behind the horizon", []string{"timer-every", "1m", "timer-at", "4855760000001"}, waterclock.ReasonBeyondHorizon, "36525 days"},
+
+		{"cron: empty", []string{"timer-cron", ""}, waterclock.ReasonBadCron, "0 fields"},
+		{"cron: words", []string{"timer-cron", "every day"}, waterclock.ReasonBadCron, "2 fields"},
+		{"cron: four fields", []string{"timer-cron", "* * * *"}, waterclock.ReasonBadCron, "4 fields"},
+		{"cron: seven fields", []string{"timer-cron", "0 0 0 1 1 * 2030"}, waterclock.ReasonBadCron, "7 fields"},
+		{"cron: a step of nothing", []string{"timer-cron", "*/0 * * * *"}, waterclock.ReasonBadCron, "step"},
+		{"cron: 25 o'clock", []string{"timer-cron", "0 25 * * *"}, waterclock.ReasonBadCron, "hour"},
+		{"cron: a zone in front", []string{"timer-cron", "TZ=Europe/Berlin 0 9 * * *"}, waterclock.ReasonBadCron, "timer-zone"},
+		{"cron: another zone in front", []string{"timer-cron", "CRON_TZ=0 0 9 * * *"}, waterclock.ReasonBadCron, "time zone"},
+		{"cron: TZ alone", []string{"timer-cron", "TZ=0"}, waterclock.ReasonBadCron, "time zone"},
+		{"cron: @every", []string{"timer-cron", "@every 5m"}, waterclock.ReasonBadCron, "@every"},
+		{"cron: 60 kB", []string{"timer-cron", strings.Repeat("*", 60_000)}, waterclock.ReasonBadCron, "60000 bytes"},
+		{"cron: 100 kB", []string{"timer-cron", strings.Repeat("*", 100_000)}, waterclock.ReasonHeadersTooLarge, "65536"},
+		{"cron: the 30th of February", []string{"timer-cron", "0 0 30 2 *"}, waterclock.ReasonCronNeverDue, "no date"},
+		{"cron: no text", []string{"timer-cron", "* * * * \xff"}, waterclock.ReasonNotUTF8, "timer-cron"},
+		{"zone: none such", and(cron, "timer-zone", "Mars/Olympus"), waterclock.ReasonUnknownZone, `"Mars/Olympus"`},
+		{"zone: empty", and(cron, "timer-zone", ""), waterclock.ReasonUnknownZone, `""`},
+		{"zone: this machine's", and(cron, "timer-zone", "Local"), waterclock.ReasonUnknownZone, `"Local"`},
+		{"zone: an offset", and(cron, "timer-zone", "+01:00"), waterclock.ReasonUnknownZone, `"+01:00"`},
+		{"zone: a path", and(cron, "timer-zone", "../../etc/passwd"), waterclock.ReasonUnknownZone, "passwd"},
+
+		{"until: words", and(every, "timer-until", "tomorrow"), waterclock.ReasonBadUntil, `"tomorrow"`},
+		{"until: seconds", and(every, "timer-until", "1700000000"), waterclock.ReasonSecondsNotMillis, "timer-until"},
+		{"until: before the first", and(every, "timer-until", "2023-11-14T22:14:19.499Z"), waterclock.ReasonUntilBeforeFirst, "22:14:19.500Z"},
+		{"until: before cron's first", and(cron, "timer-until", "2023-11-15T08:59:59.999Z"), waterclock.ReasonUntilBeforeFirst, "09:00:00.000Z"},
+		{"count: 0", and(every, "timer-count", "0"), waterclock.ReasonBadCount, `"0"`},
+		{"count: -1", and(every, "timer-count", "-1"), waterclock.ReasonBadCount, `"-1"`},
+		{"count: words", and(every, "timer-count", "thrice"), waterclock.ReasonBadCount, `"thrice"`},
+		{"count: empty", and(every, "timer-count", ""), waterclock.ReasonBadCount, `""`},
+		{"jitter: negative", and(every, "timer-jitter", "-1s"), waterclock.ReasonBadJitter, "sign"},
+		{"jitter: bare", and(every, "timer-jitter", "5"), waterclock.ReasonBadJitter, "bare number"},
+		{"catch-up: some", and(every, "timer-catch-up", "some"), waterclock.ReasonBadCatchUp, `"some"`},
+		{"catch-up: shouted", and(every, "timer-catch-up", "ALL"), waterclock.ReasonBadCatchUp, `"ALL"`},
+		{"max-late: negative", and(every, "timer-max-late", "-1s"), waterclock.ReasonBadMaxLate, "sign"},
+		{"max-late: negative, plain", []string{"timer-after", "1s", "timer-max-late", "-1s"}, waterclock.ReasonBadMaxLate, "sign"},
+		{"max-late: empty", []string{"timer-after", "1s", "timer-max-late", ""}, waterclock.ReasonBadMaxLate, "empty"},
+		{"every twice", and(every, every...), waterclock.ReasonDuplicateHeader, "timer-every"},
+	}
+}
+
+func TestJudgeRefusesRecurrences(t *testing.T) {
+	for _, tt := range badRecurrences() {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := request([]byte("v"), append(tt.headers, "timer-target-topic", "ok")...)
+			req, _, refusal := testRules().Judge(rec, now)
+			if refusal == nil {
+				t.Fatalf("accepted: %+v, %+v", req.Schedule, req.Schedule.Recurrence)
+			}
+			if refusal.Reason != tt.want || !strings.Contains(refusal.Detail, tt.says) {
+				t.Errorf("got %s: %s\nwant %s with %q", refusal.Reason, refusal.Detail, tt.want, tt.says)
+			}
+			checkJudged(t, rec)
+		})
+	}
+	for _, headers := range [][]string{{"timer-every", "1m"}, {"timer-cron", "0 9 * * *"}} {
+		rec := with(request(nil, append(headers, "timer-target-topic", "ok")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) })
+		if _, _, refusal := testRules().Judge(rec, now); refusal == nil || refusal.Reason != waterclock.ReasonNoTimestamp {
+			t.Errorf("%q without a timestamp: %+v", headers, refusal)
+		}
+		rec = with(rec, func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) })
+		if _, _, refusal := testRules().Judge(rec, now); refusal == nil || refusal.Reason != waterclock.ReasonBeyondHorizon {
+			t.Errorf("%q behind a forged timestamp: %+v", headers, refusal)
+		}
+		rec = with(rec, func(r *kgo.Record) { r.Timestamp = time.UnixMilli(0) })
+		if req, _, refusal := testRules().Judge(rec, now); refusal != nil || req.Schedule.Due >= now {
+			t.Errorf("%q behind an old timestamp: %+v, %+v", headers, req.Schedule, refusal)
+		}
+	}
+}
+
+// TestJudgeShortestInterval: the limit holds for expressions too.
+func TestJudgeShortestInterval(t *testing.T) {
+	r := testRules()
+	r.Limits.Interval = 10 * time.Minute
+	for text, fits := range map[string]bool{
+		"timer-every=10m": true, "timer-every=599999ms": false, "timer-cron=*/10 * * * *": true, "timer-cron=*/9 * * * *": false,
+		"timer-cron=* * * * * *": false, "timer-cron=@hourly": true, "timer-cron=55,0 23,0 * * *": false, "timer-cron=55,0 23,0 * * 1": true,
+	} {
+		name, value, _ := strings.Cut(text, "=")
+		_, _, refusal := r.Judge(request(nil, name, value, "timer-target-topic", "ok"), now)
+		if fits != (refusal == nil) || !fits && refusal.Reason != waterclock.ReasonIntervalTooShort {
+			t.Errorf("%s: %+v, fits %v", text, refusal, fits)
+		}
+	}
+}
+
+func TestJudgeRecurrenceAllocations(t *testing.T) {
+	r := testRules()
+	for _, headers := range [][]string{{"timer-every", "1m"}, {"timer-cron", "0 9 * * *", "timer-zone", "Africa/Lagos"}} {
+		rec := request(nil, append(headers, "timer-target-topic", "ok")...)
+		got := testing.AllocsPerRun(100, func() {
+			if _, _, refusal := r.Judge(rec, now); refusal != nil {
+				t.Fatal(refusal)
+			}
+		})
+		if got > 6 {
+			t.Errorf("%q: %v allocations", headers, got)
+		}
+	}
+}

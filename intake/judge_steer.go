@@ -1,0 +1,95 @@
+package intake
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// steering lists the headers that make a request do something else than schedule, in
+// the order in which two of them are named.
+var steering = [...]struct {
+	name   name
+	header string
+	bad    waterclock.Reason
+	steer  timer.Steer // 0: it cancels
+}{
+	{cancelHeader, waterclock.HeaderCancel, waterclock.ReasonBadCancel, 0},
+	{triggerHeader, waterclock.HeaderTrigger, waterclock.ReasonBadTrigger, timer.Trigger},
+	{pauseHeader, waterclock.HeaderPause, waterclock.ReasonBadPause, timer.Pause},
+	{resumeHeader, waterclock.HeaderResume, waterclock.ReasonBadResume, timer.Resume},
+}
+
+// steers decides whether the record cancels or steers, rather than schedules. Such a
+// request may name a target, or anything else but a due time: it is not looked at.
+func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal *Refusal) {
+	first := -1
+	for i := range steering {
+		s := &steering[i]
+		switch {
+		case !h.has(s.name):
+			continue
+		case string(h.values[s.name]) != waterclock.True:
+			return 0, false, refuse(s.bad,
+				"%s is %s: the only value is true; leave the header out to schedule.", s.header, quote(h.values[s.name]))
+		case first >= 0:
+			return 0, false, refuse(waterclock.ReasonTwoActions,
+				"%s comes together with %s: send two requests, in the order that is meant.", steering[first].header, s.header)
+		}
+		first = i
+	}
+	if first < 0 {
+		return 0, rec.Value == nil && h.seen == 0, nil
+	}
+	s := &steering[first]
+	if h.has(atHeader) || h.has(afterHeader) || h.recurs() {
+		reason := waterclock.ReasonConflictingHeaders
+		if s.steer != 0 {
+			reason = waterclock.ReasonSteeringDueTime
+		}
+		return 0, false, refuse(reason,
+			"%s comes together with a due time: send it without timer-at, timer-after, timer-every and timer-cron, or a request without %s.", s.header, s.header)
+	}
+	return s.steer, true, nil
+}
+
+// asked is when a request that steers counts as asked for, in Unix milliseconds: as a
+// duration of a schedule does, a trigger counts from the record's timestamp, but never
+// from one that is still to come; a resume from now, when it has what was missed fire.
+func asked(steer timer.Steer, rec *kgo.Record, now int64) int64 {
+	if at := rec.Timestamp.UnixMilli(); steer == timer.Trigger && at >= 0 && at < now {
+		return at
+	}
+	return now
+}
+
+// condition is what the request counts under.
+func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refusal *Refusal) {
+	if !h.has(ifHeader) {
+		return c, nil
+	}
+	text := string(h.values[ifHeader])
+	switch text {
+	case waterclock.IfAbsent:
+		return timer.Condition{Kind: timer.IfAbsent}, nil
+	case waterclock.IfPresent:
+		return timer.Condition{Kind: timer.IfPresent}, nil
+	}
+	s, err := waterclock.ParseSource(text)
+	if err != nil || s.String() != text {
+		return c, refuse(waterclock.ReasonBadIf,
+			"%s is %s: it is absent, present or the waterclock-source of the timer that is to be pending, as %s.",
+			waterclock.HeaderIf, quote(text), fmt.Sprintf("%s/%d/%d", r.Topic, partition, 42))
+	}
+	switch {
+	case s.Partition != partition:
+	case s.Topic == r.Topic:
+		return timer.Condition{Kind: timer.IfGeneration, Generation: s.Offset}, nil
+	case s.Topic == r.Changelog:
+		return timer.Condition{Kind: timer.IfGeneration, Generation: timer.Moved(s.Offset)}, nil
+	}
+	return timer.Condition{Kind: timer.IfElsewhere}, nil
+}

@@ -1,0 +1,147 @@
+// Package answers asks the partitions of whole instances, on a real broker, what is
+// pending and what became of requests.
+package answers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }
+
+const (
+	partitions = 4
+	patience   = time.Minute
+)
+
+// world is a request topic, and the instances that serve it.
+type world struct {
+	t                testing.TB
+	c                *kafkatest.Cluster
+	requests, target string
+
+	mu   sync.Mutex
+	mine []*partition.Partition // every one that was assigned to anybody
+}
+
+func newWorld(t testing.TB) *world {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	return &world{t: t, c: c, requests: requests, target: c.CreateTopic(t, 2, nil, requests+"-out")}
+}
+
+// serve starts an instance.
+func (w *world) serve() *rig.Instance {
+	cfg := rig.Config(w.t, w.c.Seeds(), w.requests)
+	return rig.Serve(w.t, cfg, service.Options{Assigned: func(p *partition.Partition) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.mine = append(w.mine, p)
+	}})
+}
+
+// ask calls fn with the owner of a partition, until it answers: what must be waited for
+// is said to be so.
+func (w *world) ask(n int32, fn func(*partition.Partition) error) {
+	w.t.Helper()
+	until := time.Now().Add(patience)
+	var err error
+	for time.Now().Before(until) {
+		w.mu.Lock()
+		all := slices.Clone(w.mine)
+		w.mu.Unlock()
+		for _, p := range slices.Backward(all) {
+			if p.Requests().Partition != n {
+				continue
+			}
+			if err = fn(p); err == nil {
+				return
+			}
+			if !query.Again(err) {
+				w.t.Fatalf("partition %d: %v", n, err)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.t.Fatalf("partition %d answers nothing for %s: %v", n, patience, err)
+}
+
+// page asks all partitions for a page.
+func (w *world) page(page query.Page) query.List {
+	w.t.Helper()
+	parts := make([]query.List, partitions)
+	for n := range parts {
+		w.ask(int32(n), func(p *partition.Partition) (err error) {
+			parts[n], err = p.List(w.t.Context(), page)
+			return err
+		})
+	}
+	return query.Merge(page.Order, page.Limit, parts)
+}
+
+func (w *world) count(f query.Filter) (all int64) {
+	w.t.Helper()
+	for n := range int32(partitions) {
+		w.ask(n, func(p *partition.Partition) error {
+			c, err := p.Count(w.t.Context(), f)
+			all += c.N
+			return err
+		})
+	}
+	return all
+}
+
+// watched writes a request, and returns what was decided and what is pending then.
+func (w *world) watched(cl *kgo.Client, r *kgo.Record) (d query.Decision, is *query.Timer) {
+	w.t.Helper()
+	r.Topic = w.requests
+	watchers := make([]*partition.Watcher, partitions)
+	for n := range watchers {
+		w.ask(int32(n), func(p *partition.Partition) (err error) {
+			watchers[n], err = p.Watch()
+			return err
+		})
+		defer watchers[n].Close()
+	}
+	rig.Send(w.t, cl, r)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	d, err := watchers[r.Partition].Decision(ctx, r.Offset)
+	if err != nil {
+		w.t.Fatalf("request %s/%d/%d: %v", r.Topic, r.Partition, r.Offset, err)
+	}
+	w.ask(r.Partition, func(p *partition.Partition) (err error) {
+		is, err = p.Get(ctx, r.Key)
+		return err
+	})
+	return d, is
+}
+
+// live is how many partitions an instance has that are live.
+func live(in *rig.Instance) int {
+	_, body := in.Readyz()
+	return strings.Count(body, `"live"`)
+}
+
+func request(id string, headers ...string) *kgo.Record {
+	r := &kgo.Record{Key: []byte(id), Value: []byte("v")}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	return r
+}
+
+func id(i int) string { return fmt.Sprintf("stay-%05d", i) }

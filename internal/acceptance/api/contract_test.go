@@ -1,0 +1,151 @@
+package api
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+// A timer made over HTTP is the one that is made over Kafka: the same emission byte for byte,
+// the same dead letter reason for reason.
+func TestTheSameOverHTTP(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-target")
+	in, a := serve(t, rig.Config(t, c.Seeds(), requests), "")
+	in.Ready(partitions, limit)
+	cl := c.Client(t)
+
+	due := time.Now().Add(2 * time.Second).UnixMilli()
+	rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte("over-kafka"), Value: []byte("v\x00\xff"), Headers: []kgo.RecordHeader{
+		{Key: "timer-at", Value: fmt.Append(nil, due)}, {Key: "timer-target-topic", Value: []byte(target)}, {Key: "timer-target-key", Value: []byte("k")},
+		{Key: "b", Value: []byte("2=2")}, {Key: "a", Value: []byte("1")},
+	}})
+	put := a.call(t, "PUT", timersOf(requests)+"/over-http", "v\x00\xff", "timer-at", fmt.Sprint(due), "timer-target-topic", target, "timer-target-key", "k",
+		"waterclock-pass", "b=2=2", "waterclock-pass", "a=1").is(t, 201, "scheduled")
+	source := strings.Trim(put.header.Get("ETag"), `"`)
+	if want := fmt.Sprintf("%s/%.0f/%.0f", requests, put.body["partition"], put.body["offset"]); source != want {
+		t.Errorf("ETag %s, want %s", source, want)
+	}
+
+	out := collect(t, c, target, 2)
+	k, h := out["over-kafka"], out["over-http"]
+	if string(k.Key) != string(h.Key) || string(k.Value) != string(h.Value) || k.Partition != h.Partition {
+		t.Errorf("over Kafka %q %q on %d, over HTTP %q %q on %d", k.Key, k.Value, k.Partition, h.Key, h.Value, h.Partition)
+	}
+	show := func(r *kgo.Record) (text string) {
+		for _, header := range r.Headers {
+			if !strings.HasPrefix(header.Key, "waterclock-") || header.Key == "waterclock-due" {
+				text += fmt.Sprintf("%s=%s ", header.Key, header.Value)
+			}
+		}
+		return text
+	}
+	if show(k) != show(h) {
+		t.Errorf("headers over Kafka %s, over HTTP %s", show(k), show(h))
+	}
+	if got := header(h, "waterclock-source"); got != source {
+		t.Errorf("source %s, was told %s", got, source)
+	}
+
+	// The problem is the dead letter.
+	bad := a.call(t, "PUT", timersOf(requests)+"/bad", "x", "timer-at", "tomorrow", "timer-target-topic", target).is(t, 400, "bad-time")
+	letter := collect(t, c, requests+".waterclock.dead-letters", 1)["bad"]
+	if reason, detail := header(letter, "waterclock-reason"), header(letter, "waterclock-detail"); reason != bad.body["reason"] || detail != bad.body["detail"] {
+		t.Errorf("dead letter %s %s, problem %s", reason, detail, bad.text)
+	}
+	if header(letter, "waterclock-source") != bad.body["request"] {
+		t.Errorf("dead letter of %s, problem %s", header(letter, "waterclock-source"), bad.text)
+	}
+}
+
+func header(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// collect reads n committed records of a topic, by timer ID.
+func collect(t *testing.T, c *kafkatest.Cluster, topic string, n int) map[string]*kgo.Record {
+	t.Helper()
+	cl := c.Client(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	all := make(map[string]*kgo.Record)
+	rig.Until(t, limit, fmt.Sprint(n, " records on ", topic), func() bool {
+		cl.PollRecords(t.Context(), 1).EachRecord(func(r *kgo.Record) {
+			id := header(r, "waterclock-id")
+			if id == "" {
+				id = string(r.Key)
+			}
+			all[id] = r
+		})
+		return len(all) >= n
+	})
+	return all
+}
+
+// Asked of either of two instances the answer is the same, and what one has heard to be
+// decided the other shows.
+func TestTwoInstances(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	key := keyFile(t)
+	_, _, a, b := two(t, c, requests, key)
+	from := timersOf(requests)
+	both := []*asked{a, b}
+	steady := func(who *asked, method, path, body string, headers ...string) answer {
+		t.Helper()
+		var got answer
+		rig.Until(t, limit, method+" "+path+" is answered", func() bool {
+			got = who.call(t, method, path, body, headers...)
+			return got.status != 503
+		})
+		return got
+	}
+	const timers = 40
+	for i := range timers {
+		id := fmt.Sprintf("/id-%02d", i)
+		steady(both[i%2], "PUT", from+id, "v", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+		got := both[(i+1)%2].call(t, "GET", from+id, "").is(t, 200, "")
+		if again := both[i%2].call(t, "GET", from+id, "").is(t, 200, ""); again.text != got.text {
+			t.Fatalf("one says %s, the other %s", got.text, again.text)
+		}
+	}
+	for _, path := range []string{"/count", "?limit=7", "?order=id&limit=1000", "?prefix=id-1"} {
+		x, y := a.call(t, "GET", from+path, "").is(t, 200, ""), b.call(t, "GET", from+path, "").is(t, 200, "")
+		if x.text != y.text {
+			t.Errorf("%s: one says %s, the other %s", path, x.text, y.text)
+		}
+	}
+	if n := a.call(t, "GET", from+"/count", "").body["count"]; n != float64(timers) {
+		t.Errorf("%v timers", n)
+	}
+	for i := range timers {
+		id := fmt.Sprintf("/id-%02d", i)
+		both[i%2].call(t, "POST", from+id+"/pause", "").is(t, 200, "paused")
+		both[(i+1)%2].call(t, "DELETE", from+id, "", "If-Match", both[i%2].call(t, "GET", from+id, "").header.Get("ETag")).is(t, 200, "cancelled")
+		both[i%2].call(t, "GET", from+id, "").is(t, 404, "not-found")
+	}
+	// What instances ask each other nobody else may, whatever it claims.
+	ask := "/internal/v1/ask?call=" + base64.RawURLEncoding.EncodeToString([]byte(`{"kind":"status","partition":0}`))
+	a.call(t, "GET", ask, "").is(t, 403, "")
+	a.call(t, "GET", ask, "", "Waterclock-Forward", fmt.Sprintf("v1.%d.AAAAAAAAAAAAAAAAAAAAAA.YW5vbnltb3Vz.%s.%[2]s", time.Now().UnixMilli(), strings.Repeat("A", 43))).is(t, 401, "")
+	a.call(t, "POST", "/internal/v1/ask", `{"kind":"write"}`).is(t, 403, "")
+	cluster := b.call(t, "GET", "/v1/cluster", "").is(t, 200, "")
+	if n := strings.Count(cluster.text, `"state":"live"`); n != partitions {
+		t.Errorf("%d live partitions: %s", n, cluster.text)
+	}
+	if in := cluster.body["instances"].([]any); len(in) != 2 || strings.Contains(cluster.text, `"problem"`) {
+		t.Error(cluster.text)
+	}
+}

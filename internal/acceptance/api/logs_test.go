@@ -1,0 +1,101 @@
+package api
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+// Dead letters are listed from the newest on, page by page, and sent again as they were or
+// corrected; what they become is told.
+func TestDeadLetters(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	in, a := serve(t, rig.Config(t, c.Seeds(), requests), "")
+	in.Ready(partitions, limit)
+	letters := "/v1/topics/" + requests + "/dead-letters"
+	if got := a.call(t, "GET", letters, "").is(t, 200, ""); got.text != `{"deadLetters":[]}`+"\n" {
+		t.Error(got.text)
+	}
+	const n = 25
+	for i := range n {
+		a.call(t, "PUT", fmt.Sprintf("%s/bad-%02d", timersOf(requests), i), fmt.Sprint("payload ", i), "timer-after", "soon", "timer-target-topic", target, "waterclock-pass", "a=1").is(t, 400, "bad-duration")
+	}
+	seen := map[string]map[string]any{}
+	cursor, pages := "", 0
+	for {
+		page := a.call(t, "GET", letters+"?limit=7&cursor="+cursor, "").is(t, 200, "")
+		for _, item := range page.body["deadLetters"].([]any) {
+			one := item.(map[string]any)
+			id := one["id"].(string)
+			if seen[id] != nil {
+				t.Errorf("%s twice", id)
+			}
+			seen[id] = one
+		}
+		pages++
+		if cursor, _ = page.body["cursor"].(string); cursor == "" || pages > n {
+			break
+		}
+	}
+	if len(seen) != n {
+		t.Fatalf("%d letters on %d pages, want %d", len(seen), pages, n)
+	}
+	one := seen["bad-07"]
+	if text := fmt.Sprint(one); !strings.Contains(text, "bad-duration") || !strings.Contains(text, "payload 7") || !strings.Contains(text, requests+"/") {
+		t.Error(text)
+	}
+	again := fmt.Sprintf("%s/%.0f/%.0f/resend", letters, one["partition"], one["offset"])
+	a.call(t, "POST", again, "").is(t, 400, "bad-duration")
+	a.call(t, "POST", again, `{"headers":[{"name":"timer-after","value":"1h"},{"name":"timer-target-topic","value":"`+target+`"},{"name":"a","value":"2"}]}`,
+		"Content-Type", "application/json").is(t, 201, "scheduled")
+	got := a.call(t, "GET", timersOf(requests)+"/bad-07", "").is(t, 200, "")
+	if !strings.Contains(got.text, "payload 7") || !strings.Contains(got.text, `{"name":"a","value":"2"}`) {
+		t.Error(got.text)
+	}
+	a.call(t, "POST", letters+"/0/999999/resend", "").is(t, 404, "not-found")
+	a.call(t, "GET", "/v1/topics/"+requests+"/events", "").is(t, 409, "no-events")
+}
+
+// What happens to a timer is told while it happens.
+func TestEvents(t *testing.T) {
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	cfg := rig.Config(t, c.Seeds(), requests)
+	cfg.Tenants = map[string]config.Policy{requests: func() config.Policy { p := cfg.PolicyOf(requests); p.Events = true; return p }()}
+	in, a := serve(t, cfg, "")
+	in.Ready(partitions, limit)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", a.url+"/v1/topics/"+requests+"/events?prefix=seen", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := a.c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "text/event-stream" || !lines.Scan() {
+		t.Fatalf("%d %s", resp.StatusCode, ct)
+	}
+	a.call(t, "PUT", timersOf(requests)+"/other", "v", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+	a.call(t, "PUT", timersOf(requests)+"/seen-1", "v", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+	a.call(t, "DELETE", timersOf(requests)+"/seen-1", "").is(t, 200, "cancelled")
+	var told []string
+	for len(told) < 2 && lines.Scan() {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			told = append(told, data)
+		}
+	}
+	if len(told) != 2 || !strings.Contains(told[0], `"type":"scheduled"`) || !strings.Contains(told[1], `"type":"cancelled"`) || strings.Contains(fmt.Sprint(told), "other") || !strings.Contains(told[0], `"id":"seen-1"`) {
+		t.Errorf("%q, %v", told, lines.Err())
+	}
+}

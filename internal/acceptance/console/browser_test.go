@@ -1,0 +1,290 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+const (
+	// envRequire has tests fail where there is no browser: CI sets it.
+	envRequire = "WATERCLOCK_REQUIRE_BROWSER"
+	// envShots is a directory that pictures of pages are put into, to be looked at.
+	envShots = "WATERCLOCK_SCREENSHOTS"
+	// stepTime bounds one step of a test in the browser.
+	stepTime = 30 * time.Second
+)
+
+// browser is the program, or the end of the test.
+func browser(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+		if at, err := exec.LookPath(name); err == nil {
+			return at
+		}
+	}
+	const how = "there is no Chromium on this machine: install it (Debian: apt-get install chromium)"
+	if os.Getenv(envRequire) == "1" {
+		t.Fatal(how)
+	}
+	t.Skip(how + "; " + envRequire + "=1 has this test fail without")
+	return ""
+}
+
+// tab is a page in a browser of its own that notes whatever is not as it should be.
+type tab struct {
+	t      *testing.T
+	ctx    context.Context //nolint:containedctx // that is what chromedp's calls are made with
+	origin string
+
+	mu    sync.Mutex // guards wrong
+	wrong []string
+}
+
+// open starts a browser for the console at an address.
+func open(t *testing.T, origin string) *tab {
+	t.Helper()
+	at := browser(t)
+	alloc, stop := chromedp.NewExecAllocator(context.Background(), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(at), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 900),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true))...)
+	ctx, cancel := chromedp.NewContext(alloc)
+	b := &tab{t: t, ctx: ctx, origin: origin}
+	t.Cleanup(func() {
+		b.Well()
+		cancel()
+		stop()
+	})
+	if err := chromedp.Listen(ctx, b.note); err != nil {
+		t.Fatalf("start the browser: %v", err)
+	}
+	b.do("watch what pages do", command(network.Enable, network.EnableParams{}), command(cdplog.Enable, cdp.Empty{}), command(runtime.Enable, cdp.Empty{}))
+	return b
+}
+
+// note keeps errors, and requests that leave the origin.
+func (b *tab) note(event any) {
+	var what string
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		if !strings.HasPrefix(e.Request.URL, b.origin+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
+			what = "it asks elsewhere: " + e.Request.URL
+		}
+	case *runtime.EventExceptionThrown:
+		what = "exception: " + e.ExceptionDetails.Text
+	case *cdplog.EventEntryAdded:
+		if e.Entry.Level == cdplog.EntryLevelError || e.Entry.Level == cdplog.EntryLevelWarning {
+			what = fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
+		}
+	case *runtime.EventConsoleAPICalled:
+		what = "console: " + string(e.Type)
+	case *page.EventJavascriptDialogOpening:
+		what = "dialog: " + e.Message
+	}
+	if what != "" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.wrong = append(b.wrong, what)
+	}
+}
+
+// Well reports what was noted, but for what the test has caused and so expects.
+func (b *tab) Well(expected ...string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.wrong {
+		if !slices.ContainsFunc(expected, func(e string) bool { return strings.Contains(w, e) }) {
+			b.t.Error(w)
+		}
+	}
+	b.wrong = nil
+}
+
+// action is a step of a test that has no value.
+type action = chromedp.Action[chromedp.Void]
+
+// command is a call of the browser's protocol as a step.
+func command[P, R any](c cdp.Command[P, R], params P) action {
+	return func(ctx context.Context, to *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, to, c, params)
+		return chromedp.Void{}, err
+	}
+}
+
+// do runs actions, and ends the test if one fails.
+func (b *tab) do(what string, actions ...action) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTime)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// eval is what JavaScript evaluates to.
+func eval[T any](b *tab, js string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTime)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](js))
+	if err != nil {
+		b.t.Fatalf("evaluate %s: %v", js, err)
+	}
+	return v
+}
+
+// promise is the text that a promise of JavaScript comes to.
+func promise(b *tab, js string) string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTime)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[string](js, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("evaluate %s: %v", js, err)
+	}
+	return v
+}
+
+// visit goes to a page and waits until it is there.
+func (b *tab) visit(path string) {
+	b.t.Helper()
+	b.do("visit "+path, chromedp.Navigate(b.origin+path), chromedp.WaitReady(chromedp.CSS("footer")))
+}
+
+// follow does what leads to another page, and waits for that.
+func (b *tab) follow(what string, step action) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, stepTime)
+	defer cancel()
+	if _, err := chromedp.RunResponse(ctx, step); err != nil {
+		b.t.Fatalf("%s: %v\n%s", what, err, b.text())
+	}
+}
+
+// click clicks on a link or button that has a text, and waits for the page behind it.
+func (b *tab) click(label string) {
+	b.t.Helper()
+	quoted := `"` + label + `"` // XPath knows no escapes
+	b.follow("click on "+label, chromedp.Click(chromedp.Search(fmt.Sprintf(`//main//*[self::a or self::button or self::summary][normalize-space()=%s]`, quoted))))
+}
+
+// fill types into a field.
+func (b *tab) fill(selector, text string) {
+	b.t.Helper()
+	b.do("fill "+selector, chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// text is what is to be read in the page.
+func (b *tab) text() string {
+	b.t.Helper()
+	return eval[string](b, `document.querySelector("main").innerText`)
+}
+
+// says waits until the page says something.
+func (b *tab) says(texts ...string) {
+	b.t.Helper()
+	var got string
+	for end := time.Now().Add(stepTime); time.Now().Before(end); {
+		got = b.text()
+		if !slices.ContainsFunc(texts, func(want string) bool { return !strings.Contains(got, want) }) {
+			return
+		}
+		b.do("wait", chromedp.Sleep(50*time.Millisecond))
+	}
+	b.t.Fatalf("the page does not say %q:\n%s", texts, got)
+}
+
+// is evaluates JavaScript to a truth.
+func (b *tab) is(what, js string) {
+	b.t.Helper()
+	if !eval[bool](b, js) {
+		b.t.Errorf("not so: %s (%s)\n%s", what, js, b.text())
+	}
+}
+
+// press types keys as on a keyboard.
+func (b *tab) press(keys ...string) {
+	b.t.Helper()
+	for _, k := range keys {
+		b.do("press a key", chromedp.KeyEvent(k))
+	}
+}
+
+// shortcut presses a key that types a character unless the page prevents that.
+func (b *tab) shortcut(key string) {
+	b.t.Helper()
+	for _, kind := range []input.DispatchKeyEventType{"keyDown", "keyUp"} {
+		b.do("press "+key, command(input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Text: key}))
+	}
+}
+
+// tabTo goes on by the Tab key until an element has the focus.
+func (b *tab) tabTo(selector string) {
+	b.t.Helper()
+	for range 60 {
+		b.press(kb.Tab)
+		if eval[bool](b, fmt.Sprintf(`document.activeElement.matches(%q)`, selector)) {
+			b.is("the focus is seen at "+selector, `getComputedStyle(document.activeElement).outlineStyle !== "none" || getComputedStyle(document.activeElement).position === "absolute"`)
+			return
+		}
+	}
+	b.t.Fatalf("60 times Tab do not lead to %s", selector)
+}
+
+// look sets width and theme.
+func (b *tab) look(width int64, theme string) {
+	b.t.Helper()
+	b.do("set width and theme",
+		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1}),
+		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}))
+}
+
+// withoutScript has pages run no script.
+func (b *tab) withoutScript() {
+	b.t.Helper()
+	b.do("switch scripts off", command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+}
+
+// shot keeps a picture of the page where somebody wants to look at it.
+func (b *tab) shot(name string) {
+	b.t.Helper()
+	dir := os.Getenv(envShots)
+	if dir == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatalf("take a picture: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// path is an address with a query.
+func path(at string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	return at + "?" + q.Encode()
+}

@@ -1,0 +1,359 @@
+// Package console_test has the console in a real browser, before a whole instance.
+package console_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+const (
+	requests = "timers"
+	target   = "orders"
+	patience = 30 * time.Second
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }
+
+// start runs an instance with a console and events, and returns its address.
+func start(t *testing.T) string {
+	t.Helper()
+	browser(t) // or it need not start
+	return with(t, func(cfg *config.Config) {
+		policy := cfg.PolicyOf(requests)
+		policy.Events = true
+		cfg.Tenants = map[string]config.Policy{requests: policy}
+	})
+}
+
+// serve runs an instance whose settings a test may change.
+func serve(t *testing.T, seeds []string, changes ...func(*config.Config)) string {
+	t.Helper()
+	cfg := rig.Config(t, seeds, requests)
+	cfg.API = "127.0.0.1:0"
+	for _, change := range changes {
+		change(cfg)
+	}
+	at := make(chan string, 1)
+	in := rig.Serve(t, cfg, service.Options{StartedAPI: func(url string) { at <- url }})
+	in.Ready(2, patience)
+	return <-at
+}
+
+// put schedules a timer over HTTP, with headers in turn.
+func put(t *testing.T, at, escapedID, body string, headers ...string) {
+	t.Helper()
+	if status := send(t, at, escapedID, body, headers...); status >= 300 {
+		t.Fatalf("PUT %s: %d", escapedID, status)
+	}
+}
+
+// refuse sends a request that becomes a dead letter.
+func refuse(t *testing.T, at, escapedID, body string) {
+	t.Helper()
+	if status := send(t, at, escapedID, body, "Timer-Cron", "61 * * * *"); status != http.StatusBadRequest {
+		t.Fatalf("PUT %s: %d, want it refused", escapedID, status)
+	}
+}
+
+func send(t *testing.T, at, escapedID, body string, headers ...string) (status int) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, at+"/v1/topics/"+requests+"/timers/"+escapedID, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Timer-Target-Topic", target)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// seed schedules some timers of each kind.
+func seed(t *testing.T, at string) {
+	t.Helper()
+	for i := range 60 {
+		put(t, at, "order-"+strconv.Itoa(1000+i), `{"order":`+strconv.Itoa(i)+`}`, "Timer-After", strconv.Itoa(60+i*i*7)+"s")
+	}
+	put(t, at, "report", `{"kind":"daily"}`, "Timer-Cron", "0 9 * * mon-fri", "Timer-Zone", "Africa/Lagos", "Timer-Jitter", "30s",
+		"Waterclock-Pass", "content-type=application/json", "Waterclock-Pass", "trace-id=7f3a")
+	put(t, at, "heartbeat", "", "Timer-Every", "15m")
+	refuse(t, at, "refused", `{"order":18}`)
+	refuse(t, at, hostileEscaped, "\x00\xff<script>alert(5)</script>")
+	put(t, at, hostileEscaped, "\x00\xff<script>alert(3)</script>", "Timer-After", "3d", "Waterclock-Pass", "<b>=\"><script>alert(4)</script>")
+}
+
+// The ID is <script>alert(1)</script>, a slash, one that is escaped twice, NUL, a mark that
+// turns the direction of writing, and a byte that is no UTF-8.
+const (
+	hostileEscaped = "%3Cscript%3Ealert(1)%3C%2Fscript%3E%2F%252F%00%E2%80%AE%FF"
+	hostile        = "<script>alert(1)</script>/%2F\x00\u202e\xff"
+)
+
+// pages are all that show something.
+func pages() []struct{ name, at string } {
+	return []struct{ name, at string }{
+		{"overview", "/"},
+		{"overview-day", "/?ahead=day"},
+		{"timers", "/timers"},
+		{"timers-found", path("/timers", "q", "order-", "from", "now", "to", "+3h")},
+		{"timers-none", path("/timers", "q", "no such")},
+		{"timer", path("/timer", "topic", requests, "id", "report")},
+		{"timer-hostile", path("/timer", "topic", requests, "id", hostile)},
+		{"confirm", path("/timer", "topic", requests, "id", "report", "do", "cancel")},
+		{"schedule", "/schedule"},
+		{"schedule-cron", path("/schedule", "cron", "0 9 * * mon-fri", "zone", "Africa/Lagos")},
+		{"schedule-wrong", path("/schedule", "cron", "0 99 * * *")},
+		{"timer-watched", path("/timer", "topic", requests, "id", "report", "watch", "1")},
+		{"dead-letters", "/dead-letters"},
+		{"cluster", "/cluster"},
+	}
+}
+
+// looks are how pages are looked at. The first two have both themes and both widths.
+func looks() []struct {
+	theme string
+	width int64
+} {
+	return []struct {
+		theme string
+		width int64
+	}{{"light", 1280}, {"dark", 400}, {"dark", 1280}, {"light", 400}, {"light", 320}}
+}
+
+// Every page, in both themes, wide and narrow, with scripts and without: nothing is loaded
+// from elsewhere, the browser has nothing to complain about, and nothing scrolls sideways.
+func TestPagesInABrowser(t *testing.T) {
+	at := start(t)
+	seed(t, at)
+	b := open(t, at)
+	for _, look := range looks() {
+		b.look(look.width, look.theme)
+		for _, p := range pages() {
+			b.page(p.name, p.at)
+			b.shot(p.name + "-" + look.theme + "-" + strconv.FormatInt(look.width, 10))
+		}
+	}
+	b.withoutScript()
+	b.look(400, "light")
+	for _, p := range pages() {
+		b.page(p.name+" without scripts", p.at)
+	}
+}
+
+// page visits one and holds it against what all pages promise.
+func (b *tab) page(name, at string) {
+	b.t.Helper()
+	b.visit(at)
+	b.is(name+" does not scroll sideways", `document.documentElement.scrollWidth <= document.documentElement.clientWidth`)
+	b.is(name+" has one heading, a title and a language", `document.querySelectorAll("h1").length === 1 && document.title !== "" && document.documentElement.lang === "en"`)
+	b.is(name+" has a label for each field",
+		`[...document.querySelectorAll("main input:not([type=hidden]), main select, main textarea, header input")].every(e => e.labels.length > 0 || e.ariaLabel)`)
+	b.is(name+" has no ID twice", `new Set([...document.querySelectorAll("[id]")].map(e => e.id)).size === document.querySelectorAll("[id]").length`)
+}
+
+// A timer is scheduled, found, paused, resumed, fired and cancelled, with scripts and without.
+func TestFlowInABrowser(t *testing.T) {
+	at := start(t)
+	for _, c := range []struct {
+		name   string
+		script bool
+	}{{"script", true}, {"noscript", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			b := open(t, at)
+			if !c.script {
+				b.withoutScript()
+			}
+			flow(b, c.name+" & <b>1/2</b>")
+		})
+	}
+}
+
+// The same on a real broker.
+func TestFlowOnARealBroker(t *testing.T) {
+	browser(t)
+	cluster := kafkatest.Start(t, 1)
+	for _, name := range []string{requests, target} {
+		cluster.CreateTopic(t, 2, nil, name)
+	}
+	flow(open(t, serve(t, cluster.Seeds())), "a real broker")
+}
+
+func flow(b *tab, id string) {
+	b.t.Helper()
+	b.visit("/schedule")
+	b.fill("#id", id)
+	b.fill("#to", target)
+	b.fill("#after", "2h")
+	b.fill("#body", `{"order":17}`)
+	b.click("Schedule")
+	b.says("Scheduled.", "Request "+requests+"/", id, `{"order":17}`, "12 bytes", "in 1 h 59 min")
+
+	b.visit("/timers")
+	b.fill("#q", id[:5])
+	b.click("Search")
+	b.says("1 pending", id)
+	b.click(id)
+	b.says("pending", target)
+
+	for _, step := range []struct{ label, done, state string }{
+		{"Pause", "Paused.", "paused"},
+		{"Resume", "Resumed.", "pending"},
+	} {
+		b.click(step.label)
+		b.says(step.label + ": " + id)
+		b.click(step.label)
+		b.says(step.done, step.state)
+	}
+	b.click("Fire now")
+	b.click("Fire now")
+	b.says("It fires now.")
+	b.visit(path("/timer", "topic", requests, "id", id))
+	b.says("no timer of ID")
+
+	b.visit("/schedule")
+	b.fill("#id", id)
+	b.fill("#to", target)
+	b.fill("#every", "15m")
+	b.click("Schedule")
+	b.says("Scheduled.", "every 15m")
+	b.click("Cancel timer")
+	b.click("Cancel timer")
+	b.says("Cancelled.", "No timer of this ID is pending")
+	b.Well("404 (Not Found)")
+}
+
+// What is refused is said in the words of the API, and what was typed is still there.
+func TestRefusalInABrowser(t *testing.T) {
+	b := open(t, start(t))
+	b.visit("/schedule")
+	b.fill("#id", "both")
+	b.fill("#to", target)
+	b.fill("#after", "1h")
+	b.fill("#at", "yesterday")
+	b.click("Schedule")
+	b.says("Bad Request", "timer-a")
+	b.is("what was typed is still there", `document.getElementById("at").value === "yesterday" && document.getElementById("id").value === "both"`)
+	b.Well("400 (Bad Request)")
+}
+
+// Without a mouse: the skip link, the search by its key, the way to a button and through it.
+func TestKeyboardInABrowser(t *testing.T) {
+	at := start(t)
+	put(t, at, "by-key", "hello", "Timer-After", "1h")
+	b := open(t, at)
+	b.visit("/")
+	b.press(kb.Tab)
+	b.is("the skip link comes first", `document.activeElement.matches(".skip")`)
+	b.press("\r")
+	b.is("it skips", `document.activeElement.id === "content" || location.hash === "#content"`)
+	b.shortcut("/")
+	b.is("/ leads to the search", `document.activeElement.id === "find" && document.activeElement.value === ""`)
+	b.press("b", "y", "-")
+	b.follow("search", chromedp.KeyEvent("\r"))
+	b.says("1 pending", "by-key")
+	b.tabTo("table a")
+	b.follow("open the timer", chromedp.KeyEvent("\r"))
+	b.says("hello")
+	b.tabTo("a.button.danger")
+	b.follow("cancel", chromedp.KeyEvent("\r"))
+	b.is("the button has the focus", `document.activeElement.matches("main button")`)
+	b.follow("confirm", chromedp.KeyEvent("\r"))
+	b.says("Cancelled.")
+}
+
+// With scripts a cron expression is explained while one types, and pages show what is new.
+func TestLiveInABrowser(t *testing.T) {
+	at := start(t)
+	b := open(t, at)
+	b.visit("/schedule")
+	b.fill("#cron", "*/5 * * * *")
+	b.says("Next, in UTC:")
+	b.fill("#zone", "Mars/Olympus")
+	b.says("needs the IANA name of a time zone")
+
+	b.visit("/")
+	b.is("nothing is pending", `document.querySelector(".figures dd").textContent === "0"`)
+	put(t, at, "new", "x", "Timer-After", "1h")
+	for end := time.Now().Add(patience); ; {
+		b.do("wait", chromedp.Sleep(200*time.Millisecond))
+		n := eval[string](b, `document.querySelector(".figures dd").textContent`)
+		if n == "1" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("pending stays at %q", n)
+		}
+	}
+}
+
+// A request that was refused is a dead letter, which is seen, and can be sent again.
+func TestDeadLettersInABrowser(t *testing.T) {
+	at := start(t)
+	refuse(t, at, "refused", "<i>17</i>")
+	b := open(t, at)
+	for end := time.Now().Add(patience); ; {
+		b.visit("/dead-letters")
+		if strings.Contains(b.text(), "refused") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no dead letter is shown:\n%s", b.text())
+		}
+	}
+	b.says("refused", "bad-cron")
+	b.do("unfold it", chromedp.Click(chromedp.CSS("td details:nth-of-type(1) summary")))
+	b.says("timer-cron", "61 * * * *", "<i>17</i>")
+	b.do("unfold the button", chromedp.Click(chromedp.CSS("td details:nth-of-type(2) summary")))
+	b.click("Resend refused")
+	b.says("Bad Request", "bad-cron", "The request is in the log at "+requests+"/")
+	b.Well("400 (Bad Request)")
+}
+
+// With scripts a timer's page tells what happens to it, as it happens.
+func TestEventsInABrowser(t *testing.T) {
+	at := start(t)
+	put(t, at, "watched", "x", "Timer-After", "1h")
+	b := open(t, at)
+	b.visit(path("/timer", "topic", requests, "id", "watched"))
+	b.click("Watch what happens to this ID from now on")
+	b.says("as they happen")
+	put(t, at, "watched", "x", "Timer-After", "2h")
+	put(t, at, "other", "x", "Timer-After", "2h")
+	b.says("replaced", "to "+target+" · request "+requests+"/")
+	b.is("it tells of no other", `document.querySelectorAll("#told tbody tr").length === 1`)
+}
+
+// Hostile IDs, headers and payloads are text, and their pages can be used.
+func TestHostileInABrowser(t *testing.T) {
+	at := start(t)
+	seed(t, at)
+	b := open(t, at)
+	b.visit("/timers")
+	b.visit(path("/timers", "q", "<script>"))
+	b.says(`<script>alert(1)</script>/%2F\x00\u202e\xff`)
+	b.follow("open it", chromedp.Click(chromedp.CSS("table a")))
+	b.says(`<script>alert(1)</script>/%2F\x00\u202e\xff`, "00 ff 3c 73", `"><script>alert(4)</script>`)
+	b.click("Cancel timer")
+	b.click("Cancel timer")
+	b.says("Cancelled.")
+	b.is("no script has come from it", `document.querySelectorAll("script").length === 1 && document.querySelectorAll("main b").length === 0`)
+	b.visit(path("/timer", "topic", requests, "id", "..", "do", "cancel"))
+	b.says("no timer of ID")
+	b.Well("404 (Not Found)")
+}

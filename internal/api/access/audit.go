@@ -1,0 +1,90 @@
+package access
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxLogged is how much of a text that a caller has chosen gets into a line.
+const maxLogged = 1024 // bytes
+
+// audit writes the line of a call that changes something, or was to: who, what, from
+// where, and what came of it. It has the path and the query, which name timers and never
+// hold payloads; no header, and nothing of a body. Who was not let in has no line: others
+// could fill the log; see [Guard.sayRefused].
+func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) {
+	if safe(r.Method) || c.caller.Name == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.log.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit",
+		slog.String("method", loggable(r.Method)), slog.String("path", loggable(r.URL.EscapedPath())),
+		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name),
+		slog.Bool("forwarded", c.caller.Forwarded), slog.String("remote", r.RemoteAddr),
+		slog.Int("status", status), slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)),
+		slog.Int("asked", c.asked), slog.Duration("took", took))
+}
+
+// safe reports methods that change nothing (RFC 9110, 9.2.1).
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// loggable makes a text of a caller fit for a line: short, and without anything that a
+// terminal, or who reads it there, could take for something else. Log handlers quote line
+// breaks, but not each of them signs that turn the direction of writing.
+func loggable(s string) string {
+	if len(s) > maxLogged {
+		s = strings.ToValidUTF8(s[:maxLogged], "") + "…"
+	}
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return s
+	}
+	q := strconv.QuoteToASCII(s)
+	return q[1 : len(q)-1]
+}
+
+// recorder notes the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader notes the first status that is not merely informational.
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && status >= 200 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// final is the status in the end, where the handler has ended or panicked.
+func (r *recorder) final(ended bool) int {
+	switch {
+	case !ended:
+		return http.StatusInternalServerError
+	case r.status == 0:
+		return http.StatusOK // as the server answers for who wrote nothing
+	}
+	return r.status
+}
+
+// Flush is for those who look for an http.Flusher in place of a ResponseController.
+func (r *recorder) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -1,0 +1,279 @@
+package access
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// Limits of the file of callers.
+const (
+	maxCallers     = 10_000
+	maxCredentials = 16  // tokens of a caller, and certificates
+	maxGrants      = 100 // of a caller; each call goes through them
+	maxPrefixBytes = 512 // as an ID
+	minCost        = 10  // of bcrypt: below it guessing is cheap
+	maxCost        = 14  // a second or more of processor time for each login
+)
+
+// tokenHash is the SHA-256 of a bearer token. A fast hash without salt is right here, as
+// it is wrong for passwords: a token is 256 random bits that [NewToken] has made, so
+// nobody can go through a list of likely ones, and no two are the same. It also makes
+// the look-up by map safe: how long it takes depends on the hash, and who tries tokens
+// cannot steer towards one.
+type tokenHash [sha256.Size]byte
+
+const tokenScheme = "sha256:"
+
+// account is a caller as the file has it.
+type account struct {
+	caller   Caller
+	password []byte // bcrypt hash; nil: none
+	gate     *gate
+}
+
+// callers is what the file says. It is not changed once it is read.
+type callers struct {
+	byName        map[string]*account
+	byToken       map[tokenHash]*account
+	byCertificate map[string]*account // by name as [certificateNames] gives it
+	// decoy is compared with where there is no such user: a hash of the highest cost.
+	decoy []byte
+}
+
+// CheckCallers says what is wrong with a file of callers.
+func CheckCallers(path string) error {
+	text, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	_, err = parseCallers(text)
+	return err
+}
+
+// The file, as YAML has it.
+type (
+	callersFile struct {
+		Callers map[string]callerEntry `yaml:"callers"`
+	}
+	callerEntry struct {
+		Password     text         `yaml:"password"`
+		Tokens       []text       `yaml:"tokens"`
+		Certificates []text       `yaml:"certificates"`
+		Grants       []grantEntry `yaml:"grants"`
+	}
+	grantEntry struct {
+		Role     text `yaml:"role"`
+		Topic    text `yaml:"topic"`
+		IDPrefix text `yaml:"id-prefix"`
+	}
+	// text is a scalar as it is written: the prefix 007 is neither 7 nor a number.
+	text string
+)
+
+// UnmarshalYAML implements yaml.NodeUnmarshaler.
+func (t *text) UnmarshalYAML(n ast.Node) error {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		*t = text(n.Value)
+	case *ast.LiteralNode:
+		*t = text(n.Value.Value)
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		*t = text(n.GetToken().Value)
+	default:
+		return fmt.Errorf("line %d needs a single value, between quotes if it has a colon", n.GetToken().Position.Line)
+	}
+	return nil
+}
+
+var (
+	callerName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9._@-]{0,63}$`)
+	topicGlob  = regexp.MustCompile(`^([a-zA-Z0-9._-]{1,249}\*?|\*)$`)
+)
+
+// CheckName says what is wrong with a caller's name.
+func CheckName(name string) error {
+	if !callerName.MatchString(name) || name == anonymous {
+		return fmt.Errorf("name of a caller is %q, needs a letter and up to 63 letters, digits, dots, underscores, hyphens and @, and not to be %s", name, anonymous)
+	}
+	return nil
+}
+
+// parseCallers reads the file. It says all that is wrong with its entries at once, and no
+// hash.
+func parseCallers(data []byte) (*callers, error) {
+	file, err := decodeCallers(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(file.Callers) == 0 {
+		return nil, errors.New("it names nobody: needs callers:, by name, each with password, tokens or certificates, and grants")
+	}
+	if len(file.Callers) > maxCallers {
+		return nil, fmt.Errorf("it has %d callers, needs %d at most", len(file.Callers), maxCallers)
+	}
+	c := &callers{
+		byName:        make(map[string]*account, len(file.Callers)),
+		byToken:       make(map[tokenHash]*account),
+		byCertificate: make(map[string]*account),
+	}
+	var errs []error
+	cost := bcrypt.DefaultCost
+	for _, name := range slices.Sorted(maps.Keys(file.Callers)) {
+		a, err := c.add(name, file.Callers[name])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("callers.%.100s: %w", name, err))
+			continue
+		}
+		if a.password != nil {
+			c, _ := bcrypt.Cost(a.password) // add has checked it
+			cost = max(cost, c)
+		}
+	}
+	c.decoy = decoyOf(cost)
+	return c, errors.Join(errs...)
+}
+
+// decodeCallers is YAML's part. The library panics at some files that are not well-formed,
+// such as a list that is a tag alone; a file that is being edited must not do that to us.
+func decodeCallers(data []byte) (file callersFile, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.New("it is not well-formed YAML")
+		}
+	}()
+	if err := yaml.UnmarshalWithOptions(data, &file, yaml.Strict()); err != nil {
+		hint := ""
+		if bytes.Contains(data, []byte(": *")) {
+			hint = "; a * that begins a value needs quotes: '*'"
+		}
+		return file, fmt.Errorf("%s%s", yaml.FormatError(err, false, false), hint)
+	}
+	return file, nil
+}
+
+// decoyOf is a well-formed hash of a cost that no password has: it is not made of one.
+func decoyOf(cost int) []byte {
+	return fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53))
+}
+
+func (c *callers) add(name string, e callerEntry) (*account, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	if e.Password == "" && len(e.Tokens) == 0 && len(e.Certificates) == 0 {
+		return nil, errors.New("needs password, tokens or certificates")
+	}
+	if len(e.Tokens) > maxCredentials || len(e.Certificates) > maxCredentials {
+		return nil, fmt.Errorf("needs at most %d tokens and as many certificates", maxCredentials)
+	}
+	grants, err := grantsOf(e.Grants)
+	if err != nil {
+		return nil, err
+	}
+	a := &account{caller: Caller{Name: name, grants: grants}}
+	if a.password, err = passwordOf(string(e.Password)); err != nil {
+		return nil, err
+	}
+	for _, t := range e.Tokens {
+		hash, err := parseTokenHash(string(t))
+		if err != nil {
+			return nil, err
+		}
+		if other := c.byToken[hash]; other != nil {
+			return nil, fmt.Errorf("a token is that of %s too: make one for each with waterclock api token", other.caller.Name)
+		}
+		c.byToken[hash] = a
+	}
+	for _, cert := range e.Certificates {
+		kind, rest, _ := strings.Cut(string(cert), ":")
+		if !slices.Contains(certificateKinds(), kind) || rest == "" {
+			return nil, fmt.Errorf("certificate is %q, needs subject:CN=…, dns:…, uri:… or email:…", cert)
+		}
+		if other := c.byCertificate[string(cert)]; other != nil {
+			return nil, fmt.Errorf("certificate %q is that of %s too", cert, other.caller.Name)
+		}
+		c.byCertificate[string(cert)] = a
+	}
+	c.byName[name] = a
+	return a, nil
+}
+
+func grantsOf(entries []grantEntry) (grants []Grant, err error) {
+	if len(entries) == 0 || len(entries) > maxGrants {
+		return nil, fmt.Errorf("needs 1 to %d grants", maxGrants)
+	}
+	for _, e := range entries {
+		g := Grant{Topic: string(e.Topic), IDPrefix: string(e.IDPrefix)}
+		if g.Role, err = ParseRole(string(e.Role)); err != nil {
+			return nil, err
+		}
+		if err := g.check(); err != nil {
+			return nil, err
+		}
+		grants = append(grants, g)
+	}
+	return grants, nil
+}
+
+func (g Grant) check() error {
+	if !topicGlob.MatchString(g.Topic) {
+		return fmt.Errorf("topic is %q, needs the name of a request topic, the beginning of names and a *, or '*' for all", g.Topic)
+	}
+	if len(g.IDPrefix) > maxPrefixBytes {
+		return fmt.Errorf("id-prefix has %d bytes, needs %d at most", len(g.IDPrefix), maxPrefixBytes)
+	}
+	return nil
+}
+
+func passwordOf(hash string) ([]byte, error) {
+	if hash == "" {
+		return nil, nil
+	}
+	// Its length is checked here: to Cost a hash with a tail missing is fine.
+	cost, err := bcrypt.Cost([]byte(hash))
+	if err != nil || len(hash) != 60 || cost < minCost || cost > maxCost {
+		return nil, fmt.Errorf("password needs a bcrypt hash of cost %d to %d, such as waterclock api user prints", minCost, maxCost)
+	}
+	return []byte(hash), nil
+}
+
+func parseTokenHash(text string) (hash tokenHash, err error) {
+	digits, ok := strings.CutPrefix(text, tokenScheme)
+	b, err := hex.DecodeString(digits)
+	if !ok || err != nil || len(b) != len(hash) {
+		return hash, errors.New("a token needs sha256: and 64 hexadecimal digits, as waterclock api token prints; never the token itself")
+	}
+	return tokenHash(b), nil
+}
+
+func certificateKinds() []string { return []string{"subject", "dns", "uri", "email"} }
+
+// certificateNames are the names of a certificate by which the file may have it: the
+// subject as RFC 2253 writes it (most specific first), and the alternative names.
+func certificateNames(cert *x509.Certificate) (names []string) {
+	if subject := cert.Subject.String(); subject != "" {
+		names = append(names, "subject:"+subject)
+	}
+	for _, n := range cert.DNSNames {
+		names = append(names, "dns:"+n)
+	}
+	for _, n := range cert.URIs {
+		names = append(names, "uri:"+n.String())
+	}
+	for _, n := range cert.EmailAddresses {
+		names = append(names, "email:"+n)
+	}
+	return names
+}

@@ -1,0 +1,200 @@
+package access
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// verifier tells calls that another instance forwards, see the package comment.
+type verifier struct {
+	keys    *watched[[][]byte]
+	started time.Time
+	nonces  nonces
+}
+
+func refused(detail string) *Problem {
+	return problem(http.StatusUnauthorized, ReasonForwardRefused, "the call was forwarded by an instance, but "+detail)
+}
+
+// verify returns in whose name a call is, and what its body must be. The body has not
+// been read yet.
+func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem) {
+	s, mac, err := parseForward(r.Header.Values(forwardHeader))
+	if err != nil {
+		return s, refused(err.Error())
+	}
+	ok := false
+	for _, key := range v.keys.get() {
+		if hmac.Equal(mac, sign(key, r.Method, r.Host, r.RequestURI, r.Header, s)) {
+			ok = true
+		}
+	}
+	if !ok {
+		return s, refused("the signature does not hold: the files with the key (api-key-file) differ, or something between the instances changes address, path or headers")
+	}
+	// Only who has a key learns more.
+	if apart := now.Sub(s.at).Abs(); apart > forwardWindow {
+		return s, refused(fmt.Sprintf("it was signed %v from now, and %v is allowed: see to the clocks", apart.Round(time.Second), forwardWindow))
+	}
+	if safe(r.Method) {
+		return s, nil
+	}
+	if s.at.Before(v.started) {
+		return s, refused("it was signed before this instance started: send it again")
+	}
+	return s, v.nonces.take(s.nonce, now)
+}
+
+// maxNonces is how many calls that change something are forwarded to an instance within
+// a generation of nonces: 8,700 a second. They take 20 MB each time.
+const (
+	maxNonces       = 1 << 19
+	nonceGeneration = 2 * forwardWindow
+)
+
+// nonces remembers those of the calls that change something, as 64 of their 128 bits. A
+// call is accepted for two windows at most, from one before the time that it was signed at
+// to one behind it; a nonce is remembered for a generation of that length or longer. Only
+// who has a key gets one in. mu guards all.
+type nonces struct {
+	mu          sync.Mutex
+	now, before map[[8]byte]struct{}
+	since       time.Time // when now began
+}
+
+func (n *nonces) take(nonce [nonceBytes]byte, at time.Time) *Problem {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at.Sub(n.since) >= nonceGeneration {
+		n.before, n.now, n.since = n.now, make(map[[8]byte]struct{}), at
+	}
+	id := [8]byte(nonce[:8])
+	_, now := n.now[id]
+	_, before := n.before[id]
+	if now || before {
+		return refused("it was here before")
+	}
+	if len(n.now) >= maxNonces {
+		return problem(http.StatusServiceUnavailable, ReasonOverloaded, "too many calls are forwarded").after(time.Second)
+	}
+	n.now[id] = struct{}{}
+	return nil
+}
+
+// checkBody reads the body of a forwarded call, which a limit is on, and puts it back if
+// it is what was signed. So no handler sees a byte that is not.
+func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		if p := bodyProblem(err); p != nil {
+			return p
+		}
+		return refused("its body ends early")
+	}
+	if sha256.Sum256(body) != want {
+		return refused("its body is not what was signed")
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+// signer is an http.RoundTripper that signs calls with the first key, in the name of the
+// caller of their context.
+type signer struct {
+	keys *watched[[][]byte]
+	max  int64 // bytes of a body
+	next http.RoundTripper
+}
+
+// ErrTwoHops is that a call was to be handed on which had been handed on before: the
+// instances do not agree on who owns a partition.
+var ErrTwoHops = errors.New("the call was forwarded before")
+
+// RoundTrip implements http.RoundTripper.
+func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
+	c, ok := CallerOf(r.Context())
+	if !ok {
+		return nil, s.fail(r, errors.New("it is in nobody's name: the context is not that of a call"))
+	}
+	if c.Forwarded {
+		return nil, s.fail(r, ErrTwoHops)
+	}
+	body, err := s.body(r)
+	if err != nil {
+		return nil, s.fail(r, err)
+	}
+	out := r.Clone(r.Context())
+	out.Header = canonical(r.Header)
+	if body != nil {
+		out.ContentLength = int64(len(body))
+		out.Body = io.NopCloser(bytes.NewReader(body))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	}
+	out.Header.Del("Authorization") // secrets stay with who they were shown to
+	if s.keys != nil {
+		sig := signed{at: time.Now(), name: c.Name, body: sha256.Sum256(body)}
+		_, _ = rand.Read(sig.nonce[:]) // never fails
+		mac := sign(s.keys.get()[0], method(out), hostOf(out), out.URL.RequestURI(), out.Header, sig)
+		out.Header.Set(forwardHeader, sig.header(mac))
+	}
+	return s.next.RoundTrip(out)
+}
+
+func (s *signer) fail(r *http.Request, err error) error {
+	if r.Body != nil {
+		r.Body.Close() // as a RoundTripper must
+	}
+	return fmt.Errorf("forward call: %w", err)
+}
+
+// body reads what is to be sent; nil if there is none.
+func (s *signer) body(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(r.Body, s.max+1))
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err)
+	}
+	if int64(len(body)) > s.max {
+		return nil, tooLarge(s.max)
+	}
+	return body, nil
+}
+
+// What the other side sees of a request.
+func method(r *http.Request) string {
+	if r.Method == "" {
+		return http.MethodGet
+	}
+	return r.Method
+}
+
+// canonical is h by names as the other side will see them.
+func canonical(h http.Header) http.Header {
+	out := make(http.Header, len(h))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		for _, v := range h[name] {
+			out.Add(name, v)
+		}
+	}
+	return out
+}
+
+func hostOf(r *http.Request) string {
+	if r.Host != "" {
+		return r.Host
+	}
+	return r.URL.Host
+}

@@ -1,0 +1,129 @@
+package access
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// gate holds what one caller does at a time. It belongs to the caller's account, so there
+// are as many as the file names; who is in the file before and after it has changed keeps
+// its gate.
+type gate struct {
+	rate  *rate.Limiter // nil: any
+	limit int64         // calls at a time
+	now   atomic.Int64  // calls under way
+}
+
+func newGate(perSecond, atOnce int) *gate {
+	g := &gate{limit: int64(atOnce)}
+	if perSecond > 0 {
+		g.rate = rate.NewLimiter(rate.Limit(perSecond), perSecond) // a second's worth may come at once
+	}
+	return g
+}
+
+// enter lets a call in, or says why not. Who came in calls leave.
+func (g *gate) enter() *Problem {
+	if g.now.Add(1) > g.limit {
+		g.now.Add(-1)
+		return problem(http.StatusTooManyRequests, ReasonTooManyCalls,
+			fmt.Sprintf("the caller has %d calls under way, the limit (api-concurrent)", g.limit)).after(time.Second)
+	}
+	if g.rate == nil {
+		return nil
+	}
+	r := g.rate.Reserve()
+	if wait := r.Delay(); wait > 0 {
+		r.Cancel()
+		g.leave()
+		return problem(http.StatusTooManyRequests, ReasonRateLimited,
+			fmt.Sprintf("the caller has made %v calls within a second, the limit (api-rate)", g.rate.Limit())).after(wait)
+	}
+	return nil
+}
+
+func (g *gate) leave() { g.now.Add(-1) }
+
+// Limits of logins with wrong passwords.
+const (
+	failuresAtOnce    = 10
+	failuresPerSecond = 1
+	maxAddresses      = 4096 // that are remembered
+)
+
+// failures counts wrong passwords by the address that they come from, so that who tries
+// many does not keep the processor from others. Right ones are not counted: behind a
+// proxy all have one address. mu guards byNet.
+//
+// When there are too many addresses it forgets those that may try as often as a new one,
+// and if that does not help, all: a limit for each of them is for the few that are
+// careless or rude. An attacker who has thousands is held by the slots that passwords are
+// looked at in.
+type failures struct {
+	mu    sync.Mutex
+	byNet map[netip.Prefix]*rate.Limiter
+}
+
+// may reports whether an address may try a password, and if not, how long it must wait.
+func (f *failures) may(from netip.Prefix, now time.Time) (wait time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l := f.byNet[from]; l != nil {
+		if tokens := l.TokensAt(now); tokens < 1 {
+			return time.Duration((1 - tokens) / failuresPerSecond * float64(time.Second))
+		}
+	}
+	return 0
+}
+
+// failed notes a wrong password.
+func (f *failures) failed(from netip.Prefix, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.byNet[from]
+	if l == nil {
+		f.makeRoom(now)
+		l = rate.NewLimiter(failuresPerSecond, failuresAtOnce)
+		f.byNet[from] = l
+	}
+	l.AllowN(now, 1)
+}
+
+func (f *failures) makeRoom(now time.Time) {
+	if f.byNet == nil {
+		f.byNet = make(map[netip.Prefix]*rate.Limiter)
+	}
+	if len(f.byNet) < maxAddresses {
+		return
+	}
+	for from, l := range f.byNet {
+		if l.TokensAt(now) >= failuresAtOnce {
+			delete(f.byNet, from)
+		}
+	}
+	if len(f.byNet) >= maxAddresses {
+		clear(f.byNet)
+	}
+}
+
+// netOf is who has an address: itself, or for IPv6 the network of 64 bits, of which one
+// host has all addresses.
+func netOf(remote string) netip.Prefix {
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{} // all that have none together
+	}
+	addr := ap.Addr().Unmap().WithZone("")
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = 64
+	}
+	p, _ := addr.Prefix(bits) // of lengths that an address has
+	return p
+}

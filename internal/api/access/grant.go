@@ -1,0 +1,150 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Role is what a caller may do. Each role includes those before it; the zero value is
+// none.
+type Role int
+
+// The roles.
+const (
+	Read  Role = iota + 1 // see timers, events and dead letters
+	Write                 // make, change, cancel, pause, resume and trigger timers; resend dead letters
+	Admin                 // what concerns others' work: runs by filter, and stopping them
+)
+
+// String is the role's name in the file of callers.
+func (r Role) String() string {
+	if r < Read || r > Admin {
+		return "none"
+	}
+	return roles()[r-Read]
+}
+
+func roles() []string { return []string{"read", "write", "admin"} }
+
+// ParseRole reads a role's name.
+func ParseRole(name string) (Role, error) {
+	i := slices.Index(roles(), name)
+	if i < 0 {
+		return 0, fmt.Errorf("role is %q, needs one of %s", name, strings.Join(roles(), ", "))
+	}
+	return Read + Role(i), nil
+}
+
+// Grant is one right: a role for the timers of some request topics whose IDs begin with
+// a prefix.
+type Grant struct {
+	Role     Role
+	Topic    string // a name; prefix*, for all that begin so; or * for all
+	IDPrefix string // empty for all IDs
+}
+
+// covers reports whether the grant is about a topic. The empty topic stands for the whole
+// service, so that only * covers it.
+func (g Grant) covers(topic string) bool {
+	if prefix, ok := strings.CutSuffix(g.Topic, "*"); ok {
+		return strings.HasPrefix(topic, prefix)
+	}
+	return topic == g.Topic
+}
+
+// Caller is on whose behalf a call is made.
+type Caller struct {
+	Name string
+	// Forwarded says that another instance asks in the caller's name. It must be answered
+	// here: a call is handed on once.
+	Forwarded bool
+
+	grants []Grant
+}
+
+// anonymous is whom an open API is called by. No file can name it.
+const anonymous = "anonymous"
+
+// Anonymous is the caller of an open API: it may do everything.
+func Anonymous() Caller {
+	return Caller{Name: anonymous, grants: []Grant{{Role: Admin, Topic: "*"}}}
+}
+
+// call is what is known of a call under way.
+type call struct {
+	caller Caller
+
+	mu        sync.Mutex // guards what follows: handlers may ask from several goroutines
+	topic, id string     // of the first question
+	asked     int        // questions
+}
+
+func (c *call) note(topic, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked == 0 {
+		c.topic, c.id = topic, id
+	}
+	c.asked++
+}
+
+type callKey struct{}
+
+// WithCaller returns a context in which rights are those of a caller. [Guard.Wrap] does
+// so for each call.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return withCall(ctx, &call{caller: c})
+}
+
+func withCall(ctx context.Context, c *call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// CallerOf returns on whose behalf ctx is; false if that is nobody.
+func CallerOf(ctx context.Context) (Caller, bool) {
+	if c := callOf(ctx); c != nil {
+		return c.caller, true
+	}
+	return Caller{}, false
+}
+
+// May returns nil if the caller of ctx has a role for the timer of that ID on a request
+// topic, else a *[Problem] with the status 403. In place of an ID there may be a prefix,
+// which means all IDs that begin with it, hence an empty one all of the topic; an empty
+// topic is the whole service. What is asked for first is what the audit line names.
+func May(ctx context.Context, role Role, topic, id string) error {
+	c := callOf(ctx)
+	if c == nil {
+		return problem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
+	}
+	c.note(topic, id)
+	if c.caller.may(role, topic, id) {
+		return nil
+	}
+	return problem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what(topic, id)))
+}
+
+func what(topic, id string) string {
+	switch {
+	case topic == "":
+		return "what concerns the whole service: that needs a grant for the topic '*'"
+	case id == "":
+		return fmt.Sprintf("all of topic %q", topic)
+	}
+	return fmt.Sprintf("%q on topic %q", id, topic)
+}
+
+func (c Caller) may(role Role, topic, id string) bool {
+	return slices.ContainsFunc(c.grants, func(g Grant) bool {
+		return g.Role >= role && g.covers(topic) && strings.HasPrefix(id, g.IDPrefix)
+	})
+}

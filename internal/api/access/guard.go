@@ -1,0 +1,298 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+)
+
+// Limits that no setting changes.
+const (
+	maxTargetBytes = 8 * 1024 // path and query: an ID of 512 bytes takes 1,536 escaped
+	bodiesAtOnce   = 64 << 20 // bytes of all bodies together, or 4 of the largest
+	bodyWait       = time.Second
+	// refusalsLogged are the lines a second that say who was refused, and how many at
+	// once; the rest is counted.
+	refusalsLogged   = 1
+	refusalsAtOnce   = 20
+	maxHeaderEntries = 512 // of a request: 128 headers of a timer, and what proxies add
+)
+
+// Options are the settings of a guard, by the names that config has for them.
+type Options struct {
+	Address   string // api
+	Open      bool   // api-open: whoever comes may do everything
+	Users     string // api-users
+	KeyFile   string // api-key-file
+	TLSCert   string // api-tls-cert, with TLSKey
+	TLSKey    string // api-tls-key
+	ClientCA  string // api-client-ca
+	BodyLimit int64  // api-body-limit, bytes
+	Rate      int    // api-rate, calls a second of a caller; 0: any
+	AtOnce    int    // api-concurrent, calls of a caller at a time
+}
+
+// ErrOpen is that an API would be open to more than this machine.
+var ErrOpen = errors.New("without authentication the API listens on the loopback interface only: name who may call it with api-users, or set api-open where a proxy authenticates and nobody else reaches it")
+
+// Guard stands before the API. Make one with [New]. Its methods may be called from any
+// goroutine.
+type Guard struct {
+	options Options
+	callers *watched[*callers] // nil: open
+	tls     *watched[*certificates]
+	logins  *logins
+	forward *verifier // nil: there is no key
+	open    *account  // whose calls are where there are no users
+	bodies  *semaphore.Weighted
+	csrf    *http.CrossOriginProtection
+	refused *rate.Sometimes
+	log     *slog.Logger
+}
+
+// New reads the files that the options name. It refuses options by which the API would
+// be open by accident.
+func New(o Options, log *slog.Logger) (*Guard, error) {
+	if o.BodyLimit <= 0 || o.AtOnce <= 0 {
+		return nil, errors.New("guard needs limits of bodies and of calls at a time")
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	g := &Guard{
+		options: o, log: log, logins: newLogins(), csrf: http.NewCrossOriginProtection(),
+		bodies:  semaphore.NewWeighted(max(bodiesAtOnce, 4*o.BodyLimit)),
+		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
+		open:    &account{caller: Anonymous(), gate: newGate(o.Rate, o.AtOnce)},
+	}
+	if err := errors.Join(g.watchUsers(), g.watchKeys(), g.watchTLS()); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (o Options) check() error {
+	if o.Users == "" && !o.Open && !IsLoopback(o.Address) {
+		return ErrOpen
+	}
+	if o.Open && o.Users != "" {
+		return errors.New("api-open and api-users exclude each other")
+	}
+	if (o.TLSCert == "") != (o.TLSKey == "") {
+		return errors.New("api-tls-cert and api-tls-key need each other")
+	}
+	if o.ClientCA != "" && (o.TLSCert == "" || o.Users == "") {
+		return errors.New("api-client-ca needs api-tls-cert, and api-users to say whose certificates count")
+	}
+	return nil
+}
+
+// IsLoopback reports whether only this machine can reach host:port.
+func IsLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && isLoopbackHost(host)
+}
+
+func isLoopbackHost(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+func (g *Guard) watchUsers() (err error) {
+	if g.options.Users == "" {
+		return nil
+	}
+	if g.options.TLSCert == "" && !IsLoopback(g.options.Address) {
+		g.log.Warn("passwords and tokens of the API travel in the clear, unless something before it speaks TLS; see api-tls-cert", "address", g.options.Address)
+	}
+	g.callers, err = watch("callers of the API", g.log, g.readCallers, []string{g.options.Users})
+	return err
+}
+
+// readCallers gives each caller a gate: the one that it had.
+func (g *Guard) readCallers(texts [][]byte) (*callers, error) {
+	next, err := parseCallers(texts[0])
+	if err != nil {
+		return nil, err
+	}
+	var before *callers
+	if g.callers != nil { // not the first time
+		before = *g.callers.value.Load()
+	}
+	for name, a := range next.byName {
+		if before != nil && before.byName[name] != nil {
+			a.gate = before.byName[name].gate
+		} else {
+			a.gate = newGate(g.options.Rate, g.options.AtOnce)
+		}
+	}
+	if len(next.byCertificate) > 0 && g.options.ClientCA == "" {
+		g.log.Warn("certificates of callers count for nothing without api-client-ca", "file", g.options.Users)
+	}
+	return next, nil
+}
+
+func (g *Guard) watchKeys() error {
+	if g.options.KeyFile == "" {
+		return nil
+	}
+	keys, err := watch("key of the instances", g.log, func(texts [][]byte) ([][]byte, error) { return parseKeys(texts[0]) }, []string{g.options.KeyFile})
+	// To the millisecond, as signatures have it.
+	g.forward = &verifier{keys: keys, started: time.Now().Truncate(time.Millisecond)}
+	return err
+}
+
+// Wrap puts the guard before the API's root handler. To h comes who is known, with a
+// context for [May] and [CallerOf], and with a body that ends at the limit.
+//
+// An API that is open to this machine only answers under the names of this machine. Else
+// a web page could: its name is made to resolve to 127.0.0.1 (DNS rebinding), and to the
+// browser it is then of the same origin.
+func (g *Guard) Wrap(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		secure(w.Header())
+		rec := &recorder{ResponseWriter: w}
+		c := &call{}
+		ended := false
+		defer func() { g.audit(r, c, rec.final(ended), time.Since(began)) }()
+		if p := g.serve(rec, r, c, h); p != nil {
+			g.sayRefused(r, p)
+			p.Write(rec)
+		}
+		ended = true
+	})
+}
+
+// serve lets a call through, or returns why not.
+func (g *Guard) serve(w *recorder, r *http.Request, c *call, h http.Handler) *Problem {
+	if p := g.sane(r); p != nil {
+		return p
+	}
+	a, sig, p := g.identify(r)
+	if p != nil {
+		return p
+	}
+	if sig == nil { // else it was counted where it came in
+		if p := a.gate.enter(); p != nil {
+			return p
+		}
+		defer a.gate.leave()
+	}
+	c.caller = a.caller
+	c.caller.Forwarded = sig != nil
+	release, p := g.limitBody(w, r)
+	if p != nil {
+		return p
+	}
+	defer release()
+	r = r.WithContext(withCall(r.Context(), c))
+	if sig != nil {
+		if p := checkBody(r, sig.body); p != nil {
+			return p
+		}
+	}
+	h.ServeHTTP(w, r)
+	return nil
+}
+
+// sane refuses what no caller may send.
+func (g *Guard) sane(r *http.Request) *Problem {
+	if len(r.RequestURI) > maxTargetBytes {
+		return problem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf("path and query have more than %d bytes", maxTargetBytes))
+	}
+	n := 0
+	for _, values := range r.Header {
+		n += len(values)
+	}
+	if n > maxHeaderEntries {
+		return problem(http.StatusRequestHeaderFieldsTooLarge, ReasonTooManyHeaders, fmt.Sprintf("it has more than %d headers", maxHeaderEntries))
+	}
+	if err := g.csrf.Check(r); err != nil {
+		return problem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site sent it; only the console's own pages may change something")
+	}
+	return nil
+}
+
+// identify finds on whose behalf a call is; sig is what another instance signed. A call
+// that says it was forwarded is one that was, or is refused.
+func (g *Guard) identify(r *http.Request) (a *account, sig *signed, p *Problem) {
+	if len(r.Header.Values(forwardHeader)) == 0 {
+		a, p = g.direct(r)
+		return a, nil, p
+	}
+	if g.forward == nil {
+		return nil, nil, refused("this one has no key to know it by (api-key-file)")
+	}
+	s, p := g.forward.verify(r, time.Now())
+	if p != nil {
+		return nil, nil, p
+	}
+	if g.callers == nil && s.name == anonymous {
+		return g.open, &s, nil
+	}
+	if g.callers != nil {
+		a = g.callers.get().byName[s.name]
+	}
+	if a == nil {
+		return nil, nil, problem(http.StatusForbidden, ReasonUnknownCaller,
+			fmt.Sprintf("the instance that has the timer does not know the caller %q: its file of callers (api-users) differs", loggable(s.name)))
+	}
+	return a, &s, nil
+}
+
+func (g *Guard) direct(r *http.Request) (*account, *Problem) {
+	if g.callers != nil {
+		return g.logins.login(g.callers.get(), r)
+	}
+	if !g.options.Open && !isLocalName(r.Host) {
+		return nil, problem(http.StatusMisdirectedRequest, ReasonWrongHost,
+			"this API is open to this machine only, under 127.0.0.1, [::1] or localhost; see api-users")
+	}
+	return g.open, nil
+}
+
+// isLocalName reports whether a header Host names this machine.
+func isLocalName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return isLoopbackHost(strings.Trim(host, "[]"))
+}
+
+// limitBody reserves room for the body: as much as it has, or as much as it may have.
+func (g *Guard) limitBody(w *recorder, r *http.Request) (release func(), p *Problem) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return func() {}, nil
+	}
+	size := r.ContentLength
+	if size > g.options.BodyLimit {
+		return nil, tooLarge(g.options.BodyLimit)
+	}
+	if size < 0 {
+		size = g.options.BodyLimit
+	}
+	if !g.bodies.TryAcquire(size) {
+		return nil, problem(http.StatusServiceUnavailable, ReasonOverloaded, "too many bodies are under way").after(bodyWait)
+	}
+	r.Body = http.MaxBytesReader(w.ResponseWriter, r.Body, g.options.BodyLimit)
+	return func() { g.bodies.Release(size) }, nil
+}
+
+// sayRefused logs who is refused for who he is, or is not; some of many.
+func (g *Guard) sayRefused(r *http.Request, p *Problem) {
+	switch p.Reason {
+	case ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonWrongHost, ReasonTooManyFailures:
+		g.refused.Do(func() {
+			g.log.Warn("a call of the API was refused", "reason", p.Reason, "detail", p.Detail, "remote", r.RemoteAddr,
+				"method", loggable(r.Method), "path", loggable(r.URL.EscapedPath()), "host", loggable(r.Host), said(r))
+		})
+	}
+}

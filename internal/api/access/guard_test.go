@@ -1,0 +1,616 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+func TestWhoComesIn(t *testing.T) {
+	g, _ := guard(t, options(t))
+	h := g.Wrap(http.HandlerFunc(echo))
+	for _, c := range []struct {
+		name   string
+		header []string
+		want   string // the caller; empty: 401
+	}{
+		{"nothing", nil, ""},
+		{"a token", []string{bearer("reader")}, "reader"},
+		{"a token, scheme in another case", []string{"Authorization: bEARER  " + tokenOf("ops")}, "ops"},
+		{"a password", []string{basic("shop", password)}, "shop"},
+		{"the same again, remembered", []string{basic("shop", password)}, "shop"},
+		{"another password", []string{basic("shop", password+"!")}, ""},
+		{"no password", []string{basic("shop", "")}, ""},
+		{"a user that is not there", []string{basic("nobody", password)}, ""},
+		{"a user without a password", []string{basic("ops", password)}, ""},
+		{"a user without a password, and none", []string{basic("ops", "")}, ""},
+		{"a token as password", []string{basic("ops", tokenOf("ops"))}, ""},
+		{"the hash of a token", []string{"Authorization: Bearer " + tokenLine("ops")}, ""},
+		{"half a token", []string{"Authorization: Bearer " + tokenOf("ops")[:20]}, ""},
+		{"no token", []string{"Authorization: Bearer "}, ""},
+		{"no token at all", []string{"Authorization: Bearer"}, ""},
+		{"an empty header", []string{"Authorization: "}, ""},
+		{"two headers", []string{bearer("reader"), bearer("ops")}, ""},
+		{"another scheme", []string{"Authorization: Digest " + tokenOf("ops")}, ""},
+		{"no base64", []string{"Authorization: Basic ???"}, ""},
+		{"the name of open ones", []string{basic("anonymous", "")}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := asks(h, http.MethodGet, "/", nil, c.header...)
+			if c.want != "" {
+				wantOK(t, a, c.want)
+				return
+			}
+			wantProblem(t, a, http.StatusUnauthorized, ReasonUnauthenticated)
+			if www := a.Header.Values("WWW-Authenticate"); len(www) != 2 || !strings.HasPrefix(www[0], "Basic ") || !strings.HasPrefix(www[1], "Bearer ") {
+				t.Errorf("WWW-Authenticate %q", www)
+			}
+		})
+	}
+}
+
+// What bcrypt is asked does not tell whether there is such a user; a right password is
+// looked at once.
+func TestPasswordsAreLookedAt(t *testing.T) {
+	o := options(t)
+	g, _ := guard(t, o)
+	var looked []string
+	g.logins.compare = func(hash, pw []byte) error {
+		looked = append(looked, string(hash))
+		if string(pw) == password { // by every hash: who is nobody stays nobody
+			return nil
+		}
+		return bcrypt.ErrMismatchedHashAndPassword
+	}
+	h := g.Wrap(http.HandlerFunc(echo))
+	looks := func(want int, name, pw string) string {
+		t.Helper()
+		looked = nil
+		asks(h, http.MethodGet, "/", nil, basic(name, pw))
+		if len(looked) != want {
+			t.Fatalf("%s: bcrypt was asked %d times, want %d", name, len(looked), want)
+		}
+		if want == 0 {
+			return ""
+		}
+		cost, err := bcrypt.Cost([]byte(looked[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint("cost ", cost)
+	}
+	wrong := looks(1, "shop", "wrong password")
+	for _, name := range []string{"nobody", "", "ops", "anonymous", "shop\x00"} {
+		if got := looks(1, name, "wrong password"); got != wrong {
+			t.Errorf("%q: %s, and of a user who is there %s", name, got, wrong)
+		}
+	}
+	looks(1, "shop", strings.Repeat("x", 100)) // bcrypt would look at 72 of them
+	wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("nobody", password)), 401, ReasonUnauthenticated)
+	wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("ops", password)), 401, ReasonUnauthenticated)
+	looks(1, "shop", password)
+	looks(0, "shop", password)
+	clear(g.logins.failures.byNet) // it was many
+	looks(1, "shop", "wrong password")
+
+	// With a new hash, of the same password, it is looked at again.
+	old := string(g.callers.get().byName["shop"].password)
+	text, _ := os.ReadFile(o.Users)
+	writeFile(t, o.Users, strings.Replace(string(text), old, hashOf(t, password), 1))
+	g.callers.next.Store(0)
+	looks(1, "shop", password)
+	looks(0, "shop", password)
+}
+
+// A password of 72 bytes is not right with more behind it, although to bcrypt it is.
+func TestLongPassword(t *testing.T) {
+	long := strings.Repeat("x", MaxPassword)
+	c, err := parseCallers([]byte("callers: {a: {password: '" + hashOf(t, long) + "', grants: [{role: read, topic: a}]}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLogins()
+	if _, p := l.byPassword(c, "a", long, "192.0.2.1:1"); p != nil {
+		t.Error(p)
+	}
+	if _, p := l.byPassword(c, "a", long+"y", "192.0.2.1:1"); p == nil {
+		t.Error("a longer one is right")
+	}
+}
+
+// The decoy is nobody's password, and bcrypt does all its work for it.
+func TestDecoy(t *testing.T) {
+	if err := bcrypt.CompareHashAndPassword(decoyOf(minCost), []byte("x")); !errors.Is(err, bcrypt.ErrMismatchedHashAndPassword) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// Who tries many passwords is slowed down, others are not; and it ends.
+func TestManyWrongPasswords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guard(t, options(t))
+		looked := 0
+		g.logins.compare = func(hash, pw []byte) error {
+			looked++
+			if string(pw) == password {
+				return nil
+			}
+			return bcrypt.ErrMismatchedHashAndPassword
+		}
+		h := g.Wrap(http.HandlerFunc(echo))
+		wantOK(t, asks(h, http.MethodGet, "/", nil, basic("shop", password)), "shop")
+		for range failuresAtOnce {
+			wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("shop", "wrong")), 401, ReasonUnauthenticated)
+		}
+		looked = 0
+		a := asks(h, http.MethodGet, "/", nil, basic("shop", "wrong"))
+		wantProblem(t, a, http.StatusTooManyRequests, ReasonTooManyFailures)
+		if looked > 0 || a.Header.Get("Retry-After") != "1" {
+			t.Errorf("looked %d times, retry after %q", looked, a.Header.Get("Retry-After"))
+		}
+		wantOK(t, asks(h, http.MethodGet, "/", nil, basic("shop", password)), "shop") // remembered
+		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
+		time.Sleep(time.Second)
+		wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("shop", "wrong")), 401, ReasonUnauthenticated)
+	})
+}
+
+// Addresses do not grow memory without bound, and IPv6 hosts have one each.
+func TestManyAddresses(t *testing.T) {
+	var f failures
+	now := time.Now()
+	for i := range 3 * maxAddresses {
+		f.failed(netOf(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i>>16, i&0xffff)), now)
+		if len(f.byNet) > maxAddresses {
+			t.Fatalf("%d are remembered", len(f.byNet))
+		}
+	}
+	if a, b := netOf("[2001:db8::1]:1"), netOf("[2001:db8::ffff:1]:2"); a != b {
+		t.Errorf("%v and %v", a, b)
+	}
+	if a, b := netOf("192.0.2.1:1"), netOf("192.0.2.2:1"); a == b || a != netOf("[::ffff:192.0.2.1]:9") {
+		t.Errorf("%v and %v", a, b)
+	}
+}
+
+// 10,000 callers are what the file has; nothing else is kept of them, also when they come.
+func TestManyCallers(t *testing.T) {
+	g, _ := guard(t, options(t))
+	c := &callers{byName: make(map[string]*account), byToken: make(map[tokenHash]*account), byCertificate: make(map[string]*account)}
+	for i := range maxCallers { // reading such a file takes seconds
+		name := fmt.Sprint("c", i, "-")
+		a, err := c.add(name, callerEntry{Tokens: []text{text(tokenLine(name))}, Grants: []grantEntry{{Role: "read", Topic: "a"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.gate = newGate(1, 1)
+	}
+	g.callers.value.Store(&c)
+	g.callers.next.Store(math.MaxInt64)
+	h := g.Wrap(http.HandlerFunc(echo))
+	for i := range maxCallers {
+		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer(fmt.Sprint("c", i, "-"))), fmt.Sprint("c", i, "-"))
+		asks(h, http.MethodGet, "/", nil, "Authorization: Bearer "+fmt.Sprintf("%040d", i)) // nobody
+	}
+	if n := len(g.logins.verified) + len(g.logins.failures.byNet); n > 0 {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
+// Passwords that were right are remembered up to a limit.
+func TestManyPasswords(t *testing.T) {
+	l := newLogins()
+	for i := range 3 * maxVerified {
+		l.remember(l.keyOf(fmt.Sprint(i), password), []byte("x"))
+		if len(l.verified) > maxVerified {
+			t.Fatalf("%d are remembered", len(l.verified))
+		}
+	}
+}
+
+func TestConcurrentCalls(t *testing.T) {
+	o := options(t)
+	o.AtOnce = 2
+	g, _ := guard(t, o)
+	inside, leave := make(chan bool), make(chan bool)
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inside <- true
+		<-leave
+		echo(w, r)
+	}))
+	answers := make(chan *answer)
+	for range 2 {
+		go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("ops")) }()
+		<-inside
+	}
+	// The file changes meanwhile: the gate stays.
+	text, _ := os.ReadFile(o.Users)
+	writeFile(t, o.Users, string(text)+"# more\n")
+	g.callers.next.Store(0)
+	third := make(chan *answer, 1)
+	go func() { third <- asks(h, http.MethodGet, "/", nil, bearer("ops")) }()
+	select {
+	case a := <-third:
+		wantProblem(t, a, http.StatusTooManyRequests, ReasonTooManyCalls)
+		if a.Header.Get("Retry-After") != "1" {
+			t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
+		}
+	case <-inside:
+		t.Fatal("a third call has come in")
+	}
+	go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("reader")) }() // others are not held up
+	<-inside
+	for range 3 {
+		leave <- true
+		<-answers
+	}
+	go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("ops")) }()
+	<-inside
+	leave <- true
+	wantOK(t, <-answers, "ops")
+}
+
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t)
+		o.Rate = 3
+		g, _ := guard(t, o)
+		h := g.Wrap(http.HandlerFunc(echo))
+		for range 3 {
+			wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
+		}
+		a := asks(h, http.MethodGet, "/", nil, bearer("ops"))
+		wantProblem(t, a, http.StatusTooManyRequests, ReasonRateLimited)
+		if a.Header.Get("Retry-After") != "1" {
+			t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
+		}
+		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("reader")), "reader")
+		for range 100 { // refused ones use nothing up, neither of the rate nor of the calls at a time
+			asks(h, http.MethodGet, "/", nil, bearer("ops"))
+		}
+		time.Sleep(334 * time.Millisecond)
+		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
+	})
+}
+
+// unsized hides how long a body is.
+type unsized struct{ io.Reader }
+
+func TestBodies(t *testing.T) {
+	o := options(t)
+	o.BodyLimit = 1000
+	g, _ := guard(t, o)
+	h := g.Wrap(http.HandlerFunc(echo))
+	body := func(n int) string { return strings.Repeat("x", n) }
+	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(1000)), bearer("ops")), "ops")
+	wantOK(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader(body(1000))}, bearer("ops")), "ops")
+	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(1001)), bearer("ops")), 413, ReasonTooLarge)
+	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader(body(1001))}, bearer("ops")), 413, ReasonTooLarge)
+
+	// All together have a limit too, and what was reserved comes back.
+	room := max(bodiesAtOnce, 4*o.BodyLimit)
+	if !g.bodies.TryAcquire(room - 500) {
+		t.Fatal("room was not given back")
+	}
+	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), "ops")
+	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
+	a := asks(h, http.MethodPut, "/", strings.NewReader(body(501)), bearer("ops"))
+	wantProblem(t, a, http.StatusServiceUnavailable, ReasonOverloaded)
+	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader("x")}, bearer("ops")), 503, ReasonOverloaded)
+	// Who is nobody reserves nothing, and nothing is read of him.
+	var read atomic.Int64
+	counted := readerFunc(func(b []byte) (int, error) { read.Add(1); return len(b), nil })
+	wantProblem(t, asks(h, http.MethodPut, "/", counted), 401, ReasonUnauthenticated)
+	if read.Load() > 0 {
+		t.Error("a body of nobody was read")
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+func TestStrangeRequests(t *testing.T) {
+	g, log := guard(t, options(t))
+	h := g.Wrap(http.HandlerFunc(echo))
+	wantProblem(t, asks(h, http.MethodGet, "/"+strings.Repeat("x", maxTargetBytes), nil, bearer("ops")), 414, ReasonTargetTooLong)
+	many := []string{bearer("ops")}
+	for i := range maxHeaderEntries {
+		many = append(many, fmt.Sprintf("X-%d: x", i))
+	}
+	wantProblem(t, asks(h, http.MethodGet, "/", nil, many...), 431, ReasonTooManyHeaders)
+	for _, headers := range [][]string{
+		{"Sec-Fetch-Site: cross-site"}, {"Sec-Fetch-Site: same-site"}, {"Origin: https://evil.example"}, {"Origin: null"},
+	} {
+		before := len(log.String())
+		a := asks(h, http.MethodPost, "/", nil, append(headers, bearer("ops"))...)
+		wantProblem(t, a, http.StatusForbidden, ReasonCrossOrigin)
+		if !strings.Contains(log.String()[before:], ReasonCrossOrigin) {
+			t.Errorf("%q: the log does not say it", headers)
+		}
+	}
+	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: cross-site"), "ops")
+	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Sec-Fetch-Site: same-origin", "Origin: https://behind.a.proxy"), "ops")
+	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Origin: http://example.com"), "ops") // httptest's host
+	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops")), "ops")                               // no browser
+}
+
+// Each answer, refusals too, tells browsers to trust it with nothing.
+func TestBrowserHeaders(t *testing.T) {
+	g, _ := guard(t, options(t))
+	h := g.Wrap(http.HandlerFunc(echo))
+	for _, a := range []*answer{asks(h, http.MethodGet, "/", nil), asks(h, http.MethodGet, "/", nil, bearer("ops"))} {
+		csp := a.Header.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "script-src 'self';", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"} {
+			if !strings.Contains(csp, want) {
+				t.Errorf("the policy lacks %s: %s", want, csp)
+			}
+		}
+		if strings.Contains(csp, "unsafe") || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("headers %v", a.Header)
+		}
+	}
+}
+
+// An API without users is open to this machine alone, under its own names.
+func TestWithoutUsers(t *testing.T) {
+	for address, want := range map[string]error{
+		"127.0.0.1:0": nil, "[::1]:0": nil, "localhost:0": nil,
+		"0.0.0.0:0": ErrOpen, ":0": ErrOpen, "[::]:0": ErrOpen, "10.0.0.1:0": ErrOpen, "example.org:0": ErrOpen, "": ErrOpen, "localhost.evil.example:0": ErrOpen,
+	} {
+		if _, err := New(Options{Address: address, BodyLimit: 1, AtOnce: 1}, new(lines).logger()); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", address, err, want)
+		}
+	}
+	g, _ := guard(t, Options{Address: "127.0.0.1:8681", BodyLimit: 1000, AtOnce: 8})
+	h := g.Wrap(http.HandlerFunc(echo))
+	for _, host := range []string{"127.0.0.1:8681", "localhost:8681", "[::1]:8681", "localhost", "[::1]", "LOCALHOST:1"} {
+		wantOK(t, asks(h, http.MethodPost, "/", nil, "Host: "+host), anonymous)
+	}
+	for _, host := range []string{"evil.example", "evil.example:8681", "127.0.0.1.evil.example:8681", "", "localhost.evil.example", "10.0.0.1:8681"} {
+		wantProblem(t, asks(h, http.MethodGet, "/", nil, "Host: "+host), http.StatusMisdirectedRequest, ReasonWrongHost)
+	}
+	// Credentials count for nothing, neither for good nor for bad.
+	wantOK(t, asks(h, http.MethodGet, "/", nil, "Host: localhost", basic("x", "y")), anonymous)
+
+	open, _ := guard(t, Options{Address: "0.0.0.0:8681", Open: true, BodyLimit: 1000, AtOnce: 8})
+	wantOK(t, asks(open.Wrap(http.HandlerFunc(echo)), http.MethodGet, "/", nil, "Host: timers.example.org"), anonymous)
+}
+
+func TestOptionsThatExcludeEachOther(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"open with users":        func(o *Options) { o.Open = true },
+		"a certificate alone":    func(o *Options) { o.TLSCert = "x" },
+		"authorities alone":      func(o *Options) { o.ClientCA = "x" },
+		"no limit of bodies":     func(o *Options) { o.BodyLimit = 0 },
+		"no users file":          func(o *Options) { o.Users += ".none" },
+		"no key file":            func(o *Options) { o.KeyFile = "none" },
+		"authorities, but users": func(o *Options) { o.Users, o.Address, o.ClientCA = "", "127.0.0.1:0", "x" },
+	} {
+		o := options(t)
+		change(&o)
+		if g, err := New(o, new(lines).logger()); err == nil || g != nil {
+			t.Errorf("%s: %v, %v", name, g, err)
+		}
+	}
+}
+
+func TestAudit(t *testing.T) {
+	g, log := guard(t, options(t))
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("panic") {
+			panic(http.ErrAbortHandler)
+		}
+		if p, refused := errors.AsType[*Problem](May(r.Context(), Write, "orders", r.URL.Query().Get("id"))); refused {
+			p.Write(w)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	line := func(method, target, want string, headers ...string) {
+		t.Helper()
+		before := len(log.String())
+		func() {
+			defer func() { _ = recover() }()
+			asks(h, method, target, strings.NewReader("the payload"), headers...)
+		}()
+		got := log.String()[before:]
+		if want == "" {
+			if strings.Contains(got, "msg=audit") {
+				t.Errorf("%s %s is audited: %s", method, target, got)
+			}
+			return
+		}
+		if strings.Count(got, "INFO msg=audit ") != 1 || strings.Count(got, "\n") != 1 || !strings.Contains(got, want) {
+			t.Errorf("%s %s: %s\nwant %s", method, target, got, want)
+		}
+		for _, secret := range []string{"the payload", tokenOf("ops"), password, "evil\n", "\x1b", "\u202e"} {
+			if strings.Contains(got, secret) {
+				t.Errorf("the line has %q: %s", secret, got)
+			}
+		}
+	}
+	line(http.MethodPut, "/v1/x?id=a1", "caller=ops forwarded=false remote=192.0.2.1:1234 status=201 topic=orders timer=a1 asked=1", bearer("ops"))
+	line(http.MethodPut, "/v1/x?id=a1", "status=403 topic=orders timer=a1", bearer("reader"))
+	line(http.MethodDelete, "/v1//%2fx?panic=1", "path=/v1//%2fx query=\"panic=1\" caller=ops forwarded=false remote=192.0.2.1:1234 status=500", bearer("ops"))
+	line(http.MethodPut, "/v1/x?id=evil%0amsg=audit+caller=admin", `caller=ops forwarded`, bearer("ops"))
+	line(http.MethodPut, "/v1/x?id=evil%1b%e2%80%ae%00", `timer=evil\x1b\u202e\x00 `, bearer("ops"))
+	line(http.MethodPut, "/v1/x?id="+strings.Repeat("y", 3000), "…", bearer("ops"))
+	line(http.MethodGet, "/v1/x?id=a1", "", bearer("ops"))
+	line(http.MethodPut, "/v1/x?id=a1", "") // nobody
+	if n := len(log.String()); n > 20_000 {
+		t.Errorf("the lines have %d bytes", n)
+	}
+}
+
+// Who is refused is said, some of many; nothing of what he has shown.
+func TestRefusalsAreLogged(t *testing.T) {
+	g, log := guard(t, options(t))
+	g.logins.compare = func([]byte, []byte) error { return bcrypt.ErrMismatchedHashAndPassword }
+	h := g.Wrap(http.HandlerFunc(echo))
+	for range 10 * refusalsAtOnce {
+		asks(h, http.MethodGet, "/", nil, "Authorization: Bearer secret-secret-secret-secret")
+		asks(h, http.MethodGet, "/", nil, basic("guessed", "secret-secret"))
+	}
+	if n := strings.Count(log.String(), "was refused"); n < refusalsAtOnce || n > refusalsAtOnce+5 {
+		t.Errorf("%d lines", n)
+	}
+	if strings.Contains(log.String(), "secret") || strings.Contains(log.String(), "guessed") {
+		t.Error("the log has what was shown")
+	}
+}
+
+// The file changes while calls come: by renaming, and by swapping the symlink of a
+// directory as Kubernetes does. A broken one is said once, and changes nothing.
+func TestUsersFileChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		versions := 0
+		swap := func(text string) { // as kubelet's AtomicWriter
+			versions++
+			v := fmt.Sprintf("..%d", versions)
+			if err := os.Mkdir(filepath.Join(dir, v), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, filepath.Join(dir, v, "users.yaml"), text)
+			if err := errors.Join(os.Symlink(v, filepath.Join(dir, "..tmp")), os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		good := usersFile()
+		swap(good)
+		o := options(t)
+		o.Users = filepath.Join(dir, "users.yaml")
+		if err := os.Symlink("..data/users.yaml", o.Users); err != nil {
+			t.Fatal(err)
+		}
+		g, log := guard(t, o)
+		h := g.Wrap(http.HandlerFunc(echo))
+		token := func(name string) int { return asks(h, http.MethodGet, "/", nil, bearer(name)).StatusCode }
+
+		// The same length: only the content differs.
+		swap(strings.Replace(good, tokenLine("ops"), tokenLine("new"), 1))
+		if token("ops") != 200 {
+			t.Error("it was read again within the second")
+		}
+		time.Sleep(lookEvery)
+		if token("ops") != 401 || token("new") != 200 {
+			t.Error("the first call after a second is judged by the old file")
+		}
+		swap("callers: [")
+		for range 5 {
+			time.Sleep(lookEvery)
+			if token("new") != 200 {
+				t.Error("a broken file took what was")
+			}
+		}
+		if n := strings.Count(log.String(), "cannot be read again"); n != 1 {
+			t.Errorf("it is said %d times: %s", n, log)
+		}
+		if err := os.Remove(filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(lookEvery)
+		if token("new") != 200 || strings.Count(log.String(), "cannot be read again") != 2 {
+			t.Errorf("without a file: %s", log)
+		}
+		swap(good)
+		time.Sleep(lookEvery)
+		if token("ops") != 200 || token("new") != 401 {
+			t.Error("a file that is whole again does not hold")
+		}
+	})
+}
+
+// A file that others may read is warned of, at each change.
+func TestOpenFile(t *testing.T) {
+	o := options(t)
+	if err := os.Chmod(o.Users, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, log := guard(t, o)
+	if !strings.Contains(log.String(), "open to every user") || !strings.Contains(log.String(), "travel in the clear") {
+		t.Errorf("log: %s", log)
+	}
+	o.Address = "127.0.0.1:0"
+	if err := os.Chmod(o.Users, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, log := guard(t, o); strings.Contains(log.String(), "open to every user") || strings.Contains(log.String(), "in the clear") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+// The guard's parts are used from many goroutines, while the file changes.
+func TestManyAtOnce(t *testing.T) {
+	o := options(t)
+	o.AtOnce = 1000
+	g, _ := guard(t, o)
+	g.logins.compare = func([]byte, []byte) error { return nil }
+	h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		go May(r.Context(), Read, "orders", "")
+		_ = May(r.Context(), Read, "orders", "1")
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	done := make(chan int)
+	for i := range 8 {
+		go func() {
+			n := 0
+			for ctx.Err() == nil {
+				header := []string{bearer("ops"), basic("shop", fmt.Sprint(i, n)), bearer("reader"), basic("nobody", "")}[n%4]
+				asks(h, http.MethodPut, "/", strings.NewReader("x"), header)
+				n++
+			}
+			done <- n
+		}()
+	}
+	text := usersFile()
+	for i := 0; ctx.Err() == nil; i++ {
+		writeFile(t, o.Users+".new", text+strings.Repeat("#", i)+"\n")
+		if err := os.Rename(o.Users+".new", o.Users); err != nil {
+			t.Fatal(err)
+		}
+		g.callers.next.Store(0)
+	}
+	for range 8 {
+		if <-done == 0 {
+			t.Error("no call was made")
+		}
+	}
+	if g.callers.get().byName["ops"].gate.now.Load() != 0 {
+		t.Error("calls have not left")
+	}
+}
+
+// Flushing and deadlines reach the connection through the guard.
+func TestRecorderUnwraps(t *testing.T) {
+	g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1, AtOnce: 1})
+	s := httptest.NewServer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if err := errors.Join(Stream(w), StreamWrite(w, []byte("x"))); err != nil {
+			t.Error(err)
+		}
+		if _, ok := w.(http.Flusher); !ok {
+			t.Error("no flusher")
+		}
+	})))
+	defer s.Close()
+	a, err := http.Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Body.Close()
+}

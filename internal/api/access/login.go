@@ -1,0 +1,202 @@
+package access
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+	"golang.org/x/sync/singleflight"
+)
+
+// Limits of looking at passwords.
+const (
+	maxVerified = 4096            // passwords that are known to be right
+	slotWait    = 2 * time.Second // for a slot to look at one
+)
+
+// logins tells callers by their credentials.
+//
+// A password costs some 60 ms of processor time, by intention, and basic authentication
+// sends it with each call. So which one was right is remembered, as an HMAC under a key
+// that is made at the start and never leaves memory, beside the hash that it was right
+// for. It counts as long as the file has that hash for that name, hence not beyond a
+// change of the password; what else is said of the caller is the file's each time. Wrong
+// ones are not remembered, and who sends one learns nothing from the time that it takes:
+// where there is no such user, or it has no password, one that nobody has is compared.
+//
+// The file's passwords should have the same cost: of one that is cheaper than the decoy
+// the time does tell.
+type logins struct {
+	key      [sha256.Size]byte
+	slots    chan struct{} // one for each password that is looked at
+	compare  func(hash, password []byte) error
+	flights  singleflight.Group // many calls at once with the same password look once
+	failures failures
+
+	mu       sync.Mutex             // guards verified
+	verified map[verified]tokenHash // name and password by the HMAC, to the SHA-256 of the bcrypt hash
+}
+
+type verified [sha256.Size]byte
+
+func newLogins() *logins {
+	l := &logins{
+		slots:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		compare:  bcrypt.CompareHashAndPassword,
+		verified: make(map[verified]tokenHash),
+	}
+	_, _ = rand.Read(l.key[:]) // never fails
+	return l
+}
+
+// Refusals. Which of name and password is wrong is not said.
+func unauthenticated(detail string) *Problem {
+	return problem(http.StatusUnauthorized, ReasonUnauthenticated, detail)
+}
+
+const wrongLogin = "user and password do not go together"
+
+// login finds who calls: by the header Authorization where there is one, else by the
+// certificate. A header that is wrong is refused whatever the certificate says: who
+// speaks for a proxy means the header.
+func (l *logins) login(all *callers, r *http.Request) (*account, *Problem) {
+	header := r.Header.Values("Authorization")
+	if len(header) > 1 {
+		return nil, unauthenticated("needs one header Authorization, not several")
+	}
+	if len(header) == 1 {
+		return l.byHeader(all, r, header[0])
+	}
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return nil, unauthenticated("needs a user and a password, a bearer token, or a client certificate")
+	}
+	return byCertificate(all, r.TLS.PeerCertificates[0])
+}
+
+func (l *logins) byHeader(all *callers, r *http.Request, header string) (*account, *Problem) {
+	scheme, credentials, _ := strings.Cut(header, " ")
+	switch {
+	case strings.EqualFold(scheme, "Bearer"):
+		return byToken(all, strings.TrimSpace(credentials))
+	case strings.EqualFold(scheme, "Basic"):
+		if name, password, ok := r.BasicAuth(); ok {
+			return l.byPassword(all, name, password, r.RemoteAddr)
+		}
+	}
+	return nil, unauthenticated("the header Authorization needs the scheme Basic or Bearer, and credentials of its form")
+}
+
+func byToken(all *callers, token string) (*account, *Problem) {
+	if a := all.byToken[sha256.Sum256([]byte(token))]; a != nil && len(token) >= minToken {
+		return a, nil
+	}
+	return nil, unauthenticated("the bearer token is nobody's")
+}
+
+// byCertificate finds whose certificate it is. Its authority and its dates were checked
+// at the handshake, and the names of one certificate must not be those of two callers.
+func byCertificate(all *callers, cert *x509.Certificate) (*account, *Problem) {
+	var found *account
+	for _, name := range certificateNames(cert) {
+		a := all.byCertificate[name]
+		if a == nil || a == found {
+			continue
+		}
+		if found != nil {
+			return nil, unauthenticated("the client certificate is that of two callers")
+		}
+		found = a
+	}
+	if found == nil {
+		return nil, unauthenticated("the client certificate is nobody's")
+	}
+	return found, nil
+}
+
+func (l *logins) byPassword(all *callers, name, password, remote string) (*account, *Problem) {
+	a := all.byName[name]
+	hash := all.decoy
+	if a != nil && a.password != nil && len(password) <= MaxPassword {
+		hash = a.password
+	} else {
+		a = nil
+	}
+	key := l.keyOf(name, password)
+	if a != nil && l.known(key, hash) {
+		return a, nil
+	}
+	from, now := netOf(remote), time.Now()
+	if wait := l.failures.may(from, now); wait > 0 {
+		return nil, problem(http.StatusTooManyRequests, ReasonTooManyFailures, "too many wrong passwords came from this address").after(wait)
+	}
+	_, err, _ := l.flights.Do(string(key[:])+string(hash), func() (any, error) { return nil, l.look(hash, password) })
+	switch {
+	case errors.Is(err, errNoSlot):
+		return nil, problem(http.StatusServiceUnavailable, ReasonOverloaded, "too many passwords are looked at").after(slotWait)
+	case err != nil || a == nil:
+		l.failures.failed(from, now)
+		return nil, unauthenticated(wrongLogin)
+	}
+	l.remember(key, hash)
+	return a, nil
+}
+
+var errNoSlot = errors.New("no slot to look at a password")
+
+// look compares a password, in a slot. It is not ended with a call: others may wait for
+// the same.
+func (l *logins) look(hash []byte, password string) error {
+	wait := time.NewTimer(slotWait)
+	defer wait.Stop()
+	select {
+	case l.slots <- struct{}{}:
+	case <-wait.C:
+		return errNoSlot
+	}
+	defer func() { <-l.slots }()
+	return l.compare(hash, []byte(password[:min(len(password), MaxPassword)]))
+}
+
+func (l *logins) keyOf(name, password string) (key verified) {
+	mac := hmac.New(sha256.New, l.key[:])
+	n, p := sha256.Sum256([]byte(name)), sha256.Sum256([]byte(password))
+	mac.Write(n[:])
+	mac.Write(p[:])
+	mac.Sum(key[:0])
+	return key
+}
+
+func (l *logins) known(key verified, hash []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was, ok := l.verified[key]
+	is := sha256.Sum256(hash)
+	return ok && subtle.ConstantTimeCompare(was[:], is[:]) == 1
+}
+
+func (l *logins) remember(key verified, hash []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.verified) >= maxVerified {
+		clear(l.verified) // one look for each of them
+	}
+	l.verified[key] = sha256.Sum256(hash)
+}
+
+// said is what the log has of who is refused: never what was tried.
+func said(r *http.Request) slog.Attr {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return slog.Bool("certificate", false)
+	}
+	return slog.String("certificate", loggable(strings.Join(certificateNames(r.TLS.PeerCertificates[0]), " ")))
+}

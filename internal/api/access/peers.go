@@ -1,0 +1,82 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Limits of calls to other instances, beside that of their context.
+const (
+	dialTimeout      = 3 * time.Second
+	handshakeTimeout = 5 * time.Second
+)
+
+// Peers returns how to call other instances in the name of the caller of a request's
+// context, with [WithCaller] or from [Guard.Wrap]: over HTTP/2, with TLS where this
+// instance has a certificate, signed where there is a key. Make one and keep it: it has
+// the connections.
+//
+// A request that changes something is signed once: if the connection breaks and the
+// transport sends it again by itself, which it does if it has an Idempotency-Key, it is
+// refused the second time, and what became of the first is not known.
+func (g *Guard) Peers() http.RoundTripper {
+	s := &signer{max: g.options.BodyLimit, next: g.transport()}
+	if g.forward != nil {
+		s.keys = g.forward.keys
+	}
+	return s
+}
+
+// Scheme is that of this instance's address, and so of the other ones': http or https.
+func (g *Guard) Scheme() string {
+	if g.tls != nil {
+		return "https"
+	}
+	return "http"
+}
+
+func (g *Guard) transport() *http.Transport {
+	t := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		MaxIdleConnsPerHost: 4,
+		IdleConnTimeout:     idleTimeout / 2, // before the other side ends it
+		Protocols:           new(http.Protocols),
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		DisableCompression:  true,
+	}
+	t.Protocols.SetHTTP2(g.tls != nil)
+	t.Protocols.SetUnencryptedHTTP2(g.tls == nil)
+	if g.tls != nil {
+		t.DialTLSContext = g.dialTLS
+	}
+	return t
+}
+
+// dialTLS connects to another instance. It trusts the system's authorities, those of
+// clients, and what stands in this instance's own file of certificates, as they are now:
+// instances often have the same one. It shows no certificate: who asks is known by the
+// signature, and one that is not of the clients' authority would end the handshake.
+func (g *Guard) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("dial instance %s: %w", address, err)
+	}
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2"},
+		ServerName: host,
+		RootCAs:    g.tls.get().roots,
+	}}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout+handshakeTimeout)
+	defer cancel()
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		// Of a handshake too: whoever calls tells by that that nothing was sent.
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	return conn, nil
+}

@@ -1,0 +1,101 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+// Reasons of problems, beside those of package api. They are part of the API and never change.
+const (
+	ReasonUnauthenticated = "unauthenticated"  // 401: no credentials, or wrong ones
+	ReasonTooManyHeaders  = "too-many-headers" // 431
+	ReasonForwardRefused  = "forward-refused"  // 401: the signature of another instance does not hold
+	ReasonForbidden       = "forbidden"        // 403: the caller has no such right
+	ReasonUnknownCaller   = "unknown-caller"   // 403: forwarded for a caller whom this instance does not know
+	ReasonCrossOrigin     = "cross-origin"     // 403: a page of another site sent it
+	ReasonBodyTimeout     = "body-timeout"     // 408
+	ReasonTooLarge        = "too-large"        // 413: the body
+	ReasonTargetTooLong   = "target-too-long"  // 414: path and query
+	ReasonWrongHost       = "wrong-host"       // 421: see [Guard.Wrap]
+	ReasonRateLimited     = "rate-limited"     // 429
+	ReasonTooManyCalls    = "too-many-calls"   // 429: at the same time
+	ReasonTooManyFailures = "too-many-logins"  // 429: with wrong passwords
+	ReasonOverloaded      = "overloaded"       // 503: bodies, passwords or nonces have no room now
+)
+
+// Problem is an answer that is an error, in the form of RFC 9457. It is an error, and
+// what huma calls a StatusError.
+type Problem struct {
+	Title  string `json:"title"` // the status, in words
+	Status int    `json:"status"`
+	Reason string `json:"reason"` // one of the constants above: for programs
+	Detail string `json:"detail"`
+	// RetryAfter is when it is worth while to try again, 0 if that is not known. It
+	// becomes the header Retry-After, in whole seconds.
+	RetryAfter time.Duration `json:"-"`
+}
+
+func problem(status int, reason, detail string) *Problem {
+	return &Problem{Title: http.StatusText(status), Status: status, Reason: reason, Detail: detail}
+}
+
+// after says when to try again.
+func (p *Problem) after(d time.Duration) *Problem {
+	p.RetryAfter = d
+	return p
+}
+
+// Error is what is wrong.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus is the status, for huma.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is that of RFC 9457 whatever was agreed on, for huma.
+func (p *Problem) ContentType(string) string { return problemType }
+
+const problemType = "application/problem+json"
+
+// Write answers with the problem.
+func (p *Problem) Write(w http.ResponseWriter) {
+	body, err := json.Marshal(p)
+	if err != nil { // of three texts and a number
+		http.Error(w, p.Detail, p.Status)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", problemType)
+	h.Set("Cache-Control", "no-store")
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
+	}
+	if p.Status == http.StatusUnauthorized {
+		// Two lines and not one with a comma: not every client takes a list apart.
+		h.Set("WWW-Authenticate", `Basic realm="waterclock", charset="UTF-8"`)
+		h.Add("WWW-Authenticate", `Bearer realm="waterclock"`)
+	}
+	w.WriteHeader(p.Status)
+	w.Write(append(body, '\n'))
+}
+
+// bodyProblem is what an error of reading a request's body means to the caller, or nil
+// if it is another kind of error.
+func bodyProblem(err error) *Problem {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLarge(large.Limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return problem(http.StatusRequestTimeout, ReasonBodyTimeout, "the body did not arrive in time")
+	}
+	return nil
+}
+
+func tooLarge(limit int64) *Problem {
+	return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge,
+		"the body has more than "+strconv.FormatInt(limit, 10)+" bytes, the limit (api-body-limit)")
+}

@@ -1,0 +1,166 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Limits of the server. Requests are short, and answers but for streams too; who is slow
+// in sending or taking them is wrong, or not well.
+const (
+	headerTimeout  = 10 * time.Second
+	readTimeout    = time.Minute // a whole request
+	writeTimeout   = 2 * time.Minute
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 128 << 10 // a timer's may take 64 KiB, before they are escaped
+	// maxConnections keeps files for the store and for Kafka's connections.
+	maxConnections = 4096
+	maxStreams     = 250 // of an HTTP/2 connection
+	pingAfter      = 30 * time.Second
+	pingTimeout    = 15 * time.Second
+)
+
+// Server returns the server of the API, with limits on time and size, HTTP/1 and HTTP/2;
+// with TLS where there is a certificate, and then TLS 1.2 or later. HTTP/2 in plain text
+// is for the calls of other instances. h is what [Guard.Wrap] has returned.
+func (g *Guard) Server(h http.Handler) *http.Server {
+	s := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		Protocols:         g.protocols(),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+	}
+	if g.tls != nil {
+		s.TLSConfig = &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			NextProtos: []string{"h2", "http/1.1"},
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				return g.tls.get().server, nil
+			},
+		}
+	}
+	return s
+}
+
+func (g *Guard) protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(g.tls != nil)
+	p.SetUnencryptedHTTP2(g.tls == nil)
+	return p
+}
+
+// Serve has a server of [Guard.Server] serve a listener, until its Shutdown or Close. It
+// returns as http.Server.Serve does.
+func (g *Guard) Serve(s *http.Server, l net.Listener) error {
+	l = netutil.LimitListener(l, maxConnections)
+	if s.TLSConfig != nil {
+		return s.ServeTLS(l, "", "")
+	}
+	return s.Serve(l)
+}
+
+// Stream takes the limit on time off an answer that has no end, such as server-sent
+// events. It returns an error if w cannot do that. (The limit on reading is over when a
+// body has been read: net/http sees to that.)
+//
+// Whoever streams writes something now and then, so that a dead connection is found;
+// [StreamWrite] limits the time of each write.
+func Stream(w http.ResponseWriter) error {
+	return http.NewResponseController(w).SetWriteDeadline(time.Time{})
+}
+
+// StreamWrite writes a part of an answer for which [Stream] was called, and sends it.
+// Who does not take it within the limit is cut off.
+func StreamWrite(w http.ResponseWriter, part []byte) error {
+	c := http.NewResponseController(w)
+	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	if _, err := w.Write(part); err != nil {
+		return err
+	}
+	return errors.Join(c.Flush(), c.SetWriteDeadline(time.Time{}))
+}
+
+// secure sets what tells browsers to trust an answer with nothing: handlers may say
+// otherwise of single pages.
+//
+// The policy for referrers is not no-referrer: forms of our own pages would come with
+// "Origin: null", and over plain HTTP, where browsers do not say Sec-Fetch-Site, be taken
+// for another site's. Strict-Transport-Security is not there: it would speak for all ports
+// of the host.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
+		"font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+	h.Set("Cache-Control", "no-store")
+}
+
+// certificates are what the files say of TLS: towards callers, and towards other
+// instances.
+type certificates struct {
+	server *tls.Config
+	roots  *x509.CertPool // whose certificates other instances may have
+}
+
+func (g *Guard) watchTLS() (err error) {
+	if g.options.TLSCert == "" {
+		return nil
+	}
+	public := []string{g.options.TLSCert}
+	if g.options.ClientCA != "" {
+		public = append(public, g.options.ClientCA)
+	}
+	g.tls, err = watch("certificate of the API", g.log, parseCertificates, []string{g.options.TLSKey}, public...)
+	return err
+}
+
+// parseCertificates reads key, certificate and, if there is one, the file of the
+// authorities of clients.
+//
+// Sessions are not resumed where clients have certificates: a resumed one is that of a
+// certificate which was checked by what the files said then.
+func parseCertificates(texts [][]byte) (*certificates, error) {
+	own, err := tls.X509KeyPair(texts[1], texts[0])
+	if err != nil {
+		return nil, err
+	}
+	c := &certificates{server: &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"h2", "http/1.1"},
+		Certificates: []tls.Certificate{own},
+	}}
+	if c.roots, err = x509.SystemCertPool(); err != nil {
+		c.roots = x509.NewCertPool() // a machine that trusts nobody
+	}
+	c.roots.AppendCertsFromPEM(texts[1])
+	if len(texts) < 3 {
+		return c, nil
+	}
+	clients := x509.NewCertPool()
+	if !clients.AppendCertsFromPEM(texts[2]) {
+		return nil, errors.New("api-client-ca has no certificate in PEM form")
+	}
+	c.roots.AppendCertsFromPEM(texts[2])
+	c.server.ClientCAs, c.server.ClientAuth = clients, tls.VerifyClientCertIfGiven
+	c.server.SessionTicketsDisabled = true
+	return c, nil
+}

@@ -1,0 +1,152 @@
+package access
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limits of the files that are read again while an instance runs.
+const (
+	lookEvery    = time.Second
+	maxFileBytes = 4 << 20
+)
+
+// watched is what a few files say together, as they are now: who asks for it has them
+// read again if the last look is more than lookEvery ago. So there is no goroutine, and
+// the first call after a change is judged by it.
+//
+// They are compared by content. Times and sizes miss what matters most: a token in place of
+// another has the same length, and tools that copy keep the time. A Kubernetes secret is a
+// symlink to a directory that is swapped; reading through the name sees that.
+//
+// Files that cannot be read or understood are said in the log, once for each thing that is
+// wrong, and what they said before holds.
+type watched[T any] struct {
+	what    string // for the log
+	paths   []string
+	secrets []string // those of paths that are nobody else's business
+	parse   func(texts [][]byte) (T, error)
+	log     *slog.Logger
+	start   time.Time    // looks are timed by the monotonic clock
+	next    atomic.Int64 // when the next look is due, as nanoseconds since start
+	value   atomic.Pointer[T]
+
+	mu   sync.Mutex        // guards what follows; held while looking
+	seen [sha256.Size]byte // of what was read last
+	bad  error             // what is wrong with that, nil if it holds
+	said string            // what the log has of it: the last thing that was wrong, "" if nothing is
+}
+
+// watch reads the files for the first time: what is wrong with them is an error.
+func watch[T any](what string, log *slog.Logger, parse func([][]byte) (T, error), secrets []string, others ...string) (*watched[T], error) {
+	w := &watched[T]{what: what, paths: slices.Concat(secrets, others), secrets: secrets, parse: parse, log: log, start: time.Now()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.look(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	w.warnReadable()
+	w.next.Store(int64(lookEvery))
+	return w, nil
+}
+
+// get returns what the files say. While one caller looks, others have what was.
+func (w *watched[T]) get() T {
+	now := int64(time.Since(w.start))
+	if now >= w.next.Load() && w.mu.TryLock() {
+		defer w.mu.Unlock()
+		w.again()
+		w.next.Store(int64(time.Since(w.start) + lookEvery))
+	}
+	return *w.value.Load()
+}
+
+func (w *watched[T]) again() {
+	changed, err := w.look()
+	switch {
+	case err != nil && err.Error() != w.said:
+		w.said = err.Error()
+		w.log.Error("a file cannot be read again; what it said before holds", "what", w.what, "files", w.paths, "err", err)
+	case err == nil:
+		w.said = ""
+	}
+	if changed {
+		w.log.Info("a file has changed and holds", "what", w.what, "files", w.paths)
+		w.warnReadable()
+	}
+}
+
+// look reads the files and takes over what they say if it is something else. What it has
+// seen before it does not try to understand again: thousands of callers take a second.
+func (w *watched[T]) look() (changed bool, err error) {
+	texts, err := readAll(w.paths)
+	if err != nil {
+		return false, err
+	}
+	sum := sumOf(texts)
+	if sum == w.seen {
+		return false, w.bad
+	}
+	value, err := w.parse(texts)
+	w.seen, w.bad = sum, err
+	if err != nil {
+		return false, err
+	}
+	w.value.Store(&value)
+	return true, nil
+}
+
+// warnReadable warns of secrets that every user of the machine may read. It refuses none:
+// that is how Kubernetes mounts secrets unless told otherwise.
+func (w *watched[T]) warnReadable() {
+	for _, path := range w.secrets {
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o007 != 0 {
+			w.log.Warn("a file is open to every user of the machine; take that away with chmod o-rwx, or defaultMode of the volume",
+				"what", w.what, "file", path, "mode", info.Mode().Perm().String())
+		}
+	}
+}
+
+func readAll(paths []string) (texts [][]byte, err error) {
+	for _, path := range paths {
+		text, err := readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	return texts, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxFileBytes {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFileBytes)
+	}
+	return text, nil
+}
+
+func sumOf(texts [][]byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, text := range texts {
+		each := sha256.Sum256(text)
+		h.Write(each[:])
+	}
+	h.Sum(sum[:0])
+	return sum
+}

@@ -1,0 +1,672 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const partitions = 4
+
+// instance is an instance of the fake, with its API.
+type instance struct {
+	url string
+}
+
+// start starts an instance that asks others if they are to be asked.
+func start(t *testing.T, f *fake, process string, forwards bool) *instance {
+	t.Helper()
+	o := route.Options{
+		Local: &local{f, process}, Directory: f, Process: process, MaxBody: 1 << 20,
+		May: func(context.Context, *route.Call) error { return nil },
+	}
+	if forwards {
+		transport := &http.Transport{}
+		t.Cleanup(transport.CloseIdleConnections)
+		o.Transport = transport
+	}
+	router := route.New(o)
+	a := api.New(api.Options{
+		Version: "test", Access: api.Access{May: f.allows}, Asker: router, Internal: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events"}},
+		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{},
+	})
+	t.Cleanup(a.Close)
+	s := httptest.NewServer(a)
+	t.Cleanup(s.Close)
+	f.set(func() { f.urls[process] = s.URL })
+	return &instance{url: s.URL}
+}
+
+// answer is what an instance has answered.
+type answer struct {
+	status int
+	header http.Header
+	text   string
+	body   map[string]any
+}
+
+// call makes a call; headers are given as name, value pairs.
+func (in *instance) call(t *testing.T, method, path, body string, headers ...string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, in.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := answer{status: resp.StatusCode, header: resp.Header, text: string(text)}
+	_ = json.Unmarshal(text, &a.body) // some are no objects
+	return a
+}
+
+// is fails the test unless the answer has a status and, if it is given, an outcome or reason.
+func (a answer) is(t *testing.T, status int, word string) answer {
+	t.Helper()
+	got, _ := a.body["outcome"].(string)
+	if a.status >= 400 {
+		got, _ = a.body["reason"].(string)
+		if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
+			t.Errorf("a problem of type %q", ct)
+		}
+		if a.body["detail"] == "" || a.body["status"] != float64(a.status) {
+			t.Errorf("problem %v", a.text)
+		}
+	}
+	if a.status != status || word != "" && got != word {
+		t.Fatalf("got %d %.600s, want %d %q", a.status, a.text, status, word)
+	}
+	return a
+}
+
+const in1h, toOrders = "timer-after", "timer-target-topic"
+
+func path(id string) string { return "/v1/topics/timers/timers/" + id }
+
+func TestOneTimer(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	put := in.call(t, "PUT", path("a1"), "hello\x00", in1h, "1h", toOrders, "orders", "waterclock-pass", "b=2=3", "waterclock-pass", "a=1").is(t, 201, "scheduled")
+	got := in.call(t, "GET", path("a1"), "").is(t, 200, "")
+	tag := got.header.Get("ETag")
+	if tag == "" || tag != put.header.Get("ETag") || tag != `"`+got.body["source"].(string)+`"` {
+		t.Errorf("ETags %q and %q of %v", tag, put.header.Get("ETag"), got.text)
+	}
+	for _, part := range []string{`"text":"hello\u0000"`, `{"name":"b","value":"2=3"},{"name":"a","value":"1"}`, `"state":"pending"`} {
+		if !strings.Contains(got.text, part) {
+			t.Errorf("%s lacks %s", got.text, part)
+		}
+	}
+	in.call(t, "PUT", path("a1"), "x", in1h, "1h", toOrders, "orders").is(t, 200, "replaced")
+	in.call(t, "PUT", path("a1"), "x", in1h, "1h", toOrders, "orders", "If-Match", tag).is(t, 412, "condition-not-met")
+	in.call(t, "PUT", path("a1"), "x", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(t, 412, "condition-not-met")
+	in.call(t, "POST", path("a1")+"/pause", "", "If-Match", "*").is(t, 200, "paused")
+	in.call(t, "POST", path("a1")+"/pause", "").is(t, 200, "unchanged")
+	in.call(t, "POST", path("a1")+"/resume", "").is(t, 200, "resumed")
+	in.call(t, "POST", path("a1")+"/trigger", "").is(t, 200, "triggered")
+	in.call(t, "DELETE", path("a1"), "").is(t, 200, "cancelled")
+	in.call(t, "DELETE", path("a1"), "").is(t, 404, "not-found")
+	in.call(t, "DELETE", path("a1"), "", "If-Match", "*").is(t, 412, "condition-not-met")
+	in.call(t, "GET", path("a1"), "").is(t, 404, "not-found")
+	in.call(t, "POST", path("a1")+"/trigger", "").is(t, 404, "not-found")
+}
+
+// What the judge rejects has its reason and detail; what is wrong with the call itself is not
+// written.
+func TestRefused(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	for _, c := range []struct {
+		name, method, path, body string
+		headers                  []string
+		status                   int
+		reason                   string
+	}{
+		{"no due time", "PUT", path("a"), "", []string{toOrders, "orders"}, 400, "no-due-time"},
+		{"twice", "PUT", path("a"), "", []string{in1h, "1h", in1h, "2h", toOrders, "orders"}, 400, "duplicate-header"},
+		{"misspelt", "PUT", path("a"), "", []string{"timer-afer", "1h", toOrders, "orders"}, 400, "unknown-header"},
+		{"forbidden target", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "forbidden"}, 403, "target-not-allowed"},
+		{"too large for the topic's policy", "PUT", path("a"), strings.Repeat("x", 1001), []string{in1h, "1h", toOrders, "orders"}, 413, "value-too-large"},
+		{"too large for the topic", "PUT", path("a"), strings.Repeat("x", 1<<20), []string{in1h, "1h", toOrders, "orders"}, 413, "too-large"},
+		{"two conditions", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "If-None-Match", "*", "timer-if", "absent"}, 400, "duplicate-header"},
+		{"condition", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "If-Match", "abc"}, 400, "bad-request"},
+		{"pass", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "orders", "waterclock-pass", "timer-at=1"}, 400, "bad-request"},
+		{"not JSON", "PUT", path("a"), "{", []string{"Content-Type", "application/vnd.waterclock.timer+json"}, 400, "bad-request"},
+		{"unknown field", "PUT", path("a"), `{"afer":"1h"}`, []string{"Content-Type", "application/vnd.waterclock.timer+json"}, 400, "bad-request"},
+		{"another ID", "PUT", path("a"), `{"id":"b","after":"1h"}`, []string{"Content-Type", "application/vnd.waterclock.timer+json"}, 400, "bad-request"},
+		{"ID", "PUT", path(strings.Repeat("x", 513)), "", []string{in1h, "1h", toOrders, "orders"}, 400, "bad-key"},
+		{"ID of a read", "GET", path(strings.Repeat("x", 513)), "", nil, 404, "not-found"},
+		{"type of a list", "POST", "/v1/topics/timers/timers", `{"timers":[{"id":"a"}]}`, []string{"Content-Type", "text/plain"}, 415, "bad-request"},
+		{"dead letters' cursor", "GET", "/v1/topics/timers/dead-letters?cursor=bnVsbA", "", nil, 400, "bad-request"},
+		{"steering with a due time", "POST", path("a") + "/pause", "", []string{in1h, "1h"}, 400, "bad-request"},
+		{"topic", "PUT", "/v1/topics/others/timers/a", "", []string{in1h, "1h"}, 404, "no-such-topic"},
+		{"method", "PATCH", path("a"), "", nil, 405, "bad-request"},
+		{"path", "GET", "/v2", "", nil, 404, "no-such-path"},
+		{"no ID", "GET", "/v1/topics/timers/timers/", "", nil, 404, "no-such-path"},
+		{"dots", "GET", "/v1/topics/timers/timers/../timers/a", "", nil, 404, "no-such-path"},
+		{"due", "GET", "/v1/topics/timers/timers?due-after=now", "", nil, 400, "bad-request"},
+		{"no due", "POST", "/v1/topics/timers/timers/cancel?due-before=0", "", nil, 400, "bad-request"},
+		{"due in seconds", "POST", "/v1/topics/timers/timers/cancel?due-after=1795344290", "", nil, 400, "bad-request"},
+		{"due in 1970", "POST", "/v1/topics/timers/timers/cancel?due-before=1970-01-01T00:00:00Z", "", nil, 400, "bad-request"},
+		{"no filter", "POST", "/v1/topics/timers/timers/cancel?prefix=", "", nil, 400, "bad-request"},
+		{"cursor", "GET", "/v1/topics/timers/timers?cursor=x", "", nil, 400, "bad-request"},
+		{"limit", "GET", "/v1/topics/timers/timers?limit=1001", "", nil, 400, "bad-request"},
+		{"parameter", "GET", "/v1/topics/timers/timers?prefx=a", "", nil, 400, "bad-request"},
+		{"cron", "GET", "/v1/next?cron=x", "", nil, 400, "bad-cron"},
+		{"job", "GET", "/v1/jobs/x", "", nil, 404, "not-found"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in.call(t, c.method, c.path, c.body, c.headers...).is(t, c.status, c.reason)
+		})
+	}
+	if n := len(f.all()); n != 0 {
+		t.Errorf("%d timers are pending", n)
+	}
+}
+
+// What huma finds says which part is wrong; a body of unknown length that goes beyond a limit
+// before the API is too large, as any other.
+func TestRefusedByType(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	for query, want := range map[string]string{"limit=0": "query.limit: expected number >= 1", "prefx=a": "query.prefx: unknown query parameter"} {
+		if d := in.call(t, "GET", "/v1/topics/timers/timers?"+query, "").is(t, 400, "bad-request").body["detail"]; d != want {
+			t.Errorf("%q, want %q", d, want)
+		}
+	}
+	a := api.New(api.Options{Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler)})
+	defer a.Close()
+	for _, method := range []string{"PUT", "POST"} {
+		r := httptest.NewRequest(method, map[string]string{"PUT": path("a"), "POST": "/v1/topics/timers/timers"}[method], nil)
+		w := httptest.NewRecorder()
+		r.Body = http.MaxBytesReader(w, io.NopCloser(strings.NewReader(strings.Repeat("x", 11))), 10)
+		a.ServeHTTP(w, r)
+		if w.Code != 413 || !strings.Contains(w.Body.String(), `"reason":"too-large"`) {
+			t.Errorf("%s: %d %s", method, w.Code, w.Body)
+		}
+	}
+}
+
+// A bug in a handler is answered, counted, and said in the log.
+func TestPanic(t *testing.T) {
+	var log bytes.Buffer
+	reg := prometheus.NewRegistry()
+	a := api.New(api.Options{
+		Topics: map[string]api.Topic{"timers": {Partitions: 1}}, Registry: reg, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Access: api.Access{May: func(context.Context, api.Role, string, string) error { panic("a bug") }},
+	})
+	defer a.Close()
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest("GET", path("a"), nil))
+	if w.Code != 500 || !strings.Contains(w.Body.String(), `"reason":"internal"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if !strings.Contains(log.String(), "a bug") || !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("log %q", log.String())
+	}
+	all, err := reg.Gather()
+	if err != nil || !strings.Contains(fmt.Sprint(all), `value:"500"`) {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// An ID may have any bytes.
+func TestIDs(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	for _, id := range []string{"a%2Fb%2F..%2Fc", "%2E%2E", "ä%20%3F%23%25", "count%2F", "%00%0A", "timers", "%E2%80%AE"} {
+		in.call(t, "PUT", path(id), "", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled")
+		in.call(t, "GET", path(id), "").is(t, 200, "")
+		in.call(t, "POST", path(id)+"/pause", "").is(t, 200, "paused")
+		in.call(t, "DELETE", path(id), "").is(t, 200, "cancelled")
+	}
+	// What is not UTF-8 is shown as base64.
+	in.call(t, "PUT", path("%FFa"), "\xfe", in1h, "1h", toOrders, "orders").is(t, 201, "")
+	if got := in.call(t, "GET", path("%FFa"), "").text; !strings.Contains(got, `"idBase64":"/2E="`) || !strings.Contains(got, `"base64":"/g=="`) {
+		t.Error(got)
+	}
+}
+
+// The same timer as JSON and with headers is the same request.
+func TestJSONIsTheSame(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	in.call(t, "PUT", path("h"), "v", "timer-cron", "0 9 * * mon-fri", "timer-zone", "Africa/Lagos", "timer-count", "5", "timer-jitter", "10s", "timer-catch-up", "all",
+		"timer-max-late", "1h", "timer-until", "2099-01-01T00:00:00Z", toOrders, "orders", "timer-target-key", "k", "timer-target-partition", "3", "waterclock-pass", "a=1").is(t, 201, "")
+	in.call(t, "PUT", path("j"), `{"value":"v","cron":"0 9 * * mon-fri","zone":"Africa/Lagos","count":5,"jitter":"10s","catchUp":"all","maxLate":"1h",
+		"until":"2099-01-01T00:00:00Z","target":{"topic":"orders","key":"k","partition":3},"headers":[{"name":"a","value":"1"}]}`,
+		"Content-Type", "application/vnd.waterclock.timer+json").is(t, 201, "")
+	show := func(id string) string {
+		b := in.call(t, "GET", path(id), "").body
+		for _, own := range []string{"id", "source", "partition", "due", "dueMillis"} { // jitter is another one for another ID
+			delete(b, own)
+		}
+		text, _ := json.Marshal(b)
+		return string(text)
+	}
+	if h, j := show("h"), show("j"); h != j {
+		t.Errorf("by headers\n%s\nas JSON\n%s", h, j)
+	}
+	in.call(t, "PUT", path("null"), `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`, "Content-Type", "application/vnd.waterclock.timer+json").is(t, 201, "")
+	if got := in.call(t, "GET", path("null"), "").text; !strings.Contains(got, `"payload":{"bytes":0,"null":true}`) || !strings.Contains(got, `"keyNull":true`) {
+		t.Error(got)
+	}
+}
+
+// What is not known is not claimed.
+func TestUnknown(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	put := func() answer { return in.call(t, "PUT", path("a"), "", in1h, "1h", toOrders, "orders") }
+	f.set(func() { f.lose = true })
+	if a := put().is(t, 202, "written"); a.body["note"] == "" || a.body["offset"] != 0.0 {
+		t.Error(a.text)
+	}
+	f.set(func() { f.lose, f.refuse = false, true })
+	put().is(t, 503, "not-written")
+	f.set(func() { f.refuse, f.unknown = false, true })
+	put().is(t, 503, "unknown-outcome")
+	f.set(func() { f.unknown = false })
+	in.call(t, "PUT", path("b")+"?wait=written", "", in1h, "1h", toOrders, "orders").is(t, 202, "written")
+	f.move(place(t, "timers", "a", partitions), "")
+	if a := put().is(t, 503, "moving"); a.header.Get("Retry-After") != "1" {
+		t.Errorf("headers %v", a.header)
+	}
+	in.call(t, "GET", path("a"), "").is(t, 503, "moving")
+	in.call(t, "GET", "/v1/topics/timers/timers", "").is(t, 503, "moving")
+	in.call(t, "GET", "/v1/topics/timers/timers/count", "").is(t, 503, "moving")
+}
+
+// Asked of any instance, the owner answers.
+func TestOneHop(t *testing.T) {
+	f := newFake("timers", partitions)
+	a, b := start(t, f, "p0", true), start(t, f, "p1", true)
+	stranger := start(t, f, "p2", false)
+	at := place(t, "timers", "x", partitions)
+	f.move(at, "p1")
+	a.call(t, "PUT", path("x"), "payload", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled")
+	for _, in := range []*instance{a, b} {
+		if got := in.call(t, "GET", path("x"), "").is(t, 200, ""); !strings.Contains(got.text, "payload") {
+			t.Error(got.text)
+		}
+		if got := in.call(t, "GET", "/v1/topics/timers/timers/count", "").is(t, 200, ""); got.body["count"] != 1.0 {
+			t.Error(got.text)
+		}
+	}
+	// Who does not ask others says who is to be asked
+	if got := stranger.call(t, "GET", path("x"), "").is(t, 421, "elsewhere"); got.body["owner"] != b.url {
+		t.Error(got.text)
+	}
+	f.move(at, "older") // it has no API
+	// Who owns it is not read again at once.
+	until := func(status int) {
+		for deadline := time.Now().Add(20 * time.Second); a.call(t, "GET", path("x"), "").status != status && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	until(421)
+	if got := a.call(t, "GET", path("x"), "").is(t, 421, "elsewhere"); !strings.Contains(got.text, "--api") {
+		t.Error(got.text)
+	}
+	f.set(func() { f.urls["older"] = "http://127.0.0.1:1" }) // it is gone
+	until(503)
+	a.call(t, "GET", path("x"), "").is(t, 503, "moving")
+	a.call(t, "DELETE", path("x"), "").is(t, 503, "moving")
+	f.move(at, "p0") // at once: nobody is asked for what one owns
+	a.call(t, "DELETE", path("x"), "").is(t, 200, "cancelled")
+	c := a.call(t, "GET", "/v1/cluster", "").is(t, 200, "")
+	if n := len(c.body["partitions"].([]any)); n != partitions || c.body["asked"] != "p0" {
+		t.Error(c.text)
+	}
+}
+
+// A list is the merge of all partitions, and its cursors lose and repeat nothing, also where
+// timers of several partitions have one place.
+func TestLists(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	r := rand.New(rand.NewPCG(1, 2))
+	const timers = 120
+	for i := range timers {
+		due := time.Now().Add(time.Hour).Truncate(time.Hour).UnixMilli() + int64(r.IntN(5))
+		in.call(t, "PUT", path(fmt.Sprintf("id-%03d", i)), "", "timer-at", fmt.Sprint(due), toOrders, fmt.Sprint("t", i%2)).is(t, 201, "")
+	}
+	for _, order := range []string{"due", "id"} {
+		for _, filter := range []string{"", "&target=t1", "&prefix=id-1"} {
+			for _, limit := range []int{3, 7, 1000} {
+				seen, cursor := map[string]bool{}, ""
+				last := ""
+				for {
+					a := in.call(t, "GET", fmt.Sprintf("/v1/topics/timers/timers?order=%s&limit=%d%s&cursor=%s", order, limit, filter, cursor), "").is(t, 200, "")
+					page := a.body["timers"].([]any)
+					if len(page) > limit {
+						t.Fatalf("%d timers, limit %d", len(page), limit)
+					}
+					for _, item := range page {
+						one := item.(map[string]any)
+						id := one["id"].(string)
+						if seen[id] {
+							t.Fatalf("%s twice", id)
+						}
+						seen[id] = true
+						key := id
+						if order == "due" {
+							key = fmt.Sprintf("%020.0f", one["dueMillis"].(float64))
+						}
+						if key < last {
+							t.Fatalf("%s behind %s", key, last)
+						}
+						last = key
+					}
+					cursor, _ = a.body["cursor"].(string)
+					if cursor == "" {
+						break
+					}
+				}
+				want := map[string]int{"": timers, "&target=t1": timers / 2, "&prefix=id-1": 20}[filter]
+				if len(seen) != want {
+					t.Errorf("%s%s limit %d: %d timers, want %d", order, filter, limit, len(seen), want)
+				}
+			}
+		}
+	}
+	a := in.call(t, "GET", "/v1/topics/timers/timers?limit=1", "")
+	in.call(t, "GET", "/v1/topics/timers/timers?limit=1&target=t1&cursor="+a.body["cursor"].(string), "").is(t, 400, "bad-request")
+}
+
+// The same POST with the same key makes the same timers once.
+func TestBatch(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	body := `{"timers":[{"value":"1","after":"1h","target":{"topic":"orders"}},{"id":"mine","after":"1h","target":{"topic":"orders"}},{"after":"never","target":{"topic":"orders"}}]}`
+	post := func(key string) (statuses []int, ids []string) {
+		a := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json", "Idempotency-Key", key).is(t, 200, "")
+		for _, item := range a.body["results"].([]any) {
+			one := item.(map[string]any)
+			statuses = append(statuses, int(one["status"].(float64)))
+			ids = append(ids, one["id"].(string))
+		}
+		return statuses, ids
+	}
+	first, ids := post("k1")
+	again, same := post("k1")
+	other, others := post("k2")
+	if fmt.Sprint(first, again, other) != "[201 201 400] [200 200 400] [201 200 400]" || ids[0] != same[0] || ids[0] == others[0] {
+		t.Error(first, again, other, ids, same, others)
+	}
+	if n := len(f.all()); n != 3 {
+		t.Errorf("%d timers", n)
+	}
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
+}
+
+// A job steers what its filter chooses and nothing else.
+func TestJobs(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	for i := range 100 {
+		in.call(t, "PUT", path(fmt.Sprintf("%d-%d", i%2, i)), "", in1h, "1h", toOrders, "orders").is(t, 201, "")
+	}
+	dry := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=1-&dry-run=true", "").is(t, 200, "")
+	if dry.body["matching"].(map[string]any)["count"] != 50.0 || len(f.all()) != 100 {
+		t.Fatal(dry.text)
+	}
+	run := func(action string) map[string]any {
+		t.Helper()
+		a := in.call(t, "POST", "/v1/topics/timers/timers/"+action+"?prefix=1-", "").is(t, 202, "")
+		at := a.header.Get("Location")
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			j := in.call(t, "GET", at, "").is(t, 200, "")
+			if j.body["state"] != "running" {
+				return j.body
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(j.text)
+			}
+		}
+	}
+	if j := run("pause"); j["state"] != "done" || j["changed"] != 50.0 {
+		t.Error(j)
+	}
+	if j := run("pause"); j["spared"] != 50.0 {
+		t.Error(j)
+	}
+	if j := run("cancel"); j["changed"] != 50.0 || j["failed"] != 0.0 {
+		t.Error(j)
+	}
+	if n := len(f.all()); n != 50 {
+		t.Errorf("%d timers are left", n)
+	}
+	in.call(t, "POST", "/v1/topics/timers/timers/cancel?dry-run=true", "").is(t, 200, "")
+	// One that waits for a partition can be stopped.
+	f.move(place(t, "timers", "0-0", partitions), "")
+	a := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=0-", "").is(t, 202, "")
+	at := a.header.Get("Location")
+	in.call(t, "DELETE", at, "").is(t, 200, "")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		j := in.call(t, "GET", at, "").is(t, 200, "")
+		if j.body["state"] == "stopped" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(j.text)
+		}
+	}
+}
+
+// Four jobs run at a time, 32 callers are told of events, and a POST has an end: docs/LIMITS.md.
+func TestAtMost(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	f.move(place(t, "timers", "a", partitions), "") // jobs wait for it
+	const job = "/v1/topics/timers/timers/cancel?all=true"
+	first := in.call(t, "POST", job, "").is(t, 202, "").header.Get("Location")
+	for range 3 {
+		in.call(t, "POST", job, "").is(t, 202, "")
+	}
+	in.call(t, "POST", job, "").is(t, 429, "too-many-jobs")
+	in.call(t, "DELETE", first, "").is(t, 200, "")
+	for deadline := time.Now().Add(20 * time.Second); in.call(t, "POST", job, "").status != 202; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a job that was stopped keeps its place")
+		}
+	}
+
+	const events = "/v1/topics/timers/events"
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 32 {
+		r, err := http.NewRequestWithContext(ctx, "GET", in.url+events, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+	}
+	in.call(t, "GET", events, "").is(t, 429, "too-many-streams")
+	cancel()
+
+	const post = "/v1/topics/timers/timers"
+	in.call(t, "POST", post, `{"timers":[`+strings.Repeat(`{"id":"a"},`, 1000)+`{"id":"a"}]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
+	in.call(t, "POST", post, `{"timers":[]}`+strings.Repeat(" ", 8<<20), "Content-Type", "application/json").is(t, 413, "too-large")
+	in.call(t, "GET", "/v1/topics/timers/dead-letters?limit=101", "").is(t, 400, "bad-request")
+}
+
+// Jobs are for who may do everything with the timers of a filter; looking is for readers.
+func TestRightsToJobs(t *testing.T) {
+	router := route.New(route.Options{Local: &local{newFake("timers", partitions), "p0"}, Process: "p0"})
+	var asked []string
+	a := api.New(api.Options{
+		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler),
+		Access: api.Access{May: func(_ context.Context, role api.Role, topic, id string) error {
+			asked = append(asked, fmt.Sprintf("%s %s %s", role, topic, id))
+			return nil
+		}},
+	})
+	defer a.Close()
+	s := httptest.NewServer(a)
+	defer s.Close()
+	in := &instance{url: s.URL}
+	in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x&dry-run=true", "").is(t, 200, "")
+	at := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x", "").is(t, 202, "").header.Get("Location")
+	in.call(t, "GET", at, "").is(t, 200, "")
+	in.call(t, "DELETE", at, "").is(t, 200, "")
+	if want := []string{"read timers x", "admin timers x", "read timers x", "admin timers x"}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}
+
+func TestNext(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	a := in.call(t, "GET", "/v1/next?cron=0+9+*+*+mon-fri&zone=Africa%2FLagos&n=2&from=2026-11-20T12:00:00Z", "").is(t, 200, "")
+	if got := fmt.Sprint(a.body["next"]); got != "[2026-11-23T09:00:00+01:00 2026-11-24T09:00:00+01:00]" {
+		t.Error(got)
+	}
+}
+
+// The document names every operation, and the page for people loads nothing.
+func TestDocument(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	doc := in.call(t, "GET", "/openapi.json", "").is(t, 200, "")
+	if doc.body["openapi"] != "3.1.0" || len(doc.body["paths"].(map[string]any)) < 12 {
+		t.Errorf("%.300s", doc.text)
+	}
+	if a := in.call(t, "GET", "/openapi.yaml", ""); a.status != 200 || !strings.Contains(a.text, "openapi: 3.1.0") {
+		t.Errorf("%d %.300s", a.status, a.text)
+	}
+	page := in.call(t, "GET", "/docs", "").is(t, 200, "")
+	for _, bad := range []string{"http://", "https://", "<script", "src="} {
+		if strings.Contains(page.text, bad) {
+			t.Errorf("the page has %s", bad)
+		}
+	}
+	if !strings.Contains(page.text, "/v1/topics/{topic}/timers/{id}/trigger") {
+		t.Error("the page lacks an operation")
+	}
+}
+
+// A request on its way between instances keeps null apart from empty.
+func TestRequestOnItsWay(t *testing.T) {
+	for _, want := range []route.Request{{ID: []byte("a")}, {ID: []byte("a"), Value: []byte{}}, {ID: []byte{0xff}, Value: []byte{0}}} {
+		text, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got route.Request
+		if err := json.Unmarshal(text, &got); err != nil || !bytes.Equal(got.Value, want.Value) || (got.Value == nil) != (want.Value == nil) || !bytes.Equal(got.ID, want.ID) {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+}
+
+// A timer whose instants RFC 3339 cannot write is shown all the same, and holds up no list.
+func TestInstantsBeyondTheCalendar(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	in.call(t, "PUT", path("end"), "", "timer-every", "1h", "timer-until", "999999999999999", toOrders, "orders").is(t, 201, "scheduled")
+	in.call(t, "PUT", path("begin"), "", "timer-at", "0000-01-01T00:00:00+01:00", toOrders, "orders").is(t, 201, "scheduled")
+	if a := in.call(t, "GET", path("end"), "").is(t, 200, ""); !strings.Contains(a.text, `"until":"9999-12-31T23:59:59.999Z"`) {
+		t.Error(a.text)
+	}
+	if a := in.call(t, "GET", "/v1/topics/timers/timers", "").is(t, 200, ""); !strings.Contains(a.text, `"due":"0000-01-01T00:00:00Z","dueMillis":-62167222800000`) || len(a.body["timers"].([]any)) != 2 {
+		t.Error(a.text)
+	}
+	for _, from := range []string{"253402300800000", "9223372036854775807", "-9223372036854775808"} {
+		in.call(t, "GET", "/v1/next?cron=@daily&from="+from, "").is(t, 400, "bad-request")
+	}
+	if a := in.call(t, "GET", "/v1/next?cron=@daily&n=1000&zone=Africa%2FLagos&from=9999-12-30T12:00:00Z", "").is(t, 200, ""); len(a.body["next"].([]any)) != 1 {
+		t.Error(a.text)
+	}
+}
+
+// Runs by filter, and stopping them, need the right to what concerns others' work.
+func TestJobsNeedAdmin(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	cancel := "/v1/topics/timers/timers/cancel?prefix=a-"
+	var as api.Role
+	f.may = func(_ context.Context, role api.Role, topic, id string) error {
+		rank := map[api.Role]int{api.Read: 1, api.Write: 2, api.Admin: 3}
+		if rank[as] < rank[role] || topic != "timers" || !strings.HasPrefix(id, "a-") {
+			return fmt.Errorf("no right to %s %s", role, id)
+		}
+		return nil
+	}
+	as = api.Write
+	in.call(t, "POST", cancel, "").is(t, 403, "forbidden")
+	in.call(t, "POST", cancel+"&dry-run=true", "").is(t, 200, "")
+	as = api.Admin
+	in.call(t, "POST", "/v1/topics/timers/timers/cancel?all=true", "").is(t, 403, "forbidden")
+	at := in.call(t, "POST", cancel, "").is(t, 202, "").header.Get("Location")
+	as = api.Write
+	in.call(t, "GET", at, "").is(t, 200, "")
+	in.call(t, "DELETE", at, "").is(t, 403, "forbidden")
+}
+
+// A path that is not clean is none. Nobody is sent to another one, where another timer is: who
+// follows a 307 would cancel that.
+func TestPathsAreNotGuessedAt(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	in.call(t, "PUT", path("y"), "", in1h, "1h", toOrders, "orders").is(t, 201, "")
+	for _, bad := range []string{"x/../y", "/y", "./y"} {
+		in.call(t, "DELETE", path(bad), "").is(t, 404, "")
+	}
+	in.call(t, "GET", path("y"), "").is(t, 200, "")
+}
+
+// An ID that nobody can name again is not said to be there already.
+func TestNewIDUnderACondition(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	a := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"after":"1h","if":"present","target":{"topic":"orders"}}]}`, "Content-Type", "application/json").is(t, 200, "")
+	if !strings.Contains(a.text, `"status":412`) {
+		t.Error(a.text)
+	}
+}
+
+// A filter that chooses nothing is not one that chooses all.
+func TestDueBeforeNothing(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	for _, zero := range []string{"0", "1970-01-01T00:00:00Z"} {
+		in.call(t, "POST", "/v1/topics/timers/timers/cancel?due-before="+zero, "").is(t, 400, "bad-request")
+	}
+}
+
+// What is longer than an ID is asked of nobody, whose URL it might not fit into.
+func TestLongIDs(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	for p := range int32(partitions) {
+		f.move(timer.TopicPartition{Topic: "timers", Partition: p}, "")
+	}
+	in.call(t, "GET", path(strings.Repeat("x", 512)), "").is(t, 503, "moving")
+	in.call(t, "GET", path(strings.Repeat("x", 513)), "").is(t, 404, "not-found")
+	in.call(t, "GET", "/v1/topics/timers/timers?prefix="+strings.Repeat("x", 513), "").is(t, 400, "bad-request")
+}

@@ -1,0 +1,158 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// BatchResult is what became of one timer of a POST.
+type BatchResult struct {
+	ID      string   `json:"id,omitempty" doc:"Its ID, given or made."`
+	Status  int      `json:"status" doc:"The HTTP status that a PUT of it would have."`
+	Result  *Result  `json:"result,omitempty"`
+	Problem *Problem `json:"problem,omitempty"`
+}
+
+// BatchResults are the results of a POST.
+type BatchResults struct {
+	Results []BatchResult `json:"results" nullable:"false" doc:"One for each timer, in their order."`
+}
+
+func (a *API) registerBatch(h huma.API) {
+	op := operation(http.MethodPost, "/v1/topics/{topic}/timers", "postTimers", "Schedule up to 1,000 timers",
+		"Each is a request of its own, and has a result of its own: the answer is 200 whatever became of them.",
+		"A timer without an ID gets one. With an Idempotency-Key that is made of the key, the caller, the topic and the timer's place in the list, and the timer counts only if none of that ID is pending:",
+		"so the same call made again finds what is pending unchanged. What has fired by then is no longer pending, and would be scheduled again:",
+		"repeat a call before its timers are due.")
+	op.Tags, op.MaxBodyBytes = []string{"timers"}, maxPostBytes
+	describe[BatchResults](h, &op, nil)
+	huma.Register(h, op, func(ctx context.Context, in *struct {
+		Topic string `path:"topic" doc:"Request topic."`
+		Wait
+		Key  string `header:"Idempotency-Key" maxLength:"255" doc:"Any text: the same in a call that is made again."`
+		Body struct {
+			Timers []NewTimer `json:"timers" minItems:"1" maxItems:"1000" nullable:"false"`
+		}
+	}) (*struct{ Body BatchResults }, error) {
+		results, err := a.batch(ctx, in.Topic, in.Wait.Wait, in.Key, in.Body.Timers)
+		if err != nil {
+			return nil, err
+		}
+		return &struct{ Body BatchResults }{BatchResults{results}}, nil
+	})
+}
+
+// batch writes timers, those of each partition in their order.
+func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTimer) ([]BatchResult, error) {
+	topic, err := a.topic(ctx, Write, name, "")
+	if err != nil {
+		// A caller may have a part of the IDs; then each timer is asked for.
+		if _, ok := a.o.Topics[name]; !ok {
+			return nil, err
+		}
+		topic = a.o.Topics[name]
+	}
+	each := err != nil
+	results := make([]BatchResult, len(timers))
+	places := make(map[timer.TopicPartition][]int)
+	requests, made := make([]route.Request, len(timers)), make([]bool, len(timers))
+	for i := range timers {
+		r, err := a.batched(ctx, name, key, i, &timers[i])
+		made[i] = key != "" && len(timers[i].ID)+len(timers[i].IDBase64) == 0
+		if err == nil && each {
+			err = a.may(ctx, Write, name, string(r.ID))
+		}
+		if err == nil {
+			err = tooLarge(&r, topic)
+		}
+		results[i].ID = string(r.ID)
+		if err != nil {
+			results[i].fail(asProblem(err))
+			continue
+		}
+		at := a.at(name, topic, r.ID)
+		requests[i], places[at] = r, append(places[at], i)
+	}
+	var asks errgroup.Group
+	asks.SetLimit(asksAtOnce)
+	for at, is := range places {
+		asks.Go(func() error { a.writeBatch(ctx, at, wait, requests, is, made, results); return nil })
+	}
+	_ = asks.Wait() // each result has its own problem
+	return results, nil
+}
+
+// writeBatch writes the requests of one partition; is are their places in the lists, and made
+// says whose IDs were made of the Idempotency-Key.
+func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, made []bool, results []BatchResult) {
+	mine := make([]route.Request, len(is))
+	for n, i := range is {
+		mine[n] = requests[i]
+	}
+	written, err := a.write(ctx, at, wait, mine)
+	for n, i := range is {
+		r := &results[i]
+		if err != nil {
+			r.fail(routed(err))
+			continue
+		}
+		status, result, p := decided(at, r.ID, &written[n])
+		if p != nil && p.Reason == ReasonConditionNotMet && made[i] {
+			// It is this call's own timer, made by the first try.
+			r.Status = http.StatusOK
+			r.Result = &Result{Outcome: "unchanged", Topic: at.Topic, Partition: at.Partition, Offset: written[n].Offset, Timer: p.Pending}
+			continue
+		}
+		if p != nil {
+			r.fail(p)
+			continue
+		}
+		r.Status, r.Result = status, result
+	}
+}
+
+func (r *BatchResult) fail(p *Problem) { r.Status, r.Problem = p.Status, p }
+
+func asProblem(err error) *Problem {
+	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
+		return p
+	}
+	return problem(http.StatusBadRequest, ReasonBadRequest, "%v", err)
+}
+
+// madePrefix begins IDs that are made.
+const madePrefix = "wc-"
+
+// batched is the request of one timer of a batch.
+func (a *API) batched(ctx context.Context, topic, key string, i int, n *NewTimer) (route.Request, error) {
+	r, err := n.request()
+	if err != nil || len(r.ID) > 0 {
+		return r, err
+	}
+	if key == "" {
+		r.ID = []byte(madePrefix + route.RandomID())
+		return r, nil
+	}
+	if n.If != "" && n.If != waterclock.IfAbsent {
+		return r, fmt.Errorf("if is %.80q, and a timer whose ID is made of the Idempotency-Key counts if none is pending: leave it out", n.If)
+	}
+	h := sha256.New()
+	for _, part := range []string{a.caller(ctx), topic, key, fmt.Sprint(i)} {
+		fmt.Fprintf(h, "%d %s\n", len(part), part)
+	}
+	r.ID = []byte(madePrefix + hex.EncodeToString(h.Sum(nil)[:16]))
+	if n.If == "" {
+		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
+	}
+	return r, nil
+}

@@ -1,0 +1,220 @@
+// Package client calls the HTTP API for the command line: with a name or a token, and with
+// errors that say what to do. Programs use any HTTP client and /openapi.json.
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+const (
+	// callTimeout is how long one call may take: longer than a decision is waited for.
+	callTimeout = 30 * time.Second
+	// maxAnswer is more bytes than an answer has, maxProblem than what is read of a refusal.
+	maxAnswer, maxProblem = 256 << 20, 1 << 20
+)
+
+// Options say which API is called, and as who.
+type Options struct {
+	URL          string // http:// or https://, host and port
+	User         string // with PasswordFile
+	PasswordFile string
+	TokenFile    string // instead of a user
+	CA           string // PEM file of authorities beside the system's
+}
+
+// Client calls one API. Its methods may be called from any goroutine.
+type Client struct {
+	base     string
+	user     string
+	password string
+	token    string
+	http     *http.Client
+}
+
+// Problem is a call that was refused: an answer of the API, RFC 9457.
+type Problem struct{ api.Problem }
+
+// Error says what is wrong, and which part of the call.
+func (p *Problem) Error() string {
+	text := strings.TrimSuffix(p.Detail, ".")
+	for _, e := range p.Errors {
+		text += fmt.Sprintf("; %s: %s", e.Location, e.Message)
+	}
+	if text == "" {
+		text = p.Title
+	}
+	if p.Reason != "" {
+		text = p.Reason + ": " + text
+	}
+	return text
+}
+
+// New reads what the options name. An error names the option.
+func New(o Options) (*Client, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
+		return nil, fmt.Errorf("--url is %q, needs http://HOST:PORT or https://HOST:PORT", o.URL)
+	}
+	c := &Client{base: strings.TrimSuffix(u.String(), "/"), user: o.User}
+	if c.token, err = secret("--token-file", o.TokenFile); err != nil {
+		return nil, err
+	}
+	if c.password, err = secret("--password-file", o.PasswordFile); err != nil {
+		return nil, err
+	}
+	switch {
+	case (o.User == "") != (o.PasswordFile == ""):
+		return nil, errors.New("--user and --password-file need each other")
+	case c.token != "" && o.User != "":
+		return nil, errors.New("--token-file and --user exclude each other")
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--ca: %s has no certificate in PEM form", o.CA)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return c, nil
+}
+
+func secret(option, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", option, err)
+	}
+	if text = bytes.TrimRight(text, "\r\n"); len(text) == 0 {
+		return "", fmt.Errorf("%s: %s is empty", option, file)
+	}
+	return string(text), nil
+}
+
+// Timers is the path of a request topic's timers, or of what is below it: each part is
+// escaped.
+func Timers(topic string, below ...string) string {
+	path := "/v1/topics/" + url.PathEscape(topic) + "/timers"
+	for _, part := range below {
+		path += "/" + url.PathEscape(part)
+	}
+	return path
+}
+
+// Call makes a call and decodes the answer into out, unless it is nil. A [*Problem] is
+// what the API says of a call that it refuses.
+func (c *Client) Call(ctx context.Context, method, path string, query url.Values, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := c.do(ctx, method, path, query)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the answer of %s: %w", c.base, err)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("%s answers what is not of its API: %w; does --url name the API, and no proxy's page?", c.base, err)
+	}
+	return nil
+}
+
+// Events calls fn with the data of each server-sent event, until ctx ends, fn returns an
+// error, or the API ends it, which is an error too.
+func (c *Client) Events(ctx context.Context, path string, query url.Values, fn func(data []byte) error) error {
+	resp, err := c.do(ctx, http.MethodGet, path, query)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxProblem)
+	for lines.Scan() {
+		if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:")); ok {
+			if err := fn(bytes.TrimSpace(data)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(ctx.Err(), lines.Err()); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s has ended the stream of events", c.base)
+}
+
+// do returns an answer of success.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	target := c.base + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.token != "":
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	case c.user != "":
+		req.SetBasicAuth(c.user, c.password)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	p := &Problem{api.Problem{Title: resp.Status}}
+	if json.Unmarshal(body, p) != nil || p.Detail == "" && p.Title == "" {
+		return nil, fmt.Errorf("%s answers %s, and nothing of its API; does --url name it?", c.base, resp.Status)
+	}
+	p.Status = resp.StatusCode
+	return nil, p
+}
+
+// unreachable words why there is no answer at all.
+func (c *Client) unreachable(err error) error {
+	var wrong *url.Error
+	if errors.As(err, &wrong) {
+		err = wrong.Err
+	}
+	var network *net.OpError
+	if errors.As(err, &network) && network.Op == "dial" {
+		return fmt.Errorf("no HTTP API at %s: %w; dev has one, serve with --api; --url or WATERCLOCK_URL names it", c.base, err)
+	}
+	return fmt.Errorf("call %s: %w", c.base, err)
+}

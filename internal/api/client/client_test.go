@@ -1,0 +1,119 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Who calls, and where, comes as it was given: a slash in an ID is no path.
+func TestCall(t *testing.T) {
+	var got *http.Request
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		_, _ = io.WriteString(w, `{"count":3}`)
+	}))
+	defer s.Close()
+	for name, c := range map[string]struct {
+		o    Options
+		auth string
+	}{
+		"nobody": {Options{}, ""},
+		"token":  {Options{TokenFile: file(t, "wct_1\n")}, "Bearer wct_1"},
+		"user":   {Options{User: "u", PasswordFile: file(t, "p q\r\n")}, "Basic dTpwIHE="},
+	} {
+		c.o.URL = s.URL + "/"
+		cl, err := New(c.o)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var n struct{ Count int }
+		if err := cl.Call(t.Context(), http.MethodGet, Timers("a b", "x/y?"), url.Values{"prefix": {"&"}}, &n); err != nil || n.Count != 3 {
+			t.Errorf("%s: %v, %v", name, n, err)
+		}
+		if got.RequestURI != "/v1/topics/a%20b/timers/x%2Fy%3F?prefix=%26" || got.Header.Get("Authorization") != c.auth {
+			t.Errorf("%s: %s, %q", name, got.RequestURI, got.Header.Get("Authorization"))
+		}
+	}
+}
+
+// What is refused says why, and what is no API says that.
+func TestRefusals(t *testing.T) {
+	for want, answer := range map[string]struct {
+		status     int
+		body, kind string
+	}{
+		`forbidden: you may not`:                 {403, `{"status":403,"reason":"forbidden","detail":"you may not."}`, "application/problem+json"},
+		`bad-request: no; query.limit: too much`: {422, `{"reason":"bad-request","detail":"no","errors":[{"message":"too much","location":"query.limit"}]}`, "application/problem+json"},
+		`answers 404 Not Found, and nothing of`:  {404, `<html>`, "text/html"},
+		`answers what is not of its API`:         {200, `<html>`, "text/html"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", answer.kind)
+			w.WriteHeader(answer.status)
+			_, _ = io.WriteString(w, answer.body)
+		}))
+		cl, err := New(Options{URL: s.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out struct{}
+		err = cl.Call(t.Context(), http.MethodGet, "/", nil, &out)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		var p *Problem
+		if errors.As(err, &p) && p.Status != answer.status {
+			t.Errorf("status %d, want %d", p.Status, answer.status)
+		}
+		s.Close()
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for want, o := range map[string]Options{
+		"--url is":                   {URL: "127.0.0.1:8681"},
+		"--url is \"http://a?b\"":    {URL: "http://a?b"},
+		"--token-file: open":         {URL: "http://a", TokenFile: "/none"},
+		"is empty":                   {URL: "http://a", TokenFile: file(t, "\n")},
+		"--user and --password-file": {URL: "http://a", PasswordFile: file(t, "p")},
+		"--token-file and --user":    {URL: "http://a", User: "u", PasswordFile: file(t, "p"), TokenFile: file(t, "t")},
+		"has no certificate in PEM":  {URL: "https://a", CA: file(t, "x")},
+	} {
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", o, err, want)
+		}
+	}
+}
+
+// A stream that ends by itself is no end that was asked for.
+func TestEvents(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, ":\n\nid: 0/1\nevent: event\ndata: {\"a\":1}\n\ndata: {\"a\":2}\n\n")
+	}))
+	defer s.Close()
+	cl, err := New(Options{URL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	err = cl.Events(t.Context(), "/", nil, func(data []byte) error { got = append(got, string(data)); return nil })
+	if strings.Join(got, " ") != `{"a":1} {"a":2}` || err == nil || !strings.Contains(err.Error(), "ended the stream") {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -1,0 +1,207 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxForm bounds what a form may send, in bytes; the guard's limit is mostly below.
+const maxForm = 8 << 20
+
+// policy is what pages may do: nothing that is not of this address, and nothing inline.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+//go:embed static templates
+var files embed.FS
+
+// Options of a Console.
+type Options struct {
+	API     http.Handler
+	History *History // nil: nothing is remembered
+	Logger  *slog.Logger
+	Now     func() time.Time // nil: time.Now
+}
+
+// Console serves pages, and the API at all other paths. It is safe for concurrent use.
+type Console struct {
+	o      Options
+	pages  map[string]page
+	static map[string]asset
+	sets   map[string]*template.Template // by page
+}
+
+// page are the methods that a path has; post may be nil.
+type page struct {
+	get, post func(*visit)
+}
+
+type asset struct {
+	name, etag string
+	body       []byte
+}
+
+// New returns a console before an API.
+func New(o Options) *Console {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	c := &Console{o: o, static: make(map[string]asset), sets: make(map[string]*template.Template)}
+	c.pages = map[string]page{
+		"/":             {get: c.overview},
+		"/timers":       {get: c.timers},
+		"/timer":        {get: c.timer, post: c.steer},
+		"/schedule":     {get: c.scheduleForm, post: c.schedule},
+		"/dead-letters": {get: c.deadLetters, post: c.resend},
+		"/cluster":      {get: c.cluster},
+	}
+	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
+		body := mustRead("static/" + name)
+		sum := sha256.Sum256(body)
+		c.static["/static/"+name] = asset{name, strconv.Quote(hex.EncodeToString(sum[:8])), body}
+	}
+	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "cluster", "problem"} {
+		// They are the same in each process, and tests make each of them.
+		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
+	}
+	return c
+}
+
+func mustRead(name string) []byte {
+	b, err := files.ReadFile(name)
+	if err != nil {
+		panic("the console lacks " + name + ": " + err.Error()) // it is the same in each process
+	}
+	return b
+}
+
+// ServeHTTP implements http.Handler. Paths are compared as they came: what is not exactly one
+// of the console's is the API's.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := r.URL.EscapedPath()
+	if p, ok := c.pages[at]; ok {
+		c.servePage(w, r, p)
+		return
+	}
+	if a, ok := c.static[at]; ok {
+		a.serve(w, r)
+		return
+	}
+	c.o.API.ServeHTTP(w, r)
+}
+
+func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
+	v := &visit{c: c, w: w, r: r, now: c.o.Now().UTC()}
+	switch {
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		p.get(v)
+	case r.Method == http.MethodPost && p.post != nil:
+		// The guard has looked too; without it pages of other sites must not get here.
+		if err := http.NewCrossOriginProtection().Check(r); err != nil {
+			v.fail(&problem{Status: http.StatusForbidden, Reason: "cross-origin", Detail: "a page of another site sent this form; use those of the console itself"})
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			v.fail(unreadable(err))
+			return
+		}
+		p.post(v)
+	default:
+		allow := "GET, HEAD"
+		if p.post != nil {
+			allow += ", POST"
+		}
+		w.Header().Set("Allow", allow)
+		v.fail(&problem{Status: http.StatusMethodNotAllowed, Detail: r.Method + " is not for this page, but " + allow})
+	}
+}
+
+// unreadable is the problem of a form that could not be read.
+func unreadable(err error) *problem {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return &problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf(
+			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT what is large over the API", large.Limit)}
+	}
+	return &problem{Status: http.StatusBadRequest, Detail: "the form cannot be read: " + err.Error()}
+}
+
+func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", a.etag)
+	switch path.Ext(a.name) {
+	case ".css":
+		h.Set("Content-Type", "text/css; charset=utf-8")
+	case ".js":
+		h.Set("Content-Type", "text/javascript; charset=utf-8")
+	case ".svg":
+		h.Set("Content-Type", "image/svg+xml")
+	}
+	http.ServeContent(w, r, a.name, time.Time{}, bytes.NewReader(a.body))
+}
+
+// visit is one request of a page.
+type visit struct {
+	c   *Console
+	w   http.ResponseWriter
+	r   *http.Request
+	now time.Time
+}
+
+// view is what the layout shows; Page is what the page in it does.
+type view struct {
+	Title string
+	Path  string
+	Now   time.Time
+	Find  string // what the search box of the header has
+	Page  any
+}
+
+// show answers with a page.
+func (v *visit) show(status int, name, title string, content any) {
+	var body bytes.Buffer
+	err := v.c.sets[name].Execute(&body, view{Title: title, Path: v.r.URL.Path, Now: v.now, Find: v.query("q"), Page: content})
+	if err != nil {
+		v.c.o.Logger.Error("make a page of the console", "page", name, "err", err)
+		http.Error(v.w, "the page cannot be made; the log of the instance says why", http.StatusInternalServerError)
+		return
+	}
+	h := v.w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(body.Bytes()) // who asked is gone
+}
+
+// fail answers with a page that says what is wrong.
+func (v *visit) fail(p *problem) {
+	if p.RetryAfter != "" {
+		v.w.Header().Set("Retry-After", p.RetryAfter)
+	}
+	v.show(p.Status, "problem", p.Heading(), p)
+}
+
+// query is a parameter of the page's address, without what is around it.
+func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
+
+// raw is one as it is: an ID may have blanks around it.
+func (v *visit) raw(name string) string { return v.r.URL.Query().Get(name) }

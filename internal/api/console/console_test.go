@@ -1,0 +1,463 @@
+package console
+
+import (
+	"encoding/json"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func timerPath(id string, more ...string) string {
+	return string(link("/timer", append([]string{"topic", "timers", "id", id}, more...)...))
+}
+
+const escaped = "&lt;script&gt;alert(1)&lt;/script&gt;"
+
+// Each page with something on it; what is on it is hostile.
+func TestPages(t *testing.T) {
+	for _, c := range []struct {
+		name, path string
+		want       []string
+	}{
+		{"overview", "/", []string{"1,234,567", "timers partition 1 is <strong>stalled</strong>", "Target <code>mail</code> partition 3 takes no writes", "could not be asked", "1 h", "<rect ", escaped}},
+		{"timers", "/timers", []string{"1,234,567 or more pending on timers", "order-1", escaped, "every 15m", `href="/timer?id=%FF%00&amp;topic=timers"`, `\xff\x00`, "cursor=d.1.2.0~abc", "1 h ago"}},
+		{"timer", timerPath(evil), []string{escaped, "in Africa/Lagos", "2026-11-23 10:00:00", "2026-11-24 10:00:00", "timers/1/7", "jitter 1m", ">5m<", "00 ff", "Pause", "Fire now", "Cancel timer"}},
+		{"timer as bytes", timerPath(evil, "as", "hex"), []string{"00000000  3c 73 63 72"}},
+		{"timer that is paused", timerPath("order-1"), []string{"order-1"}},
+		{"confirm", timerPath(evil, "do", "cancel"), []string{escaped, `name="source" value="timers/1/7"`, `method="post"`, "cannot be taken back"}},
+		{"schedule", "/schedule", []string{`name="cron"`, `name="payload"`}},
+		{"schedule, prefilled", "/schedule?" + url.Values{"cron": {"0 10 * * *"}, "id": {evil}}.Encode(), []string{"At 10:00.", "Mon 2026-11-23 10:00:00", "&lt;script&gt;alert(1)"}},
+		{"dead letters", "/dead-letters", []string{escaped, "bad-cron", "1/9", "Resend", `name="offset" value="9"`}},
+		{"cluster", "/cluster", []string{escaped, "this one", "v1", "unowned", "mail", "it has no API"}},
+		{"cluster, what is not live", "/cluster?only=not-live", []string{"stalled", "unowned"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFake(t)
+			says(t, f.get(c.path), http.StatusOK, c.want...)
+			for _, a := range f.asked {
+				if a.caller != "someone" || a.method != http.MethodGet {
+					t.Errorf("%s %s was asked for %v: pages only read, and as their caller", a.method, a.path, a.caller)
+				}
+			}
+		})
+	}
+	if w := newFake(t).get("/cluster?only=not-live"); strings.Contains(w.Body.String(), ">17<") {
+		t.Error("a live partition is among those that are not")
+	}
+}
+
+// The end of a recurrence ends its list: until is Tuesday at 10, so Wednesday is not on it.
+func TestNextOccurrencesEnd(t *testing.T) {
+	f := newFake(t)
+	if body := f.get(timerPath(evil)).Body.String(); strings.Contains(body, "2026-11-25") {
+		t.Error("an occurrence behind the end of the recurrence is shown")
+	}
+	one := *f.answers["/v1/topics/timers/timers/order-1"].(*api.Timer)
+	one.Recurrence = &api.Recurrence{Every: "15m", Count: 3}
+	f.answers["/v1/topics/timers/timers/order-1"] = one
+	body := f.get(timerPath("order-1")).Body.String()
+	if strings.Count(body, "<li><time") != 3 || !strings.Contains(body, "2026-11-22 10:30:00") {
+		t.Error("of three occurrences, 15 minutes apart, other ones are shown")
+	}
+}
+
+func TestEmptyPages(t *testing.T) {
+	for path, want := range map[string]string{
+		"/":             "There are no partitions",
+		"/timers?q=x":   "No pending timer is like that",
+		"/dead-letters": "There are none on timers",
+		"/cluster":      "There are none.",
+	} {
+		t.Run(path, func(t *testing.T) {
+			f := newFake(t)
+			f.answers["/v1/topics/timers/timers"] = api.TimerList{}
+			f.answers["/v1/topics/timers/timers/count"] = api.TimerCount{Exact: true}
+			f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetters{}
+			f.answers["/v1/cluster"] = api.Cluster{}
+			says(t, f.get(path), http.StatusOK, want)
+		})
+	}
+	t.Run("an empty page of a list that goes on", func(t *testing.T) {
+		f := newFake(t)
+		f.answers["/v1/topics/timers/timers"] = api.TimerList{Cursor: "d.1.2.0~abc"}
+		says(t, f.get("/timers"), http.StatusOK, "there are more to look at", "Next page")
+	})
+	for _, path := range []string{"/", "/timers", "/schedule", "/dead-letters"} {
+		t.Run("no topic at "+path, func(t *testing.T) {
+			f := newFake(t)
+			f.answers["/v1/topics"] = map[string]any{"topics": []api.TopicInfo{}}
+			says(t, f.get(path), http.StatusOK, "There is no request topic that you may read as a whole", `name="topic" required`)
+		})
+	}
+}
+
+// What the API refuses is said as it says it, with its status, whatever page asked.
+func TestProblems(t *testing.T) {
+	broken := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "<b>proxy</b> is down", http.StatusBadGateway)
+	})
+	for _, c := range []struct {
+		name, page, path string
+		answer           any
+		status           int
+		want             []string
+	}{
+		{"moving", "/timers", "/v1/topics/timers/timers", moving(), 503, []string{"on its way to another owner", "<code>moving</code>", "load the page again"}},
+		{"moving", timerPath("order-1"), "/v1/topics/timers/timers/order-1", moving(), 503, []string{"on its way to another owner"}},
+		{"moving", "/cluster", "/v1/cluster", moving(), 503, []string{"on its way to another owner"}},
+		{"moving", "/dead-letters", "/v1/topics/timers/dead-letters", moving(), 503, []string{"on its way to another owner"}},
+		{"moving", "/", "/v1/cluster", moving(), 200, []string{"on its way to another owner", "What is to come", "<rect "}},
+		{"moving", "/", "/v1/topics/timers/timers/count", moving(), 200, []string{"on its way to another owner", "not known", "stalled"}},
+		{"forbidden", "/timers", "/v1/topics/timers/timers", forbidden(), 403, []string{"has no role read on timers"}},
+		{"forbidden", timerPath("order-1"), "/v1/topics/timers/timers/order-1", forbidden(), 403, []string{"has no role read"}},
+		{"forbidden", "/cluster", "/v1/cluster", forbidden(), 403, []string{"has no role read"}},
+		{"forbidden", "/schedule", "/v1/topics", forbidden(), 403, []string{"has no role read"}},
+		{"not there", timerPath("gone"), "", nil, 404, []string{"there is nothing at"}},
+		{"a path of dots", timerPath(".."), "", nil, 200, []string{"timers/0/5"}},
+		{"a count that fails", "/timers", "/v1/topics/timers/timers/count", moving(), 200, []string{"Pending on timers", "order-1"}},
+		{"no API at all", "/timers", "/v1/topics", broken, 502, []string{"&lt;b&gt;proxy&lt;/b&gt; is down"}},
+		{"no such topic", "/dead-letters?topic=x", "/v1/topics/x/dead-letters", &api.Problem{Status: 404, Reason: "no-such-topic", Detail: "x is none"}, 404, []string{"x is none"}},
+		{"a time that is none", "/timers?from=tomorrow", "", nil, 400, []string{"&#34;tomorrow&#34; is no time", `value="tomorrow"`}},
+		{"cron", "/schedule?cron=x", "/v1/next", &api.Problem{Status: 400, Detail: "cron is x"}, 200, []string{"cron is x"}},
+		{"elsewhere", timerPath("order-1"), "/v1/topics/timers/timers/order-1", &api.Problem{Status: 421, Reason: "elsewhere", Owner: "javascript:alert(1)", Detail: "ask there"}, 421, []string{"ask there"}},
+		{"an ID that is a path of the API", timerPath("count"), "", nil, 404, []string{"cannot be got over the API"}},
+		{"no timer named", "/timer", "", nil, 400, []string{"has topic and id"}},
+	} {
+		t.Run(c.name+" "+c.page, func(t *testing.T) {
+			f := newFake(t)
+			if c.path != "" {
+				f.answers[c.path] = c.answer
+			}
+			w := f.get(c.page)
+			if c.name == "elsewhere" { // html/template says in its place that it was unsafe
+				if strings.Contains(w.Body.String(), `href="javascript:`) {
+					t.Error("an owner's address is a script")
+				}
+			} else {
+				says(t, w, c.status, c.want...)
+			}
+			if c.status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") != "1" {
+				t.Error("no Retry-After")
+			}
+		})
+	}
+}
+
+// A list is asked for as the form says, and its next page for the same timers: what is
+// relative to now stays what it was on the first page.
+func TestSearch(t *testing.T) {
+	f := newFake(t)
+	w := f.get("/timers?" + url.Values{"q": {evil}, "from": {"now"}, "to": {"+1h"}, "target": {"orders"}, "state": {"paused"}}.Encode())
+	says(t, w, http.StatusOK, "Next page")
+	want := url.Values{
+		"prefix": {evil}, "target": {"orders"}, "state": {"paused"}, "order": {"id"}, "limit": {"50"},
+		"due-after": {"1795338000000"}, "due-before": {"1795341600000"},
+	}
+	if got := f.last(); got.path != "/v1/topics/timers/timers" || got.query.Encode() != want.Encode() {
+		t.Errorf("asked for %s?%s, want %s", got.path, got.query.Encode(), want.Encode())
+	}
+	next := between2(w.Body.String(), `href="/timers?`, `"`)
+	next = "/timers?" + html.UnescapeString(next)
+	later := now
+	now = now.Add(time.Minute)
+	defer func() { now = later }()
+	f.get(next)
+	want.Set("cursor", "d.1.2.0~abc")
+	if got := f.last().query.Encode(); got != want.Encode() {
+		t.Errorf("the next page is asked for by %s, want %s", got, want.Encode())
+	}
+}
+
+// between2 is the last text between two others.
+func between2(s, before, after string) string {
+	i := strings.LastIndex(s, before)
+	if i < 0 {
+		return ""
+	}
+	s, _, _ = strings.Cut(s[i+len(before):], after)
+	return s
+}
+
+func TestActions(t *testing.T) {
+	done := api.Result{Outcome: "paused", Topic: "timers", Partition: 1, Offset: 12}
+	base := "/v1/topics/timers/timers/" + segmentOf(evil)
+	for do, want := range map[string]string{
+		"pause": "POST " + base + "/pause", "resume": "POST " + base + "/resume", "trigger": "POST " + base + "/trigger", "cancel": "DELETE " + base,
+	} {
+		f := newFake(t)
+		f.answers[want] = done
+		w := f.post(timerPath(evil), url.Values{"do": {do}, "source": {"timers/1/7"}})
+		got := f.last()
+		if got.method+" "+got.path != want || got.header.Get("If-Match") != `"timers/1/7"` || got.caller != "someone" {
+			t.Errorf("%s: asked %s %s with If-Match %s", do, got.method, got.path, got.header.Get("If-Match"))
+		}
+		if to := w.Header().Get("Location"); w.Code != http.StatusSeeOther || !strings.Contains(to, "done=paused") || !strings.Contains(to, url.Values{"id": {evil}}.Encode()) {
+			t.Errorf("%s: %d to %s", do, w.Code, to)
+		}
+		says(t, f.get(w.Header().Get("Location")), http.StatusOK, "Paused. Request timers/1/12.")
+	}
+	f := newFake(t)
+	f.answers["DELETE "+base] = &api.Problem{Title: "Precondition Failed", Status: 412, Reason: "condition-not-met", Detail: "nothing has changed"}
+	says(t, f.post(timerPath(evil), url.Values{"do": {"cancel"}, "source": {"timers/1/7"}}), 412, "nothing has changed", "since you looked")
+	says(t, f.post(timerPath(evil), url.Values{"do": {"explode"}}), 400, "does not say what to do")
+}
+
+// What the address says was done is shown in our words alone, for anybody may have written it.
+func TestDoneIsOurs(t *testing.T) {
+	f := newFake(t)
+	for _, q := range []url.Values{{"done": {"You have won"}}, {"done": {"paused"}, "request": {"call 555-1234"}}} {
+		body := f.get(timerPath("order-1") + "&" + q.Encode()).Body.String()
+		if strings.Contains(body, "won") || strings.Contains(body, "555") {
+			t.Errorf("%v puts words into the page", q)
+		}
+	}
+	says(t, f.get(timerPath("fired")+"&done=triggered&request=timers/0/3"), http.StatusOK, "It fires now. Request timers/0/3.", "No timer of this ID is pending")
+}
+
+func TestSchedule(t *testing.T) {
+	f := newFake(t)
+	at := "PUT /v1/topics/timers/timers/" + segmentOf(evil)
+	f.answers[at] = api.Result{Outcome: "scheduled", Topic: "timers", Partition: 1, Offset: 7}
+	form := url.Values{
+		"topic": {"timers"}, "id": {evil}, "after": {" 10s "}, "target": {"orders"}, "payload": {"a\r\nb"}, "headers": {"x: 1\r\n\r\ny:z:\u202e\r\n"},
+		"target-key": {" k "}, "target-partition": {"3"}, "count": {""}, "max-late": {"5m"}, "if": {"absent"},
+	}
+	w := f.post("/schedule", form)
+	if w.Code != http.StatusSeeOther || !strings.HasPrefix(w.Header().Get("Location"), "/timer?done=scheduled") {
+		t.Fatalf("%d to %s: %s", w.Code, w.Header().Get("Location"), w.Body)
+	}
+	put, _ := f.did(http.MethodPut)
+	var got map[string]any
+	if err := json.Unmarshal([]byte(put.body), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"after":"10s","headers":[{"name":"x","value":"1"},{"name":"y","value":"z:\u202e"}],"if":"absent","maxLate":"5m","target":{"key":" k ","partition":3,"topic":"orders"},"value":"a\nb"}`
+	text, _ := json.Marshal(got)
+	var wanted map[string]any
+	_ = json.Unmarshal([]byte(want), &wanted)
+	wantText, _ := json.Marshal(wanted)
+	if string(text) != string(wantText) || put.header.Get("Content-Type") != timerType {
+		t.Errorf("%s %s, want %s", put.header.Get("Content-Type"), text, wantText)
+	}
+
+	for _, c := range []struct {
+		name   string
+		change url.Values
+		want   string
+	}{
+		{"no ID", url.Values{"id": {""}}, "needs an ID"},
+		{"count", url.Values{"count": {"many"}}, "no whole number"},
+		{"partition", url.Values{"target-partition": {"p1"}}, "is no number"},
+		{"header", url.Values{"headers": {"nonsense"}}, "write NAME: VALUE"},
+		{"base64", url.Values{"as": {"base64"}, "payload": {"%%"}}, "is no base64"},
+		{"null", url.Values{"as": {"null"}}, "is to be null and has text"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wrong := url.Values{}
+			for k, v := range form {
+				wrong[k] = v
+			}
+			for k, v := range c.change {
+				wrong[k] = v
+			}
+			says(t, f.post("/schedule", wrong), http.StatusBadRequest, c.want, `value="10s"`)
+			if _, did := f.did(http.MethodPut); did {
+				t.Error("it was written all the same")
+			}
+		})
+	}
+	t.Run("payloads", func(t *testing.T) {
+		for as, want := range map[string]string{"base64": `"valueBase64":"AP8="`, "null": `"valueNull":true`} {
+			form := url.Values{"topic": {"timers"}, "id": {evil}, "as": {as}}
+			if as == "base64" {
+				form.Set("payload", "AP8=")
+			}
+			f.post("/schedule", form)
+			if put, _ := f.did(http.MethodPut); !strings.Contains(put.body, want) {
+				t.Errorf("%s: %s", as, put.body)
+			}
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		f.answers[at] = &api.Problem{Title: "Bad Request", Status: 400, Reason: "bad-cron", Detail: "cron is " + evil, Request: "timers/1/7"}
+		says(t, f.post("/schedule", form), 400, "cron is "+escaped, "bad-cron", "timers/1/7", `value="10s"`)
+	})
+	t.Run("explain", func(t *testing.T) {
+		form.Set("do", "explain")
+		form.Set("cron", "0 10 * * *")
+		says(t, f.post("/schedule", form), http.StatusOK, "At 10:00.", `value="10s"`, "a\r\nb</textarea>")
+		if _, did := f.did(http.MethodPut); did {
+			t.Error("it was scheduled")
+		}
+	})
+}
+
+func TestFormThatIsTooLarge(t *testing.T) {
+	f := newFake(t)
+	says(t, f.post("/schedule", url.Values{"payload": {strings.Repeat("x", maxForm)}}), 413, "api-body-limit")
+	if len(f.asked) > 0 {
+		t.Errorf("the API was asked for %v", f.asked)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/schedule", strings.NewReader("a=%zz"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	says(t, f.send(r), 400, "the form cannot be read")
+}
+
+func TestResend(t *testing.T) {
+	f := newFake(t)
+	at := "/dead-letters?" + url.Values{"topic": {"timers"}, "id": {evil}}.Encode()
+	w := f.post(at, url.Values{"partition": {"1"}, "offset": {"9"}})
+	if got := f.last(); got.method != http.MethodPost || got.path != "/v1/topics/timers/dead-letters/1/9/resend" || got.body != "" {
+		t.Errorf("asked %s %s %s", got.method, got.path, got.body)
+	}
+	says(t, f.get(w.Header().Get("Location")), http.StatusOK, "Scheduled. Request timers/1/10.", escaped)
+	says(t, f.post(at, url.Values{"partition": {"1"}, "offset": {"77"}}), 404, "there is nothing at")
+	says(t, f.post(at, url.Values{}), 400, "does not say which")
+}
+
+// What cannot be sent again as it was has no button, and a payload that the list has cut says so.
+func TestDeadLettersThatAreCut(t *testing.T) {
+	f := newFake(t)
+	begins := "the beginning"
+	f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetters{DeadLetters: []api.DeadLetter{
+		{ID: &begins, Offset: 1, At: now, Truncated: true, Payload: &api.Payload{Null: true}},
+		{Offset: 2, At: now, Payload: &api.Payload{Bytes: 2013, Text: &begins}},
+	}, Cursor: "abc"}
+	w := f.get("/dead-letters")
+	says(t, w, http.StatusOK, "did not fit and is gone", "and 2,000 bytes more", "cursor=abc")
+	if strings.Contains(w.Body.String(), "<button>Resend") {
+		t.Error("there is a button to send again what has no payload, or no ID")
+	}
+}
+
+func TestEventsOfATimer(t *testing.T) {
+	f := newFake(t)
+	watch := timerPath(evil, "watch", "1")
+	f.answers["/v1/topics/timers/events"] = &api.Problem{Title: "Conflict", Status: 409, Reason: "no-events", Detail: "timers writes no events: set events: true"}
+	says(t, f.get(watch), http.StatusOK, "set events: true", "timers/1/7")
+	// The stream goes on; the page does not wait for its end.
+	f.answers["/v1/topics/timers/events"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(":\n\nid: 1/1\nevent: event\ndata: {\"type\":\"scheduled\",\"at\":1795338000000,\"source\":\"timers/0/5\"}\n\n" +
+			"data: nonsense\n\ndata: {\"type\":\"rejected\",\"at\":1795338001000,\"reason\":\"bad-cron\",\"detail\":\"<script>alert(1)</script>\"}\n\n"))
+		<-r.Context().Done()
+	})
+	says(t, f.get(watch), http.StatusOK, "scheduled", "2026-11-22 09:00:00", "request timers/0/5", "rejected", "bad-cron", escaped,
+		`data-events="/v1/topics/timers/events?id=%3Cscript%3E`)
+	if a := f.last(); a.query.Get("id") != evil && f.asked[1].query.Get("id") != evil {
+		t.Errorf("asked for %v", a.query)
+	}
+}
+
+// Forms of other sites change nothing, whatever stands before the console.
+func TestOtherSites(t *testing.T) {
+	for name, header := range map[string][2]string{"fetch": {"Sec-Fetch-Site", "cross-site"}, "origin": {"Origin", "https://evil.example"}, "null": {"Origin", "null"}} {
+		f := newFake(t)
+		r := httptest.NewRequest(http.MethodPost, timerPath("order-1"), strings.NewReader("do=cancel&source=timers/0/5"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set(header[0], header[1])
+		w := f.send(r)
+		if w.Code != http.StatusForbidden || len(f.asked) > 0 {
+			t.Errorf("%s: %d, and the API was asked %d times", name, w.Code, len(f.asked))
+		}
+	}
+}
+
+// What is not exactly a page of the console comes to the API as it came.
+func TestOtherPathsAreTheAPIs(t *testing.T) {
+	f := newFake(t)
+	for _, path := range []string{"/v1/topics/timers/timers/a%2F..%2Fb", "/v1/topics//x", "//timers", "/timers/", "/Timers", "/static/", "/static/../timers", "/docs"} {
+		f.get(path)
+		if len(f.asked) != 1 || f.last().path != path {
+			t.Errorf("%s: the API was asked for %+v", path, f.asked)
+		}
+	}
+	w := f.send(httptest.NewRequest(http.MethodPut, "/timers", nil))
+	if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" || len(f.asked) > 0 {
+		t.Errorf("PUT of a page: %d, %s", w.Code, w.Header().Get("Allow"))
+	}
+}
+
+func TestStatic(t *testing.T) {
+	f := newFake(t)
+	for path, kind := range map[string]string{"/static/console.css": "text/css; charset=utf-8", "/static/console.js": "text/javascript; charset=utf-8", "/static/icon.svg": "image/svg+xml"} {
+		w := f.get(path)
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != kind || w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Body.Len() == 0 {
+			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+		}
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("If-None-Match", w.Header().Get("ETag"))
+		if again := f.send(r); again.Code != http.StatusNotModified {
+			t.Errorf("%s again: %d", path, again.Code)
+		}
+	}
+}
+
+// Templates and files have nothing that the policy forbids, nor an address of elsewhere.
+func TestNothingInlineNothingFromElsewhere(t *testing.T) {
+	for _, dir := range []string{"templates", "static"} {
+		entries, err := files.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			text := string(mustRead(dir + "/" + e.Name()))
+			text = strings.ReplaceAll(text, `xmlns="http://www.w3.org/2000/svg"`, "")
+			for _, never := range []string{"http://", "https://", "<style", "style=", "onclick", "javascript:", "innerHTML =", "eval(", "url("} {
+				if strings.Contains(text, never) {
+					t.Errorf("%s has %q", e.Name(), never)
+				}
+			}
+		}
+	}
+}
+
+func TestTarget(t *testing.T) {
+	for _, c := range []struct{ id, want string }{
+		{"a", "/a"},
+		{".", "/%2E"},
+		{"..", "/%2E%2E"},
+		{"a/../b", "/a%2F..%2Fb"},
+		{"%2F", "/%252F"},
+		{"\xff\x00", "/%FF%00"},
+		{"a?b#c", "/a%3Fb%23c"},
+		{strings.Repeat("é", 256), "/" + strings.Repeat("%C3%A9", 256)},
+	} {
+		at := (&call{path: []string{c.id}}).target()
+		if at != c.want {
+			t.Errorf("%q is at %s, want %s", c.id, at, c.want)
+		}
+		u, err := url.Parse(at)
+		if err != nil || u.Path != "/"+c.id || u.EscapedPath() != at {
+			t.Errorf("%q comes as %q (%v)", c.id, u.Path, err)
+		}
+	}
+}
+
+func TestOwners(t *testing.T) {
+	states, rows := byOwner([]api.OwnedPartition{owned("b", "stalled"), owned("a", "live"), owned("b", "live"), owned("", "unowned"), owned("a", "live")})
+	if !slices.Equal(states, []string{"live", "stalled", "unowned"}) {
+		t.Error(states)
+	}
+	want := []ownerRow{{"", []int{0, 0, 1}, 1}, {"a", []int{2, 0, 0}, 2}, {"b", []int{1, 1, 0}, 2}}
+	if !slices.EqualFunc(rows, want, func(x, y ownerRow) bool {
+		return x.Owner == y.Owner && x.Total == y.Total && slices.Equal(x.Counts, y.Counts)
+	}) {
+		t.Errorf("%+v", rows)
+	}
+}
+
+func owned(owner, state string) (p api.OwnedPartition) {
+	p.Owner, p.State = owner, state
+	return p
+}

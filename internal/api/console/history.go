@@ -1,0 +1,190 @@
+package console
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+const (
+	// sampleEvery and samples make the hour that is remembered.
+	sampleEvery = 10 * time.Second
+	samples     = 361
+	// perPoint is how many samples one point of a chart spans.
+	perPoint = 6
+)
+
+// The metrics that are remembered; docs/OPERATIONS.md has them.
+const (
+	outcomesMetric = "waterclock_outcomes_total"
+	acceptedMetric = "waterclock_accepted_total"
+	latenessMetric = "waterclock_lateness_seconds"
+)
+
+// History remembers an hour of what this process has done, from its own metrics: a ring of a
+// fixed size, some 70 KB. A process that starts remembers nothing.
+type History struct {
+	from prometheus.Gatherer
+	log  *slog.Logger
+
+	mu   sync.Mutex // guards what follows
+	ring [samples]sample
+	next int // where the next sample goes
+	n    int // how many there are
+}
+
+// sample is how far counters had come at a moment.
+type sample struct {
+	at              time.Time
+	accepted, fired float64
+	late            []bucket
+}
+
+// bucket is how many firings were at most that late.
+type bucket struct {
+	upTo float64 // seconds
+	n    uint64
+}
+
+// NewHistory returns an empty history.
+func NewHistory(from prometheus.Gatherer, log *slog.Logger) *History {
+	return &History{from: from, log: log}
+}
+
+// Run takes samples until ctx ends.
+func (h *History) Run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		families, err := h.from.Gather()
+		if err != nil {
+			h.log.Debug("remember metrics for the console", "err", err) // what could be gathered is there
+		}
+		h.add(read(time.Now(), families))
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (h *History) add(s sample) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ring[h.next] = s
+	h.next = (h.next + 1) % samples
+	h.n = min(h.n+1, samples)
+}
+
+// read takes a sample of metrics.
+func read(at time.Time, families []*dto.MetricFamily) sample {
+	s := sample{at: at}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case acceptedMetric:
+				s.accepted += m.GetCounter().GetValue()
+			case outcomesMetric:
+				if label(m, "outcome") == "fired" {
+					s.fired += m.GetCounter().GetValue()
+				}
+			case latenessMetric:
+				for _, b := range m.GetHistogram().GetBucket() {
+					s.late = append(s.late, bucket{b.GetUpperBound(), b.GetCumulativeCount()})
+				}
+				s.late = append(s.late, bucket{math.Inf(1), m.GetHistogram().GetSampleCount()})
+			}
+		}
+	}
+	return s
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// Point is what happened between two moments.
+type Point struct {
+	From, To        time.Time
+	Accepted, Fired float64 // a second
+	Count           uint64  // of firings
+	P50, P99        float64 // lateness in seconds; both 0 where nothing has fired
+}
+
+// Points are the last hour, oldest first, a minute each; the last one, where less than a
+// minute is left over, is the first.
+func (h *History) Points() []Point {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]Point, 0, samples/perPoint)
+	for newest := h.n - 1; newest > 0; newest -= perPoint {
+		all = append(all, between(h.at(max(0, newest-perPoint)), h.at(newest)))
+	}
+	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
+		all[i], all[j] = all[j], all[i]
+	}
+	return all
+}
+
+// Last is what happened in that many samples up to now.
+func (h *History) Last(n int) (Point, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.n < 2 {
+		return Point{}, false
+	}
+	return between(h.at(max(0, h.n-1-n)), h.at(h.n-1)), true
+}
+
+// at is the i-th sample, 0 the oldest; mu is held.
+func (h *History) at(i int) *sample { return &h.ring[(h.next-h.n+i+2*samples)%samples] }
+
+func between(a, b *sample) Point {
+	p := Point{From: a.at, To: b.at}
+	if took := b.at.Sub(a.at).Seconds(); took > 0 {
+		p.Accepted, p.Fired = max(0, b.accepted-a.accepted)/took, max(0, b.fired-a.fired)/took
+	}
+	late := make([]bucket, len(b.late))
+	for i, x := range b.late {
+		late[i] = x
+		if i < len(a.late) && a.late[i].n <= x.n {
+			late[i].n -= a.late[i].n
+		}
+	}
+	if len(late) > 0 {
+		p.Count = late[len(late)-1].n
+	}
+	p.P50, p.P99 = quantile(0.5, late), quantile(0.99, late)
+	return p
+}
+
+// quantile is as histogram_quantile of Prometheus has it: straight within a bucket, and of
+// what is beyond the last bound that bound.
+func quantile(q float64, late []bucket) float64 {
+	if len(late) < 2 || late[len(late)-1].n == 0 {
+		return 0
+	}
+	rank := q * float64(late[len(late)-1].n)
+	var below bucket
+	for _, b := range late {
+		if float64(b.n) >= rank {
+			if math.IsInf(b.upTo, 1) {
+				return below.upTo
+			}
+			return below.upTo + (b.upTo-below.upTo)*(rank-float64(below.n))/float64(b.n-below.n)
+		}
+		below = b
+	}
+	return below.upTo
+}

@@ -1,0 +1,120 @@
+package console
+
+import (
+	"log/slog"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the three that are remembered, as package partition has them.
+type metrics struct {
+	reg      *prometheus.Registry
+	accepted *prometheus.CounterVec
+	outcomes *prometheus.CounterVec
+	lateness prometheus.Histogram
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		reg:      prometheus.NewRegistry(),
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: acceptedMetric}, []string{"topic"}),
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: outcomesMetric}, []string{"topic", "outcome"}),
+		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: latenessMetric, Buckets: []float64{.001, .01, .1, 1}}),
+	}
+	m.reg.MustRegister(m.accepted, m.outcomes, m.lateness)
+	return m
+}
+
+func (m *metrics) sample(t *testing.T, at time.Time) sample {
+	t.Helper()
+	families, err := m.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(at, families)
+}
+
+func TestHistoryRemembersAnHour(t *testing.T) {
+	m := newMetrics()
+	h := NewHistory(m.reg, slog.New(slog.DiscardHandler))
+	if _, some := h.Last(recent); some || len(h.Points()) != 0 {
+		t.Error("an empty history has points")
+	}
+	begun := time.Unix(1_800_000_000, 0)
+	at := begun
+	// Two hours: in the first 10 a second fire, in the second 20, one of them late.
+	for i := range 2*(samples-1) + 1 {
+		h.add(m.sample(t, at))
+		at = at.Add(sampleEvery)
+		m.accepted.WithLabelValues("a").Add(50)
+		m.accepted.WithLabelValues("b").Add(50)
+		m.outcomes.WithLabelValues("a", "cancelled").Add(1000)
+		n := 100
+		if i >= samples-1 {
+			n = 200
+		}
+		m.outcomes.WithLabelValues("a", "fired").Add(float64(n))
+		for k := range n {
+			late := 0.0005
+			if k == 0 && n == 200 {
+				late = 0.5
+			}
+			m.lateness.Observe(late)
+		}
+	}
+	points := h.Points()
+	if len(points) != 60 {
+		t.Fatalf("%d points, want 60 of a minute", len(points))
+	}
+	for i, p := range points {
+		if p.To.Sub(p.From) != time.Minute || p.Fired != 20 || p.Accepted != 10 || p.Count != 1200 {
+			t.Errorf("point %d: %+v, want a minute of 20 fired and 10 accepted a second", i, p)
+		}
+		if p.P50 > 0.001 || p.P99 > 0.001 {
+			t.Errorf("point %d: late %v and %v, want below a millisecond", i, p.P50, p.P99)
+		}
+	}
+	if first, last := points[0].From, points[59].To; last.Sub(first) != time.Hour || !last.Equal(begun.Add(2*time.Hour)) {
+		t.Errorf("from %v to %v, want the last hour", first, last)
+	}
+}
+
+func TestHistoryThatHasJustBegun(t *testing.T) {
+	m := newMetrics()
+	h := NewHistory(m.reg, slog.New(slog.DiscardHandler))
+	at := time.Unix(1_800_000_000, 0)
+	h.add(m.sample(t, at))
+	m.outcomes.WithLabelValues("a", "fired").Add(5)
+	h.add(m.sample(t, at.Add(sampleEvery)))
+	p, some := h.Last(recent)
+	if !some || p.Fired != 0.5 || p.Count != 0 || p.P99 != 0 {
+		t.Errorf("%+v, want half a firing a second and no lateness", p)
+	}
+	if points := h.Points(); len(points) != 1 || points[0].To.Sub(points[0].From) != sampleEvery {
+		t.Errorf("%+v, want one point of ten seconds", points)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		name string
+		late []bucket
+		q    float64
+		want float64
+	}{
+		{"nothing", nil, 0.5, 0},
+		{"no firing", []bucket{{1, 0}, {inf, 0}}, 0.5, 0},
+		{"half of the first bucket", []bucket{{1, 10}, {2, 10}, {inf, 10}}, 0.5, 0.5},
+		{"at a bound", []bucket{{1, 5}, {2, 10}, {inf, 10}}, 0.5, 1},
+		{"within the second", []bucket{{1, 5}, {2, 10}, {inf, 10}}, 0.99, 1.98},
+		{"beyond the last bound", []bucket{{1, 0}, {2, 0}, {inf, 10}}, 0.99, 2},
+	} {
+		if got := quantile(c.q, c.late); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

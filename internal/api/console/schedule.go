@@ -1,0 +1,178 @@
+package console
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// timerType has the API read a body as a timer, and not as the payload.
+const timerType = "application/vnd.waterclock.timer+json"
+
+// form is what the form of a timer has, as it was typed.
+type form struct {
+	Topic, ID                              string
+	After, At, Every, Cron, Zone           string
+	Until, Count, Jitter, CatchUp, MaxLate string
+	Target, TargetKey, TargetPartition     string
+	Payload, As/* text, base64 or null */ string
+	Headers /* NAME: VALUE, one a line */, If string
+}
+
+func formOf(get func(string) string) form {
+	line := func(name string) string { return strings.TrimSpace(get(name)) }
+	return form{
+		Topic: line("topic"), ID: get("id"), After: line("after"), At: line("at"), Every: line("every"), Cron: line("cron"), Zone: line("zone"),
+		Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"), MaxLate: line("max-late"),
+		Target: line("target"), TargetKey: get("target-key"), TargetPartition: line("target-partition"),
+		Payload: get("payload"), As: line("as"), Headers: get("headers"), If: line("if"),
+	}
+}
+
+type schedulePage struct {
+	form
+	Topics    []string
+	Wrong     *problem // why it was not scheduled
+	Explained *explained
+}
+
+// explained is a cron expression in words.
+type explained struct {
+	api.Occurrences
+	Wrong *problem
+}
+
+// scheduleForm shows the form, with what the address says filled in; cron and zone are
+// explained, as the script of the page asks while one types.
+func (c *Console) scheduleForm(v *visit) {
+	v.form(http.StatusOK, formOf(v.raw), nil)
+}
+
+// form shows the form.
+func (v *visit) form(status int, f form, wrong *problem) {
+	p := &schedulePage{form: f, Wrong: wrong}
+	topic, names, err := v.chosen()
+	if err != nil && wrong == nil {
+		p.Wrong = asProblem(err)
+		status = p.Wrong.Status
+	}
+	p.Topic, p.Topics = topic, names
+	p.Explained = v.explain(f.Cron, f.Zone)
+	if p.Wrong != nil {
+		v.retryAfter(p.Wrong)
+	}
+	v.show(status, "schedule", "Schedule", p)
+}
+
+// explain is nil where there is nothing to explain.
+func (v *visit) explain(cron, zone string) *explained {
+	if cron == "" {
+		return nil
+	}
+	e := &explained{}
+	err := v.ask(call{path: []string{"v1", "next"}, query: url.Values{"cron": {cron}, "zone": {zone}, "n": {"5"}}}, &e.Occurrences)
+	if err != nil {
+		e.Wrong = asProblem(err)
+	}
+	return e
+}
+
+// schedule writes the timer, or shows the form again.
+func (c *Console) schedule(v *visit) {
+	f := formOf(v.r.PostForm.Get)
+	if v.r.PostForm.Get("do") == "explain" {
+		v.form(http.StatusOK, f, nil)
+		return
+	}
+	timer, err := f.timer()
+	if err != nil {
+		v.form(http.StatusBadRequest, f, &problem{Status: http.StatusBadRequest, Title: "Not scheduled", Detail: err.Error()})
+		return
+	}
+	var result api.Result
+	err = v.ask(call{
+		method: http.MethodPut, path: []string{"v1", "topics", f.Topic, "timers", f.ID},
+		header: http.Header{"Content-Type": {timerType}}, body: timer,
+	}, &result)
+	if err != nil {
+		p := asProblem(err)
+		v.form(p.Status, f, p)
+		return
+	}
+	v.redirect(f.Topic, f.ID, &result)
+}
+
+// timer is what the form asks for. Only what the API could not be told is refused here.
+func (f *form) timer() (*api.NewTimer, error) {
+	if f.ID == "" || f.Topic == "" {
+		return nil, fmt.Errorf("a timer needs an ID and a request topic: fill them in")
+	}
+	n := &api.NewTimer{
+		At: f.At, After: f.After, Every: f.Every, Cron: f.Cron, Zone: f.Zone, Until: f.Until, Jitter: f.Jitter,
+		CatchUp: f.CatchUp, MaxLate: f.MaxLate, If: f.If, Target: &api.Target{Topic: f.Target},
+	}
+	var err error
+	if f.Count != "" {
+		if n.Count, err = strconv.ParseInt(f.Count, 10, 64); err != nil || n.Count < 1 {
+			return nil, fmt.Errorf("how many occurrences: %q is no whole number from 1", f.Count)
+		}
+	}
+	if f.TargetPartition != "" {
+		p, err := strconv.ParseInt(f.TargetPartition, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("partition of the target: %q is no number", f.TargetPartition)
+		}
+		n.Target.Partition = new(int32)
+		*n.Target.Partition = int32(p)
+	}
+	if f.TargetKey != "" {
+		n.Target.Key = &f.TargetKey
+	}
+	if n.Headers, err = f.headers(); err != nil {
+		return nil, err
+	}
+	return n, f.payload(n)
+}
+
+func (f *form) payload(n *api.NewTimer) error {
+	switch f.As {
+	case "null":
+		if f.Payload != "" {
+			return fmt.Errorf("the payload is to be null and has text: take the text away, or choose text")
+		}
+		n.ValueNull = true
+	case "base64":
+		b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(f.Payload), ""))
+		if err != nil {
+			return fmt.Errorf("the payload is no base64 (%w): choose text if it is text", err)
+		}
+		n.ValueBase64 = b
+	default:
+		text := lines10(f.Payload)
+		n.Value = &text
+	}
+	return nil
+}
+
+// lines10 has lines end as they were typed: forms are sent with CR LF.
+func lines10(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
+
+func (f *form) headers() (all []api.Header, err error) {
+	for _, l := range strings.Split(lines10(f.Headers), "\n") {
+		if strings.TrimSpace(l) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(l, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil, fmt.Errorf("header %q: write NAME: VALUE, one a line", l)
+		}
+		value = strings.TrimPrefix(value, " ")
+		all = append(all, api.Header{Name: name, Value: &value})
+	}
+	return all, nil
+}

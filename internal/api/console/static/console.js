@@ -1,0 +1,88 @@
+// What pages do by themselves. All else works without it.
+'use strict';
+(() => {
+  const get = async (address) => {
+    const answer = await fetch(address, {headers: {Accept: 'text/html'}, cache: 'no-store'});
+    return new DOMParser().parseFromString(await answer.text(), 'text/html');
+  };
+  // swap shows what a newer page has in place of an element of this one. Not while one is in it
+  // or marks text there: it would be gone.
+  const swap = (page, old) => {
+    const fresh = page.getElementById(old.id);
+    const marked = getSelection();
+    if (!fresh || old.contains(document.activeElement) || (!marked.isCollapsed && old.contains(marked.anchorNode))) return;
+    if (fresh.innerHTML !== old.innerHTML) old.replaceChildren(...fresh.childNodes);
+  };
+
+  const live = document.querySelectorAll('[data-live]');
+  const toggle = document.getElementById('live');
+  if (live.length) {
+    document.getElementById('live-label').hidden = false;
+    toggle.checked = sessionStorage.getItem('live') !== 'off';
+    toggle.addEventListener('change', () => sessionStorage.setItem('live', toggle.checked ? 'on' : 'off'));
+    const lost = document.getElementById('lost');
+    const again = async () => {
+      if (toggle.checked && !document.hidden) {
+        try {
+          const page = await get(location.href);
+          for (const element of [...live, document.getElementById('as-of')]) swap(page, element);
+          lost.hidden = true;
+        } catch {
+          lost.hidden = false;
+        }
+      }
+      setTimeout(again, 5000);
+    };
+    setTimeout(again, 5000);
+    document.addEventListener('visibilitychange', () => { lost.hidden = true; });
+  }
+
+  const cron = document.getElementById('cron');
+  if (cron) {
+    const zone = document.getElementById('zone');
+    let wait;
+    const explain = async () => {
+      const asked = cron.value + '\n' + zone.value;
+      try {
+        const page = await get('/schedule?' + new URLSearchParams({cron: cron.value, zone: zone.value}));
+        if (asked === cron.value + '\n' + zone.value) swap(page, document.getElementById('explained'));
+      } catch { /* the button asks in the other way */ }
+    };
+    for (const field of [cron, zone]) {
+      field.addEventListener('input', () => { clearTimeout(wait); wait = setTimeout(explain, 250); });
+    }
+  }
+
+  const told = document.getElementById('told');
+  if (told) {
+    // What does not print, or turns the direction of writing, is shown as its code.
+    const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => '\\u' + c.codePointAt(0).toString(16).padStart(4, '0'));
+    const words = (e) => [
+      e.occurrence && `occurrence ${e.occurrence}`, e.occurrence && `late ${e.lateness || 0} ms`, e.target && `to ${e.target}`,
+      e.reason, e.detail, `request ${e.request || e.cancel || e.source}`,
+    ].filter(Boolean).join(' · ');
+    const stream = new EventSource(told.dataset.events);
+    const watched = document.getElementById('watched');
+    stream.addEventListener('open', () => { watched.textContent = 'Since this page was loaded, as they happen.'; });
+    stream.addEventListener('error', () => { watched.textContent = 'The instance does not tell of events now; what has happened since is not here.'; });
+    stream.addEventListener('event', (message) => {
+      const e = JSON.parse(message.data);
+      const row = told.tBodies[0].insertRow();
+      for (const [label, text] of [['At', new Date(e.at).toISOString().slice(0, 19).replace('T', ' ')], ['What', e.type], ['Detail', words(e)]]) {
+        const cell = row.insertCell();
+        cell.dataset.label = label;
+        cell.append(visible(text));
+      }
+      while (told.tBodies[0].rows.length > 100) told.tBodies[0].deleteRow(0);
+    });
+  }
+
+  document.addEventListener('keydown', (event) => {
+    if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
+    event.preventDefault();
+    const find = document.getElementById('find');
+    find.focus();
+    find.select();
+  });
+})();

@@ -1,0 +1,242 @@
+package console
+
+import (
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// maxText is how much of a payload is shown as text, maxHex as bytes.
+	maxText, maxHex = 16 << 10, 2 << 10
+	timeLayout      = "2006-01-02 15:04:05"
+)
+
+var functions = template.FuncMap{
+	"visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural,
+}
+
+// piece is a part of a text: as it is, or the code of a character that is not to be taken
+// literally.
+type piece struct {
+	Text string
+	Code bool
+}
+
+// visible takes a text apart for a page, so that no character is invisible or changes how
+// others are read: control characters, marks of direction, bytes that are no UTF-8.
+func visible(s string) []piece {
+	var all []piece
+	add := func(text string, code bool) {
+		if n := len(all); n > 0 && all[n-1].Code == code {
+			all[n-1].Text += text
+			return
+		}
+		all = append(all, piece{text, code})
+	}
+	start := 0
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if code := codeOf(r, n, s[i]); code != "" {
+			if start < i {
+				add(s[start:i], false)
+			}
+			add(code, true)
+			start = i + n
+		}
+		i += n
+	}
+	if start < len(s) {
+		add(s[start:], false)
+	}
+	return all
+}
+
+// codeOf is what is shown in place of a character; empty: itself.
+func codeOf(r rune, n int, first byte) string {
+	switch {
+	case r == utf8.RuneError && n == 1:
+		return fmt.Sprintf(`\x%02x`, first)
+	case r == '\n' || r == '\t' || unicode.IsPrint(r):
+		return ""
+	case r < 0x100:
+		return fmt.Sprintf(`\x%02x`, r)
+	case r < 0x10000:
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return fmt.Sprintf(`\U%08x`, r)
+}
+
+// shown is a value of bytes for a page.
+type shown struct {
+	Bytes int
+	Null  bool
+	Text  string // where it is UTF-8 and not asked for as bytes
+	Hex   string
+	Cut   int // how much is not shown
+}
+
+// show is a value that the API gives as text or as bytes.
+func show(text *string, raw []byte, null, asHex bool) shown {
+	b := raw
+	if text != nil {
+		b = []byte(*text)
+	}
+	s := shown{Bytes: len(b), Null: null}
+	if text != nil && !asHex {
+		cut := cutText(*text, maxText)
+		s.Text, s.Cut = cut, len(b)-len(cut)
+		return s
+	}
+	n := min(len(b), maxHex)
+	s.Hex, s.Cut = hex.Dump(b[:n]), len(b)-n
+	return s
+}
+
+// cutText is the beginning of a text, whole characters.
+func cutText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// link is an address of the console; names and values take turns, and what is empty is
+// left out.
+func link(path string, pairs ...string) template.URL {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return template.URL(path) //nolint:gosec // paths are constants, values are escaped
+	}
+	return template.URL(path + "?" + q.Encode()) //nolint:gosec // as above
+}
+
+func utc(t time.Time) string { return t.UTC().Format(timeLayout) }
+
+func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// when is a time as seen from now: "in 5 min", "3 h ago".
+func when(t, now time.Time) string {
+	d := t.Sub(now)
+	switch {
+	case d > -time.Second && d < time.Second:
+		return "now"
+	case d > 0:
+		return "in " + span(d)
+	}
+	return span(-d) + " ago"
+}
+
+// span is a duration in its two largest units.
+func span(d time.Duration) string {
+	for _, u := range []struct {
+		unit, part     time.Duration
+		name, partName string
+	}{
+		{365 * 24 * time.Hour, 24 * time.Hour, "y", "d"},
+		{24 * time.Hour, time.Hour, "d", "h"},
+		{time.Hour, time.Minute, "h", "min"},
+		{time.Minute, time.Second, "min", "s"},
+	} {
+		if d >= u.unit {
+			text := fmt.Sprintf("%d %s", d/u.unit, u.name)
+			if rest := d % u.unit / u.part; rest > 0 && d/u.unit < 100 {
+				text += fmt.Sprintf(" %d %s", rest, u.partName)
+			}
+			return text
+		}
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// seconds is a duration that may be short, in three digits.
+func seconds(s float64) string {
+	switch {
+	case s <= 0:
+		return "0 s"
+	case s < 0.001:
+		return "< 1 ms"
+	case s < 1:
+		return number(s*1000) + " ms"
+	case s < 60:
+		return strconv.FormatFloat(s, 'f', 1, 64) + " s"
+	}
+	return span(time.Duration(s * float64(time.Second)))
+}
+
+// number has a comma at each thousand.
+func number(n any) string {
+	s := fmt.Sprint(n)
+	if f, ok := n.(float64); ok {
+		decimals := 0
+		if f > 0 && f < 10 {
+			decimals = 1
+		}
+		s = strconv.FormatFloat(f, 'f', decimals, 64)
+	}
+	whole, rest, dot := strings.Cut(s, ".")
+	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if dot {
+		return whole + "." + rest
+	}
+	return whole
+}
+
+// plural is a number with its noun.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return number(n) + " " + many
+}
+
+// parseWhen reads a time of a form: RFC 3339, a UTC time without its zone, or how far from
+// now it is, as in +1h, -10m or +3d. It is nil for an empty text.
+func parseWhen(text string, now time.Time) (*time.Time, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // none is asked for
+	}
+	if text == "now" {
+		return &now, nil
+	}
+	if text[0] == '+' || text[0] == '-' {
+		d, err := parseSpan(text[1:])
+		if text[0] == '-' {
+			d = -d
+		}
+		if err == nil {
+			t := now.Add(d)
+			return &t, nil
+		}
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", timeLayout, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return &t, nil
+		}
+	}
+	return nil, fmt.Errorf("%q is no time: write it as 2026-11-22 09:30 (UTC), with a zone as 2026-11-22T09:30:00+01:00, or from now as +1h, -10m, +3d", text)
+}
+
+func parseSpan(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err //nolint:gosec // 16 bits
+	}
+	return time.ParseDuration(text)
+}

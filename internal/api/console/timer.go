@@ -1,0 +1,326 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+const (
+	nextShown = 10
+	// watchTime is how long a page waits for events.
+	watchTime = time.Second
+)
+
+// action is what a button does to a timer.
+type action struct {
+	Do, Label string
+	Done      string // the outcome, in words
+	Question  string
+	Danger    bool
+	method    string
+	segment   string
+}
+
+func actions() []action {
+	return []action{
+		{"pause", "Pause", "paused", "It stays pending and does not fire until it is resumed.", false, http.MethodPost, "pause"},
+		{"resume", "Resume", "resumed", "It fires when it is due; what is past due fires at once.", false, http.MethodPost, "resume"},
+		{"trigger", "Fire now", "triggered", "It fires now. One that recurs goes on as if nothing had been.", false, http.MethodPost, "trigger"},
+		{"cancel", "Cancel timer", "cancelled", "It will not fire. This cannot be taken back.", true, http.MethodDelete, ""},
+	}
+}
+
+func actionOf(do string) *action {
+	for _, a := range actions() {
+		if a.Do == do {
+			return &a
+		}
+	}
+	return nil
+}
+
+type timerPage struct {
+	Now       time.Time
+	Topic, ID string
+	T         *api.Timer
+	Key       *shown
+	Payload   shown
+	AsHex     bool
+	Headers   []headerRow
+	Next      []time.Time
+	NextNote  string
+	NextWrong *problem
+	Actions   []actionLink
+	Done      string // what the page before has done
+	Wrong     *problem
+	Events    *events      // nil: they are not asked for
+	Hex       template.URL // the payload the other way
+	Watch     template.URL // with its events
+}
+
+type headerRow struct {
+	Name  string
+	Value shown
+}
+
+type actionLink struct {
+	action
+	Link template.URL
+}
+
+func (c *Console) timer(v *visit) {
+	topic, id := v.query("topic"), v.raw("id")
+	if topic == "" || id == "" {
+		v.fail(&problem{Status: http.StatusBadRequest, Detail: "the address of a timer's page has topic and id; find the timer on the page of timers"})
+		return
+	}
+	t := &api.Timer{}
+	err := v.ask(call{path: []string{"v1", "topics", topic, "timers", id}}, t)
+	if err == nil && t.Source == "" {
+		err = &problem{Status: http.StatusNotFound, Detail: "a timer of the ID " + id + " cannot be got over the API, which has something else at its path; the list of timers has it"}
+	}
+	if do := actionOf(v.query("do")); do != nil && err == nil {
+		v.show(http.StatusOK, "confirm", do.Label, confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
+		return
+	}
+	p := &timerPage{Now: v.now, Topic: topic, ID: id, AsHex: v.query("as") == "hex"}
+	p.Done = doneWords(v.query("done"), v.query("request"))
+	if v.query("watch") != "" {
+		p.Events = v.watch(topic, id)
+	}
+	p.Watch = link("/timer", "topic", topic, "id", id, "watch", "1")
+	status := http.StatusOK
+	if err != nil {
+		p.Wrong = asProblem(err)
+		status = p.Wrong.Status
+		if p.Done != "" && status == http.StatusNotFound {
+			status = http.StatusOK // so it was meant
+		}
+		v.retryAfter(p.Wrong)
+	} else {
+		p.fill(v, t)
+	}
+	v.show(status, "timer", "Timer", p)
+}
+
+// fill shows a timer.
+func (p *timerPage) fill(v *visit, t *api.Timer) {
+	p.T = t
+	if t.Payload != nil {
+		p.Payload = show(t.Payload.Text, t.Payload.Base64, t.Payload.Null, p.AsHex)
+	}
+	if t.Target.Key != nil || t.Target.KeyBase64 != nil {
+		key := show(t.Target.Key, t.Target.KeyBase64, false, false)
+		p.Key = &key
+	}
+	for _, h := range t.Headers {
+		p.Headers = append(p.Headers, headerRow{h.Name, show(h.Value, h.ValueBase64, h.ValueNull, false)})
+	}
+	as := "hex"
+	if p.AsHex {
+		as = ""
+	}
+	p.Hex = link("/timer", "topic", p.Topic, "id", p.ID, "as", as)
+	p.Next, p.NextNote, p.NextWrong = v.next(t)
+	for _, a := range actions() {
+		if (a.Do == "pause" && t.State == "paused") || (a.Do == "resume" && t.State != "paused") {
+			continue
+		}
+		p.Actions = append(p.Actions, actionLink{a, link("/timer", "topic", p.Topic, "id", p.ID, "do", a.Do)})
+	}
+}
+
+// next are the next occurrences, and what is to be said of them.
+func (v *visit) next(t *api.Timer) (next []time.Time, note string, wrong *problem) {
+	next = []time.Time{t.Due}
+	r := t.Recurrence
+	if r == nil {
+		return next, "", nil
+	}
+	if r.Jitter != "" {
+		note = "Each but the first is delayed by a part of the jitter."
+	}
+	if r.Cron != "" {
+		var found api.Occurrences
+		err := v.ask(call{path: []string{"v1", "next"}, query: url.Values{
+			"cron": {r.Cron}, "zone": {r.Zone}, "n": {strconv.Itoa(nextShown - 1)}, "from": {strconv.FormatInt(t.DueMillis, 10)},
+		}}, &found)
+		if err != nil {
+			return next, note, asProblem(err)
+		}
+		next = append(next, found.Next...)
+	} else if every, err := parseSpan(r.Every); err == nil && every > 0 {
+		for range nextShown - 1 {
+			next = append(next, next[len(next)-1].Add(every))
+		}
+	}
+	return ending(next, t), note, nil
+}
+
+// ending leaves out what is behind the end of a recurrence.
+func ending(next []time.Time, t *api.Timer) []time.Time {
+	for i, at := range next {
+		past := t.Recurrence.Until != nil && at.After(*t.Recurrence.Until)
+		over := t.Recurrence.Count > 0 && t.Occurrence+int64(i) > t.Recurrence.Count
+		if i > 0 && (past || over) {
+			return next[:i]
+		}
+	}
+	return next
+}
+
+type confirmPage struct {
+	Action    action
+	T         *api.Timer
+	ID, Topic string
+	Back      template.URL
+	Now       time.Time
+}
+
+// steer does what the page before has asked about.
+func (c *Console) steer(v *visit) {
+	topic, id := v.query("topic"), v.raw("id")
+	do := actionOf(v.r.PostForm.Get("do"))
+	if do == nil || topic == "" || id == "" {
+		v.fail(&problem{Status: http.StatusBadRequest, Detail: "the form does not say what to do with which timer; go back to the timer's page"})
+		return
+	}
+	path := []string{"v1", "topics", topic, "timers", id}
+	if do.segment != "" {
+		path = append(path, do.segment)
+	}
+	header := http.Header{}
+	if source := v.r.PostForm.Get("source"); source != "" {
+		header.Set("If-Match", strconv.Quote(source))
+	}
+	var result api.Result
+	err := v.ask(call{method: do.method, path: path, header: header}, &result)
+	if p := asConflict(err); p != nil {
+		v.fail(p)
+		return
+	}
+	v.redirect(topic, id, &result)
+}
+
+// asConflict adds to a problem what only who looked before can say.
+func asConflict(err error) *problem {
+	if err == nil {
+		return nil
+	}
+	p := asProblem(err)
+	if p.Reason == api.ReasonConditionNotMet {
+		p.Detail += ". It has fired, or was changed, since you looked: go back to its page and look again"
+	}
+	return p
+}
+
+func (v *visit) redirect(topic, id string, r *api.Result) {
+	at := r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
+	to := link("/timer", "topic", topic, "id", id, "done", r.Outcome, "request", at)
+	http.Redirect(v.w, v.r, string(to), http.StatusSeeOther)
+}
+
+// doneWords says what a request did. Both are of the page's address, which anybody may have
+// written: so the words are ours.
+func doneWords(outcome, request string) string {
+	words := map[string]string{
+		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.", "cancelled": "Cancelled.",
+		"triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.", "completed": "Resumed, and nothing of it was left to fire.",
+		"unchanged": "It was so already: nothing has changed.",
+		"written":   "The request is in the log; what becomes of it is not known here yet. Look again in a moment.",
+	}[outcome]
+	if source, err := waterclock.ParseSource(request); words != "" && err == nil {
+		words += " Request " + source.String() + "."
+	}
+	return words
+}
+
+// events is what is told of a timer from now on.
+type events struct {
+	Rows  []eventRow   // what came while the page was made
+	Wrong *problem     // instead
+	Go    template.URL // of the API: where the script of the page goes on
+}
+
+type eventRow struct {
+	At     time.Time
+	Type   string
+	Detail string
+}
+
+// watch looks at the API's stream of events for a moment: whether there is one, and what it
+// tells to those who run no script. The script goes on with it.
+func (v *visit) watch(topic, id string) *events {
+	ctx, cancel := context.WithTimeout(v.r.Context(), watchTime)
+	defer cancel()
+	c := call{path: []string{"v1", "topics", topic, "events"}, query: url.Values{"id": {id}}, header: http.Header{"Accept": {"text/event-stream"}}}
+	a, err := v.do(ctx, c)
+	switch {
+	case err != nil:
+		return &events{Wrong: asProblem(err)}
+	case a.status >= http.StatusBadRequest:
+		return &events{Wrong: a.problem()}
+	}
+	return &events{Rows: eventsOf(a.body.String()), Go: template.URL(c.target())} //nolint:gosec // escaped
+}
+
+// eventsOf takes server-sent events apart.
+func eventsOf(stream string) (rows []eventRow) {
+	for _, block := range strings.Split(stream, "\n\n") {
+		for _, l := range strings.Split(block, "\n") {
+			if data, ok := strings.CutPrefix(l, "data: "); ok {
+				if row, ok := eventOf(data); ok {
+					rows = append(rows, row)
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// event is an outcome event, see docs/FORMAT.md.
+type event struct {
+	Type       string `json:"type"`
+	At         int64  `json:"at"` // Unix ms
+	Occurrence int64  `json:"occurrence"`
+	Lateness   int64  `json:"lateness"` // ms
+	Target     string `json:"target"`
+	Source     string `json:"source"`
+	Request    string `json:"request"`
+	Cancel     string `json:"cancel"`
+	Reason     string `json:"reason"`
+	Detail     string `json:"detail"`
+}
+
+// eventOf is an event in words; the script has the same ones.
+func eventOf(text string) (eventRow, bool) {
+	var e event
+	if json.Unmarshal([]byte(text), &e) != nil || e.Type == "" {
+		return eventRow{}, false
+	}
+	var parts []string
+	add := func(name, value string) {
+		if value != "" {
+			parts = append(parts, name+value)
+		}
+	}
+	if e.Occurrence > 0 {
+		add("occurrence ", strconv.FormatInt(e.Occurrence, 10))
+		add("late ", strconv.FormatInt(e.Lateness, 10)+" ms")
+	}
+	add("to ", e.Target)
+	add("", e.Reason)
+	add("", e.Detail)
+	add("request ", cmp.Or(e.Request, e.Cancel, e.Source))
+	return eventRow{At: time.UnixMilli(e.At).UTC(), Type: e.Type, Detail: strings.Join(parts, " · ")}, true
+}

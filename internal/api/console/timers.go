@@ -1,0 +1,149 @@
+package console
+
+import (
+	"cmp"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+const timersOnPage = 50
+
+// search is what the form of the page of timers asks for, as it was typed.
+type search struct {
+	Topic, Q, From, To, Target, State, Order string
+	Topics                                   []string
+}
+
+type timersPage struct {
+	search
+	Now    time.Time
+	Timers []row
+	Next   template.URL // empty: there is no next page
+	First  template.URL // empty: it is the first
+	Count  *api.TimerCount
+	Wrong  *problem // instead of timers
+}
+
+// row is a timer in a list.
+type row struct {
+	*api.Timer
+	Raw  string // its ID
+	Link template.URL
+}
+
+func rowOf(t *api.Timer) row {
+	id := rawID(t)
+	return row{t, id, link("/timer", "topic", t.Topic, "id", id)}
+}
+
+// rawID is a timer's ID in its bytes.
+func rawID(t *api.Timer) string {
+	if len(t.IDBase64) > 0 {
+		return string(t.IDBase64)
+	}
+	return t.ID
+}
+
+func (c *Console) timers(v *visit) {
+	p := &timersPage{Now: v.now}
+	status := http.StatusOK
+	topic, names, err := v.chosen()
+	p.search = search{
+		Topic: topic, Topics: names, Q: v.query("q"), From: v.query("from"), To: v.query("to"),
+		Target: v.query("target"), State: v.query("state"), Order: v.query("order"),
+	}
+	switch {
+	case err != nil:
+		p.Wrong = asProblem(err)
+	case topic == "":
+	default:
+		p.Wrong = p.find(v)
+	}
+	if p.Wrong != nil {
+		status = p.Wrong.Status
+		v.retryAfter(p.Wrong)
+	}
+	v.show(status, "timers", "Timers", p)
+}
+
+func (v *visit) retryAfter(p *problem) {
+	if p.RetryAfter != "" {
+		v.w.Header().Set("Retry-After", p.RetryAfter)
+	}
+}
+
+// filter is the search as parameters of the API.
+func (s *search) filter(now time.Time) (url.Values, error) {
+	q := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for _, t := range []struct{ name, text string }{{"due-after", s.From}, {"due-before", s.To}} {
+		at, err := parseWhen(t.text, now)
+		if err != nil {
+			return nil, err
+		}
+		if at != nil {
+			set(t.name, strconv.FormatInt(at.UnixMilli(), 10))
+		}
+	}
+	set("prefix", s.Q)
+	set("target", s.Target)
+	set("state", s.State)
+	return q, nil
+}
+
+// find fills the page.
+func (p *timersPage) find(v *visit) *problem {
+	// A cursor is one of the same filter, so a time from now on is that of the first page.
+	since := v.now
+	if at, err := strconv.ParseInt(v.query("since"), 10, 64); err == nil {
+		since = time.UnixMilli(at).UTC()
+	}
+	q, err := p.filter(since)
+	if err != nil {
+		return &problem{Status: http.StatusBadRequest, Detail: err.Error()}
+	}
+	path := []string{"v1", "topics", p.Topic, "timers"}
+	var n api.TimerCount
+	if v.ask(call{path: append(path[:4:4], "count"), query: q}, &n) == nil {
+		p.Count = &n
+	}
+	order := p.Order
+	if order == "" && p.Q != "" {
+		order = "id" // who looks for an ID has it first then
+	}
+	q.Set("order", cmp.Or(order, "due"))
+	q.Set("limit", strconv.Itoa(timersOnPage))
+	if cursor := v.query("cursor"); cursor != "" {
+		q.Set("cursor", cursor)
+		p.First = p.page("", "")
+	}
+	var list api.TimerList
+	if err := v.ask(call{path: path, query: q}, &list); err != nil {
+		return asProblem(err)
+	}
+	for _, t := range list.Timers {
+		p.Timers = append(p.Timers, rowOf(t))
+	}
+	if list.Cursor != "" {
+		p.Next = p.page(list.Cursor, strconv.FormatInt(since.UnixMilli(), 10))
+	}
+	return nil
+}
+
+// page is the address of one page of the search.
+func (p *timersPage) page(cursor, since string) template.URL {
+	return link("/timers", "topic", p.Topic, "q", p.Q, "from", p.From, "to", p.To, "target", p.Target,
+		"state", p.State, "order", p.Order, "cursor", cursor, "since", since)
+}
+
+// States are those to choose from; the first is any.
+func (*search) States() []string { return []string{"", "pending", "triggered", "paused", "parked"} }

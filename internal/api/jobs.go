@@ -1,0 +1,333 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// maxRunning is how many jobs run at a time, maxKept how many are remembered.
+	maxRunning, maxKept = 4, 100
+	// jobPage is how many timers a job steers at a time.
+	jobPage = 500
+	// jobPause is between two tries, jobPatience how long a job tries the same page.
+	jobPause, jobPatience = time.Second, 5 * time.Minute
+)
+
+// Job steers all timers that a filter chooses, one page by ID after the other.
+type Job struct {
+	ID     string    `json:"id"`
+	Topic  string    `json:"topic"`
+	Action string    `json:"action" enum:"cancel,pause,resume"`
+	Prefix string    `json:"prefix,omitempty" doc:"Of the IDs that it was started for."`
+	State  string    `json:"state" enum:"running,done,stopped,failed"`
+	Begun  time.Time `json:"begun"`
+	Ended  time.Time `json:"ended,omitzero"`
+	// Each timer that was seen counts in one of the others.
+	Seen    int64  `json:"seen" doc:"Timers that it has come to."`
+	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused or resumed."`
+	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were so already, when their request was read; also those that this job has changed itself by a request whose answer was lost: such requests are written again."`
+	Failed  int64  `json:"failed" doc:"Of them, those whose request was refused or not written, or whose decision is not known."`
+	Problem string `json:"problem,omitempty" doc:"Why it has failed, or what it waits for."`
+}
+
+// jobs are those of this process, in memory.
+type jobs struct {
+	life context.Context //nolint:containedctx // of all jobs, and of nothing else
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu  sync.Mutex // guards all, and what every job shows
+	all map[string]*job
+}
+
+type job struct {
+	show   Job // guarded by jobs.mu
+	cancel context.CancelFunc
+	filter query.Filter
+	rate   int
+	header string
+	topic  Topic
+}
+
+func (j *jobs) begin() {
+	j.life, j.stop = context.WithCancel(context.Background())
+	j.all = make(map[string]*job)
+}
+
+func (j *jobs) end() {
+	j.stop()
+	j.wg.Wait()
+}
+
+func (a *API) registerJobs(h huma.API) {
+	for _, s := range []struct{ action, header, summary string }{
+		{"cancel", waterclock.HeaderCancel, "Cancel all timers that a filter chooses"},
+		{"pause", waterclock.HeaderPause, "Pause all timers that a filter chooses"},
+		{"resume", waterclock.HeaderResume, "Resume all timers that a filter chooses"},
+	} {
+		op := operation(http.MethodPost, "/v1/topics/{topic}/timers/"+s.action, s.action+"Timers", s.summary,
+			"With dry-run it counts. Otherwise it starts a job, which writes a request for each timer, under the condition that it is still that timer:",
+			"what is scheduled again meanwhile is spared. The job lives in the memory of the instance that is asked, and ends with it.")
+		op.Tags, op.DefaultStatus = []string{"jobs"}, http.StatusAccepted
+		describe[JobStarted](h, &op, map[string]string{"200": "Of a dry run: how many there are."})
+		huma.Register(h, op, func(ctx context.Context, in *struct {
+			Topic string `path:"topic" doc:"Request topic."`
+			Filter
+			All    bool `query:"all" doc:"All timers of the topic are meant: needed where nothing else is asked for."`
+			DryRun bool `query:"dry-run" doc:"Only count."`
+			Rate   int  `query:"rate" minimum:"1" maximum:"50000" default:"5000" doc:"How many requests a second it writes at most."`
+		}) (*startedJob, error) {
+			if in.Filter == (Filter{}) && !in.All && !in.DryRun {
+				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give due-after, due-before, prefix, target or state, or all=true for all timers of %.100q", in.Topic)
+			}
+			return a.startJob(ctx, s.action, s.header, in.Topic, &in.Filter, in.DryRun, in.Rate)
+		})
+	}
+	get := operation(http.MethodGet, "/v1/jobs/{id}", "getJob", "See how far a job has come", "Of the instance that was asked to start it.")
+	get.Tags = []string{"jobs"}
+	describe[Job](h, &get, nil)
+	huma.Register(h, get, func(ctx context.Context, in *struct {
+		ID string `path:"id"`
+	}) (*struct{ Body Job }, error) {
+		j, show, err := a.job(ctx, Read, in.ID)
+		if j == nil {
+			return nil, err
+		}
+		return &struct{ Body Job }{show}, nil
+	})
+	stop := operation(http.MethodDelete, "/v1/jobs/{id}", "stopJob", "Stop a job", "What it has written stays.")
+	stop.Tags, stop.DefaultStatus = []string{"jobs"}, http.StatusOK
+	describe[Job](h, &stop, nil)
+	huma.Register(h, stop, func(ctx context.Context, in *struct {
+		ID string `path:"id"`
+	}) (*struct{ Body Job }, error) {
+		j, show, err := a.job(ctx, Admin, in.ID)
+		if j == nil {
+			return nil, err
+		}
+		j.cancel()
+		return &struct{ Body Job }{show}, nil
+	})
+}
+
+// JobStarted is a job, or what it would do.
+type JobStarted struct {
+	Matching *TimerCount `json:"matching,omitempty" doc:"Of a dry run."`
+	Job      *Job        `json:"job,omitempty"`
+}
+
+type startedJob struct {
+	Status   int
+	Location string `header:"Location"`
+	Body     JobStarted
+}
+
+func (a *API) startJob(ctx context.Context, action, header, name string, f *Filter, dry bool, rate int) (*startedJob, error) {
+	q, err := f.query()
+	if err != nil {
+		return nil, err
+	}
+	role := Admin
+	if dry {
+		role = Read
+	}
+	topic, err := a.topic(ctx, role, name, q.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	if dry {
+		n, err := a.count(ctx, name, topic, &q)
+		if err != nil {
+			return nil, routed(err)
+		}
+		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &TimerCount{n.N, n.Exact}}}, nil
+	}
+	j := &job{filter: q, rate: rate, header: header, topic: topic, show: Job{
+		ID: route.RandomID(), Topic: name, Action: action, Prefix: q.Prefix, State: "running", Begun: a.o.Now().UTC(),
+	}}
+	// The caller stays the same when the call is over.
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	j.cancel = cancel
+	if err := a.jobs.add(j); err != nil {
+		cancel()
+		return nil, err
+	}
+	shown := j.show
+	end := context.AfterFunc(a.jobs.life, cancel)
+	a.jobs.wg.Go(func() {
+		defer end()
+		defer cancel()
+		a.runJob(life, j)
+	})
+	return &startedJob{Status: http.StatusAccepted, Location: "/v1/jobs/" + shown.ID, Body: JobStarted{Job: &shown}}, nil
+}
+
+// add keeps a job, and forgets the one that ended first if there are too many.
+func (j *jobs) add(one *job) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	running := 0
+	var ended []*job
+	for _, other := range j.all {
+		if other.show.State == "running" {
+			running++
+		} else {
+			ended = append(ended, other)
+		}
+	}
+	if running >= maxRunning {
+		return problem(http.StatusTooManyRequests, ReasonTooManyJobs, "%d jobs are running on this instance, and no more do at a time: wait for one, or stop one", running)
+	}
+	if len(j.all) >= maxKept {
+		slices.SortFunc(ended, func(x, y *job) int { return x.show.Ended.Compare(y.show.Ended) })
+		delete(j.all, ended[0].show.ID)
+	}
+	j.all[one.show.ID] = one
+	return nil
+}
+
+// job is a job that the caller may see, or stop.
+func (a *API) job(ctx context.Context, role Role, id string) (*job, Job, error) {
+	a.jobs.mu.Lock()
+	defer a.jobs.mu.Unlock()
+	j := a.jobs.all[id]
+	if j == nil {
+		return nil, Job{}, problem(http.StatusNotFound, ReasonNotFound,
+			"there is no job %.60q here: jobs live in the memory of the instance that was asked to start them, and the last %d are remembered", id, maxKept)
+	}
+	if err := a.may(ctx, role, j.show.Topic, j.show.Prefix); err != nil {
+		return nil, Job{}, err
+	}
+	return j, j.show, nil
+}
+
+// update changes what is shown of a job.
+func (j *jobs) update(one *job, change func(*Job)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	change(&one.show)
+}
+
+// runJob goes through the timers by ID. That order is the same however timers fire, are
+// scheduled again or move meanwhile, so each that is there all the time is met once. A page that
+// is tried again does no harm: each request counts for the very timer that was seen.
+func (a *API) runJob(ctx context.Context, j *job) {
+	err := a.steerAll(ctx, j)
+	a.jobs.update(j, func(s *Job) {
+		s.Ended, s.State = a.o.Now().UTC(), "done"
+		switch {
+		case ctx.Err() != nil:
+			s.State = "stopped"
+		case err != nil:
+			s.State, s.Problem = "failed", err.Error()
+		}
+	})
+}
+
+func (a *API) steerAll(ctx context.Context, j *job) error {
+	p := query.Page{Filter: j.filter, Order: query.ByID, Limit: jobPage}
+	for {
+		began := time.Now()
+		var found query.List
+		err := a.insist(ctx, j, func() (err error) {
+			found, err = a.page(ctx, j.show.Topic, j.topic, p)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := a.steerPage(ctx, j, found.Timers); err != nil {
+			return err
+		}
+		if p.After = found.Next; p.After.IsZero() {
+			return nil
+		}
+		pause := time.Duration(len(found.Timers))*time.Second/time.Duration(j.rate) - time.Since(began)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(0, pause)):
+		}
+	}
+}
+
+// insist tries again while a partition moves.
+func (a *API) insist(ctx context.Context, j *job, try func() error) error {
+	for began := time.Now(); ; {
+		err := try()
+		again := errors.Is(err, route.ErrMoving) || errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded)
+		if !again || ctx.Err() != nil || time.Since(began) > jobPatience {
+			a.jobs.update(j, func(s *Job) { s.Problem = "" })
+			return err
+		}
+		a.jobs.update(j, func(s *Job) { s.Problem = "waits: " + err.Error() })
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(jobPause):
+		}
+	}
+}
+
+// steerPage writes the requests for timers, those of each partition beside the others'.
+func (a *API) steerPage(ctx context.Context, j *job, timers []*query.Timer) error {
+	requests := make(map[timer.TopicPartition][]route.Request)
+	for _, t := range timers {
+		// A timer of which the producer chose another partition is steered there.
+		at := timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
+		requests[at] = append(requests[at], route.Request{ID: t.ID, Headers: []timer.Header{
+			{Key: j.header, Value: []byte(waterclock.True)}, {Key: waterclock.HeaderIf, Value: []byte(t.Source)},
+		}})
+	}
+	asks, ctx := errgroup.WithContext(ctx)
+	asks.SetLimit(asksAtOnce)
+	for at, rs := range requests {
+		asks.Go(func() error {
+			var all []route.Written
+			err := a.insist(ctx, j, func() (err error) {
+				all, err = a.write(ctx, at, "decided", rs)
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("partition %d: %w", at.Partition, err)
+			}
+			a.jobs.update(j, func(s *Job) { s.add(all) })
+			return nil
+		})
+	}
+	return asks.Wait()
+}
+
+// add counts what became of requests.
+func (j *Job) add(all []route.Written) {
+	for _, w := range all {
+		j.Seen++
+		outcome := ""
+		if w.Decision != nil {
+			outcome = w.Decision.Outcome
+		}
+		switch cmp.Or(outcome, "unknown") {
+		case string(waterclock.EventCancelled), string(waterclock.EventPaused), string(waterclock.EventResumed), string(waterclock.EventCompleted):
+			j.Changed++
+		case string(waterclock.EventConditionNotMet), "not-found":
+			j.Spared++
+		default:
+			j.Failed++
+		}
+	}
+}

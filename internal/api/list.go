@@ -1,0 +1,239 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/query"
+)
+
+const (
+	// asksAtOnce is how many partitions one call asks at a time.
+	asksAtOnce = 16
+	// leastShare is how many timers a partition is asked for at least.
+	leastShare = 16
+	// fullPageTime is for how long a page is filled that could be answered.
+	fullPageTime = time.Second
+)
+
+// Filter are the parameters that choose timers.
+type Filter struct {
+	DueAfter  string `query:"due-after" doc:"Due then or later: RFC 3339 with a zone, or Unix milliseconds."`
+	DueBefore string `query:"due-before" doc:"Due before then."`
+	Prefix    string `query:"prefix" maxLength:"512" doc:"The ID begins with it."`
+	Target    string `query:"target" maxLength:"249" doc:"Topic that it fires to."`
+	State     string `query:"state" enum:"pending,triggered,paused,parked" doc:"Its state."`
+}
+
+func (f *Filter) query() (q query.Filter, err error) {
+	q = query.Filter{Prefix: f.Prefix, Target: f.Target, State: query.State(f.State)}
+	if len(q.Prefix) > waterclock.MaxIDBytes { // it might not fit into the URL of a hop
+		return q, problem(http.StatusBadRequest, ReasonBadRequest, "prefix has %d bytes, and an ID %d at most", len(q.Prefix), waterclock.MaxIDBytes)
+	}
+	if q.DueAfter, err = instant("due-after", f.DueAfter); err != nil {
+		return q, err
+	}
+	q.DueBefore, err = instant("due-before", f.DueBefore)
+	if err == nil && f.DueBefore != "" && q.DueBefore == 0 { // which means whenever
+		err = problem(http.StatusBadRequest, ReasonBadRequest, "due-before is %.60q, before which nothing is due: leave it out for all timers", f.DueBefore)
+	}
+	return q, err
+}
+
+// instant is a time in Unix milliseconds, 0 for none. One that cannot be meant is refused, as
+// in timer-at: a bound that is 0, or in seconds, would choose timers that nobody has chosen.
+func instant(name, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or Unix milliseconds", name, text)
+		}
+		ms = t.UnixMilli()
+	}
+	if ms < waterclock.MinUnixMilli {
+		return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, needs at least %d: send milliseconds, not seconds", name, text, waterclock.MinUnixMilli)
+	}
+	return ms, nil
+}
+
+// TimerList is a page of timers.
+type TimerList struct {
+	Timers []*Timer `json:"timers" nullable:"false" doc:"In the order asked for, without payloads. They may be fewer than the limit, even none, though there is a next page."`
+	Cursor string   `json:"cursor,omitempty" doc:"Of the next page; without it there is none. It stays good however long, whoever owns the partitions."`
+}
+
+// TimerCount is how many timers there are.
+type TimerCount struct {
+	Count int64 `json:"count"`
+	Exact bool  `json:"exact" doc:"false: there are more; the question was about more than one may look at."`
+}
+
+func (a *API) registerLists(h huma.API) {
+	list := operation(http.MethodGet, "/v1/topics/{topic}/timers", "listTimers", "List pending timers",
+		"Each partition answers from a committed state of its own. What is scheduled, fires or moves between two pages is in neither or in both of them.")
+	list.Tags = []string{"timers"}
+	describe[TimerList](h, &list, nil)
+	huma.Register(h, list, func(ctx context.Context, in *struct {
+		Topic string `path:"topic" doc:"Request topic."`
+		Filter
+		Order  string `query:"order" enum:"due,id" default:"due" doc:"due: as they fire, paused ones last. id: by the bytes of the ID."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
+		Cursor string `query:"cursor" doc:"That of the page before, with the same filter and order."`
+	}) (*struct{ Body TimerList }, error) {
+		page, err := a.list(ctx, in.Topic, &in.Filter, query.Order(in.Order), in.Limit, in.Cursor)
+		if err != nil {
+			return nil, err
+		}
+		return &struct{ Body TimerList }{*page}, nil
+	})
+	count := operation(http.MethodGet, "/v1/topics/{topic}/timers/count", "countTimers", "Count pending timers")
+	count.Tags = []string{"timers"}
+	describe[TimerCount](h, &count, nil)
+	huma.Register(h, count, func(ctx context.Context, in *struct {
+		Topic string `path:"topic" doc:"Request topic."`
+		Filter
+	}) (*struct{ Body TimerCount }, error) {
+		f, err := in.query()
+		if err != nil {
+			return nil, err
+		}
+		topic, err := a.topic(ctx, Read, in.Topic, f.Prefix)
+		if err != nil {
+			return nil, err
+		}
+		n, err := a.count(ctx, in.Topic, topic, &f)
+		if err != nil {
+			return nil, routed(err)
+		}
+		return &struct{ Body TimerCount }{TimerCount{n.N, n.Exact}}, nil
+	})
+}
+
+// count adds up what all partitions have.
+func (a *API) count(ctx context.Context, name string, topic Topic, f *query.Filter) (query.Count, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	all := query.Count{Exact: true}
+	answers, err := a.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}})
+	for _, answer := range answers {
+		if answer.Count != nil {
+			all.N, all.Exact = all.N+answer.Count.N, all.Exact && answer.Count.Exact
+		}
+	}
+	return all, err
+}
+
+// askAll asks all partitions of a topic the same.
+func (a *API) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route.Answer, error) {
+	answers := make([]route.Answer, topic.Partitions)
+	asks, ctx := errgroup.WithContext(ctx)
+	asks.SetLimit(asksAtOnce)
+	for p := range topic.Partitions {
+		asks.Go(func() (err error) {
+			of := *c
+			of.Partition = p
+			answers[p], err = a.o.Asker.Ask(ctx, &of)
+			return err
+		})
+	}
+	return answers, asks.Wait()
+}
+
+// cursor is where a list goes on, as text. A place means the same to all partitions. The
+// filter is in it because with another one timers would be skipped.
+func cursor(place query.Place, filter string) string {
+	if place.IsZero() {
+		return ""
+	}
+	return place.String() + "~" + sumOf(filter)
+}
+
+func sumOf(filter string) string {
+	sum := sha256.Sum256([]byte(filter))
+	return hex.EncodeToString(sum[:8])
+}
+
+func parseCursor(text string, order query.Order, filter string) (query.Place, error) {
+	if text == "" {
+		return query.Place{}, nil
+	}
+	of, sum, _ := strings.Cut(text, "~")
+	place, err := query.ParsePlace(of)
+	if err != nil || place.Order() != order || sum != sumOf(filter) {
+		return place, problem(http.StatusBadRequest, ReasonBadRequest,
+			"the cursor is not one of this list: give the cursor of the page before, with the same filter and order, or none")
+	}
+	return place, nil
+}
+
+// list answers with one page.
+func (a *API) list(ctx context.Context, name string, f *Filter, order query.Order, limit int, at string) (*TimerList, error) {
+	q, err := f.query()
+	if err != nil {
+		return nil, err
+	}
+	topic, err := a.topic(ctx, Read, name, q.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("%+v", q)
+	from, err := parseCursor(at, order, text)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.page(ctx, name, topic, query.Page{Filter: q, Order: order, Limit: limit, After: from})
+	if err != nil {
+		return nil, routed(err)
+	}
+	list := &TimerList{Timers: make([]*Timer, len(found.Timers)), Cursor: cursor(found.Next, text)}
+	for i, t := range found.Timers {
+		list.Timers[i] = viewOf(t, false)
+	}
+	return list, nil
+}
+
+// page merges pages of all partitions. Each is asked for its share, with some to spare, so that
+// what is held does not grow with the number of partitions, and again from where the merge has
+// come to until the page is full. Where the filter passes little it ends before that, with less,
+// for a place is known from which to go on.
+func (a *API) page(ctx context.Context, name string, topic Topic, p query.Page) (query.List, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var all query.List
+	limit, until := p.Limit, a.o.Now().Add(fullPageTime)
+	for {
+		p.Limit = max(leastShare, min(limit, 2*limit/int(topic.Partitions)))
+		answers, err := a.askAll(ctx, topic, &route.Call{Kind: route.List, Topic: name, Page: &p})
+		if err != nil {
+			return all, err
+		}
+		parts := make([]query.List, len(answers))
+		for i, answer := range answers {
+			parts[i].Next = answer.Next
+			for _, s := range answer.Timers {
+				parts[i].Timers = append(parts[i].Timers, s.Timer)
+			}
+		}
+		next := query.Merge(p.Order, limit-len(all.Timers), parts)
+		all.Timers, all.Next = append(all.Timers, next.Timers...), next.Next
+		if all.Next.IsZero() || len(all.Timers) >= limit || a.o.Now().After(until) {
+			return all, nil
+		}
+		p.After = all.Next
+	}
+}

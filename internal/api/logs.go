@@ -1,0 +1,332 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// previewBytes is how much of a payload a list shows.
+	previewBytes = 1 << 10
+)
+
+// Record is a committed record of a topic beside a request topic.
+type Record struct {
+	Partition int32
+	Offset    int64
+	Time      time.Time
+	Key       []byte
+	Value     []byte
+	Headers   []timer.Header
+
+	cutFrom int // bytes of the payload of which Value is the beginning; 0: it is all
+}
+
+// header is the value of a header, "" if there is none.
+func (r *Record) header(name string) string {
+	for _, h := range slices.Backward(r.Headers) {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// Logs reads the topics beside request topics.
+type Logs interface {
+	// Bounds are where each partition of a topic begins, and the end of what is decided.
+	Bounds(ctx context.Context, topic string) (map[int32][2]int64, error)
+	// Read calls fn with the committed records of a partition from one offset to, exclusive,
+	// another below its end.
+	Read(ctx context.Context, topic string, partition int32, from, to int64, fn func(*Record) error) error
+	// Follow calls fn with nil, then with what is committed from then on, and with nil now and
+	// then, until ctx ends or fn returns an error.
+	Follow(ctx context.Context, topic string, partitions []int32, fn func(*Record) error) error
+}
+
+// DeadLetter is a request that was rejected, or an emission that its target has refused.
+type DeadLetter struct {
+	Partition int32     `json:"partition" doc:"Where it is on the topic of dead letters."`
+	Offset    int64     `json:"offset"`
+	At        time.Time `json:"at"`
+	ID        *string   `json:"id,omitempty" doc:"The timer's ID, where it is UTF-8."`
+	IDBase64  []byte    `json:"idBase64,omitempty" doc:"The timer's ID in base64, where it is not UTF-8."`
+	Reason    string    `json:"reason"`
+	Detail    string    `json:"detail"`
+	Source    string    `json:"source" doc:"Where the request is in the log."`
+	Headers   []Header  `json:"headers,omitempty" doc:"Those of the request."`
+	Payload   *Payload  `json:"payload" doc:"What it would have fired; of a long one the first 1,024 bytes."`
+	Truncated bool      `json:"truncated,omitempty" doc:"The payload did not fit and is gone."`
+}
+
+// DeadLetters is a page of dead letters.
+type DeadLetters struct {
+	DeadLetters []DeadLetter `json:"deadLetters" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
+	Cursor      string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it there are none."`
+}
+
+// Correction is what is to be other than it was.
+type Correction struct {
+	ID      string    `json:"id,omitempty" doc:"ID, where there was none."`
+	Headers *[]Header `json:"headers,omitempty" doc:"All headers of the request, timer- ones and those that are passed on; without it those that it had."`
+	Value   *string   `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
+}
+
+func (a *API) registerLogs(h huma.API) {
+	list := operation(http.MethodGet, "/v1/topics/{topic}/dead-letters", "listDeadLetters", "List dead letters, the newest first")
+	list.Tags = []string{"dead letters"}
+	describe[DeadLetters](h, &list, nil)
+	huma.Register(h, list, func(ctx context.Context, in *struct {
+		Topic  string `path:"topic" doc:"Request topic."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"How many at most."`
+		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before."`
+	}) (*struct{ Body DeadLetters }, error) {
+		topic, err := a.topic(ctx, Read, in.Topic, "")
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		page, err := a.letters(ctx, in.Topic, topic.DeadLetters, in.Limit, in.Cursor)
+		if err != nil {
+			return nil, unread(err)
+		}
+		return &struct{ Body DeadLetters }{*page}, nil
+	})
+	resend := operation(http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend", "resendDeadLetter", "Send the request of a dead letter again",
+		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where it is.")
+	resend.Tags, resend.MaxBodyBytes = []string{"dead letters"}, a.largest()
+	describe[Result](h, &resend, map[string]string{
+		"201": "Scheduled: nothing was pending under the ID.",
+		"202": "The request is in the log; what becomes of it is not known here.",
+	})
+	huma.Register(h, resend, func(ctx context.Context, in *struct {
+		Topic     string `path:"topic" doc:"Request topic."`
+		Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
+		Offset    int64  `path:"offset" minimum:"0"`
+		Wait
+		Body *Correction `required:"false"`
+	}) (*changed, error) {
+		return a.resend(ctx, in.Topic, in.Partition, in.Offset, in.Wait.Wait, in.Body)
+	})
+	a.registerEvents(h)
+}
+
+// unread is the problem of an error of Logs.
+func unread(err error) error {
+	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
+		return p
+	}
+	return problem(http.StatusServiceUnavailable, ReasonMoving, "Kafka does not answer: %v; ask again", err)
+}
+
+// letters reads a window of each partition from behind, and takes the newest of all. Where the
+// next page begins each partition has a place of its own, below what was taken.
+func (a *API) letters(ctx context.Context, request, topic string, limit int, cursor string) (*DeadLetters, error) {
+	bounds, err := a.o.Logs.Bounds(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := lettersCursor(cursor, bounds)
+	if err != nil {
+		return nil, err
+	}
+	found := make([][]*Record, len(bounds))
+	partitions := slices.Sorted(maps.Keys(bounds))
+	// As many offsets of each are looked at: a letter may have a marker of its transaction
+	// behind it.
+	window := int64(2*limit + 2)
+	asks, ctx := errgroup.WithContext(ctx)
+	asks.SetLimit(4)
+	for i, p := range partitions {
+		from := max(bounds[p][0], ends[p]-window)
+		asks.Go(func() error {
+			return a.o.Logs.Read(ctx, topic, p, from, ends[p], func(r *Record) error {
+				if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == request {
+					found[i] = append(found[i], slim(r))
+				}
+				return nil
+			})
+		})
+	}
+	if err := asks.Wait(); err != nil {
+		return nil, err
+	}
+	page := &DeadLetters{DeadLetters: []DeadLetter{}}
+	for len(page.DeadLetters) < limit {
+		newest := -1
+		for i, rs := range found {
+			if len(rs) > 0 && (newest < 0 || rs[len(rs)-1].Time.After(found[newest][len(found[newest])-1].Time)) {
+				newest = i
+			}
+		}
+		if newest < 0 {
+			break
+		}
+		rs := found[newest]
+		page.DeadLetters = append(page.DeadLetters, letter(rs[len(rs)-1]))
+		found[newest] = rs[:len(rs)-1]
+	}
+	more := false
+	for i, p := range partitions {
+		next := max(bounds[p][0], ends[p]-window)
+		if rs := found[i]; len(rs) > 0 {
+			next = rs[len(rs)-1].Offset + 1
+		}
+		ends[p], more = next, more || next > bounds[p][0]
+	}
+	if more {
+		text, _ := json.Marshal(ends) // numbers can be encoded
+		page.Cursor = base64.RawURLEncoding.EncodeToString(text)
+	}
+	return page, nil
+}
+
+// lettersCursor are where the partitions end for a page.
+func lettersCursor(cursor string, bounds map[int32][2]int64) (map[int32]int64, error) {
+	ends := make(map[int32]int64, len(bounds))
+	if cursor != "" {
+		text, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err != nil || json.Unmarshal(text, &ends) != nil || ends == nil { // nil: of a JSON null
+			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "the cursor is not one of this list: give that of the page before, or none")
+		}
+	}
+	for p, b := range bounds {
+		end, told := ends[p]
+		if !told {
+			end = b[1]
+		}
+		ends[p] = max(b[0], min(end, b[1]))
+	}
+	return ends, nil
+}
+
+// slim is a record without what a list does not show. It is a copy in all its parts: what was
+// read lies in the memory of its whole batch, and one header would keep that.
+func slim(r *Record) *Record {
+	s := *r
+	s.Key, s.Value = bytes.Clone(r.Key), bytes.Clone(r.Value[:min(len(r.Value), previewBytes)])
+	s.Headers = make([]timer.Header, 0, len(r.Headers))
+	for _, h := range r.Headers {
+		s.Headers = append(s.Headers, timer.Header{Key: strings.Clone(h.Key), Value: bytes.Clone(h.Value)})
+	}
+	if len(s.Value) < len(r.Value) {
+		s.cutFrom = len(r.Value)
+	}
+	return &s
+}
+
+func letter(r *Record) DeadLetter {
+	d := DeadLetter{
+		Partition: r.Partition, Offset: r.Offset, At: r.Time.UTC(),
+		Reason: r.header(waterclock.HeaderReason), Detail: r.header(waterclock.HeaderDetail), Source: r.header(waterclock.HeaderSource),
+		Truncated: r.header(waterclock.HeaderTruncated) != "", Payload: &Payload{Bytes: len(r.Value), Null: r.Value == nil},
+	}
+	d.ID, d.IDBase64 = text(r.Key)
+	value := r.Value
+	if r.cutFrom > 0 {
+		d.Payload.Bytes = r.cutFrom
+		for cut := 0; cut < utf8.UTFMax && !utf8.Valid(value); cut++ { // within a character
+			value = value[:len(value)-1]
+		}
+	}
+	d.Payload.Text, d.Payload.Base64 = text(value)
+	for _, h := range r.Headers {
+		if strings.HasPrefix(h.Key, waterclock.OwnPrefix) {
+			continue
+		}
+		d.Headers = append(d.Headers, headerOf(h))
+	}
+	return d
+}
+
+// resend writes the request of a dead letter again.
+func (a *API) resend(ctx context.Context, name string, partition int32, offset int64, wait string, c *Correction) (*changed, error) {
+	topic, err := a.topic(ctx, Read, name, "")
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.letterAt(ctx, name, topic.DeadLetters, partition, offset)
+	if err != nil {
+		return nil, unread(err)
+	}
+	request, err := c.request(r)
+	return a.change(ctx, &OneTimer{Topic: name, ID: string(request.ID)}, wait, request, err)
+}
+
+// letterAt is one dead letter of a request topic.
+func (a *API) letterAt(ctx context.Context, name, topic string, partition int32, offset int64) (*Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	none := problem(http.StatusNotFound, ReasonNotFound, "%s/%d/%d is no dead letter of %s, or is one no more", topic, partition, offset, name)
+	bounds, err := a.o.Logs.Bounds(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	if b := bounds[partition]; offset < b[0] || offset >= b[1] {
+		return nil, none
+	}
+	var found *Record
+	err = a.o.Logs.Read(ctx, topic, partition, offset, offset+1, func(r *Record) error {
+		if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == name && r.Offset == offset {
+			found = r
+		}
+		return nil
+	})
+	if err == nil && found == nil {
+		return nil, none
+	}
+	return found, err
+}
+
+// request is that of a dead letter, corrected.
+func (c *Correction) request(r *Record) (route.Request, error) {
+	q := route.Request{ID: r.Key, Value: r.Value}
+	if c == nil {
+		c = &Correction{}
+	}
+	if c.ID != "" {
+		if len(q.ID) > 0 && string(q.ID) != c.ID {
+			return q, fmt.Errorf("the dead letter has an ID, which stays: leave it out, or schedule another timer")
+		}
+		q.ID = []byte(c.ID)
+	}
+	switch {
+	case c.Value != nil:
+		q.Value = []byte(*c.Value)
+	case r.header(waterclock.HeaderTruncated) != "":
+		return q, fmt.Errorf("the payload of this dead letter did not fit and is gone: give it as value")
+	}
+	if c.Headers == nil {
+		for _, h := range r.Headers {
+			if !strings.HasPrefix(h.Key, waterclock.OwnPrefix) {
+				q.Headers = append(q.Headers, h)
+			}
+		}
+		return q, nil
+	}
+	for _, h := range *c.Headers {
+		header, err := h.header()
+		if err != nil {
+			return q, err
+		}
+		q.Headers = append(q.Headers, header)
+	}
+	return q, nil
+}

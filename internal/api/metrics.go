@@ -1,0 +1,63 @@
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics count calls by what they are for, of which there are as many as operations.
+type metrics struct {
+	calls   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_api_calls_total", Help: "Calls of the HTTP API that were answered, by operation and status.",
+		}, []string{"call", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "waterclock_api_call_seconds", Help: "Time from the headers of a call of the HTTP API to the end of its answer; but for streams.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
+		}, []string{"call"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.calls, m.seconds)
+	}
+	return m
+}
+
+// statusWriter notes the status of an answer: the first that is set, for an answer has one.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// count has a handler's calls counted, under the pattern that it is known by. Streams have no
+// time: they last as long as the caller likes.
+func (m *metrics) count(pattern string, w http.ResponseWriter, serve func(*statusWriter)) {
+	began := time.Now()
+	sw := &statusWriter{ResponseWriter: w}
+	defer func() {
+		m.calls.WithLabelValues(pattern, strconv.Itoa(cmp.Or(sw.status, http.StatusOK))).Inc()
+		if sw.Header().Get("Content-Type") != streamType {
+			m.seconds.WithLabelValues(pattern).Observe(time.Since(began).Seconds())
+		}
+	}()
+	serve(sw)
+}

@@ -1,0 +1,275 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// timerType is the media type of a timer as JSON, in the body of a PUT. Any other body
+	// is the payload, application/json too.
+	timerType = "application/vnd.waterclock.timer+json"
+	// passHeader names, in HTTP, a header that is to be passed on.
+	passHeader = "Waterclock-Pass"
+)
+
+// NewTimer is a timer to be scheduled, as JSON. Times and durations are those of the
+// request headers, as text; nothing is judged here.
+type NewTimer struct {
+	ID       string `json:"id,omitempty" doc:"In a POST: ID of the timer; without it one is made."`
+	IDBase64 []byte `json:"idBase64,omitempty" doc:"In a POST: the ID in base64, instead of id."`
+
+	Value       *string `json:"value,omitempty" doc:"Payload as text."`
+	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
+	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null: the timer emits a tombstone."`
+
+	At      string `json:"at,omitempty" doc:"timer-at: due then, RFC 3339 with a zone or Unix milliseconds."`
+	After   string `json:"after,omitempty" doc:"timer-after: due that long from now, as in 90s or 1h30m."`
+	Every   string `json:"every,omitempty" doc:"timer-every: recurs at that interval."`
+	Cron    string `json:"cron,omitempty" doc:"timer-cron: recurs when the clock shows that."`
+	Zone    string `json:"zone,omitempty" doc:"timer-zone: IANA name of the time zone of cron."`
+	Until   string `json:"until,omitempty" doc:"timer-until: end of the recurrence."`
+	Count   int64  `json:"count,omitempty" doc:"timer-count: how many occurrences there are."`
+	Jitter  string `json:"jitter,omitempty" doc:"timer-jitter: each occurrence is delayed by a part of it."`
+	CatchUp string `json:"catchUp,omitempty" doc:"timer-catch-up: all, latest or none."`
+	MaxLate string `json:"maxLate,omitempty" doc:"timer-max-late: what would be later is not emitted."`
+	If      string `json:"if,omitempty" doc:"timer-if: absent, present, or the source of the timer that must be pending."`
+
+	Target  *Target  `json:"target,omitempty" doc:"Where it fires to; without it the default target of the request topic."`
+	Headers []Header `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
+}
+
+// request is the record for n.
+func (n *NewTimer) request() (route.Request, error) {
+	r := route.Request{ID: []byte(n.ID)}
+	if n.IDBase64 != nil {
+		if n.ID != "" {
+			return r, fmt.Errorf("id and idBase64 are given: give one of them")
+		}
+		r.ID = n.IDBase64
+	}
+	var err error
+	if r.Value, err = oneOf("value", n.Value, n.ValueBase64, n.ValueNull); err != nil {
+		return r, err
+	}
+	if r.Value == nil && !n.ValueNull {
+		r.Value = []byte{} // as an empty body
+	}
+	set := func(name, value string) {
+		if value != "" {
+			r.Headers = append(r.Headers, timer.Header{Key: name, Value: []byte(value)})
+		}
+	}
+	set(waterclock.HeaderAt, n.At)
+	set(waterclock.HeaderAfter, n.After)
+	set(waterclock.HeaderEvery, n.Every)
+	set(waterclock.HeaderCron, n.Cron)
+	set(waterclock.HeaderZone, n.Zone)
+	set(waterclock.HeaderUntil, n.Until)
+	if n.Count != 0 {
+		set(waterclock.HeaderCount, strconv.FormatInt(n.Count, 10))
+	}
+	set(waterclock.HeaderJitter, n.Jitter)
+	set(waterclock.HeaderCatchUp, n.CatchUp)
+	set(waterclock.HeaderMaxLate, n.MaxLate)
+	set(waterclock.HeaderIf, n.If)
+	if n.Target != nil {
+		if err := n.Target.addTo(&r); err != nil {
+			return r, err
+		}
+	}
+	for _, h := range n.Headers {
+		if err := mayPass(h.Name); err != nil {
+			return r, err
+		}
+		header, err := h.header()
+		if err != nil {
+			return r, err
+		}
+		r.Headers = append(r.Headers, header)
+	}
+	return r, nil
+}
+
+// header is the header as a record has it. One of which no value is said has an empty one.
+func (h *Header) header() (timer.Header, error) {
+	value, err := oneOf("value of header "+strconv.Quote(h.Name), h.Value, h.ValueBase64, h.ValueNull)
+	if value == nil && !h.ValueNull {
+		value = []byte{}
+	}
+	return timer.Header{Key: h.Name, Value: value}, err
+}
+
+func (t *Target) addTo(r *route.Request) error {
+	set := func(name, value string) {
+		r.Headers = append(r.Headers, timer.Header{Key: name, Value: []byte(value)})
+	}
+	if t.Topic != "" {
+		set(waterclock.HeaderTargetTopic, t.Topic)
+	}
+	if t.Partition != nil {
+		set(waterclock.HeaderTargetPartition, strconv.Itoa(int(*t.Partition)))
+	}
+	key, err := oneOf("target.key", t.Key, t.KeyBase64, t.KeyNull)
+	switch {
+	case err != nil:
+		return err
+	case t.KeyNull:
+		set(waterclock.HeaderTargetKeyNull, waterclock.True)
+	case key != nil:
+		set(waterclock.HeaderTargetKey, string(key))
+	}
+	return nil
+}
+
+// oneOf is bytes that are given in one of three ways, nil if in none or as null.
+func oneOf(what string, text *string, base64 []byte, null bool) ([]byte, error) {
+	ways := 0
+	var b []byte
+	if text != nil {
+		ways, b = ways+1, []byte(*text)
+	}
+	if base64 != nil {
+		ways, b = ways+1, base64
+	}
+	if null {
+		ways++
+	}
+	if ways > 1 {
+		return nil, fmt.Errorf("%s is given in %d ways: give one of text, base64 and null", what, ways)
+	}
+	return b, nil
+}
+
+// mayPass says whether a header can be passed on: those that speak to the service, or that it
+// writes itself, have fields of their own.
+func mayPass(name string) error {
+	for _, own := range []string{waterclock.RequestPrefix, waterclock.OwnPrefix} {
+		if strings.HasPrefix(strings.ToLower(name), own) {
+			return fmt.Errorf("header %q begins with %s and is not passed on: what speaks to the service has a field, or an HTTP header, of its own", name, own)
+		}
+	}
+	return nil
+}
+
+// fromHTTP is the request for an ID that HTTP headers and a body ask for.
+func fromHTTP(id string, header http.Header, body []byte) (route.Request, error) {
+	r := route.Request{Value: body}
+	if r.Value == nil {
+		r.Value = []byte{}
+	}
+	if isTimerType(header.Get("Content-Type")) {
+		n, err := decodeTimer(body)
+		if err != nil {
+			return r, err
+		}
+		if r, err = n.request(); err != nil {
+			return r, err
+		}
+		if len(r.ID) > 0 && string(r.ID) != id {
+			return r, fmt.Errorf("the body has another ID than the path: leave it out of one with an ID in its path")
+		}
+	}
+	r.ID = []byte(id)
+	return r, addHTTP(&r, header)
+}
+
+func isTimerType(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), timerType)
+}
+
+func decodeTimer(body []byte) (*NewTimer, error) {
+	var n NewTimer
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&n); err != nil {
+		return nil, fmt.Errorf("the body is no timer (%s): %w", timerType, err)
+	}
+	if d.More() {
+		return nil, fmt.Errorf("the body has something behind the timer")
+	}
+	return &n, nil
+}
+
+// addHTTP adds what HTTP headers say: those that speak to the service as they are, also a
+// misspelt one or one that is given twice, which is for the judge of all requests; what is to
+// be passed on; and the conditions of HTTP.
+func addHTTP(r *route.Request, header http.Header) error {
+	var names []string
+	for name := range header {
+		if strings.HasPrefix(strings.ToLower(name), waterclock.RequestPrefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, value := range header[name] {
+			r.Headers = append(r.Headers, timer.Header{Key: strings.ToLower(name), Value: []byte(value)})
+		}
+	}
+	condition, err := conditionOf(header)
+	if err != nil {
+		return err
+	}
+	if condition != "" {
+		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(condition)})
+	}
+	for _, pass := range header[passHeader] {
+		name, value, ok := strings.Cut(pass, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("%s is %.40q, needs NAME=VALUE", strings.ToLower(passHeader), pass)
+		}
+		if err := mayPass(name); err != nil {
+			return err
+		}
+		r.Headers = append(r.Headers, timer.Header{Key: name, Value: []byte(value)})
+	}
+	return nil
+}
+
+// conditionOf is timer-if as HTTP says it; empty if it says nothing.
+func conditionOf(header http.Header) (string, error) {
+	match, none := header.Values("If-Match"), header.Values("If-None-Match")
+	switch {
+	case len(match)+len(none) == 0:
+		return "", nil
+	case len(match)+len(none) > 1:
+		return "", fmt.Errorf("If-Match and If-None-Match are given %d times: give one, once", len(match)+len(none))
+	case len(none) == 1 && none[0] != "*":
+		return "", fmt.Errorf("If-None-Match is %.80q, needs *, which is: nothing is pending", none[0])
+	case len(none) == 1:
+		return waterclock.IfAbsent, nil
+	case match[0] == "*":
+		return waterclock.IfPresent, nil
+	}
+	source, ok := strings.CutPrefix(match[0], `"`)
+	source, closed := strings.CutSuffix(source, `"`)
+	if _, err := waterclock.ParseSource(source); !ok || !closed || err != nil {
+		return "", fmt.Errorf(`If-Match is %.80q, needs * or one ETag: a timer's source in quotes, as "timers/3/17"`, match[0])
+	}
+	return source, nil
+}
+
+// steering is the request that has one header, or two with a condition.
+func steering(id, name string, header http.Header) (route.Request, error) {
+	r := route.Request{ID: []byte(id), Headers: []timer.Header{{Key: name, Value: []byte(waterclock.True)}}}
+	for other := range header {
+		if lower := strings.ToLower(other); strings.HasPrefix(lower, waterclock.RequestPrefix) && lower != waterclock.HeaderIf {
+			return r, fmt.Errorf("%s has no effect here: leave it out", lower)
+		}
+	}
+	if header.Get(passHeader) != "" {
+		return r, fmt.Errorf("%s has no effect here: leave it out", strings.ToLower(passHeader))
+	}
+	return r, addHTTP(&r, header)
+}

@@ -1,0 +1,269 @@
+package route
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Kind is what is asked for.
+type Kind string
+
+// The kinds of calls.
+const (
+	Get    Kind = "get"    // one pending timer
+	List   Kind = "list"   // a page of them
+	Count  Kind = "count"  // how many there are
+	Write  Kind = "write"  // requests, and what becomes of them
+	Status Kind = "status" // of the instance and of all its partitions
+)
+
+// Call is one question to the owner of a partition. Which fields count depends on Kind.
+type Call struct {
+	Kind Kind `json:"kind"`
+	// To is the ID of the process that is asked. Another one that has its address by now, or
+	// to which somebody sends once more what was recorded, does not answer.
+	To        string `json:"to"`
+	Topic     string `json:"topic,omitempty"` // of requests
+	Partition int32  `json:"partition"`
+	ID        []byte `json:"id,omitempty"` // Get
+
+	Page *query.Page `json:"page,omitempty"` // List; of Count its Filter
+
+	Requests []Request `json:"requests,omitempty"` // Write, in their order
+	// WaitMillis is how long a Write waits for decisions.
+	WaitMillis int64 `json:"wait,omitempty"`
+}
+
+// at is the partition that the call is about.
+func (c *Call) at() timer.TopicPartition {
+	return timer.TopicPartition{Topic: c.Topic, Partition: c.Partition}
+}
+
+// Request is one record for a request topic.
+type Request struct {
+	ID      []byte         `json:"id"`
+	Value   []byte         `json:"value"`             // nil is Kafka's null
+	Headers []timer.Header `json:"headers,omitempty"` // names need not be text
+}
+
+// requestJSON tells a null value from an empty one, which JSON of []byte does not, and has
+// names of headers as bytes, for text in JSON is UTF-8.
+type requestJSON struct {
+	ID      []byte       `json:"id"`
+	Value   *[]byte      `json:"value"`
+	Headers []headerJSON `json:"headers,omitempty"`
+}
+
+type headerJSON struct {
+	Key   []byte `json:"key"`
+	Value []byte `json:"value"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r Request) MarshalJSON() ([]byte, error) {
+	w := requestJSON{ID: r.ID}
+	for _, h := range r.Headers {
+		w.Headers = append(w.Headers, headerJSON{[]byte(h.Key), h.Value})
+	}
+	if r.Value != nil {
+		w.Value = &r.Value
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Request) UnmarshalJSON(b []byte) error {
+	var w requestJSON
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*r = Request{ID: w.ID}
+	for _, h := range w.Headers {
+		r.Headers = append(r.Headers, timer.Header{Key: string(h.Key), Value: h.Value})
+	}
+	if w.Value != nil {
+		if r.Value = *w.Value; r.Value == nil {
+			r.Value = []byte{}
+		}
+	}
+	return nil
+}
+
+// Answer is what the owner says. Which field is set depends on the call.
+type Answer struct {
+	Timer    *Shown       `json:"timer,omitempty"`  // Get; nil: nothing is pending
+	Timers   []Shown      `json:"timers,omitempty"` // List, without payloads
+	Next     query.Place  `json:"next"`             // List, see query.List
+	Count    *query.Count `json:"count,omitempty"`
+	Written  []Written    `json:"written,omitempty"` // Write, in the order of the requests
+	Instance *Instance    `json:"instance,omitempty"`
+}
+
+// Written is where a request stands, and what became of it.
+type Written struct {
+	Offset int64 `json:"offset"` // in its partition; -1: it is not known to be in the log
+	// Unknown, with Offset -1: it may be in the log all the same.
+	Unknown  bool      `json:"unknown,omitempty"`
+	Problem  string    `json:"problem,omitempty"`  // why it is not in the log, or not known to be
+	Decision *Decision `json:"decision,omitempty"` // nil: not known here
+	Why      string    `json:"why,omitempty"`      // without a decision: why it is not known
+}
+
+// Decision is a query.Decision on its way.
+type Decision struct {
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason,omitempty"`
+	Detail  string `json:"detail,omitempty"`
+	Pending *Shown `json:"pending,omitempty"`
+}
+
+// Shown is a query.Timer on its way: the timer in the bytes in which it is stored.
+type Shown struct{ *query.Timer }
+
+type shownJSON struct {
+	Timer     []byte      `json:"timer"`
+	Topic     string      `json:"topic"`
+	Partition int32       `json:"partition"`
+	Source    string      `json:"source"`
+	State     query.State `json:"state"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s Shown) MarshalJSON() ([]byte, error) {
+	return json.Marshal(shownJSON{s.AppendTo(nil), s.Topic, s.Partition, s.Source, s.State})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Shown) UnmarshalJSON(b []byte) error {
+	var w shownJSON
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	t, err := timer.Decode(w.Timer)
+	if err != nil {
+		return err
+	}
+	s.Timer = &query.Timer{Timer: t, Topic: w.Topic, Partition: w.Partition, Source: w.Source, State: w.State}
+	return nil
+}
+
+// show is t, nil for nil.
+func show(t *query.Timer) *Shown {
+	if t == nil {
+		return nil
+	}
+	return &Shown{t}
+}
+
+// Instance is what an instance says of itself.
+type Instance struct {
+	Name       string            `json:"name" doc:"Its instance-id or host, and the ID of its process."`
+	API        string            `json:"api" doc:"Address that others reach its API at; empty if it has none."`
+	Version    string            `json:"version,omitempty" doc:"What it was built from."`
+	Started    time.Time         `json:"started,omitzero"`
+	Member     bool              `json:"member" doc:"Whether it is a member of the group."`
+	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings have been; without it there were none."`
+	Partitions []PartitionStatus `json:"partitions,omitempty"`
+	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
+	Problem    string            `json:"problem,omitempty" doc:"Why it could not be asked."`
+}
+
+// Lateness is how late the firings of an instance have been since it started, to the bounds of the
+// metric waterclock_lateness_seconds.
+type Lateness struct {
+	Firings    uint64  `json:"firings" doc:"How many there were since it started."`
+	P50Seconds float64 `json:"p50Seconds" doc:"Half of them were not later than that, a bound of waterclock_lateness_seconds; 3600: that or more."`
+	P99Seconds float64 `json:"p99Seconds" doc:"99 of 100 were not later than that."`
+}
+
+// PartitionStatus is what an owner says of a partition.
+type PartitionStatus struct {
+	Topic         string  `json:"topic"`
+	Partition     int32   `json:"partition"`
+	FixedDelay    bool    `json:"fixedDelay,omitempty" doc:"It is one of a fixed-delay topic."`
+	State         string  `json:"state" enum:"acquiring,replaying,gated,live,stalled,failed,gone,unowned,unknown"`
+	Reason        string  `json:"reason,omitempty" doc:"Why it is not live."`
+	Pending       int64   `json:"pending" doc:"Pending timers."`
+	Parked        int64   `json:"parked" doc:"About how many of them wait for an unhealthy target."`
+	Queued        int     `json:"queued" doc:"Requests and firings on their way."`
+	LagRecords    int64   `json:"lagRecords" doc:"Requests that are known to wait in the log."`
+	LagSeconds    float64 `json:"lagSeconds" doc:"Age of the newest request that was read."`
+	OldestDueSecs float64 `json:"oldestDueSeconds" doc:"For how long the oldest timer in memory has been due."`
+}
+
+// UnhealthyTarget is a target partition that does not take writes now.
+type UnhealthyTarget struct {
+	Topic     string    `json:"topic"`
+	Partition string    `json:"partition" doc:"A number, or any, or unknown."`
+	Since     time.Time `json:"since"`
+}
+
+// Local is this process.
+type Local interface {
+	// Owned is a partition that is this process's, whatever its state; nil if it is not.
+	Owned(at timer.TopicPartition) Partition
+	// Produce writes requests to their partition in order, acks=all. It returns when what
+	// became of each is known, or ctx has ended.
+	Produce(ctx context.Context, at timer.TopicPartition, requests []Request) []Written
+	// Status tells of this instance.
+	Status() Instance
+}
+
+// Partition answers for one partition that is owned. Errors wrap ErrMoving where it
+// cannot answer now: it is being acquired, or is lost.
+type Partition interface {
+	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
+	List(ctx context.Context, p query.Page) (query.List, error)
+	Count(ctx context.Context, f query.Filter) (query.Count, error)
+	// Watch begins to note decisions; it is called before the requests are written.
+	Watch() (Watch, error)
+}
+
+// Watch tells what becomes of requests that are written once it has begun.
+type Watch interface {
+	// Decision waits until it is known what became of the request at an offset. The error
+	// wraps ErrMoving if that will not be known here any more.
+	Decision(ctx context.Context, offset int64) (query.Decision, error)
+	Close()
+}
+
+// ErrMoving says that a partition has no owner that can answer now.
+var ErrMoving = errors.New("the partition is on its way to another owner")
+
+// ErrUnknown says that it is not known whether requests were written.
+var ErrUnknown = errors.New("it is not known whether the request was written")
+
+// ErrTooLarge says that a request is larger than its owner lets another instance send.
+var ErrTooLarge = errors.New("the request was not taken")
+
+// ElsewhereError says that another instance owns the partition, which this one cannot ask.
+type ElsewhereError struct {
+	Topic     string
+	Partition int32
+	Process   string // of the owner
+	API       string // of the owner; empty: it has none
+	Why       string // as a sentence, with what to do
+}
+
+func (e *ElsewhereError) Error() string {
+	at := "which has no API"
+	if e.API != "" {
+		at = "at " + e.API
+	}
+	return fmt.Sprintf("partition %d of %s is owned by instance %s, %s: %s", e.Partition, e.Topic, e.Process, at, e.Why)
+}
+
+// RandomID is 128 random bits as text.
+func RandomID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,91 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/query"
+)
+
+// answer answers a call by a partition that is owned here.
+func answer(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) {
+	switch c.Kind {
+	case Get:
+		t, err := p.Get(ctx, c.ID)
+		return Answer{Timer: show(t)}, err
+	case List:
+		return listed(ctx, p, c)
+	case Count:
+		if c.Page == nil {
+			break
+		}
+		n, err := p.Count(ctx, c.Page.Filter)
+		return Answer{Count: &n}, err
+	case Write:
+		return written(ctx, l, p, c)
+	case Status: // of no partition
+	}
+	return Answer{}, fmt.Errorf("a call of kind %q that cannot be answered", c.Kind)
+}
+
+// listed is a page without payloads: a list of large timers would not be bounded with
+// them, and who wants one asks for the timer.
+func listed(ctx context.Context, p Partition, c *Call) (Answer, error) {
+	if c.Page == nil {
+		return Answer{}, errors.New("a list without a page")
+	}
+	found, err := p.List(ctx, *c.Page)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := Answer{Timers: make([]Shown, len(found.Timers)), Next: found.Next}
+	for i, t := range found.Timers {
+		short := *t.Timer
+		short.Value = nil
+		slim := *t
+		slim.Timer = &short
+		a.Timers[i] = Shown{&slim}
+	}
+	return a, nil
+}
+
+// written watches, writes, and waits for the decisions. The watch begins first, so no
+// decision is missed, however fast the owner is.
+func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) {
+	w, err := p.Watch()
+	if err != nil {
+		return Answer{}, err
+	}
+	defer w.Close()
+	all := l.Produce(ctx, c.at(), c.Requests)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.WaitMillis)*time.Millisecond)
+	defer cancel()
+	for i := range all {
+		if all[i].Offset < 0 {
+			continue
+		}
+		d, err := w.Decision(ctx, all[i].Offset)
+		if err != nil {
+			all[i].Why = undecided(err)
+			continue
+		}
+		all[i].Decision = &Decision{Outcome: d.Outcome, Reason: d.Reason, Detail: d.Detail, Pending: show(d.Pending)}
+	}
+	return Answer{Written: all}, nil
+}
+
+// undecided says why a decision is not known here.
+func undecided(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the request is in the log and was not decided in time; it will be"
+	case errors.Is(err, query.ErrForgotten):
+		return "the request is in the log and is decided, but how is not remembered: look at the timer"
+	}
+	if errors.Is(err, query.ErrForgotten) {
+		return "the request is in the log and is decided, and so much was decided since that it is not remembered how"
+	}
+	return "the request is in the log, and the partition has moved before its decision was known here; its next owner decides it"
+}

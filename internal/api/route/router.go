@@ -1,0 +1,274 @@
+package route
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// Path is where an instance is asked by others.
+	Path = "/internal/v1/ask"
+	// maxAnswer bounds what another instance answers, in bytes.
+	maxAnswer = 256 << 20
+	// hopTimeout bounds a call that does not write.
+	hopTimeout = 5 * time.Second
+)
+
+// Options of a Router.
+type Options struct {
+	Local     Local
+	Directory Directory
+	Process   string // ID of this process
+	// Transport makes calls to others, in the name of the caller in the context; nil: none
+	// are made.
+	Transport http.RoundTripper
+	// May says why a call that another instance makes may not be answered; nil: it may. It
+	// must refuse all that no instance has signed.
+	May func(ctx context.Context, c *Call) error
+	// MaxBody bounds a call between instances, in bytes: one that is larger is not made, and of
+	// others not read.
+	MaxBody int64
+}
+
+// Router asks whoever owns a partition. It is safe for concurrent use.
+type Router struct {
+	o      Options
+	owners owners
+	client *http.Client // nil: others are not asked
+}
+
+// New returns a router.
+func New(o Options) *Router {
+	r := &Router{o: o, owners: owners{from: o.Directory}}
+	if o.Transport != nil {
+		r.client = &http.Client{
+			Transport:     o.Transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+	}
+	return r
+}
+
+var (
+	// errNotOwner says that the instance that was asked does not own the partition, or is not
+	// there: nothing was written.
+	errNotOwner = errors.New("does not answer for the partition")
+	// errStranger says that it does not know this one.
+	errStranger = errors.New("--api-key-file must hold the same key on all instances, --advertise of each be its own, and their clocks be set")
+)
+
+// ForbiddenError says that the owner does not allow the caller what this instance does.
+type ForbiddenError struct{ Detail string }
+
+func (e *ForbiddenError) Error() string { return e.Detail }
+
+// Ask has the owner of a partition answer, in the name of the caller in the context. Errors
+// wrap ErrMoving or ErrUnknown, or are an ElsewhereError, where the call itself is right.
+func (r *Router) Ask(ctx context.Context, c *Call) (Answer, error) {
+	if p := r.o.Local.Owned(c.at()); p != nil {
+		return answer(ctx, r.o.Local, p, c)
+	}
+	a, err := r.askOwner(ctx, c, ownersAge)
+	if errors.Is(err, errNotOwner) {
+		// What was known is old, or the owner is gone. Nothing was written.
+		if a, err = r.askOwner(ctx, c, ownersPause); errors.Is(err, errNotOwner) {
+			err = fmt.Errorf("%w: %w", ErrMoving, err)
+		}
+	}
+	return a, err
+}
+
+// askOwner asks the owner as known for at most that long.
+func (r *Router) askOwner(ctx context.Context, c *Call, known time.Duration) (Answer, error) {
+	all, err := r.owners.of(ctx, known)
+	if err != nil {
+		return Answer{}, err
+	}
+	owner, some := all[c.at()]
+	elsewhere := &ElsewhereError{Topic: c.Topic, Partition: c.Partition, Process: owner.Process, API: owner.API}
+	switch {
+	case !some, owner.Process == r.o.Process:
+		// Nobody has ever owned it, or this process did last, and does not now.
+		return Answer{}, fmt.Errorf("%w: nobody owns partition %d of %s", ErrMoving, c.Partition, c.Topic)
+	case owner.API == "":
+		elsewhere.Why = "start it with --api (and a version that has it)"
+		return Answer{}, elsewhere
+	case r.client == nil:
+		elsewhere.Why = "calls are forwarded to it if --api-key-file names the same key on all instances; without, ask it there"
+		return Answer{}, elsewhere
+	}
+	a, err := r.hop(ctx, owner, c)
+	if errors.Is(err, errStranger) {
+		elsewhere.Why = "it does not take this instance's calls: " + err.Error()
+		return Answer{}, elsewhere
+	}
+	return a, err
+}
+
+// hop asks another instance.
+func (r *Router) hop(ctx context.Context, owner Owner, c *Call) (a Answer, err error) {
+	to, addressed := owner.API, *c
+	addressed.To = owner.Process
+	call, err := json.Marshal(&addressed)
+	if err != nil {
+		return a, fmt.Errorf("encode a call: %w", err)
+	}
+	if int64(len(call)) > r.o.MaxBody {
+		return a, fmt.Errorf("%w: as a call to %s, which owns the partition, it has %d bytes, and api-body-limit is %d: it must be 1.5 times as large as the largest request",
+			ErrTooLarge, to, len(call), r.o.MaxBody)
+	}
+	timeout, method, at, body := hopTimeout, http.MethodGet, to+Path+"?call="+base64.RawURLEncoding.EncodeToString(call), io.Reader(nil)
+	if c.Kind == Write {
+		timeout += time.Duration(c.WaitMillis) * time.Millisecond
+		method, at, body = http.MethodPost, to+Path, bytes.NewReader(call)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, at, body)
+	if err != nil {
+		return a, fmt.Errorf("ask %s: %w", to, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return a, broken(to, c.Kind, err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return a, broken(to, c.Kind, err)
+	}
+	return read(to, c.Kind, resp, data)
+}
+
+// broken tells a call that was not sent from one that may have been.
+func broken(to string, k Kind, err error) error {
+	var dial *net.OpError
+	var parts *url.Error
+	if errors.As(err, &parts) {
+		err = parts.Err // without the URL, which is said
+	}
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return fmt.Errorf("%s %w: %w", to, errNotOwner, err)
+	}
+	return fmt.Errorf("%w: %s was asked and has not answered: %w", lost(k), to, err)
+}
+
+// lost is what is known of a call that may have come to its owner or not.
+func lost(k Kind) error {
+	if k == Write {
+		return ErrUnknown
+	}
+	return ErrMoving
+}
+
+// What an instance answers: said is the header that has one of the words. An answer without it
+// is of whoever stands before it. If that is an instance's guard, whose problems are known by
+// their type, the call has not come to it. A proxy may have lost it on either way, and what has
+// the instance's address now, and is none, says nothing about timers, whatever it answers.
+const (
+	said      = "Waterclock-Answer"
+	answered  = "answer"
+	notOwner  = "not-owner"
+	moving    = "moving"
+	forbidden = "forbidden"
+	failed    = "failed"
+)
+
+// read takes an answer apart.
+func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err error) {
+	text := strings.TrimSpace(string(data[:min(len(data), 500)]))
+	guarded := resp.Header.Get("Content-Type") == "application/problem+json"
+	switch word := resp.Header.Get(said); {
+	case word == answered && resp.StatusCode == http.StatusOK:
+		if err := json.Unmarshal(data, &a); err != nil {
+			return Answer{}, fmt.Errorf("%w: what %s answers cannot be read: %w", lost(k), to, err)
+		}
+		return a, nil
+	case resp.StatusCode < 300, word == "" && !guarded && resp.StatusCode >= 500:
+		return a, fmt.Errorf("%w: at %s not an instance answers, but something else, with %d: %s", lost(k), to, resp.StatusCode, text)
+	case word == notOwner:
+		return a, fmt.Errorf("%s %w", to, errNotOwner)
+	case word == moving:
+		return a, fmt.Errorf("%w: %s", ErrMoving, text)
+	case word == forbidden, word == "" && resp.StatusCode == http.StatusForbidden:
+		return a, &ForbiddenError{to + ": " + text}
+	case word == "" && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusMisdirectedRequest):
+		return a, fmt.Errorf("%w (%s)", errStranger, text)
+	case word == "" && resp.StatusCode == http.StatusRequestEntityTooLarge:
+		return a, fmt.Errorf("%w by %s, whose api-body-limit must be 1.5 times as large as the largest request: %s", ErrTooLarge, to, text)
+	case word == "" && (resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests):
+		return a, fmt.Errorf("%w: %s has no room for calls: %s", ErrMoving, to, text)
+	case word == "" && resp.StatusCode > http.StatusInternalServerError: // a proxy that has lost it
+		return a, fmt.Errorf("%w: %s answers %d: %s", lost(k), to, resp.StatusCode, text)
+	}
+	return a, fmt.Errorf("%s answers %d: %s", to, resp.StatusCode, text)
+}
+
+// Produce writes requests to a partition from here, whoever owns it.
+func (r *Router) Produce(ctx context.Context, at timer.TopicPartition, requests []Request) []Written {
+	return r.o.Local.Produce(ctx, at, requests)
+}
+
+// Instances asks all that own something, and this one, which is the first; the others are by
+// name. Who cannot be asked has Problem set.
+// The second result is who owns what by the directory.
+func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPartition]Owner, error) {
+	all, err := r.owners.of(ctx, ownersAge)
+	if err != nil {
+		return nil, nil, err
+	}
+	list := []Instance{r.o.Local.Status()}
+	seen := map[string]bool{r.o.Process: true}
+	answers := make(chan Instance)
+	n := 0
+	for _, owner := range all {
+		if seen[owner.Process] {
+			continue
+		}
+		seen[owner.Process] = true
+		n++
+		go func() { answers <- r.status(ctx, owner) }()
+	}
+	for range n {
+		list = append(list, <-answers)
+	}
+	slices.SortFunc(list[1:], func(a, b Instance) int { return strings.Compare(a.Name, b.Name) })
+	return list, all, nil
+}
+
+func (r *Router) status(ctx context.Context, owner Owner) Instance {
+	unknown := Instance{Name: owner.Process, API: owner.API}
+	switch {
+	case owner.API == "":
+		unknown.Problem = "it has no API: it was started without --api, or is of a version that has none"
+		return unknown
+	case r.client == nil:
+		unknown.Problem = "other instances are not asked without --api-key-file"
+		return unknown
+	}
+	a, err := r.hop(ctx, owner, &Call{Kind: Status})
+	if err == nil && a.Instance == nil {
+		err = errors.New("it answers nothing")
+	}
+	if err != nil {
+		unknown.Problem = err.Error()
+		return unknown
+	}
+	return *a.Instance
+}

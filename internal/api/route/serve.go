@@ -1,0 +1,83 @@
+package route
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// ServeHTTP answers what other instances ask: GET what only reads, POST what writes. It asks
+// nobody itself.
+func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	refuse := func(status int, word string, err error) {
+		w.Header().Set(said, word)
+		http.Error(w, err.Error(), status)
+	}
+	c, err := r.call(w, req)
+	if err != nil {
+		refuse(http.StatusBadRequest, failed, err)
+		return
+	}
+	if err := r.o.May(req.Context(), c); err != nil {
+		refuse(http.StatusForbidden, forbidden, err)
+		return
+	}
+	a, err := r.own(req, c)
+	switch {
+	case errors.Is(err, errNotOwner):
+		refuse(http.StatusMisdirectedRequest, notOwner, err)
+	case errors.Is(err, ErrMoving):
+		refuse(http.StatusServiceUnavailable, moving, err)
+	case err != nil:
+		refuse(http.StatusInternalServerError, failed, err)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set(said, answered)
+		_ = json.NewEncoder(w).Encode(a) // who asked is gone
+	}
+}
+
+// call reads a call.
+func (r *Router) call(w http.ResponseWriter, req *http.Request) (*Call, error) {
+	var text []byte
+	var err error
+	switch req.Method {
+	case http.MethodGet:
+		text, err = base64.RawURLEncoding.DecodeString(req.URL.Query().Get("call"))
+	case http.MethodPost:
+		text, err = io.ReadAll(http.MaxBytesReader(w, req.Body, r.o.MaxBody))
+	default:
+		err = errors.New("neither GET nor POST")
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := new(Call)
+	if err := json.Unmarshal(text, c); err != nil {
+		return nil, err
+	}
+	if (c.Kind == Write) != (req.Method == http.MethodPost) {
+		return nil, errors.New("what writes is a POST, and nothing else")
+	}
+	return c, nil
+}
+
+// own answers for what this process owns.
+func (r *Router) own(req *http.Request, c *Call) (Answer, error) {
+	if c.To != r.o.Process {
+		return Answer{}, fmt.Errorf("it is process %s now, and not %.40q: %w", r.o.Process, c.To, errNotOwner)
+	}
+	if c.Kind == Status {
+		status := r.o.Local.Status()
+		return Answer{Instance: &status}, nil
+	}
+	p := r.o.Local.Owned(c.at())
+	if p == nil {
+		return Answer{}, errNotOwner
+	}
+	return answer(req.Context(), r.o.Local, p, c)
+}

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Cluster is the service as a whole.
+type Cluster struct {
+	Asked      string                  `json:"asked" doc:"Name of the instance that answers."`
+	Instances  []route.Instance        `json:"instances" nullable:"false" doc:"This one first, then all that have owned a partition last. One that owns none is not known to others."`
+	Partitions []OwnedPartition        `json:"partitions" nullable:"false" doc:"All partitions of the request topics, and the fixed-delay topics' that somebody owns."`
+	Unhealthy  []route.UnhealthyTarget `json:"unhealthyTargets" nullable:"false" doc:"Target partitions that some instance cannot write to now."`
+	Pending    int64                   `json:"pending" doc:"Pending timers of all partitions that are known."`
+	OldestSecs float64                 `json:"oldestDueSeconds" doc:"For how long the oldest timer in memory of any instance has been due."`
+}
+
+// OwnedPartition is a partition with its owner.
+type OwnedPartition struct {
+	Owner string `json:"owner,omitempty" doc:"Name of its owner; empty: it has none that is known."`
+	route.PartitionStatus
+}
+
+// TopicInfo is a request topic.
+type TopicInfo struct {
+	Topic      string `json:"topic"`
+	Partitions int32  `json:"partitions"`
+	MaxBytes   int    `json:"maxMessageBytes" doc:"How large a request may be, as a record."`
+}
+
+// Occurrences are what a cron expression says.
+type Occurrences struct {
+	Explanation string      `json:"explanation" doc:"What the expression means, in words."`
+	Zone        string      `json:"zone"`
+	Next        []time.Time `json:"next" nullable:"false" doc:"When it comes next."`
+}
+
+const maxNext = 1000
+
+func (a *API) registerService(h huma.API) {
+	cluster := operation(http.MethodGet, "/v1/cluster", "getCluster", "See instances and partitions")
+	cluster.Tags = []string{"service"}
+	describe[Cluster](h, &cluster, nil)
+	huma.Register(h, cluster, func(ctx context.Context, _ *struct{}) (*struct{ Body Cluster }, error) {
+		if err := a.may(ctx, Read, "", ""); err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		c, err := a.cluster(ctx)
+		if err != nil {
+			return nil, routed(err)
+		}
+		return &struct{ Body Cluster }{*c}, nil
+	})
+	topics := operation(http.MethodGet, "/v1/topics", "listTopics", "List the request topics")
+	topics.Tags = []string{"service"}
+	describe[struct{}](h, &topics, nil)
+	huma.Register(h, topics, func(ctx context.Context, _ *struct{}) (*struct {
+		Body struct {
+			Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
+		}
+	}, error) {
+		out := &struct {
+			Body struct {
+				Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
+			}
+		}{}
+		out.Body.Topics = []TopicInfo{}
+		for _, name := range a.topicNames() {
+			if t := a.o.Topics[name]; a.may(ctx, Read, name, "") == nil {
+				out.Body.Topics = append(out.Body.Topics, TopicInfo{name, t.Partitions, t.MaxBytes})
+			}
+		}
+		return out, nil
+	})
+	a.registerNext(h)
+}
+
+func (a *API) registerNext(h huma.API) {
+	next := operation(http.MethodGet, "/v1/next", "nextOccurrences", "See when a cron expression comes next",
+		"By the rules of time zones of the instance that is asked.")
+	next.Tags = []string{"service"}
+	describe[Occurrences](h, &next, nil)
+	huma.Register(h, next, func(_ context.Context, in *struct {
+		Cron string `query:"cron" required:"true" maxLength:"500" doc:"Expression of 5 or 6 fields, or a name as @daily."`
+		Zone string `query:"zone" doc:"IANA name of a time zone; without it UTC."`
+		N    int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"How many."`
+		From string `query:"from" doc:"Behind then: RFC 3339 with a zone, or Unix milliseconds; without it now."`
+	}) (*struct{ Body Occurrences }, error) {
+		e, err := calendar.Parse(in.Cron)
+		if err != nil {
+			return nil, problem(http.StatusBadRequest, "bad-cron", "cron is %.60q: %v", in.Cron, err)
+		}
+		loc, err := calendar.LoadZone(in.Zone)
+		if err != nil {
+			return nil, problem(http.StatusBadRequest, "unknown-zone", "zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos", in.Zone)
+		}
+		from, err := instant("from", in.From)
+		if err != nil {
+			return nil, err
+		}
+		if in.From == "" {
+			from = a.o.Now().UnixMilli()
+		}
+		if from < firstInstant || from > lastInstant {
+			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "from is %.60q, needs the years 0 to 9999", in.From)
+		}
+		out := &struct{ Body Occurrences }{Occurrences{Explanation: e.ExplainIn(loc), Zone: loc.String(), Next: []time.Time{}}}
+		schedule, after := e.In(loc), time.UnixMilli(from).Unix()
+		for range min(in.N, maxNext) {
+			after, _ = schedule.Next(after)
+			next := time.Unix(after, 0).In(loc)
+			if y := next.Year(); y < 0 || y > 9999 {
+				break // RFC 3339 cannot write it
+			}
+			out.Body.Next = append(out.Body.Next, next)
+		}
+		return out, nil
+	})
+}
+
+// cluster lays what all instances say side by side.
+func (a *API) cluster(ctx context.Context) (*Cluster, error) {
+	instances, owners, err := a.o.Asker.Instances(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Asked: instances[0].Name, Instances: instances, Unhealthy: []route.UnhealthyTarget{}}
+	known := make(map[timer.TopicPartition]OwnedPartition)
+	seen := make(map[[2]string]bool)
+	for i := range instances {
+		in := &instances[i]
+		for _, p := range in.Partitions {
+			at := timer.TopicPartition{Topic: p.Topic, Partition: p.Partition}
+			if _, twice := known[at]; !twice || p.State == "live" {
+				known[at] = OwnedPartition{in.Name, p}
+			}
+		}
+		for _, u := range in.Unhealthy {
+			if k := [2]string{u.Topic, u.Partition}; !seen[k] {
+				seen[k], c.Unhealthy = true, append(c.Unhealthy, u)
+			}
+		}
+		in.Partitions, in.Unhealthy = nil, nil // they are shown once
+	}
+	for at, owner := range owners {
+		if _, told := known[at]; !told {
+			known[at] = OwnedPartition{owner.Process, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition, State: "unknown"}}
+		}
+	}
+	for name, t := range a.o.Topics {
+		for p := range t.Partitions {
+			at := timer.TopicPartition{Topic: name, Partition: p}
+			if _, told := known[at]; !told {
+				known[at] = OwnedPartition{"", route.PartitionStatus{Topic: name, Partition: p, State: "unowned"}}
+			}
+		}
+	}
+	c.Partitions = make([]OwnedPartition, 0, len(known))
+	for _, p := range known {
+		c.Partitions = append(c.Partitions, p)
+		c.Pending += p.Pending
+		c.OldestSecs = max(c.OldestSecs, p.OldestDueSecs)
+	}
+	slices.SortFunc(c.Partitions, func(x, y OwnedPartition) int {
+		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
+	})
+	return c, nil
+}

@@ -1,0 +1,314 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// OneTimer are the parameters of what is about one timer.
+type OneTimer struct {
+	Topic string `path:"topic" doc:"Request topic."`
+	ID    string `path:"id" doc:"ID of the timer, percent-encoded, slashes too."`
+}
+
+// Wait is until when a call that changes something waits.
+type Wait struct {
+	Wait string `query:"wait" enum:"decided,written" default:"decided" doc:"decided: until the owner has committed what becomes of the request. written: until Kafka has the request."`
+}
+
+// Result is what became of a request.
+type Result struct {
+	Outcome   string `json:"outcome" enum:"scheduled,replaced,cancelled,triggered,paused,resumed,completed,unchanged,written" doc:"What became of the request. unchanged: the timer was so already. written: it is in the log, and what becomes of it is not known here."`
+	Topic     string `json:"topic" doc:"Where the request is in the log: request topic."`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Timer     *Timer `json:"timer,omitempty" doc:"What is pending under the ID right behind the request."`
+	Note      string `json:"note,omitempty" doc:"Of written: why no more is known."`
+}
+
+// changed is the answer to a call that changes one timer.
+type changed struct {
+	Status int
+	ETag   string `header:"ETag" doc:"Source of the timer that is pending, in quotes."`
+	Body   Result
+}
+
+const onePath = "/v1/topics/{topic}/timers/{id}"
+
+func (a *API) registerTimers(h huma.API) {
+	a.registerPut(h)
+	a.registerGet(h)
+	for _, s := range []struct{ id, method, path, summary, header, then string }{
+		{"cancelTimer", http.MethodDelete, onePath, "Cancel a timer", waterclock.HeaderCancel, ""},
+		{"triggerTimer", http.MethodPost, onePath + "/trigger", "Have a timer fire now", waterclock.HeaderTrigger, "One that recurs goes on as if nothing had been."},
+		{"pauseTimer", http.MethodPost, onePath + "/pause", "Have a timer not fire until it is resumed", waterclock.HeaderPause, ""},
+		{"resumeTimer", http.MethodPost, onePath + "/resume", "Have a paused timer fire again", waterclock.HeaderResume, "What is past due fires at once."},
+	} {
+		op := operation(s.method, s.path, s.id, s.summary, s.then, "404: nothing is pending under the ID. 412: what it counts under does not hold.")
+		op.Tags, op.Parameters = []string{"timers"}, conditions()
+		describe[Result](h, &op, map[string]string{"202": "The request is in the log; what becomes of it is not known here."})
+		huma.Register(h, op, func(ctx context.Context, in *struct {
+			OneTimer
+			Wait
+		}) (*changed, error) {
+			r, err := steering(in.ID, s.header, headersOf(ctx))
+			return a.change(ctx, &in.OneTimer, in.Wait.Wait, r, err)
+		})
+	}
+}
+
+func (a *API) registerPut(h huma.API) {
+	op := operation(http.MethodPut, onePath, "putTimer", "Schedule a timer, or schedule it again",
+		"The body is the payload, byte for byte, and HTTP headers are those of the request in Kafka, with the same names; or the body is JSON of the type "+timerType+".",
+		"400, 403, 413, 429, 431: the request is refused, and a dead letter; reason and detail are the same.")
+	op.Tags, op.MaxBodyBytes = []string{"timers"}, a.largest()
+	op.Parameters = append(conditions(), requestHeaders()...)
+	describe[Result](h, &op, map[string]string{
+		"201": "Scheduled: nothing was pending under the ID.",
+		"202": "The request is in the log; what becomes of it is not known here.",
+	})
+	huma.Register(h, op, func(ctx context.Context, in *struct {
+		OneTimer
+		Wait
+		RawBody []byte `contentType:"application/octet-stream"`
+	}) (*changed, error) {
+		// The body is in a buffer that is used again when this call is over, and a record may
+		// be on its way for longer.
+		r, err := fromHTTP(in.ID, headersOf(ctx), bytes.Clone(in.RawBody))
+		return a.change(ctx, &in.OneTimer, in.Wait.Wait, r, err)
+	})
+	// Behind Register, which would hold payloads against a schema.
+	h.OpenAPI().Paths[onePath].Put.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{
+		timerType: {Schema: schemaOf[NewTimer](h)},
+		"*/*":     {Schema: &huma.Schema{Type: "string", Format: "binary", Description: "The payload."}},
+	}}
+}
+
+func (a *API) registerGet(h huma.API) {
+	op := operation(http.MethodGet, onePath, "getTimer", "See a pending timer")
+	op.Tags = []string{"timers"}
+	describe[Timer](h, &op, nil)
+	huma.Register(h, op, func(ctx context.Context, in *OneTimer) (*struct {
+		ETag string `header:"ETag" doc:"Source of the timer, in quotes."`
+		Body Timer
+	}, error) {
+		t, err := a.get(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return &struct {
+			ETag string `header:"ETag" doc:"Source of the timer, in quotes."`
+			Body Timer
+		}{strconv.Quote(t.Source), *t}, nil
+	})
+}
+
+func (a *API) get(ctx context.Context, in *OneTimer) (*Timer, error) {
+	topic, err := a.topic(ctx, Read, in.Topic, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	none := problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q is pending on %s", in.ID, in.Topic)
+	if len(in.ID) > waterclock.MaxIDBytes {
+		return nil, none // nor ever will be
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	at := a.at(in.Topic, topic, []byte(in.ID))
+	answer, err := a.o.Asker.Ask(ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: []byte(in.ID)})
+	if err != nil {
+		return nil, routed(err)
+	}
+	if answer.Timer == nil {
+		return nil, none
+	}
+	return view(answer.Timer, true), nil
+}
+
+// change writes the request that was built, or says what is wrong with it.
+func (a *API) change(ctx context.Context, in *OneTimer, wait string, r route.Request, wrong error) (*changed, error) {
+	topic, err := a.topic(ctx, Write, in.Topic, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if wrong != nil {
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "%v", wrong)
+	}
+	at := a.at(in.Topic, topic, r.ID)
+	if err := tooLarge(&r, topic); err != nil {
+		return nil, err
+	}
+	all, err := a.write(ctx, at, wait, []route.Request{r})
+	if err != nil {
+		return nil, routed(err)
+	}
+	status, result, wrongs := decided(at, in.ID, &all[0])
+	if wrongs != nil {
+		return nil, wrongs
+	}
+	out := &changed{Status: status, Body: *result}
+	if result.Timer != nil {
+		out.ETag = strconv.Quote(result.Timer.Source)
+	}
+	return out, nil
+}
+
+// tooLarge says that Kafka would not take the record: so it cannot be a dead letter either.
+func tooLarge(r *route.Request, topic Topic) error {
+	n := recordOverhead + len(r.ID) + len(r.Value)
+	for _, h := range r.Headers {
+		n += headerOverhead + len(h.Key) + len(h.Value)
+	}
+	if n <= topic.MaxBytes {
+		return nil
+	}
+	return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge, "the request has %d bytes as a record, and the request topic takes %d (max.message.bytes)", n, topic.MaxBytes)
+}
+
+const (
+	recordOverhead = 61 + 21 // of a batch, and of the record in it at most
+	headerOverhead = 10      // two lengths
+)
+
+// callBytes is how large the requests of one call to an owner are together, but for one that
+// is larger alone: an instance bounds what it takes (api-body-limit).
+const callBytes = 512 << 10
+
+// write writes requests of one partition and, if asked to, waits for what becomes of them. An
+// error says that none was written, or not known to be; what fails behind others that were
+// written is told of each.
+func (a *API) write(ctx context.Context, at timer.TopicPartition, wait string, rs []route.Request) ([]route.Written, error) {
+	if wait == "written" {
+		ctx, cancel := context.WithTimeout(ctx, produceTimeout)
+		defer cancel()
+		return a.o.Asker.Produce(ctx, at, rs), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout+produceTimeout)
+	defer cancel()
+	all := make([]route.Written, 0, len(rs))
+	for len(all) < len(rs) {
+		part := rs[len(all):]
+		part = part[:fit(part)]
+		answer, err := a.o.Asker.Ask(ctx, &route.Call{
+			Kind: route.Write, Topic: at.Topic, Partition: at.Partition, Requests: part, WaitMillis: decideTimeout.Milliseconds(),
+		})
+		if err == nil && len(answer.Written) != len(part) {
+			err = fmt.Errorf("%w: the owner answers for %d requests of %d", route.ErrUnknown, len(answer.Written), len(part))
+		}
+		if err != nil && len(all) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			// Of those behind this part none was sent.
+			for i := range rs[len(all):] {
+				all = append(all, route.Written{Offset: -1, Unknown: i < len(part) && errors.Is(err, route.ErrUnknown), Problem: err.Error()})
+			}
+			return all, nil
+		}
+		all = append(all, answer.Written...)
+	}
+	return all, nil
+}
+
+// fit is how many requests go with one call, at least one.
+func fit(rs []route.Request) int {
+	size := 0
+	for n := range rs {
+		size += len(rs[n].ID) + len(rs[n].Value)
+		for _, h := range rs[n].Headers {
+			size += headerOverhead + len(h.Key) + len(h.Value)
+		}
+		if size > callBytes && n > 0 {
+			return n
+		}
+	}
+	return len(rs)
+}
+
+// decided is what a caller is told of a request.
+func decided(at timer.TopicPartition, id string, w *route.Written) (status int, r *Result, p *Problem) {
+	if w.Offset < 0 && w.Unknown {
+		return 0, nil, routed(fmt.Errorf("%w: %s", route.ErrUnknown, w.Problem))
+	}
+	if w.Offset < 0 {
+		return 0, nil, problem(http.StatusServiceUnavailable, ReasonNotWritten, "the request was not written: %s", w.Problem)
+	}
+	r = &Result{Topic: at.Topic, Partition: at.Partition, Offset: w.Offset}
+	d := w.Decision
+	if d == nil {
+		r.Outcome, r.Note = "written", w.Why
+		return http.StatusAccepted, r, nil
+	}
+	r.Outcome, r.Timer = d.Outcome, view(d.Pending, true)
+	switch d.Outcome {
+	case string(waterclock.EventRejected):
+		p = problem(statusOf(d.Reason), d.Reason, "%s", d.Detail)
+	case string(waterclock.EventConditionNotMet):
+		p = problem(http.StatusPreconditionFailed, ReasonConditionNotMet, "what the request counts under does not hold of timer %.100q: nothing has changed", id)
+		p.Pending = r.Timer
+	case "not-found":
+		if d.Pending != nil { // paused when it was, and the like
+			r.Outcome = "unchanged"
+			return http.StatusOK, r, nil
+		}
+		p = problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q was pending on %s: nothing has changed", id, at.Topic)
+	case string(waterclock.EventScheduled):
+		return http.StatusCreated, r, nil
+	default:
+		return http.StatusOK, r, nil
+	}
+	p.Request = fmt.Sprintf("%s/%d/%d", at.Topic, at.Partition, w.Offset)
+	return 0, nil, p
+}
+
+func schemaOf[T any](h huma.API) *huma.Schema {
+	return huma.SchemaFromType(h.OpenAPI().Components.Schemas, reflect.TypeFor[T]())
+}
+
+// conditions are the parameters of what may count under a condition.
+func conditions() []*huma.Param {
+	return []*huma.Param{
+		header("If-Match", `* : something is pending. "SOURCE": the timer from that request is, as an ETag has it.`),
+		header("If-None-Match", "*: nothing is pending."),
+		header(waterclock.HeaderIf, "absent, present, or a waterclock-source: as in Kafka; instead of If-Match and If-None-Match."),
+	}
+}
+
+func header(name, doc string) *huma.Param {
+	return &huma.Param{Name: name, In: "header", Description: doc, Schema: &huma.Schema{Type: "string"}}
+}
+
+// requestHeaders are the parameters of what schedules.
+func requestHeaders() []*huma.Param {
+	return []*huma.Param{
+		header(waterclock.HeaderAt, "Due then: RFC 3339 with a zone, or Unix milliseconds."),
+		header(waterclock.HeaderAfter, "Due that long from now: 250ms, 90s, 1h30m, 3d, P1DT2H."),
+		header(waterclock.HeaderEvery, "Recurs at that interval."),
+		header(waterclock.HeaderCron, "Recurs when the clock shows that: 5 or 6 fields."),
+		header(waterclock.HeaderZone, "IANA name of the time zone of timer-cron; without it UTC."),
+		header(waterclock.HeaderUntil, "End of the recurrence, inclusive."),
+		header(waterclock.HeaderCount, "How many occurrences there are."),
+		header(waterclock.HeaderJitter, "Each occurrence is delayed by a part of it."),
+		header(waterclock.HeaderCatchUp, "What becomes of missed occurrences: all, latest or none."),
+		header(waterclock.HeaderMaxLate, "What would be emitted later than that is not."),
+		header(waterclock.HeaderTargetTopic, "Where it fires to; without it the default target of the request topic."),
+		header(waterclock.HeaderTargetKey, "Key of the emission; without it the ID."),
+		header(waterclock.HeaderTargetKeyNull, "true: a null key."),
+		header(waterclock.HeaderTargetPartition, "Partition of the target; without it the key decides."),
+		{
+			Name: "waterclock-pass", In: "header", Description: "NAME=VALUE, any number of times: a header that is passed on to the target.",
+			Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string"}},
+		},
+	}
+}

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Timer is a pending timer as JSON. Bytes that are UTF-8 are text, others base64 in a field
+// of their own.
+type Timer struct {
+	ID         string      `json:"id,omitempty" doc:"ID of the timer, where it is UTF-8."`
+	IDBase64   []byte      `json:"idBase64,omitempty" doc:"ID of the timer in base64, where it is not UTF-8."`
+	Topic      string      `json:"topic" doc:"Request topic."`
+	Partition  int32       `json:"partition" doc:"Of the request topic."`
+	Source     string      `json:"source" doc:"Where it comes from, as waterclock-source: its version. timer-if and If-Match take it."`
+	State      string      `json:"state" enum:"pending,triggered,paused,parked" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target."`
+	Due        time.Time   `json:"due" doc:"When the next occurrence is due by its schedule."`
+	DueMillis  int64       `json:"dueMillis" doc:"The same in Unix milliseconds."`
+	Occurrence int64       `json:"occurrence" doc:"Number of the next occurrence, from 1."`
+	Target     Target      `json:"target"`
+	Headers    []Header    `json:"headers,omitempty" doc:"Those that are passed on to the target."`
+	Payload    *Payload    `json:"payload,omitempty" doc:"What fires. Lists leave it out."`
+	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"How it recurs; without it, it does not."`
+	MaxLate    string      `json:"maxLate,omitempty" doc:"What would be emitted later than that after it is due is not."`
+}
+
+// Target is where a timer fires to.
+type Target struct {
+	Topic     string  `json:"topic"`
+	Partition *int32  `json:"partition,omitempty" doc:"Explicit partition; without it the key decides."`
+	Key       *string `json:"key,omitempty" doc:"Key of the emission, where it is UTF-8."`
+	KeyBase64 []byte  `json:"keyBase64,omitempty" doc:"Key of the emission in base64, where it is not UTF-8."`
+	KeyNull   bool    `json:"keyNull,omitempty" doc:"The emission has a null key."`
+}
+
+// Header is a record header.
+type Header struct {
+	Name        string  `json:"name"`
+	Value       *string `json:"value,omitempty" doc:"Its value, where it is UTF-8."`
+	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Its value in base64, where it is not UTF-8."`
+	ValueNull   bool    `json:"valueNull,omitempty" doc:"Its value is null."`
+}
+
+// Payload is the value of an emission.
+type Payload struct {
+	Bytes  int     `json:"bytes" doc:"Its length."`
+	Text   *string `json:"text,omitempty" doc:"The value, where it is UTF-8."`
+	Base64 []byte  `json:"base64,omitempty" doc:"The value in base64, where it is not UTF-8."`
+	Null   bool    `json:"null,omitempty" doc:"The value is null."`
+}
+
+// Recurrence is how a timer recurs.
+type Recurrence struct {
+	Every   string     `json:"every,omitempty"`
+	Cron    string     `json:"cron,omitempty"`
+	Zone    string     `json:"zone,omitempty"`
+	Until   *time.Time `json:"until,omitempty"`
+	Count   int64      `json:"count,omitempty"`
+	Jitter  string     `json:"jitter,omitempty"`
+	CatchUp string     `json:"catchUp" enum:"latest,all,none"`
+}
+
+// view is what is shown of a timer.
+func view(s *route.Shown, payload bool) *Timer {
+	if s == nil || s.Timer == nil {
+		return nil
+	}
+	return viewOf(s.Timer, payload)
+}
+
+func viewOf(q *query.Timer, payload bool) *Timer {
+	t := q.Timer
+	v := &Timer{
+		Topic: q.Topic, Partition: q.Partition, Source: q.Source, State: string(q.State),
+		Due: instantOf(t.Due), DueMillis: t.Due, Occurrence: t.Occurrence,
+		Target: Target{Topic: t.Target.Topic, KeyNull: t.Target.Key == nil},
+	}
+	if utf8.Valid(t.ID) {
+		v.ID = string(t.ID)
+	} else {
+		v.IDBase64 = t.ID
+	}
+	if p := t.Target.Partition; p != timer.AnyPartition {
+		v.Target.Partition = &p
+	}
+	v.Target.Key, v.Target.KeyBase64 = text(t.Target.Key)
+	for _, h := range t.Headers {
+		v.Headers = append(v.Headers, headerOf(h))
+	}
+	if payload {
+		v.Payload = &Payload{Bytes: len(t.Value), Null: t.Value == nil}
+		v.Payload.Text, v.Payload.Base64 = text(t.Value)
+	}
+	if t.TooLate > 0 {
+		// TooLate is the least lateness that is too late.
+		v.MaxLate = millis(t.TooLate - 1)
+	}
+	v.Recurrence = recurrence(t.Recurrence)
+	return v
+}
+
+func headerOf(h timer.Header) Header {
+	shown := Header{Name: h.Key, ValueNull: h.Value == nil}
+	shown.Value, shown.ValueBase64 = text(h.Value)
+	return shown
+}
+
+// text is b as text if it is UTF-8, or else as bytes; neither of null.
+func text(b []byte) (*string, []byte) {
+	if b == nil {
+		return nil, nil
+	}
+	if !utf8.Valid(b) {
+		return nil, b
+	}
+	s := string(b)
+	return &s, nil
+}
+
+func recurrence(r *timer.Recurrence) *Recurrence {
+	if r == nil {
+		return nil
+	}
+	v := &Recurrence{Cron: r.Cron, Zone: r.Zone, Count: r.Count, CatchUp: r.CatchUp.String()}
+	if r.Every > 0 {
+		v.Every = millis(r.Every)
+	}
+	if r.Jitter > 0 {
+		v.Jitter = millis(r.Jitter)
+	}
+	if r.Until != timer.NoUntil {
+		until := instantOf(r.Until)
+		v.Until = &until
+	}
+	return v
+}
+
+// instantOf is an instant as RFC 3339 can write it, which has the years 0 to 9999 alone: what
+// lies beyond is its nearest end. A timer may be due before, and end far behind that.
+func instantOf(ms int64) time.Time {
+	return time.UnixMilli(max(firstInstant, min(ms, lastInstant))).UTC()
+}
+
+// The ends of what RFC 3339 can write, Unix ms.
+var (
+	firstInstant = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	lastInstant  = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC).UnixMilli()
+)
+
+// millis writes milliseconds as a duration that requests take.
+func millis(ms int64) string {
+	for _, u := range []struct {
+		ms   int64
+		name string
+	}{{86_400_000, "d"}, {3_600_000, "h"}, {60_000, "m"}, {1000, "s"}} {
+		if ms > 0 && ms%u.ms == 0 {
+			return strconv.FormatInt(ms/u.ms, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(ms, 10) + "ms"
+}

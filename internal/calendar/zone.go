@@ -1,0 +1,146 @@
+package calendar
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// maxOffset is more than any zone's clock has ever been ahead of UTC or behind
+	// it, in seconds.
+	maxOffset = 26 * hourSeconds
+	// maxSetBack is more than any clock was ever set back by, in seconds: Alaska and
+	// the Philippines have had a day twice.
+	maxSetBack = 28 * hourSeconds
+
+	maxZoneBytes = 64
+)
+
+// ErrUnknownZone says that this machine has no rules for a time zone.
+var ErrUnknownZone = errors.New("unknown time zone")
+
+// LoadZone returns the rules of a time zone by its IANA name, those of UTC for "".
+// They are the machine's or, where that has none, those built into the program. The
+// error wraps ErrUnknownZone.
+func LoadZone(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	if !validZone(name) {
+		return nil, fmt.Errorf("%w: %s is no IANA name", ErrUnknownZone, quote(name))
+	}
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no rules for %s are known here", ErrUnknownZone, quote(name))
+	}
+	return loc, nil
+}
+
+// validZone keeps what is in the directories of zones and names none, or not one that
+// is the same on every machine.
+func validZone(name string) bool {
+	switch {
+	case len(name) > maxZoneBytes, strings.HasPrefix(name, "right/"), strings.HasPrefix(name, "posix/"):
+		return false
+	}
+	switch name {
+	case "Local", "localtime", "posixrules", "Factory":
+		return false
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part[0] < 'A' || part[0] > 'Z' {
+			return false
+		}
+		for _, c := range []byte(part) {
+			switch {
+			case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-', c == '+':
+			default:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// zone is the clock on the wall somewhere. Instants are Unix seconds.
+type zone struct{ loc *time.Location }
+
+// The ends of time, far from any instant and from overflow.
+const (
+	beginning int64 = -1 << 60
+	end       int64 = 1 << 60
+)
+
+// period is a time in which a clock is not set: from start on, before end, it is
+// offset seconds ahead of UTC. The one behind it may have the same offset.
+type period struct{ start, end, offset int64 }
+
+// at returns the period of an instant.
+func (z zone) at(instant int64) period {
+	t := time.Unix(instant, 0).In(z.loc)
+	_, offset := t.Zone()
+	p := period{beginning, end, int64(offset)}
+	start, stop := t.ZoneBounds()
+	if !start.IsZero() {
+		p.start = min(start.Unix(), instant)
+	}
+	if !stop.IsZero() {
+		p.end = stop.Unix()
+	}
+	if p.end <= instant {
+		// Behind the last change that is listed, package time takes a year to have
+		// 365 days. Nothing changes on the last day of a longer one.
+		p.end = time.Date(t.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	}
+	return p
+}
+
+// shown returns the latest reading that the clock has shown up to an instant.
+func (z zone) shown(instant int64) reading {
+	p := z.at(instant)
+	latest := instant + p.offset
+	for p.start > instant-maxSetBack {
+		start := p.start
+		p = z.at(start - 1)
+		latest = max(latest, start-1+p.offset)
+	}
+	return latest
+}
+
+// reaches returns the first instant at which the clock shows a reading or a later
+// one.
+func (z zone) reaches(r reading) int64 {
+	for instant := r - maxOffset; ; {
+		p := z.at(instant)
+		if instant+p.offset >= r {
+			return instant
+		}
+		if r-p.offset < p.end {
+			return r - p.offset
+		}
+		instant = p.end
+	}
+}
+
+// A Change is a moment at which a zone's clock is set.
+type Change struct {
+	At            int64 // Unix seconds
+	Before, After int64 // how far it is ahead of UTC, in seconds; they differ
+}
+
+// Changes returns the changes of a zone's clock behind one instant and up to
+// another, in Unix seconds, at most limit of them.
+func Changes(loc *time.Location, after, until int64, limit int) (list []Change) {
+	z := zone{loc}
+	p := z.at(after)
+	for p.end <= until && len(list) < limit {
+		next := z.at(p.end)
+		if next.offset != p.offset {
+			list = append(list, Change{At: p.end, Before: p.offset, After: next.offset})
+		}
+		p = period{p.end, next.end, next.offset}
+	}
+	return list
+}

@@ -1,0 +1,60 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+// checkAPI holds who can reach the API, and whether they are known there.
+func (c *Config) checkAPI(p *problems) {
+	p.want(c.API == "" || isAddress(c.API, false), "api", c.API, "host:port, or to be empty")
+	p.want(c.API == "" || c.APIOpen || c.APIUsers != "" || access.IsLoopback(c.API), "api", c.API,
+		"api-users with those who may call it, or api-open where a proxy authenticates and nobody else reaches it, or the loopback interface (127.0.0.1, [::1] or localhost)")
+	p.want(c.Advertise == "" || isAddress(c.Advertise, true), "advertise", c.Advertise, "host:port with the port that others reach api at")
+	p.want(c.Advertise == "" || c.API != "", "advertise", c.Advertise, "api to be set")
+	p.want(!c.APIOpen || c.APIUsers == "", "api-open", c.APIOpen, "to be false where there is api-users: its users would count for nothing")
+	p.want(!c.APIOpen || c.API != "", "api-open", c.APIOpen, "api to be set")
+	p.want(c.APITLSCert == "" || c.APITLSKey != "", "api-tls-cert", c.APITLSCert, "api-tls-key with it")
+	p.want(c.APITLSKey == "" || c.APITLSCert != "", "api-tls-key", c.APITLSKey, "api-tls-cert with it")
+	p.want(c.APIClientCA == "" || c.APITLSCert != "", "api-client-ca", c.APIClientCA, "api-tls-cert with it")
+	p.want(c.APIClientCA == "" || c.APIUsers != "", "api-client-ca", c.APIClientCA, "api-users with it, to say whose certificates count")
+	c.checkAPIFiles(p)
+	between(p, "api-body-limit", c.APIBodyLimit, MinAPIBody, MaxAPIBody)
+	between(p, "api-rate", c.APIRate, 0, MaxAPIRate)
+	between(p, "api-concurrent", c.APIConcurrent, 1, MaxAPIConcurrent)
+}
+
+func (c *Config) checkAPIFiles(p *problems) {
+	for _, f := range []struct {
+		setting, path, need string
+		check               func(path string) error
+	}{
+		{"api-users", c.APIUsers, "a file of callers", access.CheckCallers},
+		{"api-tls-cert", c.APITLSCert, "PEM files of a certificate and its key", c.checkAPICert},
+		{"api-client-ca", c.APIClientCA, "a PEM file of authorities", checkCA},
+		{"api-key-file", c.APIKeyFile, "a file with a key", access.CheckKeys},
+	} {
+		if f.path == "" {
+			continue
+		}
+		p.want(c.API != "", f.setting, f.path, "api to be set")
+		if err := f.check(f.path); err != nil {
+			p.want(false, f.setting, f.path, fmt.Sprintf("%s: %v", f.need, pathless(err)))
+		}
+	}
+}
+
+func (c *Config) checkAPICert(path string) error {
+	if c.APITLSKey == "" {
+		return nil // which is said
+	}
+	_, err := tls.LoadX509KeyPair(path, c.APITLSKey)
+	return err
+}
+
+func checkCA(path string) error {
+	_, err := readCA(path)
+	return err
+}

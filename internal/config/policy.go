@@ -1,0 +1,292 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Policy is what the requests of one request topic may ask for: the settings of
+// a tenant. Read it through [Config.PolicyOf].
+type Policy struct {
+	Targets          []string      // globs as in path.Match; a target is denied unless one matches
+	DefaultTarget    string        // of requests that name none; empty: they must
+	DefaultMaxLate   time.Duration // of requests that name none; 0: timers fire however late
+	LimitHorizon     time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
+	LimitHeaders     int           // of a request, 1 to MaxHeaders
+	LimitHeaderBytes Size          // limit-header-bytes: of all headers of a request, 1 to MaxHeaderBytes
+	LimitValueBytes  Size          // limit-value-bytes: of a request; 0: what the topic takes
+	LimitInterval    time.Duration // the shortest of a recurring timer; 0: what the service takes
+	LimitPending     int           // pending timers of the topic; 0: no limit
+	LimitRate        int           // requests a second of the topic; 0: no limit
+	OverLimit        OverLimit     // what becomes of requests beyond LimitRate; beyond LimitPending, dead letters
+	Events           bool          // tell what becomes of timers on a topic of its own
+	EventsCleanup    Cleanup       // how that topic is cleaned up when it is created
+	DeadLetters      string        // the topic of its dead letters; empty: named after the request topic
+	Dialect          Dialect       // the scheduler whose requests are understood beside our own
+}
+
+// OverLimit is what becomes of requests that are too many.
+type OverLimit string
+
+// The choices of over-limit.
+const (
+	OverDeadLetter OverLimit = "dead-letter"
+	OverDelay      OverLimit = "delay" // reading waits
+)
+
+// Cleanup is the cleanup policy of a topic.
+type Cleanup string
+
+// The choices of events-cleanup.
+const (
+	CleanupDelete  Cleanup = "delete"  // all records, for a time
+	CleanupCompact Cleanup = "compact" // the last record of each key
+)
+
+// Dialect names another scheduler; empty is none.
+type Dialect string
+
+// The choices of dialect.
+const (
+	DialectNone     Dialect = ""
+	DialectETF1     Dialect = "etf1"
+	DialectSky      Dialect = "sky"
+	DialectSkyJSON  Dialect = "sky-json"
+	DialectRabbitMQ Dialect = "rabbitmq"
+	DialectNATS     Dialect = "nats"
+	DialectPulsar   Dialect = "pulsar"
+)
+
+func overLimits() []OverLimit { return []OverLimit{OverDeadLetter, OverDelay} }
+func cleanups() []Cleanup     { return []Cleanup{CleanupDelete, CleanupCompact} }
+func dialects() []Dialect {
+	return []Dialect{DialectNone, DialectETF1, DialectSky, DialectSkyJSON, DialectRabbitMQ, DialectNATS, DialectPulsar}
+}
+
+// Limits of a tenant's settings.
+const (
+	MaxLimitRate  = 10_000_000
+	MaxLimitValue = 1 * GiB
+)
+
+// tenantsSetting is the one key of the YAML file that holds settings of its own:
+// those of request topics, by topic.
+const tenantsSetting = "tenants"
+
+// PolicyOf returns the policy of a request topic: that of its tenant, or what the
+// settings for all say.
+func (c *Config) PolicyOf(requests string) Policy {
+	if p, ok := c.Tenants[requests]; ok {
+		return p
+	}
+	return c.commonPolicy(requests)
+}
+
+// commonPolicy is what holds for a request topic where its tenant says nothing.
+func (c *Config) commonPolicy(requests string) Policy {
+	p := Policy{
+		LimitHorizon: c.LimitHorizon, LimitHeaders: c.LimitHeaders, LimitHeaderBytes: c.LimitHeaderBytes,
+		OverLimit: OverDeadLetter, EventsCleanup: CleanupDelete,
+	}
+	for _, t := range c.Targets {
+		if topic, glob := splitTopic(t); topic == "" || topic == requests {
+			p.Targets = append(p.Targets, glob)
+		}
+	}
+	for _, t := range c.DefaultTarget { // an entry for just this topic wins
+		if topic, name := splitTopic(t); topic == requests || topic == "" && p.DefaultTarget == "" {
+			p.DefaultTarget = name
+		}
+	}
+	return p
+}
+
+// bind declares the settings of a tenant: the one table of their names.
+func (p *Policy) bind(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&p.Targets, "targets", p.Targets, "target topics that requests may name, in place of those for all: `GLOB,...`")
+	fs.StringVar(&p.DefaultTarget, "default-target", p.DefaultTarget, "target of requests that name none: `TOPIC`")
+	fs.Var((*duration)(&p.DefaultMaxLate), "default-max-late", "timers that would fire later than `DURATION` expire, unless the request says otherwise; 0s for none")
+	fs.Var((*duration)(&p.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")
+	fs.IntVar(&p.LimitHeaders, "limit-headers", p.LimitHeaders, "refuse requests with more than `N` headers")
+	fs.Var(&p.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")
+	fs.Var(&p.LimitValueBytes, "limit-value-bytes", "refuse requests whose value takes more than `SIZE`; 0 for what the topic takes")
+	fs.Var((*duration)(&p.LimitInterval), "limit-interval", "refuse timers that recur more often than every `DURATION`; 0s for what the service takes")
+	fs.IntVar(&p.LimitPending, "limit-pending", p.LimitPending, "at most `N` timers are pending, in equal shares of the partitions; 0 for no limit")
+	fs.IntVar(&p.LimitRate, "limit-rate", p.LimitRate, "at most `N` requests a second, in equal shares of the partitions; 0 for no limit")
+	fs.Var(choice[OverLimit]{&p.OverLimit, overLimits()}, "over-limit",
+		"`ACTION` for requests beyond limit-rate: dead-letter, or delay, by which reading waits and which does not go with limit-pending")
+	fs.BoolVar(&p.Events, "events", p.Events, "tell what becomes of timers on a topic of its own")
+	fs.Var(choice[Cleanup]{&p.EventsCleanup, cleanups()}, "events-cleanup",
+		"`POLICY` of that topic: delete, by age, or compact, which keeps the last event of each timer")
+	fs.StringVar(&p.DeadLetters, "dead-letters", p.DeadLetters, "`TOPIC` of dead letters (default: the request topic's name and .waterclock.dead-letters)")
+	fs.Var(choice[Dialect]{&p.Dialect, dialects()}, "dialect",
+		"understand requests of `SCHEDULER` too: etf1, sky, sky-json, rabbitmq, nats or pulsar (default: none)")
+}
+
+// flags are the settings of a tenant as they stand.
+func (p *Policy) flags() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs.SortFlags = false
+	p.bind(fs)
+	return fs
+}
+
+// live are the settings that take effect while an instance runs, by their names
+// in the file: those for all, and those of a tenant.
+func live() []string {
+	return []string{"targets", "default-target", "limit-horizon", "limit-headers", "limit-header-bytes"}
+}
+
+func liveOfTenant() []string {
+	return append(live(), "default-max-late", "limit-value-bytes", "limit-interval", "limit-pending", "limit-rate", "over-limit", "dialect")
+}
+
+// Changes returns the names of the settings in which two configurations of an
+// instance differ: those that take effect while it runs, and those that do at its
+// next start.
+func (c *Config) Changes(next *Config) (now, later []string) {
+	note := func(name string, live bool) {
+		if live {
+			now = append(now, name)
+		} else {
+			later = append(later, name)
+		}
+	}
+	after := next.flags()
+	c.flags().VisitAll(func(f *pflag.Flag) {
+		if f.Value.String() != after.Lookup(f.Name).Value.String() {
+			note(f.Name, slices.Contains(live(), f.Name))
+		}
+	})
+	for _, topic := range c.Requests {
+		_, was := c.Tenants[topic]
+		_, is := next.Tenants[topic]
+		if !was && !is {
+			continue // as the settings for all
+		}
+		before, after := c.PolicyOf(topic), next.PolicyOf(topic)
+		found := after.flags()
+		before.flags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.String() != found.Lookup(f.Name).Value.String() {
+				note(tenantKey(topic, f.Name), slices.Contains(liveOfTenant(), f.Name))
+			}
+		})
+	}
+	return now, later
+}
+
+// Live returns c with the settings of next that take effect while an instance
+// runs.
+func (c *Config) Live(next *Config) *Config {
+	out := *c
+	out.Targets, out.DefaultTarget = next.Targets, next.DefaultTarget
+	out.LimitHorizon, out.LimitHeaders, out.LimitHeaderBytes = next.LimitHorizon, next.LimitHeaders, next.LimitHeaderBytes
+	out.Tenants = nil
+	for _, topic := range c.Requests {
+		_, was := c.Tenants[topic]
+		_, is := next.Tenants[topic]
+		if !was && !is {
+			continue // as the settings for all
+		}
+		p, before := next.PolicyOf(topic), c.PolicyOf(topic)
+		p.Events, p.EventsCleanup, p.DeadLetters = before.Events, before.EventsCleanup, before.DeadLetters
+		if out.Tenants == nil {
+			out.Tenants = make(map[string]Policy)
+		}
+		out.Tenants[topic] = p
+	}
+	return &out
+}
+
+// tenantKey names a setting of a tenant.
+func tenantKey(topic, name string) string {
+	return strings.Join([]string{tenantsSetting, topic, name}, ".")
+}
+
+// checkTenants holds who has a policy, and where dead letters go.
+func (c *Config) checkTenants(p *problems) {
+	letters := make(map[string]string) // topics of dead letters, and whose they are
+	for _, topic := range sortedKeys(c.Tenants) {
+		need := "one of the request topics"
+		if slices.Contains(c.DelayTopics(), topic) {
+			need += "; a fixed-delay topic has no policy, and no events: what goes in comes out"
+		}
+		p.want(slices.Contains(c.Requests, topic), tenantsSetting, topic, need)
+		own := c.Tenants[topic].DeadLetters
+		if own == "" {
+			continue
+		}
+		name := tenantKey(topic, "dead-letters")
+		p.want(isTopic(own) && !isReserved(own) && !slices.Contains(c.Requests, own), name, own,
+			"the name of a topic that neither begins with __ nor belongs to the service nor is a request topic")
+		other, taken := letters[own]
+		p.want(!taken, name, own, "a topic of its own: it is that of "+other)
+		letters[own] = topic
+	}
+}
+
+// checkPolicies holds what is said of each tenant's requests.
+func (c *Config) checkPolicies(p *problems) {
+	for _, topic := range sortedKeys(c.Tenants) {
+		t := c.Tenants[topic]
+		c.checkPolicy(p, topic, &t)
+	}
+}
+
+// IsDeadLetters reports whether a tenant has chosen a topic for its dead letters.
+func (c *Config) IsDeadLetters(name string) bool {
+	for _, t := range c.Tenants {
+		if t.DeadLetters == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Config) checkPolicy(p *problems, topic string, t *Policy) {
+	key := func(name string) string { return tenantKey(topic, name) }
+	p.want(len(t.Targets) > 0, key("targets"), "", "at least one glob; * allows every topic")
+	for _, glob := range t.Targets {
+		p.want(isGlob(glob), key("targets"), glob, "globs as in orders, mail.* or team-?.events")
+		p.want(!c.neverTarget(glob), key("targets"), glob, neverTargets)
+	}
+	if name := t.DefaultTarget; name != "" {
+		p.want(isTopic(name), key("default-target"), name, "the name of a topic")
+		p.want(!c.neverTarget(name), key("default-target"), name, neverTargets)
+		p.want(matchAny(t.Targets, name), key("default-target"), name, "to be one of the targets of "+topic)
+	}
+	between(p, key("limit-horizon"), t.LimitHorizon, time.Second, MaxHorizon)
+	between(p, key("limit-headers"), t.LimitHeaders, 1, MaxHeaders)
+	between(p, key("limit-header-bytes"), t.LimitHeaderBytes, 1, MaxHeaderBytes)
+	between(p, key("limit-value-bytes"), t.LimitValueBytes, 0, MaxLimitValue)
+	between(p, key("default-max-late"), t.DefaultMaxLate, 0, MaxHorizon)
+	between(p, key("limit-interval"), t.LimitInterval, 0, MaxHorizon)
+	between(p, key("limit-rate"), t.LimitRate, 0, MaxLimitRate)
+	p.want(t.LimitPending >= 0, key("limit-pending"), t.LimitPending, "0 or more")
+	p.want(t.LimitPending == 0 || t.OverLimit != OverDelay, key("over-limit"), t.OverLimit,
+		"dead-letter where there is a limit-pending: reading cannot wait for timers that may be years ahead")
+	oneOf(p, key("over-limit"), t.OverLimit, overLimits())
+	oneOf(p, key("dialect"), t.Dialect, dialects())
+	oneOf(p, key("events-cleanup"), t.EventsCleanup, cleanups())
+}
+
+// settings lists the settings of a policy that have a value.
+func (p Policy) settings() (names, texts []string) {
+	p.flags().VisitAll(func(f *pflag.Flag) {
+		if text := flagText(f); text != "" {
+			names, texts = append(names, f.Name), append(texts, text)
+		}
+	})
+	return names, texts
+}
+
+// flagText is a flag's value as a reader wants it: a list without brackets.
+func flagText(f *pflag.Flag) string {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return strings.Join(list.GetSlice(), ",")
+	}
+	return f.Value.String()
+}

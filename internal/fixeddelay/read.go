@@ -1,0 +1,128 @@
+package fixeddelay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/partition"
+)
+
+const (
+	// readAhead is how long before the newest record read is due more is read: longer
+	// than a tick and a fetch that waits for data together.
+	readAhead = 500 * time.Millisecond
+	// alertEvery is how often the alert that retention is near is repeated.
+	alertEvery = time.Minute
+	// A front of the queue that is older than this part of the topic's retention, and
+	// late, is an alert: what is not passed on in time is deleted.
+	retentionAlertNum, retentionAlertDen = 3, 4
+)
+
+// Deliver implements intake.Sink.
+func (p *Partition) Deliver(recs []*kgo.Record, highWatermark int64) {
+	now := p.o.Now()
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.end = max(p.end, highWatermark)
+	for _, r := range recs {
+		p.queueRecord(r, now)
+	}
+	if full := p.full(); !p.paused && (full || time.UnixMilli(p.queue.last).Sub(now) > readAhead) {
+		p.paused = true
+		p.o.Reader.Pause(p.o.Topics.Request.Name, p.o.Partition)
+	}
+	p.Kick()
+}
+
+// queueRecord judges a record and queues it. The lock is held.
+func (p *Partition) queueRecord(r *kgo.Record, now time.Time) {
+	it := item{rec: r, next: r.Offset + 1}
+	it.says, it.refusal = p.o.Rules.JudgeDelayed(r)
+	at := r.Timestamp.UnixMilli()
+	if it.refusal == nil {
+		it.refusal = p.judgeTime(r.Timestamp, now)
+	}
+	if it.refusal != nil {
+		p.queue.add(it, none) // it waits for nothing but what is before it
+		return
+	}
+	p.o.Targets.Prefetch(it.says.Target)
+	p.queue.add(it, at+p.o.Topics.Delay.Milliseconds())
+}
+
+// judgeTime refuses a timestamp that says nothing, or that would hold up all that is
+// behind it.
+func (p *Partition) judgeTime(at, now time.Time) *intake.Refusal {
+	brokers := now.Add(-p.o.Metrics.Clocks().Ahead())
+	switch {
+	case at.UnixMilli() < 0:
+		return &intake.Refusal{Reason: waterclock.ReasonNoTimestamp, Detail: fmt.Sprintf(
+			"the delay counts from the record's timestamp, which is %d: let the producer set one, or the topic (message.timestamp.type=LogAppendTime).", at.UnixMilli())}
+	case at.Sub(brokers) > maxAhead:
+		return &intake.Refusal{Reason: waterclock.ReasonBeyondHorizon, Detail: fmt.Sprintf(
+			"the record's timestamp is %s, more than %s ahead of the clock, and all behind it would have to wait: set the producer's clock, or give the topic message.timestamp.type=LogAppendTime.",
+			at.UTC().Format(time.RFC3339), maxAhead)}
+	}
+	return nil
+}
+
+// full reports whether the queue has enough: from its limit on, down to half of it. The
+// lock is held.
+func (p *Partition) full() bool {
+	return p.o.Queue.Set(partition.QueueBytes(len(p.queue.items), p.queue.bytes))
+}
+
+// resume goes on reading when there is room and what was read is due soon. The lock is
+// held.
+func (p *Partition) resume(now time.Time) {
+	if full := p.full(); p.paused && !full && time.UnixMilli(p.queue.last).Sub(now) <= readAhead {
+		p.paused = false
+		p.o.Reader.Resume(p.o.Topics.Request.Name, p.o.Partition)
+	}
+}
+
+// Fail implements intake.Sink.
+func (p *Partition) Fail(err error) {
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		err = fmt.Errorf("the log no longer holds the position: %w", err)
+	}
+	p.GiveUp(fmt.Errorf("read records: %w", err))
+}
+
+// watchRetention says so when what is late is so old that it may soon be deleted.
+func (p *Partition) watchRetention(now time.Time, due int64, ok bool) {
+	kept := p.o.Topics.Request.Retention
+	late := now.Sub(time.UnixMilli(due))
+	if !ok || due == none || kept <= 0 || late <= 0 || late+p.o.Topics.Delay < kept/retentionAlertDen*retentionAlertNum || time.Since(p.alerted) < alertEvery {
+		return
+	}
+	p.alerted = time.Now()
+	p.o.Metrics.NearRetention(p.o.Topics.Request.Name)
+	p.Log.Error("records are so late that retention may soon delete them: raise retention.ms, or find out what holds up this partition",
+		"late", late, "retention", kept)
+}
+
+// SkipBatch implements intake.Sink.
+func (p *Partition) SkipBatch(first, next int64) bool {
+	known, aborted := p.LookedAt(first, next)
+	if !known || aborted {
+		return known
+	}
+	p.Log.Warn("a batch of records is too large when decompressed and becomes a dead letter", "from", first, "to", next)
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.queue.add(item{
+		rec: &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}, next: next,
+		refusal: &intake.Refusal{Reason: waterclock.ReasonBatchTooLarge, Detail: fmt.Sprintf(
+			"the batch of records at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
+			first, next-1)},
+	}, none)
+	p.Kick()
+	return true
+}

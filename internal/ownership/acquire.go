@@ -1,0 +1,250 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/partlog"
+)
+
+const (
+	// stablePoll is the pause between two looks at an unstable offset.
+	stablePoll = 5 * time.Millisecond
+	// hangingAfter is how long an acquisition waits for others' open transactions
+	// before it looks whose they are and ends those of an owner that is gone.
+	hangingAfter = 200 * time.Millisecond
+	// fetchWait is how long a fetch of an acquisition waits at the broker for data.
+	fetchWait = 5 * time.Millisecond
+	// behindPatience is how long a leader may show less of a log than has been read,
+	// and behindPause the pause between two questions.
+	behindPatience = 10 * time.Second
+	behindPause    = 200 * time.Millisecond
+	// hangingSaid is how often it is said that others' transactions cannot be
+	// looked at.
+	hangingSaid = 10 * time.Second
+)
+
+// Acquired is what an acquisition has found.
+type Acquired struct {
+	Last      delaytopics.Checkpoint // before the claim
+	Committed int64                  // the group's offset, which is a fence alone; -1: there was none
+	Now       time.Time              // at the brokers when they took the claim
+}
+
+// Acquire makes this process the partition's owner, see the package comment for the order.
+// f goes on from where it stands; afterwards it has folded all that earlier owners have
+// committed. begin says where a partition begins whose log holds no checkpoint, and
+// whether it may. The lane seals nothing but the claim before Own is called.
+func (l *Life) Acquire(ctx context.Context, f *Follower, begin func(ctx context.Context, committed int64) (int64, error)) (a Acquired, err error) {
+	if err := l.sameTopics(ctx); err != nil {
+		return a, err
+	}
+	committed, note, err := l.stableOffset(ctx)
+	if err != nil {
+		return a, err
+	}
+	if err := l.samePartitions(note); err != nil {
+		return a, err
+	}
+	l.found.Store(&note)
+	l.follower.Store(f)
+	f.by = l
+	defer func() { f.by = nil }()
+	c, err := l.claimBehind(ctx, f, committed, lastStep(note), begin)
+	if err != nil {
+		return a, err
+	}
+	now, err := l.toClaim(ctx, f, c)
+	if err != nil {
+		return a, err
+	}
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.Tail.Known(c.behind())
+	return Acquired{Last: *f.Last(), Committed: committed, Now: now}, nil
+}
+
+// claimBehind claims the partition directly behind what was folded of the
+// changelog. What comes between the two is folded first, and looked at.
+func (l *Life) claimBehind(ctx context.Context, f *Follower, committed int64, step string, begin func(context.Context, int64) (int64, error)) (*claim, error) {
+	for {
+		if err := f.ToEnd(ctx); err != nil {
+			return nil, err
+		}
+		at, err := l.claimPosition(ctx, f.Last(), committed, begin)
+		if err != nil {
+			return nil, err
+		}
+		c := &claim{
+			l: l, note: delaytopics.CommitNote{Last: step}, at: at, first: f.Last() == nil,
+			end: f.replay.Position(), done: make(chan emitter.Outcome, 1),
+		}
+		if o, err := l.makeClaim(ctx, c); err != nil || o == emitter.Committed {
+			return c, err
+		}
+	}
+}
+
+// claimPosition returns the position that the claim's offset commit must carry.
+// Who has written last to the changelog says which group is served, also where
+// an offset of ours is committed: another group may have taken over since.
+func (l *Life) claimPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64, begin func(context.Context, int64) (int64, error)) (int64, error) {
+	switch {
+	case last == nil:
+		return begin(ctx, committed)
+	case last.Group != l.o.Group && !l.o.AcceptGroup:
+		return 0, l.otherGroup(last.Group)
+	case committed < 0:
+		l.Log.Warn("no offset is committed for the group, the changelog's checkpoint decides", "position", last.Position)
+		return last.Position, nil
+	}
+	return committed, nil
+}
+
+// toClaim folds up to the claim, and returns the time that the broker gave it. A view that
+// turns out to be too old by then is folded anew.
+func (l *Life) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, err error) {
+	for {
+		now = time.Time{}
+		f.claimed = func(x delaytopics.Claim) {
+			if x.Step == c.note.Step {
+				l.metrics.ClockOffset(x.Time, l.o.Now().UnixMilli(), x.Appended)
+				now = time.UnixMilli(x.Appended)
+			}
+		}
+		if err := f.to(ctx, c.behind()); err != nil {
+			return now, err
+		}
+		if now.IsZero() || f.Last() == nil {
+			return now, fmt.Errorf("the claim of %v is gone: somebody else has claimed the partition", l.Requests())
+		}
+		why := f.stale(now)
+		if why == "" {
+			return now, nil
+		}
+		if err := f.open(ctx, why); err != nil {
+			return now, err
+		}
+	}
+}
+
+// stableOffset fetches the committed offset, waiting for the end of a former
+// owner's accepted step, and helping it to one if that owner is gone.
+func (l *Life) stableOffset(ctx context.Context) (at int64, note delaytopics.CommitNote, err error) {
+	o := emitter.StableOffset{
+		Client: l.o.Client, Group: l.o.Group, Member: l.o.Token.Member,
+		Topic: l.o.Topics.Request.Name, TopicID: l.o.Topics.Request.ID, Partition: l.o.Partition,
+	}
+	help := time.Now().Add(hangingAfter)
+	for {
+		at, metadata, err := o.Fetch(ctx)
+		if err == nil && at >= 0 {
+			if note, err = delaytopics.ParseCommitNote(metadata); err != nil {
+				l.Log.Warn("the group's committed offset was not written by waterclock; the changelog decides", "err", err)
+			}
+			return at, note, nil
+		}
+		if !errors.Is(err, kerr.UnstableOffsetCommit) {
+			return at, note, err
+		}
+		if time.Now().After(help) {
+			if err := l.endHanging(ctx, true); err != nil {
+				return 0, note, err
+			}
+			help = time.Now().Add(hangingAfter)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, note, ctx.Err()
+		case <-l.failed:
+			return 0, note, l.Failure()
+		case <-time.After(stablePoll):
+		}
+	}
+}
+
+// help ends transactions that hold up a replay. It ends with ctx, or with an
+// error after calling stop. Where the leader is away it is not they: each look asks
+// every broker, and many partitions may wait for one that died.
+func (l *Life) help(ctx context.Context, f *Follower, stop func()) error {
+	t := time.NewTicker(hangingAfter)
+	defer t.Stop()
+	last := f.position.Load()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		now := f.position.Load()
+		if now != last || f.waiting.Load() || l.o.Targets.Stalled(l.o.Topics.Changelog.Name, l.o.Partition) {
+			last = now
+			continue
+		}
+		if err := l.endHanging(ctx, false); err != nil {
+			stop()
+			return err
+		}
+	}
+}
+
+// endHanging ends what a former owner left open. offsets: the committed offset
+// is what is waited for. Whether it works or not, whoever waits goes on waiting;
+// it returns only what an operator must end.
+func (l *Life) endHanging(ctx context.Context, offsets bool) error {
+	n, err := emitter.EndHanging(ctx, emitter.Hanging{
+		Client: l.o.Client, Group: l.o.Group, Topic: l.o.Topics.Changelog.Name, Partition: l.o.Partition,
+		Offsets: offsets, Markers: l.o.Markers, Committed: l.committed, Logger: l.Log,
+	})
+	if n > 0 {
+		l.metrics.Ended(n)
+	}
+	if errors.Is(err, emitter.ErrForeignTransaction) {
+		return err
+	}
+	if err != nil && ctx.Err() == nil && time.Since(l.hangingSaid) > hangingSaid {
+		l.hangingSaid = time.Now()
+		l.Log.Warn("waiting for the end of a transaction, and cannot look after it", "err", err)
+	}
+	return nil
+}
+
+// ReadFrom says where what is owned is to be read on, if its next record is at from: there,
+// or where retention has left its begin. stable is its last stable offset, end its end.
+func (l *Life) ReadFrom(ctx context.Context, from int64) (at, stable, end int64, err error) {
+	start, stable, end, err := l.BoundsFrom(ctx, from)
+	switch {
+	case err != nil:
+		return 0, 0, 0, err
+	case from > end:
+		return 0, 0, 0, &Fatal{delaytopics.LostTail(from, l.Requests(), end)}
+	case from < start:
+		l.Log.Error("requests were lost to retention before they were read", "from", from, "to", start, "count", start-from)
+		l.metrics.Lost(l.o.Topics.Request.Name, start-from)
+		from = start
+	}
+	return from, stable, end, nil
+}
+
+// BoundsFrom asks where what is owned begins and ends, and again for some time where that
+// is before from: a leader that was unresponsive, and wakes, shows the log without its end
+// until it hears that others have taken over.
+func (l *Life) BoundsFrom(ctx context.Context, from int64) (start, stable, end int64, err error) {
+	for patience := time.Now().Add(behindPatience); ; {
+		start, stable, end, err = partlog.Bounds(ctx, l.o.Client, l.Requests())
+		if err != nil || from <= end || time.Now().After(patience) {
+			return start, stable, end, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, 0, ctx.Err()
+		case <-time.After(behindPause):
+		}
+	}
+}

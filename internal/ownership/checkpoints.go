@@ -1,0 +1,67 @@
+package ownership
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// lookBack is how many offsets of a log of checkpoints are read first; lookMore times as
+// many follow while they hold no checkpoint: a compacted log has few.
+const lookBack, lookMore = 1000, 8
+
+// openCheckpoints begins before the last checkpoint that can be read now.
+func (f *Follower) openCheckpoints(ctx context.Context) (v view, err error) {
+	start, _, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
+	if err != nil {
+		return v, err
+	}
+	for back := int64(lookBack); ; back *= lookMore {
+		v = view{from: max(start, end-back), end: end}
+		found, err := f.hasCheckpoint(ctx, v.from)
+		if err != nil || found || v.from == start {
+			return v, err
+		}
+	}
+}
+
+// hasCheckpoint reports whether a checkpoint is committed behind an offset. It waits for
+// nothing that is open there, which the replay does.
+func (f *Follower) hasCheckpoint(ctx context.Context, from int64) (bool, error) {
+	r := partlog.NewReader(f.o.Client, f.log, from)
+	r.SetCompacted(true)
+	for at := int64(-1); r.Position() > at; {
+		at = r.Position()
+		page, err := r.Next(ctx, fetchWait)
+		if err != nil {
+			return false, fmt.Errorf("look for the last checkpoint: %w", err)
+		}
+		for _, rec := range page.Records {
+			if kind, _, err := delaytopics.ParseKey(rec.Key); err == nil && kind == delaytopics.KindCheckpoint {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// nothing is a fold that keeps nothing.
+type nothing struct{}
+
+func (nothing) Hold(context.Context) error            { return nil }
+func (nothing) Put(_, _ []byte, _ *timer.Timer) error { return nil }
+func (nothing) Delete([]byte) error                   { return nil }
+func (nothing) Checkpoint([]byte) error               { return nil }
+func (nothing) Flush(int64) error                     { return nil }
+func (nothing) Rest()                                 {}
+
+// noTimers is the fold of a log in which there are checkpoints and claims alone.
+type noTimers struct{ nothing }
+
+func (noTimers) Put([]byte, []byte, *timer.Timer) error { return errTimer }
+func (noTimers) Delete([]byte) error                    { return errTimer }
+
+var errTimer = fmt.Errorf("a timer, where none can be: %w", delaytopics.ErrCorrupt)

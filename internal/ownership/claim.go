@@ -1,0 +1,118 @@
+package ownership
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+)
+
+// lastStep is the last step of a note that was not a claim.
+func lastStep(n delaytopics.CommitNote) string {
+	if n.Last != "" {
+		return n.Last
+	}
+	return n.Step
+}
+
+// claim is the first step of an owner: records under a reserved key (see
+// delaytopics.ClaimRecords), and an offset commit that repeats the committed
+// offset. It stands directly behind what the owner has read of the changelog, so
+// that of two who begin at once only the first commits; one that may take over
+// from another group, which goes on to write, need only be in one piece, unless it
+// brings the first checkpoint: behind another's that would lead back before what is
+// settled.
+type claim struct {
+	l     *Life
+	note  delaytopics.CommitNote
+	at    int64
+	first bool  // write the first checkpoint too
+	end   int64 // of the changelog, as far as it was read
+	share *emitter.Share
+	done  chan emitter.Outcome
+}
+
+// makeClaim has the lane try the claim, once. It ends when that is committed or
+// aborted, or the partition lost, failed or stopped: a claim that its changelog
+// does not take is tried by the lane when it may be time for it again.
+func (l *Life) makeClaim(ctx context.Context, c *claim) (emitter.Outcome, error) {
+	l.Mu.Lock()
+	l.claim = c
+	l.Mu.Unlock()
+	l.o.Lane.Wake()
+	again := time.NewTicker(Tick)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-l.failed:
+			return 0, l.Failure()
+		case <-again.C:
+			l.AwaitLeader()
+		case o := <-c.done:
+			if o == emitter.Lost {
+				return o, fmt.Errorf("claim of %v refused: the partition is lost", l.Requests())
+			}
+			return o, nil
+		}
+	}
+}
+
+// seal is called with Mu held.
+func (c *claim) seal(step string) *emitter.Share {
+	if c.share != nil {
+		return nil
+	}
+	l := c.l
+	m, err := l.o.Token.Member()
+	if err != nil {
+		return nil
+	}
+	now := l.o.Now().UnixMilli()
+	c.note.Step = step
+	c.share = &emitter.Share{Token: l.o.Token, Offset: l.Offset(c.at, c.note), Fence: c.fence, Done: c.settle}
+	if c.first {
+		c.share.Records = append(c.share.Records, l.LogRecord(delaytopics.CheckpointKey(), l.CheckpointValue(c.at, step, now)))
+	}
+	cl := delaytopics.Claim{Step: step, Group: l.o.Group, Owner: l.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
+	for _, value := range cl.Values() {
+		c.share.Records = append(c.share.Records, l.LogRecord(delaytopics.ClaimKey(), value))
+	}
+	return c.share
+}
+
+// records are those of the claim itself.
+func (c *claim) records() []*kgo.Record {
+	return c.share.Records[len(c.share.Records)-delaytopics.ClaimRecords:]
+}
+
+// behind is the offset behind the claim.
+func (c *claim) behind() int64 { return c.records()[delaytopics.ClaimRecords-1].Offset + 1 }
+
+// fence says whether the claim may be committed: it is in one piece, and, unless it may
+// take over from others, nothing stands between what was read and the share's records.
+func (c *claim) fence() error {
+	all := c.share.Records
+	last, err := lastOffset(all)
+	if err != nil {
+		return err
+	}
+	directly := c.first || !c.l.o.AcceptGroup
+	if from, n := all[0].Offset, int64(len(all)); directly && (from != c.end || last+1 != from+n) {
+		return fmt.Errorf("%w: a claim of %d records is at offsets %d to %d and not at %d", errForeignRecords, n, from, last, c.end)
+	}
+	if first := c.records()[0].Offset; last-first != delaytopics.ClaimRecords-1 {
+		return fmt.Errorf("%w: the claim is at offsets %d to %d", errForeignRecords, first, last)
+	}
+	return nil
+}
+
+func (c *claim) settle(o emitter.Outcome) {
+	c.l.Ended(c.share, nil, o)
+	c.done <- o
+}

@@ -1,0 +1,33 @@
+// Package ownership is how a process comes to own a partition, knows that it still does,
+// and ends: what request partitions and those of fixed-delay topics have in common.
+//
+// Each has a log that only its owner writes to, the changelog, or the checkpoints of a
+// fixed-delay topic. A [Follower] folds such a log, and claims nothing: it may go on
+// forever. [Life.Acquire] makes this process the owner, going on from where a follower
+// stands. A [Life] is what is around that: one acquisition after another, what may be
+// sealed, the end of the log by which owners of different groups are held apart.
+//
+// # The order of an acquisition
+//
+// In this order, and the order is the argument; docs/DESIGN.md, "Acquiring a partition",
+// has why:
+//
+//  1. The group's committed offset, stable: the end of any step of a former owner whose
+//     offset commit was accepted.
+//  2. The log up to its end as of now, read_committed.
+//  3. A claim directly behind that; what came between has it aborted, and 2 goes on.
+//  4. The log up to the claim: all before it is decided.
+//
+// What a follower has folded before is a part of 2, whenever that was, as long as nothing
+// that it has yet to see may be gone from a compacted log: see [Follower].
+//
+// # The kind's duties
+//
+// A kind of partition embeds a Life, and
+//
+//  1. has [Life.Run] serve it: [Life.JoinLane], [Life.Acquire], [Life.Own], its own loop,
+//     [Life.LeaveLane];
+//  2. calls [Life.Look] often while it is the owner, and ends with what [Life.Failed] tells;
+//  3. seals by [Life.Seal], which says when nothing is to be sealed, with [Life.Fence] for
+//     the records in the log, and tells the end of each share by [Life.Ended], last of all.
+package ownership

@@ -1,0 +1,175 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// A view must not be used once deletions may be gone that it lacks: since it was last
+// in sync or, if it was begun with nothing, since then.
+func TestStaleView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 12 * time.Hour
+		for _, empty := range []bool{false, true} {
+			begun := time.Now()
+			f := &Follower{o: FollowOptions{Local: &Local{MaxAbsence: limit}}, view: view{empty: empty, begun: begun, inSync: begun}}
+			if empty {
+				f.view.inSync = begun.Add(-100 * limit) // the last one to write did so long ago
+			}
+			time.Sleep(limit)
+			if why := f.stale(time.Now()); why != "" {
+				t.Errorf("empty %v, after %s: %s", empty, limit, why)
+			}
+			time.Sleep(time.Minute)
+			if f.stale(time.Now()) == "" {
+				t.Errorf("empty %v: used after %s and a minute", empty, limit)
+			}
+		}
+	})
+}
+
+// A view that is followed stays good for as long as the log's end is reached often enough,
+// however long ago it was begun. It was good at the first time only if the brokers say so.
+func TestAFollowedViewStaysGood(t *testing.T) {
+	const limit = 12 * time.Hour
+	for _, x := range []struct {
+		name     string
+		empty    bool
+		before   time.Duration // how old the view was when it was begun
+		first    time.Duration // how long it took to the first end
+		gaps     []time.Duration
+		to       time.Duration // from when the last end was asked for to the claim
+		unusable bool
+	}{
+		{"for days", false, 0, time.Minute, []time.Duration{limit, limit, limit, limit}, limit, false},
+		{"for days, begun with nothing", true, 100 * limit, limit, []time.Duration{limit, limit}, limit, false},
+		{"begun as old as it may be", false, limit / 2, limit / 2, []time.Duration{limit}, limit, false},
+		{"too old when the first end was reached", false, limit / 2, limit/2 + time.Minute, []time.Duration{time.Second}, time.Second, true},
+		{"too long in the making", true, 0, limit + time.Minute, []time.Duration{time.Second}, time.Second, true},
+		{"not read for too long", false, 0, time.Minute, []time.Duration{time.Second, limit + time.Minute, time.Second}, time.Second, true},
+		{"the same, begun with nothing", true, 0, time.Minute, []time.Duration{time.Second, limit + time.Minute, time.Second}, time.Second, true},
+		{"not read for too long before the claim", false, 0, time.Minute, []time.Duration{time.Second}, limit + time.Minute, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				f := &Follower{o: FollowOptions{Local: &Local{MaxAbsence: limit}}, view: view{empty: x.empty, begun: begun, inSync: begun.Add(-x.before)}}
+				asked := begun
+				time.Sleep(x.first)
+				f.meet(asked)
+				for _, gap := range x.gaps {
+					asked = f.met.Add(gap)
+					time.Sleep(time.Until(asked))
+					f.meet(asked)
+				}
+				time.Sleep(time.Until(f.met.Add(x.to)))
+				if why := f.stale(time.Now()); (why != "") != x.unusable {
+					t.Errorf("unusable: %v, it says %q", x.unusable, why)
+				}
+			})
+		})
+	}
+}
+
+// A changelog that has lost all that the local view has seen, under the same name and
+// UUID, may leave that view as the last copy of what is pending: it is not wiped.
+func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
+	l, _ := online(t)
+	cl, set := l.o.Client, l.o.Topics
+	store, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	handle := store.Partition(statestore.PartitionID{Topic: set.Request.ID}).Acquire()
+	local := &Local{Handle: handle, MaxAbsence: time.Hour}
+	f := l.NewFollower(local)
+	x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
+	err = handle.Apply(&statestore.Batch{Changelog: set.Changelog.ID, Position: 3, Changes: []statestore.Change{{ID: x.ID, Before: timer.Absent, After: x}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(what string) {
+		t.Helper()
+		var fatal *Fatal
+		if err := f.open(t.Context(), ""); !errors.As(err, &fatal) || !strings.Contains(err.Error(), "the changelog was lost") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if m, err := handle.Meta(); err != nil || m.Pending != 1 {
+			t.Errorf("%s: %d timers are left, %v", what, m.Pending, err)
+		}
+	}
+	look("the log ends before the view") // as one does whose only replica lost its disk
+	for range 5 {
+		rec := &kgo.Record{Topic: set.Changelog.Name, Key: delaytopics.TimerKey(nil, x.ID), Value: x.AppendTo(nil)}
+		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := make(kadm.Offsets)
+	all.AddOffset(set.Changelog.Name, 0, 5, -1)
+	if _, err := kadm.NewClient(cl).DeleteRecords(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	look("the log begins behind the view")
+	local.AcceptLost = true
+	if err := f.open(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := handle.Meta(); err != nil || m.Position >= 0 {
+		t.Errorf("accepted: the view is at %d, %v", m.Position, err)
+	}
+}
+
+// A take that waits for a leader looks for no open transactions: that asks all brokers,
+// for each partition, five times a second.
+func TestATakeWithoutALeaderAsksForNoTransactions(t *testing.T) {
+	l, c := online(t)
+	var asked atomic.Int32
+	c.ControlKey(int16(kmsg.ListTransactions), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		asked.Add(1)
+		return nil, nil, false
+	})
+	b := &leader{}
+	l.o.Targets = emitter.NewTargets(b, emitter.TargetOptions{})
+	f := l.NewFollower(nil)
+	looks := func(by int32, enough func() bool) {
+		t.Helper()
+		b.led(t, &l.o, by)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.help(ctx, f, cancel) }()
+		for end := time.Now().Add(20 * time.Second); !enough() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	begun := time.Now()
+	looks(-1, func() bool { return asked.Load() > 0 || time.Since(begun) > 4*hangingAfter })
+	if n := asked.Load(); n > 0 {
+		t.Errorf("asked %d times without a leader", n)
+	}
+	looks(0, func() bool { return asked.Load() > 0 })
+	if asked.Load() == 0 {
+		t.Error("nobody looks although there is a leader")
+	}
+}

@@ -1,0 +1,171 @@
+package ownership
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// counted is what a Life has counted.
+type counted struct{ replayed, damaged, ended, lost atomic.Int64 }
+
+func (c *counted) Replayed(n int64)                { c.replayed.Add(n) }
+func (c *counted) Damaged()                        { c.damaged.Add(1) }
+func (c *counted) Ended(n int)                     { c.ended.Add(int64(n)) }
+func (c *counted) Lost(_ string, n int64)          { c.lost.Add(n) }
+func (c *counted) ClockOffset(int64, int64, int64) {}
+
+// holder is a token in the hands of a test.
+type holder struct{ dead atomic.Pointer[error] }
+
+func (h *holder) Err() error {
+	if e := h.dead.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+func (h *holder) Member() (emitter.Member, error) {
+	return emitter.Member{ID: "m", Generation: 1}, h.Err()
+}
+func (h *holder) Refused(err error) { h.dead.CompareAndSwap(nil, &err) }
+
+// leader answers for metadata: it leads the one partition of every topic; -1 is nobody.
+type leader struct{ is int32 }
+
+func (*leader) DiscoveredBrokers() []*kgo.Broker { return nil }
+
+func (b *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
+	req, ok := r.(*kmsg.MetadataRequest)
+	if !ok {
+		return r.ResponseKind(), nil
+	}
+	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	for _, rt := range req.Topics {
+		p := kmsg.NewMetadataResponseTopicPartition()
+		p.Leader = b.is
+		t := kmsg.NewMetadataResponseTopic()
+		t.Topic, t.Partitions = rt.Topic, append(t.Partitions, p)
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp, nil
+}
+
+// led has a leader lead, or nobody, and o know it.
+func (b *leader) led(t *testing.T, o *Options, by int32) {
+	t.Helper()
+	b.is = by
+	if err := o.Targets.Refresh(t.Context(), o.Topics.Changelog.Name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// offline is a Life that has no brokers to ask but b.
+func offline(b *leader) *Life {
+	set := &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}, Changelog: delaytopics.Topic{Name: "r.changelog"}}
+	return New(Options{
+		Topics: set, Group: "g", Token: &holder{}, Targets: emitter.NewTargets(b, emitter.TargetOptions{}), Lane: emitter.NewLane(emitter.Options{}),
+		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}, &counted{})
+}
+
+// online is a Life on a fake broker with a request topic and its changelog.
+func online(t *testing.T) (*Life, *kfake.Cluster) {
+	t.Helper()
+	const requests = "r"
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests, delaytopics.Changelog(requests)))
+	topics, err := kadm.NewClient(cl).ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := offline(&leader{})
+	l.o.Client = cl
+	for to, name := range map[*delaytopics.Topic]string{&l.o.Topics.Request: requests, &l.o.Topics.Changelog: delaytopics.Changelog(requests)} {
+		*to = delaytopics.Topic{Name: name, ID: topics[name].ID, Partitions: 1}
+	}
+	l.Aside = func(run func()) { run() }
+	return l, c
+}
+
+type source struct{ *Life }
+
+func (s source) Seal(step string, room *emitter.Room) *emitter.Share {
+	return s.Life.Seal(step, room, func(string, *emitter.Room) *emitter.Share { return &emitter.Share{} })
+}
+func (source) Wait() time.Duration { return time.Hour }
+
+// A step that does not end delays a revocation by DrainTimeout and no more.
+func TestDrainGivesUpOnAStuckStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := offline(&leader{})
+		l.inFlight, l.inLane, l.owner = true, true, true
+		start := time.Now()
+		l.Drain()
+		if took := time.Since(start); took != DrainTimeout {
+			t.Errorf("drained after %s, want %s", took, DrainTimeout)
+		}
+		l.inFlight = false
+		if (source{l}).Seal("late", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
+			t.Error("a revoked partition seals")
+		}
+	})
+}
+
+// A claim that its changelog does not take is offered again for as long as it
+// takes, and the acquisition says what it waits for.
+func TestAClaimWaitsForItsChangelog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := offline(&leader{})
+		set, p := l.o.Topics, source{l}
+		l.JoinLane(p)
+		made := make(chan error, 1)
+		go func() { // as claimBehind does, which reads the changelog in between
+			for {
+				o, err := l.makeClaim(t.Context(), &claim{l: l, done: make(chan emitter.Outcome, 1)})
+				if err != nil || o == emitter.Committed {
+					made <- err
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		for range 10 {
+			share := p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1})
+			if share == nil {
+				t.Fatal("the claim is not offered")
+			}
+			share.Held = map[timer.TopicPartition]error{{Topic: set.Changelog.Name}: kerr.NotEnoughReplicas}
+			share.Done(emitter.Aborted)
+			if s := p.Status(); s.State != Acquiring || !strings.Contains(s.Reason, "r.changelog/0 takes no writes") {
+				t.Errorf("state %s, %q", s.State, s.Reason)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}).Done(emitter.Committed)
+		if err := <-made; err != nil || p.Status().Reason != "" {
+			t.Errorf("%v, %q", err, p.Status().Reason)
+		}
+		if p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
+			t.Error("a share is sealed before the partition is owned")
+		}
+		if l.Own(); p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) == nil {
+			t.Error("no share is sealed of a partition that is owned")
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package ownership
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/partlog"
+)
+
+// committed decides whether the step was committed that a producer has written
+// to an owner's log from an offset on and whose marker is missing there. Where it
+// is missing, readers wait; so its owner, if it went on, has said so in the log
+// behind it, and otherwise nothing was committed after it: then the name of the
+// last step in the committed offset, as the acquisition found it, tells. That is not known
+// before.
+func (l *Life) committed(ctx context.Context, producerID, from int64) (bool, error) {
+	owned, note := l.Changelog(), l.found.Load()
+	if note == nil {
+		return false, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and the committed offset is not known yet",
+			owned, producerID, from)
+	}
+	_, _, end, err := partlog.Bounds(ctx, l.o.Client, owned)
+	if err != nil {
+		return false, err
+	}
+	r := partlog.NewReader(l.o.Client, owned, from)
+	r.SetCompacted(true)
+	r.SetUncommitted()
+	hanging, after := "", false
+	for r.Position() < end {
+		page, err := r.Next(ctx, fetchWait)
+		if err != nil {
+			return false, err
+		}
+		for _, rec := range page.Records {
+			step, err := stepOf(rec.Key, rec.Value)
+			switch {
+			case err != nil:
+				return false, err
+			case step == "":
+			case rec.ProducerID == producerID:
+				if hanging == "" {
+					hanging = step
+				}
+			case hanging != "" && (step == note.Step || step == note.Last):
+				after = true
+			}
+		}
+	}
+	switch {
+	case hanging == "":
+		return false, nil // a step without its checkpoint was never committed
+	case note.Step == hanging || note.Last == hanging:
+		return true, nil
+	case after:
+		return false, fmt.Errorf("the changelog %v lacks the marker of step %s, and later ones are committed: whether that one was is not known",
+			owned, hanging)
+	}
+	return false, nil
+}
+
+// stepOf is the name of the step that wrote a checkpoint or a claim, "" for other
+// records.
+func stepOf(key, value []byte) (string, error) {
+	kind, _, err := delaytopics.ParseKey(key)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read the changelog: %w", err)
+	case kind == delaytopics.KindCheckpoint:
+		c, err := delaytopics.DecodeCheckpoint(value)
+		return c.Step, err
+	case kind == delaytopics.KindClaim:
+		c, err := delaytopics.DecodeClaim(value)
+		return c.Step, err
+	}
+	return "", nil
+}

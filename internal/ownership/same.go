@@ -1,0 +1,79 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/delaytopics"
+)
+
+// sameTopics sees to it that the topics are those that the instance started
+// with. Requests are read by the topic's name: of one that was recreated,
+// those below the old position would be passed over without a word.
+func (l *Life) sameTopics(ctx context.Context) error {
+	topics := []*delaytopics.Topic{&l.o.Topics.Request, &l.o.Topics.Changelog}
+	req := kmsg.NewPtrMetadataRequest()
+	for _, t := range topics {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(t.Name)
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, l.o.Client)
+	if err != nil {
+		return fmt.Errorf("look whether topics are the same: %w", err)
+	}
+	for i := range resp.Topics {
+		got := &resp.Topics[i]
+		for _, t := range topics {
+			if got.Topic == nil || *got.Topic != t.Name {
+				continue
+			}
+			if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
+				return fmt.Errorf("look whether topic %s is the same: %w", t.Name, err)
+			}
+			if got.TopicID != t.ID {
+				return &Fatal{fmt.Errorf("topic %s was recreated while this instance ran (its ID is %s, it was %s): %s",
+					t.Name, delaytopics.TopicID(got.TopicID), delaytopics.TopicID(t.ID), l.o.Topics.ChangedAdvice(t.Name))}
+			}
+		}
+	}
+	return nil
+}
+
+// samePartitions sees to it that the request topic has as many partitions as when
+// the note was written: a timer whose ID lies on another partition now would miss
+// its cancels.
+func (l *Life) samePartitions(note delaytopics.CommitNote) error {
+	if is := l.o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
+		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s", l.o.Topics.Request.Name, is, note.Partitions, delaytopics.FollowAdvice)}
+	}
+	return nil
+}
+
+// SamePartitionsElsewhere is samePartitions for a partition that nobody has acquired
+// yet: the notes of the others tell whether the topic is new or has grown. The
+// changelog does not, if it was given partitions by hand.
+func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
+	committed, err := kadm.NewClient(l.o.Client).FetchOffsets(ctx, l.o.Group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the offsets of other partitions: %w", err)
+	}
+	for _, o := range committed[l.o.Topics.Request.Name] {
+		note, err := delaytopics.ParseCommitNote(o.Metadata)
+		if err != nil {
+			continue // somebody else's: see stableOffset
+		}
+		if err := l.samePartitions(note); err != nil {
+			return err
+		}
+	}
+	return nil
+}

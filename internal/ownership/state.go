@@ -1,0 +1,84 @@
+package ownership
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// State is where in its life a partition is.
+type State int32
+
+// The states, in order.
+const (
+	Acquiring State = iota // waiting for the former owner, claiming
+	Replaying              // folding the changelog
+	Gated                  // planning what was in the log when it was taken
+	Live
+	Stalled // live, but nothing can be committed: see Status.Reason
+	Failed  // refuses to go on; the reason is in Status
+	Gone
+)
+
+func (s State) String() string {
+	return [...]string{"acquiring", "replaying", "gated", "live", "stalled", "failed", "gone"}[s]
+}
+
+// Status is what can be said about a partition.
+type Status struct {
+	State  State
+	Reason string // of Failed and Stalled, and why an acquisition does not get on
+	// Replayed and ReplayEnd are changelog offsets, for progress.
+	Replayed, ReplayEnd int64
+	Pending             int64
+	// Misplaced is how many of them have IDs that belong on another partition;
+	// -1 while they are counted. None are known of a partition that is not acquired.
+	Misplaced int64
+	Parked    int64 // about how many of them wait for an unhealthy target
+	Ledger    int64 // accepted - outcomes - pending: 0 at rest
+	// Queued requests and firings are on their way, of so many bytes.
+	Queued      int
+	QueuedBytes int64
+	// Behind requests are known to wait in the log, and Lag is the age of the newest one
+	// that was read.
+	Behind int64
+	Lag    time.Duration
+	// Overdue is for how long the oldest timer in memory has been due.
+	Overdue time.Duration
+	// ParkedBy is about how many timers are parked for each target.
+	ParkedBy map[timer.TopicPartition]int64
+}
+
+// SetState is for who serves the partition.
+func (l *Life) SetState(s State) { l.state.Store(int32(s)) }
+
+// Serving tells, without a lock, where in its life the partition is, but for Stalled; and
+// whether it is being handed over.
+func (l *Life) Serving() (s State, leaving bool) { return State(l.state.Load()), l.draining.Load() }
+
+// Status returns what a Life knows: State, Reason and the progress of the replay.
+func (l *Life) Status() Status {
+	s := Status{State: State(l.state.Load())}
+	if f := l.follower.Load(); f != nil {
+		s.Replayed, s.ReplayEnd = f.position.Load(), f.end.Load()
+	}
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	log, missing := l.missing()
+	switch {
+	case l.failure != nil:
+		s.Reason = l.failure.Error()
+	case missing:
+		// As of now, not of the last seal: a share may be out, waiting for the leader.
+		s.Reason = fmt.Sprintf("no leader for %v that can be reached", log)
+	case l.held != nil:
+		s.Reason = l.held.Error()
+	case l.Tail.doubt && time.Since(l.Tail.at) > doubtShown:
+		s.Reason = "somebody else has written to " + l.o.Topics.Changelog.Name + " and may have claimed the partition"
+	}
+	if s.State == Live && l.failure == nil && s.Reason != "" {
+		s.State = Stalled
+	}
+	return s
+}

@@ -1,0 +1,248 @@
+package ownership
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/delaytopics"
+)
+
+// sharedLog is a changelog partition that an owner and a stranger write to. Only
+// offsets count. The stranger's claim is ClaimRecords records in a row.
+type sharedLog struct {
+	end     int64
+	markers int   // ours, to be written
+	claim   int64 // offset of the last record of the first claim, -1: none
+}
+
+func (l *sharedLog) write(n int) {
+	l.end += int64(n)
+}
+
+// step writes n records of ours, in up to two portions, with between between
+// them.
+func (l *sharedLog) step(n, first int, between func()) (records []*kgo.Record) {
+	for i := range n {
+		if i == first {
+			between()
+		}
+		records = append(records, &kgo.Record{Offset: l.end})
+		l.write(1)
+	}
+	return records
+}
+
+// However steps, markers that come late, strangers' aborted records and a claim
+// are interleaved: no step passes whose last record stands behind a claim, and a
+// look lets an owner go on to whom nothing has happened.
+func TestNoStepPassesBehindAClaim(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := &sharedLog{claim: -1}
+		var tl Tail
+		tl.Known(0)
+		marker := func() {
+			if log.markers > 0 {
+				log.markers--
+				log.write(1)
+			}
+		}
+		slow := rapid.IntRange(0, 20).Draw(t, "how slow markers are")
+		stranger := func() {
+			if rapid.IntRange(0, slow).Draw(t, "marker") == 0 {
+				marker()
+			}
+			switch rapid.IntRange(0, 29).Draw(t, "between") {
+			case 0:
+				log.write(rapid.IntRange(1, delaytopics.ClaimRecords-1).Draw(t, "strange")) // aborted tries
+			case 1:
+				log.write(delaytopics.ClaimRecords)
+				if log.claim < 0 {
+					log.claim = log.end - 1
+				}
+				log.write(rapid.IntRange(0, 1).Draw(t, "its marker"))
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			stranger()
+			n := rapid.IntRange(1, 4).Draw(t, "records")
+			records := log.step(n, rapid.IntRange(0, n).Draw(t, "portion"), stranger)
+			acked := rapid.IntRange(0, 9).Draw(t, "acknowledged") > 0
+			if !acked {
+				records[0].Offset = -1
+			}
+			err := tl.check(records)
+			if err == nil && log.claim >= 0 && log.claim < log.end {
+				t.Fatalf("a step at %d to %d passes behind a claim that ends at %d", records[0].Offset, log.end-1, log.claim)
+			}
+			log.markers++
+			if err == nil {
+				tl.passed(records)
+				continue
+			}
+			if log.claim >= 0 {
+				return // a look finds it
+			}
+			tl.Known(log.end)
+		}
+	})
+}
+
+// Without anybody else there is nothing to be looked at, whenever markers come:
+// steps do not wait for them.
+func TestOwnStepsPass(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := &sharedLog{}
+		var tl Tail
+		tl.Known(0)
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			for log.markers > 2 || log.markers > 0 && rapid.Bool().Draw(t, "marker") {
+				log.markers--
+				log.write(1)
+			}
+			n := rapid.IntRange(1, 4).Draw(t, "records")
+			records := log.step(n, rapid.IntRange(0, n).Draw(t, "portion"), func() {
+				if log.markers > 0 {
+					log.markers--
+					log.write(1)
+				}
+			})
+			if err := tl.check(records); err != nil {
+				t.Fatal(err)
+			}
+			tl.passed(records)
+			log.markers++
+		}
+	})
+}
+
+func TestTailRefuses(t *testing.T) {
+	var tl Tail
+	tl.Known(10)
+	at := func(offsets ...int64) (rs []*kgo.Record) {
+		for _, o := range offsets {
+			rs = append(rs, &kgo.Record{Offset: o})
+		}
+		return rs
+	}
+	for _, c := range []struct {
+		name    string
+		records []*kgo.Record
+		want    error
+	}{
+		{"directly behind", at(10, 11), nil},
+		{"behind all markers that may come", at(10+owed, 11+owed), nil},
+		{"one of them between the records", at(9+owed, 11+owed), nil},
+		{"something else before them", at(11+owed, 12+owed), errForeignRecords},
+		{"something else between them", at(10+owed, 12+owed), errForeignRecords},
+		{"one without an answer", at(10, -1), errUnacknowledged},
+		{"far too low", at(1, 2), errForeignRecords},
+	} {
+		if err := tl.check(c.records); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+// A partition that does nothing notices all the same that another group has
+// claimed it.
+func TestIdlePartitionNoticesAClaim(t *testing.T) {
+	l, _ := online(t)
+	l.Tail.Known(0)
+	later := func() {
+		l.Tail.at = time.Now().Add(-2 * tailEvery)
+		l.peekAtTail(t.Context())
+	}
+	if later(); l.Tail.doubt {
+		t.Fatal("in doubt of nothing")
+	}
+	for range delaytopics.ClaimRecords {
+		cl := delaytopics.Claim{Step: "s", Group: "other"}
+		r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: delaytopics.ClaimKey(), Value: cl.AppendTo(nil)}
+		if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.peekAtTail(t.Context()); l.Tail.doubt {
+		t.Error("looked again at once")
+	}
+	if later(); !l.Tail.doubt {
+		t.Fatal("the claim was not noticed")
+	}
+	l.lookAtTail(t.Context())
+	var fatal *Fatal
+	if !errors.As(l.failure, &fatal) || !strings.Contains(fatal.Error(), "--accept-group") {
+		t.Errorf("ends with %v", l.failure)
+	}
+}
+
+// A doubt that lasts is shown.
+func TestDoubtIsShown(t *testing.T) {
+	l := offline(&leader{})
+	l.SetState(Live)
+	l.Tail.distrust()
+	if s := l.Status(); s.State != Live {
+		t.Errorf("%s at once", s.State)
+	}
+	l.Tail.at = time.Now().Add(-2 * doubtShown)
+	if s := l.Status(); s.State != Stalled || !strings.Contains(s.Reason, "claimed") {
+		t.Errorf("%s: %s", s.State, s.Reason)
+	}
+}
+
+// While the changelog's leader is away nobody looks at its tail: a successor shows less
+// than there is. Nothing but a leader ends that.
+func TestNobodyLooksAtTheTailOfALeaderThatIsAway(t *testing.T) {
+	b := &leader{}
+	l := offline(b)
+	looks := 0
+	l.Aside = func(func()) { looks++ }
+	l.SetState(Live)
+	l.Tail.distrust()
+	l.Tail.at = time.Now().Add(-2 * doubtShown)
+	b.led(t, &l.o, -1)
+	l.lookAtTail(t.Context())
+	if s := l.Status(); looks > 0 || s.State != Stalled || !strings.Contains(s.Reason, "no leader") {
+		t.Errorf("without a leader: %d looks, %s: %s", looks, s.State, s.Reason)
+	}
+	b.led(t, &l.o, 0)
+	l.lookAtTail(t.Context())
+	if l.lookAtTail(t.Context()); looks != 1 || l.leaderless {
+		t.Errorf("with a leader: %d looks, want 1; leaderless: %v", looks, l.leaderless)
+	}
+}
+
+// A claim may stand behind what another group has just written, if it takes over:
+// that is folded before anything is decided. Not so the first one of all: it brings
+// the first checkpoint along, which would lead back before what others have settled.
+func TestClaimBehindAnotherGroup(t *testing.T) {
+	for _, x := range []struct {
+		name          string
+		accept, first bool
+		at            int64
+		want          error
+	}{
+		{"directly behind what was read", false, false, 5, nil},
+		{"behind others", false, false, 7, errForeignRecords},
+		{"behind others, taking over", true, false, 7, nil},
+		{"the first, directly behind", true, true, 5, nil},
+		{"the first, behind others", true, true, 7, errForeignRecords},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			l := offline(&leader{})
+			l.o.AcceptGroup = x.accept
+			cl := &claim{l: l, first: x.first, end: 5}
+			cl.seal("claim")
+			for i, r := range cl.share.Records {
+				r.Offset = x.at + int64(i)
+			}
+			if err := cl.fence(); !errors.Is(err, x.want) {
+				t.Errorf("%v, want %v", err, x.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partlog"
+)
+
+// acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
+// partition"). It returns where requests are to be read from, and the request
+// partition's last stable offset as of the acquisition, for the gate.
+func (p *Partition) acquire(ctx context.Context) (from, stable int64, err error) {
+	p.local.Handle = p.handle
+	a, err := p.Acquire(ctx, p.NewFollower(&p.local), p.begin)
+	if err != nil {
+		return 0, 0, err
+	}
+	from, stable, err = p.requestPosition(ctx, &a.Last, a.Committed)
+	if err != nil {
+		return 0, 0, err
+	}
+	meta, err := p.handle.Meta()
+	if err != nil {
+		return 0, 0, err
+	}
+	p.pending.Store(meta.Pending)
+	p.taken.Store(true)
+	p.ledger.open(meta.Pending)
+	return from, stable, p.handle.Live(a.Now)
+}
+
+// begin says where requests are read from whose changelog holds no checkpoint.
+func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
+	if committed >= 0 && !p.o.AcceptLost {
+		return 0, ownership.LostChangelog(p.Requests(), p.Changelog(), "an offset is committed")
+	}
+	if err := p.SamePartitionsElsewhere(ctx); err != nil {
+		return 0, err
+	}
+	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.Requests())
+	if err != nil {
+		return 0, err
+	}
+	if committed >= 0 {
+		p.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start", "position", start, "committed", committed)
+	} else {
+		p.Log.Info("first acquisition of this partition: reading requests from the log's start", "position", start)
+	}
+	return start, nil
+}
+
+// requestPosition says where requests go on, from the last checkpoint before
+// the claim.
+func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64) (from, stable int64, err error) {
+	if last.Request != p.o.Topics.Request.ID {
+		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("request topic %s was recreated since changelog %s was written (its ID is %s, it was %s), where its pending timers are kept: %s",
+			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name, delaytopics.TopicID(p.o.Topics.Request.ID), delaytopics.TopicID(last.Request), delaytopics.FollowAdvice)}
+	}
+	if last.Changelog != p.o.Topics.Changelog.ID {
+		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("changelog %s was copied from another topic (its checkpoint names %s, its own ID is %s): %s",
+			p.o.Topics.Changelog.Name, delaytopics.TopicID(last.Changelog), delaytopics.TopicID(p.o.Topics.Changelog.ID), delaytopics.FollowAdvice)}
+	}
+	if committed >= 0 && committed != last.Position {
+		p.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", last.Position)
+	}
+	from, stable, _, err = p.ReadFrom(ctx, last.Position)
+	return from, stable, err
+}
+
+// readError words an error of intake.
+func readError(err error) error {
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		return fmt.Errorf("the request log no longer holds the position: %w", err)
+	}
+	return fmt.Errorf("read requests: %w", err)
+}

@@ -1,0 +1,255 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// Questions are answered from what is committed: package planner has the argument. They
+// are asked by any goroutine. None holds planning for longer than it takes to look up an
+// ID or to take over a list; what they read of the store they read without it. Who asks
+// for many waits for its turn, which has a bound.
+//
+// An answer counts if the partition was live and ours when it was ready: what was read
+// before was true then. A process that has slept through the end of its lease answers
+// nothing, for its token is dead.
+
+const (
+	// overlayKept is for how long the overlay is kept up to date, for who asks again.
+	overlayKept = 30 * time.Second
+	// maxOverlay is how many IDs it has at most: of more it is begun again, which forgets
+	// those that came and went.
+	maxOverlay = 1_000_000
+	// overlayTries is how often it is begun for one question.
+	overlayTries = 3
+)
+
+// answers is what a partition needs to answer, for one life.
+type answers struct {
+	p       *Partition
+	handle  *statestore.Handle
+	planner *planner.Planner // guarded by p.planning
+	decided *decisions
+
+	count   chan struct{} // holds one, of who counts
+	turn    chan struct{} // holds one, who has what follows; taken behind count
+	overlay planner.Overlay
+	asked   time.Time // when the overlay was last used
+}
+
+// answer has questions answered from here on, and stopAnswering not any more.
+func (p *Partition) answer(plans *planner.Planner) {
+	a := &answers{p: p, handle: p.handle, planner: plans, count: make(chan struct{}, 1), turn: make(chan struct{}, 1), decided: newDecisions()}
+	p.answers.Store(a)
+}
+
+func (p *Partition) stopAnswering() {
+	if a := p.answers.Swap(nil); a != nil {
+		a.decided.end()
+	}
+}
+
+// answering returns what answers now, or why nothing does.
+func (p *Partition) answering() (*answers, error) {
+	if err := p.o.Token.Err(); err != nil {
+		return nil, fmt.Errorf("%v: %w: %w", p.Requests(), query.ErrMoved, err)
+	}
+	a := p.answers.Load()
+	switch s, leaving := p.Serving(); {
+	case leaving, s == ownership.Gone:
+		return nil, fmt.Errorf("%v: %w", p.Requests(), query.ErrMoved)
+	case s != ownership.Live:
+		return nil, fmt.Errorf("%v: %w", p.Requests(), &query.NotLiveError{State: s.String()})
+	case a == nil:
+		return nil, fmt.Errorf("%v: %w", p.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
+	}
+	return a, nil
+}
+
+// still says whether an answer counts that was found with err.
+func (a *answers) still(err error) error {
+	p := a.p
+	if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
+		p.GiveUp(err) // it is healed as what the partition itself has met
+	}
+	now, why := p.answering()
+	switch {
+	case why != nil:
+		return why
+	case now != a:
+		return fmt.Errorf("%v was acquired again: %w", p.Requests(), query.ErrMoved)
+	case errors.Is(err, statestore.ErrNotOwner), errors.Is(err, statestore.ErrClosed):
+		return fmt.Errorf("%v: %w", p.Requests(), query.ErrMoved)
+	}
+	return err
+}
+
+// Get returns what is pending under an ID, nil for nothing. Errors wrap query.ErrMoved or
+// a query.NotLiveError where the partition cannot answer.
+func (p *Partition) Get(ctx context.Context, id []byte) (*query.Timer, error) {
+	a, err := p.answering()
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return nil, err
+	}
+	p.planning.Lock()
+	committed := a.planner.Committed(id)
+	p.planning.Unlock()
+	parked := false
+	t, known := committed.Find()
+	if !known {
+		t, parked, err = a.handle.Find(id)
+	}
+	if err := a.still(err); err != nil || t == nil {
+		return nil, err
+	}
+	return p.show(t, parked), nil
+}
+
+// show is a pending timer as it is shown.
+func (p *Partition) show(t *timer.Timer, parked bool) *query.Timer {
+	return &query.Timer{
+		Timer: t, Topic: p.o.Topics.Request.Name, Partition: p.o.Partition,
+		Source: p.source(t.Offset).String(), State: stateOf(t, parked),
+	}
+}
+
+func stateOf(t *timer.Timer, parked bool) query.State {
+	switch {
+	case parked:
+		return query.Parked
+	case t.IsTriggered():
+		return query.Triggered
+	case t.IsPaused():
+		return query.Paused
+	}
+	return query.Pending
+}
+
+// many calls fn with a view of the store, while the overlay makes what is committed of it,
+// which is one caller's at a time; and then scan, unless it is nil, with the view alone:
+// that may take long.
+func (a *answers) many(ctx context.Context, s *slot, fn, scan func(*statestore.View) error) error {
+	defer s.give()
+	v, err := a.overlaid(ctx, s, fn)
+	if err == nil && scan != nil {
+		err = scan(v)
+	}
+	if v != nil {
+		err = errors.Join(err, v.Close())
+	}
+	return a.still(err)
+}
+
+// overlaid makes a view and has fn called with it.
+func (a *answers) overlaid(ctx context.Context, s *slot, fn func(*statestore.View) error) (*statestore.View, error) {
+	if err := wait(ctx, a.turn); err != nil {
+		return nil, err
+	}
+	defer func() { <-a.turn }()
+	if err := s.take(ctx); err != nil {
+		return nil, err
+	}
+	for range overlayTries {
+		v, err := a.view()
+		if err != nil {
+			return nil, err
+		}
+		if v != nil {
+			return v, fn(v)
+		}
+		if err := a.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%v: %w", a.p.Requests(), query.ErrBusy)
+}
+
+// wait takes the one place that there is.
+func wait(ctx context.Context, place chan struct{}) error {
+	select {
+	case place <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// view makes a view of the store, and then brings the overlay up to date; nil if the
+// overlay is to be begun.
+func (a *answers) view() (*statestore.View, error) {
+	a.p.planning.Lock()
+	a.overlay.Look(a.planner)
+	a.p.planning.Unlock()
+	v, err := a.handle.View()
+	if err != nil {
+		return nil, err
+	}
+	a.p.planning.Lock()
+	whole := a.overlay.Take(a.planner)
+	if whole && len(a.overlay.All()) > maxOverlay {
+		a.overlay.End(a.planner)
+		whole = false
+	}
+	a.p.planning.Unlock()
+	if !whole {
+		return nil, v.Close()
+	}
+	a.overlay.Settle()
+	a.asked = time.Now()
+	return v, nil
+}
+
+// begin begins the overlay.
+func (a *answers) begin(ctx context.Context) error {
+	planning := &a.p.planning
+	planning.Lock()
+	n := a.planner.Changed()
+	planning.Unlock()
+	room := make([]*planner.Item, 0, n+n/8+1000)
+	planning.Lock()
+	a.overlay.Begin(a.planner, room)
+	planning.Unlock()
+	for done := false; !done; {
+		if err := ctx.Err(); err != nil {
+			a.endOverlay()
+			return err
+		}
+		planning.Lock()
+		done = a.overlay.Copy()
+		planning.Unlock()
+		a.overlay.Put()
+	}
+	a.asked = time.Now()
+	return nil
+}
+
+func (a *answers) endOverlay() {
+	a.p.planning.Lock()
+	a.overlay.End(a.planner)
+	a.p.planning.Unlock()
+}
+
+// lapse ends an overlay that nobody has used for long.
+func (p *Partition) lapse() {
+	a := p.answers.Load()
+	if a == nil {
+		return
+	}
+	select {
+	case a.turn <- struct{}{}:
+		if !a.asked.IsZero() && time.Since(a.asked) > overlayKept {
+			a.endOverlay()
+			a.asked = time.Time{}
+		}
+		<-a.turn
+	default:
+	}
+}

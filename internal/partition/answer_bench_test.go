@@ -1,0 +1,115 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// million is a partition with a million pending timers on disk, whose overlay has so many
+// of which the store has not heard yet.
+func million(b *testing.B, overlay int) *core {
+	const n = 1_000_000
+	g := newGround(b)
+	var err error
+	if g.store, err = statestore.Open(statestore.Options{Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = g.store.Close() })
+	c := newCore(b, g, 64<<20, 1<<20)
+	c.lazy = true
+	batch := &statestore.Batch{Changelog: c.set.Changelog.ID, Position: c.end}
+	for i := range n {
+		t := &timer.Timer{
+			ID: fmt.Appendf(nil, "customer-%07d", i), Offset: int64(-2 - i), Due: c.now + 60_000 + int64(i)*7919%86_400_000, Occurrence: 1,
+			Target: timer.Target{Topic: targetTopic, Partition: timer.AnyPartition, Key: []byte("k")}, Value: make([]byte, 100),
+		}
+		batch.Changes = append(batch.Changes, timer.Change{ID: t.ID, Before: timer.Absent, After: t})
+	}
+	c.ok(c.p.handle.Apply(batch))
+	c.ok(g.store.Flush())
+	c.p.planner.Begin(n)
+	for i := range overlay {
+		c.schedule(i, 100_000+int64(i))
+	}
+	if overlay > 0 {
+		for c.given < len(c.requests) {
+			c.deliver(10_000)
+			c.ok(c.p.planDelivered())
+			for c.seal(20_000); c.share != nil; c.seal(20_000) {
+				c.commit(true)
+				c.apply()
+			}
+		}
+	}
+	return c
+}
+
+// BenchmarkAnswers asks a partition with a million pending timers.
+func BenchmarkAnswers(b *testing.B) {
+	ctx := context.Background()
+	for _, overlay := range []int{0, 50_000} {
+		c := million(b, overlay)
+		prefix := fmt.Sprintf("overlay %d/", overlay)
+		b.Run(prefix+"get", func(b *testing.B) {
+			for b.Loop() {
+				if q, err := c.p.Get(ctx, fmt.Appendf(nil, "customer-%07d", rand.IntN(1_000_000))); err != nil || q == nil {
+					b.Fatal(q, err)
+				}
+			}
+		})
+		b.Run(prefix+"get nothing", func(b *testing.B) {
+			for b.Loop() {
+				if q, err := c.p.Get(ctx, fmt.Appendf(nil, "nobody-%07d", rand.IntN(1_000_000))); err != nil || q != nil {
+					b.Fatal(q, err)
+				}
+			}
+		})
+		b.Run(prefix+"begin", func(b *testing.B) {
+			a := c.p.answers.Load()
+			for b.Loop() {
+				if err := a.begin(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		for _, n := range []int{100, 1000} {
+			for _, o := range []query.Order{query.ByDue, query.ByID} {
+				b.Run(fmt.Sprintf("%spage of %d by %s", prefix, n, o), func(b *testing.B) {
+					page := query.Page{Order: o, Limit: n}
+					for b.Loop() {
+						l, err := c.p.List(ctx, page)
+						if err != nil {
+							b.Fatal(err)
+						}
+						page.After = l.Next
+					}
+				})
+			}
+		}
+		for name, f := range map[string]query.Filter{
+			"all": {}, "prefix of 10,000": {Prefix: "customer-00"}, "paused": {State: query.Paused}, "target": {Target: "none"},
+		} {
+			b.Run(prefix+"count "+name, func(b *testing.B) {
+				for b.Loop() {
+					if _, err := c.p.Count(ctx, f); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		b.Run(prefix+"count until an hour and a day", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := c.p.CountUntil(ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

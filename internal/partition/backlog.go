@@ -1,0 +1,155 @@
+package partition
+
+import (
+	"sync"
+
+	"github.com/waterclock/waterclock/internal/budget"
+)
+
+// queueEntry is about what a small request takes on its way, all in all: the record, the
+// entry, the item, the bytes for the changelog. What is on its way counts as so many
+// bytes for each at least.
+const queueEntry = 1024
+
+// load is so many requests or firings, that hold about so many bytes.
+type load struct {
+	entries int
+	bytes   int64
+}
+
+func (l *load) add(entries int, bytes int64) { l.entries, l.bytes = l.entries+entries, l.bytes+bytes }
+
+func (l *load) plus(o load) load { return load{l.entries + o.entries, l.bytes + o.bytes} }
+
+// held is what the load counts as, in bytes.
+func (l *load) held() int64 { return QueueBytes(l.entries, l.bytes) }
+
+// QueueBytes is what entries that hold so many bytes count as while they are on their
+// way.
+func QueueBytes(entries int, bytes int64) int64 { return max(bytes, int64(entries)*queueEntry) }
+
+// roomOf is what a load may come to that counts as so many bytes.
+func roomOf(bytes int64) load { return load{int(bytes / queueEntry), bytes} }
+
+// backlog counts what is on its way and not folded into the delta yet. Each entry is
+// in one of the three counts at a time.
+//
+// What is committed and not folded counts against intake and firings: when the store
+// is slow it is the greater part. Firings that are not committed have room of their
+// own: a backlog of them may last, and is not to hold up the cancels that are written
+// meanwhile. Both are held against a budget that partitions share, at each change: one
+// who found its room used up looks again when it has let go of something itself.
+type backlog struct {
+	intake  *budget.Account // requests, and what is committed
+	emitted *budget.Account // firings
+
+	mu        sync.Mutex // guards what follows
+	requests  load       // delivered, not committed
+	firings   load       // planned, not committed
+	committed load       // not folded
+	starved   bool       // what is due waits for room; folded tells when there is
+}
+
+// reset forgets all counts.
+func (b *backlog) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.requests, b.firings, b.committed, b.starved = load{}, load{}, load{}, false
+	b.settle()
+}
+
+// settle tells the budgets, and reports whether intake has enough. b.mu is held.
+func (b *backlog) settle() (full bool) {
+	held := b.requests.plus(b.committed)
+	b.emitted.Set(b.firings.held())
+	return b.intake.Set(held.held())
+}
+
+func (b *backlog) delivered(entries int, bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.requests.add(entries, bytes)
+	b.settle()
+}
+
+func (b *backlog) fired(entries int, bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.firings.add(entries, bytes)
+	b.settle()
+}
+
+func (b *backlog) commit(requests, firings load) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.requests.add(-requests.entries, -requests.bytes)
+	b.firings.add(-firings.entries, -firings.bytes)
+	both := requests.plus(firings)
+	b.committed.add(both.entries, both.bytes)
+	b.settle()
+}
+
+// folded reports whether what is due has waited for the room that this makes.
+func (b *backlog) folded(l load) (starved bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.committed.add(-l.entries, -l.bytes)
+	b.settle()
+	starved, b.starved = b.starved, false
+	return starved
+}
+
+// roomToFire is how many firings may be planned now, of how many bytes: as much room
+// as requests have, and together with what is not folded twice that.
+func (b *backlog) roomToFire() load {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	firings := roomOf(b.emitted.Limit())
+	both := firings.plus(roomOf(b.intake.Limit()))
+	room := load{
+		min(firings.entries, both.entries-b.committed.entries) - b.firings.entries,
+		min(firings.bytes, both.bytes-b.committed.bytes) - b.firings.bytes,
+	}
+	b.starved = room.entries <= 0 || room.bytes <= 0
+	return room
+}
+
+// full reports whether intake has enough: from its limit on, down to half of it.
+func (b *backlog) full() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.settle()
+}
+
+// onTheirWay is what is delivered or planned and not committed.
+func (b *backlog) onTheirWay() load {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.requests.plus(b.firings)
+}
+
+// pauseIfFull stops intake at the queue's limit.
+func (p *Partition) pauseIfFull() {
+	p.pauseMu.Lock()
+	defer p.pauseMu.Unlock()
+	if !p.paused && p.backlog.full() {
+		p.paused = true
+		p.o.Reader.Pause(p.o.Topics.Request.Name, p.o.Partition)
+	}
+}
+
+// resumeIfFree goes on with intake at half the limit.
+func (p *Partition) resumeIfFree() {
+	p.pauseMu.Lock()
+	defer p.pauseMu.Unlock()
+	if p.paused && !p.backlog.full() {
+		p.paused = false
+		p.o.Reader.Resume(p.o.Topics.Request.Name, p.o.Partition)
+	}
+}
+
+func (p *Partition) isPaused() bool {
+	p.pauseMu.Lock()
+	defer p.pauseMu.Unlock()
+	return p.paused
+}

@@ -1,0 +1,297 @@
+package partition
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// newLazyCore is a core whose checkpoints are the test's.
+func newLazyCore(t *testing.T) *core {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.lazy = true
+	return c
+}
+
+// While a checkpoint is written the store says what was before it. An ID that has
+// no part in what is folded meanwhile is not to be looked up there.
+func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.schedule(1, 600_000)
+	c.turn(0)
+	c.lazy = true
+	c.cancel(1)
+	c.turn(0)
+	c.freeze()
+	for _, want := range []timer.Outcome{timer.NotFound, timer.Scheduled, timer.Cancelled, timer.NotFound} {
+		if want == timer.Scheduled {
+			c.schedule(1, 600_000)
+		} else {
+			c.cancel(1)
+		}
+		c.deliver(1)
+		c.work()
+		c.seal(1)
+		c.commit(true)
+		for e := range c.p.jobs[0].segment.Entries() {
+			if e.Outcome != want {
+				t.Fatalf("outcome %v, want %v", e.Outcome, want)
+			}
+		}
+		c.turn(0)
+	}
+	c.finish()
+}
+
+// A timer that comes and goes between two checkpoints leaves nothing.
+func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
+	c := newLazyCore(t)
+	c.schedule(1, 10)
+	c.turn(0)
+	c.schedule(2, 600_000)
+	c.turn(0)
+	if n := c.p.planner.DeltaBytes(); n < planner.TimerMemory || n >= 2*planner.TimerMemory {
+		t.Fatalf("%d bytes in the delta, want those of the timer that is not in the wheel", n)
+	}
+	c.cancel(2)
+	c.pass(20)
+	for range 3 {
+		c.turn(0)
+	}
+	c.work()
+	if n, _ := c.p.planner.Size(); n != 0 || c.p.planner.DeltaBytes() != 0 {
+		t.Fatalf("%d items, %d bytes in the delta", n, c.p.planner.DeltaBytes())
+	}
+	c.finish()
+}
+
+// A checkpoint begins when the delta has its bytes, or somebody wants one.
+func TestACheckpointBeginsAtItsBytes(t *testing.T) {
+	c := newLazyCore(t)
+	c.schedule(1, 100_000)
+	c.turn(0)
+	d := &c.p.checkpoints
+	begins := func(limit int64) bool {
+		t.Helper()
+		c.p.o.Memory.Delta = budget.Alone(limit)
+		c.p.checkpoint(t.Context())
+		return d.writing
+	}
+	if begins(c.p.planner.DeltaBytes() + 1) {
+		t.Error("begun before the delta had its bytes")
+	}
+	if !begins(c.p.planner.DeltaBytes()) {
+		t.Error("not begun although the delta has its bytes")
+	}
+	c.checkpoint()
+	if begins(0) {
+		t.Error("begun although nothing has changed")
+	}
+	to := timer.TopicPartition{Topic: targetTopic, Partition: intake.Murmur2Partition([]byte("id2"), 3)}
+	c.brokers.unresponsive[to] = true
+	c.o.Health.Suspect(to)
+	c.schedule(2, -10) // is held, and to be parked
+	c.turn(0)
+	if d.ended = time.Now(); begins(1 << 20) {
+		t.Error("begun for a timer to be parked directly behind another checkpoint")
+	}
+	if d.ended = time.Now().Add(-checkpointPause); !begins(1 << 20) {
+		t.Error("not begun although a timer is to be parked")
+	}
+	c.checkpoint()
+	c.finish()
+}
+
+// While a checkpoint is written what is committed may come to as much again, and
+// then waits.
+func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
+	c := newLazyCore(t)
+	step := func(id int) int {
+		c.schedule(id, 100_000)
+		c.turn(0)
+		return len(c.p.jobs)
+	}
+	step(1)
+	c.p.o.Memory.Delta = budget.Alone(c.p.planner.DeltaBytes())
+	c.freeze()
+	if n := step(2); n != 0 {
+		t.Fatalf("%d steps wait although the delta is empty", n)
+	}
+	if n := step(3); n != 1 {
+		t.Fatalf("%d steps wait for the checkpoint, want 1", n)
+	}
+	c.store()
+	c.thaw()
+	for range 2 {
+		c.apply()
+	}
+	if n := len(c.p.jobs); n != 0 {
+		t.Fatalf("%d steps wait behind the checkpoint", n)
+	}
+	c.finish()
+}
+
+// Who asks for a checkpoint hears of its end, of the next one where one is under
+// way, at once where nothing has changed, and of the partition's end.
+func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
+	c := newLazyCore(t)
+	ask := func() chan struct{} {
+		answered := make(chan struct{})
+		asked := len(c.p.asked)
+		go func() { c.p.Checkpoint(t.Context()); close(answered) }()
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			c.p.Mu.Lock()
+			n := len(c.p.asked)
+			c.p.Mu.Unlock()
+			if n > asked || !c.p.looping {
+				break
+			}
+		}
+		return answered
+	}
+	within := func(answered chan struct{}, what string) {
+		t.Helper()
+		select {
+		case <-answered:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("no answer %s", what)
+		}
+	}
+	within(ask(), "while it is taken")
+	c.p.setLooping(true)
+	first := ask()
+	c.p.checkpoint(t.Context())
+	within(first, "though nothing has changed")
+	c.schedule(1, 100_000)
+	c.turn(0)
+	c.freeze()
+	second := ask()
+	c.store()
+	select {
+	case <-second:
+		t.Fatal("answered by a checkpoint that had begun before")
+	default:
+	}
+	c.schedule(2, 100_000)
+	c.turn(0)
+	c.thaw()
+	c.p.checkpoint(t.Context())
+	c.store()
+	c.thaw()
+	within(second, "to the next checkpoint")
+	third := ask()
+	c.p.setLooping(false)
+	within(third, "at the end")
+	c.finish()
+}
+
+// An owner whose token dies in the middle of a life leaves no step out: what is
+// committed behind a step that it has begun with is stored only with that.
+func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
+	c := newLazyCore(t)
+	c.schedule(1, 100_000)
+	c.turn(0)
+	j := func() *job {
+		for id := 2; id < 4; id++ {
+			c.schedule(id, 100_000)
+			c.deliver(1)
+			c.work()
+			c.seal(5)
+			c.commit(true)
+		}
+		return c.p.nextJob()
+	}()
+	c.o.Token.Refused(errors.New("lost"))
+	c.p.apply(j)
+	c.settle()
+	c.acquire()
+	c.finish()
+}
+
+// Where the next checkpoint begins as soon as one has ended, what waits for its end has
+// its turn between the two.
+func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.p.o.Memory.Delta = budget.Alone(1)
+	parked := c.schedule(0, 10)
+	c.turn(0)
+	c.checkpoint()
+	c.parkDue(c.due(parked))
+	c.pass(10)
+	c.look(time.Second)
+	c.lazy = true
+	full := func(id int) {
+		for i := range 4 {
+			c.schedule(id+i, 100_000)
+			c.deliver(1)
+			c.work()
+			c.seal(5)
+			c.commit(true)
+		}
+	}
+	full(10)
+	for i := 2; i < 6; i++ {
+		_, err := c.p.round(t.Context(), &c.reached)
+		c.ok(err)
+		if n := len(c.p.jobs); n != 0 {
+			t.Errorf("%d steps wait for the end of the next checkpoint, want none behind that of the last", n)
+		}
+		full(i * 10)
+		c.store()
+	}
+	if n := len(c.p.parking.counts); n != 0 {
+		t.Error("what is parked stays so while each checkpoint is followed by the next")
+	}
+	c.finish()
+}
+
+// While a checkpoint is written nothing is parked: loads must not pile up in memory
+// what is due for unhealthy targets.
+func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
+	c := newLazyCore(t)
+	const timers, size = 120, 100 << 10
+	for id := range timers {
+		c.schedule(id, 100_000).Value = make([]byte, size)
+	}
+	for c.turn(0) {
+	}
+	c.checkpoint()
+	for k := range int32(3) {
+		to := timer.TopicPartition{Topic: targetTopic, Partition: k}
+		c.brokers.unresponsive[to] = true
+		c.o.Health.Suspect(to)
+	}
+	c.schedule(timers, 300_000)
+	c.turn(0)
+	c.freeze()
+	c.pass(100_000)
+	rounds := func() {
+		for range timers {
+			_, err := c.p.round(t.Context(), &c.reached)
+			c.ok(err)
+			c.seal(5)
+			c.commit(true)
+		}
+	}
+	rounds()
+	waiting := 0
+	for _, what := range c.p.toPark {
+		for _, l := range what {
+			waiting += len(l.Timers)
+		}
+	}
+	if most := 1 + (loadBytes+int(c.p.o.Memory.Delta.Limit()))/size; waiting == 0 || waiting > most {
+		t.Errorf("%d timers in memory wait to be parked, want at most %d", waiting, most)
+	}
+	c.store()
+	rounds()
+	if n := c.p.parked.Load(); n != timers {
+		t.Errorf("%d timers are parked behind the checkpoint, want %d", n, timers)
+	}
+	c.finish()
+}

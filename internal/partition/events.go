@@ -1,0 +1,134 @@
+package partition
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Outcome events are records of the step that they tell of: committed with it or not
+// at all, and made anew each time that it is sealed, so time and lateness are those of
+// the try that was committed. They are made of the entries, one by one: the changelog
+// has the net change of an ID alone, and a timer that was scheduled and cancelled in
+// one step is not in it at all.
+//
+// All events of a request partition go to the partition of the same number, in the
+// order of the sequence. So a reader has the events of an ID in the order in which they
+// happened; and so an events partition that takes no writes holds up its request
+// partition, like the changelog's and unlike that of dead letters: to go elsewhere
+// would tear the order, to go without would make of the history a guess. Others are
+// not held up: a share whose events are not taken is tried apart from theirs.
+
+const (
+	// eventBytes is about what an event holds in a step, and eventSlab how many bytes
+	// of events are allocated at a time at most.
+	eventBytes = 512
+	eventSlab  = 64 << 10
+)
+
+// tells reports whether there are events.
+func (p *Partition) tells() bool { return p.o.Topics.Events.Name != "" }
+
+// within is how many entries, of how many bytes, the segment of a step may have for its
+// events to find room in it too: as many as there are entries, at most.
+func (p *Partition) within(room *emitter.Room) (entries int, bytes int64) {
+	if !p.tells() {
+		return room.Entries, room.Bytes
+	}
+	entries = max(1, min(room.Entries/2, int(room.Bytes/(2*eventBytes))))
+	return entries, room.Bytes - int64(entries)*eventBytes
+}
+
+// events adds those of the segment. Its emissions are made before.
+func (s *sealed) events() {
+	p := s.p
+	if !p.tells() {
+		return
+	}
+	emissions := s.share.Emissions
+	slab, text := make([]kgo.Record, 0, s.segment.Len()), []byte(nil)
+	now := s.brokersTime()
+	for e := range s.segment.Entries() {
+		var emission *kgo.Record
+		if e.Emit != nil && e.Refusal == nil {
+			emission, emissions = emissions[0].Record, emissions[1:]
+		}
+		ev, happened := p.event(e, s.at, emission)
+		if !happened {
+			continue
+		}
+		if cap(text)-len(text) < eventBytes {
+			text = make([]byte, 0, min(eventSlab, max(1, cap(slab)-len(slab))*eventBytes))
+		}
+		first := len(text)
+		text = ev.AppendTo(text)
+		slab = append(slab, kgo.Record{
+			Topic: p.o.Topics.Events.Name, Partition: p.o.Partition, Timestamp: now,
+			Key: delaytopics.EventKey(ev.ID), Value: text[first:len(text):len(text)],
+		})
+		s.share.Records = append(s.share.Records, &slab[len(slab)-1])
+	}
+	s.told = len(slab)
+}
+
+// brokersTime is the timestamp of what is written to topics of our own: they refuse one
+// that is far from it, whatever the owner's clock says.
+func (s *sealed) brokersTime() time.Time {
+	return time.UnixMilli(s.at).Add(-s.p.o.Metrics.clocks.Ahead())
+}
+
+// eventTypes are the words for outcomes. A request that found nothing to do is no event,
+// and is called so where somebody asks for it.
+var eventTypes = [timer.Outcomes]waterclock.EventType{
+	timer.None: waterclock.EventRescheduled, timer.Scheduled: waterclock.EventScheduled, timer.Replaced: waterclock.EventReplaced,
+	timer.Cancelled: waterclock.EventCancelled, timer.NotFound: "not-found", timer.Fired: waterclock.EventFired,
+	timer.Expired: waterclock.EventExpired, timer.Refused: waterclock.EventRejected, timer.Undeliverable: waterclock.EventUndeliverable,
+	timer.Completed: waterclock.EventCompleted, timer.Triggered: waterclock.EventTriggered, timer.Paused: waterclock.EventPaused,
+	timer.Resumed: waterclock.EventResumed, timer.Unmet: waterclock.EventConditionNotMet,
+}
+
+// event is what an entry that is sealed at an instant does to its timer; false: nothing
+// has happened to one, as when a cancel found nothing, or a firing was rolled back. (One
+// long switch: it is the table of the events.)
+func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev delaytopics.Event, happened bool) {
+	result := e.Result()
+	ev = delaytopics.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: p.source(e.Before.Offset), Pending: e.After}
+	switch result {
+	case timer.Scheduled:
+		ev.Source = p.source(e.After.Offset)
+	case timer.Replaced:
+		ev.Source, ev.Previous = p.source(e.After.Offset), ev.Source
+	case timer.Cancelled:
+		ev.Cancel = p.source(e.Request)
+	case timer.Fired:
+		ev.Occurred = e.Emit
+		ev.Partition, ev.Emission = emission.Partition, emission.Headers[len(emission.Headers)-1].Value
+	case timer.Expired:
+		ev.Occurred = e.Late
+	case timer.Undeliverable:
+		ev.Occurred = e.Emit
+		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
+	case timer.Refused:
+		rec := e.Tag.(*kgo.Record)
+		ev.ID, ev.Source, ev.Unknown = rec.Key, p.source(rec.Offset), true
+		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
+	case timer.None:
+		return ev, e.After.Ref() != e.Before
+	case timer.Triggered, timer.Paused, timer.Resumed:
+		ev.Request = p.source(e.Request)
+	case timer.Unmet:
+		ev.Request = p.source(e.Request)
+		if e.Before.IsAbsent() {
+			ev.Source = delaytopics.Source{}
+		}
+	case timer.NotFound:
+		return ev, false
+	}
+	return ev, true
+}

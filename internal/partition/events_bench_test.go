@@ -1,0 +1,32 @@
+package partition
+
+import (
+	"testing"
+
+	"github.com/waterclock/waterclock/emitter"
+)
+
+// BenchmarkSeal is what events add to sealing: the lane stands still meanwhile.
+func BenchmarkSeal(b *testing.B) {
+	for name, events := range map[string]bool{"without events": false, "with events": true} {
+		b.Run(name, func(b *testing.B) {
+			c := newCore(b, newGround(b), 1<<20, 10_000)
+			if events {
+				c.tell()
+			}
+			const timers = 500
+			for id := range timers {
+				c.schedule(id, 10)
+			}
+			c.deliver(timers)
+			c.work()
+			sealed := 0
+			for b.Loop() {
+				c.p.Seal("step", &emitter.Room{Entries: 10_000, Bytes: 16 << 20}).Done(emitter.Aborted)
+				c.p.Tail.Known(c.end)
+				sealed += timers
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(sealed), "ns/timer")
+		})
+	}
+}

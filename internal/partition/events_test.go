@@ -1,0 +1,196 @@
+package partition
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/ownership"
+)
+
+// tell gives the partition a topic of events.
+func (c *core) tell() {
+	c.set.Events = delaytopics.Topic{Name: delaytopics.Events("r"), ID: [16]byte{4}, Partitions: 1, MaxMessageBytes: 1 << 20}
+	c.told = make(map[string]int64)
+}
+
+// hear takes the events of a step that is committed: what they say is pending is the
+// fold of the changelog, and they tell of each emission and each dead letter of the
+// step, once, and of no other.
+func (c *core) hear(share *emitter.Share) {
+	c.t.Helper()
+	if c.told == nil {
+		return
+	}
+	var fired, emitted, dead, letters []int64
+	for _, r := range share.Records {
+		if r.Topic == c.set.DeadLetters.Name {
+			letters = append(letters, c.source(r))
+		}
+		if r.Topic != c.set.Events.Name {
+			continue
+		}
+		e, err := waterclock.ParseEvent(r)
+		c.ok(err)
+		switch e.Type {
+		case waterclock.EventFired:
+			fired = append(fired, e.Source.Offset)
+			if i := len(fired) - 1; i >= len(share.Emissions) || !share.Emissions[i].Record.Timestamp.Equal(e.At) || e.Lateness != e.At.Sub(e.Due) || e.Lateness < 0 {
+				c.t.Fatalf("an event of a firing: %+v", e)
+			}
+		case waterclock.EventRejected, waterclock.EventUndeliverable:
+			dead = append(dead, e.Source.Offset)
+		}
+		switch {
+		case e.Unknown:
+		case e.Pending == nil:
+			delete(c.told, e.ID)
+		default:
+			c.told[e.ID] = e.Pending.Due.UnixMilli()
+		}
+		c.g.seen["event "+string(e.Type)]++
+	}
+	for _, e := range share.Emissions {
+		emitted = append(emitted, c.source(e.Record))
+	}
+	if !slices.Equal(fired, emitted) || !slices.Equal(dead, letters) {
+		c.t.Fatalf("events of firings %d, emissions %d; of dead letters %d, those are %d", fired, emitted, dead, letters)
+	}
+	pending := make(map[string]int64)
+	for id, t := range c.fold(math.MaxInt64) {
+		pending[id] = t.Due
+	}
+	if !maps.Equal(c.told, pending) {
+		c.t.Fatalf("by the events %v are pending, by the changelog %v", c.told, pending)
+	}
+}
+
+// types are the types of the events of the share that is out, by timer.
+func (c *core) types() (all []string) {
+	c.t.Helper()
+	for _, r := range c.share.Records {
+		if r.Topic != c.set.Events.Name {
+			continue
+		}
+		e, err := waterclock.ParseEvent(r)
+		c.ok(err)
+		all = append(all, e.ID+" "+string(e.Type))
+	}
+	return all
+}
+
+// Each thing that happens to a timer is an event, also what leaves no trace in the
+// changelog since it comes and goes within a step; and what is nothing is none. A step
+// that is sealed again tells of what is sealed then.
+func TestEventsTellEachThing(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.tell()
+	c.schedule(1, 50)
+	c.schedule(1, 60)
+	c.cancel(1)
+	c.cancel(2)     // finds nothing
+	c.request(0, 3) // no due time
+	c.schedule(4, 20).Headers = append(c.requests[len(c.requests)-1].Headers, kgo.RecordHeader{Key: waterclock.HeaderMaxLate, Value: []byte("50ms")})
+	c.schedule(5, 20)
+	c.deliver(10)
+	c.work()
+	c.seal(100)
+	if got, want := c.types(), []string{"id1 scheduled", "id1 replaced", "id1 cancelled", "id3 rejected", "id4 scheduled", "id5 scheduled"}; !slices.Equal(got, want) {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+	c.abort()
+	c.seal(100)
+	c.commit(true)
+	c.apply()
+	c.load()
+	c.pass(30)
+	c.seal(100)
+	if got := c.types(); !slices.Equal(got, []string{"id4 fired", "id5 fired"}) {
+		t.Fatalf("due: %q", got)
+	}
+	c.abort()
+	c.pass(50) // too late for the one
+	c.seal(100)
+	if got := c.types(); !slices.Equal(got, []string{"id4 expired", "id5 fired"}) {
+		t.Fatalf("due, sealed again: %q", got)
+	}
+	last, err := waterclock.ParseEvent(c.share.Records[len(c.share.Records)-1])
+	c.ok(err)
+	if last.Lateness != 60*time.Millisecond || last.At.UnixMilli() != c.now || last.Occurrence != 1 || last.Target != targetTopic ||
+		last.Emission != header(c.share.Emissions[0].Record, waterclock.HeaderEvent) || last.Pending != nil || last.Unknown {
+		t.Errorf("the event of a firing: %+v", last)
+	}
+	c.commit(true)
+}
+
+// An events partition without a leader, or that takes no writes, holds up its request
+// partition, which says so; nothing is committed without its events. Both end.
+func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.tell()
+	c.p.SetState(ownership.Live)
+	c.brokers.leaders[c.set.Events.Name] = []int32{-1}
+	c.ok(c.o.Targets.Refresh(t.Context(), c.set.Events.Name))
+	c.schedule(1, 10)
+	c.deliver(1)
+	c.work()
+	if c.seal(10); c.share != nil {
+		t.Fatal("a step is sealed whose events nobody takes")
+	}
+	if s := c.p.Status(); s.State != ownership.Stalled || s.Reason != "no leader for r.waterclock.events/0 that can be reached" {
+		t.Errorf("state %s, %q", s.State, s.Reason)
+	}
+	c.brokers.leaders[c.set.Events.Name] = []int32{1}
+	c.ok(c.o.Targets.Refresh(t.Context(), c.set.Events.Name))
+	for range 2 {
+		if c.seal(10); c.share == nil {
+			t.Fatal("nothing is sealed")
+		}
+		c.hold(c.set.Events.Name, 0)
+		if s := c.p.Status(); s.State != ownership.Stalled || !strings.Contains(s.Reason, "r.waterclock.events/0 takes no writes") {
+			t.Errorf("state %s, %q", s.State, s.Reason)
+		}
+	}
+	c.seal(10)
+	c.commit(true)
+	if s := c.p.Status(); s.State != ownership.Live || s.Reason != "" {
+		t.Errorf("state %s, %q behind a commit", s.State, s.Reason)
+	}
+}
+
+// Events take their room of a step: what one partition tells of its timers is not at
+// the cost of the others.
+func TestEventsCountInAStep(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 10_000)
+	c.tell()
+	const limit, all = 1000, 2000
+	for id := range all {
+		c.schedule(id, 10)
+	}
+	for c.given < all {
+		c.deliver(all)
+		c.work()
+	}
+	room := &emitter.Room{Entries: limit, Bytes: 8 << 20}
+	c.share = c.p.Seal("one", room)
+	timers, events := 0, 0
+	for _, r := range c.share.Records {
+		switch r.Topic {
+		case c.set.Events.Name:
+			events++
+		case c.set.Changelog.Name:
+			timers++
+		}
+	}
+	if timers--; timers != events || timers == 0 || timers+events > limit || room.Entries != limit-timers-events || room.Bytes > 8<<20-int64(events)*eventBytes {
+		t.Errorf("%d timers and %d events in a step of %d, which leave %+v", timers, events, limit, *room)
+	}
+}

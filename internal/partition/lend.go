@@ -1,0 +1,55 @@
+package partition
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// What fixed-delay partitions use of this package: words and counts that are the same.
+
+// TargetRefusal words a target's verdict on a record.
+func TargetRefusal(err error, r *kgo.Record) (reason, detail string) {
+	v := refusalOf(err, r)
+	return v.Reason, v.Detail
+}
+
+// NoKey words the refusal of a record without a key by a compacted target.
+func NoKey(topic string) (reason, detail string) {
+	return string(waterclock.ReasonTargetRefused),
+		"topic " + topic + " is compacted and takes no record without a key: give the record a key"
+}
+
+// Passed counts committed records of a fixed-delay topic, by how late each was.
+func (m *Metrics) Passed(topic string, late []time.Duration) {
+	m.outcomes.WithLabelValues(topic, outcomeNames[timer.Fired]).Add(float64(len(late)))
+	for _, l := range late {
+		m.lateness.Observe(l.Seconds())
+	}
+}
+
+// Refused counts a record that became a dead letter, and logs it with what is known of
+// it. undelivered: by its target, else by what it says itself.
+func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bool, attrs ...any) {
+	outcome := outcomeNames[timer.Refused]
+	if undelivered {
+		outcome = outcomeNames[timer.Undeliverable]
+	}
+	m.outcomes.WithLabelValues(topic, outcome).Inc()
+	m.reasons.WithLabelValues(topic, reason).Inc()
+	ok, unsaid := m.warnings.allow(warning{topic, reason}, time.Now())
+	if !ok {
+		return
+	}
+	if unsaid > 0 {
+		attrs = append(attrs, "not_logged_before", unsaid)
+	}
+	log.Warn("a record could not be passed on and is a dead letter now", append([]any{"reason", reason}, attrs...)...)
+}
+
+// NearRetention counts an alert that retention may soon delete what is not read yet.
+func (m *Metrics) NearRetention(topic string) { m.retention(topic) }

@@ -1,0 +1,269 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+const (
+	// maxPage is how many timers one page has at most, and maxPageBytes how many bytes
+	// they hold, but for one that is larger alone.
+	maxPage      = 10_000
+	maxPageBytes = 8 << 20
+	// maxPageRows is how many rows of the store are looked at for one page.
+	maxPageRows = 20_000
+	// maxCountRows is the same for a count: it takes some 300 µs for a thousand.
+	maxCountRows = 1_000_000
+)
+
+// List returns pending timers as of one committed state, in order. Where that would be
+// too much for one answer, it is less than was asked for, maybe nothing, and Next says
+// where to go on. Errors are those of Get, and of a place of another order.
+func (p *Partition) List(ctx context.Context, page query.Page) (query.List, error) {
+	a, err := p.answering()
+	if err != nil {
+		return query.List{}, err
+	}
+	if page.Order == "" {
+		page.Order = query.ByDue
+	}
+	if at := page.After.Order(); page.Order != query.ByDue && page.Order != query.ByID || at != "" && at != page.Order {
+		return query.List{}, fmt.Errorf("list in the order %q, after a place in the order %q: they must be the same, %s or %s", page.Order, at, query.ByDue, query.ByID)
+	}
+	if page.Limit < 1 || page.Limit > maxPage {
+		page.Limit = maxPage
+	}
+	var list query.List
+	s := &slot{of: p.o.Scans}
+	err = a.many(ctx, s, func(v *statestore.View) error {
+		b := &builder{a: a, page: &page, slot: s}
+		b.over, b.cut = a.candidates(&page)
+		var err error
+		list, err = b.build(ctx, v)
+		return err
+	}, nil)
+	if err != nil {
+		return query.List{}, err
+	}
+	return list, nil
+}
+
+// candidates are those timers of the overlay that a page may have, in order, and whether
+// there are more.
+func (a *answers) candidates(page *query.Page) (found []planner.Known, cut bool) {
+	part, by := a.p.o.Partition, byDue
+	if page.Order == query.ByID {
+		by = byID
+	}
+	start := planner.Known{ID: page.After.ID(), Ref: page.After.Ref()}
+	ties := part > page.After.Partition()
+	var last *planner.Known // what is behind it is not among the first
+	trim := func() {
+		slices.SortFunc(found, by)
+		if len(found) > page.Limit {
+			clear(found[page.Limit:])
+			found, cut = found[:page.Limit], true
+			end := found[page.Limit-1]
+			last = &end
+		}
+	}
+	for _, x := range a.overlay.All() {
+		if x.Timer == nil || last != nil && by(x, *last) > 0 {
+			continue
+		}
+		if c := by(x, start); !page.After.IsZero() && (c < 0 || c == 0 && !ties) {
+			continue
+		}
+		if !page.Filter.Match(&query.Timer{Timer: x.Timer, State: stateOf(x.Timer, false)}) {
+			continue
+		}
+		if found = append(found, x); len(found) >= 2*page.Limit+1000 {
+			trim()
+		}
+	}
+	trim()
+	return found, cut
+}
+
+func byDue(a, b planner.Known) int { return a.Ref.Compare(b.Ref) }
+
+func byID(a, b planner.Known) int { return strings.Compare(a.ID, b.ID) }
+
+// builder makes a page of the store's rows and the overlay's timers.
+type builder struct {
+	a     *answers
+	page  *query.Page
+	slot  *slot
+	over  []planner.Known // not in the page yet
+	cut   bool            // there are more than those
+	list  query.List
+	bytes int
+}
+
+func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, error) {
+	s := &scan{a: b.a, v: v, over: b.a.overlay.IDs(), slot: b.slot, f: &b.page.Filter, after: b.page.After, rows: maxPageRows, reached: b.page.After}
+	take := func(row *statestore.Row, before func(planner.Known) bool) (more bool, err error) {
+		if !b.takeOver(before) {
+			return false, nil
+		}
+		t, err := row.Timer()
+		if err != nil {
+			return false, err
+		}
+		return b.add(t, row.Parked), nil
+	}
+	var done bool
+	var err error
+	if b.page.Order == query.ByID {
+		done, err = s.byID(ctx, true, func(id []byte, row *statestore.Row) (bool, error) {
+			return take(row, func(x planner.Known) bool { return x.ID < string(id) })
+		})
+	} else {
+		done, err = s.byDue(ctx, func(ref timer.Ref, row *statestore.Row) (bool, error) {
+			return take(row, func(x planner.Known) bool { return x.Ref.Compare(ref) < 0 })
+		})
+	}
+	if err != nil {
+		return query.List{}, err
+	}
+	rest := func(x planner.Known) bool {
+		return done || b.place(x.Timer).Compare(s.reached) <= 0
+	}
+	switch {
+	case b.full(), !b.takeOver(rest):
+		if n := len(b.list.Timers); !done || len(b.over) > 0 || b.cut {
+			b.list.Next = query.PlaceOf(b.page.Order, b.list.Timers[n-1])
+		}
+	case !done:
+		b.list.Next = s.reached
+	}
+	return b.list, nil
+}
+
+func (b *builder) place(t *timer.Timer) query.Place {
+	return query.PlaceOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.p.o.Partition})
+}
+
+// takeOver adds the overlay's first timers as long as they are before something. It
+// reports whether there is room for more.
+func (b *builder) takeOver(before func(planner.Known) bool) bool {
+	for len(b.over) > 0 && before(b.over[0]) {
+		if b.full() {
+			return false
+		}
+		b.add(b.over[0].Timer, false)
+		b.over = b.over[1:]
+	}
+	return !b.full()
+}
+
+// add adds a timer to the page, and reports whether there is room for more.
+func (b *builder) add(t *timer.Timer, parked bool) bool {
+	b.list.Timers = append(b.list.Timers, b.a.p.show(t, parked))
+	b.bytes += t.Size()
+	return !b.full()
+}
+
+func (b *builder) full() bool {
+	return len(b.list.Timers) >= b.page.Limit || b.bytes >= maxPageBytes
+}
+
+// Count counts the pending timers that a filter matches: for nothing if that is all of
+// them; else in one scan, which has a bound. Errors are those of Get.
+func (p *Partition) Count(ctx context.Context, f query.Filter) (query.Count, error) {
+	a, err := p.answering()
+	if err != nil {
+		return query.Count{}, err
+	}
+	if f == (query.Filter{}) {
+		p.planning.Lock()
+		n := a.planner.Pending()
+		p.planning.Unlock()
+		return query.Count{N: n, Exact: true}, a.still(nil)
+	}
+	var n int64
+	done := true
+	err = a.counting(ctx, &f, func(*timer.Timer) { n++ }, func(s *scan) (err error) {
+		if f.Prefix != "" {
+			done, err = s.byID(ctx, false, func([]byte, *statestore.Row) (bool, error) { n++; return true, nil })
+		} else {
+			done, err = s.byDue(ctx, func(timer.Ref, *statestore.Row) (bool, error) { n++; return true, nil })
+		}
+		return err
+	})
+	if err != nil {
+		return query.Count{}, err
+	}
+	return query.Count{N: n, Exact: done}, nil
+}
+
+// counting calls fn with what the overlay has that a filter matches, and then rows with a
+// scan of the rest. One caller counts at a time.
+func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.Timer), rows func(*scan) error) error {
+	if err := wait(ctx, a.count); err != nil {
+		return err
+	}
+	defer func() { <-a.count }()
+	s := &scan{a: a, f: f, rows: maxCountRows, slot: &slot{of: a.p.o.Scans}}
+	return a.many(ctx, s.slot, func(*statestore.View) error {
+		for _, x := range a.overlay.All() {
+			if x.Timer != nil && f.Match(&query.Timer{Timer: x.Timer, State: stateOf(x.Timer, false)}) {
+				fn(x.Timer)
+			}
+		}
+		s.over = a.overlay.IDs().Clone() // others have their turn
+		return nil
+	}, func(v *statestore.View) error {
+		s.v = v
+		return rows(s)
+	})
+}
+
+// CountUntil counts what fires before each of some instants, Unix ms, which ascend: what
+// is due, or triggered, and not paused. It takes one scan, which has a bound. Errors are
+// those of Get.
+func (p *Partition) CountUntil(ctx context.Context, f query.Filter, bounds []int64) ([]query.Count, error) {
+	a, err := p.answering()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.IsSorted(bounds) {
+		return nil, fmt.Errorf("count until %d: the instants must ascend", bounds)
+	}
+	counts := make([]query.Count, len(bounds))
+	// By places: what is triggered lies below every instant, what is paused above.
+	count := func(ref timer.Ref) (within bool) {
+		i, _ := slices.BinarySearch(bounds, ref.Due+1)
+		if i == len(bounds) {
+			return false
+		}
+		counts[i].N++
+		return true
+	}
+	done, beyond := true, false
+	var reached query.Place
+	err = a.counting(ctx, &f, func(t *timer.Timer) { count(t.Ref()) }, func(s *scan) (err error) {
+		done, err = s.byDue(ctx, func(ref timer.Ref, _ *statestore.Row) (bool, error) {
+			beyond = !count(ref)
+			return !beyond, nil
+		})
+		reached = s.reached
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var n int64
+	for i, bound := range bounds {
+		n += counts[i].N
+		counts[i] = query.Count{N: n, Exact: done || beyond || !reached.IsZero() && bound <= reached.Ref().Due}
+	}
+	return counts, nil
+}

@@ -1,0 +1,239 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Unhealthy targets. While a target partition is unhealthy its due timers stay pending
+// and are parked: moved, in the store alone, from the rows by due time to rows
+// by target, so that no scan steps over them. So it is while nobody knows what
+// partitions a topic has, or whether there is such a topic (emitter.Unplaced),
+// and where no partition is healthy that a null key might go to
+// (emitter.AnyPartition): those are parked for the topic.
+
+// parked is what Run knows of timers that are parked: its own.
+type parked struct {
+	counts map[timer.TopicPartition]int64 // about how many, by target
+	moved  bool                           // since they were last shown
+	waiter *emitter.Waiter                // for those targets
+	// looked is when it was last looked for what is too late among them, and reached
+	// up to where, for targets that have more.
+	looked  time.Time
+	reached map[timer.TopicPartition]timer.Ref
+}
+
+const (
+	// lookForLate is how often parked timers are looked at for those that are too
+	// late: loadRows of them at most, and of one target minLookRows at least.
+	lookForLate = time.Second
+	minLookRows = 64
+)
+
+// hold is the planner's Hold. While nothing is unhealthy it does not look: a target
+// that is not known shows when the firing is sealed.
+func (p *Partition) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+	if p.o.Health.Well() {
+		return timer.TopicPartition{}, false
+	}
+	to, refused := p.route(&t.Target, permitOf(permit))
+	return to, refused == nil && !p.o.Health.Allow(to, permitOf(permit))
+}
+
+// permitOf is a permit that went through the planner.
+func permitOf(tag any) *emitter.Permit {
+	permit, _ := tag.(*emitter.Permit)
+	return permit
+}
+
+// park has the partition's goroutine park timers.
+func (p *Partition) park(what planner.Parkings) {
+	if len(what) == 0 {
+		return
+	}
+	p.toPark = append(p.toPark, what)
+	for _, l := range what {
+		p.toParkBytes += l.Bytes
+	}
+	p.Kick()
+}
+
+// muchToPark reports whether so much waits to be parked that no more is to be loaded:
+// no wheel counts it, and while a checkpoint is written nothing is parked.
+func (p *Partition) muchToPark() bool {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	return p.toParkBytes >= p.o.Memory.Delta.Limit()
+}
+
+// parkAll moves rows. It is the partition's goroutine's, which scans too: a load
+// before has met the items, one after does not have the rows.
+func (p *Partition) parkAll() error {
+	p.Mu.Lock()
+	all := p.toPark
+	p.toPark, p.toParkBytes = nil, 0
+	p.Mu.Unlock()
+	for _, what := range all {
+		for to, l := range what {
+			if err := p.handle.Park(targetName(to), l.Timers); err != nil {
+				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
+			}
+			p.countParked(to, int64(len(l.Timers)))
+			p.parking.waiter.Wait(to)
+			p.planning.Lock()
+			p.planner.Parked(l)
+			p.planning.Unlock()
+		}
+	}
+	return nil
+}
+
+// unpark lets pass what Health admits. The counts of what is parked may be too
+// large, for of what was cancelled nobody tells.
+func (p *Partition) unpark() error {
+	for _, to := range p.parking.waiter.Ready() {
+		n := min(p.parking.counts[to], loadRows)
+		if n == 0 {
+			continue
+		}
+		admit, permit := p.parking.waiter.Admit(to, int(n))
+		for admit > 0 { // told again when there is none
+			notDue, err := p.unparkSome(to, admit, permit)
+			if err != nil {
+				return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
+			}
+			admit = 0
+			if notDue && p.parking.counts[to] > 0 {
+				admit = loadRows
+			}
+		}
+	}
+	return nil
+}
+
+// unparkSome moves timers back to the rows by due time, and has those that are
+// due pass. notDue says that some are not, because the clock was set back: they
+// need no admission, and nor does what is still parked, for it is due later. They
+// wait as any other timer, at the place of the horizon that they lower.
+func (p *Partition) unparkSome(to timer.TopicPartition, admit int, permit *emitter.Permit) (notDue bool, err error) {
+	timers, err := p.handle.Unpark(targetName(to), admit, loadBytes)
+	if err != nil {
+		return false, err
+	}
+	p.unparked(to, len(timers))
+	now := p.clock.millis()
+	due := slices.IndexFunc(timers, func(t *timer.Timer) bool { return t.FiresAt() > now })
+	p.planning.Lock()
+	if due >= 0 {
+		p.planner.Lower(timers[due].Ref())
+		timers = timers[:due]
+	}
+	p.planner.Admit(timers, permit, now)
+	p.planning.Unlock()
+	p.wakeForDue()
+	return due >= 0, nil
+}
+
+// unparked notes that n timers of a target are parked no more; 0: none is.
+func (p *Partition) unparked(to timer.TopicPartition, n int) {
+	left := p.parking.counts[to] - int64(n)
+	if n == 0 {
+		left = 0
+	}
+	p.countParked(to, left-p.parking.counts[to])
+	if left > 0 {
+		p.parking.waiter.Wait(to)
+	} else {
+		p.parking.waiter.Leave(to)
+	}
+}
+
+// expireParked looks at parked timers in turn, and has those that are too late by now
+// expire, which needs no target.
+func (p *Partition) expireParked() error {
+	if len(p.parking.counts) == 0 || time.Since(p.parking.looked) < lookForLate {
+		return nil
+	}
+	p.parking.looked = time.Now()
+	now := p.clock.millis()
+	rows, left := max(minLookRows, loadRows/len(p.parking.counts)), loadRows
+	for to := range p.parking.counts { // in any order: each has its turn
+		if left < rows {
+			break
+		}
+		left -= rows
+		from, ok := p.parking.reached[to]
+		if !ok {
+			from = planner.Lowest
+		}
+		timers, next, err := p.handle.UnparkIf(targetName(to), from, rows, loadBytes, func(t *timer.Timer) bool { return planner.Expires(t, now) })
+		if err != nil {
+			return fmt.Errorf("look for timers of %s that are too late: %w", targetName(to), err)
+		}
+		if p.parking.reached[to] = next; next.Compare(planner.Lowest) <= 0 {
+			delete(p.parking.reached, to)
+		}
+		if len(timers) == 0 {
+			continue
+		}
+		p.unparked(to, len(timers))
+		p.planning.Lock()
+		p.planner.Admit(timers, nil, now)
+		p.planning.Unlock()
+		p.wakeForDue()
+	}
+	return nil
+}
+
+// openParked learns what was parked when the partition was acquired: each of those
+// targets is suspected, and probed at once.
+func (p *Partition) openParked() error {
+	parked, err := p.handle.Parked()
+	if err != nil {
+		return fmt.Errorf("read parked timers: %w", err)
+	}
+	p.parking.waiter = p.o.Health.Waiter(p.Kick)
+	p.parking.counts = make(map[timer.TopicPartition]int64)
+	p.parking.reached = make(map[timer.TopicPartition]timer.Ref)
+	p.parked.Store(0)
+	p.parking.moved = true
+	for _, t := range parked {
+		to, err := parseTarget(t.Target)
+		if err != nil {
+			return err
+		}
+		p.o.Health.Suspect(to)
+		p.countParked(to, t.Count)
+		p.parking.waiter.Wait(to)
+	}
+	return nil
+}
+
+// countParked counts what is parked for a target.
+func (p *Partition) countParked(to timer.TopicPartition, more int64) {
+	if p.parking.counts[to] += more; p.parking.counts[to] <= 0 {
+		delete(p.parking.counts, to)
+	}
+	p.parked.Add(more)
+	p.parking.moved = true
+}
+
+func targetName(p timer.TopicPartition) string {
+	return p.Topic + "/" + strconv.Itoa(int(p.Partition))
+}
+
+func parseTarget(name string) (timer.TopicPartition, error) {
+	topic, number, _ := strings.Cut(name, "/")
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil {
+		return timer.TopicPartition{}, fmt.Errorf("parked target %q: want topic/partition", name)
+	}
+	return timer.TopicPartition{Topic: topic, Partition: int32(n)}, nil
+}

@@ -1,0 +1,221 @@
+package partition
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+const (
+	// yieldRows is after how many rows a scan lets others run: some 200 µs. After
+	// slotRows others have their slot.
+	yieldRows, slotRows = 256, 1024
+	// maxRest is the longest rest of a slot.
+	maxRest = 10 * time.Millisecond
+	// seekRows is as how many rows one counts that is looked for.
+	seekRows = 4
+)
+
+// scan goes through what a view of the store has, and the overlay says nothing of.
+type scan struct {
+	a      *answers
+	v      *statestore.View
+	over   planner.IDs // of the overlay
+	slot   *slot
+	f      *query.Filter
+	after  query.Place
+	rows   int // that may be looked at
+	yields int
+
+	reached query.Place // what was looked at last
+}
+
+// fits reports whether a row may be looked at, and lets others run now and then.
+func (s *scan) fits(ctx context.Context, rows int) (bool, error) {
+	if s.rows -= rows; s.rows < 0 {
+		return false, nil
+	}
+	switch s.yields++; {
+	case s.yields%slotRows == 0:
+		s.slot.give()
+		return true, s.slot.take(ctx)
+	case s.yields%yieldRows == 0:
+		runtime.Gosched()
+	}
+	return true, nil
+}
+
+// slot is the right to scan, which few have at a time. When it is given back it rests for
+// as long as it was used: so all who scan have half of a slot's processor at most, however
+// many there are and however often they ask, and what is due finds one free.
+//
+// Who has a slot waits for nobody's turn; who has a turn waits for a slot.
+type slot struct {
+	of    *semaphore.Weighted // nil: there is no limit
+	since time.Time
+}
+
+func (s *slot) take(ctx context.Context) error {
+	if s.of != nil {
+		if err := s.of.Acquire(ctx, 1); err != nil {
+			return err
+		}
+	}
+	s.since = time.Now()
+	return ctx.Err()
+}
+
+// give may be called again, or without a take.
+func (s *slot) give() {
+	if s.of != nil && !s.since.IsZero() {
+		of := s.of
+		time.AfterFunc(min(maxRest, time.Since(s.since)), func() { of.Release(1) })
+	}
+	s.since = time.Time{}
+}
+
+// span is a part of the order of firing; of the parked rows alone.
+type span struct {
+	from, to timer.Ref
+	parked   bool
+}
+
+// spans are where timers lie that a filter may match: what is triggered lies below all
+// that is scheduled, what is paused above, whenever they are due.
+func spans(f *query.Filter) []span {
+	triggered := span{from: planner.Lowest, to: timer.AboveTriggered}
+	scheduled := span{from: timer.AboveTriggered, to: timer.BelowPaused}
+	paused := span{from: timer.BelowPaused, to: planner.Highest}
+	// Whoever asks may name any instant: what is not scheduled has spans of its own.
+	if from := (timer.Ref{Due: f.DueAfter, Offset: planner.Lowest.Offset}); f.DueAfter != 0 && from.Compare(scheduled.from) > 0 {
+		scheduled.from = from
+	}
+	if to := (timer.Ref{Due: f.DueBefore, Offset: planner.Lowest.Offset}); f.DueBefore != 0 && to.Compare(scheduled.to) < 0 {
+		scheduled.to = to
+	}
+	switch f.State {
+	case query.Triggered:
+		return []span{triggered}
+	case query.Pending:
+		return []span{scheduled}
+	case query.Paused:
+		return []span{paused}
+	case query.Parked:
+		triggered.parked, scheduled.parked = true, true
+		return []span{triggered, scheduled}
+	}
+	return []span{triggered, scheduled, paused}
+}
+
+// byDue calls fn with what matches, in order, until it returns false or enough was looked
+// at; done says that there is nothing more.
+func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore.Row) (more bool, err error)) (done bool, err error) {
+	all, done := *s.f == (query.Filter{}), true
+	for _, x := range spans(s.f) {
+		if from := s.after.Ref(); !s.after.IsZero() && x.from.Compare(from) < 0 {
+			x.from = from
+		}
+		if !done || x.from.Compare(x.to) >= 0 {
+			continue
+		}
+		err = s.v.Due(x.from, x.to, x.parked, func(row *statestore.Row) (more bool, err error) {
+			place := query.DuePlace(row.Ref, s.a.p.o.Partition)
+			if place.Compare(s.after) <= 0 {
+				return true, nil
+			}
+			if done, err = s.fits(ctx, 1); !done || err != nil {
+				return false, err
+			}
+			known, err := s.known(row)
+			if err == nil && !known && !all {
+				known, err = s.differs(row)
+			}
+			if err == nil && !known {
+				done, err = fn(row.Ref, row)
+			}
+			if done {
+				s.reached = place
+			}
+			return done, err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return done, nil
+}
+
+// known reports whether the overlay says what is pending instead of a row.
+func (s *scan) known(row *statestore.Row) (bool, error) {
+	if len(s.over) == 0 {
+		return false, nil
+	}
+	id, err := row.ID()
+	return err == nil && s.over.Has(id), err
+}
+
+// differs reports whether the filter does not match a row.
+func (s *scan) differs(row *statestore.Row) (bool, error) {
+	t, err := row.Peek()
+	if err != nil {
+		return false, err
+	}
+	return !s.f.Match(&query.Timer{Timer: t, State: stateOf(t, row.Parked)}), nil
+}
+
+// byID is byDue in the order of the IDs. Rows are read where the filter needs that, or
+// whole says so; else fn gets none.
+func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *statestore.Row) (more bool, err error)) (done bool, err error) {
+	rest := *s.f
+	rest.Prefix = ""
+	all := rest == query.Filter{}
+	done = true
+	err = s.v.IDs([]byte(s.after.ID()), []byte(s.f.Prefix), func(id []byte, at statestore.Place) (more bool, err error) {
+		place := query.IDPlace(id, s.a.p.o.Partition)
+		if place.Compare(s.after) <= 0 {
+			return true, nil
+		}
+		if done, err = s.fits(ctx, 1); !done || err != nil {
+			return false, err
+		}
+		skip := s.over.Has(id) || !s.mayMatch(at)
+		var row *statestore.Row
+		if !skip && (whole || !all) {
+			if done, err = s.fits(ctx, seekRows); !done || err != nil {
+				return false, err
+			}
+			if row, err = s.v.Row(at); err == nil && !all {
+				skip, err = s.differs(row)
+			}
+		}
+		if err == nil && !skip {
+			done, err = fn(id, row)
+		}
+		if done {
+			s.reached = place
+		}
+		return done, err
+	})
+	return done && err == nil, err
+}
+
+// mayMatch tells by a place alone what the filter cannot match.
+func (s *scan) mayMatch(at statestore.Place) bool {
+	ref := at.Ref()
+	if s.f.State == query.Parked && !at.Parked() || s.f.State == query.Pending && at.Parked() {
+		return false
+	}
+	for _, x := range spans(s.f) {
+		if ref.Compare(x.from) >= 0 && ref.Compare(x.to) < 0 {
+			return true
+		}
+	}
+	return false
+}

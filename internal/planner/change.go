@@ -1,0 +1,49 @@
+package planner
+
+import "github.com/waterclock/waterclock/internal/timer"
+
+// Change is what a segment does to one ID: from the state before its first entry to
+// the state after its last. Entries carry the state that they were planned on, so
+// that no look-up is needed: the store may not have the last step yet.
+type Change struct {
+	timer.Change
+	Value []byte // the bytes of After
+
+	item *Item
+}
+
+// Changes lists what the segment changes. An ID that was not there before and is not
+// there after is not among it, nor is one whose firing was rolled back. It is for who
+// holds the segment, once: nothing is rolled back any more.
+func (s *Segment) Changes() []Change {
+	if s.listed {
+		return s.changes
+	}
+	s.changes = make([]Change, 0, s.Len())
+	for e := range s.Entries() {
+		it := e.item
+		if it == nil {
+			continue
+		}
+		if it.segment != s {
+			it.segment, it.at = s, int32(len(s.changes))
+			s.changes = append(s.changes, Change{Change: timer.Change{ID: e.ID, Before: e.Before}, item: it})
+		}
+		s.changes[it.at].After, s.changes[it.at].Value = e.After, e.Value
+	}
+	n := 0
+	for _, c := range s.changes {
+		c.item.segment = nil
+		if c.After.Ref() != c.Before {
+			if c.Value == nil && c.After != nil { // of a request that depends on what it found
+				c.Value = c.After.AppendTo(nil)
+			}
+			s.changes[n] = c
+			n++
+			s.adds += adds(c.Before, c.After)
+		}
+	}
+	clear(s.changes[n:])
+	s.changes, s.listed = s.changes[:n], true
+	return s.changes
+}

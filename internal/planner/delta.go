@@ -1,0 +1,178 @@
+package planner
+
+import "github.com/waterclock/waterclock/internal/timer"
+
+// delta is what committed steps have changed since the last checkpoint of the store.
+//
+// A committed step is durable in the changelog, so nothing is won by bringing it
+// to the disk at once: a crash replays from the store's position in any case.
+// Here it waits in memory, and of a timer that comes and goes between two
+// checkpoints the store never hears. What is left goes to the store as one, with
+// the position behind the last step that was folded in: since the delta takes
+// whole steps in the order of the changelog, the store is a prefix's fold after
+// each checkpoint.
+//
+// Writing one takes a second or more where much has changed, and steps go on
+// meanwhile. So Freeze sets aside what has changed so far; later steps are folded
+// into what begins empty, whose changes are held against the frozen ones, as if these
+// were stored. One checkpoint at a time.
+//
+// What an ID stands for is in neither place the truth alone, so its item stays until
+// the store has what the last committed step said of it.
+//
+// Most of what it holds is in the wheel as well, and takes its memory once. So it counts
+// only what the wheel does not: as long as that has room for what is pending nothing has
+// to be written, however much comes and goes. What the wheel gives out or forgets is the
+// delta's again.
+type delta struct {
+	items  []*Item // that differ from the store, each once
+	bytes  int64   // about what they hold beside the wheel; see Item.deltaBytes
+	frozen []*Item // being written
+	out    bool    // a checkpoint is: Thaw ends it
+
+	// Numbers of steps: see Segment.number.
+	folded   int64 // the last one that is folded to the end
+	freezing int64 // the last one of the checkpoint that is being written
+	stored   int64 // the last one that the store has
+}
+
+// change is what the delta knows of an item.
+type change struct {
+	stored timer.Ref    // what the store holds, or does when the frozen delta is written
+	after  *timer.Timer // what is pending, nil for nothing; of one that is stale
+	at     int32        // place in delta.items, counted from 1; 0: it does not differ
+	frozen bool         // it is in the frozen delta
+}
+
+// stale reports whether the store does not have what committed steps said of the
+// item.
+func (c *change) stale() bool { return c.at != 0 || c.frozen }
+
+// deltaBytes is about how much memory the delta holds for the item, beside what the
+// wheel does: it changes with what is in either.
+func (it *Item) deltaBytes() (n int64) {
+	c := &it.change
+	if c.at == 0 {
+		return 0
+	}
+	if !it.near {
+		n = itemMemory
+	}
+	if c.after != nil && !(it.near && it.timer == c.after) {
+		n += int64(c.after.Size())
+	}
+	return n
+}
+
+// fold takes in what a step did to an ID.
+func (d *delta) fold(it *Item, before timer.Ref, after *timer.Timer) {
+	c := &it.change
+	d.bytes -= it.deltaBytes()
+	if c.at == 0 {
+		d.items = append(d.items, it)
+		c.at, c.stored = int32(len(d.items)), before
+	}
+	if c.after = after; after.Ref() == c.stored { // gone again, or paused and resumed
+		d.drop(it)
+	}
+	d.bytes += it.deltaBytes()
+}
+
+// drop takes out an item that does not differ from the store any more.
+func (d *delta) drop(it *Item) {
+	last := len(d.items) - 1
+	moved := d.items[last]
+	d.items[it.change.at-1], moved.change.at = moved, it.change.at
+	d.items[last] = nil
+	d.items, it.change.at = d.items[:last], 0
+}
+
+// Fold takes a part of a committed segment into the delta: about so many changes and
+// entries. It reports whether that was the last one. pending is by how many the timers
+// that are pending have become more. Segments are folded in the order in which they
+// were committed, and the delta is a step's only when it is done.
+func (p *Planner) Fold(s *Segment, limit int) (pending int, done bool) {
+	changes := s.Changes()
+	for ; s.folded < len(changes) && limit > 0; limit-- {
+		c := &changes[s.folded]
+		s.folded++
+		if !c.Before.IsAbsent() {
+			pending--
+		}
+		if c.After != nil {
+			pending++
+		}
+		p.delta.fold(c.item, c.Before, c.After)
+	}
+	for limit > 0 && len(s.first)+len(s.rest) > 0 {
+		limit -= p.settle(s)
+	}
+	p.evict() // what waited may be much
+	if len(s.first)+len(s.rest) > 0 {
+		return pending, false
+	}
+	p.committed = p.committed[1:]
+	p.delta.folded = s.number
+	return pending, true
+}
+
+// settle lets go of the segment's first chunk, and returns how many entries it had.
+func (p *Planner) settle(s *Segment) int {
+	list := &s.first
+	if len(*list) == 0 {
+		list = &s.rest
+	}
+	c := (*list)[0]
+	(*list)[0], *list = nil, (*list)[1:]
+	for i := range c.entries {
+		it := c.entries[i].item
+		if it == nil {
+			continue
+		}
+		if it.entries--; it.entries == 0 {
+			it.last = nil
+			p.release(it)
+		}
+	}
+	return len(c.entries)
+}
+
+// DeltaBytes is about how much memory the changes hold that no checkpoint is being
+// written of, beside what the wheel holds.
+func (p *Planner) DeltaBytes() int64 { return p.delta.bytes }
+
+// Freeze begins a checkpoint: it returns what brings the store to where the last step
+// led that was folded. Thaw ends it.
+func (p *Planner) Freeze() []timer.Change {
+	d := &p.delta
+	if d.out {
+		panic("planner: a checkpoint is being written already")
+	}
+	all := make([]timer.Change, len(d.items))
+	for i, it := range d.items {
+		c := &it.change
+		all[i] = timer.Change{ID: []byte(it.id), Before: c.stored, After: c.after}
+		c.at, c.frozen = 0, true
+	}
+	d.frozen, d.items, d.bytes, d.out = d.items, nil, 0, true
+	d.freezing = d.folded
+	p.wanted = false
+	return all
+}
+
+// Thaw ends a checkpoint that is in the store: what it has is forgotten here.
+func (p *Planner) Thaw() {
+	frozen := p.delta.frozen
+	p.delta.frozen, p.delta.out, p.delta.stored = nil, false, p.delta.freezing
+	for _, it := range frozen {
+		it.change.frozen = false
+		if !it.change.stale() {
+			it.change.after = nil
+		}
+		if it.kept() {
+			continue
+		}
+		p.release(it)
+	}
+	p.evict()
+}

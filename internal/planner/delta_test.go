@@ -1,0 +1,72 @@
+package planner
+
+import (
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// committed plans, commits and folds requests for timers that are due at these times.
+func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
+	b := NewBatch(len(dues))
+	b.Position = p.sequence.position + int64(len(dues))
+	for i, due := range dues {
+		t := &timer.Timer{ID: []byte{byte('a' + i)}, Offset: p.sequence.position + int64(i), Due: due, Occurrence: 1, Value: make([]byte, 1000)}
+		timers = append(timers, t)
+		b.Add(nil, timer.Request{ID: t.ID, Offset: t.Offset, Schedule: t}, nil)
+	}
+	unknown := p.Meet(b)
+	refs := make([]timer.Ref, len(unknown.IDs))
+	for i := range refs {
+		refs[i] = timer.Absent
+	}
+	unknown.Found(refs, nil)
+	p.Plan(b)
+	p.fold()
+	return timers
+}
+
+// fold commits and folds all that is planned.
+func (p *Planner) fold() {
+	for s := p.Take(1<<30, 1<<30); s != nil; s = p.Take(1<<30, 1<<30) {
+		p.Commit()
+		p.Fold(s, 1<<30)
+	}
+}
+
+// What is in the wheel takes its memory once: the delta counts what the wheel does not
+// hold, and what it gives out or forgets.
+func TestTheDeltaCountsWhatTheWheelDoesNot(t *testing.T) {
+	const due, far = 1000, 100_000
+	p := New(0, 0, 1<<20)
+	p.Open(0)
+	p.Load(Lowest, timer.Ref{Due: far}, nil)
+	wants := func(what string, want int64) {
+		t.Helper()
+		if got := p.DeltaBytes(); got != want {
+			t.Errorf("%s: %d bytes in the delta, want %d", what, got, want)
+		}
+	}
+	one := committed(p, due, due+1, far+1)
+	size := Held(one[0])
+	wants("two in the wheel, one beyond", size)
+	p.Lower(timer.Ref{Due: due + 1})
+	wants("one is forgotten", 2*size)
+	p.Load(timer.Ref{Due: due + 1}, timer.Ref{Due: far}, nil)
+	wants("and known again", size)
+	p.Fire(due, 10, 1<<20, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
+	wants("one is given out", 2*size)
+	p.fold()
+	wants("and has fired", size)
+	p.Freeze()
+	wants("behind a checkpoint", 0)
+	committed(p, due+5) // the one that fired again
+	p.Fire(due+1, 10, 1<<20, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
+	p.fold()
+	wants("one that is in the store has fired", itemMemory)
+	p.Thaw()
+	wants("the checkpoint is written", itemMemory)
+	if len(p.Freeze()) != 2 {
+		t.Error("what has changed since is not to be written")
+	}
+}

@@ -1,0 +1,126 @@
+package planner
+
+import (
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wheel"
+)
+
+const (
+	// maxFirings is how many firings a chunk holds at most, and maxFiringBytes
+	// at how many bytes it is full.
+	maxFirings     = 512
+	maxFiringBytes = 1 << 20
+	// maxOverdue is how many occurrences fire at a time that follow others of the
+	// same timer at once: who catches up has the rest of a step, and not all of it.
+	maxOverdue = 500
+)
+
+// Hold says of a due timer what it waits for, if it must not be emitted now. permit
+// is what Admit was given with it, nil for most. It must not call the planner.
+type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
+
+// Fired is what Fire has added to the sequence: so many entries that hold about so
+// many bytes.
+type Fired struct {
+	Entries int
+	Bytes   int64
+}
+
+// dueItems are items that the wheel gave out; the lists are used again and again.
+type dueItems struct{ free, behind []*Item }
+
+// Fire plans the firings of timers that are due now: limit at most, and one more than
+// fit into so many bytes. What hold holds is not fired: it is to be parked, or waits
+// until it can be; but what is too late, and would fire else, waits for nothing.
+func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fired, parkings Parkings) {
+	overdue := maxOverdue
+	for first := true; p.open && limit > 0 && bytes > 0; first = false {
+		if !first { // each pass fires one occurrence of a timer
+			limit = min(limit, overdue)
+		}
+		n := limit
+		p.wheel.Pop(now, limit, func(s *wheel.Entry[*Item]) bool {
+			if bytes <= 0 {
+				return false
+			}
+			it := s.Value
+			bytes -= Held(it.timer) + EntryMemory
+			p.left(it)
+			limit--
+			if by, held := hold(it.timer, it.permit); held && !Expires(it.timer, now) {
+				p.hold(it, by, now, &parkings)
+			} else {
+				p.due.add(it)
+			}
+			return true
+		})
+		if n == limit {
+			break
+		}
+		if !first {
+			overdue -= n - limit
+		}
+		q := &p.sequence
+		q.first = p.fireAll(q.first, p.due.free, now, &fired)
+		q.rest = p.fireAll(q.rest, p.due.behind, now, &fired)
+		p.due.clear()
+	}
+	return fired, parkings
+}
+
+// add adds an item by where its firing has its place: before all requests, or behind
+// them because an earlier entry of it is there.
+func (d *dueItems) add(it *Item) {
+	if it.last == nil || it.last.chunk.committed {
+		d.free = append(d.free, it)
+	} else {
+		d.behind = append(d.behind, it)
+	}
+}
+
+func (d *dueItems) clear() {
+	clear(d.free)
+	clear(d.behind)
+	d.free, d.behind = d.free[:0], d.behind[:0]
+}
+
+// fireAll adds chunks of firings to a list. An entry keeps its whole chunk in memory
+// until it is folded: so a chunk is as long as what it holds.
+func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *Fired) []*chunk {
+	for len(items) > 0 {
+		n, bytes := 0, int64(0)
+		for n < min(len(items), maxFirings) && (n == 0 || bytes < maxFiringBytes) {
+			bytes += Held(items[n].timer) + EntryMemory
+			n++
+		}
+		c := &chunk{entries: make([]Entry, n), bytes: bytes, position: -1}
+		for i, it := range items[:n] {
+			p.fireOne(it, &c.entries[i], c, now)
+		}
+		list, items = append(list, c), items[n:]
+		fired.Entries, fired.Bytes = fired.Entries+n, fired.Bytes+bytes
+	}
+	return list
+}
+
+// fireOne plans the firing of an item that the wheel gave out. What follows of the
+// same timer and is due too has its turn behind what is due for the first time.
+func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
+	e.item, e.chunk, e.firing = it, c, true
+	e.Entry, e.Refusal = p.occur(it, now)
+	e.Tag = it.permit
+	if e.After != nil {
+		e.Value = e.After.AppendTo(nil)
+	}
+	p.note(e)
+	permit := it.permit
+	p.set(it, e.After)
+	if e.Emit == nil && e.After != nil {
+		it.permit = permit // nothing was emitted with it: it is for what follows
+	}
+	if it.near && it.ref.Due < now {
+		p.wheel.Remove(&it.slot)
+		it.slot.Key.Due = now
+		p.wheel.Insert(&it.slot)
+	}
+}

@@ -1,0 +1,72 @@
+package planner
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// loaded is a planner that timers fire in, with n of them due at an instant, whose
+// values have so many bytes.
+func loaded(n int, due int64, value int) *Planner {
+	p := New(0, 0, 1<<40)
+	p.Open(0)
+	timers := make([]*timer.Timer, n)
+	for i := range timers {
+		timers[i] = &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due, Occurrence: 1, Value: make([]byte, value)}
+	}
+	p.Load(Lowest, timer.Ref{Due: due + 1}, timers)
+	return p
+}
+
+func free(*timer.Timer, any) (by timer.TopicPartition, held bool) { return by, false }
+
+// A step takes firings in chunks that are bounded in number and bytes.
+func TestFiringsAreTakenInChunks(t *testing.T) {
+	const small, large = 0, maxFiringBytes / 4
+	each := Held(&timer.Timer{ID: []byte("id0"), Value: make([]byte, large)}) + EntryMemory
+	for _, c := range []struct {
+		name          string
+		timers, value int
+		first         int // entries of the first chunk
+	}{
+		{"as many as a chunk has", maxFirings, small, maxFirings},
+		{"one more", maxFirings + 1, small, maxFirings},
+		{"as many bytes as a chunk has, and what reaches them", 5, large, int((maxFiringBytes + each - 1) / each)},
+		{"one that is larger", 2, maxFiringBytes, 1},
+	} {
+		p := loaded(c.timers, 10, c.value)
+		fired, _ := p.Fire(10, c.timers, 1<<40, free)
+		if fired.Entries != c.timers {
+			t.Fatalf("%s: %d fire, want %d", c.name, fired.Entries, c.timers)
+		}
+		if s := p.Take(1, 1); s.Firings != c.first || s.Requests != 0 {
+			t.Errorf("%s: a step takes %d whole, want %d", c.name, s.Firings, c.first)
+		}
+	}
+}
+
+// Fire plans no more than it is told, in number and in bytes but for the one that
+// reaches them; the rest fires later.
+func TestFireIsBounded(t *testing.T) {
+	const n = 10
+	each := Held(&timer.Timer{ID: []byte("id0")}) + EntryMemory
+	for _, c := range []struct {
+		limit int
+		bytes int64
+		want  int
+	}{{0, 1 << 40, 0}, {1, 1 << 40, 1}, {n + 1, 1 << 40, n}, {n, 0, 0}, {n, 1, 1}, {n, 3 * each, 3}, {n, 3*each + 1, 4}} {
+		p := loaded(n, 10, 0)
+		fired, _ := p.Fire(10, c.limit, c.bytes, free)
+		if fired.Entries != c.want {
+			t.Errorf("limit %d, %d bytes: %d fire, want %d", c.limit, c.bytes, fired.Entries, c.want)
+		}
+		if due, ok := p.Next(); ok != (c.want < n) || ok && due != 10 {
+			t.Errorf("limit %d, %d bytes: the next one is due at %d, %v", c.limit, c.bytes, due, ok)
+		}
+		if rest, _ := p.Fire(10, n, 1<<40, free); rest.Entries != n-c.want {
+			t.Errorf("limit %d, %d bytes: %d fire then, want the others", c.limit, c.bytes, rest.Entries)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package planner
+
+import (
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wheel"
+)
+
+// LoadFrom returns where the next scan of the store is to begin: at reached, where
+// the last one ended, or lower where an eviction went back since. false: memory is
+// full, until Relieved.
+func (p *Planner) LoadFrom(reached timer.Ref) (from timer.Ref, ok bool) {
+	if p.lowered.Compare(reached) < 0 {
+		reached = p.lowered
+	}
+	p.lowered = Highest
+	return reached, !p.full
+}
+
+// Load takes in what a scan of the store found from one place to another, in order.
+func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
+	if from.Compare(p.horizon) > 0 {
+		return // the horizon was lowered meanwhile; the next load begins there
+	}
+	for _, t := range timers {
+		if t.Ref().Compare(p.horizon) < 0 || p.items[string(t.ID)] != nil {
+			continue
+		}
+		it := newItem(string(t.ID), t.Ref(), t)
+		p.items[it.id] = it
+		p.insert(it)
+		if again := p.rescheduled(t); again != t {
+			p.reschedule(it, again)
+		}
+	}
+	if to.Compare(p.horizon) <= 0 {
+		return
+	}
+	p.reach(to)
+	p.full = p.bytes > p.limit
+	p.evict()
+}
+
+// reach raises the horizon, over what was beyond it until now; and takes along what is
+// due in the same millisecond.
+func (p *Planner) reach(to timer.Ref) {
+	p.beyond.Pop(to.Due, p.beyond.Len(), func(s *wheel.Entry[*Item]) bool {
+		p.insert(s.Value)
+		return true
+	})
+	p.horizon = to
+}
+
+// evict forgets the farthest timers of a wheel that holds more than its limit, a
+// quarter at a time.
+func (p *Planner) evict() {
+	for p.bytes > p.limit+p.limit/4 {
+		k, ok := p.wheel.Farthest(p.wheel.Len() / 4)
+		if !ok {
+			return
+		}
+		p.evictFrom(k)
+		p.full = true
+	}
+}
+
+// Resize changes how many bytes of timers the wheel keeps: see New.
+func (p *Planner) Resize(bytes int64) {
+	p.limit = bytes
+	p.evict()
+	p.Relieved()
+}
+
+// Lower has what is pending from a place on loaded again: the store has timers there
+// that a load passed over.
+func (p *Planner) Lower(to timer.Ref) { p.evictFrom(wheel.Key{Due: to.Due, Seq: to.Offset}) }
+
+func (p *Planner) evictFrom(k wheel.Key) {
+	at := timer.Ref{Due: k.Due, Offset: k.Seq}
+	p.wheel.EvictFrom(k, func(s *wheel.Entry[*Item]) {
+		it := s.Value
+		p.left(it)
+		if it.ref.Compare(at) < 0 { // it was to have its turn later than it is due
+			at = it.ref
+		}
+		if it.kept() {
+			p.postpone(it)
+		} else {
+			delete(p.items, it.id)
+		}
+	})
+	// Never up: what was admitted, or has waited, may lie above the horizon, and
+	// the rows between that and k were not loaded.
+	if at.Compare(p.horizon) < 0 {
+		p.horizon = at
+	}
+	if p.horizon.Compare(p.lowered) < 0 {
+		p.lowered = p.horizon
+	}
+}
+
+// Relieved reports, once, that memory which was full has become free again: there is
+// something to load.
+func (p *Planner) Relieved() bool {
+	if !p.full || p.bytes > p.limit/2 {
+		return false
+	}
+	p.full = false
+	return true
+}

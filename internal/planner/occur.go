@@ -1,0 +1,98 @@
+package planner
+
+import (
+	"fmt"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// reasonUnknownZone is the reason of a dead letter: see waterclock.ReasonUnknownZone.
+const reasonUnknownZone = "unknown-zone"
+
+// occur decides what becomes of the occurrence of an item that is due: it fires, or is
+// too late; or occurrences were missed, and the timer's policy lets some of them go.
+func (p *Planner) occur(it *Item, now int64) (timer.Entry, *Refusal) {
+	t := it.timer
+	e := timer.Entry{ID: t.ID, Before: t.Ref(), Outcome: timer.Fired, Emit: t}
+	if t.IsTriggered() {
+		e.After = t.Untriggered()
+	} else if t.Recurrence != nil {
+		r, err := p.schedules.Recurrence(t.Recurrence)
+		if err != nil { // the zone is not known here, or not any more
+			return e, &Refusal{reasonUnknownZone, fmt.Sprintf("the timer's recurrence cannot be worked out here, and ends: %v: upgrade this instance", err)}
+		}
+		e.Emit = r.CatchUp(t, now, max(p.opened, it.missed))
+		switch {
+		case e.Emit == nil: // all that is left was missed
+			e.Outcome = timer.Completed
+			return e, nil
+		case e.Emit.Due > now:
+			e.Emit, e.After, e.Outcome = nil, e.Emit, timer.None
+			return e, nil
+		}
+		e.After = r.After(e.Emit)
+	}
+	if e.Emit.IsTooLate(now) {
+		e.Expire()
+	}
+	return e, nil
+}
+
+// Expires reports whether the pending occurrence of t is too late at now, and not one
+// that is let go anyway: which of the missed ones is the last shows when its target is
+// healthy.
+func Expires(t *timer.Timer, now int64) bool {
+	return t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll || t.IsTriggered())
+}
+
+// Expire has a firing of the segment that is out not be emitted: it has become too
+// late while its step was tried. One that was rolled back meanwhile is no firing.
+func (p *Planner) Expire(e *Entry) {
+	if e.Emit != nil {
+		e.Expire()
+	}
+}
+
+// reschedule plans that an item is pending for another time, or not any more.
+func (p *Planner) reschedule(it *Item, t *timer.Timer) {
+	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1}
+	e := &c.entries[0]
+	e.Entry = timer.Entry{ID: it.timer.ID, Before: it.ref, After: t}
+	e.item, e.chunk, e.firing = it, c, true
+	if t == nil {
+		e.Outcome = timer.Completed
+	} else {
+		e.Value = t.AppendTo(nil)
+	}
+	p.note(e)
+	p.set(it, t)
+	p.sequence.rest = append(p.sequence.rest, c)
+}
+
+// resume has what a request resumed go on at now: which of the occurrences that were
+// missed meanwhile fire is decided here, once, and is in what is stored. If that is
+// none, and none is left, the timer is over. One that is triggered too fires first.
+func (p *Planner) resume(e *timer.Entry, now int64) {
+	t := p.rescheduled(e.After)
+	if t != nil && t.Recurrence != nil && !t.IsTriggered() {
+		if r, err := p.schedules.Recurrence(t.Recurrence); err == nil { // else it says so when it is due
+			t = r.CatchUp(t, now, now)
+		}
+	}
+	if e.After = t; t == nil {
+		e.Outcome = timer.Completed
+	}
+}
+
+// rescheduled is a timer that comes from the store as it is pending by the rules of
+// its time zone as they are now: t itself, mostly.
+func (p *Planner) rescheduled(t *timer.Timer) *timer.Timer {
+	if t.Recurrence == nil || t.Recurrence.Every > 0 {
+		return t
+	}
+	r, err := p.schedules.Recurrence(t.Recurrence)
+	if err != nil {
+		return t // it says so when it is due
+	}
+	return r.Again(t)
+}

@@ -1,0 +1,229 @@
+package planner
+
+import (
+	"maps"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// maxNoted is how many changes are noted for an overlay that takes none, and
+	// maxNotedBytes how many bytes the timers have that they left: a list of changes keeps
+	// them in memory, whatever has become of them since.
+	maxNoted      = 300_000
+	maxNotedBytes = 128 << 20
+	// copyAtOnce is how many items Copy looks at: some 200 µs.
+	copyAtOnce = 2000
+)
+
+// notes are what steps have changed, since an overlay last took them.
+type notes struct {
+	steps   []noted
+	changes int
+	bytes   int64
+	lapsed  bool // too much: nothing is noted any more
+}
+
+// noted is what one step has changed. Nobody changes the list any more.
+type noted struct {
+	number  int64
+	changes []Change
+}
+
+// add notes a step that is committed. It is for every step, so it does next to nothing, and
+// nothing where nobody asks.
+func (n *notes) add(s *Segment) {
+	if n == nil || n.lapsed {
+		return
+	}
+	changes := s.Changes()
+	n.changes += len(changes)
+	for i := range changes {
+		if t := changes[i].After; t != nil {
+			n.bytes += int64(t.Size())
+		}
+	}
+	if n.changes > maxNoted || n.bytes > maxNotedBytes {
+		n.lapsed, n.steps = true, nil
+		return
+	}
+	n.steps = append(n.steps, noted{s.number, changes})
+}
+
+// Known is an ID and what is pending under it: nil for nothing.
+type Known struct {
+	ID    string
+	Ref   timer.Ref
+	Timer *timer.Timer
+	step  int64
+}
+
+// Overlay is what steps have left that the store may not have: see the package comment.
+// Begin, Copy, Look, Take and End are calls of the planner, made under its lock; the others
+// are not. It is one goroutine's at a time.
+type Overlay struct {
+	at  map[string]int32 // in all
+	all []Known
+
+	notes  *notes  // ours; nil: it is lapsed
+	items  []*Item // to be copied
+	copied []Known
+	base   int64 // the last step that the delta had when it was begun
+	taken  []noted
+
+	// Steps up to which the store had what they did, before the view was made; and what
+	// is forgotten.
+	known, forgotten int64
+}
+
+// Begin begins to note what steps do. The delta is to be copied then; room, which may be
+// nil, is for its items.
+func (o *Overlay) Begin(p *Planner, room []*Item) {
+	*o = Overlay{at: make(map[string]int32), notes: new(notes), base: p.delta.folded}
+	o.known, o.forgotten = p.delta.stored, p.delta.stored
+	p.notes = o.notes
+	o.items = append(append(room[:0], p.delta.items...), p.delta.frozen...)
+	for _, s := range p.committed {
+		o.taken = append(o.taken, noted{s.number, s.Changes()})
+	}
+}
+
+// Changed is about how many items there are to copy.
+func (p *Planner) Changed() int { return len(p.delta.items) + len(p.delta.frozen) }
+
+// Copy copies some of the delta, and reports whether that was the last of it. Put, which
+// needs no lock, follows each.
+func (o *Overlay) Copy() (done bool) {
+	n := min(copyAtOnce, len(o.items))
+	for _, it := range o.items[:n] {
+		if it.change.stale() { // else the store has it by now
+			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.base})
+		}
+	}
+	o.items = o.items[n:]
+	return len(o.items) == 0
+}
+
+// Put takes in what was copied.
+func (o *Overlay) Put() {
+	for _, x := range o.copied {
+		o.put(x)
+	}
+	o.copied = o.copied[:0]
+}
+
+// Look notes what the store has. A view of it is made then.
+func (o *Overlay) Look(p *Planner) { o.known = p.delta.stored }
+
+// Take takes over what was committed until now. It reports whether the overlay is whole:
+// else it is to be begun again. Settle, which needs no lock, follows.
+func (o *Overlay) Take(p *Planner) (whole bool) {
+	if o.notes == nil || p.notes != o.notes || o.notes.lapsed {
+		return false
+	}
+	o.taken = append(o.taken, o.notes.steps...)
+	o.notes.steps, o.notes.changes, o.notes.bytes = nil, 0, 0
+	return true
+}
+
+// Settle takes in what was taken, and forgets what the store had before the view was made.
+func (o *Overlay) Settle() {
+	for _, s := range o.taken {
+		for i := range s.changes {
+			c := &s.changes[i]
+			o.put(Known{string(c.ID), c.After.Ref(), c.After, s.number})
+		}
+	}
+	o.taken = nil
+	if o.known == o.forgotten {
+		return
+	}
+	o.forgotten = o.known
+	kept := o.all[:0]
+	for _, x := range o.all {
+		if x.step <= o.known {
+			delete(o.at, x.ID)
+			continue
+		}
+		o.at[x.ID] = int32(len(kept))
+		kept = append(kept, x)
+	}
+	clear(o.all[len(kept):])
+	o.all = kept
+}
+
+func (o *Overlay) put(x Known) {
+	i, ok := o.at[x.ID]
+	if !ok {
+		i = int32(len(o.all))
+		o.at[x.ID] = i
+		o.all = append(o.all, Known{})
+	}
+	o.all[i] = x
+}
+
+// End ends it: nothing is noted any more.
+func (o *Overlay) End(p *Planner) {
+	if p.notes == o.notes {
+		p.notes = nil
+	}
+	*o = Overlay{}
+}
+
+// All are the IDs of which something is known here. They are not to be kept.
+func (o *Overlay) All() []Known { return o.all }
+
+// IDs are those of All, until Settle. Clone them to keep them.
+func (o *Overlay) IDs() IDs { return o.at }
+
+// IDs are IDs of which the store is not the truth.
+type IDs map[string]int32
+
+// Clone is a copy.
+func (s IDs) Clone() IDs { return maps.Clone(s) }
+
+// Has reports whether an ID is one of them.
+func (s IDs) Has(id []byte) bool {
+	_, ok := s[string(id)]
+	return ok
+}
+
+// Committed is what is known of the committed state of an ID. Of one that is not here it
+// is what the store has.
+type Committed struct {
+	item  *Item
+	steps [][]Change // committed, not folded
+	after *timer.Timer
+	known bool
+}
+
+// Committed asks for what is committed of an ID.
+func (p *Planner) Committed(id []byte) (c Committed) {
+	it := p.items[string(id)]
+	if it == nil {
+		return c
+	}
+	c.item, c.after, c.known = it, it.change.after, it.change.stale()
+	if it.entries > 0 {
+		for _, s := range p.committed {
+			c.steps = append(c.steps, s.Changes())
+		}
+	}
+	return c
+}
+
+// Find returns what is pending, nil for nothing, unless the store is to be asked. It
+// needs no lock.
+func (c *Committed) Find() (t *timer.Timer, known bool) {
+	for i := len(c.steps) - 1; i >= 0; i-- {
+		for k := range c.steps[i] {
+			if x := &c.steps[i][k]; x.item == c.item {
+				return x.After, true
+			}
+		}
+	}
+	if !c.known {
+		return nil, false
+	}
+	return c.after, true
+}

@@ -1,0 +1,81 @@
+package planner
+
+import "github.com/waterclock/waterclock/internal/timer"
+
+// While a target is unhealthy its due timers stay pending and are parked: moved, in
+// the store alone, from the rows by due time to rows by target, so that no scan steps
+// over them.
+
+// Parkings are timers to be parked, by what they wait for.
+type Parkings map[timer.TopicPartition]*Parking
+
+// Parking is what is to be parked for one target.
+type Parking struct {
+	Timers []*timer.Timer
+	Bytes  int64 // that they hold in memory
+	items  []*Item
+}
+
+// hold keeps a due item out of the wheel: for good if the store has its row, else
+// until it has, for which a checkpoint is wanted.
+func (p *Planner) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings) {
+	it.permit, it.missed = nil, now
+	if it.kept() {
+		p.waiting[it] = struct{}{}
+		p.wanted = true
+		return
+	}
+	it.parking = true
+	if *out == nil {
+		*out = make(Parkings)
+	}
+	l := (*out)[by]
+	if l == nil {
+		l = &Parking{}
+		(*out)[by] = l
+	}
+	l.items, l.Timers, l.Bytes = append(l.items, it), append(l.Timers, it.timer), l.Bytes+Held(it.timer)
+}
+
+// Parked forgets what the store has parked, but for what has changed meanwhile: it may be
+// on its way to be parked again, as another timer. What a request has met that may leave
+// it as it is waits for that, and is looked at again.
+func (p *Planner) Parked(l *Parking) {
+	for i, it := range l.items {
+		switch {
+		case !it.parking || it.timer != l.Timers[i]:
+		case it.kept():
+			it.parking = false
+			p.waiting[it] = struct{}{}
+		default:
+			p.drop(it)
+			delete(p.items, it.id)
+		}
+	}
+}
+
+// Admit puts timers that were parked, and are not any more, into the wheel; with a
+// permit, which Hold is shown, they may fire although their target is unhealthy. An ID
+// with an item that says otherwise has been replaced or cancelled. What was due by now
+// was missed.
+func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
+	for _, t := range timers {
+		it := p.items[string(t.ID)]
+		switch {
+		case it == nil:
+			it = newItem(string(t.ID), t.Ref(), t)
+			p.items[it.id] = it
+		case it.unknown || it.ref != t.Ref() || it.near:
+			continue
+		}
+		delete(p.waiting, it)
+		p.beyond.Remove(&it.slot)
+		it.timer, it.permit, it.parking, it.missed = t, permit, false, now
+		p.insert(it)
+	}
+	p.evict() // the store has what is forgotten, by due time again
+}
+
+// Wanted reports whether a timer waits to be parked until a checkpoint has brought
+// it into the store.
+func (p *Planner) Wanted() bool { return p.wanted }

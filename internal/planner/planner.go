@@ -1,0 +1,142 @@
+package planner
+
+import (
+	"math"
+
+	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wheel"
+)
+
+// Lowest is below every pending timer, Highest above.
+var (
+	Lowest  = timer.Ref{Due: math.MinInt64, Offset: math.MinInt64}
+	Highest = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
+)
+
+// Planner is what is known and planned of one partition. Make one with [New].
+type Planner struct {
+	items map[string]*Item
+	wheel *wheel.Wheel[*Item]
+	// beyond holds pending items of the overlay that are above the horizon.
+	beyond *wheel.Wheel[*Item]
+	// waiting holds items whose firing was rolled back, until their entries are
+	// folded, or whose target is unhealthy, until the store has them.
+	waiting map[*Item]struct{}
+	horizon timer.Ref
+	lowered timer.Ref // lowest place that the horizon went back to since the last load
+	limit   int64     // of bytes, see New
+	bytes   int64     // held by the timers in the wheel
+	full    bool      // load no more; ended by Relieved
+	open    bool
+	opened  int64 // what was due by then was missed: nobody ran, Unix ms
+	wanted  bool  // see Wanted; ended by Freeze
+	pending int64 // timers that are pending once all that is planned is committed
+	settled int64 // the same by what is committed
+
+	sequence  sequence
+	delta     delta
+	commits   int64      // steps
+	committed []*Segment // that are not folded to the end
+	notes     *notes     // of steps, for who asks; nil: nobody does
+	due       dueItems
+	schedules calendar.Cache
+}
+
+// New returns a planner of a partition whose requests are settled up to position. It
+// keeps timers of about so many bytes in its wheel, and a quarter more at most. now is
+// in Unix milliseconds, here and everywhere.
+func New(position, now, bytes int64) *Planner {
+	return &Planner{
+		items: make(map[string]*Item), wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
+		waiting: make(map[*Item]struct{}), horizon: Lowest, lowered: Highest, limit: bytes,
+		sequence: sequence{position: position},
+	}
+}
+
+// Open lets timers fire: every request that was in the log when the partition was
+// acquired is planned. What was due by now was missed.
+func (p *Planner) Open(now int64) { p.open, p.opened = true, now }
+
+// Begin tells how many timers were pending when the partition was acquired.
+func (p *Planner) Begin(pending int64) { p.pending, p.settled = pending, pending }
+
+// Next returns when Fire may next have something to do, false for never. It is never
+// later than the earliest due time in memory.
+func (p *Planner) Next() (due int64, ok bool) {
+	if !p.open {
+		return 0, false
+	}
+	return p.wheel.Next()
+}
+
+// Oldest returns the earliest due time in memory, whether timers may fire or not; it
+// may say too early by what a slot of the wheel spans. false: there is none.
+func (p *Planner) Oldest() (due int64, ok bool) { return p.wheel.Next() }
+
+// Size is how many IDs something is kept of, and about how many bytes the timers in
+// the wheel hold.
+func (p *Planner) Size() (items int, bytes int64) { return len(p.items), p.bytes }
+
+// set makes t the planned state of an item.
+func (p *Planner) set(it *Item, t *timer.Timer) {
+	p.drop(it)
+	it.ref, it.timer = t.Ref(), t
+	switch {
+	case t == nil:
+	case it.ref.Compare(p.horizon) < 0:
+		p.insert(it)
+	default:
+		p.postpone(it)
+	}
+}
+
+// drop takes an item's pending timer out of memory.
+func (p *Planner) drop(it *Item) {
+	if it.near {
+		p.wheel.Remove(&it.slot)
+		p.left(it)
+	} else {
+		p.beyond.Remove(&it.slot)
+	}
+	delete(p.waiting, it)
+	it.timer, it.permit, it.parking = nil, nil, false
+}
+
+// insert puts an item that is in no wheel among those that fall due soon.
+func (p *Planner) insert(it *Item) {
+	it.slot.Key = wheel.Key{Due: it.timer.FiresAt(), Seq: it.ref.Offset}
+	p.wheel.Insert(&it.slot)
+	p.delta.bytes -= it.deltaBytes()
+	it.near = true
+	p.delta.bytes += it.deltaBytes()
+	p.bytes += Held(it.timer)
+}
+
+// left notes that the wheel has given an item out.
+func (p *Planner) left(it *Item) {
+	p.delta.bytes -= it.deltaBytes()
+	it.near = false
+	p.delta.bytes += it.deltaBytes()
+	p.bytes -= Held(it.timer)
+}
+
+// postpone puts an item that is in no wheel beyond the horizon.
+func (p *Planner) postpone(it *Item) {
+	it.slot.Key = wheel.Key{Due: it.ref.Due, Seq: it.ref.Offset}
+	p.beyond.Insert(&it.slot)
+}
+
+// release looks at an item that the planner may need no longer: what waited goes
+// back into the wheel, where it is looked at when due; what the store knows as well
+// is forgotten, unless it is to fire soon.
+func (p *Planner) release(it *Item) {
+	if _, waits := p.waiting[it]; waits && it.entries == 0 {
+		delete(p.waiting, it)
+		p.insert(it)
+	}
+	if !it.kept() && !it.near && !it.parking {
+		p.drop(it)
+		delete(p.items, it.id)
+	}
+}

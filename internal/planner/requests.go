@@ -1,0 +1,177 @@
+package planner
+
+import "github.com/waterclock/waterclock/internal/timer"
+
+// Batch is a run of requests in the order of their log, which enter the sequence as
+// one.
+type Batch struct {
+	// Position is just behind the last request, and Bytes about what all of them hold
+	// in memory.
+	Position int64
+	Bytes    int64
+	// Full says why no timer may be added to so many pending ones, nil if one may; nil
+	// itself: there is no limit. One that takes another's place adds none.
+	Full func(pending int64) *Refusal
+
+	requests []request
+	items    []*Item // that Meet has found, by request
+}
+
+// request is one that is to be planned, or refused.
+type request struct {
+	timer.Request
+	value   []byte
+	record  any // of one that is refused, or may be
+	refusal *Refusal
+}
+
+// NewBatch returns a batch with room for n requests.
+func NewBatch(n int) *Batch { return &Batch{requests: make([]request, 0, n)} }
+
+// Add adds the request of a record; value is the bytes of the timer that it schedules.
+func (b *Batch) Add(record any, r timer.Request, value []byte) {
+	b.requests = append(b.requests, request{Request: r, value: value, record: record})
+}
+
+// Refuse adds a request that becomes a dead letter.
+func (b *Batch) Refuse(record any, why *Refusal) {
+	b.requests = append(b.requests, request{record: record, refusal: why})
+}
+
+// Len is how many requests there are.
+func (b *Batch) Len() int { return len(b.requests) }
+
+// Lookup is what the store is to be asked for: of IDs for the place of what is pending,
+// of Whole, whose requests may leave something of it, for the timer.
+type Lookup struct {
+	IDs, Whole   [][]byte
+	items, whole []*Item
+	p            *Planner
+}
+
+// Empty reports whether everything is known.
+func (l *Lookup) Empty() bool { return len(l.items)+len(l.whole) == 0 }
+
+// Meet finds out what is known of the IDs of a batch, and has nothing of it forgotten
+// until the batch is planned. What is unknown is to be looked up.
+func (p *Planner) Meet(b *Batch) (unknown Lookup) {
+	n := len(b.requests)
+	b.items, unknown.p = make([]*Item, n), p
+	for i := range b.requests {
+		r := &b.requests[i]
+		if r.refusal != nil {
+			continue
+		}
+		it := p.items[string(r.ID)]
+		if it == nil {
+			it = newItem(string(r.ID), timer.Absent, nil)
+			it.unknown = true
+			p.items[it.id] = it
+			if r.Depends() { // what comes behind another request of the batch knows the timer by that
+				unknown.Whole, unknown.whole = append(unknown.Whole, r.ID), append(unknown.whole, it)
+			} else {
+				if unknown.IDs == nil { // most are, where one is
+					unknown.IDs, unknown.items = make([][]byte, 0, n-i), make([]*Item, 0, n-i)
+				}
+				unknown.IDs, unknown.items = append(unknown.IDs, r.ID), append(unknown.items, it)
+			}
+		}
+		it.pins++
+		b.items[i] = it
+	}
+	return unknown
+}
+
+// Found takes what is pending in the store under each of the IDs, and the timers that
+// are under each of Whole, nil for none. Nothing can have come between: what is not known
+// does not fire, and is not loaded. So a timer that a load has passed over is here what
+// it would be from there.
+func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer) {
+	for i, it := range l.items {
+		it.ref, it.unknown = refs[i], false
+	}
+	for i, it := range l.whole {
+		t := timers[i]
+		it.unknown = false
+		if l.p.set(it, t); !it.near {
+			continue
+		}
+		if again := l.p.rescheduled(t); again != t {
+			l.p.reschedule(it, again)
+		}
+	}
+}
+
+// Plan decides the requests of a batch, in order, and adds them to the sequence. It
+// returns how many bytes of memory they hold beyond those of the batch: a request that
+// steers holds the timer.
+func (p *Planner) Plan(b *Batch) (more int64) {
+	c := &chunk{entries: make([]Entry, len(b.requests)), bytes: b.Bytes, position: b.Position}
+	for i := range b.requests {
+		r, it, e := &b.requests[i], b.items[i], &c.entries[i]
+		e.chunk = c
+		if r.refusal != nil {
+			e.Outcome, e.Refusal, e.Tag = timer.Refused, r.refusal, r.record
+			continue
+		}
+		if it.unknown {
+			panic("planner: a batch is planned before its IDs are looked up")
+		}
+		if why := b.tooMany(r, it, p.pending); why != nil {
+			e.Outcome, e.Refusal, e.Tag = timer.Refused, why, r.record
+			it.pins--
+			p.release(it)
+			continue
+		}
+		more += p.decide(e, r, it)
+	}
+	c.bytes += more
+	p.sequence.rest = append(p.sequence.rest, c)
+	p.evict() // not before: it forgets items, and those of the batch have been met
+	return more
+}
+
+// decide plans one request.
+func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
+	e.item = it
+	if r.Depends() {
+		own := *r
+		e.request = &own
+	}
+	p.apply(e, r, it.ref, it.timer)
+	if e.request != nil && e.After != nil && e.Value == nil {
+		more = Held(e.After)
+	}
+	p.note(e)
+	it.pins--
+	if e.After != it.timer || e.After == nil { // else it is where it is
+		p.set(it, e.After)
+	}
+	return more
+}
+
+// apply makes an entry what a request decides where is is pending, at before.
+func (p *Planner) apply(e *Entry, r *request, before timer.Ref, is *timer.Timer) {
+	e.Entry, e.Value = r.Apply(before, is), nil
+	switch e.Outcome {
+	case timer.Scheduled, timer.Replaced:
+		e.Value = r.value
+	case timer.Resumed:
+		p.resume(&e.Entry, r.At)
+	}
+}
+
+// tooMany is why a request may not add a timer to those that are pending.
+func (b *Batch) tooMany(r *request, it *Item, pending int64) *Refusal {
+	if b.Full == nil || r.Schedule == nil || !it.ref.IsAbsent() || !r.If.Holds(it.ref) {
+		return nil
+	}
+	return b.Full(pending)
+}
+
+// note adds e to the entries of its item.
+func (p *Planner) note(e *Entry) {
+	e.follow()
+	e.item.entries++
+	p.pending += e.adds()
+}

@@ -1,0 +1,64 @@
+package planner
+
+import "github.com/waterclock/waterclock/internal/timer"
+
+// A firing that is planned may turn out not to be one: its target was found
+// unhealthy, or the clock was set back. No step was committed with it, so it can be
+// as if it had never been: the entry becomes one that changes nothing, and what was
+// planned on it is planned anew on what is pending instead.
+//
+// Firings among that are of a timer that is not pending now, so they are rolled back
+// too. A request that depends on what it finds is decided again, as what it left may
+// have been planned on. The first request that leaves the same as before ends it; one
+// that depends on nothing always does.
+//
+// Nothing of what is planned anew is committed: it stands behind the firing in the
+// sequence, and a step takes a prefix. Nor does a request emit: what one triggers is
+// due, and has an entry of its own. So no emission comes of it.
+
+// RollBack rolls back firings of the segment that is out, or of one that was just
+// returned. Their timers wait until the entries are folded.
+func (p *Planner) RollBack(entries ...*Entry) {
+	for _, e := range entries {
+		if e.Emit != nil {
+			p.rollBack(e)
+		}
+	}
+	p.evict() // what is pending after all may be much
+}
+
+func (p *Planner) rollBack(e *Entry) {
+	t := e.Emit // occurrences before it that were let go stay so
+	it, before, is, value := e.item, e.Before, t, t.AppendTo(nil)
+	for ; e != nil; e = e.next {
+		was := e.After
+		p.pending -= e.adds()
+		switch {
+		case e.firing:
+			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value
+			e.Outcome, e.Tag, e.Refusal = timer.None, nil, nil
+		case e.request != nil:
+			p.apply(e, e.request, before, is)
+		default:
+			e.Before, e.Outcome = before, overtakes(before, e.After)
+		}
+		p.pending += e.adds()
+		if !e.firing && e.After == was {
+			return
+		}
+		before, is, value = e.After.Ref(), e.After, e.Value
+	}
+	if is != t {
+		p.set(it, is)
+		return
+	}
+	p.drop(it)
+	it.ref, it.timer = t.Ref(), t
+	p.waiting[it] = struct{}{}
+}
+
+// overtakes is the outcome of a request that depends on nothing.
+func overtakes(before timer.Ref, after *timer.Timer) timer.Outcome {
+	r := timer.Request{Schedule: after}
+	return r.Apply(before, nil).Outcome
+}

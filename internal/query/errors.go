@@ -1,0 +1,33 @@
+package query
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrMoved says that the partition is not this process's any more, or is being handed
+	// over. What was asked about a request it cannot say: whoever has the partition now
+	// can tell what is pending.
+	ErrMoved = errors.New("partition is on its way to another instance")
+
+	// ErrForgotten says that what became of a request is not remembered: it was decided
+	// before somebody watched, or so long ago that others have taken its place.
+	ErrForgotten = errors.New("the decision is not remembered")
+)
+
+// ErrBusy says that so much is changing that nobody could be shown one state of it.
+var ErrBusy = errors.New("more is changing than a question can follow: ask again")
+
+// NotLiveError says that the partition cannot answer yet, or not any more: it is being
+// acquired, or has failed.
+type NotLiveError struct{ State string }
+
+func (e *NotLiveError) Error() string { return fmt.Sprintf("partition is not live: %s", e.State) }
+
+// Again reports whether the same question may be answered soon, by this instance or
+// another one.
+func Again(err error) bool {
+	var notLive *NotLiveError
+	return errors.Is(err, ErrMoved) || errors.Is(err, ErrBusy) || errors.As(err, &notLive)
+}

@@ -1,0 +1,92 @@
+// Package query has the words in which pending timers are asked for and shown: by the
+// HTTP API, between instances, and of a partition that answers. It is pure.
+package query
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// State of a timer that is pending.
+type State string
+
+// The states.
+const (
+	Pending   State = "pending"   // it fires when it is due
+	Triggered State = "triggered" // it fires now, whatever its due time
+	Paused    State = "paused"    // it does not fire until it is resumed
+	Parked    State = "parked"    // it is due, and waits for its target
+)
+
+// Timer is a pending timer as a partition shows it.
+type Timer struct {
+	*timer.Timer
+
+	Topic     string // request topic
+	Partition int32  // of the request topic
+	Source    string // where it comes from: topic/partition/offset, as waterclock-source has it
+	State     State
+}
+
+// Filter says which timers are asked for; its zero value is all.
+type Filter struct {
+	DueAfter  int64  // Unix ms, due then or later; 0: whenever
+	DueBefore int64  // Unix ms, due before it; 0: whenever
+	Prefix    string // of the ID
+	Target    string // topic; empty: any
+	State     State  // empty: any
+}
+
+// filterJSON is a Filter on its way: a prefix is bytes, and text in JSON is UTF-8.
+type filterJSON struct {
+	DueAfter  int64  `json:"dueAfter,omitempty"`
+	DueBefore int64  `json:"dueBefore,omitempty"`
+	Prefix    []byte `json:"prefix,omitempty"`
+	Target    []byte `json:"target,omitempty"`
+	State     State  `json:"state,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (f Filter) MarshalJSON() ([]byte, error) {
+	return json.Marshal(filterJSON{f.DueAfter, f.DueBefore, []byte(f.Prefix), []byte(f.Target), f.State})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *Filter) UnmarshalJSON(b []byte) error {
+	var w filterJSON
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*f = Filter{w.DueAfter, w.DueBefore, string(w.Prefix), string(w.Target), w.State}
+	return nil
+}
+
+// Match reports whether a timer is one of those asked for.
+func (f *Filter) Match(t *Timer) bool {
+	return (f.DueAfter == 0 || t.Due >= f.DueAfter) && (f.DueBefore == 0 || t.Due < f.DueBefore) &&
+		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) &&
+		(f.State == "" || t.State == f.State)
+}
+
+// Order of a list.
+type Order string
+
+// The orders.
+const (
+	ByDue Order = "due" // as they fire; what is paused comes last
+	ByID  Order = "id"  // by the bytes of the ID
+)
+
+// Decision is what became of a request, once that is committed.
+type Decision struct {
+	// Outcome is in the words of the outcome events (waterclock.EventType), or
+	// "not-found" of a request that found nothing pending.
+	Outcome string
+	Reason  string // of a rejected request, as its dead letter has it
+	Detail  string // of a rejected request, for people
+	// Pending is what was pending under the ID right behind the request; nil: nothing, or
+	// a rejected request, which is not held against what is pending.
+	Pending *Timer
+}

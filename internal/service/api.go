@@ -1,0 +1,186 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/api"
+	apiaccess "github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/ops"
+)
+
+// apiShutdown is how long calls in flight may take to end at a stop.
+const apiShutdown = 2 * time.Second
+
+// apiServer is the HTTP API of an instance. It is bound before there are brokers, so that an
+// address that is taken is known at once, and so that the instance can tell others where it is
+// asked; it answers once the instance runs.
+type apiServer struct {
+	in       *instance
+	guard    *apiaccess.Guard
+	listener net.Listener
+	address  string // by which others know it, as a URL
+	handler  atomic.Pointer[http.Handler]
+}
+
+// listenAPI binds the address of the API; nil: there is none.
+func (in *instance) listenAPI() (*apiServer, error) {
+	cfg := in.cfg
+	if cfg.API == "" {
+		return nil, nil
+	}
+	guard, err := apiaccess.New(apiaccess.Options{
+		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
+		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
+	}, in.log)
+	if err != nil {
+		return nil, fmt.Errorf("open the API: %w", err)
+	}
+	l, err := net.Listen("tcp", cfg.API)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen for the API: another process has taken %s; choose another address with --api", cfg.API)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for the API: %w", err)
+	}
+	s := &apiServer{in: in, guard: guard, listener: l}
+	s.address = guard.Scheme() + "://" + cmp.Or(cfg.Advertise, advertise(l.Addr().String()))
+	return s, nil
+}
+
+// advertise is by what others reach an address that is listened on: itself, or by the name
+// of the host where it is all addresses of the machine.
+func advertise(bound string) string {
+	host, port, err := net.SplitHostPort(bound)
+	if ip := net.ParseIP(host); err != nil || ip != nil && !ip.IsUnspecified() {
+		return bound
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return bound
+	}
+	return net.JoinHostPort(name, port)
+}
+
+// URL is the address by which others know the API; empty: there is none.
+func (s *apiServer) URL() string {
+	if s == nil {
+		return ""
+	}
+	return s.address
+}
+
+// Run serves until ctx ends.
+func (s *apiServer) Run(ctx context.Context) error {
+	server := s.guard.Server(s.guard.Wrap(http.HandlerFunc(s.serve)))
+	s.in.log.Info("serving the API", "address", s.listener.Addr().String(), "advertised", s.address, "forwards", s.in.cfg.APIKeyFile != "")
+	var stopping sync.WaitGroup
+	over, cancel := context.WithCancel(ctx)
+	stopping.Go(func() {
+		<-over.Done()
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiShutdown)
+		defer cancel()
+		if server.Shutdown(end) != nil {
+			_ = server.Close()
+		}
+	})
+	err := s.guard.Serve(server, s.listener)
+	cancel()
+	stopping.Wait()
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the API: %w", err)
+	}
+	return nil
+}
+
+// serve answers once there is somebody to ask.
+func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
+	if h := s.handler.Load(); h != nil {
+		(*h).ServeHTTP(w, r)
+		return
+	}
+	api.Starting(w)
+}
+
+// open makes what answers, when topics are known and partitions can be owned. Close ends it.
+func (s *apiServer) open(in *instance) (stop func(), err error) {
+	local, err := newLocal(in)
+	if err != nil {
+		return nil, err
+	}
+	o := route.Options{
+		Local: local, Directory: &directory{in}, Process: in.process, MaxBody: int64(in.cfg.APIBodyLimit), May: mayForwarded,
+	}
+	if in.cfg.APIKeyFile != "" {
+		o.Transport = s.guard.Peers()
+	}
+	router := route.New(o)
+	topics := make(map[string]api.Topic, len(in.topics))
+	for name, t := range in.topics {
+		topics[name] = api.Topic{Partitions: t.set.Request.Partitions, MaxBytes: t.set.Request.MaxMessageBytes, DeadLetters: t.set.DeadLetters.Name, Events: t.set.Events.Name}
+	}
+	a := api.New(api.Options{
+		Version: ops.ReadBuild().Version, Asker: router, Internal: router, Topics: topics, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
+		Access: api.Access{May: may, Caller: callerName},
+	})
+	h, closeConsole := withConsole(in, a)
+	s.handler.Store(&h)
+	return func() {
+		closeConsole()
+		s.handler.Store(nil)
+		a.Close()
+		local.close()
+	}, nil
+}
+
+// roles are those of package access, by the API's words.
+func may(ctx context.Context, role api.Role, topic, id string) error {
+	r, err := apiaccess.ParseRole(string(role))
+	if err != nil {
+		return err
+	}
+	return apiaccess.May(ctx, r, topic, id)
+}
+
+func callerName(ctx context.Context) string {
+	c, _ := apiaccess.CallerOf(ctx)
+	return c.Name
+}
+
+// mayForwarded says what another instance may ask in the name of a caller: what the caller may
+// here. The instance has asked for the same rights before; its file may be older.
+func mayForwarded(ctx context.Context, c *route.Call) error {
+	if caller, ok := apiaccess.CallerOf(ctx); !ok || !caller.Forwarded {
+		return errors.New("only other instances ask here, with the key that they share (api-key-file)")
+	}
+	switch c.Kind {
+	case route.Get:
+		return may(ctx, api.Read, c.Topic, string(c.ID))
+	case route.List, route.Count:
+		if c.Page == nil {
+			return errors.New("a question without a filter")
+		}
+		return may(ctx, api.Read, c.Topic, c.Page.Filter.Prefix)
+	case route.Write:
+		for i := range c.Requests {
+			if err := may(ctx, api.Write, c.Topic, string(c.Requests[i].ID)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case route.Status:
+		return may(ctx, api.Read, "", "")
+	}
+	return fmt.Errorf("unknown kind of call %q", c.Kind)
+}

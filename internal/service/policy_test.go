@@ -1,0 +1,200 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// tenants are settings with a tenant for timers and none for slow.
+func tenants() *config.Config {
+	cfg := config.Default()
+	cfg.Brokers, cfg.Requests, cfg.Targets = []string{"127.0.0.1:9092"}, []string{"timers", "slow"}, []string{"*"}
+	p := cfg.PolicyOf("timers")
+	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"orders", "mail.*"}, "orders", "failed"
+	p.LimitValueBytes, p.LimitRate, p.OverLimit, p.Dialect = 10, 30, config.OverDelay, config.DialectRabbitMQ
+	cfg.Tenants = map[string]config.Policy{"timers": p}
+	return &cfg
+}
+
+func setOf(name string) delaytopics.Set {
+	return delaytopics.Set{Request: delaytopics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
+}
+
+// TestRulesOfTenants: each request topic is judged by its own policy.
+func TestRulesOfTenants(t *testing.T) {
+	cfg := tenants()
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, topic string
+		value       string
+		headers     []string
+		target      string
+		reason      waterclock.Reason
+	}{
+		{"the default target and the dialect", "timers", "v", []string{"x-delay", "5"}, "orders", ""},
+		{"another tenant's dialect", "slow", "v", []string{"x-delay", "5"}, "", waterclock.ReasonNoDueTime},
+		{"no default target", "slow", "v", []string{"timer-after", "1s"}, "", waterclock.ReasonNoTarget},
+		{"a target of its own", "timers", "v", []string{"timer-after", "1s", "timer-target-topic", "mail.x"}, "mail.x", ""},
+		{"a target that only others may have", "timers", "v", []string{"timer-after", "1s", "timer-target-topic", "bills"}, "", waterclock.ReasonTargetNotAllowed},
+		{"a target of the others", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "bills"}, "bills", ""},
+		{"a value that is too large for one", "timers", "more than ten", []string{"x-delay", "5"}, "", waterclock.ReasonValueTooLarge},
+		{"and not for the other", "slow", "more than ten", []string{"timer-after", "1s", "timer-target-topic", "bills"}, "bills", ""},
+		{"dead letters", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "failed"}, "", waterclock.ReasonTargetNotAllowed},
+		{"a request topic", "slow", "v", []string{"timer-after", "1s", "timer-target-topic", "timers"}, "", waterclock.ReasonTargetNotAllowed},
+	} {
+		rec := &kgo.Record{Topic: c.topic, Key: []byte("id"), Value: []byte(c.value), Timestamp: time.UnixMilli(1_700_000_000_000)}
+		rec.Partition = intake.Murmur2Partition(rec.Key, 4)
+		for i := 0; i < len(c.headers); i += 2 {
+			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: c.headers[i], Value: []byte(c.headers[i+1])})
+		}
+		req, _, refusal := rules(cfg, setOf(c.topic)).Judge(rec, 1_700_000_000_000)
+		switch {
+		case c.reason != "" && (refusal == nil || refusal.Reason != c.reason):
+			t.Errorf("%s: %+v, %+v, want %s", c.name, req.Schedule, refusal, c.reason)
+		case c.reason == "" && (refusal != nil || req.Schedule.Target.Topic != c.target):
+			t.Errorf("%s: %+v, %+v, want a timer for %s", c.name, req.Schedule, refusal, c.target)
+		}
+	}
+	if got := quota(cfg, setOf("timers")); got != (intake.Quota{Rate: 7.5, Delay: true}) {
+		t.Errorf("quota %+v", got)
+	}
+	p := cfg.Tenants["timers"]
+	p.LimitPending = 9 // which is not valid with a delay, and no matter here
+	cfg.Tenants["timers"] = p
+	if got := quota(cfg, setOf("timers")); got.Pending != 3 || rules(cfg, setOf("timers")).Quota != got {
+		t.Errorf("quota of pending timers %+v", got)
+	}
+	if got := quota(cfg, setOf("slow")); got.Rate != 0 {
+		t.Errorf("quota of the other %+v", got)
+	}
+}
+
+// TestDialectsAreThoseOfTheConfiguration: whatever can be configured is understood,
+// and the other way round.
+func TestDialectsAreThoseOfTheConfiguration(t *testing.T) {
+	cfg := tenants()
+	p := cfg.Tenants["timers"]
+	p.Dialect = "?"
+	cfg.Tenants["timers"] = p
+	text := cfg.Validate().Error()
+	_, list, _ := strings.Cut(text, "needs one of ")
+	var want []string
+	for _, d := range intake.Dialects() {
+		want = append(want, string(d))
+	}
+	if got := strings.Split(list, ", "); !slices.Equal(got, want) {
+		t.Errorf("the configuration has %q, intake %q", got, want)
+	}
+}
+
+// TestTopicsOfTenants: dead letters go where a tenant says, for everybody who asks.
+func TestTopicsOfTenants(t *testing.T) {
+	cfg := tenants()
+	a := accessOf(cfg)
+	if a.DeadLetters["timers"] != "failed" || a.DeadLetters["slow"] != "slow.waterclock.dead-letters" || !slices.Equal(a.Targets, []string{"orders", "mail.*", "*"}) {
+		t.Errorf("%+v", a)
+	}
+	for _, grants := range [][]delaytopics.Grant{a.Service(), a.Repair(), a.Undertakers("g")} {
+		found := false
+		for _, g := range grants {
+			found = found || g.Name == "failed"
+			if g.Name == "timers.waterclock.dead-letters" {
+				t.Errorf("a right for %s", g.Name)
+			}
+		}
+		if !found {
+			t.Errorf("no right for the dead letters in %+v", grants)
+		}
+	}
+	if o := topicOptions(cfg, "timers", 0, true); o.DeadLetters != "failed" || !o.Create {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestTakeOver: what can change holds from the next request on, for requests and
+// for the look at rights; what cannot is named and stays; and what is read again
+// without a change changes nothing.
+func TestTakeOver(t *testing.T) {
+	cfg := tenants()
+	reader, err := intake.NewReader(1<<20, kgo.SeedBrokers("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); _ = reader.Run(ctx) }() // which closes it
+	var log bytes.Buffer
+	in := &instance{
+		cfg: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg},
+		topics: map[string]*served{"timers": {set: setOf("timers"), rules: rules(cfg, setOf("timers"))}},
+	}
+	judge := in.topics["timers"].rules.Judge
+	allowed := func(target string) bool {
+		rec := &kgo.Record{Topic: "timers", Key: []byte("id"), Timestamp: time.UnixMilli(1_700_000_000_000), Headers: []kgo.RecordHeader{
+			{Key: "timer-after", Value: []byte("1s")}, {Key: "timer-target-topic", Value: []byte(target)},
+		}}
+		_, _, refusal := judge(rec, 1_700_000_000_000)
+		return refusal == nil
+	}
+	if !allowed("orders") || allowed("bills") {
+		t.Fatal("the first rules do not hold")
+	}
+	next := *cfg
+	p := cfg.Tenants["timers"]
+	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"bills"}, "bills", "elsewhere"
+	next.Tenants, next.Group = map[string]config.Policy{"timers": p}, "another"
+	running := in.takeOver(cfg, &next)
+	if allowed("orders") || !allowed("bills") {
+		t.Error("the new rules do not hold")
+	}
+	if got := in.access.wanted(); !slices.Equal(got.Targets, []string{"bills", "*"}) || got.Group != cfg.Group || got.DeadLetters["timers"] != "failed" {
+		t.Errorf("rights are looked at for %+v", got)
+	}
+	for _, want := range []string{"take effect at the next start", "group", "tenants.timers.dead-letters", "tenants.timers.targets"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %s:\n%s", want, log.String())
+		}
+	}
+	log.Reset()
+	if again := in.takeOver(running, &next); again != running || !strings.Contains(log.String(), "nothing changes now") {
+		t.Errorf("read again: %s", log.String())
+	}
+}
+
+// Targets change for fixed-delay topics too.
+func TestTakeOverOfFixedDelayTopics(t *testing.T) {
+	d := config.DelayTopic{Topic: "retry", Delay: time.Minute, Target: "orders"}
+	settings := config.Default()
+	cfg := &settings
+	cfg.Delay, cfg.Targets = []config.DelayTopic{d}, []string{"orders"}
+	in := &instance{
+		cfg: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg},
+		delayed: map[string]*served{"retry": {set: setOf("retry"), rules: delayRules(cfg, d, setOf("retry"))}},
+	}
+	refused := func() bool {
+		_, refusal := in.delayed["retry"].rules.JudgeDelayed(&kgo.Record{Topic: "retry"})
+		return refusal != nil
+	}
+	if refused() {
+		t.Fatal("the first rules do not hold")
+	}
+	next := *cfg
+	next.Targets = []string{"mail"}
+	in.takeOver(cfg, &next)
+	if !refused() {
+		t.Error("the new rules do not hold")
+	}
+}

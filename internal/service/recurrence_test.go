@@ -1,0 +1,46 @@
+package service
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock"
+)
+
+// TestScheduleRequestDue: what is said of when a timer is first due is what the
+// service would say, and what is sent asks for it.
+func TestScheduleRequestDue(t *testing.T) {
+	stamp := time.Date(2026, 3, 1, 9, 0, 0, 500_000_000, time.UTC)
+	at := stamp.Add(-time.Hour)
+	for _, tt := range []struct {
+		name string
+		req  ScheduleRequest
+		want time.Time
+	}{
+		{"in", ScheduleRequest{In: time.Minute}, stamp.Add(time.Minute)},
+		{"at", ScheduleRequest{At: at}, at},
+		{"every", ScheduleRequest{Recur: Recurrence{Every: time.Hour}}, stamp.Add(time.Hour)},
+		{"every, at", ScheduleRequest{At: at, Recur: Recurrence{Every: time.Hour, Count: 3}}, at},
+		{"cron", ScheduleRequest{Recur: Recurrence{Cron: "0 10 * * *", Zone: "Africa/Lagos"}}, stamp.Truncate(time.Second).Add(24 * time.Hour)},
+		{"cron in a zone that is not known here", ScheduleRequest{Recur: Recurrence{Cron: "0 10 * * *", Zone: "Mars/Olympus"}}, time.Time{}},
+	} {
+		if got := tt.req.due(stamp); !got.Equal(tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	five := 5 * time.Second
+	r := Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: stamp, Count: 3, Jitter: &five, CatchUp: "all"}
+	rec, err := waterclock.Schedule("timers", "id", r.options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"timer-cron", "timer-zone", "timer-until", "timer-count", "timer-jitter", "timer-catch-up"}
+	for i, h := range rec.Headers {
+		if h.Key != want[i] {
+			t.Errorf("header %d is %s, want %s", i, h.Key, want[i])
+		}
+	}
+	if len(rec.Headers) != len(want) {
+		t.Errorf("headers %v", rec.Headers)
+	}
+}

@@ -1,0 +1,108 @@
+package statestore
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// viewed is a row of a view.
+type viewed struct {
+	ref    timer.Ref
+	id     string
+	parked bool
+}
+
+// A view shows all that is pending at one moment, parked for any number of targets or
+// not, in both orders, from any place; and nothing of what comes behind it.
+func TestViewIsOneMoment(t *testing.T) {
+	s := memStore(t)
+	k := s.Partition(partition0).Acquire()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	all := map[string]*timer.Timer{}
+	parked := map[string]string{}
+	for i := range int64(400) {
+		x := newTimer(fmt.Sprintf("%c%d", 'a'+i%3, i), rnd.Int64N(60)-10, i)
+		if i%17 == 0 {
+			x.Steering = &timer.Steering{Paused: i%2 == 0, Triggered: i%2 == 1, By: 1000 + i}
+		}
+		all[string(x.ID)] = x
+		must(t, k.Apply(batchAt(i, put(x, timer.Absent))))
+	}
+	for _, x := range all { // some targets have one, some many
+		if n := rnd.IntN(12); n < 9 && !x.IsPaused() {
+			parked[string(x.ID)] = fmt.Sprint("target/", n*n)
+			must(t, k.Park(parked[string(x.ID)], []*timer.Timer{x}))
+		}
+	}
+	v, err := k.View()
+	must(t, err)
+	defer func() { must(t, v.Close()) }()
+	var byDue []viewed
+	for id, x := range all {
+		byDue = append(byDue, viewed{x.Ref(), id, parked[id] != ""})
+	}
+	slices.SortFunc(byDue, func(a, b viewed) int { return a.ref.Compare(b.ref) })
+	byID := slices.Clone(byDue)
+	slices.SortFunc(byID, func(a, b viewed) int { return bytes.Compare([]byte(a.id), []byte(b.id)) })
+	must(t, k.Apply(batchAt(1000, put(newTimer("later", 20, 1000), timer.Absent)))) // the view does not have it
+	_, err = k.Unpark("target/4", 0, 0)
+	must(t, err)
+
+	for range 100 {
+		from, to := byDue[rnd.IntN(len(byDue))].ref, byDue[rnd.IntN(len(byDue))].ref
+		from.Offset += rnd.Int64N(2)
+		onlyParked, limit := rnd.IntN(3) == 0, rnd.IntN(len(byDue))
+		var got, want []viewed
+		must(t, v.Due(from, to, onlyParked, func(r *Row) (bool, error) {
+			x, err := r.Timer()
+			must(t, err)
+			id, err := r.ID()
+			must(t, err)
+			if !bytes.Equal(x.AppendTo(nil), all[string(id)].AppendTo(nil)) || r.Size() == 0 {
+				t.Fatalf("%s is %+v", id, x)
+			}
+			got = append(got, viewed{r.Ref, string(id), r.Parked})
+			return len(got) <= limit, nil
+		}))
+		for _, x := range byDue {
+			if x.ref.Compare(from) >= 0 && x.ref.Compare(to) < 0 && (x.parked || !onlyParked) && len(want) <= limit {
+				want = append(want, x)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("from %v to %v, parked only %v, %d: got %v, want %v", from, to, onlyParked, limit, got, want)
+		}
+
+		start, prefix := byID[rnd.IntN(len(byID))].id, []string{"", "a", "b1", "c", "x"}[rnd.IntN(5)]
+		got, want = nil, nil
+		must(t, v.IDs([]byte(start), []byte(prefix), func(id []byte, at Place) (bool, error) {
+			r, err := v.Row(at)
+			must(t, err)
+			if own, err := r.ID(); err != nil || !bytes.Equal(own, id) {
+				t.Fatalf("the row of %s is that of %s: %v", id, own, err)
+			}
+			got = append(got, viewed{at.Ref(), string(id), at.Parked()})
+			return len(got) <= limit, nil
+		}))
+		for _, x := range byID {
+			if x.id >= start && bytes.HasPrefix([]byte(x.id), []byte(prefix)) && len(want) <= limit {
+				want = append(want, x)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("from %q with prefix %q, %d: got %v, want %v", start, prefix, limit, got, want)
+		}
+	}
+	for id, x := range all {
+		got, isParked, err := k.Find([]byte(id))
+		must(t, err)
+		if still := parked[id] != "" && parked[id] != "target/4"; !bytes.Equal(got.AppendTo(nil), x.AppendTo(nil)) || isParked != still {
+			t.Fatalf("%s is found as %+v, parked %v", id, got, isParked)
+		}
+	}
+}
