@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 )
@@ -121,5 +124,30 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("it does not ask when intake goes on either")
 		}
+	}
+}
+
+// What the gate finds delivered is in the hands of who plans: else the word to open
+// would overtake it, and a cancel in the log would lose to what is due.
+func TestDeliveredIsInTheInbox(t *testing.T) {
+	p := New(Options{Options: ownership.Options{
+		Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+	}, Memory: Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}})
+	p.inbox.mu.Lock() // who plans is just taking what there is
+	var handed sync.WaitGroup
+	handed.Go(func() { p.deliver(delivery{recs: make([]*kgo.Record, 1), position: 7}) })
+	for p.backlog.onTheirWay().entries == 0 {
+		runtime.Gosched()
+	}
+	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); runtime.Gosched() {
+		if p.delivered.Load() == 7 {
+			t.Error("delivered, and nobody has it")
+			break
+		}
+	}
+	p.inbox.mu.Unlock()
+	handed.Wait()
+	if list := p.inbox.takeAll(); len(list) != 1 || p.delivered.Load() != 7 {
+		t.Errorf("%d deliveries, up to %d", len(list), p.delivered.Load())
 	}
 }
