@@ -19,8 +19,8 @@ const (
 // is what Admit was given with it, nil for most. It must not call the planner.
 type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 
-// Fired is what Fire has added to the sequence: so many entries that hold about so
-// many bytes.
+// Fired is what was added to the sequence beside requests: so many entries that hold
+// about so many bytes.
 type Fired struct {
 	Entries int
 	Bytes   int64
@@ -31,8 +31,11 @@ type dueItems struct{ free, behind []*Item }
 
 // Fire plans the firings of timers that are due now: limit at most, and one more than
 // fit into so many bytes. What hold holds is not fired: it is to be parked, or waits
-// until it can be; but what is too late, and would fire else, waits for nothing.
+// until it can be; but what is too late, and would fire else, waits for nothing. fired
+// tells also of what was planned since the last call for timers that come at another
+// time by the rules of their zones.
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fired, parkings Parkings) {
+	fired, p.moved = p.moved, Fired{}
 	overdue := maxOverdue
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
 		if !first { // each pass fires one occurrence of a timer

@@ -67,6 +67,7 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	p.note(e)
 	p.set(it, t)
 	p.sequence.rest = append(p.sequence.rest, c)
+	p.moved.Entries, p.moved.Bytes = p.moved.Entries+1, p.moved.Bytes+c.bytes
 }
 
 // resume has what a request resumed go on at now: which of the occurrences that were

@@ -167,3 +167,32 @@ func TestWhatIsRolledBackDoesNotExpire(t *testing.T) {
 		t.Errorf("outcome %d of an occurrence that is pending", all[1].Outcome)
 	}
 }
+
+// What is planned anew since the rules of its zone have changed is on its way as firings
+// are, and Fire says so: who counts what is on its way takes it off with the segment.
+func TestWhatTheRulesMoveIsSaidToBeOnItsWay(t *testing.T) {
+	const nine = 9 * 3_600_000 // in UTC; by other rules than those of now it is in Lagos, too
+	moved := func(id string, offset int64) *timer.Timer {
+		return &timer.Timer{
+			ID: []byte(id), Offset: offset, Due: nine, Occurrence: 1,
+			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos", Until: timer.NoUntil},
+		}
+	}
+	p := ready(moved("loaded", 1))
+	b := NewBatch(1)
+	b.Add(nil, timer.Request{ID: []byte("found"), Offset: 9, Steer: timer.Trigger}, nil)
+	unknown := p.Meet(b)
+	unknown.Found(nil, []*timer.Timer{moved("found", 2)})
+	p.Plan(b)
+	fired, _ := p.Fire(0, 10, 1<<40, free) // the gate is not open
+	s := p.Take(10, 1<<40)
+	if s.Firings != 2 || s.Requests != 1 {
+		t.Fatalf("%d firings and %d requests are planned", s.Firings, s.Requests)
+	}
+	if fired.Entries != s.Firings || fired.Bytes != s.FiringBytes {
+		t.Errorf("fired %+v, and the segment has %d of %d bytes", fired, s.Firings, s.FiringBytes)
+	}
+	if again, _ := p.Fire(0, 10, 1<<40, free); again.Entries != 0 {
+		t.Errorf("told again: %+v", again)
+	}
+}

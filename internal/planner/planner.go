@@ -40,6 +40,7 @@ type Planner struct {
 	committed []*Segment // that are not folded to the end
 	notes     *notes     // of steps, for who asks; nil: nobody does
 	due       dueItems
+	moved     Fired // what reschedule has planned, until Fire tells
 	schedules calendar.Cache
 }
 
