@@ -120,6 +120,10 @@ func (f *foreign) sayCron(expression []byte) *Refusal {
 		return refuse(waterclock.ReasonBadCron,
 			"%s is %s, which has %d fields: send %d, the second first.", natsSchedule, quote(expression), n, natsFields)
 	}
+	if otherDays(expression) {
+		return refuse(waterclock.ReasonUnsupported,
+			"%s is %s, whose days are others here than in JetStream, where a star with a step, or one behind a comma, counts differently: list the days of one of the two fields.", natsSchedule, quote(expression))
+	}
 	if refusal := f.say(natsSchedule, waterclock.HeaderCron, expression); refusal != nil {
 		return refusal
 	}
@@ -132,4 +136,32 @@ func (f *foreign) sayCron(expression []byte) *Refusal {
 			"%s is %s, which is another zone on each server: send an IANA name such as Africa/Lagos.", natsZone, natsLocal)
 	}
 	return f.say(natsZone, waterclock.HeaderZone, zone)
+}
+
+// otherDays reports whether an expression of six fields means other days in JetStream
+// (nats-server, server/cron.go) than here. If neither field for days has a star a day
+// needs to match one of them, else both: there a star is one without a step, anywhere in
+// the list, here whatever begins with a star.
+func otherDays(expression []byte) bool {
+	fields := bytes.Fields(expression)
+	if len(fields) != natsFields {
+		return false
+	}
+	const day, weekday = 3, 5
+	ours := starts(fields[day]) || starts(fields[weekday])
+	return ours != (natsStar(fields[day]) || natsStar(fields[weekday]))
+}
+
+// starts reports whether a field, or an item of its list, begins with a star.
+func starts(field []byte) bool { return field[0] == '*' || field[0] == '?' }
+
+// natsStar reports whether a field has a star in the words of JetStream.
+func natsStar(field []byte) bool {
+	for item := range bytes.SplitSeq(field, []byte(",")) {
+		span, step, _ := bytes.Cut(item, []byte("/"))
+		if len(span) > 0 && starts(span) && (len(step) == 0 || string(step) == "1") {
+			return true
+		}
+	}
+	return false
 }
