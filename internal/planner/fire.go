@@ -36,6 +36,7 @@ type dueItems struct{ free, behind []*Item }
 // time by the rules of their zones.
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fired, parkings Parkings) {
 	fired, p.moved = p.moved, Fired{}
+	p.opened = min(p.opened, now) // the clock was set back: what comes now was not missed
 	overdue := maxOverdue
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
 		if !first { // each pass fires one occurrence of a timer

@@ -196,3 +196,18 @@ func TestWhatTheRulesMoveIsSaidToBeOnItsWay(t *testing.T) {
 		t.Errorf("told again: %+v", again)
 	}
 }
+
+// An hour that the clock was set back by is not one in which everything was missed.
+func TestWhatComesAfterTheClockWasSetBackWasNotMissed(t *testing.T) {
+	p := ready()
+	p.Open(10_000)
+	wants(t, "before", fired(p, 10_000, 10))
+	wants(t, "set back", fired(p, 5000, 10))
+	b := NewBatch(1)
+	b.Add(nil, timer.Request{ID: []byte("n"), Offset: 7, Schedule: recurring("n", 5100, 100, timer.CatchUpNone)}, nil)
+	unknown := p.Meet(b)
+	unknown.Found([]timer.Ref{timer.Absent}, nil)
+	p.Plan(b)
+	wants(t, "the first", fired(p, 5100, 10), "n/1")
+	wants(t, "the last one of those that are overtaken", fired(p, 5310, 10), "n/3")
+}
