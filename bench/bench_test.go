@@ -26,6 +26,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -93,6 +94,9 @@ func common(t *testing.T) Common {
 // one is the only report of a run that must be exact.
 func one(t *testing.T, reports []*Report, err error) *Report {
 	t.Helper()
+	if errors.Is(err, ErrInexact) {
+		kafkatest.Inexact(t, "%v", err)
+	}
 	if err != nil || len(reports) != 1 || !reports[0].Verified {
 		t.Fatalf("%v, reports: %+v", err, reports)
 	}

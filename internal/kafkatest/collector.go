@@ -142,7 +142,7 @@ func (c *Collector) Quiet(d time.Duration) bool {
 		var after []Received
 		if after, changed = c.state(); len(after) > len(before) {
 			r := after[len(before)]
-			c.t.Errorf("a record came that must not: %s/%d/%d, key %q", r.Topic, r.Partition, r.Offset, r.Key)
+			Inexact(c.t, "a record came that must not: %s/%d/%d, key %q", r.Topic, r.Partition, r.Offset, r.Key)
 			return false
 		}
 	}

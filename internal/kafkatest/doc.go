@@ -15,6 +15,7 @@
 //	WATERCLOCK_REQUIRE_KAFKA=1   a missing Java or Maven fails instead of skipping
 //	WATERCLOCK_KAFKA_LIBS=DIR    use the jars in DIR instead of the cache
 //	WATERCLOCK_KAFKA_COUNT=FILE  append one line for each test that got a broker
+//	WATERCLOCK_VIOLATIONS=FILE   append one line for each verdict of Inexact
 //
 // Only tests may import this package.
 package kafkatest

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // rest bounds how long an instance may take to settle what is on its way.
@@ -17,7 +19,8 @@ const rest = 30 * time.Second
 func (w *Web) Balanced(n float64) {
 	w.t.Helper()
 	if wrong := w.unbalanced(n, rest); wrong != "" {
-		w.t.Fatalf("rig: not settled with a ledger of 0 within %s: %s", rest, wrong)
+		w.unsettled(fmt.Sprintf("not settled with a ledger of 0 within %s", rest), wrong)
+		w.t.FailNow()
 	}
 }
 
@@ -31,10 +34,23 @@ func (w *Web) Settled() {
 const (
 	ledgerMetric = "waterclock_ledger"
 
+	ledgerOff, onTheirWay = "the ledger of", "entries are on their way"
+
 	// anyPending has unbalanced not look at how many timers are pending, notReady
 	// at nothing but ledgers.
 	anyPending, notReady = -1, -2
 )
+
+// unsettled fails the test for what unbalanced has found. A ledger that is off while
+// nothing is on its way is a verdict; that something still is may be the machine's.
+func (w *Web) unsettled(when, wrong string) {
+	w.t.Helper()
+	if strings.Contains(wrong, ledgerOff) && !strings.Contains(wrong, onTheirWay) {
+		kafkatest.Inexact(w.t, "rig: %s: %s", when, wrong)
+		return
+	}
+	w.t.Errorf("rig: %s: %s", when, wrong)
+}
 
 // unbalanced waits until the ledger is 0 at rest, and returns "" or what is
 // wrong at the limit. While timers fall due the ledger is off by a step's size
@@ -63,11 +79,11 @@ func (w *Web) account(pending float64) string {
 	var off []string
 	for _, m := range families[ledgerMetric].GetMetric() { // not their sum: two may cancel out
 		if v := m.GetGauge().GetValue(); v != 0 {
-			off = append(off, fmt.Sprintf("the ledger of %v is %v", m.GetLabel(), v))
+			off = append(off, fmt.Sprintf("%s %v is %v", ledgerOff, m.GetLabel(), v))
 		}
 	}
 	if n := sum(families["waterclock_queue_entries"]); n != 0 && pending != notReady {
-		off = append(off, fmt.Sprintf("%v entries are on their way", n))
+		off = append(off, fmt.Sprintf("%v %s", n, onTheirWay))
 	}
 	if n := sum(families["waterclock_pending_timers"]); pending >= 0 && n != pending {
 		off = append(off, fmt.Sprintf("%v timers are pending, want %v", n, pending))
@@ -93,7 +109,7 @@ func (w *Web) atRest() {
 		pending = notReady
 	}
 	if wrong := w.unbalanced(pending, rest); wrong != "" {
-		w.t.Errorf("rig: at rest, at the end of the test: %s", wrong)
+		w.unsettled("at rest, at the end of the test", wrong)
 	}
 }
 

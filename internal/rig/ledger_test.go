@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,3 +66,37 @@ func TestUnbalancedWaitsForSteps(t *testing.T) {
 		t.Errorf("after %d looks %q", looks, wrong)
 	}
 }
+
+// Only a ledger that is off with nothing on its way is a verdict for CI.
+func TestUnsettled(t *testing.T) {
+	for _, c := range []struct {
+		name, wrong string
+		verdict     bool
+	}{
+		{"off at rest", fmt.Sprintf("%s a is 2", ledgerOff), true},
+		{"off and busy", fmt.Sprintf("%s a is 2, 3 %s", ledgerOff, onTheirWay), false},
+		{"still pending", "4 timers are pending, want 3", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "violations")
+			t.Setenv("WATERCLOCK_VIOLATIONS", path)
+			said := ""
+			(&Web{t: erring{t, &said}}).unsettled("in the end", c.wrong)
+			if !strings.Contains(said, c.wrong) {
+				t.Errorf("the test says %q", said)
+			}
+			if _, err := os.Stat(path); (err == nil) != c.verdict {
+				t.Errorf("a verdict was noted: %v, want %v", err == nil, c.verdict)
+			}
+		})
+	}
+}
+
+// erring is a test that notes what it fails with.
+type erring struct {
+	testing.TB
+	said *string
+}
+
+func (e erring) Helper()                           {}
+func (e erring) Errorf(format string, args ...any) { *e.said = fmt.Sprintf(format, args...) }

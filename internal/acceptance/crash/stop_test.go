@@ -60,7 +60,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 				t.Errorf("SIGTERM of the last one: exit %d", code)
 			}
 			if byID := onceEach(t, out.Records()); len(byID) != n {
-				t.Errorf("%d timers sent, %d fired", n, len(byID))
+				kafkatest.Inexact(t, "%d timers sent, %d fired", n, len(byID))
 			}
 			logSilences(t, owners(t, c, delaytopics.Changelog(requests)), begun)
 			nothingDead(t, c, requests)

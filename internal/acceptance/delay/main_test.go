@@ -168,7 +168,7 @@ func (w *world) finish(limit time.Duration) {
 	wrong := 0
 	complain := func(format string, args ...any) {
 		if wrong++; wrong <= 10 {
-			w.Errorf(format, args...)
+			kafkatest.Inexact(w, format, args...)
 		}
 	}
 	came, last := make(map[string]bool), make(map[string]int64)

