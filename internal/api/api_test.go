@@ -19,6 +19,7 @@ import (
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -217,7 +218,7 @@ func TestPanic(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := api.New(api.Options{
 		Topics: map[string]api.Topic{"timers": {Partitions: 1}}, Registry: reg, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Access: api.Access{May: func(context.Context, api.Role, string, string) error { panic("a bug") }},
+		Access: api.Access{May: func(context.Context, access.Role, string, string) error { panic("a bug") }},
 	})
 	defer a.Close()
 	w := httptest.NewRecorder()
@@ -527,7 +528,7 @@ func TestRightsToJobs(t *testing.T) {
 	var asked []string
 	a := api.New(api.Options{
 		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler),
-		Access: api.Access{May: func(_ context.Context, role api.Role, topic, id string) error {
+		Access: api.Access{May: func(_ context.Context, role access.Role, topic, id string) error {
 			asked = append(asked, fmt.Sprintf("%s %s %s", role, topic, id))
 			return nil
 		}},
@@ -612,21 +613,21 @@ func TestJobsNeedAdmin(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
 	cancel := "/v1/topics/timers/timers/cancel?prefix=a-"
-	var as api.Role
-	f.may = func(_ context.Context, role api.Role, topic, id string) error {
-		rank := map[api.Role]int{api.Read: 1, api.Write: 2, api.Admin: 3}
+	var as access.Role
+	f.may = func(_ context.Context, role access.Role, topic, id string) error {
+		rank := map[access.Role]int{access.Read: 1, access.Write: 2, access.Admin: 3}
 		if rank[as] < rank[role] || topic != "timers" || !strings.HasPrefix(id, "a-") {
 			return fmt.Errorf("no right to %s %s", role, id)
 		}
 		return nil
 	}
-	as = api.Write
+	as = access.Write
 	in.call(t, "POST", cancel, "").is(t, 403, "forbidden")
 	in.call(t, "POST", cancel+"&dry-run=true", "").is(t, 200, "")
-	as = api.Admin
+	as = access.Admin
 	in.call(t, "POST", "/v1/topics/timers/timers/cancel?all=true", "").is(t, 403, "forbidden")
 	at := in.call(t, "POST", cancel, "").is(t, 202, "").header.Get("Location")
-	as = api.Write
+	as = access.Write
 	in.call(t, "GET", at, "").is(t, 200, "")
 	in.call(t, "DELETE", at, "").is(t, 403, "forbidden")
 }

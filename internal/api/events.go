@@ -40,7 +40,7 @@ func (a *API) registerEvents(h huma.API) {
 		if in.ID != "" {
 			asked = in.ID
 		}
-		topic, err := a.topic(ctx, Read, in.Topic, asked)
+		topic, err := a.topic(ctx, access.Read, in.Topic, asked)
 		switch {
 		case err != nil:
 			return nil, err

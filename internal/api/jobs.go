@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -104,7 +105,7 @@ func (a *API) registerJobs(h huma.API) {
 	huma.Register(h, get, func(ctx context.Context, in *struct {
 		ID string `path:"id"`
 	}) (*struct{ Body Job }, error) {
-		j, show, err := a.job(ctx, Read, in.ID)
+		j, show, err := a.job(ctx, access.Read, in.ID)
 		if j == nil {
 			return nil, err
 		}
@@ -116,7 +117,7 @@ func (a *API) registerJobs(h huma.API) {
 	huma.Register(h, stop, func(ctx context.Context, in *struct {
 		ID string `path:"id"`
 	}) (*struct{ Body Job }, error) {
-		j, show, err := a.job(ctx, Admin, in.ID)
+		j, show, err := a.job(ctx, access.Admin, in.ID)
 		if j == nil {
 			return nil, err
 		}
@@ -142,9 +143,9 @@ func (a *API) startJob(ctx context.Context, action, header, name string, f *Filt
 	if err != nil {
 		return nil, err
 	}
-	role := Admin
+	role := access.Admin
 	if dry {
-		role = Read
+		role = access.Read
 	}
 	topic, err := a.topic(ctx, role, name, q.Prefix)
 	if err != nil {
@@ -202,7 +203,7 @@ func (j *jobs) add(one *job) error {
 }
 
 // job is a job that the caller may see, or stop.
-func (a *API) job(ctx context.Context, role Role, id string) (*job, Job, error) {
+func (a *API) job(ctx context.Context, role access.Role, id string) (*job, Job, error) {
 	a.jobs.mu.Lock()
 	defer a.jobs.mu.Unlock()
 	j := a.jobs.all[id]

@@ -124,13 +124,13 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 func May(ctx context.Context, role Role, topic, id string) error {
 	c := callOf(ctx)
 	if c == nil {
-		return problem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
+		return NewProblem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
 	}
 	c.note(topic, id)
 	if c.caller.may(role, topic, id) {
 		return nil
 	}
-	return problem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what(topic, id)))
+	return NewProblem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what(topic, id)))
 }
 
 func what(topic, id string) string {
