@@ -43,6 +43,7 @@ func (in *instance) listenAPI() (*apiServer, error) {
 	guard, err := apiaccess.New(apiaccess.Options{
 		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
 		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
+		Registry: in.registry,
 	}, in.log)
 	if err != nil {
 		return nil, fmt.Errorf("open the API: %w", err)

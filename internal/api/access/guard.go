@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
@@ -37,6 +38,8 @@ type Options struct {
 	BodyLimit int64  // api-body-limit, bytes
 	Rate      int    // api-rate, calls a second of a caller; 0: any
 	AtOnce    int    // api-concurrent, calls of a caller at a time
+
+	Registry prometheus.Registerer // takes the metrics; nil: nobody does
 }
 
 // ErrOpen is that an API would be open to more than this machine.
@@ -54,6 +57,7 @@ type Guard struct {
 	bodies  *semaphore.Weighted
 	csrf    *http.CrossOriginProtection
 	refused *rate.Sometimes
+	metrics *metrics
 	log     *slog.Logger
 }
 
@@ -71,6 +75,7 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 		bodies:  semaphore.NewWeighted(max(bodiesAtOnce, 4*o.BodyLimit)),
 		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
 		open:    &account{caller: Anonymous(), gate: newGate(o.Rate, o.AtOnce)},
+		metrics: newMetrics(o.Registry),
 	}
 	if err := errors.Join(g.watchUsers(), g.watchKeys(), g.watchTLS()); err != nil {
 		return nil, err
@@ -164,6 +169,7 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 		ended := false
 		defer func() { g.audit(r, c, rec.Final(ended), time.Since(began)) }()
 		if p := g.serve(rec, r, c, h); p != nil {
+			g.metrics.refused.WithLabelValues(p.Reason).Inc()
 			g.sayRefused(r, p)
 			p.Write(rec)
 		}
@@ -188,6 +194,9 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	}
 	c.caller = a.caller
 	c.caller.Forwarded = sig != nil
+	if g.callers != nil {
+		c.current = func() []Grant { return g.callers.get().grantsOf(a.caller.Name) }
+	}
 	release, p := g.limitBody(w, r)
 	if p != nil {
 		return p
