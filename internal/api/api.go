@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -37,22 +38,12 @@ const (
 	maxJSONFactor = 2
 )
 
-// Role is what a caller may do.
-type Role string
-
-// The roles. Each may do what the one before it may.
-const (
-	Read  Role = "read"
-	Write Role = "write"
-	Admin Role = "admin"
-)
-
 // Access is who may do what; package access has the real one, and its guard stands before
 // the API. A nil function allows all.
 type Access struct {
 	// May says why a caller may not do something with an ID of a request topic, or with all
 	// that begin with it; nil: it may. An empty topic is the whole service.
-	May func(ctx context.Context, role Role, topic, id string) error
+	May func(ctx context.Context, role access.Role, topic, id string) error
 	// Caller names who calls.
 	Caller func(ctx context.Context) string
 }
@@ -149,7 +140,7 @@ func config(version string) huma.Config {
 
 // reasoned makes problems of huma's own errors: with a reason, with what is wrong in the
 // detail, and without what was sent, which may be a payload. What is wrong with a call is 400,
-// where huma says 422. The status that is set first counts, see statusWriter.
+// where huma says 422. The status that is set first counts, see access.Recorder.
 func reasoned(c huma.Context, _ string, v any) (any, error) {
 	e, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -207,11 +198,11 @@ func (a *API) problems(mux *http.ServeMux, m *metrics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
 		if path.Clean(escaped) != escaped {
-			problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q: percent-encode slashes of an ID as %%2F and dots as %%2E, and end with no slash", escaped).write(w)
+			problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q: percent-encode slashes of an ID as %%2F and dots as %%2E, and end with no slash", escaped).Write(w)
 			return
 		}
 		if _, pattern := mux.Handler(r); pattern != "" {
-			m.count(pattern, w, func(w *statusWriter) {
+			m.count(pattern, w, func(w *access.Recorder) {
 				defer a.panicked(w, r)
 				mux.ServeHTTP(w, r)
 			})
@@ -219,29 +210,29 @@ func (a *API) problems(mux *http.ServeMux, m *metrics) http.Handler {
 		}
 		if allow := methodsAt(mux, r); len(allow) > 0 {
 			w.Header().Set("Allow", strings.Join(allow, ", "))
-			problem(http.StatusMethodNotAllowed, ReasonBadRequest, "%s is not for this path, but %s", r.Method, strings.Join(allow, ", ")).write(w)
+			problem(http.StatusMethodNotAllowed, ReasonBadRequest, "%s is not for this path, but %s", r.Method, strings.Join(allow, ", ")).Write(w)
 			return
 		}
-		problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q; /openapi.json says what there is", escaped).write(w)
+		problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q; /openapi.json says what there is", escaped).Write(w)
 	})
 }
 
 // panicked answers where a handler has panicked, and says so in the log, which net/http does for
 // Debug alone. What huma panics with when half an answer is written is that the caller is gone.
-func (a *API) panicked(w *statusWriter, r *http.Request) {
+func (a *API) panicked(w *access.Recorder, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return
 	}
 	_, bug := v.(runtime.Error) //nolint:errorlint // it is not wrapped
-	if w.status != 0 && !bug {
+	if w.Status() != 0 && !bug {
 		panic(http.ErrAbortHandler)
 	}
 	a.o.Logger.Error("a call of the API panicked; please report it", "method", r.Method, "pattern", r.Pattern, "err", v, "stack", string(debug.Stack()))
-	if w.status != 0 {
+	if w.Status() != 0 {
 		panic(http.ErrAbortHandler) // the answer is cut off, and seen to be
 	}
-	problem(http.StatusInternalServerError, ReasonInternal, "the call has met a bug: the instance's log has more; please report it").write(w)
+	problem(http.StatusInternalServerError, ReasonInternal, "the call has met a bug: the instance's log has more; please report it").Write(w)
 }
 
 // methodsAt are the methods that a path has.
@@ -265,7 +256,7 @@ func (a *API) caller(ctx context.Context) string {
 }
 
 // may is the problem of a caller that may not do something; nil: it may.
-func (a *API) may(ctx context.Context, role Role, topic, id string) error {
+func (a *API) may(ctx context.Context, role access.Role, topic, id string) error {
 	if a.o.Access.May == nil {
 		return nil
 	}
@@ -276,7 +267,7 @@ func (a *API) may(ctx context.Context, role Role, topic, id string) error {
 }
 
 // topic is a topic that is served and that the caller may use so.
-func (a *API) topic(ctx context.Context, role Role, name, id string) (Topic, error) {
+func (a *API) topic(ctx context.Context, role access.Role, name, id string) (Topic, error) {
 	if err := a.may(ctx, role, name, id); err != nil {
 		return Topic{}, err
 	}
@@ -315,7 +306,7 @@ func describe[Body any](h huma.API, op *huma.Operation, others map[string]string
 	schemas := h.OpenAPI().Components.Schemas
 	op.Responses = map[string]*huma.Response{"default": {
 		Description: "A problem, RFC 9457.",
-		Content:     map[string]*huma.MediaType{problemType: {Schema: schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")}},
+		Content:     map[string]*huma.MediaType{access.ProblemType: {Schema: schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")}},
 	}}
 	for status, text := range others {
 		op.Responses[status] = &huma.Response{

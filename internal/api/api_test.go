@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -217,7 +221,7 @@ func TestPanic(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := api.New(api.Options{
 		Topics: map[string]api.Topic{"timers": {Partitions: 1}}, Registry: reg, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Access: api.Access{May: func(context.Context, api.Role, string, string) error { panic("a bug") }},
+		Access: api.Access{May: func(context.Context, access.Role, string, string) error { panic("a bug") }},
 	})
 	defer a.Close()
 	w := httptest.NewRecorder()
@@ -524,10 +528,13 @@ func TestAtMost(t *testing.T) {
 // Jobs are for who may do everything with the timers of a filter; looking is for readers.
 func TestRightsToJobs(t *testing.T) {
 	router := route.New(route.Options{Local: &local{newFake("timers", partitions), "p0"}, Process: "p0"})
+	var mu sync.Mutex
 	var asked []string
 	a := api.New(api.Options{
 		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler),
-		Access: api.Access{May: func(_ context.Context, role api.Role, topic, id string) error {
+		Access: api.Access{May: func(_ context.Context, role access.Role, topic, id string) error {
+			mu.Lock()
+			defer mu.Unlock()
 			asked = append(asked, fmt.Sprintf("%s %s %s", role, topic, id))
 			return nil
 		}},
@@ -536,13 +543,24 @@ func TestRightsToJobs(t *testing.T) {
 	s := httptest.NewServer(a)
 	defer s.Close()
 	in := &instance{url: s.URL}
-	in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x&dry-run=true", "").is(t, 200, "")
-	at := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x", "").is(t, 202, "").header.Get("Location")
-	in.call(t, "GET", at, "").is(t, 200, "")
-	in.call(t, "DELETE", at, "").is(t, 200, "")
-	if want := []string{"read timers x", "admin timers x", "read timers x", "admin timers x"}; !slices.Equal(asked, want) {
-		t.Errorf("asked for %q, want %q", asked, want)
+	wasAsked := func(want ...string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(asked, want) {
+			t.Errorf("asked for %q, want %q", asked, want)
+		}
+		asked = nil
 	}
+	in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x&dry-run=true", "").is(t, 200, "")
+	wasAsked("read timers x")
+	at := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x", "").is(t, 202, "").header.Get("Location")
+	a.Close()                                    // the job has ended
+	wasAsked("admin timers x", "admin timers x") // to start it, and for its one page
+	in.call(t, "GET", at, "").is(t, 200, "")
+	wasAsked("read timers x")
+	in.call(t, "DELETE", at, "").is(t, 200, "")
+	wasAsked("admin timers x")
 }
 
 func TestNext(t *testing.T) {
@@ -612,23 +630,53 @@ func TestJobsNeedAdmin(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
 	cancel := "/v1/topics/timers/timers/cancel?prefix=a-"
-	var as api.Role
-	f.may = func(_ context.Context, role api.Role, topic, id string) error {
-		rank := map[api.Role]int{api.Read: 1, api.Write: 2, api.Admin: 3}
+	var as access.Role
+	f.may = func(_ context.Context, role access.Role, topic, id string) error {
+		rank := map[access.Role]int{access.Read: 1, access.Write: 2, access.Admin: 3}
 		if rank[as] < rank[role] || topic != "timers" || !strings.HasPrefix(id, "a-") {
 			return fmt.Errorf("no right to %s %s", role, id)
 		}
 		return nil
 	}
-	as = api.Write
+	as = access.Write
 	in.call(t, "POST", cancel, "").is(t, 403, "forbidden")
 	in.call(t, "POST", cancel+"&dry-run=true", "").is(t, 200, "")
-	as = api.Admin
+	as = access.Admin
 	in.call(t, "POST", "/v1/topics/timers/timers/cancel?all=true", "").is(t, 403, "forbidden")
 	at := in.call(t, "POST", cancel, "").is(t, 202, "").header.Get("Location")
-	as = api.Write
+	as = access.Write
 	in.call(t, "GET", at, "").is(t, 200, "")
 	in.call(t, "DELETE", at, "").is(t, 403, "forbidden")
+}
+
+// A job stops when the right that it was started with is taken away: what it has not come to by
+// then stays.
+func TestJobEndsWithItsRight(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	const n = 900 // more than a job steers at a time
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`{"id":"a-%d","after":"1h","target":{"topic":"orders"}}`, i))
+	}
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(all, ",")+`]}`, "Content-Type", "application/json").is(t, 200, "")
+	f.set(func() {
+		f.may = func(_ context.Context, role access.Role, _, _ string) error {
+			if role == access.Admin && len(f.all()) < n { // it has begun
+				return errors.New("no right any more")
+			}
+			return nil
+		}
+	})
+	at := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=a-", "").is(t, 202, "").header.Get("Location")
+	end := time.Now().Add(time.Minute)
+	var job answer
+	for job = in.call(t, "GET", at, ""); job.body["state"] == "running" && time.Now().Before(end); job = in.call(t, "GET", at, "") {
+		runtime.Gosched()
+	}
+	if job.body["state"] != "stopped" || !strings.Contains(job.text, "taken away") || len(f.all()) == 0 || len(f.all()) == n {
+		t.Errorf("%s, and %d of %d timers are left", job.text, len(f.all()), n)
+	}
 }
 
 // A path that is not clean is none. Nobody is sent to another one, where another timer is: who

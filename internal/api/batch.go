@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -54,7 +55,7 @@ func (a *API) registerBatch(h huma.API) {
 
 // batch writes timers, those of each partition in their order.
 func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTimer) ([]BatchResult, error) {
-	topic, err := a.topic(ctx, Write, name, "")
+	topic, err := a.topic(ctx, access.Write, name, "")
 	if err != nil {
 		// A caller may have a part of the IDs; then each timer is asked for.
 		if _, ok := a.o.Topics[name]; !ok {
@@ -70,7 +71,7 @@ func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTim
 		r, err := a.batched(ctx, name, key, i, &timers[i])
 		made[i] = key != "" && len(timers[i].ID)+len(timers[i].IDBase64) == 0
 		if err == nil && each {
-			err = a.may(ctx, Write, name, string(r.ID))
+			err = a.may(ctx, access.Write, name, string(r.ID))
 		}
 		if err == nil {
 			err = tooLarge(&r, topic)

@@ -40,7 +40,7 @@ func (a *API) registerEvents(h huma.API) {
 		if in.ID != "" {
 			asked = in.ID
 		}
-		topic, err := a.topic(ctx, Read, in.Topic, asked)
+		topic, err := a.topic(ctx, access.Read, in.Topic, asked)
 		switch {
 		case err != nil:
 			return nil, err
@@ -67,13 +67,13 @@ func (a *API) registerEvents(h huma.API) {
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer a.streams.n.Add(-1)
 			_, w := humago.Unwrap(c)
-			a.stream(c.Context(), w, topic.Events, partitions, match)
+			a.stream(c.Context(), w, topic.Events, partitions, match, func() error { return a.may(c.Context(), access.Read, in.Topic, asked) })
 		}}, nil
 	})
 }
 
-// stream tells a caller of events until it goes, or the API is closed.
-func (a *API) stream(ctx context.Context, w http.ResponseWriter, topic string, partitions []int32, match func(*Record) bool) {
+// stream tells a caller of events until it goes, has no right to them any more, or the API is closed.
+func (a *API) stream(ctx context.Context, w http.ResponseWriter, topic string, partitions []int32, match func(*Record) bool, may func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.jobs.life, cancel)()
@@ -85,11 +85,14 @@ func (a *API) stream(ctx context.Context, w http.ResponseWriter, topic string, p
 	w.Header().Set("Content-Type", streamType)
 	w.Header().Set("Cache-Control", "no-store")
 	err := a.o.Logs.Follow(ctx, topic, partitions, func(r *Record) error {
-		switch {
-		case r == nil:
-			return write(":\n\n") // a comment: there is nothing, and the caller is still there
-		case !match(r):
+		if r != nil && !match(r) {
 			return nil
+		}
+		if err := may(); err != nil {
+			return err
+		}
+		if r == nil {
+			return write(":\n\n") // a comment: there is nothing, and the caller is still there
 		}
 		return write(fmt.Sprintf("id: %d/%d\nevent: event\ndata: %s\n\n", r.Partition, r.Offset, withID(r)))
 	})

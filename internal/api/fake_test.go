@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -31,7 +32,7 @@ type fake struct {
 	// lose has owners lose a partition between writing and deciding; refuse has Kafka not
 	// take what is written.
 	lose, refuse, unknown bool
-	may                   func(ctx context.Context, role api.Role, topic, id string) error // nil: all
+	may                   func(ctx context.Context, role access.Role, topic, id string) error // nil: all
 }
 
 type fakePartition struct {
@@ -292,7 +293,7 @@ func (emptyLogs) Follow(ctx context.Context, _ string, _ []int32, fn func(*api.R
 	return ctx.Err()
 }
 
-func (f *fake) allows(ctx context.Context, role api.Role, topic, id string) error {
+func (f *fake) allows(ctx context.Context, role access.Role, topic, id string) error {
 	if f.may == nil {
 		return nil
 	}

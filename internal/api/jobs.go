@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -42,7 +43,7 @@ type Job struct {
 	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused or resumed."`
 	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were so already, when their request was read; also those that this job has changed itself by a request whose answer was lost: such requests are written again."`
 	Failed  int64  `json:"failed" doc:"Of them, those whose request was refused or not written, or whose decision is not known."`
-	Problem string `json:"problem,omitempty" doc:"Why it has failed, or what it waits for."`
+	Problem string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
 }
 
 // jobs are those of this process, in memory.
@@ -104,7 +105,7 @@ func (a *API) registerJobs(h huma.API) {
 	huma.Register(h, get, func(ctx context.Context, in *struct {
 		ID string `path:"id"`
 	}) (*struct{ Body Job }, error) {
-		j, show, err := a.job(ctx, Read, in.ID)
+		j, show, err := a.job(ctx, access.Read, in.ID)
 		if j == nil {
 			return nil, err
 		}
@@ -116,7 +117,7 @@ func (a *API) registerJobs(h huma.API) {
 	huma.Register(h, stop, func(ctx context.Context, in *struct {
 		ID string `path:"id"`
 	}) (*struct{ Body Job }, error) {
-		j, show, err := a.job(ctx, Admin, in.ID)
+		j, show, err := a.job(ctx, access.Admin, in.ID)
 		if j == nil {
 			return nil, err
 		}
@@ -142,9 +143,9 @@ func (a *API) startJob(ctx context.Context, action, header, name string, f *Filt
 	if err != nil {
 		return nil, err
 	}
-	role := Admin
+	role := access.Admin
 	if dry {
-		role = Read
+		role = access.Read
 	}
 	topic, err := a.topic(ctx, role, name, q.Prefix)
 	if err != nil {
@@ -202,7 +203,7 @@ func (j *jobs) add(one *job) error {
 }
 
 // job is a job that the caller may see, or stop.
-func (a *API) job(ctx context.Context, role Role, id string) (*job, Job, error) {
+func (a *API) job(ctx context.Context, role access.Role, id string) (*job, Job, error) {
 	a.jobs.mu.Lock()
 	defer a.jobs.mu.Unlock()
 	j := a.jobs.all[id]
@@ -228,11 +229,14 @@ func (j *jobs) update(one *job, change func(*Job)) {
 // is tried again does no harm: each request counts for the very timer that was seen.
 func (a *API) runJob(ctx context.Context, j *job) {
 	err := a.steerAll(ctx, j)
+	var refused *Problem
 	a.jobs.update(j, func(s *Job) {
 		s.Ended, s.State = a.o.Now().UTC(), "done"
 		switch {
 		case ctx.Err() != nil:
 			s.State = "stopped"
+		case errors.As(err, &refused):
+			s.State, s.Problem = "stopped", "the rights that it was started with were taken away: "+refused.Detail
 		case err != nil:
 			s.State, s.Problem = "failed", err.Error()
 		}
@@ -266,10 +270,14 @@ func (a *API) steerAll(ctx context.Context, j *job) error {
 	}
 }
 
-// insist tries again while a partition moves.
+// insist tries again while a partition moves. Each try needs the right that the job was started
+// with: who has lost it meanwhile changes nothing more.
 func (a *API) insist(ctx context.Context, j *job, try func() error) error {
 	for began := time.Now(); ; {
-		err := try()
+		err := a.may(ctx, access.Admin, j.show.Topic, j.show.Prefix)
+		if err == nil {
+			err = try()
+		}
 		again := errors.Is(err, route.ErrMoving) || errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded)
 		if !again || ctx.Err() != nil || time.Since(began) > jobPatience {
 			a.jobs.update(j, func(s *Job) { s.Problem = "" })

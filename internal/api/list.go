@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/query"
 )
@@ -112,7 +113,7 @@ func (a *API) registerLists(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		topic, err := a.topic(ctx, Read, in.Topic, f.Prefix)
+		topic, err := a.topic(ctx, access.Read, in.Topic, f.Prefix)
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +188,7 @@ func (a *API) list(ctx context.Context, name string, f *Filter, order query.Orde
 	if err != nil {
 		return nil, err
 	}
-	topic, err := a.topic(ctx, Read, name, q.Prefix)
+	topic, err := a.topic(ctx, access.Read, name, q.Prefix)
 	if err != nil {
 		return nil, err
 	}

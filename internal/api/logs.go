@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -97,7 +98,7 @@ func (a *API) registerLogs(h huma.API) {
 		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"How many at most."`
 		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before."`
 	}) (*struct{ Body DeadLetters }, error) {
-		topic, err := a.topic(ctx, Read, in.Topic, "")
+		topic, err := a.topic(ctx, access.Read, in.Topic, "")
 		if err != nil {
 			return nil, err
 		}
@@ -258,7 +259,7 @@ func letter(r *Record) DeadLetter {
 
 // resend writes the request of a dead letter again.
 func (a *API) resend(ctx context.Context, name string, partition int32, offset int64, wait string, c *Correction) (*changed, error) {
-	topic, err := a.topic(ctx, Read, name, "")
+	topic, err := a.topic(ctx, access.Read, name, "")
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,13 @@
 package api
 
 import (
-	"cmp"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 // metrics count calls by what they are for, of which there are as many as operations.
@@ -31,30 +32,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// statusWriter notes the status of an answer: the first that is set, for an answer has one.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-// Unwrap is for http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // count has a handler's calls counted, under the pattern that it is known by. Streams have no
 // time: they last as long as the caller likes.
-func (m *metrics) count(pattern string, w http.ResponseWriter, serve func(*statusWriter)) {
+func (m *metrics) count(pattern string, w http.ResponseWriter, serve func(*access.Recorder)) {
 	began := time.Now()
-	sw := &statusWriter{ResponseWriter: w}
+	sw := &access.Recorder{ResponseWriter: w}
 	defer func() {
-		m.calls.WithLabelValues(pattern, strconv.Itoa(cmp.Or(sw.status, http.StatusOK))).Inc()
+		m.calls.WithLabelValues(pattern, strconv.Itoa(sw.Final(true))).Inc()
 		if sw.Header().Get("Content-Type") != streamType {
 			m.seconds.WithLabelValues(pattern).Observe(time.Since(began).Seconds())
 		}

@@ -2,16 +2,15 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 )
 
@@ -27,24 +26,20 @@ const (
 	ReasonNoPath          = "no-such-path"      // the API has no such path
 	ReasonNoEvents        = "no-events"         // the request topic writes none
 	ReasonBadRequest      = "bad-request"       // the call itself is wrong
-	ReasonForbidden       = "forbidden"         // the caller may not do that
-	ReasonTooLarge        = "too-large"         // the body is
-	ReasonTooManyJobs     = "too-many-jobs"     // run here
-	ReasonTooManyStreams  = "too-many-streams"  // of events are told here
-	ReasonInternal        = "internal"          // what should not be: the detail is for a bug report
+	ReasonForbidden       = access.ReasonForbidden
+	ReasonTooLarge        = access.ReasonTooLarge
+	ReasonTooManyJobs     = "too-many-jobs"    // run here
+	ReasonTooManyStreams  = "too-many-streams" // of events are told here
+	ReasonInternal        = "internal"         // what should not be: the detail is for a bug report
 )
 
 // retryAfter is what a caller is told to wait while a partition moves. A move takes a
 // second or two; who asks again too early is told so again.
 const retryAfter = time.Second
 
-// Problem is what is wrong, as RFC 9457 has it.
+// Problem is what is wrong, as RFC 9457 has it, with what only the API knows.
 type Problem struct {
-	Type   string `json:"type,omitempty" doc:"about:blank: status and reason say what it is." default:"about:blank"`
-	Title  string `json:"title,omitempty" doc:"The status in words."`
-	Status int    `json:"status" doc:"The HTTP status."`
-	Detail string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
-	Reason string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of not-found, condition-not-met, moving, unknown-outcome, elsewhere, not-written, no-such-topic, no-such-path, no-events, bad-request, forbidden, too-large, too-many-jobs, too-many-streams, internal; or of who may call, docs/ACCESS.md."`
+	access.Problem
 	// Of a request that is in the log.
 	Request string `json:"request,omitempty" doc:"Where the request is in the log: topic/partition/offset."`
 	Pending *Timer `json:"pending,omitempty" doc:"Of condition-not-met: what is pending."`
@@ -54,44 +49,20 @@ type Problem struct {
 	Errors []*huma.ErrorDetail `json:"errors,omitempty" doc:"Of a wrong call: what is wrong with which part."`
 }
 
-// Error implements error.
-func (p *Problem) Error() string { return p.Detail }
-
-// GetStatus implements huma.StatusError.
-func (p *Problem) GetStatus() int { return p.Status }
-
-// ContentType implements huma.ContentTypeFilter.
-func (p *Problem) ContentType(string) string { return problemType }
-
-// GetHeaders implements huma.HeadersError.
-func (p *Problem) GetHeaders() http.Header {
-	h := http.Header{}
-	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
-		h.Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
-	}
-	return h
-}
-
-const problemType = "application/problem+json"
-
 func problem(status int, reason, format string, args ...any) *Problem {
-	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Reason: reason, Detail: fmt.Sprintf(format, args...)}
+	p := &Problem{Problem: *access.NewProblem(status, reason, fmt.Sprintf(format, args...))}
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+		p.RetryAfter = retryAfter
+	}
+	return p
 }
 
-// write answers with the problem where no handler of huma does.
-func (p *Problem) write(w http.ResponseWriter) {
-	body, _ := json.Marshal(p) // it has nothing that cannot be encoded
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
-	}
-	w.Header().Set("Content-Type", problemType)
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // who asked is gone
-}
+// Write answers with the problem where no handler of huma does.
+func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
 
 // Starting answers of an instance that does not run yet.
 func Starting(w http.ResponseWriter) {
-	problem(http.StatusServiceUnavailable, ReasonMoving, "the instance is starting; ask again").write(w)
+	problem(http.StatusServiceUnavailable, ReasonMoving, "the instance is starting; ask again").Write(w)
 }
 
 // routed is the problem of an error of package route.

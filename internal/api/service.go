@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -51,7 +52,7 @@ func (a *API) registerService(h huma.API) {
 	cluster.Tags = []string{"service"}
 	describe[Cluster](h, &cluster, nil)
 	huma.Register(h, cluster, func(ctx context.Context, _ *struct{}) (*struct{ Body Cluster }, error) {
-		if err := a.may(ctx, Read, "", ""); err != nil {
+		if err := a.may(ctx, access.Read, "", ""); err != nil {
 			return nil, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -77,7 +78,7 @@ func (a *API) registerService(h huma.API) {
 		}{}
 		out.Body.Topics = []TopicInfo{}
 		for _, name := range a.topicNames() {
-			if t := a.o.Topics[name]; a.may(ctx, Read, name, "") == nil {
+			if t := a.o.Topics[name]; a.may(ctx, access.Read, name, "") == nil {
 				out.Body.Topics = append(out.Body.Topics, TopicInfo{name, t.Partitions, t.MaxBytes})
 			}
 		}

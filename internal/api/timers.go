@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -115,7 +116,7 @@ func (a *API) registerGet(h huma.API) {
 }
 
 func (a *API) get(ctx context.Context, in *OneTimer) (*Timer, error) {
-	topic, err := a.topic(ctx, Read, in.Topic, in.ID)
+	topic, err := a.topic(ctx, access.Read, in.Topic, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (a *API) get(ctx context.Context, in *OneTimer) (*Timer, error) {
 
 // change writes the request that was built, or says what is wrong with it.
 func (a *API) change(ctx context.Context, in *OneTimer, wait string, r route.Request, wrong error) (*changed, error) {
-	topic, err := a.topic(ctx, Write, in.Topic, in.ID)
+	topic, err := a.topic(ctx, access.Write, in.Topic, in.ID)
 	if err != nil {
 		return nil, err
 	}

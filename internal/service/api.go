@@ -43,6 +43,7 @@ func (in *instance) listenAPI() (*apiServer, error) {
 	guard, err := apiaccess.New(apiaccess.Options{
 		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
 		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
+		Registry: in.registry,
 	}, in.log)
 	if err != nil {
 		return nil, fmt.Errorf("open the API: %w", err)
@@ -132,7 +133,7 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 	}
 	a := api.New(api.Options{
 		Version: ops.ReadBuild().Version, Asker: router, Internal: router, Topics: topics, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
-		Access: api.Access{May: may, Caller: callerName},
+		Access: api.Access{May: apiaccess.May, Caller: callerName},
 	})
 	h, closeConsole := withConsole(in, a)
 	s.handler.Store(&h)
@@ -142,15 +143,6 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 		a.Close()
 		local.close()
 	}, nil
-}
-
-// roles are those of package access, by the API's words.
-func may(ctx context.Context, role api.Role, topic, id string) error {
-	r, err := apiaccess.ParseRole(string(role))
-	if err != nil {
-		return err
-	}
-	return apiaccess.May(ctx, r, topic, id)
 }
 
 func callerName(ctx context.Context) string {
@@ -166,21 +158,21 @@ func mayForwarded(ctx context.Context, c *route.Call) error {
 	}
 	switch c.Kind {
 	case route.Get:
-		return may(ctx, api.Read, c.Topic, string(c.ID))
+		return apiaccess.May(ctx, apiaccess.Read, c.Topic, string(c.ID))
 	case route.List, route.Count:
 		if c.Page == nil {
 			return errors.New("a question without a filter")
 		}
-		return may(ctx, api.Read, c.Topic, c.Page.Filter.Prefix)
+		return apiaccess.May(ctx, apiaccess.Read, c.Topic, c.Page.Filter.Prefix)
 	case route.Write:
 		for i := range c.Requests {
-			if err := may(ctx, api.Write, c.Topic, string(c.Requests[i].ID)); err != nil {
+			if err := apiaccess.May(ctx, apiaccess.Write, c.Topic, string(c.Requests[i].ID)); err != nil {
 				return err
 			}
 		}
 		return nil
 	case route.Status:
-		return may(ctx, api.Read, "", "")
+		return apiaccess.May(ctx, apiaccess.Read, "", "")
 	}
 	return fmt.Errorf("unknown kind of call %q", c.Kind)
 }

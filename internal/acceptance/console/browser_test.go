@@ -31,6 +31,8 @@ const (
 	envShots = "WATERCLOCK_SCREENSHOTS"
 	// stepTime bounds one step of a test in the browser.
 	stepTime = 30 * time.Second
+	// truthTime is how long a page may take to be as it should.
+	truthTime = 10 * time.Second
 )
 
 // browser is the program, or the end of the test.
@@ -213,11 +215,16 @@ func (b *tab) says(texts ...string) {
 	b.t.Fatalf("the page does not say %q:\n%s", texts, got)
 }
 
-// is evaluates JavaScript to a truth.
+// is waits until JavaScript evaluates to true: some of a page's state, such as where the focus
+// is, comes a moment after the page.
 func (b *tab) is(what, js string) {
 	b.t.Helper()
-	if !eval[bool](b, js) {
-		b.t.Errorf("not so: %s (%s)\n%s", what, js, b.text())
+	for end := time.Now().Add(truthTime); !eval[bool](b, js); {
+		if time.Now().After(end) {
+			b.t.Errorf("not so: %s (%s)\n%s", what, js, b.text())
+			return
+		}
+		b.do("wait", chromedp.Sleep(50*time.Millisecond))
 	}
 }
 

@@ -178,7 +178,7 @@ func (c *callers) add(name string, e callerEntry) (*account, error) {
 	if len(e.Tokens) > maxCredentials || len(e.Certificates) > maxCredentials {
 		return nil, fmt.Errorf("needs at most %d tokens and as many certificates", maxCredentials)
 	}
-	grants, err := grantsOf(e.Grants)
+	grants, err := parseGrants(e.Grants)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,15 @@ func (c *callers) add(name string, e callerEntry) (*account, error) {
 	return a, nil
 }
 
-func grantsOf(entries []grantEntry) (grants []Grant, err error) {
+// grantsOf are the grants of a caller; none of whom the file does not name.
+func (c *callers) grantsOf(name string) []Grant {
+	if a := c.byName[name]; a != nil {
+		return a.caller.grants
+	}
+	return nil
+}
+
+func parseGrants(entries []grantEntry) (grants []Grant, err error) {
 	if len(entries) == 0 || len(entries) > maxGrants {
 		return nil, fmt.Errorf("needs 1 to %d grants", maxGrants)
 	}

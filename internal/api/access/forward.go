@@ -23,7 +23,7 @@ type verifier struct {
 }
 
 func refused(detail string) *Problem {
-	return problem(http.StatusUnauthorized, ReasonForwardRefused, "the call was forwarded by an instance, but "+detail)
+	return NewProblem(http.StatusUnauthorized, ReasonForwardRefused, "the call was forwarded by an instance, but "+detail)
 }
 
 // verify returns in whose name a call is, and what its body must be. The body has not
@@ -85,7 +85,7 @@ func (n *nonces) take(nonce [nonceBytes]byte, at time.Time) *Problem {
 		return refused("it was here before")
 	}
 	if len(n.now) >= maxNonces {
-		return problem(http.StatusServiceUnavailable, ReasonOverloaded, "too many calls are forwarded").after(time.Second)
+		return NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many calls are forwarded").after(time.Second)
 	}
 	n.now[id] = struct{}{}
 	return nil

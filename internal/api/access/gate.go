@@ -32,7 +32,7 @@ func newGate(perSecond, atOnce int) *gate {
 func (g *gate) enter() *Problem {
 	if g.now.Add(1) > g.limit {
 		g.now.Add(-1)
-		return problem(http.StatusTooManyRequests, ReasonTooManyCalls,
+		return NewProblem(http.StatusTooManyRequests, ReasonTooManyCalls,
 			fmt.Sprintf("the caller has %d calls under way, the limit (api-concurrent)", g.limit)).after(time.Second)
 	}
 	if g.rate == nil {
@@ -42,7 +42,7 @@ func (g *gate) enter() *Problem {
 	if wait := r.Delay(); wait > 0 {
 		r.Cancel()
 		g.leave()
-		return problem(http.StatusTooManyRequests, ReasonRateLimited,
+		return NewProblem(http.StatusTooManyRequests, ReasonRateLimited,
 			fmt.Sprintf("the caller has made %v calls within a second, the limit (api-rate)", g.rate.Limit())).after(wait)
 	}
 	return nil

@@ -77,6 +77,9 @@ func Anonymous() Caller {
 // call is what is known of a call under way.
 type call struct {
 	caller Caller
+	// current are the caller's grants as the file has them by now, for what outlives the
+	// call, as a job does, and what lasts, as a stream; nil: those that it came with.
+	current func() []Grant
 
 	mu        sync.Mutex // guards what follows: handlers may ask from several goroutines
 	topic, id string     // of the first question
@@ -120,17 +123,22 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 // May returns nil if the caller of ctx has a role for the timer of that ID on a request
 // topic, else a *[Problem] with the status 403. In place of an ID there may be a prefix,
 // which means all IDs that begin with it, hence an empty one all of the topic; an empty
-// topic is the whole service. What is asked for first is what the audit line names.
+// topic is the whole service. What is asked for first is what the audit line names. The
+// rights are those of now, however long ago the call was made.
 func May(ctx context.Context, role Role, topic, id string) error {
 	c := callOf(ctx)
 	if c == nil {
-		return problem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
+		return NewProblem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
 	}
 	c.note(topic, id)
-	if c.caller.may(role, topic, id) {
+	grants := c.caller.grants
+	if c.current != nil {
+		grants = c.current()
+	}
+	if allow(grants, role, topic, id) {
 		return nil
 	}
-	return problem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what(topic, id)))
+	return NewProblem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what(topic, id)))
 }
 
 func what(topic, id string) string {
@@ -143,8 +151,8 @@ func what(topic, id string) string {
 	return fmt.Sprintf("%q on topic %q", id, topic)
 }
 
-func (c Caller) may(role Role, topic, id string) bool {
-	return slices.ContainsFunc(c.grants, func(g Grant) bool {
+func allow(grants []Grant, role Role, topic, id string) bool {
+	return slices.ContainsFunc(grants, func(g Grant) bool {
 		return g.Role >= role && g.covers(topic) && strings.HasPrefix(id, g.IDPrefix)
 	})
 }

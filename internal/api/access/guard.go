@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
@@ -37,6 +38,8 @@ type Options struct {
 	BodyLimit int64  // api-body-limit, bytes
 	Rate      int    // api-rate, calls a second of a caller; 0: any
 	AtOnce    int    // api-concurrent, calls of a caller at a time
+
+	Registry prometheus.Registerer // takes the metrics; nil: nobody does
 }
 
 // ErrOpen is that an API would be open to more than this machine.
@@ -54,6 +57,7 @@ type Guard struct {
 	bodies  *semaphore.Weighted
 	csrf    *http.CrossOriginProtection
 	refused *rate.Sometimes
+	metrics *metrics
 	log     *slog.Logger
 }
 
@@ -71,6 +75,7 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 		bodies:  semaphore.NewWeighted(max(bodiesAtOnce, 4*o.BodyLimit)),
 		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
 		open:    &account{caller: Anonymous(), gate: newGate(o.Rate, o.AtOnce)},
+		metrics: newMetrics(o.Registry),
 	}
 	if err := errors.Join(g.watchUsers(), g.watchKeys(), g.watchTLS()); err != nil {
 		return nil, err
@@ -159,11 +164,12 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		secure(w.Header())
-		rec := &recorder{ResponseWriter: w}
+		rec := &Recorder{ResponseWriter: w}
 		c := &call{}
 		ended := false
-		defer func() { g.audit(r, c, rec.final(ended), time.Since(began)) }()
+		defer func() { g.audit(r, c, rec.Final(ended), time.Since(began)) }()
 		if p := g.serve(rec, r, c, h); p != nil {
+			g.metrics.refused.WithLabelValues(p.Reason).Inc()
 			g.sayRefused(r, p)
 			p.Write(rec)
 		}
@@ -172,7 +178,7 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 }
 
 // serve lets a call through, or returns why not.
-func (g *Guard) serve(w *recorder, r *http.Request, c *call, h http.Handler) *Problem {
+func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Problem {
 	if p := g.sane(r); p != nil {
 		return p
 	}
@@ -188,6 +194,9 @@ func (g *Guard) serve(w *recorder, r *http.Request, c *call, h http.Handler) *Pr
 	}
 	c.caller = a.caller
 	c.caller.Forwarded = sig != nil
+	if g.callers != nil {
+		c.current = func() []Grant { return g.callers.get().grantsOf(a.caller.Name) }
+	}
 	release, p := g.limitBody(w, r)
 	if p != nil {
 		return p
@@ -206,17 +215,17 @@ func (g *Guard) serve(w *recorder, r *http.Request, c *call, h http.Handler) *Pr
 // sane refuses what no caller may send.
 func (g *Guard) sane(r *http.Request) *Problem {
 	if len(r.RequestURI) > maxTargetBytes {
-		return problem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf("path and query have more than %d bytes", maxTargetBytes))
+		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf("path and query have more than %d bytes", maxTargetBytes))
 	}
 	n := 0
 	for _, values := range r.Header {
 		n += len(values)
 	}
 	if n > maxHeaderEntries {
-		return problem(http.StatusRequestHeaderFieldsTooLarge, ReasonTooManyHeaders, fmt.Sprintf("it has more than %d headers", maxHeaderEntries))
+		return NewProblem(http.StatusRequestHeaderFieldsTooLarge, ReasonTooManyHeaders, fmt.Sprintf("it has more than %d headers", maxHeaderEntries))
 	}
 	if err := g.csrf.Check(r); err != nil {
-		return problem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site sent it; only the console's own pages may change something")
+		return NewProblem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site sent it; only the console's own pages may change something")
 	}
 	return nil
 }
@@ -242,7 +251,7 @@ func (g *Guard) identify(r *http.Request) (a *account, sig *signed, p *Problem) 
 		a = g.callers.get().byName[s.name]
 	}
 	if a == nil {
-		return nil, nil, problem(http.StatusForbidden, ReasonUnknownCaller,
+		return nil, nil, NewProblem(http.StatusForbidden, ReasonUnknownCaller,
 			fmt.Sprintf("the instance that has the timer does not know the caller %q: its file of callers (api-users) differs", loggable(s.name)))
 	}
 	return a, &s, nil
@@ -253,7 +262,7 @@ func (g *Guard) direct(r *http.Request) (*account, *Problem) {
 		return g.logins.login(g.callers.get(), r)
 	}
 	if !g.options.Open && !isLocalName(r.Host) {
-		return nil, problem(http.StatusMisdirectedRequest, ReasonWrongHost,
+		return nil, NewProblem(http.StatusMisdirectedRequest, ReasonWrongHost,
 			"this API is open to this machine only, under 127.0.0.1, [::1] or localhost; see api-users")
 	}
 	return g.open, nil
@@ -268,7 +277,7 @@ func isLocalName(host string) bool {
 }
 
 // limitBody reserves room for the body: as much as it has, or as much as it may have.
-func (g *Guard) limitBody(w *recorder, r *http.Request) (release func(), p *Problem) {
+func (g *Guard) limitBody(w *Recorder, r *http.Request) (release func(), p *Problem) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}, nil
 	}
@@ -280,7 +289,7 @@ func (g *Guard) limitBody(w *recorder, r *http.Request) (release func(), p *Prob
 		size = g.options.BodyLimit
 	}
 	if !g.bodies.TryAcquire(size) {
-		return nil, problem(http.StatusServiceUnavailable, ReasonOverloaded, "too many bodies are under way").after(bodyWait)
+		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many bodies are under way").after(bodyWait)
 	}
 	r.Body = http.MaxBytesReader(w.ResponseWriter, r.Body, g.options.BodyLimit)
 	return func() { g.bodies.Release(size) }, nil

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/bcrypt"
 )
 
@@ -533,6 +534,69 @@ func TestUsersFileChanges(t *testing.T) {
 			t.Error("a file that is whole again does not hold")
 		}
 	})
+}
+
+// What goes on when its call is over, or lasts, has the rights of the file as it is by then.
+func TestRightsThatAreTakenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t)
+		g, _ := guard(t, o)
+		var job context.Context
+		h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { job = context.WithoutCancel(r.Context()) }))
+		if a := asks(h, http.MethodGet, "/", nil, bearer("ops")); a.StatusCode != 200 {
+			t.Fatal(a.StatusCode)
+		}
+		may := func() error { return May(job, Admin, "orders", "1") }
+		if err := may(); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			name, old, new string
+			may            bool
+		}{
+			{"less", "role: admin", "role: write", false},
+			{"more", "role: read", "role: read", true},
+			{"gone", "\n  ops:", "\n  other:", false},
+		} {
+			writeFile(t, o.Users, strings.Replace(usersFile(), c.old, c.new, 1))
+			time.Sleep(lookEvery)
+			if err := may(); (err == nil) != c.may {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	})
+}
+
+// Each refusal is counted under its reason, and all reasons are shown from the start.
+func TestRefusalsAreCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	o := options(t)
+	o.Registry = reg
+	g, _ := guard(t, o)
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := May(r.Context(), Admin, "x", ""); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+		}
+	}))
+	for range 2 {
+		asks(h, http.MethodGet, "/", nil)
+	}
+	asks(h, http.MethodPost, "/", strings.NewReader("x"), bearer("reader"), "Sec-Fetch-Site: cross-site")
+	asks(h, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20+1)), bearer("reader"))
+	asks(h, http.MethodGet, "/", nil, bearer("reader")) // forbidden: by what it asked for
+	want := map[string]float64{ReasonUnauthenticated: 2, ReasonCrossOrigin: 1, ReasonTooLarge: 1}
+	families, err := reg.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "waterclock_api_refused_total" {
+		t.Fatal(families, err)
+	}
+	if n := len(families[0].GetMetric()); n != len(reasons()) {
+		t.Errorf("%d reasons are shown, want %d", n, len(reasons()))
+	}
+	for _, m := range families[0].GetMetric() {
+		if reason := m.GetLabel()[0].GetValue(); m.GetCounter().GetValue() != want[reason] {
+			t.Errorf("%s: %v, want %v", reason, m.GetCounter().GetValue(), want[reason])
+		}
+	}
 }
 
 // A file that others may read is warned of, at each change.

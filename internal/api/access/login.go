@@ -61,7 +61,7 @@ func newLogins() *logins {
 
 // Refusals. Which of name and password is wrong is not said.
 func unauthenticated(detail string) *Problem {
-	return problem(http.StatusUnauthorized, ReasonUnauthenticated, detail)
+	return NewProblem(http.StatusUnauthorized, ReasonUnauthenticated, detail)
 }
 
 const wrongLogin = "user and password do not go together"
@@ -137,12 +137,12 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 	}
 	from, now := netOf(remote), time.Now()
 	if wait := l.failures.may(from, now); wait > 0 {
-		return nil, problem(http.StatusTooManyRequests, ReasonTooManyFailures, "too many wrong passwords came from this address").after(wait)
+		return nil, NewProblem(http.StatusTooManyRequests, ReasonTooManyFailures, "too many wrong passwords came from this address").after(wait)
 	}
 	_, err, _ := l.flights.Do(string(key[:])+string(hash), func() (any, error) { return nil, l.look(hash, password) })
 	switch {
 	case errors.Is(err, errNoSlot):
-		return nil, problem(http.StatusServiceUnavailable, ReasonOverloaded, "too many passwords are looked at").after(slotWait)
+		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many passwords are looked at").after(slotWait)
 	case err != nil || a == nil:
 		l.failures.failed(from, now)
 		return nil, unauthenticated(wrongLogin)

@@ -3,6 +3,7 @@ package access
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -29,19 +30,21 @@ const (
 )
 
 // Problem is an answer that is an error, in the form of RFC 9457. It is an error, and
-// what huma calls a StatusError.
+// what huma calls a StatusError. The API's own problems embed it and say more.
 type Problem struct {
-	Title  string `json:"title"` // the status, in words
-	Status int    `json:"status"`
-	Reason string `json:"reason"` // one of the constants above: for programs
-	Detail string `json:"detail"`
+	Type   string `json:"type,omitempty" doc:"about:blank: status and reason say what it is." default:"about:blank"`
+	Title  string `json:"title,omitempty" doc:"The status in words."`
+	Status int    `json:"status" doc:"The HTTP status."`
+	Detail string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
+	Reason string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of not-found, condition-not-met, moving, unknown-outcome, elsewhere, not-written, no-such-topic, no-such-path, no-events, bad-request, forbidden, too-large, too-many-jobs, too-many-streams, internal; or of who may call, docs/ACCESS.md."`
 	// RetryAfter is when it is worth while to try again, 0 if that is not known. It
 	// becomes the header Retry-After, in whole seconds.
 	RetryAfter time.Duration `json:"-"`
 }
 
-func problem(status int, reason, detail string) *Problem {
-	return &Problem{Title: http.StatusText(status), Status: status, Reason: reason, Detail: detail}
+// NewProblem returns a problem of a status and a reason; the detail is for people.
+func NewProblem(status int, reason, detail string) *Problem {
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Reason: reason, Detail: detail}
 }
 
 // after says when to try again.
@@ -57,20 +60,14 @@ func (p *Problem) Error() string { return p.Detail }
 func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType is that of RFC 9457 whatever was agreed on, for huma.
-func (p *Problem) ContentType(string) string { return problemType }
+func (p *Problem) ContentType(string) string { return ProblemType }
 
-const problemType = "application/problem+json"
+// ProblemType is the media type of problems.
+const ProblemType = "application/problem+json"
 
-// Write answers with the problem.
-func (p *Problem) Write(w http.ResponseWriter) {
-	body, err := json.Marshal(p)
-	if err != nil { // of three texts and a number
-		http.Error(w, p.Detail, p.Status)
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", problemType)
-	h.Set("Cache-Control", "no-store")
+// GetHeaders are headers of the answer, for huma.
+func (p *Problem) GetHeaders() http.Header {
+	h := make(http.Header)
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
 	}
@@ -79,8 +76,24 @@ func (p *Problem) Write(w http.ResponseWriter) {
 		h.Set("WWW-Authenticate", `Basic realm="waterclock", charset="UTF-8"`)
 		h.Add("WWW-Authenticate", `Bearer realm="waterclock"`)
 	}
+	return h
+}
+
+// Write answers with the problem.
+func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
+
+// WriteAs answers with what embeds the problem and says more.
+func (p *Problem) WriteAs(w http.ResponseWriter, more any) {
+	body, err := json.Marshal(more)
+	if err != nil { // of texts, numbers, and timers, which can be encoded
+		http.Error(w, p.Detail, p.Status)
+		return
+	}
+	maps.Copy(w.Header(), p.GetHeaders())
+	w.Header().Set("Content-Type", ProblemType)
+	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
-	w.Write(append(body, '\n'))
+	_, _ = w.Write(append(body, '\n')) // who asked is gone
 }
 
 // bodyProblem is what an error of reading a request's body means to the caller, or nil
@@ -90,12 +103,12 @@ func bodyProblem(err error) *Problem {
 		return tooLarge(large.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return problem(http.StatusRequestTimeout, ReasonBodyTimeout, "the body did not arrive in time")
+		return NewProblem(http.StatusRequestTimeout, ReasonBodyTimeout, "the body did not arrive in time")
 	}
 	return nil
 }
 
 func tooLarge(limit int64) *Problem {
-	return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge,
+	return NewProblem(http.StatusRequestEntityTooLarge, ReasonTooLarge,
 		"the body has more than "+strconv.FormatInt(limit, 10)+" bytes, the limit (api-body-limit)")
 }

@@ -198,7 +198,8 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
-	p := &Problem{api.Problem{Title: resp.Status}}
+	p := &Problem{}
+	p.Title = resp.Status
 	if json.Unmarshal(body, p) != nil || p.Detail == "" && p.Title == "" {
 		return nil, fmt.Errorf("%s answers %s, and nothing of its API; does --url name it?", c.base, resp.Status)
 	}

@@ -10,50 +10,40 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 // maxAnswer bounds what is taken of an answer of the API, in bytes: a page of 50 timers, or
 // one timer with its payload in base64, has far less.
 const maxAnswer = 32 << 20
 
-// problem is what the API, or the guard before it, says is wrong.
-type problem struct {
-	Title   string `json:"title"`
-	Status  int    `json:"status"`
-	Detail  string `json:"detail"`
-	Reason  string `json:"reason"`
-	Request string `json:"request"`
-	Owner   string `json:"owner"`
-	Errors  []struct {
-		Message  string `json:"message"`
-		Location string `json:"location"`
-	} `json:"errors"`
-	RetryAfter string `json:"-"`
+// wrong is a problem that the console has found itself.
+func wrong(status int, detail string) *api.Problem {
+	return &api.Problem{Problem: *access.NewProblem(status, "", detail)}
 }
 
-func (p *problem) Error() string { return p.Detail }
-
-// Heading is the problem in a word or two.
-func (p *problem) Heading() string {
+// heading is a problem in a word or two.
+func heading(p *api.Problem) string {
 	return cmp.Or(p.Title, http.StatusText(p.Status), "Something is wrong")
 }
 
-// Again reports whether the same may work in a moment.
-func (p *problem) Again() bool {
+// again reports whether the same may work in a moment.
+func again(p *api.Problem) bool {
 	return p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests
 }
 
 // asProblem is an error of ask.
-func asProblem(err error) *problem {
-	var p *problem
+func asProblem(err error) *api.Problem {
+	var p *api.Problem
 	if errors.As(err, &p) {
 		return p
 	}
-	return &problem{Status: http.StatusBadGateway, Detail: err.Error()}
+	return wrong(http.StatusBadGateway, err.Error())
 }
 
 // call is one call of the API.
@@ -84,7 +74,7 @@ func (c *call) target() string {
 }
 
 // ask calls the API within the process, for the caller of the page, and reads its answer into
-// out. An error is a *problem where the API says so.
+// out. An error is a *api.Problem where the API says so.
 func (v *visit) ask(c call, out any) error {
 	w, err := v.do(v.r.Context(), c)
 	if err != nil {
@@ -156,13 +146,18 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-func (a *answer) problem() *problem {
-	p := &problem{}
+// problem is what the API, or the guard before it, says is wrong.
+func (a *answer) problem() *api.Problem {
+	p := &api.Problem{}
 	if json.Unmarshal(a.body.Bytes(), p) != nil || p.Detail == "" {
 		text := strings.TrimSpace(a.body.String())
-		p = &problem{Detail: text[:min(len(text), 500)]}
+		p = &api.Problem{}
+		p.Detail = text[:min(len(text), 500)]
 	}
-	p.Status, p.RetryAfter = a.status, a.header.Get("Retry-After")
+	p.Status = a.status
+	if s, err := strconv.Atoi(a.header.Get("Retry-After")); err == nil {
+		p.RetryAfter = time.Duration(s) * time.Second
+	}
 	return p
 }
 

@@ -14,6 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 // maxForm bounds what a form may send, in bytes; the guard's limit is mostly below.
@@ -109,7 +112,7 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
 	case r.Method == http.MethodPost && p.post != nil:
 		// The guard has looked too; without it pages of other sites must not get here.
 		if err := http.NewCrossOriginProtection().Check(r); err != nil {
-			v.fail(&problem{Status: http.StatusForbidden, Reason: "cross-origin", Detail: "a page of another site sent this form; use those of the console itself"})
+			v.fail(&api.Problem{Problem: *access.NewProblem(http.StatusForbidden, access.ReasonCrossOrigin, "a page of another site sent this form; use those of the console itself")})
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -124,18 +127,18 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
 			allow += ", POST"
 		}
 		w.Header().Set("Allow", allow)
-		v.fail(&problem{Status: http.StatusMethodNotAllowed, Detail: r.Method + " is not for this page, but " + allow})
+		v.fail(wrong(http.StatusMethodNotAllowed, r.Method+" is not for this page, but "+allow))
 	}
 }
 
 // unreadable is the problem of a form that could not be read.
-func unreadable(err error) *problem {
+func unreadable(err error) *api.Problem {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return &problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf(
-			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT what is large over the API", large.Limit)}
+		return wrong(http.StatusRequestEntityTooLarge, fmt.Sprintf(
+			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT what is large over the API", large.Limit))
 	}
-	return &problem{Status: http.StatusBadRequest, Detail: "the form cannot be read: " + err.Error()}
+	return wrong(http.StatusBadRequest, "the form cannot be read: "+err.Error())
 }
 
 func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
@@ -193,11 +196,9 @@ func (v *visit) show(status int, name, title string, content any) {
 }
 
 // fail answers with a page that says what is wrong.
-func (v *visit) fail(p *problem) {
-	if p.RetryAfter != "" {
-		v.w.Header().Set("Retry-After", p.RetryAfter)
-	}
-	v.show(p.Status, "problem", p.Heading(), p)
+func (v *visit) fail(p *api.Problem) {
+	v.retryAfter(p)
+	v.show(p.Status, "problem", heading(p), p)
 }
 
 // query is a parameter of the page's address, without what is around it.

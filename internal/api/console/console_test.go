@@ -127,10 +127,10 @@ func TestProblems(t *testing.T) {
 		{"a path of dots", timerPath(".."), "", nil, 200, []string{"timers/0/5"}},
 		{"a count that fails", "/timers", "/v1/topics/timers/timers/count", moving(), 200, []string{"Pending on timers", "order-1"}},
 		{"no API at all", "/timers", "/v1/topics", broken, 502, []string{"&lt;b&gt;proxy&lt;/b&gt; is down"}},
-		{"no such topic", "/dead-letters?topic=x", "/v1/topics/x/dead-letters", &api.Problem{Status: 404, Reason: "no-such-topic", Detail: "x is none"}, 404, []string{"x is none"}},
+		{"no such topic", "/dead-letters?topic=x", "/v1/topics/x/dead-letters", refusal(404, "no-such-topic", "x is none"), 404, []string{"x is none"}},
 		{"a time that is none", "/timers?from=tomorrow", "", nil, 400, []string{"&#34;tomorrow&#34; is no time", `value="tomorrow"`}},
-		{"cron", "/schedule?cron=x", "/v1/next", &api.Problem{Status: 400, Detail: "cron is x"}, 200, []string{"cron is x"}},
-		{"elsewhere", timerPath("order-1"), "/v1/topics/timers/timers/order-1", &api.Problem{Status: 421, Reason: "elsewhere", Owner: "javascript:alert(1)", Detail: "ask there"}, 421, []string{"ask there"}},
+		{"cron", "/schedule?cron=x", "/v1/next", refusal(400, "", "cron is x"), 200, []string{"cron is x"}},
+		{"elsewhere", timerPath("order-1"), "/v1/topics/timers/timers/order-1", &api.Problem{Problem: refusal(421, "elsewhere", "ask there").Problem, Owner: "javascript:alert(1)"}, 421, []string{"ask there"}},
 		{"an ID that is a path of the API", timerPath("count"), "", nil, 404, []string{"cannot be got over the API"}},
 		{"no timer named", "/timer", "", nil, 400, []string{"has topic and id"}},
 	} {
@@ -208,7 +208,7 @@ func TestActions(t *testing.T) {
 		says(t, f.get(w.Header().Get("Location")), http.StatusOK, "Paused. Request timers/1/12.")
 	}
 	f := newFake(t)
-	f.answers["DELETE "+base] = &api.Problem{Title: "Precondition Failed", Status: 412, Reason: "condition-not-met", Detail: "nothing has changed"}
+	f.answers["DELETE "+base] = refusal(412, "condition-not-met", "nothing has changed")
 	says(t, f.post(timerPath(evil), url.Values{"do": {"cancel"}, "source": {"timers/1/7"}}), 412, "nothing has changed", "since you looked")
 	says(t, f.post(timerPath(evil), url.Values{"do": {"explode"}}), 400, "does not say what to do")
 }
@@ -290,7 +290,7 @@ func TestSchedule(t *testing.T) {
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
-		f.answers[at] = &api.Problem{Title: "Bad Request", Status: 400, Reason: "bad-cron", Detail: "cron is " + evil, Request: "timers/1/7"}
+		f.answers[at] = &api.Problem{Problem: refusal(400, "bad-cron", "cron is "+evil).Problem, Request: "timers/1/7"}
 		says(t, f.post("/schedule", form), 400, "cron is "+escaped, "bad-cron", "timers/1/7", `value="10s"`)
 	})
 	t.Run("explain", func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestDeadLettersThatAreCut(t *testing.T) {
 func TestEventsOfATimer(t *testing.T) {
 	f := newFake(t)
 	watch := timerPath(evil, "watch", "1")
-	f.answers["/v1/topics/timers/events"] = &api.Problem{Title: "Conflict", Status: 409, Reason: "no-events", Detail: "timers writes no events: set events: true"}
+	f.answers["/v1/topics/timers/events"] = refusal(409, "no-events", "timers writes no events: set events: true")
 	says(t, f.get(watch), http.StatusOK, "set events: true", "timers/1/7")
 	// The stream goes on; the page does not wait for its end.
 	f.answers["/v1/topics/timers/events"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,7 @@ type deadLettersPage struct {
 	Rows   []deadRow
 	Next   template.URL
 	First  template.URL
-	Wrong  *problem
+	Wrong  *api.Problem
 }
 
 type deadRow struct {
@@ -90,7 +90,7 @@ func (c *Console) resend(v *visit) {
 	topic, id := v.query("topic"), v.raw("id")
 	partition, offset := v.r.PostForm.Get("partition"), v.r.PostForm.Get("offset")
 	if topic == "" || partition == "" || offset == "" {
-		v.fail(&problem{Status: http.StatusBadRequest, Detail: "the form does not say which dead letter; go back to the page of dead letters"})
+		v.fail(wrong(http.StatusBadRequest, "the form does not say which dead letter; go back to the page of dead letters"))
 		return
 	}
 	var result api.Result

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 )
 
@@ -48,7 +49,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer, ok = f.answers[path]
 	}
 	if !ok {
-		answer = &api.Problem{Title: "Not Found", Status: http.StatusNotFound, Detail: "there is nothing at " + path}
+		answer = refusal(http.StatusNotFound, "", "there is nothing at "+path)
 	}
 	switch a := answer.(type) {
 	case *api.Problem:
@@ -148,13 +149,18 @@ func (f *fakeAPI) send(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
+// refusal is a problem as the API answers with it.
+func refusal(status int, reason, detail string) *api.Problem {
+	return &api.Problem{Problem: *access.NewProblem(status, reason, detail)}
+}
+
 // moving and forbidden are problems of the API as it writes them.
 func moving() *api.Problem {
-	return &api.Problem{Title: "Service Unavailable", Status: 503, Reason: "moving", Detail: "the partition is on its way to another owner; ask again"}
+	return refusal(503, "moving", "the partition is on its way to another owner; ask again")
 }
 
 func forbidden() *api.Problem {
-	return &api.Problem{Title: "Forbidden", Status: 403, Reason: "forbidden", Detail: "caller someone has no role read on timers"}
+	return refusal(403, "forbidden", "caller someone has no role read on timers")
 }
 
 // says fails where a page has not all texts, or what no page may have.

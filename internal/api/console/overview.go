@@ -35,7 +35,7 @@ func aheads() []ahead {
 type overviewPage struct {
 	Now     time.Time
 	Cluster *api.Cluster
-	Wrong   *problem // instead of Cluster
+	Wrong   *api.Problem // instead of Cluster
 	Health  health
 	Owners  []ownerRow
 	States  []string // columns of Owners
@@ -47,7 +47,7 @@ type overviewPage struct {
 	Topic    string
 	Topics   []string
 	Due      duePanel
-	NoTopics *problem // instead of Due
+	NoTopics *api.Problem // instead of Due
 }
 
 // health is what is worth knowing first.
@@ -71,14 +71,14 @@ type duePanel struct {
 	Top    int64
 	Left   string
 	Right  string
-	Wrong  *problem
+	Wrong  *api.Problem
 	Layout string
 }
 
 type dueTotal struct {
 	ahead
 	Count api.TimerCount
-	Wrong *problem
+	Wrong *api.Problem
 	On    bool
 }
 
@@ -179,7 +179,7 @@ func (v *visit) due(topic, chosen string) duePanel {
 	return d
 }
 
-func (v *visit) count(topic string, from, to time.Time) (n api.TimerCount, wrong *problem) {
+func (v *visit) count(topic string, from, to time.Time) (n api.TimerCount, wrong *api.Problem) {
 	err := v.ask(call{path: []string{"v1", "topics", topic, "timers", "count"}, query: url.Values{
 		"due-after": {strconv.FormatInt(from.UnixMilli(), 10)}, "due-before": {strconv.FormatInt(to.UnixMilli(), 10)},
 	}}, &n)

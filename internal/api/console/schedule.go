@@ -37,14 +37,14 @@ func formOf(get func(string) string) form {
 type schedulePage struct {
 	form
 	Topics    []string
-	Wrong     *problem // why it was not scheduled
+	Wrong     *api.Problem // why it was not scheduled
 	Explained *explained
 }
 
 // explained is a cron expression in words.
 type explained struct {
 	api.Occurrences
-	Wrong *problem
+	Wrong *api.Problem
 }
 
 // scheduleForm shows the form, with what the address says filled in; cron and zone are
@@ -54,7 +54,7 @@ func (c *Console) scheduleForm(v *visit) {
 }
 
 // form shows the form.
-func (v *visit) form(status int, f form, wrong *problem) {
+func (v *visit) form(status int, f form, wrong *api.Problem) {
 	p := &schedulePage{form: f, Wrong: wrong}
 	topic, names, err := v.chosen()
 	if err != nil && wrong == nil {
@@ -91,7 +91,9 @@ func (c *Console) schedule(v *visit) {
 	}
 	timer, err := f.timer()
 	if err != nil {
-		v.form(http.StatusBadRequest, f, &problem{Status: http.StatusBadRequest, Title: "Not scheduled", Detail: err.Error()})
+		p := wrong(http.StatusBadRequest, err.Error())
+		p.Title = "Not scheduled"
+		v.form(http.StatusBadRequest, f, p)
 		return
 	}
 	var result api.Result

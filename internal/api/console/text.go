@@ -19,7 +19,7 @@ const (
 )
 
 var functions = template.FuncMap{
-	"visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural,
+	"visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again,
 }
 
 // piece is a part of a text: as it is, or the code of a character that is not to be taken

@@ -59,10 +59,10 @@ type timerPage struct {
 	Headers   []headerRow
 	Next      []time.Time
 	NextNote  string
-	NextWrong *problem
+	NextWrong *api.Problem
 	Actions   []actionLink
 	Done      string // what the page before has done
-	Wrong     *problem
+	Wrong     *api.Problem
 	Events    *events      // nil: they are not asked for
 	Hex       template.URL // the payload the other way
 	Watch     template.URL // with its events
@@ -81,13 +81,13 @@ type actionLink struct {
 func (c *Console) timer(v *visit) {
 	topic, id := v.query("topic"), v.raw("id")
 	if topic == "" || id == "" {
-		v.fail(&problem{Status: http.StatusBadRequest, Detail: "the address of a timer's page has topic and id; find the timer on the page of timers"})
+		v.fail(wrong(http.StatusBadRequest, "the address of a timer's page has topic and id; find the timer on the page of timers"))
 		return
 	}
 	t := &api.Timer{}
 	err := v.ask(call{path: []string{"v1", "topics", topic, "timers", id}}, t)
 	if err == nil && t.Source == "" {
-		err = &problem{Status: http.StatusNotFound, Detail: "a timer of the ID " + id + " cannot be got over the API, which has something else at its path; the list of timers has it"}
+		err = wrong(http.StatusNotFound, "a timer of the ID "+id+" cannot be got over the API, which has something else at its path; the list of timers has it")
 	}
 	if do := actionOf(v.query("do")); do != nil && err == nil {
 		v.show(http.StatusOK, "confirm", do.Label, confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
@@ -141,7 +141,7 @@ func (p *timerPage) fill(v *visit, t *api.Timer) {
 }
 
 // next are the next occurrences, and what is to be said of them.
-func (v *visit) next(t *api.Timer) (next []time.Time, note string, wrong *problem) {
+func (v *visit) next(t *api.Timer) (next []time.Time, note string, wrong *api.Problem) {
 	next = []time.Time{t.Due}
 	r := t.Recurrence
 	if r == nil {
@@ -192,7 +192,7 @@ func (c *Console) steer(v *visit) {
 	topic, id := v.query("topic"), v.raw("id")
 	do := actionOf(v.r.PostForm.Get("do"))
 	if do == nil || topic == "" || id == "" {
-		v.fail(&problem{Status: http.StatusBadRequest, Detail: "the form does not say what to do with which timer; go back to the timer's page"})
+		v.fail(wrong(http.StatusBadRequest, "the form does not say what to do with which timer; go back to the timer's page"))
 		return
 	}
 	path := []string{"v1", "topics", topic, "timers", id}
@@ -213,7 +213,7 @@ func (c *Console) steer(v *visit) {
 }
 
 // asConflict adds to a problem what only who looked before can say.
-func asConflict(err error) *problem {
+func asConflict(err error) *api.Problem {
 	if err == nil {
 		return nil
 	}
@@ -248,7 +248,7 @@ func doneWords(outcome, request string) string {
 // events is what is told of a timer from now on.
 type events struct {
 	Rows  []eventRow   // what came while the page was made
-	Wrong *problem     // instead
+	Wrong *api.Problem // instead
 	Go    template.URL // of the API: where the script of the page goes on
 }
 

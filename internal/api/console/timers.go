@@ -26,7 +26,7 @@ type timersPage struct {
 	Next   template.URL // empty: there is no next page
 	First  template.URL // empty: it is the first
 	Count  *api.TimerCount
-	Wrong  *problem // instead of timers
+	Wrong  *api.Problem // instead of timers
 }
 
 // row is a timer in a list.
@@ -71,9 +71,9 @@ func (c *Console) timers(v *visit) {
 	v.show(status, "timers", "Timers", p)
 }
 
-func (v *visit) retryAfter(p *problem) {
-	if p.RetryAfter != "" {
-		v.w.Header().Set("Retry-After", p.RetryAfter)
+func (v *visit) retryAfter(p *api.Problem) {
+	if after := p.GetHeaders().Get("Retry-After"); after != "" {
+		v.w.Header().Set("Retry-After", after)
 	}
 }
 
@@ -101,7 +101,7 @@ func (s *search) filter(now time.Time) (url.Values, error) {
 }
 
 // find fills the page.
-func (p *timersPage) find(v *visit) *problem {
+func (p *timersPage) find(v *visit) *api.Problem {
 	// A cursor is one of the same filter, so a time from now on is that of the first page.
 	since := v.now
 	if at, err := strconv.ParseInt(v.query("since"), 10, 64); err == nil {
@@ -109,7 +109,7 @@ func (p *timersPage) find(v *visit) *problem {
 	}
 	q, err := p.filter(since)
 	if err != nil {
-		return &problem{Status: http.StatusBadRequest, Detail: err.Error()}
+		return wrong(http.StatusBadRequest, err.Error())
 	}
 	path := []string{"v1", "topics", p.Topic, "timers"}
 	var n api.TimerCount

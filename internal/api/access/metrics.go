@@ -1,0 +1,29 @@
+package access
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics count the calls that the guard does not let in.
+type metrics struct {
+	refused *prometheus.CounterVec
+}
+
+// reasons are all that the guard refuses calls for.
+func reasons() []string {
+	return []string{
+		ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonBodyTimeout, ReasonTooLarge,
+		ReasonTargetTooLong, ReasonWrongHost, ReasonTooManyHeaders, ReasonRateLimited, ReasonTooManyCalls, ReasonTooManyFailures, ReasonOverloaded,
+	}
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "waterclock_api_refused_total", Help: "Calls of the API's address that were refused before their operation was looked at, by reason.",
+	}, []string{"reason"})}
+	for _, r := range reasons() {
+		m.refused.WithLabelValues(r) // 0 is shown
+	}
+	if reg != nil {
+		reg.MustRegister(m.refused)
+	}
+	return m
+}
