@@ -630,16 +630,16 @@ func TestManyAtOnce(t *testing.T) {
 	}))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	done := make(chan int)
+	done := make(chan struct{})
 	for i := range 8 {
 		go func() {
 			n := 0
-			for ctx.Err() == nil {
+			for n < 20 || ctx.Err() == nil {
 				header := []string{bearer("ops"), basic("shop", fmt.Sprint(i, n)), bearer("reader"), basic("nobody", "")}[n%4]
 				asks(h, http.MethodPut, "/", strings.NewReader("x"), header)
 				n++
 			}
-			done <- n
+			done <- struct{}{}
 		}()
 	}
 	text := usersFile()
@@ -651,9 +651,7 @@ func TestManyAtOnce(t *testing.T) {
 		g.callers.next.Store(0)
 	}
 	for range 8 {
-		if <-done == 0 {
-			t.Error("no call was made")
-		}
+		<-done
 	}
 	if g.callers.get().byName["ops"].gate.now.Load() != 0 {
 		t.Error("calls have not left")
