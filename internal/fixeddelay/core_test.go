@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -337,6 +338,30 @@ func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {
 	}
 	if s := c.p.Status(); s.ParkedBy[mail] != 4 {
 		t.Errorf("parked: %v", s.ParkedBy)
+	}
+}
+
+// The lane asks with each of its steps. While the target at the front is not well that
+// costs nothing for what waits behind it.
+func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
+	const n, seals, most = 1000, 100, 4 << 10
+	c := newCore(t, newGround(t))
+	c.health.Trip(map[timer.TopicPartition]error{{Topic: "mail"}: errors.New("silent")})
+	for range n {
+		c.write(-delay, "timer-target-topic", "mail")
+	}
+	c.deliver(n)
+	if c.seal(n) != nil {
+		t.Fatal("sealed for a target that is not well")
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range seals {
+		c.seal(n)
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / seals; each > most {
+		t.Errorf("%d bytes are allocated each time that nothing of %d records may go, want %d at most", each, n, most)
 	}
 }
 

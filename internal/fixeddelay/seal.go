@@ -32,6 +32,7 @@ type sealed struct {
 	at      int64 // when it was sealed, Unix ms
 	next    int64 // the position behind it
 	share   *emitter.Share
+	made    emissions // from the first one on
 }
 
 // dead is an item that becomes a dead letter, and why by what is known now.
@@ -56,9 +57,8 @@ func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
 	if n == 0 {
 		return nil
 	}
-	s.share = &emitter.Share{Token: p.o.Token, Done: s.done, Emissions: make([]emitter.Emission, 0, n)}
-	m := p.newEmissions(s.at, p.queue.items[:n])
-	for s.n < n && s.take(&m, s.n) {
+	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
+	for s.n < n && s.take(s.n, n) {
 		it := &p.queue.items[s.n]
 		room.Entries--
 		room.Bytes -= it.bytes
@@ -91,8 +91,10 @@ func (p *Partition) ready(now int64, room *emitter.Room) (n int) {
 	return n
 }
 
-// take adds an item, unless its target is not well.
-func (s *sealed) take(m *emissions, i int) bool {
+// take adds an item, of so many that are ready, unless its target is not well. There is
+// room made for all with the first that may go: the lane asks with each of its steps, also
+// while none may.
+func (s *sealed) take(i, ready int) bool {
 	p, it := s.p, &s.p.queue.items[i]
 	if it.refusal != nil {
 		s.dead = append(s.dead, dead{it.rec, it.refusal, it.undelivered})
@@ -107,9 +109,12 @@ func (s *sealed) take(m *emissions, i int) bool {
 	if !ok {
 		return false
 	}
+	if s.share.Emissions == nil {
+		s.made, s.share.Emissions = p.newEmissions(s.at, p.queue.items[i:ready]), make([]emitter.Emission, 0, ready-i)
+	}
 	s.emitted = append(s.emitted, i)
 	s.share.Emissions = append(s.share.Emissions, emitter.Emission{
-		Record: m.record(it, to.Partition), Due: it.due, Seq: it.rec.Offset, Permit: permit, Alone: it.suspect,
+		Record: s.made.record(it, to.Partition), Due: it.due, Seq: it.rec.Offset, Permit: permit, Alone: it.suspect,
 	})
 	return true
 }
