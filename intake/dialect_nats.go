@@ -2,6 +2,8 @@ package intake
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -122,7 +124,7 @@ func (f *foreign) sayCron(expression []byte) *Refusal {
 	}
 	if otherDays(expression) {
 		return refuse(waterclock.ReasonUnsupported,
-			"%s is %s, whose days are others here than in JetStream, where a star with a step, or one behind a comma, counts differently: list the days of one of the two fields.", natsSchedule, quote(expression))
+			"%s is %s, whose days are others here than in JetStream, where a star with a step is no star, and no step goes beyond Saturday: list the days one by one.", natsSchedule, quote(expression))
 	}
 	if refusal := f.say(natsSchedule, waterclock.HeaderCron, expression); refusal != nil {
 		return refusal
@@ -149,7 +151,26 @@ func otherDays(expression []byte) bool {
 	}
 	const day, weekday = 3, 5
 	ours := starts(fields[day]) || starts(fields[weekday])
-	return ours != (natsStar(fields[day]) || natsStar(fields[weekday]))
+	return ours != (natsStar(fields[day]) || natsStar(fields[weekday])) || reachesSunday(fields[weekday])
+}
+
+// natsWeekdays are the days of the week there: none is 7.
+var natsWeekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+// reachesSunday reports whether a day of the week with a step, such as 1/3, goes on to
+// what is the highest one here, the 7th, which is Sunday.
+func reachesSunday(field []byte) bool {
+	for item := range bytes.SplitSeq(field, []byte(",")) {
+		from, step, _ := bytes.Cut(item, []byte("/"))
+		first := slices.IndexFunc(natsWeekdays, func(name string) bool { return strings.EqualFold(name, string(from)) })
+		if first < 0 && len(from) > 0 {
+			first = digits(from)
+		}
+		if by := digits(step); first >= 0 && by > 0 && (len(natsWeekdays)-first)%by == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // starts reports whether a field, or an item of its list, begins with a star.

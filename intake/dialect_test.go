@@ -292,6 +292,12 @@ func TestNATSRecurs(t *testing.T) {
 		{"0 0 9 1 * */2", "", timer.Recurrence{}, waterclock.ReasonUnsupported},
 		{"0 0 9 */2 * */2", "", timer.Recurrence{}, waterclock.ReasonUnsupported},
 		{"0 0 9 1,* * mon", "", timer.Recurrence{}, waterclock.ReasonUnsupported},
+		// The highest day of the week is Saturday there, and here the Sunday behind it.
+		{"0 0 9 * * 1/5", "", timer.Recurrence{Cron: "0 0 9 * * 1/5"}, ""},
+		{"0 0 9 * * */3", "", timer.Recurrence{Cron: "0 0 9 * * */3"}, ""},
+		{"0 0 9 * * 1-6/5", "", timer.Recurrence{Cron: "0 0 9 * * 1-6/5"}, ""},
+		{"0 0 9 * * 1/3", "", timer.Recurrence{}, waterclock.ReasonUnsupported},
+		{"0 0 9 * * 5,Mon/2", "", timer.Recurrence{}, waterclock.ReasonUnsupported},
 		{"@every", "", timer.Recurrence{}, waterclock.ReasonBadCron},
 		{"@every soon", "", timer.Recurrence{}, waterclock.ReasonBadInterval},
 		{"@every 1ms", "", timer.Recurrence{}, waterclock.ReasonIntervalTooShort},

@@ -109,8 +109,9 @@ func (h *holds) apply(tp timer.TopicPartition) {
 }
 
 // measure holds records that are about to be handed over to the quota of their
-// topic: those beyond it are marked, or the partition is held back behind them.
-func (r *Reader) measure(tp timer.TopicPartition, reads *reading, recs []*kgo.Record, highWatermark int64) {
+// topic: those beyond it are marked, or the partition is held back behind them. all: behind
+// them there is nothing more to be read.
+func (r *Reader) measure(tp timer.TopicPartition, reads *reading, recs []*kgo.Record, all bool) {
 	if q := r.holds.quota(tp.Topic); q != reads.quota {
 		reads.quota, reads.meter = q, nil
 		if q.Rate > 0 {
@@ -130,7 +131,7 @@ func (r *Reader) measure(tp timer.TopicPartition, reads *reading, recs []*kgo.Re
 			markOver(rec)
 		}
 	}
-	if recs[len(recs)-1].Offset+1 >= highWatermark {
+	if all {
 		m.caughtUp(now)
 	}
 	if wait >= leastHold {

@@ -95,6 +95,10 @@ type Rules struct {
 // as a whole. It may be called at any time, again and again.
 func (r *Rules) Replace(with *Rules) { r.newer.Store(with) }
 
+// Schedules remembers the schedules of the topic's recurring timers, for all who work them
+// out: those of the rules that r was made with, whatever has replaced them.
+func (r *Rules) Schedules() *calendar.Cache { return &r.schedules }
+
 // Current returns the rules that hold: r, or what has replaced them.
 func (r *Rules) Current() *Rules {
 	if newer := r.newer.Load(); newer != nil {

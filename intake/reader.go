@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,9 +33,11 @@ const fetchMaxPartition = 64 << 10
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.
 type Sink interface {
-	// Deliver takes records in order of offset. A sink that has enough calls
-	// Pause; what was handed over stays with it.
-	Deliver(recs []*kgo.Record, highWatermark int64)
+	// Deliver takes records in order of offset; none where it has only become known that
+	// nothing waits behind those before. A sink that has enough calls Pause; what was handed
+	// over stays with it. end is that of the log or, if what follows up to there is markers
+	// and aborted records, just behind the last record that was handed over.
+	Deliver(recs []*kgo.Record, end int64)
 	// Fail tells of an error that reading cannot get over by itself, such as
 	// OFFSET_OUT_OF_RANGE. It may be called again and again.
 	Fail(err error)
@@ -71,7 +74,8 @@ type Reader struct {
 // reading is how far a partition is read into its sink.
 type reading struct {
 	sink  Sink
-	next  int64  // just behind what was handed over
+	next  int64  // where it goes on
+	last  int64  // just behind the last record that was handed over
 	meter *meter // nil: there is no limit
 	quota Quota
 }
@@ -85,6 +89,7 @@ func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
 	}
 	cl, err := kgo.NewClient(append(opts,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // else nothing tells that the log's end is a marker, see hand
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(fetchMaxWait),
 		kgo.FetchMaxBytes(fetchMaxBytes),
@@ -114,7 +119,7 @@ func (r *Reader) Add(topic string, partition int32, from int64, sink Sink) {
 			// kgo goes on where it is with a partition that it reads already.
 			r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
 		}
-		r.readings[tp] = &reading{sink: sink, next: from}
+		r.readings[tp] = &reading{sink: sink, next: from, last: from}
 		r.holds.forget(tp)
 		r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
 		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
@@ -257,14 +262,13 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 		if n := len(p.Records); n > 0 {
 			records += n
 			reads.next = p.Records[n-1].Offset + 1
-			r.measure(tp, reads, p.Records, p.HighWatermark)
-			sink.Deliver(p.Records, p.HighWatermark)
+			r.hand(tp, reads, p.Records, p.HighWatermark)
 		}
 		switch {
 		case p.Err == nil, errors.Is(p.Err, context.Canceled):
 		case tooLarge != nil:
 			if sink.SkipBatch(tooLarge.Offset, tooLarge.NextOffset) {
-				reads.next = tooLarge.NextOffset
+				reads.next, reads.last = tooLarge.NextOffset, tooLarge.NextOffset
 				r.set(map[timer.TopicPartition]*reading{tp: reads})
 			}
 		default:
@@ -272,4 +276,23 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 		}
 	})
 	return records, errs
+}
+
+// hand hands over what was read, but for the markers of transactions. These only tell, with
+// the high watermark, whether all was read: where producers use transactions one is the
+// last of the log.
+func (r *Reader) hand(tp timer.TopicPartition, reads *reading, read []*kgo.Record, highWatermark int64) {
+	all := reads.next >= highWatermark
+	recs := slices.DeleteFunc(read, func(rec *kgo.Record) bool { return rec.Attrs.IsControl() })
+	if len(recs) > 0 {
+		reads.last = recs[len(recs)-1].Offset + 1
+	}
+	end := highWatermark
+	if all {
+		end = reads.last
+	}
+	if len(recs) > 0 || all {
+		r.measure(tp, reads, recs, all)
+		reads.sink.Deliver(recs, end)
+	}
 }

@@ -66,6 +66,13 @@ func (c *Cache) Schedule(expression, zone string) (*Schedule, error) {
 	return s, nil
 }
 
+// Len is how many schedules are remembered.
+func (c *Cache) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.now) + len(c.before)
+}
+
 // load returns the rules of a zone. Reading them takes some 50 µs.
 func (c *Cache) load(name string) (*time.Location, error) {
 	if loc := c.zones[name]; loc != nil {

@@ -365,6 +365,22 @@ func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
 	}
 }
 
+// The marker of a producer's transaction behind the last record is nothing that waits.
+func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
+	c := newCore(t, newGround(t))
+	c.write(-delay)
+	c.p.Deliver(c.log, 2)
+	c.seal(1)
+	c.ends(emitter.Committed)
+	if n := c.p.Status().Pending; n != 1 {
+		t.Errorf("%d pending while nobody knows what it is, want 1", n)
+	}
+	c.p.Deliver(nil, 1)
+	if n := c.p.Status().Pending; n != 0 {
+		t.Errorf("%d pending", n)
+	}
+}
+
 // Records are delivered while a step with a dead letter ends: what is counted of it is not
 // read from a queue that grows meanwhile. It takes the race detector to fail.
 func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {

@@ -25,11 +25,11 @@ const (
 )
 
 // Deliver implements intake.Sink.
-func (p *Partition) Deliver(recs []*kgo.Record, highWatermark int64) {
+func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
 	now := p.o.Now()
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	p.end = max(p.end, highWatermark)
+	p.end = end // less than was known, if what is at the end is markers
 	for _, r := range recs {
 		p.queueRecord(r, now)
 	}

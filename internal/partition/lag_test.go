@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 )
 
@@ -34,6 +36,23 @@ func TestLag(t *testing.T) {
 	shows("paused, and the end was asked for", 10*time.Second, true, 50, 13*time.Second)
 	if !l.due(start) || l.due(after(lagLook/2)) || !l.due(after(lagLook)) {
 		t.Errorf("the end is not asked for every %s", lagLook)
+	}
+}
+
+// What is read last tells the lag until it is told that only markers are behind it.
+func TestLagEndsWithMarkers(t *testing.T) {
+	p := New(Options{
+		Options: ownership.Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
+		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Memory:  Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)},
+	})
+	p.Deliver([]*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, 8)
+	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false); behind != 1 {
+		t.Errorf("%d behind, want 1", behind)
+	}
+	p.Deliver(nil, 7)
+	if behind, age := p.lag.now(time.Now().Add(time.Hour), false); behind != 0 || age != 0 {
+		t.Errorf("%d behind, for %s", behind, age)
 	}
 }
 

@@ -194,8 +194,7 @@ func (p *Partition) serve(ctx context.Context) error {
 		return err
 	}
 	defer p.parking.waiter.Close()
-	plans := planner.New(from, p.clock.millis(), p.o.Memory.Wheel.Limit())
-	plans.Begin(p.pending.Load())
+	plans := p.plans(from)
 	p.planning.Lock()
 	p.planner = plans
 	p.planning.Unlock()
@@ -217,4 +216,14 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.setLooping(true)
 	defer p.setLooping(false)
 	return p.loop(ctx)
+}
+
+// plans is a planner of the partition, whose requests are settled up to from. Those of one
+// request topic have one memory for schedules: a tenant's expressions are not to be held
+// once for each of its partitions.
+func (p *Partition) plans(from int64) *planner.Planner {
+	plans := planner.New(from, p.clock.millis(), p.o.Memory.Wheel.Limit())
+	plans.Share(p.o.Rules.Schedules())
+	plans.Begin(p.pending.Load())
+	return plans
 }

@@ -54,12 +54,14 @@ func (in *inbox) takeAll() []delivery {
 }
 
 // Deliver takes requests in, to be planned. It implements intake.Sink.
-func (p *Partition) Deliver(recs []*kgo.Record, highWatermark int64) {
+func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
 	if n := len(recs); n > 0 {
 		p.watchRetention(recs[0].Timestamp)
-		p.lag.read(highWatermark-recs[n-1].Offset-1, recs[n-1].Timestamp, p.o.Now())
-		p.showLag()
+		p.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, p.o.Now())
+	} else {
+		p.lag.ends(end - p.delivered.Load())
 	}
+	p.showLag()
 	for len(recs) > 0 {
 		n, bytes := batchOf(recs)
 		p.deliver(delivery{recs: recs[:n], position: recs[n-1].Offset + 1, bytes: bytes})

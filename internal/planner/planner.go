@@ -41,7 +41,7 @@ type Planner struct {
 	notes     *notes     // of steps, for who asks; nil: nobody does
 	due       dueItems
 	moved     Fired // what reschedule has planned, until Fire tells
-	schedules calendar.Cache
+	schedules *calendar.Cache
 }
 
 // New returns a planner of a partition whose requests are settled up to position. It
@@ -51,9 +51,13 @@ func New(position, now, bytes int64) *Planner {
 	return &Planner{
 		items: make(map[string]*Item), wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
 		waiting: make(map[*Item]struct{}), horizon: Lowest, lowered: Highest, limit: bytes,
-		sequence: sequence{position: position},
+		sequence: sequence{position: position}, schedules: new(calendar.Cache),
 	}
 }
+
+// Share has the planner remember schedules where others do: it is some megabytes of them
+// where each of many timers has an expression of its own.
+func (p *Planner) Share(schedules *calendar.Cache) { p.schedules = schedules }
 
 // Open lets timers fire: every request that was in the log when the partition was
 // acquired is planned. What was due by now was missed.

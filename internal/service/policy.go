@@ -60,11 +60,15 @@ func never(cfg *config.Config) func(topic string) string {
 // quota is what each partition of a request topic may have of its limits.
 func quota(cfg *config.Config, set delaytopics.Set) intake.Quota {
 	policy, partitions := cfg.PolicyOf(set.Request.Name), int64(max(1, set.Request.Partitions))
-	return intake.Quota{
+	q := intake.Quota{
 		Rate:    float64(policy.LimitRate) / float64(partitions),
-		Pending: (int64(policy.LimitPending) + partitions - 1) / partitions, // rounded up, so that each has some
+		Pending: int64(policy.LimitPending) / partitions,
 		Delay:   policy.OverLimit == config.OverDelay,
 	}
+	if int64(policy.LimitPending)%partitions > 0 {
+		q.Pending++ // rounded up, so that each has some
+	}
+	return q
 }
 
 // deadLetters is the topic of a request topic's dead letters.

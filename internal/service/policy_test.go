@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,11 @@ func TestRulesOfTenants(t *testing.T) {
 	cfg.Tenants["timers"] = p
 	if got := quota(cfg, setOf("timers")); got.Pending != 3 || rules(cfg, setOf("timers")).Quota != got {
 		t.Errorf("quota of pending timers %+v", got)
+	}
+	p.LimitPending = math.MaxInt
+	cfg.Tenants["timers"] = p
+	if got := quota(cfg, setOf("timers")).Pending; got != math.MaxInt64/4+1 {
+		t.Errorf("a share of %d of as many pending timers as can be said", got)
 	}
 	if got := quota(cfg, setOf("slow")); got.Rate != 0 {
 		t.Errorf("quota of the other %+v", got)

@@ -1,0 +1,110 @@
+package intake
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// endSink notes how much is behind what it was given. mu guards what follows it.
+type endSink struct {
+	mu     sync.Mutex
+	last   int64 // offset
+	behind int64
+	over   int
+}
+
+func (s *endSink) Deliver(recs []*kgo.Record, end int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range recs {
+		s.last = r.Offset
+		if isOver(r) {
+			s.over++
+		}
+	}
+	s.behind = end - s.last - 1
+}
+
+func (s *endSink) Fail(error)                  {}
+func (s *endSink) SkipBatch(int64, int64) bool { return true }
+
+func (s *endSink) is(last, behind int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last == last && s.behind == behind
+}
+
+func (s *endSink) at() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// transact writes a record in a transaction, which has a marker behind it.
+func (rig *readRig) transact(cl *kgo.Client, stamp time.Time, end kgo.TransactionEndTry) {
+	rig.t.Helper()
+	if err := cl.BeginTransaction(); err != nil {
+		rig.t.Fatal(err)
+	}
+	rec := &kgo.Record{Topic: readTopic, Value: []byte("v"), Timestamp: stamp}
+	if err := cl.ProduceSync(context.Background(), rec).FirstErr(); err != nil {
+		rig.t.Fatal(err)
+	}
+	if err := cl.EndTransaction(context.Background(), end); err != nil {
+		rig.t.Fatal(err)
+	}
+}
+
+func (rig *readRig) transactional() *kgo.Client {
+	rig.t.Helper()
+	cl, err := kgo.NewClient(append(rig.cl.Opts(), kgo.TransactionalID("t"))...)
+	if err != nil {
+		rig.t.Fatal(err)
+	}
+	rig.t.Cleanup(cl.Close)
+	return cl
+}
+
+// What is behind the last record is markers and what was aborted: nothing waits to be
+// read. A reader that takes them for requests shows a lag for ever.
+func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
+	rig := newReadRig(t, 1)
+	cl := rig.transactional()
+	s := &endSink{}
+	rig.run()
+	rig.r.Add(readTopic, 0, 0, s)
+	await(t, "what there is", func() bool { return s.is(readPerPart-1, 0) })
+	for i := range int64(3) {
+		rig.transact(cl, time.Now(), kgo.TryCommit)
+		last := readPerPart + 4*i
+		await(t, "a committed one", func() bool { return s.is(last, 0) })
+		rig.transact(cl, time.Now(), kgo.TryAbort)
+	}
+	await(t, "an aborted one", func() bool { return s.is(readPerPart+8, 0) })
+}
+
+// Timestamps of long ago use a rate up only while there is something behind: a partition
+// that is read to its end is up to now.
+func TestReaderIsUpToNowBehindMarkers(t *testing.T) {
+	rig := newReadRig(t, 1)
+	rig.r.SetQuota(readTopic, Quota{Rate: 20})
+	cl := rig.transactional()
+	s := &endSink{}
+	rig.run()
+	rig.r.Add(readTopic, 0, readPerPart, s)
+	long := time.Now().Add(-time.Hour)
+	for i := range int64(30) { // more than a second's worth, in longer
+		rig.transact(cl, long, kgo.TryCommit)
+		await(t, "read", func() bool { return s.at() == readPerPart+2*i })
+		time.Sleep(time.Second / 20)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over > 0 {
+		t.Errorf("%d requests are beyond a rate that was kept", s.over)
+	}
+}
