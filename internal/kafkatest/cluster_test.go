@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/localkafka"
 )
@@ -186,6 +187,32 @@ func TestBrokersStartFromAnArchive(t *testing.T) {
 	}
 	if tools.Accepts(t.Context(), damaged) == nil {
 		t.Error("half an archive is accepted")
+	}
+}
+
+// Brokers whose directories Kafka's tool has not formatted have the features that it
+// gives them.
+func TestBrokersAreFormattedWithoutTheTool(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(localkafka.EnvLibs) != "" {
+		t.Skipf("nothing is kept of the jars in %s", localkafka.EnvLibs)
+	}
+	c := Shared(t)
+	if tools, err := process.tools(); err != nil || !tools.Formats() {
+		t.Fatalf("each directory is formatted by the tool: %v", err)
+	}
+	v, err := kmsg.NewPtrApiVersionsRequest().RequestWith(deadline(t), c.Client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	levels := make(map[string]int16)
+	for _, f := range v.FinalizedFeatures {
+		levels[f.Name] = f.MaxVersionLevel
+	}
+	for name, least := range map[string]int16{"metadata.version": 30, "transaction.version": 2, "group.version": 1, "share.version": 1} {
+		if levels[name] < least {
+			t.Errorf("%s is %d, want %d or more", name, levels[name], least)
+		}
 	}
 }
 

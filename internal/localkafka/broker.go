@@ -58,6 +58,7 @@ func (b *Broker) ID() int { return b.id }
 func (b *Broker) Dir() string { return b.dir }
 
 func (b *Broker) logPath() string   { return filepath.Join(b.dir, "broker.log") }
+func (b *Broker) dataPath() string  { return filepath.Join(b.dir, "data") }
 func (b *Broker) propsPath() string { return filepath.Join(b.dir, "server.properties") }
 
 // tempPath is where the broker unpacks its native libraries. A broker that is
@@ -79,7 +80,7 @@ func (b *Broker) java(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // prepare writes the broker's files and formats its storage.
-func (b *Broker) prepare(ctx context.Context, props map[string]string, formatArgs []string) error {
+func (b *Broker) prepare(ctx context.Context, props map[string]string, clusterID string) error {
 	if err := os.MkdirAll(b.tempPath(), 0o755); err != nil {
 		return fmt.Errorf("make the directory of broker %d: %w", b.id, err)
 	}
@@ -89,16 +90,8 @@ func (b *Broker) prepare(ctx context.Context, props map[string]string, formatArg
 			return fmt.Errorf("configure broker %d: %w", b.id, err)
 		}
 	}
-	args := append([]string{"kafka.tools.StorageTool", "format", "--ignore-formatted", "-c", b.propsPath()}, formatArgs...)
-	out := bytes.Buffer{}
-	cmd := b.java(ctx, args...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	p, err := child.Start(cmd)
-	if err == nil {
-		err = p.Wait()
-	}
-	if err != nil {
-		return fmt.Errorf("format the storage of broker %d: %w\n%s", b.id, err, &out)
+	if err := b.format(ctx, clusterID); err != nil {
+		return fmt.Errorf("format the storage of broker %d: %w", b.id, err)
 	}
 	return nil
 }

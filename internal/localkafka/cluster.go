@@ -74,11 +74,7 @@ func tryCluster(ctx context.Context, tools Tools, dir string, n int, s settings)
 		return nil, err
 	}
 	brokers, controllers, others := ports[:n], ports[n:2*n], ports[2*n:]
-	voters := make([]string, n)
-	for i := range n {
-		voters[i] = fmt.Sprintf("%d@%s:%s", i, controllers[i], newUUID())
-	}
-	format := []string{"--cluster-id", newUUID(), "--initial-controllers", strings.Join(voters, ",")}
+	clusterID := newUUID()
 
 	c := &Cluster{}
 	for i := range n {
@@ -90,8 +86,8 @@ func tryCluster(ctx context.Context, tools Tools, dir string, n int, s settings)
 		c.Brokers = append(c.Brokers, b)
 	}
 	err = c.Each(func(b *Broker) error {
-		props := s.properties(b.id, brokers, controllers, others[b.id*further:(b.id+1)*further], filepath.Join(b.dir, "data"))
-		return b.prepare(ctx, props, format)
+		props := s.properties(b.id, brokers, controllers, others[b.id*further:(b.id+1)*further], b.dataPath())
+		return b.prepare(ctx, props, clusterID)
 	})
 	if err != nil {
 		return c, err

@@ -67,7 +67,7 @@ func (s settings) properties(i int, brokers, controllers, others []string, dataD
 	}
 	maps.Copy(p, s.overrides)
 	p["node.id"] = strconv.Itoa(i)
-	p["controller.quorum.bootstrap.servers"] = strings.Join(controllers, ",")
+	p["controller.quorum.voters"] = strings.Join(voters(controllers), ",")
 	p["listeners"] = fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://%s", brokers[i], controllers[i])
 	p["advertised.listeners"] = "PLAINTEXT://" + brokers[i]
 	for n, l := range s.listeners {
@@ -78,6 +78,16 @@ func (s settings) properties(i int, brokers, controllers, others []string, dataD
 	}
 	p["log.dirs"] = dataDir
 	return p
+}
+
+// voters are the controllers by node ID. The quorum is static: what brokers find in
+// their directories says nothing of ports, and is the same for all, see format.go.
+func voters(controllers []string) []string {
+	ids := make([]string, len(controllers))
+	for i, at := range controllers {
+		ids[i] = fmt.Sprintf("%d@%s", i, at)
+	}
+	return ids
 }
 
 // replicate sets everything to n replicas of which a majority must be in sync.

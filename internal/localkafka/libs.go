@@ -36,6 +36,9 @@ type Tools struct {
 	libs string // directory with the broker's jars
 	// flags of the JVM, further ones
 	flags []string
+	// bootstrap is what Kafka's tool writes when it formats a directory; nil has it
+	// format each.
+	bootstrap []byte
 }
 
 // Find finds Java and the jars, which it downloads if they are not
@@ -53,7 +56,7 @@ func Find(ctx context.Context) (Tools, error) {
 	if os.Getenv(EnvLibs) != "" { // not ours to write to
 		return tools, nil
 	}
-	return archived(ctx, tools, version), nil
+	return archived(ctx, formatted(ctx, tools), version), nil
 }
 
 // findJava returns the java command of JAVA_HOME, or else of the path, and what it

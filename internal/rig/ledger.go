@@ -56,7 +56,7 @@ func (w *Web) unsettled(when, wrong string) {
 // wrong at the limit. While timers fall due the ledger is off by a step's size
 // for milliseconds, so only one that stays so is wrong.
 func (w *Web) unbalanced(pending float64, limit time.Duration) (wrong string) {
-	for start := time.Now(); ; time.Sleep(poll) {
+	for start := time.Now(); ; time.Sleep(untilNextLook(start)) {
 		if wrong = w.account(pending); wrong == "" || time.Since(start) > limit {
 			return wrong
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What a test saw with another value than 0 is noted once: by name, and by each
@@ -37,5 +38,50 @@ foreign_of_this_test{state="live"} 1
 	got := strings.Fields(string(text))
 	if want := []string{"waterclock_of_this_test", `waterclock_of_this_test{state="live"}`}; !slices.Equal(got, want) {
 		t.Errorf("noted %q, want %q", got, want)
+	}
+}
+
+// A look at one metric reads its family and no other; it finds what a look at all does.
+func TestFamilyOf(t *testing.T) {
+	const body = `# HELP waterclock_looks_total Looks.
+# TYPE waterclock_looks_total counter
+waterclock_looks_total{state="a"} 2
+waterclock_looks_total{state="b"} 3
+# HELP waterclock_lag Lag.
+# TYPE waterclock_lag histogram
+waterclock_lag_bucket{le="+Inf"} 4
+waterclock_lag_sum 1
+waterclock_lag_count 4
+# HELP waterclock_lag_bytes More.
+# TYPE waterclock_lag_bytes gauge
+waterclock_lag_bytes 7
+`
+	t.Setenv(envSeen, "")
+	for name, want := range map[string]float64{"waterclock_looks_total": 5, "waterclock_lag": 4, "waterclock_lag_bytes": 7, "waterclock_none": 0} {
+		part := familyOf(body, name)
+		families, err := parseMetrics(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sum(families[name]); got != want || len(part) == len(body) {
+			t.Errorf("%s is %v, want %v, read from %q", name, got, want, part)
+		}
+	}
+}
+
+// Where seen metrics are noted all are read, but not at each look.
+func TestParseAll(t *testing.T) {
+	w := &Web{}
+	t.Setenv(envSeen, "")
+	if w.parseAll() {
+		t.Error("all are read for nobody")
+	}
+	t.Setenv(envSeen, "somewhere")
+	if !w.parseAll() {
+		t.Error("the first look reads one")
+	}
+	w.parsed.Store(time.Now().Add(time.Hour).UnixNano())
+	if w.parseAll() {
+		t.Error("the next look reads all")
 	}
 }

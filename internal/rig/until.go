@@ -5,8 +5,20 @@ import (
 	"time"
 )
 
-// poll is how often something is looked at that tells no one of its changes.
-const poll = 20 * time.Millisecond
+// poll is how often something is looked at that tells no one of its changes. A look at
+// metrics takes a millisecond of processor time or more, and many tests wait at once: one
+// that has waited for long looks less often, but for no longer than pollAtMost, and is no
+// more than 2 % late.
+const (
+	poll       = 20 * time.Millisecond
+	pollAtMost = 100 * time.Millisecond
+	pollShare  = 50
+)
+
+// untilNextLook is how long to wait for the next look, of one that waits since start.
+func untilNextLook(start time.Time) time.Duration {
+	return min(max(poll, time.Since(start)/pollShare), pollAtMost)
+}
 
 // Until polls ok and returns how long it took to be true. It ends the test when
 // that is longer than limit; what says then what did not come.
@@ -17,7 +29,7 @@ func Until(t testing.TB, limit time.Duration, what string, ok func() bool) time.
 		if time.Since(start) > limit {
 			t.Fatalf("%s: not within %s", what, limit)
 		}
-		time.Sleep(poll)
+		time.Sleep(untilNextLook(start))
 	}
 	return time.Since(start)
 }

@@ -28,7 +28,7 @@ func TestUntil(t *testing.T) {
 			if said := fmt.Sprint(recover()); !strings.Contains(said, "the moon") || !strings.Contains(said, "3s") {
 				t.Errorf("ended with %q, want what and the limit", said)
 			}
-			if took := time.Since(start); took < 4*time.Second || took > 4*time.Second+2*poll {
+			if took := time.Since(start); took < 4*time.Second || took > 4*time.Second+2*pollAtMost {
 				t.Errorf("gave up after %s, want 3s", took-time.Second)
 			}
 		}()

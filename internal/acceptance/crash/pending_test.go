@@ -19,7 +19,7 @@ import (
 const (
 	fewPending = 50_000
 	// manyPending is a million where tests may be slow.
-	manyPending, millionPending = 250_000, 1_000_000
+	manyPending, millionPending = 150_000, 1_000_000
 
 	crashPartitions = 4
 	streamRate      = 500 // timers a second

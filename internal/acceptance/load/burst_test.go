@@ -15,7 +15,7 @@ const (
 	// peakLimit is what a process with the usual settings may come to hold: it
 	// is told nothing of memory, and has no GOMEMLIMIT.
 	peakLimit = 400 * mib
-	// burst timers are due at one moment, a third of them where tests may not be slow.
+	// burst timers are due at one moment, a sixth of them where tests may not be slow.
 	burst = 600_000
 	// burstLead is how long before that moment the first of them is sent: as long as
 	// it takes until all are accepted, and some more.
@@ -33,7 +33,7 @@ const (
 func TestPeakMemoryOfABurst(t *testing.T) {
 	burst, lead := burst, burstLead
 	if !rig.Slow() {
-		burst, lead = burst/3, burstLead/3
+		burst, lead = burst/6, burstLead/6
 	}
 	c := kafkatest.Shared(t)
 	for _, b := range []struct {

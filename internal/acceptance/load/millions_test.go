@@ -22,7 +22,7 @@ const (
 )
 
 // Two million timers are pending, all due at one instant. A million of them are
-// cancelled in one go, then that instant comes. A fifth of them all where tests
+// cancelled in one go, then that instant comes. A tenth of them all where tests
 // may not be slow.
 //
 // It comes when the test sets the instance's clock right, which was behind: so
@@ -30,7 +30,7 @@ const (
 func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	million := 1_000_000
 	if !rig.Slow() {
-		million /= 5
+		million /= 10
 	}
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
