@@ -37,6 +37,17 @@ type instance struct {
 // start starts an instance that asks others if they are to be asked.
 func start(t *testing.T, f *fake, process string, forwards bool) *instance {
 	t.Helper()
+	return startWith(t, f, process, forwards, emptyLogs{})
+}
+
+// startWith starts one with topics beside the request topic; request topics that are quiet have
+// no events.
+func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Logs, quiet ...string) *instance {
+	t.Helper()
+	topics := map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events"}}
+	for _, name := range quiet {
+		topics[name] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20}
+	}
 	o := route.Options{
 		Local: &local{f, process}, Directory: f, Process: process, MaxBody: 1 << 20,
 		May: func(context.Context, *route.Call) error { return nil },
@@ -48,8 +59,8 @@ func start(t *testing.T, f *fake, process string, forwards bool) *instance {
 	}
 	router := route.New(o)
 	a := api.New(api.Options{
-		Version: "test", Access: api.Access{May: f.allows}, Asker: router, Internal: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events"}},
-		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{},
+		Version: "test", Access: api.Access{May: f.allows}, Asker: router, Internal: router, Topics: topics,
+		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
 	t.Cleanup(a.Close)
 	s := httptest.NewServer(a)

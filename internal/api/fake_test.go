@@ -281,7 +281,7 @@ func (emptyLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
 	return map[int32][2]int64{0: {0, 0}}, nil
 }
 
-func (emptyLogs) Read(context.Context, string, int32, int64, int64, func(*api.Record) error) error {
+func (emptyLogs) Read(context.Context, string, map[int32][2]int64, func(*api.Record) error) error {
 	return nil
 }
 
