@@ -33,6 +33,10 @@ func TestDeadLetters(t *testing.T) {
 	for i := range n {
 		a.call(t, "PUT", fmt.Sprintf("%s/bad-%02d", timersOf(requests), i), fmt.Sprint("payload ", i), "timer-after", "soon", "timer-target-topic", target, "waterclock-pass", "a=1").is(t, 400, "bad-duration")
 	}
+	// Their step is committed; its marker comes to the topic a moment later.
+	rig.Until(t, limit, "all are to be read", func() bool {
+		return len(a.call(t, "GET", letters+"?limit=100", "").is(t, 200, "").body["deadLetters"].([]any)) == n
+	})
 	seen := map[string]map[string]any{}
 	cursor, pages := "", 0
 	for {
