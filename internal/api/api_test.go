@@ -710,6 +710,31 @@ func TestNewIDUnderACondition(t *testing.T) {
 	}
 }
 
+// One call counts what fires before each of many instants, of all partitions.
+func TestCountUntil(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	at := func(h int) string { return time.Date(2030, 1, 1, h, 0, 0, 0, time.UTC).Format(time.RFC3339) }
+	for i := range 12 {
+		in.call(t, "PUT", path(fmt.Sprintf("%c-%d", 'a'+rune(i%2), i)), "", "timer-at", at(i), toOrders, "orders").is(t, 201, "")
+	}
+	in.call(t, "POST", path("a-0")+"/pause", "").is(t, 200, "paused")
+	const count = "/v1/topics/timers/timers/count?until="
+	got := in.call(t, "GET", count+at(3)+","+at(3)+","+at(7)+",1893542400000", "").is(t, 200, "")
+	if got.body["count"] != 11.0 || fmt.Sprint(got.body["until"]) != "["+
+		"map[at:2030-01-01T03:00:00Z count:2 exact:true] map[at:2030-01-01T03:00:00Z count:2 exact:true] map[at:2030-01-01T07:00:00Z count:6 exact:true] map[at:2030-01-02T00:00:00Z count:11 exact:true]]" {
+		t.Error(got.text)
+	}
+	if got := in.call(t, "GET", count+at(7)+"&prefix=b-", "").is(t, 200, ""); got.body["count"] != 3.0 {
+		t.Error(got.text)
+	}
+	for _, bad := range []string{at(7) + "," + at(3), "soon", at(1) + ",", strings.Repeat(at(1)+",", 100) + at(1)} {
+		in.call(t, "GET", count+bad, "").is(t, 400, "bad-request")
+	}
+	f.move(timer.TopicPartition{Topic: "timers", Partition: 1}, "")
+	in.call(t, "GET", count+at(7), "").is(t, 503, "moving")
+}
+
 // A filter that chooses nothing is not one that chooses all.
 func TestDueBeforeNothing(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)

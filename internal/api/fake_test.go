@@ -218,6 +218,23 @@ func (a *answering) Count(_ context.Context, f query.Filter) (query.Count, error
 	return n, nil
 }
 
+func (a *answering) CountUntil(_ context.Context, f query.Filter, until []int64) ([]query.Count, error) {
+	if err := a.lock(); err != nil {
+		return nil, err
+	}
+	defer a.l.f.mu.Unlock()
+	counts := make([]query.Count, len(until))
+	for i, at := range until {
+		counts[i].Exact = true
+		for _, t := range a.p.pending {
+			if ref := t.Ref(); ref.Due < at && f.Match(a.p.show(t)) {
+				counts[i].N++
+			}
+		}
+	}
+	return counts, nil
+}
+
 func (a *answering) Watch() (route.Watch, error) {
 	if err := a.lock(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,31 @@ func TestNextOccurrencesEnd(t *testing.T) {
 	}
 }
 
+// What is to come is asked for in one call: its instants ascend, and each figure is that of its own.
+func TestOverviewCountsOnce(t *testing.T) {
+	f := newFake(t)
+	f.answers["/v1/topics/timers/timers/count"] = counted(10, true)
+	w := f.get("/?ahead=minute")
+	var calls []asked
+	for _, a := range f.asked {
+		if strings.HasSuffix(a.path, "/count") {
+			calls = append(calls, a)
+		}
+	}
+	if len(calls) != 1 {
+		t.Fatalf("%d calls count", len(calls))
+	}
+	until := strings.Split(calls[0].query.Get("until"), ",")
+	first, last := strconv.FormatInt(now.Add(5*time.Second).UnixMilli(), 10), strconv.FormatInt(now.Add(24*time.Hour).UnixMilli(), 10)
+	if len(until) != barsOfDue+3 || !slices.IsSorted(until) || until[0] != first || until[len(until)-1] != last {
+		t.Errorf("until %v", until)
+	}
+	// The 12th instant and the 13th are the end of the minute; the hour and the day follow.
+	says(t, w, http.StatusOK, "<span>next minute</span>120<", "<span>next hour</span>140<", "<span>next day</span>150<", `<td>09:00:55</td><td class="num">10</td>`)
+	f.answers["/v1/topics/timers/timers/count"] = moving()
+	says(t, f.get("/"), http.StatusOK, "on its way", "<span>next day</span>not known")
+}
+
 func TestEmptyPages(t *testing.T) {
 	for path, want := range map[string]string{
 		"/":             "There are no partitions",
@@ -82,7 +108,7 @@ func TestEmptyPages(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			f := newFake(t)
 			f.answers["/v1/topics/timers/timers"] = api.TimerList{}
-			f.answers["/v1/topics/timers/timers/count"] = api.TimerCount{Exact: true}
+			f.answers["/v1/topics/timers/timers/count"] = counted(0, true)
 			f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetters{}
 			f.answers["/v1/cluster"] = api.Cluster{}
 			says(t, f.get(path), http.StatusOK, want)
