@@ -102,18 +102,26 @@ func (f *filter) query() (url.Values, error) {
 func getCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	var id string
+	var history bool
 	cmd := &cobra.Command{
-		Use:     "get",
-		Short:   "show what is pending under an ID",
-		Long:    "get asks the HTTP API of an instance what is pending under an ID. It exits 1 if nothing is.",
-		Example: "  waterclock get --id a1",
+		Use:   "get",
+		Short: "show what is pending under an ID, or what has happened to it",
+		Long: `get asks the HTTP API of an instance what is pending under an ID. It exits 1 if nothing
+is. With --history it tells what has happened to the timer so far, the newest first,
+where the request topic writes events; with --json one event a line.`,
+		Example: `  waterclock get --id a1
+  waterclock get --id a1 --history`,
 	}
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	cmd.Flags().StringVar(&id, "id", "", "timer `ID`")
+	cmd.Flags().BoolVar(&history, "history", false, "tell what has happened to it so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkID(id); err != nil {
 			return err
+		}
+		if history {
+			return a.history(cmd, id)
 		}
 		var t api.Timer
 		if err := a.get(cmd, client.Timers(a.topic, id), nil, &t); err != nil || a.json {
@@ -122,6 +130,37 @@ func getCommand(p *process) *cobra.Command {
 		return describe(p.stdout, &t)
 	}
 	return cmd
+}
+
+// history prints all that the events topic has of an ID.
+func (a *asking) history(cmd *cobra.Command, id string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	for q := (url.Values{}); ; {
+		var page api.TimerEvents
+		if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic, id, "events"), q, &page); err != nil {
+			return err
+		}
+		for _, e := range page.Events {
+			if !a.json {
+				err = showEvent(a.p.stdout, e.Event)
+			} else {
+				_, err = fmt.Fprintf(a.p.stdout, "%s\n", e.Event)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if page.Cursor == "" {
+			if !a.json && page.Log.Oldest != nil {
+				fmt.Fprintf(a.p.stderr, "The log of events begins at %s; nothing is known of the time before.\n", page.Log.Oldest.Format(time.RFC3339))
+			}
+			return nil
+		}
+		q.Set("cursor", page.Cursor)
+	}
 }
 
 // get asks for what is at a path, and prints the answer as it is if that is asked for.

@@ -37,6 +37,17 @@ type instance struct {
 // start starts an instance that asks others if they are to be asked.
 func start(t *testing.T, f *fake, process string, forwards bool) *instance {
 	t.Helper()
+	return startWith(t, f, process, forwards, emptyLogs{})
+}
+
+// startWith starts one with topics beside the request topic; request topics that are quiet have
+// no events.
+func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Logs, quiet ...string) *instance {
+	t.Helper()
+	topics := map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events"}}
+	for _, name := range quiet {
+		topics[name] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20}
+	}
 	o := route.Options{
 		Local: &local{f, process}, Directory: f, Process: process, MaxBody: 1 << 20,
 		May: func(context.Context, *route.Call) error { return nil },
@@ -48,8 +59,8 @@ func start(t *testing.T, f *fake, process string, forwards bool) *instance {
 	}
 	router := route.New(o)
 	a := api.New(api.Options{
-		Version: "test", Access: api.Access{May: f.allows}, Asker: router, Internal: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events"}},
-		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{},
+		Version: "test", Access: api.Access{May: f.allows}, Asker: router, Internal: router, Topics: topics,
+		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
 	t.Cleanup(a.Close)
 	s := httptest.NewServer(a)
@@ -697,6 +708,31 @@ func TestNewIDUnderACondition(t *testing.T) {
 	if !strings.Contains(a.text, `"status":412`) {
 		t.Error(a.text)
 	}
+}
+
+// One call counts what fires before each of many instants, of all partitions.
+func TestCountUntil(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	at := func(h int) string { return time.Date(2030, 1, 1, h, 0, 0, 0, time.UTC).Format(time.RFC3339) }
+	for i := range 12 {
+		in.call(t, "PUT", path(fmt.Sprintf("%c-%d", 'a'+rune(i%2), i)), "", "timer-at", at(i), toOrders, "orders").is(t, 201, "")
+	}
+	in.call(t, "POST", path("a-0")+"/pause", "").is(t, 200, "paused")
+	const count = "/v1/topics/timers/timers/count?until="
+	got := in.call(t, "GET", count+at(3)+","+at(3)+","+at(7)+",1893542400000", "").is(t, 200, "")
+	if got.body["count"] != 11.0 || fmt.Sprint(got.body["until"]) != "["+
+		"map[at:2030-01-01T03:00:00Z count:2 exact:true] map[at:2030-01-01T03:00:00Z count:2 exact:true] map[at:2030-01-01T07:00:00Z count:6 exact:true] map[at:2030-01-02T00:00:00Z count:11 exact:true]]" {
+		t.Error(got.text)
+	}
+	if got := in.call(t, "GET", count+at(7)+"&prefix=b-", "").is(t, 200, ""); got.body["count"] != 3.0 {
+		t.Error(got.text)
+	}
+	for _, bad := range []string{at(7) + "," + at(3), "soon", at(1) + ",", strings.Repeat(at(1)+",", 100) + at(1)} {
+		in.call(t, "GET", count+bad, "").is(t, 400, "bad-request")
+	}
+	f.move(timer.TopicPartition{Topic: "timers", Partition: 1}, "")
+	in.call(t, "GET", count+at(7), "").is(t, 503, "moving")
 }
 
 // A filter that chooses nothing is not one that chooses all.

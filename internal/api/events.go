@@ -40,12 +40,10 @@ func (a *API) registerEvents(h huma.API) {
 		if in.ID != "" {
 			asked = in.ID
 		}
-		topic, err := a.topic(ctx, access.Read, in.Topic, asked)
+		topic, err := a.told(ctx, in.Topic, asked)
 		switch {
 		case err != nil:
 			return nil, err
-		case topic.Events == "":
-			return nil, problem(http.StatusConflict, ReasonNoEvents, "%s writes no events: set events: true below tenants: %s: in the configuration", in.Topic, in.Topic)
 		case in.ID != "" && in.Prefix != "":
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "id and prefix are given: give one of them")
 		case a.streams.n.Add(1) > maxStreams:

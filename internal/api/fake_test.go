@@ -218,6 +218,23 @@ func (a *answering) Count(_ context.Context, f query.Filter) (query.Count, error
 	return n, nil
 }
 
+func (a *answering) CountUntil(_ context.Context, f query.Filter, until []int64) ([]query.Count, error) {
+	if err := a.lock(); err != nil {
+		return nil, err
+	}
+	defer a.l.f.mu.Unlock()
+	counts := make([]query.Count, len(until))
+	for i, at := range until {
+		counts[i].Exact = true
+		for _, t := range a.p.pending {
+			if ref := t.Ref(); ref.Due < at && f.Match(a.p.show(t)) {
+				counts[i].N++
+			}
+		}
+	}
+	return counts, nil
+}
+
 func (a *answering) Watch() (route.Watch, error) {
 	if err := a.lock(); err != nil {
 		return nil, err
@@ -281,7 +298,7 @@ func (emptyLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
 	return map[int32][2]int64{0: {0, 0}}, nil
 }
 
-func (emptyLogs) Read(context.Context, string, int32, int64, int64, func(*api.Record) error) error {
+func (emptyLogs) Read(context.Context, string, map[int32][2]int64, func(*api.Record) error) error {
 	return nil
 }
 

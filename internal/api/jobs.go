@@ -156,7 +156,7 @@ func (a *API) startJob(ctx context.Context, action, header, name string, f *Filt
 		if err != nil {
 			return nil, routed(err)
 		}
-		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &TimerCount{n.N, n.Exact}}}, nil
+		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &TimerCount{Count: n.N, Exact: n.Exact}}}, nil
 	}
 	j := &job{filter: q, rate: rate, header: header, topic: topic, show: Job{
 		ID: route.RandomID(), Topic: name, Action: action, Prefix: q.Prefix, State: "running", Begun: a.o.Now().UTC(),

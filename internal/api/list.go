@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,7 +83,19 @@ type TimerList struct {
 type TimerCount struct {
 	Count int64 `json:"count"`
 	Exact bool  `json:"exact" doc:"false: there are more; the question was about more than one may look at."`
+	// Until is what was asked for with until.
+	Until []CountUntil `json:"until,omitempty" doc:"For each instant of until, in their order; the count is that of the last."`
 }
+
+// CountUntil is how many timers fire before an instant.
+type CountUntil struct {
+	At    time.Time `json:"at"`
+	Count int64     `json:"count" doc:"What is due before it, or triggered, and not paused."`
+	Exact bool      `json:"exact"`
+}
+
+// maxUntil is how many instants one count may be for.
+const maxUntil = 100
 
 func (a *API) registerLists(h huma.API) {
 	list := operation(http.MethodGet, "/v1/topics/{topic}/timers", "listTimers", "List pending timers",
@@ -102,14 +115,20 @@ func (a *API) registerLists(h huma.API) {
 		}
 		return &struct{ Body TimerList }{*page}, nil
 	})
-	count := operation(http.MethodGet, "/v1/topics/{topic}/timers/count", "countTimers", "Count pending timers")
+	count := operation(http.MethodGet, "/v1/topics/{topic}/timers/count", "countTimers", "Count pending timers",
+		"With until: how many fire before each of some instants, for the price of one look at those that fire before the last.")
 	count.Tags = []string{"timers"}
 	describe[TimerCount](h, &count, nil)
 	huma.Register(h, count, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Filter
+		Until []string `query:"until" maxItems:"100" doc:"Instants, ascending, with commas between them: RFC 3339 with a zone, or Unix milliseconds. Paused timers do not count."`
 	}) (*struct{ Body TimerCount }, error) {
 		f, err := in.query()
+		if err != nil {
+			return nil, err
+		}
+		until, err := instants(in.Until)
 		if err != nil {
 			return nil, err
 		}
@@ -117,12 +136,53 @@ func (a *API) registerLists(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := a.count(ctx, in.Topic, topic, &f)
+		n, err := a.countUntil(ctx, in.Topic, topic, &f, until)
 		if err != nil {
 			return nil, routed(err)
 		}
-		return &struct{ Body TimerCount }{TimerCount{n.N, n.Exact}}, nil
+		return &struct{ Body TimerCount }{*n}, nil
 	})
+}
+
+// instants are those of until.
+func instants(texts []string) (all []int64, err error) {
+	for _, text := range texts {
+		at, err := instant("until", text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, at)
+	}
+	if len(all) > maxUntil || !slices.IsSorted(all) || slices.Contains(all, 0) {
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "until needs up to %d instants that ascend", maxUntil)
+	}
+	return all, nil
+}
+
+// countUntil counts by instants where there are any.
+func (a *API) countUntil(ctx context.Context, name string, topic Topic, f *query.Filter, until []int64) (*TimerCount, error) {
+	if len(until) == 0 {
+		n, err := a.count(ctx, name, topic, f)
+		return &TimerCount{Count: n.N, Exact: n.Exact}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	answers, err := a.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]CountUntil, len(until))
+	for i, at := range until {
+		all[i] = CountUntil{At: instantOf(at), Exact: true}
+		for _, answer := range answers {
+			if len(answer.Counts) != len(until) {
+				return nil, fmt.Errorf("an owner counts for %d instants of %d", len(answer.Counts), len(until))
+			}
+			all[i].Count, all[i].Exact = all[i].Count+answer.Counts[i].N, all[i].Exact && answer.Counts[i].Exact
+		}
+	}
+	last := all[len(all)-1]
+	return &TimerCount{Count: last.Count, Exact: last.Exact, Until: all}, nil
 }
 
 // count adds up what all partitions have.

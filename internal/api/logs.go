@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
@@ -53,9 +52,9 @@ func (r *Record) header(name string) string {
 type Logs interface {
 	// Bounds are where each partition of a topic begins, and the end of what is decided.
 	Bounds(ctx context.Context, topic string) (map[int32][2]int64, error)
-	// Read calls fn with the committed records of a partition from one offset to, exclusive,
-	// another below its end.
-	Read(ctx context.Context, topic string, partition int32, from, to int64, fn func(*Record) error) error
+	// Read calls fn with the committed records of partitions, of each one from one offset to,
+	// exclusive, another below its end, in order. It is one call however many they are.
+	Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error
 	// Follow calls fn with nil, then with what is committed from then on, and with nil now and
 	// then, until ctx ends or fn returns an error.
 	Follow(ctx context.Context, topic string, partitions []int32, fn func(*Record) error) error
@@ -127,6 +126,7 @@ func (a *API) registerLogs(h huma.API) {
 		return a.resend(ctx, in.Topic, in.Partition, in.Offset, in.Wait.Wait, in.Body)
 	})
 	a.registerEvents(h)
+	a.registerHistory(h)
 }
 
 // unread is the problem of an error of Logs.
@@ -148,55 +148,58 @@ func (a *API) letters(ctx context.Context, request, topic string, limit int, cur
 	if err != nil {
 		return nil, err
 	}
-	found := make([][]*Record, len(bounds))
-	partitions := slices.Sorted(maps.Keys(bounds))
 	// As many offsets of each are looked at: a letter may have a marker of its transaction
 	// behind it.
 	window := int64(2*limit + 2)
-	asks, ctx := errgroup.WithContext(ctx)
-	asks.SetLimit(4)
-	for i, p := range partitions {
-		from := max(bounds[p][0], ends[p]-window)
-		asks.Go(func() error {
-			return a.o.Logs.Read(ctx, topic, p, from, ends[p], func(r *Record) error {
-				if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == request {
-					found[i] = append(found[i], slim(r))
-				}
-				return nil
-			})
-		})
+	spans := make(map[int32][2]int64, len(bounds))
+	for p, b := range bounds {
+		spans[p] = [2]int64{max(b[0], ends[p]-window), ends[p]}
 	}
-	if err := asks.Wait(); err != nil {
+	found := make(map[int32][]*Record, len(bounds))
+	err = a.o.Logs.Read(ctx, topic, spans, func(r *Record) error {
+		if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == request {
+			found[r.Partition] = append(found[r.Partition], slim(r, previewBytes))
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	page := &DeadLetters{DeadLetters: []DeadLetter{}}
-	for len(page.DeadLetters) < limit {
-		newest := -1
-		for i, rs := range found {
-			if len(rs) > 0 && (newest < 0 || rs[len(rs)-1].Time.After(found[newest][len(found[newest])-1].Time)) {
-				newest = i
-			}
-		}
-		if newest < 0 {
-			break
-		}
-		rs := found[newest]
-		page.DeadLetters = append(page.DeadLetters, letter(rs[len(rs)-1]))
-		found[newest] = rs[:len(rs)-1]
-	}
+	page := &DeadLetters{DeadLetters: newestOf(found, limit)}
 	more := false
-	for i, p := range partitions {
-		next := max(bounds[p][0], ends[p]-window)
-		if rs := found[i]; len(rs) > 0 {
+	for p, b := range bounds {
+		next := spans[p][0]
+		if rs := found[p]; len(rs) > 0 {
 			next = rs[len(rs)-1].Offset + 1
 		}
-		ends[p], more = next, more || next > bounds[p][0]
+		ends[p], more = next, more || next > b[0]
 	}
 	if more {
 		text, _ := json.Marshal(ends) // numbers can be encoded
 		page.Cursor = base64.RawURLEncoding.EncodeToString(text)
 	}
 	return page, nil
+}
+
+// newestOf takes the newest letters of all partitions; found keeps the others.
+func newestOf(found map[int32][]*Record, limit int) []DeadLetter {
+	letters := []DeadLetter{}
+	partitions := slices.Sorted(maps.Keys(found)) // equal times: by partition, each time the same
+	for len(letters) < limit {
+		var newest *Record
+		for _, p := range partitions {
+			if rs := found[p]; len(rs) > 0 && (newest == nil || rs[len(rs)-1].Time.After(newest.Time)) {
+				newest = rs[len(rs)-1]
+			}
+		}
+		if newest == nil {
+			break
+		}
+		letters = append(letters, letter(newest))
+		rs := found[newest.Partition]
+		found[newest.Partition] = rs[:len(rs)-1]
+	}
+	return letters
 }
 
 // lettersCursor are where the partitions end for a page.
@@ -218,11 +221,11 @@ func lettersCursor(cursor string, bounds map[int32][2]int64) (map[int32]int64, e
 	return ends, nil
 }
 
-// slim is a record without what a list does not show. It is a copy in all its parts: what was
+// slim is a record with so many bytes of its payload, for a list. It is a copy in all its parts: what was
 // read lies in the memory of its whole batch, and one header would keep that.
-func slim(r *Record) *Record {
+func slim(r *Record, payload int) *Record {
 	s := *r
-	s.Key, s.Value = bytes.Clone(r.Key), bytes.Clone(r.Value[:min(len(r.Value), previewBytes)])
+	s.Key, s.Value = bytes.Clone(r.Key), bytes.Clone(r.Value[:min(len(r.Value), payload)])
 	s.Headers = make([]timer.Header, 0, len(r.Headers))
 	for _, h := range r.Headers {
 		s.Headers = append(s.Headers, timer.Header{Key: strings.Clone(h.Key), Value: bytes.Clone(h.Value)})
@@ -284,7 +287,7 @@ func (a *API) letterAt(ctx context.Context, name, topic string, partition int32,
 		return nil, none
 	}
 	var found *Record
-	err = a.o.Logs.Read(ctx, topic, partition, offset, offset+1, func(r *Record) error {
+	err = a.o.Logs.Read(ctx, topic, map[int32][2]int64{partition: {offset, offset + 1}}, func(r *Record) error {
 		if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == name && r.Offset == offset {
 			found = r
 		}

@@ -15,7 +15,7 @@ func TestSlimIsACopy(t *testing.T) {
 		for i := range batch {
 			batch[i] = 'a'
 		}
-		s := slim(&Record{Key: batch[:1], Value: value, Headers: []timer.Header{{Key: "h", Value: batch[1:2]}, {Key: "null"}}})
+		s := slim(&Record{Key: batch[:1], Value: value, Headers: []timer.Header{{Key: "h", Value: batch[1:2]}, {Key: "null"}}}, previewBytes)
 		clear(batch)
 		if string(s.Key) != "a" || string(s.Headers[0].Value) != "a" || s.Headers[1].Value != nil || bytes.Contains(s.Value, []byte{0}) {
 			t.Errorf("key %q, value %.20q, headers %q", s.Key, s.Value, s.Headers)
@@ -24,10 +24,10 @@ func TestSlimIsACopy(t *testing.T) {
 			t.Errorf("%d bytes, %d of them kept: %q", len(value), len(s.Value), s.Headers)
 		}
 	}
-	if s := slim(&Record{}); s.Key != nil || s.Value != nil {
+	if s := slim(&Record{}, previewBytes); s.Key != nil || s.Value != nil {
 		t.Errorf("null is %+v", s)
 	}
-	if s := slim(&Record{Value: []byte{}}); s.Value == nil {
+	if s := slim(&Record{Value: []byte{}}, previewBytes); s.Value == nil {
 		t.Error("an empty value is null")
 	}
 }

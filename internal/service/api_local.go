@@ -210,6 +210,12 @@ func (a answering) Count(ctx context.Context, f query.Filter) (query.Count, erro
 	return n, unanswered(err)
 }
 
+// CountUntil implements route.Partition.
+func (a answering) CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error) {
+	n, err := a.p.CountUntil(ctx, f, until)
+	return n, unanswered(err)
+}
+
 // Watch implements route.Partition.
 func (a answering) Watch() (route.Watch, error) {
 	w, err := a.p.Watch()

@@ -15,8 +15,11 @@ import (
 )
 
 const (
-	// logsFetchBytes bounds what a read of the topics beside a request topic holds at a time.
-	logsFetchBytes = 4 << 20
+	// logsFetchBytes, of each broker that is asked, bounds what a read of the topics beside a
+	// request topic holds at a time.
+	logsFetchBytes = 1 << 20
+	// logsFetches is how many brokers are asked at a time.
+	logsFetches = 4
 	// followPause is how often who follows is called although there is nothing.
 	followPause = 15 * time.Second
 )
@@ -55,44 +58,69 @@ func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, er
 func (l *logs) consumer(topic string, from map[int32]kgo.Offset) (*kgo.Client, error) {
 	cl, err := kgo.NewClient(append(slices.Clone(l.in.opts),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.FetchMaxBytes(logsFetchBytes), kgo.FetchMaxPartitionBytes(logsFetchBytes), kgo.MaxConcurrentFetches(1))...)
+		kgo.FetchMaxBytes(logsFetchBytes), kgo.FetchMaxPartitionBytes(logsFetchBytes), kgo.MaxConcurrentFetches(logsFetches))...)
 	if err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
 	}
 	return cl, nil
 }
 
-// Read implements api.Logs. What stands just before to may be of an aborted transaction and not
-// be shown; its marker is, and stands before the end of what is decided, at to or behind it.
-func (l *logs) Read(ctx context.Context, topic string, partition int32, from, to int64, fn func(*api.Record) error) error {
-	if from >= to {
+// Read implements api.Logs. What stands just before an end may be of an aborted transaction and
+// not be shown; its marker is, and stands before the end of what is decided, at ours or behind it.
+func (l *logs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+	from := make(map[int32]kgo.Offset)
+	for p, span := range spans {
+		if span[0] < span[1] {
+			from[p] = kgo.NewOffset().At(span[0])
+		}
+	}
+	if len(from) == 0 {
 		return nil
 	}
-	cl, err := l.consumer(topic, map[int32]kgo.Offset{partition: kgo.NewOffset().At(from)})
+	cl, err := l.consumer(topic, from)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	for {
+	for len(from) > 0 {
 		fetches := cl.PollFetches(ctx)
-		if err := fetches.Err0(); err != nil {
-			return fmt.Errorf("read %s/%d: %w", topic, partition, err)
-		}
-		done := false
-		var failed error
-		fetches.EachRecord(func(r *kgo.Record) {
-			if failed == nil && r.Offset < to && !r.Attrs.IsControl() {
-				failed = fn(apiRecord(r))
-			}
-			done = done || r.Offset >= to-1
-		})
-		if failed != nil || done {
-			return failed
-		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if errs := fetches.Errors(); len(errs) > 0 {
+			return fmt.Errorf("read %s/%d: %w", topic, errs[0].Partition, errs[0].Err)
+		}
+		var failed error
+		fetches.EachPartition(func(of kgo.FetchTopicPartition) {
+			if _, left := from[of.Partition]; !left || failed != nil {
+				return
+			}
+			var done bool
+			if done, failed = until(of.Records, spans[of.Partition][1], fn); done {
+				delete(from, of.Partition)
+				cl.PauseFetchPartitions(map[string][]int32{topic: {of.Partition}})
+			}
+		})
+		if failed != nil {
+			return failed
+		}
 	}
+	return nil
+}
+
+// until calls fn with records before an offset, and reports whether all of those were there.
+func until(records []*kgo.Record, end int64, fn func(*api.Record) error) (done bool, err error) {
+	for _, r := range records {
+		if r.Offset < end && !r.Attrs.IsControl() {
+			if err := fn(apiRecord(r)); err != nil {
+				return false, err
+			}
+		}
+		if r.Offset >= end-1 {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Follow implements api.Logs.

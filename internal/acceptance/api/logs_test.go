@@ -3,10 +3,15 @@ package api
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -28,6 +33,10 @@ func TestDeadLetters(t *testing.T) {
 	for i := range n {
 		a.call(t, "PUT", fmt.Sprintf("%s/bad-%02d", timersOf(requests), i), fmt.Sprint("payload ", i), "timer-after", "soon", "timer-target-topic", target, "waterclock-pass", "a=1").is(t, 400, "bad-duration")
 	}
+	// Their step is committed; its marker comes to the topic a moment later.
+	rig.Until(t, limit, "all are to be read", func() bool {
+		return len(a.call(t, "GET", letters+"?limit=100", "").is(t, 200, "").body["deadLetters"].([]any)) == n
+	})
 	seen := map[string]map[string]any{}
 	cursor, pages := "", 0
 	for {
@@ -46,7 +55,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	if len(seen) != n {
-		t.Fatalf("%d letters on %d pages, want %d", len(seen), pages, n)
+		t.Fatalf("%d letters on %d pages, want %d: %v", len(seen), pages, n, slices.Sorted(maps.Keys(seen)))
 	}
 	one := seen["bad-07"]
 	if text := fmt.Sprint(one); !strings.Contains(text, "bad-duration") || !strings.Contains(text, "payload 7") || !strings.Contains(text, requests+"/") {
@@ -97,5 +106,36 @@ func TestEvents(t *testing.T) {
 	}
 	if len(told) != 2 || !strings.Contains(told[0], `"type":"scheduled"`) || !strings.Contains(told[1], `"type":"cancelled"`) || strings.Contains(fmt.Sprint(told), "other") || !strings.Contains(told[0], `"id":"seen-1"`) {
 		t.Errorf("%q, %v", told, lines.Err())
+	}
+	history(t, c, a, requests)
+}
+
+// history reads what has happened before, page by page, until retention has taken it.
+func history(t *testing.T, c *kafkatest.Cluster, a *asked, requests string) {
+	t.Helper()
+	at := timersOf(requests) + "/seen-1/events"
+	page := a.call(t, "GET", at+"?limit=1", "").is(t, 200, "")
+	if !strings.Contains(page.text, `"type":"cancelled"`) || strings.Contains(page.text, `"type":"scheduled"`) {
+		t.Errorf("the newest: %s", page.text)
+	}
+	cursor, _ := page.body["cursor"].(string)
+	page = a.call(t, "GET", at+"?cursor="+cursor, "").is(t, 200, "")
+	if events := page.body["events"].([]any); len(events) != 1 || !strings.Contains(page.text, `"type":"scheduled"`) || page.body["cursor"] != nil {
+		t.Errorf("the oldest: %s", page.text)
+	}
+	log := page.body["log"].(map[string]any)
+	partition := int32(log["partition"].(float64))
+	if log["begins"] != 0.0 || log["oldest"] == nil || log["topic"] != delaytopics.Events(requests) {
+		t.Errorf("log %v", log)
+	}
+	adm := c.Admin(t)
+	var cut kadm.Offsets
+	cut.Add(kadm.Offset{Topic: delaytopics.Events(requests), Partition: partition, At: int64(log["ends"].(float64))})
+	if gone, err := adm.DeleteRecords(t.Context(), cut); err != nil || gone.Error() != nil {
+		t.Fatal(err, gone.Error())
+	}
+	page = a.call(t, "GET", at, "").is(t, 200, "")
+	if log := page.body["log"].(map[string]any); len(page.body["events"].([]any)) != 0 || log["begins"] == 0.0 || log["oldest"] != nil {
+		t.Errorf("behind retention: %s", page.text)
 	}
 }

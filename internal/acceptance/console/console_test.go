@@ -3,6 +3,7 @@ package console_test
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -307,15 +308,7 @@ func TestDeadLettersInABrowser(t *testing.T) {
 	at := start(t)
 	refuse(t, at, "refused", "<i>17</i>")
 	b := open(t, at)
-	for end := time.Now().Add(patience); ; {
-		b.visit("/dead-letters")
-		if strings.Contains(b.text(), "refused") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no dead letter is shown:\n%s", b.text())
-		}
-	}
+	b.reads("/dead-letters", "refused")
 	b.says("refused", "bad-cron")
 	b.do("unfold it", chromedp.Click(chromedp.CSS("td details:nth-of-type(1) summary")))
 	b.says("timer-cron", "61 * * * *", "<i>17</i>")
@@ -325,18 +318,50 @@ func TestDeadLettersInABrowser(t *testing.T) {
 	b.Well("400 (Bad Request)")
 }
 
-// With scripts a timer's page tells what happens to it, as it happens.
+// A timer's page tells what has happened to it, without scripts too; with them it goes on with
+// what happens.
 func TestEventsInABrowser(t *testing.T) {
 	at := start(t)
 	put(t, at, "watched", "x", "Timer-After", "1h")
+	put(t, at, "watched", "x", "Timer-After", "3h")
+	put(t, at, "other", "x", "Timer-After", "2h")
 	b := open(t, at)
-	b.visit(path("/timer", "topic", requests, "id", "watched"))
-	b.click("Watch what happens to this ID from now on")
-	b.says("as they happen")
+	page := path("/timer", "topic", requests, "id", "watched")
+	b.reads(page, "scheduled", "replaced")
+	b.is("the newest comes first", `/replaced[^]*scheduled/.test(document.querySelector("#told tbody").innerText)`)
+	b.is("it tells of no other", `document.querySelectorAll("#told tbody tr").length === 2`)
+	b.says("The topic's events begin at")
+
+	b.click("Watch what happens from now on")
+	b.says("as it happens")
 	put(t, at, "watched", "x", "Timer-After", "2h")
 	put(t, at, "other", "x", "Timer-After", "2h")
-	b.says("replaced", "to "+target+" · request "+requests+"/")
-	b.is("it tells of no other", `document.querySelectorAll("#told tbody tr").length === 1`)
+	b.is("what happens comes first", `document.querySelectorAll("#told tbody tr").length === 3 && /replaced[^]*replaced[^]*scheduled/.test(document.querySelector("#told tbody").innerText)`)
+	b.says("to " + target + " · request " + requests + "/")
+
+	b.withoutScript()
+	for range 20 { // more than one page has
+		put(t, at, "watched", "x", "Timer-After", "2h")
+	}
+	b.reads(page, "Older")
+	b.click("Older")
+	b.says("scheduled", "Newest")
+}
+
+// reads visits a page until it says something: what was just committed may take a moment to be
+// read.
+func (b *tab) reads(at string, texts ...string) {
+	b.t.Helper()
+	for end := time.Now().Add(patience); ; {
+		b.visit(at)
+		got := b.text()
+		if !slices.ContainsFunc(texts, func(want string) bool { return !strings.Contains(got, want) }) {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("%s does not come to say %q:\n%s", at, texts, got)
+		}
+	}
 }
 
 // Hostile IDs, headers and payloads are text, and their pages can be used.

@@ -75,8 +75,11 @@ func (c *call) target() string {
 
 // ask calls the API within the process, for the caller of the page, and reads its answer into
 // out. An error is a *api.Problem where the API says so.
-func (v *visit) ask(c call, out any) error {
-	w, err := v.do(v.r.Context(), c)
+func (v *visit) ask(c call, out any) error { return v.askWithin(v.r.Context(), c, out) }
+
+// askWithin is ask for as long as a context, which is one of the page's, lasts.
+func (v *visit) askWithin(ctx context.Context, c call, out any) error {
+	w, err := v.do(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,31 @@ func TestNextOccurrencesEnd(t *testing.T) {
 	}
 }
 
+// What is to come is asked for in one call: its instants ascend, and each figure is that of its own.
+func TestOverviewCountsOnce(t *testing.T) {
+	f := newFake(t)
+	f.answers["/v1/topics/timers/timers/count"] = counted(10, true)
+	w := f.get("/?ahead=minute")
+	var calls []asked
+	for _, a := range f.asked {
+		if strings.HasSuffix(a.path, "/count") {
+			calls = append(calls, a)
+		}
+	}
+	if len(calls) != 1 {
+		t.Fatalf("%d calls count", len(calls))
+	}
+	until := strings.Split(calls[0].query.Get("until"), ",")
+	first, last := strconv.FormatInt(now.Add(5*time.Second).UnixMilli(), 10), strconv.FormatInt(now.Add(24*time.Hour).UnixMilli(), 10)
+	if len(until) != barsOfDue+3 || !slices.IsSorted(until) || until[0] != first || until[len(until)-1] != last {
+		t.Errorf("until %v", until)
+	}
+	// The 12th instant and the 13th are the end of the minute; the hour and the day follow.
+	says(t, w, http.StatusOK, "<span>next minute</span>120<", "<span>next hour</span>140<", "<span>next day</span>150<", `<td>09:00:55</td><td class="num">10</td>`)
+	f.answers["/v1/topics/timers/timers/count"] = moving()
+	says(t, f.get("/"), http.StatusOK, "on its way", "<span>next day</span>not known")
+}
+
 func TestEmptyPages(t *testing.T) {
 	for path, want := range map[string]string{
 		"/":             "There are no partitions",
@@ -82,7 +108,7 @@ func TestEmptyPages(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			f := newFake(t)
 			f.answers["/v1/topics/timers/timers"] = api.TimerList{}
-			f.answers["/v1/topics/timers/timers/count"] = api.TimerCount{Exact: true}
+			f.answers["/v1/topics/timers/timers/count"] = counted(0, true)
 			f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetters{}
 			f.answers["/v1/cluster"] = api.Cluster{}
 			says(t, f.get(path), http.StatusOK, want)
@@ -341,21 +367,52 @@ func TestDeadLettersThatAreCut(t *testing.T) {
 	}
 }
 
+// A timer's page tells what has happened to it, and says where that ends.
 func TestEventsOfATimer(t *testing.T) {
+	const at = "/v1/topics/timers/timers/"
 	f := newFake(t)
-	watch := timerPath(evil, "watch", "1")
-	f.answers["/v1/topics/timers/events"] = refusal(409, "no-events", "timers writes no events: set events: true")
-	says(t, f.get(watch), http.StatusOK, "set events: true", "timers/1/7")
-	// The stream goes on; the page does not wait for its end.
-	f.answers["/v1/topics/timers/events"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(":\n\nid: 1/1\nevent: event\ndata: {\"type\":\"scheduled\",\"at\":1795338000000,\"source\":\"timers/0/5\"}\n\n" +
-			"data: nonsense\n\ndata: {\"type\":\"rejected\",\"at\":1795338001000,\"reason\":\"bad-cron\",\"detail\":\"<script>alert(1)</script>\"}\n\n"))
-		<-r.Context().Done()
-	})
-	says(t, f.get(watch), http.StatusOK, "scheduled", "2026-11-22 09:00:00", "request timers/0/5", "rejected", "bad-cron", escaped,
-		`data-events="/v1/topics/timers/events?id=%3Cscript%3E`)
-	if a := f.last(); a.query.Get("id") != evil && f.asked[1].query.Get("id") != evil {
-		t.Errorf("asked for %v", a.query)
+	history := at + segmentOf(evil) + "/events"
+	oldest := now.Add(-time.Hour)
+	f.answers[history] = api.TimerEvents{
+		Events: []api.TimerEvent{
+			{Offset: 9, At: now, Event: json.RawMessage(`{"type":"rejected","at":1795338001000,"reason":"bad-cron","detail":"<script>alert(1)</script>"}`)},
+			{Offset: 8, At: now, Event: json.RawMessage(`{"other":"program"}`)},
+			{Offset: 7, At: now, Event: json.RawMessage(`{"type":"fired","at":1795338000000,"source":"timers/0/5","occurrence":3,"lateness":4,"target":"orders"}`)},
+		},
+		Cursor: "7", Log: api.EventLog{Begins: 2, Ends: 10, LookedTo: 7},
+	}
+	w := f.get(timerPath(evil))
+	says(t, w, http.StatusOK, "rejected", "bad-cron", escaped, "unreadable", "offset 8", "fired", "2026-11-22 09:00:00", "occurrence 3 · late 4 ms · to orders · request timers/0/5",
+		"events=7", "Older", "watch=1")
+	if body := w.Body.String(); strings.Contains(body, "data-events") || strings.Contains(body, "deleted") || strings.Contains(body, "Newest") {
+		t.Error("it streams unasked, or says where the log begins before it is there")
+	}
+	says(t, f.get(timerPath(evil, "watch", "1")), http.StatusOK, `data-events="/v1/topics/timers/events?id=%3Cscript%3E`, "load it again")
+
+	f.answers[history] = api.TimerEvents{Events: []api.TimerEvent{}, Log: api.EventLog{Begins: 2, Oldest: &oldest}}
+	says(t, f.get(timerPath(evil, "events", "7")), http.StatusOK, "No event of this ID is on the topic of events before that", "begin at 2026-11-22 08:00:00: what was before has been deleted", "Newest")
+	i := slices.IndexFunc(f.asked, func(a asked) bool { return a.path == history })
+	if got := f.asked[i].query; got.Get("cursor") != "7" || got.Get("limit") != eventsShown {
+		t.Errorf("asked for %v", got)
+	}
+	f.answers[history] = api.TimerEvents{Events: []api.TimerEvent{}, Cursor: "100", Log: api.EventLog{Ends: 200_100, LookedTo: 100}}
+	says(t, f.get(timerPath(evil)), http.StatusOK, "among the 200,000 newest events", "Older")
+	f.answers[history] = refusal(409, "no-events", "timers writes no events: set events: true")
+	says(t, f.get(timerPath(evil)), http.StatusOK, "Nothing is known: timers writes no events: set events: true", "timers/1/7")
+	f.answers[history] = moving()
+	says(t, f.get(timerPath(evil)), http.StatusOK, "on its way", "timers/1/7")
+
+	// What a timer that is gone has been through is there all the same.
+	f.answers[at+"gone/events"] = api.TimerEvents{Events: []api.TimerEvent{{At: now, Event: json.RawMessage(`{"type":"cancelled","at":1795338000000,"cancel":"timers/0/6"}`)}}}
+	says(t, f.get(timerPath("gone")), http.StatusNotFound, "there is nothing at", "cancelled", "request timers/0/6")
+	// The script of the page asks for what is new elsewhere on it, again and again.
+	r := httptest.NewRequest(http.MethodGet, timerPath(evil), nil)
+	r.Header.Set(liveHeader, "1")
+	f.send(r)
+	for _, a := range f.asked {
+		if strings.HasSuffix(a.path, "/events") {
+			t.Errorf("asked for %s", a.path)
+		}
 	}
 }
 

@@ -103,7 +103,7 @@ func newFake(t *testing.T) *fakeAPI {
 	return &fakeAPI{t: t, answers: map[string]any{
 		"/v1/topics":                                     map[string]any{"topics": []api.TopicInfo{{Topic: "timers", Partitions: 2}}},
 		"/v1/topics/timers/timers":                       api.TimerList{Timers: timers, Cursor: "d.1.2.0~abc"},
-		"/v1/topics/timers/timers/count":                 api.TimerCount{Count: 1234567, Exact: false},
+		"/v1/topics/timers/timers/count":                 counted(1234567, false),
 		"/v1/topics/timers/timers/" + segmentOf(evil):    one,
 		"/v1/topics/timers/timers/order-1":               timers[0],
 		"/v1/topics/timers/timers/%2E%2E":                timers[0],
@@ -128,6 +128,21 @@ func newFake(t *testing.T) *fakeAPI {
 const evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>/../%2F\x00\u202e"
 
 func segmentOf(s string) string { return (&call{path: []string{s}}).target()[1:] }
+
+// counted has the API count n timers, and as many more before each instant that it is asked for
+// as it has come to.
+func counted(n int64, exact bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := api.TimerCount{Count: n, Exact: exact}
+		if until := r.URL.Query().Get("until"); until != "" {
+			for i := range strings.Split(until, ",") {
+				c.Until = append(c.Until, api.CountUntil{Count: n * int64(i+1), Exact: exact})
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(c)
+	}
+}
 
 // get and post ask a console as a caller.
 func (f *fakeAPI) get(path string) *httptest.ResponseRecorder {

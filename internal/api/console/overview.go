@@ -2,10 +2,12 @@ package console
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
@@ -77,8 +79,7 @@ type duePanel struct {
 
 type dueTotal struct {
 	ahead
-	Count api.TimerCount
-	Wrong *api.Problem
+	Count api.CountUntil
 	On    bool
 }
 
@@ -152,41 +153,58 @@ func rank(state string) int {
 	return 1
 }
 
-// due counts what is to come, one call for each bar.
+// due counts what is to come, all of it in one call.
 func (v *visit) due(topic, chosen string) duePanel {
 	all := aheads()
 	i := max(0, slices.IndexFunc(all, func(a ahead) bool { return a.Name == chosen }))
-	d := duePanel{Ahead: all[i].Name, Layout: all[i].Layout}
-	for n, a := range all {
-		t := dueTotal{ahead: a, On: n == i}
-		t.Count, t.Wrong = v.count(topic, v.now, v.now.Add(a.Long))
-		d.Totals = append(d.Totals, t)
-	}
+	d := duePanel{Ahead: all[i].Name, Layout: all[i].Layout, Left: v.now.Format(all[i].Layout), Right: v.now.Add(all[i].Long).Format(all[i].Layout)}
 	each := all[i].Long / barsOfDue
+	var until []time.Time
 	for n := range barsOfDue {
-		from := v.now.Add(time.Duration(n) * each)
-		b := bar{From: from, To: from.Add(each)}
-		count, wrong := v.count(topic, b.From, b.To)
-		if wrong != nil {
-			d.Wrong, d.Bars = wrong, nil
-			return d
-		}
-		b.N, b.More = count.Count, !count.Exact
-		d.Bars = append(d.Bars, b)
+		until = append(until, v.now.Add(time.Duration(n+1)*each))
+	}
+	for n, a := range all {
+		d.Totals = append(d.Totals, dueTotal{ahead: a, On: n == i})
+		until = append(until, v.now.Add(a.Long))
+	}
+	before, wrong := v.firesBefore(topic, until)
+	if wrong != nil {
+		d.Wrong = wrong
+		return d
+	}
+	var below api.CountUntil // what is past due falls into the first bar
+	for n := range barsOfDue {
+		b := before[n]
+		d.Bars = append(d.Bars, bar{From: v.now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
+		below = b
+	}
+	for n := range d.Totals {
+		d.Totals[n].Count = before[barsOfDue+n]
 	}
 	d.Top = bars(d.Bars)
-	d.Left, d.Right = v.now.Format(d.Layout), v.now.Add(all[i].Long).Format(d.Layout)
 	return d
 }
 
-func (v *visit) count(topic string, from, to time.Time) (n api.TimerCount, wrong *api.Problem) {
-	err := v.ask(call{path: []string{"v1", "topics", topic, "timers", "count"}, query: url.Values{
-		"due-after": {strconv.FormatInt(from.UnixMilli(), 10)}, "due-before": {strconv.FormatInt(to.UnixMilli(), 10)},
-	}}, &n)
-	if err != nil {
-		return n, asProblem(err)
+// firesBefore is how many timers fire before each of some instants, in any order.
+func (v *visit) firesBefore(topic string, until []time.Time) ([]api.CountUntil, *api.Problem) {
+	sorted := slices.SortedFunc(slices.Values(until), time.Time.Compare)
+	texts := make([]string, len(sorted))
+	for i, at := range sorted {
+		texts[i] = strconv.FormatInt(at.UnixMilli(), 10)
 	}
-	return n, nil
+	var n api.TimerCount
+	err := v.ask(call{path: []string{"v1", "topics", topic, "timers", "count"}, query: url.Values{"until": {strings.Join(texts, ",")}}}, &n)
+	if err == nil && len(n.Until) != len(sorted) {
+		err = errors.New("the API counts for other instants than it was asked for")
+	}
+	if err != nil {
+		return nil, asProblem(err)
+	}
+	counts := make([]api.CountUntil, len(until))
+	for i, at := range until {
+		counts[i] = n.Until[slices.IndexFunc(sorted, at.Equal)]
+	}
+	return counts, nil
 }
 
 // remember draws the last hour.

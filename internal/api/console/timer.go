@@ -1,25 +1,17 @@
 package console
 
 import (
-	"cmp"
-	"context"
-	"encoding/json"
 	"html/template"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-const (
-	nextShown = 10
-	// watchTime is how long a page waits for events.
-	watchTime = time.Second
-)
+const nextShown = 10
 
 // action is what a button does to a timer.
 type action struct {
@@ -63,9 +55,8 @@ type timerPage struct {
 	Actions   []actionLink
 	Done      string // what the page before has done
 	Wrong     *api.Problem
-	Events    *events      // nil: they are not asked for
+	Events    *events      // nil: what has happened is not asked for
 	Hex       template.URL // the payload the other way
-	Watch     template.URL // with its events
 }
 
 type headerRow struct {
@@ -95,10 +86,9 @@ func (c *Console) timer(v *visit) {
 	}
 	p := &timerPage{Now: v.now, Topic: topic, ID: id, AsHex: v.query("as") == "hex"}
 	p.Done = doneWords(v.query("done"), v.query("request"))
-	if v.query("watch") != "" {
-		p.Events = v.watch(topic, id)
+	if v.r.Header.Get(liveHeader) == "" {
+		p.Events = v.history(topic, id)
 	}
-	p.Watch = link("/timer", "topic", topic, "id", id, "watch", "1")
 	status := http.StatusOK
 	if err != nil {
 		p.Wrong = asProblem(err)
@@ -243,84 +233,4 @@ func doneWords(outcome, request string) string {
 		words += " Request " + source.String() + "."
 	}
 	return words
-}
-
-// events is what is told of a timer from now on.
-type events struct {
-	Rows  []eventRow   // what came while the page was made
-	Wrong *api.Problem // instead
-	Go    template.URL // of the API: where the script of the page goes on
-}
-
-type eventRow struct {
-	At     time.Time
-	Type   string
-	Detail string
-}
-
-// watch looks at the API's stream of events for a moment: whether there is one, and what it
-// tells to those who run no script. The script goes on with it.
-func (v *visit) watch(topic, id string) *events {
-	ctx, cancel := context.WithTimeout(v.r.Context(), watchTime)
-	defer cancel()
-	c := call{path: []string{"v1", "topics", topic, "events"}, query: url.Values{"id": {id}}, header: http.Header{"Accept": {"text/event-stream"}}}
-	a, err := v.do(ctx, c)
-	switch {
-	case err != nil:
-		return &events{Wrong: asProblem(err)}
-	case a.status >= http.StatusBadRequest:
-		return &events{Wrong: a.problem()}
-	}
-	return &events{Rows: eventsOf(a.body.String()), Go: template.URL(c.target())} //nolint:gosec // escaped
-}
-
-// eventsOf takes server-sent events apart.
-func eventsOf(stream string) (rows []eventRow) {
-	for _, block := range strings.Split(stream, "\n\n") {
-		for _, l := range strings.Split(block, "\n") {
-			if data, ok := strings.CutPrefix(l, "data: "); ok {
-				if row, ok := eventOf(data); ok {
-					rows = append(rows, row)
-				}
-			}
-		}
-	}
-	return rows
-}
-
-// event is an outcome event, see docs/FORMAT.md.
-type event struct {
-	Type       string `json:"type"`
-	At         int64  `json:"at"` // Unix ms
-	Occurrence int64  `json:"occurrence"`
-	Lateness   int64  `json:"lateness"` // ms
-	Target     string `json:"target"`
-	Source     string `json:"source"`
-	Request    string `json:"request"`
-	Cancel     string `json:"cancel"`
-	Reason     string `json:"reason"`
-	Detail     string `json:"detail"`
-}
-
-// eventOf is an event in words; the script has the same ones.
-func eventOf(text string) (eventRow, bool) {
-	var e event
-	if json.Unmarshal([]byte(text), &e) != nil || e.Type == "" {
-		return eventRow{}, false
-	}
-	var parts []string
-	add := func(name, value string) {
-		if value != "" {
-			parts = append(parts, name+value)
-		}
-	}
-	if e.Occurrence > 0 {
-		add("occurrence ", strconv.FormatInt(e.Occurrence, 10))
-		add("late ", strconv.FormatInt(e.Lateness, 10)+" ms")
-	}
-	add("to ", e.Target)
-	add("", e.Reason)
-	add("", e.Detail)
-	add("request ", cmp.Or(e.Request, e.Cancel, e.Source))
-	return eventRow{At: time.UnixMilli(e.At).UTC(), Type: e.Type, Detail: strings.Join(parts, " · ")}, true
 }

@@ -36,6 +36,8 @@ type Call struct {
 	ID        []byte `json:"id,omitempty"` // Get
 
 	Page *query.Page `json:"page,omitempty"` // List; of Count its Filter
+	// Until are instants of a Count, Unix ms, ascending: how many fire before each of them.
+	Until []int64 `json:"until,omitempty"`
 
 	Requests []Request `json:"requests,omitempty"` // Write, in their order
 	// WaitMillis is how long a Write waits for decisions.
@@ -99,12 +101,14 @@ func (r *Request) UnmarshalJSON(b []byte) error {
 
 // Answer is what the owner says. Which field is set depends on the call.
 type Answer struct {
-	Timer    *Shown       `json:"timer,omitempty"`  // Get; nil: nothing is pending
-	Timers   []Shown      `json:"timers,omitempty"` // List, without payloads
-	Next     query.Place  `json:"next"`             // List, see query.List
-	Count    *query.Count `json:"count,omitempty"`
-	Written  []Written    `json:"written,omitempty"` // Write, in the order of the requests
-	Instance *Instance    `json:"instance,omitempty"`
+	Timer  *Shown       `json:"timer,omitempty"`  // Get; nil: nothing is pending
+	Timers []Shown      `json:"timers,omitempty"` // List, without payloads
+	Next   query.Place  `json:"next"`             // List, see query.List
+	Count  *query.Count `json:"count,omitempty"`
+	// Counts are those of a Count with Until.
+	Counts   []query.Count `json:"counts,omitempty"`
+	Written  []Written     `json:"written,omitempty"` // Write, in the order of the requests
+	Instance *Instance     `json:"instance,omitempty"`
 }
 
 // Written is where a request stands, and what became of it.
@@ -223,6 +227,8 @@ type Partition interface {
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
 	Count(ctx context.Context, f query.Filter) (query.Count, error)
+	// CountUntil counts what fires before each of some instants, Unix ms, which ascend.
+	CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error)
 	// Watch begins to note decisions; it is called before the requests are written.
 	Watch() (Watch, error)
 }

@@ -21,6 +21,10 @@ func answer(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) 
 		if c.Page == nil {
 			break
 		}
+		if len(c.Until) > 0 {
+			counts, err := p.CountUntil(ctx, c.Page.Filter, c.Until)
+			return Answer{Counts: counts}, err
+		}
 		n, err := p.Count(ctx, c.Page.Filter)
 		return Answer{Count: &n}, err
 	case Write:

@@ -41,6 +41,10 @@ func (o *owned) Produce(_ context.Context, _ timer.TopicPartition, rs []route.Re
 func (o *owned) Status() route.Instance                                     { return route.Instance{Name: "b"} }
 func (o *owned) Get(context.Context, []byte) (*query.Timer, error)          { return nil, nil }
 func (o *owned) List(context.Context, query.Page) (l query.List, err error) { return l, nil }
+func (o *owned) CountUntil(context.Context, query.Filter, []int64) ([]query.Count, error) {
+	return nil, nil
+}
+
 func (o *owned) Count(_ context.Context, f query.Filter) (n query.Count, err error) {
 	o.filter = f
 	return n, nil

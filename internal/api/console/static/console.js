@@ -2,7 +2,7 @@
 'use strict';
 (() => {
   const get = async (address) => {
-    const answer = await fetch(address, {headers: {Accept: 'text/html'}, cache: 'no-store'});
+    const answer = await fetch(address, {headers: {Accept: 'text/html', 'Waterclock-Live': '1'}, cache: 'no-store'});
     return new DOMParser().parseFromString(await answer.text(), 'text/html');
   };
   // swap shows what a newer page has in place of an element of this one. Not while one is in it
@@ -53,7 +53,7 @@
     }
   }
 
-  const told = document.getElementById('told');
+  const told = document.querySelector('#told[data-events]');
   if (told) {
     // What does not print, or turns the direction of writing, is shown as its code.
     const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => '\\u' + c.codePointAt(0).toString(16).padStart(4, '0'));
@@ -63,17 +63,18 @@
     ].filter(Boolean).join(' · ');
     const stream = new EventSource(told.dataset.events);
     const watched = document.getElementById('watched');
-    stream.addEventListener('open', () => { watched.textContent = 'Since this page was loaded, as they happen.'; });
-    stream.addEventListener('error', () => { watched.textContent = 'The instance does not tell of events now; what has happened since is not here.'; });
+    stream.addEventListener('open', () => { watched.textContent = 'What happens now is added as it happens.'; });
+    stream.addEventListener('error', () => { watched.textContent = 'The instance does not tell of events now; what has happened since is not here: load the page again.'; });
     stream.addEventListener('event', (message) => {
       const e = JSON.parse(message.data);
-      const row = told.tBodies[0].insertRow();
+      const row = told.tBodies[0].insertRow(0);
+      told.classList.remove('empty');
       for (const [label, text] of [['At', new Date(e.at).toISOString().slice(0, 19).replace('T', ' ')], ['What', e.type], ['Detail', words(e)]]) {
         const cell = row.insertCell();
         cell.dataset.label = label;
         cell.append(visible(text));
       }
-      while (told.tBodies[0].rows.length > 100) told.tBodies[0].deleteRow(0);
+      while (told.tBodies[0].rows.length > 100) told.tBodies[0].deleteRow(-1);
     });
   }
 

@@ -1,0 +1,176 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+// Limits of one call for what has happened to a timer. What it has not come to a cursor leads to.
+const (
+	// historySpan is how many offsets are looked at first; each time after that it is
+	// historyGrowth times as many. Those of one timer may be far apart.
+	historySpan, historyGrowth = 2_000, 4
+	// leastHistorySpan is read however large its records are.
+	leastHistorySpan  = 32
+	maxHistoryOffsets = 200_000
+	maxHistoryBytes   = 64 << 20 // of keys and values: events have some 300 bytes
+	historyTime       = 3 * time.Second
+)
+
+// TimerEvents is a page of what has happened to a timer, as the events topic has it.
+type TimerEvents struct {
+	Events []TimerEvent `json:"events" nullable:"false" doc:"The newest first."`
+	Cursor string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it the log has none. A page may have few, or none, and a cursor: a call looks at so much of the log."`
+	Log    EventLog     `json:"log"`
+}
+
+// TimerEvent is one thing that has happened to a timer.
+type TimerEvent struct {
+	Offset int64           `json:"offset" doc:"Where its record is on the events topic."`
+	At     time.Time       `json:"at" doc:"The record's timestamp."`
+	Event  json.RawMessage `json:"event" doc:"What has happened: the record's value, an object, as docs/FORMAT.md has it, with the timer's ID as id (or idBase64)."`
+}
+
+// EventLog is the part of the events topic that has a timer's events.
+type EventLog struct {
+	Topic     string     `json:"topic"`
+	Partition int32      `json:"partition" doc:"That of the timer's requests."`
+	Begins    int64      `json:"begins" doc:"The first offset that Kafka has. Where it is not 0, what was before is gone: retention."`
+	Ends      int64      `json:"ends" doc:"The offset behind the last record that was committed when this was asked."`
+	LookedTo  int64      `json:"lookedTo" doc:"How far back this page has looked: all events of the timer from there on to where it began are on it."`
+	Oldest    *time.Time `json:"oldest,omitempty" doc:"Without a cursor: timestamp of the oldest record of any timer. Nothing is known of the time before it."`
+}
+
+func (a *API) registerHistory(h huma.API) {
+	op := operation(http.MethodGet, onePath+"/events", "listTimerEvents", "See what has happened to a timer",
+		"What the events topic still has of its ID, the newest first; also of a timer that is not pending any more. What happens from now on: watchEvents.",
+		"409: the request topic writes no events; it does with events: true. Of a compacted events topic the last event of each timer is there, and few more.")
+	op.Tags = []string{"events"}
+	describe[TimerEvents](h, &op, nil)
+	huma.Register(h, op, func(ctx context.Context, in *struct {
+		OneTimer
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
+		Cursor string `query:"cursor" maxLength:"20" doc:"That of the page before."`
+	}) (*struct{ Body TimerEvents }, error) {
+		topic, err := a.told(ctx, in.Topic, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		end := int64(math.MaxInt64)
+		if in.Cursor != "" {
+			if end, err = strconv.ParseInt(in.Cursor, 10, 64); err != nil || end < 0 {
+				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "the cursor is not one of this list: give that of the page before, or none")
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		page, err := a.history(ctx, topic.Events, a.o.PartitionOf([]byte(in.ID), topic.Partitions), in.ID, in.Limit, end)
+		if err != nil {
+			return nil, unread(err)
+		}
+		return &struct{ Body TimerEvents }{*page}, nil
+	})
+}
+
+// told is a topic whose events of an ID, or of all with a prefix, the caller may see.
+func (a *API) told(ctx context.Context, name, id string) (Topic, error) {
+	topic, err := a.topic(ctx, access.Read, name, id)
+	if err == nil && topic.Events == "" {
+		err = problem(http.StatusConflict, ReasonNoEvents, "%s writes no events: set events: true below tenants: %s: in the configuration", name, name)
+	}
+	return topic, err
+}
+
+// history reads a partition from an offset backwards, span by span, until there are as many
+// events of an ID as are asked for, or one of the limits is met.
+func (a *API) history(ctx context.Context, topic string, partition int32, id string, limit int, end int64) (*TimerEvents, error) {
+	bounds, err := a.o.Logs.Bounds(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	begin, last := bounds[partition][0], bounds[partition][1]
+	end = max(begin, min(end, last))
+	page := &TimerEvents{Events: []TimerEvent{}, Log: EventLog{Topic: topic, Partition: partition, Begins: begin, Ends: last}}
+	s := &lookBack{logs: a.o.Logs, topic: topic, partition: partition, id: id}
+	span, at, until := int64(historySpan), end, a.o.Now().Add(historyTime)
+	// Each call comes further than its cursor, however little that is.
+	for at > begin && len(page.Events) < limit {
+		if at < end && (end-at >= maxHistoryOffsets || s.bytes >= maxHistoryBytes || a.o.Now().After(until)) {
+			break
+		}
+		from := max(begin, at-span)
+		found, err := s.read(ctx, from, at, limit-len(page.Events))
+		if errors.Is(err, errLargeSpan) {
+			span /= historyGrowth
+			continue
+		}
+		if err != nil && at == end {
+			return nil, err
+		}
+		if err != nil {
+			break // what was found counts; who goes on meets the error
+		}
+		if at = from; len(found) == limit-len(page.Events) {
+			at = found[0].Offset // there may be more of them before it
+		}
+		for _, r := range slices.Backward(found) {
+			page.Events = append(page.Events, TimerEvent{Offset: r.Offset, At: r.Time.UTC(), Event: withID(r)})
+		}
+		span = min(span*historyGrowth, maxHistoryOffsets-(end-at))
+	}
+	if page.Log.LookedTo = at; at > begin {
+		page.Cursor = strconv.FormatInt(at, 10)
+	} else if !s.first.IsZero() {
+		page.Log.Oldest = &s.first
+	}
+	return page, nil
+}
+
+// errLargeSpan is that a span of the log has more bytes than one call reads.
+var errLargeSpan = errors.New("the span is too large")
+
+// lookBack reads spans of a partition for the events of one ID.
+type lookBack struct {
+	logs      Logs
+	topic     string
+	partition int32
+	id        string
+
+	bytes int       // that were read
+	first time.Time // of the first record of the span that was read last
+}
+
+// read returns the newest events of a span, in their order, limit at most.
+func (l *lookBack) read(ctx context.Context, from, to int64, limit int) (found []*Record, err error) {
+	l.first = time.Time{}
+	size := 0
+	err = l.logs.Read(ctx, l.topic, map[int32][2]int64{l.partition: {from, to}}, func(r *Record) error {
+		if l.first.IsZero() {
+			l.first = r.Time.UTC()
+		}
+		if size += len(r.Key) + len(r.Value); size > maxHistoryBytes && to-from > leastHistorySpan {
+			return errLargeSpan
+		}
+		if string(r.Key) != l.id {
+			return nil
+		}
+		if found = append(found, slim(r, len(r.Value))); len(found) >= 2*limit {
+			found = slices.Delete(found, 0, len(found)-limit)
+		}
+		return nil
+	})
+	if !errors.Is(err, errLargeSpan) {
+		l.bytes += size
+	}
+	return found[max(0, len(found)-limit):], err
+}

@@ -1,0 +1,202 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+// eventLog is one partition of a topic of events. It implements api.Logs.
+type eventLog struct {
+	emptyLogs
+
+	partition  int32
+	begin, end int64
+	at         func(offset int64) *api.Record // nil: no record has that offset
+	fail       func(from, to int64) error     // nil: never
+
+	spans   [][2]int64 // that were read to their end
+	offsets int64      // in them
+}
+
+func (l *eventLog) Bounds(context.Context, string) (map[int32][2]int64, error) {
+	return map[int32][2]int64{l.partition: {l.begin, l.end}}, nil
+}
+
+func (l *eventLog) Read(_ context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+	span, ok := spans[l.partition]
+	if !ok || len(spans) != 1 || topic != "events" || span[0] < l.begin || span[1] > l.end || span[0] >= span[1] {
+		return fmt.Errorf("asked for %v of %s", spans, topic)
+	}
+	if l.fail != nil {
+		if err := l.fail(span[0], span[1]); err != nil {
+			return err
+		}
+	}
+	for o := span[0]; o < span[1]; o++ {
+		r := l.at(o)
+		if r == nil {
+			continue
+		}
+		r.Partition, r.Offset, r.Time = l.partition, o, time.Unix(o, 0)
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	l.spans, l.offsets = append(l.spans, span), l.offsets+span[1]-span[0]
+	return nil
+}
+
+// events makes those of an ID at some offsets, and another's at all other ones.
+func events(id string, own func(offset int64) bool) func(int64) *api.Record {
+	return func(o int64) *api.Record {
+		if own(o) {
+			return &api.Record{Key: []byte(id), Value: fmt.Appendf(nil, `{"format":1,"type":"fired","occurrence":%d}`, o)}
+		}
+		return &api.Record{Key: []byte("other"), Value: []byte(`{"format":1,"type":"fired"}`)}
+	}
+}
+
+// walk follows cursors, and returns the offsets of all events and the last page.
+func walk(t *testing.T, in *instance, id, limit string) (offsets []int64, pages int, last answer) {
+	t.Helper()
+	for cursor := ""; ; pages++ {
+		last = in.call(t, "GET", path(id)+"/events?limit="+limit+"&cursor="+cursor, "").is(t, 200, "")
+		for _, e := range last.body["events"].([]any) {
+			e := e.(map[string]any)
+			offsets = append(offsets, int64(e["offset"].(float64)))
+			if event := e["event"].(map[string]any); event["id"] != id || event["occurrence"] != e["offset"] || e["at"] != time.Unix(offsets[len(offsets)-1], 0).UTC().Format(time.RFC3339) {
+				t.Fatalf("event %v", e)
+			}
+		}
+		next, _ := last.body["cursor"].(string)
+		if next == "" {
+			return offsets, pages + 1, last
+		}
+		if n, err := strconv.Atoi(next); err != nil || cursor != "" && next >= cursor && len(next) >= len(cursor) {
+			t.Fatalf("cursor %q behind %q (%d)", next, cursor, n)
+		}
+		cursor = next
+	}
+}
+
+func TestHistory(t *testing.T) {
+	p := intake.Murmur2Partition([]byte("a"), partitions)
+	for _, c := range []struct {
+		name       string
+		begin, end int64
+		own        func(int64) bool
+		limit      string
+		pages      int
+	}{
+		{"nothing was ever written", 0, 0, nil, "10", 1},
+		{"a few", 0, 10, func(o int64) bool { return o%3 == 1 }, "10", 1},
+		{"of others alone", 0, 5000, func(int64) bool { return false }, "10", 1},
+		{"page by page", 0, 100, func(o int64) bool { return o%4 == 0 }, "10", 3},
+		{"a page that is full with the first", 90, 100, func(int64) bool { return true }, "10", 1},
+		{"what was before is gone", 4321, 9000, func(o int64) bool { return o%1000 == 0 }, "10", 1},
+		{"far back", 0, 900_000, func(o int64) bool { return o == 5 }, "10", 5},
+		{"many in one span", 0, 3000, func(int64) bool { return true }, "1000", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := &eventLog{partition: p, begin: c.begin, end: c.end, at: events("a", c.own)}
+			in := startWith(t, newFake("timers", partitions), "p0", false, l)
+			got, pages, last := walk(t, in, "a", c.limit)
+			var want []int64
+			for o := c.end - 1; o >= c.begin; o-- {
+				if c.own(o) {
+					want = append(want, o)
+				}
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) || pages != c.pages {
+				t.Errorf("%d events on %d pages, want %d on %d: %.200v", len(got), pages, len(want), c.pages, got)
+			}
+			log := last.body["log"].(map[string]any)
+			if log["begins"] != float64(c.begin) || log["ends"] != float64(c.end) || log["partition"] != float64(p) || log["topic"] != "events" || log["lookedTo"] != float64(c.begin) {
+				t.Errorf("log %v", log)
+			}
+			oldest, want1 := log["oldest"], any(time.Unix(c.begin, 0).UTC().Format(time.RFC3339))
+			if c.begin == c.end {
+				want1 = nil
+			}
+			if oldest != want1 {
+				t.Errorf("oldest is %v, want %v", oldest, want1)
+			}
+			if most := int64(pages) * 210_000; l.offsets > most {
+				t.Errorf("%d offsets were looked at in %d calls", l.offsets, pages)
+			}
+		})
+	}
+}
+
+// Records of another program may be large: a call reads no more than its limit, and comes on.
+func TestHistoryOfLargeRecords(t *testing.T) {
+	large := make([]byte, 1<<20)
+	own := events("a", func(o int64) bool { return o%100 == 7 })
+	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 400, at: func(o int64) *api.Record {
+		if r := own(o); string(r.Key) == "a" {
+			return r
+		}
+		return &api.Record{Key: []byte("other"), Value: large}
+	}}
+	got, pages, _ := walk(t, startWith(t, newFake("timers", partitions), "p0", false, l), "a", "10")
+	if fmt.Sprint(got) != "[307 207 107 7]" || pages < 4 {
+		t.Errorf("%v on %d pages", got, pages)
+	}
+}
+
+// Markers of transactions, and what compaction has taken, leave gaps.
+func TestHistoryWithGaps(t *testing.T) {
+	own := events("a", func(o int64) bool { return o%10 == 0 })
+	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 60, at: func(o int64) *api.Record {
+		if o < 15 || o > 55 || o%2 == 1 {
+			return nil
+		}
+		return own(o)
+	}}
+	got, _, last := walk(t, startWith(t, newFake("timers", partitions), "p0", false, l), "a", "2")
+	if fmt.Sprint(got) != "[50 40 30 20]" || last.body["log"].(map[string]any)["oldest"] != time.Unix(16, 0).UTC().Format(time.RFC3339) {
+		t.Errorf("%v, %s", got, last.text)
+	}
+}
+
+func TestHistoryThatIsRefused(t *testing.T) {
+	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 20_000, at: events("a", func(o int64) bool { return o > 19_000 && o%100 == 0 })}
+	f := newFake("timers", partitions)
+	in := startWith(t, f, "p0", false, l, "quiet")
+	in.call(t, "GET", "/v1/topics/quiet/timers/a/events", "").is(t, 409, "no-events")
+	in.call(t, "GET", "/v1/topics/none/timers/a/events", "").is(t, 404, "no-such-topic")
+	for _, bad := range []string{"cursor=x", "cursor=-1", "limit=0", "limit=1001", "order=id"} {
+		in.call(t, "GET", path("a")+"/events?"+bad, "").is(t, 400, "bad-request")
+	}
+	// What could be read is told; the next call meets what is wrong.
+	l.fail = func(_, to int64) error {
+		if to < 20_000 {
+			return errors.New("the broker is away")
+		}
+		return nil
+	}
+	a := in.call(t, "GET", path("a")+"/events", "").is(t, 200, "")
+	if len(a.body["events"].([]any)) != 9 || a.body["cursor"] != "18000" {
+		t.Error(a.text)
+	}
+	if a := in.call(t, "GET", path("a")+"/events?cursor=18000", "").is(t, 503, "moving"); !strings.Contains(a.text, "the broker is away") {
+		t.Error(a.text)
+	}
+	f.set(func() {
+		f.may = func(_ context.Context, role access.Role, topic, id string) error {
+			return fmt.Errorf("no right to %s %s of %s", role, id, topic)
+		}
+	})
+	if a := in.call(t, "GET", path("b%2Fc")+"/events", "").is(t, 403, "forbidden"); !strings.Contains(a.text, "read b/c of timers") {
+		t.Error(a.text)
+	}
+}
