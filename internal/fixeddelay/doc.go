@@ -20,7 +20,7 @@
 // and a target that fails need nothing to be undone: the next seal begins at the front
 // again.
 //
-// A record whose target is not well stands at the front until it is, and what is behind
+// A record whose target is unhealthy stands at the front until it is not, and what is behind
 // it in the same partition with it: passing it over would need a store. Other partitions
 // go on; nothing of this one is in their steps meanwhile.
 //

@@ -91,7 +91,7 @@ func (p *Partition) ready(now int64, room *emitter.Room) (n int) {
 	return n
 }
 
-// take adds an item, unless its target is not well.
+// take adds an item, unless its target is unhealthy.
 func (s *sealed) take(m *emissions, i int) bool {
 	p, it := s.p, &s.p.queue.items[i]
 	if it.refusal != nil {

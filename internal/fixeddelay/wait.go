@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// blocked is an item that may not go now, since its target is not well or not known, and
+// blocked is an item that may not go now, since its target is unhealthy or not known, and
 // everything behind it. It ends when an item from there on is committed. What may pass is
 // told by the waiter: permit, for granted items, goes with those that pass.
 type blocked struct {

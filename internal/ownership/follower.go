@@ -92,7 +92,7 @@ func (f *Follower) Last() *delaytopics.Checkpoint {
 }
 
 // Follow folds what is in the log, and what comes, until ctx ends or it cannot: it may be
-// called again then. A view that was missing for too long is begun anew.
+// called again then. A view that was missing for too long is begun again.
 func (f *Follower) Follow(ctx context.Context) error {
 	for {
 		if err := f.ToEnd(ctx); err != nil {
