@@ -54,7 +54,7 @@
 //     emitted.
 //   - kill -9 after EndTxn was received: committed. Step 1 waits for the markers of
 //     __consumer_offsets, 4 for those of the checkpoints.
-//   - paused past the session, then continued: the successor has taken the partition.
+//   - paused past the session, then continued: the successor has acquired the partition.
 //     The paused owner's next offset commit is refused, or its lease is broken, or its
 //     producer was fenced by whoever ended its transaction.
 //   - moved in order (rebalance): nothing is sealed once the partition is revoked, the
