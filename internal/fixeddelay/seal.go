@@ -98,7 +98,7 @@ func (s *sealed) take(m *emissions, i int) bool {
 		s.dead = append(s.dead, dead{it.rec, it.refusal, it.undelivered})
 		return true
 	}
-	to, refusal := p.place(it)
+	to, refusal := p.route(it)
 	if refusal != nil {
 		s.dead = append(s.dead, dead{it.rec, refusal, true})
 		return true

@@ -23,9 +23,9 @@ type blocked struct {
 	used     int // of those, in the share that is being made or is out
 }
 
-// place chooses where an item goes: as a Java client would, and without a key to the
+// route chooses where an item goes: as a Java client would, and without a key to the
 // partition of the same number, so that its order is kept. It asks nobody.
-func (p *Partition) place(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
+func (p *Partition) route(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
 	to = timer.TopicPartition{Topic: it.says.Target, Partition: emitter.Unplaced}
 	target, known := p.o.Targets.Cached(it.says.Target)
 	if !known {

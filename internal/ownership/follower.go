@@ -64,7 +64,7 @@ type Follower struct {
 	// What follows is safe for all.
 	position atomic.Int64
 	end      atomic.Int64 // of the log, as far as it is known
-	waiting  atomic.Bool  // for a place
+	waiting  atomic.Bool  // for a slot
 }
 
 // NewFollower returns a follower that begins where the local view ends.
