@@ -34,7 +34,7 @@ const (
 // again and may be kept.
 type Fold interface {
 	// Hold says that something is there to be folded. Nothing is fetched before it
-	// has returned: it may wait for a place.
+	// has returned: it may wait for a slot.
 	Hold(ctx context.Context) error
 	// Put says that t, whose bytes are value, is pending under id from now on.
 	Put(id, value []byte, t *timer.Timer) error

@@ -380,7 +380,7 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	for what, ok := range map[string]bool{
 		"away":      targets.Away(p) && !targets.Away(good),
 		"stalled":   targets.Stalled(p.Topic, p.Partition) && !targets.Stalled(good.Topic, good.Partition),
-		"unhealthy": !health.Well() && !health.Allow(p, nil) && health.Allow(good, nil),
+		"unhealthy": !health.AllHealthy() && !health.Allow(p, nil) && health.Allow(good, nil),
 		"admitted":  admit(p) == 0 && admit(good) == 5,
 		"told":      len(told) == 0,
 	} {

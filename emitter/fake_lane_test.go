@@ -116,7 +116,7 @@ func TestManySuspectsTripNobody(t *testing.T) {
 			n++
 		}
 	}
-	if err != nil || s.outcomes[0] != Committed || n > 0 || !l.o.Health.Well() {
+	if err != nil || s.outcomes[0] != Committed || n > 0 || !l.o.Health.AllHealthy() {
 		t.Errorf("%v, %v, %d emissions blamed, unhealthy %v", err, s.outcomes, n, l.o.Health.Unhealthy())
 	}
 }

@@ -57,19 +57,19 @@ type HealthOptions struct {
 // breaker is open nothing is sent there; a probe, a record in a transaction that
 // is always aborted, tells when to try again. Then emissions pass one, two, four
 // … at a time, each time after a committed step, and only a committed emission
-// forgets the delay. A partition without a breaker is well.
+// forgets the delay. A partition without a breaker is healthy.
 //
 // What passes carries a Permit of the window that is open. A breaker that opens
 // again makes it void, wherever the emission is on its way: it is parked again
 // instead of failing one more step.
 //
 // What waits for a topic as a whole has a breaker too, without probes and
-// windows: AnyPartition ends when a partition with a leader is well (and lets
+// windows: AnyPartition ends when a partition with a leader is healthy (and lets
 // pass what the window of a single partition has room for), Unplaced when
 // Targets knows the topic.
 //
-// A partition that is led by a broker which cannot be reached is not well either,
-// and is known to be well again without a probe: while something waits for it, it
+// A partition that is led by a broker which cannot be reached is unhealthy too,
+// and is known to be healthy again without a probe: while something waits for it, it
 // has a breaker that is away, which ends with that.
 //
 // Who has parked something waits by a Waiter, and is told when something may
@@ -120,8 +120,8 @@ func NewHealth(o HealthOptions) *Health {
 	return h
 }
 
-// Well reports that nothing is unhealthy, which costs nothing.
-func (h *Health) Well() bool { return h.unhealthy.Load() == 0 && h.led.AllReachable() }
+// AllHealthy reports that nothing is unhealthy, which costs nothing.
+func (h *Health) AllHealthy() bool { return h.unhealthy.Load() == 0 && h.led.AllReachable() }
 
 // Allow reports whether an emission may go to p, permit being what it was admitted,
 // if it was.
@@ -129,7 +129,7 @@ func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	if p.Partition < 0 {
 		return false
 	}
-	if h.Well() {
+	if h.AllHealthy() {
 		return true
 	}
 	if h.led.Away(p) {
@@ -240,7 +240,7 @@ func (h *Health) close(p timer.TopicPartition) {
 	h.unhealthy.Store(int32(len(h.breakers)))
 	b.tell(p)
 	if p.Partition >= 0 && b.window > 0 {
-		h.o.Logger.Info("target partition is well again", "topic", p.Topic, "partition", p.Partition)
+		h.o.Logger.Info("target partition is healthy again", "topic", p.Topic, "partition", p.Partition)
 	}
 }
 
@@ -259,7 +259,7 @@ func (h *Health) Unhealthy() map[timer.TopicPartition]time.Time {
 // clock, and one of them. That says something about the clock, or about a limit
 // of the topic, and nothing about a timer: those wait as for any unhealthy partition.
 func (h *Health) RefuseClock() (n int, one timer.TopicPartition) {
-	if h.Well() {
+	if h.AllHealthy() {
 		return 0, one
 	}
 	h.mu.Lock()

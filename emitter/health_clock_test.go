@@ -16,7 +16,7 @@ import (
 )
 
 // Partitions that refuse the clock are unhealthy at once, however many they are, and
-// until a probe finds them well: after a while, or at once when the clock was
+// until a probe finds them healthy: after a while, or at once when the clock was
 // set. Others that fail with them still wait for new leaders.
 func TestWhatRefusesTheClockIsUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

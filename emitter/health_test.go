@@ -166,8 +166,8 @@ func TestBreaker(t *testing.T) {
 			h.Committed(one, want)
 		}
 		w.Leave(one)
-		if !h.Well() || w.passes(one, 10) != 10 {
-			t.Error("not well when everything has passed")
+		if !h.AllHealthy() || w.passes(one, 10) != 10 {
+			t.Error("unhealthy when everything has passed")
 		}
 		cancel()
 		<-done

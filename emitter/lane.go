@@ -168,8 +168,8 @@ func (l *Lane) Run(ctx context.Context) error {
 	defer l.close()
 	l.prepare(ctx)
 	backoff := minBackoff
-	asleep := time.NewTimer(maxSleep)
-	defer asleep.Stop()
+	due := time.NewTimer(maxSleep)
+	defer due.Stop()
 	for {
 		worked, err := l.step(ctx)
 		switch {
@@ -187,12 +187,12 @@ func (l *Lane) Run(ctx context.Context) error {
 		if worked {
 			continue
 		}
-		asleep.Reset(l.untilDue())
+		due.Reset(l.untilDue())
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-l.wake:
-		case <-asleep.C:
+		case <-due.C:
 		}
 	}
 }

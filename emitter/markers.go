@@ -95,12 +95,12 @@ func (e *endedTxn) wrote(p timer.TopicPartition) bool {
 // doubt is a partition that had no leader, or another one, when a transaction on
 // it may have been ending: its marker may be missing.
 type doubt struct {
-	since time.Time
-	moved time.Time // when it was last found to have had no leader, or another one
-	well  time.Time // since when it has a leader and nothing of ours is open
-	noted map[producer]*endedTxn
-	alert bool      // it has no leader, or is known to lack a marker
-	said  time.Time // when a look at it failed and that was logged
+	since        time.Time
+	moved        time.Time // when it was last found to have had no leader, or another one
+	healthySince time.Time // since when it has a leader and nothing of ours is open
+	noted        map[producer]*endedTxn
+	alert        bool      // it has no leader, or is known to lack a marker
+	said         time.Time // when a look at it failed and that was logged
 	// awaited is since when markers that are on their way were seen to be.
 	awaited map[producer]time.Time
 }
@@ -198,7 +198,7 @@ func (k *Markers) forget(now time.Time) {
 // note ties an end to a doubt. The lock is held.
 func (k *Markers) note(d *doubt, e *endedTxn) {
 	d.noted[e.producer] = e
-	d.well = time.Time{}
+	d.healthySince = time.Time{}
 	k.retiredIDs[e.id] = struct{}{}
 }
 
@@ -216,7 +216,7 @@ func (k *Markers) Moved(to timer.TopicPartition) {
 		k.doubtful[to] = d
 		k.doubts.Store(int32(len(k.doubtful)))
 	}
-	d.well, d.moved = time.Time{}, time.Now()
+	d.healthySince, d.moved = time.Time{}, time.Now()
 	for _, e := range k.ends {
 		if e.wrote(to) {
 			k.note(d, e)
@@ -291,11 +291,11 @@ func (k *Markers) looked(to timer.TopicPartition, clear bool) {
 	switch {
 	case d == nil:
 	case !clear:
-		d.well, d.alert = time.Time{}, true
+		d.healthySince, d.alert = time.Time{}, true
 		k.count()
-	case d.well.IsZero():
-		d.well, d.awaited = now, nil
-	case now.Sub(d.well) >= doubtAfter:
+	case d.healthySince.IsZero():
+		d.healthySince, d.awaited = now, nil
+	case now.Sub(d.healthySince) >= doubtAfter:
 		k.dismiss(to)
 	}
 }
@@ -305,7 +305,7 @@ func (k *Markers) away(to timer.TopicPartition) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if d := k.doubtful[to]; d != nil {
-		d.well, d.awaited, d.alert, d.moved = time.Time{}, nil, true, time.Now()
+		d.healthySince, d.awaited, d.alert, d.moved = time.Time{}, nil, true, time.Now()
 		k.count()
 	}
 }

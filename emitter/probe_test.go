@@ -90,7 +90,7 @@ func TestProbeOfALeaderlessTarget(t *testing.T) {
 		h.Round(t.Context(), func(probe func()) { probe() })
 		now = now.Add(breakerMin)
 		if h.Allow(timer.TopicPartition{Topic: "t", Partition: 0}, nil) {
-			t.Fatalf("well after look %d", i)
+			t.Fatalf("healthy after look %d", i)
 		}
 	}
 	if n := p.serial.Load(); n > 0 {
@@ -112,7 +112,7 @@ func TestBreakerOfATargetThatRefuses(t *testing.T) {
 		h.o.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		h.Trip(map[timer.TopicPartition]error{one: late})
 		h.probed(one, why)
-		if !strings.Contains(said.String(), "becomes dead letters") || strings.Contains(said.String(), "well again") {
+		if !strings.Contains(said.String(), "becomes dead letters") || strings.Contains(said.String(), "healthy again") {
 			t.Errorf("%v: it is said that %s", why, said.String())
 		}
 		if n := newPatron(h).passes(one, 100); n != 100 || !h.Allow(one, nil) {
@@ -127,7 +127,7 @@ func TestBreakerOfATargetThatRefuses(t *testing.T) {
 	}
 }
 
-// A target that answers again, and that nothing waits for, is well: its timers
+// A target that answers again, and that nothing waits for, is healthy: its timers
 // were cancelled, or went to other partitions.
 func TestBreakerThatNobodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -145,12 +145,12 @@ func TestBreakerThatNobodyWaitsFor(t *testing.T) {
 			t.Error("still unhealthy, a long time after the probe")
 		}
 		if h.Allow(two, nil) {
-			t.Error("well, though something waits for it")
+			t.Error("healthy, though something waits for it")
 		}
 		w.Close()
 		time.Sleep(2 * idleFor)
 		synctest.Wait()
-		if !h.Well() {
+		if !h.AllHealthy() {
 			t.Error("still unhealthy, a long time after who waited for it has gone")
 		}
 		cancel()
@@ -180,7 +180,7 @@ func TestProbeThatWasNotTried(t *testing.T) {
 }
 
 // Targets without a leader, of which there may be thousands, are looked at and not
-// tried: they do not hold up the probe of one that may be well.
+// tried: they do not hold up the probe of one that may be healthy.
 func TestProbesDoNotWaitForLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tried := make(chan struct{})

@@ -42,7 +42,7 @@ func (h *Health) round(ctx context.Context, all bool, begin func(func())) {
 
 // poke has Run look at once.
 func (h *Health) poke() {
-	if h.Well() {
+	if h.AllHealthy() {
 		return
 	}
 	select {
@@ -54,7 +54,7 @@ func (h *Health) poke() {
 // due goes through the breakers, all or until there is no place for one more probe, and
 // returns what is to be probed.
 func (h *Health) due(all bool) (ps []timer.TopicPartition) {
-	if h.Well() {
+	if h.AllHealthy() {
 		return nil
 	}
 	now := h.o.Now()

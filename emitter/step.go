@@ -79,7 +79,7 @@ type Emission struct {
 	// refused records of the step and this may be one of them: a broker refuses
 	// a batch whole. The source seals it again with Alone.
 	Suspect bool
-	// Permit is what Health admitted, nil for a target that is well.
+	// Permit is what Health admitted, nil for a target that is healthy.
 	Permit *Permit
 	// Alone has the record written in a batch of its own, in its place.
 	Alone bool

@@ -142,7 +142,7 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 
 // passed tells Health of committed emissions, while any target is unhealthy.
 func (l *Lane) passed(shares []*Share) {
-	if l.o.Health.Well() {
+	if l.o.Health.AllHealthy() {
 		return
 	}
 	counts := make(map[timer.TopicPartition]int)

@@ -235,37 +235,37 @@ func (deadToken) Err() error { return errDead }
 // steps go on without it.
 func TestADeadPartitionHoldsUpNobody(t *testing.T) {
 	_, l := fakeLane(t)
-	dead, well := steadily(l, "t"), steadily(l, "log")
+	dead, healthy := steadily(l, "t"), steadily(l, "log")
 	dead.token = deadToken{}
 	for range 3 {
 		if _, err := l.step(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if well.committed() != 3 || dead.sealed != 1 || !dead.gone {
-		t.Errorf("%d of 3 steps committed; the dead one was sealed %d times and is lost: %v", well.committed(), dead.sealed, dead.gone)
+	if healthy.committed() != 3 || dead.sealed != 1 || !dead.gone {
+		t.Errorf("%d of 3 steps committed; the dead one was sealed %d times and is lost: %v", healthy.committed(), dead.sealed, dead.gone)
 	}
 }
 
 // So with one that dies while it is in the ward.
 func TestADeadPartitionLeavesTheWard(t *testing.T) {
 	c, l := fakeLane(t)
-	ill, well := steadily(l, "t"), steadily(l, "log")
+	unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
 	tok := &token{member: func() Member { return Member{ID: "m", Generation: 1} }}
-	ill.token = tok
+	unhealthy.token = tok
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
 	runLane(t, l)
-	until(t, "the ill one is held up", testLimit, ill.isHeld)
+	until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
 	tok.die()
 	until(t, "the ward is empty", testLimit, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return !l.ward.running && len(l.sources) == 1
 	})
-	n := well.committed()
-	until(t, "the well one goes on", testLimit, func() bool { return well.committed() > n+3 })
-	if ill.committed() != 0 {
-		t.Error("the ill one committed")
+	n := healthy.committed()
+	until(t, "the healthy one goes on", testLimit, func() bool { return healthy.committed() > n+3 })
+	if unhealthy.committed() != 0 {
+		t.Error("the unhealthy one committed")
 	}
 }
 
@@ -294,10 +294,10 @@ func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
 	waits := steadily(l, "t")
 	runLane(t, l)
 	until(t, "a commit that is not answered", testLimit, func() bool { return ill.Load() != nil })
-	well := steadily(l, "log")
-	took := until(t, "the well one commits", testLimit, func() bool { return well.committed() > 10 })
+	healthy := steadily(l, "log")
+	took := until(t, "the healthy one commits", testLimit, func() bool { return healthy.committed() > 10 })
 	if took > answerTimeout+3*time.Second {
-		t.Errorf("the well one commits after %s", took)
+		t.Errorf("the healthy one commits after %s", took)
 	}
 	waits.mu.Lock()
 	if !waits.out || waits.n > 0 || waits.sealed != 1 {

@@ -4,7 +4,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Permit lets an emission pass to a partition that is not well yet, in one window
+// Permit lets an emission pass to a partition that is still unhealthy, in one window
 // of its breaker.
 type Permit struct {
 	To     timer.TopicPartition

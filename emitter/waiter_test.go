@@ -69,7 +69,7 @@ func TestWaiterIsToldOfWhatMayPass(t *testing.T) {
 		{"its window opened", func() { h.probed(p, nil) }},
 		{"its window grew", func() { w.passes(p, 1); h.Committed(p, 1) }},
 		{"what was admitted came to nothing", func() { w.passes(p, 2); now = now.Add(admitAgain + 1); h.due(true) }},
-		{"it is well", func() { h.probed(p, kerr.TopicAuthorizationFailed) }},
+		{"it is healthy", func() { h.probed(p, kerr.TopicAuthorizationFailed) }},
 		{"it was well before", func() { w.Wait(p) }},
 	} {
 		woken := w.woken.Load()
@@ -94,7 +94,7 @@ func TestWaiterIsToldOfWhatMayPass(t *testing.T) {
 }
 
 // What waits for a topic as a whole goes on when the topic is known; what has no
-// key when a partition is well, or has room in its window.
+// key when a partition is healthy, or has room in its window.
 func TestWaitingForATopic(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
@@ -121,7 +121,7 @@ func TestWaitingForATopic(t *testing.T) {
 	default:
 		t.Error("nobody looks when metadata is heard")
 	}
-	if h.due(true); !slices.Equal(w.Ready(), []timer.TopicPartition{unplaced}) || !h.Well() {
+	if h.due(true); !slices.Equal(w.Ready(), []timer.TopicPartition{unplaced}) || !h.AllHealthy() {
 		t.Error("not told of a topic that is known")
 	}
 
@@ -129,7 +129,7 @@ func TestWaitingForATopic(t *testing.T) {
 	h.Trip(map[timer.TopicPartition]error{p1: kerr.LeaderNotAvailable})
 	w.Wait(anyOf)
 	if h.due(true); len(w.Ready()) > 0 || w.passes(anyOf, 5) != 0 {
-		t.Error("told though no partition is well")
+		t.Error("told though no partition is healthy")
 	}
 	h.probes = 2
 	h.probed(p0, errors.New("away"))
@@ -143,7 +143,7 @@ func TestWaitingForATopic(t *testing.T) {
 	}
 	h.probed(p0, kerr.InvalidRecord) // an answer
 	if h.due(true); !slices.Equal(w.Ready(), []timer.TopicPartition{anyOf}) || w.passes(anyOf, 5) != 5 {
-		t.Error("not told though a partition is well")
+		t.Error("not told though a partition is healthy")
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 const (
 	// wardPause is the pause between two tries of a source that holds up steps; it
-	// grows to wardShare of the time that the source has been ill, up to
+	// grows to wardShare of the time that the source has been unhealthy, up to
 	// wardPauseMax. A try itself takes up to ownDeadline, so a partition that takes
 	// writes again is noticed soon.
 	wardPause    = 250 * time.Millisecond
@@ -47,7 +47,7 @@ const (
 // A source leaves the ward when its records are taken, in a step that commits or
 // in one that others hold up, and it has no more ready than a try may have: what is
 // too slow for the lane goes on here at its own pace. One that comes back soon is
-// released only after some time without a failure: what is ill from time to time
+// released only after some time without a failure: what is unhealthy from time to time
 // would else hold up the others each time. And it leaves when it is removed, since
 // its token is dead or it is acquired again. One that has nothing to seal is asked again
 // each wardTick. Several are tried at once, since most often they suffer from the
@@ -77,32 +77,32 @@ type ward struct {
 
 // stall is one source in the ward.
 type stall struct {
-	request     timer.TopicPartition // of the source
-	since, next time.Time
-	ill         time.Time       // when it first held up a step since it was well
-	unended     <-chan struct{} // closed when the last try's transaction is ended; or nil
-	anyway      time.Time       // when to try although it is not
-	well        time.Time       // since when all it was tried with is taken; zero: it is not
-	drained     bool            // the last try took all that was ready
-	entries     int             // that the next try may have
-	probation   time.Duration
-	released    time.Time
+	request      timer.TopicPartition // of the source
+	since, next  time.Time
+	heldSince    time.Time       // when it first held up a step since it was healthy
+	unended      <-chan struct{} // closed when the last try's transaction is ended; or nil
+	anyway       time.Time       // when to try although it is not
+	healthySince time.Time       // since when all it was tried with is taken; zero: it is unhealthy
+	drained      bool            // the last try took all that was ready
+	entries      int             // that the next try may have
+	probation    time.Duration
+	released     time.Time
 }
 
 // over reports whether to give the source back.
 func (st *stall) over() bool {
-	return !st.well.IsZero() && time.Since(st.well) >= st.probation && (st.drained || st.entries >= MaxStepEntries)
+	return !st.healthySince.IsZero() && time.Since(st.healthySince) >= st.probation && (st.drained || st.entries >= MaxStepEntries)
 }
 
 // fails notes a try that the source held up, and what tells that its transaction
 // is ended.
 func (st *stall) fails(end <-chan struct{}) {
 	now := time.Now()
-	if !st.well.IsZero() {
-		st.ill = now
+	if !st.healthySince.IsZero() {
+		st.heldSince = now
 	}
-	lasts := now.Sub(st.ill)
-	st.well, st.entries, st.unended = time.Time{}, wardEntries, end
+	lasts := now.Sub(st.heldSince)
+	st.healthySince, st.entries, st.unended = time.Time{}, wardEntries, end
 	st.next = now.Add(min(wardPauseMax, max(wardPause, lasts/wardShare)))
 	st.anyway = now.Add(min(unendedMax, max(unendedPause, lasts/unendedShare)))
 }
@@ -135,7 +135,7 @@ func (w *ward) admit(ctx context.Context, s *Share) {
 		return
 	}
 	now := time.Now()
-	st := &stall{request: timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, since: now, ill: now, next: now, entries: wardEntries}
+	st := &stall{request: timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, since: now, heldSince: now, next: now, entries: wardEntries}
 	if was := w.past[s.source]; was != nil && now.Sub(was.released) < wardMemory {
 		st.probation = min(max(probationMin, 2*was.probation), probationMax)
 	}
@@ -293,8 +293,8 @@ func (w *ward) judgeLocked(s *Share, st *stall, err error, end <-chan struct{}) 
 	case !s.proven: // others were to blame
 	default:
 		st.entries = min(2*st.entries, MaxStepEntries)
-		if st.well.IsZero() {
-			st.well = st.next
+		if st.healthySince.IsZero() {
+			st.healthySince = st.next
 		}
 		if st.over() {
 			w.releaseLocked(s.source, st)

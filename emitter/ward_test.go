@@ -195,35 +195,35 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ill, well := steadily(l, "t"), steadily(l, "log")
-			ill.records = 300
-			ill.partition = 1
+			unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
+			unhealthy.records = 300
+			unhealthy.partition = 1
 			runLane(t, l)
-			until(t, "both commit", testLimit, func() bool { return ill.committed() > 3 && well.committed() > 3 })
+			until(t, "both commit", testLimit, func() bool { return unhealthy.committed() > 3 && healthy.committed() > 3 })
 			begun := time.Now()
-			end := tc.fault(t, c, ill)
-			until(t, "the ill one is held up", testLimit, ill.isHeld)
-			before, at := well.committed(), time.Now()
+			end := tc.fault(t, c, unhealthy)
+			until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
+			before, at := healthy.committed(), time.Now()
 			until(t, "some time passes", testLimit, func() bool { return time.Since(at) > 2*time.Second })
-			if gap := well.gap(begun); gap > 2*ownDeadline+time.Second {
-				t.Errorf("the well one was silent for %s", gap)
+			if gap := healthy.gap(begun); gap > 2*ownDeadline+time.Second {
+				t.Errorf("the healthy one was silent for %s", gap)
 			}
-			if n := well.committed() - before; n < 20 {
-				t.Errorf("the well one committed %d steps in 2 s", n)
+			if n := healthy.committed() - before; n < 20 {
+				t.Errorf("the healthy one committed %d steps in 2 s", n)
 			}
-			was := ill.committed()
+			was := unhealthy.committed()
 			end()
-			took := until(t, "the ill one commits again", testLimit, func() bool { return ill.committed() > was+3 })
+			took := until(t, "the unhealthy one commits again", testLimit, func() bool { return unhealthy.committed() > was+3 })
 			if took > 2*ownDeadline+2*time.Second {
-				t.Errorf("the ill one commits again after %s", took)
+				t.Errorf("the unhealthy one commits again after %s", took)
 			}
 			until(t, "the ward is empty", testLimit, func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				return !l.ward.running && len(l.ward.stalls) == 0 && len(l.sources) == 2
 			})
-			t.Logf("the well one was silent for %s, the ill one committed %s after the end", well.gap(begun), took)
-			inOrder(t, c, ill)
+			t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end", healthy.gap(begun), took)
+			inOrder(t, c, unhealthy)
 		})
 	}
 }
@@ -289,19 +289,19 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	ill, well := steadily(l, "t"), steadily(l, "log")
-	ill.records = 5000
+	unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
+	unhealthy.records = 5000
 	runLane(t, l)
-	until(t, "the slow one is held up", testLimit, ill.isHeld)
-	begun, n := time.Now(), ill.committed()
+	until(t, "the slow one is held up", testLimit, unhealthy.isHeld)
+	begun, n := time.Now(), unhealthy.committed()
 	until(t, "some time passes", testLimit, func() bool { return time.Since(begun) > 6*time.Second })
-	if gap := well.gap(begun); gap > ownDeadline {
-		t.Errorf("the well one was silent for %s", gap)
+	if gap := healthy.gap(begun); gap > ownDeadline {
+		t.Errorf("the healthy one was silent for %s", gap)
 	}
-	if ill.committed() < n+3 {
-		t.Errorf("the slow one committed %d steps", ill.committed()-n)
+	if unhealthy.committed() < n+3 {
+		t.Errorf("the slow one committed %d steps", unhealthy.committed()-n)
 	}
-	inOrder(t, c, ill)
+	inOrder(t, c, unhealthy)
 }
 
 // One that holds up steps again and again is kept for longer each time, and what it
@@ -340,7 +340,7 @@ func TestProbation(t *testing.T) {
 func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ends := range []bool{true, false} {
-			st := &stall{ill: time.Now(), entries: wardEntries}
+			st := &stall{heldSince: time.Now(), entries: wardEntries}
 			time.Sleep(time.Minute)
 			end, failed := make(chan struct{}), time.Now()
 			st.fails(end)
@@ -359,7 +359,7 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 	})
 }
 
-// The pause grows with the time that a source has been ill, not with the time that it
+// The pause grows with the time that a source has been unhealthy, not with the time that it
 // has gone on in the ward at its own pace.
 func TestPauseAfterALongTimeInTheWard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -385,12 +385,12 @@ func TestPauseAfterALongTimeInTheWard(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if got := try(true); got < time.Minute/wardShare {
-			t.Errorf("ill for a minute, tried again after %s", got)
+			t.Errorf("unhealthy for a minute, tried again after %s", got)
 		}
 		try(false)
 		time.Sleep(time.Hour)
 		if got := try(true); got > wardPause {
-			t.Errorf("well for an hour, tried again after %s", got)
+			t.Errorf("healthy for an hour, tried again after %s", got)
 		}
 	})
 }

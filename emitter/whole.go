@@ -4,7 +4,7 @@ import "github.com/waterclock/waterclock/internal/timer"
 
 // What waits for a topic as a whole has one of these partitions.
 const (
-	// AnyPartition: without a key, for the first partition that is well.
+	// AnyPartition: without a key, for the first partition that is healthy.
 	AnyPartition = timer.AnyPartition
 	// Unplaced: until it is known what partitions the topic has, or that it does
 	// not exist.

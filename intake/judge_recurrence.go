@@ -105,7 +105,7 @@ func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal 
 		return nil
 	}
 	return refuse(waterclock.ReasonIntervalTooShort,
-		"%s is %s, which has less than %s between two occurrences: let there be more.", header, quote(text), limit)
+		"%s is %s, which has less than %s between two occurrences: leave at least that.", header, quote(text), limit)
 }
 
 // badCron words what is wrong with an expression or its zone.

@@ -66,7 +66,7 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	case err != nil:
 		return err
 	case len(q) == 0 && !j.all && !j.dryRun:
-		return usagef("no filter chooses timers: say --all if all timers of %s are meant", topic)
+		return usagef("no filter chooses timers: say --all if all timers of topic %s are meant", topic)
 	case len(q) > 0 && j.all:
 		return usagef("--all and a filter exclude each other")
 	}

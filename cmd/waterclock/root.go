@@ -38,6 +38,9 @@ over the file.`,
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 { // what was meant is not known, so nor are its flags
+			return unknownCommand(cmd, cmd.Flags().Arg(0))
+		}
 		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 			f := bad.GetFlag()
 			return usagef("invalid argument %q for \"--%s\" flag: needs %s; see %s --help", bad.GetValue(), f.Name, config.Need(f, bad.Unwrap()), cmd.CommandPath())
@@ -60,7 +63,7 @@ over the file.`,
 // takesArgs annotates a command that looks at its arguments itself.
 const takesArgs = "takes arguments"
 
-// refuseArgs makes every command refuse arguments that does not take any. What only
+// refuseArgs makes every command that takes no arguments refuse them. What only
 // groups others shows its help.
 func refuseArgs(cmd *cobra.Command) {
 	if _, takes := cmd.Annotations[takesArgs]; !takes {
@@ -82,7 +85,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	case cmd.HasSubCommands():
 		return unknownCommand(cmd, args[0])
 	}
-	return usagef("%s takes flags only, not %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	meant := ""
+	switch id := cmd.Flags().Lookup("id"); {
+	case id != nil && !id.Changed:
+		meant = ": the ID goes into --id"
+	case len(args) > 1:
+		meant = ": a value with spaces goes between quotes"
+	}
+	return usagef("%s takes flags only, not %q%s; see %s --help", cmd.CommandPath(), args[0], meant, cmd.CommandPath())
 }
 
 // unknownFlag proposes the flag that may have been meant.

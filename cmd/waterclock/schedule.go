@@ -43,8 +43,8 @@ func scheduleCommand(p *process) *cobra.Command {
 		Short: "schedule a timer",
 		Long: `schedule writes one request: at the due time the value appears on the target
 topic. A request with an ID that is pending replaces that timer. It prints where
-in the log the request is and when it is due. Whether the service obeys it is the
-service's to say: with --wait the command waits for that, exits 1 if the request
+in the log the request is and when it is due. Whether the service accepts it is
+another thing: with --wait the command waits for that, exits 1 if the request
 was refused, and says why. It then needs the right to read
 TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'

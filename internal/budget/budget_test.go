@@ -94,7 +94,7 @@ func TestWhoIsContentCostsWhatItHolds(t *testing.T) {
 	}
 }
 
-// Whatever others hold for ever, a partition that holds nothing may take something.
+// Whatever others hold forever, a partition that holds nothing may take something.
 // Nobody grows but into what is free: all together stay within the total, but for the
 // last piece of each. An account that is closed holds nothing.
 func TestBudget(t *testing.T) {

@@ -41,10 +41,10 @@ var names = map[string]string{
 // @monthly, @weekly, @daily, @midnight, @hourly. Fields stand between spaces or
 // tabs. A field is a list with commas, of
 //
-//   - all values; in the fields for days also ?
-//     7        a value; months and days of the week also by name: jan, MON
-//     7-9      a range
-//     */5      every fifth value of a range; 7/5 is 7 to the highest value, by fives
+//	7        a value; months and days of the week also by name: jan, MON
+//	*        all values; in the fields for days also ?
+//	7-9      a range
+//	*/5      every fifth value of a range; 7/5 is 7 to the highest value, by fives
 //
 // Days of the week are 0 to 7, where 0 and 7 are Sunday. If both fields for days
 // begin with something else than a star, a day needs to match one of them, else
@@ -61,6 +61,8 @@ func Parse(text string) (*Expression, error) {
 		switch first := fields[0]; {
 		case strings.HasPrefix(first, "TZ=") || strings.HasPrefix(first, "CRON_TZ="):
 			return nil, errors.New("it names a time zone, which is no part of an expression")
+		case first == "@every":
+			return nil, fmt.Errorf("%s is an interval, which is said with every and not with an expression", quote(strings.Join(fields, " ")))
 		case first[0] == '@':
 			long, ok := names[first]
 			if !ok || len(fields) > 1 {
@@ -77,6 +79,8 @@ func Parse(text string) (*Expression, error) {
 			return nil, err
 		}
 		fields = fields[1:]
+	case 1:
+		return nil, errors.New("it has 1 field, 5 or 6 are needed")
 	default:
 		return nil, fmt.Errorf("it has %d fields, 5 or 6 are needed", len(fields))
 	}

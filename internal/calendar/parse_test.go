@@ -63,9 +63,9 @@ func TestParseRefuses(t *testing.T) {
 		{"0 0 L * *", `"L"`}, {"0 0 15W * *", `"15W"`}, {"0 0 * * 5#3", `"5#3"`}, {"H H * * *", `"H"`}, {"mon * * * *", `"mon"`},
 		{"* * * mon *", "month"}, {"* * * * jan", "week"}, {"* * * * monday", `"monday"`},
 		{"TZ=UTC 0 0 * * *", "time zone"}, {"CRON_TZ=Europe/Berlin 0 0 * * *", "time zone"}, {"TZ=0", "time zone"}, {"TZ=", "time zone"},
-		{"@every 5m", `"@every 5m"`}, {"@reboot", "@reboot"}, {"@", `"@"`}, {"@Daily", "@Daily"}, {"@daily 5", "@daily 5"}, {"@daily @daily", "@daily"},
+		{"@every 5m", `"@every 5m" is an interval`}, {"@reboot", "@reboot"}, {"@", `"@"`}, {"@Daily", "@Daily"}, {"@daily 5", "@daily 5"}, {"@daily @daily", "@daily"},
 		{strings.Repeat("1,", 50_000) + "1 * * * *", "100009 bytes"}, {strings.Repeat("*", 1025), "1025 bytes"},
-		{strings.Repeat("\x00", 1000), "1 fields"}, {strings.Repeat("-", 1000) + " * * * *", "minute"}, {strings.Repeat("€", 100) + " * * * *", "minute"},
+		{strings.Repeat("\x00", 1000), "1 field,"}, {strings.Repeat("-", 1000) + " * * * *", "minute"}, {strings.Repeat("€", 100) + " * * * *", "minute"},
 	}
 	for _, tt := range tests {
 		e, err := Parse(tt.text)

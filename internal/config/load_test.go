@@ -132,6 +132,9 @@ func TestLoadErrors(t *testing.T) {
 		{"a key twice", nil, "group: a\ngroup: b", []string{"group", "already defined"}},
 		{"no mapping", nil, "- a", []string{"wc.yaml"}},
 		{"no YAML", nil, "a: [", []string{"wc.yaml"}},
+		{"all at once, whatever their shape", nil, "delay: [{topic: a}]\nbrokers: [[a]]\ngroup:\nfoo: 1\ntenants: {a: {targets: {}, dialect: [[b]]}, b: 7}", []string{
+			"delay needs entries", "brokers needs a single", "group needs a value", "foo needs", "tenants.a.targets needs", "tenants.a.dialect needs", "tenants.b needs",
+		}},
 		{"all at once", []string{"WATERCLOCK_X=1"}, "lanes: a\nfoo: 1\ntls: 7", []string{"WATERCLOCK_X", "lanes is", "foo needs", "tls is"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

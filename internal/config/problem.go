@@ -53,18 +53,22 @@ func hint(found, prefix string, known []string) string {
 	return ""
 }
 
-// Nearest is the known name nearest to the one found, "" if none is near. What
-// follows the prefix that all names share is compared.
+// Nearest is the known name nearest to the one found, or one that ends with its
+// words; "" if there is none. What follows the prefix that all names share is
+// compared.
 func Nearest(found, prefix string, known []string) string {
-	best, bestDistance := "", 0
+	best, bestDistance, longer := "", 0, ""
 	for _, name := range known {
 		d := distance(strings.TrimPrefix(found, prefix), strings.TrimPrefix(name, prefix))
 		if best == "" || d < bestDistance {
 			best, bestDistance = name, d
 		}
+		if longer == "" && strings.HasSuffix(name, "-"+found) {
+			longer = name
+		}
 	}
 	if bestDistance > max(2, (len(found)-len(prefix))/3) {
-		return ""
+		return longer
 	}
 	return best
 }

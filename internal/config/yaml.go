@@ -19,28 +19,36 @@ type file struct {
 
 // parseYAML reads a mapping of settings, flat but for that of the tenants. A
 // value is a scalar or a list of scalars; scalars are taken as they are written,
-// so that an instance ID of 007 stays one. It returns no error but a Problem or a
-// syntax error, which says where it is.
+// so that an instance ID of 007 stays one. It returns no errors but Problems, of
+// each setting that it leaves out, or a syntax error, which says where it is.
 func parseYAML(path string, data []byte) (file, error) {
 	f := file{settings: make(map[string]value)}
 	doc, err := decodeYAML(path, data)
 	if err != nil {
 		return f, err
 	}
-	for key, v := range doc {
-		switch {
-		case v.node == nil:
-			err = &Problem{Setting: key, Source: path, Need: "a value"}
+	var errs []error
+	for _, key := range sortedKeys(doc) {
+		switch n := doc[key].node; {
+		case n == nil:
+			errs = append(errs, &Problem{Setting: key, Source: path, Need: "a value"})
 		case key == tenantsSetting:
-			f.tenants, err = tenantsOf(path, v.node)
+			f.tenants, err = tenantsOf(path, n)
+			errs = append(errs, err)
 		default:
-			f.settings[key], err = valueOf(path, key, v.node)
-		}
-		if err != nil {
-			return file{}, err
+			errs = append(errs, put(f.settings, key, path, key, n))
 		}
 	}
-	return f, nil
+	return f, errors.Join(errs...)
+}
+
+// put puts the value of a setting into a map, under its key there.
+func put(into map[string]value, key, path, setting string, n ast.Node) error {
+	v, err := valueOf(path, setting, n)
+	if err == nil {
+		into[key] = v
+	}
+	return err
 }
 
 // tenantsOf reads the mapping of request topics to settings.
@@ -49,20 +57,17 @@ func tenantsOf(path string, n ast.Node) (map[string]map[string]value, error) {
 	if err != nil {
 		return nil, err
 	}
+	var errs []error
 	tenants := make(map[string]map[string]value, len(topics))
-	for topic, n := range topics {
-		settings, err := mappingOf(path, tenantsSetting+"."+topic, n, "settings")
-		if err != nil {
-			return nil, err
-		}
+	for _, topic := range sortedKeys(topics) {
+		settings, err := mappingOf(path, tenantsSetting+"."+topic, topics[topic], "settings")
+		errs = append(errs, err)
 		tenants[topic] = make(map[string]value, len(settings))
-		for name, n := range settings {
-			if tenants[topic][name], err = valueOf(path, tenantKey(topic, name), n); err != nil {
-				return nil, err
-			}
+		for _, name := range sortedKeys(settings) {
+			errs = append(errs, put(tenants[topic], name, path, tenantKey(topic, name), settings[name]))
 		}
 	}
-	return tenants, nil
+	return tenants, errors.Join(errs...)
 }
 
 // mappingOf reads a mapping whose keys are scalars.

@@ -58,7 +58,7 @@ type Dialer struct {
 type state uint8
 
 const (
-	well state = iota
+	responsive state = iota
 	down
 	unresponsive
 )
@@ -111,7 +111,7 @@ func (d *Dialer) Reachable(addr string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := d.brokers[addr]
-	return b == nil || b.state == well
+	return b == nil || b.state == responsive
 }
 
 // unresponsiveError is why a connection to an unresponsive broker is refused. Clients take it
@@ -201,7 +201,7 @@ func (d *Dialer) opened(c *conn, nc net.Conn) bool {
 		d.doubt(c.b) // a probe opens its connection while all is well
 	}
 	if back {
-		d.become(c.b, well)
+		d.become(c.b, responsive)
 	}
 	return ok
 }
@@ -219,7 +219,7 @@ func (d *Dialer) become(b *broker, s state) {
 		return
 	}
 	switch s {
-	case well:
+	case responsive:
 		d.log.Info("a broker can be reached again", "broker", b.addr)
 	case down:
 		d.log.Warn("a broker is down, turning to the others", "broker", b.addr)
@@ -235,11 +235,11 @@ func (d *Dialer) set(b *broker, s state) bool {
 	if b.state == s {
 		return false
 	}
-	if b.state == well && b.heard.Load() != 0 {
+	if b.state == responsive && b.heard.Load() != 0 {
 		d.lost.Store(time.Now().UnixNano())
 	}
 	b.state, b.since = s, time.Now()
-	if s != well {
+	if s != responsive {
 		for c := range b.conns {
 			if c.Conn != nil {
 				hangUp(c.Conn)
@@ -264,7 +264,7 @@ func hangUp(c net.Conn) {
 func (d *Dialer) count() {
 	var away, mute int
 	for _, b := range d.brokers {
-		if b.state != well {
+		if b.state != responsive {
 			away++
 		}
 		if b.state == unresponsive {

@@ -93,7 +93,7 @@ func (d *Dialer) forgetGone(now time.Time) (gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for addr, b := range d.brokers {
-		if b.state == well || b.probing || len(b.conns) > 0 || now.Sub(b.wanted) < forgetAfter {
+		if b.state == responsive || b.probing || len(b.conns) > 0 || now.Sub(b.wanted) < forgetAfter {
 			continue
 		}
 		if b.prober != nil {
@@ -111,7 +111,7 @@ func (b *broker) due(now time.Time) bool {
 	if b.doubted {
 		return true
 	}
-	if b.state != well {
+	if b.state != responsive {
 		return now.Sub(b.probed) >= max(probeAgain, min(now.Sub(b.since)/10, maxProbeAgain))
 	}
 	quiet := now.Add(-quietAfter).UnixNano()
@@ -137,7 +137,7 @@ func (d *Dialer) probe(ctx context.Context, b *broker) {
 	switch took := time.Since(begun); {
 	case err == nil:
 		b.heard.Store(time.Now().UnixNano())
-		d.become(b, well)
+		d.become(b, responsive)
 	case ctx.Err() != nil:
 	case refused(err):
 		d.become(b, down)

@@ -306,7 +306,7 @@ func TestSuspectsGoAlone(t *testing.T) {
 	}
 }
 
-// A target that is not well stops the partition at its first record; what is before it
+// A target that is unhealthy stops the partition at its first record; what is before it
 // goes. A breaker that opens while a step is out stops it there.
 func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {
 	c := newCore(t, newGround(t))

@@ -20,7 +20,7 @@
 // and a target that fails need nothing to be undone: the next seal begins at the front
 // again.
 //
-// A record whose target is not well stands at the front until it is, and what is behind
+// A record whose target is unhealthy stands at the front until it is not, and what is behind
 // it in the same partition with it: passing it over would need a store. Other partitions
 // go on; nothing of this one is in their steps meanwhile.
 //
@@ -54,7 +54,7 @@
 //     emitted.
 //   - kill -9 after EndTxn was received: committed. Step 1 waits for the markers of
 //     __consumer_offsets, 4 for those of the checkpoints.
-//   - paused past the session, then continued: the successor has taken the partition.
+//   - paused past the session, then continued: the successor has acquired the partition.
 //     The paused owner's next offset commit is refused, or its lease is broken, or its
 //     producer was fenced by whoever ended its transaction.
 //   - moved in order (rebalance): nothing is sealed once the partition is revoked, the

@@ -91,7 +91,7 @@ func (p *Partition) ready(now int64, room *emitter.Room) (n int) {
 	return n
 }
 
-// take adds an item, of so many that are ready, unless its target is not well. There is
+// take adds an item, of so many that are ready, unless its target is unhealthy. There is
 // room made for all with the first that may go: the lane asks with each of its steps, also
 // while none may.
 func (s *sealed) take(i, ready int) bool {
@@ -100,7 +100,7 @@ func (s *sealed) take(i, ready int) bool {
 		s.dead = append(s.dead, dead{it.rec, it.refusal, it.undelivered})
 		return true
 	}
-	to, refusal := p.place(it)
+	to, refusal := p.route(it)
 	if refusal != nil {
 		s.dead = append(s.dead, dead{it.rec, refusal, true})
 		return true

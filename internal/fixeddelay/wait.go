@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// blocked is an item that may not go now, since its target is not well or not known, and
+// blocked is an item that may not go now, since its target is unhealthy or not known, and
 // everything behind it. It ends when an item from there on is committed. What may pass is
 // told by the waiter: permit, for granted items, goes with those that pass.
 type blocked struct {
@@ -23,9 +23,9 @@ type blocked struct {
 	used     int // of those, in the share that is being made or is out
 }
 
-// place chooses where an item goes: as a Java client would, and without a key to the
+// route chooses where an item goes: as a Java client would, and without a key to the
 // partition of the same number, so that its order is kept. It asks nobody.
-func (p *Partition) place(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
+func (p *Partition) route(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
 	to = timer.TopicPartition{Topic: it.says.Target, Partition: emitter.Unplaced}
 	target, known := p.o.Targets.Cached(it.says.Target)
 	if !known {

@@ -108,7 +108,7 @@ func (l *Life) claimPosition(ctx context.Context, last *delaytopics.Checkpoint, 
 }
 
 // toClaim folds up to the claim, and returns the time that the broker gave it. A view that
-// turns out to be too old by then is folded anew.
+// turns out to be too old by then is folded again.
 func (l *Life) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, err error) {
 	for {
 		now = time.Time{}

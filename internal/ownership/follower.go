@@ -64,7 +64,7 @@ type Follower struct {
 	// What follows is safe for all.
 	position atomic.Int64
 	end      atomic.Int64 // of the log, as far as it is known
-	waiting  atomic.Bool  // for a place
+	waiting  atomic.Bool  // for a slot
 }
 
 // NewFollower returns a follower that begins where the local view ends.
@@ -92,7 +92,7 @@ func (f *Follower) Last() *delaytopics.Checkpoint {
 }
 
 // Follow folds what is in the log, and what comes, until ctx ends or it cannot: it may be
-// called again then. A view that was missing for too long is begun anew.
+// called again then. A view that was missing for too long is begun again.
 func (f *Follower) Follow(ctx context.Context) error {
 	for {
 		if err := f.ToEnd(ctx); err != nil {

@@ -17,7 +17,7 @@ import (
 // Local is the local view of a changelog: what the store holds of the partition.
 type Local struct {
 	Handle *statestore.Handle
-	Places *semaphore.Weighted // of replays, which bound their memory
+	Slots  *semaphore.Weighted // of replays, which bound their memory
 	// MaxAbsence is how old a view may be: half of delete.retention.ms.
 	MaxAbsence time.Duration
 	AcceptLost bool  // the changelog may be lost
@@ -137,34 +137,34 @@ func LostChangelog(requests, changelog partlog.Log, tells string) error {
 		tells, requests.Topic, requests.Partition, changelog.Topic, delaytopics.LostAdvice)}
 }
 
-// intoLocal folds into the store. It has one of the places from when there is something to
+// intoLocal folds into the store. It has one of the slots from when there is something to
 // be fetched until nothing comes any more.
 type intoLocal struct {
 	f    *Follower
-	sink *statestore.Replay // nil: no place is held
+	sink *statestore.Replay // nil: no slot is held
 }
 
-// Hold implements delaytopics.Fold: it takes a place.
+// Hold implements delaytopics.Fold: it acquires a slot.
 func (i *intoLocal) Hold(ctx context.Context) (err error) {
 	local := i.f.o.Local
 	i.f.waiting.Store(true)
 	defer i.f.waiting.Store(false)
-	if err := local.Places.Acquire(ctx, 1); err != nil {
+	if err := local.Slots.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	if i.sink, err = local.Handle.Replay(i.f.log.ID, i.f.view.newest); err != nil {
-		local.Places.Release(1)
+		local.Slots.Release(1)
 		return fmt.Errorf("open the store for replay: %w", err)
 	}
 	i.show(Replaying)
 	return nil
 }
 
-// Rest implements delaytopics.Fold: it gives the place back.
+// Rest implements delaytopics.Fold: it gives the slot back.
 func (i *intoLocal) Rest() {
 	i.sink = nil
 	i.show(Acquiring)
-	i.f.o.Local.Places.Release(1)
+	i.f.o.Local.Slots.Release(1)
 }
 
 func (i *intoLocal) show(s State) {

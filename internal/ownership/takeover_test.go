@@ -50,7 +50,7 @@ func follow(t *testing.T, cl *kgo.Client, set *delaytopics.Set, count *counter) 
 	h := s.Partition(statestore.PartitionID{Topic: set.Request.ID}).Acquire()
 	return ownership.NewFollower(ownership.FollowOptions{
 		Topics: set, Client: cl, Logger: slog.Default(), Metrics: count,
-		Local: &ownership.Local{Handle: h, Places: semaphore.NewWeighted(1), MaxAbsence: time.Hour},
+		Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1), MaxAbsence: time.Hour},
 	}), h
 }
 

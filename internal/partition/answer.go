@@ -172,10 +172,10 @@ func (a *answers) overlaid(ctx context.Context, s *slot, fn func(*statestore.Vie
 	return nil, fmt.Errorf("%v: %w", a.p.Requests(), query.ErrBusy)
 }
 
-// wait takes the one place that there is.
-func wait(ctx context.Context, place chan struct{}) error {
+// wait takes the one slot that there is.
+func wait(ctx context.Context, slot chan struct{}) error {
 	select {
-	case place <- struct{}{}:
+	case slot <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -108,7 +108,7 @@ func TestSetBackWhatIsParkedWaitsForItsTime(t *testing.T) {
 		c.work()
 	}
 	to := timer.TopicPartition{Topic: targetTopic}
-	c.look(time.Minute) // the probe finds the target well: one may pass
+	c.look(time.Minute) // the probe finds the target healthy: one may pass
 	c.now -= hours
 	c.ok(c.p.unpark())
 	if left := c.p.parking.counts[to]; left > 0 {

@@ -764,7 +764,7 @@ func (c *core) finish() {
 	for range 10 {
 		c.look(10 * time.Minute)
 	}
-	if !c.o.Health.Well() {
+	if !c.o.Health.AllHealthy() {
 		c.t.Fatalf("unhealthy at the end, when every target answers and nothing waits: %v", c.o.Health.Unhealthy())
 	}
 }
@@ -828,7 +828,7 @@ func (c *core) pass(ms int64) {
 // parked and admitted: each generation fires once or is beaten, or becomes a dead
 // letter when its target was missing for long; none is early, a request that was
 // planned in time wins, the store is the fold of the changelog, nothing is sent to
-// an unhealthy target but what was admitted, and nothing waits for a target that is well.
+// an unhealthy target but what was admitted, and nothing waits for a target that is healthy.
 //
 // It runs 1000 times 100 steps, some 5 s, unless flags of rapid say otherwise.
 func TestPartitionAgainstModel(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Outcome events are records of the step that they tell of: committed with it or not
-// at all, and made anew each time that it is sealed, so time and lateness are those of
+// at all, and made again each time that it is sealed, so time and lateness are those of
 // the try that was committed. They are made of the entries, one by one: the changelog
 // has the net change of an ID alone, and a timer that was scheduled and cancelled in
 // one step is not in it at all.

@@ -183,7 +183,7 @@ func TestForgettingAdmittedTimersLosesNoRows(t *testing.T) {
 	c.apply()
 	c.acquire()
 	c.parkDue(c.now - 5_000)
-	c.ok(c.p.unpark()) // the target is well again
+	c.ok(c.p.unpark()) // the target is healthy again
 	c.work()
 	c.deliver(1)
 	c.work() // the request makes the wheel forget

@@ -475,7 +475,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 	}
 }
 
-// What waited for a target that is well again is as much as was parked: of that
+// What waited for a target that is healthy again is as much as was parked: of that
 // too a wheel holds no more than a quarter above its share.
 func TestAWheelForgetsWhatItWasAdmitted(t *testing.T) {
 	const n, share = 800, 10_000

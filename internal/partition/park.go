@@ -40,7 +40,7 @@ const (
 // hold is the planner's Hold. While nothing is unhealthy it does not look: a target
 // that is not known shows when the firing is sealed.
 func (p *Partition) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
-	if p.o.Health.Well() {
+	if p.o.Health.AllHealthy() {
 		return timer.TopicPartition{}, false
 	}
 	to, refused := p.route(&t.Target, permitOf(permit))

@@ -132,7 +132,7 @@ func New(o Options) *Partition {
 		Life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},
 		inbox: newInbox(), backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
 	}
-	p.local = ownership.Local{Places: o.Replays, MaxAbsence: o.MaxAbsence, AcceptLost: o.AcceptLost, Opened: p.countMisplaced}
+	p.local = ownership.Local{Slots: o.Replays, MaxAbsence: o.MaxAbsence, AcceptLost: o.AcceptLost, Opened: p.countMisplaced}
 	p.Busy = func() bool { return len(p.jobs) > 0 || p.applying }
 	p.nextDue.Store(never)
 	return p

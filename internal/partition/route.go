@@ -43,7 +43,7 @@ func (p *Partition) route(t *timer.Target, permit *emitter.Permit) (to timer.Top
 }
 
 // anyPartition is for a null key: from millisecond to millisecond another
-// partition that has a leader and is well.
+// partition that has a leader and is healthy.
 func (p *Partition) anyPartition(topic string, leader []bool) int32 {
 	n := int32(len(leader))
 	for i := range n {

@@ -14,7 +14,7 @@ import (
 
 // A target none of whose partitions has a leader is unhealthy like any other: an
 // emission with a null key, which may go to any of them, must not hold up what
-// goes to other targets, nor requests. It goes on when one is well.
+// goes to other targets, nor requests. It goes on when one is healthy.
 func TestNullKeyWithoutAnyLeaderHoldsUpNobody(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, 1000)
 	c.brokers.leaders[targetTopic] = []int32{-1, -1, -1}

@@ -180,7 +180,7 @@ func TestAdmittedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
 const breakerTime = 3 * time.Second
 
 // Timers without a key that found every partition unhealthy go on when one of them is
-// well again, or just answers, also after the next acquisition.
+// healthy again, or just answers, also after the next acquisition.
 func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		t.Run(fmt.Sprint("taken ", taken), func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
 	c.finish()
 }
 
-// What is parked for a target that is well again passes in chunks, to the last.
+// What is parked for a target that is healthy again passes in chunks, to the last.
 func TestAllThatIsParkedPasses(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<30, roomy)
 	const n = 3

@@ -5,14 +5,14 @@ import "github.com/waterclock/waterclock/internal/timer"
 // A firing that is planned may turn out not to be one: its target was found
 // unhealthy, or the clock was set back. No step was committed with it, so it can be
 // as if it had never been: the entry becomes one that changes nothing, and what was
-// planned on it is planned anew on what is pending instead.
+// planned on it is planned again on what is pending instead.
 //
 // Firings among that are of a timer that is not pending now, so they are rolled back
 // too. A request that depends on what it finds is decided again, as what it left may
 // have been planned on. The first request that leaves the same as before ends it; one
 // that depends on nothing always does.
 //
-// Nothing of what is planned anew is committed: it stands behind the firing in the
+// Nothing of what is planned again is committed: it stands behind the firing in the
 // sequence, and a step takes a prefix. Nor does a request emit: what one triggers is
 // due, and has an entry of its own. So no emission comes of it.
 

@@ -48,7 +48,7 @@ func TestProduceEndsWithItsContext(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("it waits for the broker for ever")
+		t.Fatal("it waits for the broker forever")
 	}
 }
 

@@ -206,19 +206,24 @@ func freePort(host string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// devTopics makes the request topics, and the demo's target.
+// devTopics makes the request topics, those of fixed delay with the broker's time as
+// their check wants it, and the demo's target.
 func devTopics(ctx context.Context, cfg *config.Config, demo bool) error {
 	cl, err := commandClient(cfg)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	names := slices.Concat(cfg.Requests, cfg.DelayTopics())
+	names, delayed := slices.Concat(cfg.Requests, cfg.DelayTopics()), cfg.DelayTopics()
 	if demo {
 		names = append(names, demoTopic)
 	}
 	for _, n := range names {
-		_, err := kadm.NewClient(cl).CreateTopic(ctx, devPartitions, 1, nil, n)
+		var configs map[string]*string
+		if slices.Contains(delayed, n) {
+			configs = map[string]*string{"message.timestamp.type": kadm.StringPtr("LogAppendTime")}
+		}
+		_, err := kadm.NewClient(cl).CreateTopic(ctx, devPartitions, 1, configs, n)
 		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 			return fmt.Errorf("create topic %s: %w", n, err)
 		}

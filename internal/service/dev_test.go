@@ -2,10 +2,14 @@ package service
 
 import (
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/config"
 )
 
 // The embedded broker tells clients an address that they can reach, whatever it
@@ -40,5 +44,25 @@ func TestEmbeddedBrokerAdvertisesWhatWorks(t *testing.T) {
 		if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "made"); err != nil { // goes to the broker as it is told
 			t.Errorf("%q: %v", host, err)
 		}
+	}
+}
+
+// dev makes topics as its own checks want them: whoever tries it out is warned of
+// nothing.
+func TestTopicsThatDevMakesAreAsTheyShouldBe(t *testing.T) {
+	cluster, addr, err := embeddedBroker("127.0.0.1:0", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	cfg := config.Default()
+	cfg.Brokers, cfg.Requests, cfg.ReplicationFactor = []string{addr}, []string{"timers"}, 1
+	cfg.Delay = []config.DelayTopic{{Topic: "retry", Delay: time.Second, Target: "orders"}}
+	if err := devTopics(t.Context(), &cfg, true); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := Topics(t.Context(), &cfg, true, &out); err != nil || strings.Contains(out.String(), "warning") {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // Changelogs end in the open transaction of somebody else, so that their replays
 // begin and do not go on. No more of them than may fold at the same time; but
-// each gives its place back when nothing moves, and a partition whose changelog
+// each gives its slot back when nothing moves, and a partition whose changelog
 // is well is served meanwhile, however many others stand still.
 func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 	const n = 2*service.MaxReplays + 1
@@ -36,7 +36,7 @@ func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 	state := func(name string) int { return int(in.Metric("waterclock_partitions", "state", name)) }
 	began := make(map[string]bool)
 	most := 0
-	rig.Until(t, limit, "every replay has had a place, and the one that can has gone through", func() bool {
+	rig.Until(t, limit, "every replay has had a slot, and the one that can has gone through", func() bool {
 		most = max(most, state(ownership.Replaying.String()))
 		_, is := readyz(t, in)
 		for p, status := range is.Topics[requests] {

@@ -29,8 +29,8 @@ var (
 	BelowPaused    = Ref{Due: pausedFrom / 2}
 )
 
-// place is the due time in the Ref of a steered timer.
-func (s *Steering) place() int64 {
+// refDue is the due time in the Ref of a steered timer.
+func (s *Steering) refDue() int64 {
 	if s.Triggered {
 		return triggeredFrom + s.By
 	}

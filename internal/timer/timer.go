@@ -99,7 +99,7 @@ func (t *Timer) Ref() Ref {
 		return Absent
 	}
 	if t.Steering != nil {
-		return Ref{Due: t.Steering.place(), Offset: t.Offset}
+		return Ref{Due: t.Steering.refDue(), Offset: t.Offset}
 	}
 	return Ref{Due: t.Due, Offset: t.Offset}
 }

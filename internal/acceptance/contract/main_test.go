@@ -1,3 +1,6 @@
+// Package contract holds a whole instance on a real broker against what REFERENCE.md and
+// MIGRATION.md promise of requests, emissions and dead letters: every header in every
+// form, every reason, every dialect, targets that change, races of cancels with firings.
 package contract
 
 import (

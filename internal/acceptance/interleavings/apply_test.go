@@ -181,7 +181,7 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 			onB++
 		}
 	}
-	rig.Until(w, patience, "B has obeyed what lies on its partition", func() bool {
+	rig.Until(w, patience, "B has settled what lies on its partition", func() bool {
 		return b.Metric("waterclock_outcomes_total") == float64(onB)
 	})
 	if err := b.Stop(); err != nil {

@@ -30,7 +30,7 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
-			const n, anew = 20, 3
+			const n, again = 20, 3
 			last := int64(12*every+x.open) / int64(every)
 			w := newWorld(t)
 			wire := kafkatest.NewWire()
@@ -57,15 +57,15 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 			past := first.Add(-time.Minute)
 			for i := range n {
 				meanwhile = append(meanwhile,
-					w.recurring(fmt.Sprint("replaced-", i), "2", second, "timer-count", fmt.Sprint(anew)),
-					w.recurring(fmt.Sprint("moved-", i), "2", past, "timer-catch-up", "all", "timer-count", fmt.Sprint(anew)),
+					w.recurring(fmt.Sprint("replaced-", i), "2", second, "timer-count", fmt.Sprint(again)),
+					w.recurring(fmt.Sprint("moved-", i), "2", past, "timer-catch-up", "all", "timer-count", fmt.Sprint(again)),
 					w.cancel(fmt.Sprint("cancelled-", i)))
 			}
 			w.send(meanwhile...)
 			sent := time.Now()
 			w.at(sent.Add(x.open)) // they are planned long since
 			fault.Release()
-			w.at(second.Add(anew * every))
+			w.at(second.Add(again * every))
 			in.Balanced(0)
 			w.out.Quiet(quiet)
 			by := w.firings()
@@ -82,7 +82,7 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 					if from.IsZero() {
 						w.contiguous(id, renewed, 0, 0)
 					} else {
-						w.contiguous(id, renewed, from.UnixMilli(), anew)
+						w.contiguous(id, renewed, from.UnixMilli(), again)
 					}
 				}
 			}

@@ -10,15 +10,15 @@ import (
 )
 
 // The owner is killed, and comes back when occurrences have been missed: with its
-// folder, and without.
+// directory, and without.
 func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
 	t.Parallel()
 	rig.Binary(t)
-	for _, folder := range []struct {
+	for _, directory := range []struct {
 		name string
 		kept bool
-	}{{"with its folder", true}, {"without its folder", false}} {
-		t.Run(folder.name, func(t *testing.T) {
+	}{{"with its directory", true}, {"without its directory", false}} {
+		t.Run(directory.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			dir := t.TempDir()
@@ -43,7 +43,7 @@ func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
 			o := outage{from: time.Now().Add(-every)} // what was under way may be lost
 			p.Kill()
 			w.at(time.Now().Add(4 * every))
-			if !folder.kept {
+			if !directory.kept {
 				dir = t.TempDir()
 			}
 			o.over = time.Now()

@@ -64,13 +64,13 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 			w.at(w.now().Add(2 * every))
 			o.over = w.now()
 			w.takes(true)
-			rig.Until(t, patience, "the target is well again", func() bool {
-				return len(log.Lines("well again")) > 0 && in.Metric("waterclock_parked_timers") == 0
+			rig.Until(t, patience, "the target is healthy again", func() bool {
+				return len(log.Lines("healthy again")) > 0 && in.Metric("waterclock_parked_timers") == 0
 			})
 			o.to = w.now()
-			t.Logf("well again %s after it was mended", o.to.Sub(o.over).Round(time.Millisecond))
+			t.Logf("healthy again %s after it was fixed", o.to.Sub(o.over).Round(time.Millisecond))
 			if o.to.After(until.Add(-2 * every)) {
-				t.Error("the target is not well again before the end")
+				t.Error("the target is not healthy again before the end")
 			}
 			w.at(until)
 			in.Balanced(0)

@@ -1,0 +1,143 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// checkTopicRights refuses to look at topics without the rights to do so.
+func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, create bool) error {
+	var grants []delaytopics.Grant
+	for _, g := range (delaytopics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create}).Service() {
+		ops := []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
+		if slices.Contains(g.Operations, kmsg.ACLOperationCreate) {
+			ops = append(ops, kmsg.ACLOperationCreate)
+		} else {
+			ops = append(ops, kmsg.ACLOperationDescribe)
+		}
+		grants = append(grants, g.Only(ops...))
+	}
+	missing, err := missingTopics(ctx, cl, grants)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, g := range missing {
+		errs = append(errs, errors.New(g.Missing(aclServer(cfg), principal(cfg))))
+	}
+	return errors.Join(errs...)
+}
+
+// Topics prints and checks the topics of every request and fixed-delay topic, and with create
+// makes those that are missing. An error says that something is wrong with them.
+func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	cl, err := commandClient(cfg)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := reach(ctx, cfg, cl); err != nil {
+		return err
+	}
+	if err := checkTopicRights(ctx, cfg, cl, create); err != nil {
+		return err
+	}
+	i := inspector{cfg: cfg, create: create, adm: kadm.NewClient(cl), out: out}
+	for _, name := range cfg.Requests {
+		if err := i.inspect(ctx, name, 0); err != nil {
+			return err
+		}
+	}
+	for _, d := range cfg.Delay {
+		if err := i.inspect(ctx, d.Topic, d.Delay); err != nil {
+			return err
+		}
+	}
+	return i.wrong
+}
+
+// inspector prints what it finds. wrong is the first thing that is wrong.
+type inspector struct {
+	cfg    *config.Config
+	create bool
+	adm    *kadm.Client
+	out    io.Writer
+	wrong  error
+}
+
+// inspect is about one request topic, or one fixed-delay topic, and what belongs to it.
+func (i *inspector) inspect(ctx context.Context, name string, delay time.Duration) error {
+	o := topicOptions(i.cfg, name, delay, i.create)
+	if i.create {
+		if _, _, err := delaytopics.Ensure(ctx, i.adm, name, o); err != nil && i.wrong == nil {
+			i.wrong = err
+		}
+	}
+	in, err := delaytopics.Inspect(ctx, i.adm, name, o)
+	if err != nil {
+		return err
+	}
+	printTopics(i.out, in)
+	if n := fatal(in.Checks); n > 0 && i.wrong == nil {
+		i.wrong = fmt.Errorf("%d settings of the topics of %s are wrong: see above", n, name)
+	}
+	return nil
+}
+
+func fatal(checks []delaytopics.Check) (n int) {
+	for _, c := range checks {
+		if !c.OK && c.Fatal {
+			n++
+		}
+	}
+	return n
+}
+
+// neededWidth is how wide a sentence about what is needed gets, in columns.
+const neededWidth = 40
+
+// printTopics prints a table for each topic.
+func printTopics(out io.Writer, in delaytopics.Inspection) {
+	var t table.Writer
+	topic := ""
+	for _, c := range in.Checks {
+		if c.Topic != topic {
+			if t != nil {
+				t.Render()
+			}
+			topic = c.Topic
+			fmt.Fprintln(out, topic)
+			t = table.NewWriter()
+			t.SetOutputMirror(out)
+			t.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: neededWidth, WidthMaxEnforcer: text.WrapSoft}})
+			t.AppendHeader(table.Row{"setting", "found", "needed", ""})
+		}
+		verdict := "ok"
+		switch {
+		case c.OK:
+		case c.Fatal:
+			verdict = "WRONG"
+		default:
+			verdict = "warning"
+		}
+		t.AppendRow(table.Row{c.Setting, c.Found, c.Needed, verdict})
+	}
+	if t != nil {
+		t.Render()
+	}
+}
