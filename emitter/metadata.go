@@ -86,8 +86,18 @@ func (t *Targets) inUse() (names []string) {
 	return names
 }
 
-// fetch asks for metadata, and for the size limit of topics.
+// fetch asks for metadata, and for the size limit of topics: of so many at a time that
+// brokers answer soon. Requests may name more, also such as do not exist.
 func (t *Targets) fetch(ctx context.Context, names []string) error {
+	for some := range slices.Chunk(names, maxWanted) {
+		if err := t.fetchSome(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Targets) fetchSome(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	began := t.o.Now()
