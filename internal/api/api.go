@@ -180,9 +180,22 @@ var bodyEnded = (&http.MaxBytesError{}).Error()
 
 type requestKey struct{}
 
+// bodyless keeps huma from limiting how long a body is read that there is not. net/http has
+// begun to look whether the caller is still there, and a limit that passes meanwhile is to it as
+// if he had gone: it cancels this call and all that come behind it on the connection.
+type bodyless struct{ http.ResponseWriter }
+
+func (w bodyless) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// SetReadDeadline does nothing.
+func (bodyless) SetReadDeadline(time.Time) error { return nil }
+
 // withRequest has handlers see the HTTP headers as they came.
 func withRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			w = bodyless{w}
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Header)))
 	})
 }
