@@ -129,7 +129,15 @@ func config(version string) huma.Config {
 				Title: "waterclock", Version: version,
 				Description: "Timers in Kafka: make, see, cancel, pause and fire them. All that changes a timer is a record of its request topic, so the guarantees are those over Kafka.",
 			},
-			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"password": {Type: "http", Scheme: "basic", Description: "Name and password of a caller, docs/ACCESS.md."},
+					"token":    {Type: "http", Scheme: "bearer", Description: "Token of a caller."},
+				},
+			},
+			// One of them, or neither: a client certificate, or an API that is open.
+			Security: []map[string][]string{{}, {"password": {}}, {"token": {}}},
 		},
 		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat:                "application/json",
@@ -331,6 +339,7 @@ func describe[Body any](h huma.API, op *huma.Operation, others map[string]string
 
 // serveDocument serves the OpenAPI document, which is complete by now.
 func (a *API) serveDocument(mux *http.ServeMux, h huma.API) {
+	delete(h.OpenAPI().Components.Schemas.Map(), "ErrorModel") // huma's, which is never sent: see reasoned
 	asJSON, err := json.MarshalIndent(h.OpenAPI(), "", "  ")
 	if err != nil {
 		panic("the OpenAPI document cannot be encoded: " + err.Error()) // it is the same in each process
