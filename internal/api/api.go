@@ -129,7 +129,15 @@ func config(version string) huma.Config {
 				Title: "waterclock", Version: version,
 				Description: "Timers in Kafka: make, see, cancel, pause and fire them. All that changes a timer is a record of its request topic, so the guarantees are those over Kafka.",
 			},
-			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"password": {Type: "http", Scheme: "basic", Description: "Name and password of a caller, docs/ACCESS.md."},
+					"token":    {Type: "http", Scheme: "bearer", Description: "Token of a caller."},
+				},
+			},
+			// One of them, or neither: a client certificate, or an API that is open.
+			Security: []map[string][]string{{}, {"password": {}}, {"token": {}}},
 		},
 		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat:                "application/json",
@@ -180,9 +188,22 @@ var bodyEnded = (&http.MaxBytesError{}).Error()
 
 type requestKey struct{}
 
+// bodyless keeps huma from limiting how long a body is read that there is not. net/http has
+// begun to look whether the caller is still there, and a limit that passes meanwhile is to it as
+// if he had gone: it cancels this call and all that come behind it on the connection.
+type bodyless struct{ http.ResponseWriter }
+
+func (w bodyless) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// SetReadDeadline does nothing.
+func (bodyless) SetReadDeadline(time.Time) error { return nil }
+
 // withRequest has handlers see the HTTP headers as they came.
 func withRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			w = bodyless{w}
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Header)))
 	})
 }
@@ -318,6 +339,7 @@ func describe[Body any](h huma.API, op *huma.Operation, others map[string]string
 
 // serveDocument serves the OpenAPI document, which is complete by now.
 func (a *API) serveDocument(mux *http.ServeMux, h huma.API) {
+	delete(h.OpenAPI().Components.Schemas.Map(), "ErrorModel") // huma's, which is never sent: see reasoned
 	asJSON, err := json.MarshalIndent(h.OpenAPI(), "", "  ")
 	if err != nil {
 		panic("the OpenAPI document cannot be encoded: " + err.Error()) // it is the same in each process

@@ -75,8 +75,8 @@ type DeadLetter struct {
 	Truncated bool      `json:"truncated,omitempty" doc:"The payload did not fit and is gone."`
 }
 
-// DeadLetters is a page of dead letters.
-type DeadLetters struct {
+// DeadLetterList is a page of dead letters.
+type DeadLetterList struct {
 	DeadLetters []DeadLetter `json:"deadLetters" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
 	Cursor      string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it there are none."`
 }
@@ -91,12 +91,12 @@ type Correction struct {
 func (a *API) registerLogs(h huma.API) {
 	list := operation(http.MethodGet, "/v1/topics/{topic}/dead-letters", "listDeadLetters", "List dead letters, the newest first")
 	list.Tags = []string{"dead letters"}
-	describe[DeadLetters](h, &list, nil)
+	describe[DeadLetterList](h, &list, nil)
 	huma.Register(h, list, func(ctx context.Context, in *struct {
 		Topic  string `path:"topic" doc:"Request topic."`
 		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"How many at most."`
 		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before."`
-	}) (*struct{ Body DeadLetters }, error) {
+	}) (*struct{ Body DeadLetterList }, error) {
 		topic, err := a.topic(ctx, access.Read, in.Topic, "")
 		if err != nil {
 			return nil, err
@@ -107,7 +107,7 @@ func (a *API) registerLogs(h huma.API) {
 		if err != nil {
 			return nil, unread(err)
 		}
-		return &struct{ Body DeadLetters }{*page}, nil
+		return &struct{ Body DeadLetterList }{*page}, nil
 	})
 	resend := operation(http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend", "resendDeadLetter", "Send the request of a dead letter again",
 		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where it is.")
@@ -139,7 +139,7 @@ func unread(err error) error {
 
 // letters reads a window of each partition from behind, and takes the newest of all. Where the
 // next page begins each partition has a place of its own, below what was taken.
-func (a *API) letters(ctx context.Context, request, topic string, limit int, cursor string) (*DeadLetters, error) {
+func (a *API) letters(ctx context.Context, request, topic string, limit int, cursor string) (*DeadLetterList, error) {
 	bounds, err := a.o.Logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (a *API) letters(ctx context.Context, request, topic string, limit int, cur
 	if err != nil {
 		return nil, err
 	}
-	page := &DeadLetters{DeadLetters: newestOf(found, limit)}
+	page := &DeadLetterList{DeadLetters: newestOf(found, limit)}
 	more := false
 	for p, b := range bounds {
 		next := spans[p][0]

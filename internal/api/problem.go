@@ -46,7 +46,7 @@ type Problem struct {
 	// Of elsewhere.
 	Owner string `json:"owner,omitempty" doc:"Of elsewhere: the address of the instance to ask."`
 	// Errors are those of parameters and of the body.
-	Errors []*huma.ErrorDetail `json:"errors,omitempty" doc:"Of a wrong call: what is wrong with which part."`
+	Errors []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"Of a wrong call: what is wrong with which part."`
 }
 
 func problem(status int, reason, format string, args ...any) *Problem {

@@ -20,7 +20,7 @@ import (
 // OneTimer are the parameters of what is about one timer.
 type OneTimer struct {
 	Topic string `path:"topic" doc:"Request topic."`
-	ID    string `path:"id" doc:"ID of the timer, percent-encoded, slashes too."`
+	ID    string `path:"id" doc:"ID of the timer, percent-encoded as a path has it, slashes too."`
 }
 
 // Wait is until when a call that changes something waits.
@@ -91,8 +91,9 @@ func (a *API) registerPut(h huma.API) {
 	})
 	// Behind Register, which would hold payloads against a schema.
 	h.OpenAPI().Paths[onePath].Put.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{
-		timerType: {Schema: schemaOf[NewTimer](h)},
-		"*/*":     {Schema: &huma.Schema{Type: "string", Format: "binary", Description: "The payload."}},
+		timerType: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[NewTimer](), true, "")},
+		// Any other type is as good, but generators have none for */*.
+		"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary", Description: "The payload, of any type but the other one: application/json too."}},
 	}}
 }
 
@@ -273,10 +274,6 @@ func decided(at timer.TopicPartition, id string, w *route.Written) (status int, 
 	return 0, nil, p
 }
 
-func schemaOf[T any](h huma.API) *huma.Schema {
-	return huma.SchemaFromType(h.OpenAPI().Components.Schemas, reflect.TypeFor[T]())
-}
-
 // conditions are the parameters of what may count under a condition.
 func conditions() []*huma.Param {
 	return []*huma.Param{
@@ -307,9 +304,7 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderTargetKey, "Key of the emission; without it the ID."),
 		header(waterclock.HeaderTargetKeyNull, "true: a null key."),
 		header(waterclock.HeaderTargetPartition, "Partition of the target; without it the key decides."),
-		{
-			Name: "waterclock-pass", In: "header", Description: "NAME=VALUE, any number of times: a header that is passed on to the target.",
-			Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string"}},
-		},
+		// No array: in OpenAPI that is one line with commas, which may stand in a value.
+		header("waterclock-pass", "NAME=VALUE: a header that is passed on to the target. HTTP takes any number of these lines; a client that sends one has the others in a body of the type "+timerType+"."),
 	}
 }

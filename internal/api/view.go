@@ -23,7 +23,7 @@ type Timer struct {
 	DueMillis  int64       `json:"dueMillis" doc:"The same in Unix milliseconds."`
 	Occurrence int64       `json:"occurrence" doc:"Number of the next occurrence, from 1."`
 	Target     Target      `json:"target"`
-	Headers    []Header    `json:"headers,omitempty" doc:"Those that are passed on to the target."`
+	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Those that are passed on to the target."`
 	Payload    *Payload    `json:"payload,omitempty" doc:"What fires. Lists leave it out."`
 	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"How it recurs; without it, it does not."`
 	MaxLate    string      `json:"maxLate,omitempty" doc:"What would be emitted later than that after it is due is not."`

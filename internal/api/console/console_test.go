@@ -109,7 +109,7 @@ func TestEmptyPages(t *testing.T) {
 			f := newFake(t)
 			f.answers["/v1/topics/timers/timers"] = api.TimerList{}
 			f.answers["/v1/topics/timers/timers/count"] = counted(0, true)
-			f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetters{}
+			f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetterList{}
 			f.answers["/v1/cluster"] = api.Cluster{}
 			says(t, f.get(path), http.StatusOK, want)
 		})
@@ -356,7 +356,7 @@ func TestResend(t *testing.T) {
 func TestDeadLettersThatAreCut(t *testing.T) {
 	f := newFake(t)
 	begins := "the beginning"
-	f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetters{DeadLetters: []api.DeadLetter{
+	f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetterList{DeadLetters: []api.DeadLetter{
 		{ID: &begins, Offset: 1, At: now, Truncated: true, Payload: &api.Payload{Null: true}},
 		{Offset: 2, At: now, Payload: &api.Payload{Bytes: 2013, Text: &begins}},
 	}, Cursor: "abc"}

@@ -72,7 +72,7 @@ func (p *deadLettersPage) find(v *visit) error {
 		q.Set("cursor", cursor)
 		p.First = link("/dead-letters", "topic", p.Topic)
 	}
-	var list api.DeadLetters
+	var list api.DeadLetterList
 	if err := v.ask(call{path: []string{"v1", "topics", p.Topic, "dead-letters"}, query: q}, &list); err != nil {
 		return err
 	}

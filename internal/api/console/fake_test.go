@@ -107,7 +107,7 @@ func newFake(t *testing.T) *fakeAPI {
 		"/v1/topics/timers/timers/" + segmentOf(evil):    one,
 		"/v1/topics/timers/timers/order-1":               timers[0],
 		"/v1/topics/timers/timers/%2E%2E":                timers[0],
-		"/v1/topics/timers/dead-letters":                 api.DeadLetters{DeadLetters: []api.DeadLetter{{ID: text(evil), Partition: 1, Offset: 9, At: now, Reason: "bad-cron", Detail: evil, Source: "timers/1/4", Headers: one.Headers, Payload: one.Payload}}},
+		"/v1/topics/timers/dead-letters":                 api.DeadLetterList{DeadLetters: []api.DeadLetter{{ID: text(evil), Partition: 1, Offset: 9, At: now, Reason: "bad-cron", Detail: evil, Source: "timers/1/4", Headers: one.Headers, Payload: one.Payload}}},
 		"POST /v1/topics/timers/dead-letters/1/9/resend": api.Result{Outcome: "scheduled", Topic: "timers", Partition: 1, Offset: 10},
 		"/v1/next": api.Occurrences{Explanation: "At 10:00.", Zone: "Africa/Lagos", Next: []time.Time{now.Add(25 * time.Hour), now.Add(49 * time.Hour), now.Add(73 * time.Hour)}},
 		"/v1/cluster": &api.Cluster{
