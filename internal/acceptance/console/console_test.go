@@ -2,6 +2,7 @@
 package console_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -301,6 +303,30 @@ func TestLiveInABrowser(t *testing.T) {
 			t.Fatalf("pending stays at %q", n)
 		}
 	}
+}
+
+// How late firings are is seen, in the overview and of each instance, once something has fired.
+func TestLatenessInABrowser(t *testing.T) {
+	at := start(t)
+	b := open(t, at)
+	b.visit("/")
+	b.says("Lateness", "nothing fired")
+	cluster := func() (c api.Cluster) {
+		_, text := call(t, http.MethodGet, at+"/v1/cluster", "", nil)
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			t.Fatal(err, text)
+		}
+		return c
+	}
+	if l := cluster().Instances[0].Lateness; l != nil {
+		t.Errorf("before anything has fired: %+v", l)
+	}
+	put(t, at, "late", "x", "Timer-At", strconv.FormatInt(time.Now().Add(-20*time.Second).UnixMilli(), 10))
+	rig.Until(t, patience, "a firing is late", func() bool { return cluster().Instances[0].Lateness != nil })
+	if l := cluster().Instances[0].Lateness; l.Firings != 1 || l.P99Seconds < 10 || l.P99Seconds > 60 || l.OverSeconds > 300 || l.OverSeconds <= 0 {
+		t.Errorf("one that was 20 s late: %+v", l)
+	}
+	rig.Until(t, patience, "the figures move by themselves", func() bool { return !strings.Contains(b.text(), "nothing fired") })
 }
 
 // A request that was refused is a dead letter, which is seen, and can be sent again.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/recent"
 )
 
 // maxForm bounds what a form may send, in bytes; the guard's limit is mostly below.
@@ -32,7 +33,7 @@ var files embed.FS
 // Options of a Console.
 type Options struct {
 	API     http.Handler
-	History *History // nil: nothing is remembered
+	History *recent.History // nil: nothing is remembered
 	Logger  *slog.Logger
 	Now     func() time.Time // nil: time.Now
 }
