@@ -344,6 +344,32 @@ func TestDeadLettersInABrowser(t *testing.T) {
 	b.Well("400 (Bad Request)")
 }
 
+// A dead letter is corrected in the browser, looked over and sent, with scripts and without.
+func TestCorrectionInABrowser(t *testing.T) {
+	at := start(t)
+	for _, c := range []struct {
+		id     string
+		script bool
+	}{{"by-script", true}, {"by-form", false}} {
+		refuse(t, at, c.id, "line 1\r\nline 2")
+		b := open(t, at)
+		if !c.script {
+			b.withoutScript()
+		}
+		b.reads("/dead-letters", c.id)
+		b.click("Correct and resend")
+		b.says("bad-cron", "Dead letter "+c.id)
+		b.page("the form", strings.TrimPrefix(eval[string](b, "location.href"), at))
+		const field = `[aria-label="Value of header 0"]` // timer-cron
+		b.do("empty the field", chromedp.Clear(chromedp.CSS(field)))
+		b.fill(field, "0 9 * * *")
+		b.click("Look over and resend")
+		b.says("Resend this?", "0 9 * * *", "as it was")
+		b.click("Resend")
+		b.says("Scheduled.", "0 9 * * * in UTC", "14 bytes")
+	}
+}
+
 // A timer's page tells what has happened to it, without scripts too; with them it goes on with
 // what happens.
 func TestEventsInABrowser(t *testing.T) {
