@@ -71,7 +71,7 @@ type DeadLetter struct {
 	Detail    string    `json:"detail"`
 	Source    string    `json:"source" doc:"Where the request is in the log."`
 	Headers   []Header  `json:"headers,omitempty" doc:"Those of the request."`
-	Payload   *Payload  `json:"payload" doc:"What it would have fired; of a long one the first 1,024 bytes."`
+	Payload   *Payload  `json:"payload" doc:"What it would have fired; in a list the first 1,024 bytes of a long one."`
 	Truncated bool      `json:"truncated,omitempty" doc:"The payload did not fit and is gone."`
 }
 
@@ -108,6 +108,24 @@ func (a *API) registerLogs(h huma.API) {
 			return nil, unread(err)
 		}
 		return &struct{ Body DeadLetterList }{*page}, nil
+	})
+	get := operation(http.MethodGet, "/v1/topics/{topic}/dead-letters/{partition}/{offset}", "getDeadLetter", "See a dead letter, with its whole payload")
+	get.Tags = []string{"dead letters"}
+	describe[DeadLetter](h, &get, nil)
+	huma.Register(h, get, func(ctx context.Context, in *struct {
+		Topic     string `path:"topic" doc:"Request topic."`
+		Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
+		Offset    int64  `path:"offset" minimum:"0"`
+	}) (*struct{ Body DeadLetter }, error) {
+		topic, err := a.topic(ctx, access.Read, in.Topic, "")
+		if err != nil {
+			return nil, err
+		}
+		r, err := a.letterAt(ctx, in.Topic, topic.DeadLetters, in.Partition, in.Offset)
+		if err != nil {
+			return nil, unread(err)
+		}
+		return &struct{ Body DeadLetter }{letter(r)}, nil
 	})
 	resend := operation(http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend", "resendDeadLetter", "Send the request of a dead letter again",
 		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where it is.")

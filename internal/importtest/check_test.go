@@ -53,6 +53,7 @@ func TestCheckFindsPlantedImports(t *testing.T) {
 		{"ownership that knows who owns", pkg("internal/ownership", mod+"/statestore", mod+"/internal/partition"), []string{mod + "/internal/partition"}},
 		{"partition with settings", pkg("internal/partition", mod+"/internal/config", "github.com/spf13/pflag"), []string{mod + "/internal/config", "github.com/spf13/pflag"}},
 		{"delays with settings", pkg("internal/fixeddelay", mod+"/internal/config", mod+"/internal/partition"), []string{mod + "/internal/config"}},
+		{"memory of what was counted with the console", pkg("internal/recent", mod+"/internal/api/console", "time"), []string{mod + "/internal/api/console"}},
 		{"root with the service", pkg("", mod+"/internal/service", mod+"/internal/timer"), []string{mod + "/internal/service"}},
 		{"product with test code", pkg("bench", mod+"/internal/kafkatest"), []string{mod + "/internal/kafkatest"}},
 		{"product with instances for tests", pkg("bench", mod+"/internal/rig"), []string{mod + "/internal/rig"}},

@@ -43,7 +43,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"topic", "reason"}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "waterclock_lateness_seconds", Help: "Timestamp of an emission minus its due time.",
-			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, maxLateness},
+			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 3600},
 		}),
 		misplacedN: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_misplaced_requests_total", Help: "Requests whose key does not lie on its murmur2 partition.",

@@ -116,8 +116,10 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 
 // open makes what answers, when topics are known and partitions can be owned. Close ends it.
 func (s *apiServer) open(in *instance) (stop func(), err error) {
-	local, err := newLocal(in)
+	history, forget := in.remember()
+	local, err := newLocal(in, history)
 	if err != nil {
+		forget()
 		return nil, err
 	}
 	o := route.Options{
@@ -135,13 +137,13 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 		Version: ops.ReadBuild().Version, Asker: router, Internal: router, Topics: topics, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
 		Access: api.Access{May: apiaccess.May, Caller: callerName},
 	})
-	h, closeConsole := withConsole(in, a)
+	h := withConsole(in, a, history)
 	s.handler.Store(&h)
 	return func() {
-		closeConsole()
 		s.handler.Store(nil)
 		a.Close()
 		local.close()
+		forget()
 	}, nil
 }
 

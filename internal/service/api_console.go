@@ -6,19 +6,26 @@ import (
 	"sync"
 
 	"github.com/waterclock/waterclock/internal/api/console"
+	"github.com/waterclock/waterclock/internal/recent"
 )
 
-// withConsole puts the console before the API, where it is wanted. What it returns ends it.
-func withConsole(in *instance, api http.Handler) (h http.Handler, stop func()) {
-	if !in.cfg.Console {
-		return api, func() {}
-	}
+// remember begins to remember what the instance does, for the API and the console. What it
+// returns ends it.
+func (in *instance) remember() (h *recent.History, stop func()) {
+	h = recent.New(in.registry, in.log)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	history := console.NewHistory(in.registry, in.log)
-	running.Go(func() { history.Run(ctx) })
-	return console.New(console.Options{API: api, History: history, Logger: in.log, Now: in.o.Now}), func() {
+	running.Go(func() { h.Run(ctx) })
+	return h, func() {
 		cancel()
 		running.Wait()
 	}
+}
+
+// withConsole puts the console before the API, where it is wanted.
+func withConsole(in *instance, api http.Handler, h *recent.History) http.Handler {
+	if !in.cfg.Console {
+		return api
+	}
+	return console.New(console.Options{API: api, History: h, Logger: in.log, Now: in.o.Now})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/recent"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -31,12 +32,15 @@ const (
 	apiRoom, requestMemory = 4 << 20, 512
 	// apiDelivery is how long a request is tried to be written.
 	apiDelivery = 10 * time.Second
+	// latenessOf is how long ago firings count for the lateness that an instance tells.
+	latenessOf = 5 * time.Minute
 )
 
 // local is this instance as the API sees it. It implements route.Local.
 type local struct {
 	in       *instance
 	producer *kgo.Client
+	history  *recent.History
 
 	mu    sync.Mutex // guards rooms
 	rooms map[timer.TopicPartition]*semaphore.Weighted
@@ -60,7 +64,7 @@ func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
 
 // newLocal makes the client that writes requests: one producer for all callers, idempotent,
 // so that none is there twice however often it is sent.
-func newLocal(in *instance) (*local, error) {
+func newLocal(in *instance, h *recent.History) (*local, error) {
 	cl, err := kgo.NewClient(append(slices.Clone(in.opts),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
 		kgo.RecordDeliveryTimeout(apiDelivery), kgo.MaxBufferedRecords(apiBuffered), kgo.MaxBufferedBytes(apiBufferedBytes),
@@ -68,7 +72,7 @@ func newLocal(in *instance) (*local, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the API's producer: %w", err)
 	}
-	return &local{in: in, producer: cl}, nil
+	return &local{in: in, producer: cl, history: h}, nil
 }
 
 func (l *local) close() { l.producer.Close() }
@@ -164,8 +168,8 @@ func writtenAt(r *kgo.Record, err error) route.Written {
 func (l *local) Status() route.Instance {
 	in := l.in
 	s := route.Instance{Name: in.owner(), API: in.api.URL(), Version: ops.ReadBuild().Version, Started: in.begun.UTC(), Member: in.group.Joined()}
-	if late := in.metrics.Lateness(); late.Firings > 0 {
-		s.Lateness = &route.Lateness{Firings: late.Firings, P50Seconds: late.P50, P99Seconds: late.P99}
+	if p, some := l.history.Last(latenessOf); some && p.Count > 0 {
+		s.Lateness = &route.Lateness{OverSeconds: p.To.Sub(p.From).Seconds(), Firings: p.Count, P50Seconds: p.P50, P99Seconds: p.P99}
 	}
 	in.mu.Lock()
 	parts := make(map[key]servedPartition, len(in.parts))

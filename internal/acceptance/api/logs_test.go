@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +63,10 @@ func TestDeadLetters(t *testing.T) {
 		t.Error(text)
 	}
 	again := fmt.Sprintf("%s/%.0f/%.0f/resend", letters, one["partition"], one["offset"])
+	if whole := a.call(t, "GET", strings.TrimSuffix(again, "/resend"), "").is(t, 200, ""); !reflect.DeepEqual(whole.body, one) {
+		t.Errorf("alone it is %s", whole.text)
+	}
+	a.call(t, "GET", letters+"/0/999999", "").is(t, 404, "not-found")
 	a.call(t, "POST", again, "").is(t, 400, "bad-duration")
 	a.call(t, "POST", again, `{"headers":[{"name":"timer-after","value":"1h"},{"name":"timer-target-topic","value":"`+target+`"},{"name":"a","value":"2"}]}`,
 		"Content-Type", "application/json").is(t, 201, "scheduled")

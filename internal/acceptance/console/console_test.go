@@ -2,6 +2,7 @@
 package console_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -303,6 +305,30 @@ func TestLiveInABrowser(t *testing.T) {
 	}
 }
 
+// How late firings are is seen, in the overview and of each instance, once something has fired.
+func TestLatenessInABrowser(t *testing.T) {
+	at := start(t)
+	b := open(t, at)
+	b.visit("/")
+	b.says("Lateness", "nothing fired")
+	cluster := func() (c api.Cluster) {
+		_, text := call(t, http.MethodGet, at+"/v1/cluster", "", nil)
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			t.Fatal(err, text)
+		}
+		return c
+	}
+	if l := cluster().Instances[0].Lateness; l != nil {
+		t.Errorf("before anything has fired: %+v", l)
+	}
+	put(t, at, "late", "x", "Timer-At", strconv.FormatInt(time.Now().Add(-20*time.Second).UnixMilli(), 10))
+	rig.Until(t, patience, "a firing is late", func() bool { return cluster().Instances[0].Lateness != nil })
+	if l := cluster().Instances[0].Lateness; l.Firings != 1 || l.P99Seconds < 10 || l.P99Seconds > 60 || l.OverSeconds > 300 || l.OverSeconds <= 0 {
+		t.Errorf("one that was 20 s late: %+v", l)
+	}
+	rig.Until(t, patience, "the figures move by themselves", func() bool { return !strings.Contains(b.text(), "nothing fired") })
+}
+
 // A request that was refused is a dead letter, which is seen, and can be sent again.
 func TestDeadLettersInABrowser(t *testing.T) {
 	at := start(t)
@@ -316,6 +342,32 @@ func TestDeadLettersInABrowser(t *testing.T) {
 	b.click("Resend refused")
 	b.says("Bad Request", "bad-cron", "The request is in the log at "+requests+"/")
 	b.Well("400 (Bad Request)")
+}
+
+// A dead letter is corrected in the browser, looked over and sent, with scripts and without.
+func TestCorrectionInABrowser(t *testing.T) {
+	at := start(t)
+	for _, c := range []struct {
+		id     string
+		script bool
+	}{{"by-script", true}, {"by-form", false}} {
+		refuse(t, at, c.id, "line 1\r\nline 2")
+		b := open(t, at)
+		if !c.script {
+			b.withoutScript()
+		}
+		b.reads("/dead-letters", c.id)
+		b.click("Correct and resend")
+		b.says("bad-cron", "Dead letter "+c.id)
+		b.page("the form", strings.TrimPrefix(eval[string](b, "location.href"), at))
+		const field = `[aria-label="Value of header 0"]` // timer-cron
+		b.do("empty the field", chromedp.Clear(chromedp.CSS(field)))
+		b.fill(field, "0 9 * * *")
+		b.click("Look over and resend")
+		b.says("Resend this?", "0 9 * * *", "as it was")
+		b.click("Resend")
+		b.says("Scheduled.", "0 9 * * * in UTC", "14 bytes")
+	}
 }
 
 // A timer's page tells what has happened to it, without scripts too; with them it goes on with

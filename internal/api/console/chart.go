@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/recent"
 )
 
 // Sizes of charts in units of their own: pages stretch them.
@@ -27,7 +29,7 @@ type line struct {
 }
 
 // lines draws values over time into the hour before now; top is at least least.
-func lines(now time.Time, points []Point, least float64, of ...func(Point) float64) (drawn []string, top float64) {
+func lines(now time.Time, points []recent.Point, least float64, of ...func(recent.Point) float64) (drawn []string, top float64) {
 	top = least
 	for _, p := range points {
 		for _, f := range of {

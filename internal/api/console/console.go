@@ -17,6 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/recent"
 )
 
 // maxForm bounds what a form may send, in bytes; the guard's limit is mostly below.
@@ -32,7 +33,7 @@ var files embed.FS
 // Options of a Console.
 type Options struct {
 	API     http.Handler
-	History *History // nil: nothing is remembered
+	History *recent.History // nil: nothing is remembered
 	Logger  *slog.Logger
 	Now     func() time.Time // nil: time.Now
 }
@@ -67,6 +68,7 @@ func New(o Options) *Console {
 		"/timer":        {get: c.timer, post: c.steer},
 		"/schedule":     {get: c.scheduleForm, post: c.schedule},
 		"/dead-letters": {get: c.deadLetters, post: c.resend},
+		"/dead-letter":  {get: c.deadLetter, post: c.correct},
 		"/cluster":      {get: c.cluster},
 	}
 	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
@@ -74,7 +76,7 @@ func New(o Options) *Console {
 		sum := sha256.Sum256(body)
 		c.static["/static/"+name] = asset{name, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
-	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "cluster", "problem"} {
+	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "cluster", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
 	}

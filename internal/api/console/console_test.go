@@ -352,6 +352,76 @@ func TestResend(t *testing.T) {
 	says(t, f.post(at, url.Values{}), 400, "does not say which")
 }
 
+// A dead letter is corrected in a form, looked over, and sent: what was not touched stays byte for
+// byte, and nothing is sent before somebody is sure.
+func TestCorrect(t *testing.T) {
+	text := func(s string) *string { return &s }
+	const one = "/v1/topics/timers/dead-letters/1/9"
+	at := "/dead-letter?" + url.Values{"topic": {"timers"}, "partition": {"1"}, "offset": {"9"}}.Encode()
+	letter := api.DeadLetter{
+		ID: text(evil), Partition: 1, Offset: 9, At: now, Reason: "bad-cron", Detail: evil, Source: "timers/1/4",
+		Headers: []api.Header{{Name: "timer-cron", Value: text("61 * * * *")}, {Name: "lines", Value: text("a\nb")}, {Name: "bytes", ValueBase64: []byte{0, 255}}, {Name: "null", ValueNull: true}, {Name: evil, Value: text("<b>")}},
+		Payload: &api.Payload{Bytes: 6, Text: text("a\r\nb\rc")},
+	}
+	f := newFake(t)
+	f.answers[one] = letter
+	f.answers["POST "+one+"/resend"] = api.Result{Outcome: "scheduled", Topic: "timers", Partition: 1, Offset: 10}
+	says(t, f.get(at), http.StatusOK, "bad-cron", escaped, `value="61 * * * *"`, `value="YQpi"`, `value="AP8="`, `value="timer-target-topic"`, "a\nb\nc</textarea>", "Look over and resend")
+	typed := func(do, payload string) url.Values {
+		return url.Values{
+			"do": {do}, "payload": {payload}, "name": {"timer-cron", "lines", "bytes", "null", evil, "timer-target-topic", ""},
+			"value": {"0 9 * * *", "YQpi", "AP8=", "", "<b>", "", ""}, "as": {"text", "base64", "base64", "null", "text", "text", "text"},
+		}
+	}
+	says(t, f.post(at, typed("check", "a\r\nb\r\nc")), http.StatusOK, "Resend this?", "0 9 * * *", "as it was", `value="send"`)
+	says(t, f.post(at, typed("check", "d")), http.StatusOK, "corrected", `name="payload" value="d"`)
+	says(t, f.post(at, typed("edit", "d")), http.StatusOK, "Look over and resend", ">\nd</textarea>")
+	if _, sent := f.did(http.MethodPost); sent {
+		t.Error("it was sent before anybody was sure")
+	}
+	w := f.post(at, typed("send", "a\r\nb\r\nc"))
+	sent, _ := f.did(http.MethodPost)
+	var c api.Correction
+	if err := json.Unmarshal([]byte(sent.body), &c); err != nil || w.Code != http.StatusSeeOther || c.Value != nil || c.ID != "" || c.Headers == nil || len(*c.Headers) != 5 {
+		t.Fatalf("%d, %v: sent %s", w.Code, err, sent.body)
+	}
+	if h := *c.Headers; *h[0].Value != "0 9 * * *" || string(h[1].ValueBase64) != "a\nb" || string(h[2].ValueBase64) != "\x00\xff" || !h[3].ValueNull || h[4].Name != evil {
+		t.Errorf("sent %s", sent.body)
+	}
+	f.post(at, typed("send", "d"))
+	if sent, _ = f.did(http.MethodPost); !strings.Contains(sent.body, `"value":"d"`) {
+		t.Errorf("sent %s", sent.body)
+	}
+	// What is wrong is said, and what was typed is still there.
+	bad := typed("send", "d")
+	bad["value"][2] = "!"
+	says(t, f.post(at, bad), http.StatusBadRequest, "is no base64", `value="0 9 * * *"`)
+	if _, sent := f.did(http.MethodPost); sent {
+		t.Error("it was sent though the form is wrong")
+	}
+	f.answers["POST "+one+"/resend"] = refusal(400, "bad-cron", "hour is 99")
+	says(t, f.post(at, typed("send", "d")), http.StatusBadRequest, "hour is 99", `value="0 9 * * *"`, ">\nd</textarea>")
+
+	// A payload that a form cannot give back is left alone; one that is gone must be given.
+	letter.Payload = &api.Payload{Bytes: 1, Text: text("\x00")}
+	f.answers[one] = letter
+	says(t, f.get(at), http.StatusOK, "sent as it was")
+	f.post(at, typed("send", ""))
+	if sent, _ = f.did(http.MethodPost); strings.Contains(sent.body, `"value":""`+"}") || strings.Contains(sent.body, `],"value"`) {
+		t.Errorf("sent %s", sent.body)
+	}
+	letter.Payload, letter.Truncated, letter.ID = &api.Payload{Null: true}, true, nil
+	f.answers[one] = letter
+	says(t, f.get(at), http.StatusOK, "did not fit and is gone", `name="id"`)
+	more := typed("send", "new")
+	more.Set("id", "an ID")
+	f.post(at, more)
+	if sent, _ = f.did(http.MethodPost); !strings.Contains(sent.body, `],"value":"new"`) || !strings.Contains(sent.body, `"id":"an ID"`) {
+		t.Errorf("sent %s", sent.body)
+	}
+	says(t, f.get("/dead-letter?topic=timers"), http.StatusBadRequest, "has topic, partition and offset")
+}
+
 // What cannot be sent again as it was has no button, and a payload that the list has cut says so.
 func TestDeadLettersThatAreCut(t *testing.T) {
 	f := newFake(t)

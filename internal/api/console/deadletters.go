@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
@@ -27,6 +28,7 @@ type deadRow struct {
 	Values  []headerRow
 	Payload *shown
 	Resend  template.URL
+	Correct template.URL
 	Timer   template.URL // what is pending under its ID; empty: it has none
 }
 
@@ -46,6 +48,7 @@ func rowOfDead(topic string, d api.DeadLetter) deadRow {
 	if r.Raw != "" {
 		r.Timer = link("/timer", "topic", topic, "id", r.Raw)
 	}
+	r.Correct = link("/dead-letter", "topic", topic, "partition", strconv.Itoa(int(d.Partition)), "offset", strconv.FormatInt(d.Offset, 10))
 	r.Resend = link("/dead-letters", "topic", topic, "id", r.Raw)
 	return r
 }

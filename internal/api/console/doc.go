@@ -4,7 +4,7 @@
 // It knows nothing that the API does not say. Each page asks the API's own handler, in the
 // context of the page's request and so in the name of its caller: rights, judgement, routing
 // and wording are the API's, and what the console can do a program can do too. The one
-// exception is [History], which remembers an hour of this process's own metrics.
+// exception is what package recent remembers of this process.
 //
 // It stands behind the same guard as the API (package access). All that a page shows was
 // written by somebody who need not be a friend: IDs, headers, payloads and details are

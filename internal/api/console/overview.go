@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/recent"
 )
 
 const (
 	barsOfDue = 12
-	// recent is how many samples the figures of now span: a minute.
-	recent = perPoint
+	// figuresOfNow is how long the figures of now span.
+	figuresOfNow = time.Minute
 )
 
 // span of time ahead that a histogram shows.
@@ -42,7 +43,7 @@ type overviewPage struct {
 	Owners  []ownerRow
 	States  []string // columns of Owners
 
-	Recent   *Point // nil: nothing is known yet
+	Recent   *recent.Point // nil: nothing is known yet
 	Charts   []chart
 	Remember bool // there is a history
 
@@ -208,14 +209,14 @@ func (v *visit) firesBefore(topic string, until []time.Time) ([]api.CountUntil, 
 }
 
 // remember draws the last hour.
-func (p *overviewPage) remember(h *History) {
-	last, some := h.Last(recent)
+func (p *overviewPage) remember(h *recent.History) {
+	last, some := h.Last(figuresOfNow)
 	if !some {
 		return
 	}
 	p.Recent = &last
 	points := h.Points()
-	rates, top := lines(p.Now, points, 1, func(p Point) float64 { return p.Accepted }, func(p Point) float64 { return p.Fired })
+	rates, top := lines(p.Now, points, 1, func(p recent.Point) float64 { return p.Accepted }, func(p recent.Point) float64 { return p.Fired })
 	p.Charts = append(p.Charts, chart{
 		Title: "Throughput", Top: number(top) + " /s",
 		Summary: "Timers a second over the last hour; in the last minute " + number(last.Accepted) + " scheduled and " + number(last.Fired) + " fired.",
@@ -224,7 +225,7 @@ func (p *overviewPage) remember(h *History) {
 			{"fired", number(last.Fired) + " /s", "a", rates[1]},
 		},
 	})
-	late, slowest := lines(p.Now, points, 0.01, func(p Point) float64 { return p.P50 }, func(p Point) float64 { return p.P99 })
+	late, slowest := lines(p.Now, points, 0.01, func(p recent.Point) float64 { return p.P50 }, func(p recent.Point) float64 { return p.P99 })
 	p.Charts = append(p.Charts, chart{
 		Title: "Lateness", Top: seconds(slowest),
 		Summary: "Lateness over the last hour; in the last minute half were at most " + seconds(last.P50) + " late, and 99 of 100 " + seconds(last.P99) + ".",
@@ -236,7 +237,7 @@ func (p *overviewPage) remember(h *History) {
 }
 
 // lateness is a quantile in words.
-func lateness(p Point, q float64) string {
+func lateness(p recent.Point, q float64) string {
 	if p.Count == 0 {
 		return "nothing fired"
 	}

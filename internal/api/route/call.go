@@ -174,18 +174,18 @@ type Instance struct {
 	Version    string            `json:"version,omitempty" doc:"What it was built from."`
 	Started    time.Time         `json:"started,omitzero"`
 	Member     bool              `json:"member" doc:"Whether it is a member of the group."`
-	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings have been; without it there were none."`
+	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes; without it there were none."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
 	Problem    string            `json:"problem,omitempty" doc:"Why it could not be asked."`
 }
 
-// Lateness is how late the firings of an instance have been since it started, to the bounds of the
-// metric waterclock_lateness_seconds.
+// Lateness is how late the firings of an instance were in the last five minutes.
 type Lateness struct {
-	Firings    uint64  `json:"firings" doc:"How many there were since it started."`
-	P50Seconds float64 `json:"p50Seconds" doc:"Half of them were not later than that, a bound of waterclock_lateness_seconds; 3600: that or more."`
-	P99Seconds float64 `json:"p99Seconds" doc:"99 of 100 were not later than that."`
+	OverSeconds float64 `json:"overSeconds" doc:"In how many seconds they were: 300, or fewer where it runs for less."`
+	Firings     uint64  `json:"firings" doc:"How many there were."`
+	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that, as histogram_quantile has it of waterclock_lateness_seconds; 3600: that or more."`
+	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than that."`
 }
 
 // PartitionStatus is what an owner says of a partition.

@@ -1,4 +1,4 @@
-package console
+package recent
 
 import (
 	"log/slog"
@@ -39,8 +39,8 @@ func (m *metrics) sample(t *testing.T, at time.Time) sample {
 
 func TestHistoryRemembersAnHour(t *testing.T) {
 	m := newMetrics()
-	h := NewHistory(m.reg, slog.New(slog.DiscardHandler))
-	if _, some := h.Last(recent); some || len(h.Points()) != 0 {
+	h := New(m.reg, slog.New(slog.DiscardHandler))
+	if _, some := h.Last(time.Minute); some || len(h.Points()) != 0 {
 		t.Error("an empty history has points")
 	}
 	begun := time.Unix(1_800_000_000, 0)
@@ -77,6 +77,11 @@ func TestHistoryRemembersAnHour(t *testing.T) {
 			t.Errorf("point %d: late %v and %v, want below a millisecond", i, p.P50, p.P99)
 		}
 	}
+	for d, want := range map[time.Duration]time.Duration{0: 0, time.Minute: time.Minute, 5 * time.Minute: 5 * time.Minute, 24 * time.Hour: time.Hour} {
+		if p, some := h.Last(d); !some || p.To.Sub(p.From) != want || p.Count != uint64(20*want.Seconds()) {
+			t.Errorf("the last %v are %v with %d firings", d, p.To.Sub(p.From), p.Count)
+		}
+	}
 	if first, last := points[0].From, points[59].To; last.Sub(first) != time.Hour || !last.Equal(begun.Add(2*time.Hour)) {
 		t.Errorf("from %v to %v, want the last hour", first, last)
 	}
@@ -84,12 +89,12 @@ func TestHistoryRemembersAnHour(t *testing.T) {
 
 func TestHistoryThatHasJustBegun(t *testing.T) {
 	m := newMetrics()
-	h := NewHistory(m.reg, slog.New(slog.DiscardHandler))
+	h := New(m.reg, slog.New(slog.DiscardHandler))
 	at := time.Unix(1_800_000_000, 0)
 	h.add(m.sample(t, at))
 	m.outcomes.WithLabelValues("a", "fired").Add(5)
 	h.add(m.sample(t, at.Add(sampleEvery)))
-	p, some := h.Last(recent)
+	p, some := h.Last(time.Minute)
 	if !some || p.Fired != 0.5 || p.Count != 0 || p.P99 != 0 {
 		t.Errorf("%+v, want half a firing a second and no lateness", p)
 	}

@@ -1,4 +1,7 @@
-package console
+// Package recent remembers the last hour of what a process has done: how much it accepted and
+// fired, and how late. It is for who looks at one instance now, the console and /v1/cluster;
+// Prometheus has the rest. It reads the process's own metrics, and knows nobody who asks it.
+package recent
 
 import (
 	"context"
@@ -51,8 +54,8 @@ type bucket struct {
 	n    uint64
 }
 
-// NewHistory returns an empty history.
-func NewHistory(from prometheus.Gatherer, log *slog.Logger) *History {
+// New returns an empty history.
+func New(from prometheus.Gatherer, log *slog.Logger) *History {
 	return &History{from: from, log: log}
 }
 
@@ -63,7 +66,7 @@ func (h *History) Run(ctx context.Context) {
 	for {
 		families, err := h.from.Gather()
 		if err != nil {
-			h.log.Debug("remember metrics for the console", "err", err) // what could be gathered is there
+			h.log.Debug("remember metrics", "err", err) // what could be gathered is there
 		}
 		h.add(read(time.Now(), families))
 		select {
@@ -137,14 +140,15 @@ func (h *History) Points() []Point {
 	return all
 }
 
-// Last is what happened in that many samples up to now.
-func (h *History) Last(n int) (Point, bool) {
+// Last is what happened in that time up to the newest sample, an hour at most; less where less is
+// remembered. It is false where nothing is.
+func (h *History) Last(d time.Duration) (Point, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.n < 2 {
 		return Point{}, false
 	}
-	return between(h.at(max(0, h.n-1-n)), h.at(h.n-1)), true
+	return between(h.at(max(0, h.n-1-int(d/sampleEvery))), h.at(h.n-1)), true
 }
 
 // at is the i-th sample, 0 the oldest; mu is held.

@@ -1,0 +1,219 @@
+package console
+
+import (
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// blankHeaders is how many headers can be added at a time.
+const blankHeaders = 3
+
+// Ways in which a header's value stands in its field.
+const (
+	asText, asBase64, asNull = "text", "base64", "null"
+)
+
+// correction is what the form of a dead letter has, as it was typed.
+type correction struct {
+	ID      string
+	Headers []field
+	Payload string
+}
+
+// field is a header in the form.
+type field struct{ Name, Value, As string }
+
+// deadLetterPage is a dead letter with its correction: to be typed, or, where Sure is asked,
+// looked over.
+type deadLetterPage struct {
+	Typed correction
+	Row   deadRow
+
+	Topic   string
+	Back    template.URL
+	Text    bool // the payload can be corrected here: it is text, or gone
+	Changed bool // the payload is another one
+	Sure    bool
+	Wrong   *api.Problem
+}
+
+// letter asks for the dead letter that the page's address names.
+func (v *visit) letter() (d api.DeadLetter, topic string, path []string, err error) {
+	topic = v.query("topic")
+	path = []string{"v1", "topics", topic, "dead-letters", v.query("partition"), v.query("offset")}
+	if slices.Contains(path, "") {
+		return d, topic, path, wrong(http.StatusBadRequest, "the address of a dead letter's page has topic, partition and offset; find it on the page of dead letters")
+	}
+	return d, topic, path, v.ask(call{path: path}, &d)
+}
+
+// deadLetter shows one with the form that corrects it.
+func (c *Console) deadLetter(v *visit) {
+	d, topic, _, err := v.letter()
+	if err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	v.showLetter(http.StatusOK, topic, &d, correctionOf(&d), false, nil)
+}
+
+// correctionOf is a dead letter as the form shows it first: with a field for the target where
+// it had none.
+func correctionOf(d *api.DeadLetter) correction {
+	c := correction{Payload: payloadOf(d)}
+	targeted := false
+	for _, h := range d.Headers {
+		f := field{Name: h.Name, As: asBase64, Value: base64.StdEncoding.EncodeToString(h.ValueBase64)}
+		switch {
+		case h.ValueNull:
+			f = field{Name: h.Name, As: asNull}
+		case h.Value != nil && !strings.ContainsFunc(*h.Value, unicode.IsControl):
+			f = field{Name: h.Name, As: asText, Value: *h.Value}
+		case h.Value != nil: // a field has one line
+			f.Value = base64.StdEncoding.EncodeToString([]byte(*h.Value))
+		}
+		targeted = targeted || h.Name == waterclock.HeaderTargetTopic
+		c.Headers = append(c.Headers, f)
+	}
+	if !targeted {
+		c.Headers = append(c.Headers, field{Name: waterclock.HeaderTargetTopic, As: asText})
+	}
+	return c
+}
+
+// isTyped reports whether the payload is text that a form can give back: browsers make of a
+// character that does not print something else.
+func isTyped(d *api.DeadLetter) bool {
+	return d.Payload != nil && d.Payload.Text != nil && !strings.ContainsFunc(*d.Payload.Text, func(r rune) bool {
+		return unicode.IsControl(r) && !strings.ContainsRune("\r\n\t", r)
+	})
+}
+
+// payloadOf is the payload as a form gives it back; empty where it is no text.
+func payloadOf(d *api.DeadLetter) string {
+	if !isTyped(d) {
+		return ""
+	}
+	return asTyped(*d.Payload.Text)
+}
+
+// asTyped has lines end as those of a form do once lines10 has read it, whatever they ended with.
+func asTyped(text string) string { return strings.ReplaceAll(lines10(text), "\r", "\n") }
+
+// showLetter shows the form, or what it would send.
+func (v *visit) showLetter(status int, topic string, d *api.DeadLetter, c correction, sure bool, wrong *api.Problem) {
+	p := &deadLetterPage{Typed: c, Row: rowOfDead(topic, *d), Topic: topic, Sure: sure, Wrong: wrong}
+	p.Back = link("/dead-letters", "topic", topic)
+	p.Text = d.Truncated || isTyped(d)
+	p.Changed = d.Truncated || c.Payload != payloadOf(d)
+	if !sure {
+		for range blankHeaders {
+			p.Typed.Headers = append(p.Typed.Headers, field{As: asText})
+		}
+	}
+	if wrong != nil {
+		v.retryAfter(wrong)
+	}
+	v.show(status, "dead-letter", "Dead letter", p)
+}
+
+// correct looks a correction over, or sends it.
+func (c *Console) correct(v *visit) {
+	d, topic, path, err := v.letter()
+	if err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	typed, err := v.correction()
+	if err != nil {
+		p := wrong(http.StatusBadRequest, err.Error())
+		p.Title = "Not sent"
+		v.showLetter(http.StatusBadRequest, topic, &d, typed, false, p)
+		return
+	}
+	if do := v.r.PostForm.Get("do"); do != "send" {
+		v.showLetter(http.StatusOK, topic, &d, typed, do == "check", nil)
+		return
+	}
+	var result api.Result
+	if err := v.ask(call{method: http.MethodPost, path: append(path, "resend"), body: typed.of(&d)}, &result); err != nil {
+		p := asProblem(err)
+		v.showLetter(p.Status, topic, &d, typed, false, p)
+		return
+	}
+	id := rowOfDead(topic, d).Raw
+	if id == "" {
+		id = typed.ID
+	}
+	v.redirect(topic, id, &result)
+}
+
+// correction is what was typed. A header without a name is left out.
+func (v *visit) correction() (c correction, err error) {
+	form := v.r.PostForm
+	c = correction{ID: form.Get("id"), Payload: asTyped(form.Get("payload"))}
+	names, values, as := form["name"], form["value"], form["as"]
+	if len(values) != len(names) || len(as) != len(names) {
+		return c, fmt.Errorf("the form is not whole: load the page again")
+	}
+	for i, name := range names {
+		f := field{Name: name, Value: values[i], As: as[i]}
+		if name == "" && f.Value != "" && err == nil {
+			err = fmt.Errorf("a header with the value %.100q has no name: give it one, or empty both", f.Value)
+		}
+		if name == waterclock.HeaderTargetTopic && f.Value == "" && f.As == asText {
+			continue // the default of the request topic
+		}
+		if name == "" && f.Value == "" {
+			continue
+		}
+		if _, bad := base64.StdEncoding.DecodeString(f.Value); f.As == asBase64 && bad != nil && err == nil {
+			err = fmt.Errorf("header %q is no base64: choose text if it is text", name)
+		}
+		if f.As == asNull && f.Value != "" && err == nil {
+			err = fmt.Errorf("header %q is to be null and has a value: empty that, or choose text", name)
+		}
+		c.Headers = append(c.Headers, f)
+	}
+	return c, err
+}
+
+// of is the correction as the API takes it. A payload that was not touched is not sent: a form
+// would change its line ends.
+func (c *correction) of(d *api.DeadLetter) *api.Correction {
+	headers := make([]api.Header, 0, len(c.Headers))
+	for _, f := range c.Headers {
+		h := api.Header{Name: f.Name}
+		switch f.As {
+		case asNull:
+			h.ValueNull = true
+		case asBase64:
+			h.ValueBase64, _ = base64.StdEncoding.DecodeString(f.Value) // it was looked at
+		default:
+			h.Value = &f.Value
+		}
+		headers = append(headers, h)
+	}
+	out := &api.Correction{Headers: &headers}
+	if d.ID == nil && d.IDBase64 == nil || d.ID != nil && *d.ID == "" {
+		out.ID = c.ID
+	}
+	if d.Truncated || isTyped(d) && c.Payload != payloadOf(d) {
+		out.Value = &c.Payload
+	}
+	return out
+}
+
+// Action is the address that the form is sent to.
+func (p *deadLetterPage) Action() template.URL {
+	return link("/dead-letter", "topic", p.Topic, "partition", strconv.Itoa(int(p.Row.Partition)), "offset", strconv.FormatInt(p.Row.Offset, 10))
+}
