@@ -20,7 +20,7 @@ import (
 
 // order is what a bare loop is to do.
 type order struct {
-	Kind   string // pass, steps or read
+	Kind   string // pass, steps or read; kindProduce or kindAnswer
 	Name   string // part of transactional IDs and of the group
 	In     string // topic that is read, and whose positions are committed
 	Out    string // topic of what stands for emissions
@@ -36,6 +36,9 @@ type order struct {
 	Prefix     string  // of their IDs
 	ValueBytes int
 	Partitions int
+
+	// Answer is what a bare server answers.
+	Answer []byte
 
 	Profile string // file for a processor profile; empty: none
 }
@@ -55,12 +58,15 @@ const ready = "ready"
 // RunBare is the process of a bare loop. The protocol is lines of JSON: it reads an
 // order from in, opens what it needs, writes "ready", reads a start, does its work
 // and writes an outcome. It ends when in does, so that its processor time can be
-// read until then.
+// read until then. A bare server writes its address instead of "ready", and that is all.
 func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Reader, out io.Writer) error {
 	lines, answers := json.NewDecoder(in), json.NewEncoder(out)
 	b := &bare{cfg: cfg, log: log}
 	if err := lines.Decode(&b.order); err != nil {
 		return fmt.Errorf("read the order: %w", err)
+	}
+	if b.Kind == kindProduce || b.Kind == kindAnswer {
+		return b.serveHTTP(ctx, func(addr string) error { return answers.Encode(addr) }, in)
 	}
 	err := b.run(ctx, func() (s start, err error) {
 		if err = answers.Encode(ready); err == nil {

@@ -30,6 +30,7 @@ type instance struct {
 	*process // nil for a stub
 	http     string
 	pprof    string       // address of its profiler; empty: none
+	api      string       // address of its HTTP API; empty: none
 	end      func() error // of a stub
 }
 
@@ -121,6 +122,12 @@ func (r *run) launch(cfg *config.Config) (*instance, error) {
 		args = append(args, "--instance-id", cfg.InstanceID)
 	}
 	i := &instance{http: addr}
+	if r.api {
+		if i.api, err = freeAddr(); err != nil {
+			return nil, err
+		}
+		args = append(args, "--api", i.api)
+	}
 	if r.Profiles != "" {
 		if i.pprof, err = freeAddr(); err != nil {
 			return nil, err

@@ -20,7 +20,8 @@ type loop struct {
 	orders  *json.Encoder
 	stdin   io.Closer
 	answers *json.Decoder
-	steps   int // transactions, when work is done
+	addr    string // of a bare server
+	steps   int    // transactions, when work is done
 }
 
 // newLoop starts a bare loop.
@@ -44,8 +45,7 @@ func (r *run) newLoop(ctx context.Context, o order) (*loop, error) {
 		_ = write.Close() // a pipe's always works
 	}()
 	l := &loop{process: p, orders: json.NewEncoder(in), stdin: in, answers: json.NewDecoder(bufio.NewReader(out))}
-	var said string
-	if err := l.ask(ctx, o, &said); err != nil {
+	if err := l.ask(ctx, o, &l.addr); err != nil {
 		l.end()
 		return nil, err
 	}

@@ -25,6 +25,8 @@ type Report struct {
 	Machine Machine `json:"machine"`
 	// Phases are in order of running; those of a limit of the machine are Bare.
 	Phases []*Phase `json:"phases,omitempty"`
+	// Calls are those of the HTTP API, in order of running, and of bare servers.
+	Calls []*Calls `json:"calls,omitempty"`
 	// Ratios are further ones, by round.
 	Ratios []Ratio `json:"ratios,omitempty"`
 	Starts []Start `json:"starts,omitempty"`
@@ -139,7 +141,7 @@ func (rep *Report) finish() {
 		for _, p := range rep.Phases {
 			*p = Phase{Name: p.Name, Bare: p.Bare, Rate: p.Rate, Exact: p.Exact, Note: p.Note}
 		}
-		rep.PeakRSS, rep.Ratios, rep.Starts, rep.Sizes = 0, nil, nil, nil
+		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Sizes = 0, nil, nil, nil, nil
 		return
 	}
 	if len(rep.ratios) > 0 {

@@ -40,6 +40,7 @@ type run struct {
 	partitions       int               // of the request topic
 	delayed          config.DelayTopic // served too; its Topic is empty if there is none
 	made             []string          // topics to delete
+	api              bool              // the instance has its HTTP API
 	serving          *instance         // nil before serve, and where somebody else serves
 	phases           int
 	ledgers          []*ledger // of all phases that schedule

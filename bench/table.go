@@ -28,6 +28,9 @@ func (rep *Report) WriteTable(w io.Writer) {
 	if len(rep.Phases) > 0 {
 		rep.writePhases(w)
 	}
+	if len(rep.Calls) > 0 {
+		rep.writeCalls(w)
+	}
 	if len(rep.Starts) > 0 {
 		rep.writeStarts(w)
 	}
@@ -140,6 +143,30 @@ func (p *Phase) costs() []string {
 	}
 	return cells
 }
+
+func (rep *Report) writeCalls(w io.Writer) {
+	g := &grid{}
+	g.row("", "callers", "calls", "a second", "ms", "p99", "max", "own µs", "broker", "clients", "step")
+	others := 0.0
+	for _, c := range rep.Calls {
+		costs := (&Phase{CPU: c.CPU, PerStep: c.PerStep}).costs()
+		cells := slices.Concat([]string{c.Name, strconv.Itoa(c.Callers), strconv.Itoa(c.Calls), strconv.FormatFloat(c.PerSecond, 'f', 0, 64)}, c.Answered.cells(), costs[:4])
+		g.row(cells...)
+		if c.CPU != nil {
+			others = max(others, c.CPU.Others)
+		}
+	}
+	fmt.Fprintln(w)
+	g.write(w)
+	fmt.Fprintf(w, callsLegend, 100*others)
+}
+
+// callsLegend explains the columns of the calls.
+const callsLegend = `
+ms: from a call to the end of its answer: half of the calls, 99 of 100, and all of them
+own, broker, clients: processor time for a call, in µs; step: calls for each transaction
+Others had at most %.0f %% of the machine while calls were made.
+`
 
 func (rep *Report) writeStarts(w io.Writer) {
 	g := &grid{}

@@ -33,7 +33,7 @@ what has not fired. It exits 1 if an emission was lost, duplicated, early or alt
   waterclock bench steady --local --rates 1000,10000 --json
   waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
 	}
-	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchBurst(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchLimit(p), benchBare(p))
+	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchBurst(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchAPI(p), benchLimit(p), benchBare(p))
 	return cmd
 }
 
@@ -290,6 +290,28 @@ to ready is theirs and not the group's.`,
 	fs := cmd.Flags()
 	fs.IntVar(&c.Pending, "pending", c.Pending, "schedule `N` timers that stay pending")
 	fs.IntVar(&c.Overdue, "overdue", c.Overdue, "let `N` timers fall due while the instance is stopped")
+	return cmd
+}
+
+func benchAPI(p *process) *cobra.Command {
+	c := bench.DefaultAPI()
+	cmd := &cobra.Command{
+		Use: "api", Short: "calls of the HTTP API: how fast, how dear, and how late timers are beside them",
+		Long: "api starts an instance of its own, whose API nobody else calls.",
+	}
+	bindSteady(p, cmd, &c.SteadyConfig, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunAPI(ctx, c) })
+	fs := cmd.Flags()
+	fs.IntVar(&c.Idle, "idle", c.Idle, "one caller makes `N` PUTs")
+	fs.IntVar(&c.Puts, "puts", c.Puts, "all callers make `N` PUTs together")
+	fs.IntVar(&c.Gets, "gets", c.Gets, "all callers make `N` GETs together")
+	fs.IntVar(&c.Callers, "callers", c.Callers, "`N` callers call at a time")
+	fs.IntVar(&c.Pending, "pending", c.Pending, "schedule `N` timers that lists are taken of, and jobs cancel some of")
+	fs.IntVar(&c.Lists, "lists", c.Lists, "one caller takes `N` lists")
+	fs.Float64Var(&c.GetRate, "gets-beside", c.GetRate, "beside the steady rate make `N` GETs a second")
+	fs.Float64Var(&c.ListRate, "lists-beside", c.ListRate, "beside the steady rate take `N` lists a second")
+	fs.IntVar(&c.Doomed, "doomed", c.Doomed, "one in `N` of the pending timers is cancelled by its prefix")
+	fs.IntVar(&c.CancelRate, "cancel-rate", c.CancelRate, "by a job that cancels `N` a second")
+	fs.IntVar(&c.Disturb, "disturb", c.Disturb, "while `N` of that prefix are scheduled, `N` re-scheduled and `N` fire a second")
 	return cmd
 }
 

@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime/pprof"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+)
+
+// The kinds of bare servers: what an API must do at least, and nothing around it. One writes
+// what it is sent to Kafka and answers when all replicas in sync have it, the other answers
+// bytes that it has.
+const (
+	kindProduce = "produce"
+	kindAnswer  = "answer"
+)
+
+// bareLinger is that of the service's own producer of requests.
+const bareLinger = time.Millisecond
+
+// serveHTTP answers on loopback until in ends, which is once who ordered it has measured.
+func (b *bare) serveHTTP(ctx context.Context, ready func(addr string) error, in io.Reader) error {
+	handler := b.answer
+	if b.Kind == kindProduce {
+		cl, err := newClient(b.cfg, b.log, kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(bareLinger))
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		handler = b.producer(cl)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if b.Profile != "" {
+		f, err := os.Create(b.Profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: callTimeout}
+	over := make(chan error, 1)
+	go func() { over <- s.Serve(l) }()
+	err = ready(l.Addr().String())
+	_, _ = io.Copy(io.Discard, in)
+	if err = errors.Join(err, s.Close()); err != nil {
+		return err
+	}
+	if err := <-over; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// producer writes a record for each call: the path is its key.
+func (b *bare) producer(cl *kgo.Client) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			rec := &kgo.Record{Topic: b.In, Key: []byte(strings.TrimPrefix(r.URL.Path, "/")), Value: body, Headers: []kgo.RecordHeader{
+				{Key: waterclock.HeaderAfter, Value: []byte(r.Header.Get(waterclock.HeaderAfter))},
+				{Key: waterclock.HeaderTargetTopic, Value: []byte(r.Header.Get(waterclock.HeaderTargetTopic))},
+			}}
+			err = cl.ProduceSync(r.Context(), rec).FirstErr()
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(b.Answer)
+	}
+}
+
+func (b *bare) answer(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b.Answer)
+}
