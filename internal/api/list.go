@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,6 +26,8 @@ const (
 	asksAtOnce = 16
 	// leastShare is how many timers a partition is asked for at least.
 	leastShare = 16
+	// shareSpread is how many standard deviations above the mean a partition is asked for.
+	shareSpread = 4
 	// fullPageTime is for how long a page is filled that could be answered.
 	fullPageTime = time.Second
 )
@@ -268,6 +271,19 @@ func (a *API) list(ctx context.Context, name string, f *Filter, order query.Orde
 	return list, nil
 }
 
+// share is how many of a page's timers each partition is asked for. IDs choose partitions by a
+// hash, so one of them hardly ever has more of the next ones than shareSpread deviations above
+// the mean; by ID each timer is a random read of the store, so no more are asked for at first. Who
+// has more all the same is asked again, for twice the mean.
+func share(limit int, partitions int32, again bool) int {
+	mean := float64(limit) / float64(partitions)
+	n := 2 * mean
+	if !again {
+		n = min(n, mean+shareSpread*math.Sqrt(mean))
+	}
+	return max(leastShare, min(limit, int(n)))
+}
+
 // page merges pages of all partitions. Each is asked for its share, with some to spare, so that
 // what is held does not grow with the number of partitions, and again from where the merge has
 // come to until the page is full. Where the filter passes little it ends before that, with less,
@@ -278,7 +294,7 @@ func (a *API) page(ctx context.Context, name string, topic Topic, p query.Page) 
 	var all query.List
 	limit, until := p.Limit, a.o.Now().Add(fullPageTime)
 	for {
-		p.Limit = max(leastShare, min(limit, 2*limit/int(topic.Partitions)))
+		p.Limit = share(limit, topic.Partitions, len(all.Timers) > 0)
 		answers, err := a.askAll(ctx, topic, &route.Call{Kind: route.List, Topic: name, Page: &p})
 		if err != nil {
 			return all, err

@@ -121,9 +121,8 @@ func (a *API) get(ctx context.Context, in *OneTimer) (*Timer, error) {
 	if err != nil {
 		return nil, err
 	}
-	none := problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q is pending on %s", in.ID, in.Topic)
 	if len(in.ID) > waterclock.MaxIDBytes {
-		return nil, none // nor ever will be
+		return nil, none(in) // nor ever will be
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -133,9 +132,13 @@ func (a *API) get(ctx context.Context, in *OneTimer) (*Timer, error) {
 		return nil, routed(err)
 	}
 	if answer.Timer == nil {
-		return nil, none
+		return nil, none(in)
 	}
 	return view(answer.Timer, true), nil
+}
+
+func none(in *OneTimer) *Problem {
+	return problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q is pending on %s", in.ID, in.Topic)
 }
 
 // change writes the request that was built, or says what is wrong with it.
