@@ -106,7 +106,7 @@ func (p *Partition) recordsOf(b *Batch, places *places) ([]record, error) {
 			return nil, fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
 		}
 		records[i] = record{
-			head: head(c.ID), seq: int32(i), target: before.target, id: c.ID, timer: c.After, before: before.ref, after: c.After.Ref(),
+			target: before.target, id: c.ID, timer: c.After, before: before.ref, after: c.After.Ref(),
 		}
 	}
 	sortRecords(records)

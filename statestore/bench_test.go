@@ -302,3 +302,71 @@ func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int6
 	report(b, int64(b.N), start, cpu0)
 	b.ReportMetric(float64(s.Metrics().Level0Layers), "level0-layers")
 }
+
+// BenchmarkPass has timers pass through the store as those do that wait for longer than
+// memory holds them: checkpoints write them, scans read them in order, checkpoints delete
+// them, in eight partitions.
+func BenchmarkPass(b *testing.B) {
+	const partitions, wrote, fired = 8, 11_000, 20_000
+	s := benchStore(b)
+	w := newWorkload()
+	for i := range w.value {
+		w.value[i] = byte(w.rng.Uint32())
+	}
+	var handles []*Handle
+	for i := range int32(partitions) {
+		handles = append(handles, s.Partition(PartitionID{Topic: partition0.Topic, Partition: i}).Acquire())
+	}
+	position := int64(0)
+	apply := func(k *Handle, changes []Change) {
+		position++
+		batch := &Batch{Changes: changes, Position: position, Changelog: changelog, Checkpoint: []byte("c")}
+		must(b, k.WaitForRoom(b.Context(), batch))
+		must(b, k.Apply(batch))
+	}
+	start, cpu0 := time.Now(), cpu()
+	left := make([]int, partitions)
+	for i := 0; i < b.N; {
+		for p, k := range handles {
+			changes := make([]Change, 0, wrote)
+			for ; len(changes) < wrote && i < b.N; i++ {
+				t := w.next()
+				changes = append(changes, Change{ID: t.ID, Before: timer.Absent, After: t})
+			}
+			apply(k, changes)
+			left[p] += len(changes)
+		}
+	}
+	b.ReportMetric(float64((cpu()-cpu0).Nanoseconds())/float64(b.N)/1000, "write-us/timer")
+	from := make([]timer.Ref, partitions)
+	for more := true; more; {
+		more = false
+		for p, k := range handles {
+			var changes []Change
+			for len(changes) < fired {
+				next, done, err := k.Scan(from[p], last, 4096, 0, func(t *timer.Timer) error {
+					changes = append(changes, Change{ID: t.ID, Before: t.Ref()})
+					return nil
+				})
+				must(b, err)
+				if from[p] = next; done {
+					break
+				}
+			}
+			if len(changes) > 0 {
+				apply(k, changes)
+				left[p] -= len(changes)
+				more = true
+			}
+		}
+	}
+	for p, n := range left {
+		if n != 0 {
+			b.Fatalf("%d timers of partition %d not seen", n, p)
+		}
+	}
+	report(b, int64(b.N), start, cpu0)
+	m := s.Metrics()
+	b.ReportMetric(float64(m.BytesWritten)/float64(b.N), "B-written/timer")
+	b.ReportMetric(float64(m.Compactions), "compactions")
+}

@@ -2,12 +2,9 @@ package statestore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -48,8 +45,6 @@ type Replay struct {
 
 // record is the last one seen of an ID, after dedupe.
 type record struct {
-	head   uint64 // first bytes of id, so that most comparisons stop here
-	seq    int32  // place in the log
 	target uint32 // what before is parked for: see place
 	id     []byte
 	row    []byte       // bytes of the timer, nothing for a deletion
@@ -116,24 +111,12 @@ func (r *Replay) add(id, row []byte, after timer.Ref) error {
 	}
 	r.bytes += len(id) + len(row)
 	r.records = append(r.records, record{
-		head:   head(id),
-		seq:    int32(len(r.records)),
 		id:     r.arena.copy(id),
 		row:    r.arena.copy(row),
 		before: timer.Absent,
 		after:  after,
 	})
 	return nil
-}
-
-// head orders as the IDs do, as far as eight bytes can tell.
-func head(id []byte) uint64 {
-	if len(id) >= 8 {
-		return binary.BigEndian.Uint64(id)
-	}
-	var b [8]byte
-	copy(b[:], id)
-	return binary.BigEndian.Uint64(b[:])
 }
 
 // Flush stores everything taken in so far together with position, the changelog
@@ -214,19 +197,6 @@ func (r *Replay) dedupe() {
 	}
 	clear(r.records[len(kept):])
 	r.records = kept
-}
-
-// sortRecords sorts by ID, then by place in the log.
-func sortRecords(records []record) {
-	slices.SortFunc(records, func(a, b record) int {
-		if a.head != b.head {
-			return cmp.Compare(a.head, b.head)
-		}
-		if c := bytes.Compare(a.id, b.id); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.seq, b.seq)
-	})
 }
 
 // remember notes which IDs are stored now. Where little was replayed it is

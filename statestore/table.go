@@ -14,14 +14,14 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// dueRow is a row by due time to write to a table, or to delete if there is neither row nor timer.
+// dueRow is a row by due time to write to a table: that of a record, by its place, or a
+// deletion.
 type dueRow struct {
-	ref   timer.Ref
-	row   []byte
-	timer *timer.Timer // instead of row
+	ref timer.Ref
+	of  int32 // negative: a deletion
 }
 
-func (r *dueRow) deletes() bool { return r.row == nil && r.timer == nil }
+const deletion = -1
 
 // ingestLocked stores records, sorted by ID and resolved, and next in
 // one table: rows, deletions, checkpoint and position become valid with one
@@ -82,13 +82,13 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 	for i := range records {
 		c := &records[i]
 		if !c.after.IsAbsent() {
-			rows = append(rows, dueRow{c.after, c.row, c.timer})
+			rows = append(rows, dueRow{c.after, int32(i)})
 			if c.after.Compare(lowest) < 0 {
 				lowest = c.after
 			}
 		}
 		if !c.before.IsAbsent() && c.before != c.after && c.target == 0 {
-			rows = append(rows, dueRow{ref: c.before})
+			rows = append(rows, dueRow{c.before, deletion})
 			deleted++
 		}
 	}
@@ -96,13 +96,7 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 		if c := a.ref.Compare(b.ref); c != 0 {
 			return c
 		}
-		switch { // a put hides a deletion
-		case a.deletes() == b.deletes():
-			return 0
-		case b.deletes():
-			return -1
-		}
-		return 1
+		return cmp.Compare(b.of, a.of) // a put hides a deletion
 	})
 	return slices.CompactFunc(rows, func(a, b dueRow) bool { return a.ref == b.ref }), lowest, deleted
 }
@@ -146,7 +140,7 @@ func (p *Partition) writeTable(fsys vfs.FS, path string, rows *tableRows) (err e
 			return err
 		}
 	}
-	if err := p.writeDues(w, rows.dues); err != nil {
+	if err := p.writeDues(w, rows.dues, rows.records); err != nil {
 		return err
 	}
 	if err := p.writeIDs(w, rows.records); err != nil {
@@ -181,20 +175,20 @@ func (p *Partition) writeParked(w *sstable.Writer, rows []place, targets []targe
 	return nil
 }
 
-func (p *Partition) writeDues(w *sstable.Writer, dues []dueRow) (err error) {
+func (p *Partition) writeDues(w *sstable.Writer, dues []dueRow, records []record) (err error) {
 	key := make([]byte, 0, dueKeySize)
 	var scratch []byte
-	for i := range dues {
-		d := &dues[i]
+	for _, d := range dues {
 		key = appendDueKey(key[:0], p.prefix, d.ref)
-		switch {
-		case d.deletes():
+		if d.of == deletion {
 			err = w.Delete(key)
-		case d.row == nil:
-			scratch = d.timer.AppendTo(scratch[:0])
-			err = w.Set(key, scratch)
-		default:
-			err = w.Set(key, d.row)
+		} else {
+			row := records[d.of].row
+			if row == nil {
+				scratch = records[d.of].timer.AppendTo(scratch[:0])
+				row = scratch
+			}
+			err = w.Set(key, row)
 		}
 		if err != nil {
 			return err

@@ -112,11 +112,11 @@ func TestEvents(t *testing.T) {
 	if len(told) != 2 || !strings.Contains(told[0], `"type":"scheduled"`) || !strings.Contains(told[1], `"type":"cancelled"`) || strings.Contains(fmt.Sprint(told), "other") || !strings.Contains(told[0], `"id":"seen-1"`) {
 		t.Errorf("%q, %v", told, lines.Err())
 	}
-	history(t, c, a, requests)
+	historyOf(t, c, a, requests)
 }
 
-// history reads what has happened before, page by page, until retention has taken it.
-func history(t *testing.T, c *kafkatest.Cluster, a *asked, requests string) {
+// historyOf reads what has happened before, page by page, until retention has taken it.
+func historyOf(t *testing.T, c *kafkatest.Cluster, a *asked, requests string) {
 	t.Helper()
 	at := timersOf(requests) + "/seen-1/events"
 	page := a.call(t, "GET", at+"?limit=1", "").is(t, 200, "")
