@@ -5,6 +5,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
 // databaseFormat is pinned, not FormatNewest: a new Pebble must not turn the
@@ -19,7 +20,8 @@ const (
 	indexBlockSize = 32 << 10
 
 	// mergeLayers of tables in level 0 are merged: what is short-lived dies there
-	// before. Each costs look-ups of IDs a probe. It must be less than roomLayers.
+	// before. Pebble begins at half of them. Each costs look-ups of IDs a probe. It must be
+	// less than roomLayers.
 	mergeLayers = 8
 )
 
@@ -56,5 +58,7 @@ func pebbleOptions(o *Options) *pebble.Options {
 		p.Levels[i].IndexBlockSize = indexBlockSize
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(filterBits)
 	}
+	// What is new is short-lived, mostly: what stays is compressed when it is merged.
+	p.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	return p
 }
