@@ -216,7 +216,9 @@ func (l *Life) endHanging(ctx context.Context, offsets bool) error {
 }
 
 // ReadFrom says where what is owned is to be read on, if its next record is at from: there,
-// or where retention has left its begin. stable is its last stable offset, end its end.
+// or where retention has left its begin. stable is its last stable offset, end its end. What
+// it counts as lost are offsets: markers of transactions and records of aborted ones among
+// them were no requests, and nothing is left that could tell.
 func (l *Life) ReadFrom(ctx context.Context, from int64) (at, stable, end int64, err error) {
 	start, stable, end, err := l.BoundsFrom(ctx, from)
 	switch {
@@ -225,7 +227,7 @@ func (l *Life) ReadFrom(ctx context.Context, from int64) (at, stable, end int64,
 	case from > end:
 		return 0, 0, 0, &Fatal{delaytopics.LostTail(from, l.Requests(), end)}
 	case from < start:
-		l.Log.Error("requests were lost to retention before they were read", "from", from, "to", start, "count", start-from)
+		l.Log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", start, "count", start-from)
 		l.metrics.Lost(l.o.Topics.Request.Name, start-from)
 		from = start
 	}

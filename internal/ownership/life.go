@@ -37,7 +37,7 @@ type Metrics interface {
 	Replayed(offsets int64)
 	Damaged()                                 // a local view was damaged
 	Ended(transactions int)                   // of former owners, that hung
-	Lost(topic string, records int64)         // deleted by retention before they were read
+	Lost(topic string, records int64)         // offsets that retention deleted before they were read
 	ClockOffset(before, after, stamped int64) // the owner's clock and a broker's of the same moment, Unix ms
 }
 

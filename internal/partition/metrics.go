@@ -61,7 +61,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "waterclock_hanging_transactions_ended_total", Help: "Hanging transactions of former owners that were ended.",
 		}),
 		lostN: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_requests_lost_total", Help: "Requests that retention deleted before they were read.",
+			Name: "waterclock_requests_lost_total", Help: "Requests that retention deleted before they were read, at most: markers of transactions and aborted records count too.",
 		}, []string{"topic"}),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_accepted_total", Help: "Requests that made a pending timer: scheduled and replaced together.",
