@@ -79,7 +79,7 @@ type Options struct {
 	Now         func() time.Time // nil: time.Now
 }
 
-// API answers HTTP. It is safe for concurrent use. Close it to end its jobs.
+// API answers HTTP. It is safe for concurrent use. Close it to end its jobs and streams.
 type API struct {
 	o       Options
 	handler http.Handler
@@ -107,7 +107,7 @@ func New(o Options) *API {
 	return a
 }
 
-// Close stops all jobs and waits for their end.
+// Close stops all jobs and streams, and waits for the end of the jobs.
 func (a *API) Close() { a.jobs.end() }
 
 // ServeHTTP implements http.Handler. It is no mux, which would redirect paths that are not clean
@@ -198,7 +198,7 @@ func (w bodyless) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // SetReadDeadline does nothing.
 func (bodyless) SetReadDeadline(time.Time) error { return nil }
 
-// withRequest has handlers see the HTTP headers as they came.
+// withRequest has handlers see the HTTP headers as they came, and huma no body where there is none.
 func withRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
@@ -321,8 +321,8 @@ func operation(method, path, id, summary string, description ...string) huma.Ope
 	}
 }
 
-// describe adds responses to an operation: statuses that have the same body as its usual
-// one, and problems.
+// describe sets the responses of an operation beside its usual one, which huma adds: statuses that
+// have the same body, and problems.
 func describe[Body any](h huma.API, op *huma.Operation, others map[string]string) {
 	schemas := h.OpenAPI().Components.Schemas
 	op.Responses = map[string]*huma.Response{"default": {

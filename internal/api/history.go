@@ -82,7 +82,8 @@ func (a *API) registerHistory(h huma.API) {
 	})
 }
 
-// told is a topic whose events of an ID, or of all with a prefix, the caller may see.
+// told is a request topic that has events, of which the caller may see those of an ID, or of all
+// IDs with a prefix.
 func (a *API) told(ctx context.Context, name, id string) (Topic, error) {
 	topic, err := a.topic(ctx, access.Read, name, id)
 	if err == nil && topic.Events == "" {
@@ -146,11 +147,12 @@ type lookBack struct {
 	partition int32
 	id        string
 
-	bytes int       // that were read
+	bytes int       // of spans that were read to their end
 	first time.Time // of the first record of the span that was read last
 }
 
-// read returns the newest events of a span, in their order, limit at most.
+// read returns the newest events of a span, in their order, limit at most. The error is
+// errLargeSpan where the span is to be tried again with fewer offsets.
 func (l *lookBack) read(ctx context.Context, from, to int64, limit int) (found []*Record, err error) {
 	l.first = time.Time{}
 	size := 0

@@ -46,9 +46,9 @@ type Job struct {
 	Problem string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
 }
 
-// jobs are those of this process, in memory.
+// jobs are those of this process, in memory, and what ends them.
 type jobs struct {
-	life context.Context //nolint:containedctx // of all jobs, and of nothing else
+	life context.Context //nolint:containedctx // of all jobs, and of streams of events, which end with it too
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
@@ -270,7 +270,8 @@ func (a *API) steerAll(ctx context.Context, j *job) error {
 	}
 }
 
-// insist tries again while a partition moves. Each try needs the right that the job was started
+// insist tries again while a partition moves, or an answer is lost or late, for up to jobPatience.
+// Each try needs the right that the job was started
 // with: who has lost it meanwhile changes nothing more.
 func (a *API) insist(ctx context.Context, j *job, try func() error) error {
 	for began := time.Now(); ; {

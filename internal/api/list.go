@@ -102,7 +102,7 @@ const maxUntil = 100
 
 func (a *API) registerLists(h huma.API) {
 	list := operation(http.MethodGet, "/v1/topics/{topic}/timers", "listTimers", "List pending timers",
-		"Each partition answers from a committed state of its own. What is scheduled, fires or moves between two pages is in neither or in both of them.")
+		"Each partition answers from a committed state of its own. What is scheduled, fires, recurs or is steered between two pages is in one of them, in both or in neither.")
 	list.Tags = []string{"timers"}
 	describe[TimerList](h, &list, nil)
 	huma.Register(h, list, func(ctx context.Context, in *struct {

@@ -191,8 +191,8 @@ const (
 const callBytes = 512 << 10
 
 // write writes requests of one partition and, if asked to, waits for what becomes of them. An
-// error says that none was written, or not known to be; what fails behind others that were
-// written is told of each.
+// error says that none was written, or that it is not known of any. Where a part was written and
+// the next one fails, each request behind it is told of by itself.
 func (a *API) write(ctx context.Context, at timer.TopicPartition, wait string, rs []route.Request) ([]route.Written, error) {
 	if wait == "written" {
 		ctx, cancel := context.WithTimeout(ctx, produceTimeout)

@@ -1,6 +1,7 @@
 // Package recent remembers the last hour of what a process has done: how much it accepted and
-// fired, and how late. It is for who looks at one instance now, the console and /v1/cluster;
-// Prometheus has the rest. It reads the process's own metrics, and knows nobody who asks it.
+// fired, and how late. It is for who looks at an instance as it is now, in the console or in
+// /v1/cluster; Prometheus has the rest. It reads the process's own metrics, and does not know who
+// asks it.
 package recent
 
 import (
@@ -30,7 +31,7 @@ const (
 )
 
 // History remembers an hour of what this process has done, from its own metrics: a ring of a
-// fixed size, some 70 KB. A process that starts remembers nothing.
+// fixed size, some 200 KB. A process that starts remembers nothing. It is safe for concurrent use.
 type History struct {
 	from prometheus.Gatherer
 	log  *slog.Logger
@@ -41,7 +42,8 @@ type History struct {
 	n    int // how many there are
 }
 
-// sample is how far counters had come at a moment.
+// sample is how far counters had come at a moment. The histogram of lateness has no labels, hence
+// one list of buckets.
 type sample struct {
 	at              time.Time
 	accepted, fired float64
@@ -125,8 +127,8 @@ type Point struct {
 	P50, P99        float64 // lateness in seconds; both 0 where nothing has fired
 }
 
-// Points are the last hour, oldest first, a minute each; the last one, where less than a
-// minute is left over, is the first.
+// Points are the last hour, oldest first, a minute each, counted back from the newest sample: so
+// the first is shorter where no whole minute is left over for it.
 func (h *History) Points() []Point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,8 +142,8 @@ func (h *History) Points() []Point {
 	return all
 }
 
-// Last is what happened in that time up to the newest sample, an hour at most; less where less is
-// remembered. It is false where nothing is.
+// Last is what happened in the time d before the newest sample, an hour at most, or in less where
+// less is remembered. It reports false while nothing is.
 func (h *History) Last(d time.Duration) (Point, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -32,7 +32,7 @@ const (
 	apiRoom, requestMemory = 4 << 20, 512
 	// apiDelivery is how long a request is tried to be written.
 	apiDelivery = 10 * time.Second
-	// latenessOf is how long ago firings count for the lateness that an instance tells.
+	// latenessOf is the time over which an instance tells how late its firings were.
 	latenessOf = 5 * time.Minute
 )
 

@@ -20,7 +20,7 @@ const (
 	logsFetchBytes = 1 << 20
 	// logsFetches is how many brokers are asked at a time.
 	logsFetches = 4
-	// followPause is how often who follows is called although there is nothing.
+	// followPause is how often fn of Follow is called with nil although nothing was written.
 	followPause = 15 * time.Second
 )
 
@@ -65,8 +65,9 @@ func (l *logs) consumer(topic string, from map[int32]kgo.Offset) (*kgo.Client, e
 	return cl, nil
 }
 
-// Read implements api.Logs. What stands just before an end may be of an aborted transaction and
-// not be shown; its marker is, and stands before the end of what is decided, at ours or behind it.
+// Read implements api.Logs. The last records of a span may be of an aborted transaction, and are
+// not shown then. The transaction's marker is: it stands in the span or behind it, and before the end
+// of what is decided. So there is always something that tells that a span was read to its end.
 func (l *logs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
 	from := make(map[int32]kgo.Offset)
 	for p, span := range spans {

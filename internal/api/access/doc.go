@@ -12,7 +12,8 @@
 //     memory.
 //   - Secrets are neither kept nor logged. Of passwords there are bcrypt hashes, of tokens
 //     SHA-256 hashes.
-//   - Each call that changes something is one line of the log, also when it is refused.
+//   - Each call of a known caller that changes something is one line of the log, also where the
+//     caller has no right to it. One that is not let in, for a wrong login or a limit, is counted.
 //
 // It does not know what a timer is, nor whether a topic exists: rights are asked for
 // before anything is looked up, so a refusal does not tell what there is.

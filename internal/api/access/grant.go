@@ -17,7 +17,7 @@ type Role int
 const (
 	Read  Role = iota + 1 // see timers, events and dead letters
 	Write                 // make, change, cancel, pause, resume and trigger timers; resend dead letters
-	Admin                 // what concerns others' work: runs by filter, and stopping them
+	Admin                 // what concerns others' work: jobs, which go by a filter, and stopping them
 )
 
 // String is the role's name in the file of callers.

@@ -13,7 +13,7 @@ import (
 )
 
 // Limits of the server. Requests are short, and answers but for streams too; who is slow
-// in sending or taking them is wrong, or not well.
+// in sending or taking them means harm, or is broken.
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = time.Minute // a whole request

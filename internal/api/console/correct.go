@@ -90,8 +90,8 @@ func correctionOf(d *api.DeadLetter) correction {
 	return c
 }
 
-// isTyped reports whether the payload is text that a form can give back: browsers make of a
-// character that does not print something else.
+// isTyped reports whether the payload is text that a form gives back as it was: in place of
+// characters that do not print browsers send others.
 func isTyped(d *api.DeadLetter) bool {
 	return d.Payload != nil && d.Payload.Text != nil && !strings.ContainsFunc(*d.Payload.Text, func(r rune) bool {
 		return unicode.IsControl(r) && !strings.ContainsRune("\r\n\t", r)

@@ -12,6 +12,7 @@
 // shown as its code ([visible]). Links name timers in the query and never in the path, for
 // browsers change paths ("..", "//") and cannot write all bytes in forms.
 //
-// What changes something is a POST, behind a page that asks; it carries the source of the
-// timer that was shown, so that what has become another one meanwhile is left alone.
+// What changes something is a POST, behind a page that asks, or a form that was filled in. What
+// steers or cancels a timer carries the source of the one that was shown, so that what has become
+// another one meanwhile is left alone.
 package console

@@ -174,7 +174,7 @@ type Instance struct {
 	Version    string            `json:"version,omitempty" doc:"What it was built from."`
 	Started    time.Time         `json:"started,omitzero"`
 	Member     bool              `json:"member" doc:"Whether it is a member of the group."`
-	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes; without it there were none."`
+	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes; without it there were none, or none are known of."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
 	Problem    string            `json:"problem,omitempty" doc:"Why it could not be asked."`
