@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// Limits of one call for what has happened to a timer. What it has not come to a cursor leads to.
+// Limits of one call for what has happened to a timer. A cursor leads to what lies beyond them.
 const (
 	// historySpan is how many offsets are looked at first; each time after that it is
 	// historyGrowth times as many. Those of one timer may be far apart.

@@ -114,7 +114,8 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	api.Starting(w)
 }
 
-// open makes what answers, when topics are known and partitions can be owned. Close ends it.
+// open makes what answers, when topics are known and partitions can be owned. What it returns
+// ends that.
 func (s *apiServer) open(in *instance) (stop func(), err error) {
 	history, forget := in.remember()
 	local, err := newLocal(in, history)

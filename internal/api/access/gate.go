@@ -11,7 +11,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// gate holds what one caller does at a time. It belongs to the caller's account, so there
+// gate bounds what one caller does at a time. It belongs to the caller's account, so there
 // are as many as the file names; who is in the file before and after it has changed keeps
 // its gate.
 type gate struct {

@@ -18,8 +18,8 @@ const (
 	eventsShown = "20"
 	// historyTime is how long the page waits for them: it has more to say.
 	historyTime = 4 * time.Second
-	// liveHeader is of calls by which a page's script looks for what is new in parts of the
-	// page that have no events in them: those are not read from Kafka each time.
+	// liveHeader is a header of the calls by which a page's script refreshes parts of the page.
+	// None of these parts has events, so for such a call they are not read from Kafka.
 	liveHeader = "Waterclock-Live"
 )
 

@@ -20,7 +20,7 @@ const (
 	figuresOfNow = time.Minute
 )
 
-// span of time ahead that a histogram shows.
+// ahead is a span of time to come that a histogram shows.
 type ahead struct {
 	Name, Label string
 	Long        time.Duration

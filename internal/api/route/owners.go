@@ -41,7 +41,8 @@ type owners struct {
 	err    error // of the last look
 }
 
-// of returns the owners as of at most max ago. Everybody waits for the same look.
+// of returns the owners as they were max ago or later. All who find that too old wait for the same
+// look at the directory.
 func (o *owners) of(ctx context.Context, max time.Duration) (map[timer.TopicPartition]Owner, error) {
 	for {
 		o.mu.Lock()

@@ -177,10 +177,11 @@ func lost(k Kind) error {
 	return ErrMoving
 }
 
-// What an instance answers: said is the header that has one of the words. An answer without it
-// is of whoever stands before it. If that is an instance's guard, whose problems are known by
-// their type, the call has not come to it. A proxy may have lost it on either way, and what has
-// the instance's address now, and is none, says nothing about timers, whatever it answers.
+// What a Router answers another one: said is the header that has one of the words. An answer
+// without that header is of something else. It may be the guard before the router, whose problems
+// are known by their media type: then the call has not come to the router. It may be a proxy, which
+// may have lost the call on the way there or back. Or it is something that has the address by now
+// and is no instance, which says nothing about timers, whatever it answers.
 const (
 	said      = "Waterclock-Answer"
 	answered  = "answer"
