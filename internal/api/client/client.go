@@ -25,7 +25,8 @@ import (
 const (
 	// callTimeout is how long one call may take: longer than a decision is waited for.
 	callTimeout = 30 * time.Second
-	// maxAnswer is more bytes than an answer has, maxProblem than what is read of a refusal.
+	// maxAnswer is how many bytes of an answer are read, maxProblem of a refusal, and of a line of a
+	// stream of events.
 	maxAnswer, maxProblem = 256 << 20, 1 << 20
 )
 

@@ -35,8 +35,8 @@ type Options struct {
 	// Transport makes calls to others, in the name of the caller in the context; nil: none
 	// are made.
 	Transport http.RoundTripper
-	// May says why a call that another instance makes may not be answered; nil: it may. It
-	// must refuse all that no instance has signed.
+	// May returns why a call that another instance makes may not be answered, or nil where it
+	// may. It must refuse all that no instance has signed, and must be there.
 	May func(ctx context.Context, c *Call) error
 	// MaxBody bounds a call between instances, in bytes: one that is larger is not made, and of
 	// others not read.
