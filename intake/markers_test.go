@@ -108,3 +108,35 @@ func TestReaderIsUpToNowBehindMarkers(t *testing.T) {
 		t.Errorf("%d requests are beyond a rate that was kept", s.over)
 	}
 }
+
+// A batch of an aborted transaction that is too large to be read is passed over: what is
+// behind the last record is nothing that waits, its marker neither.
+func TestABatchThatIsPassedOverIsNothingThatWaits(t *testing.T) {
+	rig := newReadRig(t, 1)
+	cl, err := kgo.NewClient(append(rig.cl.Opts(), kgo.TransactionalID("large"), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(90<<20), kgo.MaxBufferedRecords(100), kgo.ManualFlushing())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		cl.Produce(context.Background(), &kgo.Record{Topic: readTopic, Value: make([]byte, 1<<20)}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				t.Errorf("produce: %v", err)
+			}
+		})
+	}
+	if err := cl.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cl.EndTransaction(context.Background(), kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	s := &endSink{}
+	rig.run()
+	rig.r.Add(readTopic, 0, 0, s)
+	await(t, "what there is", func() bool { return s.is(readPerPart-1, 0) })
+}

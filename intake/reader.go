@@ -268,7 +268,7 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 		case p.Err == nil, errors.Is(p.Err, context.Canceled):
 		case tooLarge != nil:
 			if sink.SkipBatch(tooLarge.Offset, tooLarge.NextOffset) {
-				reads.next, reads.last = tooLarge.NextOffset, tooLarge.NextOffset
+				reads.next = tooLarge.NextOffset
 				r.set(map[timer.TopicPartition]*reading{tp: reads})
 			}
 		default:

@@ -44,6 +44,8 @@ type Access struct {
 	// May says why a caller may not do something with an ID of a request topic, or with all
 	// that begin with it; nil: it may. An empty topic is the whole service.
 	May func(ctx context.Context, role access.Role, topic, id string) error
+	// Sees reports whether a caller may read some timer of a request topic; nil: all may.
+	Sees func(ctx context.Context, topic string) bool
 	// Caller names who calls.
 	Caller func(ctx context.Context) string
 }
@@ -92,6 +94,7 @@ func New(o Options) *API {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.Logs = newTurns(o.Logs)
 	a := &API{o: o}
 	a.jobs.begin()
 	mux := http.NewServeMux()
@@ -167,6 +170,8 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	switch {
 	case status == http.StatusUnprocessableEntity:
 		status = http.StatusBadRequest
+	case status == http.StatusRequestTimeout:
+		reason, detail = access.ReasonBodyTimeout, "the body did not arrive in time"
 	case status == http.StatusUnsupportedMediaType:
 		detail = "the body is JSON: send it with Content-Type: application/json"
 	case status == http.StatusRequestEntityTooLarge, detail == bodyEnded:

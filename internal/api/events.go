@@ -64,7 +64,11 @@ func (a *API) registerEvents(h huma.API) {
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer a.streams.n.Add(-1)
-			_, w := humago.Unwrap(c)
+			r, w := humago.Unwrap(c)
+			if r.Method == http.MethodHead { // what is written goes nowhere: that the caller is gone would not show
+				w.Header().Set("Content-Type", streamType)
+				return
+			}
 			a.stream(c.Context(), w, topic.Events, partitions, match, func() error { return a.may(c.Context(), access.Read, in.Topic, asked) })
 		}}, nil
 	})

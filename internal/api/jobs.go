@@ -205,16 +205,20 @@ func (j *jobs) add(one *job) error {
 // job is a job that the caller may see, or stop.
 func (a *API) job(ctx context.Context, role access.Role, id string) (*job, Job, error) {
 	a.jobs.mu.Lock()
-	defer a.jobs.mu.Unlock()
 	j := a.jobs.all[id]
+	var show Job
+	if j != nil {
+		show = j.show
+	}
+	a.jobs.mu.Unlock() // rights may be read from a file
 	if j == nil {
 		return nil, Job{}, problem(http.StatusNotFound, ReasonNotFound,
 			"there is no job %.60q here: jobs live in the memory of the instance that was asked to start them, and the last %d are remembered", id, maxKept)
 	}
-	if err := a.may(ctx, role, j.show.Topic, j.show.Prefix); err != nil {
+	if err := a.may(ctx, role, show.Topic, show.Prefix); err != nil {
 		return nil, Job{}, err
 	}
-	return j, j.show, nil
+	return j, show, nil
 }
 
 // update changes what is shown of a job.

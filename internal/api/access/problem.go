@@ -19,7 +19,7 @@ const (
 	ReasonForbidden       = "forbidden"        // 403: the caller has no such right
 	ReasonUnknownCaller   = "unknown-caller"   // 403: forwarded for a caller whom this instance does not know
 	ReasonCrossOrigin     = "cross-origin"     // 403: a page of another site sent it
-	ReasonBodyTimeout     = "body-timeout"     // 408: a body that another instance sends; huma reads the others
+	ReasonBodyTimeout     = "body-timeout"     // 408: the body did not arrive in time
 	ReasonTooLarge        = "too-large"        // 413: the body
 	ReasonTargetTooLong   = "target-too-long"  // 414: path and query
 	ReasonWrongHost       = "wrong-host"       // 421: see [Guard.Wrap]

@@ -88,8 +88,5 @@ func undecided(err error) string {
 	case errors.Is(err, query.ErrForgotten):
 		return "the request is in the log and is decided, but how is not remembered: look at the timer"
 	}
-	if errors.Is(err, query.ErrForgotten) {
-		return "the request is in the log and is decided, and so much was decided since that it is not remembered how"
-	}
 	return "the request is in the log, and the partition has moved before its decision was known here; its next owner decides it"
 }

@@ -63,7 +63,7 @@
     ].filter(Boolean).join(' · ');
     const stream = new EventSource(told.dataset.events);
     const watched = document.getElementById('watched');
-    stream.addEventListener('open', () => { watched.textContent = 'What happens now is added as it happens.'; });
+    stream.addEventListener('open', () => { watched.textContent = 'What happens from now on is added as it happens; load the page again for what came in between.'; });
     stream.addEventListener('error', () => { watched.textContent = 'The instance does not tell of events now; what has happened since is not here: load the page again.'; });
     stream.addEventListener('event', (message) => {
       const e = JSON.parse(message.data);

@@ -1,0 +1,129 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+// crowdedLogs count who reads at a time, and let nobody go before they are released.
+type crowdedLogs struct {
+	emptyLogs
+	now, most atomic.Int32
+	release   chan struct{}
+}
+
+func (l *crowdedLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
+	bounds := make(map[int32][2]int64)
+	for p := range int32(partitions) {
+		bounds[p] = [2]int64{0, 1}
+	}
+	return bounds, nil
+}
+
+func (l *crowdedLogs) Read(context.Context, string, map[int32][2]int64, func(*api.Record) error) error {
+	n := l.now.Add(1)
+	defer l.now.Add(-1)
+	for most := l.most.Load(); n > most && !l.most.CompareAndSwap(most, n); most = l.most.Load() {
+	}
+	<-l.release
+	return nil
+}
+
+// However many callers ask for histories, so many logs are read at a time; all are answered.
+func TestLogsAreReadInTurns(t *testing.T) {
+	const most, callers = 8, 24
+	l := &crowdedLogs{release: make(chan struct{})}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	var calls sync.WaitGroup
+	for range callers {
+		calls.Go(func() { in.call(t, "GET", path("x")+"/events", "").is(t, http.StatusOK, "") })
+	}
+	for end := time.Now().Add(time.Minute); l.now.Load() < most && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	for range callers {
+		l.release <- struct{}{}
+	}
+	calls.Wait()
+	if n := l.most.Load(); n != most {
+		t.Errorf("%d read at a time, want %d", n, most)
+	}
+}
+
+// endlessLogs tell nothing for as long as somebody listens, but that somebody is there.
+type endlessLogs struct{ emptyLogs }
+
+func (endlessLogs) Follow(ctx context.Context, _ string, _ []int32, fn func(*api.Record) error) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if err := fn(nil); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// A caller who asks for the head of the stream of events is told nothing, so that it has gone
+// would never show: it holds no place among those who are told.
+func TestHeadOfTheStreamHoldsNoPlace(t *testing.T) {
+	in := startWith(t, newFake("timers", partitions), "p0", false, endlessLogs{})
+	for range 40 { // more than there are places
+		c, err := net.Dial("tcp", strings.TrimPrefix(in.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		fmt.Fprint(c, "HEAD /v1/topics/timers/events HTTP/1.1\r\nHost: x\r\n\r\n")
+		head := make([]byte, 1024)
+		n, err := c.Read(head)
+		if err != nil || !strings.HasPrefix(string(head[:n]), "HTTP/1.1 200") {
+			t.Fatalf("%q, %v", head[:n], err)
+		}
+		fmt.Fprint(c, "G") // from here on net/http does not see that the connection is closed
+		c.Close()
+	}
+}
+
+// The rights of a caller may have to be read from a file; jobs go on meanwhile.
+func TestRightsAreAskedForWithoutTheLockOfJobs(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	started := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x", "")
+	job, _ := started.body["job"].(map[string]any)
+	id, _ := job["id"].(string)
+	if id == "" {
+		t.Fatalf("no job: %d %s", started.status, started.text)
+	}
+	asked, answer := make(chan struct{}), make(chan struct{})
+	f.set(func() {
+		f.may = func(context.Context, access.Role, string, string) error {
+			close(asked)
+			<-answer
+			return nil
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		in.call(t, "GET", "/v1/jobs/"+id, "").is(t, http.StatusOK, "")
+	}()
+	<-asked
+	in.call(t, "GET", "/v1/jobs/unknown", "").is(t, http.StatusNotFound, "not-found")
+	close(answer)
+	<-done
+}
