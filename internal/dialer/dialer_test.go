@@ -154,6 +154,7 @@ func TestUnresponsiveBroker(t *testing.T) {
 		if err := ask(b); err == nil || timedOut(err) {
 			t.Errorf("the other connection: %v, want it closed", err)
 		}
+		synctest.Wait()
 		if n := d.shown(); n != 1 || changes.Load() != 1 || time.Since(d.LastLost()) > time.Millisecond*10 {
 			t.Errorf("after %s: %v unresponsive brokers, %d changes", took, n, changes.Load())
 		}
@@ -176,6 +177,7 @@ func TestUnresponsiveBroker(t *testing.T) {
 		if err := ask(dial(t, d)); err != nil {
 			t.Error(err)
 		}
+		synctest.Wait() // the change is told behind it
 		if n := d.shown(); n != 0 || changes.Load() != 2 {
 			t.Errorf("%v unresponsive brokers, %d changes", n, changes.Load())
 		}
