@@ -44,8 +44,6 @@ type Access struct {
 	// May says why a caller may not do something with an ID of a request topic, or with all
 	// that begin with it; nil: it may. An empty topic is the whole service.
 	May func(ctx context.Context, role access.Role, topic, id string) error
-	// Sees reports whether a caller may read some timer of a request topic; nil: all may.
-	Sees func(ctx context.Context, topic string) bool
 	// Caller names who calls.
 	Caller func(ctx context.Context) string
 }

@@ -68,17 +68,17 @@ func (a *API) registerService(h huma.API) {
 	describe[struct{}](h, &topics, nil)
 	huma.Register(h, topics, func(ctx context.Context, _ *struct{}) (*struct {
 		Body struct {
-			Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those of which the caller may read some timers."`
+			Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
 		}
 	}, error) {
 		out := &struct {
 			Body struct {
-				Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those of which the caller may read some timers."`
+				Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
 			}
 		}{}
 		out.Body.Topics = []TopicInfo{}
 		for _, name := range a.topicNames() {
-			if t := a.o.Topics[name]; a.o.Access.Sees == nil || a.o.Access.Sees(ctx, name) {
+			if t := a.o.Topics[name]; a.may(ctx, access.Read, name, "") == nil {
 				out.Body.Topics = append(out.Body.Topics, TopicInfo{name, t.Partitions, t.MaxBytes})
 			}
 		}

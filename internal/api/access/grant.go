@@ -141,13 +141,6 @@ func May(ctx context.Context, role Role, topic, id string) error {
 	return NewProblem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what(topic, id)))
 }
 
-// Sees reports whether the caller of ctx may read some timer of a request topic. It is no
-// question for the audit line.
-func Sees(ctx context.Context, topic string) bool {
-	c := callOf(ctx)
-	return c != nil && slices.ContainsFunc(c.caller.grants, func(g Grant) bool { return g.Role >= Read && g.covers(topic) })
-}
-
 func what(topic, id string) string {
 	switch {
 	case topic == "":
