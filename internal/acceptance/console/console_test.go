@@ -124,6 +124,9 @@ func pages() []struct{ name, at string } {
 		{"schedule-wrong", path("/schedule", "cron", "0 99 * * *")},
 		{"timer-watched", path("/timer", "topic", requests, "id", "report", "watch", "1")},
 		{"dead-letters", "/dead-letters"},
+		// Both lie on one partition, each with a marker behind it.
+		{"dead-letter", path("/dead-letter", "topic", requests, "partition", "1", "offset", "0")},
+		{"dead-letter-hostile", path("/dead-letter", "topic", requests, "partition", "1", "offset", "2")},
 		{"cluster", "/cluster"},
 	}
 }
