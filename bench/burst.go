@@ -32,22 +32,28 @@ func RunBurst(ctx context.Context, c BurstConfig) ([]*Report, error) {
 	return c.workload(ctx, func(ctx context.Context, r *run) error {
 		rep := r.report("burst")
 		rep.RatioIs, rep.CPURatioIs = "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record"
-		for range c.Rounds {
-			one, err := r.limit(ctx, rep, oneToOne)
-			if err != nil {
-				return err
-			}
-			if err := r.serveWarm(ctx); err != nil {
-				return err
-			}
-			p, err := r.burst(ctx, rep, c.Timers, one)
-			if err != nil {
-				return err
-			}
-			rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
-		}
-		return nil
+		return r.besideOneToOne(ctx, rep, c.Rounds, c.Timers, r.burst)
 	})
+}
+
+// besideOneToOne measures something of n timers or records next to a pass-through of 1
+// record in and 1 out, so many times.
+func (r *run) besideOneToOne(ctx context.Context, rep *Report, rounds, n int, measure func(context.Context, *Report, int, *limit) (*Phase, error)) error {
+	for range rounds {
+		one, err := r.limit(ctx, rep, oneToOne)
+		if err != nil {
+			return err
+		}
+		if err := r.serveWarm(ctx); err != nil {
+			return err
+		}
+		p, err := measure(ctx, rep, n, one)
+		if err != nil {
+			return err
+		}
+		rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
+	}
+	return nil
 }
 
 // burst measures taking in and firing apart.

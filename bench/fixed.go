@@ -38,21 +38,7 @@ func RunFixed(ctx context.Context, c FixedConfig) ([]*Report, error) {
 		r.delayed = config.DelayTopic{Topic: topic, Delay: c.Delay, Target: r.target}
 		rep := r.report("fixed")
 		rep.RatioIs, rep.CPURatioIs = "passed on a second / bare 1:1", "of the service for a record / of bare 1:1"
-		for range c.Rounds {
-			one, err := r.limit(ctx, rep, oneToOne)
-			if err != nil {
-				return err
-			}
-			if err := r.serveWarm(ctx); err != nil {
-				return err
-			}
-			p, err := r.fixed(ctx, rep, c.Records, one)
-			if err != nil {
-				return err
-			}
-			rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
-		}
-		return nil
+		return r.besideOneToOne(ctx, rep, c.Rounds, c.Records, r.fixed)
 	})
 }
 
