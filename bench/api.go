@@ -147,11 +147,7 @@ const warmCalls = 2_000
 // idle is one caller who waits for each answer.
 func (a *apiRun) idle(ctx context.Context) error {
 	t, l := a.putting("PUT, idle", a.c.Idle, 1)
-	topic, err := a.unread(ctx)
-	if err != nil {
-		return err
-	}
-	bare, err := a.limitOf(ctx, t, order{Kind: kindProduce, In: topic, Answer: []byte("{}")}, http.StatusCreated)
+	bare, err := a.bareWriter(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -163,10 +159,13 @@ func (a *apiRun) idle(ctx context.Context) error {
 	return nil
 }
 
-// unread is the topic that bare servers write to.
-func (a *apiRun) unread(ctx context.Context) (string, error) {
-	a.phases++
-	return a.makeTopic(ctx, fmt.Sprintf("unread-%d", a.phases))
+// bareWriter puts as t does to a bare server that writes to a topic that nobody reads.
+func (a *apiRun) bareWriter(ctx context.Context, t traffic) (*Calls, error) {
+	topic, err := a.unread(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.limitOf(ctx, t, order{Kind: kindProduce, In: topic, Answer: []byte("{}")}, http.StatusCreated)
 }
 
 // puts are callers who put as fast as they are answered.
@@ -177,11 +176,7 @@ func (a *apiRun) puts(ctx context.Context) error {
 	}
 	a.pending += warm.calls
 	t, l := a.putting("PUT", a.c.Puts, a.c.Callers)
-	topic, err := a.unread(ctx)
-	if err != nil {
-		return err
-	}
-	bare, err := a.limitOf(ctx, t, order{Kind: kindProduce, In: topic, Answer: []byte("{}")}, http.StatusCreated)
+	bare, err := a.bareWriter(ctx, t)
 	if err != nil {
 		return err
 	}

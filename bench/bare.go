@@ -109,18 +109,31 @@ func (b *bare) run(ctx context.Context, await func() (start, error)) error {
 	if err != nil {
 		return err
 	}
-	if b.Profile != "" {
-		f, err := os.Create(b.Profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
+	stop, err := b.profiled()
+	if err != nil {
+		return err
 	}
+	defer stop()
 	return work(ctx, begin)
+}
+
+// profiled writes a processor profile, if one is wanted, until stop is called.
+func (b *bare) profiled() (stop func(), err error) {
+	if b.Profile == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(b.Profile)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, nil
 }
 
 // source reads In from its start.

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"runtime/pprof"
 	"strings"
 	"time"
 
@@ -43,17 +41,11 @@ func (b *bare) serveHTTP(ctx context.Context, ready func(addr string) error, in 
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if b.Profile != "" {
-		f, err := os.Create(b.Profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
+	stop, err := b.profiled()
+	if err != nil {
+		return err
 	}
+	defer stop()
 	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: callTimeout}
 	over := make(chan error, 1)
 	go func() { over <- s.Serve(l) }()

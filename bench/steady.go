@@ -147,9 +147,8 @@ func (r *run) paced(ctx context.Context, rep *Report, c SteadyConfig, rate float
 // steps measures the bare loop that is fed from memory, beside a producer that
 // sends as many requests as it would for the service.
 func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float64) (*Phase, error) {
-	r.phases++
 	timers := int(rate * (c.lead() + c.Duration).Seconds())
-	requests, err := r.makeTopic(ctx, fmt.Sprintf("unread-%d", r.phases))
+	requests, err := r.unread(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +187,12 @@ func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float
 	}
 	rep.Phases = append(rep.Phases, p)
 	return p, p.verify(l)
+}
+
+// unread makes the topic of a phase that is written and not read.
+func (r *run) unread(ctx context.Context) (string, error) {
+	r.phases++
+	return r.makeTopic(ctx, fmt.Sprintf("unread-%d", r.phases))
 }
 
 // stepsDelay is how long before its first timer is due a bare loop is told of it.
