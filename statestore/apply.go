@@ -61,16 +61,12 @@ func (k *Handle) Apply(b *Batch) error {
 		if err := checkID(c.ID); err != nil {
 			return fmt.Errorf("apply to partition %s: %w", p.id, err)
 		}
-		var row []byte
-		if c.After != nil {
-			w.scratch = c.After.AppendTo(w.scratch[:0])
-			row = w.scratch
-		}
+		w.scratch = c.AppendTo(w.scratch[:0])
 		before, err := places.of(c.ID, c.Before)
 		if err != nil {
 			return fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
 		}
-		w.change(p.prefix, c.ID, before, c.After.Ref(), row)
+		w.change(p.prefix, c.ID, before, c.After, w.scratch)
 	}
 	if b.Checkpoint != nil {
 		w.set(p.prefix.key(kindCheckpoint), next.Checkpoint)
@@ -85,8 +81,9 @@ func (s *Store) large(b *Batch) bool {
 	}
 	bytes := 0
 	for i := range b.Changes {
-		if t := b.Changes[i].After; t != nil {
-			bytes += t.Size()
+		c := &b.Changes[i]
+		if bytes += len(c.Bytes); c.Timer != nil {
+			bytes += c.Timer.Size()
 		}
 	}
 	return bytes >= tableBytes
@@ -106,7 +103,7 @@ func (p *Partition) recordsOf(b *Batch, places *places) ([]record, error) {
 			return nil, fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
 		}
 		records[i] = record{
-			target: before.target, id: c.ID, timer: c.After, before: before.ref, after: c.After.Ref(),
+			target: before.target, id: c.ID, row: c.Bytes, timer: c.Timer, before: before.ref, after: c.After,
 		}
 	}
 	sortRecords(records)

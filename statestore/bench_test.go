@@ -78,7 +78,7 @@ func (w *workload) insert(b *testing.B, k *Handle, n int64) {
 		changes = changes[:0]
 		for ; len(changes) < benchStep && i < n; i++ {
 			t := w.next()
-			changes = append(changes, Change{ID: t.ID, Before: timer.Absent, After: t})
+			changes = append(changes, timer.ChangeOf(t.ID, timer.Absent, t))
 		}
 		must(b, k.Apply(&Batch{Changes: changes, Position: w.n, Changelog: changelog}))
 	}
@@ -112,7 +112,7 @@ func BenchmarkFire(b *testing.B) {
 		changes = changes[:0]
 		var err error
 		from, done, err = k.Scan(from, last, benchStep, 0, func(t *timer.Timer) error {
-			changes = append(changes, Change{ID: t.ID, Before: t.Ref()})
+			changes = append(changes, timer.ChangeOf(t.ID, t.Ref(), nil))
 			return nil
 		})
 		must(b, err)
@@ -198,8 +198,8 @@ func BenchmarkApplyBesideParked(b *testing.B) {
 				puts, removals := make([]Change, benchStep), make([]Change, benchStep)
 				for j := range puts {
 					t := w.next()
-					puts[j] = Change{ID: t.ID, Before: timer.Absent, After: t}
-					removals[j] = Change{ID: t.ID, Before: t.Ref()}
+					puts[j] = timer.ChangeOf(t.ID, timer.Absent, t)
+					removals[j] = timer.ChangeOf(t.ID, t.Ref(), nil)
 				}
 				must(b, k.Apply(&Batch{Changes: puts, Position: w.n, Changelog: changelog}))
 				must(b, k.Apply(&Batch{Changes: removals, Position: w.n, Changelog: changelog}))
@@ -331,7 +331,7 @@ func BenchmarkPass(b *testing.B) {
 			changes := make([]Change, 0, wrote)
 			for ; len(changes) < wrote && i < b.N; i++ {
 				t := w.next()
-				changes = append(changes, Change{ID: t.ID, Before: timer.Absent, After: t})
+				changes = append(changes, timer.ChangeOf(t.ID, timer.Absent, t))
 			}
 			apply(k, changes)
 			left[p] += len(changes)
@@ -345,7 +345,7 @@ func BenchmarkPass(b *testing.B) {
 			var changes []Change
 			for len(changes) < fired {
 				next, done, err := k.Scan(from[p], last, 4096, 0, func(t *timer.Timer) error {
-					changes = append(changes, Change{ID: t.ID, Before: t.Ref()})
+					changes = append(changes, timer.ChangeOf(t.ID, t.Ref(), nil))
 					return nil
 				})
 				must(b, err)

@@ -50,7 +50,7 @@ func TestDropFreesTheDisk(t *testing.T) {
 				x.Value = make([]byte, 1024)
 				_, err := random.Read(x.Value)
 				must(t, err)
-				changes = append(changes, Change{ID: x.ID, Before: timer.Absent, After: x})
+				changes = append(changes, timer.ChangeOf(x.ID, timer.Absent, x))
 			}
 			must(t, k.Apply(batchAt(i, changes...)))
 		}

@@ -113,8 +113,8 @@ func TestRefusals(t *testing.T) {
 		{"position goes back", batchAt(4), ErrPosition},
 		{"no position", batchAt(-1), ErrPosition},
 		{"another changelog", other, ErrForeignChangelog},
-		{"empty ID", batchAt(6, Change{Before: timer.Absent, After: a}), ErrID},
-		{"long ID", batchAt(6, Change{ID: make([]byte, 513), Before: timer.Absent, After: a}), ErrID},
+		{"empty ID", batchAt(6, timer.ChangeOf(nil, timer.Absent, a)), ErrID},
+		{"long ID", batchAt(6, timer.ChangeOf(make([]byte, 513), timer.Absent, a)), ErrID},
 	} {
 		if err := k.Apply(c.b); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
@@ -196,7 +196,7 @@ func TestScan(t *testing.T) {
 		changes = append(changes, put(newTimer(fmt.Sprint(i), i/2*10, i), timer.Absent))
 	}
 	must(t, k.Apply(batchAt(10, changes...)))
-	rowBytes := int64(len(changes[0].After.AppendTo(nil)))
+	rowBytes := int64(len(changes[0].AppendTo(nil)))
 	for _, c := range []struct {
 		name     string
 		from, to timer.Ref

@@ -121,7 +121,7 @@ func (s *state) apply(k *Handle, position int64) error {
 		}
 	}
 	for id := range touched {
-		c := Change{ID: []byte(id), Before: timer.Absent, After: s.timers[id]}
+		c := timer.ChangeOf([]byte(id), timer.Absent, s.timers[id])
 		if ref, ok := before[id]; ok {
 			c.Before = ref
 		}

@@ -169,8 +169,8 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 					}
 					r, err := k.Replay(changelog, testNow)
 					must(t, err)
-					if change.After != nil {
-						must(t, r.Put(change.ID, nil, change.After))
+					if change.Timer != nil {
+						must(t, r.Put(change.ID, nil, change.Timer))
 					} else {
 						must(t, r.Delete(change.ID))
 					}

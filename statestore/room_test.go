@@ -129,7 +129,7 @@ func TestFewChangesNeedNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := full(t)
 		defer s.Close()
-		b := &Batch{Changes: []Change{{ID: []byte("a"), Before: timer.Absent, After: newTimer("a", 1, 1)}}}
+		b := &Batch{Changes: []Change{timer.ChangeOf([]byte("a"), timer.Absent, newTimer("a", 1, 1))}}
 		start := time.Now()
 		for _, x := range []struct {
 			ids  int

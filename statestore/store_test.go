@@ -73,9 +73,9 @@ func newTimer(id string, due, offset int64) *timer.Timer {
 	}
 }
 
-func put(t *timer.Timer, before timer.Ref) Change { return Change{ID: t.ID, Before: before, After: t} }
+func put(t *timer.Timer, before timer.Ref) Change { return timer.ChangeOf(t.ID, before, t) }
 
-func remove(t *timer.Timer) Change { return Change{ID: t.ID, Before: t.Ref()} }
+func remove(t *timer.Timer) Change { return timer.ChangeOf(t.ID, t.Ref(), nil) }
 
 func batchAt(position int64, changes ...Change) *Batch {
 	return &Batch{Changes: changes, Position: position, Changelog: changelog}

@@ -101,7 +101,7 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	local := &Local{Handle: handle, MaxAbsence: time.Hour}
 	f := l.NewFollower(local)
 	x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
-	err = handle.Apply(&statestore.Batch{Changelog: set.Changelog.ID, Position: 3, Changes: []statestore.Change{{ID: x.ID, Before: timer.Absent, After: x}}})
+	err = handle.Apply(&statestore.Batch{Changelog: set.Changelog.ID, Position: 3, Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -223,7 +223,7 @@ func (a *answers) begin(ctx context.Context) error {
 			return err
 		}
 		planning.Lock()
-		done = a.overlay.Copy()
+		done = a.overlay.Copy(a.planner)
 		planning.Unlock()
 		a.overlay.Put()
 	}

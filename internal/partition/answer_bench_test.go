@@ -30,7 +30,7 @@ func million(b *testing.B, overlay int) *core {
 			ID: fmt.Appendf(nil, "customer-%07d", i), Offset: int64(-2 - i), Due: c.now + 60_000 + int64(i)*7919%86_400_000, Occurrence: 1,
 			Target: timer.Target{Topic: targetTopic, Partition: timer.AnyPartition, Key: []byte("k")}, Value: make([]byte, 100),
 		}
-		batch.Changes = append(batch.Changes, timer.Change{ID: t.ID, Before: timer.Absent, After: t})
+		batch.Changes = append(batch.Changes, timer.ChangeOf(t.ID, timer.Absent, t))
 	}
 	c.ok(c.p.handle.Apply(batch))
 	c.ok(g.store.Flush())

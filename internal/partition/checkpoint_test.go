@@ -7,7 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -55,7 +55,7 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 	c.turn(0)
 	c.schedule(2, 600_000)
 	c.turn(0)
-	if n := c.p.planner.DeltaBytes(); n < planner.TimerMemory || n >= 2*planner.TimerMemory {
+	if n := c.p.planner.DeltaBytes(); n <= packed.Overhead || n >= 2*packed.Overhead {
 		t.Fatalf("%d bytes in the delta, want those of the timer that is not in the wheel", n)
 	}
 	c.cancel(2)

@@ -6,8 +6,10 @@ import "github.com/waterclock/waterclock/internal/timer"
 // the state after its last. Entries carry the state that they were planned on, so
 // that no look-up is needed: the store may not have the last step yet.
 type Change struct {
-	timer.Change
-	Value []byte // the bytes of After
+	ID     []byte
+	Before timer.Ref    // what was pending, Absent for nothing
+	After  *timer.Timer // what is pending now, nil for nothing
+	Value  []byte       // the bytes of After
 
 	item *Item
 }
@@ -27,7 +29,7 @@ func (s *Segment) Changes() []Change {
 		}
 		if it.segment != s {
 			it.segment, it.at = s, int32(len(s.changes))
-			s.changes = append(s.changes, Change{Change: timer.Change{ID: e.ID, Before: e.Before}, item: it})
+			s.changes = append(s.changes, Change{ID: e.ID, Before: e.Before, item: it})
 		}
 		s.changes[it.at].After, s.changes[it.at].Value = e.After, e.Value
 	}

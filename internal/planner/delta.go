@@ -1,6 +1,9 @@
 package planner
 
-import "github.com/waterclock/waterclock/internal/timer"
+import (
+	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/timer"
+)
 
 // delta is what committed steps have changed since the last checkpoint of the store.
 //
@@ -69,13 +72,19 @@ func (d *delta) fold(it *Item, before timer.Ref, after *timer.Timer) {
 	c := &it.change
 	d.bytes -= it.deltaBytes()
 	if c.at == 0 {
-		d.items = append(d.items, it)
-		c.at, c.stored = int32(len(d.items)), before
+		d.add(it, before, after)
 	}
 	if c.after = after; after.Ref() == c.stored { // gone again, or paused and resumed
 		d.drop(it)
 	}
 	d.bytes += it.deltaBytes()
+}
+
+// add takes in an item that did not differ from the store.
+func (d *delta) add(it *Item, stored timer.Ref, after *timer.Timer) {
+	d.items = append(d.items, it)
+	c := &it.change
+	c.at, c.stored, c.after = int32(len(d.items)), stored, after
 }
 
 // drop takes out an item that does not differ from the store any more.
@@ -148,12 +157,18 @@ func (p *Planner) Freeze() []timer.Change {
 	if d.out {
 		panic("planner: a checkpoint is being written already")
 	}
-	all := make([]timer.Change, len(d.items))
-	for i, it := range d.items {
+	all := make([]timer.Change, 0, p.Changed())
+	for _, it := range d.items {
 		c := &it.change
-		all[i] = timer.Change{ID: []byte(it.id), Before: c.stored, After: c.after}
+		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))
 		c.at, c.frozen = 0, true
 	}
+	frozen := func(r packed.Record) {
+		id, at, _ := timer.DecodePlace(r.Bytes)
+		all = append(all, timer.Change{ID: id, Before: r.Stored, After: at, Bytes: r.Bytes})
+	}
+	p.packed.Freeze(frozen)
+	p.packedBeyond.Freeze(frozen)
 	d.frozen, d.items, d.bytes, d.out = d.items, nil, 0, true
 	d.freezing = d.folded
 	p.wanted = false
@@ -164,12 +179,15 @@ func (p *Planner) Freeze() []timer.Change {
 func (p *Planner) Thaw() {
 	frozen := p.delta.frozen
 	p.delta.frozen, p.delta.out, p.delta.stored = nil, false, p.delta.freezing
+	p.packed.Thaw(false)
+	p.packedBeyond.Thaw(true)
 	for _, it := range frozen {
 		it.change.frozen = false
 		if !it.change.stale() {
 			it.change.after = nil
 		}
 		if it.kept() {
+			p.pack(it)
 			continue
 		}
 		p.release(it)

@@ -43,21 +43,19 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 			limit = min(limit, overdue)
 		}
 		n := limit
-		p.wheel.Pop(now, limit, func(s *wheel.Entry[*Item]) bool {
-			if bytes <= 0 {
-				return false
+		for limit > 0 && bytes > 0 {
+			it := p.popDue(now)
+			if it == nil {
+				break
 			}
-			it := s.Value
 			bytes -= Held(it.timer) + EntryMemory
-			p.left(it)
 			limit--
 			if by, held := hold(it.timer, it.permit); held && !Expires(it.timer, now) {
 				p.hold(it, by, now, &parkings)
 			} else {
 				p.due.add(it)
 			}
-			return true
-		})
+		}
 		if n == limit {
 			break
 		}
@@ -70,6 +68,22 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 		p.due.clear()
 	}
 	return fired, parkings
+}
+
+// popDue takes what is due first out of the wheel, nil if nothing is.
+func (p *Planner) popDue(now int64) (it *Item) {
+	first, waits := p.wheel.First(now)
+	if at, packed := p.packed.First(now); packed && (!waits || at.Compare(first) < 0) {
+		return p.unpack(p.packed.Pop(), false)
+	}
+	if waits {
+		p.wheel.Pop(now, 1, func(s *wheel.Entry[*Item]) bool {
+			it = s.Value
+			return true
+		})
+		p.left(it)
+	}
+	return it
 }
 
 // add adds an item by where its firing has its place: before all requests, or behind

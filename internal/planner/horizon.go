@@ -22,13 +22,17 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		return // the horizon was lowered meanwhile; the next load begins there
 	}
 	for _, t := range timers {
-		if t.Ref().Compare(p.horizon) < 0 || p.items[string(t.ID)] != nil {
+		if t.Ref().Compare(p.horizon) < 0 || p.knows(t.ID) {
+			continue
+		}
+		again := p.rescheduled(t)
+		if again == t && p.packStored(t) {
 			continue
 		}
 		it := newItem(string(t.ID), t.Ref(), t)
 		p.items[it.id] = it
 		p.insert(it)
-		if again := p.rescheduled(t); again != t {
+		if again != t {
 			p.reschedule(it, again)
 		}
 	}
@@ -47,6 +51,9 @@ func (p *Planner) reach(to timer.Ref) {
 		p.insert(s.Value)
 		return true
 	})
+	for _, ok := p.packedBeyond.First(to.Due); ok; _, ok = p.packedBeyond.First(to.Due) {
+		p.nearer(p.packedBeyond.Pop())
+	}
 	p.horizon = to
 }
 
@@ -54,9 +61,15 @@ func (p *Planner) reach(to timer.Ref) {
 // quarter at a time.
 func (p *Planner) evict() {
 	for p.bytes > p.limit+p.limit/4 {
-		k, ok := p.wheel.Farthest(p.wheel.Len() / 4)
-		if !ok {
+		n := (p.wheel.Len() + p.packed.Len()) / 4
+		if n == 0 {
 			return
+		}
+		var k wheel.Key
+		if n <= p.packed.Len() {
+			k = p.packed.Farthest(n)
+		} else {
+			k, _ = p.wheel.Farthest(min(n, p.wheel.Len()))
 		}
 		p.evictFrom(k)
 		p.full = true
@@ -72,10 +85,11 @@ func (p *Planner) Resize(bytes int64) {
 
 // Lower has what is pending from a place on loaded again: the store has timers there
 // that a load passed over.
-func (p *Planner) Lower(to timer.Ref) { p.evictFrom(wheel.Key{Due: to.Due, Seq: to.Offset}) }
+func (p *Planner) Lower(to timer.Ref) { p.evictFrom(key(to)) }
 
 func (p *Planner) evictFrom(k wheel.Key) {
 	at := timer.Ref{Due: k.Due, Offset: k.Seq}
+	p.packedBeyond.Lower(k.Due)
 	p.wheel.EvictFrom(k, func(s *wheel.Entry[*Item]) {
 		it := s.Value
 		p.left(it)
@@ -84,10 +98,12 @@ func (p *Planner) evictFrom(k wheel.Key) {
 		}
 		if it.kept() {
 			p.postpone(it)
+			p.pack(it)
 		} else {
 			delete(p.items, it.id)
 		}
 	})
+	p.packed.EvictFrom(k, p.farther)
 	// Never up: what was admitted, or has waited, may lie above the horizon, and
 	// the rows between that and k were not loaded.
 	if at.Compare(p.horizon) < 0 {

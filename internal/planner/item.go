@@ -15,11 +15,11 @@ const (
 	EntryMemory = 180 // bytes
 )
 
-// Held is about how many bytes of memory a timer takes while the planner knows it.
+// Held is about how many bytes of memory a timer takes while there is an item of it.
 func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 
-// Item is what is known of one timer ID. There is one for each timer in memory, so its
-// fields are narrow.
+// Item is what is known of one timer ID to which something happens, or will soon. What only
+// waits is packed.
 type Item struct {
 	id      string
 	ref     timer.Ref    // planned state
@@ -34,6 +34,7 @@ type Item struct {
 	unknown bool   // the store is being asked for ref
 	near    bool   // in the wheel of what falls due soon
 	parking bool   // on its way to the parked rows
+	packed  bool   // it is not used any more: what it knew, and the store did not, is packed
 
 	// Of who holds the segment that is out.
 	at      int32    // which of its changes

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -50,6 +51,7 @@ type model struct {
 	seen map[string]int // what happened, by kind
 
 	limit     int64 // of the wheel, bytes
+	grain     uint  // of what is packed
 	full      int64 // so many may be pending
 	now       int64
 	unhealthy map[string]bool
@@ -100,6 +102,7 @@ type parking struct {
 func newModel(t *rapid.T, seen map[string]int) *model {
 	m := &model{
 		t: t, seen: seen, now: 1000, limit: rapid.SampledFrom([]int64{1500, 3000, 1 << 30}).Draw(t, "limit"),
+		grain:     rapid.SampledFrom([]uint{0, 0, 2, packedGrain}).Draw(t, "grain"),
 		full:      rapid.SampledFrom([]int64{3, 100}).Draw(t, "full"),
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{}, ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
 	}
@@ -119,7 +122,7 @@ func (m *model) restart() {
 			m.rows[id] = row{Timer: t}
 		}
 	}
-	m.p = New(m.position(), m.now, m.limit)
+	m.p = newPlanner(m.position(), m.now, m.limit, m.grain)
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.reached, m.scan, m.out, m.jobs, m.folding = Lowest, nil, nil, nil, false
@@ -592,18 +595,18 @@ func (m *model) freeze() {
 	}
 	m.changes, m.frozen = m.p.Freeze(), m.folded
 	for _, c := range m.changes {
-		if id := string(c.ID); c.Before != m.stored(id) || c.After.Ref() != m.folded[id].Ref() {
-			m.t.Fatalf("a checkpoint changes %q from %v to %v; want %v, %v", id, c.Before, c.After.Ref(), m.stored(id), m.folded[id].Ref())
+		if id := string(c.ID); c.Before != m.stored(id) || c.After != m.folded[id].Ref() || !bytes.Equal(c.AppendTo(nil), bytesOf(m.folded[id])) {
+			m.t.Fatalf("a checkpoint changes %q from %v to %v; want %v, %v", id, c.Before, c.After, m.stored(id), m.folded[id].Ref())
 		}
 	}
 }
 
 func (m *model) write() {
 	for _, c := range m.changes {
-		if c.After == nil {
+		if c.After.IsAbsent() {
 			delete(m.rows, string(c.ID))
 		} else {
-			m.rows[string(c.ID)] = row{Timer: c.After}
+			m.rows[string(c.ID)] = row{Timer: unpacked(c.AppendTo(nil))}
 		}
 	}
 	m.changes = nil
@@ -789,16 +792,54 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			earliest = min(earliest, it.slot.Key.Due) // who catches up has its turn later
 		}
 	}
+	m.checkPacked(p.packed, planned, &near, &held)
+	m.checkPacked(p.packedBeyond, planned, &beyond, nil)
+	near, beyond = near-p.packed.Len(), beyond-p.packedBeyond.Len()
 	if near != p.wheel.Len() || beyond != p.beyond.Len() || waiting != len(p.waiting) || held != p.bytes {
 		m.t.Fatalf("in the wheel %d of %d bytes, beyond %d, waiting %d; want %d, %d, %d, %d",
 			p.wheel.Len(), p.bytes, p.beyond.Len(), len(p.waiting), near, held, beyond, waiting)
 	}
-	if told := m.batch != nil && m.found; p.bytes > p.limit+p.limit/4 && near >= 4 && !told { // else Plan forgets
+	if told := m.batch != nil && m.found; p.bytes > p.limit+p.limit/4 && near+p.packed.Len() >= 4 && !told { // else Plan forgets
 		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.bytes, p.limit)
 	}
-	if due, ok := p.Next(); p.open && ok != (near > 0) || ok && due > earliest {
+	if due, ok := p.Next(); p.open && ok != (near+p.packed.Len() > 0) || ok && due > earliest {
 		m.t.Fatalf("next is %d, %v; want at most %d", due, ok, earliest)
 	}
+}
+
+// checkPacked looks at what is packed: no item is there of it, it is what is planned, and
+// what the delta needs to know of it is known.
+func (m *model) checkPacked(w *packed.Wheel, planned map[string]*timer.Timer, n *int, held *int64) {
+	p, found := m.p, 0
+	for id, t := range planned {
+		r, ok := w.Find([]byte(id))
+		if !ok {
+			continue
+		}
+		found++
+		*n++
+		m.saw("packed", w == p.packed)
+		m.saw("packed beyond the horizon", w == p.packedBeyond)
+		if held != nil {
+			*held += r.Size()
+		}
+		if p.items[id] != nil || !bytes.Equal(r.Bytes, bytesOf(t)) || w == p.packedBeyond && (p.packed.Has([]byte(id)) || r.State == 0) {
+			m.t.Fatalf("%q is packed, state %d, with an item %v; planned is %v", id, r.State, p.items[id] != nil, t.Ref())
+		}
+		if w == p.packedBeyond && t.Ref().Compare(p.horizon) < 0 {
+			m.t.Fatalf("%q is packed beyond the horizon at %v: %v", id, p.horizon, t.Ref())
+		}
+	}
+	if found != w.Len() {
+		m.t.Fatalf("%d are packed, of which %d are pending", w.Len(), found)
+	}
+}
+
+func bytesOf(t *timer.Timer) []byte {
+	if t == nil {
+		return nil
+	}
+	return t.AppendTo(nil)
 }
 
 // checkMissing finds what nobody would fire: below the horizon, and no load on its way.
@@ -809,6 +850,7 @@ func (m *model) checkMissing(planned map[string]*timer.Timer) {
 		switch {
 		case t.Ref().Compare(below) >= 0, m.rows[id].parked != "" && m.rows[id].Ref() == t.Ref():
 		case slices.ContainsFunc(m.admitting, func(a *timer.Timer) bool { return a.Ref() == t.Ref() }):
+		case it == nil && m.p.packed.Has(t.ID):
 		case it == nil, it.timer == nil && it.pins == 0, it.slot.InWheel() && !it.near: // what has pins is to be replaced
 			m.t.Fatalf("%q at %v is missing below %v", id, t.Ref(), below)
 		}
@@ -835,11 +877,35 @@ func (m *model) checkDelta() {
 			m.t.Fatalf("%q is at %d of the delta, want %d", it.id, it.change.at, i+1)
 		}
 	}
+	for _, w := range []*packed.Wheel{m.p.packed, m.p.packedBeyond} {
+		w.Marks(func(r packed.Record) {
+			id, at, _ := timer.DecodePlace(r.Bytes)
+			if w == m.p.packedBeyond && r.State&packed.Stale != 0 {
+				held += r.Size()
+			}
+			was, ok := base[string(id)]
+			if !ok {
+				was = timer.Absent
+			}
+			switch is := m.folded[string(id)].Ref(); {
+			case r.State == packed.Stale|packed.Frozen, r.State&packed.Frozen != 0 && m.frozen == nil:
+				m.t.Fatalf("%q is packed, state %d", id, r.State)
+			case m.folding:
+			case r.State == packed.Stale && (r.Stored != was || at != is || was == is), r.State == packed.Frozen && (at != was || at != is):
+				m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
+			}
+		})
+	}
 	if held != d.bytes {
 		m.t.Fatalf("the delta holds %d bytes, want %d", d.bytes, held)
 	}
 	if m.folding {
 		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.folded)) {
+		if r, ok := m.p.packed.Find([]byte(id)); ok && r.State&packed.Stale == 0 && base[id] != m.folded[id].Ref() {
+			m.t.Fatalf("%q is packed as what the store has, which is %v, not %v", id, base[id], m.folded[id].Ref())
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.p.items)) {
 		it := m.p.items[id]
@@ -902,7 +968,8 @@ func (m *model) finish() {
 }
 
 func (m *model) quiet() bool {
-	return m.next == len(m.requests) && len(m.state)+len(m.rows)+len(m.p.items)+len(m.jobs)+len(m.parkings) == 0 && m.out == nil && m.frozen == nil
+	items, _ := m.p.Size()
+	return m.next == len(m.requests) && len(m.state)+len(m.rows)+items+len(m.jobs)+len(m.parkings) == 0 && m.out == nil && m.frozen == nil
 }
 
 // turn does all that can be done, n of each.
@@ -955,7 +1022,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"triggered", "triggered while paused", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
-		"full", "expired", "expired while parked"} {
+		"full", "expired", "expired while parked", "packed", "packed beyond the horizon"} {
 		if seen[kind] == 0 {
 			t.Errorf("nothing was %s in any run", kind)
 		}

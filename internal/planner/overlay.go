@@ -3,6 +3,7 @@ package planner
 import (
 	"maps"
 
+	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -65,8 +66,9 @@ type Overlay struct {
 	at  map[string]int32 // in all
 	all []Known
 
-	notes  *notes  // ours; nil: it is lapsed
+	notes  *notes   // ours; nil: it is lapsed
 	items  []*Item // to be copied
+	packed []found // the same of what was packed
 	copied []Known
 	base   int64 // the last step that the delta had when it was begun
 	taken  []noted
@@ -83,33 +85,64 @@ func (o *Overlay) Begin(p *Planner, room []*Item) {
 	o.known, o.forgotten = p.delta.stored, p.delta.stored
 	p.notes = o.notes
 	o.items = append(append(room[:0], p.delta.items...), p.delta.frozen...)
+	o.packed = make([]found, 0, p.packed.Marked()+p.packedBeyond.Marked())
+	note := func(r packed.Record) {
+		o.packed = append(o.packed, found{r.Bytes, o.stepOf(p, r.State&packed.Stale != 0)})
+	}
+	p.packed.Marks(note)
+	p.packedBeyond.Marks(note)
 	for _, s := range p.committed {
 		o.taken = append(o.taken, noted{s.number, s.Changes()})
 	}
 }
 
-// Changed is about how many items there are to copy.
-func (p *Planner) Changed() int { return len(p.delta.items) + len(p.delta.frozen) }
+// Changed is about how many changes the delta has.
+func (p *Planner) Changed() int {
+	return len(p.delta.items) + len(p.delta.frozen) + p.packed.Marked() + p.packedBeyond.Marked()
+}
+
+// found is a timer that was packed. Nobody changes its bytes.
+type found struct {
+	bytes []byte
+	step  int64
+}
+
+// stepOf is the step behind which the store has something of the delta: it hears of what is
+// stale by the next checkpoint, of the rest by the one that is being written, and may park it
+// then.
+func (o *Overlay) stepOf(p *Planner, stale bool) int64 {
+	if stale {
+		return o.base
+	}
+	return p.delta.freezing
+}
 
 // Copy copies some of the delta, and reports whether that was the last of it. Put, which
 // needs no lock, follows each.
-func (o *Overlay) Copy() (done bool) {
+func (o *Overlay) Copy(p *Planner) (done bool) {
 	n := min(copyAtOnce, len(o.items))
 	for _, it := range o.items[:n] {
-		if it.change.stale() { // else the store has it by now
-			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.base})
+		if it.change.stale() || it.packed { // else the store has it by now
+			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(p, it.change.at != 0 || it.packed)})
 		}
 	}
 	o.items = o.items[n:]
 	return len(o.items) == 0
 }
 
-// Put takes in what was copied.
+// Put takes in what was copied, and, with the last of it, what was packed.
 func (o *Overlay) Put() {
 	for _, x := range o.copied {
 		o.put(x)
 	}
-	o.copied = o.copied[:0]
+	if o.copied = o.copied[:0]; len(o.items) > 0 {
+		return
+	}
+	for _, x := range o.packed {
+		t := unpacked(x.bytes)
+		o.put(Known{string(t.ID), t.Ref(), t, x.step})
+	}
+	o.packed = nil
 }
 
 // Look notes what the store has. A view of it is made then.
@@ -201,6 +234,13 @@ type Committed struct {
 func (p *Planner) Committed(id []byte) (c Committed) {
 	it := p.items[string(id)]
 	if it == nil {
+		r, ok := p.packed.Find(id)
+		if !ok {
+			r, ok = p.packedBeyond.Find(id)
+		}
+		if c.known = ok && r.State != 0; c.known {
+			c.after = unpacked(r.Bytes)
+		}
 		return c
 	}
 	c.item, c.after, c.known = it, it.change.after, it.change.stale()

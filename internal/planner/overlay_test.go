@@ -13,7 +13,7 @@ func TestNotesOfLargeTimersEnd(t *testing.T) {
 	o.Begin(p, nil)
 	large := &timer.Timer{ID: []byte("a"), Value: make([]byte, 1<<20)}
 	step := func() {
-		p.notes.add(&Segment{listed: true, changes: []Change{{Change: timer.Change{ID: large.ID, After: large}}}})
+		p.notes.add(&Segment{listed: true, changes: []Change{{ID: large.ID, After: large}}})
 	}
 	for range maxNotedBytes >> 21 {
 		step()

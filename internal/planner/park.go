@@ -60,12 +60,13 @@ func (p *Planner) Parked(l *Parking) {
 // was missed.
 func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 	for _, t := range timers {
-		it := p.items[string(t.ID)]
+		it := p.find(t.ID)
 		switch {
 		case it == nil:
 			it = newItem(string(t.ID), t.Ref(), t)
 			p.items[it.id] = it
 		case it.unknown || it.ref != t.Ref() || it.near:
+			p.pack(it)
 			continue
 		}
 		delete(p.waiting, it)

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -80,6 +81,7 @@ func TestPendingIsCounted(t *testing.T) {
 					pending[id] = true
 				}
 			}
+			p.packed.Marks(func(r packed.Record) { pending[string(unpacked(r.Bytes).ID)] = true })
 			if int64(len(pending)) != p.pending {
 				t.Fatalf("%d are pending, counted %d: %v", len(pending), p.pending, pending)
 			}

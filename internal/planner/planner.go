@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wheel"
 )
@@ -20,13 +21,16 @@ type Planner struct {
 	wheel *wheel.Wheel[*Item]
 	// beyond holds pending items of the overlay that are above the horizon.
 	beyond *wheel.Wheel[*Item]
+	// packed belongs to the wheel, packedBeyond to beyond: see pack.go.
+	packed, packedBeyond *packed.Wheel
+	scratch              []byte
 	// waiting holds items whose firing was rolled back, until their entries are
 	// folded, or whose target is unhealthy, until the store has them.
 	waiting map[*Item]struct{}
 	horizon timer.Ref
 	lowered timer.Ref // lowest place that the horizon went back to since the last load
 	limit   int64     // of bytes, see New
-	bytes   int64     // held by the timers in the wheel
+	bytes   int64     // held by the timers in the wheel, packed ones too
 	full    bool      // load no more; ended by Relieved
 	open    bool
 	opened  int64 // what was due by then was missed: nobody ran, Unix ms
@@ -47,8 +51,11 @@ type Planner struct {
 // New returns a planner of a partition whose requests are settled up to position. It
 // keeps timers of about so many bytes in its wheel, and a quarter more at most. now is
 // in Unix milliseconds, here and everywhere.
-func New(position, now, bytes int64) *Planner {
+func New(position, now, bytes int64) *Planner { return newPlanner(position, now, bytes, packedGrain) }
+
+func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	return &Planner{
+		packed: packed.New(now, grain), packedBeyond: packed.New(now, grain),
 		items: make(map[string]*Item), wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
 		waiting: make(map[*Item]struct{}), horizon: Lowest, lowered: Highest, limit: bytes,
 		sequence: sequence{position: position}, schedules: new(calendar.Cache),
@@ -72,16 +79,24 @@ func (p *Planner) Next() (due int64, ok bool) {
 	if !p.open {
 		return 0, false
 	}
-	return p.wheel.Next()
+	return p.Oldest()
 }
 
 // Oldest returns the earliest due time in memory, whether timers may fire or not; it
 // may say too early by what a slot of the wheel spans. false: there is none.
-func (p *Planner) Oldest() (due int64, ok bool) { return p.wheel.Next() }
+func (p *Planner) Oldest() (due int64, ok bool) {
+	due, ok = p.wheel.Next()
+	if packed, any := p.packed.Next(); any && (!ok || packed < due) {
+		return packed, true
+	}
+	return due, ok
+}
 
 // Size is how many IDs something is kept of, and about how many bytes the timers in
 // the wheel hold.
-func (p *Planner) Size() (items int, bytes int64) { return len(p.items), p.bytes }
+func (p *Planner) Size() (items int, bytes int64) {
+	return len(p.items) + p.packed.Len() + p.packedBeyond.Len(), p.bytes
+}
 
 // set makes t the planned state of an item.
 func (p *Planner) set(it *Item, t *timer.Timer) {
@@ -128,13 +143,13 @@ func (p *Planner) left(it *Item) {
 
 // postpone puts an item that is in no wheel beyond the horizon.
 func (p *Planner) postpone(it *Item) {
-	it.slot.Key = wheel.Key{Due: it.ref.Due, Seq: it.ref.Offset}
+	it.slot.Key = key(it.ref)
 	p.beyond.Insert(&it.slot)
 }
 
 // release looks at an item that the planner may need no longer: what waited goes
 // back into the wheel, where it is looked at when due; what the store knows as well
-// is forgotten, unless it is to fire soon.
+// is forgotten, unless it is to fire soon; what only waits is packed.
 func (p *Planner) release(it *Item) {
 	if _, waits := p.waiting[it]; waits && it.entries == 0 {
 		delete(p.waiting, it)
@@ -143,5 +158,7 @@ func (p *Planner) release(it *Item) {
 	if !it.kept() && !it.near && !it.parking {
 		p.drop(it)
 		delete(p.items, it.id)
+		return
 	}
+	p.pack(it)
 }

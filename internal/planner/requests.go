@@ -62,7 +62,7 @@ func (p *Planner) Meet(b *Batch) (unknown Lookup) {
 		if r.refusal != nil {
 			continue
 		}
-		it := p.items[string(r.ID)]
+		it := p.find(r.ID)
 		if it == nil {
 			it = newItem(string(r.ID), timer.Absent, nil)
 			it.unknown = true

@@ -32,7 +32,7 @@ func TestLeftoversAreDropped(t *testing.T) {
 		x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
 		err := k.Live(now.Add(-age))
 		if err == nil {
-			err = k.Apply(&statestore.Batch{Changelog: changelog, Position: 1, Changes: []statestore.Change{{ID: x.ID, Before: timer.Absent, After: x}}})
+			err = k.Apply(&statestore.Batch{Changelog: changelog, Position: 1, Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -38,21 +38,27 @@ func Decode(b []byte) (*Timer, error) {
 // DecodeID reads the ID alone, which aliases b. It tells less of what is wrong with b
 // than Decode, whose errors it has.
 func DecodeID(b []byte) ([]byte, error) {
+	id, _, err := DecodePlace(b)
+	return id, err
+}
+
+// DecodePlace is DecodeID, and reads the place of a timer that is not steered.
+func DecodePlace(b []byte) (id []byte, at Ref, err error) {
 	if len(b) < 2 || b[0] != format {
 		_, err := Decode(b)
-		return nil, err
+		return nil, Absent, err
 	}
 	r := reader{rest: b[2:]}
-	r.varint()
-	r.varint()
+	at.Offset = r.varint()
+	at.Due = r.varint()
 	if b[1]&flagOccurrence != 0 {
 		r.varint()
 	}
-	id := r.bytes()
+	id = r.bytes()
 	if r.err != nil {
-		return nil, fmt.Errorf("decode timer of %d bytes: %s: %w", len(b), r.what, r.err)
+		return nil, Absent, fmt.Errorf("decode timer of %d bytes: %s: %w", len(b), r.what, r.err)
 	}
-	return id, nil
+	return id, at, nil
 }
 
 // reader takes values off the front of rest. After the first fault it returns

@@ -108,11 +108,26 @@ type Entry struct {
 // Expire has the occurrence that e fires not be emitted: it is too late.
 func (e *Entry) Expire() { e.Emit, e.Late, e.Outcome = nil, e.Emit, Expired }
 
-// Change is what became of one timer ID.
+// Change is what became of one timer ID. What is pending now is there as a timer, or as
+// its bytes.
 type Change struct {
-	ID     []byte
-	Before Ref    // what was pending, Absent for nothing
-	After  *Timer // what is pending now, nil for nothing
+	ID            []byte
+	Before, After Ref    // what was pending, and is now, Absent for nothing
+	Timer         *Timer // of After
+	Bytes         []byte // of Timer, which is nil then
+}
+
+// ChangeOf is the change from before to t, nil for nothing.
+func ChangeOf(id []byte, before Ref, t *Timer) Change {
+	return Change{ID: id, Before: before, After: t.Ref(), Timer: t}
+}
+
+// AppendTo appends the bytes of what is pending now, if anything is.
+func (c *Change) AppendTo(dst []byte) []byte {
+	if c.Timer != nil {
+		return c.Timer.AppendTo(dst)
+	}
+	return append(dst, c.Bytes...)
 }
 
 // Apply plans request r on top of what is pending: before is its Ref, and is the timer,

@@ -174,6 +174,14 @@ func (w *Wheel[T]) Pop(now int64, limit int, fn func(*Entry[T]) bool) {
 	}
 }
 
+// First returns the key of the first entry if that is due by now.
+func (w *Wheel[T]) First(now int64) (Key, bool) {
+	if e := w.first(now); e != nil {
+		return e.Key, true
+	}
+	return Key{}, false
+}
+
 // first returns the first entry with Due <= now, which is then ready, or nil.
 func (w *Wheel[T]) first(now int64) *Entry[T] {
 	limit := instant(now)

@@ -1,0 +1,338 @@
+// Package packed keeps timers that are not due yet, and that nothing happens to, as bytes.
+//
+// A timer that is being planned, written or fired is a handful of objects: some 450 bytes
+// beside its own, with pointers that every collection of garbage follows. Most timers only
+// wait, and of these a [Wheel] keeps the bytes they are stored in, one after the other in
+// chunks, found by ID and by due time: some 50 bytes beside their own, and nothing to follow.
+//
+// The order is that of package wheel: a hierarchical timing wheel, whose slots are lists of
+// chunks. A slot of the finest level is opened when its time has come; then its timers are
+// sorted by their keys, and given out one by one. From a slot of a higher level the records
+// move to lower ones, so each is copied a few times at most, the fewer the sooner it is due.
+//
+// What it does not: it has no clock, starts no goroutine, takes no lock and bounds no memory.
+// A Wheel belongs to one goroutine at a time. Bytes that it gives out never change, and may
+// be kept; but they keep the chunk that they are part of, of [chunkBytes] at most.
+package packed
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/maphash"
+	"math/bits"
+
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wheel"
+)
+
+const (
+	// MaxBytes is how many bytes a timer has at most. What a larger one takes beside its
+	// own bytes does not matter.
+	MaxBytes = 4 << 10
+	// Overhead is about how many bytes a record takes beside those of the timer: its place
+	// in the index, and its share of what is not filled of the last chunks.
+	Overhead = 48
+
+	minChunk, chunkBytes = 512, 16 << 10
+
+	slotBits = 6
+	slots    = 1 << slotBits
+	levels   = (64 + slotBits - 1) / slotBits
+)
+
+// State is what the caller knows of a record, besides.
+type State uint8
+
+// States are combined.
+const (
+	// Stale: committed steps have changed it, and no checkpoint has that.
+	Stale State = 1 << iota
+	// Frozen: a checkpoint that is being written has it as it is.
+	Frozen
+
+	alive
+	placed // Stored is not Absent, and stands behind the bytes
+)
+
+// Record is one timer that waits.
+type Record struct {
+	Bytes  []byte // of the timer: see timer.Decode
+	State  State
+	Stored timer.Ref // what the store has, of one that is stale
+}
+
+// Size is about how many bytes of memory the record takes.
+func (r *Record) Size() int64 { return int64(len(r.Bytes)) + Overhead }
+
+// Wheel is a set of records, no two of one ID. Make one with [New].
+//
+// Invariant: a record lies in the slot named by the highest digit (of slotBits bits) in which
+// its tick differs from taken: the level is the digit's place, the slot its value. What has
+// the tick taken lies in the slot that is open, whose records ready lists in order.
+type Wheel struct {
+	grain  uint   // a tick has 1<<grain ms
+	taken  uint64 // the last tick whose slot was opened, or passed over
+	index  map[uint64]place
+	n      int
+	bytes  int64 // see Record.Size
+	marked int   // records that are stale or frozen
+
+	occupied [levels]uint64 // bit s: slot s of the level has a record
+	buckets  [levels]*[slots]bucket
+
+	ready []entry // of the slot that is open, the next one last
+}
+
+// entry is a record of the slot that is open.
+type entry struct {
+	key wheel.Key
+	at  place
+}
+
+// bucket is what a slot holds.
+type bucket struct {
+	chunks []chunk
+	n      int // records
+	marked int // that are stale or frozen
+	live   int // bytes of those
+	held   int // bytes of chunks, those of records that were taken out too
+}
+
+// chunk is some records, one behind the other: state, length, bytes, and what is stored if
+// it is placed. Its memory does not move.
+type chunk struct {
+	b []byte
+	n int // records; what has none left has no memory either
+}
+
+// place is where a record begins: level, slot, chunk and offset.
+type place uint64
+
+func placeOf(level, slot, chunk, offset int) place {
+	return place(level)<<60 | place(slot)<<54 | place(chunk)<<16 | place(offset)
+}
+
+func (p place) split() (level, slot, chunk, offset int) {
+	return int(p >> 60), int(p >> 54 & (slots - 1)), int(p >> 16 & (1<<38 - 1)), int(p & (1<<16 - 1))
+}
+
+// seed is that of the sums by which IDs are found.
+var seed = maphash.MakeSeed()
+
+// New returns an empty wheel at the instant now, in Unix milliseconds, whose finest slots
+// have 1<<grain milliseconds.
+func New(now int64, grain uint) *Wheel {
+	w := &Wheel{grain: grain, index: make(map[uint64]place)}
+	w.taken = w.tick(now)
+	return w
+}
+
+func (w *Wheel) tick(ms int64) uint64 { return (uint64(ms) ^ 1<<63) >> w.grain }
+
+// Len is the number of records.
+func (w *Wheel) Len() int { return w.n }
+
+// Marked is how many of them are stale or frozen.
+func (w *Wheel) Marked() int { return w.marked }
+
+// Bytes is about how much memory they take.
+func (w *Wheel) Bytes() int64 { return w.bytes }
+
+// Add takes in a copy of a record, and reports whether it did: not one that is due now or in
+// the time of the slot that is open, nor one of more than MaxBytes. Its timer is not steered,
+// and its ID is not here.
+func (w *Wheel) Add(r Record) bool {
+	id, at, err := timer.DecodePlace(r.Bytes)
+	if err != nil || len(r.Bytes) > MaxBytes || w.tick(at.Due) <= w.taken {
+		return false
+	}
+	sum := maphash.Bytes(seed, id)
+	if _, there := w.index[sum]; there { // of another ID: one in 2^64
+		return false
+	}
+	w.put(&r, sum, at.Due)
+	w.n++
+	w.bytes += r.Size()
+	w.marked += marks(r.State)
+	return true
+}
+
+// put puts a record in its slot.
+func (w *Wheel) put(r *Record, sum uint64, due int64) {
+	level, slot := w.slotOf(w.tick(due))
+	if w.buckets[level] == nil {
+		w.buckets[level] = new([slots]bucket)
+	}
+	b := &w.buckets[level][slot]
+	c, offset := b.append(r)
+	w.index[sum] = placeOf(level, slot, c, offset)
+	w.occupied[level] |= 1 << slot
+}
+
+// slotOf is where a tick has its place that is not before taken.
+func (w *Wheel) slotOf(tick uint64) (level, slot int) {
+	if differs := tick ^ w.taken; differs != 0 {
+		level = (63 - bits.LeadingZeros64(differs)) / slotBits
+	}
+	return level, int(tick>>(level*slotBits)) & (slots - 1)
+}
+
+func marks(s State) int {
+	if s&(Stale|Frozen) != 0 {
+		return 1
+	}
+	return 0
+}
+
+// append adds a record behind the others.
+func (b *bucket) append(r *Record) (at, offset int) {
+	state, size := r.State&(Stale|Frozen)|alive, 1+binary.MaxVarintLen16+len(r.Bytes)
+	if r.State&Stale != 0 && !r.Stored.IsAbsent() {
+		state, size = state|placed, size+16
+	}
+	at = len(b.chunks) - 1
+	if at < 0 || cap(b.chunks[at].b)-len(b.chunks[at].b) < size {
+		at++
+		room := min(chunkBytes, minChunk<<min(at, slotBits))
+		b.chunks = append(b.chunks, chunk{b: make([]byte, 0, max(room, size))})
+	}
+	c := &b.chunks[at]
+	offset = len(c.b)
+	c.b = binary.AppendUvarint(append(c.b, byte(state)), uint64(len(r.Bytes)))
+	c.b = append(c.b, r.Bytes...)
+	if state&placed != 0 {
+		c.b = binary.LittleEndian.AppendUint64(c.b, uint64(r.Stored.Due))
+		c.b = binary.LittleEndian.AppendUint64(c.b, uint64(r.Stored.Offset))
+	}
+	c.n++
+	b.n++
+	b.live, b.held = b.live+len(c.b)-offset, b.held+len(c.b)-offset
+	b.marked += marks(state)
+	return at, offset
+}
+
+// read returns the record at an offset, and where the next one begins. One that is not alive
+// has been taken out.
+func (c *chunk) read(offset int) (r Record, next int) {
+	r.State, r.Stored = State(c.b[offset]), timer.Absent
+	n, size := binary.Uvarint(c.b[offset+1:])
+	from := offset + 1 + size
+	next = from + int(n)
+	r.Bytes = c.b[from:next:next]
+	if r.State&placed != 0 {
+		r.Stored.Due = int64(binary.LittleEndian.Uint64(c.b[next:]))
+		r.Stored.Offset = int64(binary.LittleEndian.Uint64(c.b[next+8:]))
+		next += 16
+	}
+	return r, next
+}
+
+// find returns where an ID is.
+func (w *Wheel) find(id []byte) (r Record, sum uint64, at place, ok bool) {
+	if w.n == 0 {
+		return r, 0, 0, false
+	}
+	sum = maphash.Bytes(seed, id)
+	if at, ok = w.index[sum]; !ok {
+		return r, 0, 0, false
+	}
+	r = w.at(at)
+	is, _, err := timer.DecodePlace(r.Bytes)
+	return r, sum, at, err == nil && bytes.Equal(is, id)
+}
+
+// at returns the record at a place: not alive if it was taken out.
+func (w *Wheel) at(p place) (r Record) {
+	level, slot, c, offset := p.split()
+	if b := &w.buckets[level][slot]; c < len(b.chunks) && b.chunks[c].n > 0 {
+		r, _ = b.chunks[c].read(offset)
+	}
+	return r
+}
+
+// Has reports whether an ID is here.
+func (w *Wheel) Has(id []byte) bool {
+	_, _, _, ok := w.find(id)
+	return ok
+}
+
+// Find returns the record of an ID.
+func (w *Wheel) Find(id []byte) (Record, bool) {
+	r, _, _, ok := w.find(id)
+	return r.public(), ok
+}
+
+// Take takes out the record of an ID.
+func (w *Wheel) Take(id []byte) (Record, bool) {
+	r, sum, at, ok := w.find(id)
+	if !ok {
+		return Record{}, false
+	}
+	w.remove(&r, sum, at)
+	level, slot, _, _ := at.split()
+	w.tidy(level, slot)
+	return r.public(), true
+}
+
+// public has no flags of ours.
+func (r Record) public() Record {
+	r.State &= Stale | Frozen
+	return r
+}
+
+// remove takes out a record. Its slot is to be tidied then.
+func (w *Wheel) remove(r *Record, sum uint64, at place) {
+	level, slot, i, offset := at.split()
+	b := &w.buckets[level][slot]
+	c := &b.chunks[i]
+	_, next := c.read(offset)
+	c.b[offset] &= byte(placed) // it tells where the next one begins
+	b.n--
+	b.live -= next - offset
+	b.marked -= marks(r.State)
+	if c.n--; c.n == 0 {
+		b.held -= len(c.b)
+		c.b = nil
+	}
+	delete(w.index, sum)
+	w.n--
+	w.bytes -= r.Size()
+	w.marked -= marks(r.State)
+}
+
+// tidy looks at a slot of which records were taken out: at one that is empty, or half of
+// whose memory is of those that are gone. Records move then.
+func (w *Wheel) tidy(level, slot int) {
+	b := &w.buckets[level][slot]
+	switch {
+	case b.n == 0:
+		*b = bucket{}
+		w.occupied[level] &^= 1 << slot
+	case b.held > 2*b.live+chunkBytes && !w.open(level, slot):
+		old := *b
+		*b = bucket{}
+		w.spread(&old)
+	}
+}
+
+// open reports whether a slot is the one whose records are given out: these do not move.
+func (w *Wheel) open(level, slot int) bool {
+	return level == 0 && slot == int(w.taken&(slots-1))
+}
+
+// spread puts the records of a bucket, which is in no slot any more, into theirs.
+func (w *Wheel) spread(b *bucket) {
+	for i := range b.chunks {
+		c := &b.chunks[i]
+		for offset := 0; offset < len(c.b); {
+			r, next := c.read(offset)
+			offset = next
+			if r.State&alive == 0 {
+				continue
+			}
+			id, at, _ := timer.DecodePlace(r.Bytes)
+			w.put(&r, maphash.Bytes(seed, id), at.Due)
+		}
+		c.b = nil // it may be a lot, and what it held is elsewhere
+	}
+}
