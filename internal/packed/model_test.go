@@ -14,10 +14,13 @@ import (
 	"github.com/waterclock/waterclock/internal/wheel"
 )
 
+const kind = 2
+
 // model is a wheel beside a map.
 type model struct {
 	t       *rapid.T
 	w       *Wheel
+	x       *Index
 	grain   uint
 	all     map[string]Record
 	now     int64
@@ -51,14 +54,14 @@ func (m *model) check() {
 	marked, size, order := 0, int64(0), m.ordered()
 	for _, id := range order {
 		r := m.all[id]
-		got, ok := m.w.Find([]byte(id))
-		if !ok {
-			m.t.Fatalf("%q is not there", id)
+		at := m.x.Get(m.x.Sum([]byte(id)))
+		if at.Kind() != kind {
+			m.t.Fatalf("%q is not there: kind %d", id, at.Kind())
 		}
-		m.same(id, got, r)
+		m.same(id, m.w.At(at), r)
 		marked, size = marked+marks(r.State), size+r.Size()
 	}
-	if m.w.Len() != len(m.all) || m.w.Marked() != marked || m.w.Bytes() != size {
+	if m.x.Len() != len(m.all) || m.w.Len() != len(m.all) || m.w.Marked() != marked || m.w.Bytes() != size {
 		m.t.Fatalf("%d records, %d marked, %d bytes; want %d, %d, %d", m.w.Len(), m.w.Marked(), m.w.Bytes(), len(m.all), marked, size)
 	}
 	if due, ok := m.w.Next(); ok != (len(order) > 0) || ok && due > key(m.all[order[0]]).Due {
@@ -104,7 +107,8 @@ func TestWheelAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		grain := rapid.SampledFrom([]uint{0, 3, 6}).Draw(t, "grain")
 		m := &model{t: t, now: 1_000_000, grain: grain, all: map[string]Record{}}
-		m.w = New(m.now, grain)
+		m.x = new(Index)
+		m.w = New(m.x, kind, m.now, grain)
 		m.open = m.now
 		id := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("id", rapid.IntRange(0, 300).Draw(t, "id")) })
 		ahead := rapid.SampledFrom([]int64{-3, 0, 1, 2, 7, 63, 64, 65, 100, 500, 4096, 5000, 300_000, 100_000_000})
@@ -119,7 +123,7 @@ func TestWheelAgainstModel(t *testing.T) {
 					continue
 				}
 				r := m.record(x, in+rapid.Int64Range(0, 70).Draw(t, "more"), size, s, stored)
-				switch ok := m.w.Add(r); {
+				switch ok := m.w.Add(r, m.x.Sum([]byte(x))); {
 				case ok:
 					m.all[x] = r
 				case key(r).Due>>grain > m.open>>grain:
@@ -136,6 +140,7 @@ func TestWheelAgainstModel(t *testing.T) {
 			}
 			m.same("taken out", r, m.all[string(x)])
 			delete(m.all, string(x))
+			m.x.Delete(m.x.Sum(x))
 			return string(x)
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -145,13 +150,13 @@ func TestWheelAgainstModel(t *testing.T) {
 				for range rapid.IntRange(1, 100).Draw(t, "n") {
 					x := id.Draw(t, "id")
 					want, there := m.all[x]
-					got, ok := m.w.Take([]byte(x))
-					if ok != there {
+					at := m.x.Get(m.x.Sum([]byte(x)))
+					if ok := at != 0; ok != there {
 						t.Fatalf("%q is there: %v, want %v", x, ok, there)
 					}
-					if ok {
-						m.same("taken", got, want)
-						delete(m.all, x)
+					if there {
+						m.same("taken", m.w.Take(at), want)
+						forget(want)
 						seen["taken"]++
 					}
 				}
@@ -174,7 +179,7 @@ func TestWheelAgainstModel(t *testing.T) {
 						t.Fatalf("first is %v, want %v", k, key(want))
 					}
 					m.same("popped", m.w.Pop(), want)
-					delete(m.all, order[i])
+					forget(want)
 					seen["popped"]++
 				}
 			},
@@ -200,7 +205,7 @@ func TestWheelAgainstModel(t *testing.T) {
 				}
 			},
 			"freeze": func(t *rapid.T) {
-				m.w.Thaw(false)
+				m.w.Thaw(nil)
 				for x, r := range m.all {
 					r.State &^= Frozen
 					m.all[x] = r
@@ -219,8 +224,12 @@ func TestWheelAgainstModel(t *testing.T) {
 				}
 			},
 			"thaw away": func(*rapid.T) {
-				m.w.Thaw(true)
-				maps.DeleteFunc(m.all, func(_ string, r Record) bool { return r.State&Frozen != 0 })
+				m.w.Thaw(func(r Record) {
+					if r.State&Frozen == 0 {
+						t.Fatal("what is not frozen is thawed")
+					}
+					forget(r)
+				})
 			},
 			"lower": func(t *rapid.T) {
 				m.open = m.now + rapid.SampledFrom([]int64{-100_000, -100, 0, 10}).Draw(t, "to")
@@ -238,7 +247,7 @@ func TestWheelAgainstModel(t *testing.T) {
 			}
 			forget(m.w.Pop())
 		}
-		if _, ok := m.w.First(1 << 60); ok || m.w.Len() != 0 || m.w.Bytes() != 0 || len(m.w.index) != 0 {
+		if _, ok := m.w.First(1 << 60); ok || m.w.Len() != 0 || m.w.Bytes() != 0 || m.x.Len() != 0 {
 			t.Fatalf("%d are left", m.w.Len())
 		}
 	})

@@ -1,7 +1,6 @@
 package packed
 
 import (
-	"hash/maphash"
 	"math/bits"
 	"slices"
 
@@ -51,15 +50,9 @@ func (w *Wheel) Pop() Record {
 	e := w.ready[len(w.ready)-1]
 	w.ready = w.ready[:len(w.ready)-1]
 	r := w.at(e.at)
-	w.takeOut(&r, e.at)
+	w.remove(&r, e.at)
 	w.tidy(0, int(w.taken&(slots-1)))
 	return r.public()
-}
-
-// takeOut is remove of a record whose sum is not at hand.
-func (w *Wheel) takeOut(r *Record, at place) {
-	id, _, _ := timer.DecodePlace(r.Bytes)
-	w.remove(r, maphash.Bytes(seed, id), at)
 }
 
 // trim forgets what was taken out of what is ready.
@@ -176,16 +169,18 @@ func (w *Wheel) mark(at place, s State) {
 	w.buckets[level][slot].chunks[c].b[offset] = byte(s)
 }
 
-// Thaw has each record that is frozen be neither stale nor frozen; or takes it out.
-func (w *Wheel) Thaw(takeOut bool) {
+// Thaw has each record that is frozen be neither stale nor frozen; or takes it out and calls
+// takeOut, which may be nil, with it.
+func (w *Wheel) Thaw(takeOut func(Record)) {
 	w.slotsWith(marked, func(level, slot int) {
 		b := &w.buckets[level][slot]
 		w.each(level, slot, func(r *Record, at place) {
 			if r.State&Frozen == 0 {
 				return
 			}
-			if takeOut {
-				w.takeOut(r, at)
+			if takeOut != nil {
+				w.remove(r, at)
+				takeOut(r.public())
 				return
 			}
 			w.mark(at, r.State&^Frozen)
@@ -209,7 +204,7 @@ func (w *Wheel) EvictFrom(k wheel.Key, fn func(Record)) {
 			}
 			w.each(level, slot, func(r *Record, at place) {
 				if r.key().Compare(k) >= 0 {
-					w.takeOut(r, at)
+					w.remove(r, at)
 					fn(r.public())
 				}
 			})
@@ -222,7 +217,7 @@ func (w *Wheel) EvictFrom(k wheel.Key, fn func(Record)) {
 	}
 	for _, e := range w.ready[:i] {
 		if r := w.at(e.at); r.State&alive != 0 {
-			w.takeOut(&r, e.at)
+			w.remove(&r, e.at)
 			fn(r.public())
 		}
 	}

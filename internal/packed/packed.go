@@ -3,7 +3,8 @@
 // A timer that is being planned, written or fired is a handful of objects: some 450 bytes
 // beside its own, with pointers that every collection of garbage follows. Most timers only
 // wait, and of these a [Wheel] keeps the bytes they are stored in, one after the other in
-// chunks, found by ID and by due time: some 50 bytes beside their own, and nothing to follow.
+// chunks, found by due time and, by an [Index], by ID: some 50 bytes beside their own, and
+// nothing to follow.
 //
 // The order is that of package wheel: a hierarchical timing wheel, whose slots are lists of
 // chunks. A slot of the finest level is opened when its time has come; then its timers are
@@ -16,9 +17,7 @@
 package packed
 
 import (
-	"bytes"
 	"encoding/binary"
-	"hash/maphash"
 	"math/bits"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -54,7 +53,7 @@ const (
 	placed // Stored is not Absent, and stands behind the bytes
 )
 
-// Record is one timer that waits.
+// Record is one timer that waits. It is not steered.
 type Record struct {
 	Bytes  []byte // of the timer: see timer.Decode
 	State  State
@@ -64,15 +63,23 @@ type Record struct {
 // Size is about how many bytes of memory the record takes.
 func (r *Record) Size() int64 { return int64(len(r.Bytes)) + Overhead }
 
-// Wheel is a set of records, no two of one ID. Make one with [New].
+// ID is that of the timer.
+func (r *Record) ID() []byte {
+	id, _, _ := timer.DecodePlace(r.Bytes)
+	return id
+}
+
+// Wheel is a set of records, no two of one ID. Make one with [New]. It tells its index where
+// each is, whenever that changes; who takes one out has to tell what has become of it.
 //
 // Invariant: a record lies in the slot named by the highest digit (of slotBits bits) in which
 // its tick differs from taken: the level is the digit's place, the slot its value. What has
 // the tick taken lies in the slot that is open, whose records ready lists in order.
 type Wheel struct {
+	index  *Index
+	kind   int    // of what it tells the index
 	grain  uint   // a tick has 1<<grain ms
 	taken  uint64 // the last tick whose slot was opened, or passed over
-	index  map[uint64]place
 	n      int
 	bytes  int64 // see Record.Size
 	marked int   // records that are stale or frozen
@@ -108,21 +115,25 @@ type chunk struct {
 // place is where a record begins: level, slot, chunk and offset.
 type place uint64
 
+const (
+	offsetBits = 16
+	chunkBits  = 32
+	slotAt     = offsetBits + chunkBits
+	levelAt    = slotAt + slotBits
+)
+
 func placeOf(level, slot, chunk, offset int) place {
-	return place(level)<<60 | place(slot)<<54 | place(chunk)<<16 | place(offset)
+	return place(level)<<levelAt | place(slot)<<slotAt | place(chunk)<<offsetBits | place(offset)
 }
 
 func (p place) split() (level, slot, chunk, offset int) {
-	return int(p >> 60), int(p >> 54 & (slots - 1)), int(p >> 16 & (1<<38 - 1)), int(p & (1<<16 - 1))
+	return int(p >> levelAt), int(p >> slotAt & (slots - 1)), int(p >> offsetBits & (1<<chunkBits - 1)), int(p & (1<<offsetBits - 1))
 }
 
-// seed is that of the sums by which IDs are found.
-var seed = maphash.MakeSeed()
-
 // New returns an empty wheel at the instant now, in Unix milliseconds, whose finest slots
-// have 1<<grain milliseconds.
-func New(now int64, grain uint) *Wheel {
-	w := &Wheel{grain: grain, index: make(map[uint64]place)}
+// have 1<<grain milliseconds, and which tells an index of places of a kind.
+func New(index *Index, kind int, now int64, grain uint) *Wheel {
+	w := &Wheel{index: index, kind: kind, grain: grain}
 	w.taken = w.tick(now)
 	return w
 }
@@ -138,16 +149,12 @@ func (w *Wheel) Marked() int { return w.marked }
 // Bytes is about how much memory they take.
 func (w *Wheel) Bytes() int64 { return w.bytes }
 
-// Add takes in a copy of a record, and reports whether it did: not one that is due now or in
-// the time of the slot that is open, nor one of more than MaxBytes. Its timer is not steered,
-// and its ID is not here.
-func (w *Wheel) Add(r Record) bool {
-	id, at, err := timer.DecodePlace(r.Bytes)
+// Add takes in a copy of a record, of an ID with that sum, and reports whether it did: not
+// one that is due now or in the time of the slot that is open, nor one of more than MaxBytes.
+// The sum is nobody else's, in the index.
+func (w *Wheel) Add(r Record, sum uint64) bool {
+	_, at, err := timer.DecodePlace(r.Bytes)
 	if err != nil || len(r.Bytes) > MaxBytes || w.tick(at.Due) <= w.taken {
-		return false
-	}
-	sum := maphash.Bytes(seed, id)
-	if _, there := w.index[sum]; there { // of another ID: one in 2^64
 		return false
 	}
 	w.put(&r, sum, at.Due)
@@ -165,7 +172,7 @@ func (w *Wheel) put(r *Record, sum uint64, due int64) {
 	}
 	b := &w.buckets[level][slot]
 	c, offset := b.append(r)
-	w.index[sum] = placeOf(level, slot, c, offset)
+	w.index.Set(sum, RefOf(w.kind, uint64(placeOf(level, slot, c, offset))))
 	w.occupied[level] |= 1 << slot
 }
 
@@ -227,20 +234,6 @@ func (c *chunk) read(offset int) (r Record, next int) {
 	return r, next
 }
 
-// find returns where an ID is.
-func (w *Wheel) find(id []byte) (r Record, sum uint64, at place, ok bool) {
-	if w.n == 0 {
-		return r, 0, 0, false
-	}
-	sum = maphash.Bytes(seed, id)
-	if at, ok = w.index[sum]; !ok {
-		return r, 0, 0, false
-	}
-	r = w.at(at)
-	is, _, err := timer.DecodePlace(r.Bytes)
-	return r, sum, at, err == nil && bytes.Equal(is, id)
-}
-
 // at returns the record at a place: not alive if it was taken out.
 func (w *Wheel) at(p place) (r Record) {
 	level, slot, c, offset := p.split()
@@ -250,28 +243,16 @@ func (w *Wheel) at(p place) (r Record) {
 	return r
 }
 
-// Has reports whether an ID is here.
-func (w *Wheel) Has(id []byte) bool {
-	_, _, _, ok := w.find(id)
-	return ok
-}
+// At returns a record of the wheel, of which the index has said where it is.
+func (w *Wheel) At(at Ref) Record { return w.at(place(at.Place())).public() }
 
-// Find returns the record of an ID.
-func (w *Wheel) Find(id []byte) (Record, bool) {
-	r, _, _, ok := w.find(id)
-	return r.public(), ok
-}
-
-// Take takes out the record of an ID.
-func (w *Wheel) Take(id []byte) (Record, bool) {
-	r, sum, at, ok := w.find(id)
-	if !ok {
-		return Record{}, false
-	}
-	w.remove(&r, sum, at)
-	level, slot, _, _ := at.split()
+// Take takes out a record, of which the index has said where it is.
+func (w *Wheel) Take(at Ref) Record {
+	r := w.at(place(at.Place()))
+	w.remove(&r, place(at.Place()))
+	level, slot, _, _ := place(at.Place()).split()
 	w.tidy(level, slot)
-	return r.public(), true
+	return r.public()
 }
 
 // public has no flags of ours.
@@ -281,7 +262,7 @@ func (r Record) public() Record {
 }
 
 // remove takes out a record. Its slot is to be tidied then.
-func (w *Wheel) remove(r *Record, sum uint64, at place) {
+func (w *Wheel) remove(r *Record, at place) {
 	level, slot, i, offset := at.split()
 	b := &w.buckets[level][slot]
 	c := &b.chunks[i]
@@ -294,7 +275,6 @@ func (w *Wheel) remove(r *Record, sum uint64, at place) {
 		b.held -= len(c.b)
 		c.b = nil
 	}
-	delete(w.index, sum)
 	w.n--
 	w.bytes -= r.Size()
 	w.marked -= marks(r.State)
@@ -331,7 +311,7 @@ func (w *Wheel) spread(b *bucket) {
 				continue
 			}
 			id, at, _ := timer.DecodePlace(r.Bytes)
-			w.put(&r, maphash.Bytes(seed, id), at.Due)
+			w.put(&r, w.index.Sum(id), at.Due)
 		}
 		c.b = nil // it may be a lot, and what it held is elsewhere
 	}

@@ -179,8 +179,8 @@ func (p *Planner) Freeze() []timer.Change {
 func (p *Planner) Thaw() {
 	frozen := p.delta.frozen
 	p.delta.frozen, p.delta.out, p.delta.stored = nil, false, p.delta.freezing
-	p.packed.Thaw(false)
-	p.packedBeyond.Thaw(true)
+	p.packed.Thaw(nil)
+	p.packedBeyond.Thaw(p.forget)
 	for _, it := range frozen {
 		it.change.frozen = false
 		if !it.change.stale() {

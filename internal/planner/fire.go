@@ -74,7 +74,7 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 func (p *Planner) popDue(now int64) (it *Item) {
 	first, waits := p.wheel.First(now)
 	if at, packed := p.packed.First(now); packed && (!waits || at.Compare(first) < 0) {
-		return p.unpack(p.packed.Pop(), false)
+		return p.unpack(p.packed.Pop(), p.packed)
 	}
 	if waits {
 		p.wheel.Pop(now, 1, func(s *wheel.Entry[*Item]) bool {

@@ -29,8 +29,7 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		if again == t && p.packStored(t) {
 			continue
 		}
-		it := newItem(string(t.ID), t.Ref(), t)
-		p.items[it.id] = it
+		it := p.newItem(string(t.ID), t.Ref(), t)
 		p.insert(it)
 		if again != t {
 			p.reschedule(it, again)
@@ -100,7 +99,7 @@ func (p *Planner) evictFrom(k wheel.Key) {
 			p.postpone(it)
 			p.pack(it)
 		} else {
-			delete(p.items, it.id)
+			p.ids.forget(it)
 		}
 	})
 	p.packed.EvictFrom(k, p.farther)

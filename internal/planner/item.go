@@ -22,6 +22,8 @@ func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 // waits is packed.
 type Item struct {
 	id      string
+	sum     uint64       // of the ID
+	number  int32        // see ids
 	ref     timer.Ref    // planned state
 	timer   *timer.Timer // in memory, if pending here
 	slot    wheel.Entry[*Item]
@@ -39,12 +41,6 @@ type Item struct {
 	// Of who holds the segment that is out.
 	at      int32    // which of its changes
 	segment *Segment // the last one with a change of it
-}
-
-func newItem(id string, ref timer.Ref, t *timer.Timer) *Item {
-	it := &Item{id: id, ref: ref, timer: t}
-	it.slot.Value = it
-	return it
 }
 
 // kept reports whether the item knows more than the store does, or will.

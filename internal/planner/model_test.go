@@ -50,9 +50,10 @@ type model struct {
 	p    *Planner
 	seen map[string]int // what happened, by kind
 
-	limit     int64 // of the wheel, bytes
-	grain     uint  // of what is packed
-	full      int64 // so many may be pending
+	limit     int64  // of the wheel, bytes
+	grain     uint   // of what is packed
+	blind     uint64 // bits of sums that do not count
+	full      int64  // so many may be pending
 	now       int64
 	unhealthy map[string]bool
 	grants    int // permits of earlier ones are void
@@ -103,6 +104,7 @@ func newModel(t *rapid.T, seen map[string]int) *model {
 	m := &model{
 		t: t, seen: seen, now: 1000, limit: rapid.SampledFrom([]int64{1500, 3000, 1 << 30}).Draw(t, "limit"),
 		grain:     rapid.SampledFrom([]uint{0, 0, 2, packedGrain}).Draw(t, "grain"),
+		blind:     rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 3, math.MaxUint64}).Draw(t, "blind"),
 		full:      rapid.SampledFrom([]int64{3, 100}).Draw(t, "full"),
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{}, ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
 	}
@@ -123,6 +125,7 @@ func (m *model) restart() {
 		}
 	}
 	m.p = newPlanner(m.position(), m.now, m.limit, m.grain)
+	m.p.ids.index.Blind = m.blind
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.reached, m.scan, m.out, m.jobs, m.folding = Lowest, nil, nil, nil, false
@@ -752,8 +755,16 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		}
 	}
 	near, beyond, waiting, held, earliest := 0, 0, 0, int64(0), int64(math.MaxInt64)
-	for _, id := range slices.Sorted(maps.Keys(p.items)) {
-		it := p.items[id]
+	all := p.ids.all()
+	if len(all) != p.ids.n || p.ids.index.Len() != p.ids.n-len(p.ids.twins)+p.packed.Len()+p.packedBeyond.Len() {
+		m.t.Fatalf("%d items of %d, %d twins, %d in the index", len(all), p.ids.n, len(p.ids.twins), p.ids.index.Len())
+	}
+	m.saw("twins", len(p.ids.twins) > 0)
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		it := all[id]
+		if found, _, _ := p.lookup([]byte(id)); found != it {
+			m.t.Fatalf("%q is not found", id)
+		}
 		if int(it.entries) != entries[it] || it.last != last[it] || int(it.pins) != pins[it] || it.id != id {
 			m.t.Fatalf("%q has %d entries, %d pins; want %d, %d", id, it.entries, it.pins, entries[it], pins[it])
 		}
@@ -812,8 +823,8 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 func (m *model) checkPacked(w *packed.Wheel, planned map[string]*timer.Timer, n *int, held *int64) {
 	p, found := m.p, 0
 	for id, t := range planned {
-		r, ok := w.Find([]byte(id))
-		if !ok {
+		it, r, at := p.lookup([]byte(id))
+		if at == 0 || p.packedIn(at) != w {
 			continue
 		}
 		found++
@@ -823,8 +834,8 @@ func (m *model) checkPacked(w *packed.Wheel, planned map[string]*timer.Timer, n 
 		if held != nil {
 			*held += r.Size()
 		}
-		if p.items[id] != nil || !bytes.Equal(r.Bytes, bytesOf(t)) || w == p.packedBeyond && (p.packed.Has([]byte(id)) || r.State == 0) {
-			m.t.Fatalf("%q is packed, state %d, with an item %v; planned is %v", id, r.State, p.items[id] != nil, t.Ref())
+		if it != nil || !bytes.Equal(r.Bytes, bytesOf(t)) || w == p.packedBeyond && r.State == 0 {
+			m.t.Fatalf("%q is packed, state %d, with an item %v; planned is %v", id, r.State, it != nil, t.Ref())
 		}
 		if w == p.packedBeyond && t.Ref().Compare(p.horizon) < 0 {
 			m.t.Fatalf("%q is packed beyond the horizon at %v: %v", id, p.horizon, t.Ref())
@@ -833,6 +844,18 @@ func (m *model) checkPacked(w *packed.Wheel, planned map[string]*timer.Timer, n 
 	if found != w.Len() {
 		m.t.Fatalf("%d are packed, of which %d are pending", w.Len(), found)
 	}
+}
+
+// all are all items.
+func (s *ids) all() map[string]*Item {
+	all := make(map[string]*Item, s.n)
+	maps.Copy(all, s.twins)
+	for _, it := range s.items {
+		if it != nil {
+			all[it.id] = it
+		}
+	}
+	return all
 }
 
 func bytesOf(t *timer.Timer) []byte {
@@ -846,11 +869,12 @@ func bytesOf(t *timer.Timer) []byte {
 func (m *model) checkMissing(planned map[string]*timer.Timer) {
 	below := slices.MinFunc([]timer.Ref{m.p.horizon, m.p.lowered, m.reached}, timer.Ref.Compare)
 	for _, id := range slices.Sorted(maps.Keys(planned)) {
-		t, it := planned[id], m.p.items[id]
+		t := planned[id]
+		it, _, at := m.p.lookup([]byte(id))
 		switch {
 		case t.Ref().Compare(below) >= 0, m.rows[id].parked != "" && m.rows[id].Ref() == t.Ref():
 		case slices.ContainsFunc(m.admitting, func(a *timer.Timer) bool { return a.Ref() == t.Ref() }):
-		case it == nil && m.p.packed.Has(t.ID):
+		case at.Kind() == aPackedOne:
 		case it == nil, it.timer == nil && it.pins == 0, it.slot.InWheel() && !it.near: // what has pins is to be replaced
 			m.t.Fatalf("%q at %v is missing below %v", id, t.Ref(), below)
 		}
@@ -869,11 +893,11 @@ func (m *model) checkDelta() {
 			base[id] = t.Ref()
 		}
 	}
-	in := map[string]bool{}
+	in, all := map[string]bool{}, m.p.ids.all()
 	for i, it := range d.items {
 		in[it.id] = true
 		held += it.deltaBytes()
-		if int(it.change.at) != i+1 || m.p.items[it.id] != it {
+		if int(it.change.at) != i+1 || all[it.id] != it {
 			m.t.Fatalf("%q is at %d of the delta, want %d", it.id, it.change.at, i+1)
 		}
 	}
@@ -903,12 +927,12 @@ func (m *model) checkDelta() {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.folded)) {
-		if r, ok := m.p.packed.Find([]byte(id)); ok && r.State&packed.Stale == 0 && base[id] != m.folded[id].Ref() {
+		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&packed.Stale == 0 && base[id] != m.folded[id].Ref() {
 			m.t.Fatalf("%q is packed as what the store has, which is %v, not %v", id, base[id], m.folded[id].Ref())
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(m.p.items)) {
-		it := m.p.items[id]
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		it := all[id]
 		was, ok := base[id]
 		if !ok {
 			was = timer.Absent
@@ -1022,7 +1046,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"triggered", "triggered while paused", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
-		"full", "expired", "expired while parked", "packed", "packed beyond the horizon"} {
+		"full", "expired", "expired while parked", "packed", "packed beyond the horizon", "twins"} {
 		if seen[kind] == 0 {
 			t.Errorf("nothing was %s in any run", kind)
 		}

@@ -66,7 +66,7 @@ type Overlay struct {
 	at  map[string]int32 // in all
 	all []Known
 
-	notes  *notes   // ours; nil: it is lapsed
+	notes  *notes  // ours; nil: it is lapsed
 	items  []*Item // to be copied
 	packed []found // the same of what was packed
 	copied []Known
@@ -232,13 +232,9 @@ type Committed struct {
 
 // Committed asks for what is committed of an ID.
 func (p *Planner) Committed(id []byte) (c Committed) {
-	it := p.items[string(id)]
+	it, r, _ := p.lookup(id)
 	if it == nil {
-		r, ok := p.packed.Find(id)
-		if !ok {
-			r, ok = p.packedBeyond.Find(id)
-		}
-		if c.known = ok && r.State != 0; c.known {
+		if c.known = r.State != 0; c.known {
 			c.after = unpacked(r.Bytes)
 		}
 		return c

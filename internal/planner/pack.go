@@ -1,8 +1,6 @@
 package planner
 
 import (
-	"bytes"
-
 	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wheel"
@@ -24,7 +22,7 @@ const packedGrain = 6
 // and what it stands for is all in its bytes and its place.
 func (p *Planner) pack(it *Item) {
 	t := it.timer
-	if t == nil || it.entries > 0 || it.pins > 0 || it.change.frozen || !it.slot.InWheel() ||
+	if t == nil || it.number < 0 || it.entries > 0 || it.pins > 0 || it.change.frozen || !it.slot.InWheel() ||
 		it.permit != nil || it.missed != 0 || t.Steering != nil || it.slot.Key.Due != t.Due || t.Size() > packed.MaxBytes {
 		return
 	}
@@ -37,7 +35,7 @@ func (p *Planner) pack(it *Item) {
 		to = p.packed
 	}
 	p.scratch = t.AppendTo(p.scratch[:0])
-	if r.Bytes = p.scratch; !to.Add(r) {
+	if r.Bytes = p.scratch; !to.Add(r, it.sum) {
 		return
 	}
 	if it.near {
@@ -50,18 +48,20 @@ func (p *Planner) pack(it *Item) {
 		p.delta.bytes -= it.deltaBytes()
 		p.delta.drop(it)
 	}
-	delete(p.items, it.id)
+	p.ids.remove(it)
 	p.enter(to, &r)
 }
 
-// packStored packs a timer as the store has it, below the horizon, and reports whether it did.
+// packStored packs a timer as the store has it, below the horizon, of whose ID nothing is
+// known, and reports whether it did.
 func (p *Planner) packStored(t *timer.Timer) bool {
-	if t.Steering != nil || t.Size() > packed.MaxBytes {
+	sum := p.ids.index.Sum(t.ID)
+	if p.ids.index.Get(sum) != 0 || t.Steering != nil || t.Size() > packed.MaxBytes {
 		return false
 	}
 	p.scratch = t.AppendTo(p.scratch[:0])
 	r := packed.Record{Bytes: p.scratch, Stored: timer.Absent}
-	ok := p.packed.Add(r)
+	ok := p.packed.Add(r, sum)
 	if ok {
 		p.enter(p.packed, &r)
 	}
@@ -88,42 +88,13 @@ func (p *Planner) leave(in *packed.Wheel, r *packed.Record) {
 	}
 }
 
-// knows reports whether something is known of an ID.
-func (p *Planner) knows(id []byte) bool {
-	return p.items[string(id)] != nil || p.packed.Has(id) || p.packedBeyond.Has(id)
-}
-
-// find returns the item of an ID, nil if nothing is known of it: one that is packed has one
-// again.
-func (p *Planner) find(id []byte) *Item {
-	if it := p.items[string(id)]; it != nil {
-		return it
-	}
-	if r, ok := p.packed.Take(id); ok {
-		r.Bytes = bytes.Clone(r.Bytes) // what was around it may go
-		it := p.unpack(r, false)
-		p.insert(it)
-		return it
-	}
-	if r, ok := p.packedBeyond.Take(id); ok {
-		r.Bytes = bytes.Clone(r.Bytes)
-		it := p.unpack(r, true)
-		p.postpone(it)
-		return it
-	}
-	return nil
-}
-
-// unpack makes an item, in no wheel, of a record that was taken out.
-func (p *Planner) unpack(r packed.Record, beyond bool) *Item {
-	from := p.packed
-	if beyond {
-		from = p.packedBeyond
-	}
+// unpack makes an item, in no wheel, of a record that was taken out of a wheel.
+func (p *Planner) unpack(r packed.Record, from *packed.Wheel) *Item {
 	p.leave(from, &r)
 	t := unpacked(r.Bytes)
-	it := newItem(string(t.ID), t.Ref(), t)
-	p.items[it.id] = it
+	it := &Item{id: string(t.ID), ref: t.Ref(), timer: t, sum: p.ids.index.Sum(t.ID)}
+	it.slot.Value = it
+	p.ids.add(it, false)
 	d := &p.delta
 	if r.State&packed.Stale != 0 {
 		d.add(it, r.Stored, t)
@@ -145,28 +116,36 @@ func unpacked(b []byte) *timer.Timer {
 	return t
 }
 
+// forget forgets a record that was taken out, and is in the store.
+func (p *Planner) forget(r packed.Record) { p.ids.index.Delete(p.ids.index.Sum(r.ID())) }
+
 // nearer takes a record from beyond the horizon, which is above it now.
 func (p *Planner) nearer(r packed.Record) {
-	if p.packed.Add(r) {
-		p.leave(p.packedBeyond, &r)
-		p.enter(p.packed, &r)
-		return
+	if !p.move(r, p.packedBeyond, p.packed) {
+		p.insert(p.unpack(r, p.packedBeyond))
 	}
-	p.insert(p.unpack(r, true))
 }
 
 // farther takes a record of which the horizon went below: the store has it, or it waits
 // beyond until it does.
 func (p *Planner) farther(r packed.Record) {
-	switch {
-	case r.State == 0:
+	if r.State == 0 {
 		p.leave(p.packed, &r)
-	case p.packedBeyond.Add(r):
-		p.leave(p.packed, &r)
-		p.enter(p.packedBeyond, &r)
-	default:
-		p.postpone(p.unpack(r, false))
+		p.forget(r)
+	} else if !p.move(r, p.packed, p.packedBeyond) {
+		p.postpone(p.unpack(r, p.packed))
 	}
+}
+
+// move puts a record that was taken out of one wheel into the other, and reports whether that
+// took it.
+func (p *Planner) move(r packed.Record, from, to *packed.Wheel) bool {
+	ok := to.Add(r, p.ids.index.Sum(r.ID()))
+	if ok {
+		p.leave(from, &r)
+		p.enter(to, &r)
+	}
+	return ok
 }
 
 // key is a place in the order of firing.

@@ -49,7 +49,7 @@ func (p *Planner) Parked(l *Parking) {
 			p.waiting[it] = struct{}{}
 		default:
 			p.drop(it)
-			delete(p.items, it.id)
+			p.ids.forget(it)
 		}
 	}
 }
@@ -63,8 +63,7 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 		it := p.find(t.ID)
 		switch {
 		case it == nil:
-			it = newItem(string(t.ID), t.Ref(), t)
-			p.items[it.id] = it
+			it = p.newItem(string(t.ID), t.Ref(), t)
 		case it.unknown || it.ref != t.Ref() || it.near:
 			p.pack(it)
 			continue

@@ -76,7 +76,7 @@ func TestPendingIsCounted(t *testing.T) {
 			}
 			offset++
 			clear(pending)
-			for id, it := range p.items {
+			for id, it := range p.ids.all() {
 				if !it.ref.IsAbsent() {
 					pending[id] = true
 				}

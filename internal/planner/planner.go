@@ -17,7 +17,7 @@ var (
 
 // Planner is what is known and planned of one partition. Make one with [New].
 type Planner struct {
-	items map[string]*Item
+	ids   ids
 	wheel *wheel.Wheel[*Item]
 	// beyond holds pending items of the overlay that are above the horizon.
 	beyond *wheel.Wheel[*Item]
@@ -54,12 +54,14 @@ type Planner struct {
 func New(position, now, bytes int64) *Planner { return newPlanner(position, now, bytes, packedGrain) }
 
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
-	return &Planner{
-		packed: packed.New(now, grain), packedBeyond: packed.New(now, grain),
-		items: make(map[string]*Item), wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
+	p := &Planner{
+		wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
 		waiting: make(map[*Item]struct{}), horizon: Lowest, lowered: Highest, limit: bytes,
 		sequence: sequence{position: position}, schedules: new(calendar.Cache),
 	}
+	p.packed = packed.New(&p.ids.index, aPackedOne, now, grain)
+	p.packedBeyond = packed.New(&p.ids.index, onePackedBeyond, now, grain)
+	return p
 }
 
 // Share has the planner remember schedules where others do: it is some megabytes of them
@@ -95,7 +97,7 @@ func (p *Planner) Oldest() (due int64, ok bool) {
 // Size is how many IDs something is kept of, and about how many bytes the timers in
 // the wheel hold.
 func (p *Planner) Size() (items int, bytes int64) {
-	return len(p.items) + p.packed.Len() + p.packedBeyond.Len(), p.bytes
+	return p.ids.n + p.packed.Len() + p.packedBeyond.Len(), p.bytes
 }
 
 // set makes t the planned state of an item.
@@ -157,7 +159,7 @@ func (p *Planner) release(it *Item) {
 	}
 	if !it.kept() && !it.near && !it.parking {
 		p.drop(it)
-		delete(p.items, it.id)
+		p.ids.forget(it)
 		return
 	}
 	p.pack(it)

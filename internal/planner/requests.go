@@ -64,9 +64,8 @@ func (p *Planner) Meet(b *Batch) (unknown Lookup) {
 		}
 		it := p.find(r.ID)
 		if it == nil {
-			it = newItem(string(r.ID), timer.Absent, nil)
+			it = p.newItem(string(r.ID), timer.Absent, nil)
 			it.unknown = true
-			p.items[it.id] = it
 			if r.Depends() { // what comes behind another request of the batch knows the timer by that
 				unknown.Whole, unknown.whole = append(unknown.Whole, r.ID), append(unknown.whole, it)
 			} else {
