@@ -16,7 +16,7 @@ func BenchmarkLife(b *testing.B) {
 	p.Open(0)
 	p.Load(Lowest, Highest, nil)
 	now, offset := int64(0), int64(0)
-	var out, last []*Segment // as a lane has several steps at a time
+	var out []*Segment
 	turn := func() {
 		batch := NewBatch(each)
 		for range each {
@@ -42,11 +42,9 @@ func BenchmarkLife(b *testing.B) {
 			p.Commit()
 			out = append(out, s)
 		}
-		if len(out) == 20 { // 200 ms later
-			last, out = out, nil
-			for _, s := range last {
-				p.Fold(s, 1<<30)
-			}
+		if len(out) > 20 { // 200 ms later
+			p.Fold(out[0], 1<<30)
+			out = out[1:]
 		}
 		now += 10
 	}

@@ -180,7 +180,7 @@ func (p *Planner) Thaw() {
 	frozen := p.delta.frozen
 	p.delta.frozen, p.delta.out, p.delta.stored = nil, false, p.delta.freezing
 	p.packed.Thaw(nil)
-	p.packedBeyond.Thaw(p.forget)
+	p.packedBeyond.Thaw(p.stored)
 	for _, it := range frozen {
 		it.change.frozen = false
 		if !it.change.stale() {

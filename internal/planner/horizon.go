@@ -99,7 +99,7 @@ func (p *Planner) evictFrom(k wheel.Key) {
 			p.postpone(it)
 			p.pack(it)
 		} else {
-			p.ids.forget(it)
+			p.forget(it)
 		}
 	})
 	p.packed.EvictFrom(k, p.farther)

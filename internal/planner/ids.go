@@ -23,13 +23,29 @@ type ids struct {
 	// twins are the items of IDs of which another, known too, has the sum: one in 2^64.
 	twins map[string]*Item
 	n     int // items
+	// spare are items of before, empty, to be used again: a life has two.
+	spare []*Item
 }
+
+// maxSpare is how many items are kept for that.
+const maxSpare = 4096
 
 // newItem makes an item of an ID of which nothing is known.
 func (p *Planner) newItem(id string, ref timer.Ref, t *timer.Timer) *Item {
-	it := &Item{id: id, ref: ref, timer: t, sum: p.ids.index.Sum([]byte(id))}
-	it.slot.Value = it
+	it := p.ids.item(id, ref, t)
 	p.ids.add(it, p.ids.index.Get(it.sum) != 0)
+	return it
+}
+
+// item is an item that is not added yet.
+func (s *ids) item(id string, ref timer.Ref, t *timer.Timer) (it *Item) {
+	if last := len(s.spare) - 1; last >= 0 {
+		it, s.spare = s.spare[last], s.spare[:last]
+	} else {
+		it = new(Item)
+	}
+	it.id, it.sum, it.ref, it.timer = id, s.index.Sum([]byte(id)), ref, t
+	it.slot.Value = it
 	return it
 }
 
@@ -53,14 +69,24 @@ func (s *ids) add(it *Item, twin bool) {
 }
 
 // forget forgets an item, and its ID.
-func (s *ids) forget(it *Item) {
+func (p *Planner) forget(it *Item) {
 	if it.number >= 0 {
-		s.index.Delete(it.sum)
+		p.ids.index.Delete(it.sum)
 	}
-	s.remove(it)
+	p.remove(it)
 }
 
-// remove forgets an item, whose ID refers to something else.
+// remove forgets an item, whose ID refers to something else. It is used again, unless an
+// overlay may look at it: nobody else does, for no entry of it is left that is not folded, no
+// batch and no checkpoint that knows it, and who parks looks at the timer too.
+func (p *Planner) remove(it *Item) {
+	p.ids.remove(it)
+	if p.notes == nil && len(p.ids.spare) < maxSpare {
+		*it = Item{}
+		p.ids.spare = append(p.ids.spare, it)
+	}
+}
+
 func (s *ids) remove(it *Item) {
 	s.n--
 	switch {

@@ -23,7 +23,6 @@ func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 type Item struct {
 	id      string
 	sum     uint64       // of the ID
-	number  int32        // see ids
 	ref     timer.Ref    // planned state
 	timer   *timer.Timer // in memory, if pending here
 	slot    wheel.Entry[*Item]
@@ -33,6 +32,7 @@ type Item struct {
 	missed  int64  // what was due by then was missed: it was held, Unix ms
 	entries int32  // planned and not folded
 	pins    int32  // batches that have met it and are not planned
+	number  int32  // see ids
 	unknown bool   // the store is being asked for ref
 	near    bool   // in the wheel of what falls due soon
 	parking bool   // on its way to the parked rows

@@ -48,8 +48,8 @@ func (p *Planner) pack(it *Item) {
 		p.delta.bytes -= it.deltaBytes()
 		p.delta.drop(it)
 	}
-	p.ids.remove(it)
 	p.enter(to, &r)
+	p.remove(it)
 }
 
 // packStored packs a timer as the store has it, below the horizon, of whose ID nothing is
@@ -92,8 +92,7 @@ func (p *Planner) leave(in *packed.Wheel, r *packed.Record) {
 func (p *Planner) unpack(r packed.Record, from *packed.Wheel) *Item {
 	p.leave(from, &r)
 	t := unpacked(r.Bytes)
-	it := &Item{id: string(t.ID), ref: t.Ref(), timer: t, sum: p.ids.index.Sum(t.ID)}
-	it.slot.Value = it
+	it := p.ids.item(string(t.ID), t.Ref(), t)
 	p.ids.add(it, false)
 	d := &p.delta
 	if r.State&packed.Stale != 0 {
@@ -116,8 +115,8 @@ func unpacked(b []byte) *timer.Timer {
 	return t
 }
 
-// forget forgets a record that was taken out, and is in the store.
-func (p *Planner) forget(r packed.Record) { p.ids.index.Delete(p.ids.index.Sum(r.ID())) }
+// stored forgets a record that was taken out, and is in the store.
+func (p *Planner) stored(r packed.Record) { p.ids.index.Delete(p.ids.index.Sum(r.ID())) }
 
 // nearer takes a record from beyond the horizon, which is above it now.
 func (p *Planner) nearer(r packed.Record) {
@@ -131,7 +130,7 @@ func (p *Planner) nearer(r packed.Record) {
 func (p *Planner) farther(r packed.Record) {
 	if r.State == 0 {
 		p.leave(p.packed, &r)
-		p.forget(r)
+		p.stored(r)
 	} else if !p.move(r, p.packed, p.packedBeyond) {
 		p.postpone(p.unpack(r, p.packed))
 	}

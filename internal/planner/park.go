@@ -49,7 +49,7 @@ func (p *Planner) Parked(l *Parking) {
 			p.waiting[it] = struct{}{}
 		default:
 			p.drop(it)
-			p.ids.forget(it)
+			p.forget(it)
 		}
 	}
 }

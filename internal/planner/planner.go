@@ -159,7 +159,7 @@ func (p *Planner) release(it *Item) {
 	}
 	if !it.kept() && !it.near && !it.parking {
 		p.drop(it)
-		p.ids.forget(it)
+		p.forget(it)
 		return
 	}
 	p.pack(it)
