@@ -138,7 +138,7 @@ func (c *core) page(t *rapid.T) query.Page {
 // led to: nothing of what is planned, or in a step that is out, and nothing less; however
 // much of it is folded, frozen, stored, forgotten, loaded or parked.
 func TestAnswersAgainstModel(t *testing.T) {
-	atLeast(t, "rapid.checks", "200")
+	atLeast(t, "rapid.checks", "400")
 	atLeast(t, "rapid.steps", "100")
 	g := newGround(t)
 	defer func() {
