@@ -11,6 +11,9 @@
 // may differ from the store (the overlay), and for each pending timer below its
 // horizon (the wheel). For any other ID the store is the truth.
 //
+// An item to which nothing happens is packed: kept as a record of bytes, which knows as much
+// (pack.go). What is said here of items holds for these too.
+//
 // An item is kept while one of these holds, and is forgotten with the last:
 //
 //   - an entry of it is not folded: ended by [Planner.Fold];
