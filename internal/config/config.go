@@ -179,7 +179,7 @@ func Default() Config {
 		OnStop:             Leave,
 		TransactionalIDs:   MaxTransactionalIDs,
 		TransactionTimeout: MinTransactionTimeout,
-		WheelMemory:        48 * MiB,
+		WheelMemory:        64 * MiB,
 		QueueMemory:        64 * MiB,
 		StoreMemory:        MinStoreMemory,
 

@@ -112,7 +112,8 @@ func newMemory(cfg *config.Config, topics, delayed map[string]*served) memory {
 		all[name] = t.set.Request.Partitions
 	}
 	wheel, queue := int64(cfg.WheelMemory), int64(cfg.QueueMemory)
-	return memory{budget.New(wheel, timers), budget.New(wheel, timers), budget.New(queue, all), budget.New(queue, timers)}
+	// A partition's delta is full at half of what it may hold: the other half is being written then.
+	return memory{budget.New(wheel, timers), budget.New(wheel/2, timers), budget.New(queue, all), budget.New(queue, timers)}
 }
 
 // of is what a partition of a request topic has of it.
