@@ -51,7 +51,7 @@ func (m *model) same(what string, got, want Record) {
 }
 
 func (m *model) check() {
-	marked, size, order := 0, int64(0), m.ordered()
+	marked, size, stale, order := 0, int64(0), int64(0), m.ordered()
 	for _, id := range order {
 		r := m.all[id]
 		at := m.x.Get(m.x.Sum([]byte(id)))
@@ -60,8 +60,11 @@ func (m *model) check() {
 		}
 		m.same(id, m.w.At(at), r)
 		marked, size = marked+marks(r.State), size+r.Size()
+		if r.State&Stale != 0 {
+			stale += r.Size()
+		}
 	}
-	if m.x.Len() != len(m.all) || m.w.Len() != len(m.all) || m.w.Marked() != marked || m.w.Bytes() != size {
+	if m.x.Len() != len(m.all) || m.w.Len() != len(m.all) || m.w.Marked() != marked || m.w.Bytes() != size || m.w.StaleBytes() != stale {
 		m.t.Fatalf("%d records, %d marked, %d bytes; want %d, %d, %d", m.w.Len(), m.w.Marked(), m.w.Bytes(), len(m.all), marked, size)
 	}
 	if due, ok := m.w.Next(); ok != (len(order) > 0) || ok && due > key(m.all[order[0]]).Due {
@@ -91,8 +94,8 @@ func (m *model) check() {
 			if occupied != (b.n > 0) && !m.w.open(level, slot) {
 				m.t.Fatalf("slot %d of level %d is occupied: %v, with %d records", slot, level, occupied, b.n)
 			}
-			if !m.w.open(level, slot) && b.held > 2*b.live+chunkBytes {
-				m.t.Fatalf("%d bytes are held for %d", b.held, b.live)
+			if !m.w.open(level, slot) && b.wasteful() {
+				m.t.Fatalf("%d bytes in %d chunks are held for %d", b.held, len(b.chunks), b.live)
 			}
 		}
 	}

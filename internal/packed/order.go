@@ -23,7 +23,8 @@ func (w *Wheel) Next() (due int64, ok bool) {
 }
 
 // First returns the key of the first record if that is due by now, in Unix milliseconds. Now
-// may go back: then records wait until the clock is there again.
+// may go back: then records wait until the clock is there again. What is due by now, and in
+// the time of a slot that was opened, is refused by Add from then on.
 func (w *Wheel) First(now int64) (wheel.Key, bool) {
 	for {
 		if w.trim(); len(w.ready) > 0 {
@@ -158,6 +159,7 @@ func (w *Wheel) Freeze(fn func(Record)) {
 			if r.State&Stale != 0 {
 				fn(r.public())
 				w.mark(at, r.State&^Stale|Frozen)
+				w.stale -= r.Size()
 			}
 		})
 	})
@@ -255,21 +257,27 @@ func (w *Wheel) Farthest(n int) wheel.Key {
 	return wheel.Key{}
 }
 
-// Lower has the wheel take in again what is due from a time on, which it has passed over
-// perhaps. What is in it moves then.
+// Lower moves the wheel back, so that Add takes what is due from a time on. Records below the
+// level at which the two times differ move to that level, where all of them are later.
 func (w *Wheel) Lower(due int64) {
-	if w.tick(due) > w.taken {
+	to := max(w.tick(due), 1) - 1
+	if to >= w.taken {
 		return
 	}
-	old := w.buckets
-	w.buckets, w.ready, w.occupied = [levels]*[slots]bucket{}, nil, [levels]uint64{}
-	w.taken = max(w.tick(due), 1) - 1
-	for _, all := range old {
+	if open := int(w.taken & (slots - 1)); w.buckets[0] != nil && w.buckets[0][open].n > 0 {
+		w.occupied[0] |= 1 << open
+	}
+	level := (63 - bits.LeadingZeros64(to^w.taken)) / slotBits
+	w.taken, w.ready = to, nil
+	for below, all := range w.buckets[:level] {
 		if all == nil {
 			continue
 		}
+		w.occupied[below] = 0
 		for i := range all {
-			w.spread(&all[i])
+			old := all[i]
+			all[i] = bucket{}
+			w.spread(&old)
 		}
 	}
 }

@@ -25,14 +25,18 @@ import (
 )
 
 const (
-	// MaxBytes is how many bytes a timer has at most. What a larger one takes beside its
-	// own bytes does not matter.
+	// MaxBytes is the size of the largest timer that a Wheel takes. Beside a larger one an
+	// object does not matter.
 	MaxBytes = 4 << 10
-	// Overhead is about how many bytes a record takes beside those of the timer: its place
-	// in the index, and its share of what is not filled of the last chunks.
-	Overhead = 48
+	// overhead is about how many bytes a record takes beside those of the timer: 21 to 43 of
+	// the index, its header, its share of what is not filled of the last chunks. What was taken
+	// out may hold as much again as what is there, and 16 KiB a slot.
+	overhead = 48
 
 	minChunk, chunkBytes = 512, 16 << 10
+	doublings            = 5
+	// chunkHeader is how many bytes a chunk takes that has none left.
+	chunkHeader = 32
 
 	slotBits = 6
 	slots    = 1 << slotBits
@@ -61,7 +65,7 @@ type Record struct {
 }
 
 // Size is about how many bytes of memory the record takes.
-func (r *Record) Size() int64 { return int64(len(r.Bytes)) + Overhead }
+func (r *Record) Size() int64 { return int64(len(r.Bytes)) + overhead }
 
 // ID is that of the timer.
 func (r *Record) ID() []byte {
@@ -82,6 +86,7 @@ type Wheel struct {
 	taken  uint64 // the last tick whose slot was opened, or passed over
 	n      int
 	bytes  int64 // see Record.Size
+	stale  int64 // those of records that are stale
 	marked int   // records that are stale or frozen
 
 	occupied [levels]uint64 // bit s: slot s of the level has a record
@@ -149,6 +154,9 @@ func (w *Wheel) Marked() int { return w.marked }
 // Bytes is about how much memory they take.
 func (w *Wheel) Bytes() int64 { return w.bytes }
 
+// StaleBytes is what of it those take that are stale.
+func (w *Wheel) StaleBytes() int64 { return w.stale }
+
 // Add takes in a copy of a record, of an ID with that sum, and reports whether it did: not
 // one that is due now or in the time of the slot that is open, nor one of more than MaxBytes.
 // The sum is nobody else's, in the index.
@@ -158,9 +166,7 @@ func (w *Wheel) Add(r Record, sum uint64) bool {
 		return false
 	}
 	w.put(&r, sum, at.Due)
-	w.n++
-	w.bytes += r.Size()
-	w.marked += marks(r.State)
+	w.count(&r, 1)
 	return true
 }
 
@@ -200,7 +206,7 @@ func (b *bucket) append(r *Record) (at, offset int) {
 	at = len(b.chunks) - 1
 	if at < 0 || cap(b.chunks[at].b)-len(b.chunks[at].b) < size {
 		at++
-		room := min(chunkBytes, minChunk<<min(at, slotBits))
+		room := min(chunkBytes, minChunk<<min(at, doublings))
 		b.chunks = append(b.chunks, chunk{b: make([]byte, 0, max(room, size))})
 	}
 	c := &b.chunks[at]
@@ -275,24 +281,37 @@ func (w *Wheel) remove(r *Record, at place) {
 		b.held -= len(c.b)
 		c.b = nil
 	}
-	w.n--
-	w.bytes -= r.Size()
-	w.marked -= marks(r.State)
+	w.count(r, -1)
 }
 
-// tidy looks at a slot of which records were taken out: at one that is empty, or half of
-// whose memory is of those that are gone. Records move then.
+// count counts a record that came, or with -1 went.
+func (w *Wheel) count(r *Record, n int) {
+	size := r.Size() * int64(n)
+	w.n += n
+	w.bytes += size
+	w.marked += marks(r.State) * n
+	if r.State&Stale != 0 {
+		w.stale += size
+	}
+}
+
+// tidy looks at a slot of which records were taken out: at one that is empty, or of whose
+// memory more than half, and much, is of those that are gone. Records move then.
 func (w *Wheel) tidy(level, slot int) {
 	b := &w.buckets[level][slot]
 	switch {
 	case b.n == 0:
 		*b = bucket{}
 		w.occupied[level] &^= 1 << slot
-	case b.held > 2*b.live+chunkBytes && !w.open(level, slot):
+	case b.wasteful() && !w.open(level, slot):
 		old := *b
 		*b = bucket{}
 		w.spread(&old)
 	}
+}
+
+func (b *bucket) wasteful() bool {
+	return b.held+len(b.chunks)*chunkHeader > 2*b.live+chunkBytes
 }
 
 // open reports whether a slot is the one whose records are given out: these do not move.

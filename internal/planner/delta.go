@@ -20,15 +20,15 @@ import (
 // into what begins empty, whose changes are held against the frozen ones, as if these
 // were stored. One checkpoint at a time.
 //
-// What an ID stands for is in neither place the truth alone, so its item stays until
-// the store has what the last committed step said of it.
+// What an ID stands for is in neither place the truth alone, so its item, or its record, stays
+// until the store has what the last committed step said of it.
 //
 // Most of what it holds is in the wheel as well, and takes its memory once. So it counts
 // only what the wheel does not: as long as that has room for what is pending nothing has
 // to be written, however much comes and goes. What the wheel gives out or forgets is the
 // delta's again.
 type delta struct {
-	items  []*Item // that differ from the store, each once
+	items  []*Item // that differ from the store, each once; packed ones are marked where they are
 	bytes  int64   // about what they hold beside the wheel; see Item.deltaBytes
 	frozen []*Item // being written
 	out    bool    // a checkpoint is: Thaw ends it
@@ -148,7 +148,7 @@ func (p *Planner) settle(s *Segment) int {
 
 // DeltaBytes is about how much memory the changes hold that no checkpoint is being
 // written of, beside what the wheel holds.
-func (p *Planner) DeltaBytes() int64 { return p.delta.bytes }
+func (p *Planner) DeltaBytes() int64 { return p.delta.bytes + p.packedBeyond.StaleBytes() }
 
 // Freeze begins a checkpoint: it returns what brings the store to where the last step
 // led that was folded. Thaw ends it.
@@ -180,7 +180,7 @@ func (p *Planner) Thaw() {
 	frozen := p.delta.frozen
 	p.delta.frozen, p.delta.out, p.delta.stored = nil, false, p.delta.freezing
 	p.packed.Thaw(nil)
-	p.packedBeyond.Thaw(p.stored)
+	p.packedBeyond.Thaw(p.forgetStored)
 	for _, it := range frozen {
 		it.change.frozen = false
 		if !it.change.stale() {

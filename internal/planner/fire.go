@@ -44,13 +44,16 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 		}
 		n := limit
 		for limit > 0 && bytes > 0 {
-			it := p.popDue(now)
+			it, unpacked := p.popDue(now)
 			if it == nil {
 				break
 			}
 			bytes -= Held(it.timer) + EntryMemory
 			limit--
 			if by, held := hold(it.timer, it.permit); held && !Expires(it.timer, now) {
+				if unpacked {
+					it.own()
+				}
 				p.hold(it, by, now, &parkings)
 			} else {
 				p.due.add(it)
@@ -67,14 +70,16 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 		q.rest = p.fireAll(q.rest, p.due.behind, now, &fired)
 		p.due.clear()
 	}
+	p.evict() // what recurs takes more as an item than it did packed
 	return fired, parkings
 }
 
-// popDue takes what is due first out of the wheel, nil if nothing is.
-func (p *Planner) popDue(now int64) (it *Item) {
+// popDue takes what is due first out of the wheel, nil if nothing is. What was packed has its
+// bytes in a chunk of many.
+func (p *Planner) popDue(now int64) (it *Item, unpacked bool) {
 	first, waits := p.wheel.First(now)
-	if at, packed := p.packed.First(now); packed && (!waits || at.Compare(first) < 0) {
-		return p.unpack(p.packed.Pop(), p.packed)
+	if at, ok := p.packed.First(now); ok && (!waits || at.Compare(first) < 0) {
+		return p.unpack(p.packed.Pop()), true
 	}
 	if waits {
 		p.wheel.Pop(now, 1, func(s *wheel.Entry[*Item]) bool {
@@ -83,7 +88,7 @@ func (p *Planner) popDue(now int64) (it *Item) {
 		})
 		p.left(it)
 	}
-	return it
+	return it, false
 }
 
 // add adds an item by where its firing has its place: before all requests, or behind

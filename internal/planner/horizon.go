@@ -39,7 +39,7 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		return
 	}
 	p.reach(to)
-	p.full = p.bytes > p.limit
+	p.full = p.held() > p.limit
 	p.evict()
 }
 
@@ -56,19 +56,20 @@ func (p *Planner) reach(to timer.Ref) {
 	p.horizon = to
 }
 
-// evict forgets the farthest timers of a wheel that holds more than its limit, a
+// evict forgets the farthest timers of a wheel that holds more than its limit, up to a
 // quarter at a time.
 func (p *Planner) evict() {
-	for p.bytes > p.limit+p.limit/4 {
-		n := (p.wheel.Len() + p.packed.Len()) / 4
-		if n == 0 {
+	for p.held() > p.limit+p.limit/4 {
+		items, packed := p.wheel.Len(), p.packed.Len()
+		if items+packed < 4 {
 			return
 		}
-		var k wheel.Key
-		if n <= p.packed.Len() {
-			k = p.packed.Farthest(n)
-		} else {
-			k, _ = p.wheel.Farthest(min(n, p.wheel.Len()))
+		// What is farther of the two is what both are to lose: of neither more than a quarter.
+		k, ok := p.wheel.Farthest(max(1, items/4))
+		if packed > 0 {
+			if at := p.packed.Farthest(max(1, packed/4)); !ok || k.Compare(at) < 0 {
+				k = at
+			}
 		}
 		p.evictFrom(k)
 		p.full = true
@@ -116,7 +117,7 @@ func (p *Planner) evictFrom(k wheel.Key) {
 // Relieved reports, once, that memory which was full has become free again: there is
 // something to load.
 func (p *Planner) Relieved() bool {
-	if !p.full || p.bytes > p.limit/2 {
+	if !p.full || p.held() > p.limit/2 {
 		return false
 	}
 	p.full = false

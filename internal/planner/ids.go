@@ -9,9 +9,9 @@ import (
 
 // Kinds of what the index refers to.
 const (
-	anItem = iota + 1
-	aPackedOne
-	onePackedBeyond
+	kindItem = iota + 1
+	kindPacked
+	kindBeyond
 )
 
 // ids is what is known, by ID: an item, or a packed record. What is not here is in the store
@@ -23,7 +23,8 @@ type ids struct {
 	// twins are the items of IDs of which another, known too, has the sum: one in 2^64.
 	twins map[string]*Item
 	n     int // items
-	// spare are items of before, empty, to be used again: a life has two.
+	// spare are items that are free: a timer has one until its step is folded, and one when
+	// it fires.
 	spare []*Item
 }
 
@@ -65,7 +66,7 @@ func (s *ids) add(it *Item, twin bool) {
 	} else {
 		it.number, s.items = int32(len(s.items)), append(s.items, it)
 	}
-	s.index.Set(it.sum, packed.RefOf(anItem, uint64(it.number)))
+	s.index.Set(it.sum, packed.RefOf(kindItem, uint64(it.number)))
 }
 
 // forget forgets an item, and its ID.
@@ -73,13 +74,13 @@ func (p *Planner) forget(it *Item) {
 	if it.number >= 0 {
 		p.ids.index.Delete(it.sum)
 	}
-	p.remove(it)
+	p.retire(it)
 }
 
-// remove forgets an item, whose ID refers to something else. It is used again, unless an
+// retire forgets an item, whose ID refers to something else. It is used again, unless an
 // overlay may look at it: nobody else does, for no entry of it is left that is not folded, no
 // batch and no checkpoint that knows it, and who parks looks at the timer too.
-func (p *Planner) remove(it *Item) {
+func (p *Planner) retire(it *Item) {
 	p.ids.remove(it)
 	if p.notes == nil && len(p.ids.spare) < maxSpare {
 		*it = Item{}
@@ -104,11 +105,11 @@ func (s *ids) remove(it *Item) {
 func (p *Planner) lookup(id []byte) (it *Item, r packed.Record, at packed.Ref) {
 	s := &p.ids
 	switch at = s.index.Get(s.index.Sum(id)); at.Kind() {
-	case anItem:
+	case kindItem:
 		if it = s.items[at.Place()]; it.id == string(id) {
 			return it, r, 0
 		}
-	case aPackedOne, onePackedBeyond:
+	case kindPacked, kindBeyond:
 		if r = p.packedIn(at).At(at); bytes.Equal(r.ID(), id) {
 			return nil, r, at
 		}
@@ -118,7 +119,7 @@ func (p *Planner) lookup(id []byte) (it *Item, r packed.Record, at packed.Ref) {
 
 // packedIn is the wheel that a record is in.
 func (p *Planner) packedIn(at packed.Ref) *packed.Wheel {
-	if at.Kind() == aPackedOne {
+	if at.Kind() == kindPacked {
 		return p.packed
 	}
 	return p.packedBeyond
@@ -139,8 +140,8 @@ func (p *Planner) find(id []byte) *Item {
 	}
 	r := p.packedIn(at).Take(at)
 	r.Bytes = bytes.Clone(r.Bytes) // what is around it may go
-	it = p.unpack(r, p.packedIn(at))
-	if at.Kind() == aPackedOne {
+	it = p.unpack(r)
+	if at.Kind() == kindPacked {
 		p.insert(it)
 	} else {
 		p.postpone(it)

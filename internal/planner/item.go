@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// itemMemory is about what an ID takes that is known: the item, its place among
-	// the items, the ID.
+	// itemMemory is about what an ID takes that has an item: this, its place among the
+	// items, the ID.
 	itemMemory = 270 // bytes
 	// TimerMemory is about what a timer in memory takes beside its bytes.
 	TimerMemory = itemMemory
@@ -36,7 +36,7 @@ type Item struct {
 	unknown bool   // the store is being asked for ref
 	near    bool   // in the wheel of what falls due soon
 	parking bool   // on its way to the parked rows
-	packed  bool   // it is not used any more: what it knew, and the store did not, is packed
+	retired bool   // its change went into a packed record: an overlay that copies takes it from here
 
 	// Of who holds the segment that is out.
 	at      int32    // which of its changes

@@ -741,6 +741,7 @@ func (m *model) check() {
 	m.checkItems(planned, entries, last)
 	m.checkMissing(planned)
 	m.checkDelta()
+	m.checkCommitted()
 	if p.sequence.position != m.position() {
 		m.t.Fatalf("position %d, want %d", p.sequence.position, m.position())
 	}
@@ -806,12 +807,12 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 	m.checkPacked(p.packed, planned, &near, &held)
 	m.checkPacked(p.packedBeyond, planned, &beyond, nil)
 	near, beyond = near-p.packed.Len(), beyond-p.packedBeyond.Len()
-	if near != p.wheel.Len() || beyond != p.beyond.Len() || waiting != len(p.waiting) || held != p.bytes {
+	if near != p.wheel.Len() || beyond != p.beyond.Len() || waiting != len(p.waiting) || held != p.held() {
 		m.t.Fatalf("in the wheel %d of %d bytes, beyond %d, waiting %d; want %d, %d, %d, %d",
-			p.wheel.Len(), p.bytes, p.beyond.Len(), len(p.waiting), near, held, beyond, waiting)
+			p.wheel.Len(), p.held(), p.beyond.Len(), len(p.waiting), near, held, beyond, waiting)
 	}
-	if told := m.batch != nil && m.found; p.bytes > p.limit+p.limit/4 && near+p.packed.Len() >= 4 && !told { // else Plan forgets
-		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.bytes, p.limit)
+	if met := m.batch != nil; p.held() > p.limit+p.limit/4 && near+p.packed.Len() >= 4 && !met { // else Plan forgets
+		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.held(), p.limit)
 	}
 	if due, ok := p.Next(); p.open && ok != (near+p.packed.Len() > 0) || ok && due > earliest {
 		m.t.Fatalf("next is %d, %v; want at most %d", due, ok, earliest)
@@ -874,9 +875,24 @@ func (m *model) checkMissing(planned map[string]*timer.Timer) {
 		switch {
 		case t.Ref().Compare(below) >= 0, m.rows[id].parked != "" && m.rows[id].Ref() == t.Ref():
 		case slices.ContainsFunc(m.admitting, func(a *timer.Timer) bool { return a.Ref() == t.Ref() }):
-		case at.Kind() == aPackedOne:
+		case at.Kind() == kindPacked:
 		case it == nil, it.timer == nil && it.pins == 0, it.slot.InWheel() && !it.near: // what has pins is to be replaced
 			m.t.Fatalf("%q at %v is missing below %v", id, t.Ref(), below)
+		}
+	}
+}
+
+// checkCommitted asks for each ID.
+func (m *model) checkCommitted() {
+	for i := range 8 {
+		id := fmt.Sprint("id", i)
+		c := m.p.Committed([]byte(id))
+		is, known := c.Find()
+		if !known {
+			is = m.rows[id].Timer
+		}
+		if !equal(is, m.state[id]) {
+			m.t.Fatalf("%q is %v, known %v; committed is %v", id, is.Ref(), known, m.state[id].Ref())
 		}
 	}
 }
@@ -920,8 +936,8 @@ func (m *model) checkDelta() {
 			}
 		})
 	}
-	if held != d.bytes {
-		m.t.Fatalf("the delta holds %d bytes, want %d", d.bytes, held)
+	if is := m.p.DeltaBytes(); held != is {
+		m.t.Fatalf("the delta holds %d bytes, want %d", is, held)
 	}
 	if m.folding {
 		return

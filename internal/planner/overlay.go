@@ -68,7 +68,7 @@ type Overlay struct {
 
 	notes  *notes  // ours; nil: it is lapsed
 	items  []*Item // to be copied
-	packed []found // the same of what was packed
+	packed []record // the same of what was packed
 	copied []Known
 	base   int64 // the last step that the delta had when it was begun
 	taken  []noted
@@ -85,9 +85,9 @@ func (o *Overlay) Begin(p *Planner, room []*Item) {
 	o.known, o.forgotten = p.delta.stored, p.delta.stored
 	p.notes = o.notes
 	o.items = append(append(room[:0], p.delta.items...), p.delta.frozen...)
-	o.packed = make([]found, 0, p.packed.Marked()+p.packedBeyond.Marked())
+	o.packed = make([]record, 0, p.packed.Marked()+p.packedBeyond.Marked())
 	note := func(r packed.Record) {
-		o.packed = append(o.packed, found{r.Bytes, o.stepOf(p, r.State&packed.Stale != 0)})
+		o.packed = append(o.packed, record{r.Bytes, o.stepOf(p, r.State&packed.Stale != 0)})
 	}
 	p.packed.Marks(note)
 	p.packedBeyond.Marks(note)
@@ -101,8 +101,8 @@ func (p *Planner) Changed() int {
 	return len(p.delta.items) + len(p.delta.frozen) + p.packed.Marked() + p.packedBeyond.Marked()
 }
 
-// found is a timer that was packed. Nobody changes its bytes.
-type found struct {
+// record is a timer that was packed. Nobody changes its bytes.
+type record struct {
 	bytes []byte
 	step  int64
 }
@@ -122,8 +122,8 @@ func (o *Overlay) stepOf(p *Planner, stale bool) int64 {
 func (o *Overlay) Copy(p *Planner) (done bool) {
 	n := min(copyAtOnce, len(o.items))
 	for _, it := range o.items[:n] {
-		if it.change.stale() || it.packed { // else the store has it by now
-			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(p, it.change.at != 0 || it.packed)})
+		if it.change.stale() || it.retired { // else the store has it by now
+			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(p, it.change.at != 0 || it.retired)})
 		}
 	}
 	o.items = o.items[n:]
@@ -224,7 +224,7 @@ func (s IDs) Has(id []byte) bool {
 // Committed is what is known of the committed state of an ID. Of one that is not here it
 // is what the store has.
 type Committed struct {
-	item  *Item
+	id    string
 	steps [][]Change // committed, not folded
 	after *timer.Timer
 	known bool
@@ -239,7 +239,7 @@ func (p *Planner) Committed(id []byte) (c Committed) {
 		}
 		return c
 	}
-	c.item, c.after, c.known = it, it.change.after, it.change.stale()
+	c.id, c.after, c.known = it.id, it.change.after, it.change.stale()
 	if it.entries > 0 {
 		for _, s := range p.committed {
 			c.steps = append(c.steps, s.Changes())
@@ -253,7 +253,7 @@ func (p *Planner) Committed(id []byte) (c Committed) {
 func (c *Committed) Find() (t *timer.Timer, known bool) {
 	for i := len(c.steps) - 1; i >= 0; i-- {
 		for k := range c.steps[i] {
-			if x := &c.steps[i][k]; x.item == c.item {
+			if x := &c.steps[i][k]; string(x.ID) == c.id {
 				return x.After, true
 			}
 		}

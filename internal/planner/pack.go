@@ -11,11 +11,14 @@ const packedGrain = 6
 
 // A timer to which nothing happens needs no item. Of its item it takes what the planner, the
 // delta and the store know: where it is pending, whether the store has that, and what the
-// store has. So it is packed, as bytes and two flags, and has an item again when a request
-// meets it, when it fires, and when a checkpoint that it is part of needs to know.
+// store has. So it is packed, as its bytes, two flags and, if the store has another version,
+// the place of that. It has an item again when a request or an admission meets it, when it
+// fires, or when the other wheel does not take it.
 //
-// Invariant: of an ID there is an item, or a record in packed if it lies below the horizon,
-// or one in packedBeyond, and then the store does not have it yet; or the store is the truth.
+// Invariant: of an ID there is an item, or one record; else the store is the truth. A record in
+// packedBeyond lies at or above the horizon, and is one that the store does not have. One in
+// packed lies below the horizon, or above if an eviction lowered it past that: a load passes
+// over it then.
 
 // pack packs the timer of an item, which is forgotten, if nothing happens to it: neither an
 // entry nor a request nor a checkpoint knows the item, it waits for nothing but its due time,
@@ -44,12 +47,11 @@ func (p *Planner) pack(it *Item) {
 	} else {
 		p.beyond.Remove(&it.slot)
 	}
-	if it.packed = it.change.at != 0; it.packed {
+	if it.retired = it.change.at != 0; it.retired {
 		p.delta.bytes -= it.deltaBytes()
 		p.delta.drop(it)
 	}
-	p.enter(to, &r)
-	p.remove(it)
+	p.retire(it)
 }
 
 // packStored packs a timer as the store has it, below the horizon, of whose ID nothing is
@@ -60,37 +62,11 @@ func (p *Planner) packStored(t *timer.Timer) bool {
 		return false
 	}
 	p.scratch = t.AppendTo(p.scratch[:0])
-	r := packed.Record{Bytes: p.scratch, Stored: timer.Absent}
-	ok := p.packed.Add(r, sum)
-	if ok {
-		p.enter(p.packed, &r)
-	}
-	return ok
-}
-
-// enter counts what a record holds, which is the delta's where the wheel does not have it.
-func (p *Planner) enter(in *packed.Wheel, r *packed.Record) {
-	switch {
-	case in == p.packed:
-		p.bytes += r.Size()
-	case r.State&packed.Stale != 0:
-		p.delta.bytes += r.Size()
-	}
-}
-
-// leave is the end of enter.
-func (p *Planner) leave(in *packed.Wheel, r *packed.Record) {
-	switch {
-	case in == p.packed:
-		p.bytes -= r.Size()
-	case r.State&packed.Stale != 0:
-		p.delta.bytes -= r.Size()
-	}
+	return p.packed.Add(packed.Record{Bytes: p.scratch, Stored: timer.Absent}, sum)
 }
 
 // unpack makes an item, in no wheel, of a record that was taken out of a wheel.
-func (p *Planner) unpack(r packed.Record, from *packed.Wheel) *Item {
-	p.leave(from, &r)
+func (p *Planner) unpack(r packed.Record) *Item {
 	t := unpacked(r.Bytes)
 	it := p.ids.item(string(t.ID), t.Ref(), t)
 	p.ids.add(it, false)
@@ -106,6 +82,16 @@ func (p *Planner) unpack(r packed.Record, from *packed.Wheel) *Item {
 	return it
 }
 
+// own gives an item that was just unpacked, and that will wait, bytes of its own: it would keep
+// a whole chunk.
+func (it *Item) own() {
+	t := unpacked(it.timer.AppendTo(nil))
+	if it.change.after == it.timer {
+		it.change.after = t
+	}
+	it.timer = t
+}
+
 // unpacked is the timer of a record.
 func unpacked(b []byte) *timer.Timer {
 	t, err := timer.Decode(b)
@@ -115,13 +101,13 @@ func unpacked(b []byte) *timer.Timer {
 	return t
 }
 
-// stored forgets a record that was taken out, and is in the store.
-func (p *Planner) stored(r packed.Record) { p.ids.index.Delete(p.ids.index.Sum(r.ID())) }
+// forgetStored forgets a record that was taken out, and is in the store.
+func (p *Planner) forgetStored(r packed.Record) { p.ids.index.Delete(p.ids.index.Sum(r.ID())) }
 
 // nearer takes a record from beyond the horizon, which is above it now.
 func (p *Planner) nearer(r packed.Record) {
-	if !p.move(r, p.packedBeyond, p.packed) {
-		p.insert(p.unpack(r, p.packedBeyond))
+	if !p.packed.Add(r, p.ids.index.Sum(r.ID())) {
+		p.insert(p.unpack(r))
 	}
 }
 
@@ -129,22 +115,10 @@ func (p *Planner) nearer(r packed.Record) {
 // beyond until it does.
 func (p *Planner) farther(r packed.Record) {
 	if r.State == 0 {
-		p.leave(p.packed, &r)
-		p.stored(r)
-	} else if !p.move(r, p.packed, p.packedBeyond) {
-		p.postpone(p.unpack(r, p.packed))
+		p.forgetStored(r)
+	} else if !p.packedBeyond.Add(r, p.ids.index.Sum(r.ID())) {
+		p.postpone(p.unpack(r))
 	}
-}
-
-// move puts a record that was taken out of one wheel into the other, and reports whether that
-// took it.
-func (p *Planner) move(r packed.Record, from, to *packed.Wheel) bool {
-	ok := to.Add(r, p.ids.index.Sum(r.ID()))
-	if ok {
-		p.leave(from, &r)
-		p.enter(to, &r)
-	}
-	return ok
 }
 
 // key is a place in the order of firing.

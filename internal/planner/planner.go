@@ -19,7 +19,7 @@ var (
 type Planner struct {
 	ids   ids
 	wheel *wheel.Wheel[*Item]
-	// beyond holds pending items of the overlay that are above the horizon.
+	// beyond holds pending items that the store lacks, above the horizon.
 	beyond *wheel.Wheel[*Item]
 	// packed belongs to the wheel, packedBeyond to beyond: see pack.go.
 	packed, packedBeyond *packed.Wheel
@@ -30,7 +30,7 @@ type Planner struct {
 	horizon timer.Ref
 	lowered timer.Ref // lowest place that the horizon went back to since the last load
 	limit   int64     // of bytes, see New
-	bytes   int64     // held by the timers in the wheel, packed ones too
+	bytes   int64     // held by the items in the wheel
 	full    bool      // load no more; ended by Relieved
 	open    bool
 	opened  int64 // what was due by then was missed: nobody ran, Unix ms
@@ -59,8 +59,8 @@ func newPlanner(position, now, bytes int64, grain uint) *Planner {
 		waiting: make(map[*Item]struct{}), horizon: Lowest, lowered: Highest, limit: bytes,
 		sequence: sequence{position: position}, schedules: new(calendar.Cache),
 	}
-	p.packed = packed.New(&p.ids.index, aPackedOne, now, grain)
-	p.packedBeyond = packed.New(&p.ids.index, onePackedBeyond, now, grain)
+	p.packed = packed.New(&p.ids.index, kindPacked, now, grain)
+	p.packedBeyond = packed.New(&p.ids.index, kindBeyond, now, grain)
 	return p
 }
 
@@ -88,17 +88,20 @@ func (p *Planner) Next() (due int64, ok bool) {
 // may say too early by what a slot of the wheel spans. false: there is none.
 func (p *Planner) Oldest() (due int64, ok bool) {
 	due, ok = p.wheel.Next()
-	if packed, any := p.packed.Next(); any && (!ok || packed < due) {
-		return packed, true
+	if first, any := p.packed.Next(); any && (!ok || first < due) {
+		return first, true
 	}
 	return due, ok
 }
 
-// Size is how many IDs something is kept of, and about how many bytes the timers in
+// Size is how many IDs something is kept of, packed or not, and about how many bytes the timers in
 // the wheel hold.
 func (p *Planner) Size() (items int, bytes int64) {
-	return p.ids.n + p.packed.Len() + p.packedBeyond.Len(), p.bytes
+	return p.ids.n + p.packed.Len() + p.packedBeyond.Len(), p.held()
 }
+
+// held is about how many bytes the timers in the wheel take, packed or not.
+func (p *Planner) held() int64 { return p.bytes + p.packed.Bytes() }
 
 // set makes t the planned state of an item.
 func (p *Planner) set(it *Item, t *timer.Timer) {
