@@ -24,7 +24,7 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 		topics []string
 	}{
 		{"wheel", m.wheel, cfg.WheelMemory, []string{"large", "small"}},
-		{"delta", m.delta, cfg.WheelMemory, []string{"large", "small"}},
+		{"delta", m.delta, cfg.WheelMemory / 2, []string{"large", "small"}},
 		{"firings", m.firings, cfg.QueueMemory, []string{"large", "small"}},
 		{"requests", m.requests, cfg.QueueMemory, []string{"large", "small", "delayed"}},
 	} {
