@@ -55,9 +55,11 @@ type Logs interface {
 	// Read calls fn with the committed records of partitions, of each one from one offset to,
 	// exclusive, another below its end, in order. It is one call however many they are.
 	Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error
-	// Follow calls fn with nil, then with what is committed from then on, and with nil now and
-	// then, until ctx ends or fn returns an error.
-	Follow(ctx context.Context, topic string, partitions []int32, fn func(*Record) error) error
+	// Follow calls fn with nil, then with what is committed from a position on, and with nil now
+	// and then, until ctx ends, fn returns an error, or the log cannot be read any more, or not
+	// without a gap. Before each call it moves the position: behind the record, and behind what it
+	// has passed that is none.
+	Follow(ctx context.Context, topic string, at Position, fn func(*Record) error) error
 }
 
 // DeadLetter is a request that was rejected, or an emission that its target has refused.

@@ -67,6 +67,7 @@ var heldBy = map[string]string{
 	"maxPostBytes":       "internal/api TestAtMost",
 	"maxRunning":         "internal/api TestAtMost",
 	"maxStreams":         "internal/api TestAtMost",
+	"maxBehind":          "internal/api TestStreamGoesOnWhereItWas",
 	"logReads":           "internal/api TestLogsAreReadInTurns",
 	"bodiesAtOnce":       "internal/api/access TestBodies",
 	"maxTargetBytes":     "internal/api/access TestStrangeRequests",

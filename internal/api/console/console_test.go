@@ -449,7 +449,7 @@ func TestEventsOfATimer(t *testing.T) {
 			{Offset: 8, At: now, Event: json.RawMessage(`{"other":"program"}`)},
 			{Offset: 7, At: now, Event: json.RawMessage(`{"type":"fired","at":1795338000000,"source":"timers/0/5","occurrence":3,"lateness":4,"target":"orders"}`)},
 		},
-		Cursor: "7", Log: api.EventLog{Begins: 2, Ends: 10, LookedTo: 7},
+		Cursor: "7", Log: api.EventLog{Begins: 2, Ends: 10, LookedTo: 7, Position: "0:10"},
 	}
 	w := f.get(timerPath(evil))
 	says(t, w, http.StatusOK, "rejected", "bad-cron", escaped, "unreadable", "offset 8", "fired", "2026-11-22 09:00:00", "occurrence 3 · late 4 ms · to orders · request timers/0/5",
@@ -457,7 +457,7 @@ func TestEventsOfATimer(t *testing.T) {
 	if body := w.Body.String(); strings.Contains(body, "data-events") || strings.Contains(body, "deleted") || strings.Contains(body, "Newest") {
 		t.Error("it streams unasked, or says where the log begins before it is there")
 	}
-	says(t, f.get(timerPath(evil, "watch", "1")), http.StatusOK, `data-events="/v1/topics/timers/events?id=%3Cscript%3E`, "load it again")
+	says(t, f.get(timerPath(evil, "watch", "1")), http.StatusOK, `data-events="/v1/topics/timers/events?id=%3Cscript%3E`, `&amp;position=0%3A10"`, "load it again")
 
 	f.answers[history] = api.TimerEvents{Events: []api.TimerEvent{}, Log: api.EventLog{Begins: 2, Oldest: &oldest}}
 	says(t, f.get(timerPath(evil, "events", "7")), http.StatusOK, "No event of this ID is on the topic of events before that", "begin at 2026-11-22 08:00:00: what was before has been deleted", "Newest")
