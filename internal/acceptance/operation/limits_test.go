@@ -63,6 +63,8 @@ var heldBy = map[string]string{
 	"DrainTimeout":       "internal/ownership TestDrainGivesUpOnAStuckStep",
 	"warnBurst":          "internal/partition TestWarnings",
 	"maxParkedShown":     "internal/service TestParkedTargetsShown",
+	"maxExamined":        "internal/partition TestUnknownTargetsWaitInTurn",
+	"maxNewcomers":       "emitter TestUnknownTopicsAreBounded",
 	"maxProbes":          "emitter TestProbesAtATime",
 	"maxPostBytes":       "internal/api TestAtMost",
 	"maxRunning":         "internal/api TestAtMost",
