@@ -29,12 +29,12 @@ func (t *Targets) Run(ctx context.Context) error {
 	next := time.NewTimer(targetRefresh)
 	defer next.Stop()
 	for {
-		names, all := []string(nil), true
+		names, all, pause := []string(nil), true, false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.wake:
-			names, all = t.takeWanted(), t.takeAll()
+			names, all, pause = t.takeWanted(), t.takeAll(), t.full()
 		case <-next.C:
 		}
 		if all {
@@ -49,15 +49,39 @@ func (t *Targets) Run(ctx context.Context) error {
 			}
 			next.Reset(t.pause())
 		}
+		if pause {
+			select {
+			case <-ctx.Done():
+			case <-time.After(newcomersPause):
+			}
+		}
 	}
 }
 
+// takeWanted takes what is to be fetched now: of newcomers as many as one look-up has, for
+// who leads those that are known is more pressing.
 func (t *Targets) takeWanted() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := slices.Collect(maps.Keys(t.wanted))
 	clear(t.wanted)
+	n := 0
+	for name := range t.newcomers {
+		if n++; n > maxWanted {
+			t.rouse()
+			break
+		}
+		w = append(w, name)
+		delete(t.newcomers, name)
+	}
 	return w
+}
+
+// full reports whether nothing is kept of newcomers that are not there.
+func (t *Targets) full() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.examined >= maxExamined/2
 }
 
 // takeAll reports whether all in use are asked for.
@@ -75,10 +99,9 @@ func (t *Targets) inUse() (names []string) {
 	defer t.mu.Unlock()
 	t.noteUsed(now)
 	for name, e := range t.topics {
-		switch {
-		case now.Sub(e.used) > targetIdle, e.Err != nil && now.Sub(e.used) > targetRefresh:
+		if e.idle(now) {
 			delete(t.topics, name)
-		default:
+		} else {
 			names = append(names, name)
 		}
 	}
@@ -129,6 +152,12 @@ func (t *Targets) learn(ctx context.Context, answers map[string]*kmsg.MetadataRe
 	for name, answer := range answers {
 		e := t.topics[name]
 		if e == nil {
+			if answer.ErrorCode != 0 {
+				if t.examined >= maxExamined/2 {
+					continue
+				}
+				t.examined++
+			}
 			e = &cachedTopic{used: began}
 			t.topics[name] = e
 		}

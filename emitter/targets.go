@@ -3,6 +3,7 @@ package emitter
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,14 @@ const (
 	lookupTimeout = 2 * time.Second
 	// maxWanted bounds the topics of one look-up.
 	maxWanted = 1000
+	// maxExamined is of how many topics that are not known to be there, or cannot be used,
+	// Targets keeps what brokers say: those for which something waits, and up to a half of
+	// it those that were only asked for.
+	maxExamined = 1000
+	// maxNewcomers bounds the topics of which nothing is kept yet that are to be asked for;
+	// newcomersPause is between two look-ups of such while no more can be kept.
+	maxNewcomers   = 10_000
+	newcomersPause = 100 * time.Millisecond
 	// defaultBatchMaxBytes is Kafka's default for max.message.bytes.
 	defaultBatchMaxBytes = 1_048_588
 )
@@ -82,6 +91,14 @@ type TargetOptions struct {
 // write to it does not know (Refuted). Then the topic is not known until it was
 // asked for again, after a pause that doubles.
 //
+// Requests can name as many topics as they like, and what is not there takes memory and
+// questions until that is a verdict. So of such topics maxExamined are kept at a time.
+// What waits for another one waits for Unexamined, all together, until it has its Turn:
+// a place is free (inUse and reap free those that nobody uses any more), or the topic is
+// known. For whoever comes for a topic has it asked for, place or not; an answer that
+// there is no such topic is forgotten without a place, one that has it is kept. So
+// a topic that is there is not behind all that are not.
+//
 // Who asks with each timer takes no lock where all is well: see wellKnown.
 //
 // mu guards what follows it; requests are made without it.
@@ -101,8 +118,12 @@ type Targets struct {
 	fast     time.Time           // until then Run asks often, if it has reason to
 	wantAll  bool                // Run is to ask for all in use
 	versions int64               // the last version given
-	wanted   map[string]struct{} // to be fetched by Run
-	wake     chan struct{}
+	examined int                 // of topics, as publish has counted them, and Examine since
+	reaped   time.Time           // see reap
+	wanted   map[string]struct{} // of topics, to be fetched by Run
+	// newcomers are others to be fetched by Run.
+	newcomers map[string]struct{}
+	wake      chan struct{}
 }
 
 type cachedTopic struct {
@@ -135,7 +156,7 @@ func NewTargets(cl Brokers, o TargetOptions) *Targets {
 		o.Now = time.Now
 	}
 	t := &Targets{
-		client: cl, o: o, topics: make(map[string]*cachedTopic), wanted: make(map[string]struct{}), wake: make(chan struct{}, 1),
+		client: cl, o: o, topics: make(map[string]*cachedTopic), wanted: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: make(chan struct{}, 1),
 		hosts: make(map[int32]string), reach: allThere{}, changed: func() {},
 	}
 	t.known.Store(&wellKnown{})
@@ -208,10 +229,19 @@ func (t *Targets) Prefetch(topic string) {
 
 // want has a topic asked for. The lock is held.
 func (t *Targets) want(topic string) {
-	if len(t.wanted) >= maxWanted {
+	switch {
+	case t.topics[topic] != nil:
+		t.wanted[strings.Clone(topic)] = struct{}{}
+	case len(t.newcomers) < maxNewcomers:
+		t.newcomers[strings.Clone(topic)] = struct{}{}
+	default:
 		return // who needs it asks again
 	}
-	t.wanted[topic] = struct{}{}
+	t.rouse()
+}
+
+// rouse has Run look at what is wanted.
+func (t *Targets) rouse() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -335,7 +365,7 @@ func (t *Targets) Lacks(p timer.TopicPartition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[p.Topic]
-	if e == nil || e.Err != nil || int(p.Partition) < len(e.Leader) {
+	if e == nil || e.Err != nil || len(e.Leader) == 0 || int(p.Partition) < len(e.Leader) {
 		return false
 	}
 	return t.lacks(e)

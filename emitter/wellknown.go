@@ -33,12 +33,16 @@ func (t *Targets) noteUsed(now time.Time) {
 	}
 }
 
-// publish makes the copy again. The lock is held.
+// publish makes the copy again, and counts those that are not known. The lock is held.
 func (t *Targets) publish() {
 	now := t.o.Now()
 	t.noteUsed(now)
 	known := make(wellKnown, len(t.topics))
+	t.examined = 0
 	for name, e := range t.topics {
+		if e.unsettled() {
+			t.examined++
+		}
 		if e.Err == nil && e.beyond.IsZero() && t.usable(e, now) {
 			known[name] = &wellKnownTarget{TopicInfo: e.TopicInfo}
 		}

@@ -14,9 +14,13 @@ const (
 // opens reports whether what waits for a topic as a whole may go on. The lock is
 // held.
 func (h *Health) opens(p timer.TopicPartition) bool {
+	if p == Unexamined() {
+		return false // what waits there looks when it has its turn
+	}
 	target, known := h.o.Targets.Cached(p.Topic)
 	switch {
 	case !known:
+		h.o.Targets.Examine(p.Topic)
 		h.o.Targets.Prefetch(p.Topic)
 		return false
 	case p.Partition == Unplaced, target.Err != nil:

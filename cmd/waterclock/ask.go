@@ -335,7 +335,9 @@ func watchCommand(p *process) *cobra.Command {
 		Use:   "watch",
 		Short: "print what happens to timers, as it happens",
 		Long: `watch prints the outcome events of timers from now on, one a line, until it is
-interrupted. The request topic must write events: see events in the settings.`,
+interrupted. When the connection breaks it goes on where it was, and ends with an error
+if nothing answers for a minute, or if events would be missing. The request topic must
+write events: see events in the settings.`,
 		Example: `  waterclock watch --prefix customer-17/
   waterclock watch --id a1 --json`,
 	}

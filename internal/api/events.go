@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,16 +26,19 @@ const streamType = "text/event-stream"
 type streams struct{ n atomic.Int32 }
 
 func (a *API) registerEvents(h huma.API) {
-	op := operation(http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on",
-		"Server-sent events, whose data are records of the events topic, as docs/FORMAT.md has them, with the timer's ID as id.",
+	op := operation(http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on or from a position on",
+		"Server-sent events, whose data are records of the events topic, as docs/FORMAT.md has them, with the timer's ID as id. The id of a server-sent event is the position behind it, which the header Last-Event-ID takes, as EventSource does by itself, or position.",
+		"410 (events-gone): the stream cannot begin at the position without leaving out events.",
 		"409: the request topic writes no events; it does with events: true.")
 	op.Tags = []string{"events"}
 	describe[struct{}](h, &op, nil)
 	op.Responses["200"] = &huma.Response{Description: "Events, until the caller goes.", Content: map[string]*huma.MediaType{streamType: {Schema: &huma.Schema{Type: "string"}}}}
 	huma.Register(h, op, func(ctx context.Context, in *struct {
-		Topic  string `path:"topic" doc:"Request topic."`
-		ID     string `query:"id" doc:"Of that timer alone."`
-		Prefix string `query:"prefix" doc:"Of timers whose IDs begin with it."`
+		Topic    string `path:"topic" doc:"Request topic."`
+		ID       string `query:"id" doc:"Of that timer alone."`
+		Prefix   string `query:"prefix" doc:"Of timers whose IDs begin with it."`
+		Position string `query:"position" doc:"Go on there, and not from now on: log.position of listTimerEvents, or the id of a server-sent event."`
+		LastID   string `header:"Last-Event-ID" doc:"The same, and counts before it."`
 	}) (*huma.StreamResponse, error) {
 		asked := in.Prefix
 		if in.ID != "" {
@@ -50,17 +54,16 @@ func (a *API) registerEvents(h huma.API) {
 			a.streams.n.Add(-1)
 			return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "%d callers are told of events by this instance, and no more are at a time", maxStreams)
 		}
-		partitions := make([]int32, 0, topic.Partitions)
-		for p := range topic.Partitions {
-			if in.ID == "" || p == a.o.PartitionOf([]byte(in.ID), topic.Partitions) {
-				partitions = append(partitions, p)
-			}
+		first, n := int32(0), topic.Partitions
+		match := func(r *Record) bool { return strings.HasPrefix(string(r.Key), in.Prefix) }
+		if in.ID != "" {
+			first, n = a.o.PartitionOf([]byte(in.ID), topic.Partitions), 1
+			match = func(r *Record) bool { return string(r.Key) == in.ID }
 		}
-		match := func(r *Record) bool {
-			if in.ID != "" {
-				return string(r.Key) == in.ID
-			}
-			return strings.HasPrefix(string(r.Key), in.Prefix)
+		at, err := a.begin(ctx, topic.Events, first, n, cmp.Or(in.LastID, in.Position))
+		if err != nil {
+			a.streams.n.Add(-1)
+			return nil, err
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer a.streams.n.Add(-1)
@@ -69,13 +72,29 @@ func (a *API) registerEvents(h huma.API) {
 				w.Header().Set("Content-Type", streamType)
 				return
 			}
-			a.stream(c.Context(), w, topic.Events, partitions, match, func() error { return a.may(c.Context(), access.Read, in.Topic, asked) })
+			a.stream(c.Context(), w, topic.Events, at, match, func() error { return a.may(c.Context(), access.Read, in.Topic, asked) })
 		}}, nil
 	})
 }
 
-// stream tells a caller of events until it goes, has no right to them any more, or the API is closed.
-func (a *API) stream(ctx context.Context, w http.ResponseWriter, topic string, partitions []int32, match func(*Record) bool, may func() error) {
+// stream tells a caller of events from a position on, until it goes, has no right to them any more,
+// the log cannot be read on, or the API is closed.
+//
+// Why nothing is missed, and nothing told twice. A position says of each partition of the stream
+// up to where its log was looked at, and what is committed below that stays as it is: it is taken
+// from the end of what is decided, or from a record that was told, and both lie below what a
+// transaction could yet add to. Whoever has a position knows of what matches below it: from the
+// history that has it as its own (of the partition's end, when that was asked, so that what
+// happens after the answer is behind it, whenever the stream begins), or from this stream. Each
+// event comes with the position behind it, and so does each sign of life: a caller who goes on from
+// the last one that has come whole is told of the next. That the others of a stream of many
+// partitions stand in it too makes it longer, and the only thing that a caller has to keep.
+//
+// What is below a position, where the log begins later by now, is gone, and one too far back is
+// not read: both are said instead of a stream, see begin. A stream that retention overtakes ends,
+// and whoever goes on is told so. Only what compaction takes is not told of: of a compacted topic
+// of events a stream that goes on tells what is left.
+func (a *API) stream(ctx context.Context, w http.ResponseWriter, topic string, at Position, match func(*Record) bool, may func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.jobs.life, cancel)()
@@ -83,20 +102,20 @@ func (a *API) stream(ctx context.Context, w http.ResponseWriter, topic string, p
 		a.o.Logger.Warn("events cannot be told on this connection", "err", err)
 		return
 	}
-	write := func(text string) error { return access.StreamWrite(w, []byte(text)) }
 	w.Header().Set("Content-Type", streamType)
 	w.Header().Set("Cache-Control", "no-store")
-	err := a.o.Logs.Follow(ctx, topic, partitions, func(r *Record) error {
+	err := a.o.Logs.Follow(ctx, topic, at, func(r *Record) error {
 		if r != nil && !match(r) {
 			return nil
 		}
 		if err := may(); err != nil {
 			return err
 		}
-		if r == nil {
-			return write(":\n\n") // a comment: there is nothing, and the caller is still there
+		text := "id: " + at.String() + "\n" // without data it is no event, and counts all the same
+		if r != nil {
+			text += fmt.Sprintf("event: event\ndata: %s\n", withID(r))
 		}
-		return write(fmt.Sprintf("id: %d/%d\nevent: event\ndata: %s\n\n", r.Partition, r.Offset, withID(r)))
+		return access.StreamWrite(w, []byte(text+"\n"))
 	})
 	if err != nil && ctx.Err() == nil {
 		a.o.Logger.Debug("events are no longer told", "topic", topic, "err", err)

@@ -302,7 +302,7 @@ func (emptyLogs) Read(context.Context, string, map[int32][2]int64, func(*api.Rec
 	return nil
 }
 
-func (emptyLogs) Follow(ctx context.Context, _ string, _ []int32, fn func(*api.Record) error) error {
+func (emptyLogs) Follow(ctx context.Context, _ string, _ api.Position, fn func(*api.Record) error) error {
 	if err := fn(nil); err != nil {
 		return err
 	}

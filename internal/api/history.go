@@ -48,6 +48,7 @@ type EventLog struct {
 	Begins    int64      `json:"begins" doc:"The first offset that Kafka has. Where it is not 0, what was before is gone: retention."`
 	Ends      int64      `json:"ends" doc:"The offset behind the last record that was committed when this was asked."`
 	LookedTo  int64      `json:"lookedTo" doc:"How far back this page has looked: all events of the timer from there on to where it began are on it."`
+	Position  string     `json:"position" doc:"What watchEvents takes as position to go on behind what ends says."`
 	Oldest    *time.Time `json:"oldest,omitempty" doc:"Without a cursor: timestamp of the oldest record of any timer. Nothing is known of the time before it."`
 }
 
@@ -101,7 +102,9 @@ func (a *API) history(ctx context.Context, topic string, partition int32, id str
 	}
 	begin, last := bounds[partition][0], bounds[partition][1]
 	end = max(begin, min(end, last))
-	page := &TimerEvents{Events: []TimerEvent{}, Log: EventLog{Topic: topic, Partition: partition, Begins: begin, Ends: last}}
+	page := &TimerEvents{Events: []TimerEvent{}, Log: EventLog{
+		Topic: topic, Partition: partition, Begins: begin, Ends: last, Position: Position{First: partition, Next: []int64{last}}.String(),
+	}}
 	s := &lookBack{logs: a.o.Logs, topic: topic, partition: partition, id: id}
 	span, at, until := int64(historySpan), end, a.o.Now().Add(historyTime)
 	// Each call comes further than its cursor, however little that is.

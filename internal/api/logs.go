@@ -55,9 +55,11 @@ type Logs interface {
 	// Read calls fn with the committed records of partitions, of each one from one offset to,
 	// exclusive, another below its end, in order. It is one call however many they are.
 	Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error
-	// Follow calls fn with nil, then with what is committed from then on, and with nil now and
-	// then, until ctx ends or fn returns an error.
-	Follow(ctx context.Context, topic string, partitions []int32, fn func(*Record) error) error
+	// Follow calls fn with nil, then with what is committed from a position on, and with nil now
+	// and then, until ctx ends, fn returns an error, or the log cannot be read any more, or not
+	// without a gap. Before each call it moves the position: behind the record, and behind what it
+	// has passed that is none.
+	Follow(ctx context.Context, topic string, at Position, fn func(*Record) error) error
 }
 
 // DeadLetter is a request that was rejected, or an emission that its target has refused.
@@ -73,6 +75,7 @@ type DeadLetter struct {
 	Headers   []Header  `json:"headers,omitempty" doc:"Those of the request."`
 	Payload   *Payload  `json:"payload" doc:"What it would have fired; in a list the first 1,024 bytes of a long one."`
 	Truncated bool      `json:"truncated,omitempty" doc:"The payload did not fit and is gone."`
+	Missing   []string  `json:"missing,omitempty" doc:"Of one that is truncated: what did not fit and is gone: value, headers, key. With headers those that are passed on, with key all, and what exceeds 1,024 bytes of the ID."`
 }
 
 // DeadLetterList is a page of dead letters.
@@ -258,9 +261,10 @@ func letter(r *Record) DeadLetter {
 	d := DeadLetter{
 		Partition: r.Partition, Offset: r.Offset, At: r.Time.UTC(),
 		Reason: r.header(waterclock.HeaderReason), Detail: r.header(waterclock.HeaderDetail), Source: r.header(waterclock.HeaderSource),
-		Truncated: r.header(waterclock.HeaderTruncated) != "", Payload: &Payload{Bytes: len(r.Value), Null: r.Value == nil},
+		Truncated: missing(r) != nil, Payload: &Payload{Bytes: len(r.Value), Null: r.Value == nil},
 	}
 	d.ID, d.IDBase64 = text(r.Key)
+	d.Missing = missing(r)
 	value := r.Value
 	if r.cutFrom > 0 {
 		d.Payload.Bytes = r.cutFrom
@@ -276,6 +280,14 @@ func letter(r *Record) DeadLetter {
 		d.Headers = append(d.Headers, headerOf(h))
 	}
 	return d
+}
+
+// missing is what did not fit into a dead letter, see docs/FORMAT.md; nil: nothing.
+func missing(r *Record) []string {
+	if cut := r.header(waterclock.HeaderTruncated); cut != "" {
+		return strings.Split(cut, ",")
+	}
+	return nil
 }
 
 // resend writes the request of a dead letter again.
@@ -332,10 +344,13 @@ func (c *Correction) request(r *Record) (route.Request, error) {
 	switch {
 	case c.Value != nil:
 		q.Value = []byte(*c.Value)
-	case r.header(waterclock.HeaderTruncated) != "":
+	case missing(r) != nil:
 		return q, fmt.Errorf("the payload of this dead letter did not fit and is gone: give it as value")
 	}
 	if c.Headers == nil {
+		if slices.Contains(missing(r), "headers") {
+			return q, fmt.Errorf("headers of this dead letter did not fit and are gone: give as headers all that are to be sent")
+		}
 		for _, h := range r.Headers {
 			if !strings.HasPrefix(h.Key, waterclock.OwnPrefix) {
 				q.Headers = append(q.Headers, h)

@@ -2,8 +2,10 @@ package api
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -29,5 +31,37 @@ func TestSlimIsACopy(t *testing.T) {
 	}
 	if s := slim(&Record{Value: []byte{}}, previewBytes); s.Value == nil {
 		t.Error("an empty value is null")
+	}
+}
+
+// What did not fit into a dead letter has to be given: sent without it, the request would be
+// another one than it was, and nobody would have said so.
+func TestResendNeedsWhatIsMissing(t *testing.T) {
+	value, headers := "v", []Header{}
+	for _, c := range []struct {
+		cut  string
+		with *Correction
+		sent bool
+	}{
+		{"", nil, true},
+		{"value", nil, false},
+		{"value", &Correction{Headers: &headers}, false},
+		{"value", &Correction{Value: &value}, true},
+		{"value,headers", &Correction{Value: &value}, false},
+		{"value,headers", &Correction{Headers: &headers}, false},
+		{"value,headers", &Correction{Value: &value, Headers: &headers}, true},
+		{"value,headers,key", &Correction{Value: &value}, false},
+		{"value,headers,key", &Correction{Value: &value, Headers: &headers}, true},
+	} {
+		r := &Record{Key: []byte("a"), Headers: []timer.Header{{Key: "timer-after", Value: []byte("1s")}}}
+		if c.cut != "" {
+			r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderTruncated, Value: []byte(c.cut)})
+		}
+		if _, err := c.with.request(r); (err == nil) != c.sent {
+			t.Errorf("without %q, with %+v: %v", c.cut, c.with, err)
+		}
+		if d := letter(r); d.Truncated != (c.cut != "") || strings.Join(d.Missing, ",") != c.cut {
+			t.Errorf("without %q: %+v", c.cut, d)
+		}
 	}
 }

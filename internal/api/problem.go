@@ -25,6 +25,7 @@ const (
 	ReasonNoTopic         = "no-such-topic"     // it is none of the request topics that are served
 	ReasonNoPath          = "no-such-path"      // the API has no such path
 	ReasonNoEvents        = "no-events"         // the request topic writes none
+	ReasonEventsGone      = "events-gone"       // a stream of them cannot go on where it was
 	ReasonBadRequest      = "bad-request"       // the call itself is wrong
 	ReasonForbidden       = access.ReasonForbidden
 	ReasonTooLarge        = access.ReasonTooLarge

@@ -63,7 +63,7 @@ func TestLogsAreReadInTurns(t *testing.T) {
 // endlessLogs tell nothing for as long as somebody listens, but that somebody is there.
 type endlessLogs struct{ emptyLogs }
 
-func (endlessLogs) Follow(ctx context.Context, _ string, _ []int32, fn func(*api.Record) error) error {
+func (endlessLogs) Follow(ctx context.Context, _ string, _ api.Position, fn func(*api.Record) error) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {

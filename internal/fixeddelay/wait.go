@@ -29,7 +29,7 @@ func (p *Partition) route(it *item) (to timer.TopicPartition, refusal *intake.Re
 	to = timer.TopicPartition{Topic: it.says.Target, Partition: emitter.Unplaced}
 	target, known := p.o.Targets.Cached(it.says.Target)
 	if !known {
-		return to, nil
+		return p.o.Targets.ExamineAnyway(to.Topic), nil // one of each partition: what is at its front
 	}
 	n := int32(len(target.Leader))
 	switch {

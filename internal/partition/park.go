@@ -156,39 +156,58 @@ func (p *Partition) unparked(to timer.TopicPartition, n int) {
 }
 
 // expireParked looks at parked timers in turn, and has those that are too late by now
-// expire, which needs no target.
+// expire, which needs no target. Those whose targets could not be examined go on when it is
+// their turn.
 func (p *Partition) expireParked() error {
 	if len(p.parking.counts) == 0 || time.Since(p.parking.looked) < lookForLate {
 		return nil
 	}
 	p.parking.looked = time.Now()
 	now := p.clock.millis()
-	rows, left := max(minLookRows, loadRows/len(p.parking.counts)), loadRows
+	late := func(t *timer.Timer) bool { return planner.Expires(t, now) }
+	turn := func(t *timer.Timer) bool {
+		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
+	}
+	if to := emitter.Unexamined(); p.parking.counts[to] > 0 {
+		if err := p.unparkIf(to, loadRows, turn, now); err != nil {
+			return err
+		}
+	}
+	rows, left := max(minLookRows, loadRows/max(1, len(p.parking.counts))), loadRows
 	for to := range p.parking.counts { // in any order: each has its turn
 		if left < rows {
 			break
 		}
 		left -= rows
-		from, ok := p.parking.reached[to]
-		if !ok {
-			from = planner.Lowest
+		if err := p.unparkIf(to, rows, late, now); err != nil {
+			return err
 		}
-		timers, next, err := p.handle.UnparkIf(targetName(to), from, rows, loadBytes, func(t *timer.Timer) bool { return planner.Expires(t, now) })
-		if err != nil {
-			return fmt.Errorf("look for timers of %s that are too late: %w", targetName(to), err)
-		}
-		if p.parking.reached[to] = next; next.Compare(planner.Lowest) <= 0 {
-			delete(p.parking.reached, to)
-		}
-		if len(timers) == 0 {
-			continue
-		}
-		p.unparked(to, len(timers))
-		p.planning.Lock()
-		p.planner.Admit(timers, nil, now)
-		p.planning.Unlock()
-		p.wakeForDue()
 	}
+	return nil
+}
+
+// unparkIf has those of some timers of a target go on that are chosen, and looks at the
+// next ones when it is called again.
+func (p *Partition) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer.Timer) bool, now int64) error {
+	from, ok := p.parking.reached[to]
+	if !ok {
+		from = planner.Lowest
+	}
+	timers, next, err := p.handle.UnparkIf(targetName(to), from, rows, loadBytes, chosen)
+	if err != nil {
+		return fmt.Errorf("look at parked timers of %s: %w", targetName(to), err)
+	}
+	if p.parking.reached[to] = next; next.Compare(planner.Lowest) <= 0 {
+		delete(p.parking.reached, to)
+	}
+	if len(timers) == 0 {
+		return nil
+	}
+	p.unparked(to, len(timers))
+	p.planning.Lock()
+	p.planner.Admit(timers, nil, now)
+	p.planning.Unlock()
+	p.wakeForDue()
 	return nil
 }
 

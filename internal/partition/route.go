@@ -11,12 +11,13 @@ import (
 
 // route chooses the partition of an emission, as a Java client would. It asks
 // nobody. What cannot be placed now waits for what it returns, which Health does
-// not allow: the topic, or a partition that it does not have yet.
+// not allow: the topic, that more topics can be asked for, or a partition that it
+// does not have yet.
 func (p *Partition) route(t *timer.Target, permit *emitter.Permit) (to timer.TopicPartition, refused *planner.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: emitter.Unplaced}
 	target, known := p.o.Targets.Cached(t.Topic)
 	if !known {
-		return to, nil
+		return p.o.Targets.Examine(t.Topic), nil
 	}
 	if target.Err != nil {
 		return to, refusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition})

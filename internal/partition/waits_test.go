@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +90,69 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 		if time.Since(at) > 20*time.Second {
 			t.Fatalf("not fired though the brokers answer: parked %v", c.p.parking.counts)
 		}
+	}
+}
+
+// However many names of topics that do not exist requests have, so many are asked for at a
+// time; the others wait in turn, and a target that is only not known yet is not behind them.
+// Each has its outcome.
+func TestUnknownTargetsWaitInTurn(t *testing.T) {
+	const names, atATime = 2500, 1100 // 1,000 are examined, and some more are on their way out
+	c := looking(t)
+	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic, otherTopic))
+	c.brokers.leaders[otherTopic] = make([]int32, 3)
+	var later atomic.Int64 // by what the clock of targets was set ahead
+	now := func() time.Time { return c.mono.Add(time.Duration(later.Load())) }
+	c.o.Targets = emitter.NewTargets(cl, emitter.TargetOptions{Now: now})
+	c.o.Health = emitter.NewHealth(emitter.HealthOptions{Targets: c.o.Targets, Logger: c.o.Logger, Now: now})
+	c.o.Rules.Allow = func(string) bool { return true }
+	c.o.Rules.Never = func(string) string { return "" }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.o.Targets.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	c.acquire()
+	c.load()
+	c.work()
+	for i := range names {
+		name := fmt.Sprint("gone-", i)
+		c.schedule(i, -10).Headers[1].Value = []byte(name)
+		c.brokers.heard[name] = heard{missing: missingAfter}
+	}
+	other := c.schedule(names, -10)
+	other.Headers[1].Value = []byte(otherTopic)
+	end := time.Now().Add(2 * time.Minute)
+	round := func() {
+		t.Helper()
+		c.deliver(200)
+		c.o.Health.Round(ctx, func(probe func()) { probe() })
+		c.fired()
+		c.p.parking.looked = time.Time{}
+		c.ok(c.p.expireParked())
+		if n := len(c.p.parking.counts); n > atATime {
+			t.Fatalf("timers are parked for %d targets, want %d at most", n, atATime)
+		}
+		if n := len(c.o.Health.Unhealthy()); n > atATime {
+			t.Fatalf("%d breakers, want %d at most", n, atATime)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d dead letters of %d, parked for %d targets, the one that exists fired: %v", len(c.dead), names, len(c.p.parking.counts), c.emitted[other.Offset] != nil)
+		}
+	}
+	for c.emitted[other.Offset] == nil { // no place becomes free meanwhile
+		round()
+	}
+	if len(c.dead) > 0 {
+		t.Errorf("%d dead letters before their time", len(c.dead))
+	}
+	for len(c.dead) < names {
+		var parked []string
+		for to := range c.p.parking.counts {
+			parked = append(parked, to.Topic)
+		}
+		c.ok(c.o.Targets.Refresh(ctx, parked...))
+		later.Add(int64(time.Second))
+		round()
 	}
 }
 

@@ -17,6 +17,7 @@ type Entry struct {
 
 	item    *Item    // nil for a refused request
 	firing  bool     // what is due decided it, no request
+	leaves  bool     // its timer counts as pending until it is committed: see note
 	request *request // that decided it, of one that depends on what it finds
 	chunk   *chunk   // that it is part of
 	next    *Entry   // the entry of the same ID that was planned on this one

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -20,7 +21,7 @@ func TestPendingIsCounted(t *testing.T) {
 		p.Begin(0)
 		p.Open(0)
 		p.Load(Lowest, timer.Ref{Due: 1 << 40}, nil)
-		pending := map[string]bool{}
+		pending, leaving := map[string]bool{}, map[string]bool{} // leaving: fired, and not committed
 		now, offset := int64(0), int64(0)
 		var out *Segment // a step that is tried
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -30,6 +31,7 @@ func TestPendingIsCounted(t *testing.T) {
 				id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "id")
 				plan(p, timer.Request{ID: []byte(id), Offset: offset}, nil)
 				delete(pending, id)
+				delete(leaving, id)
 			case "schedule":
 				id := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"}).Draw(t, "id")
 				tm := &timer.Timer{ID: []byte(id), Offset: offset, Due: now + rapid.Int64Range(0, 5).Draw(t, "in"), Occurrence: 1}
@@ -42,14 +44,17 @@ func TestPendingIsCounted(t *testing.T) {
 					}
 					return nil
 				})
-				if want := !pending[id] && len(pending) >= most; refused != want {
-					t.Fatalf("refused %v with %d pending", refused, len(pending))
+				others := maps.Clone(leaving)
+				delete(others, id)
+				if want := !pending[id] && len(pending)+len(others) >= most; refused != want {
+					t.Fatalf("refused %v with %d pending, and %d leaving", refused, len(pending), len(others))
 				}
 				if !refused {
-					pending[id] = true
+					pending[id], leaving = true, others
 				}
 			case "take":
 				if out == nil {
+					leaving = maps.Clone(pending)
 					p.Fire(now, 1<<20, 1<<40, free)
 					out = p.Take(1<<20, 1<<40)
 				}
@@ -73,6 +78,7 @@ func TestPendingIsCounted(t *testing.T) {
 					}
 				}
 				out = nil
+				clear(leaving)
 			}
 			offset++
 			clear(pending)
@@ -82,11 +88,72 @@ func TestPendingIsCounted(t *testing.T) {
 				}
 			}
 			p.packed.Marks(func(r packed.Record) { pending[string(unpacked(r.Bytes).ID)] = true })
+			for id := range pending {
+				delete(leaving, id)
+			}
+			if int64(len(leaving)) != p.leaving || len(pending) > most {
+				t.Fatalf("%d of %d may be pending: %v, and leaving, counted %d: %v", len(pending), most, pending, p.leaving, leaving)
+			}
 			if int64(len(pending)) != p.pending {
 				t.Fatalf("%d are pending, counted %d: %v", len(pending), p.pending, pending)
 			}
 		}
 	})
+}
+
+// A firing that is planned may be rolled back, so its timer has its place among those that may be
+// pending until it is committed: else whoever took the place would be one too many.
+func TestNoneIsAddedForAFiringThatIsRolledBack(t *testing.T) {
+	for _, rolledBack := range []bool{true, false} {
+		const most = 3
+		p := New(0, 0, 1<<40)
+		p.Begin(0)
+		p.Open(0)
+		p.Load(Lowest, timer.Ref{Due: 1 << 40}, nil)
+		offset := int64(0)
+		schedule := func(id string) (refused bool) {
+			tm := &timer.Timer{ID: []byte(id), Offset: offset, Due: 1 + offset, Occurrence: 1}
+			defer func() { offset++ }()
+			return plan(p, timer.Request{ID: tm.ID, Offset: offset, Schedule: tm}, func(n int64) *Refusal {
+				if n >= most {
+					return &Refusal{"over-quota", "too many"}
+				}
+				return nil
+			})
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			if schedule(id) {
+				t.Fatal("refused below the limit")
+			}
+		}
+		p.Fire(2, 1<<20, 1<<40, free) // a and b
+		if schedule("a") {
+			t.Error("what is scheduled again in place of a firing that is planned is refused")
+		}
+		if !schedule("d") {
+			t.Error("one is added that would be too many were the firings rolled back")
+		}
+		out := p.Take(1<<20, 1<<40)
+		if rolledBack {
+			var firings []*Entry
+			for e := range out.Entries() {
+				if e.Emit != nil {
+					firings = append(firings, e)
+				}
+			}
+			p.RollBack(firings...)
+		}
+		p.Commit()
+		for done := false; !done; {
+			_, done = p.Fold(out, 1<<20)
+		}
+		if want := map[bool]int64{true: 3, false: 2}[rolledBack]; p.pending != want || p.Pending() != want {
+			t.Errorf("rolled back %v: %d are pending, %d committed, want %d", rolledBack, p.pending, p.Pending(), want)
+		}
+		if schedule("e") == !rolledBack {
+			t.Errorf("rolled back %v: refused %v with %d pending", rolledBack, !rolledBack, p.pending)
+		}
+	}
 }
 
 // plan plans one request and reports whether it was refused.

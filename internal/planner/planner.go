@@ -37,6 +37,7 @@ type Planner struct {
 	wanted  bool  // see Wanted; ended by Freeze
 	pending int64 // timers that are pending once all that is planned is committed
 	settled int64 // the same by what is committed
+	leaving int64 // entries that leave, see note
 
 	sequence  sequence
 	delta     delta

@@ -116,7 +116,7 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 		if it.unknown {
 			panic("planner: a batch is planned before its IDs are looked up")
 		}
-		if why := b.tooMany(r, it, p.pending); why != nil {
+		if why := b.tooMany(r, it, p.others(it)); why != nil {
 			e.Outcome, e.Refusal, e.Tag = timer.Refused, why, r.record
 			it.pins--
 			p.release(it)
@@ -168,9 +168,43 @@ func (b *Batch) tooMany(r *request, it *Item, pending int64) *Refusal {
 	return b.Full(pending)
 }
 
+// others is how many timers of other IDs than an item's, under which none is pending, are or
+// may be pending, committed or not.
+func (p *Planner) others(it *Item) int64 {
+	n := p.pending + p.leaving
+	if it.last != nil && it.last.leaves {
+		n--
+	}
+	return n
+}
+
 // note adds e to the entries of its item.
+//
+// A firing after which nothing is pending leaves until it is committed: rolled back it is as
+// if it had never been, and whoever had taken its timer's place meanwhile would be one too
+// many. So does a request behind it that leaves nothing as well, but would decide otherwise
+// were the firing rolled back. What another one leaves is what is left in any case.
 func (p *Planner) note(e *Entry) {
+	last := e.item.last
 	e.follow()
 	e.item.entries++
 	p.pending += e.adds()
+	switch {
+	case e.firing && e.After == nil:
+		e.leaves = true
+		p.leaving++
+	case last != nil && last.leaves:
+		last.leaves, e.leaves = false, e.After == nil && e.request != nil
+		if !e.leaves {
+			p.leaving--
+		}
+	}
+}
+
+// stays ends that an entry leaves: it is committed, or rolled back.
+func (p *Planner) stays(e *Entry) {
+	if e.leaves {
+		e.leaves = false
+		p.leaving--
+	}
 }

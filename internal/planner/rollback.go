@@ -33,6 +33,7 @@ func (p *Planner) rollBack(e *Entry) {
 	for ; e != nil; e = e.next {
 		was := e.After
 		p.pending -= e.adds()
+		p.stays(e)
 		switch {
 		case e.firing:
 			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value

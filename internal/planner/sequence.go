@@ -114,6 +114,11 @@ func (p *Planner) Commit() {
 	s.number = p.commits
 	s.Changes()
 	p.settled += s.adds
+	if p.leaving > 0 {
+		for e := range s.Entries() {
+			p.stays(e)
+		}
+	}
 	p.committed = append(p.committed, s)
 	p.notes.add(s)
 }

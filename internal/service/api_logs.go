@@ -55,8 +55,8 @@ func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, er
 
 // consumer reads partitions of a topic from offsets on, committed records and all markers:
 // without those the end of a log that one closes could not be told.
-func (l *logs) consumer(topic string, from map[int32]kgo.Offset) (*kgo.Client, error) {
-	cl, err := kgo.NewClient(append(slices.Clone(l.in.opts),
+func (l *logs) consumer(topic string, from map[int32]kgo.Offset, more ...kgo.Opt) (*kgo.Client, error) {
+	cl, err := kgo.NewClient(append(append(slices.Clone(l.in.opts), more...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.FetchMaxBytes(logsFetchBytes), kgo.FetchMaxPartitionBytes(logsFetchBytes), kgo.MaxConcurrentFetches(logsFetches))...)
 	if err != nil {
@@ -124,17 +124,14 @@ func until(records []*kgo.Record, end int64, fn func(*api.Record) error) (done b
 	return false, nil
 }
 
-// Follow implements api.Logs.
-func (l *logs) Follow(ctx context.Context, topic string, partitions []int32, fn func(*api.Record) error) error {
-	bounds, err := l.Bounds(ctx, topic)
-	if err != nil {
-		return err
-	}
+// Follow implements api.Logs. Where retention overtakes it, or the log was cut, it ends: by
+// itself the client would go on elsewhere, and nobody would know of the gap.
+func (l *logs) Follow(ctx context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
 	from := make(map[int32]kgo.Offset)
-	for _, p := range partitions {
-		from[p] = kgo.NewOffset().At(bounds[p][1])
+	for i, next := range at.Next {
+		from[at.First+int32(i)] = kgo.NewOffset().At(next)
 	}
-	cl, err := l.consumer(topic, from)
+	cl, err := l.consumer(topic, from, kgo.ConsumeResetOffset(kgo.NoResetOffset()))
 	if err != nil {
 		return err
 	}
@@ -149,12 +146,17 @@ func (l *logs) Follow(ctx context.Context, topic string, partitions []int32, fn 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := fetches.Err0(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("read %s: %w", topic, err)
+		for _, e := range fetches.Errors() {
+			if !errors.Is(e.Err, context.DeadlineExceeded) {
+				return fmt.Errorf("read %s/%d: %w", topic, e.Partition, e.Err)
+			}
 		}
 		var failed error
 		fetches.EachRecord(func(r *kgo.Record) {
-			if failed == nil && !r.Attrs.IsControl() {
+			if failed != nil {
+				return
+			}
+			if at.Passed(r.Partition, r.Offset); !r.Attrs.IsControl() {
 				failed = fn(apiRecord(r))
 			}
 		})

@@ -2,13 +2,18 @@ package api
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -112,7 +117,77 @@ func TestEvents(t *testing.T) {
 	if len(told) != 2 || !strings.Contains(told[0], `"type":"scheduled"`) || !strings.Contains(told[1], `"type":"cancelled"`) || strings.Contains(fmt.Sprint(told), "other") || !strings.Contains(told[0], `"id":"seen-1"`) {
 		t.Errorf("%q, %v", told, lines.Err())
 	}
+	resumed(t, a, requests, target)
 	historyOf(t, c, a, requests)
+}
+
+// resumed reads a history, or a stream to its end, and goes on with streams: what happened in
+// between is told by them, once, in its order.
+func resumed(t *testing.T, a *asked, requests, target string) {
+	t.Helper()
+	stream := "/v1/topics/" + requests + "/events"
+	page := a.call(t, "GET", timersOf(requests)+"/kept-1/events", "").is(t, 200, "")
+	position, _ := page.body["log"].(map[string]any)["position"].(string)
+	for n := range 4 {
+		a.call(t, "PUT", timersOf(requests)+"/kept-1", strconv.Itoa(n), "timer-after", "1h", "timer-target-topic", target)
+	}
+	a.call(t, "PUT", timersOf(requests)+"/other-2", "v", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+	first := told(t, a, stream+"?id=kept-1&position="+url.QueryEscape(position), "", 2)
+	rest := told(t, a, stream+"?id=kept-1&position="+url.QueryEscape(position), first[1].id, 2)
+	if types := typesOf(append(first, rest...)); types != "scheduled replaced replaced replaced" {
+		t.Errorf("behind %s, and %s, comes %s", position, first[1].id, types)
+	}
+
+	// Of all partitions, with what the others had in between.
+	all := told(t, a, stream+"?position="+url.QueryEscape("0:"+strings.Repeat("0.", partitions-1)+"0"), "", 3)
+	again := told(t, a, stream, all[0].id, 2)
+	if again[0].data != all[1].data || again[1].data != all[2].data {
+		t.Errorf("behind %v comes %v, want %v", all[0], again, all[1:])
+	}
+}
+
+type event struct{ id, data string }
+
+// told are the first events of a stream that goes on behind an ID.
+func told(t *testing.T, a *asked, at, last string, n int) (events []event) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", a.url+at, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := a.c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var id string
+	for lines := bufio.NewScanner(resp.Body); len(events) < n && lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+			id = text
+		}
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			events = append(events, event{id, data})
+		}
+	}
+	if len(events) < n {
+		t.Fatalf("%s behind %q: %d, %v", at, last, resp.StatusCode, events)
+	}
+	return events
+}
+
+func typesOf(events []event) string {
+	types := make([]string, 0, len(events))
+	for _, e := range events {
+		var of struct{ Type string }
+		_ = json.Unmarshal([]byte(e.data), &of)
+		types = append(types, of.Type)
+	}
+	return strings.Join(types, " ")
 }
 
 // historyOf reads what has happened before, page by page, until retention has taken it.
@@ -142,5 +217,9 @@ func historyOf(t *testing.T, c *kafkatest.Cluster, a *asked, requests string) {
 	page = a.call(t, "GET", at, "").is(t, 200, "")
 	if log := page.body["log"].(map[string]any); len(page.body["events"].([]any)) != 0 || log["begins"] == 0.0 || log["oldest"] != nil {
 		t.Errorf("behind retention: %s", page.text)
+	}
+	gone := a.call(t, "GET", fmt.Sprintf("/v1/topics/%s/events?id=seen-1&position=%d:0", requests, partition), "").is(t, 410, "events-gone")
+	if !strings.Contains(gone.text, "retention") {
+		t.Error(gone.text)
 	}
 }

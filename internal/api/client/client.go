@@ -28,6 +28,12 @@ const (
 	// maxAnswer is how many bytes of an answer are read, maxProblem of a refusal, and of a line of a
 	// stream of events.
 	maxAnswer, maxProblem = 256 << 20, 1 << 20
+	// resumePause is how long a stream of events that has ended waits before it goes on, resumeTime
+	// for how long it tries to.
+	resumePause, resumeTime = time.Second, time.Minute
+	// streamQuiet is after what time a stream without anything is taken for broken: signs of life come
+	// each 15 s.
+	streamQuiet = time.Minute
 )
 
 // Options say which API is called, and as who.
@@ -46,6 +52,8 @@ type Client struct {
 	password string
 	token    string
 	http     *http.Client
+
+	pause, patience time.Duration // resumePause and resumeTime, but in tests
 }
 
 // Problem is a call that was refused: an answer of the API, RFC 9457.
@@ -72,7 +80,7 @@ func New(o Options) (*Client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
 		return nil, fmt.Errorf("--url is %q, needs http://HOST:PORT or https://HOST:PORT", o.URL)
 	}
-	c := &Client{base: strings.TrimSuffix(u.String(), "/"), user: o.User}
+	c := &Client{base: strings.TrimSuffix(u.String(), "/"), user: o.User, pause: resumePause, patience: resumeTime}
 	if c.token, err = secret("--token-file", o.TokenFile); err != nil {
 		return nil, err
 	}
@@ -133,7 +141,7 @@ func Timers(topic string, below ...string) string {
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	resp, err := c.do(ctx, method, path, query)
+	resp, err := c.do(ctx, method, path, query, make(http.Header))
 	if err != nil {
 		return err
 	}
@@ -151,31 +159,83 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// Events calls fn with the data of each server-sent event, until ctx ends, fn returns an
-// error, or the API ends it, which is an error too.
+// Events calls fn with the data of each server-sent event, until ctx ends, or fn returns an error,
+// or the API refuses. A stream that ends by itself, or breaks, goes on behind the last event that fn
+// has had; after resumeTime without an answer the error is why. One that cannot begin is an error
+// at once.
 func (c *Client) Events(ctx context.Context, path string, query url.Values, fn func(data []byte) error) error {
-	resp, err := c.do(ctx, http.MethodGet, path, query)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxProblem)
-	for lines.Scan() {
-		if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:")); ok {
-			if err := fn(bytes.TrimSpace(data)); err != nil {
-				return err
-			}
+	s := stream{c: c, fn: fn}
+	var lost time.Time // when the last connection has ended
+	for {
+		began, err := s.read(ctx, path, query)
+		if began {
+			lost = time.Now()
+		}
+		var p *Problem
+		refused := errors.As(err, &p) && p.Status != http.StatusServiceUnavailable && p.Status != http.StatusTooManyRequests
+		over := !began && (refused || time.Since(lost) >= c.patience)
+		if over || ctx.Err() != nil || s.failed != nil || s.last == "" {
+			return errors.Join(s.failed, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(c.pause):
 		}
 	}
-	if err := errors.Join(ctx.Err(), lines.Err()); err != nil {
-		return err
+}
+
+// stream is one of server-sent events, over as many connections as it takes.
+type stream struct {
+	c      *Client
+	fn     func(data []byte) error
+	failed error  // of fn: ends it
+	last   string // ID of the last event, or of a sign of life, that has come whole
+}
+
+// read calls fn until a connection ends, or is silent for streamQuiet; began says that there was one.
+func (s *stream) read(ctx context.Context, path string, query url.Values) (began bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	header := make(http.Header)
+	if s.last != "" {
+		header.Set("Last-Event-ID", s.last)
 	}
-	return fmt.Errorf("%s has ended the stream of events", c.base)
+	resp, err := s.c.do(ctx, http.MethodGet, path, query, header)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	quiet := time.AfterFunc(streamQuiet, cancel)
+	defer quiet.Stop()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxProblem)
+	id, data := s.last, []byte(nil)
+	for lines.Scan() {
+		quiet.Reset(streamQuiet)
+		name, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
+		switch value = bytes.TrimSpace(value); {
+		case string(name) == "id":
+			id = string(value)
+		case string(name) == "data":
+			data = bytes.Clone(value)
+		case len(lines.Bytes()) == 0: // the end of an event
+			if data != nil {
+				s.failed = s.fn(data)
+			}
+			if s.failed != nil {
+				return true, nil
+			}
+			s.last, data = id, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return true, fmt.Errorf("read the events of %s: %w", s.c.base, err)
+	}
+	return true, fmt.Errorf("%s has ended the stream of events", s.c.base)
 }
 
 // do returns an answer of success.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, header http.Header) (*http.Response, error) {
 	target := c.base + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -184,6 +244,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values) 
 	if err != nil {
 		return nil, err
 	}
+	req.Header = header
 	switch {
 	case c.token != "":
 		req.Header.Set("Authorization", "Bearer "+c.token)

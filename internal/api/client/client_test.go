@@ -8,8 +8,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func file(t *testing.T, text string) string {
@@ -101,19 +103,53 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// A stream that ends by itself is no end that was asked for.
+// A stream that breaks goes on behind the last event that was told whole, until the API refuses,
+// or nobody answers for too long. One that cannot begin is an error at once.
 func TestEvents(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, ":\n\nid: 0/1\nevent: event\ndata: {\"a\":1}\n\ndata: {\"a\":2}\n\n")
+	parts := []string{ // of one stream after the other; the last one is a refusal
+		"id: 0:5\n\nid: 0:6\nevent: event\ndata: {\"a\":1}\n\nid: 0:7\ndata: {\"a\"",
+		"id: 0:6\n\nid: 0:7\nevent: event\ndata: {\"a\":2}\n\nid: 0:9\n\nid: 0:10\ndata: {",
+		"",
+	}
+	var from []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from = append(from, r.Header.Get("Last-Event-ID"))
+		switch n := len(from); {
+		case n > len(parts):
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusGone)
+			_, _ = io.WriteString(w, `{"status":410,"reason":"events-gone","detail":"no more"}`)
+		case parts[n-1] == "":
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"status":503,"reason":"moving","detail":"starting"}`)
+		default:
+			_, _ = io.WriteString(w, parts[n-1])
+		}
 	}))
 	defer s.Close()
 	cl, err := New(Options{URL: s.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
+	cl.pause = time.Millisecond
 	var got []string
-	err = cl.Events(t.Context(), "/", nil, func(data []byte) error { got = append(got, string(data)); return nil })
-	if strings.Join(got, " ") != `{"a":1} {"a":2}` || err == nil || !strings.Contains(err.Error(), "ended the stream") {
+	events := func() error {
+		return cl.Events(t.Context(), "/", nil, func(data []byte) error { got = append(got, string(data)); return nil })
+	}
+	if err = events(); strings.Join(got, " ") != `{"a":1} {"a":2}` || err == nil || !strings.Contains(err.Error(), "events-gone: no more") {
 		t.Errorf("%q, %v", got, err)
+	}
+	if want := []string{"", "0:6", "0:9", "0:9"}; !slices.Equal(from, want) {
+		t.Errorf("went on from %q, want %q", from, want)
+	}
+
+	parts, from = []string{""}, nil
+	if err = events(); err == nil || !strings.Contains(err.Error(), "moving: starting") || len(from) != 1 {
+		t.Errorf("%v after %d calls", err, len(from))
+	}
+
+	parts, from, cl.patience = []string{"id: 0:1\n\n", "", "", ""}, nil, time.Nanosecond
+	if err = events(); err == nil || !strings.Contains(err.Error(), "moving: starting") || len(from) > 2 {
+		t.Errorf("%v after %d calls", err, len(from))
 	}
 }

@@ -422,6 +422,44 @@ func TestCorrect(t *testing.T) {
 	says(t, f.get("/dead-letter?topic=timers"), http.StatusBadRequest, "has topic, partition and offset")
 }
 
+// Of a dead letter that did not fit whole the form says what is missing, and what is sent without
+// it, before and when it is looked over. What is all there has no such note.
+func TestCorrectWhatIsCut(t *testing.T) {
+	const one = "/v1/topics/timers/dead-letters/1/9"
+	at := "/dead-letter?" + url.Values{"topic": {"timers"}, "partition": {"1"}, "offset": {"9"}}.Encode()
+	id, after := "a", "10s"
+	f := newFake(t)
+	typed := url.Values{"do": {"check"}, "payload": {"x"}, "name": {"timer-after"}, "value": {"10s"}, "as": {"text"}}
+	for _, c := range []struct {
+		missing           []string
+		says, look, never string
+	}{
+		{nil, "All of the request", "as it was", "are gone"},
+		{[]string{"value"}, "did not fit and is gone", "corrected", "are gone"},
+		{[]string{"value", "headers"}, "The headers that it passed on did not fit and are gone", "The headers that it passed on are gone: only those of this table are sent", "no header"},
+		{[]string{"value", "headers", "key"}, "None of its headers did fit: they are gone", "All headers of the request are gone: only those of this table are sent", "that it passed on"},
+	} {
+		letter := api.DeadLetter{
+			ID: &id, Partition: 1, Offset: 9, At: now, Reason: "bad-cron", Source: "timers/1/4", Missing: c.missing, Truncated: c.missing != nil,
+			Headers: []api.Header{{Name: "timer-after", Value: &after}}, Payload: &api.Payload{Null: c.missing != nil, Text: &id, Bytes: 1},
+		}
+		if typed.Set("payload", "x"); c.missing == nil {
+			typed.Set("payload", id)
+		}
+		f.answers[one] = letter
+		form, look := f.get(at), f.post(at, typed)
+		says(t, form, http.StatusOK, c.says)
+		says(t, look, http.StatusOK, c.look)
+		if body := form.Body.String() + look.Body.String(); strings.Contains(body, c.never) {
+			t.Errorf("missing %v: it says %q", c.missing, c.never)
+		}
+		f.answers["/v1/topics/timers/dead-letters"] = api.DeadLetterList{DeadLetters: []api.DeadLetter{letter}}
+		if list := f.get("/dead-letters").Body.String(); strings.Contains(list, "its payload and headers did not fit") != (len(c.missing) > 1) {
+			t.Errorf("missing %v: %s", c.missing, list)
+		}
+	}
+}
+
 // What cannot be sent again as it was has no button, and a payload that the list has cut says so.
 func TestDeadLettersThatAreCut(t *testing.T) {
 	f := newFake(t)
@@ -449,7 +487,7 @@ func TestEventsOfATimer(t *testing.T) {
 			{Offset: 8, At: now, Event: json.RawMessage(`{"other":"program"}`)},
 			{Offset: 7, At: now, Event: json.RawMessage(`{"type":"fired","at":1795338000000,"source":"timers/0/5","occurrence":3,"lateness":4,"target":"orders"}`)},
 		},
-		Cursor: "7", Log: api.EventLog{Begins: 2, Ends: 10, LookedTo: 7},
+		Cursor: "7", Log: api.EventLog{Begins: 2, Ends: 10, LookedTo: 7, Position: "0:10"},
 	}
 	w := f.get(timerPath(evil))
 	says(t, w, http.StatusOK, "rejected", "bad-cron", escaped, "unreadable", "offset 8", "fired", "2026-11-22 09:00:00", "occurrence 3 · late 4 ms · to orders · request timers/0/5",
@@ -457,7 +495,7 @@ func TestEventsOfATimer(t *testing.T) {
 	if body := w.Body.String(); strings.Contains(body, "data-events") || strings.Contains(body, "deleted") || strings.Contains(body, "Newest") {
 		t.Error("it streams unasked, or says where the log begins before it is there")
 	}
-	says(t, f.get(timerPath(evil, "watch", "1")), http.StatusOK, `data-events="/v1/topics/timers/events?id=%3Cscript%3E`, "load it again")
+	says(t, f.get(timerPath(evil, "watch", "1")), http.StatusOK, `data-events="/v1/topics/timers/events?id=%3Cscript%3E`, `&amp;position=0%3A10"`, "load it again")
 
 	f.answers[history] = api.TimerEvents{Events: []api.TimerEvent{}, Log: api.EventLog{Begins: 2, Oldest: &oldest}}
 	says(t, f.get(timerPath(evil, "events", "7")), http.StatusOK, "No event of this ID is on the topic of events before that", "begin at 2026-11-22 08:00:00: what was before has been deleted", "Newest")

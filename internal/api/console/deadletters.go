@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,6 +32,10 @@ type deadRow struct {
 	Correct template.URL
 	Timer   template.URL // what is pending under its ID; empty: it has none
 }
+
+// Lacks reports whether something of the request did not fit into the dead letter: value, headers
+// (with key all of them, without those that are passed on), key.
+func (r *deadRow) Lacks(what string) bool { return slices.Contains(r.Missing, what) }
 
 func rowOfDead(topic string, d api.DeadLetter) deadRow {
 	r := deadRow{DeadLetter: d, Raw: string(d.IDBase64)}

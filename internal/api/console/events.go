@@ -69,7 +69,7 @@ func (v *visit) history(topic, id string) *events {
 	case cursor != "":
 		e.Newest = link("/timer", "topic", topic, "id", id)
 	case v.query("watch") != "":
-		stream := call{path: []string{"v1", "topics", topic, "events"}, query: url.Values{"id": {id}}}
+		stream := call{path: []string{"v1", "topics", topic, "events"}, query: url.Values{"id": {id}, "position": {page.Log.Position}}}
 		e.Go = template.URL(stream.target()) //nolint:gosec // escaped
 	default:
 		e.Watch = link("/timer", "topic", topic, "id", id, "watch", "1")

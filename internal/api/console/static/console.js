@@ -63,8 +63,13 @@
     ].filter(Boolean).join(' · ');
     const stream = new EventSource(told.dataset.events);
     const watched = document.getElementById('watched');
-    stream.addEventListener('open', () => { watched.textContent = 'What happens from now on is added as it happens; load the page again for what came in between.'; });
-    stream.addEventListener('error', () => { watched.textContent = 'The instance does not tell of events now; what has happened since is not here: load the page again.'; });
+    // It goes on by itself behind the last event that came; where it cannot, it is closed.
+    stream.addEventListener('open', () => { watched.textContent = 'What happens is added as it happens.'; });
+    stream.addEventListener('error', () => {
+      watched.textContent = stream.readyState === EventSource.CLOSED ?
+        'The instance tells of no more events here: load the page again for what has happened since.' :
+        'The connection is lost; what happens meanwhile is added when it is there again.';
+    });
     stream.addEventListener('event', (message) => {
       const e = JSON.parse(message.data);
       const row = told.tBodies[0].insertRow(0);

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxBehind is how many offsets, of all its partitions together, a stream of events reaches back.
+const maxBehind = 200_000
+
+// Position is up to where the events of some partitions are told: of partition First, and of each
+// one behind it, the offset from which on its events have yet to be. It stands in all that a caller
+// can go on from, as text: the number of the first partition, a colon, and the offsets, with dots
+// between them, as in "3:17" or "0:17.5.99". A stream tells of one partition or of all, so that
+// nothing shorter names them.
+//
+// It names no log: that the topic of events was recreated is seen only while it is shorter than
+// the one before it was.
+type Position struct {
+	First int32
+	Next  []int64
+}
+
+// String is the position as text.
+func (p Position) String() string {
+	text := strconv.AppendInt(make([]byte, 0, 8+8*len(p.Next)), int64(p.First), 10)
+	between := byte(':')
+	for _, offset := range p.Next {
+		text, between = strconv.AppendInt(append(text, between), offset, 10), '.'
+	}
+	return string(text)
+}
+
+// Passed moves the position behind a record.
+func (p Position) Passed(partition int32, offset int64) {
+	if i := int(partition - p.First); i >= 0 && i < len(p.Next) {
+		p.Next[i] = max(p.Next[i], offset+1)
+	}
+}
+
+// next is where the events of a partition go on: at the first one of those that are not named.
+func (p Position) next(partition int32) int64 {
+	if i := int(partition - p.First); i >= 0 && i < len(p.Next) {
+		return p.Next[i]
+	}
+	return 0
+}
+
+// parsePosition reads what String has written. What may be long is bounded by the limit of a
+// call's headers.
+func parsePosition(text string) (Position, bool) {
+	first, offsets, _ := strings.Cut(text, ":")
+	partition, err := strconv.ParseUint(first, 10, 31)
+	if err != nil {
+		return Position{}, false
+	}
+	p := Position{First: int32(partition)}
+	for one := range strings.SplitSeq(offsets, ".") {
+		offset, err := strconv.ParseUint(one, 10, 62)
+		if err != nil {
+			return Position{}, false
+		}
+		p.Next = append(p.Next, int64(offset))
+	}
+	return p, true
+}
+
+// begin is where a stream of n partitions of a topic of events begins: at the end of what is
+// decided or, where that is given, at a position. A partition that a position does not name, for
+// the topic has got more since, goes on at its first event. The error is a *Problem where that is
+// more than a stream tells: it never leaves out an event and goes on.
+func (a *API) begin(ctx context.Context, topic string, first, n int32, text string) (Position, error) {
+	given, ok := parsePosition(text)
+	if text != "" && !ok {
+		return given, problem(http.StatusBadRequest, ReasonBadRequest, "the position is not one of a stream of events: give the last ID that one came with, log.position of a timer's events, or none")
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	bounds, err := a.o.Logs.Bounds(ctx, topic)
+	if err != nil {
+		return given, unread(err)
+	}
+	at := Position{First: first, Next: slices.Repeat([]int64{0}, int(n))}
+	var behind int64
+	for i := range at.Next {
+		p := first + int32(i)
+		begins, ends := bounds[p][0], bounds[p][1]
+		at.Next[i] = ends
+		if text == "" {
+			continue
+		}
+		next := given.next(p)
+		switch at.Next[i] = next; {
+		case next < begins:
+			return at, gone("%s/%d begins at %d now, and the position is %d: retention has deleted what was between", topic, p, begins, next)
+		case next > ends:
+			return at, gone("%s/%d ends at %d now, and the position is %d: the topic was recreated, or has lost records", topic, p, ends, next)
+		}
+		behind += ends - next
+	}
+	if behind > maxBehind {
+		return at, gone("the position is %d offsets back, and a stream of events begins %d back at most", behind, maxBehind)
+	}
+	return at, nil
+}
+
+// gone is the problem of a stream that cannot go on where it was.
+func gone(format string, args ...any) *Problem {
+	p := problem(http.StatusGone, ReasonEventsGone, format, args...)
+	p.Detail += "; look at what has happened to a timer, and begin without a position"
+	return p
+}
