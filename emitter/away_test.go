@@ -292,6 +292,7 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 // may be waiting itself; but not one without a leader: the step of all others would
 // wait with it.
 func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
+	t.Parallel()
 	c, l, reach := awayLane(t)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
 	to := timer.TopicPartition{Topic: "t", Partition: 0}

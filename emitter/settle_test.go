@@ -64,6 +64,7 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 // left its in-sync replicas; the other partitions of the step have none there. The
 // step leaves it, and the next one does without.
 func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
+	t.Parallel()
 	c, l, reach := awayLane(t)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
 	to := timer.TopicPartition{Topic: "t", Partition: 0}

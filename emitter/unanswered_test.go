@@ -97,6 +97,7 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 // the coordinator was restarted meanwhile its word is worth nothing: it may have found
 // in its log what its followers never had.
 func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
+	t.Parallel()
 	for name, restarted := range map[string]bool{"the same coordinator": false, "one that was restarted": true} {
 		t.Run(name, func(t *testing.T) {
 			c, l := fakeLane(t)
@@ -156,6 +157,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 // while it is asked what became of it: what it says from then on of markers that it is
 // writing may be of a commit that its followers never had, and is not believed.
 func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	c, l := fakeLane(t)
 	var mu sync.Mutex
 	var open []net.Conn // of transactional clients

@@ -28,7 +28,7 @@ const (
 
 	// parallel is how many parallel tests run at once, whatever the number of
 	// cores: most of their time tests wait, for what is due, for sessions that end.
-	parallel = 6
+	parallel = 10
 )
 
 var errNoMain = errors.New(`kafkatest: Shared and Three need "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
@@ -57,9 +57,9 @@ var process = &processState{
 }
 
 // Main is the body of TestMain for packages that use Shared: it runs the tests,
-// six parallel ones at once at most, ends the
-// shared clusters, prints how many tests got a real broker and exits. m is the
-// *testing.M, or one that looks for something more, such as LeakFree.
+// ten parallel ones at once at most, ends the shared clusters, prints how many tests
+// got a real broker and exits. m is the *testing.M, or one that looks for something
+// more, such as LeakFree.
 func Main(m interface{ Run() int }) {
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
 		panic(err)

@@ -13,6 +13,7 @@ import (
 
 // A broker dies while an instance checks its topics at the start: it asks again.
 func TestConnectionThatBreaksAtTheStart(t *testing.T) {
+	t.Parallel()
 	c := fake(t, "breaks")
 	const cuts = 12 // more than the client itself tries again
 	var asked atomic.Int32

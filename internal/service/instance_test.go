@@ -26,6 +26,9 @@ const (
 	limit    = 30 * time.Second
 )
 
+// Brokers are fakes here; Main lets more of the parallel tests wait at once.
+func TestMain(m *testing.M) { kafkatest.Main(m) }
+
 func fake(t *testing.T, cluster string) *kfake.Cluster {
 	t.Helper()
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID(cluster), kfake.SeedTopics(2, requests, target), kfake.GroupMinSessionTimeout(time.Second))

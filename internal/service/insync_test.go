@@ -43,6 +43,7 @@ func inSync(t *testing.T, dir string, live func(k *statestore.Handle, m statesto
 // However wrong the owner's clock is, what it leaves says by the brokers' clock
 // when it was in sync, and a running owner moves that on.
 func TestInSyncTimeIsTheBrokers(t *testing.T) {
+	t.Parallel()
 	for _, ahead := range []time.Duration{0, 13 * time.Hour, -13 * time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			t.Parallel()
@@ -72,6 +73,7 @@ func TestInSyncTimeIsTheBrokers(t *testing.T) {
 // A view that is too old by the brokers' clock is wiped, whatever the owner's
 // says, and one that is young is kept; the claim of the acquisition tells.
 func TestViewThatIsTooOldIsWiped(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		name       string
 		age, ahead time.Duration

@@ -26,8 +26,9 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	const before, now, timers = 3, 7, 40
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	often := service.Options{FlushInterval: time.Second} // they are counted with each flush of the store
 	serve := func() *rig.Instance {
-		in := rig.Serve(t, cfg, service.Options{})
+		in := rig.Serve(t, cfg, often)
 		in.Ready(before, limit)
 		return in
 	}
@@ -39,8 +40,7 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	in := serve()
 	counted := func(n int) {
 		t.Helper()
-		// They are counted with each flush of the store: every 30 s.
-		rig.Until(t, 30*time.Second+limit, fmt.Sprint(n, " are counted"), func() bool {
+		rig.Until(t, limit, fmt.Sprint(n, " are counted"), func() bool {
 			return strings.Contains(in.Metrics(), fmt.Sprintf("waterclock_misplaced_timers{topic=%q} %d\n", requests, n)) && misplacedOf(t, in) == int64(n)
 		})
 	}
@@ -80,7 +80,7 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	if err := service.Follow(t.Context(), cfg, nil, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	in = rig.Serve(t, cfg, service.Options{})
+	in = rig.Serve(t, cfg, often)
 	in.Ready(now, limit)
 	counted(0)
 	in.Balanced(timers)

@@ -17,6 +17,7 @@ import (
 // A check of the topics that fails stops nothing: it is counted, said, and done
 // again.
 func TestTopicCheckThatFails(t *testing.T) {
+	t.Parallel()
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests))
 	var refuse atomic.Bool
 	c.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {

@@ -14,6 +14,7 @@ import (
 // answered as before or with 503 and when to ask again: never that a timer is not there, and
 // what was said to be scheduled is there in the end.
 func TestTheOwnerIsKilled(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")

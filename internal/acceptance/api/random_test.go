@@ -71,6 +71,7 @@ type move struct{ from, to time.Time }
 // what a plain client reads in the topics, what was said to be written is there, what was said
 // not to be is not, and only while partitions move a call is answered 503.
 func TestRandomOperations(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
 	seed := *randomSeed

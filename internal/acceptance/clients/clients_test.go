@@ -167,6 +167,7 @@ func in(t *testing.T, dir, program string, args ...string) ([]byte, error) {
 // The client that openapi-python-client makes, without a warning, passes mypy and does what it
 // says.
 func TestGeneratedPython(t *testing.T) {
+	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		missing(t, "there is no python3 on this machine: install it (Debian: apt-get install python3 python3-venv)")
@@ -191,6 +192,7 @@ func TestGeneratedPython(t *testing.T) {
 
 // The client that openapi-typescript and openapi-fetch make passes tsc and does what it says.
 func TestGeneratedTypeScript(t *testing.T) {
+	t.Parallel()
 	node, err := exec.LookPath("node")
 	npm, wrong := exec.LookPath("npm")
 	if err != nil || wrong != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -100,8 +101,8 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	rig.Until(t, 2*time.Minute, "pending timers", func() bool {
 		return p.Metric("waterclock_outcomes_total", "outcome", "scheduled") >= float64(pending)
 	})
-	s := stream(t, c, requests, target)
-	flushed := awaitFlush(t, p, adm, changelog)
+	var s *rig.Stream
+	flushed := awaitFlush(t, p, adm, changelog, func() { s = stream(t, c, requests, target) })
 	noticed := total(ends(t, adm, changelog))
 	rig.Until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
 		return total(ends(t, adm, changelog)) >= noticed+tail
@@ -177,12 +178,13 @@ func loadPending(t testing.TB, c *kafkatest.Cluster, requests, target string, n 
 	return due
 }
 
-// awaitFlush waits for two flushes of the store and returns the sum of the
-// changelog's ends as of the first: what is committed then is stored before the
-// second, unless that follows so soon that it had begun before.
-func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string) int64 {
+// awaitFlush waits for two flushes of the store, calls begin between them, and returns
+// the sum of the changelog's ends as of the first: what is committed then is stored
+// before the second, unless that follows so soon that it had begun before.
+func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string, begin func()) int64 {
 	t.Helper()
 	var before int64
+	begin = sync.OnceFunc(begin)
 	for at := (time.Time{}); ; {
 		n := p.Metric("waterclock_store_flushes_total")
 		rig.Until(t, 90*time.Second, "a flush of the store", func() bool {
@@ -192,6 +194,7 @@ func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string
 			return before
 		}
 		before, at = total(ends(t, adm, changelog)), time.Now()
+		begin()
 	}
 }
 
