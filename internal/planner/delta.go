@@ -157,7 +157,7 @@ func (p *Planner) Freeze() []timer.Change {
 	if d.out {
 		panic("planner: a checkpoint is being written already")
 	}
-	all := make([]timer.Change, 0, p.Changed())
+	all := make([]timer.Change, 0, len(d.items)+p.packed.Marked()+p.packedBeyond.Marked())
 	for _, it := range d.items {
 		c := &it.change
 		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))

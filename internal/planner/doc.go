@@ -11,15 +11,18 @@
 // may differ from the store (the overlay), and for each pending timer below its
 // horizon (the wheel). For any other ID the store is the truth.
 //
-// An item to which nothing happens is packed: kept as a record of bytes, which knows as much
-// (pack.go). What is said here of items holds for these too.
+// An ID to which something happens has an item. One that only waits is packed: a record of its
+// bytes in a wheel of bytes, which says also whether the store has it (pack.go). A record is
+// kept while it lies in the wheel, or the store lacks it; no entry and no batch knows it. A
+// timer that is steered, larger than 4 KiB, has a permit or was missed is not packed.
 //
 // An item is kept while one of these holds, and is forgotten with the last:
 //
 //   - an entry of it is not folded: ended by [Planner.Fold];
 //   - the store has not heard of what was folded: ended by [Planner.Thaw];
 //   - a batch has met it and is not planned: ended by [Planner.Plan];
-//   - it is in the wheel: ended when it fires, is evicted, replaced or cancelled.
+//   - it is in the wheel: ended when it fires, is evicted, replaced or cancelled, or packed;
+//   - it waits for its entries, or to be parked: ended by Fold, Thaw or [Planner.Parked].
 //
 // The horizon is a place in the order of firing (due time, offset): every pending
 // timer below it is in the wheel, waits in the overlay, or is parked. It goes up by
@@ -90,8 +93,9 @@
 // the state that all committed steps have led to, whatever is folded, frozen, thawed,
 // loaded or parked in between: none of that changes what an ID stands for.
 //
-//   - It begins as a copy of the delta and the steps that are not folded. The delta is
-//     read bit by bit, the lock not held in between. What changes meanwhile comes by a
+//   - It begins as a copy of the delta and the steps that are not folded. The items of the delta are
+//     read bit by bit, the lock not held in between; packed records are noted when it begins,
+//     and read later, for their bytes do not change. What changes meanwhile comes by a
 //     step, in the list, behind the copy; what is thawed meanwhile and is missed is in
 //     the store, hence in a view that is made afterwards.
 //   - It forgets what the store had before the view was made. It must not go by what the

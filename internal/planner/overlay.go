@@ -66,8 +66,8 @@ type Overlay struct {
 	at  map[string]int32 // in all
 	all []Known
 
-	notes  *notes  // ours; nil: it is lapsed
-	items  []*Item // to be copied
+	notes  *notes   // ours; nil: it is lapsed
+	items  []*Item  // to be copied
 	packed []record // the same of what was packed
 	copied []Known
 	base   int64 // the last step that the delta had when it was begun
@@ -96,10 +96,8 @@ func (o *Overlay) Begin(p *Planner, room []*Item) {
 	}
 }
 
-// Changed is about how many changes the delta has.
-func (p *Planner) Changed() int {
-	return len(p.delta.items) + len(p.delta.frozen) + p.packed.Marked() + p.packedBeyond.Marked()
-}
+// Changed is about how many items there are to copy.
+func (p *Planner) Changed() int { return len(p.delta.items) + len(p.delta.frozen) }
 
 // record is a timer that was packed. Nobody changes its bytes.
 type record struct {
