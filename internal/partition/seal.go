@@ -77,12 +77,14 @@ func (p *Partition) segment(entries int, bytes int64) *planner.Segment {
 }
 
 // roomToFire is how many firings may be planned for a step, of how many bytes. While
-// requests wait too they have one half of it: neither holds up the other.
+// requests wait too they have two thirds of it: neither holds up the other, and firings that
+// are late catch up. With one half, where all that is scheduled comes due, they stayed as late
+// as a moment's standstill had made them, and requests wait in their log at no cost.
 func (p *Partition) roomToFire(step load) load {
 	room := p.backlog.roomToFire()
 	ready, bytes, requests := p.planner.Ready()
 	if requests {
-		step = load{(step.entries + 1) / 2, (step.bytes + 1) / 2}
+		step = load{(2*step.entries + 2) / 3, (2*step.bytes + 2) / 3}
 	}
 	return load{min(room.entries, step.entries-ready), min(room.bytes, step.bytes-bytes)}
 }
