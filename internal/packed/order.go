@@ -64,7 +64,13 @@ func (w *Wheel) trim() {
 		}
 		w.ready = w.ready[:n-1]
 	}
+	if cap(w.ready) > maxReady {
+		w.ready = nil // not to hold on to what was long once
+	}
 }
+
+// maxReady is how many entries there is room for while none is ready.
+const maxReady = 4096
 
 // firstSlot returns the place of the earliest slot that has a record and is not open.
 func (w *Wheel) firstSlot() (level, slot int, ok bool) {

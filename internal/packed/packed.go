@@ -34,7 +34,6 @@ const (
 	overhead = 48
 
 	minChunk, chunkBytes = 512, 16 << 10
-	doublings            = 5
 	// chunkHeader is how many bytes a chunk takes that has none left.
 	chunkHeader = 32
 
@@ -206,7 +205,7 @@ func (b *bucket) append(r *Record) (at, offset int) {
 	at = len(b.chunks) - 1
 	if at < 0 || cap(b.chunks[at].b)-len(b.chunks[at].b) < size {
 		at++
-		room := min(chunkBytes, minChunk<<min(at, doublings))
+		room := min(chunkBytes, max(minChunk, b.live)) // no more than is there
 		b.chunks = append(b.chunks, chunk{b: make([]byte, 0, max(room, size))})
 	}
 	c := &b.chunks[at]

@@ -13,6 +13,9 @@ const (
 	// maxOverdue is how many occurrences fire at a time that follow others of the
 	// same timer at once: who catches up has the rest of a step, and not all of it.
 	maxOverdue = 500
+	// setBack is by how much the clock must have gone back for what is packed to move, so
+	// that what is due at the same time is packed again.
+	setBack = 60_000 // ms
 )
 
 // Hold says of a due timer what it waits for, if it must not be emitted now. permit
@@ -37,6 +40,7 @@ type dueItems struct{ free, behind []*Item }
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fired, parkings Parkings) {
 	fired, p.moved = p.moved, Fired{}
 	p.opened = min(p.opened, now) // the clock was set back: what comes now was not missed
+	p.packed.Lower(now + setBack) // else nothing is packed until it is there again
 	overdue := maxOverdue
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
 		if !first { // each pass fires one occurrence of a timer

@@ -94,7 +94,7 @@ func (s *ids) remove(it *Item) {
 	case it.number < 0:
 		delete(s.twins, it.id)
 	case s.n == len(s.twins): // not to hold on to what was long once
-		s.items, s.free = nil, nil
+		s.items, s.free, s.spare = nil, nil, nil
 	default:
 		s.items[it.number], s.free = nil, append(s.free, it.number)
 	}

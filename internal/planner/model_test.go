@@ -593,7 +593,7 @@ func (m *model) fold(limit int) {
 // The store.
 
 func (m *model) freeze() {
-	if m.folding || m.frozen != nil {
+	if m.folding || m.frozen != nil || m.admitting != nil { // one goroutine does it all
 		return
 	}
 	m.changes, m.frozen = m.p.Freeze(), m.folded

@@ -32,3 +32,43 @@ func TestNotesOfLargeTimersEnd(t *testing.T) {
 		t.Errorf("%d MiB are noted, and no end", len(p.notes.steps))
 	}
 }
+
+// What is packed again between Begin and Copy is copied: no step has changed it, so no note
+// tells of it.
+func TestWhatIsPackedMeanwhileIsCopied(t *testing.T) {
+	p := New(0, 0, 1<<20)
+	p.Open(0)
+	p.Load(Lowest, timer.Ref{Due: 1 << 20}, nil)
+	s := &timer.Timer{ID: []byte("a"), Offset: 1, Due: 1 << 10, Occurrence: 1}
+	step := func() {
+		out := p.Take(1, 1<<20)
+		p.Commit()
+		p.Fold(out, 1<<20)
+	}
+	plan(p, timer.Request{ID: s.ID, Offset: 1, Schedule: s}, nil)
+	step()
+	b := NewBatch(1)
+	b.Position = 3
+	b.Add(nil, timer.Request{ID: s.ID, Offset: 2, Schedule: s, If: timer.Condition{Kind: timer.IfAbsent}}, nil)
+	if unknown := p.Meet(b); !unknown.Empty() || p.packed.Len() != 0 {
+		t.Fatal("it is packed though a batch has met it")
+	}
+	var o Overlay
+	o.Begin(p, nil)
+	p.Plan(b) // which changes nothing
+	step()
+	if p.packed.Len() != 1 {
+		t.Fatal("it is not packed again")
+	}
+	for done := false; !done; {
+		done = o.Copy(p)
+		o.Put()
+	}
+	o.Look(p)
+	if !o.Take(p) {
+		t.Fatal("the overlay is lapsed")
+	}
+	if o.Settle(); len(o.All()) != 1 || o.All()[0].ID != "a" || !equal(o.All()[0].Timer, s) {
+		t.Errorf("%v is copied", o.All())
+	}
+}

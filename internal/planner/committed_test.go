@@ -1,0 +1,32 @@
+package planner
+
+import (
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// What is committed of an ID is not what was committed of another, whose item it has now:
+// the first part of a step is folded, and let go, before its last.
+func TestCommittedIsOfTheID(t *testing.T) {
+	p := New(0, 0, 1<<40)
+	p.Open(0)
+	for i, id := range []string{"a", "b"} { // a batch each
+		s := &timer.Timer{ID: []byte(id), Offset: int64(i), Due: 1000, Occurrence: 1}
+		plan(p, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
+	}
+	s := p.Take(2, 1<<40)
+	p.Commit()
+	if _, done := p.Fold(s, 3); done { // both changes, and the entries of the first batch
+		t.Fatal("all is folded")
+	}
+	c := &timer.Timer{ID: []byte("c"), Offset: 2, Due: 1000, Occurrence: 1}
+	plan(p, timer.Request{ID: c.ID, Offset: c.Offset, Schedule: c}, nil)
+	for _, id := range []string{"a", "b", "c"} {
+		committed := p.Committed([]byte(id))
+		got, known := committed.Find()
+		if known != (id != "c") || got != nil && string(got.ID) != id {
+			t.Errorf("of %q is committed: %v, known: %v", id, got, known)
+		}
+	}
+}

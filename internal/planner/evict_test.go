@@ -1,0 +1,113 @@
+package planner
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// What is evicted is the farthest, of what is packed and what is not, and never so much that
+// nothing is left to fire: the same load would find that again.
+func TestWhatIsNearestIsNotEvicted(t *testing.T) {
+	const limit = 100 << 10
+	for _, c := range []struct {
+		name               string
+		small, large       int // timers; only the small ones are packed
+		smallDue, largeDue int64
+	}{
+		{"what is packed comes first", 10, 200, 1000, 2000},
+		{"what is packed comes last", 10, 200, 2000, 1000},
+		{"half is packed, and comes first", 300, 100, 1000, 2000},
+		{"half is packed, and comes last", 300, 100, 2000, 1000},
+	} {
+		p := New(0, 0, limit)
+		p.Open(0)
+		var timers []*timer.Timer
+		add := func(n int, due int64, size int) {
+			for range n {
+				i := len(timers)
+				timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due + int64(i), Occurrence: 1, Value: make([]byte, size)})
+			}
+		}
+		add(c.small, c.smallDue, 100)
+		add(c.large, c.largeDue, packed.MaxBytes)
+		inOrder(timers)
+		p.Load(Lowest, timer.Ref{Due: 10_000}, timers)
+		if p.held() > limit+limit/4 || p.held() < limit/4 {
+			t.Errorf("%s: %d bytes are left, the limit is %d", c.name, p.held(), limit)
+		}
+		if fired, _ := p.Fire(10_000, 1, 1<<40, free); fired.Entries != 1 {
+			t.Errorf("%s: %d fire, want 1", c.name, fired.Entries)
+		}
+	}
+}
+
+// What recurs holds more while it fires than while it waits: the limit holds then too.
+func TestFiringKeepsTheLimit(t *testing.T) {
+	const n, limit = 100, 25_000
+	p := New(0, 0, limit)
+	p.Open(0)
+	timers := make([]*timer.Timer, n)
+	for i := range timers {
+		timers[i] = &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000, Occurrence: 1, Value: make([]byte, 100),
+			Recurrence: &timer.Recurrence{Every: 1000, Until: timer.NoUntil, CatchUp: timer.CatchUpAll}}
+	}
+	p.Load(Lowest, timer.Ref{Due: 10_000}, timers)
+	if p.packed.Len() != n {
+		t.Fatalf("%d are packed, want %d", p.packed.Len(), n)
+	}
+	if fired, _ := p.Fire(1000, n, 1<<40, free); fired.Entries != n {
+		t.Fatalf("%d fire, want %d", fired.Entries, n)
+	}
+	if p.held() > limit+limit/4 {
+		t.Errorf("%d bytes are held, the limit is %d", p.held(), limit)
+	}
+}
+
+// A clock that was ahead for a while, and is right again, has timers packed as before.
+func TestPackingGoesOnBehindAClockThatWasAhead(t *testing.T) {
+	const day = 86_400_000
+	p := New(0, 0, 1<<40)
+	p.Open(0)
+	p.Load(Lowest, timer.Ref{Due: 10 * day}, nil)
+	schedule := func(id string, due int64) {
+		s := &timer.Timer{ID: []byte(id), Offset: p.Position(), Due: due, Occurrence: 1}
+		plan(p, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
+		out := p.Take(1, 1<<40)
+		p.Commit()
+		p.Fold(out, 1<<20)
+	}
+	schedule("a", 9*day)
+	p.Fire(day, 1, 1<<40, free)
+	p.Fire(1000, 1, 1<<40, free)
+	schedule("b", day/2)
+	if p.packed.Len() != 2 {
+		t.Errorf("%d of 2 are packed", p.packed.Len())
+	}
+	for _, now := range []int64{day / 2, 9 * day} {
+		if fired, _ := p.Fire(now-1, 1, 1<<40, free); fired.Entries != 0 {
+			t.Errorf("before %d something fires", now)
+		}
+		if fired, _ := p.Fire(now, 1, 1<<40, free); fired.Entries != 1 {
+			t.Errorf("at %d nothing fires", now)
+		}
+	}
+}
+
+// What many timers at a time have needed is let go when they are gone.
+func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
+	const n = maxSpare
+	p := New(0, 0, 1<<40)
+	for i := range n {
+		s := &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1 << 40, Occurrence: 1}
+		plan(p, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
+	}
+	out := p.Take(n, 1<<40)
+	p.Commit()
+	p.Fold(out, 1<<20)
+	if p.ids.n != 0 || len(p.ids.spare) > 1 {
+		t.Errorf("%d items, %d to be used again", p.ids.n, len(p.ids.spare))
+	}
+}
