@@ -18,15 +18,14 @@ const kind = 2
 
 // model is a wheel beside a map.
 type model struct {
-	t       *rapid.T
-	w       *Wheel
-	x       *Index
-	grain   uint
-	all     map[string]Record
-	now     int64
-	seq     int64
-	open    int64 // due times up to which records may be refused
-	refused int
+	t     *rapid.T
+	w     *Wheel
+	x     *Index
+	grain uint
+	all   map[string]Record
+	now   int64
+	seq   int64
+	open  int64 // due times up to which records may be refused
 }
 
 func key(r Record) wheel.Key { return r.key() }
