@@ -1,6 +1,8 @@
 package planner
 
 import (
+	"strings"
+
 	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wheel"
@@ -68,6 +70,7 @@ func (p *Planner) packStored(t *timer.Timer) bool {
 // unpack makes an item, in no wheel, of a record that was taken out of a wheel.
 func (p *Planner) unpack(r packed.Record) *Item {
 	t := unpacked(r.Bytes)
+	t.Target.Topic = p.topic(t.Target.Topic)
 	it := p.ids.item(string(t.ID), t.Ref(), t)
 	p.ids.add(it, false)
 	d := &p.delta
@@ -82,10 +85,28 @@ func (p *Planner) unpack(r packed.Record) *Item {
 	return it
 }
 
+// maxTopics is how many names of topics a planner remembers.
+const maxTopics = 1000
+
+// topic is a topic's name in memory of its own: who remembers what a timer's topic is called
+// would keep the chunk that the timer was packed in.
+func (p *Planner) topic(name string) string {
+	own, ok := p.topics[name]
+	if !ok {
+		if len(p.topics) >= maxTopics {
+			clear(p.topics)
+		}
+		own = strings.Clone(name)
+		p.topics[own] = own
+	}
+	return own
+}
+
 // own gives an item that was just unpacked, and that will wait, bytes of its own: it would keep
 // a whole chunk.
 func (it *Item) own() {
 	t := unpacked(it.timer.AppendTo(nil))
+	t.Target.Topic = it.timer.Target.Topic
 	if it.change.after == it.timer {
 		it.change.after = t
 	}

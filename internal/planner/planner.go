@@ -24,6 +24,7 @@ type Planner struct {
 	// packed belongs to the wheel, packedBeyond to beyond: see pack.go.
 	packed, packedBeyond *packed.Wheel
 	scratch              []byte
+	topics               map[string]string // see topic
 	// waiting holds items whose firing was rolled back, until their entries are
 	// folded, or whose target is unhealthy, until the store has them.
 	waiting map[*Item]struct{}
@@ -57,7 +58,7 @@ func New(position, now, bytes int64) *Planner { return newPlanner(position, now,
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	p := &Planner{
 		wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
-		waiting: make(map[*Item]struct{}), horizon: Lowest, lowered: Highest, limit: bytes,
+		waiting: make(map[*Item]struct{}), topics: make(map[string]string), horizon: Lowest, lowered: Highest, limit: bytes,
 		sequence: sequence{position: position}, schedules: new(calendar.Cache),
 	}
 	p.packed = packed.New(&p.ids.index, kindPacked, now, grain)
