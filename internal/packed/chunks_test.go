@@ -24,6 +24,23 @@ func (w *Wheel) memory() (n int) {
 	return n
 }
 
+// A record of MaxBytes is taken, of one more is not.
+func TestLargeTimersAreNotPacked(t *testing.T) {
+	var x Index
+	w := New(&x, 1, 0, 6)
+	small := waits("a", 1000, 0)
+	for more, want := range map[int]bool{0: true, 1: false} {
+		id := string(rune('a' + more))
+		r := waits(id, 1000, MaxBytes-len(small.Bytes)-1+more) // the length takes two bytes
+		if len(r.Bytes) != MaxBytes+more {
+			t.Fatalf("%d bytes", len(r.Bytes))
+		}
+		if w.Add(r, x.Sum([]byte(id))) != want {
+			t.Errorf("a timer of %d bytes is packed: %v", len(r.Bytes), !want)
+		}
+	}
+}
+
 func waits(id string, due int64, size int) Record {
 	t := timer.Timer{ID: []byte(id), Due: due, Occurrence: 1, Value: make([]byte, size)}
 	return Record{Bytes: t.AppendTo(nil), Stored: timer.Absent}

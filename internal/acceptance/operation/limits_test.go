@@ -65,6 +65,8 @@ var heldBy = map[string]string{
 	"maxParkedShown":     "internal/service TestParkedTargetsShown",
 	"maxExamined":        "internal/partition TestUnknownTargetsWaitInTurn",
 	"maxNewcomers":       "emitter TestUnknownTopicsAreBounded",
+	"MaxBytes":           "internal/packed TestLargeTimersAreNotPacked",
+	"maxSpare":           "internal/planner TestItemsToBeUsedAgainAreLetGo",
 	"maxProbes":          "emitter TestProbesAtATime",
 	"maxPostBytes":       "internal/api TestAtMost",
 	"maxRunning":         "internal/api TestAtMost",
