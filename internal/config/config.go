@@ -179,7 +179,7 @@ func Default() Config {
 		OnStop:             Leave,
 		TransactionalIDs:   MaxTransactionalIDs,
 		TransactionTimeout: MinTransactionTimeout,
-		WheelMemory:        64 * MiB,
+		WheelMemory:        96 * MiB,
 		QueueMemory:        64 * MiB,
 		StoreMemory:        MinStoreMemory,
 
