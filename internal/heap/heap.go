@@ -12,7 +12,7 @@ const (
 	Room = 192 << 20
 	// Percent is how much garbage there may be in a larger one, in percent of what is
 	// in use: Go's own 100 doubles the peak of a process whose queues are full.
-	Percent = 50
+	Percent = 40
 	// maxPercent bounds how much garbage there may be with little in use: what is in use may
 	// have grown a lot in one cycle, and then counts with the percentage of before.
 	maxPercent = 400
