@@ -35,7 +35,7 @@ func TestGovernorSetsWhatCounts(t *testing.T) {
 	for _, live := range []uint64{0, 100, 300, 310, 650, 660, 670, 2000, 3000, 660, 100} {
 		g.adjust(live)
 	}
-	if want := []int{maxPercent, 233, 53, Percent, maxPercent}; !slices.Equal(set, want) {
+	if want := []int{maxPercent, 233, 53, Percent, 51, maxPercent}; !slices.Equal(set, want) {
 		t.Errorf("%v, want %v", set, want)
 	}
 }
