@@ -38,6 +38,13 @@ type partition struct {
 // catchUpLimit is how long Quiet waits for what is there to be read.
 const catchUpLimit = 10 * time.Second
 
+// markersLimit is how long it waits for transactions to be shown as ended, looking again after
+// each markersPause.
+const (
+	markersLimit = 2 * time.Second
+	markersPause = 20 * time.Millisecond
+)
+
 // Collect reads the topics from their starts until the test ends. Topics may be
 // created later.
 func Collect(t testing.TB, cluster *Cluster, topics ...string) *Collector {
@@ -153,7 +160,7 @@ func (c *Collector) Quiet(d time.Duration) bool {
 func (c *Collector) catchUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), catchUpLimit)
 	defer cancel()
-	ends, err := c.adm.ListCommittedOffsets(ctx, c.topics...)
+	ends, err := c.committed(ctx)
 	if err != nil {
 		return // a broker is away: the test is about that
 	}
@@ -166,6 +173,33 @@ func (c *Collector) catchUp() {
 		case <-changed:
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// committed returns where what is committed ends. EndTxn is answered before the markers are
+// written that show it, so transactions that are open are waited for, a while.
+func (c *Collector) committed(ctx context.Context) (ends kadm.ListedOffsets, err error) {
+	all, err := c.adm.ListEndOffsets(ctx, c.topics...)
+	if err != nil {
+		return nil, err
+	}
+	for until := time.Now().Add(markersLimit); ; {
+		if ends, err = c.adm.ListCommittedOffsets(ctx, c.topics...); err != nil {
+			return nil, err
+		}
+		open := false
+		all.Each(func(o kadm.ListedOffset) {
+			end, ok := ends.Lookup(o.Topic, o.Partition)
+			open = open || ok && end.Err == nil && o.Err == nil && end.Offset < o.Offset
+		})
+		if !open || time.Now().After(until) {
+			return ends, nil
+		}
+		select {
+		case <-time.After(markersPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }
