@@ -261,10 +261,10 @@ func letter(r *Record) DeadLetter {
 	d := DeadLetter{
 		Partition: r.Partition, Offset: r.Offset, At: r.Time.UTC(),
 		Reason: r.header(waterclock.HeaderReason), Detail: r.header(waterclock.HeaderDetail), Source: r.header(waterclock.HeaderSource),
-		Truncated: missing(r) != nil, Payload: &Payload{Bytes: len(r.Value), Null: r.Value == nil},
+		Missing: missing(r), Payload: &Payload{Bytes: len(r.Value), Null: r.Value == nil},
 	}
 	d.ID, d.IDBase64 = text(r.Key)
-	d.Missing = missing(r)
+	d.Truncated = d.Missing != nil
 	value := r.Value
 	if r.cutFrom > 0 {
 		d.Payload.Bytes = r.cutFrom

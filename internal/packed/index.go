@@ -21,7 +21,7 @@ type cell struct {
 	at  Ref
 }
 
-// Ref says where something is: what Place made. The zero value is nowhere.
+// Ref says where something is: what RefOf made. The zero value is nowhere.
 type Ref uint64
 
 const (
@@ -48,14 +48,12 @@ func (x *Index) Sum(id []byte) uint64 { return maphash.Bytes(seed, id) &^ x.Blin
 // Len is how many sums there are.
 func (x *Index) Len() int { return x.n }
 
-// cell returns the cell of a sum, or the empty one where it would be.
-func (x *Index) cell(sum uint64) *cell {
+// find returns which cell is that of a sum, or the empty one where it would be.
+func (x *Index) find(sum uint64) (i uint64) {
 	mask := uint64(len(x.cells) - 1)
-	for i := sum & mask; ; i = (i + 1) & mask {
-		if c := &x.cells[i]; c.sum == sum || c.at == 0 {
-			return c
-		}
+	for i = sum & mask; x.cells[i].sum != sum && x.cells[i].at != 0; i = (i + 1) & mask {
 	}
+	return i
 }
 
 // Get returns where something of a sum is, 0 for nowhere.
@@ -63,10 +61,7 @@ func (x *Index) Get(sum uint64) Ref {
 	if x.n == 0 {
 		return 0
 	}
-	if c := x.cell(sum); c.sum == sum {
-		return c.at
-	}
-	return 0
+	return x.cells[x.find(sum)].at
 }
 
 // Set says where something of a sum is: somewhere.
@@ -74,11 +69,11 @@ func (x *Index) Set(sum uint64, at Ref) {
 	if x.n >= len(x.cells)/4*3 {
 		x.resize(max(minCells, 2*len(x.cells)))
 	}
-	c := x.cell(sum)
-	if c.at == 0 {
+	i := x.find(sum)
+	if x.cells[i].at == 0 {
 		x.n++
 	}
-	*c = cell{sum, at}
+	x.cells[i] = cell{sum, at}
 }
 
 // Delete forgets a sum.
@@ -86,19 +81,15 @@ func (x *Index) Delete(sum uint64) {
 	if x.n == 0 {
 		return
 	}
-	c := x.cell(sum)
-	if c.at == 0 {
+	gap := x.find(sum)
+	if x.cells[gap].at == 0 {
 		return
 	}
-	*c = cell{}
+	x.cells[gap] = cell{}
 	x.n--
 	// What lies behind it, up to the next empty cell, may have been put there because its own
 	// was taken: it moves to the gap, unless its own lies behind that.
 	mask := uint64(len(x.cells) - 1)
-	gap := sum & mask
-	for &x.cells[gap] != c {
-		gap = (gap + 1) & mask
-	}
 	for i := (gap + 1) & mask; x.cells[i].at != 0; i = (i + 1) & mask {
 		if (i-x.cells[i].sum)&mask >= (i-gap)&mask {
 			x.cells[gap], x.cells[i] = x.cells[i], cell{}
@@ -113,9 +104,9 @@ func (x *Index) Delete(sum uint64) {
 func (x *Index) resize(n int) {
 	old := x.cells
 	x.cells = make([]cell, n)
-	for i := range old {
-		if old[i].at != 0 {
-			*x.cell(old[i].sum) = old[i]
+	for _, c := range old {
+		if c.at != 0 {
+			x.cells[x.find(c.sum)] = c
 		}
 	}
 }

@@ -129,26 +129,24 @@ func (w *Wheel) each(level, slot int, fn func(*Record, place)) {
 	}
 }
 
-// slotsWith calls fn with each slot that has records for which count is not 0. fn may take
+// markedSlots calls fn with each slot that has records that are stale or frozen. fn may take
 // them out.
-func (w *Wheel) slotsWith(count func(*bucket) int, fn func(level, slot int)) {
+func (w *Wheel) markedSlots(fn func(level, slot int)) {
 	for level, all := range w.buckets {
 		if all == nil {
 			continue
 		}
 		for slot := range all {
-			if count(&all[slot]) > 0 {
+			if all[slot].marked > 0 {
 				fn(level, slot)
 			}
 		}
 	}
 }
 
-func marked(b *bucket) int { return b.marked }
-
 // Marks calls fn with each record that is stale or frozen, in no order.
 func (w *Wheel) Marks(fn func(Record)) {
-	w.slotsWith(marked, func(level, slot int) {
+	w.markedSlots(func(level, slot int) {
 		w.each(level, slot, func(r *Record, _ place) {
 			if marks(r.State) != 0 {
 				fn(r.public())
@@ -160,7 +158,7 @@ func (w *Wheel) Marks(fn func(Record)) {
 // Freeze calls fn with each record that is stale, which is frozen then, in no order. None is
 // frozen before.
 func (w *Wheel) Freeze(fn func(Record)) {
-	w.slotsWith(marked, func(level, slot int) {
+	w.markedSlots(func(level, slot int) {
 		w.each(level, slot, func(r *Record, at place) {
 			if r.State&Stale != 0 {
 				fn(r.public())
@@ -180,7 +178,7 @@ func (w *Wheel) mark(at place, s State) {
 // Thaw has each record that is frozen be neither stale nor frozen; or takes it out and calls
 // takeOut, which may be nil, with it.
 func (w *Wheel) Thaw(takeOut func(Record)) {
-	w.slotsWith(marked, func(level, slot int) {
+	w.markedSlots(func(level, slot int) {
 		b := &w.buckets[level][slot]
 		w.each(level, slot, func(r *Record, at place) {
 			if r.State&Frozen == 0 {

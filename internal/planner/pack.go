@@ -28,7 +28,7 @@ const packedGrain = 6
 func (p *Planner) pack(it *Item) {
 	t := it.timer
 	if t == nil || it.number < 0 || it.entries > 0 || it.pins > 0 || it.change.frozen || !it.slot.InWheel() ||
-		it.permit != nil || it.missed != 0 || t.Steering != nil || it.slot.Key.Due != t.Due || t.Size() > packed.MaxBytes {
+		it.permit != nil || it.missed != 0 || it.slot.Key.Due != t.Due || !packable(t) {
 		return
 	}
 	r := packed.Record{Stored: timer.Absent}
@@ -56,11 +56,14 @@ func (p *Planner) pack(it *Item) {
 	p.retire(it)
 }
 
+// packable reports whether a timer may be packed by what it is.
+func packable(t *timer.Timer) bool { return t.Steering == nil && t.Size() <= packed.MaxBytes }
+
 // packStored packs a timer as the store has it, below the horizon, of whose ID nothing is
 // known, and reports whether it did.
 func (p *Planner) packStored(t *timer.Timer) bool {
 	sum := p.ids.index.Sum(t.ID)
-	if p.ids.index.Get(sum) != 0 || t.Steering != nil || t.Size() > packed.MaxBytes {
+	if p.ids.index.Get(sum) != 0 || !packable(t) {
 		return false
 	}
 	p.scratch = t.AppendTo(p.scratch[:0])
