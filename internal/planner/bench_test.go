@@ -30,13 +30,7 @@ func BenchmarkLife(b *testing.B) {
 			offset++
 		}
 		batch.Position = offset
-		unknown := p.Meet(batch)
-		refs := make([]timer.Ref, len(unknown.IDs))
-		for i := range refs {
-			refs[i] = timer.Absent
-		}
-		unknown.Found(refs, nil)
-		p.Plan(batch)
+		p.planNew(batch)
 		p.Fire(now, 1<<20, 1<<40, none)
 		if s := p.Take(1<<20, 1<<40); s != nil {
 			p.Commit()

@@ -16,6 +16,13 @@ func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
 		timers = append(timers, t)
 		b.Add(nil, timer.Request{ID: t.ID, Offset: t.Offset, Schedule: t}, nil)
 	}
+	p.planNew(b)
+	p.fold()
+	return timers
+}
+
+// planNew plans a batch for IDs that are not in the store.
+func (p *Planner) planNew(b *Batch) {
 	unknown := p.Meet(b)
 	refs := make([]timer.Ref, len(unknown.IDs))
 	for i := range refs {
@@ -23,8 +30,6 @@ func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
 	}
 	unknown.Found(refs, nil)
 	p.Plan(b)
-	p.fold()
-	return timers
 }
 
 // fold commits and folds all that is planned.

@@ -161,13 +161,7 @@ func plan(p *Planner, r timer.Request, full func(int64) *Refusal) (refused bool)
 	b := NewBatch(1)
 	b.Position, b.Full = r.Offset+1, full
 	b.Add(fmt.Sprint("record ", r.Offset), r, nil)
-	unknown := p.Meet(b)
-	refs := make([]timer.Ref, len(unknown.IDs))
-	for i := range refs {
-		refs[i] = timer.Absent
-	}
-	unknown.Found(refs, nil)
-	p.Plan(b)
+	p.planNew(b)
 	last := p.sequence.rest[len(p.sequence.rest)-1]
 	e := &last.entries[0]
 	return e.Refusal != nil && e.Tag == fmt.Sprint("record ", r.Offset)
