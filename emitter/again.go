@@ -65,10 +65,12 @@ func commitAgain(ctx context.Context, cl *kgo.Client, id string, p producer, tol
 			return nil
 		case !errors.As(err, &refusal), errors.Is(err, kerr.UnknownServerError):
 			return fmt.Errorf("commit %s again: %w", id, err)
+		case errors.Is(err, kerr.ConcurrentTransactions): // which kerr does not call retriable
+			if told != nil && told() {
+				return nil
+			}
 		case !refusal.Retriable:
 			return fmt.Errorf("commit %s again: %w: %w", id, errOver, err)
-		case errors.Is(err, kerr.ConcurrentTransactions) && told != nil && told():
-			return nil
 		}
 		if sleep(ctx, commitAgainPause) != nil {
 			return fmt.Errorf("commit %s again: %w", id, err)
@@ -87,16 +89,24 @@ func CommitAgain(ctx context.Context, cl *kgo.Client, id string, producerID int6
 	}
 }
 
-// said is how a client's last transaction ended by the word of its coordinator. That
+// said is how a client's last transaction ended by the word of its coordinator: the
+// answer to its EndTxn, which may still come, or what the coordinator says of it. That
 // markers are being written is a decision that all its followers have, unless the
 // coordinator was restarted since it was asked for: see commitAgain. So it counts only
 // if it comes over the client's own connection, and that never broke: a restart that
-// nobody has noticed yet is noticed by asking.
+// nobody has noticed yet is noticed by asking. Behind an EndTxn that is not answered
+// nothing is asked there: its answer comes as soon as there is a decision.
 func (l *Lane) said(ctx context.Context, c *txnClient) (Ending, error) {
+	if c.answered() {
+		return EndingCommit, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	txn, _, err := transactionOf(ctx, kadm.NewClient(l.o.Admin), c.last.id, c.id)
 	if err == nil && underWay(txn, c.last) {
+		if c.answer != nil {
+			return EndingUnknown, nil
+		}
 		if !c.dropped.Load() {
 			txn, _, err = transactionOf(ctx, kadm.NewClient(c.Client), c.last.id, c.id)
 		}

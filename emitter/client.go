@@ -15,10 +15,14 @@ import (
 )
 
 const (
-	// RequestTimeout bounds requests of transactional clients beyond what the
-	// broker is told to wait: with kgo's defaults a stopped broker stalls a
-	// write for 40 s, with this for about 10 s.
+	// RequestTimeout bounds questions that are asked beside the steps.
 	RequestTimeout = 2 * time.Second
+	// connectionPatience is how long a broker may leave a request of a transactional client
+	// unanswered, beyond what it is told to wait, until kgo closes the connection. That is
+	// no limit of ours, each wait has its own, and connections to brokers that are
+	// unresponsive are closed at once. But an EndTxn that waits for a dead broker is to be
+	// heard, over the connection that it was sent on: see Lane.said.
+	connectionPatience = brokerDeath
 	// replicaTimeout is what a broker is told to wait for replicas: less than
 	// ownDeadline, for until then it says nothing of the other partitions of the
 	// request either.
@@ -55,6 +59,8 @@ type txnClient struct {
 	last    producer
 	parts   map[string][]int32
 	leaders []leaderEpoch
+	// answer is of the EndTxn of last, until it was heard; nil: there is none to come.
+	answer <-chan error
 	// hurried: the transaction before most likely lacks a marker; see announce.
 	hurried bool
 	// versions of the topics used, as Options.Version gave them.
@@ -76,7 +82,7 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 		kgo.ProducerBatchMaxBytesFn(o.BatchMaxBytes),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProduceRequestTimeout(replicaTimeout),
-		kgo.RequestTimeoutOverhead(RequestTimeout),
+		kgo.RequestTimeoutOverhead(connectionPatience),
 		kgo.RetryTimeout(o.TransactionTimeout/2),
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.ConcurrentTransactionsBackoff(concurrentBackoff),
@@ -93,6 +99,25 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 func (c *txnClient) renew() {
 	c.last, c.parts, c.leaders = producer{}, nil, nil
 	c.dropped.Store(false)
+}
+
+// commit sends EndTxn; answer has what comes of it, however late.
+func (c *txnClient) commit(ctx context.Context) {
+	answer := make(chan error, 1)
+	c.answer = answer
+	go func() { answer <- c.EndTransaction(ctx, kgo.TryCommit) }()
+}
+
+// answered reports whether an answer has come since that says that the transaction is
+// committed.
+func (c *txnClient) answered() bool {
+	select {
+	case err := <-c.answer:
+		c.answer = nil
+		return err == nil
+	default:
+		return false
+	}
 }
 
 // outdated is no version: what the client knows of the topic is to be forgotten.

@@ -123,11 +123,20 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 	}
 }
 
-// end commits.
+// end commits. The EndTxn goes on when its answer is not waited for any more; what comes
+// of it resolve hears.
 func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
-	switch err := c.EndTransaction(bounded, kgo.TryCommit); {
+	c.commit(l.ending)
+	var err error
+	select {
+	case err = <-c.answer:
+		c.answer = nil
+	case <-bounded.Done():
+		err = context.Cause(bounded)
+	}
+	switch {
 	case err == nil:
 		l.noteEnd(c, EndingCommit)
 		return nil

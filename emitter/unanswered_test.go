@@ -95,7 +95,8 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 // the leader of one partition: the coordinator does not take another end until that is
 // written, and says before that how the step ended. The others in it do not wait. If
 // the coordinator was restarted meanwhile its word is worth nothing: it may have found
-// in its log what its followers never had.
+// in its log what its followers never had. And while it is at it nothing is begun under
+// that ID, which would abort what is not decided.
 func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 	t.Parallel()
 	for name, restarted := range map[string]bool{"the same coordinator": false, "one that was restarted": true} {
@@ -112,6 +113,10 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 				s.TransactionalID, s.ProducerID, s.ProducerEpoch, s.State = req.TransactionalIDs[0], last.id, last.epoch+1, "PrepareCommit"
 				resp.TransactionStates = append(resp.TransactionStates, s)
 				return resp, nil, true
+			})
+			c.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+				t.Error("the ID is begun with again")
+				return nil, nil, false
 			})
 			var successor atomic.Bool // is there, and has never heard of a commit
 			c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -223,6 +228,62 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 	case err := <-done:
 		if err != nil {
 			t.Errorf("resolved: %v, want a commit", err)
+		}
+	case <-time.After(2 * answerTimeout):
+		t.Fatal("not resolved")
+	}
+}
+
+// toldSource hands on what became of its shares, whoever tells it.
+type toldSource struct {
+	fakeSource
+	told chan Outcome
+}
+
+func (s *toldSource) Seal(step string, room *Room) *Share {
+	share := s.fakeSource.Seal(step, room)
+	share.Done = func(o Outcome) { s.told <- o }
+	return share
+}
+
+// A commit waits for a dead broker in its coordinator's log, for longer than the lane
+// waits for its answer, and then its marker for the leader of one partition: whoever asks
+// hears of a transaction that is under way. The answer itself says that it is decided,
+// and it comes, though later than any other that a client waits for.
+func TestAnAnswerToACommitCountsHoweverLate(t *testing.T) {
+	t.Parallel()
+	c, l := fakeLane(t)
+	l.o.CommitTimeout = 100 * time.Millisecond
+	var first atomic.Pointer[kmsg.EndTxnRequest]
+	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if first.CompareAndSwap(nil, r.(*kmsg.EndTxnRequest)) {
+			c.SleepControl(func() { time.Sleep(answerTimeout + time.Second) })
+			return nil, nil, false
+		}
+		resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+		resp.ErrorCode = kerr.ConcurrentTransactions.Code
+		return resp, nil, true
+	})
+	c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.DescribeTransactionsRequest)
+		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+		s := kmsg.NewDescribeTransactionsResponseTransactionState()
+		s.TransactionalID, s.State = req.TransactionalIDs[0], "Ongoing"
+		s.ProducerID, s.ProducerEpoch = first.Load().ProducerID, first.Load().ProducerEpoch
+		resp.TransactionStates = append(resp.TransactionStates, s)
+		return resp, nil, true
+	})
+	s := &toldSource{fakeSource: fakeSource{ems: func() []Emission { return nil }}, told: make(chan Outcome, 1)}
+	l.Add(s)
+	if _, err := l.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case o := <-s.told:
+		if o != Committed {
+			t.Errorf("outcome %v, want a commit", o)
 		}
 	case <-time.After(2 * answerTimeout):
 		t.Fatal("not resolved")
