@@ -83,7 +83,8 @@ func CommitOffsets(ctx context.Context, cl *kgo.Client, id, group string, offset
 			err = firstOffsetError(resp)
 		}
 		var ke *kerr.Error
-		if err == nil || !errors.As(err, &ke) || !ke.Retriable {
+		passes := errors.As(err, &ke) && (ke.Retriable || errors.Is(ke, kerr.ConcurrentTransactions))
+		if !passes {
 			return err
 		}
 		if sleep(ctx, concurrentBackoff) != nil {

@@ -11,8 +11,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // What became of a step cannot be told, for its coordinator says nothing: all that
@@ -287,5 +290,32 @@ func TestAnAnswerToACommitCountsHoweverLate(t *testing.T) {
 		}
 	case <-time.After(2 * answerTimeout):
 		t.Fatal("not resolved")
+	}
+}
+
+// The coordinator still writes the markers of the transaction before, when offsets of a
+// group without members are to be committed: that passes.
+func TestCommitOffsetsWaitsForTheTransactionBefore(t *testing.T) {
+	t.Parallel()
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1))
+	var commits atomic.Int32
+	c.ControlKey(int16(kmsg.TxnOffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := r.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
+		topic, p := kmsg.NewTxnOffsetCommitResponseTopic(), kmsg.NewTxnOffsetCommitResponseTopicPartition()
+		if commits.Add(1) < 3 {
+			p.ErrorCode = kerr.ConcurrentTransactions.Code
+		}
+		topic.Partitions = append(topic.Partitions, p)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := CommitOffsets(t.Context(), cl, "id", "group", []Offset{{Topic: "r"}}); err != nil || commits.Load() != 3 {
+		t.Errorf("%v after %d commits", err, commits.Load())
 	}
 }
