@@ -75,7 +75,7 @@ func accidents(each bool) (all []accident) {
 }
 
 func controllerAccidents() (all []accident) {
-	for range 7 {
+	for range 8 {
 		all = append(all, accident{faults[0], -1})
 	}
 	return all
