@@ -74,6 +74,7 @@ type Lane struct {
 	serial   int          // of transactional IDs
 	counter  int64        // of steps
 	portions portions     // of steps, by source
+	laps     laps         // of the step under way
 	// limit is how many entries a step may have: fewer after a step that was
 	// not acknowledged in time, for it may simply have been too large.
 	limit int

@@ -19,10 +19,12 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	}
 	ctx, release := l.during(ctx)
 	defer release()
+	l.laps.begin()
 	defer func() {
 		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
+		l.laps.end(l.o.Logger, l.name, err)
 	}()
 	to := footprintOf(shares)
 	parts := to.partitions()
@@ -32,6 +34,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	}
 	out := outgoing{lane: l, c: c, shares: shares, to: to}
 	err = out.produce(ctx)
+	l.laps.through("produce")
 	if err == nil {
 		err = c.awaitKnown(ctx, parts)
 	}
@@ -52,6 +55,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 // was produced.
 func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
 	c, culprits, err := l.begin(ctx, parts)
+	l.laps.through("announce")
 	switch {
 	case c == nil:
 		return nil, err
@@ -67,6 +71,7 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 		return nil, err
 	case err == nil:
 		err = c.commitOffsets(ctx, l.o.Group, shares)
+		l.laps.through("offsets")
 	}
 	if err != nil {
 		// Nothing is produced yet, so kgo's own abort would send nothing and
@@ -136,6 +141,7 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	case <-bounded.Done():
 		err = context.Cause(bounded)
 	}
+	l.laps.through("end")
 	switch {
 	case err == nil:
 		l.noteEnd(c, EndingCommit)

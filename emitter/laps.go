@@ -1,0 +1,35 @@
+package emitter
+
+import (
+	"log/slog"
+	"time"
+)
+
+// slowStep is how long a step may take until the log says what it took that long for.
+const slowStep = time.Second
+
+// laps are the parts of the step under way that it is through with, and how long each
+// took.
+type laps struct {
+	began, last time.Time
+	attrs       []any
+}
+
+func (p *laps) begin() {
+	p.began = time.Now()
+	p.last, p.attrs = p.began, p.attrs[:0]
+}
+
+// through notes the end of a part.
+func (p *laps) through(part string) {
+	now := time.Now()
+	p.attrs = append(p.attrs, slog.Duration(part, now.Sub(p.last)))
+	p.last = now
+}
+
+// end says how long a step took, if that was long.
+func (p *laps) end(log *slog.Logger, lane string, err error) {
+	if took := time.Since(p.began); took > slowStep {
+		log.Warn("a step took long", append([]any{"lane", lane, "took", took, "err", err}, p.attrs...)...)
+	}
+}

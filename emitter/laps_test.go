@@ -1,0 +1,39 @@
+package emitter
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A coordinator takes its time to end a transaction: the log says that the step took
+// long, and that it was its end.
+func TestTheLogSaysWhatAStepTookLongFor(t *testing.T) {
+	t.Parallel()
+	c, l := fakeLane(t)
+	var first sync.Once // the next one is quick
+	c.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		first.Do(func() { c.SleepControl(func() { time.Sleep(slowStep + 200*time.Millisecond) }) })
+		return nil, nil, false
+	})
+	var log bytes.Buffer
+	l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s := &fakeSource{ems: func() []Emission { return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("v")}}} }}
+	l.Add(s)
+	for range 2 {
+		if _, err := l.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := log.String()
+	if n := strings.Count(said, "a step took long"); n != 1 || !strings.Contains(said, " end=1.") || !strings.Contains(said, " announce=") ||
+		!strings.Contains(said, " offsets=") || !strings.Contains(said, " produce=") {
+		t.Errorf("the log has %d slow steps, want one and what it took long for:\n%s", n, said)
+	}
+}
