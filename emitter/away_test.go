@@ -288,6 +288,31 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	}
 }
 
+// A step that has written nothing yet is given up as well, when what it is going to
+// write to is led by a broker that becomes unresponsive: its coordinators may wait for that
+// broker, and all else in the step would wait with them, in vain.
+func TestStepIsNotBegunForLeadersThatAreAway(t *testing.T) {
+	c, l, reach := awayLane(t)
+	held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
+	s := plainSource(l)
+	l.Add(s)
+	done := make(chan error, 1)
+	go func() { _, err := l.step(t.Context()); done <- err }()
+	<-held
+	reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
+	start := time.Now()
+	l.Reached()
+	if err := <-done; !errors.Is(err, errAway) {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > soonAway {
+		t.Errorf("it took %s", took)
+	}
+	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+		t.Errorf("%v, %v", err, s.outcomes)
+	}
+}
+
 // While a broker dies a target that does not answer is waited for, since its leader
 // may be waiting itself; but not one without a leader: the step of all others would
 // wait with it.

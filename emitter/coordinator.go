@@ -111,11 +111,14 @@ func (l *Lane) newID(ctx context.Context, serial int, used map[string]int) (id s
 
 // lacksMarkers reports whether a client's last transaction most likely lacks a
 // marker: it wrote to a partition whose leader cannot be reached.
-func (l *Lane) lacksMarkers(c *txnClient) bool {
+func (l *Lane) lacksMarkers(c *txnClient) bool { return l.anyAway(c.parts) }
+
+// anyAway reports whether the leader of one of these partitions cannot be reached.
+func (l *Lane) anyAway(parts map[string][]int32) bool {
 	if l.o.Reach.AllReachable() {
 		return false
 	}
-	for topic, ps := range c.parts {
+	for topic, ps := range parts {
 		for _, p := range ps {
 			if l.o.Leaders.Away(timer.TopicPartition{Topic: topic, Partition: p}) {
 				return true
@@ -125,16 +128,19 @@ func (l *Lane) lacksMarkers(c *txnClient) bool {
 	return false
 }
 
-// during returns a context for a step. It ends, with errAway, when the coordinator
-// that the step needs (see needs) cannot be reached any more. end must be called.
-func (l *Lane) during(ctx context.Context) (during context.Context, end func()) {
+// during returns a context for a step that is to write to parts. It ends, with errAway,
+// when the coordinator that the step needs (see needs) cannot be reached any more; or,
+// until joined, the leader of one of parts: nothing is written yet, and the coordinators
+// may wait for the same broker, for longer than what is sealed without it will take. end
+// must be called.
+func (l *Lane) during(ctx context.Context, parts map[string][]int32) (during context.Context, end func()) {
 	during, cancel := context.WithCancelCause(ctx)
 	l.mu.Lock()
-	l.current, l.cancel = nil, cancel
+	l.current, l.joining, l.cancel = nil, parts, cancel
 	l.mu.Unlock()
 	return during, func() {
 		l.mu.Lock()
-		l.current, l.cancel = nil, nil
+		l.current, l.joining, l.cancel = nil, nil, nil
 		l.mu.Unlock()
 		cancel(nil)
 	}
@@ -148,6 +154,13 @@ func (l *Lane) needs(c *txnClient) {
 	l.leave()
 }
 
+// joined notes that the step under way begins to write.
+func (l *Lane) joined() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.joining = nil
+}
+
 // leave ends the step under way, and openings, if their coordinator is away. The
 // lock is held.
 func (l *Lane) leave() {
@@ -156,7 +169,7 @@ func (l *Lane) leave() {
 			cancel(errAway)
 		}
 	}
-	if l.current != nil && l.cancel != nil && l.away(l.current) {
+	if l.cancel != nil && (l.current != nil && l.away(l.current) || l.anyAway(l.joining)) {
 		l.cancel(errAway)
 	}
 }

@@ -19,6 +19,10 @@ import (
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
+	// A step has at most ramp times the entries of the last one, rampEntries at least. What
+	// a standstill has made late is caught up oldest first, and that is not to wait for as
+	// much as a step can have.
+	ramp, rampEntries = 4, 2000
 	// maxSleep is how long a lane sleeps for which nothing is due and that nobody wakes.
 	maxSleep = time.Hour
 	// answerTimeout bounds each question to a coordinator that a step asks: for a
@@ -78,6 +82,8 @@ type Lane struct {
 	// limit is how many entries a step may have: fewer after a step that was
 	// not acknowledged in time, for it may simply have been too large.
 	limit int
+	// last is how many entries the last step had: see ramp.
+	last int
 	// ward is where sources go that hold up a step; nil in a ward's own lane, see apart.
 	ward *ward
 
@@ -92,8 +98,9 @@ type Lane struct {
 
 	mu      sync.Mutex // guards what follows, and the ward's fields
 	sources []Source
-	current *txnClient // whose coordinator the step needs now, and what gives it up
-	cancel  context.CancelCauseFunc
+	current *txnClient                             // whose coordinator the step needs now
+	joining map[string][]int32                     // what the step is to write to, until it does
+	cancel  context.CancelCauseFunc                // gives the step up
 	tied    map[*txnClient]context.CancelCauseFunc // being opened, and what gives them up
 	opened  []opened                               // to be taken over by the loop
 	closed  bool                                   // nobody takes over any more
@@ -295,7 +302,9 @@ func (l *Lane) seal(name string) []*Share {
 	l.mu.Lock()
 	sources := l.sources
 	l.mu.Unlock()
-	room := Room{Entries: l.limit, Bytes: MaxStepBytes}
+	room := Room{Entries: min(l.limit, max(rampEntries, ramp*l.last)), Bytes: MaxStepBytes}
+	most := room.Entries
+	defer func() { l.last = most - room.Entries }()
 	first := l.portions.begin(sources, room, int(l.counter), time.Now())
 	var shares []*Share
 	for i := range sources {

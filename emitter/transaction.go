@@ -17,7 +17,9 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if _, err := memberOf(shares); err != nil {
 		return err
 	}
-	ctx, release := l.during(ctx)
+	to := footprintOf(shares)
+	parts := to.partitions()
+	ctx, release := l.during(ctx, parts)
 	defer release()
 	l.laps.begin()
 	defer func() {
@@ -26,12 +28,11 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		}
 		l.laps.end(l.o.Logger, l.name, err)
 	}()
-	to := footprintOf(shares)
-	parts := to.partitions()
 	c, err := l.join(ctx, shares, parts)
 	if err != nil {
 		return err
 	}
+	l.joined()
 	out := outgoing{lane: l, c: c, shares: shares, to: to}
 	err = out.produce(ctx)
 	l.laps.through("produce")
