@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/localkafka"
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 func produce(t *testing.T, cl *kgo.Client, topic, key string) {
@@ -145,18 +146,55 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	col := Collect(t, c, topic)
 	c.Kill(0)
+	lacking := whatFollowersLack(t, c, topic)
 	for p := range int32(3) {
 		r := &kgo.Record{Topic: topic, Partition: p, Value: []byte("x")}
 		if err := cl.ProduceSync(deadline(t), r).FirstErr(); err != nil {
 			t.Errorf("produce to partition %d without broker 0: %v", p, err)
 		}
 	}
-	col.WaitFor(3, waitLimit)
+	for _, p := range lacking {
+		if _, _, shown, err := partlog.Bounds(deadline(t), cl, partlog.Log{Topic: topic, Partition: p}); err != nil || shown != 2 {
+			t.Errorf("with the dead broker out of the in-sync replicas partition %d shows %d records, %v", p, shown, err)
+		}
+	}
+	col.WaitFor(3+len(lacking), waitLimit)
 	c.Restart(0)
 	brokers, err := c.Admin(t).ListBrokers(deadline(t))
 	if err != nil || len(brokers) != 3 {
 		t.Errorf("after the restart %d brokers, error %v, want 3", len(brokers), err)
 	}
+}
+
+// whatFollowersLack writes a record to each partition whose leader waits for a dead
+// broker: nobody is shown it, and partlog.End counts it. It returns those partitions.
+func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
+	t.Helper()
+	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite())
+	topics, err := c.Admin(t).ListTopics(deadline(t), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, d := range topics[topic].Partitions {
+		if d.Leader == 0 {
+			continue
+		}
+		cl.Produce(t.Context(), &kgo.Record{Topic: topic, Partition: p}, nil)
+		at := partlog.Log{Topic: topic, Partition: p}
+		var end int64
+		for ctx := deadline(t); err == nil && end == 0; {
+			end, err = partlog.End(ctx, cl, at)
+		}
+		_, _, shown, err2 := partlog.Bounds(deadline(t), cl, at)
+		if err != nil || err2 != nil || end != 1 || shown != 0 {
+			t.Fatalf("partition %d: the end is %d, %v, and %d records are shown, %v; want one that nobody is shown", p, end, err, shown, err2)
+		}
+		ps = append(ps, p)
+	}
+	if len(ps) == 0 {
+		t.Fatal("the dead broker led everything")
+	}
+	return ps
 }
 
 // Brokers start from an archive of classes that this JVM accepts.

@@ -13,8 +13,11 @@ import (
 
 const (
 	// tailWait is the pause between two fetches that look at the tail and bring
-	// nothing, and tailSaid how often it is said that they do not get to the end.
-	tailWait, tailSaid = 20 * time.Millisecond, 10 * time.Second
+	// nothing; it grows to a tailWaitShare-th of the time that they have, up to tailWaitMax.
+	tailWait, tailWaitMax = 20 * time.Millisecond, time.Second
+	tailWaitShare         = 16
+	// tailSaid is how often it is said that they do not get to the end.
+	tailSaid = 10 * time.Second
 	// tailEvery is how often a partition that is idle compares the end of its
 	// changelog with what it knows, and peekTimeout bounds that.
 	tailEvery, peekTimeout = time.Minute, 5 * time.Second
@@ -99,7 +102,10 @@ func (l *Life) lookAtTail(ctx context.Context) {
 }
 
 // readTail reads the changelog from an offset to its end, and returns the end. A
-// claim that it meets, not being ours, ends the partition once it is committed.
+// claim that it meets, not being ours, ends the partition once it is committed. The end
+// is where the leader writes next, not where it shows records to: what a step of ours
+// left that was given up while a replica was dying is shown when the others have it, and
+// who does not wait for that finds the next step where it does not belong.
 func (l *Life) readTail(ctx context.Context, from int64) (int64, error) {
 	claimed := int64(-1)
 	note := func(rec *kgo.Record) error {
@@ -110,31 +116,23 @@ func (l *Life) readTail(ctx context.Context, from int64) (int64, error) {
 	}
 	written := partlog.NewReader(l.o.Client, l.Changelog(), from)
 	written.SetUncommitted()
-	written.SetCompacted(true)
-	page, err := written.Next(ctx, 0)
-	if err != nil {
-		return 0, fmt.Errorf("look at the end of the changelog: %w", err)
-	}
-	end := page.HighWatermark // one answer tells where the log ends and, mostly, all before
-	for _, rec := range page.Records {
-		_ = note(rec)
-	}
-	err = l.eachOfTail(ctx, written, end, note)
+	err := l.eachOfTail(ctx, written, func() (int64, error) { return partlog.End(ctx, l.o.Client, l.Changelog()) }, note)
 	if err == nil {
-		err = l.eachOfTail(ctx, partlog.NewReader(l.o.Client, l.Changelog(), from), claimed+1, l.overtaken)
+		err = l.eachOfTail(ctx, partlog.NewReader(l.o.Client, l.Changelog(), from), func() (int64, error) { return claimed + 1, nil }, l.overtaken)
 	}
-	return end, err
+	return written.Position(), err
 }
 
-// eachOfTail reads up to an offset. Read_committed that waits for the end of what
-// is open there.
-func (l *Life) eachOfTail(ctx context.Context, r *partlog.Reader, end int64, take func(*kgo.Record) error) error {
+// eachOfTail reads up to an offset, which is asked for again when nothing comes: a new
+// leader may have less than the one before.
+func (l *Life) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) error {
 	r.SetCompacted(true)
-	for said := time.Now(); r.Position() < end; {
+	end, err := upTo()
+	for begun, said := time.Now(), time.Now(); err == nil && r.Position() < end; {
 		at := r.Position()
-		page, err := r.Next(ctx, 0)
-		if err != nil {
-			return fmt.Errorf("look at the end of the changelog: %w", err)
+		var page partlog.Page
+		if page, err = r.Next(ctx, 0); err != nil {
+			break
 		}
 		for _, rec := range page.Records {
 			if err := take(rec); err != nil {
@@ -147,13 +145,17 @@ func (l *Life) eachOfTail(ctx context.Context, r *partlog.Reader, end int64, tak
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(tailWait):
+		case <-time.After(min(tailWaitMax, max(tailWait, time.Since(begun)/tailWaitShare))):
 		}
 		if time.Since(said) > tailSaid {
 			said = time.Now()
 			r.LookAgain()
-			l.Log.Warn("somebody else has claimed the partition: waiting for the end of that transaction", "offset", r.Position(), "end", end)
+			l.Log.Warn("cannot read the end of the changelog yet: replicas lack it, or somebody else has claimed the partition in a transaction that is open", "offset", r.Position(), "end", end)
 		}
+		end, err = upTo()
+	}
+	if err != nil {
+		return fmt.Errorf("look at the end of the changelog: %w", err)
 	}
 	return nil
 }

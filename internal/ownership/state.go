@@ -75,7 +75,7 @@ func (l *Life) Status() Status {
 	case l.held != nil:
 		s.Reason = l.held.Error()
 	case l.Tail.doubt && time.Since(l.Tail.at) > doubtShown:
-		s.Reason = "somebody else has written to " + l.o.Topics.Changelog.Name + " and may have claimed the partition"
+		s.Reason = "looking at what was written last to " + l.o.Topics.Changelog.Name + ": replicas lack it, or somebody else may have claimed the partition"
 	}
 	if s.State == Live && l.failure == nil && s.Reason != "" {
 		s.State = Stalled

@@ -3,10 +3,13 @@ package ownership
 import (
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock/delaytopics"
@@ -177,6 +180,65 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 	var fatal *Fatal
 	if !errors.As(l.failure, &fatal) || !strings.Contains(fatal.Error(), "--accept-group") {
 		t.Errorf("ends with %v", l.failure)
+	}
+}
+
+// What a step left that was given up while a replica was dying is in the leader's log,
+// and nobody is shown it: the doubt stays until it is shown, else the next step finds
+// itself where it does not belong. A successor that does not have it ends that too.
+func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
+	for name, shown := range map[string]bool{"the others have it": true, "the next leader does not": false} {
+		t.Run(name, func(t *testing.T) {
+			l, c := online(t)
+			var lacking atomic.Int64
+			var asked atomic.Int32
+			lacking.Store(3)
+			c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				req := r.(*kmsg.ListOffsetsRequest)
+				if req.ReplicaID >= -1 {
+					return nil, nil, false
+				}
+				asked.Add(1)
+				resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+				topic, p := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+				topic.Topic, p.Offset = req.Topics[0].Topic, lacking.Load()
+				topic.Partitions = append(topic.Partitions, p)
+				resp.Topics = append(resp.Topics, topic)
+				return resp, nil, true
+			})
+			var looks sync.WaitGroup
+			l.Aside = func(f func()) { looks.Go(f) }
+			l.Tail.Known(0)
+			l.Tail.distrust()
+			l.lookAtTail(t.Context())
+			for begun := time.Now(); asked.Load() < 5; time.Sleep(time.Millisecond) {
+				if time.Since(begun) > 10*time.Second {
+					t.Fatal("nobody asks where the leader writes next")
+				}
+			}
+			l.Mu.Lock()
+			if !l.Tail.doubt {
+				t.Error("no doubt of records that nobody is shown")
+			}
+			l.Mu.Unlock()
+			want := int64(0)
+			if shown {
+				want = 3
+				for range want {
+					r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: delaytopics.CheckpointKey()}
+					if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			} else {
+				lacking.Store(0)
+			}
+			looks.Wait()
+			if l.Tail.doubt || l.Tail.seen != want || l.failure != nil {
+				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Tail.doubt, l.Tail.seen, l.failure, want)
+			}
+		})
 	}
 }
 

@@ -59,6 +59,20 @@ func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error
 	return at, err
 }
 
+// End returns the offset of the next record that the leader of t will write. Unlike the
+// high watermark it has below it what followers lack yet, which no reader is shown: a
+// broker tells it to whoever asks as no consumer does. Leaders that are away, and topics
+// that are gone, are as with Bounds.
+func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, err error) {
+	r := newRoute(cl, t, DefaultLimits())
+	r.replica = debugging
+	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
+		end, err = r.listOffset(ctx, br, latest, readUncommitted)
+		return err
+	})
+	return end, err
+}
+
 func (r *route) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (int64, error) {
 	p, err := r.list(ctx, br, at, isolation)
 	return p.Offset, err
@@ -66,7 +80,7 @@ func (r *route) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolat
 
 func (r *route) list(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (p kmsg.ListOffsetsResponseTopicPartition, err error) {
 	req := kmsg.NewPtrListOffsetsRequest()
-	req.IsolationLevel = isolation
+	req.ReplicaID, req.IsolationLevel = r.replica, isolation
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = r.t.Topic
 	rp := kmsg.NewListOffsetsRequestTopicPartition()

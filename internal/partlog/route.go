@@ -15,6 +15,13 @@ import (
 // noBroker stands for a leader that is not known.
 const noBroker int32 = -1
 
+// As whom offsets are asked for: consumers are told what all in-sync replicas have, who
+// looks for a fault all that the leader has (ListOffsetsRequest.DEBUGGING_REPLICA_ID).
+const (
+	consumer  int32 = -1
+	debugging int32 = -2
+)
+
 // route finds the leader of one partition and asks it, again and again if it
 // must. It belongs to one goroutine.
 type route struct {
@@ -22,6 +29,8 @@ type route struct {
 	t      Log
 	limits Limits
 	leader int32 // node ID, or noBroker: look it up first
+	// replica is as whom offsets are asked for.
+	replica int32
 
 	// deniedSince is when the brokers began to deny the topic, zero while
 	// they do not.
@@ -29,7 +38,7 @@ type route struct {
 }
 
 func newRoute(cl *kgo.Client, t Log, l Limits) route {
-	return route{cl: cl, t: t, limits: l, leader: noBroker}
+	return route{cl: cl, t: t, limits: l, leader: noBroker, replica: consumer}
 }
 
 // deniedError is what a look-up returns while the topic may be gone.
