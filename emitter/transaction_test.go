@@ -207,6 +207,27 @@ func TestWhenAnIDIsRetired(t *testing.T) {
 	}
 }
 
+// The first producer of a cluster has the ID 0. When it is not to be begun again, a client
+// that has begun nothing yet still may; one that was that producer may not.
+func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
+	_, l := fakeLane(t)
+	k := marked(t, l)
+	l.prepare(t.Context())
+	to := timer.TopicPartition{Topic: "log", Partition: 0}
+	k.noteEnd("id", producer{0, 0}, EndingCommit, map[string][]int32{to.Topic: {to.Partition}})
+	k.Moved(to)
+	for _, c := range l.clients {
+		if l.retired(c) {
+			t.Errorf("%s is retired before it has begun anything", c.id)
+		}
+	}
+	was := l.clients[0]
+	was.last = producer{0, 0}
+	if !l.retired(was) {
+		t.Error("the first producer is to be begun again")
+	}
+}
+
 // Kafka 4.0.0 moves the epoch twice at a fencing abort (KAFKA-19367), as a commit
 // and an abort behind it do: its coordinator's word says nothing then.
 func TestAnEpochThatMovedTwiceSaysNothing(t *testing.T) {
