@@ -77,6 +77,7 @@ func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 
 // Whatever a coordinator leaves unanswered, a step ends soon.
 func TestAStepsWaitsAreBounded(t *testing.T) {
+	t.Parallel()
 	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
 	for _, tc := range []struct {
 		key kmsg.Key
@@ -270,6 +271,7 @@ func TestADeadPartitionHoldsUpNobody(t *testing.T) {
 
 // So with one that dies while it is in the ward.
 func TestADeadPartitionLeavesTheWard(t *testing.T) {
+	t.Parallel()
 	c, l := fakeLane(t)
 	unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
 	tok := &token{member: func() Member { return Member{ID: "m", Generation: 1} }}
