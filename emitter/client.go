@@ -54,8 +54,9 @@ type txnClient struct {
 	*seat
 	id     string
 	retire bool // never begin again under this ID
-	// last is the transaction announced last, parts what it was to write to, and
-	// leaders the epochs of their leaders, first of the announce, then of the end.
+	// last is the transaction announced last, noProducer before the first, parts what it
+	// was to write to, and leaders the epochs of their leaders, first of the announce, then
+	// of the end.
 	last    producer
 	parts   map[string][]int32
 	leaders []leaderEpoch
@@ -68,7 +69,7 @@ type txnClient struct {
 }
 
 func newTxnClient(o *Options, id string) (*txnClient, error) {
-	c := &txnClient{seat: new(seat), id: id, versions: make(map[string]int64)}
+	c := &txnClient{seat: new(seat), id: id, last: noProducer(), versions: make(map[string]int64)}
 	opts := append([]kgo.Opt{}, o.Client...)
 	opts = append(opts,
 		kgo.WithHooks(c.seat),
@@ -97,7 +98,7 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 
 // renew forgets the former transaction: what fails from here on is not its.
 func (c *txnClient) renew() {
-	c.last, c.parts, c.leaders = producer{}, nil, nil
+	c.last, c.parts, c.leaders = noProducer(), nil, nil
 	c.dropped.Store(false)
 }
 

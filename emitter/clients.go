@@ -54,7 +54,7 @@ func (l *Lane) next(ctx context.Context, fresh bool) (*txnClient, error) {
 			case l.moved(c, c.leaders):
 				l.retire(l.turn)
 				l.open(l.turn)
-			case !fresh, c.last == producer{}:
+			case !fresh, c.last == noProducer():
 				return c, nil
 			}
 		}

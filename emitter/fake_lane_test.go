@@ -157,6 +157,7 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 // A suspect whose target does not answer holds up what is to be sent after it:
 // those targets are not to blame, nor is it a broker's death.
 func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
+	t.Parallel()
 	c, l := fakeLane(t)
 	end, unresponsive := make(chan struct{}), c.TopicInfo("t").TopicID
 	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -183,6 +184,7 @@ func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 // Several targets take no writes, for want of replicas, while all brokers are there:
 // that is no broker's death to be waited for, and the others go on without them.
 func TestSeveralTargetsWithoutReplicasHoldUpNobody(t *testing.T) {
+	t.Parallel()
 	c, l := fakeLane(t)
 	unhealthy := []string{"t", "r"}
 	for _, topic := range unhealthy {

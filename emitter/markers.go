@@ -74,6 +74,10 @@ type producer struct {
 	epoch int16
 }
 
+// noProducer is that of no transaction, as Kafka has it: {0, 0} is the first that a
+// cluster gives.
+func noProducer() producer { return producer{-1, -1} }
+
 // ended is a transaction that was ended by this process.
 type endedTxn struct {
 	producer

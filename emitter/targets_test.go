@@ -30,6 +30,7 @@ func (t *Targets) lookUp(tb testing.TB, topic string) (TopicInfo, bool) {
 // partitions and its size limit are known, and later those that are added, with
 // another version.
 func TestTargetsFollowATopic(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	targets := NewTargets(c.Client(t), TargetOptions{MissingAfter: time.Millisecond})
 	name := kafkatest.Topic(t)

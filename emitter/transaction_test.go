@@ -77,6 +77,7 @@ func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 
 // Whatever a coordinator leaves unanswered, a step ends soon.
 func TestAStepsWaitsAreBounded(t *testing.T) {
+	t.Parallel()
 	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
 	for _, tc := range []struct {
 		key kmsg.Key
@@ -207,6 +208,27 @@ func TestWhenAnIDIsRetired(t *testing.T) {
 	}
 }
 
+// The first producer of a cluster has the ID 0. When it is not to be begun again, a client
+// that has begun nothing yet still may; one that was that producer may not.
+func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
+	_, l := fakeLane(t)
+	k := marked(t, l)
+	l.prepare(t.Context())
+	to := timer.TopicPartition{Topic: "log", Partition: 0}
+	k.noteEnd("id", producer{0, 0}, EndingCommit, map[string][]int32{to.Topic: {to.Partition}})
+	k.Moved(to)
+	for _, c := range l.clients {
+		if l.retired(c) {
+			t.Errorf("%s is retired before it has begun anything", c.id)
+		}
+	}
+	was := l.clients[0]
+	was.last = producer{0, 0}
+	if !l.retired(was) {
+		t.Error("the first producer is to be begun again")
+	}
+}
+
 // Kafka 4.0.0 moves the epoch twice at a fencing abort (KAFKA-19367), as a commit
 // and an abort behind it do: its coordinator's word says nothing then.
 func TestAnEpochThatMovedTwiceSaysNothing(t *testing.T) {
@@ -249,6 +271,7 @@ func TestADeadPartitionHoldsUpNobody(t *testing.T) {
 
 // So with one that dies while it is in the ward.
 func TestADeadPartitionLeavesTheWard(t *testing.T) {
+	t.Parallel()
 	c, l := fakeLane(t)
 	unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
 	tok := &token{member: func() Member { return Member{ID: "m", Generation: 1} }}

@@ -22,6 +22,7 @@ import (
 // are in it are given up when the transaction timeout has passed, not one after
 // another.
 func TestAnUnresolvedStepIsGivenUpAsAWhole(t *testing.T) {
+	t.Parallel()
 	c, l := fakeLane(t)
 	l.o.TransactionTimeout = time.Second
 	c.ControlKey(int16(kmsg.DescribeTransactions), func(kmsg.Request) (kmsg.Response, error, bool) {

@@ -16,6 +16,7 @@ import (
 // However many names that do not exist somebody asks for, memory and questions have a bound, and
 // one that exists is known soon.
 func TestUnknownTopicsAreBounded(t *testing.T) {
+	t.Parallel()
 	const names = 20_000
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "there"))
 	var asked, questions atomic.Int64

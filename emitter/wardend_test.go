@@ -70,6 +70,7 @@ func isClosed(c <-chan struct{}, within time.Duration) bool {
 // That a transaction is aborted is decided before its markers are written: a ward
 // waits for those, for a partition that takes no writes does not take its marker.
 func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
+	t.Parallel()
 	e := newWardEnds(t)
 	ended := e.begin("a")
 	if isClosed(ended, time.Second) {
@@ -139,6 +140,7 @@ func (q *quiet) state() (aborted int, over bool) {
 // back in the lane before anybody knows what became of the step. The lane hears of
 // that when it is known, also if nothing else is to be done.
 func TestTheLaneHearsOfWhatItsWardResolves(t *testing.T) {
+	t.Parallel()
 	c, l := fakeLane(t)
 	l.o.CommitTimeout = 200 * time.Millisecond
 	var asked atomic.Int32

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// streamTick is how often a stream sends.
+// streamTick is how often a stream sends that is not in bursts.
 const streamTick = 10 * time.Millisecond
 
 // Stream sends requests at a steady rate.
@@ -27,16 +27,23 @@ type Stream struct {
 // StartStream sends what next makes, perSecond of it a second, until it is
 // stopped or the test ends. perSecond is a multiple of 100; n counts from 0.
 func StartStream(t testing.TB, cl *kgo.Client, perSecond int, next func(n int) *kgo.Record) *Stream {
+	return StartBursts(t, cl, perSecond*int(streamTick)/int(time.Second), streamTick, next)
+}
+
+// StartBursts is StartStream that sends n at once, so often. Brokers and instance have
+// processor time to spend on each request and each step, and little on what is in it: a
+// test that needs timers all the time, and not a step at each instant, is cheaper so.
+func StartBursts(t testing.TB, cl *kgo.Client, n int, every time.Duration, next func(n int) *kgo.Record) *Stream {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Stream{t: t, cl: cl, cancel: cancel, done: make(chan struct{})}
-	go s.run(ctx, perSecond*int(streamTick)/int(time.Second), next)
+	go s.run(ctx, n, every, next)
 	t.Cleanup(func() { cancel(); <-s.done }) // before the client's own
 	return s
 }
 
-func (s *Stream) run(ctx context.Context, perTick int, next func(n int) *kgo.Record) {
+func (s *Stream) run(ctx context.Context, perTick int, every time.Duration, next func(n int) *kgo.Record) {
 	defer close(s.done)
-	tick := time.NewTicker(streamTick)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {

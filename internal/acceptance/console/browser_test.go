@@ -249,7 +249,7 @@ func (b *tab) tabTo(selector string) {
 	b.t.Helper()
 	for range 60 {
 		b.press(kb.Tab)
-		if eval[bool](b, fmt.Sprintf(`document.activeElement.matches(%q)`, selector)) {
+		if eval[bool](b, fmt.Sprintf(`document.activeElement?.matches(%q) === true`, selector)) {
 			b.is("the focus is seen at "+selector, `getComputedStyle(document.activeElement).outlineStyle !== "none" || getComputedStyle(document.activeElement).position === "absolute"`)
 			return
 		}

@@ -3,6 +3,7 @@ package console_test
 
 import (
 	"encoding/json"
+	"flag"
 	"net/http"
 	"slices"
 	"strconv"
@@ -26,7 +27,18 @@ const (
 	patience = 30 * time.Second
 )
 
-func TestMain(m *testing.M) { kafkatest.Main(m) }
+func TestMain(m *testing.M) { kafkatest.Main(few{m}) }
+
+// few is an M that runs as many tests at once as two cores have browsers drawn for.
+type few struct{ *testing.M }
+
+// Run runs the tests and returns the exit code.
+func (m few) Run() int {
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		panic(err)
+	}
+	return m.M.Run()
+}
 
 // start runs an instance with a console and events, and returns its address.
 func start(t *testing.T) string {
@@ -145,6 +157,7 @@ func looks() []struct {
 // Every page, in both themes, wide and narrow, with scripts and without: nothing is loaded
 // from elsewhere, the browser has nothing to complain about, and nothing scrolls sideways.
 func TestPagesInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	seed(t, at)
 	b := open(t, at)
@@ -175,6 +188,7 @@ func (b *tab) page(name, at string) {
 
 // A timer is scheduled, found, paused, resumed, fired and cancelled, with scripts and without.
 func TestFlowInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	for _, c := range []struct {
 		name   string
@@ -192,6 +206,7 @@ func TestFlowInABrowser(t *testing.T) {
 
 // The same on a real broker.
 func TestFlowOnARealBroker(t *testing.T) {
+	t.Parallel()
 	browser(t)
 	cluster := kafkatest.Start(t, 1)
 	for _, name := range []string{requests, target} {
@@ -246,6 +261,7 @@ func flow(b *tab, id string) {
 
 // What is refused is said in the words of the API, and what was typed is still there.
 func TestRefusalInABrowser(t *testing.T) {
+	t.Parallel()
 	b := open(t, start(t))
 	b.visit("/schedule")
 	b.fill("#id", "both")
@@ -260,16 +276,17 @@ func TestRefusalInABrowser(t *testing.T) {
 
 // Without a mouse: the skip link, the search by its key, the way to a button and through it.
 func TestKeyboardInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	put(t, at, "by-key", "hello", "Timer-After", "1h")
 	b := open(t, at)
 	b.visit("/")
 	b.press(kb.Tab)
-	b.is("the skip link comes first", `document.activeElement.matches(".skip")`)
+	b.is("the skip link comes first", `document.activeElement?.matches(".skip") === true`)
 	b.press("\r")
-	b.is("it skips", `document.activeElement.id === "content" || location.hash === "#content"`)
+	b.is("it skips", `document.activeElement?.id === "content" || location.hash === "#content"`)
 	b.shortcut("/")
-	b.is("/ leads to the search", `document.activeElement.id === "find" && document.activeElement.value === ""`)
+	b.is("/ leads to the search", `document.activeElement?.id === "find" && document.activeElement.value === ""`)
 	b.press("b", "y", "-")
 	b.follow("search", chromedp.KeyEvent("\r"))
 	b.says("1 pending", "by-key")
@@ -278,13 +295,14 @@ func TestKeyboardInABrowser(t *testing.T) {
 	b.says("hello")
 	b.tabTo("a.button.danger")
 	b.follow("cancel", chromedp.KeyEvent("\r"))
-	b.is("the button has the focus", `document.activeElement.matches("main button")`)
+	b.is("the button has the focus", `document.activeElement?.matches("main button") === true`)
 	b.follow("confirm", chromedp.KeyEvent("\r"))
 	b.says("Cancelled.")
 }
 
 // With scripts a cron expression is explained while one types, and pages show what is new.
 func TestLiveInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	b := open(t, at)
 	b.visit("/schedule")
@@ -310,6 +328,7 @@ func TestLiveInABrowser(t *testing.T) {
 
 // How late firings are is seen, in the overview and of each instance, once something has fired.
 func TestLatenessInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	b := open(t, at)
 	b.visit("/")
@@ -334,6 +353,7 @@ func TestLatenessInABrowser(t *testing.T) {
 
 // A request that was refused is a dead letter, which is seen, and can be sent again.
 func TestDeadLettersInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	refuse(t, at, "refused", "<i>17</i>")
 	b := open(t, at)
@@ -349,6 +369,7 @@ func TestDeadLettersInABrowser(t *testing.T) {
 
 // A dead letter is corrected in the browser, looked over and sent, with scripts and without.
 func TestCorrectionInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	for _, c := range []struct {
 		id     string
@@ -376,6 +397,7 @@ func TestCorrectionInABrowser(t *testing.T) {
 // A timer's page tells what has happened to it, without scripts too; with them it goes on with
 // what happens.
 func TestEventsInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	put(t, at, "watched", "x", "Timer-After", "1h")
 	put(t, at, "watched", "x", "Timer-After", "3h")
@@ -421,6 +443,7 @@ func (b *tab) reads(at string, texts ...string) {
 
 // Hostile IDs, headers and payloads are text, and their pages can be used.
 func TestHostileInABrowser(t *testing.T) {
+	t.Parallel()
 	at := start(t)
 	seed(t, at)
 	b := open(t, at)

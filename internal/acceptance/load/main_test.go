@@ -17,7 +17,15 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-func TestMain(m *testing.M) { kafkatest.MainAlone(m) }
+// TestMain has the machine's brokers to itself where the tests have their full size, and
+// so take all that the machine has.
+func TestMain(m *testing.M) {
+	run := kafkatest.Main
+	if rig.Slow() {
+		run = kafkatest.MainAlone
+	}
+	run(m)
+}
 
 const (
 	// partitions of every topic of these tests.

@@ -16,7 +16,7 @@ import (
 // stream sends 100 timers a second, to the targets in turn, due half a second
 // later.
 func stream(t *testing.T, cl *kgo.Client, requests string, targets ...string) *rig.Stream {
-	return rig.StartStream(t, cl, 100, func(n int) *kgo.Record {
+	return rig.StartBursts(t, cl, burst, burstEvery, func(n int) *kgo.Record {
 		return rig.Timer(requests, targets[n%len(targets)], fmt.Sprint("id-", n), time.Now().Add(500*time.Millisecond))
 	})
 }

@@ -17,6 +17,8 @@ const (
 	warm     = 8 // timers, more than there are transactional IDs
 	// shortTransaction makes a client give up on an EndTxn after half of it.
 	shortTransaction = 8 * time.Second
+	// burst timers so often are 100 a second, and 20 steps for three brokers.
+	burst, burstEvery = 5, 50 * time.Millisecond
 )
 
 // checkAll checks that each of n IDs was emitted once.

@@ -88,7 +88,7 @@ func startRefusals(t *testing.T, partitions int32, of func(requests string) stri
 	r.stopOneReplica()
 	r.out, r.written = kafkatest.Collect(t, r.c, r.target), kafkatest.Collect(t, r.c, r.plain)
 	r.load = stream(t, r.c.Client(t), r.requests, r.target)
-	rig.StartStream(t, r.c.Client(t), 100, func(int) *kgo.Record { return &kgo.Record{Topic: r.plain} })
+	rig.StartBursts(t, r.c.Client(t), burst, burstEvery, func(int) *kgo.Record { return &kgo.Record{Topic: r.plain} })
 	r.out.WaitFor(300, patience)
 	r.written.WaitFor(1, patience)
 	begun := time.Now()

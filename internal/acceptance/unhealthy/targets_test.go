@@ -99,7 +99,7 @@ func (s *scene) at(when time.Time) { rig.Wait(s, time.Until(when)) }
 // load sends 100 timers a second, due half a second later, until it is stopped;
 // mix, if not nil, sends something else instead of the n-th.
 func (s *scene) load(name string, mix func(id string, n int, due time.Time) *kgo.Record) *rig.Stream {
-	return rig.StartStream(s, s.cl, 100, func(n int) *kgo.Record {
+	return rig.StartBursts(s, s.cl, burst, burstEvery, func(n int) *kgo.Record {
 		id, due := fmt.Sprint(name, "-", n), time.Now().Add(500*time.Millisecond)
 		if mix != nil {
 			if r := mix(id, n, due); r != nil {
