@@ -303,8 +303,7 @@ func (l *Lane) seal(name string) []*Share {
 	sources := l.sources
 	l.mu.Unlock()
 	room := Room{Entries: min(l.limit, max(rampEntries, ramp*l.last)), Bytes: MaxStepBytes}
-	most := room.Entries
-	defer func() { l.last = most - room.Entries }()
+	whole := room.Entries
 	first := l.portions.begin(sources, room, int(l.counter), time.Now())
 	var shares []*Share
 	for i := range sources {
@@ -324,6 +323,7 @@ func (l *Lane) seal(name string) []*Share {
 			break
 		}
 	}
+	l.last = whole - room.Entries
 	return shares
 }
 
