@@ -19,9 +19,9 @@ const (
 	RequestTimeout = 2 * time.Second
 	// connectionPatience is how long a broker may leave a request of a transactional client
 	// unanswered, beyond what it is told to wait, until kgo closes the connection. That is
-	// no limit of ours, each wait has its own, and connections to brokers that are
-	// unresponsive are closed at once. But an EndTxn that waits for a dead broker is to be
-	// heard, over the connection that it was sent on: see Lane.said.
+	// no limit of ours, each wait has its own (see within), and connections to brokers that
+	// are unresponsive are closed at once. But an EndTxn that waits for a dead broker is to
+	// be heard, over the connection that it was sent on: see Lane.said.
 	connectionPatience = brokerDeath
 	// replicaTimeout is what a broker is told to wait for replicas: less than
 	// ownDeadline, for until then it says nothing of the other partitions of the
@@ -165,7 +165,7 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 	}
 	start := time.Now()
 	for {
-		resp, err := req.RequestWith(ctx, c.Client)
+		resp, err := within(ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, c.Client) })
 		if err != nil {
 			return nil, fmt.Errorf("announce partitions: %w", err)
 		}
@@ -260,6 +260,35 @@ func refusedForGood(err error) bool {
 		}
 	}
 	return false
+}
+
+// within waits for an answer until ctx ends. kgo itself does not look at the context while
+// it opens a connection, which a broker may take, and leave alone.
+func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	type answer struct {
+		it  T
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		it, err := ask()
+		answers <- answer{it, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.it, a.err
+	case <-ctx.Done():
+		return *new(T), context.Cause(ctx)
+	}
+}
+
+// initialized waits until the client has its producer ID.
+func (c *txnClient) initialized(ctx context.Context) error {
+	_, err := within(ctx, func() (int64, error) {
+		id, _, err := c.ProducerID(ctx)
+		return id, err
+	})
+	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
