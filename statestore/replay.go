@@ -131,7 +131,7 @@ func (r *Replay) Flush(position int64) error {
 	r.dedupe()
 	k := r.k
 	if r.large() {
-		if err := k.waitForRoom(context.Background()); err != nil {
+		if err := k.waitForRoom(context.Background(), true); err != nil {
 			return err
 		}
 	}
@@ -166,6 +166,11 @@ func (r *Replay) flushLocked(position int64) error {
 		next.Checkpoint = r.checkpoint
 	}
 	if r.large() {
+		if p.state.Position == nothing {
+			if err := p.anchorLocked(next); err != nil {
+				return err
+			}
+		}
 		return p.ingestLocked(next, r.records)
 	}
 	w := p.newBatchLocked()
@@ -177,6 +182,17 @@ func (r *Replay) flushLocked(position int64) error {
 	if r.checkpoint != nil {
 		w.set(p.prefix.key(kindCheckpoint), r.checkpoint)
 	}
+	return w.commit(p, next)
+}
+
+// anchorLocked writes that nothing is folded of what next is of, for the first table of a
+// partition to overlap with. Pebble puts a table that overlaps with none into the lowest
+// level, and all that is merged behind it would be merged with what lies there, where it
+// could have been moved.
+func (p *Partition) anchorLocked(next meta) error {
+	next.Position, next.Checkpoint = 0, nil
+	w := p.newBatchLocked()
+	defer w.close()
 	return w.commit(p, next)
 }
 

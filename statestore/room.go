@@ -10,7 +10,7 @@ const (
 	// roomLayers of tables in level 0 are too many to add one more: a replay
 	// that is faster than the compactions waits until there are fewer. Each
 	// costs every look-up a probe, and all of them are merged at once later.
-	roomLayers = 24
+	roomLayers = 48
 
 	// roomWait is how long a replay's flush waits at most. A disk that has not
 	// merged anything by then is not helped by waiting.
@@ -27,10 +27,10 @@ func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	if !k.p.s.large(b) {
 		return nil
 	}
-	return k.waitForRoom(ctx)
+	return k.waitForRoom(ctx, false)
 }
 
-func (k *Handle) waitForRoom(ctx context.Context) error {
+func (k *Handle) waitForRoom(ctx context.Context, replaying bool) error {
 	s := k.p.s
 	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
 	defer deadline.Stop()
@@ -39,6 +39,9 @@ func (k *Handle) waitForRoom(ctx context.Context) error {
 	for {
 		compacted := s.events.compacted.wait()
 		layers, err := k.layers()
+		if replaying {
+			s.merges.replaying(layers)
+		}
 		if err != nil || layers < s.roomLayers {
 			return err
 		}
