@@ -13,7 +13,7 @@ const (
 	// than roomLayers.
 	holdLayers = 40
 	// replayRest is how long a replay must have written no table for merges to go on.
-	replayRest = 2 * time.Second
+	replayRest = 5 * time.Second
 	// mergesCheck is how often it is looked whether they may.
 	mergesCheck = 100 * time.Millisecond
 )

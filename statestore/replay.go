@@ -28,7 +28,8 @@ const (
 
 // Replay folds changelog records into a partition, in the order of the log. It
 // collects them in memory, up to some 50 MB, until Flush; what it remembers of a
-// large replay takes 8 MB more. It is used by one goroutine. A later Replay, or a Wipe, ends it.
+// large replay takes 8 MB more. It is used by one goroutine. Close ends it, and so does a later
+// Replay, or a Wipe.
 type Replay struct {
 	k          *Handle
 	changelog  [16]byte
@@ -151,6 +152,16 @@ func (r *Replay) Flush(position int64) error {
 	r.records, r.bytes, r.checkpoint = r.records[:0], 0, nil
 	r.arena.reset()
 	return nil
+}
+
+// Close ends the replay and lets go of its memory, tens of MB that the Handle would hold
+// else. What was put since the last Flush is forgotten.
+func (r *Replay) Close() {
+	r.k.p.write.Lock()
+	defer r.k.p.write.Unlock()
+	if r.k.replay == r {
+		r.k.replay = nil
+	}
 }
 
 func (r *Replay) flushLocked(position int64) error {
