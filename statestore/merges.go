@@ -27,7 +27,7 @@ const (
 // TrySchedule with its own locks held, so mu is never held while Pebble is called but for
 // what takes none.
 type merges struct {
-	holdLayers int64 // see the constant; tests change it before they replay
+	holdLayers atomic.Int64 // see the constant; tests change it
 
 	replayed atomic.Int64 // when a replay last wrote a table, Unix ns
 	layers   atomic.Int64 // of level 0 then
@@ -42,9 +42,9 @@ type merges struct {
 }
 
 func newMerges() *merges {
-	return &merges{
-		holdLayers: holdLayers, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-	}
+	m := &merges{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	m.holdLayers.Store(holdLayers)
+	return m
 }
 
 // replaying says that a replay writes a table, and how many layers there are.
@@ -55,7 +55,7 @@ func (m *merges) replaying(layers int) {
 
 func (m *merges) held() bool {
 	since := time.Duration(time.Now().UnixNano() - m.replayed.Load())
-	return m.layers.Load() < m.holdLayers && since >= 0 && since < replayRest
+	return m.layers.Load() < m.holdLayers.Load() && since >= 0 && since < replayRest
 }
 
 // Register implements pebble.CompactionScheduler.

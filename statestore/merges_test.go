@@ -20,7 +20,8 @@ func TestMergesWaitForReplays(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memStore(t)
 				defer s.Close()
-				s.tableIDs, s.merges.holdLayers = 1, c.hold
+				s.tableIDs = 1
+				s.merges.holdLayers.Store(c.hold)
 				k := s.Partition(partition0).Acquire()
 				r, err := k.Replay(changelog, testNow)
 				must(t, err)

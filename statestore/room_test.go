@@ -104,7 +104,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 // compactions wake it, and there are never more.
 func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
-	s.tableIDs, s.roomLayers, s.merges.holdLayers = 1, mergeLayers, mergeLayers/2
+	s.tableIDs, s.roomLayers = 1, mergeLayers
+	s.merges.holdLayers.Store(mergeLayers / 2)
 	k := s.Partition(partition0).Acquire()
 	r, err := k.Replay(changelog, testNow)
 	must(t, err)
