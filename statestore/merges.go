@@ -10,7 +10,7 @@ import (
 
 const (
 	// holdLayers of tables in level 0 are merged while a replay goes on. It must be less
-	// than roomLayers.
+	// than those that a replay waits at.
 	holdLayers = 40
 	// replayRest is how long a replay must have written no table for merges to go on.
 	replayRest = 5 * time.Second
@@ -30,7 +30,7 @@ type merges struct {
 	holdLayers atomic.Int64 // see the constant; tests change it
 
 	replayed atomic.Int64 // when a replay last wrote a table, Unix ns
-	layers   atomic.Int64 // of level 0 then
+	layers   atomic.Int64 // of level 0 then, less what was merged since; 0: no replay was
 
 	db         pebble.DBForCompaction
 	wake       chan struct{}
@@ -51,6 +51,16 @@ func newMerges() *merges {
 func (m *merges) replaying(layers int) {
 	m.layers.Store(int64(layers))
 	m.replayed.Store(time.Now().UnixNano())
+}
+
+// left says how many of the layers that there are now were there when a replay wrote last.
+func (m *merges) left(now int) int {
+	for {
+		left := m.layers.Load()
+		if int64(now) >= left || m.layers.CompareAndSwap(left, int64(now)) {
+			return int(min(left, int64(now)))
+		}
+	}
 }
 
 func (m *merges) held() bool {
