@@ -301,6 +301,19 @@ func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int6
 	b.StopTimer()
 	report(b, int64(b.N), start, cpu0)
 	b.ReportMetric(float64(s.Metrics().Level0Layers), "level0-layers")
+	benchMerged(b, s, cpu0)
+}
+
+// benchMerged waits for the merges, and says what all has taken.
+func benchMerged(b *testing.B, s *Store, cpu0 time.Duration) {
+	for quiet := 0; quiet < int(2*replayRest/mergesCheck); quiet++ {
+		time.Sleep(mergesCheck)
+		if s.db.Metrics().Compact.NumInProgress > 0 {
+			quiet = 0
+		}
+	}
+	b.ReportMetric(float64((cpu()-cpu0).Nanoseconds())/float64(b.N)/1000, "merged-us/timer")
+	b.ReportMetric(float64(s.Metrics().BytesWritten)/float64(b.N), "B-written/timer")
 }
 
 // BenchmarkPass has timers pass through the store as those do that wait for longer than
@@ -369,4 +382,35 @@ func BenchmarkPass(b *testing.B) {
 	m := s.Metrics()
 	b.ReportMetric(float64(m.BytesWritten)/float64(b.N), "B-written/timer")
 	b.ReportMetric(float64(m.Compactions), "compactions")
+}
+
+// BenchmarkTakeIn has timers come that are due within the day, each ID looked up before, as
+// many as a checkpoint writes at a time; then it waits for the merges.
+func BenchmarkTakeIn(b *testing.B) {
+	const wrote = 30_000
+	s := benchStore(b)
+	k := s.Partition(partition0).Acquire()
+	w := newWorkload()
+	for i := range w.value {
+		w.value[i] = byte(w.rng.Uint32())
+	}
+	start, cpu0 := time.Now(), cpu()
+	ids, refs := make([][]byte, benchStep), make([]timer.Ref, benchStep)
+	for i := 0; i < b.N; {
+		changes := make([]Change, 0, wrote)
+		for ; len(changes) < wrote && i < b.N; i++ {
+			t := w.next()
+			t.Due = w.rng.Int64N(24 * 3_600_000)
+			ids[i%benchStep] = t.ID
+			if i%benchStep == benchStep-1 {
+				must(b, k.LookupAll(ids, refs))
+			}
+			changes = append(changes, timer.ChangeOf(t.ID, timer.Absent, t))
+		}
+		batch := &Batch{Changes: changes, Position: w.n, Changelog: changelog, Checkpoint: []byte("c")}
+		must(b, k.WaitForRoom(b.Context(), batch))
+		must(b, k.Apply(batch))
+	}
+	report(b, int64(b.N), start, cpu0)
+	benchMerged(b, s, cpu0)
 }

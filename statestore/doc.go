@@ -103,4 +103,7 @@
 // of its own, and there is no promise across partitions. Should the flush be
 // forgotten, order still holds: every batch and every table of a partition
 // contains its meta row, hence they overlap.
+//
+// The first table of a partition comes behind a meta row that says position 0 and no
+// timers, which is the fold of no records: see anchorLocked.
 package statestore

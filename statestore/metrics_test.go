@@ -100,3 +100,20 @@ func TestMetricsOfObsoleteTables(t *testing.T) {
 		t.Errorf("a reader holds tables, and nothing is obsolete: %v", got)
 	}
 }
+
+// A table that is ingested is written once, and counts once.
+func TestBytesWritten(t *testing.T) {
+	s := memStore(t)
+	defer s.Close()
+	s.tableIDs = 1
+	r, err := s.Partition(partition0).Acquire().Replay(changelog, testNow)
+	must(t, err)
+	row := make([]byte, 100_000)
+	x := newTimer("a", 1, 1)
+	x.Value = row
+	must(t, r.Put([]byte("a"), nil, x))
+	must(t, r.Flush(1))
+	if n := s.Metrics().BytesWritten; n < uint64(len(row)) || n >= 2*uint64(len(row)) {
+		t.Fatalf("%d bytes written of %d", n, len(row))
+	}
+}

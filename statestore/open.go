@@ -52,6 +52,7 @@ func newStore(o Options) *Store {
 		sweeps:     make(chan *Partition, maxSweepsWaiting),
 		flush:      make(chan struct{}, 1),
 		partitions: make(map[PartitionID]*Partition),
+		merges:     newMerges(),
 		tableIDs:   tableIDs,
 		roomLayers: roomLayers,
 	}
@@ -158,6 +159,7 @@ func (s *Store) openDatabase() (err error) {
 	p.Logger = s.events
 	p.EventListener = s.events.listener()
 	p.ReadOnly = s.readOnly
+	p.Experimental.CompactionScheduler = s.merges
 	s.db, err = pebble.Open(s.o.fs().PathJoin(s.o.Dir, databaseDir), p)
 	if err != nil || s.readOnly {
 		return err

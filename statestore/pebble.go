@@ -19,6 +19,9 @@ const (
 	blockSize      = 8 << 10
 	indexBlockSize = 32 << 10
 
+	// tableSize is that of the tables that merges write, in bytes.
+	tableSize = 8 << 20
+
 	// mergeLayers of tables in level 0 are merged: what is short-lived dies there
 	// before. Pebble begins at half of them. Each costs look-ups of IDs a probe. It must be
 	// less than roomLayers.
@@ -41,7 +44,11 @@ func pebbleOptions(o *Options) *pebble.Options {
 		FlushSplitBytes:             2 << 20,
 		MaxOpenFiles:                4096,
 	}
-	p.TargetFileSizes[0] = 2 << 20
+	// Tables of one size on all levels: where those below are larger, as is Pebble's
+	// default, each merge takes in more of them at its edges than it needs.
+	for i := range p.TargetFileSizes {
+		p.TargetFileSizes[i] = tableSize
+	}
 	p.CompactionConcurrencyRange = func() (lower, upper int) {
 		return 1, max(1, runtime.GOMAXPROCS(0)/2)
 	}

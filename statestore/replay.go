@@ -28,7 +28,8 @@ const (
 
 // Replay folds changelog records into a partition, in the order of the log. It
 // collects them in memory, up to some 50 MB, until Flush; what it remembers of a
-// large replay takes 8 MB more. It is used by one goroutine. A later Replay, or a Wipe, ends it.
+// large replay takes 8 MB more. It is used by one goroutine. Close ends it, and so does a later
+// Replay, or a Wipe.
 type Replay struct {
 	k          *Handle
 	changelog  [16]byte
@@ -131,7 +132,7 @@ func (r *Replay) Flush(position int64) error {
 	r.dedupe()
 	k := r.k
 	if r.large() {
-		if err := k.waitForRoom(context.Background()); err != nil {
+		if err := k.waitForRoom(context.Background(), true); err != nil {
 			return err
 		}
 	}
@@ -153,6 +154,16 @@ func (r *Replay) Flush(position int64) error {
 	return nil
 }
 
+// Close ends the replay and lets go of its memory, tens of MB that the Handle would hold
+// else. What was put since the last Flush is forgotten.
+func (r *Replay) Close() {
+	r.k.p.write.Lock()
+	defer r.k.p.write.Unlock()
+	if r.k.replay == r {
+		r.k.replay = nil
+	}
+}
+
 func (r *Replay) flushLocked(position int64) error {
 	p := r.k.p
 	next, err := p.advanceLocked(position, r.changelog)
@@ -166,6 +177,11 @@ func (r *Replay) flushLocked(position int64) error {
 		next.Checkpoint = r.checkpoint
 	}
 	if r.large() {
+		if p.state.Position == nothing {
+			if err := p.anchorLocked(next); err != nil {
+				return err
+			}
+		}
 		return p.ingestLocked(next, r.records)
 	}
 	w := p.newBatchLocked()
@@ -177,6 +193,17 @@ func (r *Replay) flushLocked(position int64) error {
 	if r.checkpoint != nil {
 		w.set(p.prefix.key(kindCheckpoint), r.checkpoint)
 	}
+	return w.commit(p, next)
+}
+
+// anchorLocked writes that nothing is folded of what next is of, for the first table of a
+// partition to overlap with. Pebble puts a table that overlaps with none into the lowest
+// level, and all that is merged behind it would be merged with what lies there, where it
+// could have been moved.
+func (p *Partition) anchorLocked(next meta) error {
+	next.Position, next.Checkpoint = 0, nil
+	w := p.newBatchLocked()
+	defer w.close()
 	return w.commit(p, next)
 }
 

@@ -7,10 +7,13 @@ import (
 )
 
 const (
-	// roomLayers of tables in level 0 are too many to add one more: a replay
-	// that is faster than the compactions waits until there are fewer. Each
-	// costs every look-up a probe, and all of them are merged at once later.
+	// roomLayers of tables in level 0 are too many to add one more: a checkpoint
+	// waits until there are fewer. Each costs every look-up a probe. A replay looks up
+	// little, and waits at replayRoom times as many.
 	roomLayers = 24
+	replayRoom = 2
+	// spareLayers may come on top of those that a replay has left.
+	spareLayers = 8
 
 	// roomWait is how long a replay's flush waits at most. A disk that has not
 	// merged anything by then is not helped by waiting.
@@ -27,10 +30,10 @@ func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	if !k.p.s.large(b) {
 		return nil
 	}
-	return k.waitForRoom(ctx)
+	return k.waitForRoom(ctx, false)
 }
 
-func (k *Handle) waitForRoom(ctx context.Context) error {
+func (k *Handle) waitForRoom(ctx context.Context, replaying bool) error {
 	s := k.p.s
 	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
 	defer deadline.Stop()
@@ -39,7 +42,7 @@ func (k *Handle) waitForRoom(ctx context.Context) error {
 	for {
 		compacted := s.events.compacted.wait()
 		layers, err := k.layers()
-		if err != nil || layers < s.roomLayers {
+		if err != nil || layers < s.room(layers, replaying) {
 			return err
 		}
 		if start.IsZero() {
@@ -59,6 +62,19 @@ func (k *Handle) waitForRoom(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// room says how many layers are too many, where there are so many. Those that a replay has
+// left are no reason for a checkpoint to wait: a merge of all partitions may take a minute.
+func (s *Store) room(layers int, replaying bool) int {
+	if replaying {
+		s.merges.replaying(layers)
+		return replayRoom * s.roomLayers
+	}
+	if left := s.merges.left(layers); left > 0 {
+		return max(s.roomLayers, left+spareLayers)
+	}
+	return s.roomLayers
 }
 
 // layers returns how many layers of tables level 0 has, while the handle owns the

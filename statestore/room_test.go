@@ -104,7 +104,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 // compactions wake it, and there are never more.
 func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
-	s.tableIDs, s.roomLayers = 1, mergeLayers
+	s.tableIDs, s.roomLayers = 1, mergeLayers/replayRoom
+	s.merges.holdLayers.Store(mergeLayers / 2)
 	k := s.Partition(partition0).Acquire()
 	r, err := k.Replay(changelog, testNow)
 	must(t, err)
@@ -142,4 +143,30 @@ func TestFewChangesNeedNoRoom(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Layers that a replay has left hold up no checkpoint, however long they take to be merged;
+// those that checkpoints add do.
+func TestWhatAReplayLeftHoldsUpNoCheckpoint(t *testing.T) {
+	s := memStore(t)
+	defer s.Close()
+	const replayed = roomLayers + 10
+	for _, x := range []struct {
+		layers    int
+		replaying bool
+		want      int
+	}{
+		{roomLayers, false, roomLayers},
+		{replayed, true, replayRoom * roomLayers},
+		{replayed, false, replayed + spareLayers},
+		{replayed + spareLayers, false, replayed + spareLayers}, // it waits
+		{roomLayers, false, roomLayers + spareLayers},           // merges go on
+		{replayed, false, roomLayers + spareLayers},
+		{1, false, roomLayers},
+		{roomLayers, false, roomLayers},
+	} {
+		if got := s.room(x.layers, x.replaying); got != x.want {
+			t.Errorf("with %d layers, replaying %v: %d are too many, want %d", x.layers, x.replaying, got, x.want)
+		}
+	}
 }

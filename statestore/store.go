@@ -41,6 +41,7 @@ type Store struct {
 	table  sstable.WriterOptions // of tables to ingest
 	lock   io.Closer
 	events *events
+	merges *merges // lets Pebble merge
 
 	readOnly bool // see OpenReadOnly
 

@@ -162,6 +162,7 @@ func (i *intoLocal) Hold(ctx context.Context) (err error) {
 
 // Rest implements delaytopics.Fold: it gives the slot back.
 func (i *intoLocal) Rest() {
+	i.sink.Close()
 	i.sink = nil
 	i.show(Acquiring)
 	i.f.o.Local.Slots.Release(1)

@@ -1,4 +1,4 @@
 package service
 
-// MaxReplays is for the tests that stand outside.
-const MaxReplays = maxReplays
+// ReplaySlots is for the tests that stand outside.
+func ReplaySlots() int { return int(replaySlots()) }

@@ -19,17 +19,17 @@ import (
 // each gives its slot back when nothing moves, and a partition whose changelog
 // is well is served meanwhile, however many others stand still.
 func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
-	const n = 2*service.MaxReplays + 1
-	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(n, requests), kfake.SeedTopics(1, target))
+	n := 2*service.ReplaySlots() + 1
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(int32(n), requests), kfake.SeedTopics(1, target))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	first := rig.Serve(t, cfg, service.Options{})
 	schedule(t, cfg, 10*n, 100*time.Hour)
-	rig.Until(t, limit, "all pending", func() bool { return first.Metric("waterclock_pending_timers") == 10*n })
+	rig.Until(t, limit, "all pending", func() bool { return int(first.Metric("waterclock_pending_timers")) == 10*n })
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
 
-	const well = n - 1
+	well := int32(n) - 1
 	x := hanging(t, c, well)
 	cfg.DataDir = t.TempDir()
 	in := rig.Serve(t, cfg, service.Options{})
@@ -44,8 +44,8 @@ func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 		}
 		return len(began) == n && all(began) && state(ownership.Live.String()) == 1
 	})
-	if most != service.MaxReplays {
-		t.Errorf("up to %d replay at once, want %d", most, service.MaxReplays)
+	if most != service.ReplaySlots() {
+		t.Errorf("up to %d replay at once, want %d", most, service.ReplaySlots())
 	}
 	rig.Until(t, limit, "every place was given back", func() bool { return state(ownership.Acquiring.String()) == n-1 })
 	if err := x.EndTransaction(t.Context(), kgo.TryAbort); err != nil {

@@ -29,8 +29,9 @@ import (
 )
 
 const (
-	// maxReplays is how many partitions are replayed at a time; each may hold some 50 MB.
-	maxReplays = 4
+	// maxReplays is how many partitions are replayed at a time on as many cores, and
+	// minReplays on fewer; each may hold some 60 MB.
+	maxReplays, minReplays = 4, 2
 	// deadStoreWait is how long the end of partitions is waited for when the
 	// store cannot go on.
 	deadStoreWait = time.Second

@@ -1,0 +1,34 @@
+package ownership
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// A slot bounds the memory of replays: with it goes what a replay holds, which the
+// partition would keep for as long as it is owned.
+func TestASlotGoesWithItsMemory(t *testing.T) {
+	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	local := &Local{Handle: s.Partition(statestore.PartitionID{}).Acquire(), Slots: semaphore.NewWeighted(1)}
+	i := &intoLocal{f: &Follower{o: FollowOptions{Local: local}, view: view{newest: time.Now()}}}
+	for range 2 {
+		if err := i.Hold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sink := i.sink
+		i.Rest()
+		if err := sink.Flush(1); !errors.Is(err, statestore.ErrReplayOver) {
+			t.Fatalf("flushed behind the rest: %v", err)
+		}
+	}
+}

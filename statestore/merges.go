@@ -1,0 +1,152 @@
+package statestore
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+const (
+	// holdLayers of tables in level 0 are merged while a replay goes on. It must be less
+	// than those that a replay waits at.
+	holdLayers = 40
+	// replayRest is how long a replay must have written no table for merges to go on.
+	replayRest = 5 * time.Second
+	// mergesCheck is how often it is looked whether they may.
+	mergesCheck = 100 * time.Millisecond
+)
+
+// merges lets Pebble merge tables, as many at a time as Pebble says, but not while a
+// replay writes tables that level 0 has layers for: each would be merged with what is
+// below again and again. What has come in one go is merged in one go. A replay that
+// ends, or stands still, holds nothing up for longer than replayRest.
+//
+// It implements pebble.CompactionScheduler and pebble.CompactionGrantHandle. Pebble calls
+// TrySchedule with its own locks held, so mu is never held while Pebble is called but for
+// what takes none.
+type merges struct {
+	holdLayers atomic.Int64 // see the constant; tests change it
+
+	replayed atomic.Int64 // when a replay last wrote a table, Unix ns
+	layers   atomic.Int64 // of level 0 then, less what was merged since; 0: no replay was
+
+	db         pebble.DBForCompaction
+	wake       chan struct{}
+	stop, done chan struct{}
+
+	mu      sync.Mutex
+	running int
+	over    bool
+}
+
+func newMerges() *merges {
+	m := &merges{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	m.holdLayers.Store(holdLayers)
+	return m
+}
+
+// replaying says that a replay writes a table, and how many layers there are.
+func (m *merges) replaying(layers int) {
+	m.layers.Store(int64(layers))
+	m.replayed.Store(time.Now().UnixNano())
+}
+
+// left says how many of the layers that there are now were there when a replay wrote last.
+func (m *merges) left(now int) int {
+	for {
+		left := m.layers.Load()
+		if int64(now) >= left || m.layers.CompareAndSwap(left, int64(now)) {
+			return int(min(left, int64(now)))
+		}
+	}
+}
+
+func (m *merges) held() bool {
+	since := time.Duration(time.Now().UnixNano() - m.replayed.Load())
+	return m.layers.Load() < m.holdLayers.Load() && since >= 0 && since < replayRest
+}
+
+// Register implements pebble.CompactionScheduler.
+func (m *merges) Register(_ int, db pebble.DBForCompaction) {
+	m.db = db
+	go m.run()
+}
+
+// Unregister implements pebble.CompactionScheduler.
+func (m *merges) Unregister() {
+	close(m.stop)
+	<-m.done
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.over = true
+}
+
+// TrySchedule implements pebble.CompactionScheduler.
+func (m *merges) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over || m.running >= m.db.GetAllowedWithoutPermission() || m.held() {
+		return false, nil
+	}
+	m.running++
+	return true, m
+}
+
+// UpdateGetAllowedWithoutPermission implements pebble.CompactionScheduler.
+func (m *merges) UpdateGetAllowedWithoutPermission() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run starts what TrySchedule has refused.
+func (m *merges) run() {
+	defer close(m.done)
+	ticker := time.NewTicker(mergesCheck)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-m.stop:
+			return
+		case <-ticker.C:
+		case <-m.wake:
+		}
+		m.grant()
+	}
+}
+
+func (m *merges) grant() {
+	for {
+		if ok, _ := m.TrySchedule(); !ok {
+			return
+		}
+		if waiting, _ := m.db.GetWaitingCompaction(); !waiting || !m.db.Schedule(m) {
+			m.ended()
+			return
+		}
+	}
+}
+
+func (m *merges) ended() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running--
+}
+
+// Done implements pebble.CompactionGrantHandle.
+func (m *merges) Done() {
+	m.ended()
+	m.UpdateGetAllowedWithoutPermission()
+}
+
+// Started implements pebble.CompactionGrantHandle.
+func (m *merges) Started() {}
+
+// MeasureCPU implements pebble.CompactionGrantHandle.
+func (m *merges) MeasureCPU(pebble.CompactionGoroutineKind) {}
+
+// CumulativeStats implements pebble.CompactionGrantHandle.
+func (m *merges) CumulativeStats(pebble.CompactionGrantHandleStats) {}

@@ -1,0 +1,65 @@
+package statestore
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A replay of many tables that all overlap: none is merged before it has ended, or rested,
+// but where there are too many layers; and all lie in level 0, so that they are merged at
+// once and not with what was there first.
+func TestMergesWaitForReplays(t *testing.T) {
+	const tables = 3 * mergeLayers
+	for name, c := range map[string]struct {
+		hold   int64
+		merged bool
+	}{"": {holdLayers, false}, "too many layers": {mergeLayers, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memStore(t)
+				defer s.Close()
+				s.tableIDs = 1
+				s.merges.holdLayers.Store(c.hold)
+				k := s.Partition(partition0).Acquire()
+				r, err := k.Replay(changelog, testNow)
+				must(t, err)
+				for i := range int64(tables) {
+					for _, id := range []string{"a", fmt.Sprint(i), "z"} {
+						must(t, r.Put([]byte(id), nil, newTimer(id, i, i)))
+					}
+					must(t, r.Flush(i+1))
+					time.Sleep(replayRest / 2)
+					synctest.Wait()
+				}
+				m := s.Metrics()
+				if merged := m.Level0Layers < tables; merged != c.merged {
+					t.Fatalf("%d layers of %d tables, %d compactions", m.Level0Layers, tables, m.Compactions)
+				}
+				time.Sleep(replayRest)
+				synctest.Wait()
+				if m := s.Metrics(); m.Level0Layers >= mergeLayers/2 {
+					t.Fatalf("%d layers after the replay", m.Level0Layers)
+				}
+			})
+		})
+	}
+}
+
+// What the first table overlaps with says that nothing is folded: a crash behind it
+// leaves that.
+func TestReplayBeginsWithNothingFolded(t *testing.T) {
+	s := memStore(t)
+	defer s.Close()
+	k := s.Partition(partition0).Acquire()
+	must(t, k.enter())
+	must(t, k.p.anchorLocked(k.p.state))
+	k.leave()
+	m, err := k.Meta()
+	must(t, err)
+	if m.Position != 0 || m.Pending != 0 || m.Checkpoint != nil {
+		t.Fatalf("%+v", m)
+	}
+	wantIDs(t, k, "")
+}
