@@ -117,3 +117,32 @@ func TestALongSlotLeavesNothing(t *testing.T) {
 		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(w.ready), w.memory(), len(x.cells))
 	}
 }
+
+// What was taken out of the slot that was open does not stay there when the wheel is
+// moved back, and the slot is one of many again.
+func TestASlotThatWasOpenKeepsNoMemory(t *testing.T) {
+	var x Index
+	w := New(&x, 1, 0, 6)
+	const n, each = 200, 20
+	for i := range n {
+		id := fmt.Sprint(i)
+		if !w.Add(waits(id, 1000, 1000), x.Sum([]byte(id))) {
+			t.Fatal("it is refused")
+		}
+	}
+	if _, ok := w.First(1000); !ok {
+		t.Fatal("nothing is due")
+	}
+	for i := range n { // some of each chunk stay
+		if sum := x.Sum(fmt.Append(nil, i)); i%each > 0 {
+			w.Take(x.Get(sum))
+			x.Delete(sum)
+		}
+	}
+	if w.Lower(900); w.Len() != n/each || w.memory() > 2*int(w.Bytes())+2*chunkBytes {
+		t.Errorf("%d bytes are taken for %d records of %d", w.memory(), w.Len(), w.Bytes())
+	}
+	if k, ok := w.First(1000); !ok || k.Due != 1000 {
+		t.Errorf("first is %v, %v", k, ok)
+	}
+}

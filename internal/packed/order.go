@@ -268,7 +268,8 @@ func (w *Wheel) Lower(due int64) {
 	if to >= w.taken {
 		return
 	}
-	if open := int(w.taken & (slots - 1)); w.buckets[0] != nil && w.buckets[0][open].n > 0 {
+	open := int(w.taken & (slots - 1))
+	if w.buckets[0] != nil && w.buckets[0][open].n > 0 {
 		w.occupied[0] |= 1 << open
 	}
 	level := (63 - bits.LeadingZeros64(to^w.taken)) / slotBits
@@ -283,5 +284,8 @@ func (w *Wheel) Lower(due int64) {
 			all[i] = bucket{}
 			w.spread(&old)
 		}
+	}
+	if level == 0 && w.buckets[0] != nil {
+		w.tidy(0, open) // what was taken out of it while it was open is still there
 	}
 }
