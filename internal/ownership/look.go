@@ -117,18 +117,20 @@ func (l *Life) readTail(ctx context.Context, from int64) (int64, error) {
 	written := partlog.NewReader(l.o.Client, l.Changelog(), from)
 	written.SetUncommitted()
 	err := l.eachOfTail(ctx, written, func() (int64, error) { return partlog.End(ctx, l.o.Client, l.Changelog()) }, note)
-	if err == nil {
+	if err == nil && claimed >= 0 {
 		err = l.eachOfTail(ctx, partlog.NewReader(l.o.Client, l.Changelog(), from), func() (int64, error) { return claimed + 1, nil }, l.overtaken)
 	}
 	return written.Position(), err
 }
 
 // eachOfTail reads up to an offset, which is asked for again when nothing comes: a new
-// leader may have less than the one before.
+// leader may have less than the one before. It reads once where there is nothing up to
+// there, too: the log may have lost its end, and then the position is not in it.
 func (l *Life) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) error {
 	r.SetCompacted(true)
 	end, err := upTo()
-	for begun, said := time.Now(), time.Now(); err == nil && r.Position() < end; {
+	begun, said := time.Now(), time.Now()
+	for read := false; err == nil && (!read || r.Position() < end); read = true {
 		at := r.Position()
 		var page partlog.Page
 		if page, err = r.Next(ctx, 0); err != nil {
@@ -139,7 +141,7 @@ func (l *Life) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (i
 				return err
 			}
 		}
-		if r.Position() > at {
+		if r.Position() > at || r.Position() >= end {
 			continue
 		}
 		select {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // sharedLog is a changelog partition that an owner and a stranger write to. Only
@@ -239,6 +240,19 @@ func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
 				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Tail.doubt, l.Tail.seen, l.failure, want)
 			}
 		})
+	}
+}
+
+// The log ends below what this owner has seen of it: it has lost what was committed (an
+// unclean election, a disk). A look says so, and does not go on as if nothing had been
+// there.
+func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
+	l, _ := online(t)
+	l.Tail.Known(100)
+	l.Tail.distrust()
+	l.lookAtTail(t.Context())
+	if !errors.Is(l.failure, partlog.ErrOutOfRange) {
+		t.Errorf("%v, doubt %v, nothing strange below %d; want that the log does not get there", l.failure, l.Tail.doubt, l.Tail.seen)
 	}
 }
 
