@@ -86,6 +86,9 @@ func (r *route) list(ctx context.Context, br *kgo.Broker, at int64, isolation in
 	rp := kmsg.NewListOffsetsRequestTopicPartition()
 	rp.Partition = r.t.Partition
 	rp.Timestamp = at
+	if r.replica == debugging {
+		rp.CurrentLeaderEpoch = r.epoch // else whoever has a replica answers, with what it has
+	}
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 

@@ -29,6 +29,7 @@ type route struct {
 	t      Log
 	limits Limits
 	leader int32 // node ID, or noBroker: look it up first
+	epoch  int32 // since when it leads, -1: the broker did not tell
 	// replica is as whom offsets are asked for.
 	replica int32
 
@@ -38,7 +39,7 @@ type route struct {
 }
 
 func newRoute(cl *kgo.Client, t Log, l Limits) route {
-	return route{cl: cl, t: t, limits: l, leader: noBroker, replica: consumer}
+	return route{cl: cl, t: t, limits: l, leader: noBroker, epoch: -1, replica: consumer}
 }
 
 // deniedError is what a look-up returns while the topic may be gone.
@@ -186,7 +187,7 @@ func (r *route) learn(topic *kmsg.MetadataResponseTopic) error {
 		if p.Leader < 0 {
 			return kerr.LeaderNotAvailable
 		}
-		r.leader = p.Leader
+		r.leader, r.epoch = p.Leader, p.LeaderEpoch
 		return nil
 	}
 	return &deniedError{cause: kerr.UnknownTopicOrPartition}

@@ -101,3 +101,51 @@ func TestGoneOnlyAfterTheLimit(t *testing.T) {
 		t.Fatalf("seen again: %v, leader %d, denied since %v", err, r.leader, r.deniedSince)
 	}
 }
+
+// A broker that has just ceased to lead is still named by others. Of offsets it tells
+// whoever looks for a fault what it has, leader or not, and it lacks what its successor
+// has written: it is not believed.
+func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
+	c := fake(t, 2)
+	p := newPartition(t, c.ListenAddrs(), nil)
+	if err := c.MoveTopicPartition(p.target.Topic, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	p.write(p.cl, "v")
+	old := p.metadata()
+	if err := c.MoveTopicPartition(p.target.Topic, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	p.write(p.client(), "w", "x")
+	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) { return old, nil, true })
+	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.ListOffsetsRequest)
+		if c.CurrentNode() != 0 || req.Topics[0].Partitions[0].CurrentLeaderEpoch >= 0 {
+			return nil, nil, false // kfake's brokers share one log: it knows who leads, and since when
+		}
+		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+		topic, at := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+		topic.Topic, at.Offset = req.Topics[0].Topic, 1
+		topic.Partitions = append(topic.Partitions, at)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	if end, err := End(p.ctx, p.client(), p.target); err != nil || end != 3 {
+		t.Errorf("the end is %d, %v, want 3", end, err)
+	}
+}
+
+// metadata is what brokers say now of the topic.
+func (p *partition) metadata() *kmsg.MetadataResponse {
+	p.t.Helper()
+	req := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr(p.target.Topic)
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(p.ctx, p.cl)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return resp
+}
