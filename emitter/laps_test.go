@@ -2,6 +2,7 @@ package emitter
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -35,5 +36,25 @@ func TestTheLogSaysWhatAStepTookLongFor(t *testing.T) {
 	if n := strings.Count(said, "a step took long"); n != 1 || !strings.Contains(said, " end=1.") || !strings.Contains(said, " announce=") ||
 		!strings.Contains(said, " offsets=") || !strings.Contains(said, " produce=") {
 		t.Errorf("the log has %d slow steps, want one and what it took long for:\n%s", n, said)
+	}
+}
+
+// What is tried apart from the others, since its partition takes no writes, takes long each
+// time, for hours maybe; the log has said so.
+func TestTriesThatTakeLongAreNotSaid(t *testing.T) {
+	t.Parallel()
+	c, l := fakeLane(t)
+	silence(t, c, &steady{own: "log"})
+	var log bytes.Buffer
+	l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	w := newLane(l.o, "ward")
+	w.aside, w.ending, w.clients = l.aside, l.ending, make([]*txnClient, 1)
+	t.Cleanup(w.closeClients)
+	s := &fakeSource{ems: func() []Emission { return nil }}
+	if err := w.run(t.Context(), []*Share{s.Seal("s", &Room{Entries: 1})}); !errors.Is(err, errHeld) {
+		t.Fatal(err)
+	}
+	if said := log.String(); strings.Contains(said, "a step took long") {
+		t.Error(said)
 	}
 }

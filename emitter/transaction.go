@@ -26,7 +26,9 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
-		l.laps.end(l.o.Logger, l.name, err)
+		if !l.apart() { // a ward's tries take long again and again, for what was said when it began
+			l.laps.end(l.o.Logger, l.name, err)
+		}
 	}()
 	c, err := l.join(ctx, shares, parts)
 	if err != nil {
