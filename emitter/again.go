@@ -95,7 +95,9 @@ func CommitAgain(ctx context.Context, cl *kgo.Client, id string, producerID int6
 // coordinator was restarted since it was asked for: see commitAgain. So it counts only
 // if it comes over the client's own connection, and that never broke: a restart that
 // nobody has noticed yet is noticed by asking. Behind an EndTxn that is not answered
-// nothing is asked there: its answer comes as soon as there is a decision.
+// nothing is asked there: its answer comes as soon as there is a decision. But kgo sends it
+// again if it is answered otherwise, and whatever has been decided by then it hears that
+// one is under way until all markers are written.
 func (l *Lane) said(ctx context.Context, c *txnClient) (Ending, error) {
 	if c.answered() {
 		return EndingCommit, nil
@@ -104,7 +106,7 @@ func (l *Lane) said(ctx context.Context, c *txnClient) (Ending, error) {
 	defer cancel()
 	txn, _, err := transactionOf(ctx, kadm.NewClient(l.o.Admin), c.last.id, c.id)
 	if err == nil && underWay(txn, c.last) {
-		if c.answer != nil {
+		if c.answer != nil && !c.heard.Load() {
 			return EndingUnknown, nil
 		}
 		if !c.dropped.Load() {

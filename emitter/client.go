@@ -100,6 +100,7 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 func (c *txnClient) renew() {
 	c.last, c.parts, c.leaders = noProducer(), nil, nil
 	c.dropped.Store(false)
+	c.heard.Store(false)
 }
 
 // commit sends EndTxn; answer has what comes of it, however late.

@@ -39,17 +39,26 @@ const (
 // errAway: a broker that the step needs cannot be reached.
 var errAway = errors.New("a broker that the step needs cannot be reached")
 
-// seat is where the coordinator of a transactional ID was met last, and whether a
-// connection to it broke since the transaction began. It is a hook of the ID's client.
+// seat is where the coordinator of a transactional ID was met last, and whether, since the
+// transaction began, a connection to it broke, and an EndTxn was answered. It is a hook of
+// the ID's client.
 type seat struct {
 	at      atomic.Pointer[kgo.BrokerMetadata]
 	dropped atomic.Bool
+	heard   atomic.Bool
 }
 
 // OnBrokerDisconnect implements kgo.HookBrokerDisconnect.
 func (s *seat) OnBrokerDisconnect(b kgo.BrokerMetadata, _ net.Conn) {
 	if at := s.at.Load(); at == nil || at.NodeID == b.NodeID {
 		s.dropped.Store(true)
+	}
+}
+
+// OnBrokerRead implements kgo.HookBrokerRead.
+func (s *seat) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	if key == kmsg.EndTxn.Int16() && err == nil {
+		s.heard.Store(true)
 	}
 }
 

@@ -19,10 +19,6 @@ import (
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
-	// A step has at most ramp times the entries of the last one, rampEntries at least. What
-	// a standstill has made late is caught up oldest first, and that is not to wait for as
-	// much as a step can have.
-	ramp, rampEntries = 4, 2000
 	// maxSleep is how long a lane sleeps for which nothing is due and that nobody wakes.
 	maxSleep = time.Hour
 	// answerTimeout bounds each question to a coordinator that a step asks: for a
@@ -82,8 +78,6 @@ type Lane struct {
 	// limit is how many entries a step may have: fewer after a step that was
 	// not acknowledged in time, for it may simply have been too large.
 	limit int
-	// last is how many entries the last step had: see ramp.
-	last int
 	// ward is where sources go that hold up a step; nil in a ward's own lane, see apart.
 	ward *ward
 
@@ -302,8 +296,7 @@ func (l *Lane) seal(name string) []*Share {
 	l.mu.Lock()
 	sources := l.sources
 	l.mu.Unlock()
-	room := Room{Entries: min(l.limit, max(rampEntries, ramp*l.last)), Bytes: MaxStepBytes}
-	whole := room.Entries
+	room := Room{Entries: l.limit, Bytes: MaxStepBytes}
 	first := l.portions.begin(sources, room, int(l.counter), time.Now())
 	var shares []*Share
 	for i := range sources {
@@ -323,7 +316,6 @@ func (l *Lane) seal(name string) []*Share {
 			break
 		}
 	}
-	l.last = whole - room.Entries
 	return shares
 }
 

@@ -28,25 +28,6 @@ func (k *taker) Seal(_ string, room *Room) *Share {
 
 func (*taker) Wait() time.Duration { return maxSleep }
 
-// What has become late is caught up in steps that grow: what is latest of all does not
-// wait for as much as a step can have.
-func TestStepsGrow(t *testing.T) {
-	l := NewLane(Options{})
-	s := &waiting{topic: "t", ready: 1 << 20}
-	l.Add(s)
-	for i, want := range []int{rampEntries, ramp * rampEntries, MaxStepEntries, MaxStepEntries} {
-		if s.got = 0; len(l.seal("step")) != 1 || s.got != want {
-			t.Errorf("step %d has %d entries, want %d", i, s.got, want)
-		}
-	}
-	s.ready = 10
-	l.seal("step")
-	s.ready = 1 << 20
-	if s.got = 0; len(l.seal("step")) != 1 || s.got != rampEntries {
-		t.Errorf("behind a small step one has %d entries, want %d", s.got, rampEntries)
-	}
-}
-
 // A step asks no further source when a limit is reached, and asks one more just
 // below it.
 func TestAStepsLimits(t *testing.T) {
@@ -64,7 +45,6 @@ func TestAStepsLimits(t *testing.T) {
 		{"MaxStepBytes", taker{1, MaxStepBytes}, 3, 1},
 	} {
 		l := NewLane(Options{})
-		l.last = MaxStepEntries
 		for range tc.sources {
 			l.Add(&tc.takes)
 		}
