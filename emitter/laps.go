@@ -29,7 +29,13 @@ func (p *laps) through(part string) {
 
 // end says how long a step took, if that was long.
 func (p *laps) end(log *slog.Logger, lane string, err error) {
-	if took := time.Since(p.began); took > slowStep {
-		log.Warn("a step took long", append([]any{"lane", lane, "took", took, "err", err}, p.attrs...)...)
+	took := time.Since(p.began)
+	if took <= slowStep {
+		return
 	}
+	attrs := append([]any{"lane", lane, "took", took}, p.attrs...)
+	if err != nil {
+		attrs = append(attrs, "err", err)
+	}
+	log.Warn("a step took long", attrs...)
 }
