@@ -187,7 +187,8 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer stop()
-	if err := c.EndTransaction(end, kgo.TryAbort); err != nil {
+	_, err := within(end, func() (struct{}, error) { return struct{}{}, c.EndTransaction(end, kgo.TryAbort) })
+	if err != nil {
 		l.drop(c)
 		return
 	}

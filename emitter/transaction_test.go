@@ -2,7 +2,10 @@ package emitter
 
 import (
 	"context"
+	"encoding/binary"
 	"log/slog"
+	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,6 +117,86 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 				t.Errorf("the step took %s (%v)", took, err)
 			} else if took < answerTimeout {
 				t.Errorf("the step took only %s: it did not wait for %s", took, tc.key.Name())
+			}
+		})
+	}
+}
+
+// keyed is a connection that knows the API keys of the requests sent over it.
+type keyed struct {
+	net.Conn
+	mu   sync.Mutex
+	keys []int16
+}
+
+func (k *keyed) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	k.keys = append(k.keys, int16(binary.BigEndian.Uint16(b[4:])))
+	k.mu.Unlock()
+	return k.Conn.Write(b)
+}
+
+// A connection to a coordinator breaks, and the broker takes the next one and says nothing
+// on it: a step ends as soon as with one that is there and silent.
+func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
+	t.Parallel()
+	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
+	for name, aborts := range map[string]bool{"announce": false, "abort": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, l := fakeLane(t)
+			var mu sync.Mutex
+			var conns []*keyed
+			l.o.Client = append(l.o.Client, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				conns = append(conns, &keyed{Conn: conn})
+				return conns[len(conns)-1], nil
+			}))
+			over := make(chan struct{})
+			t.Cleanup(func() { close(over) })
+			l.prepare(t.Context())
+			cut := func() { // all but those that records are sent over
+				c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
+					c.KeepControl()
+					c.SleepControl(func() { <-over })
+					return nil, nil, false
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				for _, k := range conns {
+					k.mu.Lock()
+					if !slices.Contains(k.keys, int16(kmsg.Produce)) {
+						k.Close()
+					}
+					k.mu.Unlock()
+				}
+			}
+			s := &fakeSource{ems: func() (es []Emission) {
+				if aborts {
+					es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: []byte("x")}})
+				}
+				return es
+			}}
+			l.Add(s)
+			if aborts {
+				var once sync.Once
+				c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+					once.Do(cut)
+					return nil, nil, false
+				})
+				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
+			} else {
+				cut()
+			}
+			begun := time.Now()
+			_, err := l.step(t.Context())
+			if took := time.Since(begun); took > patience || took < answerTimeout {
+				t.Errorf("the step took %s, want %s to %s (%v)", took, answerTimeout, patience, err)
 			}
 		})
 	}
