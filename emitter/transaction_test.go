@@ -2,10 +2,7 @@ package emitter
 
 import (
 	"context"
-	"encoding/binary"
 	"log/slog"
-	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,20 +119,6 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 	}
 }
 
-// keyed is a connection that knows the API keys of the requests sent over it.
-type keyed struct {
-	net.Conn
-	mu   sync.Mutex
-	keys []int16
-}
-
-func (k *keyed) Write(b []byte) (int, error) {
-	k.mu.Lock()
-	k.keys = append(k.keys, int16(binary.BigEndian.Uint16(b[4:])))
-	k.mu.Unlock()
-	return k.Conn.Write(b)
-}
-
 // A connection to a coordinator breaks, and the broker takes the next one and says nothing
 // on it: a step ends as soon as with one that is there and silent.
 func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
@@ -145,18 +128,7 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, l := fakeLane(t)
-			var mu sync.Mutex
-			var conns []*keyed
-			l.o.Client = append(l.o.Client, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-				if err != nil {
-					return nil, err
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				conns = append(conns, &keyed{Conn: conn})
-				return conns[len(conns)-1], nil
-			}))
+			conns := watchDials(l)
 			over := make(chan struct{})
 			t.Cleanup(func() { close(over) })
 			l.prepare(t.Context())
@@ -166,15 +138,7 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 					c.SleepControl(func() { <-over })
 					return nil, nil, false
 				})
-				mu.Lock()
-				defer mu.Unlock()
-				for _, k := range conns {
-					k.mu.Lock()
-					if !slices.Contains(k.keys, int16(kmsg.Produce)) {
-						k.Close()
-					}
-					k.mu.Unlock()
-				}
+				conns.cut(kmsg.Produce)
 			}
 			s := &fakeSource{ems: func() (es []Emission) {
 				if aborts {
