@@ -15,7 +15,7 @@ func TestMergesWaitForReplays(t *testing.T) {
 	for name, c := range map[string]struct {
 		hold   int64
 		merged bool
-	}{"": {holdLayers, false}, "too many layers": {mergeLayers, true}} {
+	}{"there is room": {holdLayers, false}, "too many layers": {mergeLayers, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memStore(t)
@@ -47,8 +47,8 @@ func TestMergesWaitForReplays(t *testing.T) {
 	}
 }
 
-// What the first table overlaps with says that nothing is folded: a crash behind it
-// leaves that.
+// A crash between the row that the first table overlaps with and that table leaves a
+// partition of which nothing is folded.
 func TestReplayBeginsWithNothingFolded(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()
