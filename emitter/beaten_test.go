@@ -42,7 +42,4 @@ func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
 	})
 	answerDescribe(c, "PrepareCommit", func() producer { return producer{last.Load().ProducerID, last.Load().ProducerEpoch + 1} })
 	wantResolved(t, l, 4*answerTimeout)
-	if n := ends.Load(); n < 3 {
-		t.Errorf("resolved after %d ends: kgo has not sent its own again", n)
-	}
 }

@@ -281,7 +281,7 @@ func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	case a := <-answers:
 		return a.it, a.err
 	case <-ctx.Done():
-		return *new(T), context.Cause(ctx)
+		return *new(T), ctx.Err() // why: see Lane.commit
 	}
 }
 
