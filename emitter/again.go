@@ -90,14 +90,17 @@ func CommitAgain(ctx context.Context, cl *kgo.Client, id string, producerID int6
 }
 
 // said is how a client's last transaction ended by the word of its coordinator: the
-// answer to its EndTxn, which may still come, or what the coordinator says of it. That
+// answer to its EndTxn, which may still come, or what it says when it is asked. That
 // markers are being written is a decision that all its followers have, unless the
 // coordinator was restarted since it was asked for: see commitAgain. So it counts only
 // if it comes over the client's own connection, and that never broke: a restart that
-// nobody has noticed yet is noticed by asking. Behind an EndTxn that is not answered
-// nothing is asked there: its answer comes as soon as there is a decision. But kgo sends it
-// again if it is answered otherwise, and whatever has been decided by then it hears that
-// one is under way until all markers are written.
+// nobody has noticed yet is noticed by asking.
+//
+// Brokers answer the requests of a connection in order, so behind an EndTxn that was never
+// answered nothing is asked there: its answer comes as soon as there is a decision. Once it
+// was answered (heard), but with an error that kgo repeats it for, that no longer holds: the
+// next answer is CONCURRENT_TRANSACTIONS until all markers are written, whatever has been
+// decided. Then the coordinator is asked.
 func (l *Lane) said(ctx context.Context, c *txnClient) (Ending, error) {
 	if c.answered() {
 		return EndingCommit, nil

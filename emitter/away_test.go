@@ -262,54 +262,35 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 }
 
 // A step that wrote to a leader which becomes unresponsive is given up at once, and the
-// next one does without.
+// next one does without. So is one that has written nothing yet: its coordinators may wait
+// for that broker, and all else in the step would wait with them, in vain.
 func TestStepLeavesLeadersThatAreAway(t *testing.T) {
-	c, l, reach := awayLane(t)
-	unresponsive := c.TopicInfo("t").TopicID
-	held := hold(t, c, kmsg.Produce, func(r kmsg.Request) bool {
-		return slices.ContainsFunc(r.(*kmsg.ProduceRequest).Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
-	})
-	s := plainSource(l)
-	l.Add(s)
-	done := make(chan error, 1)
-	go func() { _, err := l.step(t.Context()); done <- err }()
-	<-held
-	reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
-	start := time.Now()
-	l.Reached()
-	if err := <-done; !errors.Is(err, errAway) {
-		t.Error(err)
-	}
-	if took := time.Since(start); took > soonAway {
-		t.Errorf("it took %s", took)
-	}
-	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
-		t.Errorf("%v, %v", err, s.outcomes)
-	}
-}
-
-// A step that has written nothing yet is given up as well, when what it is going to
-// write to is led by a broker that becomes unresponsive: its coordinators may wait for that
-// broker, and all else in the step would wait with them, in vain.
-func TestStepIsNotBegunForLeadersThatAreAway(t *testing.T) {
-	c, l, reach := awayLane(t)
-	held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
-	s := plainSource(l)
-	l.Add(s)
-	done := make(chan error, 1)
-	go func() { _, err := l.step(t.Context()); done <- err }()
-	<-held
-	reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
-	start := time.Now()
-	l.Reached()
-	if err := <-done; !errors.Is(err, errAway) {
-		t.Error(err)
-	}
-	if took := time.Since(start); took > soonAway {
-		t.Errorf("it took %s", took)
-	}
-	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
-		t.Errorf("%v, %v", err, s.outcomes)
+	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn, "it is written to": kmsg.Produce} {
+		t.Run(name, func(t *testing.T) {
+			c, l, reach := awayLane(t)
+			unresponsive := c.TopicInfo("t").TopicID
+			held := hold(t, c, key, func(r kmsg.Request) bool {
+				p, produces := r.(*kmsg.ProduceRequest)
+				return !produces || slices.ContainsFunc(p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
+			})
+			s := plainSource(l)
+			l.Add(s)
+			done := make(chan error, 1)
+			go func() { _, err := l.step(t.Context()); done <- err }()
+			<-held
+			reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
+			start := time.Now()
+			l.Reached()
+			if err := <-done; !errors.Is(err, errAway) {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > soonAway {
+				t.Errorf("it took %s", took)
+			}
+			if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+				t.Errorf("%v, %v", err, s.outcomes)
+			}
+		})
 	}
 }
 

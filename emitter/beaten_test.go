@@ -40,27 +40,6 @@ func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
 		}
 		return resp, nil, true
 	})
-	c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		req := r.(*kmsg.DescribeTransactionsRequest)
-		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
-		s := kmsg.NewDescribeTransactionsResponseTransactionState()
-		s.TransactionalID, s.State = req.TransactionalIDs[0], "PrepareCommit"
-		s.ProducerID, s.ProducerEpoch = last.Load().ProducerID, last.Load().ProducerEpoch+1
-		resp.TransactionStates = append(resp.TransactionStates, s)
-		return resp, nil, true
-	})
-	s := &toldSource{fakeSource: fakeSource{ems: func() []Emission { return nil }}, told: make(chan Outcome, 1)}
-	l.Add(s)
-	if _, err := l.step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case o := <-s.told:
-		if o != Committed {
-			t.Errorf("outcome %v, want a commit", o)
-		}
-	case <-time.After(4 * answerTimeout):
-		t.Fatalf("not resolved after %d ends", ends.Load())
-	}
+	answerDescribe(c, "PrepareCommit", func() producer { return producer{last.Load().ProducerID, last.Load().ProducerEpoch + 1} })
+	wantResolved(t, l, 4*answerTimeout)
 }

@@ -60,7 +60,8 @@ type txnClient struct {
 	last    producer
 	parts   map[string][]int32
 	leaders []leaderEpoch
-	// answer is of the EndTxn of last, until it was heard; nil: there is none to come.
+	// answer brings what comes of last's EndTxn, once; nil: none is to come. The lane's loop
+	// waits for it (Lane.end); whoever resolves the step gets it with the client (Lane.said).
 	answer <-chan error
 	// hurried: the transaction before most likely lacks a marker; see announce.
 	hurried bool
@@ -103,7 +104,7 @@ func (c *txnClient) renew() {
 	c.heard.Store(false)
 }
 
-// commit sends EndTxn; answer has what comes of it, however late.
+// commit sends EndTxn; answer brings what comes of it, however late.
 func (c *txnClient) commit(ctx context.Context) {
 	answer := make(chan error, 1)
 	c.answer = answer
@@ -263,8 +264,9 @@ func refusedForGood(err error) bool {
 	return false
 }
 
-// within waits for an answer until ctx ends. kgo itself does not look at the context while
-// it opens a connection, which a broker may take, and leave alone.
+// within asks and waits for the answer until ctx ends. kgo looks at a request's context
+// only once there is a connection, and a broker may take one and say nothing. What is not
+// waited for any more ends when kgo gives that up, after connectionPatience, or is closed.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
 		it  T
@@ -279,17 +281,8 @@ func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	case a := <-answers:
 		return a.it, a.err
 	case <-ctx.Done():
-		return *new(T), context.Cause(ctx)
+		return *new(T), ctx.Err() // why: see Lane.commit
 	}
-}
-
-// initialized waits until the client has its producer ID.
-func (c *txnClient) initialized(ctx context.Context) error {
-	_, err := within(ctx, func() (int64, error) {
-		id, _, err := c.ProducerID(ctx)
-		return id, err
-	})
-	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

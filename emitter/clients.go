@@ -141,7 +141,7 @@ func (l *Lane) newClient(serial int, used map[string]int) (*txnClient, error) {
 	l.o.Metrics.clientsOpened.Inc()
 	ctx, free := l.tie(ctx, c)
 	defer free()
-	if err := c.initialized(ctx); err != nil {
+	if _, _, err := c.ProducerID(ctx); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("load producer ID of %s: %w", c.id, errors.Join(err, context.Cause(ctx)))
 	}

@@ -39,13 +39,12 @@ const (
 // errAway: a broker that the step needs cannot be reached.
 var errAway = errors.New("a broker that the step needs cannot be reached")
 
-// seat is where the coordinator of a transactional ID was met last, and whether, since the
-// transaction began, a connection to it broke, and an EndTxn was answered. It is a hook of
-// the ID's client.
+// seat is where the coordinator of a transactional ID was met last, and what has happened
+// there since the transaction began (renew). It is a hook of the ID's client.
 type seat struct {
 	at      atomic.Pointer[kgo.BrokerMetadata]
-	dropped atomic.Bool
-	heard   atomic.Bool
+	dropped atomic.Bool // a connection to it broke
+	heard   atomic.Bool // an EndTxn was answered, whatever the answer
 }
 
 // OnBrokerDisconnect implements kgo.HookBrokerDisconnect.
@@ -138,10 +137,13 @@ func (l *Lane) anyAway(parts map[string][]int32) bool {
 }
 
 // during returns a context for a step that is to write to parts. It ends, with errAway,
-// when the coordinator that the step needs (see needs) cannot be reached any more; or,
-// until joined, the leader of one of parts: nothing is written yet, and the coordinators
-// may wait for the same broker, for longer than what is sealed without it will take. end
-// must be called.
+// when one of these cannot be reached any more:
+//   - the coordinator that the step needs, see needs;
+//   - until joined, the leader of one of parts. Nothing is written yet, so the next step can
+//     do without that part at once, where this one might wait long: its coordinators may
+//     themselves wait for the same broker.
+//
+// end must be called.
 func (l *Lane) during(ctx context.Context, parts map[string][]int32) (during context.Context, end func()) {
 	during, cancel := context.WithCancelCause(ctx)
 	l.mu.Lock()
@@ -163,7 +165,8 @@ func (l *Lane) needs(c *txnClient) {
 	l.leave()
 }
 
-// joined notes that the step under way begins to write.
+// joined notes that the step under way begins to write: from here on leaders that are away
+// are produce's to judge.
 func (l *Lane) joined() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -93,7 +93,7 @@ type Lane struct {
 	mu      sync.Mutex // guards what follows, and the ward's fields
 	sources []Source
 	current *txnClient                             // whose coordinator the step needs now
-	joining map[string][]int32                     // what the step is to write to, until it does
+	joining map[string][]int32                     // what the step is to write to, until joined
 	cancel  context.CancelCauseFunc                // gives the step up
 	tied    map[*txnClient]context.CancelCauseFunc // being opened, and what gives them up
 	opened  []opened                               // to be taken over by the loop

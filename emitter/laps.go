@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// slowStep is how long a step may take until the log says what it took that long for.
+// slowStep is how long a step may take before the log says what took that long.
 const slowStep = time.Second
 
-// laps are the parts of the step under way that it is through with, and how long each
-// took.
+// laps are the parts of the step under way that have ended, and how long each took. The
+// lane's loop has them.
 type laps struct {
 	began, last time.Time
 	attrs       []any
@@ -27,7 +27,7 @@ func (p *laps) through(part string) {
 	p.last = now
 }
 
-// end says how long a step took, if that was long.
+// end logs a step that took long: as a whole, and each of its parts.
 func (p *laps) end(log *slog.Logger, lane string, err error) {
 	took := time.Since(p.began)
 	if took <= slowStep {

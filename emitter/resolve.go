@@ -194,7 +194,7 @@ func (l *Lane) initProducerID(ctx context.Context, id string) error {
 		return err
 	}
 	defer fresh.Close()
-	if err := fresh.initialized(ctx); err != nil {
+	if _, _, err := fresh.ProducerID(ctx); err != nil {
 		return fmt.Errorf("init producer ID of %s: %w", id, err)
 	}
 	return nil

@@ -26,7 +26,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
-		if !l.apart() { // a ward's tries take long again and again, for what was said when it began
+		if !l.apart() { // a ward's tries take long each time, and the log has said why
 			l.laps.end(l.o.Logger, l.name, err)
 		}
 	}()
@@ -37,10 +37,10 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	l.joined()
 	out := outgoing{lane: l, c: c, shares: shares, to: to}
 	err = out.produce(ctx)
-	l.laps.through("produce")
 	if err == nil {
 		err = c.awaitKnown(ctx, parts)
 	}
+	l.laps.through("produce")
 	if err == nil {
 		_, err = memberOf(shares)
 	}
@@ -49,6 +49,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	}
 	if err != nil {
 		l.abandon(ctx, &out, shares)
+		l.laps.through("abort")
 		return err
 	}
 	return l.end(ctx, c)
@@ -131,8 +132,8 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 	}
 }
 
-// end commits. The EndTxn goes on when its answer is not waited for any more; what comes
-// of it resolve hears.
+// end commits. When its answer is not waited for any more the EndTxn goes on: resolve gets
+// the answer.
 func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
@@ -186,7 +187,8 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer stop()
-	if err := c.EndTransaction(end, kgo.TryAbort); err != nil {
+	_, err := within(end, func() (struct{}, error) { return struct{}{}, c.EndTransaction(end, kgo.TryAbort) })
+	if err != nil {
 		l.drop(c)
 		return
 	}

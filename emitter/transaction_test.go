@@ -119,6 +119,53 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 	}
 }
 
+// A connection to a coordinator breaks, and the broker takes the next one and says nothing
+// on it: a step ends as soon as with one that is there and silent.
+func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
+	t.Parallel()
+	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
+	for name, aborts := range map[string]bool{"announce": false, "abort": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, l := fakeLane(t)
+			conns := watchDials(l)
+			over := make(chan struct{})
+			t.Cleanup(func() { close(over) })
+			l.prepare(t.Context())
+			cut := func() { // all but those that records are sent over
+				c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
+					c.KeepControl()
+					c.SleepControl(func() { <-over })
+					return nil, nil, false
+				})
+				conns.cut(kmsg.Produce)
+			}
+			s := &fakeSource{ems: func() (es []Emission) {
+				if aborts {
+					es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: []byte("x")}})
+				}
+				return es
+			}}
+			l.Add(s)
+			if aborts {
+				var once sync.Once
+				c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+					once.Do(cut)
+					return nil, nil, false
+				})
+				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
+			} else {
+				cut()
+			}
+			begun := time.Now()
+			_, err := l.step(t.Context())
+			if took := time.Since(begun); took > patience || took < answerTimeout {
+				t.Errorf("the step took %s, want %s to %s (%v)", took, answerTimeout, patience, err)
+			}
+		})
+	}
+}
+
 // marked gives a lane markers.
 func marked(t *testing.T, l *Lane) *Markers {
 	t.Helper()

@@ -1,9 +1,7 @@
 package emitter
 
 import (
-	"context"
 	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -108,16 +106,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 			c, l := fakeLane(t)
 			last := producer{7, 3}
 			var asked atomic.Int32
-			c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
-				c.KeepControl()
-				asked.Add(1)
-				req := r.(*kmsg.DescribeTransactionsRequest)
-				resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
-				s := kmsg.NewDescribeTransactionsResponseTransactionState()
-				s.TransactionalID, s.ProducerID, s.ProducerEpoch, s.State = req.TransactionalIDs[0], last.id, last.epoch+1, "PrepareCommit"
-				resp.TransactionStates = append(resp.TransactionStates, s)
-				return resp, nil, true
-			})
+			answerDescribe(c, "PrepareCommit", func() producer { asked.Add(1); return producer{last.id, last.epoch + 1} })
 			c.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
 				t.Error("the ID is begun with again")
 				return nil, nil, false
@@ -168,40 +157,15 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	c, l := fakeLane(t)
-	var mu sync.Mutex
-	var open []net.Conn // of transactional clients
-	l.o.Client = append(l.o.Client, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			open = append(open, conn)
-		}
-		return conn, err
-	}))
+	conns := watchDials(l)
 	last := producer{7, 3}
 	var asked atomic.Int32
-	c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		asked.Add(1)
-		req := r.(*kmsg.DescribeTransactionsRequest)
-		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
-		s := kmsg.NewDescribeTransactionsResponseTransactionState()
-		s.TransactionalID, s.ProducerID, s.ProducerEpoch, s.State = req.TransactionalIDs[0], last.id, last.epoch+1, "PrepareCommit"
-		resp.TransactionStates = append(resp.TransactionStates, s)
-		return resp, nil, true
-	})
+	answerDescribe(c, "PrepareCommit", func() producer { asked.Add(1); return producer{last.id, last.epoch + 1} })
 	var restart sync.Once
 	var successor atomic.Bool // is there, and has never heard of a commit
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		restart.Do(func() {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, conn := range open {
-				_ = conn.Close()
-			}
-		})
+		restart.Do(func() { conns.cut() })
 		resp := r.ResponseKind().(*kmsg.EndTxnResponse)
 		if !successor.Load() {
 			resp.ErrorCode = kerr.ConcurrentTransactions.Code
@@ -250,6 +214,39 @@ func (s *toldSource) Seal(step string, room *Room) *Share {
 	return share
 }
 
+// wantResolved runs a step whose EndTxn is not answered, and fails unless it is known in
+// time that it is committed.
+func wantResolved(t *testing.T, l *Lane, within time.Duration) {
+	t.Helper()
+	s := &toldSource{fakeSource: fakeSource{ems: func() []Emission { return nil }}, told: make(chan Outcome, 1)}
+	l.Add(s)
+	if _, err := l.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case o := <-s.told:
+		if o != Committed {
+			t.Errorf("outcome %v, want a commit", o)
+		}
+	case <-time.After(within):
+		t.Fatal("not resolved")
+	}
+}
+
+// answerDescribe has the coordinator say, of whichever transaction it is asked, that it is
+// in this state, and whose.
+func answerDescribe(c *kfake.Cluster, state string, whose func() producer) {
+	c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.DescribeTransactionsRequest)
+		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
+		s, p := kmsg.NewDescribeTransactionsResponseTransactionState(), whose()
+		s.TransactionalID, s.State, s.ProducerID, s.ProducerEpoch = req.TransactionalIDs[0], state, p.id, p.epoch
+		resp.TransactionStates = append(resp.TransactionStates, s)
+		return resp, nil, true
+	})
+}
+
 // A commit waits for a dead broker in its coordinator's log, for longer than the lane
 // waits for its answer, and then its marker for the leader of one partition: whoever asks
 // hears of a transaction that is under way. The answer itself says that it is decided,
@@ -269,29 +266,8 @@ func TestAnAnswerToACommitCountsHoweverLate(t *testing.T) {
 		resp.ErrorCode = kerr.ConcurrentTransactions.Code
 		return resp, nil, true
 	})
-	c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		req := r.(*kmsg.DescribeTransactionsRequest)
-		resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
-		s := kmsg.NewDescribeTransactionsResponseTransactionState()
-		s.TransactionalID, s.State = req.TransactionalIDs[0], "Ongoing"
-		s.ProducerID, s.ProducerEpoch = first.Load().ProducerID, first.Load().ProducerEpoch
-		resp.TransactionStates = append(resp.TransactionStates, s)
-		return resp, nil, true
-	})
-	s := &toldSource{fakeSource: fakeSource{ems: func() []Emission { return nil }}, told: make(chan Outcome, 1)}
-	l.Add(s)
-	if _, err := l.step(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case o := <-s.told:
-		if o != Committed {
-			t.Errorf("outcome %v, want a commit", o)
-		}
-	case <-time.After(2 * answerTimeout):
-		t.Fatal("not resolved")
-	}
+	answerDescribe(c, "Ongoing", func() producer { return producer{first.Load().ProducerID, first.Load().ProducerEpoch} })
+	wantResolved(t, l, 2*answerTimeout)
 }
 
 // The coordinator still writes the markers of the transaction before, when offsets of a

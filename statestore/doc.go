@@ -104,6 +104,6 @@
 // forgotten, order still holds: every batch and every table of a partition
 // contains its meta row, hence they overlap.
 //
-// The first table of a partition comes behind a meta row that says position 0 and no
-// timers, which is the fold of no records: see anchorLocked.
+// Before the first table that a replay writes to an empty partition comes a meta row that
+// says position 0 and no timers, which is the fold of no records: see anchorLocked.
 package statestore

@@ -9,36 +9,36 @@ import (
 )
 
 const (
-	// holdLayers of tables in level 0 are merged while a replay goes on. It must be less
-	// than those that a replay waits at.
+	// holdLayers of tables in level 0 are merged also while a replay goes on. It must be
+	// less than the replayRoom*roomLayers that a replay waits at: nothing would end that.
 	holdLayers = 40
-	// replayRest is how long a replay must have written no table for merges to go on.
+	// replayRest is for how long no replay must have written a table for merges to go on.
 	replayRest = 5 * time.Second
-	// mergesCheck is how often it is looked whether they may.
+	// mergesCheck is how often merges that had to wait are tried again.
 	mergesCheck = 100 * time.Millisecond
 )
 
-// merges lets Pebble merge tables, as many at a time as Pebble says, but not while a
-// replay writes tables that level 0 has layers for: each would be merged with what is
-// below again and again. What has come in one go is merged in one go. A replay that
-// ends, or stands still, holds nothing up for longer than replayRest.
+// merges lets Pebble merge tables (its compactions), as many at a time as Pebble says, but
+// not while a replay writes tables and level 0 has fewer than holdLayers: each would be
+// merged with what is below again and again. What has come in one go is merged in one go.
+// A replay that ends, or stands still, holds nothing up for longer than replayRest.
 //
 // It implements pebble.CompactionScheduler and pebble.CompactionGrantHandle. Pebble calls
-// TrySchedule with its own locks held, so mu is never held while Pebble is called but for
-// what takes none.
+// TrySchedule with its own locks held, so mu is never held while Pebble is called, but for
+// GetAllowedWithoutPermission, which takes none.
 type merges struct {
 	holdLayers atomic.Int64 // see the constant; tests change it
 
 	replayed atomic.Int64 // when a replay last wrote a table, Unix ns
-	layers   atomic.Int64 // of level 0 then, less what was merged since; 0: no replay was
+	layers   atomic.Int64 // of level 0 then, less what was merged since; 0: there was no replay
 
-	db         pebble.DBForCompaction
-	wake       chan struct{}
-	stop, done chan struct{}
+	db         pebble.DBForCompaction // since Register
+	wake       chan struct{}          // something has ended, or may begin
+	stop, done chan struct{}          // of run
 
-	mu      sync.Mutex
-	running int
-	over    bool
+	mu      sync.Mutex // guards what follows
+	running int        // merges
+	over    bool       // the database is closed: none begins any more
 }
 
 func newMerges() *merges {
@@ -47,13 +47,14 @@ func newMerges() *merges {
 	return m
 }
 
-// replaying says that a replay writes a table, and how many layers there are.
+// replaying notes that a replay is about to write a table, and how many layers there are.
 func (m *merges) replaying(layers int) {
 	m.layers.Store(int64(layers))
 	m.replayed.Store(time.Now().UnixNano())
 }
 
-// left says how many of the layers that there are now were there when a replay wrote last.
+// left returns how many layers are left of those that were there when a replay wrote last;
+// now is how many there are. What was merged since never counts again.
 func (m *merges) left(now int) int {
 	for {
 		left := m.layers.Load()
@@ -63,6 +64,7 @@ func (m *merges) left(now int) int {
 	}
 }
 
+// held reports whether merges wait for a replay. A clock that was set ends that too.
 func (m *merges) held() bool {
 	since := time.Duration(time.Now().UnixNano() - m.replayed.Load())
 	return m.layers.Load() < m.holdLayers.Load() && since >= 0 && since < replayRest
@@ -102,7 +104,7 @@ func (m *merges) UpdateGetAllowedWithoutPermission() {
 	}
 }
 
-// run starts what TrySchedule has refused.
+// run begins what TrySchedule has refused.
 func (m *merges) run() {
 	defer close(m.done)
 	ticker := time.NewTicker(mergesCheck)
@@ -118,6 +120,7 @@ func (m *merges) run() {
 	}
 }
 
+// grant begins merges as long as Pebble has some to do and they may.
 func (m *merges) grant() {
 	for {
 		if ok, _ := m.TrySchedule(); !ok {

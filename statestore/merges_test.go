@@ -15,7 +15,7 @@ func TestMergesWaitForReplays(t *testing.T) {
 	for name, c := range map[string]struct {
 		hold   int64
 		merged bool
-	}{"": {holdLayers, false}, "too many layers": {mergeLayers, true}} {
+	}{"there is room": {holdLayers, false}, "too many layers": {mergeLayers, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memStore(t)
@@ -47,8 +47,34 @@ func TestMergesWaitForReplays(t *testing.T) {
 	}
 }
 
-// What the first table overlaps with says that nothing is folded: a crash behind it
-// leaves that.
+// What ends the wait of merges for a replay: its rest, too many layers, or a clock that is
+// set.
+func TestWhenMergesWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		layers int
+		ago    time.Duration
+		want   bool
+	}{
+		"it writes":             {1, 0, true},
+		"it wrote before":       {holdLayers - 1, replayRest / 2, true},
+		"too many layers":       {holdLayers, 0, false},
+		"it rests":              {1, replayRest, false},
+		"the clock is set back": {1, -time.Hour, false},
+	} {
+		m := newMerges()
+		if m.held() {
+			t.Fatal("merges wait without a replay")
+		}
+		m.replaying(c.layers)
+		m.replayed.Store(time.Now().Add(-c.ago).UnixNano())
+		if got := m.held(); got != c.want {
+			t.Errorf("%s: merges wait: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A crash between the row that the first table overlaps with and that table leaves a
+// partition of which nothing is folded.
 func TestReplayBeginsWithNothingFolded(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()

@@ -51,7 +51,7 @@ func (s *Store) Metrics() Metrics {
 		Flushes:          m.Flush.Count,
 		Compactions:      m.Compact.Count,
 		Ingests:          m.Ingest.Count,
-		BytesWritten:     total.TableBytesFlushed + total.TableBytesCompacted, // Pebble's total of flushes has the ingests in it
+		BytesWritten:     total.TableBytesFlushed + total.TableBytesCompacted, // in Pebble's total what is flushed has the ingests in it
 		Tombstones:       m.Keys.TombstoneCount,
 		CacheBytes:       m.BlockCache.Size,
 		CacheHits:        m.BlockCache.Hits,

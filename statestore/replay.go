@@ -155,7 +155,7 @@ func (r *Replay) Flush(position int64) error {
 }
 
 // Close ends the replay and lets go of its memory, tens of MB that the Handle would hold
-// else. What was put since the last Flush is forgotten.
+// otherwise. What was put since the last Flush is forgotten. It may be called twice.
 func (r *Replay) Close() {
 	r.k.p.write.Lock()
 	defer r.k.p.write.Unlock()
@@ -196,10 +196,10 @@ func (r *Replay) flushLocked(position int64) error {
 	return w.commit(p, next)
 }
 
-// anchorLocked writes that nothing is folded of what next is of, for the first table of a
-// partition to overlap with. Pebble puts a table that overlaps with none into the lowest
-// level, and all that is merged behind it would be merged with what lies there, where it
-// could have been moved.
+// anchorLocked writes a meta row that says that nothing of the changelog is folded yet; the
+// rest of it is next's. The first table of a partition overlaps with that row, and so stays
+// in level 0. Pebble puts a table that overlaps with none into the lowest level, and would
+// merge all that comes behind with it, where it can just be moved.
 func (p *Partition) anchorLocked(next meta) error {
 	next.Position, next.Checkpoint = 0, nil
 	w := p.newBatchLocked()

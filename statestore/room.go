@@ -8,15 +8,15 @@ import (
 
 const (
 	// roomLayers of tables in level 0 are too many to add one more: a checkpoint
-	// waits until there are fewer. Each costs every look-up a probe. A replay looks up
-	// little, and waits at replayRoom times as many.
+	// waits until there are fewer. Each costs every look-up a probe.
 	roomLayers = 24
+	// replayRoom times as many are what a replay waits at: it looks up little.
 	replayRoom = 2
-	// spareLayers may come on top of those that a replay has left.
+	// spareLayers are what checkpoints may add to those that a replay has left.
 	spareLayers = 8
 
-	// roomWait is how long a replay's flush waits at most. A disk that has not
-	// merged anything by then is not helped by waiting.
+	// roomWait is how long a checkpoint, or a replay's flush, waits at most. A disk that
+	// has not merged anything by then is not helped by waiting.
 	roomWait = 30 * time.Second
 
 	// roomCheck is how often it looks whether it has lost the partition.
@@ -64,8 +64,9 @@ func (k *Handle) waitForRoom(ctx context.Context, replaying bool) error {
 	}
 }
 
-// room says how many layers are too many, where there are so many. Those that a replay has
-// left are no reason for a checkpoint to wait: a merge of all partitions may take a minute.
+// room returns how many layers are too many to add one, and lets merges know of a replay;
+// layers is how many there are. Those that a replay has left are no reason for a checkpoint
+// to wait: merging all partitions may take a minute.
 func (s *Store) room(layers int, replaying bool) int {
 	if replaying {
 		s.merges.replaying(layers)

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// tailWait is the pause between two fetches that look at the tail and bring
-	// nothing; it grows to a tailWaitShare-th of the time that they have, up to tailWaitMax.
+	// tailWait is the pause between two fetches that look at the tail and bring nothing. It
+	// grows to a tailWaitShare-th of the time that the look has taken, tailWaitMax at most.
 	tailWait, tailWaitMax = 20 * time.Millisecond, time.Second
 	tailWaitShare         = 16
-	// tailSaid is how often it is said that they do not get to the end.
+	// tailSaid is how often the log says that a look does not get to the end.
 	tailSaid = 10 * time.Second
 	// tailEvery is how often a partition that is idle compares the end of its
 	// changelog with what it knows, and peekTimeout bounds that.
@@ -102,10 +102,12 @@ func (l *Life) lookAtTail(ctx context.Context) {
 }
 
 // readTail reads the changelog from an offset to its end, and returns the end. A
-// claim that it meets, not being ours, ends the partition once it is committed. The end
-// is where the leader writes next, not where it shows records to: what a step of ours
-// left that was given up while a replica was dying is shown when the others have it, and
-// who does not wait for that finds the next step where it does not belong.
+// claim that it meets, not being ours, ends the partition once it is committed.
+//
+// The end is where the leader writes next, not the high watermark. A step of ours that was
+// given up while a replica was dying may have left records that are shown only when that
+// replica is out of the ISR. The next step stands behind them: without waiting for them it
+// would be taken for one that stands behind a claim, and be aborted.
 func (l *Life) readTail(ctx context.Context, from int64) (int64, error) {
 	claimed := int64(-1)
 	note := func(rec *kgo.Record) error {
@@ -124,8 +126,8 @@ func (l *Life) readTail(ctx context.Context, from int64) (int64, error) {
 }
 
 // eachOfTail reads up to an offset, which is asked for again when nothing comes: a new
-// leader may have less than the one before. It reads once where there is nothing up to
-// there, too: the log may have lost its end, and then the position is not in it.
+// leader may have less than the one before. It fetches at least once, also where there is
+// nothing to read: if the log has lost its end, from is not in it, and only a fetch says so.
 func (l *Life) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) error {
 	r.SetCompacted(true)
 	end, err := upTo()

@@ -286,6 +286,6 @@ func (w *Wheel) Lower(due int64) {
 		}
 	}
 	if level == 0 && w.buckets[0] != nil {
-		w.tidy(0, open) // what was taken out of it while it was open is still there
+		w.tidy(0, open) // which it left alone while it was open
 	}
 }

@@ -60,9 +60,9 @@ func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error
 }
 
 // End returns the offset of the next record that the leader of t will write. Unlike the
-// high watermark it has below it what followers lack yet, which no reader is shown: a
-// broker tells it to whoever asks as no consumer does. Leaders that are away, and topics
-// that are gone, are as with Bounds.
+// high watermark it is behind what in-sync followers still lack, which no reader is shown:
+// Kafka calls it the log end offset. Leaders that are away, and topics that are gone, are as
+// with Bounds.
 func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, err error) {
 	r := newRoute(cl, t, DefaultLimits())
 	r.replica = debugging
@@ -87,7 +87,7 @@ func (r *route) list(ctx context.Context, br *kgo.Broker, at int64, isolation in
 	rp.Partition = r.t.Partition
 	rp.Timestamp = at
 	if r.replica == debugging {
-		rp.CurrentLeaderEpoch = r.epoch // else whoever has a replica answers, with what it has
+		rp.CurrentLeaderEpoch = r.epoch // without it a follower answers too, with what it has
 	}
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)

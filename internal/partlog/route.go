@@ -15,8 +15,8 @@ import (
 // noBroker stands for a leader that is not known.
 const noBroker int32 = -1
 
-// As whom offsets are asked for: consumers are told what all in-sync replicas have, who
-// looks for a fault all that the leader has (ListOffsetsRequest.DEBUGGING_REPLICA_ID).
+// The replica ID of a ListOffsets request: a consumer is told of what all in-sync replicas
+// have, a debugger of all that the leader has (ListOffsetsRequest.DEBUGGING_REPLICA_ID).
 const (
 	consumer  int32 = -1
 	debugging int32 = -2
@@ -29,8 +29,8 @@ type route struct {
 	t      Log
 	limits Limits
 	leader int32 // node ID, or noBroker: look it up first
-	epoch  int32 // since when it leads, -1: the broker did not tell
-	// replica is as whom offsets are asked for.
+	epoch  int32 // the leader's, -1: the broker did not tell
+	// replica is the replica ID of ListOffsets: consumer or debugging.
 	replica int32
 
 	// deniedSince is when the brokers began to deny the topic, zero while

@@ -30,9 +30,9 @@ func StartStream(t testing.TB, cl *kgo.Client, perSecond int, next func(n int) *
 	return StartBursts(t, cl, perSecond*int(streamTick)/int(time.Second), streamTick, next)
 }
 
-// StartBursts is StartStream that sends n at once, so often. Brokers and instance have
-// processor time to spend on each request and each step, and little on what is in it: a
-// test that needs timers all the time, and not a step at each instant, is cheaper so.
+// StartBursts is StartStream with n at once, one burst each time that every has passed. A
+// request and a step cost brokers and instance processor time, what is in them little: so
+// this is cheaper for a test that needs timers all the time, but no step at each instant.
 func StartBursts(t testing.TB, cl *kgo.Client, n int, every time.Duration, next func(n int) *kgo.Record) *Stream {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Stream{t: t, cl: cl, cancel: cancel, done: make(chan struct{})}

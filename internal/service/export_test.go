@@ -1,4 +1,4 @@
 package service
 
 // ReplaySlots is for the tests that stand outside.
-func ReplaySlots() int { return int(replaySlots()) }
+func ReplaySlots(cores int) int { return replaySlots(cores) }

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -14,12 +15,22 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
+// As many replays at a time as there are cores, within bounds.
+func TestReplaySlots(t *testing.T) {
+	for cores, want := range map[int]int{1: 2, 2: 2, 3: 3, 4: 4, 64: 4} {
+		if got := service.ReplaySlots(cores); got != want {
+			t.Errorf("%d on %d cores, want %d", got, cores, want)
+		}
+	}
+}
+
 // Changelogs end in the open transaction of somebody else, so that their replays
 // begin and do not go on. No more of them than may fold at the same time; but
 // each gives its slot back when nothing moves, and a partition whose changelog
 // is well is served meanwhile, however many others stand still.
 func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
-	n := 2*service.ReplaySlots() + 1
+	slots := service.ReplaySlots(runtime.GOMAXPROCS(0))
+	n := 2*slots + 1
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(int32(n), requests), kfake.SeedTopics(1, target))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	first := rig.Serve(t, cfg, service.Options{})
@@ -44,8 +55,8 @@ func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 		}
 		return len(began) == n && all(began) && state(ownership.Live.String()) == 1
 	})
-	if most != service.ReplaySlots() {
-		t.Errorf("up to %d replay at once, want %d", most, service.ReplaySlots())
+	if most != slots {
+		t.Errorf("up to %d replay at once, want %d", most, slots)
 	}
 	rig.Until(t, limit, "every place was given back", func() bool { return state(ownership.Acquiring.String()) == n-1 })
 	if err := x.EndTransaction(t.Context(), kgo.TryAbort); err != nil {

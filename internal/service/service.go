@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// maxReplays is how many partitions are replayed at a time on as many cores, and
-	// minReplays on fewer; each may hold some 60 MB.
+	// maxReplays and minReplays bound how many partitions are replayed at a time: as many
+	// as there are cores, see replaySlots. Each may hold some 60 MB.
 	maxReplays, minReplays = 4, 2
 	// deadStoreWait is how long the end of partitions is waited for when the
 	// store cannot go on.

@@ -63,6 +63,7 @@ type accident struct {
 	broker int
 }
 
+// theController is the broker of an accident that befalls the active controller.
 const theController = -1
 
 // accidents are all faults to all brokers; or with each only one to each broker, and one

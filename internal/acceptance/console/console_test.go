@@ -29,7 +29,8 @@ const (
 
 func TestMain(m *testing.M) { kafkatest.Main(few{m}) }
 
-// few is an M that runs as many tests at once as two cores have browsers drawn for.
+// few is an M that runs three tests at a time: that is how many browsers two cores can draw
+// for.
 type few struct{ *testing.M }
 
 // Run runs the tests and returns the exit code.
