@@ -32,7 +32,7 @@ type merges struct {
 	holdLayers atomic.Int64 // see the constant; tests change it
 
 	replayed atomic.Int64 // when a replay last wrote a table and looked up little, Unix ns
-	layers   atomic.Int64 // of level 0 when one last wrote a table, less what was merged since; 0: none did
+	layers   atomic.Int64 // of level 0 when one last wrote a table, or of Open, less what was merged since; 0: none did
 
 	db         pebble.DBForCompaction
 	wake       chan struct{}
