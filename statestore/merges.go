@@ -21,7 +21,10 @@ const (
 // merges lets Pebble merge tables (its compactions), as many at a time as Pebble says, but
 // not while a replay writes tables and level 0 has fewer than holdLayers: each would be
 // merged with what is below again and again. What has come in one go is merged in one go.
-// A replay that ends, or stands still, holds nothing up for longer than replayRest.
+// A replay that ends, or stands still, holds nothing up for longer than replayRest; one
+// that looks up what it has stored, as where timers have fired, holds up nothing: each
+// look-up asks all layers, whose filters need not fit the cache, and merges get rid of
+// what is gone.
 //
 // It implements pebble.CompactionScheduler and pebble.CompactionGrantHandle. Pebble calls
 // TrySchedule with its own locks held, so mu is never held while Pebble is called, but for
@@ -29,8 +32,8 @@ const (
 type merges struct {
 	holdLayers atomic.Int64 // see the constant; tests change it
 
-	replayed atomic.Int64 // when a replay last wrote a table, Unix ns
-	layers   atomic.Int64 // of level 0 then, less what was merged since; 0: there was no replay
+	replayed atomic.Int64 // when a replay last wrote a table and looked up little, Unix ns
+	layers   atomic.Int64 // of level 0 when one last wrote a table, or of Open, less what was merged since; 0: none did
 
 	db         pebble.DBForCompaction // since Register
 	wake       chan struct{}          // something has ended, or may begin
@@ -48,10 +51,10 @@ func newMerges() *merges {
 }
 
 // replaying notes that a replay is about to write a table, and how many layers there are.
-func (m *merges) replaying(layers int) {
-	m.layers.Store(int64(layers))
-	m.replayed.Store(time.Now().UnixNano())
-}
+func (m *merges) replaying(layers int) { m.layers.Store(int64(layers)) }
+
+// hold has merges wait for what the replay writes next.
+func (m *merges) hold() { m.replayed.Store(time.Now().UnixNano()) }
 
 // left returns how many layers are left of those that were there when a replay wrote last;
 // now is how many there are. What was merged since never counts again.

@@ -26,7 +26,7 @@ func TestMergesWaitForReplays(t *testing.T) {
 				r, err := k.Replay(changelog, testNow)
 				must(t, err)
 				for i := range int64(tables) {
-					for _, id := range []string{"a", fmt.Sprint(i), "z"} {
+					for _, id := range []string{fmt.Sprint("a", i), fmt.Sprint("z", i)} {
 						must(t, r.Put([]byte(id), nil, newTimer(id, i, i)))
 					}
 					must(t, r.Flush(i+1))
@@ -88,4 +88,31 @@ func TestReplayBeginsWithNothingFolded(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	wantIDs(t, k, "")
+}
+
+// A replay that looks up what it has stored, since timers have fired, does not hold merges
+// up: each look-up asks all layers.
+func TestMergesDoNotWaitForReplaysThatLookUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memStore(t)
+		defer s.Close()
+		s.tableIDs = 1
+		k := s.Partition(partition0).Acquire()
+		r, err := k.Replay(changelog, testNow)
+		must(t, err)
+		for i := range int64(3 * mergeLayers) {
+			must(t, r.Put(fmt.Append(nil, "a", i), nil, newTimer(fmt.Sprint("a", i), i, i)))
+			must(t, r.Put(fmt.Append(nil, "z", i), nil, newTimer(fmt.Sprint("z", i), i, i)))
+			must(t, r.Delete(fmt.Append(nil, "a", i-1)))
+			must(t, r.Flush(i+1))
+			time.Sleep(2 * mergesCheck)
+			synctest.Wait()
+		}
+		// The first tables, before there was anything to look up, hold them up for a while.
+		time.Sleep(replayRest / 10)
+		synctest.Wait()
+		if m := s.Metrics(); m.Level0Layers > mergeLayers {
+			t.Fatalf("%d layers", m.Level0Layers)
+		}
+	})
 }

@@ -42,7 +42,12 @@ type Replay struct {
 	// seen, once there is one, knows all their IDs.
 	fresh bool
 	seen  *seen
+	// looksUp says that a good part of what was flushed last had to be looked up.
+	looksUp bool
 }
+
+// lookUpShare is one part in so many.
+const lookUpShare = 8
 
 // record is the last one seen of an ID, after dedupe.
 type record struct {
@@ -76,7 +81,8 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 			k.p.id, changelog, s.Changelog, ErrForeignChangelog)
 	}
 	k.live = false
-	k.replay = &Replay{k: k, changelog: changelog, fresh: s.Pending == 0}
+	fresh := s.Pending == 0
+	k.replay = &Replay{k: k, changelog: changelog, fresh: fresh, looksUp: !fresh}
 	return k.replay, nil
 }
 
@@ -134,6 +140,9 @@ func (r *Replay) Flush(position int64) error {
 	if r.large() {
 		if err := k.waitForRoom(context.Background(), true); err != nil {
 			return err
+		}
+		if !r.looksUp {
+			k.p.s.merges.hold()
 		}
 	}
 	if err := k.enter(); err != nil {
@@ -256,7 +265,8 @@ func (r *Replay) stale() {
 // there is nothing to look up. Going in the order of the IDs, the iterator
 // seldom starts afresh.
 func (r *Replay) resolve() error {
-	p := r.k.p
+	p, lookUps := r.k.p, 0
+	defer func() { r.looksUp = lookUps*lookUpShare > len(r.records) }()
 	if p.state.Pending == 0 {
 		return nil
 	}
@@ -269,6 +279,7 @@ func (r *Replay) resolve() error {
 		if r.fresh && !r.seen.maybe(c.id) {
 			continue
 		}
+		lookUps++
 		at, seekErr := it.seek(p.prefix, c.id)
 		if err = errors.Join(seekErr, p.targets.check(at)); err != nil {
 			break

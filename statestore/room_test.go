@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,5 +169,28 @@ func TestWhatAReplayLeftHoldsUpNoCheckpoint(t *testing.T) {
 		if got := s.room(x.layers, x.replaying); got != x.want {
 			t.Errorf("with %d layers, replaying %v: %d are too many, want %d", x.layers, x.replaying, got, x.want)
 		}
+	}
+}
+
+// Nor do those that a replay of the process before has left.
+func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	s := mustOpen(t, o)
+	s.tableIDs = 1
+	r, err := s.Partition(partition0).Acquire().Replay(changelog, testNow)
+	must(t, err)
+	for i := range int64(roomLayers) {
+		must(t, r.Put(fmt.Append(nil, "a", i), nil, newTimer("a", i, i)))
+		must(t, r.Put(fmt.Append(nil, "z", i), nil, newTimer("z", i, i)))
+		must(t, r.Flush(i+1))
+	}
+	must(t, s.Close())
+	s = newStore(o)
+	s.merges.hold() // as if it took long
+	must(t, s.openDatabase())
+	defer s.db.Close()
+	layers := int(s.Metrics().Level0Layers)
+	if room := s.room(layers, false); layers < roomLayers || room != layers+spareLayers {
+		t.Errorf("with %d layers: %d are too many", layers, room)
 	}
 }
