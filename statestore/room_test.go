@@ -189,7 +189,7 @@ func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
 	s.merges.hold() // as if it took long
 	must(t, s.openDatabase())
 	defer s.db.Close()
-	layers := int(s.Metrics().Level0Layers)
+	layers := s.Metrics().Level0Layers
 	if room := s.room(layers, false); layers < roomLayers || room != layers+spareLayers {
 		t.Errorf("with %d layers: %d are too many", layers, room)
 	}
