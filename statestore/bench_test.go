@@ -304,10 +304,10 @@ func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int6
 	benchMerged(b, s, cpu0)
 }
 
-// benchMerged waits for the merges, and says what all has taken.
+// benchMerged waits for the compactions, and says what all has taken.
 func benchMerged(b *testing.B, s *Store, cpu0 time.Duration) {
-	for quiet := 0; quiet < int(2*replayRest/mergesCheck); quiet++ {
-		time.Sleep(mergesCheck)
+	for quiet := 0; quiet < int(2*replayRest/compactionsCheck); quiet++ {
+		time.Sleep(compactionsCheck)
 		if s.db.Metrics().Compact.NumInProgress > 0 {
 			quiet = 0
 		}
@@ -385,7 +385,7 @@ func BenchmarkPass(b *testing.B) {
 }
 
 // BenchmarkTakeIn has timers come that are due within the day, each ID looked up before, as
-// many as a checkpoint writes at a time; then it waits for the merges.
+// many as a checkpoint writes at a time; then it waits for the compactions.
 func BenchmarkTakeIn(b *testing.B) {
 	const wrote = 30_000
 	s := benchStore(b)

@@ -26,7 +26,7 @@ type Metrics struct {
 
 	Stalls           int64         // times writers had to wait for flushes
 	Stalled          time.Duration // how long they did
-	ReplayWaits      int64         // flushes of replays that waited for compactions
+	ReplayWaits      int64         // flushes of replays, and large checkpoints, that waited for compactions
 	ReplayWaited     time.Duration // how long they did
 	SlowDisk         int64         // operations of the disk that took over 5 s
 	BackgroundErrors int64         // failed flushes and compactions
@@ -125,7 +125,7 @@ func (s *Store) Collector() *Collector {
 		counter, func(m *Metrics) float64 { return float64(m.Stalls) })
 	add("stalled_seconds_total", "Time that writers had to wait for the disk.",
 		counter, func(m *Metrics) float64 { return m.Stalled.Seconds() })
-	add("replay_waits_total", "Times that a replay had to wait for compactions.",
+	add("replay_waits_total", "Times that a replay, or a large checkpoint, had to wait for compactions.",
 		counter, func(m *Metrics) float64 { return float64(m.ReplayWaits) })
 	add("replay_waited_seconds_total", "Time that replays had to wait for compactions.",
 		counter, func(m *Metrics) float64 { return m.ReplayWaited.Seconds() })

@@ -44,17 +44,17 @@ func Open(o Options) (_ *Store, err error) {
 func newStore(o Options) *Store {
 	o = o.withDefaults()
 	s := &Store{
-		o:          o,
-		events:     &events{log: o.Logger, onFatal: o.OnFatal, dead: make(chan struct{})},
-		stop:       make(chan struct{}),
-		opened:     make(chan struct{}),
-		done:       make(chan struct{}),
-		sweeps:     make(chan *Partition, maxSweepsWaiting),
-		flush:      make(chan struct{}, 1),
-		partitions: make(map[PartitionID]*Partition),
-		merges:     newMerges(),
-		tableIDs:   tableIDs,
-		roomLayers: roomLayers,
+		o:           o,
+		events:      &events{log: o.Logger, onFatal: o.OnFatal, dead: make(chan struct{})},
+		stop:        make(chan struct{}),
+		opened:      make(chan struct{}),
+		done:        make(chan struct{}),
+		sweeps:      make(chan *Partition, maxSweepsWaiting),
+		flush:       make(chan struct{}, 1),
+		partitions:  make(map[PartitionID]*Partition),
+		compactions: newCompactions(),
+		tableIDs:    tableIDs,
+		roomLayers:  roomLayers,
 	}
 	s.events.onDamage = s.damaged
 	return s
@@ -159,12 +159,12 @@ func (s *Store) openDatabase() (err error) {
 	p.Logger = s.events
 	p.EventListener = s.events.listener()
 	p.ReadOnly = s.readOnly
-	p.Experimental.CompactionScheduler = s.merges
+	p.Experimental.CompactionScheduler = s.compactions
 	s.db, err = pebble.Open(s.o.fs().PathJoin(s.o.Dir, databaseDir), p)
 	if err != nil || s.readOnly {
 		return err
 	}
-	s.merges.replaying(int(s.db.Metrics().Levels[0].Sublevels)) // of the process before
+	s.compactions.replaying(int(s.db.Metrics().Levels[0].Sublevels)) // of the process before
 	t := pebbleOptions(&s.o)
 	t.FS = s.o.fs()
 	t.EnsureDefaults() // MakeWriterOptions needs them

@@ -19,13 +19,13 @@ const (
 	blockSize      = 8 << 10
 	indexBlockSize = 32 << 10
 
-	// tableSize is that of the tables that merges write, in bytes.
+	// tableSize is that of the tables that compactions write, in bytes.
 	tableSize = 8 << 20
 
-	// mergeLayers of tables in level 0 are merged: what is short-lived dies there
+	// compactLayers of tables in level 0 are merged: what is short-lived dies there
 	// before. Pebble begins at half of them. Each costs look-ups of IDs a probe. It must be
 	// less than roomLayers.
-	mergeLayers = 8
+	compactLayers = 8
 )
 
 // pebbleOptions are those that measured best; doc.go says why no log is
@@ -37,7 +37,7 @@ func pebbleOptions(o *Options) *pebble.Options {
 		DisableWAL:                  true,
 		MemTableSize:                o.memTable(),
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       mergeLayers,
+		L0CompactionThreshold:       compactLayers,
 		L0CompactionFileThreshold:   500,
 		L0StopWritesThreshold:       1000,
 		LBaseMaxBytes:               128 << 20,

@@ -142,7 +142,7 @@ func (r *Replay) Flush(position int64) error {
 			return err
 		}
 		if !r.looksUp {
-			k.p.s.merges.hold()
+			k.p.s.compactions.hold()
 		}
 	}
 	if err := k.enter(); err != nil {

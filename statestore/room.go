@@ -64,15 +64,15 @@ func (k *Handle) waitForRoom(ctx context.Context, replaying bool) error {
 	}
 }
 
-// room returns how many layers are too many to add one, and lets merges know of a replay;
+// room returns how many layers are too many to add one, and lets compactions know of a replay;
 // layers is how many there are. Those that a replay has left are no reason for a checkpoint
 // to wait: merging all partitions may take a minute.
 func (s *Store) room(layers int, replaying bool) int {
 	if replaying {
-		s.merges.replaying(layers)
+		s.compactions.replaying(layers)
 		return replayRoom * s.roomLayers
 	}
-	if left := s.merges.left(layers); left > 0 {
+	if left := s.compactions.left(layers); left > 0 {
 		return max(s.roomLayers, left+spareLayers)
 	}
 	return s.roomLayers

@@ -105,8 +105,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 // compactions wake it, and there are never more.
 func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
-	s.tableIDs, s.roomLayers = 1, mergeLayers/replayRoom
-	s.merges.holdLayers.Store(mergeLayers / 2)
+	s.tableIDs, s.roomLayers = 1, compactLayers/replayRoom
+	s.compactions.holdLayers.Store(compactLayers / 2)
 	k := s.Partition(partition0).Acquire()
 	r, err := k.Replay(changelog, testNow)
 	must(t, err)
@@ -117,11 +117,11 @@ func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 		must(t, r.Flush(i*50))
 		most = max(most, s.Metrics().Level0Layers)
 	}
-	if d := time.Since(start); most > mergeLayers || d > roomWait {
+	if d := time.Since(start); most > compactLayers || d > roomWait {
 		t.Fatalf("%d layers, in %v", most, d)
 	}
 	must(t, model.compare(k))
-	if s.Metrics().ReplayWaits == 0 && most == mergeLayers { // a slow replay leaves compactions time
+	if s.Metrics().ReplayWaits == 0 && most == compactLayers { // a slow replay leaves compactions time
 		t.Fatal("there was no room, and it never waited")
 	}
 }
@@ -161,7 +161,7 @@ func TestWhatAReplayLeftHoldsUpNoCheckpoint(t *testing.T) {
 		{replayed, true, replayRoom * roomLayers},
 		{replayed, false, replayed + spareLayers},
 		{replayed + spareLayers, false, replayed + spareLayers}, // it waits
-		{roomLayers, false, roomLayers + spareLayers},           // merges go on
+		{roomLayers, false, roomLayers + spareLayers},           // compactions go on
 		{replayed, false, roomLayers + spareLayers},
 		{1, false, roomLayers},
 		{roomLayers, false, roomLayers},
@@ -186,7 +186,7 @@ func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
 	}
 	must(t, s.Close())
 	s = newStore(o)
-	s.merges.hold() // as if it took long
+	s.compactions.hold() // as if it took long
 	must(t, s.openDatabase())
 	defer s.db.Close()
 	layers := s.Metrics().Level0Layers

@@ -35,13 +35,13 @@ func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id
 // Store is the local state of one process. Its methods, and those of what it
 // hands out, may be called at the same time from several goroutines.
 type Store struct {
-	o      Options
-	db     *pebble.DB
-	cache  *cache
-	table  sstable.WriterOptions // of tables to ingest
-	lock   io.Closer
-	events *events
-	merges *merges // lets Pebble merge
+	o           Options
+	db          *pebble.DB
+	cache       *cache
+	table       sstable.WriterOptions // of tables to ingest
+	lock        io.Closer
+	events      *events
+	compactions *compactions // lets Pebble merge
 
 	readOnly bool // see OpenReadOnly
 

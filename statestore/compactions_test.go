@@ -10,18 +10,18 @@ import (
 // A replay of many tables that all overlap: none is merged before it has ended, or rested,
 // but where there are too many layers; and all lie in level 0, so that they are merged at
 // once and not with what was there first.
-func TestMergesWaitForReplays(t *testing.T) {
-	const tables = 3 * mergeLayers
+func TestCompactionsWaitForReplays(t *testing.T) {
+	const tables = 3 * compactLayers
 	for name, c := range map[string]struct {
 		hold   int64
 		merged bool
-	}{"there is room": {holdLayers, false}, "too many layers": {mergeLayers, true}} {
+	}{"there is room": {holdLayers, false}, "too many layers": {compactLayers, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memStore(t)
 				defer s.Close()
 				s.tableIDs = 1
-				s.merges.holdLayers.Store(c.hold)
+				s.compactions.holdLayers.Store(c.hold)
 				k := s.Partition(partition0).Acquire()
 				r, err := k.Replay(changelog, testNow)
 				must(t, err)
@@ -39,7 +39,7 @@ func TestMergesWaitForReplays(t *testing.T) {
 				}
 				time.Sleep(replayRest)
 				synctest.Wait()
-				if m := s.Metrics(); m.Level0Layers >= mergeLayers/2 {
+				if m := s.Metrics(); m.Level0Layers >= compactLayers/2 {
 					t.Fatalf("%d layers after the replay", m.Level0Layers)
 				}
 			})
@@ -47,9 +47,9 @@ func TestMergesWaitForReplays(t *testing.T) {
 	}
 }
 
-// What ends the wait of merges for a replay: its rest, too many layers, or a clock that is
+// What ends the wait of compactions for a replay: its rest, too many layers, or a clock that is
 // set.
-func TestWhenMergesWait(t *testing.T) {
+func TestWhenCompactionsWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		layers int
 		ago    time.Duration
@@ -61,14 +61,14 @@ func TestWhenMergesWait(t *testing.T) {
 		"it rests":              {1, replayRest, false},
 		"the clock is set back": {1, -time.Hour, false},
 	} {
-		m := newMerges()
+		m := newCompactions()
 		if m.held() {
-			t.Fatal("merges wait without a replay")
+			t.Fatal("compactions wait without a replay")
 		}
 		m.replaying(c.layers)
 		m.replayed.Store(time.Now().Add(-c.ago).UnixNano())
 		if got := m.held(); got != c.want {
-			t.Errorf("%s: merges wait: %v, want %v", name, got, c.want)
+			t.Errorf("%s: compactions wait: %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -90,9 +90,9 @@ func TestReplayBeginsWithNothingFolded(t *testing.T) {
 	wantIDs(t, k, "")
 }
 
-// A replay that looks up what it has stored, since timers have fired, does not hold merges
+// A replay that looks up what it has stored, since timers have fired, does not hold compactions
 // up: each look-up asks all layers.
-func TestMergesDoNotWaitForReplaysThatLookUp(t *testing.T) {
+func TestCompactionsDoNotWaitForReplaysThatLookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
 		defer s.Close()
@@ -100,18 +100,18 @@ func TestMergesDoNotWaitForReplaysThatLookUp(t *testing.T) {
 		k := s.Partition(partition0).Acquire()
 		r, err := k.Replay(changelog, testNow)
 		must(t, err)
-		for i := range int64(3 * mergeLayers) {
+		for i := range int64(3 * compactLayers) {
 			must(t, r.Put(fmt.Append(nil, "a", i), nil, newTimer(fmt.Sprint("a", i), i, i)))
 			must(t, r.Put(fmt.Append(nil, "z", i), nil, newTimer(fmt.Sprint("z", i), i, i)))
 			must(t, r.Delete(fmt.Append(nil, "a", i-1)))
 			must(t, r.Flush(i+1))
-			time.Sleep(2 * mergesCheck)
+			time.Sleep(2 * compactionsCheck)
 			synctest.Wait()
 		}
 		// The first tables, before there was anything to look up, hold them up for a while.
 		time.Sleep(replayRest / 10)
 		synctest.Wait()
-		if m := s.Metrics(); m.Level0Layers > mergeLayers {
+		if m := s.Metrics(); m.Level0Layers > compactLayers {
 			t.Fatalf("%d layers", m.Level0Layers)
 		}
 	})
