@@ -39,6 +39,7 @@ type refusals struct {
 	plain          string
 	written        *kafkatest.Collector
 	calm, calmLate time.Duration
+	stopped        time.Time // when a broker was
 }
 
 const (
@@ -49,6 +50,9 @@ const (
 	// silence without the fault comes on top, of which no more than busy counts.
 	calmFor        = 5 * time.Second
 	recovery, busy = 4, time.Second
+	// brokerDeath is for how long what is not taken is waited for, the death of a broker
+	// being the likely cause, by a step that has nothing else.
+	brokerDeath = 13 * time.Second
 	// late is how late timers that need nothing of it may be, p99, and slow how much of
 	// their lateness before comes on top at most.
 	late, slow = 2 * time.Second, 2 * time.Second
@@ -119,6 +123,7 @@ func (r *refusals) stopOneReplica() {
 		return err == nil && len(m.Topics[r.topic].Partitions[0].Replicas) == 2 && len(m.Topics[r.requests].Partitions[0].Replicas) == 2
 	})
 	r.c.Stop(victim)
+	r.stopped = time.Now()
 	rig.Until(r.t, patience, r.topic+"/0 has one replica in sync", func() bool {
 		m, err := r.adm.Metadata(r.t.Context(), r.topic)
 		p := m.Topics[r.topic].Partitions[0]
@@ -167,6 +172,7 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	rig.NeedSlow(t)
 	const partitions = 4
 	r := startRefusals(t, partitions, delaytopics.Changelog)
+	rig.Wait(t, time.Until(r.stopped.Add(brokerDeath)))
 	r.begin()
 	begun := time.Now()
 	rig.Until(t, patience, "one is stalled", func() bool { return r.partitions(r.in, "stalled") == 1 })
