@@ -63,7 +63,8 @@ type txnClient struct {
 	// answer brings what comes of last's EndTxn, once; nil: none is to come. The lane's loop
 	// waits for it (Lane.end); whoever resolves the step gets it with the client (Lane.said).
 	answer <-chan error
-	// hurried: the transaction before most likely lacks a marker; see announce.
+	// hurried: the transaction before most likely lacks a marker, as it wrote to a partition
+	// whose leader cannot be reached; see announce.
 	hurried bool
 	// versions of the topics used, as Options.Version gave them.
 	versions map[string]int64
@@ -121,6 +122,12 @@ func (c *txnClient) answered() bool {
 	default:
 		return false
 	}
+}
+
+// abort ends the transaction with an abort, or with an error when ctx ends.
+func (c *txnClient) abort(ctx context.Context) error {
+	_, err := within(ctx, func() (struct{}, error) { return struct{}{}, c.EndTransaction(ctx, kgo.TryAbort) })
+	return err
 }
 
 // outdated is no version: what the client knows of the topic is to be forgotten.

@@ -117,10 +117,6 @@ func (l *Lane) newID(ctx context.Context, serial int, used map[string]int) (id s
 	return id, at
 }
 
-// lacksMarkers reports whether a client's last transaction most likely lacks a
-// marker: it wrote to a partition whose leader cannot be reached.
-func (l *Lane) lacksMarkers(c *txnClient) bool { return l.anyAway(c.parts) }
-
 // anyAway reports whether the leader of one of these partitions cannot be reached.
 func (l *Lane) anyAway(parts map[string][]int32) bool {
 	if l.o.Reach.AllReachable() {

@@ -12,18 +12,23 @@ const slowStep = time.Second
 // lane's loop has them.
 type laps struct {
 	began, last time.Time
-	attrs       []any
+	ended       []lap
+}
+
+type lap struct {
+	part string
+	took time.Duration
 }
 
 func (p *laps) begin() {
 	p.began = time.Now()
-	p.last, p.attrs = p.began, p.attrs[:0]
+	p.last, p.ended = p.began, p.ended[:0]
 }
 
 // through notes the end of a part.
 func (p *laps) through(part string) {
 	now := time.Now()
-	p.attrs = append(p.attrs, slog.Duration(part, now.Sub(p.last)))
+	p.ended = append(p.ended, lap{part, now.Sub(p.last)})
 	p.last = now
 }
 
@@ -33,7 +38,10 @@ func (p *laps) end(log *slog.Logger, lane string, err error) {
 	if took <= slowStep {
 		return
 	}
-	attrs := append([]any{"lane", lane, "took", took}, p.attrs...)
+	attrs := []any{"lane", lane, "took", took}
+	for _, l := range p.ended {
+		attrs = append(attrs, l.part, l.took)
+	}
 	if err != nil {
 		attrs = append(attrs, "err", err)
 	}

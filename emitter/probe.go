@@ -89,7 +89,7 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) error {
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), RequestTimeout)
 	defer stop()
-	if err := c.EndTransaction(end, kgo.TryAbort); err != nil && failure == nil {
+	if err := c.abort(end); err != nil && failure == nil {
 		failure = err
 	}
 	p.markers.noteEnd(id, producer{pid, epoch}, EndingAbort, map[string][]int32{to.Topic: {to.Partition}})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -69,7 +68,7 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
 		}
 		c.parts = nil
-		if c.EndTransaction(ctx, kgo.TryAbort) != nil {
+		if c.abort(ctx) != nil {
 			l.drop(c)
 		}
 		return nil, err
@@ -113,7 +112,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 			return nil, nil, err
 		}
 		l.needs(c)
-		c.hurried = l.lacksMarkers(c)
+		c.hurried = l.anyAway(c.parts)
 		c.renew()
 		c.refresh(parts, l.o.Version)
 		if err := c.BeginTransaction(); err != nil {
@@ -187,8 +186,7 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	}
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer stop()
-	_, err := within(end, func() (struct{}, error) { return struct{}{}, c.EndTransaction(end, kgo.TryAbort) })
-	if err != nil {
+	if err := c.abort(end); err != nil {
 		l.drop(c)
 		return
 	}
