@@ -24,6 +24,10 @@ const (
 	// 20 ms, a batch about 6 us per timer more.
 	tableIDs   = 4_000
 	tableBytes = 4 << 20
+
+	// A replay that looks up more than one in lookUpShare of what it flushes does not have
+	// compactions wait: see Replay.looksUp.
+	lookUpShare = 8
 )
 
 // Replay folds changelog records into a partition, in the order of the log. It
@@ -42,12 +46,10 @@ type Replay struct {
 	// seen, once there is one, knows all their IDs.
 	fresh bool
 	seen  *seen
-	// looksUp says that a good part of what was flushed last had to be looked up.
+	// looksUp says that a good part of what was flushed last had to be looked up: see
+	// lookUpShare.
 	looksUp bool
 }
-
-// lookUpShare is one part in so many.
-const lookUpShare = 8
 
 // record is the last one seen of an ID, after dedupe.
 type record struct {
