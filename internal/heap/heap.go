@@ -11,8 +11,11 @@ const (
 	// Room is how large a heap may grow before it is collected, whatever is in use.
 	Room = 192 << 20
 	// Percent is how much garbage there may be in a larger one, in percent of what is
-	// in use: Go's own 100 doubles the peak of a process whose queues are full.
+	// in use, up to half as large again: Go's own 100 doubles the peak of a process whose
+	// queues are full.
 	Percent = 40
+	// LeastPercent is how much there may be in one that is larger still.
+	LeastPercent = 20
 	// maxPercent bounds how much garbage there may be with little in use: what is in use may
 	// have grown a lot in one cycle, and then counts with the percentage of before.
 	maxPercent = 400
@@ -62,12 +65,19 @@ func (g *governor) adjust(live uint64) {
 	g.set(percent)
 }
 
-// percentOf is the percentage by which a heap with so much in use grows to room.
+// percentOf is the percentage by which a heap with so much in use grows: to room, if
+// that is more than Percent; by Percent, as long as that leads to half as much again;
+// and by LeastPercent at least.
 func percentOf(live, room uint64) int {
-	if live >= room {
-		return Percent
+	return min(maxPercent, max(percentTo(room, live), min(Percent, percentTo(room+room/2, live)), LeastPercent))
+}
+
+// percentTo is the percentage by which a heap with so much in use grows to size.
+func percentTo(size, live uint64) int {
+	if live >= size {
+		return 0
 	}
-	return int(max(Percent, min(maxPercent, (room-live)*100/max(live, 1))))
+	return int(min(maxPercent, (size-live)*100/max(live, 1)))
 }
 
 // sentinel dies with each collection.

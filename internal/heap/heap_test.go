@@ -11,7 +11,8 @@ import (
 	"testing/fstest"
 )
 
-// TestPercentOf: up to the room a heap grows freely, beyond it by Percent.
+// TestPercentOf: up to the room a heap grows freely, beyond it by Percent, and by less
+// beyond one and a half times the room.
 func TestPercentOf(t *testing.T) {
 	const mb = 1 << 20
 	for _, tt := range []struct {
@@ -19,7 +20,8 @@ func TestPercentOf(t *testing.T) {
 		want       int
 	}{
 		{0, 128 * mb, maxPercent}, {1 * mb, 128 * mb, maxPercent}, {12 * mb, 128 * mb, maxPercent}, {32 * mb, 128 * mb, 300}, {64 * mb, 128 * mb, 100},
-		{100 * mb, 128 * mb, Percent}, {128 * mb, 128 * mb, Percent}, {1000 * mb, 128 * mb, Percent}, {1, 0, Percent}, {0, 0, Percent},
+		{100 * mb, 128 * mb, Percent}, {128 * mb, 128 * mb, Percent}, {150 * mb, 128 * mb, 28},
+		{160 * mb, 128 * mb, LeastPercent}, {192 * mb, 128 * mb, LeastPercent}, {1000 * mb, 128 * mb, LeastPercent}, {1, 0, LeastPercent}, {0, 0, LeastPercent},
 	} {
 		if got := percentOf(tt.live, tt.room); got != tt.want {
 			t.Errorf("%d in use, room for %d: %d, want %d", tt.live, tt.room, got, tt.want)
@@ -32,10 +34,10 @@ func TestPercentOf(t *testing.T) {
 func TestGovernorSetsWhatCounts(t *testing.T) {
 	var set []int
 	g := &governor{room: 1000, set: func(percent int) { set = append(set, percent) }}
-	for _, live := range []uint64{0, 100, 300, 310, 650, 660, 670, 2000, 3000, 660, 100} {
+	for _, live := range []uint64{0, 100, 300, 310, 650, 660, 670, 750, 900, 1200, 2000, 3000, 660, 100} {
 		g.adjust(live)
 	}
-	if want := []int{maxPercent, 233, 53, Percent, 51, maxPercent}; !slices.Equal(set, want) {
+	if want := []int{maxPercent, 233, 53, Percent, 25, LeastPercent, 51, maxPercent}; !slices.Equal(set, want) {
 		t.Errorf("%v, want %v", set, want)
 	}
 }
@@ -72,7 +74,7 @@ const asChild = "WATERCLOCK_HEAP_CHILD"
 
 // TestHeapGrowsBeforeItIsCollected makes garbage in a process of its own, with a quarter
 // of the room in use: collections are as rare as the room allows. A heap that is larger
-// is collected by Percent.
+// is collected by LeastPercent.
 func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 	if os.Getenv(asChild) == "" {
 		self, err := os.Executable()
@@ -92,7 +94,7 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 		t.Errorf("%d collections while 2 GiB were allocated with %d MiB in use", n, len(some))
 	}
 	much := inUse(2 * Room)
-	if n := collections(2 << 30); n < 2<<30/(3*Room) {
+	if n := collections(2 << 30); n < 2<<30/(Room*2/3) {
 		t.Errorf("%d collections while 2 GiB were allocated with %d MiB in use", n, len(some)+len(much))
 	}
 	runtime.KeepAlive(some)
