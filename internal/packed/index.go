@@ -25,12 +25,12 @@ type cell struct {
 type Ref uint64
 
 const (
-	kindBits  = 2
+	kindBits  = 3
 	placeBits = 64 - kindBits
 	minCells  = 64
 )
 
-// RefOf is a place, of fewer than 62 bits, of a kind from 1 to 3.
+// RefOf is a place, of fewer than 61 bits, of a kind from 1 to 7.
 func RefOf(kind int, place uint64) Ref { return Ref(kind)<<placeBits | Ref(place) }
 
 // Kind is the kind of the place, 0 for nowhere.

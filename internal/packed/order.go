@@ -116,13 +116,17 @@ func (r *Record) key() wheel.Key {
 
 // each calls fn with each record of a slot, which it may take out.
 func (w *Wheel) each(level, slot int, fn func(*Record, place)) {
-	b := &w.buckets[level][slot]
+	w.buckets[level][slot].each(func(r *Record, i, offset int) { fn(r, placeOf(level, slot, i, offset)) })
+}
+
+// each calls fn with each record, and the chunk and offset that it is at.
+func (b *bucket) each(fn func(r *Record, i, offset int)) {
 	for i := range b.chunks {
 		c := chunk{b: b.chunks[i].b} // fn may empty it
 		for offset := 0; offset < len(c.b); {
 			r, next := c.read(offset)
 			if r.State&alive != 0 {
-				fn(&r, placeOf(level, slot, i, offset))
+				fn(&r, i, offset)
 			}
 			offset = next
 		}

@@ -269,9 +269,14 @@ func (r Record) public() Record {
 // remove takes out a record. Its slot is to be tidied then.
 func (w *Wheel) remove(r *Record, at place) {
 	level, slot, i, offset := at.split()
-	b := &w.buckets[level][slot]
+	w.buckets[level][slot].remove(i, offset)
+	w.count(r, -1)
+}
+
+// remove takes out a record.
+func (b *bucket) remove(i, offset int) {
 	c := &b.chunks[i]
-	_, next := c.read(offset)
+	r, next := c.read(offset)
 	c.b[offset] &= byte(placed) // it tells where the next one begins
 	b.n--
 	b.live -= next - offset
@@ -280,7 +285,6 @@ func (w *Wheel) remove(r *Record, at place) {
 		b.held -= len(c.b)
 		c.b = nil
 	}
-	w.count(r, -1)
 }
 
 // count counts a record that came, or with -1 went.

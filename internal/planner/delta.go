@@ -30,7 +30,7 @@ import (
 type delta struct {
 	items  []*Item // that differ from the store, each once; packed ones are marked where they are
 	bytes  int64   // about what they hold beside the wheel; see Item.deltaBytes
-	frozen []*Item // being written
+	frozen []*Item // being written; nil: it is of no interest any more
 	out    bool    // a checkpoint is: Thaw ends it
 
 	// Numbers of steps: see Segment.number.
@@ -44,12 +44,12 @@ type change struct {
 	stored timer.Ref    // what the store holds, or does when the frozen delta is written
 	after  *timer.Timer // what is pending, nil for nothing; of one that is stale
 	at     int32        // place in delta.items, counted from 1; 0: it does not differ
-	frozen bool         // it is in the frozen delta
+	frozen int32        // place in delta.frozen, counted from 1; 0: it is not there
 }
 
 // stale reports whether the store does not have what committed steps said of the
 // item.
-func (c *change) stale() bool { return c.at != 0 || c.frozen }
+func (c *change) stale() bool { return c.at != 0 || c.frozen != 0 }
 
 // deltaBytes is about how much memory the delta holds for the item, beside what the
 // wheel does: it changes with what is in either.
@@ -85,6 +85,12 @@ func (d *delta) add(it *Item, stored timer.Ref, after *timer.Timer) {
 	d.items = append(d.items, it)
 	c := &it.change
 	c.at, c.stored, c.after = int32(len(d.items)), stored, after
+}
+
+// freeze takes in an item of which the checkpoint that is being written tells.
+func (d *delta) freeze(it *Item) {
+	d.frozen = append(d.frozen, it)
+	it.change.frozen = int32(len(d.frozen))
 }
 
 // drop takes out an item that does not differ from the store any more.
@@ -148,7 +154,9 @@ func (p *Planner) settle(s *Segment) int {
 
 // DeltaBytes is about how much memory the changes hold that no checkpoint is being
 // written of, beside what the wheel holds.
-func (p *Planner) DeltaBytes() int64 { return p.delta.bytes + p.packedBeyond.StaleBytes() }
+func (p *Planner) DeltaBytes() int64 {
+	return p.delta.bytes + p.packedBeyond.StaleBytes() + p.gone.Bytes()
+}
 
 // Freeze begins a checkpoint: it returns what brings the store to where the last step
 // led that was folded. Thaw ends it.
@@ -157,11 +165,11 @@ func (p *Planner) Freeze() []timer.Change {
 	if d.out {
 		panic("planner: a checkpoint is being written already")
 	}
-	all := make([]timer.Change, 0, len(d.items)+p.packed.Marked()+p.packedBeyond.Marked())
+	all := make([]timer.Change, 0, len(d.items)+p.packed.Marked()+p.packedBeyond.Marked()+p.gone.Len())
 	for _, it := range d.items {
 		c := &it.change
 		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))
-		c.at, c.frozen = 0, true
+		c.at, c.frozen = 0, c.at
 	}
 	frozen := func(r packed.Record) {
 		id, at, _ := timer.DecodePlace(r.Bytes)
@@ -169,6 +177,7 @@ func (p *Planner) Freeze() []timer.Change {
 	}
 	p.packed.Freeze(frozen)
 	p.packedBeyond.Freeze(frozen)
+	p.gone.Freeze(func(id []byte, stored timer.Ref) { all = append(all, timer.ChangeOf(id, stored, nil)) })
 	d.frozen, d.items, d.bytes, d.out = d.items, nil, 0, true
 	d.freezing = d.folded
 	p.wanted = false
@@ -181,8 +190,12 @@ func (p *Planner) Thaw() {
 	p.delta.frozen, p.delta.out, p.delta.stored = nil, false, p.delta.freezing
 	p.packed.Thaw(nil)
 	p.packedBeyond.Thaw(p.forgetStored)
+	p.gone.Thaw()
 	for _, it := range frozen {
-		it.change.frozen = false
+		if it == nil {
+			continue
+		}
+		it.change.frozen = 0
 		if !it.change.stale() {
 			it.change.after = nil
 		}

@@ -12,9 +12,10 @@ const (
 	kindItem = iota + 1
 	kindPacked
 	kindBeyond
+	kindGone
 )
 
-// ids is what is known, by ID: an item, or a packed record. What is not here is in the store
+// ids is what is known, by ID: an item, or a packed record, or that it is gone. What is not here is in the store
 // as it is, or nowhere.
 type ids struct {
 	index packed.Index
@@ -100,8 +101,8 @@ func (s *ids) remove(it *Item) {
 	}
 }
 
-// lookup returns what is known of an ID: an item; or a record that is packed, and where; or
-// nothing.
+// lookup returns what is known of an ID: an item; or a record that is packed, without bytes if
+// nothing is pending, and where; or nothing.
 func (p *Planner) lookup(id []byte) (it *Item, r packed.Record, at packed.Ref) {
 	s := &p.ids
 	switch at = s.index.Get(s.index.Sum(id)); at.Kind() {
@@ -111,6 +112,11 @@ func (p *Planner) lookup(id []byte) (it *Item, r packed.Record, at packed.Ref) {
 		}
 	case kindPacked, kindBeyond:
 		if r = p.packedIn(at).At(at); bytes.Equal(r.ID(), id) {
+			return nil, r, at
+		}
+	case kindGone:
+		var gone []byte
+		if gone, r.Stored, r.State = p.gone.At(at); bytes.Equal(gone, id) {
 			return nil, r, at
 		}
 	}
@@ -137,6 +143,9 @@ func (p *Planner) find(id []byte) *Item {
 	it, _, at := p.lookup(id)
 	if at == 0 {
 		return it
+	}
+	if at.Kind() == kindGone {
+		return p.unpackGone(p.gone.Take(at))
 	}
 	r := p.packedIn(at).Take(at)
 	r.Bytes = bytes.Clone(r.Bytes) // what is around it may go

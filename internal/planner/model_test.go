@@ -757,7 +757,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 	}
 	near, beyond, waiting, held, earliest := 0, 0, 0, int64(0), int64(math.MaxInt64)
 	all := p.ids.all()
-	if len(all) != p.ids.n || p.ids.index.Len() != p.ids.n-len(p.ids.twins)+p.packed.Len()+p.packedBeyond.Len() {
+	if len(all) != p.ids.n || p.ids.index.Len() != p.ids.n-len(p.ids.twins)+p.packed.Len()+p.packedBeyond.Len()+p.gone.Len() {
 		m.t.Fatalf("%d items of %d, %d twins, %d in the index", len(all), p.ids.n, len(p.ids.twins), p.ids.index.Len())
 	}
 	m.saw("twins", len(p.ids.twins) > 0)
@@ -789,7 +789,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		if !it.kept() && !it.near && !it.parking {
 			m.t.Fatalf("%q is kept for nothing", id)
 		}
-		if waits && it.entries+it.pins == 0 && !it.change.frozen && !p.Wanted() {
+		if waits && it.entries+it.pins == 0 && it.change.frozen == 0 && !p.Wanted() {
 			m.t.Fatalf("%q waits for good", id)
 		}
 		if later && it.ref.Compare(p.horizon) < 0 {
@@ -825,7 +825,7 @@ func (m *model) checkPacked(w *packed.Wheel, planned map[string]*timer.Timer, n 
 	p, found := m.p, 0
 	for id, t := range planned {
 		it, r, at := p.lookup([]byte(id))
-		if at == 0 || p.packedIn(at) != w {
+		if at == 0 || at.Kind() == kindGone || p.packedIn(at) != w {
 			continue
 		}
 		found++
@@ -936,6 +936,21 @@ func (m *model) checkDelta() {
 			}
 		})
 	}
+	m.p.gone.Each(func(id []byte, stored timer.Ref, state packed.State) {
+		m.saw("gone", state == packed.Stale)
+		m.saw("gone, and being deleted", state == packed.Frozen)
+		if state == packed.Stale {
+			held += int64(len(id)) + 64
+		}
+		if _, r, at := m.p.lookup(id); at.Kind() != kindGone || r.State != state || r.Stored != stored {
+			m.t.Fatalf("%q is gone, and not found", id)
+		}
+		is, pending := m.folded[string(id)]
+		was, ok := base[string(id)]
+		if state == packed.Frozen && (ok || m.frozen == nil) || state == packed.Stale && (!ok || was != stored) && !m.folding || pending && is != nil && !m.folding {
+			m.t.Fatalf("%q is gone, state %d, from %v; it was %v, is %v", id, state, stored, was, is.Ref())
+		}
+	})
 	if is := m.p.DeltaBytes(); held != is {
 		m.t.Fatalf("the delta holds %d bytes, want %d", is, held)
 	}
@@ -1062,7 +1077,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"triggered", "triggered while paused", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
-		"full", "expired", "expired while parked", "packed", "packed beyond the horizon", "twins"} {
+		"full", "expired", "expired while parked", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins"} {
 		if seen[kind] == 0 {
 			t.Errorf("nothing was %s in any run", kind)
 		}

@@ -69,6 +69,7 @@ type Overlay struct {
 	notes  *notes   // ours; nil: it is lapsed
 	items  []*Item  // to be copied
 	packed []record // the same of what was packed
+	gone   []record // the same of what is gone: IDs
 	copied []Known
 	base   int64 // the last step that the delta had when it was begun
 	taken  []noted
@@ -91,6 +92,10 @@ func (o *Overlay) Begin(p *Planner, room []*Item) {
 	}
 	p.packed.Marks(note)
 	p.packedBeyond.Marks(note)
+	o.gone = make([]record, 0, p.gone.Len())
+	p.gone.Each(func(id []byte, _ timer.Ref, state packed.State) {
+		o.gone = append(o.gone, record{id, o.stepOf(p, state == packed.Stale)})
+	})
 	for _, s := range p.committed {
 		o.taken = append(o.taken, noted{s.number, s.Changes()})
 	}
@@ -99,7 +104,7 @@ func (o *Overlay) Begin(p *Planner, room []*Item) {
 // Changed is about how many items there are to copy.
 func (p *Planner) Changed() int { return len(p.delta.items) + len(p.delta.frozen) }
 
-// record is a timer that was packed. Nobody changes its bytes.
+// record is a timer that was packed, or the ID of one that is gone. Nobody changes its bytes.
 type record struct {
 	bytes []byte
 	step  int64
@@ -120,7 +125,7 @@ func (o *Overlay) stepOf(p *Planner, stale bool) int64 {
 func (o *Overlay) Copy(p *Planner) (done bool) {
 	n := min(copyAtOnce, len(o.items))
 	for _, it := range o.items[:n] {
-		if it.change.stale() || it.retired { // else the store has it by now
+		if it != nil && (it.change.stale() || it.retired) { // else the store has it by now
 			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(p, it.change.at != 0 || it.retired)})
 		}
 	}
@@ -140,7 +145,10 @@ func (o *Overlay) Put() {
 		t := unpacked(x.bytes)
 		o.put(Known{string(t.ID), t.Ref(), t, x.step})
 	}
-	o.packed = nil
+	for _, x := range o.gone {
+		o.put(Known{ID: string(x.bytes), Ref: timer.Absent, step: x.step})
+	}
+	o.packed, o.gone = nil, nil
 }
 
 // Look notes what the store has. A view of it is made then.
@@ -232,7 +240,7 @@ type Committed struct {
 func (p *Planner) Committed(id []byte) (c Committed) {
 	it, r, _ := p.lookup(id)
 	if it == nil {
-		if c.known = r.State != 0; c.known {
+		if c.known = r.State != 0; len(r.Bytes) > 0 {
 			c.after = unpacked(r.Bytes)
 		}
 		return c

@@ -17,6 +17,9 @@ const packedGrain = 6
 // the place of that. It has an item again when a request or an admission meets it, when it
 // fires, or when the other wheel does not take it.
 //
+// Nor does one that is gone, and that only the store still has: of it the ID is kept, and the
+// place of what the store has, until a checkpoint has deleted that.
+//
 // Invariant: of an ID there is an item, or one record; else the store is the truth. A record in
 // packedBeyond lies at or above the horizon, and is one that the store does not have. One in
 // packed lies below the horizon, or above if an eviction lowered it past that: a load passes
@@ -27,7 +30,11 @@ const packedGrain = 6
 // and what it stands for is all in its bytes and its place.
 func (p *Planner) pack(it *Item) {
 	t := it.timer
-	if t == nil || it.number < 0 || it.entries > 0 || it.pins > 0 || it.change.frozen || !it.slot.InWheel() ||
+	if t == nil {
+		p.packGone(it)
+		return
+	}
+	if it.number < 0 || it.entries > 0 || it.pins > 0 || it.change.frozen != 0 || !it.slot.InWheel() ||
 		it.permit != nil || it.missed != 0 || it.slot.Key.Due != t.Due || !packable(t) {
 		return
 	}
@@ -49,11 +56,34 @@ func (p *Planner) pack(it *Item) {
 	} else {
 		p.beyond.Remove(&it.slot)
 	}
-	if it.retired = it.change.at != 0; it.retired {
-		p.delta.bytes -= it.deltaBytes()
-		p.delta.drop(it)
+	if it.change.at != 0 {
+		p.outOfDelta(it)
 	}
 	p.retire(it)
+}
+
+// packGone keeps the ID alone of an item that is gone, while the store has something.
+func (p *Planner) packGone(it *Item) {
+	c := &it.change
+	if it.number < 0 || it.entries > 0 || it.pins > 0 || c.at == 0 || c.after != nil || !it.ref.IsAbsent() {
+		return
+	}
+	p.scratch = append(p.scratch[:0], it.id...)
+	if !p.gone.Add(p.scratch, c.stored, it.sum) {
+		return
+	}
+	if c.frozen != 0 { // nothing is left to be done about it when the checkpoint ends
+		p.delta.frozen[c.frozen-1] = nil
+	}
+	p.outOfDelta(it)
+	p.retire(it)
+}
+
+// outOfDelta takes an item out of the delta whose change goes into a record.
+func (p *Planner) outOfDelta(it *Item) {
+	it.retired = true
+	p.delta.bytes -= it.deltaBytes()
+	p.delta.drop(it)
 }
 
 // packable reports whether a timer may be packed by what it is.
@@ -82,9 +112,22 @@ func (p *Planner) unpack(r packed.Record) *Item {
 		d.bytes += it.deltaBytes()
 	}
 	if r.State&packed.Frozen != 0 {
-		it.change.frozen, it.change.after = true, t
-		d.frozen = append(d.frozen, it)
+		it.change.after = t
+		d.freeze(it)
 	}
+	return it
+}
+
+// unpackGone makes an item of an ID that was gone.
+func (p *Planner) unpackGone(id []byte, stored timer.Ref, state packed.State) *Item {
+	it := p.ids.item(string(id), timer.Absent, nil)
+	p.ids.add(it, false)
+	if state == packed.Frozen {
+		p.delta.freeze(it)
+		return it
+	}
+	p.delta.add(it, stored, nil)
+	p.delta.bytes += it.deltaBytes()
 	return it
 }
 

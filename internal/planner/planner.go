@@ -23,6 +23,7 @@ type Planner struct {
 	beyond *wheel.Wheel[*Item]
 	// packed belongs to the wheel, packedBeyond to beyond: see pack.go.
 	packed, packedBeyond *packed.Wheel
+	gone                 *packed.Gone // IDs of which the store alone has something
 	scratch              []byte
 	topics               map[string]string // see topic
 	// waiting holds items whose firing was rolled back, until their entries are
@@ -63,6 +64,7 @@ func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	}
 	p.packed = packed.New(&p.ids.index, kindPacked, now, grain)
 	p.packedBeyond = packed.New(&p.ids.index, kindBeyond, now, grain)
+	p.gone = packed.NewGone(&p.ids.index, kindGone)
 	return p
 }
 
@@ -99,7 +101,7 @@ func (p *Planner) Oldest() (due int64, ok bool) {
 // Size is how many IDs something is kept of, packed or not, and about how many bytes the timers in
 // the wheel hold.
 func (p *Planner) Size() (items int, bytes int64) {
-	return p.ids.n + p.packed.Len() + p.packedBeyond.Len(), p.held()
+	return p.ids.n + p.packed.Len() + p.packedBeyond.Len() + p.gone.Len(), p.held()
 }
 
 // held is about how many bytes the timers in the wheel take, packed or not.
