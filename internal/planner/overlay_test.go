@@ -72,3 +72,44 @@ func TestWhatIsPackedMeanwhileIsCopied(t *testing.T) {
 		t.Errorf("%v is copied", o.All())
 	}
 }
+
+// What is gone, while a checkpoint writes it, is gone for an overlay too, whether the overlay
+// is begun before that or after.
+func TestWhatIsGoneIsCopied(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		p := New(0, 0, 1<<20)
+		p.Open(0)
+		p.Load(Lowest, timer.Ref{Due: 1 << 20}, nil)
+		s := &timer.Timer{ID: []byte("a"), Offset: 1, Due: 1 << 10, Occurrence: 1}
+		plan(p, timer.Request{ID: s.ID, Offset: 1, Schedule: s}, nil)
+		p.fold()
+		p.Freeze()
+		var o Overlay
+		if !late {
+			o.Begin(p, nil)
+		}
+		plan(p, timer.Request{ID: s.ID, Offset: 2}, nil)
+		p.fold()
+		if p.gone.Len() != 1 || p.ids.n != 0 {
+			t.Fatalf("%d are gone, %d items", p.gone.Len(), p.ids.n)
+		}
+		if late {
+			o.Begin(p, nil)
+		}
+		for done := false; !done; {
+			done = o.Copy(p)
+			o.Put()
+		}
+		o.Look(p)
+		if !o.Take(p) {
+			t.Fatal("the overlay is lapsed")
+		}
+		if o.Settle(); len(o.All()) != 1 || o.All()[0].ID != "a" || o.All()[0].Timer != nil {
+			t.Errorf("begun late %v: %v is copied", late, o.All())
+		}
+		p.Thaw()
+		if c := p.Committed(s.ID); !c.known || c.after != nil {
+			t.Errorf("begun late %v: known %v, %v", late, c.known, c.after)
+		}
+	}
+}
