@@ -6,7 +6,8 @@
 // times a second and spends a good part of its processor time on it. With full queues it has
 // 80 to 150 MB in use, and the share decides how much memory its machine must have. So the
 // share is larger, up to four times what is in use, while the heap stays below some size,
-// and two fifths beyond that.
+// two fifths beyond that, and less, down to one fifth, beyond one and a half times that: more
+// collections then, for a smaller peak.
 //
 // Each collection also empties the pools in which kgo keeps what it builds requests in, and
 // a buffer that grows to 3 MB again leaves 13 MB of garbage. A lane uses its clients in turn,

@@ -14,7 +14,9 @@
 // An ID to which something happens has an item. One that only waits is packed: a record of its
 // bytes in a wheel of bytes, which says also whether the store has it (pack.go). A record is
 // kept while it lies in the wheel, or the store lacks it; no entry and no batch knows it. A
-// timer that is steered, larger than 4 KiB, has a permit or was missed is not packed.
+// timer that is steered, larger than 4 KiB, has a permit or was missed is not packed. One that is
+// gone, and that the store still has, is its ID and the place of what the store has, until a
+// checkpoint has deleted that.
 //
 // An item is kept while one of these holds, and is forgotten with the last:
 //

@@ -41,6 +41,7 @@ var heldBy = map[string]string{
 	"leastLoad":          "internal/partition TestALoadIsBounded",
 	"Room":               "internal/heap TestPercentOf TestHeapGrowsBeforeItIsCollected",
 	"Percent":            "internal/heap TestPercentOf TestHeapGrowsBeforeItIsCollected",
+	"LeastPercent":       "internal/heap TestPercentOf TestHeapGrowsBeforeItIsCollected",
 	"fetchMaxBytes":      "intake TestAFetchIsBounded",
 	"fetchMaxPartition":  "intake TestAFetchIsBounded",
 	"maxUnpacked":        "intake TestReaderUnpacksLittleAtOnce",
