@@ -53,7 +53,8 @@ type txnClient struct {
 	*kgo.Client
 	*seat
 	id     string
-	retire bool // never begin again under this ID
+	retire bool      // never begin again under this ID
+	used   time.Time // when it began or ended a step last
 	// last is the transaction announced last, noProducer before the first, parts what it
 	// was to write to, and leaders the epochs of their leaders, first of the announce, then
 	// of the end.

@@ -4,7 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 )
+
+// markersRest is how long after its transaction a client begins another only if no other
+// client may: until then the markers are most likely on their way, and the coordinator
+// has the next transaction of this ID wait for them.
+const markersRest = 30 * time.Millisecond
 
 // Opening transactional clients.
 //
@@ -47,14 +54,15 @@ func (l *Lane) next(ctx context.Context, fresh bool) (*txnClient, error) {
 	defer cancel()
 	l.tend()
 	for {
-		for range l.clients {
-			l.turn = (l.turn + 1) % len(l.clients)
+		now := time.Now()
+		for _, l.turn = range l.order(now) {
 			switch c := l.clients[l.turn]; {
 			case c == nil:
 			case l.moved(c, c.leaders):
 				l.retire(l.turn)
 				l.open(l.turn)
 			case !fresh, c.last == noProducer():
+				c.used = now // should it be left at once, the next one is another
 				return c, nil
 			}
 		}
@@ -62,6 +70,28 @@ func (l *Lane) next(ctx context.Context, fresh bool) (*txnClient, error) {
 			return nil, err
 		}
 	}
+}
+
+// order is the order in which clients are asked to begin: of those that have rested the one
+// whose transaction ended last, which has its connection still, and the buffers for large
+// requests, that kgo keeps in pools which collections of garbage empty; then the others,
+// those first that have rested longest. So small steps use all in turn, and large ones two.
+func (l *Lane) order(now time.Time) []int {
+	turns := make([]int, len(l.clients))
+	used := make([]time.Time, len(l.clients))
+	for i, c := range l.clients {
+		if turns[i] = i; c != nil {
+			used[i] = c.used
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b int) int {
+		rested := func(i int) bool { return now.Sub(used[i]) >= markersRest }
+		if rested(a) && rested(b) {
+			return used[b].Compare(used[a])
+		}
+		return used[a].Compare(used[b])
+	})
+	return turns
 }
 
 // await waits until an opening has ended, and returns its error.

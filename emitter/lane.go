@@ -277,6 +277,9 @@ func (l *Lane) run(ctx context.Context, shares []*Share) error {
 		})
 		return err
 	}
+	if c := l.clients[l.turn]; c != nil {
+		c.used = time.Now()
+	}
 	l.finish(shares, start, err)
 	return err
 }

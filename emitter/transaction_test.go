@@ -184,7 +184,7 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	next := l.clients[(l.turn+1)%len(l.clients)]
+	next := l.clients[l.order(time.Now())[0]]
 	if err := next.BeginTransaction(); err != nil { // so that the lane cannot
 		t.Fatal(err)
 	}
