@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -44,8 +45,15 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
+
+// parallel is how many parallel tests run at once, whatever the number of cores: two
+// thirds of their time they wait, for what is due and for what must not come.
+const parallel = 4
 
 func play(role string, args []string) error {
 	loader := config.NewLoader(config.Default())
