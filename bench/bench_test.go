@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -44,8 +45,18 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	flag.Parse()
+	if !testing.Short() {
+		if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
+			panic(err)
+		}
+	}
 	os.Exit(m.Run())
 }
+
+// parallel is how many parallel tests run at once where one of them, TestLocal, may wait
+// for its broker all the while.
+const parallel = 3
 
 func play(role string, args []string) error {
 	loader := config.NewLoader(config.Default())

@@ -64,15 +64,13 @@ func TestCacheStaysInItsRoom(t *testing.T) {
 	o.Memory = 0
 	s := mustOpen(t, o)
 	k := s.Partition(partition0).Acquire()
-	rng := rand.New(rand.NewPCG(1, 2))
+	random := rand.NewChaCha8([32]byte{1, 2})
 	for first := 0; first < values; first += batch {
 		var changes []Change
 		for i := first; i < first+batch; i++ {
 			x := newTimer(fmt.Sprint(i), int64(i), int64(i))
 			x.Value = make([]byte, valueBytes)
-			for j := range x.Value {
-				x.Value[j] = byte(rng.Uint32())
-			}
+			_, _ = random.Read(x.Value) // never fails
 			changes = append(changes, put(x, timer.Absent))
 		}
 		must(t, k.Apply(batchAt(int64(first+batch), changes...)))

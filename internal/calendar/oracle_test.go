@@ -100,7 +100,14 @@ func show(t time.Time) shown {
 }
 
 func (o *oracle) matches(s shown) bool {
-	if !o.minute[s.minute] || !o.hour[s.hour] || !o.second[s.second] || !o.month[s.month] {
+	return o.matchesMinute(s) && o.matchesHour(s)
+}
+
+func (o *oracle) matchesMinute(s shown) bool { return o.minute[s.minute] && o.second[s.second] }
+
+// matchesHour looks at all but minute and second.
+func (o *oracle) matchesHour(s shown) bool {
+	if !o.hour[s.hour] || !o.month[s.month] {
 		return false
 	}
 	if o.either {
@@ -120,6 +127,7 @@ type tick struct {
 type ticks struct {
 	from, step int64
 	list       []tick
+	hours      []int           // where another hour is shown than just before, or something is skipped
 	skipped    map[int][]shown // what the clock has skipped before a tick
 }
 
@@ -129,7 +137,7 @@ func scan(loc *time.Location, from, to, step int64) *ticks {
 		_, offset := time.Unix(at, 0).In(loc).Zone()
 		return at + int64(offset)
 	}
-	s := &ticks{from, step, make([]tick, 0, (to-from)/step+1), make(map[int][]shown)}
+	s := &ticks{from, step, make([]tick, 0, (to-from)/step+1), nil, make(map[int][]shown)}
 	latest := seen(from - step)
 	for back := int64(1); back < 2*86400/step; back++ {
 		latest = max(latest, seen(from-back*step))
@@ -143,21 +151,38 @@ func scan(loc *time.Location, from, to, step int64) *ticks {
 		if skipped != nil {
 			s.skipped[len(s.list)] = skipped
 		}
+		n := len(s.list)
 		s.list = append(s.list, tick{show(time.Unix(is, 0).UTC()), is <= latest, skipped != nil})
+		if n == 0 || skipped != nil || s.list[n].hourly() != s.list[n-1].hourly() {
+			s.hours = append(s.hours, n)
+		}
 		latest = max(latest, is)
 	}
 	return s
 }
 
-// instants are those ticks at which an expression comes.
+// hourly is what is shown for an hour.
+func (s shown) hourly() shown {
+	s.minute, s.second = 0, 0
+	return s
+}
+
+// instants are those ticks at which an expression comes. Most hours are none of an
+// expression's, and none of their ticks is then.
 func (o *oracle) instants(ticks *ticks, into []int64) []int64 {
-	for i, k := range ticks.list {
-		comes := o.matches(k.shown) && (o.everyHour || !k.repeat)
-		if k.skips && !o.everyHour {
-			comes = comes || slices.ContainsFunc(ticks.skipped[i], o.matches)
+	for n, begin := range ticks.hours {
+		end := len(ticks.list)
+		if n+1 < len(ticks.hours) {
+			end = ticks.hours[n+1]
 		}
-		if comes {
-			into = append(into, ticks.from+int64(i)*ticks.step)
+		first := ticks.list[begin]
+		hour := o.matchesHour(first.shown)
+		skipped := first.skips && !o.everyHour && slices.ContainsFunc(ticks.skipped[begin], o.matches)
+		for i := begin; i < end && (hour || skipped); i++ {
+			k := &ticks.list[i]
+			if hour && o.matchesMinute(k.shown) && (o.everyHour || !k.repeat) || skipped && i == begin {
+				into = append(into, ticks.from+int64(i)*ticks.step)
+			}
 		}
 	}
 	return into

@@ -170,7 +170,8 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 // broker: nobody is shown it, and partlog.End counts it. It returns those partitions.
 func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
 	t.Helper()
-	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite())
+	// The record is written once: a leader that says it has waited for too long is asked again.
+	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite(), kgo.ProduceRequestTimeout(time.Minute))
 	topics, err := c.Admin(t).ListTopics(deadline(t), topic)
 	if err != nil {
 		t.Fatal(err)

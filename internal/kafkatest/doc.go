@@ -8,9 +8,10 @@
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //
-// Two test processes of a machine run clusters at a time, or one that measures
-// (Alone, MainAlone); others wait. Where Java 17 or Maven is missing, or with -short, tests
-// that ask for a broker skip and say why. The environment decides the rest:
+// Two test processes of a machine run clusters at a time, or one that measures (Alone,
+// MainAlone); others wait, each for those that came before. Where Java 17 or Maven is
+// missing, or with -short, tests that ask for a broker skip and say why. The environment
+// decides the rest:
 //
 //	WATERCLOCK_REQUIRE_KAFKA=1   a missing Java or Maven fails instead of skipping
 //	WATERCLOCK_KAFKA_LIBS=DIR    use the jars in DIR instead of the cache

@@ -3,7 +3,6 @@ package kafkatest
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -15,9 +14,11 @@ import (
 // Inside the process it counts, so that a test may start a cluster beside the
 // shared one. Who puts a token into turn may change the count between 0 and 1,
 // which takes as long as another process runs its tests; mu guards the fields
-// below it and is never held for long. Nobody who holds a file waits for another
-// but who is to be alone, and those take them in one order: nobody waits for ever.
+// below it and is never held for long. Who waits for files holds the gate, a file
+// too, and nobody else does: so nobody waits for ever, and who is to be alone is not
+// overtaken by those that come behind it.
 type machineLock struct {
+	gate  string
 	paths []string
 	turn  chan struct{} // capacity 1
 
@@ -32,10 +33,13 @@ type machineLock struct {
 const processesAtATime = 2
 
 // newMachineLock names the lock that all test processes of a machine share.
-func newMachineLock() *machineLock {
-	l := &machineLock{turn: make(chan struct{}, 1)}
+func newMachineLock(dir string) *machineLock {
+	at := func(what any) string {
+		return filepath.Join(dir, fmt.Sprintf("waterclock-kafkatest-%v.lock", what))
+	}
+	l := &machineLock{gate: at("gate"), turn: make(chan struct{}, 1)}
 	for i := range processesAtATime {
-		l.paths = append(l.paths, filepath.Join(os.TempDir(), fmt.Sprintf("waterclock-kafkatest-%d.lock", i)))
+		l.paths = append(l.paths, at(i))
 	}
 	return l
 }
@@ -101,12 +105,12 @@ func (l *machineLock) join() bool {
 // acquire; if that has gone, it gives both back.
 func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
 	l.mu.Lock()
-	lock := lockAny
+	count := 1
 	if l.alone {
-		lock = lockAll
+		count = len(l.paths)
 	}
 	l.mu.Unlock()
-	got := lock(l.paths)
+	got := lockSome(l.gate, l.paths, count)
 	select {
 	case locked <- got:
 	case <-ctx.Done():
@@ -117,46 +121,45 @@ func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
 	}
 }
 
-// lockAny locks the file that is free first. The others come when they are free,
-// and are given back at once.
-func lockAny(paths []string) fileLock {
-	first, done := make(chan fileLock), make(chan struct{})
+// lockSome passes the gate with so many of the files locked, those that are free
+// first. The others come when they are free, and are given back at once.
+func lockSome(gate string, paths []string, count int) fileLock {
+	pass, err := lockedfile.MutexAt(gate).Lock()
+	if err != nil {
+		return fileLock{err: err}
+	}
+	defer pass()
+	free, done := make(chan fileLock), make(chan struct{})
 	defer close(done)
 	for _, path := range paths {
-		go lockOne(path, first, done)
+		go lockOne(path, free, done)
 	}
-	return <-first
-}
-
-func lockOne(path string, first chan<- fileLock, done <-chan struct{}) {
-	unlock, err := lockedfile.MutexAt(path).Lock()
-	select {
-	case first <- fileLock{unlock, err}:
-	case <-done:
-		if err == nil {
-			unlock()
-		}
-	}
-}
-
-// lockAll locks one file after the other: who is alone waits for each with those
-// before in its hands, and nobody waits for it who has one.
-func lockAll(paths []string) fileLock {
 	var held []func()
 	all := fileLock{unlock: func() {
 		for _, unlock := range held {
 			unlock()
 		}
 	}}
-	for _, path := range paths {
-		unlock, err := lockedfile.MutexAt(path).Lock()
-		if err != nil {
+	for range count {
+		got := <-free
+		if got.err != nil {
 			all.unlock()
-			return fileLock{err: err}
+			return got
 		}
-		held = append(held, unlock)
+		held = append(held, got.unlock)
 	}
 	return all
+}
+
+func lockOne(path string, free chan<- fileLock, done <-chan struct{}) {
+	unlock, err := lockedfile.MutexAt(path).Lock()
+	select {
+	case free <- fileLock{unlock, err}:
+	case <-done:
+		if err == nil {
+			unlock()
+		}
+	}
 }
 
 // release undoes one acquire.

@@ -51,7 +51,7 @@ type processState struct {
 
 // process is a variable because that is what it stands for: there is one.
 var process = &processState{
-	lock:    newMachineLock(),
+	lock:    newMachineLock(os.TempDir()),
 	tools:   sync.OnceValues(func() (localkafka.Tools, error) { return localkafka.Find(context.Background()) }),
 	counted: map[string]bool{},
 }

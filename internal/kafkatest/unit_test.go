@@ -3,7 +3,6 @@ package kafkatest
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -26,9 +25,9 @@ func TestTopicIsValidAndUnique(t *testing.T) {
 }
 
 func TestMachineLock(t *testing.T) {
-	paths := []string{filepath.Join(t.TempDir(), "lock")}
-	newLock := func() *machineLock { return &machineLock{paths: paths, turn: make(chan struct{}, 1)} }
-	mine, other := newLock(), newLock() // other stands for another process
+	dir := t.TempDir()
+	mine, other := newMachineLock(dir), newMachineLock(dir) // other stands for another process
+	mine.setAlone(true)
 	for range 2 {
 		if err := mine.acquire(t.Context()); err != nil {
 			t.Fatal(err)
@@ -66,61 +65,75 @@ func TestLeakFreeFindsALeak(t *testing.T) {
 	}
 }
 
-// Two processes have the lock, a third one waits for either, and one that must be
-// alone for both.
-func TestMachineLockIsForTwoOrOneAlone(t *testing.T) {
+// lockers are processes of one machine.
+func lockers(t *testing.T, alone ...bool) (ls []*machineLock) {
+	t.Helper()
 	dir := t.TempDir()
-	paths := []string{filepath.Join(dir, "0"), filepath.Join(dir, "1")}
-	process := func(alone bool) *machineLock {
-		l := &machineLock{paths: paths, turn: make(chan struct{}, 1)}
+	for _, alone := range alone {
+		l := newMachineLock(dir)
 		if !l.setAlone(alone) {
 			t.Fatal("a lock that nobody holds")
 		}
-		return l
+		ls = append(ls, l)
 	}
-	acquire := func(l *machineLock) {
-		t.Helper()
+	return ls
+}
+
+func acquire(t *testing.T, ls ...*machineLock) {
+	t.Helper()
+	for _, l := range ls {
 		if err := l.acquire(deadline(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	waits := func(l *machineLock) <-chan error {
-		t.Helper()
-		got := make(chan error, 1)
-		go func() { got <- l.acquire(deadline(t)) }()
-		select {
-		case err := <-got:
-			t.Fatalf("it does not wait: %v", err)
-		case <-time.After(50 * time.Millisecond):
-		}
-		return got
-	}
-	first, second, third, alone := process(false), process(false), process(false), process(true)
-	acquire(first)
-	acquire(second)
-	got := waits(third)
-	second.release()
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
-	got = waits(alone)
-	first.release()
+}
+
+// waits has l wait for the lock, and checks that it has to.
+func waits(t *testing.T, l *machineLock) <-chan error {
+	t.Helper()
+	got := make(chan error, 1)
+	go func() { got <- l.acquire(deadline(t)) }()
+	still(t, got)
+	return got
+}
+
+// still checks that who waits has not got the lock.
+func still(t *testing.T, got <-chan error) {
+	t.Helper()
 	select {
 	case err := <-got:
-		t.Fatalf("alone beside another one: %v", err)
+		t.Fatalf("it does not wait: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	third.release()
+}
+
+func comes(t *testing.T, got <-chan error) {
+	t.Helper()
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
-	got = waits(first)
+}
+
+// Two processes have the lock, a third one waits for either, and one that must be
+// alone for both. Who comes behind that one waits too: it is not overtaken.
+func TestMachineLockIsForTwoOrOneAlone(t *testing.T) {
+	ls := lockers(t, false, false, false, true, false)
+	first, second, third, alone, last := ls[0], ls[1], ls[2], ls[3], ls[4]
+	acquire(t, first, second)
+	got := waits(t, third)
+	second.release()
+	comes(t, got)
+	got = waits(t, alone)
+	first.release()
+	still(t, got)
+	behind := waits(t, last)
+	third.release()
+	comes(t, got)
 	if alone.setAlone(false) {
 		t.Error("who is alone is not any more, with the lock in hand")
 	}
+	still(t, behind)
 	alone.release()
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
-	first.release()
+	comes(t, behind)
+	last.release()
 }

@@ -16,6 +16,7 @@ import (
 // A timer made over HTTP is the one that is made over Kafka: the same emission byte for byte,
 // the same dead letter reason for reason.
 func TestTheSameOverHTTP(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-target")

@@ -19,6 +19,7 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 // A body of 100 MB is refused before it is there, whether its length is said or not; who sends
 // what would forge a line of the log does not; and the instance answers as before.
 func TestHostileCalls(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
 	cfg := rig.Config(t, c.Seeds(), requests)

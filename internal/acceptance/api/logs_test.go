@@ -26,6 +26,7 @@ import (
 // Dead letters are listed from the newest on, page by page, and sent again as they were or
 // corrected; what they become is told.
 func TestDeadLetters(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
@@ -85,6 +86,7 @@ func TestDeadLetters(t *testing.T) {
 
 // What happens to a timer is told while it happens.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")

@@ -58,10 +58,10 @@ func TestPeakMemoryOfABurst(t *testing.T) {
 // due and cannot be written does not pile up in memory, and all of it fires.
 func TestPeakMemoryWhileABrokerIsPaused(t *testing.T) {
 	rig.NeedSlow(t)
-	const n = steady * int(steadyFor/time.Second)
+	const n = steady * int(steadyFor/time.Second) // half a burst
 	c := kafkatest.Start(t, 1)
 	l := newLoaded(t, c, kgo.SnappyCompression())
-	first := time.Now().Add(burstLead)
+	first := time.Now().Add(burstLead / 2)
 	l.send(n, func(i int) time.Time { return first.Add(time.Duration(i) * time.Second / steady) })
 	rig.Wait(t, time.Until(first.Add((steadyFor-brokerPause)/2)))
 	before := l.out.Sums().Timers
