@@ -93,32 +93,136 @@ func (s *fakeSource) Seal(step string, room *Room) *Share {
 
 func (*fakeSource) Wait() time.Duration { return maxSleep }
 
-// Suspects are written one by one. Many of them take long: their target is not
-// unhealthy for that.
-func TestManySuspectsTripNobody(t *testing.T) {
-	c, l := fakeLane(t)
-	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		c.SleepControl(func() { time.Sleep(15 * time.Millisecond) }) // three replicas
-		return nil, nil, false
-	})
-	s := &fakeSource{ems: func() (es []Emission) {
-		for i := range 250 {
-			es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: fmt.Append(nil, i)}, Seq: int64(i), Alone: true})
+// suspects is a source of so many to topic t, each of them alone until it is cleared.
+func suspects(n int) *fakeSource {
+	s, cleared := new(fakeSource), make([]bool, n)
+	s.ems = func() (es []Emission) {
+		for i := range cleared {
+			cleared[i] = cleared[i] || s.last != nil && s.last.Emissions[i].Cleared
+			es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: fmt.Append(nil, i)}, Seq: int64(i), Alone: !cleared[i]})
 		}
 		return es
-	}}
-	l.Add(s)
-	_, err := l.step(context.Background())
-	n := 0
+	}
+	return s
+}
+
+// alone is how many of the last share were alone and are not cleared.
+func (s *fakeSource) alone() (n int) {
 	for _, e := range s.last.Emissions {
-		if e.Err != nil {
+		if e.Alone && !e.Cleared {
 			n++
 		}
 	}
-	if err != nil || s.outcomes[0] != Committed || n > 0 || !l.o.Health.AllHealthy() {
-		t.Errorf("%v, %v, %d emissions blamed, unhealthy %v", err, s.outcomes, n, l.o.Health.Unhealthy())
+	return n
+}
+
+// Suspects are written one by one. Many of them take long: their target is not
+// unhealthy for that, and a step that has no time for all of them gets on, however many
+// that is on this machine.
+func TestManySuspectsTripNobody(t *testing.T) {
+	for name, tc := range map[string]struct {
+		n    int
+		each time.Duration
+	}{
+		"three replicas":     {250, 15 * time.Millisecond},
+		"more than a step's": {12, aloneDeadline / 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, l := fakeLane(t)
+			c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				c.SleepControl(func() { time.Sleep(tc.each) })
+				return nil, nil, false
+			})
+			s := suspects(tc.n)
+			l.Add(s)
+			alone, outcome := tc.n, Outcome(0)
+			for tries := 0; outcome != Committed && tries < tc.n; tries++ {
+				_, err := l.step(t.Context())
+				for _, e := range s.last.Emissions {
+					if e.Err != nil || e.Suspect {
+						t.Errorf("blamed: %v, suspect again %v", e.Err, e.Suspect)
+					}
+				}
+				if !l.o.Health.AllHealthy() {
+					t.Errorf("unhealthy: %v", l.o.Health.Unhealthy())
+				}
+				outcome = s.outcomes[len(s.outcomes)-1]
+				left := s.alone()
+				t.Logf("%s, %d of %d are left, %v", outcome, left, alone, err)
+				if outcome == Aborted && err == nil && left == alone {
+					t.Error("a step that is to be sealed again at once has cleared nobody")
+				}
+				alone = left
+			}
+			if outcome != Committed {
+				t.Errorf("not committed: %v", s.outcomes)
+			}
+			if len(s.outcomes) == 1 && tc.each*time.Duration(tc.n) > aloneDeadline {
+				t.Errorf("a step goes on for longer than %s with what is alone", aloneDeadline)
+			}
+		})
 	}
+}
+
+// A source with suspects shares its step with nobody behind it, who are in the next one.
+func TestSuspectsOfOneSourceAreEnoughForAStep(t *testing.T) {
+	l := NewLane(Options{})
+	s := []*fakeSource{suspects(1), suspects(1)}
+	for _, s := range s {
+		l.Add(s)
+	}
+	<-l.wake // of Add
+	if n := len(l.seal("first")); n != 1 || s[0].last == nil || s[1].last != nil {
+		t.Errorf("%d sources with suspects in one step", n)
+	}
+	if len(l.wake) == 0 {
+		t.Error("nobody wakes the lane for the other one")
+	}
+	if n := len(l.seal("second")); n != 1 || s[1].last == nil {
+		t.Errorf("the other one is not in the next step, but %d are", n)
+	}
+}
+
+// slowToBuffer is a client's hook: a record of the topic takes so long to be buffered.
+type slowToBuffer struct {
+	topic string
+	takes time.Duration
+}
+
+// OnProduceRecordBuffered implements kgo.HookProduceRecordBuffered.
+func (s slowToBuffer) OnProduceRecordBuffered(r *kgo.Record) {
+	if r.Topic == s.topic {
+		time.Sleep(s.takes)
+	}
+}
+
+// A target is given its time from when emissions are handed to it: this process may have
+// had no processor before that, or for that. Nor does a context of the step's say anything
+// of a target.
+func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
+	t.Parallel()
+	_, l := fakeLane(t)
+	l.o.Client = append(l.o.Client, kgo.WithHooks(slowToBuffer{"t", emissionDeadline + watchTick}))
+	s := &fakeSource{ems: func() []Emission { return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}} }}
+	l.Add(s)
+	if _, err := l.step(t.Context()); err != nil || s.outcomes[0] != Committed || !l.o.Health.AllHealthy() {
+		t.Errorf("%v, %v, unhealthy %v", err, s.outcomes, l.o.Health.Unhealthy())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	if p := newPatience(ctx); trips(p.Err()) {
+		t.Errorf("a target is blamed for the step's end: %v", p.Err())
+	}
+	p := newPatience(t.Context())
+	if p.Err() != nil {
+		t.Errorf("patience is over at once: %v", p.Err())
+	}
+	if p.lose(); !trips(p.Err()) {
+		t.Errorf("a target is not blamed when its time is over: %v", p.Err())
+	}
+	<-p.Done()
 }
 
 // A target partition that answers with an error that is neither final nor known
