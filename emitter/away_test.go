@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -104,161 +105,173 @@ func plainSource(l *Lane) *fakeSource {
 // The IDs of a lane have coordinators on different brokers; one that cannot be
 // reached is passed over at once.
 func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
-	_, l, reach := awayLane(t)
-	l.prepare(t.Context())
-	seats := make(map[string]bool)
-	for _, c := range l.clients {
-		seats[c.addr()] = true
-	}
-	if len(seats) != 3 || seats[""] {
-		t.Fatalf("coordinators %v of three IDs, want three brokers", seats)
-	}
-	gone := l.clients[1].addr()
-	reach.lose(gone)
-	l.Reached()
-	s := plainSource(l)
-	l.Add(s)
-	for range 6 {
-		if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
-			t.Fatalf("%v, %v", err, s.outcomes)
+	synctest.Test(t, func(t *testing.T) {
+		_, l, reach := awayLane(t)
+		l.prepare(t.Context())
+		seats := make(map[string]bool)
+		for _, c := range l.clients {
+			seats[c.addr()] = true
 		}
-	}
-	for _, c := range l.clients {
-		if c.addr() == gone {
-			t.Errorf("%s is in use, and its coordinator %s is away", c.id, gone)
+		if len(seats) != 3 || seats[""] {
+			t.Fatalf("coordinators %v of three IDs, want three brokers", seats)
 		}
-	}
+		gone := l.clients[1].addr()
+		reach.lose(gone)
+		l.Reached()
+		s := plainSource(l)
+		l.Add(s)
+		for range 6 {
+			if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
+				t.Fatalf("%v, %v", err, s.outcomes)
+			}
+		}
+		for _, c := range l.clients {
+			if c.addr() == gone {
+				t.Errorf("%s is in use, and its coordinator %s is away", c.id, gone)
+			}
+		}
+	})
 }
 
 // A step whose coordinator becomes unresponsive is given up, and the next one goes on
 // elsewhere.
 func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
-	c, l, reach := awayLane(t)
-	held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
-	s := plainSource(l)
-	l.Add(s)
-	done := make(chan error, 1)
-	go func() { _, err := l.step(t.Context()); done <- err }()
-	<-held
-	l.mu.Lock()
-	gone := l.current.addr()
-	l.mu.Unlock()
-	reach.lose(gone)
-	start := time.Now()
-	l.Reached()
-	if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
-		t.Errorf("%v, %v", err, s.outcomes)
-	}
-	if took := time.Since(start); took > soonAway {
-		t.Errorf("it took %s", took)
-	}
-	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
-		t.Errorf("%v, %v", err, s.outcomes)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
+		s := plainSource(l)
+		l.Add(s)
+		done := make(chan error, 1)
+		go func() { _, err := l.step(t.Context()); done <- err }()
+		<-held
+		l.mu.Lock()
+		gone := l.current.addr()
+		l.mu.Unlock()
+		reach.lose(gone)
+		start := time.Now()
+		l.Reached()
+		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+		if took := time.Since(start); took > soonAway {
+			t.Errorf("it took %s", took)
+		}
+		if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+	})
 }
 
 // A step that waits for leaders when its coordinator becomes unresponsive is given up as well,
 // and what it wrote is aborted beside the steps.
 func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
-	c, l, reach := awayLane(t)
-	held, let := make(chan struct{}), make(chan struct{})
-	answer := sync.OnceFunc(func() { close(let) })
-	t.Cleanup(answer)
-	var first atomic.Bool
-	c.ControlKey(kmsg.Produce.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		if first.CompareAndSwap(false, true) {
-			c.SleepControl(func() { close(held); <-let })
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		held, let := make(chan struct{}), make(chan struct{})
+		answer := sync.OnceFunc(func() { close(let) })
+		t.Cleanup(answer)
+		var first atomic.Bool
+		c.ControlKey(kmsg.Produce.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if first.CompareAndSwap(false, true) {
+				c.SleepControl(func() { close(held); <-let })
+			}
+			return nil, nil, false
+		})
+		var id atomic.Pointer[string] // whose end is not answered
+		hold(t, c, kmsg.EndTxn, func(r kmsg.Request) bool { return r.(*kmsg.EndTxnRequest).TransactionalID == *id.Load() })
+		s := plainSource(l)
+		l.Add(s)
+		done := make(chan error, 1)
+		go func() { _, err := l.step(t.Context()); done <- err }()
+		<-held
+		l.mu.Lock()
+		gone := l.current.addr()
+		id.Store(&l.current.id)
+		l.mu.Unlock()
+		reach.lose(gone)
+		start := time.Now()
+		l.Reached()
+		time.AfterFunc(abortTimeout/2, answer)
+		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+			t.Errorf("%v, %v", err, s.outcomes)
 		}
-		return nil, nil, false
+		if took := time.Since(start); took > soonAway {
+			t.Errorf("it took %s", took)
+		}
+		if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
 	})
-	hold(t, c, kmsg.EndTxn, func(kmsg.Request) bool { return true })
-	s := plainSource(l)
-	l.Add(s)
-	done := make(chan error, 1)
-	go func() { _, err := l.step(t.Context()); done <- err }()
-	<-held
-	l.mu.Lock()
-	gone := l.current.addr()
-	l.mu.Unlock()
-	reach.lose(gone)
-	start := time.Now()
-	l.Reached()
-	time.AfterFunc(abortTimeout/2, answer)
-	if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
-		t.Errorf("%v, %v", err, s.outcomes)
-	}
-	if took := time.Since(start); took > soonAway {
-		t.Errorf("it took %s", took)
-	}
-	if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
-		t.Errorf("%v, %v", err, s.outcomes)
-	}
 }
 
 // A client whose coordinator becomes unresponsive while it is opened is given up, and one
 // with another coordinator opened.
 func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
-	c, l, reach := awayLane(t)
-	held := hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
-	l.open(0)
-	<-held
-	l.mu.Lock()
-	for c := range l.tied {
-		reach.lose(c.addr())
-	}
-	l.mu.Unlock()
-	start := time.Now()
-	l.Reached()
-	if err := l.await(t.Context()); !errors.Is(err, errAway) {
-		t.Error(err)
-	}
-	l.open(0)
-	if err := l.await(t.Context()); err != nil || l.clients[0] == nil {
-		t.Error(err)
-	}
-	if took := time.Since(start); took > soonAway {
-		t.Errorf("it took %s", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		held := hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
+		l.open(0)
+		<-held
+		l.mu.Lock()
+		for c := range l.tied {
+			reach.lose(c.addr())
+		}
+		l.mu.Unlock()
+		start := time.Now()
+		l.Reached()
+		if err := l.await(t.Context()); !errors.Is(err, errAway) {
+			t.Error(err)
+		}
+		l.open(0)
+		if err := l.await(t.Context()); err != nil || l.clients[0] == nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > soonAway {
+			t.Errorf("it took %s", took)
+		}
+	})
 }
 
 // Clients that must not begin again are replaced beside the steps, which go on with
 // the others, however long that takes; with none left a step waits for one.
 func TestStepsDoNotWaitForOpenings(t *testing.T) {
-	c, l, _ := awayLane(t)
-	l.prepare(t.Context())
-	let := make(chan struct{})
-	answer := sync.OnceFunc(func() { close(let) })
-	t.Cleanup(answer)
-	c.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		c.SleepControl(func() { <-let })
-		return nil, nil, false
-	})
-	s := plainSource(l)
-	l.Add(s)
-	step := func() {
-		t.Helper()
-		if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
-			t.Fatalf("%v, %v", err, s.outcomes)
+	synctest.Test(t, func(t *testing.T) {
+		c, l, _ := awayLane(t)
+		l.prepare(t.Context())
+		let := make(chan struct{})
+		answer := sync.OnceFunc(func() { close(let) })
+		t.Cleanup(answer)
+		c.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			c.SleepControl(func() { <-let })
+			return nil, nil, false
+		})
+		s := plainSource(l)
+		l.Add(s)
+		step := func() {
+			t.Helper()
+			if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
+				t.Fatalf("%v, %v", err, s.outcomes)
+			}
 		}
-	}
-	l.clients[0].retire, l.clients[1].retire = true, true
-	start := time.Now()
-	for range 5 {
-		step()
-	}
-	if took := time.Since(start); took > answerTimeout/2 {
-		t.Errorf("steps took %s", took)
-	}
-	l.clients[2].retire = true
-	time.AfterFunc(answerTimeout/10, answer)
-	for range 5 {
-		step()
-	}
-	if l.serial > 9 {
-		t.Errorf("%d transactional IDs were used", l.serial)
-	}
+		l.clients[0].retire, l.clients[1].retire = true, true
+		start := time.Now()
+		for range 5 {
+			step()
+		}
+		if took := time.Since(start); took > answerTimeout/2 {
+			t.Errorf("steps took %s", took)
+		}
+		l.clients[2].retire = true
+		time.AfterFunc(answerTimeout/10, answer)
+		for range 5 {
+			step()
+		}
+		if l.serial > 9 {
+			t.Errorf("%d transactional IDs were used", l.serial)
+		}
+	})
 }
 
 // A step that wrote to a leader which becomes unresponsive is given up at once, and the
@@ -267,29 +280,31 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn, "it is written to": kmsg.Produce} {
 		t.Run(name, func(t *testing.T) {
-			c, l, reach := awayLane(t)
-			unresponsive := c.TopicInfo("t").TopicID
-			held := hold(t, c, key, func(r kmsg.Request) bool {
-				p, produces := r.(*kmsg.ProduceRequest)
-				return !produces || slices.ContainsFunc(p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
+			synctest.Test(t, func(t *testing.T) {
+				c, l, reach := awayLane(t)
+				unresponsive := c.TopicInfo("t").TopicID
+				held := hold(t, c, key, func(r kmsg.Request) bool {
+					p, produces := r.(*kmsg.ProduceRequest)
+					return !produces || slices.ContainsFunc(p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
+				})
+				s := plainSource(l)
+				l.Add(s)
+				done := make(chan error, 1)
+				go func() { _, err := l.step(t.Context()); done <- err }()
+				<-held
+				reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
+				start := time.Now()
+				l.Reached()
+				if err := <-done; !errors.Is(err, errAway) {
+					t.Error(err)
+				}
+				if took := time.Since(start); took > soonAway {
+					t.Errorf("it took %s", took)
+				}
+				if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+					t.Errorf("%v, %v", err, s.outcomes)
+				}
 			})
-			s := plainSource(l)
-			l.Add(s)
-			done := make(chan error, 1)
-			go func() { _, err := l.step(t.Context()); done <- err }()
-			<-held
-			reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
-			start := time.Now()
-			l.Reached()
-			if err := <-done; !errors.Is(err, errAway) {
-				t.Error(err)
-			}
-			if took := time.Since(start); took > soonAway {
-				t.Errorf("it took %s", took)
-			}
-			if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
-				t.Errorf("%v, %v", err, s.outcomes)
-			}
 		})
 	}
 }
@@ -298,25 +313,26 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 // may be waiting itself; but not one without a leader: the step of all others would
 // wait with it.
 func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
-	t.Parallel()
-	c, l, reach := awayLane(t)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
-	to := timer.TopicPartition{Topic: "t", Partition: 0}
-	reach.lose("127.0.0.1:1")
-	reach.none = map[timer.TopicPartition]bool{to: true}
-	s := plainSource(l)
-	l.Add(s)
-	start := time.Now()
-	_, err := l.step(t.Context())
-	if err != nil || len(s.outcomes) != 1 || s.outcomes[0] != Aborted {
-		t.Errorf("%v, %v", err, s.outcomes)
-	}
-	if took := time.Since(start); took > brokerDeath-2*time.Second {
-		t.Errorf("it took %s", took)
-	}
-	if l.o.Health.Allow(to, nil) {
-		t.Error("it is not held to be unhealthy")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+		to := timer.TopicPartition{Topic: "t", Partition: 0}
+		reach.lose("127.0.0.1:1")
+		reach.none = map[timer.TopicPartition]bool{to: true}
+		s := plainSource(l)
+		l.Add(s)
+		start := time.Now()
+		_, err := l.step(t.Context())
+		if err != nil || len(s.outcomes) != 1 || s.outcomes[0] != Aborted {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+		if took := time.Since(start); took > brokerDeath-2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if l.o.Health.Allow(to, nil) {
+			t.Error("it is not held to be unhealthy")
+		}
+	})
 }
 
 // hold keeps the first such request from being answered until the test ends; held
@@ -339,80 +355,84 @@ func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request)
 // A topic that is asked for first while some leader cannot be reached is known then:
 // its timers need nothing of that broker.
 func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
-	c, l := fakeLaneOf(t, 3)
-	targets, reach := NewTargets(l.o.Admin, TargetOptions{}), &fakeReach{}
-	targets.Watch(reach, func() {})
-	if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if _, known := targets.lookUp(t, "t"); !known {
-		t.Fatal("a topic is not known while all is well")
-	}
-	reach.lose(c.ListenAddrs()[0])
-	targets.Reached()
-	if _, known := targets.lookUp(t, "good"); !known {
-		t.Error("a topic is not known while the leader of another is away")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLaneOf(t, 3)
+		targets, reach := NewTargets(l.o.Admin, TargetOptions{}), &fakeReach{}
+		targets.Watch(reach, func() {})
+		if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if _, known := targets.lookUp(t, "t"); !known {
+			t.Fatal("a topic is not known while all is well")
+		}
+		reach.lose(c.ListenAddrs()[0])
+		targets.Reached()
+		if _, known := targets.lookUp(t, "good"); !known {
+			t.Error("a topic is not known while the leader of another is away")
+		}
+	})
 }
 
 // Partitions that are led by a broker which cannot be reached are away, and our own
 // of them stalled, until metadata, asked for often now, shows another leader.
 func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
-	c, l := fakeLaneOf(t, 3)
-	targets, reach := NewTargets(l.o.Admin, TargetOptions{}), &fakeReach{}
-	changed := make(chan struct{}, 100)
-	targets.Watch(reach, func() { changed <- struct{}{} })
-	health := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
-	told := make(chan struct{}, 100)
-	waiter := health.Waiter(func() { told <- struct{}{} })
-	ctx, cancel := context.WithCancel(t.Context())
-	var run sync.WaitGroup
-	run.Go(func() { _ = targets.Run(ctx) })
-	defer run.Wait()
-	defer cancel()
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLaneOf(t, 3)
+		targets, reach := NewTargets(l.o.Admin, TargetOptions{}), &fakeReach{}
+		changed := make(chan struct{}, 100)
+		targets.Watch(reach, func() { changed <- struct{}{} })
+		health := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
+		told := make(chan struct{}, 100)
+		waiter := health.Waiter(func() { told <- struct{}{} })
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = targets.Run(ctx) })
+		defer run.Wait()
+		defer cancel()
 
-	p, good := timer.TopicPartition{Topic: "t", Partition: 0}, timer.TopicPartition{Topic: "good", Partition: 0}
-	if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := targets.Refresh(t.Context(), "t", "good"); err != nil {
-		t.Fatal(err)
-	}
-	reach.lose(c.ListenAddrs()[0])
-	targets.Reached()
-	<-changed
-	admit := func(p timer.TopicPartition) int { n, _ := waiter.Admit(p, 5); return n }
-	waiter.Wait(p)
-	health.due(true)
-	for what, ok := range map[string]bool{
-		"away":      targets.Away(p) && !targets.Away(good),
-		"stalled":   targets.Stalled(p.Topic, p.Partition) && !targets.Stalled(good.Topic, good.Partition),
-		"unhealthy": !health.AllHealthy() && !health.Allow(p, nil) && health.Allow(good, nil),
-		"admitted":  admit(p) == 0 && admit(good) == 5,
-		"told":      len(told) == 0,
-	} {
-		if !ok {
-			t.Errorf("%s: not as it should be", what)
+		p, good := timer.TopicPartition{Topic: "t", Partition: 0}, timer.TopicPartition{Topic: "good", Partition: 0}
+		if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := c.MoveTopicPartition("t", 0, 2); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	for targets.Away(p) {
-		select {
-		case <-changed:
-		case <-time.After(awayLimit):
-			t.Fatal("away for good")
+		if err := targets.Refresh(t.Context(), "t", "good"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if took := time.Since(start); took > targetRefresh/2 {
-		t.Errorf("another leader was known after %s", took)
-	}
-	if ps := health.due(true); len(ps) > 0 {
-		t.Errorf("%v to be probed", ps)
-	}
-	if !health.Allow(p, nil) || len(told) == 0 || !slices.Contains(waiter.Ready(), p) || admit(p) != 5 || len(health.Unhealthy()) > 0 {
-		t.Error("unhealthy, and somebody leads it")
-	}
+		reach.lose(c.ListenAddrs()[0])
+		targets.Reached()
+		<-changed
+		admit := func(p timer.TopicPartition) int { n, _ := waiter.Admit(p, 5); return n }
+		waiter.Wait(p)
+		health.due(true)
+		for what, ok := range map[string]bool{
+			"away":      targets.Away(p) && !targets.Away(good),
+			"stalled":   targets.Stalled(p.Topic, p.Partition) && !targets.Stalled(good.Topic, good.Partition),
+			"unhealthy": !health.AllHealthy() && !health.Allow(p, nil) && health.Allow(good, nil),
+			"admitted":  admit(p) == 0 && admit(good) == 5,
+			"told":      len(told) == 0,
+		} {
+			if !ok {
+				t.Errorf("%s: not as it should be", what)
+			}
+		}
+		if err := c.MoveTopicPartition("t", 0, 2); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for targets.Away(p) {
+			select {
+			case <-changed:
+			case <-time.After(awayLimit):
+				t.Fatal("away for good")
+			}
+		}
+		if took := time.Since(start); took > targetRefresh/2 {
+			t.Errorf("another leader was known after %s", took)
+		}
+		if ps := health.due(true); len(ps) > 0 {
+			t.Errorf("%v to be probed", ps)
+		}
+		if !health.Allow(p, nil) || len(told) == 0 || !slices.Contains(waiter.Ready(), p) || admit(p) != 5 || len(health.Unhealthy()) > 0 {
+			t.Error("unhealthy, and somebody leads it")
+		}
+	})
 }

@@ -19,9 +19,9 @@ type dials struct {
 
 // watchDials is called before the lane has clients.
 func watchDials(l *Lane) *dials {
-	d := &dials{}
+	d, dial := &dials{}, l.o.Admin.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))
 	l.o.Client = append(l.o.Client, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}

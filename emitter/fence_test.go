@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -45,21 +46,23 @@ func (*guarded) Wait() time.Duration { return maxSleep }
 // Who is against a step at the last moment, when the offsets of its records are
 // known, has it aborted; the others are sealed again, without a pause.
 func TestFenceOfAShare(t *testing.T) {
-	_, l := fakeLane(t)
-	good, bad := &guarded{name: "good"}, &guarded{name: "bad", refuse: true}
-	l.Add(good)
-	l.Add(bad)
-	for range 2 {
-		if worked, err := l.step(t.Context()); !worked || err != nil {
-			t.Fatalf("worked %v, %v", worked, err)
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		good, bad := &guarded{name: "good"}, &guarded{name: "bad", refuse: true}
+		l.Add(good)
+		l.Add(bad)
+		for range 2 {
+			if worked, err := l.step(t.Context()); !worked || err != nil {
+				t.Fatalf("worked %v, %v", worked, err)
+			}
 		}
-	}
-	if want := []Outcome{Aborted, Committed}; !slices.Equal(good.outcome, want) || !slices.Equal(bad.outcome, want[:1]) {
-		t.Errorf("outcomes %v and %v", good.outcome, bad.outcome)
-	}
-	for i, at := range good.offsets {
-		if at < 0 || i%3 > 0 && at != good.offsets[i-1]+1 {
-			t.Errorf("offsets seen: %v", good.offsets)
+		if want := []Outcome{Aborted, Committed}; !slices.Equal(good.outcome, want) || !slices.Equal(bad.outcome, want[:1]) {
+			t.Errorf("outcomes %v and %v", good.outcome, bad.outcome)
 		}
-	}
+		for i, at := range good.offsets {
+			if at < 0 || i%3 > 0 && at != good.offsets[i-1]+1 {
+				t.Errorf("offsets seen: %v", good.offsets)
+			}
+		}
+	})
 }

@@ -246,7 +246,7 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 			l.ward.admit(ctx, s)
 		}
 	}
-	for _, again := range []error{errEmissions, errTokens, errHeld, errUnknown, errFence} {
+	for _, again := range []error{errEmissions, errTokens, errHeld, errUnknown, errFence, errAlone} {
 		if errors.Is(err, again) {
 			return true, nil // sealed again at once, without the culprits
 		}
@@ -294,7 +294,8 @@ func (l *Lane) finish(shares []*Share, start time.Time, err error) {
 }
 
 // seal collects shares, beginning with another source each time, or with the first
-// one that there was no room for.
+// one that there was no room for. One source with suspects is enough for a step, as each
+// of them takes a round trip.
 func (l *Lane) seal(name string) []*Share {
 	l.mu.Lock()
 	sources := l.sources
@@ -313,7 +314,7 @@ func (l *Lane) seal(name string) []*Share {
 		if share != nil {
 			shares = append(shares, share)
 		}
-		if room.Entries <= 0 || room.Bytes <= 0 || len(shares) >= MaxStepPartitions {
+		if room.Entries <= 0 || room.Bytes <= 0 || len(shares) >= MaxStepPartitions || share.suspects() {
 			l.portions.next = sources[(first+i+1)%len(sources)]
 			l.Wake() // others may have more
 			break

@@ -161,22 +161,24 @@ func TestBreakerThatNobodyWaitsFor(t *testing.T) {
 // A probe that could not begin a transaction says nothing of the target: the next one
 // does not come later for it.
 func TestProbeThatWasNotTried(t *testing.T) {
-	c, l := fakeLane(t)
-	markers := NewMarkers(l.o.Admin, NewTargets(l.o.Admin, TargetOptions{}), "g", slog.New(slog.DiscardHandler), l.o.Metrics)
-	p := NewProber(l.o.Client, "g", "p", markers, time.Now)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
-	to := timer.TopicPartition{Topic: "t", Partition: 0}
-	h := newHealth(p.Probe)
-	now := time.Now()
-	h.o.Now = func() time.Time { return now }
-	h.Suspect(to)
-	for range 4 {
-		h.Round(t.Context(), func(probe func()) { probe() })
-		now = now.Add(breakerMin)
-	}
-	if n := p.serial.Load(); n != 4 || h.Allow(to, nil) {
-		t.Errorf("%d probes in %s, unhealthy %v", n, 4*breakerMin, h.Unhealthy())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		markers := NewMarkers(l.o.Admin, NewTargets(l.o.Admin, TargetOptions{}), "g", slog.New(slog.DiscardHandler), l.o.Metrics)
+		p := NewProber(l.o.Client, "g", "p", markers, time.Now)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
+		to := timer.TopicPartition{Topic: "t", Partition: 0}
+		h := newHealth(p.Probe)
+		now := time.Now()
+		h.o.Now = func() time.Time { return now }
+		h.Suspect(to)
+		for range 4 {
+			h.Round(t.Context(), func(probe func()) { probe() })
+			now = now.Add(breakerMin)
+		}
+		if n := p.serial.Load(); n != 4 || h.Allow(to, nil) {
+			t.Errorf("%d probes in %s, unhealthy %v", n, 4*breakerMin, h.Unhealthy())
+		}
+	})
 }
 
 // Targets without a leader, of which there may be thousands, are looked at and not

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -20,6 +21,10 @@ const (
 	ownDeadline = 1500 * time.Millisecond
 	// watchTick is how often a flush looks at its deadlines.
 	watchTick = 100 * time.Millisecond
+	// aloneDeadline is how long a step goes on writing what is Alone, a round trip each.
+	// The rest is for the next step: readers of the targets wait for the transaction, and
+	// one that outlived its timeout would begin with the same again, for ever.
+	aloneDeadline = 5 * time.Second
 )
 
 // outgoing is the sending of one step. Whoever is not acknowledged in time is
@@ -36,6 +41,9 @@ type outgoing struct {
 	to     *footprint
 	sent   int32 // records of our own, once all are
 	unsafe bool  // buffered records were abandoned: the client is to be retired
+	// emitting is what emissions are sent with, nil before the first one. The loop changes
+	// it between two flushes, a flush's watch ends it.
+	emitting *patience
 
 	mu      sync.Mutex
 	failure error // the last one
@@ -82,27 +90,33 @@ func (o *outgoing) produce(ctx context.Context) error {
 // send sends the emissions; one that is Alone is in no batch with others, and
 // does not take from their time.
 func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
-	deadline, cancel := context.WithTimeout(ctx, o.patience())
-	defer func() { cancel() }()
+	o.emitting = newPatience(ctx)
+	defer func() { o.emitting.end() }()
 	flush := func() error {
 		err := o.flush(ctx)
-		cancel()
-		deadline, cancel = context.WithTimeout(ctx, o.patience())
+		o.emitting.end()
+		o.emitting = newPatience(ctx)
 		return err
 	}
 	done := o.emissionDone
+	begun, cleared := time.Now(), 0
 	for _, e := range emissions {
 		if e.Alone {
+			if cleared > 0 && time.Since(begun) >= aloneDeadline {
+				return fmt.Errorf("%w: %d are cleared", errAlone, cleared)
+			}
 			if err := flush(); err != nil {
 				return err
 			}
 		}
 		o.to.emissions(e.Record.Topic, e.Record.Partition).n.Add(1)
-		o.c.Produce(deadline, e.Record, done)
+		o.c.Produce(o.emitting, e.Record, done)
 		if e.Alone {
 			if err := flush(); err != nil {
 				return err
 			}
+			e.Cleared = true
+			cleared++
 		}
 	}
 	return o.flush(ctx)
@@ -220,13 +234,50 @@ func (o *outgoing) patience() time.Duration {
 	return emissionDeadline
 }
 
+// patience is the context of emissions. It ends with context.DeadlineExceeded when a watch
+// has counted that their targets had their time, for which kgo gives up those that no
+// leader has taken, and with context.Canceled when the step does, which says nothing of
+// the targets. A context's own deadline would also pass while this process stands still,
+// with the answer before it.
+type patience struct {
+	context.Context
+	end  context.CancelFunc
+	lost atomic.Bool
+}
+
+func newPatience(ctx context.Context) *patience {
+	p := new(patience)
+	p.Context, p.end = context.WithCancel(ctx)
+	return p
+}
+
+func (p *patience) lose() {
+	p.lost.Store(true)
+	p.end()
+}
+
+// Err implements context.Context.
+func (p *patience) Err() error {
+	switch {
+	case p.Context.Err() == nil:
+		return nil
+	case p.lost.Load():
+		return context.DeadlineExceeded
+	}
+	return context.Canceled
+}
+
 // watch ends a flush that takes too long: by unsafe means, since kgo does not give
 // up records that a leader took and does not answer for. It counts ticks, so that
 // nobody is blamed for the time in which this process stood still.
 func (o *outgoing) watch(flushed <-chan struct{}) {
 	t := time.NewTicker(watchTick)
 	defer t.Stop()
+	patience := o.patience()
 	for waited := time.Duration(0); ; {
+		if o.emitting != nil && waited >= patience {
+			o.emitting.lose()
+		}
 		if o.leadersAway() || o.overdue(waited) {
 			o.c.UnsafeAbortBufferedRecords()
 			return

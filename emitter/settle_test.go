@@ -3,6 +3,7 @@ package emitter
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -64,24 +65,25 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 // left its in-sync replicas; the other partitions of the step have none there. The
 // step leaves it, and the next one does without.
 func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
-	t.Parallel()
-	c, l, reach := awayLane(t)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
-	to := timer.TopicPartition{Topic: "t", Partition: 0}
-	reach.lose("127.0.0.1:1")
-	reach.burdened = map[timer.TopicPartition]bool{to: true}
-	s := plainSource(l)
-	l.Add(s)
-	start := time.Now()
-	if _, err := l.step(t.Context()); !errors.Is(err, errAway) {
-		t.Error(err)
-	}
-	if took := time.Since(start); took > brokerDeath-2*time.Second {
-		t.Errorf("it took %s", took)
-	}
-	if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
-		t.Errorf("%v, %v", err, s.outcomes)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+		to := timer.TopicPartition{Topic: "t", Partition: 0}
+		reach.lose("127.0.0.1:1")
+		reach.burdened = map[timer.TopicPartition]bool{to: true}
+		s := plainSource(l)
+		l.Add(s)
+		start := time.Now()
+		if _, err := l.step(t.Context()); !errors.Is(err, errAway) {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > brokerDeath-2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+	})
 }
 
 // lostAt is a reach that lost its broker then.

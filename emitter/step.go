@@ -79,6 +79,9 @@ type Emission struct {
 	// refused records of the step and this may be one of them: a broker refuses
 	// a batch whole. The source seals it again with Alone.
 	Suspect bool
+	// Cleared is set by the lane, with Aborted, when it was Alone and its target took it:
+	// it is no suspect any more, and the source seals it again as any other.
+	Cleared bool
 	// Permit is what Health admitted, nil for a target that is healthy.
 	Permit *Permit
 	// Alone has the record written in a batch of its own, in its place.
@@ -129,6 +132,19 @@ func (s *Share) hold(p timer.TopicPartition, err error) {
 	s.Held[p] = err
 }
 
+// suspects reports whether anything of the share goes alone.
+func (s *Share) suspects() bool {
+	if s == nil {
+		return false
+	}
+	for i := range s.Emissions {
+		if s.Emissions[i].Alone {
+			return true
+		}
+	}
+	return false
+}
+
 // Outcome is what became of a share.
 type Outcome uint8
 
@@ -175,6 +191,9 @@ var (
 	errUnknown = errors.New("outcome of the commit is unknown")
 	// errLate: targets did not acknowledge emissions in time.
 	errLate = errors.New("targets do not acknowledge in time")
+	// errAlone: there is more to be written one by one than a step has time for; at least
+	// one Emission.Cleared is set.
+	errAlone = errors.New("emissions that are written one by one take long")
 	// errHeld: at least one Share.Held is set.
 	errHeld = errors.New("a partition of our own holds up the step")
 	// errFence: a share's Fence refused.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,51 +34,54 @@ func commitOne(t *testing.T, l *Lane) error {
 // The last transaction of an ID is not over for the broker: a leader that died
 // before it got the marker. The step takes a fresh ID, at once.
 func TestABusyIDIsLeft(t *testing.T) {
-	c, l := fakeLane(t)
-	l.prepare(t.Context())
-	for range l.clients {
-		if err := commitOne(t, l); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		l.prepare(t.Context())
+		for range l.clients {
+			if err := commitOne(t, l); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	var busy []string
-	for _, cl := range l.clients {
-		busy = append(busy, cl.id)
-		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id, Err: kerr.ConcurrentTransactions, Count: -1})
-	}
-	begun := time.Now()
-	for range l.clients {
-		if err := commitOne(t, l); err != nil {
-			t.Fatal(err)
+		var busy []string
+		for _, cl := range l.clients {
+			busy = append(busy, cl.id)
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id, Err: kerr.ConcurrentTransactions, Count: -1})
 		}
-	}
-	if took := time.Since(begun); took > 6*time.Second {
-		t.Errorf("%d steps took %s", len(l.clients), took)
-	}
-	for i, cl := range l.clients {
-		if cl.id == busy[i] {
-			t.Errorf("%s is still in use", cl.id)
+		begun := time.Now()
+		for range l.clients {
+			if err := commitOne(t, l); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
+		if took := time.Since(begun); took > 6*time.Second {
+			t.Errorf("%d steps took %s", len(l.clients), took)
+		}
+		for i, cl := range l.clients {
+			if cl.id == busy[i] {
+				t.Errorf("%s is still in use", cl.id)
+			}
+		}
+	})
 }
 
 // The coordinator leaves every ID in doubt: a step uses up one fresh ID and ends,
 // it does not go on to make others.
 func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
-	c, l := fakeLane(t)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, Err: kerr.ConcurrentTransactions, Count: -1})
-	begun := time.Now()
-	if err := commitOne(t, l); err == nil {
-		t.Error("committed")
-	}
-	if took := time.Since(begun); took > 3*time.Second || l.serial > 4 {
-		t.Errorf("ended after %s with %d transactional IDs, want 4 at most", took, l.serial)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, Err: kerr.ConcurrentTransactions, Count: -1})
+		begun := time.Now()
+		if err := commitOne(t, l); err == nil {
+			t.Error("committed")
+		}
+		if took := time.Since(begun); took > 3*time.Second || l.serial > 4 {
+			t.Errorf("ended after %s with %d transactional IDs, want 4 at most", took, l.serial)
+		}
+	})
 }
 
 // Whatever a coordinator leaves unanswered, a step ends soon.
 func TestAStepsWaitsAreBounded(t *testing.T) {
-	t.Parallel()
 	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
 	for _, tc := range []struct {
 		key kmsg.Key
@@ -86,35 +90,36 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 		{key: kmsg.InitProducerID}, {key: kmsg.AddPartitionsToTxn}, {key: kmsg.TxnOffsetCommit}, {key: kmsg.EndTxn}, {key: kmsg.EndTxn, ill: "t"},
 	} {
 		t.Run(tc.key.Name()+" "+tc.ill, func(t *testing.T) {
-			t.Parallel()
-			c, l := fakeLane(t)
-			over := make(chan struct{})
-			t.Cleanup(func() { close(over) })
-			c.ControlKey(tc.key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
-				c.KeepControl()
-				c.SleepControl(func() { <-over })
-				return nil, nil, false
-			})
-			if tc.ill != "" {
-				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: tc.ill, Err: kerr.NotEnoughReplicas, Count: -1})
-			}
-			s := &fakeSource{ems: func() (es []Emission) {
+			synctest.Test(t, func(t *testing.T) {
+				c, l := fakeLane(t)
+				over := make(chan struct{})
+				t.Cleanup(func() { close(over) })
+				c.ControlKey(tc.key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+					c.KeepControl()
+					c.SleepControl(func() { <-over })
+					return nil, nil, false
+				})
 				if tc.ill != "" {
-					es = append(es, Emission{Record: &kgo.Record{Topic: tc.ill, Value: []byte("x")}})
+					c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: tc.ill, Err: kerr.NotEnoughReplicas, Count: -1})
 				}
-				return es
-			}}
-			if tc.key == kmsg.TxnOffsetCommit {
-				s.metadata = offsetUnresponsive
-			}
-			l.Add(s)
-			begun := time.Now()
-			_, err := l.step(t.Context())
-			if took := time.Since(begun); took > patience {
-				t.Errorf("the step took %s (%v)", took, err)
-			} else if took < answerTimeout {
-				t.Errorf("the step took only %s: it did not wait for %s", took, tc.key.Name())
-			}
+				s := &fakeSource{ems: func() (es []Emission) {
+					if tc.ill != "" {
+						es = append(es, Emission{Record: &kgo.Record{Topic: tc.ill, Value: []byte("x")}})
+					}
+					return es
+				}}
+				if tc.key == kmsg.TxnOffsetCommit {
+					s.metadata = offsetUnresponsive
+				}
+				l.Add(s)
+				begun := time.Now()
+				_, err := l.step(t.Context())
+				if took := time.Since(begun); took > patience {
+					t.Errorf("the step took %s (%v)", took, err)
+				} else if took < answerTimeout {
+					t.Errorf("the step took only %s: it did not wait for %s", took, tc.key.Name())
+				}
+			})
 		})
 	}
 }
@@ -122,46 +127,46 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 // A connection to a coordinator breaks, and the broker takes the next one and says nothing
 // on it: a step ends as soon as with one that is there and silent.
 func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
-	t.Parallel()
 	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
 	for name, aborts := range map[string]bool{"announce": false, "abort": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, l := fakeLane(t)
-			conns := watchDials(l)
-			over := make(chan struct{})
-			t.Cleanup(func() { close(over) })
-			l.prepare(t.Context())
-			cut := func() { // all but those that records are sent over
-				c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
-					c.KeepControl()
-					c.SleepControl(func() { <-over })
-					return nil, nil, false
-				})
-				conns.cut(kmsg.Produce)
-			}
-			s := &fakeSource{ems: func() (es []Emission) {
-				if aborts {
-					es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: []byte("x")}})
+			synctest.Test(t, func(t *testing.T) {
+				c, l := fakeLane(t)
+				conns := watchDials(l)
+				over := make(chan struct{})
+				t.Cleanup(func() { close(over) })
+				l.prepare(t.Context())
+				cut := func() { // all but those that records are sent over
+					c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
+						c.KeepControl()
+						c.SleepControl(func() { <-over })
+						return nil, nil, false
+					})
+					conns.cut(kmsg.Produce)
 				}
-				return es
-			}}
-			l.Add(s)
-			if aborts {
-				var once sync.Once
-				c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-					once.Do(cut)
-					return nil, nil, false
-				})
-				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
-			} else {
-				cut()
-			}
-			begun := time.Now()
-			_, err := l.step(t.Context())
-			if took := time.Since(begun); took > patience || took < answerTimeout {
-				t.Errorf("the step took %s, want %s to %s (%v)", took, answerTimeout, patience, err)
-			}
+				s := &fakeSource{ems: func() (es []Emission) {
+					if aborts {
+						es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: []byte("x")}})
+					}
+					return es
+				}}
+				l.Add(s)
+				if aborts {
+					var once sync.Once
+					c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+						once.Do(cut)
+						return nil, nil, false
+					})
+					c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
+				} else {
+					cut()
+				}
+				begun := time.Now()
+				_, err := l.step(t.Context())
+				if took := time.Since(begun); took > patience || took < answerTimeout {
+					t.Errorf("the step took %s, want %s to %s (%v)", took, answerTimeout, patience, err)
+				}
+			})
 		})
 	}
 }
@@ -176,104 +181,112 @@ func marked(t *testing.T, l *Lane) *Markers {
 // A client cannot begin: the transaction before was committed, and stays so in
 // what is remembered.
 func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
-	_, l := fakeLane(t)
-	k := marked(t, l)
-	l.prepare(t.Context())
-	for range l.clients {
-		if err := commitOne(t, l); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		k := marked(t, l)
+		l.prepare(t.Context())
+		for range l.clients {
+			if err := commitOne(t, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next := l.clients[l.order(time.Now())[0]]
+		if err := next.BeginTransaction(); err != nil { // so that the lane cannot
 			t.Fatal(err)
 		}
-	}
-	next := l.clients[l.order(time.Now())[0]]
-	if err := next.BeginTransaction(); err != nil { // so that the lane cannot
-		t.Fatal(err)
-	}
-	former := next.last
-	if err := commitOne(t, l); err == nil {
-		t.Fatal("the client begins twice")
-	}
-	if how, _ := k.outcome(timer.TopicPartition{Topic: "log", Partition: 0}, former); how != EndingCommit {
-		t.Errorf("the former transaction is remembered as %s", how)
-	}
+		former := next.last
+		if err := commitOne(t, l); err == nil {
+			t.Fatal("the client begins twice")
+		}
+		if how, _ := k.outcome(timer.TopicPartition{Topic: "log", Partition: 0}, former); how != EndingCommit {
+			t.Errorf("the former transaction is remembered as %s", how)
+		}
+	})
 }
 
 // The leader of a partition changes within a step: what its transactional ID wrote
 // there before may lack its marker, so it is not begun again.
 func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
-	c, l := fakeLaneOf(t, 2)
-	k := marked(t, l)
-	l.prepare(t.Context())
-	for range l.clients {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLaneOf(t, 2)
+		k := marked(t, l)
+		l.prepare(t.Context())
+		for range l.clients {
+			if err := commitOne(t, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leader := c.LeaderFor("log", 0)
+		var moved atomic.Bool
+		c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+			if moved.CompareAndSwap(false, true) {
+				c.SleepControl(func() {
+					if err := c.MoveTopicPartition("log", 0, 1-leader); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			return nil, nil, false
+		})
 		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
 		}
-	}
-	leader := c.LeaderFor("log", 0)
-	var moved atomic.Bool
-	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		if moved.CompareAndSwap(false, true) {
-			c.SleepControl(func() {
-				if err := c.MoveTopicPartition("log", 0, 1-leader); err != nil {
-					t.Error(err)
-				}
-			})
+		if cl := l.clients[l.turn]; !l.retired(cl) && !l.moved(cl, cl.leaders) {
+			t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
 		}
-		return nil, nil, false
+		if ps := k.list(); len(ps) != 1 || ps[0] != (timer.TopicPartition{Topic: "log", Partition: 0}) {
+			t.Errorf("in doubt: %v, want log/0", ps)
+		}
 	})
-	if err := commitOne(t, l); err != nil {
-		t.Fatal(err)
-	}
-	if cl := l.clients[l.turn]; !l.retired(cl) && !l.moved(cl, cl.leaders) {
-		t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
-	}
-	if ps := k.list(); len(ps) != 1 || ps[0] != (timer.TopicPartition{Topic: "log", Partition: 0}) {
-		t.Errorf("in doubt: %v, want log/0", ps)
-	}
 }
 
 // The last thing that a transactional ID does is an abort, and it ends before the
 // broker's epochs do.
 func TestWhenAnIDIsRetired(t *testing.T) {
-	_, l := fakeLane(t)
-	for _, tc := range []struct {
-		name    string
-		c       txnClient
-		how     Ending
-		retired bool
-	}{
-		{"a commit", txnClient{last: producer{1, 7}}, EndingCommit, false},
-		{"an abort", txnClient{last: producer{1, 7}}, EndingAbort, true},
-		{"not known", txnClient{last: producer{1, 7}}, EndingUnknown, true},
-		{"one epoch to go", txnClient{last: producer{1, maxEpoch - 1}}, EndingCommit, false},
-		{"the last epoch", txnClient{last: producer{1, maxEpoch}}, EndingCommit, true},
-	} {
-		tc.c.Client = l.o.Admin
-		l.noteEnd(&tc.c, tc.how)
-		if got := l.retired(&tc.c); got != tc.retired {
-			t.Errorf("%s: retired %v, want %v", tc.name, got, tc.retired)
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		for _, tc := range []struct {
+			name    string
+			c       txnClient
+			how     Ending
+			retired bool
+		}{
+			{"a commit", txnClient{last: producer{1, 7}}, EndingCommit, false},
+			{"an abort", txnClient{last: producer{1, 7}}, EndingAbort, true},
+			{"not known", txnClient{last: producer{1, 7}}, EndingUnknown, true},
+			{"one epoch to go", txnClient{last: producer{1, maxEpoch - 1}}, EndingCommit, false},
+			{"the last epoch", txnClient{last: producer{1, maxEpoch}}, EndingCommit, true},
+		} {
+			tc.c.Client = l.o.Admin
+			l.noteEnd(&tc.c, tc.how)
+			if got := l.retired(&tc.c); got != tc.retired {
+				t.Errorf("%s: retired %v, want %v", tc.name, got, tc.retired)
+			}
 		}
-	}
+	})
 }
 
 // The first producer of a cluster has the ID 0. When it is not to be begun again, a client
 // that has begun nothing yet still may; one that was that producer may not.
 func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
-	_, l := fakeLane(t)
-	k := marked(t, l)
-	l.prepare(t.Context())
-	to := timer.TopicPartition{Topic: "log", Partition: 0}
-	k.noteEnd("id", producer{0, 0}, EndingCommit, map[string][]int32{to.Topic: {to.Partition}})
-	k.Moved(to)
-	for _, c := range l.clients {
-		if l.retired(c) {
-			t.Errorf("%s is retired before it has begun anything", c.id)
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		k := marked(t, l)
+		l.prepare(t.Context())
+		to := timer.TopicPartition{Topic: "log", Partition: 0}
+		k.noteEnd("id", producer{0, 0}, EndingCommit, map[string][]int32{to.Topic: {to.Partition}})
+		k.Moved(to)
+		for _, c := range l.clients {
+			if l.retired(c) {
+				t.Errorf("%s is retired before it has begun anything", c.id)
+			}
 		}
-	}
-	was := l.clients[0]
-	was.last = producer{0, 0}
-	if !l.retired(was) {
-		t.Error("the first producer is to be begun again")
-	}
+		was := l.clients[0]
+		was.last = producer{0, 0}
+		if !l.retired(was) {
+			t.Error("the first producer is to be begun again")
+		}
+	})
 }
 
 // Kafka 4.0.0 moves the epoch twice at a fencing abort (KAFKA-19367), as a commit
@@ -303,78 +316,83 @@ func (deadToken) Err() error { return errDead }
 // The token of a partition is dead before it is taken out of the lane: the others'
 // steps go on without it.
 func TestADeadPartitionHoldsUpNobody(t *testing.T) {
-	_, l := fakeLane(t)
-	dead, healthy := steadily(l, "t"), steadily(l, "log")
-	dead.token = deadToken{}
-	for range 3 {
-		if _, err := l.step(context.Background()); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		dead, healthy := steadily(l, "t"), steadily(l, "log")
+		dead.token = deadToken{}
+		for range 3 {
+			if _, err := l.step(context.Background()); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if healthy.committed() != 3 || dead.sealed != 1 || !dead.gone {
-		t.Errorf("%d of 3 steps committed; the dead one was sealed %d times and is lost: %v", healthy.committed(), dead.sealed, dead.gone)
-	}
+		if healthy.committed() != 3 || dead.sealed != 1 || !dead.gone {
+			t.Errorf("%d of 3 steps committed; the dead one was sealed %d times and is lost: %v", healthy.committed(), dead.sealed, dead.gone)
+		}
+	})
 }
 
 // So with one that dies while it is in the ward.
 func TestADeadPartitionLeavesTheWard(t *testing.T) {
-	t.Parallel()
-	c, l := fakeLane(t)
-	unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
-	tok := &token{member: func() Member { return Member{ID: "m", Generation: 1} }}
-	unhealthy.token = tok
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
-	runLane(t, l)
-	until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
-	tok.die()
-	until(t, "the ward is empty", testLimit, func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return !l.ward.running && len(l.sources) == 1
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
+		tok := &token{member: func() Member { return Member{ID: "m", Generation: 1} }}
+		unhealthy.token = tok
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+		runLane(t, l)
+		until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
+		tok.die()
+		until(t, "the ward is empty", testLimit, func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return !l.ward.running && len(l.sources) == 1
+		})
+		n := healthy.committed()
+		until(t, "the healthy one goes on", testLimit, func() bool { return healthy.committed() > n+3 })
+		if unhealthy.committed() != 0 {
+			t.Error("the unhealthy one committed")
+		}
 	})
-	n := healthy.committed()
-	until(t, "the healthy one goes on", testLimit, func() bool { return healthy.committed() > n+3 })
-	if unhealthy.committed() != 0 {
-		t.Error("the unhealthy one committed")
-	}
 }
 
 // A commit is not answered, and its coordinator does not say what became of it: the
 // step's partitions wait for that, the others go on.
 func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
-	c, l := fakeLane(t)
-	over := make(chan struct{})
-	end := sync.OnceFunc(func() { close(over) })
-	t.Cleanup(end)
-	var ill atomic.Pointer[string] // transactional ID of which the broker says nothing
-	c.ControlKey(kmsg.EndTxn.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		id := r.(*kmsg.EndTxnRequest).TransactionalID
-		ill.CompareAndSwap(nil, &id)
-		if *ill.Load() == id {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		over := make(chan struct{})
+		end := sync.OnceFunc(func() { close(over) })
+		t.Cleanup(end)
+		var ill atomic.Pointer[string] // transactional ID of which the broker says nothing
+		c.ControlKey(kmsg.EndTxn.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			id := r.(*kmsg.EndTxnRequest).TransactionalID
+			ill.CompareAndSwap(nil, &id)
+			if *ill.Load() == id {
+				c.SleepControl(func() { <-over })
+			}
+			return nil, nil, false
+		})
+		c.ControlKey(kmsg.DescribeTransactions.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
 			c.SleepControl(func() { <-over })
+			return nil, nil, false
+		})
+		waits := steadily(l, "t")
+		runLane(t, l)
+		until(t, "a commit that is not answered", testLimit, func() bool { return ill.Load() != nil })
+		healthy := steadily(l, "log")
+		took := until(t, "the healthy one commits", testLimit, func() bool { return healthy.committed() > 10 })
+		if took > answerTimeout+3*time.Second {
+			t.Errorf("the healthy one commits after %s", took)
 		}
-		return nil, nil, false
+		waits.mu.Lock()
+		if !waits.out || waits.n > 0 || waits.sealed != 1 {
+			t.Errorf("out %v, %d committed, sealed %d times", waits.out, waits.n, waits.sealed)
+		}
+		waits.mu.Unlock()
+		end()
+		until(t, "the step is resolved", testLimit, func() bool { return waits.committed() > 3 })
+		inOrder(t, waits)
 	})
-	c.ControlKey(kmsg.DescribeTransactions.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		c.SleepControl(func() { <-over })
-		return nil, nil, false
-	})
-	waits := steadily(l, "t")
-	runLane(t, l)
-	until(t, "a commit that is not answered", testLimit, func() bool { return ill.Load() != nil })
-	healthy := steadily(l, "log")
-	took := until(t, "the healthy one commits", testLimit, func() bool { return healthy.committed() > 10 })
-	if took > answerTimeout+3*time.Second {
-		t.Errorf("the healthy one commits after %s", took)
-	}
-	waits.mu.Lock()
-	if !waits.out || waits.n > 0 || waits.sealed != 1 {
-		t.Errorf("out %v, %d committed, sealed %d times", waits.out, waits.n, waits.sealed)
-	}
-	waits.mu.Unlock()
-	end()
-	until(t, "the step is resolved", testLimit, func() bool { return waits.committed() > 3 })
-	inOrder(t, c, waits)
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -20,33 +21,34 @@ import (
 // are in it are given up when the transaction timeout has passed, not one after
 // another.
 func TestAnUnresolvedStepIsGivenUpAsAWhole(t *testing.T) {
-	t.Parallel()
-	c, l := fakeLane(t)
-	l.o.TransactionTimeout = time.Second
-	c.ControlKey(int16(kmsg.DescribeTransactions), func(kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		return nil, errors.New("the connection is cut"), true
-	})
-	var shares []*Share
-	for range 20 {
-		shares = append(shares, &Share{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}})
-	}
-	client, err := newTxnClient(&l.o, "unanswered")
-	if err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	if err := l.resolve(client, shares); err == nil {
-		t.Fatal("resolved")
-	}
-	if took := time.Since(begun); took > 4*l.o.TransactionTimeout {
-		t.Errorf("given up after %s", took)
-	}
-	for i, s := range shares {
-		if s.Err == nil {
-			t.Errorf("share %d is not told that nothing tells", i)
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		l.o.TransactionTimeout = time.Second
+		c.ControlKey(int16(kmsg.DescribeTransactions), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			return nil, errors.New("the connection is cut"), true
+		})
+		var shares []*Share
+		for range 20 {
+			shares = append(shares, &Share{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}})
 		}
-	}
+		client, err := newTxnClient(&l.o, "unanswered")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if err := l.resolve(client, shares); err == nil {
+			t.Fatal("resolved")
+		}
+		if took := time.Since(begun); took > 4*l.o.TransactionTimeout {
+			t.Errorf("given up after %s", took)
+		}
+		for i, s := range shares {
+			if s.Err == nil {
+				t.Errorf("share %d is not told that nothing tells", i)
+			}
+		}
+	})
 }
 
 // mortal is a token that dies.
@@ -66,31 +68,33 @@ func (m *mortal) Err() error {
 // partitions go elsewhere: nobody needs to know any more, and the lane has its share
 // back at once, not when the question has timed out.
 func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
-	c, l := fakeLane(t)
-	l.o.TransactionTimeout = time.Minute
-	asked := make(chan struct{}, 1)
-	c.ControlKey(int16(kmsg.DescribeTransactions), func(kmsg.Request) (kmsg.Response, error, bool) {
-		asked <- struct{}{}
-		return nil, nil, true // no answer
-	})
-	client, err := newTxnClient(&l.o, "unanswered")
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := &mortal{}
-	shares := []*Share{{Token: token, Records: []*kgo.Record{{Topic: "log"}}}}
-	done := make(chan error, 1)
-	go func() { done <- l.resolve(client, shares) }()
-	<-asked
-	token.dead.Store(true)
-	select {
-	case err := <-done:
-		if !errors.Is(err, errTokens) {
-			t.Errorf("resolved with %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		l.o.TransactionTimeout = time.Minute
+		asked := make(chan struct{}, 1)
+		c.ControlKey(int16(kmsg.DescribeTransactions), func(kmsg.Request) (kmsg.Response, error, bool) {
+			asked <- struct{}{}
+			return nil, nil, true // no answer
+		})
+		client, err := newTxnClient(&l.o, "unanswered")
+		if err != nil {
+			t.Fatal(err)
 		}
-	case <-time.After(5 * time.Second):
-		t.Fatal("it still waits for the coordinator's answer")
-	}
+		token := &mortal{}
+		shares := []*Share{{Token: token, Records: []*kgo.Record{{Topic: "log"}}}}
+		done := make(chan error, 1)
+		go func() { done <- l.resolve(client, shares) }()
+		<-asked
+		token.dead.Store(true)
+		select {
+		case err := <-done:
+			if !errors.Is(err, errTokens) {
+				t.Errorf("resolved with %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("it still waits for the coordinator's answer")
+		}
+	})
 }
 
 // A commit waits for a dead broker in the coordinator's log, and then its marker for
@@ -100,53 +104,54 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 // in its log what its followers never had. And while it is at it nothing is begun under
 // that ID, which would abort what is not decided.
 func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
-	t.Parallel()
 	for name, restarted := range map[string]bool{"the same coordinator": false, "one that was restarted": true} {
 		t.Run(name, func(t *testing.T) {
-			c, l := fakeLane(t)
-			last := producer{7, 3}
-			var asked atomic.Int32
-			answerDescribe(c, "PrepareCommit", func() producer { asked.Add(1); return producer{last.id, last.epoch + 1} })
-			c.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
-				t.Error("the ID is begun with again")
-				return nil, nil, false
-			})
-			var successor atomic.Bool // is there, and has never heard of a commit
-			c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
-				c.KeepControl()
-				resp := r.ResponseKind().(*kmsg.EndTxnResponse)
-				if !successor.Load() {
-					resp.ErrorCode = kerr.ConcurrentTransactions.Code
+			synctest.Test(t, func(t *testing.T) {
+				c, l := fakeLane(t)
+				last := producer{7, 3}
+				var asked atomic.Int32
+				answerDescribe(c, "PrepareCommit", func() producer { asked.Add(1); return producer{last.id, last.epoch + 1} })
+				c.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+					t.Error("the ID is begun with again")
+					return nil, nil, false
+				})
+				var successor atomic.Bool // is there, and has never heard of a commit
+				c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+					c.KeepControl()
+					resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+					if !successor.Load() {
+						resp.ErrorCode = kerr.ConcurrentTransactions.Code
+					}
+					return resp, nil, true
+				})
+				client, err := newTxnClient(&l.o, "unanswered")
+				if err != nil {
+					t.Fatal(err)
 				}
-				return resp, nil, true
-			})
-			client, err := newTxnClient(&l.o, "unanswered")
-			if err != nil {
-				t.Fatal(err)
-			}
-			client.last = last
-			client.dropped.Store(restarted)
-			done := make(chan error, 1)
-			go func() {
-				done <- l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}})
-			}()
-			if restarted {
-				until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 2 })
+				client.last = last
+				client.dropped.Store(restarted)
+				done := make(chan error, 1)
+				go func() {
+					done <- l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}})
+				}()
+				if restarted {
+					until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 2 })
+					select {
+					case err := <-done:
+						t.Fatalf("resolved with %v by what was found in a log", err)
+					default:
+					}
+					successor.Store(true)
+				}
 				select {
 				case err := <-done:
-					t.Fatalf("resolved with %v by what was found in a log", err)
-				default:
+					if err != nil {
+						t.Errorf("resolved: %v, want a commit", err)
+					}
+				case <-time.After(2 * answerTimeout):
+					t.Fatal("not resolved")
 				}
-				successor.Store(true)
-			}
-			select {
-			case err := <-done:
-				if err != nil {
-					t.Errorf("resolved: %v, want a commit", err)
-				}
-			case <-time.After(2 * answerTimeout):
-				t.Fatal("not resolved")
-			}
+			})
 		})
 	}
 }
@@ -155,51 +160,52 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 // while it is asked what became of it: what it says from then on of markers that it is
 // writing may be of a commit that its followers never had, and is not believed.
 func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
-	t.Parallel()
-	c, l := fakeLane(t)
-	conns := watchDials(l)
-	last := producer{7, 3}
-	var asked atomic.Int32
-	answerDescribe(c, "PrepareCommit", func() producer { asked.Add(1); return producer{last.id, last.epoch + 1} })
-	var restart sync.Once
-	var successor atomic.Bool // is there, and has never heard of a commit
-	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		restart.Do(func() { conns.cut() })
-		resp := r.ResponseKind().(*kmsg.EndTxnResponse)
-		if !successor.Load() {
-			resp.ErrorCode = kerr.ConcurrentTransactions.Code
-		}
-		return resp, nil, true
-	})
-	client, err := newTxnClient(&l.o, "unanswered")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// It has a connection to the coordinator, as who sent it the end has.
-	if _, err := kadm.NewClient(client.Client).DescribeTransactions(t.Context(), client.id); err != nil {
-		t.Fatal(err)
-	}
-	client.last = last
-	done := make(chan error, 1)
-	go func() {
-		done <- l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}})
-	}()
-	until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 3 || len(done) > 0 })
-	select {
-	case err := <-done:
-		t.Fatalf("resolved with %v by what was found in a log", err)
-	default:
-	}
-	successor.Store(true)
-	select {
-	case err := <-done:
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		conns := watchDials(l)
+		last := producer{7, 3}
+		var asked atomic.Int32
+		answerDescribe(c, "PrepareCommit", func() producer { asked.Add(1); return producer{last.id, last.epoch + 1} })
+		var restart sync.Once
+		var successor atomic.Bool // is there, and has never heard of a commit
+		c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			restart.Do(func() { conns.cut() })
+			resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+			if !successor.Load() {
+				resp.ErrorCode = kerr.ConcurrentTransactions.Code
+			}
+			return resp, nil, true
+		})
+		client, err := newTxnClient(&l.o, "unanswered")
 		if err != nil {
-			t.Errorf("resolved: %v, want a commit", err)
+			t.Fatal(err)
 		}
-	case <-time.After(2 * answerTimeout):
-		t.Fatal("not resolved")
-	}
+		// It has a connection to the coordinator, as who sent it the end has.
+		if _, err := kadm.NewClient(client.Client).DescribeTransactions(t.Context(), client.id); err != nil {
+			t.Fatal(err)
+		}
+		client.last = last
+		done := make(chan error, 1)
+		go func() {
+			done <- l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}})
+		}()
+		until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 3 || len(done) > 0 })
+		select {
+		case err := <-done:
+			t.Fatalf("resolved with %v by what was found in a log", err)
+		default:
+		}
+		successor.Store(true)
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("resolved: %v, want a commit", err)
+			}
+		case <-time.After(2 * answerTimeout):
+			t.Fatal("not resolved")
+		}
+	})
 }
 
 // toldSource hands on what became of its shares, whoever tells it.
@@ -252,22 +258,23 @@ func answerDescribe(c *kfake.Cluster, state string, whose func() producer) {
 // hears of a transaction that is under way. The answer itself says that it is decided,
 // and it comes, though later than any other that a client waits for.
 func TestAnAnswerToACommitCountsHoweverLate(t *testing.T) {
-	t.Parallel()
-	c, l := fakeLane(t)
-	l.o.CommitTimeout = 100 * time.Millisecond
-	var first atomic.Pointer[kmsg.EndTxnRequest]
-	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		if first.CompareAndSwap(nil, r.(*kmsg.EndTxnRequest)) {
-			c.SleepControl(func() { time.Sleep(answerTimeout + time.Second) })
-			return nil, nil, false
-		}
-		resp := r.ResponseKind().(*kmsg.EndTxnResponse)
-		resp.ErrorCode = kerr.ConcurrentTransactions.Code
-		return resp, nil, true
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		l.o.CommitTimeout = 100 * time.Millisecond
+		var first atomic.Pointer[kmsg.EndTxnRequest]
+		c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if first.CompareAndSwap(nil, r.(*kmsg.EndTxnRequest)) {
+				c.SleepControl(func() { time.Sleep(answerTimeout + time.Second) })
+				return nil, nil, false
+			}
+			resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+			resp.ErrorCode = kerr.ConcurrentTransactions.Code
+			return resp, nil, true
+		})
+		answerDescribe(c, "Ongoing", func() producer { return producer{first.Load().ProducerID, first.Load().ProducerEpoch} })
+		wantResolved(t, l, 2*answerTimeout)
 	})
-	answerDescribe(c, "Ongoing", func() producer { return producer{first.Load().ProducerID, first.Load().ProducerEpoch} })
-	wantResolved(t, l, 2*answerTimeout)
 }
 
 // The coordinator still writes the markers of the transaction before, when offsets of a
@@ -303,30 +310,31 @@ func TestCommitOffsetsWaitsForTheTransactionBefore(t *testing.T) {
 // kgo then hears, until the last marker is written, that there is one under way. The
 // coordinator says, over the client's own connection, that it is decided.
 func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
-	t.Parallel()
-	c, l := fakeLane(t)
-	l.o.CommitTimeout = 100 * time.Millisecond
-	admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...) // as the service has it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(admin.Close)
-	l.o.Admin = admin
-	var ends atomic.Int32
-	var last atomic.Pointer[kmsg.EndTxnRequest]
-	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		resp := r.ResponseKind().(*kmsg.EndTxnResponse)
-		switch last.Store(r.(*kmsg.EndTxnRequest)); ends.Add(1) {
-		case 1:
-			resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
-		case 2:
-			return nil, nil, true // no answer
-		default:
-			resp.ErrorCode = kerr.ConcurrentTransactions.Code
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		l.o.CommitTimeout = 100 * time.Millisecond
+		admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...) // as the service has it
+		if err != nil {
+			t.Fatal(err)
 		}
-		return resp, nil, true
+		t.Cleanup(admin.Close)
+		l.o.Admin = admin
+		var ends atomic.Int32
+		var last atomic.Pointer[kmsg.EndTxnRequest]
+		c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+			switch last.Store(r.(*kmsg.EndTxnRequest)); ends.Add(1) {
+			case 1:
+				resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+			case 2:
+				return nil, nil, true // no answer
+			default:
+				resp.ErrorCode = kerr.ConcurrentTransactions.Code
+			}
+			return resp, nil, true
+		})
+		answerDescribe(c, "PrepareCommit", func() producer { return producer{last.Load().ProducerID, last.Load().ProducerEpoch + 1} })
+		wantResolved(t, l, 4*answerTimeout)
 	})
-	answerDescribe(c, "PrepareCommit", func() producer { return producer{last.Load().ProducerID, last.Load().ProducerEpoch + 1} })
-	wantResolved(t, l, 4*answerTimeout)
 }

@@ -183,54 +183,55 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			c, l := fakeLaneOf(t, 2)
-			if tc.dying {
-				reach := &fakeReach{}
-				reach.lose("127.0.0.1:1")
-				l.o.Reach, l.o.Leaders = reach, reach
-			}
-			for i, topic := range []string{"log", "t"} {
-				if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				c, l := fakeLaneOf(t, 2)
+				if tc.dying {
+					reach := &fakeReach{}
+					reach.lose("127.0.0.1:1")
+					l.o.Reach, l.o.Leaders = reach, reach
 				}
-			}
-			unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
-			unhealthy.records = 300
-			unhealthy.partition = 1
-			runLane(t, l)
-			until(t, "both commit", testLimit, func() bool { return unhealthy.committed() > 3 && healthy.committed() > 3 })
-			begun := time.Now()
-			end := tc.fault(t, c, unhealthy)
-			until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
-			before, at := healthy.committed(), time.Now()
-			until(t, "some time passes", testLimit, func() bool { return time.Since(at) > 2*time.Second })
-			if gap := healthy.gap(begun); gap > 2*ownDeadline+time.Second {
-				t.Errorf("the healthy one was silent for %s", gap)
-			}
-			if n := healthy.committed() - before; n < 20 {
-				t.Errorf("the healthy one committed %d steps in 2 s", n)
-			}
-			was := unhealthy.committed()
-			end()
-			took := until(t, "the unhealthy one commits again", testLimit, func() bool { return unhealthy.committed() > was+3 })
-			if took > 2*ownDeadline+2*time.Second {
-				t.Errorf("the unhealthy one commits again after %s", took)
-			}
-			until(t, "the ward is empty", testLimit, func() bool {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				return !l.ward.running && len(l.ward.stalls) == 0 && len(l.sources) == 2
+				for i, topic := range []string{"log", "t"} {
+					if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
+				unhealthy.records = 300
+				unhealthy.partition = 1
+				runLane(t, l)
+				until(t, "both commit", testLimit, func() bool { return unhealthy.committed() > 3 && healthy.committed() > 3 })
+				begun := time.Now()
+				end := tc.fault(t, c, unhealthy)
+				until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
+				before, at := healthy.committed(), time.Now()
+				until(t, "some time passes", testLimit, func() bool { return time.Since(at) > 2*time.Second })
+				if gap := healthy.gap(begun); gap > 2*ownDeadline+time.Second {
+					t.Errorf("the healthy one was silent for %s", gap)
+				}
+				if n := healthy.committed() - before; n < 20 {
+					t.Errorf("the healthy one committed %d steps in 2 s", n)
+				}
+				was := unhealthy.committed()
+				end()
+				took := until(t, "the unhealthy one commits again", testLimit, func() bool { return unhealthy.committed() > was+3 })
+				if took > 2*ownDeadline+2*time.Second {
+					t.Errorf("the unhealthy one commits again after %s", took)
+				}
+				until(t, "the ward is empty", testLimit, func() bool {
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					return !l.ward.running && len(l.ward.stalls) == 0 && len(l.sources) == 2
+				})
+				t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end", healthy.gap(begun), took)
+				inOrder(t, unhealthy)
 			})
-			t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end", healthy.gap(begun), took)
-			inOrder(t, c, unhealthy)
 		})
 	}
 }
 
 // inOrder checks that a read_committed reader finds each step of a source once, in
 // order.
-func inOrder(t *testing.T, c *kfake.Cluster, s *steady) {
+func inOrder(t *testing.T, s *steady) {
 	t.Helper()
 	s.mu.Lock()
 	s.gone = true // nothing more is sealed
@@ -240,8 +241,8 @@ func inOrder(t *testing.T, c *kfake.Cluster, s *steady) {
 		defer s.mu.Unlock()
 		return !s.out
 	})
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.own: {0: kgo.NewOffset().AtStart()}}))
+	cl, err := kgo.NewClient(append(slices.Clone(s.lane.o.Client), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.own: {0: kgo.NewOffset().AtStart()}}))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,41 +268,43 @@ func inOrder(t *testing.T, c *kfake.Cluster, s *steady) {
 // A partition that is too slow for what a step may have holds up the others once: it
 // goes on apart from them, at its own pace.
 func TestASlowPartitionStaysApart(t *testing.T) {
-	c, l := fakeLaneOf(t, 2)
-	for i, topic := range []string{"log", "t"} {
-		if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	over, slow := make(chan struct{}), c.TopicInfo("t").TopicID
-	t.Cleanup(func() { close(over) })
-	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		for _, x := range r.(*kmsg.ProduceRequest).Topics {
-			if x.TopicID == slow && len(x.Partitions[0].Records) > 4000 {
-				c.SleepControl(func() {
-					select {
-					case <-over:
-					case <-time.After(2 * ownDeadline):
-					}
-				})
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLaneOf(t, 2)
+		for i, topic := range []string{"log", "t"} {
+			if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {
+				t.Fatal(err)
 			}
 		}
-		return nil, nil, false
+		over, slow := make(chan struct{}), c.TopicInfo("t").TopicID
+		t.Cleanup(func() { close(over) })
+		c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			for _, x := range r.(*kmsg.ProduceRequest).Topics {
+				if x.TopicID == slow && len(x.Partitions[0].Records) > 4000 {
+					c.SleepControl(func() {
+						select {
+						case <-over:
+						case <-time.After(2 * ownDeadline):
+						}
+					})
+				}
+			}
+			return nil, nil, false
+		})
+		unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
+		unhealthy.records = 5000
+		runLane(t, l)
+		until(t, "the slow one is held up", testLimit, unhealthy.isHeld)
+		begun, n := time.Now(), unhealthy.committed()
+		until(t, "some time passes", testLimit, func() bool { return time.Since(begun) > 6*time.Second })
+		if gap := healthy.gap(begun); gap > ownDeadline {
+			t.Errorf("the healthy one was silent for %s", gap)
+		}
+		if unhealthy.committed() < n+3 {
+			t.Errorf("the slow one committed %d steps", unhealthy.committed()-n)
+		}
+		inOrder(t, unhealthy)
 	})
-	unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
-	unhealthy.records = 5000
-	runLane(t, l)
-	until(t, "the slow one is held up", testLimit, unhealthy.isHeld)
-	begun, n := time.Now(), unhealthy.committed()
-	until(t, "some time passes", testLimit, func() bool { return time.Since(begun) > 6*time.Second })
-	if gap := healthy.gap(begun); gap > ownDeadline {
-		t.Errorf("the healthy one was silent for %s", gap)
-	}
-	if unhealthy.committed() < n+3 {
-		t.Errorf("the slow one committed %d steps", unhealthy.committed()-n)
-	}
-	inOrder(t, c, unhealthy)
 }
 
 // One that holds up steps again and again is kept for longer each time, and what it

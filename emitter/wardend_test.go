@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -70,39 +71,42 @@ func isClosed(c <-chan struct{}, within time.Duration) bool {
 // That a transaction is aborted is decided before its markers are written: a ward
 // waits for those, for a partition that takes no writes does not take its marker.
 func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
-	t.Parallel()
-	e := newWardEnds(t)
-	ended := e.begin("a")
-	if isClosed(ended, time.Second) {
-		t.Error("ended before its markers are written")
-	}
-	e.end("a")
-	if !isClosed(ended, testLimit) {
-		t.Error("not ended")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := newWardEnds(t)
+		ended := e.begin("a")
+		if isClosed(ended, time.Second) {
+			t.Error("ended before its markers are written")
+		}
+		e.end("a")
+		if !isClosed(ended, testLimit) {
+			t.Error("not ended")
+		}
+	})
 }
 
 // One who waits for the end of a try is told of it, also when others have held up a
 // try since. What nobody waits for any more is not asked for.
 func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
-	e := newWardEnds(t)
-	w := newWard(NewLane(e.l.o))
-	first, second := &steady{}, &steady{}
-	ended := e.begin("a")
-	w.stalls[first] = &stall{unended: ended}
-	w.stalls[second] = &stall{unended: e.begin("b")}
-	w.stopEnds(e.l)
-	if len(e.l.ends) != 2 {
-		t.Errorf("%d ends are waited for, want 2", len(e.l.ends))
-	}
-	e.end("a")
-	if !isClosed(ended, testLimit) {
-		t.Error("not told of the end")
-	}
-	w.remove(first)
-	if w.stopEnds(e.l); len(e.l.ends) != 1 {
-		t.Errorf("%d ends are waited for, want 1", len(e.l.ends))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := newWardEnds(t)
+		w := newWard(NewLane(e.l.o))
+		first, second := &steady{}, &steady{}
+		ended := e.begin("a")
+		w.stalls[first] = &stall{unended: ended}
+		w.stalls[second] = &stall{unended: e.begin("b")}
+		w.stopEnds(e.l)
+		if len(e.l.ends) != 2 {
+			t.Errorf("%d ends are waited for, want 2", len(e.l.ends))
+		}
+		e.end("a")
+		if !isClosed(ended, testLimit) {
+			t.Error("not told of the end")
+		}
+		w.remove(first)
+		if w.stopEnds(e.l); len(e.l.ends) != 1 {
+			t.Errorf("%d ends are waited for, want 1", len(e.l.ends))
+		}
+	})
 }
 
 // quiet is a source with one step, which wakes nobody when that comes back aborted.
@@ -140,33 +144,34 @@ func (q *quiet) state() (aborted int, over bool) {
 // back in the lane before anybody knows what became of the step. The lane hears of
 // that when it is known, also if nothing else is to be done.
 func TestTheLaneHearsOfWhatItsWardResolves(t *testing.T) {
-	t.Parallel()
-	c, l := fakeLane(t)
-	l.o.CommitTimeout = 200 * time.Millisecond
-	var asked atomic.Int32
-	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		if !strings.Contains(r.(*kmsg.EndTxnRequest).TransactionalID, "/ward/") {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		l.o.CommitTimeout = 200 * time.Millisecond
+		var asked atomic.Int32
+		c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if !strings.Contains(r.(*kmsg.EndTxnRequest).TransactionalID, "/ward/") {
+				return nil, nil, false
+			}
+			switch asked.Add(1) {
+			case 1:
+				return nil, nil, true // no answer
+			case 2: // to commit again: somebody else has ended it
+				resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+				resp.ErrorCode = kerr.InvalidProducerEpoch.Code
+				return resp, nil, true
+			}
 			return nil, nil, false
+		})
+		q := &quiet{}
+		l.Add(q)
+		ctx, cancel := context.WithCancel(t.Context())
+		l.ward.admit(ctx, &Share{source: q, Held: map[timer.TopicPartition]error{{Topic: "log"}: kerr.NotEnoughReplicas}})
+		runLane(t, l)
+		t.Cleanup(cancel)
+		until(t, "the step is committed", testLimit/2, func() bool { _, over := q.state(); return over })
+		if aborted, _ := q.state(); aborted != 1 {
+			t.Errorf("aborted %d times, want once: the test did not make its interleaving", aborted)
 		}
-		switch asked.Add(1) {
-		case 1:
-			return nil, nil, true // no answer
-		case 2: // to commit again: somebody else has ended it
-			resp := r.ResponseKind().(*kmsg.EndTxnResponse)
-			resp.ErrorCode = kerr.InvalidProducerEpoch.Code
-			return resp, nil, true
-		}
-		return nil, nil, false
 	})
-	q := &quiet{}
-	l.Add(q)
-	ctx, cancel := context.WithCancel(t.Context())
-	l.ward.admit(ctx, &Share{source: q, Held: map[timer.TopicPartition]error{{Topic: "log"}: kerr.NotEnoughReplicas}})
-	runLane(t, l)
-	t.Cleanup(cancel)
-	until(t, "the step is committed", testLimit/2, func() bool { _, over := q.state(); return over })
-	if aborted, _ := q.state(); aborted != 1 {
-		t.Errorf("aborted %d times, want once: the test did not make its interleaving", aborted)
-	}
 }

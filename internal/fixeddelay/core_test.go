@@ -306,6 +306,27 @@ func TestSuspectsGoAlone(t *testing.T) {
 	}
 }
 
+// A suspect that its target took by itself, in a step that was aborted, goes with others again.
+func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
+	c := newCore(t, newGround(t))
+	for range 3 {
+		c.write(-delay)
+	}
+	c.deliver(3)
+	c.seal(10)
+	c.share.Emissions[0].Suspect = true
+	c.ends(emitter.Aborted)
+	if s := c.seal(10); len(s.Emissions) != 1 || !s.Emissions[0].Alone {
+		t.Fatalf("%d emissions, want the suspect alone", len(s.Emissions))
+	}
+	c.share.Emissions[0].Cleared = true
+	c.ends(emitter.Aborted)
+	if s := c.seal(10); len(s.Emissions) != 3 || s.Emissions[0].Alone {
+		t.Errorf("%d emissions, the first one alone: %v, want 3", len(s.Emissions), s.Emissions[0].Alone)
+	}
+	c.ends(emitter.Committed)
+}
+
 // A target that is unhealthy stops the partition at its first record; what is before it
 // goes. A breaker that opens while a step is out stops it there.
 func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {

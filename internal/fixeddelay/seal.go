@@ -166,7 +166,7 @@ func (s *sealed) verdicts() {
 			reason, detail := partition.TargetRefusal(em.Err, em.Record)
 			it.refusal, it.undelivered = &intake.Refusal{Reason: waterclock.Reason(reason), Detail: detail}, true
 		}
-		it.suspect = it.suspect || em.Suspect
+		it.suspect = em.Suspect || it.suspect && !em.Cleared
 	}
 }
 

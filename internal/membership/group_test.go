@@ -243,7 +243,12 @@ func dead(t *testing.T, want error, ts ...*Token) {
 // drains, its token lives and nobody else has one.
 func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *town) {
-		a := x.join(x.options("a"))
+		patient := func(name string) Options { // nobody is dropped: a lost token tells nothing of a revoked one
+			o := x.options(name)
+			o.SessionTimeout, o.RebalanceTimeout = calm, calm
+			return o
+		}
+		a := x.join(patient("a"))
 		var b *resident
 		x.shared(partitions, a)
 		var mu sync.Mutex
@@ -266,7 +271,7 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 			}
 		}
 		mu.Lock()
-		b = x.join(x.options("b"))
+		b = x.join(patient("b"))
 		mu.Unlock()
 		x.shared(1, a, b)
 		mu.Lock()

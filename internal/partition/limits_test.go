@@ -238,6 +238,48 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 	}
 }
 
+// A suspect that its target took by itself, in a step that was aborted, is none any more.
+// Those that are left go on as before.
+func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	c.work() // the gate
+	c.load()
+	for i := range 3 {
+		c.schedule(i, 0)
+	}
+	c.deliver(3)
+	c.work()
+	c.seal(roomy)
+	for i := range c.share.Emissions {
+		c.share.Emissions[i].Suspect = true
+	}
+	c.abort()
+	if c.seal(roomy); len(c.share.Emissions) > 0 { // one chunk: their requests
+		t.Fatalf("%d emissions with their requests", len(c.share.Emissions))
+	}
+	c.commit(true)
+	for _, left := range []int{3, 1, 0} {
+		c.seal(roomy)
+		if n := len(c.share.Emissions); n != 3 || c.p.suspects != left {
+			t.Fatalf("%d emissions, %d suspects are counted, want 3, %d", n, c.p.suspects, left)
+		}
+		for i := range c.share.Emissions {
+			em := &c.share.Emissions[i]
+			if alone := i >= 3-left; em.Alone != alone {
+				t.Errorf("%d suspects: emission %d is alone: %v, want %v", left, i, em.Alone, alone)
+			}
+			em.Cleared = em.Alone && (i < 2 || left == 1)
+		}
+		if left > 0 {
+			c.abort()
+		}
+	}
+	c.commit(true)
+	if c.p.suspects != 0 {
+		t.Errorf("%d suspects are counted after the commit", c.p.suspects)
+	}
+}
+
 func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 	g := newGround(t)
 	for n, chunks := range map[int]int{maxBatch: 1, maxBatch + 1: 2} {

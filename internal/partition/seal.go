@@ -295,9 +295,13 @@ func (s *sealed) verdicts() (unhealthy []*planner.Entry) {
 		case em.Err != nil:
 			e.Refusal = refusalOf(em.Err, em.Record)
 		}
-		if em.Suspect && !e.Suspect {
+		switch {
+		case em.Suspect && !e.Suspect:
 			e.Suspect = true
 			s.p.suspects++
+		case em.Cleared && e.Suspect:
+			e.Suspect = false
+			s.p.suspects--
 		}
 	}
 	return unhealthy
