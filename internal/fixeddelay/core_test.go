@@ -29,6 +29,7 @@ type holder struct{ err error }
 
 func (h *holder) Err() error                      { return h.err }
 func (h *holder) Member() (emitter.Member, error) { return emitter.Member{ID: "m"}, h.err }
+func (h *holder) Certain() error                  { return h.err }
 func (h *holder) Refused(err error)               { h.err = err }
 
 // ground is what partitions of a test share.

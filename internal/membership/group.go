@@ -125,11 +125,11 @@ func (g *Group) Run(ctx context.Context) error {
 
 // session is the life of one group client. It returns who that was at last.
 func (g *Group) session(ctx context.Context) (was identity, err error) {
-	l := &lease{}
+	p := &pulse{last: time.Now()}
+	l := &lease{pulse: p, session: g.o.SessionTimeout}
 	if g.o.InstanceID != "" {
 		l.instance = &g.o.InstanceID
 	}
-	p := &pulse{last: time.Now()}
 	g.mu.Lock()
 	g.pulse = p
 	g.mu.Unlock()

@@ -18,6 +18,9 @@ import (
 type pulse struct {
 	mu   sync.Mutex
 	last time.Time
+	// sent is when the question was sent that was answered last, before that of the answer
+	// before: see uncertain.
+	sent, before time.Time
 	// asked: a join is under way, whose answer waits for the other members. Its
 	// answer, or the end of its connection, ends that.
 	asked bool
@@ -44,7 +47,23 @@ func (p *pulse) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) 
 	}
 	if e2e.WriteErr == nil && e2e.ReadErr == nil {
 		p.last = time.Now()
+		p.before, p.sent = p.sent, p.last.Add(-e2e.DurationE2E())
 	}
+}
+
+// uncertain is for how long the group may have known nothing of the member, as far as the
+// member knows: it may be dropped when that is longer than the session timeout, and nobody
+// else has its partitions before. It counts from when a question was sent, for the answer may
+// have lain here while the process stood still; and from the question before the last, for
+// what the last answer says, which may be that the member was dropped, has not been acted on
+// yet when it is noted. The clock on the wall counts too: the other one stands still while a
+// machine is suspended.
+func (p *pulse) uncertain() time.Duration {
+	p.mu.Lock()
+	before := p.before
+	p.mu.Unlock()
+	now := time.Now()
+	return max(now.Sub(before), now.Round(0).Sub(before.Round(0)))
 }
 
 func waitsForOthers(key int16) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -40,6 +41,20 @@ func (t *Token) Err() error {
 	return nil
 }
 
+// Certain is nil while Err is, and nobody else can have the partition at this moment, as the
+// group would not have dropped this member yet had it not heard of it. A process that stood
+// still may hold what is long another's, until it hears of that: a step of it is refused by
+// the brokers, but an answer to a reader is fenced by nobody.
+func (t *Token) Certain() error {
+	if err := t.Err(); err != nil {
+		return err
+	}
+	if d := t.lease.pulse.uncertain(); d > t.lease.session {
+		return fmt.Errorf("the group may have given it to another member: no heartbeat of the last %s is known to have been answered", t.lease.session)
+	}
+	return nil
+}
+
 // Member returns the identity to send with an offset commit at this moment.
 func (t *Token) Member() (emitter.Member, error) {
 	if err := t.Err(); err != nil {
@@ -59,6 +74,8 @@ func (t *Token) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partiti
 // the fields below it.
 type lease struct {
 	instance *string
+	pulse    *pulse
+	session  time.Duration // the session timeout
 
 	mu         sync.Mutex
 	metadata   func() (member string, generation int32) // of the group client; called without mu

@@ -30,6 +30,7 @@ const (
 type Token interface {
 	emitter.Token
 	Refused(err error)
+	Certain() error // nil while nobody else can have the partition: see membership.Token
 }
 
 // Metrics count what happens to the partitions of a process.

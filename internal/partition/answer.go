@@ -19,8 +19,8 @@ import (
 // for many waits for its turn, which has a bound.
 //
 // An answer counts if the partition was live and ours when it was ready: what was read
-// before was true then. A process that has slept through the end of its lease answers
-// nothing, for its token is dead.
+// before was true then. A process that has slept through the end of its membership answers
+// nothing, before it has heard of that too: its token is not certain.
 
 const (
 	// overlayKept is for how long the overlay is kept up to date, for who asks again.
@@ -59,7 +59,7 @@ func (p *Partition) stopAnswering() {
 
 // answering returns what answers now, or why nothing does.
 func (p *Partition) answering() (*answers, error) {
-	if err := p.o.Token.Err(); err != nil {
+	if err := p.o.Token.Certain(); err != nil {
 		return nil, fmt.Errorf("%v: %w: %w", p.Requests(), query.ErrMoved, err)
 	}
 	a := p.answers.Load()

@@ -212,6 +212,33 @@ func TestACheckpointBehindTheView(t *testing.T) {
 	}
 }
 
+// Who may have lost the partition without having heard of it says nothing of its timers.
+func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
+	g := newGround(t)
+	c := newCore(t, g, 1<<20, 1000)
+	c.schedule(1, 50_000)
+	c.takes()
+	c.commit(true)
+	token := c.p.o.Token.(*holder)
+	for _, unsure := range []bool{false, true, false} {
+		token.unsure.Store(unsure)
+		_, get := c.p.Get(t.Context(), []byte("id1"))
+		_, list := c.p.List(t.Context(), query.Page{Order: query.ByID, Limit: 10})
+		_, count := c.p.Count(t.Context(), query.Filter{})
+		for what, err := range map[string]error{"one": get, "a list": list, "a number": count} {
+			if errors.Is(err, query.ErrMoved) != unsure || !unsure && err != nil {
+				t.Errorf("unsure %v, asked for %s: %v", unsure, what, err)
+			}
+		}
+	}
+	a, err := c.p.answering()
+	c.ok(err)
+	token.unsure.Store(true)
+	if err := a.still(nil); !errors.Is(err, query.ErrMoved) {
+		t.Errorf("it has become unsure meanwhile: %v", err)
+	}
+}
+
 // An overlay that nobody uses costs steps nothing, one that cannot follow begins again.
 func TestTheOverlayEnds(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, 1000)

@@ -75,7 +75,10 @@ func newGround(t testing.TB) *ground {
 }
 
 // holder is a token in the hands of a test.
-type holder struct{ dead atomic.Pointer[error] }
+type holder struct {
+	dead   atomic.Pointer[error]
+	unsure atomic.Bool
+}
 
 func (h *holder) Err() error {
 	if e := h.dead.Load(); e != nil {
@@ -85,6 +88,12 @@ func (h *holder) Err() error {
 }
 func (h *holder) Member() (emitter.Member, error) {
 	return emitter.Member{ID: "m", Generation: 1}, h.Err()
+}
+func (h *holder) Certain() error {
+	if h.unsure.Load() {
+		return errors.New("nobody knows")
+	}
+	return h.Err()
 }
 func (h *holder) Refused(err error) { h.dead.CompareAndSwap(nil, &err) }
 
