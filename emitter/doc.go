@@ -8,9 +8,10 @@
 // # The step
 //
 //  1. Seal: every source adds what it has ready (a [Share]).
-//  2. Begin, on the next of a few transactional clients used in turn: the next
-//     transaction of one transactional ID would wait inside the broker, in
-//     20 ms steps, until the markers of its last one are written.
+//  2. Begin, on one of a few transactional clients: the next transaction of one
+//     transactional ID would wait inside the broker, in 20 ms steps, until the
+//     markers of its last one are written. So it is one that has rested, and of
+//     those the one that was used last (Lane.order).
 //  3. Announce all partitions of the step in one AddPartitionsToTxn. Otherwise
 //     brokers add them one by one and refuse each other with
 //     CONCURRENT_TRANSACTIONS. An announce that names an unknown or forbidden

@@ -39,7 +39,7 @@ type Options struct {
 	Group              string
 	Process            string // random, once per process
 	Lane               int
-	TransactionalIDs   int // used in turn, 2 to 4; a ward has one
+	TransactionalIDs   int // 2 to 4; a ward has one
 	TransactionTimeout time.Duration
 	// Health keeps what is known of unhealthy targets; nil: nobody probes.
 	Health *Health
