@@ -31,13 +31,24 @@ func commitOne(t *testing.T, l *Lane) error {
 	return l.commit(ctx, []*Share{oneRecord("log")})
 }
 
+// begins has the client of a turn begin the next step.
+func begins(l *Lane, turn int) {
+	for _, c := range l.clients {
+		if c != nil {
+			c.used = time.Now()
+		}
+	}
+	l.clients[turn].used = time.Time{}
+}
+
 // The last transaction of an ID is not over for the broker: a leader that died
 // before it got the marker. The step takes a fresh ID, at once.
 func TestABusyIDIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.prepare(t.Context())
-		for range l.clients {
+		for turn := range l.clients {
+			begins(l, turn)
 			if err := commitOne(t, l); err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +59,8 @@ func TestABusyIDIsLeft(t *testing.T) {
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id, Err: kerr.ConcurrentTransactions, Count: -1})
 		}
 		begun := time.Now()
-		for range l.clients {
+		for turn := range l.clients {
+			begins(l, turn)
 			if err := commitOne(t, l); err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +197,8 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 		_, l := fakeLane(t)
 		k := marked(t, l)
 		l.prepare(t.Context())
-		for range l.clients {
+		for turn := range l.clients {
+			begins(l, turn)
 			if err := commitOne(t, l); err != nil {
 				t.Fatal(err)
 			}
@@ -211,7 +224,8 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
 		k := marked(t, l)
 		l.prepare(t.Context())
-		for range l.clients {
+		for turn := range l.clients {
+			begins(l, turn)
 			if err := commitOne(t, l); err != nil {
 				t.Fatal(err)
 			}
