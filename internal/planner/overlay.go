@@ -122,8 +122,10 @@ func (o *Overlay) stepOf(p *Planner, stale bool) int64 {
 
 // Copy copies some of the delta, and reports whether that was the last of it. Put, which
 // needs no lock, follows each.
-func (o *Overlay) Copy(p *Planner) (done bool) {
-	n := min(copyAtOnce, len(o.items))
+func (o *Overlay) Copy(p *Planner) (done bool) { return o.copy(p, copyAtOnce) }
+
+func (o *Overlay) copy(p *Planner, n int) (done bool) {
+	n = min(n, len(o.items))
 	for _, it := range o.items[:n] {
 		if it != nil && (it.change.stale() || it.retired) { // else the store has it by now
 			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(p, it.change.at != 0 || it.retired)})
