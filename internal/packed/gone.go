@@ -31,10 +31,14 @@ func (g *Gone) Add(id []byte, stored timer.Ref, sum uint64) bool {
 	if len(id) > MaxBytes {
 		return false
 	}
-	c, offset := g.lists[g.now].append(&Record{Bytes: id, State: Stale, Stored: stored})
-	g.index.Set(sum, RefOf(g.kind, uint64(placeOf(0, g.now, c, offset))))
+	g.put(&Record{Bytes: id, State: Stale, Stored: stored}, sum)
 	g.bytes += goneBytes(id)
 	return true
+}
+
+func (g *Gone) put(r *Record, sum uint64) {
+	c, offset := g.lists[g.now].append(r)
+	g.index.Set(sum, RefOf(g.kind, uint64(placeOf(0, g.now, c, offset))))
 }
 
 // At returns an ID of the set, of which the index has said where it is. Its state is Stale, or
@@ -55,8 +59,19 @@ func (g *Gone) Take(at Ref) (id []byte, stored timer.Ref, state State) {
 	g.lists[list].remove(c, offset)
 	if list == g.now {
 		g.bytes -= goneBytes(id)
+		g.tidy()
 	}
 	return id, stored, state
+}
+
+// tidy copies what there is, if more than half of its memory is of what was taken out. What a
+// checkpoint deletes is over soon.
+func (g *Gone) tidy() {
+	if b := &g.lists[g.now]; b.wasteful() {
+		old := *b
+		*b = bucket{}
+		old.each(func(r *Record, _, _ int) { g.put(r, g.index.Sum(r.Bytes)) })
+	}
 }
 
 // Each calls fn with each ID.
