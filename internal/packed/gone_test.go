@@ -37,7 +37,7 @@ func TestGoneAgainstModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				n, held := 0, int64(0)
+				n, cloned, held := 0, 0, int64(0)
 				g.Each(func(id []byte, stored timer.Ref, state State) {
 					want, ok := came[string(id)]
 					if state == Frozen {
@@ -51,7 +51,14 @@ func TestGoneAgainstModel(t *testing.T) {
 						t.Fatalf("%q is gone from %v, state %d, found %q; want %v from %v", id, stored, state, found, ok, want)
 					}
 				})
-				if all := len(came) + len(deleted); n != all || g.Len() != all || x.Len() != all || g.Bytes() != held {
+				clone := g.Clone()
+				clone.Each(func(id []byte, stored timer.Ref, state State) {
+					found, from, is := g.At(x.Get(x.Sum(id)))
+					if cloned++; stored != from || state != is || !bytes.Equal(found, id) {
+						t.Fatalf("%q from %v, state %d, is %q from %v, state %d, in a clone", found, from, is, id, stored, state)
+					}
+				})
+				if all := len(came) + len(deleted); n != all || cloned != all || g.Len() != all || x.Len() != all || g.Bytes() != held {
 					t.Fatalf("%d of %d, %d in the index, %d bytes; want %d, %d bytes", n, g.Len(), x.Len(), g.Bytes(), all, held)
 				}
 			},
