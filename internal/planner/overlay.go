@@ -242,9 +242,9 @@ type Committed struct {
 
 // Committed asks for what is committed of an ID.
 func (p *Planner) Committed(id []byte) (c Committed) {
-	it, r, _ := p.lookup(id)
+	it, r, at := p.lookup(id)
 	if it == nil {
-		if c.known = r.State != 0; len(r.Bytes) > 0 {
+		if c.known = r.State != 0; c.known && at.Kind() != kindGone {
 			c.after = unpacked(r.Bytes)
 		}
 		return c
