@@ -21,7 +21,7 @@
 // An item is kept while one of these holds, and is forgotten with the last:
 //
 //   - an entry of it is not folded: ended by [Planner.Fold];
-//   - the store has not heard of what was folded: ended by [Planner.Thaw];
+//   - the store has not heard of what was folded: ended by [Planner.Thaw], or packed, or gone;
 //   - a batch has met it and is not planned: ended by [Planner.Plan];
 //   - it is in the wheel: ended when it fires, is evicted, replaced or cancelled, or packed;
 //   - it waits for its entries, or to be parked: ended by Fold, Thaw or [Planner.Parked].
