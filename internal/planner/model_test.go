@@ -714,8 +714,9 @@ func (m *model) admit() {
 	m.admitting = nil
 }
 
-// next goes on with the overlay: each step of that is one that others may come behind.
-func (o *overlay) next(m *model) {
+// question goes on with the overlay: others may come behind each part of that.
+func (m *model) question() {
+	o := &m.overlay
 	switch o.is {
 	case "":
 		o.Begin(m.p, nil)
@@ -747,6 +748,11 @@ func (o *overlay) next(m *model) {
 		same(m.t, "the overlaid store", o.view, m.state)
 		o.is, o.view = "whole", nil
 	}
+}
+
+func (m *model) askNoMore() {
+	m.overlay.End(m.p)
+	m.overlay = overlay{}
 }
 
 // What always holds.
@@ -1250,15 +1256,31 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"), rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(t, "permit"))
 		},
 		"admit": plain(m.admit),
-		"ask what is committed": func(t *rapid.T) {
-			for range small.Draw(t, "n") {
-				m.overlay.next(m)
+		"ask what is committed": plain(m.question),
+		"ask too": counted(func(n int) {
+			for range n {
+				m.question()
+			}
+		}),
+		"answer": func(*rapid.T) {
+			for m.question(); m.overlay.is != "whole"; m.question() {
 			}
 		},
+		// What a batch has met is packed, and its item another's, before it is copied.
+		"ask beside a batch": counted(func(n int) {
+			m.askNoMore()
+			m.meet(n)
+			m.question()
+			m.requested(n)
+			m.step(100)
+			for range 2 * n {
+				m.fold(100)
+			}
+			m.requested(n)
+		}),
 		"ask no more": func(t *rapid.T) {
 			if rapid.IntRange(0, 3).Draw(t, "really") == 0 {
-				m.overlay.End(m.p)
-				m.overlay = overlay{}
+				m.askNoMore()
 			}
 		},
 		"expire parked": func(t *rapid.T) {
