@@ -1255,7 +1255,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"unpark": func(t *rapid.T) {
 			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"), rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(t, "permit"))
 		},
-		"admit": plain(m.admit),
+		"admit":                 plain(m.admit),
 		"ask what is committed": plain(m.question),
 		"ask too": counted(func(n int) {
 			for range n {
