@@ -37,7 +37,7 @@ func TestGoneAgainstModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				n, held := 0, int64(0)
+				n, cloned, held := 0, 0, int64(0)
 				g.Each(func(id []byte, stored timer.Ref, state State) {
 					want, ok := came[string(id)]
 					if state == Frozen {
@@ -51,7 +51,14 @@ func TestGoneAgainstModel(t *testing.T) {
 						t.Fatalf("%q is gone from %v, state %d, found %q; want %v from %v", id, stored, state, found, ok, want)
 					}
 				})
-				if all := len(came) + len(deleted); n != all || g.Len() != all || x.Len() != all || g.Bytes() != held {
+				clone := g.Clone()
+				clone.Each(func(id []byte, stored timer.Ref, state State) {
+					found, from, is := g.At(x.Get(x.Sum(id)))
+					if cloned++; stored != from || state != is || !bytes.Equal(found, id) {
+						t.Fatalf("%q from %v, state %d, is %q from %v, state %d, in a clone", found, from, is, id, stored, state)
+					}
+				})
+				if all := len(came) + len(deleted); n != all || cloned != all || g.Len() != all || x.Len() != all || g.Bytes() != held {
 					t.Fatalf("%d of %d, %d in the index, %d bytes; want %d, %d bytes", n, g.Len(), x.Len(), g.Bytes(), all, held)
 				}
 			},
@@ -74,6 +81,11 @@ func TestGoneAgainstModel(t *testing.T) {
 			},
 			"take":                     func(t *rapid.T) { take(t, came, Stale) },
 			"take one that is deleted": func(t *rapid.T) { take(t, deleted, Frozen) },
+			"take many that came": func(t *rapid.T) {
+				for range min(len(came), rapid.IntRange(1, 200).Draw(t, "n")) {
+					take(t, came, Stale)
+				}
+			},
 			"take all that are deleted": func(t *rapid.T) {
 				for len(deleted) > 0 {
 					take(t, deleted, Frozen)
@@ -97,4 +109,38 @@ func TestGoneAgainstModel(t *testing.T) {
 			},
 		})
 	})
+}
+
+// What comes and goes again and again, while some stays, leaves no more memory behind than
+// what is there, and a little.
+func TestGoneForgetsWhatWasTaken(t *testing.T) {
+	x := new(Index)
+	g := NewGone(x, 3)
+	add := func(id string) {
+		if !g.Add([]byte(id), timer.Ref{Due: 1, Offset: 2}, x.Sum([]byte(id))) {
+			t.Fatalf("%q is not taken", id)
+		}
+	}
+	for i := range 100_000 {
+		add(fmt.Sprint("comes and goes ", i))
+		if i%500 == 0 {
+			add(fmt.Sprint("stays ", i))
+		}
+		sum := x.Sum(fmt.Append(nil, "comes and goes ", i))
+		g.Take(x.Get(sum))
+		x.Delete(sum)
+	}
+	held := 0
+	for _, c := range g.lists[g.now].chunks {
+		held += cap(c.b) + chunkHeader
+	}
+	if limit := 2*int(g.Bytes()) + 2*chunkBytes; g.Len() != 200 || held > limit {
+		t.Errorf("%d bytes are held of %d IDs, want %d at most", held, g.Len(), limit)
+	}
+	for i := 0; i < 100_000; i += 500 {
+		id := fmt.Append(nil, "stays ", i)
+		if found, stored, _ := g.At(x.Get(x.Sum(id))); !bytes.Equal(found, id) || stored.Offset != 2 {
+			t.Fatalf("%q is found as %q, from %v", id, found, stored)
+		}
+	}
 }

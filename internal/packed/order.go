@@ -119,10 +119,10 @@ func (w *Wheel) each(level, slot int, fn func(*Record, place)) {
 	w.buckets[level][slot].each(func(r *Record, i, offset int) { fn(r, placeOf(level, slot, i, offset)) })
 }
 
-// each calls fn with each record, and the chunk and offset that it is at. The record is fn's
-// until it returns.
+// each calls fn with each record, which is not to be kept, and the chunk and offset that it is
+// at.
 func (b *bucket) each(fn func(r *Record, i, offset int)) {
-	var r Record // one for all: it goes to the heap
+	var r Record // one: it escapes
 	for i := range b.chunks {
 		c := chunk{b: b.chunks[i].b} // fn may empty it
 		for offset, next := 0, 0; offset < len(c.b); offset = next {

@@ -4,7 +4,7 @@
 // beside its own, with pointers that every collection of garbage follows. Most timers only
 // wait, and of these a [Wheel] keeps the bytes they are stored in, one after the other in
 // chunks, found by due time and, by an [Index], by ID: some 50 bytes beside their own, and
-// nothing to follow.
+// nothing to follow. Of those that are [Gone] the IDs are kept, in chunks too.
 //
 // The order is that of package wheel: a hierarchical timing wheel, whose slots are lists of
 // chunks. A slot of the finest level is opened when its time has come; then its timers are
@@ -12,8 +12,9 @@
 // move to lower ones, so each is copied a few times at most, the fewer the sooner it is due.
 //
 // What it does not: it has no clock, starts no goroutine, takes no lock and bounds no memory.
-// A Wheel belongs to one goroutine at a time. Bytes that it gives out never change, and may
-// be kept; but they keep the chunk that they are part of, of [chunkBytes] at most.
+// What shares an Index belongs to one goroutine at a time. Bytes that are given out never
+// change, and may be kept; but they keep the chunk that they are part of, of [chunkBytes] at
+// most.
 package packed
 
 import (

@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -49,5 +50,38 @@ func BenchmarkLife(b *testing.B) {
 	b.ResetTimer()
 	for n := 0; n < b.N; n += each {
 		turn()
+	}
+}
+
+// BenchmarkGone fires 500,000 timers that the store has: for how long an overlay that begins, and
+// a checkpoint, hold the lock that are about them.
+func BenchmarkGone(b *testing.B) {
+	const n = 500_000
+	for range b.N {
+		p := New(0, 0, 1<<40)
+		p.Open(0)
+		rows := make([]*timer.Timer, n)
+		for i := range rows {
+			rows[i] = &timer.Timer{ID: fmt.Appendf(nil, "order-%016d", i*7919), Offset: int64(i), Due: 1 + int64(i)/100, Occurrence: 1}
+		}
+		p.Load(Lowest, Highest, rows)
+		for p.Fire(1<<30, 10_000, 1<<40, free); p.sequence.first != nil; p.Fire(1<<30, 10_000, 1<<40, free) {
+			s := p.Take(1<<20, 1<<40)
+			p.Commit()
+			p.Fold(s, 1<<30)
+		}
+		var o Overlay
+		var changes int
+		for _, call := range []struct {
+			name string
+			do   func()
+		}{{"begin", func() { o.Begin(p, nil) }}, {"freeze", func() { changes = len(p.Freeze()) }}, {"thaw", p.Thaw}} {
+			start := time.Now()
+			call.do()
+			b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms-"+call.name)
+		}
+		if items, _ := p.Size(); changes != n || items != 0 {
+			b.Fatalf("%d changes, %d are left", changes, items)
+		}
 	}
 }

@@ -20,17 +20,17 @@ import (
 // into what begins empty, whose changes are held against the frozen ones, as if these
 // were stored. One checkpoint at a time.
 //
-// What an ID stands for is in neither place the truth alone, so its item, or its record, stays
-// until the store has what the last committed step said of it.
+// What an ID stands for is in neither place the truth alone, so its item, its record, or that it
+// is gone, stays until the store has what the last committed step said of it.
 //
 // Most of what it holds is in the wheel as well, and takes its memory once. So it counts
 // only what the wheel does not: as long as that has room for what is pending nothing has
 // to be written, however much comes and goes. What the wheel gives out or forgets is the
 // delta's again.
 type delta struct {
-	items  []*Item // that differ from the store, each once; packed ones are marked where they are
+	items  []*Item // that differ from the store, each once; what is packed or gone is not here
 	bytes  int64   // about what they hold beside the wheel; see Item.deltaBytes
-	frozen []*Item // being written; nil: it is of no interest any more
+	frozen []*Item // being written; nil: it is gone since
 	out    bool    // a checkpoint is: Thaw ends it
 
 	// Numbers of steps: see Segment.number.

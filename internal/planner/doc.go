@@ -21,7 +21,7 @@
 // An item is kept while one of these holds, and is forgotten with the last:
 //
 //   - an entry of it is not folded: ended by [Planner.Fold];
-//   - the store has not heard of what was folded: ended by [Planner.Thaw];
+//   - the store has not heard of what was folded: ended by [Planner.Thaw], or packed, or gone;
 //   - a batch has met it and is not planned: ended by [Planner.Plan];
 //   - it is in the wheel: ended when it fires, is evicted, replaced or cancelled, or packed;
 //   - it waits for its entries, or to be parked: ended by Fold, Thaw or [Planner.Parked].
@@ -97,7 +97,8 @@
 //
 //   - It begins as a copy of the delta and the steps that are not folded. The items of the delta are
 //     read bit by bit, the lock not held in between; packed records are noted when it begins,
-//     and read later, for their bytes do not change. What changes meanwhile comes by a
+//     and read later, for their bytes do not change; the bytes of what is gone are copied at
+//     once. What changes meanwhile comes by a
 //     step, in the list, behind the copy; what is thawed meanwhile and is missed is in
 //     the store, hence in a view that is made afterwards.
 //   - It forgets what the store had before the view was made. It must not go by what the

@@ -15,8 +15,8 @@ const (
 	kindGone
 )
 
-// ids is what is known, by ID: an item, or a packed record, or that it is gone. What is not here is in the store
-// as it is, or nowhere.
+// ids is what is known, by ID: an item, or a packed record, or that it is gone. What is not
+// here is in the store as it is, or nowhere.
 type ids struct {
 	index packed.Index
 	items []*Item // by number; nil: the number is free

@@ -36,7 +36,7 @@ type Item struct {
 	unknown bool   // the store is being asked for ref
 	near    bool   // in the wheel of what falls due soon
 	parking bool   // on its way to the parked rows
-	retired bool   // its change went into a packed record: an overlay that copies takes it from here
+	retired bool   // its change is packed, or gone: an overlay that copies takes it from here
 
 	// Of who holds the segment that is out.
 	at      int32    // which of its changes

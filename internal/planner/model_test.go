@@ -87,6 +87,16 @@ type model struct {
 	parkings  []parking
 	admitting []*timer.Timer
 	permit    any
+
+	// Of who asks what is committed.
+	overlay overlay
+}
+
+// overlay is one, and how far it is.
+type overlay struct {
+	Overlay
+	is   string                  // "", "copying", "whole", "looked", or "viewed"
+	view map[string]*timer.Timer // of the store
 }
 
 type scan struct {
@@ -130,7 +140,7 @@ func (m *model) restart() {
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.reached, m.scan, m.out, m.jobs, m.folding = Lowest, nil, nil, nil, false
 	m.folded, m.frozen, m.changes = maps.Clone(m.state), nil, nil
-	m.parkings, m.admitting = nil, nil
+	m.parkings, m.admitting, m.overlay = nil, nil, overlay{}
 	if m.met == len(m.requests) {
 		m.p.Open(m.now)
 	}
@@ -704,6 +714,47 @@ func (m *model) admit() {
 	m.admitting = nil
 }
 
+// question goes on with the overlay: others may come behind each part of that.
+func (m *model) question() {
+	o := &m.overlay
+	switch o.is {
+	case "":
+		o.Begin(m.p, nil)
+		o.is = "copying"
+	case "copying":
+		done := o.copy(m.p, 1)
+		if o.Put(); done {
+			o.is = "whole"
+		}
+	case "whole":
+		o.Look(m.p)
+		o.is = "looked"
+	case "looked":
+		o.view = map[string]*timer.Timer{}
+		for id, r := range m.rows {
+			o.view[id] = r.Timer
+		}
+		o.is = "viewed"
+	case "viewed":
+		if !o.Take(m.p) {
+			m.t.Fatal("the overlay is lapsed")
+		}
+		o.Settle()
+		for _, x := range o.All() {
+			m.saw("overlaid", !equal(x.Timer, o.view[x.ID]))
+			m.saw("overlaid as gone", x.Timer == nil && o.view[x.ID] != nil)
+			put(o.view, x.ID, x.Timer)
+		}
+		same(m.t, "the overlaid store", o.view, m.state)
+		o.is, o.view = "whole", nil
+	}
+}
+
+func (m *model) askNoMore() {
+	m.overlay.End(m.p)
+	m.overlay = overlay{}
+}
+
 // What always holds.
 
 func (m *model) check() {
@@ -1077,7 +1128,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"triggered", "triggered while paused", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
-		"full", "expired", "expired while parked", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins"} {
+		"full", "expired", "expired while parked", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone"} {
 		if seen[kind] == 0 {
 			t.Errorf("nothing was %s in any run", kind)
 		}
@@ -1204,7 +1255,34 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"unpark": func(t *rapid.T) {
 			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"), rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(t, "permit"))
 		},
-		"admit": plain(m.admit),
+		"admit":                 plain(m.admit),
+		"ask what is committed": plain(m.question),
+		"ask too": counted(func(n int) {
+			for range n {
+				m.question()
+			}
+		}),
+		"answer": func(*rapid.T) {
+			for m.question(); m.overlay.is != "whole"; m.question() {
+			}
+		},
+		// What a batch has met is packed, and its item another's, before it is copied.
+		"ask beside a batch": counted(func(n int) {
+			m.askNoMore()
+			m.meet(n)
+			m.question()
+			m.requested(n)
+			m.step(100)
+			for range 2 * n {
+				m.fold(100)
+			}
+			m.requested(n)
+		}),
+		"ask no more": func(t *rapid.T) {
+			if rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+				m.askNoMore()
+			}
+		},
 		"expire parked": func(t *rapid.T) {
 			to := target.Draw(t, "target")
 			m.unhealthy[to] = true

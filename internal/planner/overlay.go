@@ -66,12 +66,13 @@ type Overlay struct {
 	at  map[string]int32 // in all
 	all []Known
 
-	notes  *notes   // ours; nil: it is lapsed
-	items  []*Item  // to be copied
-	packed []record // the same of what was packed
-	gone   []record // the same of what is gone: IDs
+	notes  *notes      // ours; nil: it is lapsed
+	items  []*Item     // to be copied
+	packed []record    // the same of what was packed
+	gone   packed.Gone // a clone
 	copied []Known
 	base   int64 // the last step that the delta had when it was begun
+	frozen int64 // the last one of the checkpoint that was being written then
 	taken  []noted
 
 	// Steps up to which the store had what they did, before the view was made; and what
@@ -92,10 +93,7 @@ func (o *Overlay) Begin(p *Planner, room []*Item) {
 	}
 	p.packed.Marks(note)
 	p.packedBeyond.Marks(note)
-	o.gone = make([]record, 0, p.gone.Len())
-	p.gone.Each(func(id []byte, _ timer.Ref, state packed.State) {
-		o.gone = append(o.gone, record{id, o.stepOf(p, state == packed.Stale)})
-	})
+	o.gone, o.frozen = p.gone.Clone(), p.delta.freezing
 	for _, s := range p.committed {
 		o.taken = append(o.taken, noted{s.number, s.Changes()})
 	}
@@ -104,7 +102,7 @@ func (o *Overlay) Begin(p *Planner, room []*Item) {
 // Changed is about how many items there are to copy.
 func (p *Planner) Changed() int { return len(p.delta.items) + len(p.delta.frozen) }
 
-// record is a timer that was packed, or the ID of one that is gone. Nobody changes its bytes.
+// record is a timer that was packed. Nobody changes its bytes.
 type record struct {
 	bytes []byte
 	step  int64
@@ -122,8 +120,10 @@ func (o *Overlay) stepOf(p *Planner, stale bool) int64 {
 
 // Copy copies some of the delta, and reports whether that was the last of it. Put, which
 // needs no lock, follows each.
-func (o *Overlay) Copy(p *Planner) (done bool) {
-	n := min(copyAtOnce, len(o.items))
+func (o *Overlay) Copy(p *Planner) (done bool) { return o.copy(p, copyAtOnce) }
+
+func (o *Overlay) copy(p *Planner, n int) (done bool) {
+	n = min(n, len(o.items))
 	for _, it := range o.items[:n] {
 		if it != nil && (it.change.stale() || it.retired) { // else the store has it by now
 			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(p, it.change.at != 0 || it.retired)})
@@ -133,7 +133,7 @@ func (o *Overlay) Copy(p *Planner) (done bool) {
 	return len(o.items) == 0
 }
 
-// Put takes in what was copied, and, with the last of it, what was packed.
+// Put takes in what was copied, and, with the last of it, what was packed or gone.
 func (o *Overlay) Put() {
 	for _, x := range o.copied {
 		o.put(x)
@@ -145,10 +145,14 @@ func (o *Overlay) Put() {
 		t := unpacked(x.bytes)
 		o.put(Known{string(t.ID), t.Ref(), t, x.step})
 	}
-	for _, x := range o.gone {
-		o.put(Known{ID: string(x.bytes), Ref: timer.Absent, step: x.step})
-	}
-	o.packed, o.gone = nil, nil
+	o.gone.Each(func(id []byte, _ timer.Ref, state packed.State) {
+		step := o.base
+		if state == packed.Frozen {
+			step = o.frozen
+		}
+		o.put(Known{ID: string(id), Ref: timer.Absent, step: step})
+	})
+	o.packed, o.gone = nil, packed.Gone{}
 }
 
 // Look notes what the store has. A view of it is made then.
@@ -238,9 +242,9 @@ type Committed struct {
 
 // Committed asks for what is committed of an ID.
 func (p *Planner) Committed(id []byte) (c Committed) {
-	it, r, _ := p.lookup(id)
+	it, r, at := p.lookup(id)
 	if it == nil {
-		if c.known = r.State != 0; len(r.Bytes) > 0 {
+		if c.known = r.State != 0; c.known && at.Kind() != kindGone {
 			c.after = unpacked(r.Bytes)
 		}
 		return c

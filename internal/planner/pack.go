@@ -18,23 +18,27 @@ const packedGrain = 6
 // fires, or when the other wheel does not take it.
 //
 // Nor does one that is gone, and that only the store still has: of it the ID is kept, and the
-// place of what the store has, until a checkpoint has deleted that.
+// place of what the store has, until a checkpoint has deleted that. It has an item again when a
+// request or an admission meets it.
 //
-// Invariant: of an ID there is an item, or one record; else the store is the truth. A record in
-// packedBeyond lies at or above the horizon, and is one that the store does not have. One in
-// packed lies below the horizon, or above if an eviction lowered it past that: a load passes
-// over it then.
+// Invariant: of an ID there is an item, or one record, or it is gone; else the store is the
+// truth. A record in packedBeyond lies at or above the horizon, and is one that the store does
+// not have. One in packed lies below the horizon, or above if an eviction lowered it past that: a
+// load passes over it then.
 
 // pack packs the timer of an item, which is forgotten, if nothing happens to it: neither an
 // entry nor a request nor a checkpoint knows the item, it waits for nothing but its due time,
 // and what it stands for is all in its bytes and its place.
 func (p *Planner) pack(it *Item) {
 	t := it.timer
+	if it.number < 0 || it.entries > 0 || it.pins > 0 {
+		return
+	}
 	if t == nil {
 		p.packGone(it)
 		return
 	}
-	if it.number < 0 || it.entries > 0 || it.pins > 0 || it.change.frozen != 0 || !it.slot.InWheel() ||
+	if it.change.frozen != 0 || !it.slot.InWheel() ||
 		it.permit != nil || it.missed != 0 || it.slot.Key.Due != t.Due || !packable(t) {
 		return
 	}
@@ -62,14 +66,11 @@ func (p *Planner) pack(it *Item) {
 	p.retire(it)
 }
 
-// packGone keeps the ID alone of an item that is gone, while the store has something.
+// packGone keeps the ID alone of an item that is gone, and that nothing happens to, if the
+// store has something still, or will by the checkpoint that is being written.
 func (p *Planner) packGone(it *Item) {
 	c := &it.change
-	if it.number < 0 || it.entries > 0 || it.pins > 0 || c.at == 0 || c.after != nil || !it.ref.IsAbsent() {
-		return
-	}
-	p.scratch = append(p.scratch[:0], it.id...)
-	if !p.gone.Add(p.scratch, c.stored, it.sum) {
+	if p.scratch = append(p.scratch[:0], it.id...); c.at == 0 || !p.gone.Add(p.scratch, c.stored, it.sum) {
 		return
 	}
 	if c.frozen != 0 { // nothing is left to be done about it when the checkpoint ends
