@@ -21,13 +21,15 @@ const shortTransaction = 8 * time.Second
 
 var endTxn = kmsg.EndTxn.Int16()
 
-// faulty are the ways in which the answer to EndTxn may be missing. resolves
+// fault is a way in which the answer to EndTxn may be missing. resolves
 // tells whether the client is left without an outcome.
-var faulty = []struct {
+type fault struct {
 	name     string
 	inject   func(*kafkatest.Wire) *kafkatest.Fault
 	resolves bool
-}{
+}
+
+var faulty = []fault{
 	{"request lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, 1) }, false},
 	{"answer lost once", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropResponse(endTxn, 1) }, false},
 	{"not committed, requests lost", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, true},
@@ -45,57 +47,69 @@ func TestAnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T) {
 	for _, f := range faulty {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			const n = 100
-			w := newWorld(t, kafkatest.Shared(t), 2)
-			wire := kafkatest.NewWire()
-			t.Cleanup(wire.Close)
-			cfg := w.config()
-			cfg.TransactionTimeout = shortTransaction
-			cfg.SessionTimeout = 5 * session // a member that is dropped leaves its firings to a successor, which reads the cancels first
-			in, log := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
-			in.Ready(2, patience)
-			want := make(map[string][]string)
-			due := time.Now().Add(lead)
-			var recs, meanwhile []*kgo.Record
-			for i := range n {
-				c, r := fmt.Sprint("cancelled-", i), fmt.Sprint("again-", i)
-				recs = append(recs, w.timer(c, "1", due), w.timer(r, "1", due))
-				meanwhile = append(meanwhile, w.cancel(c), w.timer(r, "2", due.Add(2*time.Second)))
-				values(want, c, "1")
-				values(want, r, "1", "2")
+			for tries := 1; !answerMissing(t, f); tries++ {
+				if tries == 3 {
+					t.Fatal("the machine is too slow for this test: the firings are never planned by who reads the cancels")
+				}
 			}
-			w.send(recs...)
-			w.pending(&in.Web, 2*n)
-			if time.Now().After(due) {
-				t.Fatal("the machine is too slow for this test")
-			}
-			fault := f.inject(wire)
-			if err := fault.Wait(w.limited(patience)); err != nil {
-				t.Fatal(err)
-			}
-			w.at(due.Add(500 * time.Millisecond)) // every firing is planned
-			w.send(meanwhile...)
-			if f.resolves {
-				rig.Until(w, patience, "the step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
-			}
-			fault.Release()
-			if again := log.Lines("acquiring the partition again"); len(again) > 0 || len(log.Lines("partition lost")) > 0 {
-				t.Fatalf("the firings were not planned by who reads the cancels: %q", again)
-			}
-			w.finish(want)
-			w.pending(&in.Web, 0)
-			resolved := in.Metric("waterclock_transactions_resolved_total")
-			if f.resolves != (resolved > 0) {
-				t.Errorf("%v steps were resolved", resolved)
-			}
-			if got := in.Metric("waterclock_outcomes_total", "outcome", "not_found"); got != n {
-				t.Errorf("%v cancels found nothing, want %d", got, n)
-			}
-			t.Logf("%d requests or answers hit, %v resolved: %d committed, %d aborted; steps committed %v, aborted %v", fault.Hits(), resolved,
-				len(log.Lines("outcome=commit")), len(log.Lines("outcome=abort")),
-				in.Metric("waterclock_transactions_total", "outcome", "committed"), in.Metric("waterclock_transactions_total", "outcome", "aborted"))
 		})
 	}
+}
+
+// answerMissing reports whether the scene came about: where brokers get no processor for a
+// second the instance turns away from them, and its firings are not planned, or a successor's.
+func answerMissing(t *testing.T, f fault) bool {
+	const n = 100
+	w := newWorld(t, kafkatest.Shared(t), 2)
+	wire := kafkatest.NewWire()
+	t.Cleanup(wire.Close)
+	cfg := w.config()
+	cfg.TransactionTimeout = shortTransaction
+	cfg.SessionTimeout = 5 * session // a member that is dropped leaves its firings to a successor, which reads the cancels first
+	in, log := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
+	in.Ready(2, patience)
+	want := make(map[string][]string)
+	due := time.Now().Add(lead)
+	var recs, meanwhile []*kgo.Record
+	for i := range n {
+		c, r := fmt.Sprint("cancelled-", i), fmt.Sprint("again-", i)
+		recs = append(recs, w.timer(c, "1", due), w.timer(r, "1", due))
+		meanwhile = append(meanwhile, w.cancel(c), w.timer(r, "2", due.Add(2*time.Second)))
+		values(want, c, "1")
+		values(want, r, "1", "2")
+	}
+	w.send(recs...)
+	w.pending(&in.Web, 2*n)
+	if time.Now().After(due) {
+		return false
+	}
+	fault := f.inject(wire)
+	if err := fault.Wait(w.limited(patience)); err != nil {
+		t.Fatal(err)
+	}
+	w.at(due.Add(500 * time.Millisecond)) // every firing is planned
+	w.send(meanwhile...)
+	if f.resolves {
+		rig.Until(w, patience, "the step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
+	}
+	fault.Release()
+	if again := log.Lines("acquiring the partition again"); len(again) > 0 || len(log.Lines("partition lost")) > 0 {
+		t.Logf("once more, the partitions were lost or acquired again: %q", again)
+		return false
+	}
+	w.finish(want)
+	w.pending(&in.Web, 0)
+	resolved := in.Metric("waterclock_transactions_resolved_total")
+	if f.resolves != (resolved > 0) {
+		t.Errorf("%v steps were resolved", resolved)
+	}
+	if got := in.Metric("waterclock_outcomes_total", "outcome", "not_found"); got != n {
+		t.Errorf("%v cancels found nothing, want %d", got, n)
+	}
+	t.Logf("%d requests or answers hit, %v resolved: %d committed, %d aborted; steps committed %v, aborted %v", fault.Hits(), resolved,
+		len(log.Lines("outcome=commit")), len(log.Lines("outcome=abort")),
+		in.Metric("waterclock_transactions_total", "outcome", "committed"), in.Metric("waterclock_transactions_total", "outcome", "aborted"))
+	return true
 }
 
 // Two coordinators are killed under load, one after the other: that of the
