@@ -226,6 +226,7 @@ func (g *Group) poll(ctx context.Context, cl *kgo.Client, refused chan<- error) 
 }
 
 func (g *Group) assigned(l *lease, m map[string][]int32) {
+	l.pulse.joined()
 	g.mu.Lock()
 	l.renew(len(g.tokens) > 0)
 	g.joined, g.problem = true, ""

@@ -18,9 +18,9 @@ import (
 type pulse struct {
 	mu   sync.Mutex
 	last time.Time
-	// sent is when the question was sent that was answered last, before that of the answer
-	// before: see uncertain.
-	sent, before time.Time
+	// sent is when the question was sent that was answered last, heeded when one was whose
+	// answer the client has acted on: see uncertain.
+	sent, heeded time.Time
 	// asked: a join is under way, whose answer waits for the other members. Its
 	// answer, or the end of its connection, ends that.
 	asked bool
@@ -28,16 +28,20 @@ type pulse struct {
 
 // OnBrokerWrite implements kgo.HookBrokerWrite.
 func (p *pulse) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
-	if waitsForOthers(key) && err == nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
+	if !ofMember(key) || err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heeded = p.sent // there is one question at a time
+	if waitsForOthers(key) {
 		p.asked = true
 	}
 }
 
 // OnBrokerE2E implements kgo.HookBrokerE2E.
 func (p *pulse) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
-	if key != kmsg.Heartbeat.Int16() && !waitsForOthers(key) {
+	if !ofMember(key) {
 		return
 	}
 	p.mu.Lock()
@@ -47,24 +51,33 @@ func (p *pulse) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) 
 	}
 	if e2e.WriteErr == nil && e2e.ReadErr == nil {
 		p.last = time.Now()
-		p.before, p.sent = p.sent, p.last.Add(-e2e.DurationE2E())
+		p.sent = p.last.Add(-e2e.DurationE2E())
 	}
+}
+
+// joined notes that the client has acted on the last answer: it is a member.
+func (p *pulse) joined() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heeded = p.sent
 }
 
 // uncertain is for how long the group may have known nothing of the member, as far as the
 // member knows: it may be dropped when that is longer than the session timeout, and nobody
 // else has its partitions before. It counts from when a question was sent, for the answer may
-// have lain here while the process stood still; and from the question before the last, for
-// what the last answer says, which may be that the member was dropped, has not been acted on
-// yet when it is noted. The clock on the wall counts too: the other one stands still while a
-// machine is suspended.
+// have lain here while the process stood still; and an answer does not count before it has been
+// acted on, for it may say that the member was dropped. The clock on the wall counts too: the
+// other one stands still while a machine is suspended.
 func (p *pulse) uncertain() time.Duration {
 	p.mu.Lock()
-	before := p.before
+	heeded := p.heeded
 	p.mu.Unlock()
 	now := time.Now()
-	return max(now.Sub(before), now.Round(0).Sub(before.Round(0)))
+	return max(now.Sub(heeded), now.Round(0).Sub(heeded.Round(0)))
 }
+
+// ofMember says whether an answer to such a question tells that the group knows the member.
+func ofMember(key int16) bool { return key == kmsg.Heartbeat.Int16() || waitsForOthers(key) }
 
 func waitsForOthers(key int16) bool {
 	return key == kmsg.JoinGroup.Int16() || key == kmsg.SyncGroup.Int16()

@@ -17,7 +17,10 @@ func TestATokenIsCertainWhileTheGroupKeepsTheMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pulse{last: time.Now()}
 		token := &Token{Topic: "t", lease: &lease{pulse: p, session: session, member: "a", metadata: func() (string, int32) { return "a", 1 }}}
+		asked := func(key int16) { p.OnBrokerWrite(kgo.BrokerMetadata{}, key, 0, 0, 0, nil) }
 		answered := func(key int16, took time.Duration) {
+			asked(key)
+			time.Sleep(took)
 			p.OnBrokerE2E(kgo.BrokerMetadata{}, key, kgo.BrokerE2E{ReadWait: took})
 		}
 		certain := func(want bool, when string) {
@@ -28,8 +31,10 @@ func TestATokenIsCertainWhileTheGroupKeepsTheMember(t *testing.T) {
 		}
 		heartbeat := kmsg.Heartbeat.Int16()
 		certain(false, "before it has joined")
-		answered(kmsg.JoinGroup.Int16(), 3*time.Second)
+		answered(kmsg.JoinGroup.Int16(), 2*session) // another member was waited for
 		answered(kmsg.SyncGroup.Int16(), roundTrip)
+		certain(false, "nobody has said that it has joined")
+		p.joined()
 		certain(true, "it has joined")
 		for range 20 {
 			time.Sleep(interval)
@@ -37,16 +42,15 @@ func TestATokenIsCertainWhileTheGroupKeepsTheMember(t *testing.T) {
 		}
 		certain(true, "heartbeats are answered")
 		p.OnBrokerE2E(kgo.BrokerMetadata{}, heartbeat, kgo.BrokerE2E{ReadErr: errors.New("reset")})
-		time.Sleep(session - interval - roundTrip)
+		time.Sleep(session - interval - 2*roundTrip)
 		certain(true, "the group waits for the session timeout")
 		time.Sleep(time.Nanosecond)
 		certain(false, "the session timeout is over")
-		time.Sleep(session) // the process stands still
 		answered(heartbeat, 2*session)
-		certain(false, "an answer from before lay there")
+		certain(false, "an answer from before lay there while the process stood still")
 		answered(heartbeat, roundTrip)
 		certain(false, "what this one says may be that it was dropped")
-		answered(heartbeat, roundTrip)
+		asked(heartbeat)
 		certain(true, "it goes on, so it was not")
 		token.kill(ErrRevoked)
 		certain(false, "revoked")
