@@ -25,7 +25,7 @@ func TestJoinThatEndsWhileTheClientIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lease{metadata: func() (string, int32) { return "a", 1 }}
+	l := &lease{pulse: new(pulse), metadata: func() (string, int32) { return "a", 1 }}
 	h := &lateJoin{l: l}
 	h.g = &Group{o: Options{Logger: slog.New(slog.DiscardHandler)}, h: h, tokens: make(map[timer.TopicPartition]*Token)}
 	h.g.assigned(l, map[string][]int32{"topic": {0}})

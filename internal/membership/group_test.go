@@ -576,7 +576,7 @@ func TestLease(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now := view{"m", 1}
-			l := &lease{metadata: func() (string, int32) { return now.member, now.generation }}
+			l := &lease{pulse: new(pulse), metadata: func() (string, int32) { return now.member, now.generation }}
 			if tc.static {
 				l.instance = &id
 			}
