@@ -41,30 +41,31 @@ func begins(l *Lane, turn int) {
 	l.clients[turn].used = time.Time{}
 }
 
+// eachCommits has each client of a lane commit a step.
+func eachCommits(t *testing.T, l *Lane) {
+	t.Helper()
+	for turn := range l.clients {
+		begins(l, turn)
+		if err := commitOne(t, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // The last transaction of an ID is not over for the broker: a leader that died
 // before it got the marker. The step takes a fresh ID, at once.
 func TestABusyIDIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.prepare(t.Context())
-		for turn := range l.clients {
-			begins(l, turn)
-			if err := commitOne(t, l); err != nil {
-				t.Fatal(err)
-			}
-		}
+		eachCommits(t, l)
 		var busy []string
 		for _, cl := range l.clients {
 			busy = append(busy, cl.id)
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id, Err: kerr.ConcurrentTransactions, Count: -1})
 		}
 		begun := time.Now()
-		for turn := range l.clients {
-			begins(l, turn)
-			if err := commitOne(t, l); err != nil {
-				t.Fatal(err)
-			}
-		}
+		eachCommits(t, l)
 		if took := time.Since(begun); took > 6*time.Second {
 			t.Errorf("%d steps took %s", len(l.clients), took)
 		}
@@ -197,12 +198,7 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 		_, l := fakeLane(t)
 		k := marked(t, l)
 		l.prepare(t.Context())
-		for turn := range l.clients {
-			begins(l, turn)
-			if err := commitOne(t, l); err != nil {
-				t.Fatal(err)
-			}
-		}
+		eachCommits(t, l)
 		next := l.clients[l.order(time.Now())[0]]
 		if err := next.BeginTransaction(); err != nil { // so that the lane cannot
 			t.Fatal(err)
@@ -224,12 +220,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
 		k := marked(t, l)
 		l.prepare(t.Context())
-		for turn := range l.clients {
-			begins(l, turn)
-			if err := commitOne(t, l); err != nil {
-				t.Fatal(err)
-			}
-		}
+		eachCommits(t, l)
 		leader := c.LeaderFor("log", 0)
 		var moved atomic.Bool
 		c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
