@@ -273,9 +273,9 @@ func (p *patience) Err() error {
 func (o *outgoing) watch(flushed <-chan struct{}) {
 	t := time.NewTicker(watchTick)
 	defer t.Stop()
-	patience := o.patience()
+	limit := o.patience()
 	for waited := time.Duration(0); ; {
-		if o.emitting != nil && waited >= patience {
+		if o.emitting != nil && waited >= limit {
 			o.emitting.lose()
 		}
 		if o.leadersAway() || o.overdue(waited) {

@@ -79,8 +79,8 @@ type Emission struct {
 	// refused records of the step and this may be one of them: a broker refuses
 	// a batch whole. The source seals it again with Alone.
 	Suspect bool
-	// Cleared is set by the lane, with Aborted, when it was Alone and its target took it:
-	// it is no suspect any more, and the source seals it again as any other.
+	// Cleared is set by the lane when it was Alone and its target took it: it is no suspect
+	// any more, and should the step be aborted the source seals it again as any other.
 	Cleared bool
 	// Permit is what Health admitted, nil for a target that is healthy.
 	Permit *Permit

@@ -10,9 +10,9 @@
 // collections then, for a smaller peak.
 //
 // Each collection also empties the pools in which kgo keeps what it builds requests in, and
-// a buffer that grows to 3 MB again leaves 13 MB of garbage. A lane uses its clients in turn,
-// so what four steps allocate has to fit between two collections: that, with 80 to 100 MB in
-// use, is what the size is chosen for.
+// a buffer that grows to 3 MB again leaves 13 MB of garbage. A lane has its large steps by two
+// clients, so what two of them allocate has to fit between two collections. The size was chosen
+// for twice that, with 80 to 100 MB in use.
 //
 // In a cgroup that limits memory, which is how containers do it, the runtime is told
 // the limit, as GOMEMLIMIT would, and the heap's free growth is a quarter of it at

@@ -77,7 +77,7 @@ func percentTo(size, live uint64) int {
 	if live >= size {
 		return 0
 	}
-	return int(min(maxPercent, (size-live)*100/max(live, 1)))
+	return int((size - live) * 100 / max(live, 1))
 }
 
 // sentinel dies with each collection.

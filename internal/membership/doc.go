@@ -28,8 +28,9 @@
 // kgo repeats requests to a coordinator that is away for 30 s and says nothing
 // meanwhile, while the group drops a member after the session timeout. When a
 // broker last answered the member is therefore noted beside it; what is older
-// than that timeout shows as [Group.Unresponsive]. It decides nothing: the broker's
-// fence holds whatever a member thinks of itself.
+// than that timeout shows as [Group.Unresponsive]. It decides nothing about steps: the
+// broker's fence holds whatever a member thinks of itself. Answers to readers have no such
+// fence, and are given while [Token.Certain] says that the group knows the member.
 //
 // # Death of a token
 //

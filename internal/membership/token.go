@@ -49,7 +49,7 @@ func (t *Token) Certain() error {
 	if err := t.Err(); err != nil {
 		return err
 	}
-	if d := t.lease.pulse.uncertain(); d > t.lease.session {
+	if t.lease.pulse.uncertain() > t.lease.session {
 		return fmt.Errorf("the group may have given it to another member: no heartbeat of the last %s is known to have been answered", t.lease.session)
 	}
 	return nil

@@ -87,10 +87,16 @@ func (d *delta) add(it *Item, stored timer.Ref, after *timer.Timer) {
 	c.at, c.stored, c.after = int32(len(d.items)), stored, after
 }
 
-// freeze takes in an item of which the checkpoint that is being written tells.
-func (d *delta) freeze(it *Item) {
-	d.frozen = append(d.frozen, it)
-	it.change.frozen = int32(len(d.frozen))
+// restore takes in what was said of an item, as it is now, while it was packed or gone.
+func (d *delta) restore(it *Item, state packed.State, stored timer.Ref) {
+	if state&packed.Stale != 0 {
+		d.add(it, stored, it.timer)
+		d.bytes += it.deltaBytes()
+	}
+	if state&packed.Frozen != 0 {
+		d.frozen = append(d.frozen, it)
+		it.change.after, it.change.frozen = it.timer, int32(len(d.frozen))
+	}
 }
 
 // drop takes out an item that does not differ from the store any more.

@@ -83,17 +83,17 @@ type Overlay struct {
 // Begin begins to note what steps do. The delta is to be copied then; room, which may be
 // nil, is for its items.
 func (o *Overlay) Begin(p *Planner, room []*Item) {
-	*o = Overlay{at: make(map[string]int32), notes: new(notes), base: p.delta.folded}
+	*o = Overlay{at: make(map[string]int32), notes: new(notes), base: p.delta.folded, frozen: p.delta.freezing}
 	o.known, o.forgotten = p.delta.stored, p.delta.stored
 	p.notes = o.notes
 	o.items = append(append(room[:0], p.delta.items...), p.delta.frozen...)
 	o.packed = make([]record, 0, p.packed.Marked()+p.packedBeyond.Marked())
 	note := func(r packed.Record) {
-		o.packed = append(o.packed, record{r.Bytes, o.stepOf(p, r.State&packed.Stale != 0)})
+		o.packed = append(o.packed, record{r.Bytes, o.stepOf(r.State&packed.Stale != 0, o.frozen)})
 	}
 	p.packed.Marks(note)
 	p.packedBeyond.Marks(note)
-	o.gone, o.frozen = p.gone.Clone(), p.delta.freezing
+	o.gone = p.gone.Clone()
 	for _, s := range p.committed {
 		o.taken = append(o.taken, noted{s.number, s.Changes()})
 	}
@@ -111,11 +111,11 @@ type record struct {
 // stepOf is the step behind which the store has something of the delta: it hears of what is
 // stale by the next checkpoint, of the rest by the one that is being written, and may park it
 // then.
-func (o *Overlay) stepOf(p *Planner, stale bool) int64 {
+func (o *Overlay) stepOf(stale bool, freezing int64) int64 {
 	if stale {
 		return o.base
 	}
-	return p.delta.freezing
+	return freezing
 }
 
 // Copy copies some of the delta, and reports whether that was the last of it. Put, which
@@ -126,7 +126,7 @@ func (o *Overlay) copy(p *Planner, n int) (done bool) {
 	n = min(n, len(o.items))
 	for _, it := range o.items[:n] {
 		if it != nil && (it.change.stale() || it.retired) { // else the store has it by now
-			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(p, it.change.at != 0 || it.retired)})
+			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(it.change.at != 0 || it.retired, p.delta.freezing)})
 		}
 	}
 	o.items = o.items[n:]
@@ -146,11 +146,7 @@ func (o *Overlay) Put() {
 		o.put(Known{string(t.ID), t.Ref(), t, x.step})
 	}
 	o.gone.Each(func(id []byte, _ timer.Ref, state packed.State) {
-		step := o.base
-		if state == packed.Frozen {
-			step = o.frozen
-		}
-		o.put(Known{ID: string(id), Ref: timer.Absent, step: step})
+		o.put(Known{ID: string(id), Ref: timer.Absent, step: o.stepOf(state == packed.Stale, o.frozen)})
 	})
 	o.packed, o.gone = nil, packed.Gone{}
 }

@@ -107,15 +107,7 @@ func (p *Planner) unpack(r packed.Record) *Item {
 	t.Target.Topic = p.topic(t.Target.Topic)
 	it := p.ids.item(string(t.ID), t.Ref(), t)
 	p.ids.add(it, false)
-	d := &p.delta
-	if r.State&packed.Stale != 0 {
-		d.add(it, r.Stored, t)
-		d.bytes += it.deltaBytes()
-	}
-	if r.State&packed.Frozen != 0 {
-		it.change.after = t
-		d.freeze(it)
-	}
+	p.delta.restore(it, r.State, r.Stored)
 	return it
 }
 
@@ -123,12 +115,7 @@ func (p *Planner) unpack(r packed.Record) *Item {
 func (p *Planner) unpackGone(id []byte, stored timer.Ref, state packed.State) *Item {
 	it := p.ids.item(string(id), timer.Absent, nil)
 	p.ids.add(it, false)
-	if state == packed.Frozen {
-		p.delta.freeze(it)
-		return it
-	}
-	p.delta.add(it, stored, nil)
-	p.delta.bytes += it.deltaBytes()
+	p.delta.restore(it, state, stored)
 	return it
 }
 
