@@ -205,6 +205,36 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// No PUT, and no timer of a POST, cancels or steers, whatever its headers and its body are together:
+// what is pending stays.
+func TestPutNeverCancels(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	in.call(t, "PUT", path("a"), "kept", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled")
+	asTimer := []string{"Content-Type", "application/vnd.waterclock.timer+json"}
+	for _, body := range []string{"", "x", `{"valueNull":true}`, `{"value":"x"}`, `{"valueNull":true,"if":"present"}`, `{"valueNull":true,"target":{"topic":"orders"}}`, `{"valueNull":true,"headers":[{"name":"x","value":"y"}]}`} {
+		for _, headers := range [][]string{
+			nil, {"timer-cancel", "true"}, {"timer-cancel", ""}, {"Timer-Cancel", "TRUE"}, {"timer-trigger", "true"}, {"timer-pause", "true"},
+			{"timer-resume", "true"}, {"timer-if", "present"}, {"If-Match", "*"}, {"waterclock-pass", "x=y"}, {"waterclock-pass", "timer-cancel=true"},
+		} {
+			for _, typed := range [][]string{nil, asTimer} {
+				a := in.call(t, "PUT", path("a"), body, slices.Concat(headers, typed)...)
+				if a.status != 400 {
+					t.Errorf("PUT of %q with %q: %d %.200s, want 400", body, slices.Concat(headers, typed), a.status, a.text)
+				}
+			}
+		}
+	}
+	post := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"id":"a","valueNull":true}]}`, "Content-Type", "application/json").is(t, 200, "")
+	if !strings.Contains(post.text, `"reason":"no-due-time"`) {
+		t.Error(post.text)
+	}
+	if all := f.all(); len(all) != 1 || string(all[0].Value) != "kept" {
+		t.Errorf("%d timers are pending, want the first alone", len(all))
+	}
+	in.call(t, "PUT", path("a"), `{"valueNull":true,"after":"1h","target":{"topic":"orders"}}`, asTimer...).is(t, 200, "replaced")
+}
+
 // What huma finds says which part is wrong; a body of unknown length that goes beyond a limit
 // before the API is too large, as any other.
 func TestRefusedByType(t *testing.T) {

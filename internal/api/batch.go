@@ -137,6 +137,9 @@ const madePrefix = "wc-"
 // batched is the request of one timer of a batch.
 func (a *API) batched(ctx context.Context, topic, key string, i int, n *NewTimer) (route.Request, error) {
 	r, err := n.request()
+	if err == nil {
+		err = schedules(&r)
+	}
 	if err != nil || len(r.ID) > 0 {
 		return r, err
 	}

@@ -180,7 +180,31 @@ func fromHTTP(id string, header http.Header, body []byte) (route.Request, error)
 		}
 	}
 	r.ID = []byte(id)
-	return r, addHTTP(&r, header)
+	if err := addHTTP(&r, header); err != nil {
+		return r, err
+	}
+	return r, schedules(&r)
+}
+
+// schedules says why a request might do something else than schedule: a PUT, or a timer of a POST,
+// never cancels or steers, whatever its headers and its body are together. The judge takes a
+// null value without a word about time for a cancel, in our own headers and in every dialect;
+// with one of ours it schedules. What cancels or steers has a header of its own.
+func schedules(r *route.Request) error {
+	timed := false
+	for _, h := range r.Headers {
+		switch h.Key {
+		case waterclock.HeaderCancel, waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderResume:
+			return fmt.Errorf("%s has no effect here: a timer is cancelled by DELETE, and triggered, paused or resumed by a POST to its path with /trigger, /pause or /resume", h.Key)
+		case waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderEvery, waterclock.HeaderCron:
+			timed = true
+		}
+	}
+	if r.Value == nil && !timed {
+		return problem(http.StatusBadRequest, string(waterclock.ReasonNoDueTime),
+			"the payload is null and nothing says when the timer is due: give at, after, every or cron; DELETE cancels")
+	}
+	return nil
 }
 
 func isTimerType(contentType string) bool {

@@ -148,7 +148,7 @@ func (a *API) change(ctx context.Context, in *OneTimer, wait string, r route.Req
 		return nil, err
 	}
 	if wrong != nil {
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "%v", wrong)
+		return nil, asProblem(wrong)
 	}
 	at := a.at(in.Topic, topic, r.ID)
 	if err := tooLarge(&r, topic); err != nil {
