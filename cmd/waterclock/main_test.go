@@ -89,7 +89,7 @@ func (c *calls) backend() backend {
 		},
 		steer: func(_ context.Context, cfg *config.Config, r steerRequest) (sent, error) {
 			c.cfg, c.steered, c.topic, c.id = cfg, r, r.Topic, r.ID
-			return sent{Topic: r.Topic, Partition: 3, Offset: 18}, c.err
+			return sent{Topic: r.Topic, Partition: 3, Offset: 18, Fate: c.fate}, c.err
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create

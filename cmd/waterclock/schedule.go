@@ -18,7 +18,6 @@ const (
 	defaultBroker   = "127.0.0.1:9092" // where dev listens
 	defaultRequests = "timers"         // what dev serves
 	maxID           = 512              // bytes
-	defaultWait     = "30s"            // longer than an instance that died keeps its partitions
 )
 
 // scheduleFlags are the flags of schedule that are no settings: they belong to
@@ -28,7 +27,7 @@ type scheduleFlags struct {
 	value, valueFile, key string
 	nullValue, nullKey    bool
 	partition             int32
-	wait                  string
+	wait                  waiting
 	headers               []string
 	recur                 recurrenceFlags
 	maxLate               string
@@ -44,9 +43,9 @@ func scheduleCommand(p *process) *cobra.Command {
 		Long: `schedule writes one request: at the due time the value appears on the target
 topic. A request with an ID that is pending replaces that timer. It prints where
 in the log the request is and when it is due. Whether the service accepts it is
-another thing: with --wait the command waits for that, exits 1 if the request
-was refused, and says why. It then needs the right to read
-TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
+another thing: it may be refused, may have expired, or its condition may not hold.
+
+` + waitHelp,
 		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'
   waterclock schedule --id a1 --in 1h --to orders --wait
   waterclock schedule --id a1 --at 2030-01-01T09:00:00+01:00 --to mail.out --value-file letter.json
@@ -70,8 +69,7 @@ TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 	fs.BoolVar(&f.nullKey, "null-key", false, "what appears on the target has no key")
 	fs.Int32Var(&f.partition, "partition", -1, "`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
 	fs.StringArrayVar(&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
-	fs.StringVar(&f.wait, "wait", "", "say what became of the request, within `DURATION`")
-	fs.Lookup("wait").NoOptDefVal = defaultWait
+	f.wait.flag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.given = cmd.Flags().Changed
 		req, err := f.request(p.stdin)
@@ -87,13 +85,8 @@ TOPIC.waterclock.changelog and TOPIC.waterclock.dead-letters.`,
 		if s.Topic != "" {
 			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset, saysDue(&req, s.Due))
 		}
-		switch {
-		case err != nil && s.Topic != "":
-			return fmt.Errorf("%w (what is written stays in the log and counts as soon as it is taken in)", err)
-		case err != nil || s.Fate == nil:
-			return err
-		}
-		return sayFate(p.stdout, req.ID, s.Fate)
+		this := asked{id: req.ID, condition: req.If, maxLate: req.MaxLate != nil}
+		return this.said(p.stdout, &s, err)
 	}
 	return cmd
 }
@@ -108,19 +101,6 @@ func saysDue(req *scheduleRequest, due time.Time) string {
 	default:
 		return ", due " + text
 	}
-}
-
-// sayFate prints what became of a request; a refusal is an error.
-func sayFate(out io.Writer, id string, fate *fate) error {
-	switch {
-	case fate.Refused != nil:
-		return fmt.Errorf("%s was refused: %s: %s", id, fate.Refused.Reason, fate.Refused.Detail)
-	case fate.Pending != nil:
-		fmt.Fprintf(out, "%s is pending, in %s\n", id, fate.Pending)
-	default:
-		fmt.Fprintf(out, "%s is decided: it was due and has fired, or a later request for %s has taken its place\n", id, id)
-	}
-	return nil
 }
 
 // request checks the flags and makes a request of them.
@@ -151,12 +131,9 @@ func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
 		}
 		req.MaxLate = &most
 	}
-	if f.given("wait") {
-		wait, err := config.ParseDuration(f.wait)
-		if err != nil || wait == 0 {
-			return req, usagef("--wait is %q, needs a duration such as 10s", f.wait)
-		}
-		req.Wait = wait
+	var err error
+	if req.Wait, err = f.wait.read(f.given("wait")); err != nil {
+		return req, err
 	}
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")

@@ -19,45 +19,65 @@ import (
 )
 
 // Fate is what a request became, as a plain consumer of the topics beside its
-// request topic sees it. At most one field is set; with none the request is
-// decided and has left nothing: its timer was due and fired in the step that took
-// it in, or a later request for the same ID took its place there.
+// request topic sees it.
 type Fate struct {
-	// Pending is the changelog record that holds its timer.
-	Pending *waterclock.Source
-	// Refused is its dead letter.
+	// Outcome is what became of it, in the words of events. Of one that scheduled it is the
+	// last thing that has happened to the timer in the same step: fired, for one that was due
+	// at once. NothingDone says that the request changed nothing, and "" that it was decided
+	// and left no trace to tell how: it has fired, has expired, its condition did not hold, or
+	// another request took its place in the same step. Where events are written they tell.
+	Outcome waterclock.EventType
+	// Told says that events were read: then NothingDone is certain. Without them the timer
+	// may have come and gone in the same step.
+	Told bool
+	// Source is where the request is.
+	Source waterclock.Source
+	// Event is the event that says so; nil if none does.
+	Event *waterclock.Event
+	// Refused is the dead letter of a request that was rejected, or of an emission.
 	Refused *waterclock.DeadLetter
 }
+
+// NothingDone is the outcome of a request that found nothing to do: nothing was pending, or
+// it was so already. There is no event for it.
+const NothingDone waterclock.EventType = "not-found"
 
 // ErrUndecided says that nobody has taken a request in yet.
 var ErrUndecided = errors.New("nobody has taken the request in")
 
 // watcher learns the fate of one request. It is made before the request is
 // written, so that it cannot overlook what comes of it, and needs no right but
-// Read on the changelog and the dead letters.
+// Read on the changelog and the dead letters; the events it reads if it may.
 //
-// The changelog has either the timer, or a checkpoint whose position lies beyond
-// the request: then it is decided, and if it was refused the dead letter was
-// written in that step or before. So what is in the dead letters' logs by then is
-// read to its end, which waits for the step's marker there.
+// The changelog has a checkpoint whose position lies beyond the request: then it
+// is decided. The records of the step that decided it stand before that checkpoint
+// and behind the one before, and what the step wrote to the other topics was
+// committed with it: so their logs are read to where they end by then, which waits
+// for the step's marker there.
 type watcher struct {
 	cfg    *config.Config
 	client *kgo.Client // asks for the ends of logs
 	topic  string      // of requests
-	// letters is the topic of their dead letters.
-	letters string
-	from    map[string]map[int32]kgo.Offset
+	id     string      // of the timer
+	kind   Action      // "" for a request that schedules
+	// letters is the topic of their dead letters, and events that of events; "" if there is
+	// none, or it may not be read.
+	letters, events string
+	from            map[string]map[int32]kgo.Offset
 
 	sent    Sent
 	fate    Fate
+	left    *timer.Timer // what the step under way has left under the ID
+	touched bool         // whether it has left anything there, or deleted it
 	decided bool
-	dead    map[int32]int64 // what of the dead letters was read, by partition
-	until   map[int32]int64 // once decided: up to where they must be
+	read    map[string]map[int32]int64 // letters and events: what was read, by partition
+	until   map[string]map[int32]int64 // once decided: up to where they must be
 }
 
 // watch begins to look at what becomes of requests on a topic.
-func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic string) (*watcher, error) {
-	w := &watcher{cfg: cfg, client: cl, topic: topic, letters: deadLetters(cfg, topic), from: make(map[string]map[int32]kgo.Offset), dead: make(map[int32]int64)}
+func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id string, kind Action) (*watcher, error) {
+	w := &watcher{cfg: cfg, client: cl, topic: topic, id: id, kind: kind, letters: deadLetters(cfg, topic), events: delaytopics.Events(topic),
+		from: make(map[string]map[int32]kgo.Offset), read: make(map[string]map[int32]int64)}
 	if err := w.mayRead(ctx); err != nil {
 		return nil, err
 	}
@@ -66,32 +86,37 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic string
 	} else if err != nil {
 		return nil, err
 	}
-	for _, own := range []string{delaytopics.Changelog(topic), w.letters} {
+	for _, own := range []string{delaytopics.Changelog(topic), w.letters, w.events} {
 		ends, err := w.ends(ctx, own)
-		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		switch {
+		case own == w.events && (errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)):
+			w.events = ""
+			continue
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s; start waterclock serve", own, topic)
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
 		w.from[own] = make(map[int32]kgo.Offset, len(ends))
 		for p, end := range ends {
 			w.from[own][p] = kgo.NewOffset().At(end)
-			if own == w.letters {
-				w.dead[p] = end
-			}
 		}
+		w.read[own] = ends
 	}
 	return w, nil
 }
 
 func (w *watcher) mayRead(ctx context.Context) error {
 	var grants []delaytopics.Grant
-	for _, own := range []string{delaytopics.Changelog(w.topic), w.letters} {
+	for _, own := range []string{delaytopics.Changelog(w.topic), w.letters, w.events} {
 		grants = append(grants, delaytopics.Grant{Resource: kmsg.ACLResourceTypeTopic, Name: own, Operations: []kmsg.ACLOperation{kmsg.ACLOperationRead}})
 	}
 	missing, err := missingTopics(ctx, w.client, grants)
 	for _, g := range missing {
+		if g.Name == w.events {
+			w.events = ""
+			continue
+		}
 		err = errors.Join(err, errors.New("--wait: "+g.Missing(aclServer(w.cfg), principal(w.cfg))))
 	}
 	return err
@@ -99,6 +124,9 @@ func (w *watcher) mayRead(ctx context.Context) error {
 
 // ends are the high watermarks of a topic, by partition.
 func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, error) {
+	if topic == "" {
+		return nil, kerr.UnknownTopicOrPartition
+	}
 	listed, err := kadm.NewClient(w.client).ListEndOffsets(ctx, topic)
 	if err == nil {
 		err = listed.Error()
@@ -113,9 +141,12 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 
 // await returns the fate of what was sent, or ErrUndecided after the limit.
 func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fate, error) {
-	w.sent = sent
-	log := delaytopics.Changelog(w.topic)
-	w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
+	w.sent, w.fate.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
+	for _, log := range []string{delaytopics.Changelog(w.topic), w.events} {
+		if w.from[log] != nil { // only the partition of the same number tells of it
+			w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
+		}
+	}
 	opts, err := clientOptions(w.cfg, "waterclock-cli", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return Fate{}, err
@@ -137,57 +168,119 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 		}
 		fetches.EachRecord(w.record)
 		if w.decided && w.until == nil {
-			if w.until, err = w.ends(ctx, w.letters); err != nil {
+			if err := w.readTo(ctx); err != nil {
 				return Fate{}, err
 			}
 		}
 	}
+	w.conclude()
 	return w.fate, nil
+}
+
+// readTo has the logs beside the changelog read to where they end now.
+func (w *watcher) readTo(ctx context.Context) error {
+	until := make(map[string]map[int32]int64)
+	for _, log := range []string{w.letters, w.events} {
+		if log == "" {
+			continue
+		}
+		ends, err := w.ends(ctx, log)
+		if err != nil {
+			return err
+		}
+		for p := range ends {
+			if _, reads := w.from[log][p]; !reads {
+				delete(ends, p) // of another request partition, or added since
+			}
+		}
+		until[log] = ends
+	}
+	w.until = until
+	return nil
 }
 
 // done reports whether the fate is known.
 func (w *watcher) done() bool {
-	if w.fate != (Fate{}) {
-		return true
-	}
-	for p, end := range w.until {
-		if w.dead[p] < end {
-			return false
+	for log, ends := range w.until {
+		for p, end := range ends {
+			if w.read[log][p] < end {
+				return false
+			}
 		}
 	}
 	return w.until != nil
 }
 
 func (w *watcher) record(r *kgo.Record) {
-	letters := r.Topic == w.letters
-	if letters {
-		w.dead[r.Partition] = r.Offset + 1
+	if read := w.read[r.Topic]; read != nil {
+		read[r.Partition] = r.Offset + 1
 	}
 	switch {
 	case r.Attrs.IsControl():
-	case letters:
-		d, err := waterclock.ParseDeadLetter(r)
-		if err == nil && d.Source == (waterclock.Source{Topic: w.sent.Topic, Partition: w.sent.Partition, Offset: w.sent.Offset}) {
-			w.fate = Fate{Refused: &d}
+	case r.Topic == w.letters:
+		if d, err := waterclock.ParseDeadLetter(r); err == nil && d.Source == w.fate.Source {
+			w.fate.Refused = &d
 		}
-	default:
+	case r.Topic == w.events:
+		if e, err := waterclock.ParseEvent(r); err == nil && w.mine(&e) {
+			w.fate.Event, w.fate.Outcome = &e, e.Type
+		}
+	case !w.decided:
 		w.change(r)
 	}
+}
+
+// mine reports whether an event tells what became of the request: of one that schedules, all
+// that happens to its timer.
+func (w *watcher) mine(e *waterclock.Event) bool {
+	is := w.fate.Source
+	return e.Request == is || e.Cancel == is || w.kind == "" && (e.Source == is || e.Previous == is)
 }
 
 // change takes a record of the changelog in. What it does not know, of a later
 // version perhaps, is not for it to judge.
 func (w *watcher) change(r *kgo.Record) {
-	kind, _, err := delaytopics.ParseKey(r.Key)
+	kind, id, err := delaytopics.ParseKey(r.Key)
 	switch {
 	case err != nil:
-	case kind == delaytopics.KindTimer && r.Value != nil:
-		if t, err := timer.Decode(r.Value); err == nil && t.Offset == w.sent.Offset {
-			w.fate = Fate{Pending: &waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}}
+	case kind == delaytopics.KindTimer && string(id) == w.id:
+		w.touched, w.left = true, nil
+		if t, err := timer.Decode(r.Value); err == nil {
+			w.left = t
 		}
 	case kind == delaytopics.KindCheckpoint:
-		if c, err := delaytopics.DecodeCheckpoint(r.Value); err == nil && c.Position > w.sent.Offset {
-			w.decided = true
+		c, err := delaytopics.DecodeCheckpoint(r.Value)
+		if err != nil {
+			return
+		}
+		if w.decided = c.Position > w.sent.Offset; !w.decided {
+			w.touched, w.left = false, nil // that was an earlier step
 		}
 	}
+}
+
+// conclude says what became of the request where no event does.
+func (w *watcher) conclude() {
+	f := &w.fate
+	f.Told = w.events != ""
+	switch {
+	case f.Outcome != "":
+	case f.Refused != nil:
+		f.Outcome = waterclock.EventRejected
+	case w.kind == "":
+		if w.left != nil && w.left.Offset == w.sent.Offset {
+			f.Outcome = waterclock.EventScheduled
+		}
+	case !w.touched:
+		f.Outcome = NothingDone
+	case w.left == nil && (w.kind == Cancel || w.kind == Trigger):
+		f.Outcome = steered[w.kind]
+	case w.left != nil && w.left.Offset < w.sent.Offset && (w.left.Steering == nil || w.left.Steering.By == w.sent.Offset):
+		f.Outcome = steered[w.kind]
+	}
+}
+
+// steered are the words for what requests that steer do.
+var steered = map[Action]waterclock.EventType{
+	Cancel: waterclock.EventCancelled, Trigger: waterclock.EventTriggered, Pause: waterclock.EventPaused, Resume: waterclock.EventResumed,
 }

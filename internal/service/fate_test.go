@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -18,26 +19,79 @@ func sendAndWait(t *testing.T, cfg *config.Config, id, to string, in, wait time.
 }
 
 // Who waits for the fate of a request learns it: pending, refused, or gone already;
-// also on a log with a history of others'.
+// also on a log with a history of others'. What events tell is told as they do, and without
+// them as the changelog and the dead letters allow.
 func TestFateOfARequest(t *testing.T) {
-	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
-	in := rig.Serve(t, cfg, service.Options{})
-	in.Ready(2, limit)
-	schedule(t, cfg, 50, time.Hour)
-	for range 2 {
-		for _, id := range []string{"a", "b", "c", "d"} { // on both partitions
-			sent, err := sendAndWait(t, cfg, id, target, time.Hour, limit)
-			if err != nil || sent.Fate == nil || sent.Fate.Pending == nil || sent.Fate.Pending.Partition != sent.Partition {
-				t.Fatalf("%s: %+v, %v", id, sent, err)
+	for _, events := range []bool{false, true} {
+		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
+			cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
+			policy := cfg.PolicyOf(requests)
+			policy.Events = events
+			cfg.Tenants = map[string]config.Policy{requests: policy}
+			in := rig.Serve(t, cfg, service.Options{})
+			in.Ready(2, limit)
+			schedule(t, cfg, 50, time.Hour)
+			for range 2 {
+				for _, id := range []string{"a", "b", "c", "d"} { // on both partitions
+					fates(t, cfg, id, events)
+				}
 			}
-			sent, err = sendAndWait(t, cfg, id, "__consumer_offsets", time.Hour, limit)
-			if err != nil || sent.Fate == nil || sent.Fate.Refused == nil || sent.Fate.Refused.Reason != waterclock.ReasonTargetNotAllowed || sent.Fate.Refused.ID != id {
-				t.Fatalf("%s to an internal topic: %+v, %v", id, sent, err)
-			}
-			sent, err = sendAndWait(t, cfg, "past", target, 0, limit)
-			if err != nil || sent.Fate == nil || sent.Fate.Refused != nil {
-				t.Fatalf("due at once: %+v, %v", sent, err)
-			}
+		})
+	}
+}
+
+// fates are those of all kinds of requests for an ID under which nothing is pending.
+func fates(t *testing.T, cfg *config.Config, id string, events bool) {
+	t.Helper()
+	hour, none := time.Hour, time.Duration(0)
+	either := func(told, without waterclock.EventType) waterclock.EventType {
+		if events {
+			return told
+		}
+		return without
+	}
+	send := func(r service.ScheduleRequest) func() (service.Sent, error) {
+		r.Topic, r.ID, r.Value, r.Partition, r.Wait = requests, id, []byte("v"), -1, limit
+		if r.To == "" {
+			r.To = target
+		}
+		return func() (service.Sent, error) { return service.Schedule(t.Context(), cfg, r) }
+	}
+	steer := func(action service.Action, condition string) func() (service.Sent, error) {
+		return func() (service.Sent, error) {
+			return service.Steer(t.Context(), cfg, service.SteerRequest{Topic: requests, ID: id, Action: action, If: condition, Wait: limit})
+		}
+	}
+	past := time.Now().Add(-hour)
+	for _, c := range []struct {
+		name string
+		send func() (service.Sent, error)
+		want waterclock.EventType
+	}{
+		{"nothing to cancel", steer(service.Cancel, ""), service.NothingDone},
+		{"nothing to pause", steer(service.Pause, ""), service.NothingDone},
+		{"not present", send(service.ScheduleRequest{In: hour, If: "present"}), either(waterclock.EventConditionNotMet, "")},
+		{"scheduled", send(service.ScheduleRequest{In: hour, If: "absent"}), waterclock.EventScheduled},
+		{"not absent", send(service.ScheduleRequest{In: hour, If: "absent"}), either(waterclock.EventConditionNotMet, "")},
+		{"not to be cancelled", steer(service.Cancel, "timers/0/999999"), either(waterclock.EventConditionNotMet, service.NothingDone)},
+		{"replaced", send(service.ScheduleRequest{In: hour}), either(waterclock.EventReplaced, waterclock.EventScheduled)},
+		{"refused", send(service.ScheduleRequest{In: hour, To: "__consumer_offsets"}), waterclock.EventRejected},
+		{"paused", steer(service.Pause, ""), waterclock.EventPaused},
+		{"paused already", steer(service.Pause, ""), service.NothingDone},
+		{"resumed", steer(service.Resume, ""), waterclock.EventResumed},
+		{"triggered", steer(service.Trigger, ""), waterclock.EventTriggered},
+		{"due at once", send(service.ScheduleRequest{}), either(waterclock.EventFired, "")},
+		{"expired", send(service.ScheduleRequest{At: past, MaxLate: &none}), either(waterclock.EventExpired, "")},
+		{"scheduled again", send(service.ScheduleRequest{In: hour}), waterclock.EventScheduled},
+		{"cancelled", steer(service.Cancel, ""), waterclock.EventCancelled},
+	} {
+		sent, err := c.send()
+		if err != nil || sent.Fate == nil || sent.Fate.Outcome != c.want || sent.Fate.Told != events {
+			t.Fatalf("%s, %s: %+v, %+v, %v; want %q", id, c.name, sent, sent.Fate, err, c.want)
+		}
+		if refused := c.want == waterclock.EventRejected; refused != (sent.Fate.Refused != nil) ||
+			refused && (sent.Fate.Refused.Reason != waterclock.ReasonTargetNotAllowed || sent.Fate.Refused.ID != id) {
+			t.Fatalf("%s, %s: %+v", id, c.name, sent.Fate.Refused)
 		}
 	}
 }

@@ -144,14 +144,20 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	if err != nil {
 		return Sent{}, invalid(err)
 	}
+	return sendAndWait(ctx, cfg, rec, "", r.Wait, r.due)
+}
+
+// sendAndWait sends one request and, unless wait is 0, waits for what becomes of it. due is
+// when its timer is due, given the request's timestamp.
+func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, kind Action, wait time.Duration, due func(time.Time) time.Time) (Sent, error) {
 	cl, err := reached(ctx, cfg)
 	if err != nil {
 		return Sent{}, err
 	}
 	defer cl.Close()
 	var w *watcher
-	if r.Wait > 0 {
-		if w, err = watch(ctx, cfg, cl, r.Topic); err != nil {
+	if wait > 0 {
+		if w, err = watch(ctx, cfg, cl, rec.Topic, string(rec.Key), kind); err != nil {
 			return Sent{}, err
 		}
 	}
@@ -159,11 +165,11 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	if err != nil {
 		return Sent{}, err
 	}
-	sent.Due = r.due(at)
+	sent.Due = due(at)
 	if w == nil {
 		return sent, nil
 	}
-	fate, err := w.await(ctx, sent, r.Wait)
+	fate, err := w.await(ctx, sent, wait)
 	if err == nil {
 		sent.Fate = &fate
 	}
@@ -186,6 +192,8 @@ type SteerRequest struct {
 	Topic, ID string
 	Action    Action
 	If        string // condition; empty: none
+	// Wait is how long to wait for what becomes of it; 0 is not at all.
+	Wait time.Duration
 }
 
 func (r *SteerRequest) record() (*kgo.Record, error) {
@@ -205,19 +213,13 @@ func (r *SteerRequest) record() (*kgo.Record, error) {
 	return build(r.Topic, r.ID, waterclock.If(r.If))
 }
 
-// Steer sends a request that does not schedule.
+// Steer sends a request that does not schedule. What it returns is as of Schedule.
 func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error) {
 	rec, err := r.record()
 	if err != nil {
 		return Sent{}, invalid(err)
 	}
-	cl, err := reached(ctx, cfg)
-	if err != nil {
-		return Sent{}, err
-	}
-	defer cl.Close()
-	sent, _, err := send(ctx, cfg, cl, rec)
-	return sent, err
+	return sendAndWait(ctx, cfg, rec, r.Action, r.Wait, func(time.Time) time.Time { return time.Time{} })
 }
 
 // invalid marks the error of a request that cannot be built as one of usage:

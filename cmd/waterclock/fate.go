@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// defaultWait is longer than an instance that died keeps its partitions.
+const defaultWait = "30s"
+
+// waitHelp is a part of the help of commands that have --wait.
+const waitHelp = `With --wait the command waits for what the service decides and says it; it exits 1 if
+the request changed nothing. That needs the right to read TOPIC.waterclock.changelog
+and TOPIC.waterclock.dead-letters; with events (TOPIC.waterclock.events) it tells all.`
+
+// waiting is the flag --wait.
+type waiting struct{ text string }
+
+func (w *waiting) flag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.text, "wait", "", "say what became of the request, within `DURATION`")
+	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait
+}
+
+// read is how long to wait, 0 for not at all.
+func (w *waiting) read(given bool) (time.Duration, error) {
+	if !given {
+		return 0, nil
+	}
+	wait, err := config.ParseDuration(w.text)
+	if err != nil || wait == 0 {
+		return 0, usagef("--wait is %q, needs a duration such as 10s", w.text)
+	}
+	return wait, nil
+}
+
+// asked is a request whose fate is told.
+type asked struct {
+	id        string
+	action    service.Action // "": it schedules
+	condition string
+	maxLate   bool
+}
+
+// said prints what became of a request that was sent; err is that of the sending. An error
+// says that the request has changed nothing, or may have.
+func (a *asked) said(out io.Writer, s *sent, err error) error {
+	switch {
+	case err != nil && s.Topic != "":
+		return fmt.Errorf("%w (what is written stays in the log and counts as soon as it is taken in)", err)
+	case err != nil || s.Fate == nil:
+		return err
+	}
+	line, err := a.fate(s.Fate)
+	if err == nil {
+		_, err = fmt.Fprintln(out, line)
+	}
+	return err
+}
+
+// fate is what became of a request as a sentence. (One long switch: it is the table of them.)
+func (a *asked) fate(f *fate) (string, error) {
+	id := a.id
+	switch f.Outcome {
+	case waterclock.EventScheduled:
+		return id + " is pending", nil
+	case waterclock.EventReplaced:
+		return a.replaced(f), nil
+	case waterclock.EventFired:
+		return id + " was due and has fired", nil
+	case waterclock.EventCancelled:
+		if a.action == service.Cancel && f.Event == nil {
+			return id + " is not pending any more: it is cancelled, unless it fired in the same moment (with events that is told)", nil
+		}
+		return id + " is cancelled", nil
+	case waterclock.EventTriggered:
+		return id + " is triggered: it fires now", nil
+	case waterclock.EventPaused:
+		return id + " is paused", nil
+	case waterclock.EventResumed:
+		return id + " is resumed", nil
+	case waterclock.EventCompleted:
+		return id + " has ended: all that was left of it was missed, and is let go", nil
+	case waterclock.EventExpired:
+		return "", fmt.Errorf("%s has expired: it was %s late when it was decided, which is beyond its --max-late; it is not emitted", id, late(f.Event))
+	case waterclock.EventConditionNotMet:
+		return "", fmt.Errorf("%s: condition-not-met: --if %s does not hold, for %s; nothing has changed", id, a.condition, found(f.Event))
+	case waterclock.EventRejected, waterclock.EventUndeliverable:
+		return "", refused(id, f)
+	case service.NothingDone:
+		return "", fmt.Errorf("%s: nothing has changed: %s", id, a.nothing(f.Told))
+	case "":
+		return a.traceless()
+	}
+	return fmt.Sprintf("%s: %s", id, f.Outcome), nil
+}
+
+func refused(id string, f *fate) error {
+	switch {
+	case f.Refused != nil:
+		return fmt.Errorf("%s was refused: %s: %s", id, f.Refused.Reason, f.Refused.Detail)
+	case f.Event.Type == waterclock.EventUndeliverable:
+		return fmt.Errorf("%s was due and cannot be emitted: %s: %s", id, f.Event.Reason, f.Event.Detail)
+	}
+	return fmt.Errorf("%s was refused: %s: %s", id, f.Event.Reason, f.Event.Detail)
+}
+
+// replaced is what is said where one request has taken the place of another: this one, or one
+// behind it in the same step.
+func (a *asked) replaced(f *fate) string {
+	if f.Source == f.Event.Previous {
+		return fmt.Sprintf("%s was scheduled, and a later request has taken its place: %s", a.id, f.Event.Source)
+	}
+	return fmt.Sprintf("%s is pending, in place of %s", a.id, f.Event.Previous)
+}
+
+func late(e *waterclock.Event) string { return config.FormatDuration(e.Lateness) }
+
+// found is what was pending where a condition did not hold.
+func found(e *waterclock.Event) string {
+	if e.Pending == nil {
+		return "nothing is pending"
+	}
+	return fmt.Sprintf("what is pending comes from %s, due %s", e.Source, e.Pending.Due.Format(time.RFC3339Nano))
+}
+
+// nothing is why a request that cancels or steers changed nothing.
+func (a *asked) nothing(told bool) string {
+	why := "nothing was pending under this ID"
+	switch {
+	case a.action == service.Cancel && told:
+		// Then it is as certain as it sounds.
+	case a.action == service.Cancel:
+		why += ", or it came and went in the same moment"
+	case a.action == service.Resume:
+		why += ", or it was not paused"
+	default:
+		why += ", or it was " + map[service.Action]string{service.Pause: "paused", service.Trigger: "triggered"}[a.action] + " already"
+	}
+	if a.condition != "" && !told {
+		why += ", or --if " + a.condition + " did not hold"
+	}
+	return why
+}
+
+// traceless is what is said of a request that is decided and has left no trace to tell how.
+func (a *asked) traceless() (string, error) {
+	if a.action != "" {
+		return fmt.Sprintf("%s is decided; its firing, or another request for it, came in the same moment (with events what happened is told)", a.id), nil
+	}
+	ways := []string{"it was due and has fired"}
+	if a.maxLate {
+		ways = append(ways, "has expired by --max-late")
+	}
+	if a.condition != "" {
+		ways = append(ways, "--if "+a.condition+" did not hold")
+	}
+	ways = append(ways, "a later request for "+a.id+" has taken its place")
+	text := fmt.Sprintf("%s is decided: %s, or %s", a.id, strings.Join(ways[:len(ways)-1], ", or "), ways[len(ways)-1])
+	if !a.maxLate && a.condition == "" {
+		return text, nil
+	}
+	return "", fmt.Errorf("%s; which of them only events tell (the setting events)", text)
+}
