@@ -44,6 +44,8 @@ type Access struct {
 	// May says why a caller may not do something with an ID of a request topic, or with all
 	// that begin with it; nil: it may. An empty topic is the whole service.
 	May func(ctx context.Context, role access.Role, topic, id string) error
+	// Some says why a caller may not do something with any ID of a request topic.
+	Some func(ctx context.Context, role access.Role, topic string) error
 	// Caller names who calls.
 	Caller func(ctx context.Context) string
 }
@@ -295,11 +297,39 @@ func (a *API) topic(ctx context.Context, role access.Role, name, id string) (Top
 	if err := a.may(ctx, role, name, id); err != nil {
 		return Topic{}, err
 	}
+	return a.served(name)
+}
+
+// some says why the caller may not use any ID of a topic, or that the topic is not served.
+func (a *API) some(ctx context.Context, role access.Role, name string) error {
+	if a.o.Access.Some != nil {
+		if err := a.o.Access.Some(ctx, role, name); err != nil {
+			return problem(http.StatusForbidden, ReasonForbidden, "%v", err)
+		}
+	}
+	_, err := a.served(name)
+	return err
+}
+
+func (a *API) served(name string) (Topic, error) {
 	t, ok := a.o.Topics[name]
 	if !ok {
 		return t, problem(http.StatusNotFound, ReasonNoTopic, "%.100q is none of the request topics that are served: see /v1/topics", name)
 	}
 	return t, nil
+}
+
+// before has an operation refuse calls before their bodies are read. What a body takes is the
+// caller's who has the right to send it.
+func before(op *huma.Operation, check func(c huma.Context) error) {
+	op.Middlewares = append(op.Middlewares, func(c huma.Context, next func(huma.Context)) {
+		if err := check(c); err != nil {
+			_, w := humago.Unwrap(c)
+			asProblem(err).Write(w)
+			return
+		}
+		next(c)
+	})
 }
 
 // at is the partition of an ID.

@@ -33,6 +33,21 @@ const partitions = 4
 // instance is an instance of the fake, with its API.
 type instance struct {
 	url string
+	api http.Handler
+}
+
+// readerFunc is a body.
+type readerFunc func([]byte) (int, error)
+
+func (r readerFunc) Read(b []byte) (int, error) { return r(b) }
+
+// serve makes a call with a body that is read by the handler alone, without a connection.
+func (in *instance) serve(t *testing.T, method, path string, body io.Reader) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, path, body)
+	w := httptest.NewRecorder()
+	in.api.ServeHTTP(w, r)
+	return w
 }
 
 // start starts an instance that asks others if they are to be asked.
@@ -60,14 +75,14 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 	}
 	router := route.New(o)
 	a := api.New(api.Options{
-		Version: "test", Access: api.Access{May: f.allows}, Asker: router, Internal: router, Topics: topics,
+		Version: "test", Access: api.Access{May: f.allows, Some: f.some}, Asker: router, Internal: router, Topics: topics,
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
 	t.Cleanup(a.Close)
 	s := httptest.NewServer(a)
 	t.Cleanup(s.Close)
 	f.set(func() { f.urls[process] = s.URL })
-	return &instance{url: s.URL}
+	return &instance{url: s.URL, api: a}
 }
 
 // answer is what an instance has answered.

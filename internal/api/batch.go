@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 	"golang.org/x/sync/errgroup"
@@ -37,33 +38,40 @@ func (a *API) registerBatch(h huma.API) {
 		"repeat a call before its timers are due.")
 	op.Tags, op.MaxBodyBytes = []string{"timers"}, maxPostBytes
 	describe[BatchResults](h, &op, nil)
+	before(&op, func(c huma.Context) error {
+		if err := isJSON(c.Header("Content-Type")); err != nil {
+			return err
+		}
+		return a.some(c.Context(), access.Write, c.Param("topic"))
+	})
 	huma.Register(h, op, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Wait
-		Key  string `header:"Idempotency-Key" maxLength:"255" doc:"Any text: the same in a call that is made again."`
-		Body struct {
-			Timers []NewTimer `json:"timers" minItems:"1" maxItems:"1000" nullable:"false"`
-		}
+		Key     string `header:"Idempotency-Key" maxLength:"255" doc:"Any text: the same in a call that is made again."`
+		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*struct{ Body BatchResults }, error) {
-		results, err := a.batch(ctx, in.Topic, in.Wait.Wait, in.Key, in.Body.Timers)
+		timers, p := decodeTimers(in.RawBody)
+		if p != nil {
+			return nil, p
+		}
+		results, err := a.batch(ctx, in.Topic, in.Wait.Wait, in.Key, timers)
 		if err != nil {
 			return nil, err
 		}
 		return &struct{ Body BatchResults }{BatchResults{results}}, nil
 	})
+	// Behind Register, which would have the body as a tree in memory, of 50 times its size, to hold
+	// it against a schema.
+	h.OpenAPI().Paths[op.Path].Post.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		"application/json": {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[NewTimers](), true, "")},
+	}}
 }
 
 // batch writes timers, those of each partition in their order.
 func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTimer) ([]BatchResult, error) {
-	topic, err := a.topic(ctx, access.Write, name, "")
-	if err != nil {
-		// A caller may have a part of the IDs; then each timer is asked for.
-		if _, ok := a.o.Topics[name]; !ok {
-			return nil, err
-		}
-		topic = a.o.Topics[name]
-	}
-	each := err != nil
+	topic := a.o.Topics[name] // some has found it
+	// A caller may have a part of the IDs; then each timer is asked for.
+	each := a.may(ctx, access.Write, name, "") != nil
 	results := make([]BatchResult, len(timers))
 	places := make(map[timer.TopicPartition][]int)
 	requests, made := make([]route.Request, len(timers)), make([]bool, len(timers))

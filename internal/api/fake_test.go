@@ -316,3 +316,7 @@ func (f *fake) allows(ctx context.Context, role access.Role, topic, id string) e
 	}
 	return f.may(ctx, role, topic, id)
 }
+
+func (f *fake) some(ctx context.Context, role access.Role, topic string) error {
+	return f.allows(ctx, role, topic, "")
+}

@@ -86,9 +86,9 @@ type DeadLetterList struct {
 
 // Correction is what is to be other than it was.
 type Correction struct {
-	ID      string    `json:"id,omitempty" doc:"ID, where there was none."`
-	Headers *[]Header `json:"headers,omitempty" doc:"All headers of the request, timer- ones and those that are passed on; without it those that it had."`
-	Value   *string   `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
+	ID      string   `json:"id,omitempty" doc:"ID, where there was none."`
+	Headers *Headers `json:"headers,omitempty" doc:"All headers of the request, timer- ones and those that are passed on; without it those that it had."`
+	Value   *string  `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
 }
 
 func (a *API) registerLogs(h huma.API) {
@@ -133,6 +133,12 @@ func (a *API) registerLogs(h huma.API) {
 	resend := operation(http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend", "resendDeadLetter", "Send the request of a dead letter again",
 		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where it is.")
 	resend.Tags, resend.MaxBodyBytes = []string{"dead letters"}, a.largest()
+	before(&resend, func(c huma.Context) error {
+		if _, err := a.topic(c.Context(), access.Read, c.Param("topic"), ""); err != nil {
+			return err
+		}
+		return a.some(c.Context(), access.Write, c.Param("topic"))
+	})
 	describe[Result](h, &resend, map[string]string{
 		"201": "Scheduled: nothing was pending under the ID.",
 		"202": "The request is in the log; what becomes of it is not known here.",

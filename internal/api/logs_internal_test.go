@@ -37,7 +37,7 @@ func TestSlimIsACopy(t *testing.T) {
 // What did not fit into a dead letter has to be given: sent without it, the request would be
 // another one than it was, and nobody would have said so.
 func TestResendNeedsWhatIsMissing(t *testing.T) {
-	value, headers := "v", []Header{}
+	value, headers := "v", Headers{}
 	for _, c := range []struct {
 		cut  string
 		with *Correction

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -44,8 +42,8 @@ type NewTimer struct {
 	MaxLate string `json:"maxLate,omitempty" doc:"timer-max-late: what would be later is not emitted."`
 	If      string `json:"if,omitempty" doc:"timer-if: absent, present, or the source of the timer that must be pending."`
 
-	Target  *Target  `json:"target,omitempty" doc:"Where it fires to; without it the default target of the request topic."`
-	Headers []Header `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
+	Target  *Target `json:"target,omitempty" doc:"Where it fires to; without it the default target of the request topic."`
+	Headers Headers `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
 }
 
 // request is the record for n.
@@ -153,6 +151,9 @@ func oneOf(what string, text *string, base64 []byte, null bool) ([]byte, error) 
 // mayPass says whether a header can be passed on: those that speak to the service, or that it
 // writes itself, have fields of their own.
 func mayPass(name string) error {
+	if name == "" {
+		return fmt.Errorf("a header that is to be passed on has no name")
+	}
 	for _, own := range []string{waterclock.RequestPrefix, waterclock.OwnPrefix} {
 		if strings.HasPrefix(strings.ToLower(name), own) {
 			return fmt.Errorf("header %q begins with %s and is not passed on: what speaks to the service has a field, or an HTTP header, of its own", name, own)
@@ -210,19 +211,6 @@ func schedules(r *route.Request) error {
 func isTimerType(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(strings.TrimSpace(media), timerType)
-}
-
-func decodeTimer(body []byte) (*NewTimer, error) {
-	var n NewTimer
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&n); err != nil {
-		return nil, fmt.Errorf("the body is no timer (%s): %w", timerType, err)
-	}
-	if d.More() {
-		return nil, fmt.Errorf("the body has something behind the timer")
-	}
-	return &n, nil
 }
 
 // addHTTP adds what HTTP headers say: those that speak to the service as they are, also a

@@ -75,6 +75,10 @@ func (a *API) registerPut(h huma.API) {
 		"400, 403, 413, 429, 431: the request is refused, and a dead letter; reason and detail are the same.")
 	op.Tags, op.MaxBodyBytes = []string{"timers"}, a.largest()
 	op.Parameters = append(conditions(), requestHeaders()...)
+	before(&op, func(c huma.Context) error {
+		_, err := a.topic(c.Context(), access.Write, c.Param("topic"), c.Param("id"))
+		return err
+	})
 	describe[Result](h, &op, map[string]string{
 		"201": "Scheduled: nothing was pending under the ID.",
 		"202": "The request is in the log; what becomes of it is not known here.",

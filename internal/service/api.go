@@ -136,7 +136,7 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 	}
 	a := api.New(api.Options{
 		Version: ops.ReadBuild().Version, Asker: router, Internal: router, Topics: topics, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
-		Access: api.Access{May: apiaccess.May, Caller: callerName},
+		Access: api.Access{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
 	})
 	h := withConsole(in, a, history)
 	s.handler.Store(&h)

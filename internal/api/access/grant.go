@@ -126,6 +126,16 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 // topic is the whole service. What is asked for first is what the audit line names. The
 // rights are those of now, however long ago the call was made.
 func May(ctx context.Context, role Role, topic, id string) error {
+	return may(ctx, role, topic, id, func(g Grant) bool { return strings.HasPrefix(id, g.IDPrefix) })
+}
+
+// MaySome is May for some ID of a request topic, whichever: what a call that names several needs
+// before its body is read. Each of them is asked for when it is known.
+func MaySome(ctx context.Context, role Role, topic string) error {
+	return may(ctx, role, topic, "", func(Grant) bool { return true })
+}
+
+func may(ctx context.Context, role Role, topic, id string, of func(Grant) bool) error {
 	c := callOf(ctx)
 	if c == nil {
 		return NewProblem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
@@ -135,7 +145,7 @@ func May(ctx context.Context, role Role, topic, id string) error {
 	if c.current != nil {
 		grants = c.current()
 	}
-	if allow(grants, role, topic, id) {
+	if slices.ContainsFunc(grants, func(g Grant) bool { return g.Role >= role && g.covers(topic) && of(g) }) {
 		return nil
 	}
 	return NewProblem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what(topic, id)))
@@ -149,10 +159,4 @@ func what(topic, id string) string {
 		return fmt.Sprintf("all of topic %q", topic)
 	}
 	return fmt.Sprintf("%q on topic %q", id, topic)
-}
-
-func allow(grants []Grant, role Role, topic, id string) bool {
-	return slices.ContainsFunc(grants, func(g Grant) bool {
-		return g.Role >= role && g.covers(topic) && strings.HasPrefix(id, g.IDPrefix)
-	})
 }

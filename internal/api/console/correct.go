@@ -190,7 +190,7 @@ func (v *visit) correction() (c correction, err error) {
 // of is the correction as the API takes it. A payload that was not touched is not sent: a form
 // would change its line ends.
 func (c *correction) of(d *api.DeadLetter) *api.Correction {
-	headers := make([]api.Header, 0, len(c.Headers))
+	headers := make(api.Headers, 0, len(c.Headers))
 	for _, f := range c.Headers {
 		h := api.Header{Name: f.Name}
 		switch f.As {

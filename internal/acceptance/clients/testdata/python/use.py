@@ -18,7 +18,7 @@ from waterclock_client.api.timers import (
 )
 from waterclock_client.models.count_timers_state import CountTimersState
 from waterclock_client.models.new_timer import NewTimer
-from waterclock_client.models.post_timers_request import PostTimersRequest
+from waterclock_client.models.new_timers import NewTimers
 from waterclock_client.models.problem import Problem
 from waterclock_client.models.put_timer_wait import PutTimerWait
 from waterclock_client.models.result_outcome import ResultOutcome
@@ -74,7 +74,7 @@ def use(url: str, topic: str, target: str) -> None:
 
     # Many.
     many = [NewTimer(id=f"py-many-{i}", value="v", after="1h", target=to) for i in range(3)]
-    posted = post_timers.sync(topic, client=client, body=PostTimersRequest(timers=many))
+    posted = post_timers.sync(topic, client=client, body=NewTimers(timers=many))
     assert not isinstance(posted, Problem) and posted is not None, posted
     assert [r.status for r in posted.results] == [201, 201, 201], posted
     dry = cancel_timers.sync(topic, client=client, prefix="py-many-", dry_run=True)

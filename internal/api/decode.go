@@ -1,0 +1,206 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// Limits of what is decoded of a body. JSON of two bytes becomes a struct of fifty and more, so
+// the limit of a body's bytes alone does not bound what it takes in memory.
+const (
+	maxTimers   = 1000 // of a POST
+	maxFaults   = 20   // timers of a POST that are wrong, before the rest is not looked at
+	maxHeaders  = 1000 // of a timer; how many a request may have its tenant's limits say
+	maxFaultLen = 200  // bytes of what is said of one
+)
+
+// NewTimers are the timers of a POST.
+type NewTimers struct {
+	Timers []NewTimer `json:"timers" minItems:"1" maxItems:"1000" nullable:"false"`
+}
+
+// Headers are headers to be sent. There is an end to how many are decoded.
+type Headers []Header
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (h *Headers) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
+	d := strict(b)
+	if err := open(d, '['); err != nil {
+		return errors.New("headers needs a list")
+	}
+	for d.More() {
+		if len(*h) == maxHeaders {
+			return fmt.Errorf("headers has more than %d entries", maxHeaders)
+		}
+		var one *Header
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		if one == nil {
+			return fmt.Errorf("headers[%d] is null: leave it out", len(*h))
+		}
+		*h = append(*h, *one)
+	}
+	return nil // what is behind the list is none of it
+}
+
+// strict decodes JSON without unknown fields.
+func strict(b []byte) *json.Decoder {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	return d
+}
+
+// open reads the beginning of an object or a list.
+func open(d *json.Decoder, want json.Delim) error {
+	t, err := d.Token()
+	if err == nil && t != want {
+		err = fmt.Errorf("it begins with %.40v, and needs %v", t, want)
+	}
+	return err
+}
+
+// ended says whether there is something behind a value.
+func ended(d *json.Decoder) error {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is something behind its end")
+	}
+	return nil
+}
+
+// decodeTimer reads the body of a PUT that is a timer.
+func decodeTimer(body []byte) (*NewTimer, error) {
+	d := strict(body)
+	var n *NewTimer
+	err := d.Decode(&n)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the body is no timer (%s): %s", timerType, fault(err))
+	case n == nil:
+		return nil, fmt.Errorf("the body is no timer (%s): it is null", timerType)
+	}
+	if err := ended(d); err != nil {
+		return nil, fmt.Errorf("the body has more than the timer: %w", err)
+	}
+	return n, nil
+}
+
+// decodeTimers reads the body of a POST, one timer after the other. It ends at the first that is
+// one too many, and does not go on for long where they are wrong: neither what it holds nor what
+// is answered grows with what was sent.
+func decodeTimers(body []byte) ([]NewTimer, *Problem) {
+	wrong := func(where string, err error) *Problem {
+		p := problem(http.StatusBadRequest, ReasonBadRequest, "%s: %s", where, fault(err))
+		p.Errors = []*huma.ErrorDetail{{Message: fault(err), Location: where}}
+		return p
+	}
+	d := strict(body)
+	if err := open(d, '{'); err != nil {
+		return nil, wrong("body", err)
+	}
+	if field, err := d.Token(); err != nil || field != "timers" {
+		if err == nil {
+			err = fmt.Errorf("it has %.60q, and needs timers, a list, and nothing else", field)
+		}
+		return nil, wrong("body", err)
+	}
+	if err := open(d, '['); err != nil {
+		return nil, wrong("body.timers", err)
+	}
+	var timers []NewTimer
+	var faults *Problem
+	for n := 0; d.More(); n++ {
+		if n == maxTimers {
+			return nil, wrong("body.timers", fmt.Errorf("it has more than %d timers: send them in several calls", maxTimers))
+		}
+		var one *NewTimer
+		err := d.Decode(&one)
+		if err == nil && one == nil {
+			err = errors.New("it is null, and needs a timer")
+		}
+		if err == nil {
+			timers = append(timers, *one)
+			continue
+		}
+		p := wrong(fmt.Sprintf("body.timers[%d]", n), err)
+		if faults == nil {
+			faults = p
+		} else {
+			faults.Detail += "; " + p.Detail
+			faults.Errors = append(faults.Errors, p.Errors...)
+		}
+		if isSyntax(err) || len(faults.Errors) == maxFaults {
+			return nil, faults
+		}
+	}
+	for _, end := range []json.Delim{']', '}'} {
+		if err := open(d, end); err != nil {
+			return nil, wrong("body", err)
+		}
+	}
+	switch err := ended(d); {
+	case err != nil:
+		return nil, wrong("body", err)
+	case faults != nil:
+		return nil, faults
+	case len(timers) == 0:
+		return nil, wrong("body.timers", errors.New("it has no timers"))
+	}
+	return timers, nil
+}
+
+// isSyntax reports whether nothing can be read behind an error.
+func isSyntax(err error) bool {
+	var syntax *json.SyntaxError
+	return errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// fault is an error of package json in words of JSON.
+func fault(err error) string {
+	var kind *json.UnmarshalTypeError
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		text = "it ends early"
+	case errors.As(err, &kind):
+		needs := "another type"
+		switch kind.Type.Kind().String() {
+		case "string":
+			needs = "a text"
+		case "bool":
+			needs = "true or false"
+		case "int64", "int32":
+			needs = "a whole number"
+		case "slice":
+			needs = "a list, or base64 as text"
+		case "struct":
+			needs = "an object"
+		}
+		what := kind.Field
+		if what == "" {
+			what = "it"
+		}
+		text = fmt.Sprintf("%s is %s, and needs %s", what, kind.Value, needs)
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxFaultLen)], "")
+}
+
+// isJSON says whether a body may be JSON: it is, or its type is not said.
+func isJSON(contentType string) error {
+	media, _, _ := strings.Cut(contentType, ";")
+	switch media = strings.ToLower(strings.TrimSpace(media)); media {
+	case "", "application/json", "json":
+		return nil
+	}
+	return problem(http.StatusUnsupportedMediaType, ReasonBadRequest, "the body is JSON: send it with Content-Type: application/json")
+}

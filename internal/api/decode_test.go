@@ -1,0 +1,108 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+// bombs are bodies of 2 MB which become many times that if they are decoded to their end.
+func bombs() map[string]string {
+	return map[string]string{
+		"numbers": `{"timers":[` + strings.Repeat("1,", 1_000_000) + `1]}`,
+		"timers":  `{"timers":[` + strings.Repeat("{},", 700_000) + `{}]}`,
+		"headers": `{"timers":[{"headers":[` + strings.Repeat("{},", 700_000) + `{}]}]}`,
+		"depth":   `{"timers":[` + strings.Repeat(`{"target":`, 200_000),
+	}
+}
+
+// A body costs what it is, not what it would be as a tree, and the answer does not grow with it.
+func TestABodyOfManyElements(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	for name, body := range bombs() {
+		got := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json")
+		before := allocated()
+		again := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json")
+		grown := allocated() - before
+		got.is(t, 400, "bad-request")
+		if len(again.text) > 16<<10 {
+			t.Errorf("%s: an answer of %d bytes", name, len(again.text))
+		}
+		if grown > 48<<20 {
+			t.Errorf("%s: a body of %d bytes takes %d", name, len(body), grown)
+		}
+		if errs, _ := got.body["errors"].([]any); len(errs) > 20 {
+			t.Errorf("%s: %d errors", name, len(errs))
+		}
+	}
+	timerType := "application/vnd.waterclock.timer+json"
+	in.call(t, "PUT", path("a"), `{"headers":[`+strings.Repeat("{},", 2000)+`{}]}`, "Content-Type", timerType).is(t, 400, "bad-request")
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Repeat("{},", 1000)+`{}]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
+}
+
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+// A caller without a right to a topic is refused before its body is read, and is told the same of
+// a topic that there is not.
+func TestRightsBeforeBodies(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	f.set(func() {
+		f.may = func(context.Context, access.Role, string, string) error { return errors.New("no right") }
+	})
+	for _, topic := range []string{"timers", "nosuch"} {
+		for method, path := range map[string]string{"POST": "/timers", "PUT": "/timers/a", "POST ": "/dead-letters/0/0/resend"} {
+			var read atomic.Bool
+			body := readerFunc(func([]byte) (int, error) { read.Store(true); return 0, errors.New("it was read") })
+			w := in.serve(t, strings.TrimSpace(method), "/v1/topics/"+topic+path, body)
+			if w.Code != 403 || read.Load() || !strings.Contains(w.Body.String(), `"reason":"forbidden"`) {
+				t.Errorf("%s %s: %d %s, read %v", method, path, w.Code, w.Body, read.Load())
+			}
+		}
+	}
+}
+
+// What is wrong with a body is said in words of JSON, with its place.
+func TestFaultsOfABody(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	for body, want := range map[string]string{
+		``:                                 "request body is required",
+		`null`:                             "body: it begins with <nil>, and needs {",
+		`[]`:                               "body: it begins with [, and needs {",
+		`{"timer":[]}`:                     `body: it has "timer", and needs timers, a list, and nothing else`,
+		`{"timers":null}`:                  "body.timers: it begins with <nil>, and needs [",
+		`{"timers":[]}`:                    "body.timers: it has no timers",
+		`{"timers":[null]}`:                "body.timers[0]: it is null, and needs a timer",
+		`{"timers":[{"id":"a"},{"id":1}]}`: "body.timers[1]: id is number, and needs a text",
+		`{"timers":[{"afer":"1h"}]}`:       `body.timers[0]: unknown field "afer"`,
+		`{"timers":[{}],"more":1}`:         "body: it begins with more, and needs }",
+		`{"timers":[{}]} x`:                "body: there is something behind its end",
+		`{"timers":[{}`:                    "body: it ends early",
+		`{"timers":[{"headers":[{"name":"","value":"x"}]}]}`: "",
+	} {
+		got := in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json")
+		if want == "" {
+			if results := fmt.Sprint(got.body["results"]); !strings.Contains(results, "has no name") {
+				t.Errorf("%s: %s", body, got.text)
+			}
+			continue
+		}
+		if d, _ := got.is(t, 400, "bad-request").body["detail"].(string); !strings.HasPrefix(d, want) {
+			t.Errorf("%s: %q, want %q", body, d, want)
+		}
+	}
+	timerType := "application/vnd.waterclock.timer+json"
+	for _, body := range []string{"null", `{"headers":[null],"after":"1h"}`, `{"after":"1h","headers":[{"value":"x"}]}`, `{"after":"1h"}{}`} {
+		in.call(t, "PUT", path("a"), body, "Content-Type", timerType).is(t, 400, "bad-request")
+	}
+}
