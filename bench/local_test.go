@@ -13,6 +13,7 @@ import (
 // A run with everything of its own has a real broker, whose processor time is told
 // apart, and leaves none behind.
 func TestLocal(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	kafkatest.Turn(t)
 	c := DefaultLife()

@@ -17,6 +17,7 @@ import (
 // to what others lead, while its successor knows of none. What the step wrote is
 // visible once, on every partition.
 func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	// A broker that comes back is not registered before its session has ended: long enough
 	// for it to start in that time, also on a slow machine.

@@ -19,6 +19,7 @@ var swift = kgo.RequestTimeoutOverhead(2 * time.Second)
 // answers from before: the committed offset that it shows, stable, is not the
 // committed one. Neither a resolve nor an acquisition may believe it.
 func TestStaleCoordinator(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Start(t, 3)
 	s := newStageOn(t, c, swift)

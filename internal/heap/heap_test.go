@@ -94,7 +94,7 @@ func TestHeapGrowsBeforeItIsCollected(t *testing.T) {
 		t.Errorf("%d collections while 2 GiB were allocated with %d MiB in use", n, len(some))
 	}
 	much := inUse(2 * Room)
-	if n := collections(2 << 30); n < 2<<30/(Room*2/3) {
+	if n := collections(2 << 30); n < 2<<30/Room { // a busy machine takes long for one, and allocates meanwhile
 		t.Errorf("%d collections while 2 GiB were allocated with %d MiB in use", n, len(some)+len(much))
 	}
 	runtime.KeepAlive(some)

@@ -100,6 +100,7 @@ func TestSharedMustNotBeDisturbed(t *testing.T) {
 }
 
 func TestOneBrokerIsDisturbed(t *testing.T) {
+	NeedSlow(t)
 	t.Parallel()
 	c := Start(t, 1, WithProperty("broker.session.timeout.ms", "2000"), WithProperty("broker.heartbeat.interval.ms", "300"))
 	topic := c.CreateTopic(t, 1, nil)
@@ -140,6 +141,7 @@ func answers(t *testing.T, cl *kgo.Client, within time.Duration) bool {
 }
 
 func TestThreeBrokersSurviveOne(t *testing.T) {
+	NeedSlow(t)
 	t.Parallel()
 	c := Start(t, 3)
 	topic := c.CreateTopic(t, 3, nil)

@@ -22,6 +22,7 @@ import (
 // and single timers 200 times a second. Phases with and without questions take turns, since
 // others use the machine too; the bound is wide for the same reason.
 func TestQuestionsDoNotSlowFirings(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	const rate, phases, phase, pending = 1000, 6, 4 * time.Second, 50_000
 	w := newWorld(t)
 	w.serve()

@@ -80,7 +80,7 @@ func TestRandomOperations(t *testing.T) {
 	}
 	t.Logf("-random.seed=%d", seed)
 	operations, rounds, perSecond := 1500, 2, 60
-	if rig.Slow() {
+	if kafkatest.Slow() {
 		operations, rounds, perSecond = 10_000, 6, 120
 	}
 	w := newWorld(t, c, seed)

@@ -92,7 +92,7 @@ const envTable = "WATERCLOCK_FAILURE_TABLE"
 // broker in turn, both ways, at both rates, which takes a quarter of an hour (-timeout)
 // and a machine that has nothing else to do.
 func TestWhatAFailingBrokerCosts(t *testing.T) {
-	rig.NeedSlow(t)
+	kafkatest.NeedSlow(t)
 	kafkatest.Alone(t)
 	table := os.Getenv(envTable) == "1"
 	for _, setup := range []struct {

@@ -37,7 +37,7 @@ const (
 // Beside it a plain producer writes to a topic of its own: what it suffers is
 // the brokers' share.
 func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
-	rig.NeedSlow(t)
+	kafkatest.NeedSlow(t)
 	// A coordinator of transactions waits so long for a broker to take its markers
 	// before it turns to the next leader: with Kafka's 30 s the readers of what it
 	// had in hand when a broker was paused wait for as long.

@@ -192,6 +192,7 @@ func TestGeneratedPython(t *testing.T) {
 
 // The client that openapi-typescript and openapi-fetch make passes tsc and does what it says.
 func TestGeneratedTypeScript(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	node, err := exec.LookPath("node")
 	npm, wrong := exec.LookPath("npm")

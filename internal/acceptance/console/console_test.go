@@ -329,6 +329,7 @@ func TestLiveInABrowser(t *testing.T) {
 
 // How late firings are is seen, in the overview and of each instance, once something has fired.
 func TestLatenessInABrowser(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	at := start(t)
 	b := open(t, at)

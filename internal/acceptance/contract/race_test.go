@@ -47,7 +47,7 @@ func (r *race) inside() bool {
 func TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime(t *testing.T) {
 	t.Parallel()
 	wanted, each := raceWanted, raceEach
-	if !rig.Slow() {
+	if !kafkatest.Slow() {
 		wanted, each = wanted/5, each/5
 	}
 	s := newScene(t)

@@ -20,7 +20,7 @@ import (
 const (
 	fewPending = 50_000
 	// manyPending is a million where tests may be slow.
-	manyPending, millionPending = 150_000, 1_000_000
+	manyPending, millionPending = 50_000, 1_000_000
 
 	crashPartitions = 4
 	streamRate      = 500 // timers a second
@@ -54,7 +54,7 @@ func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
 	most := manyPending
-	if rig.Slow() {
+	if kafkatest.Slow() {
 		most = millionPending
 	}
 	var few, many run

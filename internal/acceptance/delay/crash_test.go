@@ -15,7 +15,7 @@ import (
 
 // through is how many records go through a fixed-delay topic of 2 s.
 func through() int {
-	if rig.Slow() {
+	if kafkatest.Slow() {
 		return 200_000
 	}
 	return 20_000

@@ -48,7 +48,7 @@ func TestBadRequestsBesideGoodOnes(t *testing.T) {
 	letters := kafkatest.Collect(t, c, requests+".waterclock.dead-letters")
 	badClient, goodClient := producer(t, c), producer(t, c)
 	seconds := badFor
-	if !rig.Slow() {
+	if !kafkatest.Slow() {
 		seconds = 2
 	}
 	bads, goods := badRate*seconds, goodRate*seconds

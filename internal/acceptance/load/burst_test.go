@@ -32,7 +32,7 @@ const (
 // fire: a process with the usual settings stays small.
 func TestPeakMemoryOfABurst(t *testing.T) {
 	burst, lead := burst, burstLead
-	if !rig.Slow() {
+	if !kafkatest.Slow() {
 		burst, lead = burst/6, burstLead/6
 	}
 	c := kafkatest.Shared(t)
@@ -57,7 +57,7 @@ func TestPeakMemoryOfABurst(t *testing.T) {
 // A broker is paused while ten thousand timers a second fall due: what has become
 // due and cannot be written does not pile up in memory, and all of it fires.
 func TestPeakMemoryWhileABrokerIsPaused(t *testing.T) {
-	rig.NeedSlow(t)
+	kafkatest.NeedSlow(t)
 	const n = steady * int(steadyFor/time.Second) // half a burst
 	c := kafkatest.Start(t, 1)
 	l := newLoaded(t, c, kgo.SnappyCompression())

@@ -21,7 +21,7 @@ import (
 // so take all that the machine has.
 func TestMain(m *testing.M) {
 	run := kafkatest.Main
-	if rig.Slow() {
+	if kafkatest.Slow() {
 		run = kafkatest.MainAlone
 	}
 	run(m)

@@ -47,7 +47,7 @@ const (
 // runs, on a starved machine more, as the collector is late then: only ever more, so
 // what shows too much is tried again.
 func TestMemoryDoesNotGrowWithPendingTimers(t *testing.T) {
-	rig.NeedSlow(t)
+	kafkatest.NeedSlow(t)
 	t.Setenv("GOGC", strconv.Itoa(heap.Percent))
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

@@ -29,7 +29,7 @@ const (
 // a slow machine changes nothing, and what fires is due by the true clock too.
 func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	million := 1_000_000
-	if !rig.Slow() {
+	if !kafkatest.Slow() {
 		million /= 10
 	}
 	c := kafkatest.Shared(t)

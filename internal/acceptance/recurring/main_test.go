@@ -18,7 +18,7 @@ import (
 
 // The slow one measures how late timers are: nobody else has brokers meanwhile.
 func TestMain(m *testing.M) {
-	if rig.Slow() {
+	if kafkatest.Slow() {
 		kafkatest.MainAlone(m)
 	}
 	kafkatest.Main(m)

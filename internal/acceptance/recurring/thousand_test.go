@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -18,7 +19,7 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	t.Parallel()
 	const n, partitions = 1000, 4
 	count := 20
-	if rig.Slow() {
+	if kafkatest.Slow() {
 		count = 60
 	}
 	w := newWorld(t)

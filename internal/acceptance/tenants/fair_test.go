@@ -46,13 +46,14 @@ const (
 // here is wider, for the load that the noisy one puts on the processors and the broker is
 // that of its producer too.
 func TestOneTenantDoesNotSlowAnother(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	for _, over := range []config.OverLimit{config.OverDeadLetter, config.OverDelay} {
 		t.Run(string(over), func(t *testing.T) {
 			w := newWorld(t, over)
 			w.phase(nil) // not counted: what is new is slow
 			var alone, beside []latency
 			rounds := 3
-			if rig.Slow() {
+			if kafkatest.Slow() {
 				rounds = 5
 			}
 			for range rounds {

@@ -13,7 +13,7 @@ import (
 // targets that fail at once are a broker's death, whose partitions may get other
 // leaders; when they do not, they are unhealthy for themselves, and the others go on.
 func TestBrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
-	rig.NeedSlow(t)
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	// 9 s until the controller gives the broker up, some more until its targets
 	// are found unhealthy; the last third is long after that.

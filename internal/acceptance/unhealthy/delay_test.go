@@ -17,6 +17,7 @@ import (
 // behind them in their partition waits with them, and the other partition goes on. When
 // the target is back all comes, in order, once.
 func TestTargetOfAFixedDelayTopicAway(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const perRound = 100
 	c := kafkatest.Three(t)

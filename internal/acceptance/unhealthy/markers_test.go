@@ -46,6 +46,7 @@ const inStep = 20
 // changelog and the committed offset, and writes the marker. One broker goes and
 // comes for all four.
 func TestTransactionEndsWhileAPartitionOfItIsLeaderless(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Three(t)
 	victim := bystander(t, c, "any")

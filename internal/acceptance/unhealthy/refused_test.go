@@ -169,7 +169,7 @@ func lateness(received []kafkatest.Received, from, to time.Time) (late []time.Du
 // takes over meanwhile claims the others. When it takes writes again, and nothing
 // else happens, everything fires, once.
 func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
-	rig.NeedSlow(t)
+	kafkatest.NeedSlow(t)
 	const partitions = 4
 	r := startRefusals(t, partitions, delaytopics.Changelog)
 	rig.Wait(t, time.Until(r.stopped.Add(brokerDeath)))
@@ -216,6 +216,7 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 // A partition of the dead letters takes no writes: what is refused there goes to
 // another one, and nobody is stalled for it.
 func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	const partitions = 3
 	r := startRefusals(t, partitions, delaytopics.DeadLetters)
 	dead := kafkatest.Collect(t, r.c, r.topic)
@@ -252,6 +253,7 @@ func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 // timers of its request partition wait, and no others. When it takes writes again, and
 // nothing else happens, everything fires, once, and is told once.
 func TestEventsThatAreNotTakenStallTheirPartitionAlone(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	const partitions = 3
 	r := startRefusals(t, partitions, delaytopics.Events)
 	told := kafkatest.Collect(t, r.c, r.topic)

@@ -160,7 +160,7 @@ func (s *scene) within(what string, before time.Duration, from time.Time) {
 func TestOtherTargetsNoticeOneGap(t *testing.T) {
 	t.Parallel()
 	away := away
-	if !rig.Slow() {
+	if !kafkatest.Slow() {
 		away = shortAway
 	}
 	s := newScene(t)
