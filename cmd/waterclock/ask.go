@@ -300,7 +300,7 @@ func statusCommand(p *process) *cobra.Command {
 		Short: "show instances and partitions",
 		Long: `status asks the HTTP API of an instance for all instances, who owns which partition,
 in which state, with how many pending timers, and which targets are unhealthy. It
-exits 1 if a partition is not live.`,
+exits 1 if a partition is not live, or the instance that is asked cannot work.`,
 		Example: "  waterclock status",
 	}
 	a.flags(cmd.Flags())
@@ -312,6 +312,11 @@ exits 1 if a partition is not live.`,
 		if !a.json {
 			if err := showCluster(p.stdout, &s); err != nil {
 				return err
+			}
+		}
+		for i := range s.Instances {
+			if in := &s.Instances[i]; in.Name == s.Asked && in.Problem != "" {
+				return fmt.Errorf("instance %s does not work: %s", in.Name, in.Problem)
 			}
 		}
 		bad := 0

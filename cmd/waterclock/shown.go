@@ -127,7 +127,11 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 	})
 	for i := range s.Partitions {
 		q := &s.Partitions[i]
-		fmt.Fprintf(tw, "%s/%d\t%s\t%s\t%d\t%d\t%d\t%s\n", q.Topic, q.Partition, q.State, cmp.Or(q.Owner, "nobody"), q.Pending, q.Parked, q.LagRecords, q.Reason)
+		why := q.Reason
+		if q.State != "live" && !q.Since.IsZero() {
+			why = "since " + q.Since.Format(time.RFC3339) + ": " + cmp.Or(why, "no reason is known")
+		}
+		fmt.Fprintf(tw, "%s/%d\t%s\t%s\t%d\t%d\t%d\t%s\n", q.Topic, q.Partition, q.State, cmp.Or(q.Owner, "nobody"), q.Pending, q.Parked, q.LagRecords, why)
 	}
 	for _, u := range s.Unhealthy {
 		fmt.Fprintf(tw, "\nunhealthy target %s/%s since %s\n", u.Topic, u.Partition, u.Since.Format(time.RFC3339))

@@ -62,7 +62,7 @@ type Topic struct {
 type Asker interface {
 	Ask(ctx context.Context, c *route.Call) (route.Answer, error)
 	Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written
-	Instances(ctx context.Context) ([]route.Instance, map[timer.TopicPartition]route.Owner, error)
+	Instances(ctx context.Context) ([]route.Instance, map[timer.TopicPartition]route.Owner)
 }
 
 // Options of an API.

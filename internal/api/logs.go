@@ -161,7 +161,7 @@ func unread(err error) error {
 	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
 		return p
 	}
-	return problem(http.StatusServiceUnavailable, ReasonMoving, "Kafka does not answer: %v; ask again", err)
+	return routed(&route.StuckError{Word: ReasonKafka, Detail: fmt.Sprintf("the logs in Kafka cannot be read now: %v", err)})
 }
 
 // letters reads a window of each partition from behind, and takes the newest of all. Where the

@@ -16,17 +16,19 @@ import (
 
 // Reasons of problems that no dead letter has.
 const (
-	ReasonNotFound        = "not-found"         // nothing is pending under the ID
-	ReasonConditionNotMet = "condition-not-met" // what the request counts under did not hold
-	ReasonMoving          = "moving"            // the partition has no owner that can answer now
-	ReasonUnknownOutcome  = "unknown-outcome"   // the request may be in the log, or not
-	ReasonElsewhere       = "elsewhere"         // another instance owns it, which this one cannot ask
-	ReasonNotWritten      = "not-written"       // Kafka has not taken the request
-	ReasonNoTopic         = "no-such-topic"     // it is none of the request topics that are served
-	ReasonNoPath          = "no-such-path"      // the API has no such path
-	ReasonNoEvents        = "no-events"         // the request topic writes none
-	ReasonEventsGone      = "events-gone"       // a stream of them cannot go on where it was
-	ReasonBadRequest      = "bad-request"       // the call itself is wrong
+	ReasonNotFound        = "not-found"            // nothing is pending under the ID
+	ReasonConditionNotMet = "condition-not-met"    // what the request counts under did not hold
+	ReasonMoving          = "moving"               // the partition has no owner that can answer now
+	ReasonFailed          = route.PartitionFailed  // its owner refuses to go on: an operator must act
+	ReasonKafka           = route.KafkaUnreachable // no broker answers the instance
+	ReasonUnknownOutcome  = "unknown-outcome"      // the request may be in the log, or not
+	ReasonElsewhere       = "elsewhere"            // another instance owns it, which this one cannot ask
+	ReasonNotWritten      = "not-written"          // Kafka has not taken the request
+	ReasonNoTopic         = "no-such-topic"        // it is none of the request topics that are served
+	ReasonNoPath          = "no-such-path"         // the API has no such path
+	ReasonNoEvents        = "no-events"            // the request topic writes none
+	ReasonEventsGone      = "events-gone"          // a stream of them cannot go on where it was
+	ReasonBadRequest      = "bad-request"          // the call itself is wrong
 	ReasonForbidden       = access.ReasonForbidden
 	ReasonTooLarge        = access.ReasonTooLarge
 	ReasonTooManyJobs     = "too-many-jobs"    // run here
@@ -37,6 +39,9 @@ const (
 // retryAfter is what a caller is told to wait while a partition moves. A move takes a
 // second or two; who asks again too early is told so again.
 const retryAfter = time.Second
+
+// stuckAfter is what a caller is told to wait for what is not over in a moment.
+const stuckAfter = 10 * time.Second
 
 // Problem is what is wrong, as RFC 9457 has it, with what only the API knows.
 type Problem struct {
@@ -70,7 +75,12 @@ func Starting(w http.ResponseWriter) {
 func routed(err error) *Problem {
 	var elsewhere *route.ElsewhereError
 	var forbidden *route.ForbiddenError
+	var stuck *route.StuckError
 	switch {
+	case errors.As(err, &stuck):
+		p := problem(http.StatusServiceUnavailable, stuck.Word, "%v", stuck)
+		p.RetryAfter = stuckAfter
+		return p
 	case errors.As(err, &forbidden):
 		return problem(http.StatusForbidden, ReasonForbidden, "%v", err)
 	case errors.As(err, &elsewhere):

@@ -57,11 +57,7 @@ func (a *API) registerService(h huma.API) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		c, err := a.cluster(ctx)
-		if err != nil {
-			return nil, routed(err)
-		}
-		return &struct{ Body Cluster }{*c}, nil
+		return &struct{ Body Cluster }{*a.cluster(ctx)}, nil
 	})
 	topics := operation(http.MethodGet, "/v1/topics", "listTopics", "List the request topics")
 	topics.Tags = []string{"service"}
@@ -131,10 +127,11 @@ func (a *API) registerNext(h huma.API) {
 }
 
 // cluster lays what all instances say side by side.
-func (a *API) cluster(ctx context.Context) (*Cluster, error) {
-	instances, owners, err := a.o.Asker.Instances(ctx)
-	if err != nil {
-		return nil, err
+func (a *API) cluster(ctx context.Context) *Cluster {
+	instances, owners := a.o.Asker.Instances(ctx)
+	other := "unowned"
+	if owners == nil { // who else is there could not be read
+		other = "unknown"
 	}
 	c := &Cluster{Asked: instances[0].Name, Instances: instances, Unhealthy: []route.UnhealthyTarget{}}
 	known := make(map[timer.TopicPartition]OwnedPartition)
@@ -163,7 +160,7 @@ func (a *API) cluster(ctx context.Context) (*Cluster, error) {
 		for p := range t.Partitions {
 			at := timer.TopicPartition{Topic: name, Partition: p}
 			if _, told := known[at]; !told {
-				known[at] = OwnedPartition{"", route.PartitionStatus{Topic: name, Partition: p, State: "unowned"}}
+				known[at] = OwnedPartition{"", route.PartitionStatus{Topic: name, Partition: p, State: other}}
 			}
 		}
 	}
@@ -176,5 +173,5 @@ func (a *API) cluster(ctx context.Context) (*Cluster, error) {
 	slices.SortFunc(c.Partitions, func(x, y OwnedPartition) int {
 		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
 	})
-	return c, nil
+	return c
 }

@@ -97,6 +97,7 @@ type Life struct {
 
 	// What follows is safe for all.
 	state    atomic.Int32
+	since    atomic.Int64                           // when state was set, Unix ms; 0: before it was first
 	refusal  atomic.Pointer[error]                  // see Refuse
 	draining atomic.Bool                            // revoked: nothing is sealed any more
 	found    atomic.Pointer[delaytopics.CommitNote] // what the committed offset said when the acquisition began

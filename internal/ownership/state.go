@@ -28,7 +28,8 @@ func (s State) String() string {
 // Status is what can be said about a partition.
 type Status struct {
 	State  State
-	Reason string // of Failed and Stalled, and why an acquisition does not get on
+	Since  time.Time // when State began; of Stalled, when it went live
+	Reason string    // of Failed and Stalled, and why an acquisition does not get on
 	// Replayed and ReplayEnd are changelog offsets, for progress.
 	Replayed, ReplayEnd int64
 	Pending             int64
@@ -51,7 +52,11 @@ type Status struct {
 }
 
 // SetState is for who serves the partition.
-func (l *Life) SetState(s State) { l.state.Store(int32(s)) }
+func (l *Life) SetState(s State) {
+	if State(l.state.Swap(int32(s))) != s {
+		l.since.Store(time.Now().UnixMilli())
+	}
+}
 
 // Serving tells, without a lock, where in its life the partition is, but for Stalled; and
 // whether it is being handed over.
@@ -60,6 +65,9 @@ func (l *Life) Serving() (s State, leaving bool) { return State(l.state.Load()),
 // Status returns what a Life knows: State, Reason and the progress of the replay.
 func (l *Life) Status() Status {
 	s := Status{State: State(l.state.Load())}
+	if ms := l.since.Load(); ms != 0 {
+		s.Since = time.UnixMilli(ms)
+	}
 	if f := l.follower.Load(); f != nil {
 		s.Replayed, s.ReplayEnd = f.position.Load(), f.end.Load()
 	}

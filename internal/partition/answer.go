@@ -67,7 +67,8 @@ func (p *Partition) answering() (*answers, error) {
 	case leaving, s == ownership.Gone:
 		return nil, fmt.Errorf("%v: %w", p.Requests(), query.ErrMoved)
 	case s != ownership.Live:
-		return nil, fmt.Errorf("%v: %w", p.Requests(), &query.NotLiveError{State: s.String()})
+		is := p.Life.Status()
+		return nil, fmt.Errorf("%v: %w", p.Requests(), &query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
 	case a == nil:
 		return nil, fmt.Errorf("%v: %w", p.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
 	}

@@ -2,7 +2,7 @@ package query
 
 import (
 	"errors"
-	"fmt"
+	"time"
 )
 
 var (
@@ -21,9 +21,23 @@ var ErrBusy = errors.New("more is changing than a question can follow: ask again
 
 // NotLiveError says that the partition cannot answer yet, or not any more: it is being
 // acquired, or has failed.
-type NotLiveError struct{ State string }
+type NotLiveError struct {
+	State  string
+	Since  time.Time // of State; zero: not known
+	Reason string    // a sentence; empty: none is known
+	Failed bool      // it stays so until an operator acts
+}
 
-func (e *NotLiveError) Error() string { return fmt.Sprintf("partition is not live: %s", e.State) }
+func (e *NotLiveError) Error() string {
+	text := "partition is not live: " + e.State
+	if !e.Since.IsZero() {
+		text += " since " + e.Since.UTC().Format(time.RFC3339)
+	}
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
 
 // Again reports whether the same question may be answered soon, by this instance or
 // another one.

@@ -1,10 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,7 +88,7 @@ func (l *local) Owned(at timer.TopicPartition) route.Partition {
 		return nil
 	}
 	if p, ok := o.p.(*partition.Partition); ok {
-		return answering{p}
+		return answering{p, l.in}
 	}
 	return nil
 }
@@ -171,6 +173,7 @@ func (l *local) Status() route.Instance {
 	if p, some := l.history.Last(latenessOf); some && p.Count > 0 {
 		s.Lateness = &route.Lateness{OverSeconds: p.To.Sub(p.From).Seconds(), Firings: p.Count, P50Seconds: p.P50, P99Seconds: p.P99}
 	}
+	s.Problem = in.membership()
 	in.mu.Lock()
 	parts := make(map[key]servedPartition, len(in.parts))
 	for k, o := range in.parts {
@@ -183,7 +186,7 @@ func (l *local) Status() route.Instance {
 			continue
 		}
 		s.Partitions = append(s.Partitions, route.PartitionStatus{
-			Topic: k.topic, Partition: k.partition, FixedDelay: in.topics[k.topic] == nil, State: st.State.String(), Reason: st.Reason,
+			Topic: k.topic, Partition: k.partition, FixedDelay: in.topics[k.topic] == nil, State: st.State.String(), Since: st.Since.UTC(), Reason: st.Reason,
 			Pending: st.Pending, Parked: st.Parked, Queued: st.Queued, LagRecords: st.Behind, LagSeconds: st.Lag.Seconds(), OldestDueSecs: st.Overdue.Seconds(),
 		})
 	}
@@ -194,58 +197,83 @@ func (l *local) Status() route.Instance {
 }
 
 // answering is an owned partition as the API sees it. It implements route.Partition.
-type answering struct{ p *partition.Partition }
+type answering struct {
+	p  *partition.Partition
+	in *instance
+}
 
 // Get implements route.Partition.
 func (a answering) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	t, err := a.p.Get(ctx, id)
-	return t, unanswered(err)
+	return t, a.unanswered(err)
 }
 
 // List implements route.Partition.
 func (a answering) List(ctx context.Context, p query.Page) (query.List, error) {
 	l, err := a.p.List(ctx, p)
-	return l, unanswered(err)
+	return l, a.unanswered(err)
 }
 
 // Count implements route.Partition.
 func (a answering) Count(ctx context.Context, f query.Filter) (query.Count, error) {
 	n, err := a.p.Count(ctx, f)
-	return n, unanswered(err)
+	return n, a.unanswered(err)
 }
 
 // CountUntil implements route.Partition.
 func (a answering) CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error) {
 	n, err := a.p.CountUntil(ctx, f, until)
-	return n, unanswered(err)
+	return n, a.unanswered(err)
 }
 
 // Watch implements route.Partition.
 func (a answering) Watch() (route.Watch, error) {
 	w, err := a.p.Watch()
 	if err != nil {
-		return nil, unanswered(err)
+		return nil, a.unanswered(err)
 	}
-	return watching{w}, nil
+	return watching{w, a}, nil
 }
 
-type watching struct{ w *partition.Watcher }
+type watching struct {
+	w  *partition.Watcher
+	of answering
+}
 
 // Decision implements route.Watch.
 func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, error) {
 	d, err := w.w.Decision(ctx, offset)
-	return d, unanswered(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		if is := w.of.p.Status(); is.State != ownership.Live {
+			err = errors.Join(err, &route.StuckError{Detail: fmt.Sprintf("the partition is %s: %s", is.State, is.Reason)})
+		}
+	}
+	return d, w.of.unanswered(err)
 }
 
 // Close implements route.Watch.
 func (w watching) Close() { w.w.Close() }
 
-// unanswered has what another owner may answer be known as that.
-func unanswered(err error) error {
-	if err != nil && query.Again(err) {
-		return fmt.Errorf("%w: %w", route.ErrMoving, err)
+// unanswered has what another owner may answer be known as that, and what none will be known as
+// what it is: a partition that has failed, or brokers that do not answer.
+func (a answering) unanswered(err error) error {
+	if err == nil || !query.Again(err) {
+		return err
 	}
-	return err
+	var notLive *query.NotLiveError
+	if errors.As(err, &notLive) && notLive.Failed {
+		return &route.StuckError{Word: route.PartitionFailed, Detail: fmt.Sprintf("%v has failed at instance %s, since %s, and does not go on by itself: %s. Mend that, then restart the instance; until then nothing of the partition fires, and what is written waits in the log",
+			a.p.Requests(), a.in.owner(), notLive.Since.UTC().Format(time.RFC3339), strings.TrimSuffix(notLive.Reason, "."))}
+	}
+	if silent := a.in.group.Unresponsive(); silent != "" {
+		return unreachable(silent)
+	}
+	return fmt.Errorf("%w: %w", route.ErrMoving, err)
+}
+
+// unreachable says that no broker answers.
+func unreachable(why string) error {
+	return &route.StuckError{Word: route.KafkaUnreachable, Detail: "Kafka cannot be reached: " + why + ". Nothing fires meanwhile and nothing is lost; see that the brokers run, and that this instance reaches them"}
 }
 
 // directory reads who owns what. It implements route.Directory.
@@ -271,8 +299,13 @@ func (d *directory) Owners(ctx context.Context) (map[timer.TopicPartition]route.
 	}
 	req.Groups = append(req.Groups, g)
 	resp, err := req.RequestWith(ctx, d.in.client)
-	if err != nil {
+	var refused *kerr.Error
+	switch {
+	case errors.As(err, &refused):
 		return nil, fmt.Errorf("fetch the group's offsets: %w", err)
+	case err != nil:
+		return nil, unreachable(cmp.Or(d.in.group.Unresponsive(), refusal(d.in.cfg, err),
+			fmt.Sprintf("no broker (%s) answers who owns the partition: %v", strings.Join(d.in.cfg.Brokers, ", "), err)))
 	}
 	owners := make(map[timer.TopicPartition]route.Owner)
 	for _, g := range resp.Groups {

@@ -34,6 +34,10 @@ func heading(p *api.Problem) string {
 
 // again reports whether the same may work in a moment.
 func again(p *api.Problem) bool {
+	switch p.Reason {
+	case api.ReasonFailed, api.ReasonKafka, api.ReasonUnknownOutcome, api.ReasonNotWritten:
+		return false // the detail says what to do
+	}
 	return p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests
 }
 

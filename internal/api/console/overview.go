@@ -119,7 +119,7 @@ func healthOf(c *api.Cluster) health {
 	}
 	for _, in := range c.Instances {
 		if in.Problem != "" {
-			h.NotKnown = append(h.NotKnown, in.Name)
+			h.NotKnown = append(h.NotKnown, in.Name+": "+in.Problem)
 		}
 	}
 	h.Well = h.Live == h.All && len(c.Unhealthy) == 0 && len(h.NotKnown) == 0

@@ -177,7 +177,7 @@ type Instance struct {
 	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes; without it there were none, or none are known of."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
-	Problem    string            `json:"problem,omitempty" doc:"Why it could not be asked."`
+	Problem    string            `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: that no broker answers it, for one."`
 }
 
 // Lateness is how late the firings of an instance were in the last five minutes.
@@ -190,17 +190,18 @@ type Lateness struct {
 
 // PartitionStatus is what an owner says of a partition.
 type PartitionStatus struct {
-	Topic         string  `json:"topic"`
-	Partition     int32   `json:"partition"`
-	FixedDelay    bool    `json:"fixedDelay,omitempty" doc:"It is one of a fixed-delay topic."`
-	State         string  `json:"state" enum:"acquiring,replaying,gated,live,stalled,failed,gone,unowned,unknown"`
-	Reason        string  `json:"reason,omitempty" doc:"Why it is not live."`
-	Pending       int64   `json:"pending" doc:"Pending timers."`
-	Parked        int64   `json:"parked" doc:"About how many of them wait for an unhealthy target."`
-	Queued        int     `json:"queued" doc:"Requests and firings on their way."`
-	LagRecords    int64   `json:"lagRecords" doc:"Requests that are known to wait in the log."`
-	LagSeconds    float64 `json:"lagSeconds" doc:"Age of the newest request that was read."`
-	OldestDueSecs float64 `json:"oldestDueSeconds" doc:"For how long the oldest timer in memory has been due."`
+	Topic      string `json:"topic"`
+	Partition  int32  `json:"partition"`
+	FixedDelay bool   `json:"fixedDelay,omitempty" doc:"It is one of a fixed-delay topic."`
+	State      string `json:"state" enum:"acquiring,replaying,gated,live,stalled,failed,gone,unowned,unknown"`
+	Since         time.Time `json:"since,omitzero" doc:"When it came into its state; of a stalled one, when it went live."`
+	Reason        string     `json:"reason,omitempty" doc:"Why it is not live."`
+	Pending       int64      `json:"pending" doc:"Pending timers."`
+	Parked        int64      `json:"parked" doc:"About how many of them wait for an unhealthy target."`
+	Queued        int        `json:"queued" doc:"Requests and firings on their way."`
+	LagRecords    int64      `json:"lagRecords" doc:"Requests that are known to wait in the log."`
+	LagSeconds    float64    `json:"lagSeconds" doc:"Age of the newest request that was read."`
+	OldestDueSecs float64    `json:"oldestDueSeconds" doc:"For how long the oldest timer in memory has been due."`
 }
 
 // UnhealthyTarget is a target partition that does not take writes now.
@@ -222,7 +223,7 @@ type Local interface {
 }
 
 // Partition answers for one partition that is owned. Errors wrap ErrMoving where it
-// cannot answer now: it is being acquired, or is lost.
+// cannot answer now: it is being acquired, or is lost; or they are a StuckError.
 type Partition interface {
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
@@ -243,6 +244,22 @@ type Watch interface {
 
 // ErrMoving says that a partition has no owner that can answer now.
 var ErrMoving = errors.New("the partition is on its way to another owner")
+
+// StuckError says why nobody answers for a partition where no other owner is to be expected: it
+// is not over in a moment.
+type StuckError struct {
+	// Word is what it is, for programs: [PartitionFailed] or [KafkaUnreachable].
+	Word   string
+	Detail string // what is known, since when, and what to do
+}
+
+// Words of a StuckError.
+const (
+	PartitionFailed  = "partition-failed"  // its owner refuses to go on with it
+	KafkaUnreachable = "kafka-unreachable" // no broker answers the instance
+)
+
+func (e *StuckError) Error() string { return e.Detail }
 
 // ErrUnknown says that it is not known whether requests were written.
 var ErrUnknown = errors.New("it is not known whether the request was written")

@@ -84,7 +84,12 @@ func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 func undecided(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "the request is in the log and was not decided in time; it will be"
+		why := "the request is in the log and was not decided in time; it will be"
+		var stuck *StuckError
+		if errors.As(err, &stuck) {
+			why += ": " + stuck.Detail
+		}
+		return why
 	case errors.Is(err, query.ErrForgotten):
 		return "the request is in the log and is decided, but how is not remembered: look at the timer"
 	}

@@ -23,6 +23,8 @@ const (
 	Path = "/internal/v1/ask"
 	// maxAnswer bounds what another instance answers, in bytes.
 	maxAnswer = 256 << 20
+	// maxText is how much of an answer that is an error is told, in bytes.
+	maxText = 2000
 	// hopTimeout bounds a call that does not write.
 	hopTimeout = 5 * time.Second
 )
@@ -76,7 +78,8 @@ type ForbiddenError struct{ Detail string }
 func (e *ForbiddenError) Error() string { return e.Detail }
 
 // Ask has the owner of a partition answer, in the name of the caller in the context. Errors
-// wrap ErrMoving or ErrUnknown, or are an ElsewhereError, where the call itself is right.
+// wrap ErrMoving or ErrUnknown, or are a StuckError or an ElsewhereError, where the call itself is
+// right.
 func (r *Router) Ask(ctx context.Context, c *Call) (Answer, error) {
 	if p := r.o.Local.Owned(c.at()); p != nil {
 		return answer(ctx, r.o.Local, p, c)
@@ -193,7 +196,7 @@ const (
 
 // read takes an answer apart.
 func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err error) {
-	text := strings.TrimSpace(string(data[:min(len(data), 500)]))
+	text := strings.TrimSpace(string(data[:min(len(data), maxText)]))
 	guarded := resp.Header.Get("Content-Type") == "application/problem+json"
 	switch word := resp.Header.Get(said); {
 	case word == answered && resp.StatusCode == http.StatusOK:
@@ -205,6 +208,8 @@ func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err er
 		return a, fmt.Errorf("%w: at %s not an instance answers, but something else, with %d: %s", lost(k), to, resp.StatusCode, text)
 	case word == notOwner:
 		return a, fmt.Errorf("%s %w", to, errNotOwner)
+	case word == PartitionFailed, word == KafkaUnreachable:
+		return a, &StuckError{word, text}
 	case word == moving:
 		return a, fmt.Errorf("%w: %s", ErrMoving, text)
 	case word == forbidden, word == "" && resp.StatusCode == http.StatusForbidden:
@@ -227,14 +232,15 @@ func (r *Router) Produce(ctx context.Context, at timer.TopicPartition, requests 
 }
 
 // Instances asks all that own something, and this one, which is the first; the others are by
-// name. Who cannot be asked has Problem set.
+// name. Who cannot be asked has Problem set: if the directory cannot be read that is this one, and
+// others are not known.
 // The second result is who owns what by the directory.
-func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPartition]Owner, error) {
-	all, err := r.owners.of(ctx, ownersAge)
-	if err != nil {
-		return nil, nil, err
-	}
+func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPartition]Owner) {
 	list := []Instance{r.o.Local.Status()}
+	all, err := r.owners.of(ctx, ownersAge)
+	if err != nil && list[0].Problem == "" {
+		list[0].Problem = err.Error()
+	}
 	seen := map[string]bool{r.o.Process: true}
 	answers := make(chan Instance)
 	n := 0
@@ -250,7 +256,7 @@ func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPart
 		list = append(list, <-answers)
 	}
 	slices.SortFunc(list[1:], func(a, b Instance) int { return strings.Compare(a.Name, b.Name) })
-	return list, all, nil
+	return list, all
 }
 
 func (r *Router) status(ctx context.Context, owner Owner) Instance {

@@ -27,7 +27,10 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	a, err := r.own(req, c)
+	var stuck *StuckError
 	switch {
+	case errors.As(err, &stuck):
+		refuse(http.StatusServiceUnavailable, stuck.Word, stuck)
 	case errors.Is(err, errNotOwner):
 		refuse(http.StatusMisdirectedRequest, notOwner, err)
 	case errors.Is(err, ErrMoving):
