@@ -81,11 +81,11 @@ func (a Access) Service() []Grant {
 	}
 	for _, d := range a.Delayed {
 		grants = append(grants,
-			Grant{kmsg.ACLResourceTypeTopic, d, false, []kmsg.ACLOperation{kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs},
+			Grant{kmsg.ACLResourceTypeTopic, d, false, forCallers(kmsg.ACLOperationWrite, kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs),
 				"Records are read when they are due, and the topic's settings are checked."},
 			Grant{kmsg.ACLResourceTypeTopic, Checkpoints(d), false, own(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
 				"The checkpoints say how far records are passed on; they are written, and read when a partition is acquired."},
-			Grant{kmsg.ACLResourceTypeTopic, DeadLetters(d), false, own(kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
+			Grant{kmsg.ACLResourceTypeTopic, DeadLetters(d), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
 				"Records that cannot be passed on are written there."},
 		)
 	}

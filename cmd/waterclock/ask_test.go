@@ -35,3 +35,52 @@ func TestGetHistory(t *testing.T) {
 		}
 	}
 }
+
+// dead-letters lists over pages, counts by reason, and sends again: with a preview, and by a job whose
+// end it waits for.
+func TestDeadLetters(t *testing.T) {
+	answers := map[string]string{
+		"GET /v1/topics/orders.retry/dead-letters cursor= reason=bad-cron":   `{"deadLetters":[{"partition":1,"offset":9,"at":"2026-11-22T09:00:00Z","id":"a\u001b[31m","reason":"bad-cron","detail":"cron is x","source":"t/1/4","payload":null}],"cursor":"50"}`,
+		"GET /v1/topics/orders.retry/dead-letters cursor=50 reason=bad-cron": `{"deadLetters":[]}`,
+		"GET /v1/dead-letters cursor= reason=":                               `{"topics":[{"topic":"t","lastHour":3,"lastDay":40,"exact":false,"reasons":[{"reason":"bad-cron","lastHour":3,"lastDay":40,"newest":"2026-11-22T09:00:00Z"}]},{"topic":"u","exact":true,"reasons":[]}]}`,
+		"POST dry-run":                                                       `{"letters":{"count":7,"exact":true,"notWhole":2,"reasons":{"bad-time":3,"bad-cron":4}}}`,
+		"POST all":                                                           `{"job":{"id":"j1","state":"running"}}`,
+		"GET /v1/jobs/j1 cursor= reason=":                                    `{"id":"j1","state":"done","seen":5,"changed":3,"spared":1,"failed":1,"failure":"bad-cron: cron is x"}`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		key := r.Method + " " + r.URL.Path + " cursor=" + q.Get("cursor") + " reason=" + q.Get("reason")
+		if r.Method == http.MethodPost {
+			if r.URL.Path != "/v1/topics/timers/dead-letters/resend" || q.Get("rate") != "1000" || q.Get("all") != "true" {
+				t.Errorf("asked for %s", r.URL)
+			}
+			key = "POST all"
+			if q.Get("dry-run") == "true" {
+				key = "POST dry-run"
+			}
+		}
+		if answers[key] == "" {
+			t.Errorf("asked for %s", key)
+		}
+		_, _ = w.Write([]byte(answers[key]))
+	}))
+	defer s.Close()
+	for _, c := range []struct {
+		args         []string
+		code         int
+		out, outside string
+	}{
+		{[]string{"list", "--topic", "orders.retry", "--reason", "bad-cron"}, exitOK, "AT                    LETTER  ID           REASON    DETAIL\n2026-11-22T09:00:00Z  1/9     \"a\\x1b[31m\"  bad-cron  cron is x\n", ""},
+		{[]string{"count"}, exitOK, "TOPIC  REASON    LAST HOUR  LAST DAY  NEWEST\nt      all       3+         40+       \nt      bad-cron  3+         40+       2026-11-22T09:00:00Z\nu      all       0          0         \n", ""},
+		{[]string{"resend", "--dry-run"}, exitOK, "5 dead letters would be sent again, and 2 not, because a part of them is gone\n  bad-cron: 4\n  bad-time: 3\n", ""},
+		{[]string{"resend", "--all"}, exitError, "resend done: 3 changed, 1 spared, 1 failed, of 5 seen\n", "bad-cron: cron is x"},
+		{[]string{"resend"}, exitUsage, "", "say --all if all of topic timers are meant"},
+		{[]string{"list", "--since", "soon"}, exitUsage, "", "needs RFC 3339 with a zone"},
+	} {
+		var out, errs strings.Builder
+		p := process{args: append(append([]string{"dead-letters"}, c.args...), "--url", s.URL), stdout: &out, stderr: &errs}
+		if code := run(p); code != c.code || out.String() != c.out || !strings.Contains(errs.String(), c.outside) || c.outside == "" && errs.Len() > 0 {
+			t.Errorf("%v: exit %d, %q, want %q; %q", c.args, code, out.String(), c.out, errs.String())
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,12 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 			return fmt.Sprintf("%s timers are pending that %s would be for", countOf(started.Matching), action)
 		})
 	}
-	end, err := j.await(cmd.Context(), c, started.Job)
+	return j.finish(cmd, c, action, started.Job)
+}
+
+// finish waits for the end of a job and says how it was.
+func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, started *api.Job) error {
+	end, err := j.await(cmd.Context(), c, started)
 	if err != nil {
 		return err
 	}
@@ -99,7 +105,7 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 		return fmt.Sprintf("%s %s: %d changed, %d spared, %d failed, of %d seen", action, end.State, end.Changed, end.Spared, end.Failed, end.Seen)
 	})
 	if err == nil && (end.State != "done" || end.Failed > 0) {
-		err = fmt.Errorf("the job %s is %s: %s", end.ID, end.State, end.Problem)
+		err = fmt.Errorf("the job %s is %s: %s", end.ID, end.State, cmp.Or(end.Problem, end.Failure))
 	}
 	return err
 }

@@ -72,6 +72,7 @@ type Options struct {
 	// Internal answers other instances, at route.Path; nil: none.
 	Internal http.Handler
 	Topics   map[string]Topic // request topics
+	Delays   map[string]Topic // fixed-delay topics, whose dead letters are told of
 	Logs     Logs
 	// PartitionOf is where the requests for an ID lie in a topic with n partitions.
 	PartitionOf func(id []byte, n int32) int32
@@ -87,6 +88,7 @@ type API struct {
 	handler http.Handler
 	jobs    jobs
 	streams streams
+	tallies []*tally // of dead letters, by topic
 }
 
 // New returns an API.
@@ -97,6 +99,7 @@ func New(o Options) *API {
 	o.Logs = newTurns(o.Logs)
 	a := &API{o: o}
 	a.jobs.begin()
+	a.tallies = a.newTallies()
 	mux := http.NewServeMux()
 	h := humago.New(mux, config(o.Version))
 	a.registerTimers(h)

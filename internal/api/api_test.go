@@ -60,7 +60,7 @@ func start(t *testing.T, f *fake, process string, forwards bool) *instance {
 // no events.
 func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Logs, quiet ...string) *instance {
 	t.Helper()
-	topics := map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events"}}
+	topics := map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events", DeadLetters: "timers.dead"}}
 	for _, name := range quiet {
 		topics[name] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20}
 	}
@@ -76,6 +76,7 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 	router := route.New(o)
 	a := api.New(api.Options{
 		Version: "test", Access: api.Access{May: f.allows, Some: f.some}, Asker: router, Internal: router, Topics: topics,
+		Delays:      map[string]api.Topic{"retry": {Partitions: partitions, MaxBytes: 1 << 20, DeadLetters: "retry.dead"}},
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
 	t.Cleanup(a.Close)

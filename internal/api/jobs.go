@@ -29,20 +29,22 @@ const (
 	jobPause, jobPatience = time.Second, 5 * time.Minute
 )
 
-// Job steers all timers that a filter chooses, one page by ID after the other.
+// Job steers all timers that a filter chooses, one page by ID after the other, or sends dead letters
+// again.
 type Job struct {
 	ID     string    `json:"id"`
 	Topic  string    `json:"topic"`
-	Action string    `json:"action" enum:"cancel,pause,resume"`
+	Action string    `json:"action" enum:"cancel,pause,resume,resend"`
 	Prefix string    `json:"prefix,omitempty" doc:"Of the IDs that it was started for."`
 	State  string    `json:"state" enum:"running,done,stopped,failed"`
 	Begun  time.Time `json:"begun"`
 	Ended  time.Time `json:"ended,omitzero"`
-	// Each timer that was seen counts in one of the others.
-	Seen    int64  `json:"seen" doc:"Timers that it has come to."`
-	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused or resumed."`
+	// Each timer, or dead letter, that was seen counts in one of the others.
+	Seen    int64  `json:"seen" doc:"Timers, or dead letters, that it has come to."`
+	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused, resumed or sent again."`
 	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were so already, when their request was read; also those that this job has changed itself by a request whose answer was lost: such requests are written again."`
 	Failed  int64  `json:"failed" doc:"Of them, those whose request was refused or not written, or whose decision is not known."`
+	Failure string `json:"failure,omitempty" doc:"Of a resend: what the first that failed has met."`
 	Problem string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
 }
 
@@ -59,6 +61,7 @@ type jobs struct {
 type job struct {
 	show   Job // guarded by jobs.mu
 	cancel context.CancelFunc
+	run    func(ctx context.Context, j *job) error // does all of it
 	filter query.Filter
 	rate   int
 	header string
@@ -128,8 +131,9 @@ func (a *API) registerJobs(h huma.API) {
 
 // JobStarted is a job, or what it would do.
 type JobStarted struct {
-	Matching *TimerCount `json:"matching,omitempty" doc:"Of a dry run."`
-	Job      *Job        `json:"job,omitempty"`
+	Matching *TimerCount    `json:"matching,omitempty" doc:"Of a dry run."`
+	Letters  *LetterMatches `json:"letters,omitempty" doc:"Of a dry run that is about dead letters."`
+	Job      *Job           `json:"job,omitempty"`
 }
 
 type startedJob struct {
@@ -158,9 +162,13 @@ func (a *API) startJob(ctx context.Context, action, header, name string, f *Filt
 		}
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &TimerCount{Count: n.N, Exact: n.Exact}}}, nil
 	}
-	j := &job{filter: q, rate: rate, header: header, topic: topic, show: Job{
+	return a.launch(ctx, &job{run: a.steerAll, filter: q, rate: rate, header: header, topic: topic, show: Job{
 		ID: route.RandomID(), Topic: name, Action: action, Prefix: q.Prefix, State: "running", Begun: a.o.Now().UTC(),
-	}}
+	}})
+}
+
+// launch starts a job.
+func (a *API) launch(ctx context.Context, j *job) (*startedJob, error) {
 	// The caller stays the same when the call is over.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j.cancel = cancel
@@ -228,11 +236,9 @@ func (j *jobs) update(one *job, change func(*Job)) {
 	change(&one.show)
 }
 
-// runJob goes through the timers by ID. That order is the same however timers fire, are
-// scheduled again or move meanwhile, so each that is there all the time is met once. A page that
-// is tried again does no harm: each request counts for the very timer that was seen.
+// runJob runs a job to its end.
 func (a *API) runJob(ctx context.Context, j *job) {
-	err := a.steerAll(ctx, j)
+	err := j.run(ctx, j)
 	var refused *Problem
 	a.jobs.update(j, func(s *Job) {
 		s.Ended, s.State = a.o.Now().UTC(), "done"
@@ -247,6 +253,9 @@ func (a *API) runJob(ctx context.Context, j *job) {
 	})
 }
 
+// steerAll goes through the timers by ID. That order is the same however timers fire, are
+// scheduled again or move meanwhile, so each that is there all the time is met once. A page that
+// is tried again does no harm: each request counts for the very timer that was seen.
 func (a *API) steerAll(ctx context.Context, j *job) error {
 	p := query.Page{Filter: j.filter, Order: query.ByID, Limit: jobPage}
 	for {
@@ -274,16 +283,15 @@ func (a *API) steerAll(ctx context.Context, j *job) error {
 	}
 }
 
-// insist tries again while a partition moves, or an answer is lost or late, for up to jobPatience.
-// Each try needs the right that the job was started
-// with: who has lost it meanwhile changes nothing more.
+// insist tries again while a partition moves, an answer is lost or late, or a log cannot be read, for
+// up to jobPatience. Each try needs the right that the job was started with: who has lost it meanwhile changes nothing more.
 func (a *API) insist(ctx context.Context, j *job, try func() error) error {
 	for began := time.Now(); ; {
 		err := a.may(ctx, access.Admin, j.show.Topic, j.show.Prefix)
 		if err == nil {
 			err = try()
 		}
-		again := errors.Is(err, route.ErrMoving) || errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded)
+		again := errors.Is(err, errLog) || errors.Is(err, route.ErrMoving) || errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded)
 		if !again || ctx.Err() != nil || time.Since(began) > jobPatience {
 			a.jobs.update(j, func(s *Job) { s.Problem = "" })
 			return err

@@ -92,26 +92,7 @@ type Correction struct {
 }
 
 func (a *API) registerLogs(h huma.API) {
-	list := operation(http.MethodGet, "/v1/topics/{topic}/dead-letters", "listDeadLetters", "List dead letters, the newest first")
-	list.Tags = []string{"dead letters"}
-	describe[DeadLetterList](h, &list, nil)
-	huma.Register(h, list, func(ctx context.Context, in *struct {
-		Topic  string `path:"topic" doc:"Request topic."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"How many at most."`
-		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before."`
-	}) (*struct{ Body DeadLetterList }, error) {
-		topic, err := a.topic(ctx, access.Read, in.Topic, "")
-		if err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		page, err := a.letters(ctx, in.Topic, topic.DeadLetters, in.Limit, in.Cursor)
-		if err != nil {
-			return nil, unread(err)
-		}
-		return &struct{ Body DeadLetterList }{*page}, nil
-	})
+	a.registerLetters(h)
 	get := operation(http.MethodGet, "/v1/topics/{topic}/dead-letters/{partition}/{offset}", "getDeadLetter", "See a dead letter, with its whole payload")
 	get.Tags = []string{"dead letters"}
 	describe[DeadLetter](h, &get, nil)
@@ -120,7 +101,7 @@ func (a *API) registerLogs(h huma.API) {
 		Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
 		Offset    int64  `path:"offset" minimum:"0"`
 	}) (*struct{ Body DeadLetter }, error) {
-		topic, err := a.topic(ctx, access.Read, in.Topic, "")
+		topic, err := a.lettersOf(ctx, access.Read, in.Topic, "")
 		if err != nil {
 			return nil, err
 		}
@@ -162,50 +143,6 @@ func unread(err error) error {
 		return p
 	}
 	return routed(&route.StuckError{Word: ReasonKafka, Detail: fmt.Sprintf("the logs in Kafka cannot be read now: %v", err)})
-}
-
-// letters reads a window of each partition from behind, and takes the newest of all. Where the
-// next page begins each partition has a place of its own, below what was taken.
-func (a *API) letters(ctx context.Context, request, topic string, limit int, cursor string) (*DeadLetterList, error) {
-	bounds, err := a.o.Logs.Bounds(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := lettersCursor(cursor, bounds)
-	if err != nil {
-		return nil, err
-	}
-	// As many offsets of each are looked at: a letter may have a marker of its transaction
-	// behind it.
-	window := int64(2*limit + 2)
-	spans := make(map[int32][2]int64, len(bounds))
-	for p, b := range bounds {
-		spans[p] = [2]int64{max(b[0], ends[p]-window), ends[p]}
-	}
-	found := make(map[int32][]*Record, len(bounds))
-	err = a.o.Logs.Read(ctx, topic, spans, func(r *Record) error {
-		if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == request {
-			found[r.Partition] = append(found[r.Partition], slim(r, previewBytes))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	page := &DeadLetterList{DeadLetters: newestOf(found, limit)}
-	more := false
-	for p, b := range bounds {
-		next := spans[p][0]
-		if rs := found[p]; len(rs) > 0 {
-			next = rs[len(rs)-1].Offset + 1
-		}
-		ends[p], more = next, more || next > b[0]
-	}
-	if more {
-		text, _ := json.Marshal(ends) // numbers can be encoded
-		page.Cursor = base64.RawURLEncoding.EncodeToString(text)
-	}
-	return page, nil
 }
 
 // newestOf takes the newest letters of all partitions; found keeps the others.
@@ -298,7 +235,7 @@ func missing(r *Record) []string {
 
 // resend writes the request of a dead letter again.
 func (a *API) resend(ctx context.Context, name string, partition int32, offset int64, wait string, c *Correction) (*changed, error) {
-	topic, err := a.topic(ctx, access.Read, name, "")
+	topic, err := a.lettersOf(ctx, access.Read, name, "")
 	if err != nil {
 		return nil, err
 	}
@@ -306,8 +243,37 @@ func (a *API) resend(ctx context.Context, name string, partition int32, offset i
 	if err != nil {
 		return nil, unread(err)
 	}
-	request, err := c.request(r)
+	_, delay := a.o.Delays[name]
+	request, err := c.request(r, delay)
+	if delay {
+		return a.delayAgain(ctx, name, topic, r, request, err)
+	}
 	return a.change(ctx, &OneTimer{Topic: name, ID: string(request.ID)}, wait, request, err)
+}
+
+// delayAgain writes the record of a dead letter to its fixed-delay topic again. Nothing is decided of
+// such a record, so nothing is waited for.
+func (a *API) delayAgain(ctx context.Context, name string, topic Topic, r *Record, request route.Request, wrong error) (*changed, error) {
+	if err := a.may(ctx, access.Write, name, string(request.ID)); err != nil {
+		return nil, err
+	}
+	if wrong != nil {
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "%v", wrong)
+	}
+	if err := tooLarge(&request, topic); err != nil {
+		return nil, err
+	}
+	at := delayedAt(r, topic)
+	all, err := a.write(ctx, at, "written", []route.Request{request})
+	if err != nil {
+		return nil, routed(err)
+	}
+	status, result, wrongs := decided(at, string(request.ID), &all[0])
+	if wrongs != nil {
+		return nil, wrongs
+	}
+	result.Note = "it is passed on after the delay of its topic, counted from now"
+	return &changed{Status: status, Body: *result}, nil
 }
 
 // letterAt is one dead letter of a request topic.
@@ -335,8 +301,9 @@ func (a *API) letterAt(ctx context.Context, name, topic string, partition int32,
 	return found, err
 }
 
-// request is that of a dead letter, corrected.
-func (c *Correction) request(r *Record) (route.Request, error) {
+// request is that of a dead letter, corrected. One of a fixed-delay topic keeps the count of its
+// attempts, unless that is what was wrong.
+func (c *Correction) request(r *Record, delay bool) (route.Request, error) {
 	q := route.Request{ID: r.Key, Value: r.Value}
 	if c == nil {
 		c = &Correction{}
@@ -358,7 +325,8 @@ func (c *Correction) request(r *Record) (route.Request, error) {
 			return q, fmt.Errorf("headers of this dead letter did not fit and are gone: give as headers all that are to be sent")
 		}
 		for _, h := range r.Headers {
-			if !strings.HasPrefix(h.Key, waterclock.OwnPrefix) {
+			counts := delay && h.Key == waterclock.HeaderAttempt && r.header(waterclock.HeaderReason) != string(waterclock.ReasonBadAttempt)
+			if !strings.HasPrefix(h.Key, waterclock.OwnPrefix) || counts {
 				q.Headers = append(q.Headers, h)
 			}
 		}

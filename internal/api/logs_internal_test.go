@@ -57,7 +57,7 @@ func TestResendNeedsWhatIsMissing(t *testing.T) {
 		if c.cut != "" {
 			r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderTruncated, Value: []byte(c.cut)})
 		}
-		if _, err := c.with.request(r); (err == nil) != c.sent {
+		if _, err := c.with.request(r, false); (err == nil) != c.sent {
 			t.Errorf("without %q, with %+v: %v", c.cut, c.with, err)
 		}
 		if d := letter(r); d.Truncated != (c.cut != "") || strings.Join(d.Missing, ",") != c.cut {

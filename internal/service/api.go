@@ -134,8 +134,12 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 	for name, t := range in.topics {
 		topics[name] = api.Topic{Partitions: t.set.Request.Partitions, MaxBytes: t.set.Request.MaxMessageBytes, DeadLetters: t.set.DeadLetters.Name, Events: t.set.Events.Name}
 	}
+	delays := make(map[string]api.Topic, len(in.delayed))
+	for name, t := range in.delayed {
+		delays[name] = api.Topic{Partitions: t.set.Request.Partitions, MaxBytes: t.set.Request.MaxMessageBytes, DeadLetters: t.set.DeadLetters.Name}
+	}
 	a := api.New(api.Options{
-		Version: ops.ReadBuild().Version, Asker: router, Internal: router, Topics: topics, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
+		Version: ops.ReadBuild().Version, Asker: router, Internal: router, Topics: topics, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
 		Access: api.Access{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
 	})
 	h := withConsole(in, a, history)

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/client"
+)
+
+// lettersPage is how many dead letters are asked for at a time.
+const lettersPage = 100
+
+func deadLettersCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dead-letters",
+		Short: "see what was refused, count it by reason, send it again",
+		Long: `dead-letters asks the HTTP API of an instance for the dead letters of a request topic or
+a fixed-delay topic: requests that were refused, and emissions that their target has
+refused. It lists them, counts them by reason, and sends them again.`,
+	}
+	cmd.AddCommand(lettersListCommand(p), lettersCountCommand(p), lettersResendCommand(p))
+	return cmd
+}
+
+// letterFlags are the flags that choose dead letters.
+type letterFlags struct{ reason, prefix, since, before string }
+
+func (f *letterFlags) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&f.reason, "reason", "", "only those with that `REASON`, such as bad-cron")
+	fs.StringVar(&f.prefix, "prefix", "", "only those of IDs that begin with `TEXT`")
+	fs.StringVar(&f.since, "since", "", "only those written then or later: `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
+	fs.StringVar(&f.before, "before", "", "only those written before `TIME`")
+}
+
+// query is the filter as the API has it.
+func (f *letterFlags) query() (url.Values, error) {
+	q := make(url.Values)
+	for name, value := range map[string]string{"reason": f.reason, "prefix": f.prefix} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for _, x := range []struct{ flag, name, value string }{{"since", "after", f.since}, {"before", "before", f.before}} {
+		if x.value == "" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, x.value)
+		if d, bad := time.ParseDuration(x.value); bad == nil {
+			at, err = time.Now().Add(-d), nil
+		}
+		if err != nil {
+			return nil, usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or how long ago, as in 10m", x.flag, x.value)
+		}
+		q.Set(x.name, strconv.FormatInt(at.UnixMilli(), 10))
+	}
+	return q, nil
+}
+
+// lettersOf is the path of a topic's dead letters.
+func lettersOf(topic string) string { return "/v1/topics/" + url.PathEscape(topic) + "/dead-letters" }
+
+func lettersListCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	var f letterFlags
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list dead letters, the newest first",
+		Long: `list prints dead letters, the newest first: where each is, the timer's ID, the reason and
+the detail. With --json it prints one a line, with headers and the beginning of the payload.`,
+		Example: `  waterclock dead-letters list
+  waterclock dead-letters list --reason bad-cron --since 24h --limit 0 --json`,
+	}
+	a.flags(cmd.Flags())
+	a.topicFlag(cmd.Flags())
+	f.flags(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", 50, "list `N` dead letters at most; 0 for all")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		if limit < 0 {
+			return usagef("--limit is %d, needs 0 or more", limit)
+		}
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		return a.letters(cmd, c, q, limit)
+	}
+	return cmd
+}
+
+func (a *asking) letters(cmd *cobra.Command, c *client.Client, q url.Values, limit int) error {
+	tw := tabwriter.NewWriter(a.p.stdout, 0, 0, 2, ' ', 0)
+	if !a.json {
+		fmt.Fprintln(tw, "AT\tLETTER\tID\tREASON\tDETAIL")
+	}
+	lines := json.NewEncoder(a.p.stdout)
+	for n := 0; ; {
+		page := lettersPage
+		if limit > 0 {
+			page = min(page, limit-n)
+		}
+		q.Set("limit", strconv.Itoa(page))
+		var got api.DeadLetterList
+		if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(a.topic), q, &got); err != nil {
+			return err
+		}
+		for i := range got.DeadLetters {
+			d := &got.DeadLetters[i]
+			if n++; !a.json {
+				fmt.Fprintf(tw, "%s\t%d/%d\t%s\t%s\t%s\n", d.At.Format(time.RFC3339), d.Partition, d.Offset, textOf(d.ID, d.IDBase64), textOf(&d.Reason, nil), textOf(&d.Detail, nil))
+			} else if err := lines.Encode(d); err != nil {
+				return err
+			}
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+		if got.Cursor == "" {
+			return nil
+		}
+		if limit > 0 && n >= limit {
+			if !a.json {
+				fmt.Fprintf(a.p.stderr, "there may be more: --limit %d\n", 10*limit)
+			}
+			return nil
+		}
+		q.Set("cursor", got.Cursor)
+	}
+}
+
+func lettersCountCommand(p *process) *cobra.Command {
+	a := asking{p: p}
+	cmd := &cobra.Command{
+		Use:   "count",
+		Short: "count dead letters of the last hour and day, by topic and reason",
+		Long: `count prints how many dead letters the last hour and the last 24 hours have, by topic and
+reason; "+" says that there are more, which are not counted yet.`,
+		Example: `  waterclock dead-letters count
+  waterclock dead-letters count --topic orders.timers --json`,
+	}
+	a.flags(cmd.Flags())
+	cmd.Flags().StringVar(&a.topic, "topic", "", "only those of `TOPIC` (default: of all that may be read)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q := make(url.Values)
+		if a.topic != "" {
+			q.Set("topic", a.topic)
+		}
+		var all api.DeadLetterCountList
+		if err := a.get(cmd, "/v1/dead-letters", q, &all); err != nil || a.json {
+			return err
+		}
+		tw := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "TOPIC\tREASON\tLAST HOUR\tLAST DAY\tNEWEST")
+		var failed []string
+		for i := range all.Topics {
+			t := &all.Topics[i]
+			more := "+"
+			if t.Exact {
+				more = ""
+			}
+			fmt.Fprintf(tw, "%s\tall\t%d%s\t%d%s\t\n", t.Topic, t.LastHour, more, t.LastDay, more)
+			for _, r := range t.Reasons {
+				fmt.Fprintf(tw, "%s\t%s\t%d%s\t%d%s\t%s\n", t.Topic, textOf(&r.Reason, nil), r.LastHour, more, r.LastDay, more, r.Newest.Format(time.RFC3339))
+			}
+			if t.Problem != "" {
+				failed = append(failed, t.Topic+": "+t.Problem)
+			}
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+		if len(failed) > 0 {
+			return fmt.Errorf("not all could be counted: %s", strings.Join(failed, "; "))
+		}
+		return nil
+	}
+	return cmd
+}
+
+func lettersResendCommand(p *process) *cobra.Command {
+	j := job{asking: asking{p: p}}
+	var f letterFlags
+	var replace bool
+	cmd := &cobra.Command{
+		Use:   "resend",
+		Short: "send the requests of dead letters again",
+		Long: `resend sends the requests of all dead letters again that a filter chooses, as they were, by
+a job of the instance that is asked; an interrupt stops it. --dry-run is the preview. What was
+scheduled under an ID since its letter stays, unless --replace is given. The letters stay: a
+second resend with the same filter sends the same ones again.`,
+		Example: `  waterclock dead-letters resend --reason target-unknown --since 2h --dry-run
+  waterclock dead-letters resend --reason target-unknown --since 2h`,
+	}
+	fs := cmd.Flags()
+	j.asking.flags(fs)
+	j.topicFlag(fs)
+	f.flags(fs)
+	fs.BoolVar(&j.all, "all", false, "all dead letters of the topic")
+	fs.BoolVar(&j.dryRun, "dry-run", false, "only count the dead letters, by reason")
+	fs.BoolVar(&replace, "replace", false, "take the place of what is pending under the same ID")
+	fs.IntVar(&j.rate, "rate", 1000, "write `N` requests a second at most")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		switch {
+		case err != nil:
+			return err
+		case len(q) == 0 && !j.all && !j.dryRun:
+			return usagef("no filter chooses dead letters: say --all if all of topic %s are meant", j.topic)
+		case len(q) > 0 && j.all:
+			return usagef("--all and a filter exclude each other")
+		}
+		q.Set("all", strconv.FormatBool(len(q) == 0))
+		q.Set("dry-run", strconv.FormatBool(j.dryRun))
+		q.Set("replace", strconv.FormatBool(replace))
+		q.Set("rate", strconv.Itoa(j.rate))
+		c, err := j.client()
+		if err != nil {
+			return err
+		}
+		var started api.JobStarted
+		if err := c.Call(cmd.Context(), http.MethodPost, lettersOf(j.topic)+"/resend", q, &started); err != nil {
+			return err
+		}
+		if m := started.Letters; m != nil {
+			return j.print(m, func() string { return previewOf(m) })
+		}
+		if started.Job == nil {
+			return errors.New("the API answers neither a job nor a number")
+		}
+		return j.finish(cmd, c, "resend", started.Job)
+	}
+	return cmd
+}
+
+// previewOf is what a resend would send, in words.
+func previewOf(m *api.LetterMatches) string {
+	more := " at least"
+	if m.Exact {
+		more = ""
+	}
+	text := fmt.Sprintf("%d%s dead letters would be sent again", m.Count-m.NotWhole, more)
+	if m.NotWhole > 0 {
+		text += fmt.Sprintf(", and %d%s not, because a part of them is gone", m.NotWhole, more)
+	}
+	for _, reason := range slices.SortedFunc(maps.Keys(m.Reasons), func(x, y string) int {
+		return cmp.Or(cmp.Compare(m.Reasons[y], m.Reasons[x]), cmp.Compare(x, y))
+	}) {
+		text += fmt.Sprintf("\n  %s: %d%s", textOf(&reason, nil), m.Reasons[reason], more)
+	}
+	return text
+}

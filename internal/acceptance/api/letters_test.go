@@ -1,0 +1,78 @@
+package api
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+// Dead letters of a request topic and of a fixed-delay topic are counted by reason as their logs have
+// them, and a job sends all of a reason again: what is wrong with them still makes new ones.
+func TestManyDeadLetters(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	delayed := c.CreateTopic(t, 2, nil, kafkatest.Topic(t)+"-delayed")
+	cfg := rig.Config(t, c.Seeds(), requests)
+	cfg.Delay = []config.DelayTopic{{Topic: delayed, Delay: time.Second, Target: target}}
+	in, a := serve(t, cfg, "")
+	in.Ready(partitions+2, limit)
+	const n = 30
+	for i := range n {
+		cron, reason := "61 * * * *", "bad-cron"
+		if i%3 == 0 {
+			cron, reason = "0 0 30 2 *", "cron-never-due"
+		}
+		a.call(t, "PUT", fmt.Sprintf("%s/bad-%02d", timersOf(requests), i), "v", "timer-cron", cron, "timer-target-topic", target).is(t, 400, reason)
+	}
+	for i := range n {
+		r := &kgo.Record{Topic: delayed, Value: fmt.Appendf(nil, "%d", i), Headers: []kgo.RecordHeader{{Key: "timer-at", Value: []byte("2026-11-22T09:00:00Z")}}}
+		if err := c.Client(t).ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counted := func(topic string, want int, reasons map[string]float64) {
+		t.Helper()
+		rig.Until(t, limit, fmt.Sprintf("%d are counted", want), func() bool {
+			one := a.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
+			for _, r := range one["reasons"].([]any) {
+				r := r.(map[string]any)
+				if r["lastDay"] != reasons[r["reason"].(string)] {
+					return false
+				}
+			}
+			return one["exact"] == true && one["lastHour"] == float64(want) && len(one["reasons"].([]any)) == len(reasons)
+		})
+	}
+	counted(requests, n, map[string]float64{"bad-cron": 20, "cron-never-due": 10})
+	counted(delayed, n, map[string]float64{"no-effect": n})
+	job := func(topic, query string) map[string]any {
+		t.Helper()
+		started := a.call(t, "POST", "/v1/topics/"+topic+"/dead-letters/resend?"+query, "").is(t, 202, "")
+		var job map[string]any
+		rig.Until(t, limit, "the job ends", func() bool {
+			job = a.call(t, "GET", started.header.Get("Location"), "").is(t, 200, "").body
+			return job["state"] != "running"
+		})
+		return job
+	}
+	preview := a.call(t, "POST", "/v1/topics/"+requests+"/dead-letters/resend?dry-run=true&reason=bad-cron", "").is(t, 200, "")
+	if m := preview.body["letters"].(map[string]any); m["count"] != 20.0 || m["exact"] != true {
+		t.Error(preview.text)
+	}
+	if j := job(requests, "reason=bad-cron"); j["state"] != "done" || j["seen"] != 20.0 || j["failed"] != 20.0 {
+		t.Error(j)
+	}
+	counted(requests, n+20, map[string]float64{"bad-cron": 40, "cron-never-due": 10})
+	if j := job(delayed, "all=true"); j["state"] != "done" || j["changed"] != float64(n) {
+		t.Error(j)
+	}
+	counted(delayed, 2*n, map[string]float64{"no-effect": 2 * n})
+}

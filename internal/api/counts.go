@@ -1,0 +1,311 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+const (
+	// tallyAge is how old a count may be that is told, tallyWait how long a call waits for a newer one.
+	tallyAge, tallyWait = 2 * time.Second, time.Second
+	// tallyTime bounds one look at a log. What it has not come to the next look goes on with.
+	tallyTime = 5 * time.Second
+	// tallySpan is how far back dead letters are counted.
+	tallySpan = 24 * time.Hour
+	// leastTallyWindow and tallyWindow are how many offsets of each partition are read at a time: fewer
+	// where reading takes longer than a look may.
+	leastTallyWindow, tallyWindow = 16, 2_000
+)
+
+// DeadLetterCounts is how many dead letters a topic has got lately.
+type DeadLetterCounts struct {
+	Topic      string        `json:"topic" doc:"Request topic, or fixed-delay topic."`
+	FixedDelay bool          `json:"fixedDelay,omitempty" doc:"It is a fixed-delay topic."`
+	LastHour   int64         `json:"lastHour" doc:"Of the last 60 minutes."`
+	LastDay    int64         `json:"lastDay" doc:"Of the last 24 hours."`
+	Exact      bool          `json:"exact" doc:"false: there are that many at least; the log of the last 24 hours is not counted to its beginning. Ask again: it goes on."`
+	Reasons    []ReasonCount `json:"reasons" nullable:"false" doc:"The same by reason, the most frequent first."`
+	Problem    string        `json:"problem,omitempty" doc:"Why the log could not be read."`
+}
+
+// ReasonCount is how many dead letters have the same reason.
+type ReasonCount struct {
+	Reason   string    `json:"reason"`
+	Meaning  string    `json:"meaning,omitempty" doc:"What it says, in a sentence."`
+	LastHour int64     `json:"lastHour"`
+	LastDay  int64     `json:"lastDay"`
+	Newest   time.Time `json:"newest"`
+}
+
+// DeadLetterCountList has the counts of all topics that the caller may read.
+type DeadLetterCountList struct {
+	Topics []DeadLetterCounts `json:"topics" nullable:"false"`
+}
+
+func (a *API) registerCounts(h huma.API) {
+	op := operation(http.MethodGet, "/v1/dead-letters", "countDeadLetters", "Count the dead letters of the last hour and day, by topic and reason",
+		"Of the topics that the caller may read. The instance that is asked counts the records of their logs, from the newest back; what it has counted it remembers.")
+	op.Tags = []string{"dead letters"}
+	describe[DeadLetterCountList](h, &op, nil)
+	huma.Register(h, op, func(ctx context.Context, in *struct {
+		Topic string `query:"topic" doc:"Of that topic alone."`
+	}) (*struct{ Body DeadLetterCountList }, error) {
+		if in.Topic != "" {
+			if _, err := a.lettersOf(ctx, access.Read, in.Topic, ""); err != nil {
+				return nil, err
+			}
+		}
+		var asked []*tally
+		for _, t := range a.tallies {
+			if (in.Topic == "" || in.Topic == t.name) && a.may(ctx, access.Read, t.name, "") == nil {
+				asked = append(asked, t)
+			}
+		}
+		for _, t := range asked {
+			t.look(a)
+		}
+		out := &struct{ Body DeadLetterCountList }{DeadLetterCountList{Topics: []DeadLetterCounts{}}}
+		ctx, cancel := context.WithTimeout(ctx, tallyWait)
+		defer cancel()
+		for _, t := range asked {
+			t.wait(ctx)
+			out.Body.Topics = append(out.Body.Topics, t.counts(a.o.Now()))
+		}
+		return out, nil
+	})
+}
+
+// tally counts the dead letters of a topic, by minute and reason, so that each is read once: from
+// the end of the log back to a day ago, and then what is new. One goroutine looks at the log at a
+// time; it lasts for tallyTime at most and ends with the API. Callers wait for it or do not.
+type tally struct {
+	name  string
+	topic Topic
+	delay bool
+
+	// Of the look under way alone.
+	low, next map[int32]int64 // of each partition what lies between is counted
+	over      map[int32]bool  // the log is counted back to a day ago
+	window    int64
+
+	mu      sync.Mutex // guards what follows
+	running chan struct{}
+	at      time.Time // when the last look began
+	minutes map[int64]map[string]int64
+	newest  map[string]time.Time
+	whole   bool
+	problem string
+}
+
+// newTallies are those of all topics, by name.
+func (a *API) newTallies() (all []*tally) {
+	for _, of := range []struct {
+		topics map[string]Topic
+		delay  bool
+	}{{a.o.Topics, false}, {a.o.Delays, true}} {
+		for name, topic := range of.topics {
+			t := &tally{name: name, topic: topic, delay: of.delay}
+			t.forget()
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(x, y *tally) int { return cmp.Compare(x.name, y.name) })
+	return all
+}
+
+// forget begins to count anew.
+func (t *tally) forget() {
+	t.low, t.next, t.over, t.window = make(map[int32]int64), make(map[int32]int64), make(map[int32]bool), tallyWindow
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.minutes, t.newest, t.whole = make(map[int64]map[string]int64), make(map[string]time.Time), false
+}
+
+// look begins to look at the log, unless somebody does or what is known is new.
+func (t *tally) look(a *API) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := a.o.Now()
+	if t.running != nil || now.Sub(t.at).Abs() < tallyAge || a.jobs.life.Err() != nil {
+		return
+	}
+	t.running, t.at = make(chan struct{}), now
+	a.jobs.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(a.jobs.life, tallyTime)
+		defer cancel()
+		whole, err := t.count(ctx, a.o.Logs, now)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.whole, t.problem = whole, ""; err != nil && ctx.Err() == nil {
+			t.problem = err.Error()
+		}
+		close(t.running)
+		t.running = nil
+	})
+}
+
+// wait returns when no look is under way, or ctx has ended.
+func (t *tally) wait(ctx context.Context) {
+	t.mu.Lock()
+	running := t.running
+	t.mu.Unlock()
+	if running == nil {
+		return
+	}
+	select {
+	case <-running:
+	case <-ctx.Done():
+	}
+}
+
+// count counts what is new, and then goes back; whole: it has come to what is a day old.
+func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool, err error) {
+	bounds, err := logs.Bounds(ctx, t.topic.DeadLetters)
+	if err != nil {
+		return false, err
+	}
+	behind := int64(0)
+	for p, next := range t.next {
+		b, there := bounds[p]
+		if !there || next > b[1] { // another topic, or a log that was cut
+			t.forget()
+			break
+		}
+		behind += b[1] - max(next, b[0])
+	}
+	if behind > maxHistoryOffsets { // the newest count first
+		t.forget()
+	}
+	news := make(map[int32][2]int64)
+	for p, b := range bounds {
+		if _, known := t.next[p]; !known {
+			t.low[p], t.next[p] = b[1], b[1]
+		}
+		if from := max(t.next[p], b[0]); from < b[1] {
+			news[p] = [2]int64{from, b[1]}
+		}
+	}
+	if _, err := t.read(ctx, logs, news, now); err != nil {
+		return false, err
+	}
+	for p, span := range news {
+		t.next[p] = span[1]
+	}
+	for {
+		spans := make(map[int32][2]int64)
+		for p, b := range bounds {
+			if low := t.low[p]; low > b[0] && !t.over[p] {
+				spans[p] = [2]int64{max(b[0], low-t.window), low}
+			}
+		}
+		if len(spans) == 0 {
+			return true, nil
+		}
+		over, err := t.read(ctx, logs, spans, now)
+		if err != nil {
+			t.window = max(leastTallyWindow, t.window/historyGrowth)
+			return false, err
+		}
+		for p, span := range spans {
+			t.low[p], t.over[p] = span[0], over[p]
+		}
+		t.window = max(leastTallyWindow, min(t.window*historyGrowth, maxHistoryOffsets/int64(len(bounds))))
+	}
+}
+
+// read counts spans, all of them or, with an error, none.
+func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, now time.Time) (over map[int32]bool, err error) {
+	over = make(map[int32]bool)
+	minutes, newest := make(map[int64]map[string]int64), make(map[string]time.Time)
+	f, since := letterFilter{request: t.name, after: now.Add(-tallySpan)}, now.Add(-tallySpan)
+	err = logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
+		if f.over(r) {
+			over[r.Partition] = true
+		}
+		if !f.match(r) || r.Time.Before(since) {
+			return nil
+		}
+		reason := reasonOf(r, newest)
+		minute := r.Time.Unix() / 60
+		if minutes[minute] == nil {
+			minutes[minute] = make(map[string]int64)
+		}
+		minutes[minute][reason]++
+		if r.Time.After(newest[reason]) {
+			newest[reason] = r.Time.UTC()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for minute, by := range minutes {
+		if t.minutes[minute] == nil {
+			t.minutes[minute] = make(map[string]int64)
+		}
+		for reason, n := range by {
+			t.minutes[minute][reason] += n
+		}
+	}
+	for reason, at := range newest {
+		if at.After(t.newest[reason]) {
+			t.newest[reason] = at
+		}
+	}
+	maps.DeleteFunc(t.minutes, func(minute int64, _ map[string]int64) bool { return minute*60 < since.Unix()-60 })
+	maps.DeleteFunc(t.newest, func(_ string, at time.Time) bool { return at.Before(since) })
+	return over, nil
+}
+
+// reasonOf is a letter's reason, of which so many are told apart.
+func reasonOf[V any](r *Record, known map[string]V) string {
+	reason := cmp.Or(r.header(waterclock.HeaderReason), "none")
+	if _, is := known[reason]; !is && len(known) >= maxReasons || len(reason) > 100 {
+		return "other"
+	}
+	return reason
+}
+
+// counts are what is known.
+func (t *tally) counts(now time.Time) DeadLetterCounts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := DeadLetterCounts{Topic: t.name, FixedDelay: t.delay, Exact: t.whole && t.problem == "", Reasons: []ReasonCount{}, Problem: t.problem}
+	by := make(map[string]*ReasonCount)
+	for minute, reasons := range t.minutes {
+		at := time.Unix(minute*60, 0)
+		if at.Before(now.Add(-tallySpan)) {
+			continue
+		}
+		for reason, n := range reasons {
+			one := by[reason]
+			if one == nil {
+				one = &ReasonCount{Reason: reason, Meaning: waterclock.Reason(reason).Meaning(), Newest: t.newest[reason]}
+				by[reason] = one
+			}
+			one.LastDay, c.LastDay = one.LastDay+n, c.LastDay+n
+			if !at.Before(now.Add(-time.Hour)) {
+				one.LastHour, c.LastHour = one.LastHour+n, c.LastHour+n
+			}
+		}
+	}
+	for _, one := range by {
+		c.Reasons = append(c.Reasons, *one)
+	}
+	slices.SortFunc(c.Reasons, func(x, y ReasonCount) int {
+		return cmp.Or(cmp.Compare(y.LastHour, x.LastHour), cmp.Compare(y.LastDay, x.LastDay), cmp.Compare(x.Reason, y.Reason))
+	})
+	return c
+}

@@ -1,0 +1,221 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+const (
+	// letterSlack is by how much the time of a dead letter may lie before that of one behind it on
+	// the same partition: both are of the brokers' clock as two owners have measured it.
+	letterSlack = time.Hour
+	// maxReasons bounds how many reasons are told apart: other programs may write to the topic.
+	maxReasons = 100
+)
+
+// LetterFilter are the parameters that choose dead letters.
+type LetterFilter struct {
+	Reason string `query:"reason" maxLength:"100" doc:"Its reason is that."`
+	Prefix string `query:"prefix" maxLength:"512" doc:"The timer's ID begins with it."`
+	After  string `query:"after" doc:"Written then or later: RFC 3339 with a zone, or Unix milliseconds."`
+	Before string `query:"before" doc:"Written before then."`
+}
+
+// letterFilter is a LetterFilter that was read.
+type letterFilter struct {
+	request, reason string
+	prefix          []byte
+	after, before   time.Time // zero: whenever
+}
+
+func (f *LetterFilter) filter(request string) (out letterFilter, err error) {
+	out = letterFilter{request: request, reason: f.Reason, prefix: []byte(f.Prefix)}
+	for _, x := range []struct {
+		name, text string
+		to         *time.Time
+	}{{"after", f.After, &out.after}, {"before", f.Before, &out.before}} {
+		at, err := instant(x.name, x.text)
+		if err != nil {
+			return out, err
+		}
+		if at != 0 {
+			*x.to = time.UnixMilli(at)
+		}
+	}
+	return out, nil
+}
+
+// match reports whether a record is a dead letter that is asked for.
+func (f *letterFilter) match(r *Record) bool {
+	s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource))
+	return err == nil && s.Topic == f.request && bytes.HasPrefix(r.Key, f.prefix) &&
+		(f.reason == "" || r.header(waterclock.HeaderReason) == f.reason) &&
+		(f.after.IsZero() || !r.Time.Before(f.after)) && (f.before.IsZero() || r.Time.Before(f.before))
+}
+
+// over reports whether nothing that is asked for lies before a record.
+func (f *letterFilter) over(r *Record) bool {
+	return !f.after.IsZero() && r.Time.Before(f.after.Add(-letterSlack))
+}
+
+// lettersOf are the parameters of what is about the dead letters of a topic, request topics and
+// fixed-delay topics alike.
+func (a *API) lettersOf(ctx context.Context, role access.Role, name, id string) (Topic, error) {
+	if t, ok := a.o.Delays[name]; ok {
+		return t, a.may(ctx, role, name, id)
+	}
+	return a.topic(ctx, role, name, id)
+}
+
+func (a *API) registerLetters(h huma.API) {
+	list := operation(http.MethodGet, "/v1/topics/{topic}/dead-letters", "listDeadLetters", "List dead letters, the newest first",
+		"Of a request topic, or of a fixed-delay topic. With a filter a page may have few, or none, and a cursor: a call looks at so much of the log.")
+	list.Tags = []string{"dead letters"}
+	describe[DeadLetterList](h, &list, nil)
+	huma.Register(h, list, func(ctx context.Context, in *struct {
+		Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
+		LetterFilter
+		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"How many at most."`
+		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before, with the same filter."`
+	}) (*struct{ Body DeadLetterList }, error) {
+		topic, err := a.lettersOf(ctx, access.Read, in.Topic, "")
+		if err != nil {
+			return nil, err
+		}
+		f, err := in.filter(in.Topic)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		page, err := a.letters(ctx, topic.DeadLetters, &f, in.Limit, in.Cursor)
+		if err != nil {
+			return nil, unread(err)
+		}
+		return &struct{ Body DeadLetterList }{*page}, nil
+	})
+	a.registerCounts(h)
+	a.registerResends(h)
+}
+
+// letters reads windows of each partition from behind, and takes the newest of all. Where the
+// next page begins each partition has a place of its own, below what was taken.
+func (a *API) letters(ctx context.Context, topic string, f *letterFilter, limit int, cursor string) (*DeadLetterList, error) {
+	bounds, err := a.o.Logs.Bounds(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	low, err := lettersCursor(cursor, bounds)
+	if err != nil {
+		return nil, err
+	}
+	// As many offsets of each are looked at first: a letter may have a marker of its transaction
+	// behind it.
+	d := downward{logs: a.o.Logs, topic: topic, bounds: bounds, low: low, window: int64(2*limit + 2)}
+	found := make(map[int32][]*Record, len(bounds))
+	until, n := a.o.Now().Add(historyTime), 0
+	for first := true; first || n < limit && d.looked < maxHistoryOffsets && a.o.Now().Before(until); first = false {
+		read, err := d.read(ctx, f, limit)
+		if err != nil && first {
+			return nil, err
+		}
+		if err != nil || !read {
+			break // what was found counts; who goes on meets the error
+		}
+		for p, rs := range d.found {
+			n += len(rs)
+			found[p] = append(rs, found[p]...)
+		}
+		d.grow()
+	}
+	page := &DeadLetterList{DeadLetters: newestOf(found, limit)}
+	more := false
+	for p, b := range bounds {
+		next, over := d.low[p], d.over[p]
+		if rs := found[p]; len(rs) > 0 {
+			next, over = rs[len(rs)-1].Offset+1, false
+		}
+		if over {
+			next = b[0]
+		}
+		d.low[p], more = next, more || next > b[0]
+	}
+	if more {
+		text, _ := json.Marshal(d.low) // numbers can be encoded
+		page.Cursor = base64.RawURLEncoding.EncodeToString(text)
+	}
+	return page, nil
+}
+
+// downward reads partitions of a topic of dead letters from behind, a window of each at a time.
+type downward struct {
+	logs   Logs
+	topic  string
+	bounds map[int32][2]int64
+	low    map[int32]int64 // what lies at it and behind is read
+	window int64           // offsets of each partition
+
+	looked int64               // offsets
+	over   map[int32]bool      // nothing that is asked for lies below low
+	found  map[int32][]*Record // by the last read, of each partition in their order
+}
+
+// grow has the next window be larger: what is asked for is rare.
+func (d *downward) grow() {
+	d.window = max(1, min(d.window*historyGrowth, maxHistoryOffsets/int64(max(1, len(d.bounds)))))
+}
+
+// read looks at the next window and reports whether there was one. Of each partition the newest
+// letters are kept, limit at most; low is moved to the oldest of those.
+func (d *downward) read(ctx context.Context, f *letterFilter, limit int) (bool, error) {
+	if d.over == nil {
+		d.over = make(map[int32]bool)
+	}
+	spans := make(map[int32][2]int64, len(d.bounds))
+	for p, b := range d.bounds {
+		if from := max(b[0], d.low[p]-d.window); from < d.low[p] && !d.over[p] {
+			spans[p] = [2]int64{from, d.low[p]}
+		}
+	}
+	d.found = make(map[int32][]*Record, len(spans))
+	if len(spans) == 0 {
+		return false, nil
+	}
+	over, cut := make(map[int32]bool), make(map[int32]bool)
+	err := d.logs.Read(ctx, d.topic, spans, func(r *Record) error {
+		if f.over(r) {
+			over[r.Partition] = true
+		}
+		if !f.match(r) {
+			return nil
+		}
+		rs := append(d.found[r.Partition], slim(r, previewBytes))
+		if len(rs) > limit {
+			rs, cut[r.Partition] = slices.Delete(rs, 0, len(rs)-limit), true
+		}
+		d.found[r.Partition] = rs
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	for p, span := range spans {
+		d.looked += span[1] - span[0]
+		if d.low[p] = span[0]; cut[p] {
+			d.low[p] = d.found[p][0].Offset
+		} else if over[p] {
+			d.over[p] = true
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,354 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// deadLog are the partitions of topics of dead letters. It implements api.Logs.
+type deadLog struct {
+	emptyLogs
+
+	mu    sync.Mutex // guards what follows
+	logs  map[string]map[int32][]*api.Record
+	begin int64 // of each partition
+	read  int64 // offsets that were read
+	fail  error
+}
+
+func (l *deadLog) Bounds(_ context.Context, topic string) (map[int32][2]int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	bounds := map[int32][2]int64{0: {l.begin, l.begin}}
+	for p, rs := range l.logs[topic] {
+		bounds[p] = [2]int64{l.begin, max(l.begin, int64(len(rs)))}
+	}
+	return bounds, l.fail
+}
+
+func (l *deadLog) Read(_ context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+	l.mu.Lock()
+	var all []*api.Record
+	for _, p := range slices.Sorted(maps.Keys(spans)) {
+		l.read += spans[p][1] - spans[p][0]
+		all = append(all, l.logs[topic][p][spans[p][0]:spans[p][1]]...)
+	}
+	err := l.fail
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r == nil { // a marker
+			continue
+		}
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add writes a dead letter, with a marker behind it.
+func (l *deadLog) add(topic string, partition int32, at time.Time, id, reason string, headers ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.logs == nil {
+		l.logs = make(map[string]map[int32][]*api.Record)
+	}
+	of := topic + ".dead"
+	if l.logs[of] == nil {
+		l.logs[of] = make(map[int32][]*api.Record)
+	}
+	r := &api.Record{Partition: partition, Offset: int64(len(l.logs[of][partition])), Time: at, Key: []byte(id), Value: []byte("v of " + id)}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, timer.Header{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderReason, Value: []byte(reason)},
+		timer.Header{Key: waterclock.HeaderSource, Value: fmt.Appendf(nil, "%s/%d/%d", topic, partition, r.Offset)})
+	l.logs[of][partition] = append(l.logs[of][partition], r, nil)
+}
+
+// counts asks until what it is told is exact.
+func counts(t *testing.T, in *instance, topic string) map[string]any {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		one := in.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		if one["exact"] == true {
+			return one
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v is not exact", one)
+		}
+	}
+}
+
+// Dead letters are counted by reason as the log has them, of fixed-delay topics too; what is old is not
+// counted, and what was counted is not read again.
+func TestDeadLettersAreCounted(t *testing.T) {
+	l := &deadLog{}
+	now := time.Now()
+	for i := range 5000 {
+		l.add("timers", int32(i%2), now.Add(-30*time.Hour), "ancient", "bad-cron")
+	}
+	for i := range 40 {
+		l.add("timers", int32(i%3), now.Add(-5*time.Hour), "old", "bad-time")
+	}
+	for range 7 {
+		l.add("timers", 1, now.Add(-time.Minute), "new", "bad-cron")
+		l.add("retry", 0, now.Add(-time.Minute), "", "target-unknown")
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	one := counts(t, in, "timers")
+	if one["lastHour"] != 7.0 || one["lastDay"] != 47.0 || len(one["reasons"].([]any)) != 2 {
+		t.Errorf("%v", one)
+	}
+	first := one["reasons"].([]any)[0].(map[string]any)
+	if first["reason"] != "bad-cron" || first["lastHour"] != 7.0 || first["lastDay"] != 7.0 || first["meaning"] != waterclock.ReasonBadCron.Meaning() {
+		t.Errorf("%v", first)
+	}
+	if delayed := counts(t, in, "retry"); delayed["fixedDelay"] != true || delayed["lastHour"] != 7.0 {
+		t.Errorf("%v", delayed)
+	}
+	in.call(t, "GET", "/v1/dead-letters?topic=none", "").is(t, 404, "no-such-topic")
+
+	l.mu.Lock()
+	before := l.read
+	l.mu.Unlock()
+	l.add("timers", 2, time.Now(), "newest", "bad-cron")
+	for end := time.Now().Add(time.Minute); counts(t, in, "timers")["lastHour"] != 8.0; {
+		if time.Now().After(end) {
+			t.Fatal("what is new is not counted")
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := l.read - before; n > 2 {
+		t.Errorf("%d offsets were read for one letter and its marker", n)
+	}
+}
+
+// A log that cannot be read is said to be that, and not to be empty; one that was cut is counted anew.
+func TestCountsOfALogThatFails(t *testing.T) {
+	l := &deadLog{}
+	for range 9 {
+		l.add("timers", 0, time.Now(), "a", "bad-cron")
+	}
+	f := newFake("timers", partitions)
+	f.may = func(_ context.Context, _ access.Role, topic, _ string) error {
+		if topic == "retry" {
+			return errors.New("not this one")
+		}
+		return nil
+	}
+	in := startWith(t, f, "p0", false, l)
+	if one := counts(t, in, "timers"); one["lastHour"] != 9.0 {
+		t.Error(one)
+	}
+	if all := in.call(t, "GET", "/v1/dead-letters", "").is(t, 200, "").body["topics"].([]any); len(all) != 1 {
+		t.Errorf("a caller without a right to it sees %v", all)
+	}
+	in.call(t, "GET", "/v1/dead-letters?topic=retry", "").is(t, 403, "forbidden")
+	l.mu.Lock()
+	l.fail = errors.New("the broker is away")
+	l.mu.Unlock()
+	ask := func() map[string]any {
+		return in.call(t, "GET", "/v1/dead-letters?topic=timers", "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
+	}
+	for end := time.Now().Add(time.Minute); ask()["problem"] != "the broker is away"; {
+		if time.Now().After(end) {
+			t.Fatal(ask())
+		}
+	}
+	l.mu.Lock()
+	l.fail, l.logs["timers.dead"][0] = nil, l.logs["timers.dead"][0][:4]
+	l.mu.Unlock()
+	for end := time.Now().Add(time.Minute); counts(t, in, "timers")["lastHour"] != 2.0; {
+		if time.Now().After(end) {
+			t.Fatal(ask())
+		}
+	}
+}
+
+// A filter chooses dead letters over all pages, however rare they are; each is on one page.
+func TestDeadLettersByFilter(t *testing.T) {
+	l := &deadLog{}
+	now := time.Now().Truncate(time.Second)
+	want := map[string]bool{}
+	for i := range 3000 {
+		reason := "bad-cron"
+		if i%500 == 7 {
+			reason, want["order-"+strconv.Itoa(i)] = "bad-time", true
+		}
+		l.add("timers", int32(i%3), now.Add(time.Duration(i-3000)*time.Second), "order-"+strconv.Itoa(i), reason)
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	for _, c := range []struct {
+		name  string
+		query url.Values
+		want  int
+	}{
+		{"reason", url.Values{"reason": {"bad-time"}}, 6},
+		{"prefix", url.Values{"prefix": {"order-29"}}, 111},
+		{"after", url.Values{"after": {strconv.FormatInt(now.Add(-50*time.Second).UnixMilli(), 10)}}, 50},
+		{"between", url.Values{"after": {now.Add(-50 * time.Second).Format(time.RFC3339)}, "before": {now.Add(-40 * time.Second).Format(time.RFC3339)}, "reason": {"bad-cron"}}, 10},
+		{"none", url.Values{"reason": {"no-target"}}, 0},
+		{"all", nil, 3000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seen, cursor := map[string]bool{}, ""
+			for pages := 0; ; pages++ {
+				q := maps.Clone(c.query)
+				if q == nil {
+					q = url.Values{}
+				}
+				q.Set("limit", "100")
+				q.Set("cursor", cursor)
+				page := in.call(t, "GET", "/v1/topics/timers/dead-letters?"+q.Encode(), "").is(t, 200, "")
+				for _, one := range page.body["deadLetters"].([]any) {
+					id := one.(map[string]any)["id"].(string)
+					if seen[id] || c.name == "reason" && !want[id] {
+						t.Errorf("%s, which is there already or is not asked for", id)
+					}
+					seen[id] = true
+				}
+				if cursor, _ = page.body["cursor"].(string); cursor == "" {
+					break
+				}
+				if pages > 100 {
+					t.Fatal("the list does not end")
+				}
+			}
+			if len(seen) != c.want {
+				t.Errorf("%d, want %d", len(seen), c.want)
+			}
+		})
+	}
+	in.call(t, "GET", "/v1/topics/timers/dead-letters?after=soon", "").is(t, 400, "bad-request")
+	if page := in.call(t, "GET", "/v1/topics/retry/dead-letters", "").is(t, 200, ""); page.text != `{"deadLetters":[]}`+"\n" {
+		t.Error(page.text)
+	}
+}
+
+// ended waits for the end of a job that an answer has started.
+func ended(t *testing.T, in *instance, started answer) map[string]any {
+	t.Helper()
+	at := "/v1/jobs/" + started.is(t, 202, "").body["job"].(map[string]any)["id"].(string)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if job := in.call(t, "GET", at, "").is(t, 200, "").body; job["state"] != "running" {
+			return job
+		}
+		if time.Now().After(end) {
+			t.Fatal("the job does not end")
+		}
+	}
+}
+
+// All dead letters that a filter chooses are sent again by one job, after a preview. What was scheduled
+// since they were written stays, unless it is to be replaced; of several letters of one ID the newest
+// counts either way.
+func TestDeadLettersAreSentAgain(t *testing.T) {
+	l := &deadLog{}
+	now := time.Now()
+	for i := range 250 {
+		id := "order-" + strconv.Itoa(i)
+		l.add("timers", int32(i%3), now, id, "target-not-allowed", in1h, "1h", toOrders, "orders", "x", "older")
+		l.add("timers", int32(i%3), now, id, "target-not-allowed", in1h, "2h", toOrders, "orders", "x", "newer")
+	}
+	l.add("timers", 0, now, "wrong", "target-not-allowed", "timer-after", "soon", toOrders, "orders")
+	l.add("timers", 0, now, "cut", "target-not-allowed", in1h, "1h", toOrders, "orders", waterclock.HeaderTruncated, "value")
+	l.add("timers", 0, now, "another", "bad-cron", in1h, "1h", toOrders, "orders")
+	f := newFake("timers", partitions)
+	in := startWith(t, f, "p0", false, l)
+	const resend = "/v1/topics/timers/dead-letters/resend"
+	in.call(t, "POST", resend, "").is(t, 400, "bad-request")
+	preview := in.call(t, "POST", resend+"?dry-run=true&reason=target-not-allowed", "").is(t, 200, "").body["letters"].(map[string]any)
+	if preview["count"] != 502.0 || preview["exact"] != true || preview["notWhole"] != 1.0 || preview["reasons"].(map[string]any)["target-not-allowed"] != 502.0 {
+		t.Errorf("%v", preview)
+	}
+	in.call(t, "PUT", path("order-7"), "since", in1h, "5h", toOrders, "orders").is(t, 201, "scheduled")
+
+	job := ended(t, in, in.call(t, "POST", resend+"?reason=target-not-allowed&rate=50000", ""))
+	if job["state"] != "done" || job["seen"] != 502.0 || job["changed"] != 249.0 || job["spared"] != 251.0 || job["failed"] != 2.0 || job["failure"] == nil {
+		t.Errorf("%v", job)
+	}
+	value := func(id string) (value, x string) {
+		for _, one := range f.all() {
+			if string(one.ID) == id {
+				value = string(one.Value)
+				for _, h := range one.Headers {
+					x = string(h.Value)
+				}
+			}
+		}
+		return value, x
+	}
+	if v, _ := value("order-7"); v != "since" {
+		t.Errorf("what was scheduled since is %q", v)
+	}
+	if v, x := value("order-8"); v != "v of order-8" || x != "newer" {
+		t.Errorf("%q of the %s letter", v, x)
+	}
+	if v, _ := value("another"); v != "" {
+		t.Error("a letter of another reason was sent")
+	}
+	job = ended(t, in, in.call(t, "POST", resend+"?reason=target-not-allowed&replace=true&rate=50000", ""))
+	if v, x := value("order-7"); job["changed"] != 500.0 || v != "v of order-7" || x != "newer" {
+		t.Errorf("%q of the %s letter, %v", v, x, job)
+	}
+}
+
+// Whose answer is lost is not sent again, for it might fire twice; records of a fixed-delay topic go to
+// the partition that they were on, in their order, with the count of their attempts.
+func TestResendSendsOnce(t *testing.T) {
+	l := &deadLog{}
+	for i := range 3 {
+		l.add("timers", 0, time.Now(), "a"+strconv.Itoa(i), "bad-cron", in1h, "1h", toOrders, "orders")
+		l.add("retry", 1, time.Now(), "", "target-unknown", "n", strconv.Itoa(i), waterclock.HeaderAttempt, "2")
+	}
+	f := newFake("timers", partitions)
+	delayed := timer.TopicPartition{Topic: "retry", Partition: 1}
+	f.parts[delayed] = newFake("retry", partitions).parts[delayed]
+	in := startWith(t, f, "p0", false, l)
+	f.set(func() { f.unknown = true })
+	job := ended(t, in, in.call(t, "POST", "/v1/topics/timers/dead-letters/resend?all=true", ""))
+	if job["state"] != "done" || job["failed"] != 3.0 || job["failure"] != "the broker is not well" {
+		t.Errorf("%v", job)
+	}
+	f.set(func() { f.unknown = false })
+	job = ended(t, in, in.call(t, "POST", "/v1/topics/retry/dead-letters/resend?all=true", ""))
+	if job["state"] != "done" || job["changed"] != 3.0 {
+		t.Errorf("%v", job)
+	}
+	one := in.call(t, "POST", "/v1/topics/retry/dead-letters/1/2/resend", "").is(t, 202, "written")
+	if one.body["partition"] != 1.0 || one.body["offset"] != 3.0 {
+		t.Error(one.text)
+	}
+}
+
+// A job writes no faster than its rate.
+func TestResendKeepsItsRate(t *testing.T) {
+	l := &deadLog{}
+	for i := range 60 {
+		l.add("timers", 0, time.Now(), "a"+strconv.Itoa(i), "bad-cron", in1h, "1h", toOrders, "orders")
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	began := time.Now()
+	job := ended(t, in, in.call(t, "POST", "/v1/topics/timers/dead-letters/resend?all=true&rate=50", ""))
+	if took := time.Since(began); job["changed"] != 60.0 || took < time.Second {
+		t.Errorf("50 a second: 60 took %v, %v", took, job)
+	}
+}

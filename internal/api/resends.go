@@ -1,0 +1,310 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// resendWindow is how many offsets of a log a job reads at a time, resendBytes how many bytes of
+	// letters it holds of them: a window with more is read in parts.
+	resendWindow, resendBytes = 500, 16 << 20
+	// resendChunk is how many requests it writes at a time, fewer where its rate is below that.
+	resendChunk = 100
+)
+
+// errLog is that Kafka did not let a job read a log, which may pass.
+var errLog = errors.New("the dead letters cannot be read")
+
+// LetterMatches is what a resend would send.
+type LetterMatches struct {
+	Count    int64            `json:"count"`
+	Exact    bool             `json:"exact" doc:"false: there are more; a preview looks at so much of the log."`
+	NotWhole int64            `json:"notWhole" doc:"Of them, those that are not sent, because a part of them did not fit into the dead letter and is gone."`
+	Reasons  map[string]int64 `json:"reasons" doc:"The count by reason."`
+}
+
+// resendJob is what a job that sends dead letters again has beside others.
+//
+// A letter is sent once at most, whatever becomes of an answer: one whose request may be in the
+// log counts as failed. Unlike a request that cancels, one that schedules could fire twice.
+//
+// The newest letters go first, each under the condition that nothing is pending under its ID
+// (timer-if: absent): what was scheduled since the letter stays, and of several letters of one ID
+// the newest counts. With replace the oldest go first and each takes the place of what is pending.
+// Letters with a condition of their own keep it. Records of a fixed-delay topic have no ID: they
+// go in the order of the log.
+type resendJob struct {
+	filter  letterFilter
+	replace bool
+	delay   bool
+}
+
+func (a *API) registerResends(h huma.API) {
+	op := operation(http.MethodPost, "/v1/topics/{topic}/dead-letters/resend", "resendDeadLetters", "Send the requests of all dead letters again that a filter chooses",
+		"With dry-run it counts. Otherwise it starts a job, which sends those that are in the log now, as they were. The letters stay: what was sent again before is sent again by another job with the same filter.",
+		"The newest go first, and count only if nothing is pending under their ID; with replace the oldest go first and take the place of what is pending. Of a fixed-delay topic records go again in the order of the log.",
+		"The job lives in the memory of the instance that is asked, and ends with it.")
+	op.Tags, op.DefaultStatus = []string{"jobs"}, http.StatusAccepted
+	describe[JobStarted](h, &op, map[string]string{"200": "Of a dry run: how many there are."})
+	huma.Register(h, op, func(ctx context.Context, in *struct {
+		Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
+		LetterFilter
+		All     bool `query:"all" doc:"All dead letters of the topic are meant: needed where nothing else is asked for."`
+		Replace bool `query:"replace" doc:"Take the place of what is pending under the same ID."`
+		DryRun  bool `query:"dry-run" doc:"Only count."`
+		Rate    int  `query:"rate" minimum:"1" maximum:"50000" default:"1000" doc:"How many requests a second it writes at most."`
+	}) (*startedJob, error) {
+		if in.LetterFilter == (LetterFilter{}) && !in.All && !in.DryRun {
+			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses dead letters: give reason, prefix, after or before, or all=true for all of %.100q", in.Topic)
+		}
+		topic, err := a.lettersOf(ctx, access.Read, in.Topic, "")
+		if err != nil {
+			return nil, err
+		}
+		f, err := in.filter(in.Topic)
+		if err != nil {
+			return nil, err
+		}
+		if in.DryRun {
+			return a.previewLetters(ctx, topic.DeadLetters, &f)
+		}
+		if _, err := a.lettersOf(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
+			return nil, err
+		}
+		_, delay := a.o.Delays[in.Topic]
+		r := &resendJob{filter: f, replace: in.Replace, delay: delay}
+		return a.launch(ctx, &job{rate: in.Rate, topic: topic, show: Job{
+			ID: route.RandomID(), Topic: in.Topic, Action: "resend", Prefix: in.Prefix, State: "running", Begun: a.o.Now().UTC(),
+		}, run: func(ctx context.Context, j *job) error { return a.resendAll(ctx, j, r) }})
+	})
+}
+
+// previewLetters counts what a resend would send.
+func (a *API) previewLetters(ctx context.Context, topic string, f *letterFilter) (*startedJob, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	bounds, err := a.o.Logs.Bounds(ctx, topic)
+	if err != nil {
+		return nil, unread(err)
+	}
+	m := &LetterMatches{Exact: true, Reasons: make(map[string]int64)}
+	spans, left := make(map[int32][2]int64), int64(maxHistoryOffsets)
+	for _, p := range slices.Sorted(maps.Keys(bounds)) {
+		b := bounds[p]
+		from := max(b[0], b[1]-left/int64(len(bounds)-len(spans)))
+		spans[p], left, m.Exact = [2]int64{from, b[1]}, left-(b[1]-from), m.Exact && from == b[0]
+	}
+	err = a.o.Logs.Read(ctx, topic, spans, func(r *Record) error {
+		if f.match(r) {
+			m.Count++
+			m.Reasons[reasonOf(r, m.Reasons)]++
+			if missing(r) != nil {
+				m.NotWhole++
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		m.Exact, err = false, nil
+	}
+	if err != nil {
+		return nil, unread(err)
+	}
+	return &startedJob{Status: http.StatusOK, Body: JobStarted{Letters: m}}, nil
+}
+
+// resendAll goes through the log as it is when the job begins.
+func (a *API) resendAll(ctx context.Context, j *job, r *resendJob) error {
+	var bounds map[int32][2]int64
+	err := a.insist(ctx, j, func() (err error) {
+		if bounds, err = a.o.Logs.Bounds(ctx, j.topic.DeadLetters); err != nil {
+			err = fmt.Errorf("%w: %w", errLog, err)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p := pacer{rate: j.rate, began: time.Now()}
+	for _, partition := range slices.Sorted(maps.Keys(bounds)) {
+		b, window := bounds[partition], int64(resendWindow)
+		for b[0] < b[1] {
+			span := [2]int64{b[0], min(b[1], b[0]+window)}
+			if r.newestFirst() {
+				span = [2]int64{max(b[0], b[1]-window), b[1]}
+			}
+			var found []*Record
+			err := a.insist(ctx, j, func() (err error) {
+				found, err = a.readLetters(ctx, j.topic.DeadLetters, partition, span, &r.filter)
+				return err
+			})
+			if errors.Is(err, errLargeSpan) && window > 1 {
+				window /= historyGrowth
+				window = max(1, window)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if r.newestFirst() {
+				slices.Reverse(found)
+				b[1] = span[0]
+			} else {
+				b[0] = span[1]
+			}
+			for chunk := range slices.Chunk(found, min(resendChunk, max(1, j.rate))) {
+				if err := p.wait(ctx, len(chunk)); err != nil {
+					return err
+				}
+				if err := a.resendChunk(ctx, j, r, chunk); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (r *resendJob) newestFirst() bool { return !r.replace && !r.delay }
+
+// pacer keeps a job to its rate, a second.
+type pacer struct {
+	rate  int
+	began time.Time
+	n     int // how many were written since
+}
+
+// wait returns when n more may be written.
+func (p *pacer) wait(ctx context.Context, n int) error {
+	due := p.began.Add(time.Duration(p.n) * time.Second / time.Duration(p.rate))
+	if now := time.Now(); due.Before(now) {
+		p.began, p.n = now, 0 // what was not used is not made up for
+	} else {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(due.Sub(now)):
+		}
+	}
+	p.n += n
+	return nil
+}
+
+// readLetters reads what a job is for of a span; errLargeSpan: in parts.
+func (a *API) readLetters(ctx context.Context, topic string, partition int32, span [2]int64, f *letterFilter) (found []*Record, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	size := 0
+	err = a.o.Logs.Read(ctx, topic, map[int32][2]int64{partition: span}, func(r *Record) error {
+		if !f.match(r) {
+			return nil
+		}
+		if size += len(r.Key) + len(r.Value); size > resendBytes && span[1]-span[0] > 1 {
+			return errLargeSpan
+		}
+		found = append(found, slim(r, len(r.Value)))
+		return nil
+	})
+	if err != nil && !errors.Is(err, errLargeSpan) {
+		err = fmt.Errorf("%w: %w", errLog, err)
+	}
+	return found, err
+}
+
+// resendChunk writes the requests of some letters in their order, those of each partition together.
+func (a *API) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
+	requests := make(map[timer.TopicPartition][]route.Request)
+	for _, l := range letters {
+		q, at, err := r.request(a, j, l)
+		if err == nil {
+			err = tooLarge(&q, j.topic)
+		}
+		if err != nil {
+			a.jobs.update(j, func(s *Job) { s.fail(1, err.Error()) })
+			continue
+		}
+		requests[at] = append(requests[at], q)
+	}
+	for at, rs := range requests {
+		var all []route.Written
+		err := a.insist(ctx, j, func() (err error) {
+			if r.delay {
+				all, err = a.write(ctx, at, "written", rs)
+			} else {
+				all, err = a.write(ctx, at, "decided", rs)
+			}
+			if errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
+				all = slices.Repeat([]route.Written{{Offset: -1, Unknown: true, Problem: err.Error()}}, len(rs))
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		a.jobs.update(j, func(s *Job) { s.resent(all) })
+	}
+	return nil
+}
+
+// request is that of a letter, as it was, and where it goes.
+func (r *resendJob) request(a *API, j *job, l *Record) (q route.Request, at timer.TopicPartition, err error) {
+	if q, err = (*Correction)(nil).request(l, r.delay); err != nil {
+		return q, at, err
+	}
+	if r.delay {
+		return q, delayedAt(l, j.topic), nil
+	}
+	own := slices.ContainsFunc(q.Headers, func(h timer.Header) bool { return strings.EqualFold(h.Key, waterclock.HeaderIf) })
+	if !r.replace && !own && len(q.ID) > 0 {
+		q.Headers = append(q.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
+	}
+	return q, a.at(j.show.Topic, j.topic, q.ID), nil
+}
+
+// delayedAt is where the record of a dead letter of a fixed-delay topic was: it goes there again.
+func delayedAt(l *Record, topic Topic) timer.TopicPartition {
+	s, _ := waterclock.ParseSource(l.header(waterclock.HeaderSource)) // it was read by the filter
+	return timer.TopicPartition{Topic: s.Topic, Partition: s.Partition % max(1, topic.Partitions)}
+}
+
+// resent counts what became of requests.
+func (j *Job) resent(all []route.Written) {
+	for i := range all {
+		w := &all[i]
+		switch {
+		case w.Offset < 0:
+			j.fail(1, w.Problem)
+		case w.Decision == nil && w.Why != "":
+			j.fail(1, "it is in the log, and what became of it is not known: "+w.Why)
+		case w.Decision == nil: // of a fixed-delay topic
+			j.Seen, j.Changed = j.Seen+1, j.Changed+1
+		case w.Decision.Outcome == string(waterclock.EventRejected):
+			j.fail(1, cmp.Or(w.Decision.Reason, "rejected")+": "+w.Decision.Detail)
+		case w.Decision.Outcome == string(waterclock.EventConditionNotMet) || w.Decision.Outcome == "not-found":
+			j.Seen, j.Spared = j.Seen+1, j.Spared+1
+		default:
+			j.Seen, j.Changed = j.Seen+1, j.Changed+1
+		}
+	}
+}
+
+// fail counts what was not sent, or refused again, and keeps why the first was.
+func (j *Job) fail(n int64, why string) {
+	j.Seen, j.Failed, j.Failure = j.Seen+n, j.Failed+n, cmp.Or(j.Failure, why)
+}
