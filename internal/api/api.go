@@ -305,13 +305,22 @@ func (a *API) topic(ctx context.Context, role access.Role, name, id string) (Top
 
 // some says why the caller may not use any ID of a topic, or that the topic is not served.
 func (a *API) some(ctx context.Context, role access.Role, name string) error {
-	if a.o.Access.Some != nil {
-		if err := a.o.Access.Some(ctx, role, name); err != nil {
-			return problem(http.StatusForbidden, ReasonForbidden, "%v", err)
-		}
+	if err := a.mayAny(ctx, role, name); err != nil {
+		return err
 	}
 	_, err := a.served(name)
 	return err
+}
+
+// mayAny says why the caller may not use any ID of a topic.
+func (a *API) mayAny(ctx context.Context, role access.Role, name string) error {
+	if a.o.Access.Some == nil {
+		return nil
+	}
+	if err := a.o.Access.Some(ctx, role, name); err != nil {
+		return problem(http.StatusForbidden, ReasonForbidden, "%v", err)
+	}
+	return nil
 }
 
 func (a *API) served(name string) (Topic, error) {

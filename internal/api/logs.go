@@ -115,10 +115,10 @@ func (a *API) registerLogs(h huma.API) {
 		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where it is.")
 	resend.Tags, resend.MaxBodyBytes = []string{"dead letters"}, a.largest()
 	before(&resend, func(c huma.Context) error {
-		if _, err := a.topic(c.Context(), access.Read, c.Param("topic"), ""); err != nil {
+		if _, err := a.lettersOf(c.Context(), access.Read, c.Param("topic"), ""); err != nil {
 			return err
 		}
-		return a.some(c.Context(), access.Write, c.Param("topic"))
+		return a.mayAny(c.Context(), access.Write, c.Param("topic"))
 	})
 	describe[Result](h, &resend, map[string]string{
 		"201": "Scheduled: nothing was pending under the ID.",
