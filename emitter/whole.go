@@ -14,8 +14,8 @@ const (
 // opens reports whether what waits for a topic as a whole may go on. The lock is
 // held.
 func (h *Health) opens(p timer.TopicPartition) bool {
-	if p == Unexamined() {
-		return false // what waits there looks when it has its turn
+	if !timer.ValidTopicName(p.Topic) {
+		return false // what waits for no topic's name (see Unexamined) is looked at by who has parked it
 	}
 	target, known := h.o.Targets.Cached(p.Topic)
 	switch {

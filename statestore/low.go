@@ -31,9 +31,13 @@ type lowBound struct {
 
 func newLowBound() *lowBound { return &lowBound{low: last, since: last} }
 
-func (b *lowBound) get() timer.Ref {
+// with calls f, which begins to read the store, and returns the bound as it is then: no sweep ends
+// in between. One that did could pass over a row that f sees still, and that was moved since. f
+// does no I/O.
+func (b *lowBound) with(f func()) timer.Ref {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	f()
 	return b.low
 }
 

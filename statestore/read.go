@@ -205,14 +205,13 @@ func (k *Handle) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*time
 		return nil, from, false, err
 	}
 	defer k.p.s.leave()
-	it, err := k.p.dueIter(appendDueKey(nil, k.p.prefix, to))
+	var it *pebble.Iterator
+	low := k.p.low.with(func() { it, err = k.p.dueIter(appendDueKey(nil, k.p.prefix, to)) })
 	if err != nil {
 		return nil, from, false, err
 	}
-	// The bound is read after the snapshot was taken: it lies before all rows
-	// of it but those deleted since.
 	start := from
-	if low := k.p.low.get(); low.Compare(start) > 0 {
+	if low.Compare(start) > 0 {
 		start = low
 	}
 	next, done = to, true

@@ -55,12 +55,16 @@ func (k *Handle) View() (*View, error) {
 		return nil, err
 	}
 	next := k.p.prefix.next()
-	rows, err := k.p.s.db.NewIter(&pebble.IterOptions{LowerBound: k.p.prefix[:], UpperBound: next[:]})
+	var rows *pebble.Iterator
+	var err error
+	low := k.p.low.with(func() {
+		rows, err = k.p.s.db.NewIter(&pebble.IterOptions{LowerBound: k.p.prefix[:], UpperBound: next[:]})
+	})
 	if err != nil {
 		k.p.s.leave()
 		return nil, fmt.Errorf("view partition %s: %w", k.p.id, err)
 	}
-	return &View{k: k, rows: rows, low: k.p.low.get()}, nil // as in scan: the bound is read last
+	return &View{k: k, rows: rows, low: low}, nil
 }
 
 // Close ends the view. Its error may be why what was seen is not so.

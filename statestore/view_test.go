@@ -2,10 +2,15 @@ package statestore
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -105,4 +110,42 @@ func TestViewIsOneMoment(t *testing.T) {
 			t.Fatalf("%s is found as %+v, parked %v", id, got, isParked)
 		}
 	}
+}
+
+// A timer goes to the parked rows and back, and the bound of scans is raised each time: no view,
+// of whatever moment, misses it or has it twice.
+func TestAViewMissesNothingThatIsParkedMeanwhile(t *testing.T) {
+	s := memStore(t)
+	defer s.Close()
+	k := s.Partition(partition0).Acquire()
+	x, far := newTimer("x", 10, 1), newTimer("far", 1000, 2)
+	must(t, k.Apply(batchAt(1, put(x, timer.Absent), put(far, timer.Absent))))
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	var viewers sync.WaitGroup
+	for range 8 { // more than there are processors: they stand still anywhere
+		viewers.Go(func() {
+			for ctx.Err() == nil {
+				v, err := k.View()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				n := 0
+				err = v.Due(timer.Ref{Due: math.MinInt64}, timer.Ref{Due: math.MaxInt64}, false, func(*Row) (bool, error) { n++; return true, nil })
+				if err = errors.Join(err, v.Close()); err != nil || n != 2 {
+					t.Errorf("a view has %d of 2 timers, %v", n, err)
+					cancel()
+				}
+			}
+		})
+	}
+	for ctx.Err() == nil {
+		must(t, k.Park(unhealthy, []*timer.Timer{x}))
+		must(t, k.p.sweep())
+		if _, err := k.Unpark(unhealthy, 1, 1<<20); err != nil {
+			t.Error(err)
+		}
+	}
+	viewers.Wait()
 }

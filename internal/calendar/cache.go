@@ -13,6 +13,8 @@ import (
 const (
 	maxSchedules = 4096
 	maxZones     = 1024
+	// zoneAgain is how long a zone that is not known is not looked for again.
+	zoneAgain = time.Second
 )
 
 // Cache remembers schedules and zones, so that timers with the same expression
@@ -23,6 +25,7 @@ type Cache struct {
 	// half of maxSchedules of the former they become the latter.
 	now, before map[key]*Schedule
 	zones       map[string]*time.Location
+	unknown     map[string]time.Time // zones, and when they were looked for
 }
 
 type key struct{ expression, zone string }
@@ -73,15 +76,25 @@ func (c *Cache) Len() int {
 	return len(c.now) + len(c.before)
 }
 
-// load returns the rules of a zone. Reading them takes some 50 µs.
+// load returns the rules of a zone. Reading them takes some 50 µs, and so does looking in vain.
 func (c *Cache) load(name string) (*time.Location, error) {
 	if loc := c.zones[name]; loc != nil {
 		return loc, nil
 	}
+	if at, in := c.unknown[name]; in && time.Since(at) < zoneAgain {
+		return nil, unknownHere(name)
+	}
 	loc, err := LoadZone(name)
+	if err != nil && validZone(name) {
+		if c.unknown == nil || len(c.unknown) >= maxZones {
+			c.unknown = make(map[string]time.Time)
+		}
+		c.unknown[strings.Clone(name)] = time.Now()
+	}
 	if err != nil {
 		return nil, err
 	}
+	delete(c.unknown, name)
 	if c.zones == nil {
 		c.zones = make(map[string]*time.Location)
 	}

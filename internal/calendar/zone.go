@@ -33,9 +33,13 @@ func LoadZone(name string) (*time.Location, error) {
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no rules for %s are known here", ErrUnknownZone, quote(name))
+		return nil, unknownHere(name)
 	}
 	return loc, nil
+}
+
+func unknownHere(name string) error {
+	return fmt.Errorf("%w: no rules for %s are known here", ErrUnknownZone, quote(name))
 }
 
 // validZone keeps what is in the directories of zones and names none, or not one that

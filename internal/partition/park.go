@@ -85,6 +85,9 @@ func (p *Partition) parkAll() error {
 			if err := p.handle.Park(targetName(to), l.Timers); err != nil {
 				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
 			}
+			if to == planner.Unreckoned {
+				p.o.Metrics.warnUnreckoned(p, l.Timers[0])
+			}
 			p.countParked(to, int64(len(l.Timers)))
 			p.parking.waiter.Wait(to)
 			p.planning.Lock()
@@ -98,6 +101,9 @@ func (p *Partition) parkAll() error {
 // unpark lets pass what Health admits. The counts of what is parked may be too
 // large, for of what was cancelled nobody tells.
 func (p *Partition) unpark() error {
+	if p.crowded() {
+		return nil // what is ready stays so
+	}
 	for _, to := range p.parking.waiter.Ready() {
 		n := min(p.parking.counts[to], loadRows)
 		if n == 0 {
@@ -116,6 +122,13 @@ func (p *Partition) unpark() error {
 		}
 	}
 	return nil
+}
+
+// crowded reports whether the planner is to be given nothing more of what was parked.
+func (p *Partition) crowded() bool {
+	p.planning.Lock()
+	defer p.planning.Unlock()
+	return p.planner.Crowded()
 }
 
 // unparkSome moves timers back to the rows by due time, and has those that are
@@ -157,26 +170,34 @@ func (p *Partition) unparked(to timer.TopicPartition, n int) {
 
 // expireParked looks at parked timers in turn, and has those that are too late by now
 // expire, which needs no target. Those whose targets could not be examined go on when it is
-// their turn.
+// their turn, those whose recurrence could not be worked out when it can.
 func (p *Partition) expireParked() error {
 	if len(p.parking.counts) == 0 || time.Since(p.parking.looked) < lookForLate {
 		return nil
 	}
-	p.parking.looked = time.Now()
+	if p.parking.looked = time.Now(); p.crowded() {
+		return nil
+	}
 	now := p.clock.millis()
 	late := func(t *timer.Timer) bool { return planner.Expires(t, now) }
 	turn := func(t *timer.Timer) bool {
 		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
 	}
-	if to := emitter.Unexamined(); p.parking.counts[to] > 0 {
-		if err := p.unparkIf(to, loadRows, turn, now); err != nil {
-			return err
+	reckoned := func(t *timer.Timer) bool { return p.planner.Reckons(t) }
+	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{emitter.Unexamined(): turn, planner.Unreckoned: reckoned} {
+		if p.parking.counts[to] > 0 {
+			if err := p.unparkIf(to, loadRows, chosen, now); err != nil {
+				return err
+			}
 		}
 	}
 	rows, left := max(minLookRows, loadRows/max(1, len(p.parking.counts))), loadRows
 	for to := range p.parking.counts { // in any order: each has its turn
 		if left < rows {
 			break
+		}
+		if to == planner.Unreckoned {
+			continue // what follows the one that is too late is not known
 		}
 		left -= rows
 		if err := p.unparkIf(to, rows, late, now); err != nil {

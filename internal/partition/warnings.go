@@ -8,6 +8,7 @@ import (
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -37,8 +38,11 @@ type warned struct {
 	unsaid int
 }
 
-// misplacedWarning is the reason of a warning that is no dead letter.
-const misplacedWarning = "misplaced"
+// Reasons of warnings that are no dead letters.
+const (
+	misplacedWarning  = "misplaced"
+	unreckonedWarning = "unreckoned"
+)
 
 // allow tells whether a line may be written now, and how many were not since the
 // last one.
@@ -68,6 +72,14 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
 // Mute has requests that are rejected counted and not logged. It is called before
 // the metrics are used.
 func (m *Metrics) Mute() { m.warnings.muted = true }
+
+// warnUnreckoned says that timers wait for the rules of their time zones.
+func (m *Metrics) warnUnreckoned(p *Partition, t *timer.Timer) {
+	if ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
+		p.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
+			"zone", t.Recurrence.Zone, "timer", string(t.ID[:min(len(t.ID), warnedID)]), "not_logged_before", unsaid)
+	}
+}
 
 // warnRefused logs an entry that became a dead letter.
 func (m *Metrics) warnRefused(p *Partition, e *planner.Entry) {

@@ -24,7 +24,9 @@
 //   - the store has not heard of what was folded: ended by [Planner.Thaw], or packed, or gone;
 //   - a batch has met it and is not planned: ended by [Planner.Plan];
 //   - it is in the wheel: ended when it fires, is evicted, replaced or cancelled, or packed;
-//   - it waits for its entries, or to be parked: ended by Fold, Thaw or [Planner.Parked].
+//   - it waits for its entries, or to be parked: ended by Fold, Thaw or [Planner.Parked];
+//   - it was missed, which the store cannot tell: ended when it fires, is let go or parked again,
+//     replaced or cancelled. See [Planner.Crowded].
 //
 // The horizon is a place in the order of firing (due time, offset): every pending
 // timer below it is in the wheel, waits in the overlay, or is parked. It goes up by
@@ -122,7 +124,8 @@
 //     comes back.
 //  6. Park the rows of what Fire gives to be parked, unless they are gone, and tell with
 //     [Planner.Parked], before any of them comes back. [Planner.Admit] what may pass, once
-//     its rows are back; none of that while a checkpoint is written.
+//     its rows are back, and while the planner is not [Planner.Crowded]; none of that while a
+//     checkpoint is written.
 //  7. Answer with an [Overlay]: [Overlay.Begin] and [Overlay.Copy] if it is lapsed, then
 //     [Overlay.Look], make a view of the store, then [Overlay.Take].
 package planner

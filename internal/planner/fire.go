@@ -54,7 +54,12 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 			}
 			bytes -= Held(it.timer) + EntryMemory
 			limit--
-			if by, held := hold(it.timer, it.permit); held && !Expires(it.timer, now) {
+			by, held := hold(it.timer, it.permit)
+			held = held && !Expires(it.timer, now)
+			if !held && !p.Reckons(it.timer) {
+				by, held = Unreckoned, true
+			}
+			if held {
 				if unpacked {
 					it.own()
 				}
@@ -134,7 +139,7 @@ func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *Fired)
 // same timer and is due too has its turn behind what is due for the first time.
 func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	e.item, e.chunk, e.firing = it, c, true
-	e.Entry, e.Refusal = p.occur(it, now)
+	e.Entry = p.occur(it, now)
 	e.Tag = it.permit
 	if e.After != nil {
 		e.Value = e.After.AppendTo(nil)

@@ -96,7 +96,7 @@ func (p *Planner) evictFrom(k wheel.Key) {
 		if it.ref.Compare(at) < 0 { // it was to have its turn later than it is due
 			at = it.ref
 		}
-		if it.kept() {
+		if it.kept() || it.missed != 0 {
 			p.postpone(it)
 			p.pack(it)
 		} else {

@@ -29,7 +29,7 @@ type Item struct {
 	last    *Entry // the latest one not folded
 	change  change // what the delta knows
 	permit  any    // to fire although its target is unhealthy
-	missed  int64  // what was due by then was missed: it was held, Unix ms
+	missed  int64  // the occurrence was due by then and missed: it was held, Unix ms; see miss
 	entries int32  // planned and not folded
 	pins    int32  // batches that have met it and are not planned
 	number  int32  // see ids

@@ -87,6 +87,7 @@ type model struct {
 	parkings  []parking
 	admitting []*timer.Timer
 	permit    any
+	missed    map[int64]int64 // by generation, with catch-up none: by when its occurrences were missed
 
 	// Of who asks what is committed.
 	overlay overlay
@@ -140,7 +141,7 @@ func (m *model) restart() {
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.reached, m.scan, m.out, m.jobs, m.folding = Lowest, nil, nil, nil, false
 	m.folded, m.frozen, m.changes = maps.Clone(m.state), nil, nil
-	m.parkings, m.admitting, m.overlay = nil, nil, overlay{}
+	m.parkings, m.admitting, m.missed, m.overlay = nil, nil, make(map[int64]int64), overlay{}
 	if m.met == len(m.requests) {
 		m.p.Open(m.now)
 	}
@@ -553,6 +554,9 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		}
 	}
 	n := was.Occurrence
+	if e.Emit != nil && e.Emit.Due <= m.missed[e.Emit.Offset] {
+		m.t.Fatalf("%q fires what is due at %d, and was missed by %d", e.ID, e.Emit.Due, m.missed[e.Emit.Offset])
+	}
 	switch {
 	case ends != nil:
 		n = ends.Occurrence
@@ -711,6 +715,11 @@ func (m *model) admit() {
 		m.admitting = m.admitting[:due]
 	}
 	m.p.Admit(m.admitting, m.permit, m.now)
+	for _, t := range m.admitting {
+		if it, _, _ := m.p.lookup(t.ID); it != nil && it.missed != 0 {
+			m.missed[t.Offset] = it.missed
+		}
+	}
 	m.admitting = nil
 }
 
@@ -806,7 +815,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			pins[it]++
 		}
 	}
-	near, beyond, waiting, held, earliest := 0, 0, 0, int64(0), int64(math.MaxInt64)
+	near, beyond, waiting, held, missed, earliest := 0, 0, 0, int64(0), int64(0), int64(math.MaxInt64)
 	all := p.ids.all()
 	if len(all) != p.ids.n || p.ids.index.Len() != p.ids.n-len(p.ids.twins)+p.packed.Len()+p.packedBeyond.Len()+p.gone.Len() {
 		m.t.Fatalf("%d items of %d, %d twins, %d in the index", len(all), p.ids.n, len(p.ids.twins), p.ids.index.Len())
@@ -837,8 +846,12 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		if (waits || it.parking) && it.permit != nil {
 			m.t.Fatalf("%q is held and keeps its permit", id)
 		}
-		if !it.kept() && !it.near && !it.parking {
+		if !it.kept() && !it.near && !it.parking && it.missed == 0 {
 			m.t.Fatalf("%q is kept for nothing", id)
+		}
+		if it.missed != 0 {
+			missed += Held(it.timer)
+			m.saw("missed and evicted", later && !it.kept())
 		}
 		if waits && it.entries+it.pins == 0 && it.change.frozen == 0 && !p.Wanted() {
 			m.t.Fatalf("%q waits for good", id)
@@ -854,6 +867,9 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			held += Held(it.timer)
 			earliest = min(earliest, it.slot.Key.Due) // who catches up has its turn later
 		}
+	}
+	if missed != p.missed {
+		m.t.Fatalf("%d bytes are kept of what was missed, %d are counted", missed, p.missed)
 	}
 	m.checkPacked(p.packed, planned, &near, &held)
 	m.checkPacked(p.packedBeyond, planned, &beyond, nil)

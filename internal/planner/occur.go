@@ -1,41 +1,50 @@
 package planner
 
-import (
-	"fmt"
+import "github.com/waterclock/waterclock/internal/timer"
 
-	"github.com/waterclock/waterclock/internal/timer"
-)
+// Unreckoned is what a timer waits for whose recurrence cannot be worked out here, because this
+// instance has no rules for its time zone. Another instance may have them, or this one later: so the
+// timer is neither fired nor ended. What ends it: [Planner.Reckons]. No topic has its name.
+var Unreckoned = timer.TopicPartition{Topic: "?", Partition: timer.Unplaced}
 
-// reasonUnknownZone is the reason of a dead letter: see waterclock.ReasonUnknownZone.
-const reasonUnknownZone = "unknown-zone"
+// Reckons reports whether what follows the occurrence that t is pending for can be worked out here.
+// It may be called without the lock.
+func (p *Planner) Reckons(t *timer.Timer) bool {
+	if t.Recurrence == nil || t.IsTriggered() {
+		return true
+	}
+	_, err := p.schedules.Recurrence(t.Recurrence)
+	return err == nil
+}
 
 // occur decides what becomes of the occurrence of an item that is due: it fires, or is
 // too late; or occurrences were missed, and the timer's policy lets some of them go.
-func (p *Planner) occur(it *Item, now int64) (timer.Entry, *Refusal) {
+func (p *Planner) occur(it *Item, now int64) timer.Entry {
 	t := it.timer
 	e := timer.Entry{ID: t.ID, Before: t.Ref(), Outcome: timer.Fired, Emit: t}
 	if t.IsTriggered() {
-		e.After = t.Untriggered()
+		e.After = p.rescheduled(t.Untriggered())
 	} else if t.Recurrence != nil {
 		r, err := p.schedules.Recurrence(t.Recurrence)
-		if err != nil { // the zone is not known here, or not any more
-			return e, &Refusal{reasonUnknownZone, fmt.Sprintf("the timer's recurrence cannot be worked out here, and ends: %v: upgrade this instance", err)}
+		if err != nil { // the zone is not known any more: it is held the next time
+			e.Emit, e.After, e.Outcome = nil, t, timer.None
+			return e
 		}
 		e.Emit = r.CatchUp(t, now, max(p.opened, it.missed))
 		switch {
 		case e.Emit == nil: // all that is left was missed
 			e.Outcome = timer.Completed
-			return e, nil
+			return e
 		case e.Emit.Due > now:
 			e.Emit, e.After, e.Outcome = nil, e.Emit, timer.None
-			return e, nil
+			return e
 		}
 		e.After = r.After(e.Emit)
 	}
 	if e.Emit.IsTooLate(now) {
 		e.Expire()
 	}
-	return e, nil
+	return e
 }
 
 // Expires reports whether the pending occurrence of t is too late at now, and not one
@@ -76,7 +85,7 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 func (p *Planner) resume(e *timer.Entry, now int64) {
 	t := p.rescheduled(e.After)
 	if t != nil && t.Recurrence != nil && !t.IsTriggered() {
-		if r, err := p.schedules.Recurrence(t.Recurrence); err == nil { // else it says so when it is due
+		if r, err := p.schedules.Recurrence(t.Recurrence); err == nil { // else it is Unreckoned when it is due
 			t = r.CatchUp(t, now, now)
 		}
 	}
@@ -86,14 +95,15 @@ func (p *Planner) resume(e *timer.Entry, now int64) {
 }
 
 // rescheduled is a timer that comes from the store as it is pending by the rules of
-// its time zone as they are now: t itself, mostly.
+// its time zone as they are now: t itself, mostly. What is triggered fires first: the rules may
+// have ended what it recurs by, and not what was asked for.
 func (p *Planner) rescheduled(t *timer.Timer) *timer.Timer {
-	if t.Recurrence == nil || t.Recurrence.Every > 0 {
+	if t == nil || t.IsTriggered() || t.Recurrence == nil || t.Recurrence.Every > 0 {
 		return t
 	}
 	r, err := p.schedules.Recurrence(t.Recurrence)
 	if err != nil {
-		return t // it says so when it is due
+		return t // it is Unreckoned when it is due
 	}
 	return r.Again(t)
 }

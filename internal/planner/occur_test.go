@@ -197,6 +197,65 @@ func TestWhatTheRulesMoveIsSaidToBeOnItsWay(t *testing.T) {
 	}
 }
 
+// A trigger fires what it was for, also if the rules of the timer's zone have changed since and
+// its occurrence lies behind the end now: the timer is over behind that.
+func TestATriggerOutlivesTheRulesOfItsZone(t *testing.T) {
+	const nine = 9 * 3_600_000
+	triggered := func() *timer.Timer {
+		return &timer.Timer{ // nine in UTC by the rules of then, eight by those of now
+			ID: []byte("x"), Offset: 7, Due: nine, Occurrence: 1, Steering: &timer.Steering{Triggered: true, By: 8, At: 100},
+			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos"},
+		}
+	}
+	for _, until := range []int64{timer.NoUntil, nine - 2*3_600_000} {
+		tm := triggered()
+		tm.Recurrence.Until = until
+		p := ready(tm)
+		p.Begin(1)
+		p.Open(200)
+		wants(t, "loaded", fired(p, 200, 10), "x/1")
+		if over := p.Pending() == 0; over != (until != timer.NoUntil) {
+			t.Errorf("until %d: over is %v", until, over)
+		}
+		p = ready()
+		p.Open(50)
+		b := NewBatch(1)
+		b.Add(nil, timer.Request{ID: []byte("x"), Offset: 9, Steer: timer.Resume, At: 61}, nil)
+		unknown := p.Meet(b)
+		tm.Steering = &timer.Steering{Triggered: true, Paused: true, By: 8, At: 60}
+		unknown.Found(nil, []*timer.Timer{tm})
+		p.Plan(b)
+		wants(t, "resumed", fired(p, 100, 10), "x/1")
+	}
+}
+
+// A timer whose zone this instance does not know waits: another instance may know it, or this one
+// when its data is there. It is neither fired nor ended. A trigger needs no zone.
+func TestATimerWhoseZoneIsNotKnownWaits(t *testing.T) {
+	p := ready(
+		&timer.Timer{ID: []byte("cron"), Offset: 1, Due: 100, Occurrence: 1, TooLate: 10,
+			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Mars/Olympus", Until: timer.NoUntil, CatchUp: timer.CatchUpAll}},
+		&timer.Timer{ID: []byte("triggered"), Offset: 2, Due: 100, Occurrence: 1, Steering: &timer.Steering{Triggered: true, By: 8, At: 90},
+			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Mars/Olympus", Until: timer.NoUntil}},
+		&timer.Timer{ID: []byte("plain"), Offset: 3, Due: 100, Occurrence: 1},
+	)
+	p.Open(50)
+	fired, parkings := p.Fire(200, 10, 1<<40, free)
+	if fired.Entries != 2 {
+		t.Errorf("%d fire, want what is plain and what is triggered", fired.Entries)
+	}
+	l := parkings[Unreckoned]
+	if l == nil || len(l.Timers) != 1 || string(l.Timers[0].ID) != "cron" {
+		t.Fatalf("to be parked: %+v", parkings)
+	}
+	s := p.Take(10, 1<<40)
+	for e := range s.Entries() {
+		if e.Refusal != nil || e.Emit == nil {
+			t.Errorf("%s: %+v", e.ID, e.Result())
+		}
+	}
+}
+
 // An hour that the clock was set back by is not one in which everything was missed.
 func TestWhatComesAfterTheClockWasSetBackWasNotMissed(t *testing.T) {
 	p := ready()

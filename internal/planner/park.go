@@ -19,7 +19,8 @@ type Parking struct {
 // hold keeps a due item out of the wheel: for good if the store has its row, else
 // until it has, for which a checkpoint is wanted.
 func (p *Planner) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings) {
-	it.permit, it.missed = nil, now
+	it.permit = nil
+	p.miss(it, now)
 	if it.kept() {
 		p.waiting[it] = struct{}{}
 		p.wanted = true
@@ -70,11 +71,17 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 		}
 		delete(p.waiting, it)
 		p.beyond.Remove(&it.slot)
-		it.timer, it.permit, it.parking, it.missed = t, permit, false, now
+		p.unmiss(it)
+		it.timer, it.permit, it.parking = t, permit, false
+		p.miss(it, now)
 		p.insert(it)
 	}
 	p.evict() // the store has what is forgotten, by due time again
 }
+
+// Crowded reports whether so much is kept in memory of what was missed that no more is to be
+// admitted. It ends when that has fired, or was let go.
+func (p *Planner) Crowded() bool { return p.missed > p.limit/2 }
 
 // Wanted reports whether a timer waits to be parked until a checkpoint has brought
 // it into the store.

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -37,4 +38,76 @@ func TestParkedForgetsWhatWasParked(t *testing.T) {
 	if items, _ := p.Size(); items != 0 {
 		t.Errorf("%d timers are kept of one that is parked", items)
 	}
+}
+
+// What was missed while it was held stays missed when it comes back, does not fit into memory, is
+// forgotten and loaded again: of catch-up none nothing fires. Memory for that has a limit too.
+func TestWhatWasMissedIsKeptThroughEviction(t *testing.T) {
+	const n, first, every, now, some = 400, 1000, 1_000_000, 5000, 100
+	store := make(map[string]*timer.Timer)
+	var parked []*timer.Timer
+	for i := range n {
+		tm := recurring(fmt.Sprint("id", i), first+int64(i), every, timer.CatchUpNone)
+		tm.Offset, tm.Value = int64(i), make([]byte, 100)
+		parked = append(parked, tm)
+	}
+	limit := n * Held(parked[0]) / 10
+	p := New(0, 0, limit)
+	p.Open(0)
+	end := timer.Ref{Due: every}
+	p.Load(Lowest, end, nil)
+	reached, evicted, most := end, false, int64(0)
+	for round := 0; len(parked) > 0 || pendingBelow(end, store) > 0; round++ {
+		if round > 1000 {
+			t.Fatalf("after %d rounds %d are parked still, and %d wait", round, len(parked), pendingBelow(end, store))
+		}
+		if len(parked) > 0 && !p.Crowded() {
+			for _, tm := range parked[:some] {
+				store[string(tm.ID)] = tm
+			}
+			p.Admit(parked[:some], nil, now)
+			parked = parked[some:]
+		}
+		if got := fired(p, now, 20); len(got) > 0 {
+			t.Fatalf("%v were missed, and fire", got)
+		}
+		for _, c := range p.Freeze() {
+			delete(store, string(c.ID))
+			if b := c.AppendTo(nil); len(b) > 0 {
+				store[string(c.ID)] = unpacked(b)
+			}
+		}
+		p.Thaw()
+		p.Relieved()
+		from, ok := p.LoadFrom(reached)
+		evicted = evicted || from.Compare(reached) < 0
+		if reached = from; ok && from.Compare(end) < 0 {
+			var found []*timer.Timer
+			for _, tm := range store {
+				if tm.Ref().Compare(from) >= 0 && tm.Ref().Compare(end) < 0 {
+					found = append(found, tm)
+				}
+			}
+			inOrder(found)
+			p.Load(from, end, found)
+			reached = end
+		}
+		most = max(most, p.missed)
+	}
+	if !evicted {
+		t.Error("nothing was evicted")
+	}
+	if most > limit/2+some*Held(store["id0"]) || p.missed != 0 {
+		t.Errorf("%d bytes were kept at most of what was missed, and %d in the end", most, p.missed)
+	}
+}
+
+// pendingBelow is how many timers the store has below a place.
+func pendingBelow(end timer.Ref, store map[string]*timer.Timer) (n int) {
+	for _, tm := range store {
+		if tm.Ref().Compare(end) < 0 {
+			n++
+		}
+	}
+	return n
 }

@@ -33,6 +33,7 @@ type Planner struct {
 	lowered timer.Ref // lowest place that the horizon went back to since the last load
 	limit   int64     // of bytes, see New
 	bytes   int64     // held by the items in the wheel
+	missed  int64     // bytes, of the items whose missed is set: see Crowded
 	full    bool      // load no more; ended by Relieved
 	open    bool
 	opened  int64 // what was due by then was missed: nobody ran, Unix ms
@@ -109,14 +110,42 @@ func (p *Planner) held() int64 { return p.bytes + p.packed.Bytes() }
 
 // set makes t the planned state of an item.
 func (p *Planner) set(it *Item, t *timer.Timer) {
-	p.drop(it)
-	it.ref, it.timer = t.Ref(), t
+	p.become(it, t)
 	switch {
 	case t == nil:
 	case it.ref.Compare(p.horizon) < 0:
 		p.insert(it)
 	default:
 		p.postpone(it)
+	}
+}
+
+// become makes t the planned state of an item, in no wheel. What was missed of the same timer
+// stays missed: a pause, a resume or a trigger does not undo that.
+func (p *Planner) become(it *Item, t *timer.Timer) {
+	missed, same := it.missed, it.timer != nil && t != nil && it.timer.Offset == t.Offset
+	p.drop(it)
+	if it.ref, it.timer = t.Ref(), t; same {
+		p.miss(it, missed)
+	}
+}
+
+// miss notes that what is due by an instant was missed, if that makes a difference to the item's
+// timer: with catch-up none that occurrence does not fire. An item that is noted is in memory
+// until that is decided, for the store does not know it.
+func (p *Planner) miss(it *Item, by int64) {
+	p.unmiss(it)
+	t := it.timer
+	if t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // else a resume decides
+		it.missed = by
+		p.missed += Held(t)
+	}
+}
+
+func (p *Planner) unmiss(it *Item) {
+	if it.missed != 0 {
+		it.missed = 0
+		p.missed -= Held(it.timer)
 	}
 }
 
@@ -129,6 +158,7 @@ func (p *Planner) drop(it *Item) {
 		p.beyond.Remove(&it.slot)
 	}
 	delete(p.waiting, it)
+	p.unmiss(it)
 	it.timer, it.permit, it.parking = nil, nil, false
 }
 
@@ -164,7 +194,7 @@ func (p *Planner) release(it *Item) {
 		delete(p.waiting, it)
 		p.insert(it)
 	}
-	if !it.kept() && !it.near && !it.parking {
+	if !it.kept() && !it.near && !it.parking && it.missed == 0 {
 		p.drop(it)
 		p.forget(it)
 		return

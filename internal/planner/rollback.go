@@ -53,8 +53,7 @@ func (p *Planner) rollBack(e *Entry) {
 		p.set(it, is)
 		return
 	}
-	p.drop(it)
-	it.ref, it.timer = t.Ref(), t
+	p.become(it, t)
 	p.waiting[it] = struct{}{}
 }
 
