@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -335,6 +336,50 @@ func TestJSONIsTheSame(t *testing.T) {
 	in.call(t, "PUT", path("null"), `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`, "Content-Type", "application/vnd.waterclock.timer+json").is(t, 201, "")
 	if got := in.call(t, "GET", path("null"), "").text; !strings.Contains(got, `"payload":{"bytes":0,"null":true}`) || !strings.Contains(got, `"keyNull":true`) {
 		t.Error(got)
+	}
+}
+
+// What GET answers is what PUT takes, and means the same timer.
+func TestRoundTrip(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	for name, body := range map[string]string{
+		"once":   `{"value":"v","at":"2099-01-01T00:00:00.123Z","target":{"topic":"orders"}}`,
+		"soon":   `{"value":"{\"a\":1}","after":"1h","target":{"topic":"orders","key":"k","partition":3},"headers":[{"name":"a","value":"1"},{"name":"a","valueNull":true}],"maxLate":"90s"}`,
+		"bytes":  `{"valueBase64":"/v8=","after":"1h","target":{"topic":"orders","keyBase64":"/w=="},"headers":[{"name":"b","valueBase64":"/w=="}]}`,
+		"null":   `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`,
+		"every":  `{"every":"90s","at":"2098-01-01T00:00:00Z","jitter":"60s","count":5,"catchUp":"all","target":{"topic":"orders"}}`,
+		"cron":   `{"cron":"0 9 * * mon-fri","zone":"Africa/Lagos","until":"2099-01-01T00:00:00Z","target":{"topic":"orders"}}`,
+		"%FF%00": `{"value":"v","after":"1h","target":{"topic":"orders"}}`,
+		"a%2Fb":  `{"value":"","after":"1h","target":{"topic":"orders"}}`,
+	} {
+		in.call(t, "PUT", path(name), body, "Content-Type", "application/json").is(t, 201, "scheduled")
+		was := in.call(t, "GET", path(name), "").is(t, 200, "")
+		in.call(t, "PUT", path(name), was.text, "Content-Type", was.header.Get("Content-Type")).is(t, 200, "replaced")
+		is := in.call(t, "GET", path(name), "").is(t, 200, "")
+		own := []string{"source"} // of another request
+		if name == "every" {
+			own = append(own, "due", "dueMillis") // another part of the jitter
+		}
+		for _, a := range []answer{was, is} {
+			for _, field := range own {
+				delete(a.body, field)
+			}
+		}
+		if !reflect.DeepEqual(was.body, is.body) {
+			t.Errorf("%s was\n%v, and is\n%v", name, was.body, is.body)
+		}
+	}
+	// As it came, JSON of another type is the payload.
+	in.call(t, "PUT", path("json"), `{"after":"2h"}`, "Content-Type", "application/x+json", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled")
+	if got := in.call(t, "GET", path("json"), "").text; !strings.Contains(got, `"text":"{\"after\":\"2h\"}"`) {
+		t.Error(got)
+	}
+	// What is said twice, or cannot be made, is no guess.
+	for _, body := range []string{
+		`{"after":"1h","due":"2099-01-01T00:00:00Z"}`, `{"at":"1","scheduled":"2099-01-01T00:00:00Z"}`, `{"after":"1h","value":"a","payload":{"text":"b"}}`,
+		`{"every":"1h","recurrence":{"every":"1h","catchUp":"all"}}`, `{"after":"1h","state":"paused"}`, `{"after":"1h","state":"triggered"}`, `{"after":"1h","topic":"others"}`,
+	} {
+		in.call(t, "PUT", path("twice"), body, "Content-Type", "application/json", toOrders, "orders").is(t, 400, "bad-request")
 	}
 }
 

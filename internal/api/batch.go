@@ -144,7 +144,7 @@ const madePrefix = "wc-"
 
 // batched is the request of one timer of a batch.
 func (a *API) batched(ctx context.Context, topic, key string, i int, n *NewTimer) (route.Request, error) {
-	r, err := n.request()
+	r, err := n.request(topic)
 	if err == nil {
 		err = schedules(&r)
 	}

@@ -85,9 +85,9 @@ func decodeTimer(body []byte) (*NewTimer, error) {
 	err := d.Decode(&n)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the body is no timer (%s): %s", timerType, fault(err))
+		return nil, fmt.Errorf("the body is no timer as JSON (a payload that is JSON is sent as application/octet-stream, or as value): %s", fault(err))
 	case n == nil:
-		return nil, fmt.Errorf("the body is no timer (%s): it is null", timerType)
+		return nil, fmt.Errorf("the body is no timer as JSON: it is null")
 	}
 	if err := ended(d); err != nil {
 		return nil, fmt.Errorf("the body has more than the timer: %w", err)

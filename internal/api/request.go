@@ -1,21 +1,24 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
-	// timerType is the media type of a timer as JSON, in the body of a PUT. Any other body
-	// is the payload, application/json too.
-	timerType = "application/vnd.waterclock.timer+json"
+	// jsonType and timerType, which says the same, are the media types of a timer as JSON, in the
+	// body of a PUT. Any other body is the payload.
+	jsonType, timerType = "application/json", "application/vnd.waterclock.timer+json"
 	// passHeader names, in HTTP, a header that is to be passed on.
 	passHeader = "Waterclock-Pass"
 )
@@ -44,11 +47,67 @@ type NewTimer struct {
 
 	Target  *Target `json:"target,omitempty" doc:"Where it fires to; without it the default target of the request topic."`
 	Headers Headers `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
+
+	asShown
 }
 
-// request is the record for n.
-func (n *NewTimer) request() (route.Request, error) {
+// asShown are the fields that a pending timer is shown with and that a new one says otherwise. With
+// them what GET answers can be sent as it is, and means the same timer.
+type asShown struct {
+	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, in place of at; of a timer with cron it says nothing."`
+	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; counts before due."`
+	Payload    *Payload    `json:"payload,omitempty" doc:"As GET shows it, in place of value."`
+	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"As GET shows it, in place of every, cron, zone, until, count, jitter and catchUp."`
+	State      string      `json:"state,omitempty" enum:"pending,parked" doc:"As GET shows it. A timer that is paused or triggered cannot be made so: leave it out, and pause or trigger it."`
+	Topic      string      `json:"topic,omitempty" doc:"As GET shows it: that of the path."`
+	Occurrence int64       `json:"occurrence,omitempty" doc:"As GET shows it: what count counts has so many less one behind it. The new timer's first occurrence is its number 1."`
+	// What follows is the timer's that was shown, and not the new one's.
+	Partition *int32 `json:"partition,omitempty" doc:"As GET shows it; has no effect."`
+	Source    string `json:"source,omitempty" doc:"As GET shows it; has no effect: If-Match is a condition."`
+	DueMillis *int64 `json:"dueMillis,omitempty" doc:"As GET shows it; has no effect: due says the same."`
+}
+
+// flat says in the fields of a new timer what those of a shown one say. One thing that is said in
+// both is an error, and so is what a schedule cannot make.
+func (n *NewTimer) flat(topic string) error {
+	s := &n.asShown
+	switch {
+	case s.Topic != "" && s.Topic != topic:
+		return fmt.Errorf("topic is %.100q, and the path has %.100q: leave it out", s.Topic, topic)
+	case s.State != "" && s.State != string(query.Pending) && s.State != string(query.Parked):
+		return fmt.Errorf("state is %.20q, and a timer that is scheduled is neither paused nor triggered: leave it out, and pause or trigger the timer then", s.State)
+	case s.Payload != nil && (n.Value != nil || n.ValueBase64 != nil || n.ValueNull):
+		return fmt.Errorf("payload and value are given: give one of them")
+	case s.Recurrence != nil && (n.Every != "" || n.Cron != "" || n.Zone != "" || n.Until != "" || n.Count != 0 || n.Jitter != "" || n.CatchUp != ""):
+		return fmt.Errorf("recurrence and one of its fields outside of it are given: give one of them")
+	case (s.Due != nil || s.Scheduled != nil) && (n.At != "" || n.After != ""):
+		return fmt.Errorf("due, and at or after, are given: give one of them")
+	}
+	if p := s.Payload; p != nil {
+		n.Value, n.ValueBase64, n.ValueNull = p.Text, p.Base64, p.Null
+	}
+	if r := s.Recurrence; r != nil {
+		n.Every, n.Cron, n.Zone, n.Jitter, n.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
+		if n.Count = r.Count; n.Count > 0 && s.Occurrence > 1 {
+			n.Count -= s.Occurrence - 1
+		}
+		if r.Until != nil {
+			n.Until = r.Until.Format(time.RFC3339Nano)
+		}
+	}
+	if at := cmp.Or(s.Scheduled, s.Due); at != nil && n.Cron == "" {
+		n.At = at.Format(time.RFC3339Nano)
+	}
+	n.asShown = asShown{}
+	return nil
+}
+
+// request is the record for n on a request topic. It schedules.
+func (n *NewTimer) request(topic string) (route.Request, error) {
 	r := route.Request{ID: []byte(n.ID)}
+	if err := n.flat(topic); err != nil {
+		return r, err
+	}
 	if n.IDBase64 != nil {
 		if n.ID != "" {
 			return r, fmt.Errorf("id and idBase64 are given: give one of them")
@@ -163,7 +222,7 @@ func mayPass(name string) error {
 }
 
 // fromHTTP is the request for an ID that HTTP headers and a body ask for.
-func fromHTTP(id string, header http.Header, body []byte) (route.Request, error) {
+func fromHTTP(topic, id string, header http.Header, body []byte) (route.Request, error) {
 	r := route.Request{Value: body}
 	if r.Value == nil {
 		r.Value = []byte{}
@@ -173,7 +232,7 @@ func fromHTTP(id string, header http.Header, body []byte) (route.Request, error)
 		if err != nil {
 			return r, err
 		}
-		if r, err = n.request(); err != nil {
+		if r, err = n.request(topic); err != nil {
 			return r, err
 		}
 		if len(r.ID) > 0 && string(r.ID) != id {
@@ -210,7 +269,8 @@ func schedules(r *route.Request) error {
 
 func isTimerType(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
-	return strings.EqualFold(strings.TrimSpace(media), timerType)
+	media = strings.TrimSpace(media)
+	return strings.EqualFold(media, jsonType) || strings.EqualFold(media, timerType)
 }
 
 // addHTTP adds what HTTP headers say: those that speak to the service as they are, also a

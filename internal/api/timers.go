@@ -71,7 +71,7 @@ func (a *API) registerTimers(h huma.API) {
 
 func (a *API) registerPut(h huma.API) {
 	op := operation(http.MethodPut, onePath, "putTimer", "Schedule a timer, or schedule it again",
-		"The body is the payload, byte for byte, and HTTP headers are those of the request in Kafka, with the same names; or the body is JSON of the type "+timerType+".",
+		"The body is the payload, byte for byte, and HTTP headers are those of the request in Kafka, with the same names; or the body is the timer as JSON, of the type application/json, and may be what GET has answered. A payload that is JSON itself is sent as application/octet-stream, or as value.",
 		"400, 403, 413, 429, 431: the request is refused, and a dead letter; reason and detail are the same.")
 	op.Tags, op.MaxBodyBytes = []string{"timers"}, a.largest()
 	op.Parameters = append(conditions(), requestHeaders()...)
@@ -90,14 +90,14 @@ func (a *API) registerPut(h huma.API) {
 	}) (*changed, error) {
 		// The body is in a buffer that is used again when this call is over, and a record may
 		// be on its way for longer.
-		r, err := fromHTTP(in.ID, headersOf(ctx), bytes.Clone(in.RawBody))
+		r, err := fromHTTP(in.Topic, in.ID, headersOf(ctx), bytes.Clone(in.RawBody))
 		return a.change(ctx, &in.OneTimer, in.Wait.Wait, r, err)
 	})
 	// Behind Register, which would hold payloads against a schema.
 	h.OpenAPI().Paths[onePath].Put.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{
-		timerType: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[NewTimer](), true, "")},
+		jsonType: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[NewTimer](), true, "")},
 		// Any other type is as good, but generators have none for */*.
-		"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary", Description: "The payload, of any type but the other one: application/json too."}},
+		"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary", Description: "The payload, of any type but JSON's."}},
 	}}
 }
 
@@ -312,6 +312,6 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderTargetKeyNull, "true: a null key."),
 		header(waterclock.HeaderTargetPartition, "Partition of the target; without it the key decides."),
 		// No array: in OpenAPI that is one line with commas, which may stand in a value.
-		header("waterclock-pass", "NAME=VALUE: a header that is passed on to the target. HTTP takes any number of these lines; a client that sends one has the others in a body of the type "+timerType+"."),
+		header("waterclock-pass", "NAME=VALUE: a header that is passed on to the target. HTTP takes any number of these lines; a client that sends one has the others in a body of JSON."),
 	}
 }

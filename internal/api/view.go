@@ -21,6 +21,7 @@ type Timer struct {
 	State      string      `json:"state" enum:"pending,triggered,paused,parked" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target."`
 	Due        time.Time   `json:"due" doc:"When the next occurrence is due by its schedule."`
 	DueMillis  int64       `json:"dueMillis" doc:"The same in Unix milliseconds."`
+	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled: due without its jitter, where it has one."`
 	Occurrence int64       `json:"occurrence" doc:"Number of the next occurrence, from 1."`
 	Target     Target      `json:"target"`
 	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Those that are passed on to the target."`
@@ -100,7 +101,10 @@ func viewOf(q *query.Timer, payload bool) *Timer {
 		// TooLate is the least lateness that is too late.
 		v.MaxLate = millis(t.TooLate - 1)
 	}
-	v.Recurrence = recurrence(t.Recurrence)
+	if v.Recurrence = recurrence(t.Recurrence); t.Scheduled() != t.Due {
+		at := instantOf(t.Scheduled())
+		v.Scheduled = &at
+	}
 	return v
 }
 
