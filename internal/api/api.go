@@ -63,11 +63,14 @@ type Asker interface {
 	Ask(ctx context.Context, c *route.Call) (route.Answer, error)
 	Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written
 	Instances(ctx context.Context) ([]route.Instance, map[timer.TopicPartition]route.Owner)
+	Job(ctx context.Context, id string, stop bool) (*Job, error)
+	AllJobs(ctx context.Context) ([]Job, []route.Instance, error)
 }
 
 // Options of an API.
 type Options struct {
 	Version string
+	Process string // ID of this process, which is in those of its jobs
 	Asker   Asker
 	// Internal answers other instances, at route.Path; nil: none.
 	Internal http.Handler

@@ -76,10 +76,11 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 	}
 	router := route.New(o)
 	a := api.New(api.Options{
-		Version: "test", Access: api.Access{May: f.allows, Some: f.some}, Asker: router, Internal: router, Topics: topics,
+		Version: "test", Process: process, Access: api.Access{May: f.allows, Some: f.some}, Asker: router, Internal: router, Topics: topics,
 		Delays:      map[string]api.Topic{"retry": {Partitions: partitions, MaxBytes: 1 << 20, DeadLetters: "retry.dead"}},
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
+	router.HaveJobs(a)
 	t.Cleanup(a.Close)
 	s := httptest.NewServer(a)
 	t.Cleanup(s.Close)
@@ -642,6 +643,7 @@ func TestRightsToJobs(t *testing.T) {
 			return nil
 		}},
 	})
+	router.HaveJobs(a)
 	defer a.Close()
 	s := httptest.NewServer(a)
 	defer s.Close()
@@ -750,6 +752,60 @@ func TestJobsNeedAdmin(t *testing.T) {
 	as.Store(int32(access.Write))
 	in.call(t, "GET", at, "").is(t, 200, "")
 	in.call(t, "DELETE", at, "").is(t, 403, "forbidden")
+}
+
+// A job is found, and stopped, from any instance, and all of them are listed by any: to who may see
+// them.
+func TestJobsOfAllInstances(t *testing.T) {
+	f := newFake("timers", partitions)
+	a, b := start(t, f, "p0", true), start(t, f, "p1", true)
+	alone := start(t, f, "p2", false)
+	f.move(timer.TopicPartition{Topic: "timers", Partition: 1}, "p1")
+	f.move(timer.TopicPartition{Topic: "timers", Partition: 2}, "") // a job waits for it
+	const from = "/v1/topics/timers/timers/cancel?prefix="
+	at := a.call(t, "POST", from+"a-", "").is(t, 202, "").header.Get("Location")
+	other := b.call(t, "POST", from+"b-", "").is(t, 202, "").header.Get("Location")
+	for _, in := range []*instance{a, b} {
+		in.call(t, "GET", at, "").is(t, 200, "")
+		in.call(t, "GET", other, "").is(t, 200, "")
+		list := in.call(t, "GET", "/v1/jobs", "").is(t, 200, "")
+		if all := list.body["jobs"].([]any); len(all) != 2 || all[0].(map[string]any)["prefix"] != "b-" || list.body["unasked"] != nil {
+			t.Errorf("jobs %s", list.text)
+		}
+	}
+	elsewhere := alone.call(t, "GET", at, "").is(t, 421, "elsewhere")
+	if owner, _ := elsewhere.body["owner"].(string); owner != a.url {
+		t.Errorf("owner %q of %s, want %q", owner, elsewhere.text, a.url)
+	}
+	if list := alone.call(t, "GET", "/v1/jobs", "").is(t, 200, ""); len(list.body["jobs"].([]any)) != 0 || len(list.body["unasked"].([]any)) != 2 {
+		t.Errorf("jobs of one that asks nobody: %s", list.text)
+	}
+	f.set(func() {
+		f.may = func(_ context.Context, _ access.Role, _, id string) error {
+			if strings.HasPrefix(id, "b-") {
+				return nil
+			}
+			return errors.New("no right")
+		}
+	})
+	b.call(t, "GET", at, "").is(t, 403, "forbidden")
+	b.call(t, "DELETE", at, "").is(t, 403, "forbidden")
+	if list := a.call(t, "GET", "/v1/jobs", "").is(t, 200, ""); len(list.body["jobs"].([]any)) != 1 {
+		t.Errorf("jobs of who may see one: %s", list.text)
+	}
+	f.set(func() { f.may = nil })
+	b.call(t, "DELETE", at, "").is(t, 200, "")
+	for end := time.Now().Add(time.Minute); b.call(t, "GET", at, "").body["state"] != "stopped"; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("a job that was stopped by another instance goes on")
+		}
+	}
+	for _, id := range []string{"none", "none-p0", "none-p1", "none-p9"} {
+		a.call(t, "GET", "/v1/jobs/"+id, "").is(t, 404, "not-found")
+	}
+	f.set(func() { f.urls["p0"] = "http://127.0.0.1:1" }) // it may be alive
+	c := start(t, f, "p3", true)                          // which has not looked yet who there is
+	c.call(t, "GET", at, "").is(t, 503, "moving")
 }
 
 // A job stops when the right that it was started with is taken away: what it has not come to by

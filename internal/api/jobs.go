@@ -29,23 +29,20 @@ const (
 	jobPause, jobPatience = time.Second, 5 * time.Minute
 )
 
-// Job steers all timers that a filter chooses, one page by ID after the other, or sends dead letters
-// again.
-type Job struct {
-	ID     string    `json:"id"`
-	Topic  string    `json:"topic"`
-	Action string    `json:"action" enum:"cancel,pause,resume,resend"`
-	Prefix string    `json:"prefix,omitempty" doc:"Of the IDs that it was started for."`
-	State  string    `json:"state" enum:"running,done,stopped,failed"`
-	Begun  time.Time `json:"begun"`
-	Ended  time.Time `json:"ended,omitzero"`
-	// Each timer, or dead letter, that was seen counts in one of the others.
-	Seen    int64  `json:"seen" doc:"Timers, or dead letters, that it has come to."`
-	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused, resumed or sent again."`
-	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were so already, when their request was read; also those that this job has changed itself by a request whose answer was lost: such requests are written again."`
-	Failed  int64  `json:"failed" doc:"Of them, those whose request was refused or not written, or whose decision is not known."`
-	Failure string `json:"failure,omitempty" doc:"Of a resend: what the first that failed has met."`
-	Problem string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
+// Job is one as it is shown.
+type Job = route.Job
+
+// JobList are jobs of all instances.
+type JobList struct {
+	Jobs    []Job             `json:"jobs" nullable:"false" doc:"Those that the caller may see, the newest first."`
+	Unasked []UnaskedInstance `json:"unasked,omitempty" nullable:"false" doc:"Instances that could not be asked: their jobs are not here."`
+}
+
+// UnaskedInstance is an instance that could not be asked.
+type UnaskedInstance struct {
+	Name    string `json:"name"`
+	API     string `json:"api,omitempty" doc:"Address of its API, if it has one."`
+	Problem string `json:"problem" doc:"Why it could not be asked."`
 }
 
 // jobs are those of this process, in memory, and what ends them.
@@ -102,31 +99,49 @@ func (a *API) registerJobs(h huma.API) {
 			return a.startJob(ctx, s.action, s.header, in.Topic, &in.Filter, in.DryRun, in.Rate)
 		})
 	}
-	get := operation(http.MethodGet, "/v1/jobs/{id}", "getJob", "See how far a job has come", "Of the instance that was asked to start it.")
-	get.Tags = []string{"jobs"}
-	describe[Job](h, &get, nil)
-	huma.Register(h, get, func(ctx context.Context, in *struct {
-		ID string `path:"id"`
-	}) (*struct{ Body Job }, error) {
-		j, show, err := a.job(ctx, access.Read, in.ID)
-		if j == nil {
-			return nil, err
+	list := operation(http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that run, and those that are remembered. An instance that owns no partition is known to itself alone.")
+	list.Tags = []string{"jobs"}
+	describe[JobList](h, &list, nil)
+	huma.Register(h, list, func(ctx context.Context, _ *struct{}) (*struct{ Body JobList }, error) {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		all, unasked, err := a.o.Asker.AllJobs(ctx)
+		if err != nil {
+			return nil, routed(err)
 		}
-		return &struct{ Body Job }{show}, nil
-	})
-	stop := operation(http.MethodDelete, "/v1/jobs/{id}", "stopJob", "Stop a job", "What it has written stays.")
-	stop.Tags, stop.DefaultStatus = []string{"jobs"}, http.StatusOK
-	describe[Job](h, &stop, nil)
-	huma.Register(h, stop, func(ctx context.Context, in *struct {
-		ID string `path:"id"`
-	}) (*struct{ Body Job }, error) {
-		j, show, err := a.job(ctx, access.Admin, in.ID)
-		if j == nil {
-			return nil, err
+		slices.SortFunc(all, func(x, y Job) int { return cmp.Or(y.Begun.Compare(x.Begun), cmp.Compare(x.ID, y.ID)) })
+		l := JobList{Jobs: append([]Job{}, all...)}
+		for _, in := range unasked {
+			l.Unasked = append(l.Unasked, UnaskedInstance{in.Name, in.API, in.Problem})
 		}
-		j.cancel()
-		return &struct{ Body Job }{show}, nil
+		return &struct{ Body JobList }{l}, nil
 	})
+	for _, s := range []struct {
+		method, id, summary, doc string
+		stop                     bool
+	}{
+		{http.MethodGet, "getJob", "See how far a job has come", "Asked of any instance.", false},
+		{http.MethodDelete, "stopJob", "Stop a job", "Asked of any instance. What it has written stays.", true},
+	} {
+		op := operation(s.method, "/v1/jobs/{id}", s.id, s.summary, s.doc)
+		op.Tags, op.DefaultStatus = []string{"jobs"}, http.StatusOK
+		describe[Job](h, &op, nil)
+		huma.Register(h, op, func(ctx context.Context, in *struct {
+			ID string `path:"id" maxLength:"100"`
+		}) (*struct{ Body Job }, error) {
+			ctx, cancel := context.WithTimeout(ctx, readTimeout)
+			defer cancel()
+			j, err := a.o.Asker.Job(ctx, in.ID, s.stop)
+			switch {
+			case err != nil:
+				return nil, routed(err)
+			case j == nil:
+				return nil, problem(http.StatusNotFound, ReasonNotFound,
+					"there is no job %.60q: a job lives in the memory of the instance that was asked to start it, ends with it, and the last %d of each are remembered", in.ID, maxKept)
+			}
+			return &struct{ Body Job }{*j}, nil
+		})
+	}
 }
 
 // JobStarted is a job, or what it would do.
@@ -163,7 +178,7 @@ func (a *API) startJob(ctx context.Context, action, header, name string, f *Filt
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &TimerCount{Count: n.N, Exact: n.Exact}}}, nil
 	}
 	return a.launch(ctx, &job{run: a.steerAll, filter: q, rate: rate, header: header, topic: topic, show: Job{
-		ID: route.RandomID(), Topic: name, Action: action, Prefix: q.Prefix, State: "running", Begun: a.o.Now().UTC(),
+		ID: route.JobID(a.o.Process), Topic: name, Action: action, Prefix: q.Prefix, State: "running", Begun: a.o.Now().UTC(),
 	}})
 }
 
@@ -210,23 +225,33 @@ func (j *jobs) add(one *job) error {
 	return nil
 }
 
-// job is a job that the caller may see, or stop.
-func (a *API) job(ctx context.Context, role access.Role, id string) (*job, Job, error) {
+// JobsHere implements route.JobHolder.
+func (a *API) JobsHere(ctx context.Context, id string, stop bool) ([]Job, error) {
+	var found []*job
+	var shown []Job
 	a.jobs.mu.Lock()
-	j := a.jobs.all[id]
-	var show Job
-	if j != nil {
-		show = j.show
+	for _, j := range a.jobs.all {
+		if id == "" || j.show.ID == id {
+			found, shown = append(found, j), append(shown, j.show)
+		}
 	}
 	a.jobs.mu.Unlock() // rights may be read from a file
-	if j == nil {
-		return nil, Job{}, problem(http.StatusNotFound, ReasonNotFound,
-			"there is no job %.60q here: jobs live in the memory of the instance that was asked to start them, and the last %d are remembered", id, maxKept)
+	if id == "" {
+		return slices.DeleteFunc(shown, func(s Job) bool { return a.may(ctx, access.Read, s.Topic, s.Prefix) != nil }), nil
 	}
-	if err := a.may(ctx, role, show.Topic, show.Prefix); err != nil {
-		return nil, Job{}, err
+	role := access.Read
+	if stop {
+		role = access.Admin
 	}
-	return j, show, nil
+	for i := range found {
+		if err := a.may(ctx, role, shown[i].Topic, shown[i].Prefix); err != nil {
+			return nil, &route.ForbiddenError{Detail: err.Error()}
+		}
+		if stop {
+			found[i].cancel()
+		}
+	}
+	return shown, nil
 }
 
 // update changes what is shown of a job.
@@ -327,15 +352,15 @@ func (a *API) steerPage(ctx context.Context, j *job, timers []*query.Timer) erro
 			if err != nil {
 				return fmt.Errorf("partition %d: %w", at.Partition, err)
 			}
-			a.jobs.update(j, func(s *Job) { s.add(all) })
+			a.jobs.update(j, func(s *Job) { count(s, all) })
 			return nil
 		})
 	}
 	return asks.Wait()
 }
 
-// add counts what became of requests.
-func (j *Job) add(all []route.Written) {
+// count adds what became of requests.
+func count(j *Job, all []route.Written) {
 	for _, w := range all {
 		j.Seen++
 		outcome := ""

@@ -89,7 +89,7 @@ func (a *API) registerResends(h huma.API) {
 		_, delay := a.o.Delays[in.Topic]
 		r := &resendJob{filter: f, replace: in.Replace, delay: delay}
 		return a.launch(ctx, &job{rate: in.Rate, topic: topic, show: Job{
-			ID: route.RandomID(), Topic: in.Topic, Action: "resend", Prefix: in.Prefix, State: "running", Begun: a.o.Now().UTC(),
+			ID: route.JobID(a.o.Process), Topic: in.Topic, Action: "resend", Prefix: in.Prefix, State: "running", Begun: a.o.Now().UTC(),
 		}, run: func(ctx context.Context, j *job) error { return a.resendAll(ctx, j, r) }})
 	})
 }
@@ -235,7 +235,7 @@ func (a *API) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*
 			err = tooLarge(&q, j.topic)
 		}
 		if err != nil {
-			a.jobs.update(j, func(s *Job) { s.fail(1, err.Error()) })
+			a.jobs.update(j, func(s *Job) { fail(s, 1, err.Error()) })
 			continue
 		}
 		requests[at] = append(requests[at], q)
@@ -257,7 +257,7 @@ func (a *API) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*
 		if err != nil {
 			return err
 		}
-		a.jobs.update(j, func(s *Job) { s.resent(all) })
+		a.jobs.update(j, func(s *Job) { resent(s, all) })
 	}
 	return nil
 }
@@ -284,18 +284,18 @@ func delayedAt(l *Record, topic Topic) timer.TopicPartition {
 }
 
 // resent counts what became of requests.
-func (j *Job) resent(all []route.Written) {
+func resent(j *Job, all []route.Written) {
 	for i := range all {
 		w := &all[i]
 		switch {
 		case w.Offset < 0:
-			j.fail(1, w.Problem)
+			fail(j, 1, w.Problem)
 		case w.Decision == nil && w.Why != "":
-			j.fail(1, "it is in the log, and what became of it is not known: "+w.Why)
+			fail(j, 1, "it is in the log, and what became of it is not known: "+w.Why)
 		case w.Decision == nil: // of a fixed-delay topic
 			j.Seen, j.Changed = j.Seen+1, j.Changed+1
 		case w.Decision.Outcome == string(waterclock.EventRejected):
-			j.fail(1, cmp.Or(w.Decision.Reason, "rejected")+": "+w.Decision.Detail)
+			fail(j, 1, cmp.Or(w.Decision.Reason, "rejected")+": "+w.Decision.Detail)
 		case w.Decision.Outcome == string(waterclock.EventConditionNotMet) || w.Decision.Outcome == "not-found":
 			j.Seen, j.Spared = j.Seen+1, j.Spared+1
 		default:
@@ -305,6 +305,6 @@ func (j *Job) resent(all []route.Written) {
 }
 
 // fail counts what was not sent, or refused again, and keeps why the first was.
-func (j *Job) fail(n int64, why string) {
+func fail(j *Job, n int64, why string) {
 	j.Seen, j.Failed, j.Failure = j.Seen+n, j.Failed+n, cmp.Or(j.Failure, why)
 }

@@ -139,9 +139,10 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 		delays[name] = api.Topic{Partitions: t.set.Request.Partitions, MaxBytes: t.set.Request.MaxMessageBytes, DeadLetters: t.set.DeadLetters.Name}
 	}
 	a := api.New(api.Options{
-		Version: ops.ReadBuild().Version, Asker: router, Internal: router, Topics: topics, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
+		Version: ops.ReadBuild().Version, Process: in.process, Asker: router, Internal: router, Topics: topics, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
 		Access: api.Access{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
 	})
+	router.HaveJobs(a)
 	h := withConsole(in, a, history)
 	s.handler.Store(&h)
 	return func() {
@@ -178,6 +179,8 @@ func mayForwarded(ctx context.Context, c *route.Call) error {
 			}
 		}
 		return nil
+	case route.Jobs, route.Stop:
+		return nil // each job asks for a right of its own
 	case route.Status:
 		return apiaccess.May(ctx, apiaccess.Read, "", "")
 	}

@@ -23,7 +23,12 @@ const (
 	Count  Kind = "count"  // how many there are
 	Write  Kind = "write"  // requests, and what becomes of them
 	Status Kind = "status" // of the instance and of all its partitions
+	Jobs   Kind = "jobs"   // of the instance: one, or all that the caller may see
+	Stop   Kind = "stop"   // a job of the instance
 )
+
+// changes reports whether a call of the kind may change something.
+func (k Kind) changes() bool { return k == Write || k == Stop }
 
 // Call is one question to the owner of a partition. Which fields count depends on Kind.
 type Call struct {
@@ -42,6 +47,8 @@ type Call struct {
 	Requests []Request `json:"requests,omitempty"` // Write, in their order
 	// WaitMillis is how long a Write waits for decisions.
 	WaitMillis int64 `json:"wait,omitempty"`
+
+	Job string `json:"job,omitempty"` // ID, of Jobs and Stop; empty, of Jobs: all
 }
 
 // at is the partition that the call is about.
@@ -109,6 +116,7 @@ type Answer struct {
 	Counts   []query.Count `json:"counts,omitempty"`
 	Written  []Written     `json:"written,omitempty"` // Write, in the order of the requests
 	Instance *Instance     `json:"instance,omitempty"`
+	Jobs     []Job         `json:"jobs,omitempty"` // Jobs, and Stop; none: there is no such job
 }
 
 // Written is where a request stands, and what became of it.
@@ -190,18 +198,18 @@ type Lateness struct {
 
 // PartitionStatus is what an owner says of a partition.
 type PartitionStatus struct {
-	Topic      string `json:"topic"`
-	Partition  int32  `json:"partition"`
-	FixedDelay bool   `json:"fixedDelay,omitempty" doc:"It is one of a fixed-delay topic."`
-	State      string `json:"state" enum:"acquiring,replaying,gated,live,stalled,failed,gone,unowned,unknown"`
+	Topic         string    `json:"topic"`
+	Partition     int32     `json:"partition"`
+	FixedDelay    bool      `json:"fixedDelay,omitempty" doc:"It is one of a fixed-delay topic."`
+	State         string    `json:"state" enum:"acquiring,replaying,gated,live,stalled,failed,gone,unowned,unknown"`
 	Since         time.Time `json:"since,omitzero" doc:"When it came into its state; of a stalled one, when it went live."`
-	Reason        string     `json:"reason,omitempty" doc:"Why it is not live."`
-	Pending       int64      `json:"pending" doc:"Pending timers."`
-	Parked        int64      `json:"parked" doc:"About how many of them wait for an unhealthy target."`
-	Queued        int        `json:"queued" doc:"Requests and firings on their way."`
-	LagRecords    int64      `json:"lagRecords" doc:"Requests that are known to wait in the log."`
-	LagSeconds    float64    `json:"lagSeconds" doc:"Age of the newest request that was read."`
-	OldestDueSecs float64    `json:"oldestDueSeconds" doc:"For how long the oldest timer in memory has been due."`
+	Reason        string    `json:"reason,omitempty" doc:"Why it is not live."`
+	Pending       int64     `json:"pending" doc:"Pending timers."`
+	Parked        int64     `json:"parked" doc:"About how many of them wait for an unhealthy target."`
+	Queued        int       `json:"queued" doc:"Requests and firings on their way."`
+	LagRecords    int64     `json:"lagRecords" doc:"Requests that are known to wait in the log."`
+	LagSeconds    float64   `json:"lagSeconds" doc:"Age of the newest request that was read."`
+	OldestDueSecs float64   `json:"oldestDueSeconds" doc:"For how long the oldest timer in memory has been due."`
 }
 
 // UnhealthyTarget is a target partition that does not take writes now.
@@ -269,7 +277,7 @@ var ErrTooLarge = errors.New("the request was not taken")
 
 // ElsewhereError says that another instance owns the partition, which this one cannot ask.
 type ElsewhereError struct {
-	Topic     string
+	Topic     string // empty: it is about no partition, but about what a process has
 	Partition int32
 	Process   string // of the owner
 	API       string // of the owner; empty: it has none
@@ -280,6 +288,9 @@ func (e *ElsewhereError) Error() string {
 	at := "which has no API"
 	if e.API != "" {
 		at = "at " + e.API
+	}
+	if e.Topic == "" {
+		return fmt.Sprintf("it is with instance %s, %s: %s", e.Process, at, e.Why)
 	}
 	return fmt.Sprintf("partition %d of %s is owned by instance %s, %s: %s", e.Partition, e.Topic, e.Process, at, e.Why)
 }

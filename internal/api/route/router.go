@@ -50,6 +50,7 @@ type Router struct {
 	o      Options
 	owners owners
 	client *http.Client // nil: others are not asked
+	jobs   JobHolder    // see HaveJobs
 }
 
 // New returns a router.
@@ -101,11 +102,17 @@ func (r *Router) askOwner(ctx context.Context, c *Call, known time.Duration) (An
 		return Answer{}, err
 	}
 	owner, some := all[c.at()]
-	elsewhere := &ElsewhereError{Topic: c.Topic, Partition: c.Partition, Process: owner.Process, API: owner.API}
-	switch {
-	case !some, owner.Process == r.o.Process:
+	if !some || owner.Process == r.o.Process {
 		// Nobody has ever owned it, or this process did last, and does not now.
 		return Answer{}, fmt.Errorf("%w: nobody owns partition %d of %s", ErrMoving, c.Partition, c.Topic)
+	}
+	return r.hopTo(ctx, owner, c)
+}
+
+// hopTo asks another instance, or says why it cannot be asked.
+func (r *Router) hopTo(ctx context.Context, owner Owner, c *Call) (Answer, error) {
+	elsewhere := &ElsewhereError{Topic: c.Topic, Partition: c.Partition, Process: owner.Process, API: owner.API}
+	switch {
 	case owner.API == "":
 		elsewhere.Why = "start it with --api (and a version that has it)"
 		return Answer{}, elsewhere
@@ -134,7 +141,7 @@ func (r *Router) hop(ctx context.Context, owner Owner, c *Call) (a Answer, err e
 			ErrTooLarge, to, len(call), r.o.MaxBody)
 	}
 	timeout, method, at, body := hopTimeout, http.MethodGet, to+Path+"?call="+base64.RawURLEncoding.EncodeToString(call), io.Reader(nil)
-	if c.Kind == Write {
+	if c.Kind.changes() {
 		timeout += time.Duration(c.WaitMillis) * time.Millisecond
 		method, at, body = http.MethodPost, to+Path, bytes.NewReader(call)
 	}
@@ -237,45 +244,64 @@ func (r *Router) Produce(ctx context.Context, at timer.TopicPartition, requests 
 // The second result is who owns what by the directory.
 func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPartition]Owner) {
 	list := []Instance{r.o.Local.Status()}
-	all, err := r.owners.of(ctx, ownersAge)
+	others, owners, err := r.others(ctx, &Call{Kind: Status})
 	if err != nil && list[0].Problem == "" {
 		list[0].Problem = err.Error()
 	}
+	for _, o := range others {
+		if o.err == nil && o.answer.Instance == nil {
+			o.err = errors.New("it answers nothing")
+		}
+		if o.err != nil {
+			list = append(list, o.unknown())
+			continue
+		}
+		list = append(list, *o.answer.Instance)
+	}
+	slices.SortFunc(list[1:], func(a, b Instance) int { return strings.Compare(a.Name, b.Name) })
+	return list, owners
+}
+
+// other is another instance, and what it has answered.
+type other struct {
+	owner  Owner
+	answer Answer
+	err    error
+}
+
+// unknown is an instance that could not be asked.
+func (o *other) unknown() Instance {
+	i := Instance{Name: o.owner.Process, API: o.owner.API, Problem: o.err.Error()}
+	if elsewhere, ok := errors.AsType[*ElsewhereError](o.err); ok {
+		i.Problem = elsewhere.Why
+	}
+	return i
+}
+
+// others asks all that own something but this process, at once. The second result is who owns what
+// by the directory; an error says that it cannot be read.
+func (r *Router) others(ctx context.Context, c *Call) ([]other, map[timer.TopicPartition]Owner, error) {
+	owners, err := r.owners.of(ctx, ownersAge)
+	if err != nil {
+		return nil, nil, err
+	}
 	seen := map[string]bool{r.o.Process: true}
-	answers := make(chan Instance)
+	answers := make(chan other)
 	n := 0
-	for _, owner := range all {
+	for _, owner := range owners {
 		if seen[owner.Process] {
 			continue
 		}
 		seen[owner.Process] = true
 		n++
-		go func() { answers <- r.status(ctx, owner) }()
+		go func() {
+			a, err := r.hopTo(ctx, owner, c)
+			answers <- other{owner, a, err}
+		}()
 	}
-	for range n {
-		list = append(list, <-answers)
+	all := make([]other, n)
+	for i := range all {
+		all[i] = <-answers
 	}
-	slices.SortFunc(list[1:], func(a, b Instance) int { return strings.Compare(a.Name, b.Name) })
-	return list, all
-}
-
-func (r *Router) status(ctx context.Context, owner Owner) Instance {
-	unknown := Instance{Name: owner.Process, API: owner.API}
-	switch {
-	case owner.API == "":
-		unknown.Problem = "it has no API: it was started without --api, or is of a version that has none"
-		return unknown
-	case r.client == nil:
-		unknown.Problem = "other instances are not asked without --api-key-file"
-		return unknown
-	}
-	a, err := r.hop(ctx, owner, &Call{Kind: Status})
-	if err == nil && a.Instance == nil {
-		err = errors.New("it answers nothing")
-	}
-	if err != nil {
-		unknown.Problem = err.Error()
-		return unknown
-	}
-	return *a.Instance
+	return all, owners, nil
 }

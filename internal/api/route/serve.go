@@ -28,9 +28,12 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	a, err := r.own(req, c)
 	var stuck *StuckError
+	var noRight *ForbiddenError
 	switch {
 	case errors.As(err, &stuck):
 		refuse(http.StatusServiceUnavailable, stuck.Word, stuck)
+	case errors.As(err, &noRight):
+		refuse(http.StatusForbidden, forbidden, err)
 	case errors.Is(err, errNotOwner):
 		refuse(http.StatusMisdirectedRequest, notOwner, err)
 	case errors.Is(err, ErrMoving):
@@ -63,7 +66,7 @@ func (r *Router) call(w http.ResponseWriter, req *http.Request) (*Call, error) {
 	if err := json.Unmarshal(text, c); err != nil {
 		return nil, err
 	}
-	if (c.Kind == Write) != (req.Method == http.MethodPost) {
+	if c.Kind.changes() != (req.Method == http.MethodPost) {
 		return nil, errors.New("what writes is a POST, and nothing else")
 	}
 	return c, nil
@@ -74,9 +77,16 @@ func (r *Router) own(req *http.Request, c *Call) (Answer, error) {
 	if c.To != r.o.Process {
 		return Answer{}, fmt.Errorf("it is process %s now, and not %.40q: %w", r.o.Process, c.To, errNotOwner)
 	}
-	if c.Kind == Status {
+	switch c.Kind {
+	case Status:
 		status := r.o.Local.Status()
 		return Answer{Instance: &status}, nil
+	case Jobs, Stop:
+		if c.Job == "" && c.Kind == Stop {
+			return Answer{}, errors.New("no job is named")
+		}
+		found, err := r.jobs.JobsHere(req.Context(), c.Job, c.Kind == Stop)
+		return Answer{Jobs: found}, err
 	}
 	p := r.o.Local.Owned(c.at())
 	if p == nil {
