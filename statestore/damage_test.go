@@ -89,7 +89,7 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 		if m.Pending != 300 {
 			t.Fatalf("%s: %+v", id, m)
 		}
-		must(t, k.Live(testNow))
+		must(t, k.Live(testNow, held))
 		handles = append(handles, k)
 	}
 	if _, err := scanAll(handles[0]); !IsCorrupt(err) {

@@ -42,7 +42,7 @@ func TestDropFreesTheDisk(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{1}) // nothing that compresses: much more than a table holds
 	for _, id := range parts {
 		k := s.Partition(id).Acquire()
-		must(t, k.Live(testNow))
+		must(t, k.Live(testNow, held))
 		for i := range int64(20) {
 			var changes []Change
 			for j := range int64(1000) {

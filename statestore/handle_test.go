@@ -29,7 +29,7 @@ func TestEarlierHandlesAreRefused(t *testing.T) {
 		"meta":   func() error { _, err := first.Meta(); return err },
 		"apply":  func() error { return first.Apply(batchAt(2, remove(a))) },
 		"wipe":   first.Wipe,
-		"live":   func() error { return first.Live(testNow) },
+		"live":   func() error { return first.Live(testNow, held) },
 		"lookup": func() error { _, err := first.Lookup(a.ID); return err },
 		"get":    func() error { _, err := first.Get(a.ID); return err },
 		"replay": func() error { _, err := first.Replay(changelog, testNow); return err },
@@ -172,7 +172,7 @@ func TestWipeAndDrop(t *testing.T) {
 		}
 	}
 	drop(later, false) // it is taken
-	must(t, k1.Live(testNow))
+	must(t, k1.Live(testNow, held))
 	k1.Release()
 	drop(testNow, false) // it may be in sync
 	drop(later, true)
@@ -243,6 +243,8 @@ func TestInSync(t *testing.T) {
 	const hour = time.Hour
 	brokers := newClock()
 	start := brokers.now
+	heard := start // when the group last knew the owner
+	lease := func() (time.Duration, error) { return brokers.now.Sub(heard), nil }
 	// Each step of the script is followed by the in-sync time that a restart
 	// would find, in hours since the start, by the brokers' clock.
 	type step struct {
@@ -252,7 +254,8 @@ func TestInSync(t *testing.T) {
 		want    time.Duration
 	}
 	flush := func(t *testing.T, s *Store, _ **Handle) { must(t, s.Flush()) }
-	live := func(t *testing.T, _ *Store, k **Handle) { must(t, (*k).Live(brokers.now)) }
+	live := func(t *testing.T, _ *Store, k **Handle) { must(t, (*k).Live(brokers.now, lease)) }
+	hears := func(*testing.T, *Store, **Handle) { heard = brokers.now }
 	apply := func(t *testing.T, _ *Store, k **Handle) { must(t, (*k).Apply(batchAt(7))) }
 	take := func(t *testing.T, s *Store, k **Handle) { *k = s.Partition(partition0).Acquire() }
 	replay := func(t *testing.T, _ *Store, k **Handle) {
@@ -273,20 +276,25 @@ func TestInSync(t *testing.T) {
 			{"take", 11 * hour, take, 0}, {"replay", 0, replay, 0}, {"apply while not live", 0, apply, 0}}},
 		{"an idle partition of a running owner for 13 h", []step{
 			{"replay", 0, replay, 0}, {"live", 0, live, 0},
-			{"flush", 12 * hour, flush, 0}, {"flush", hour, flush, 12 * hour}, {"flush", hour, flush, 13 * hour}}},
+			{"heartbeat", 12 * hour, hears, 0}, {"flush", 0, flush, 12 * hour},
+			{"heartbeat", hour, hears, 12 * hour}, {"flush", hour, flush, 13 * hour}}},
 		{"apply records the time while live", []step{
 			{"replay", 0, replay, 0}, {"live", 3 * hour, live, 3 * hour}, {"apply", 0, apply, 3 * hour}}},
-		{"a pause of 13 h, and the loss noticed after a flush", []step{
+		{"a pause of 13 h, and the loss noticed after many flushes", []step{
 			{"replay", 0, replay, 0}, {"live", 0, live, 0},
 			{"flush on waking", 13 * hour, flush, 0}, {"apply", 0, apply, 0},
-			{"flush again", time.Second, flush, 0}, {"acquired by another", 0, take, 0}, {"flush", hour, flush, 0}}},
+			{"flush again", 30 * time.Second, flush, 0}, {"flush again", 30 * time.Second, flush, 0},
+			{"acquired by another", 0, take, 0}, {"flush", hour, flush, 0}}},
+		{"a lease that is older than the claim", []step{
+			{"replay", 0, replay, 0}, {"live", 3 * hour, live, 3 * hour}, {"flush", 0, flush, 3 * hour}}},
 		{"the clock set back", []step{
-			{"replay", 0, replay, 0}, {"live", 5 * hour, live, 5 * hour}, {"flush", -2 * hour, flush, 5 * hour},
-			{"flush", 3 * hour, flush, 3 * hour}}},
+			{"replay", 0, replay, 0}, {"live", 5 * hour, live, 5 * hour},
+			{"heartbeat", 4 * hour, hears, 5 * hour}, {"flush", 0, flush, 9 * hour},
+			{"heartbeat", -2 * hour, hears, 9 * hour}, {"flush", 0, flush, 7 * hour}}},
 	} {
 		for _, ahead := range []time.Duration{0, 13 * hour, -13 * hour} {
 			t.Run(fmt.Sprint(c.name, ", the owner's clock ahead by ", ahead), func(t *testing.T) {
-				*brokers = clock{start}
+				*brokers, heard = clock{start}, start
 				now := time.Duration(0)
 				o := testOptions(vfs.NewMem())
 				o.Now = func() time.Time { return brokers.now.Add(ahead) }
@@ -314,3 +322,6 @@ func TestInSync(t *testing.T) {
 		}
 	}
 }
+
+// held is the lease of an owner that the group has just heard of.
+func held() (time.Duration, error) { return 0, nil }

@@ -497,7 +497,7 @@ func TestModel(t *testing.T) {
 					t.Fatal("they are not known then")
 				}
 			},
-			"live": func(t *rapid.T) { check(t, m.handles[part(t)].Live(testNow)) },
+			"live": func(t *rapid.T) { check(t, m.handles[part(t)].Live(testNow, held)) },
 			"wipe": func(t *rapid.T) {
 				i := part(t)
 				check(t, m.handles[i].Wipe())

@@ -23,9 +23,7 @@ type Options struct {
 	// timers go to the disk.
 	Memory uint64
 	// FlushInterval is how often what changed goes to disk, and the in-sync
-	// time of live partitions with it; default 30 s. It must be longer than it
-	// takes a process to notice that it has lost its partitions: see
-	// [Handle.Live].
+	// time of live partitions with it; default 30 s.
 	FlushInterval time.Duration
 
 	// FlushChanges is after how many changes that is done earlier, default 1,500,000:

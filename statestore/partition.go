@@ -62,10 +62,8 @@ type Handle struct {
 	live bool
 	// brokers is what time it was at the brokers when it was local here.
 	brokers, local time.Time
-	// candidate becomes the in-sync time if the handle is still live a while
-	// later; see Live.
-	candidate time.Time
-	replay    *Replay
+	confirmed      func() (ago time.Duration, err error) // see Live
+	replay         *Replay
 
 	unsaved atomic.Pointer[time.Time] // see Unsaved
 }
@@ -216,19 +214,19 @@ func (k *Handle) look() (Meta, error) {
 // is their time, or earlier; from then on the time that passes here is added.
 //
 // The in-sync time must not be later than the time until which the process knew
-// that it owned the partition: after a pause of a day a process wakes, flushes,
-// and only then hears that it lost everything; were "now" recorded, the
-// tombstones of that day would never be missed and cancelled timers would fire.
-// So a flush notes the time, and it counts when a flush at least half a
-// FlushInterval later still finds the handle live. What is recorded lags by up to
-// two intervals, which is nothing beside the hours it is compared with.
-func (k *Handle) Live(now time.Time) error {
+// that it owned the partition: after a pause of a day a process wakes, without a
+// network, flushes for half a minute, and only then gives up what was long another's;
+// were "now" recorded, the tombstones of that day would never be missed and cancelled
+// timers would fire. So the owner's lease is asked: confirmed says how long ago the
+// partition is known to have been the owner's, or an error if it is not any more. It
+// is called under the partition's lock and must not block.
+func (k *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err error)) error {
 	if err := k.enter(); err != nil {
 		return err
 	}
 	defer k.leave()
-	k.brokers, k.local = now, k.p.s.o.Now()
-	k.live, k.candidate = true, now
+	k.brokers, k.local, k.confirmed = now, k.p.s.o.Now(), confirmed
+	k.live = true
 	k.p.state.InSync = now
 	return nil
 }
@@ -258,21 +256,26 @@ func (k *Handle) Behind(changes int) {
 }
 
 // confirm moves the in-sync time of a live handle; p.write is held.
+//
+// The clock is read first: if the process stands still between two of these lines, what
+// is found behind the pause is too early, never too late. A clock that was set back
+// takes the in-sync time with it.
 func (k *Handle) confirm() {
 	now := k.brokers.Add(k.p.s.o.Now().Sub(k.local))
-	age := now.Sub(k.candidate)
-	switch {
-	case age < 0: // the clock was set back
-		k.candidate = now
-	case age >= k.p.s.o.FlushInterval/2:
-		k.p.state.InSync = k.candidate
-		if since := k.unsaved.Load(); since != nil {
-			if at := now.Add(-time.Since(*since)); at.Before(k.candidate) {
-				k.p.state.InSync = at
-			}
-		}
-		k.candidate = now
+	ago, err := k.confirmed()
+	if err != nil {
+		return
 	}
+	at := now.Add(-ago)
+	if at.Before(k.brokers) {
+		at = k.brokers // the claim is as good as an answer
+	}
+	if since := k.unsaved.Load(); since != nil {
+		if saved := now.Add(-time.Since(*since)); saved.Before(at) {
+			at = saved
+		}
+	}
+	k.p.state.InSync = at
 }
 
 // setState changes what the partition is known to hold; p.write is held.

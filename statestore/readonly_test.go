@@ -61,7 +61,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 		"meta":    func() error { _, err := k.Meta(); return err },
 		"apply":   func() error { return k.Apply(batchAt(9, remove(ts[0]))) },
 		"wipe":    k.Wipe,
-		"live":    func() error { return k.Live(testNow) },
+		"live":    func() error { return k.Live(testNow, held) },
 		"replay":  func() error { _, err := k.Replay(changelog, testNow); return err },
 		"park":    func() error { return k.Park(unhealthy, ts) },
 		"unpark":  func() error { _, err := k.Unpark(unhealthy, 0, 0); return err },
@@ -202,7 +202,7 @@ func readFile(t *testing.T, fs vfs.FS, path string) string {
 func TestDump(t *testing.T) {
 	s := memStore(t)
 	k, ts := withTimers(t, s)
-	must(t, k.Live(testNow))
+	must(t, k.Live(testNow, held))
 	b := batchAt(7)
 	b.Checkpoint = []byte("checkpoint")
 	must(t, k.Apply(b))
@@ -213,7 +213,7 @@ func TestDump(t *testing.T) {
 	odd.Recurrence = &timer.Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: 7, Count: 3, Jitter: 20, Delay: 5, CatchUp: timer.CatchUpNone}
 	odd.TooLate = 1001
 	k1 := s.Partition(partition1).Acquire()
-	must(t, k1.Live(testNow))
+	must(t, k1.Live(testNow, held))
 	must(t, k1.Apply(batchAt(9, put(odd, timer.Absent))))
 
 	var out bytes.Buffer

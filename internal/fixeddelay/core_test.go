@@ -1,6 +1,7 @@
 package fixeddelay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,10 +28,11 @@ import (
 // holder is a token.
 type holder struct{ err error }
 
-func (h *holder) Err() error                      { return h.err }
-func (h *holder) Member() (emitter.Member, error) { return emitter.Member{ID: "m"}, h.err }
-func (h *holder) Certain() error                  { return h.err }
-func (h *holder) Refused(err error)               { h.err = err }
+func (h *holder) Err() error                        { return h.err }
+func (h *holder) Member() (emitter.Member, error)   { return emitter.Member{ID: "m"}, h.err }
+func (h *holder) Certain(context.Context) error     { return h.err }
+func (h *holder) Confirmed() (time.Duration, error) { return 0, h.err }
+func (h *holder) Refused(err error)                 { h.err = err }
 
 // ground is what partitions of a test share.
 type ground struct {

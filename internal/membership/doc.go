@@ -30,7 +30,7 @@
 // broker last answered the member is therefore noted beside it; what is older
 // than that timeout shows as [Group.Unresponsive]. It decides nothing about steps: the
 // broker's fence holds whatever a member thinks of itself. Answers to readers have no such
-// fence, and are given while [Token.Certain] says that the group knows the member.
+// fence, and are given when [Token.Certain] has asked the group.
 //
 // # Death of a token
 //

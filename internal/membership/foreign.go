@@ -11,7 +11,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const (
@@ -66,12 +65,7 @@ func (g *Group) strangers(ctx context.Context, refusal error) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	cl, err := kgo.NewClient(g.o.Client...)
-	if err != nil {
-		return answer
-	}
-	defer cl.Close()
-	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, g.o.Group)
+	groups, err := kadm.NewClient(g.asking).DescribeGroups(ctx, g.o.Group)
 	of, found := groups[g.o.Group]
 	if err != nil || !found || of.Err != nil || len(of.Members) == 0 {
 		return answer

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -71,7 +72,8 @@ type Group struct {
 
 	// foreignSaid is when it was last said that others use the group; Run's own.
 	foreignSaid  time.Time
-	unresponsive bool // that was logged; Run's own
+	unresponsive bool        // that was logged; Run's own
+	asking       *kgo.Client // asks the group beside the group client; Run's own
 	// resigned: leave at the end of Run, whatever Options say.
 	resigned atomic.Bool
 }
@@ -100,7 +102,11 @@ func (g *Group) Resign() { g.resigned.Store(true) }
 // Run is a member until ctx ends; then it drains everything and leaves. It ends
 // by itself, with kerr.InvalidSessionTimeout, if the brokers do not allow the
 // session timeout.
-func (g *Group) Run(ctx context.Context) error {
+func (g *Group) Run(ctx context.Context) (err error) {
+	if g.asking, err = kgo.NewClient(g.o.Client...); err != nil {
+		return fmt.Errorf("build client: %w", err)
+	}
+	defer g.asking.Close()
 	for ctx.Err() == nil {
 		was, err := g.session(ctx)
 		if errors.Is(err, kerr.InvalidSessionTimeout) {
@@ -124,9 +130,10 @@ func (g *Group) Run(ctx context.Context) error {
 }
 
 // session is the life of one group client. It returns who that was at last.
-func (g *Group) session(ctx context.Context) (was identity, err error) {
+func (g *Group) session(ctx context.Context) (was emitter.Member, err error) {
 	p := &pulse{last: time.Now()}
-	l := &lease{pulse: p, session: g.o.SessionTimeout}
+	l := &lease{pulse: p}
+	l.proof = newProof(func(ctx context.Context) error { return l.ask(ctx, g.heartbeat) })
 	if g.o.InstanceID != "" {
 		l.instance = &g.o.InstanceID
 	}
@@ -143,7 +150,8 @@ func (g *Group) session(ctx context.Context) (was identity, err error) {
 	polling.Go(func() { g.poll(poll, cl, refused) })
 	defer func() {
 		stop()
-		was.member, was.generation = cl.GroupMetadata()
+		was.ID, was.Generation = cl.GroupMetadata()
+		was.InstanceID = l.instance
 		g.end(cl, l, ctx.Err() != nil)
 		polling.Wait()
 	}()

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/emitter"
 )
 
 const (
@@ -17,12 +17,6 @@ const (
 	// nameReminder is how often it says that it waits.
 	nameReminder = time.Minute
 )
-
-// identity is what a process was in the group.
-type identity struct {
-	member     string
-	generation int32
-}
 
 // awaitName waits while another process is a member under our instance ID.
 //
@@ -33,17 +27,12 @@ type identity struct {
 // a second, and says so each time; poll ends that.) A join of our own that the
 // broker took in while the client closed looks the same; it costs one session
 // timeout.
-func (g *Group) awaitName(ctx context.Context, was identity) {
-	if g.o.InstanceID == "" || was.member == "" {
+func (g *Group) awaitName(ctx context.Context, was emitter.Member) {
+	if g.o.InstanceID == "" || was.ID == "" {
 		return
 	}
-	cl, err := kgo.NewClient(g.o.Client...)
-	if err != nil {
-		return // Run meets the same error
-	}
-	defer cl.Close()
 	var said time.Time
-	for ctx.Err() == nil && errors.Is(g.probe(ctx, cl, was), kerr.FencedInstanceID) {
+	for ctx.Err() == nil && errors.Is(g.heartbeat(ctx, was), kerr.FencedInstanceID) {
 		if time.Since(said) > nameReminder {
 			said = time.Now()
 			g.complain(fmt.Sprintf("another process is a member of group %s under instance ID %s: stop one of them, or give each an --instance-id of its own",
@@ -56,17 +45,4 @@ func (g *Group) awaitName(ctx context.Context, was identity) {
 		case <-time.After(nameInterval):
 		}
 	}
-}
-
-// probe asks the broker what it thinks of who we were, by a heartbeat.
-func (g *Group) probe(ctx context.Context, cl *kgo.Client, was identity) error {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
-	defer cancel()
-	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation, req.InstanceID = g.o.Group, was.member, was.generation, &g.o.InstanceID
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return err
-	}
-	return kerr.ErrorForCode(resp.ErrorCode)
 }

@@ -19,7 +19,7 @@ type pulse struct {
 	mu   sync.Mutex
 	last time.Time
 	// sent is when the question was sent that was answered last, heeded when one was whose
-	// answer the client has acted on: see uncertain.
+	// answer the client has acted on: see heard.
 	sent, heeded time.Time
 	// asked: a join is under way, whose answer waits for the other members. Its
 	// answer, or the end of its connection, ends that.
@@ -62,13 +62,12 @@ func (p *pulse) joined() {
 	p.heeded = p.sent
 }
 
-// uncertain is for how long the group may have known nothing of the member, as far as the
-// member knows: it may be dropped when that is longer than the session timeout, and nobody
-// else has its partitions before. It counts from when a question was sent, for the answer may
-// have lain here while the process stood still; and an answer does not count before it has been
-// acted on, for it may say that the member was dropped. The clock on the wall counts too: the
-// other one stands still while a machine is suspended.
-func (p *pulse) uncertain() time.Duration {
+// heard is how long ago the group is known to have known the member. It counts from when a
+// question was sent, for the answer may have lain here while the process stood still; and
+// an answer does not count before it has been acted on, for it may say that the member was
+// dropped. The clock on the wall counts too: the other one stands still while a machine is
+// suspended.
+func (p *pulse) heard() time.Duration {
 	p.mu.Lock()
 	heeded := p.heeded
 	p.mu.Unlock()

@@ -10,49 +10,47 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A token is certain while the group, by what it has surely heard of the member, cannot have
-// dropped it: not when the process stood still, though answers lie there when it wakes up.
-func TestATokenIsCertainWhileTheGroupKeepsTheMember(t *testing.T) {
-	const session, interval, roundTrip = 10 * time.Second, 2 * time.Second, 50 * time.Millisecond
+// A token is confirmed as of when the last question was sent whose answer the client has acted
+// on: not by answers that lay there while the process stood still, or that may say that
+// the member was dropped; and without a network it only grows older.
+func TestATokenIsConfirmedByWhatTheGroupHasSurelyHeard(t *testing.T) {
+	const interval, roundTrip = 2 * time.Second, 50 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		p := &pulse{last: time.Now()}
-		token := &Token{Topic: "t", lease: &lease{pulse: p, session: session, member: "a", metadata: func() (string, int32) { return "a", 1 }}}
+		token := &Token{Topic: "t", lease: &lease{pulse: p, member: "a", metadata: func() (string, int32) { return "a", 1 }}}
 		asked := func(key int16) { p.OnBrokerWrite(kgo.BrokerMetadata{}, key, 0, 0, 0, nil) }
 		answered := func(key int16, took time.Duration) {
 			asked(key)
 			time.Sleep(took)
 			p.OnBrokerE2E(kgo.BrokerMetadata{}, key, kgo.BrokerE2E{ReadWait: took})
 		}
-		certain := func(want bool, when string) {
+		confirmed := func(want time.Duration, when string) {
 			t.Helper()
-			if err := token.Certain(); (err == nil) != want {
-				t.Errorf("%s: %v", when, err)
+			if ago, err := token.Confirmed(); err != nil || ago != want {
+				t.Errorf("%s: confirmed %s ago, %v, want %s", when, ago, err, want)
 			}
 		}
 		heartbeat := kmsg.Heartbeat.Int16()
-		certain(false, "before it has joined")
-		answered(kmsg.JoinGroup.Int16(), 2*session) // another member was waited for
+		answered(kmsg.JoinGroup.Int16(), interval) // another member was waited for
 		answered(kmsg.SyncGroup.Int16(), roundTrip)
-		certain(false, "nobody has said that it has joined")
+		confirmed(interval+roundTrip, "nobody has said that it has joined")
 		p.joined()
-		certain(true, "it has joined")
+		confirmed(roundTrip, "it has joined")
 		for range 20 {
 			time.Sleep(interval)
 			answered(heartbeat, roundTrip)
 		}
-		certain(true, "heartbeats are answered")
+		confirmed(interval+2*roundTrip, "heartbeats are answered")
 		p.OnBrokerE2E(kgo.BrokerMetadata{}, heartbeat, kgo.BrokerE2E{ReadErr: errors.New("reset")})
-		time.Sleep(session - interval - 2*roundTrip)
-		certain(true, "the group waits for the session timeout")
-		time.Sleep(time.Nanosecond)
-		certain(false, "the session timeout is over")
-		answered(heartbeat, 2*session)
-		certain(false, "an answer from before lay there while the process stood still")
-		answered(heartbeat, roundTrip)
-		certain(false, "what this one says may be that it was dropped")
+		time.Sleep(25 * time.Hour)
+		confirmed(25*time.Hour+interval+2*roundTrip, "without a network")
+		answered(heartbeat, time.Hour)
+		confirmed(26*time.Hour+roundTrip, "an answer from before lay there while the process stood still")
 		asked(heartbeat)
-		certain(true, "it goes on, so it was not")
+		confirmed(time.Hour, "it goes on, so the answer did not say that it was dropped")
 		token.kill(ErrRevoked)
-		certain(false, "revoked")
+		if _, err := token.Confirmed(); !errors.Is(err, ErrRevoked) {
+			t.Errorf("revoked, and confirmed: %v", err)
+		}
 	})
 }

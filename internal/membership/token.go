@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -41,18 +42,25 @@ func (t *Token) Err() error {
 	return nil
 }
 
-// Certain is nil while Err is, and nobody else can have the partition at this moment, as the
-// group would not have dropped this member yet had it not heard of it. A process that stood
-// still may hold what is long another's, until it hears of that: a step of it is refused by
-// the brokers, but an answer to a reader is fenced by nobody.
-func (t *Token) Certain() error {
+// Certain is nil if the partition was this process's, and nobody else's, at a moment
+// between the call and its return: the group was asked, see proof. What was read before the
+// call was true at that moment. It takes a round trip, certainTimeout at most.
+func (t *Token) Certain(ctx context.Context) error {
 	if err := t.Err(); err != nil {
 		return err
 	}
-	if t.lease.pulse.uncertain() > t.lease.session {
-		return fmt.Errorf("the group may have given it to another member: no heartbeat of the last %s is known to have been answered", t.lease.session)
+	if err := t.lease.proof.of(ctx); err != nil {
+		return fmt.Errorf("whether the partition is still ours is not certain: %w", err)
 	}
-	return nil
+	return t.Err()
+}
+
+// Confirmed is how long ago the partition is known to have been this process's: the
+// group knew the member then, and nobody else has written to the changelog before. It grows
+// while the brokers are silent, and while the process stands still.
+func (t *Token) Confirmed() (ago time.Duration, err error) {
+	ago = t.lease.pulse.heard()
+	return ago, t.Err() // behind it: an answer that ended the membership counts for nothing
 }
 
 // Member returns the identity to send with an offset commit at this moment.
@@ -75,7 +83,7 @@ func (t *Token) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partiti
 type lease struct {
 	instance *string
 	pulse    *pulse
-	session  time.Duration // the session timeout
+	proof    *proof
 
 	mu         sync.Mutex
 	metadata   func() (member string, generation int32) // of the group client; called without mu

@@ -30,7 +30,9 @@ const (
 type Token interface {
 	emitter.Token
 	Refused(err error)
-	Certain() error // nil while nobody else can have the partition: see membership.Token
+	// Certain and Confirmed are those of membership.Token.
+	Certain(ctx context.Context) error
+	Confirmed() (ago time.Duration, err error)
 }
 
 // Metrics count what happens to the partitions of a process.

@@ -43,7 +43,10 @@ func (h *holder) Err() error {
 func (h *holder) Member() (emitter.Member, error) {
 	return emitter.Member{ID: "m", Generation: 1}, h.Err()
 }
-func (h *holder) Certain() error    { return h.Err() }
+
+func (h *holder) Certain(context.Context) error     { return h.Err() }
+func (h *holder) Confirmed() (time.Duration, error) { return 0, h.Err() }
+
 func (h *holder) Refused(err error) { h.dead.CompareAndSwap(nil, &err) }
 
 // leader answers for metadata: it leads the one partition of every topic; -1 is nobody.

@@ -32,7 +32,7 @@ func (p *Partition) acquire(ctx context.Context) (from, stable int64, err error)
 	p.pending.Store(meta.Pending)
 	p.taken.Store(true)
 	p.ledger.open(meta.Pending)
-	return from, stable, p.handle.Live(a.Now)
+	return from, stable, p.handle.Live(a.Now, p.o.Token.Confirmed)
 }
 
 // begin says where requests are read from whose changelog holds no checkpoint.

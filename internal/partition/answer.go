@@ -18,9 +18,9 @@ import (
 // ID or to take over a list; what they read of the store they read without it. Who asks
 // for many waits for its turn, which has a bound.
 //
-// An answer counts if the partition was live and ours when it was ready: what was read
-// before was true then. A process that has slept through the end of its membership answers
-// nothing, before it has heard of that too: its token is not certain.
+// An answer counts if the partition was live and ours when it was ready, as the group says
+// that was asked then: what was read before was true at that moment. A process that has slept
+// through the end of its membership answers nothing, nor one that was replaced or removed.
 
 const (
 	// overlayKept is for how long the overlay is kept up to date, for who asks again.
@@ -59,12 +59,9 @@ func (p *Partition) stopAnswering() {
 
 // answering returns what answers now, or why nothing does.
 func (p *Partition) answering() (*answers, error) {
-	if err := p.o.Token.Certain(); err != nil {
-		return nil, fmt.Errorf("%v: %w: %w", p.Requests(), query.ErrMoved, err)
-	}
 	a := p.answers.Load()
 	switch s, leaving := p.Serving(); {
-	case leaving, s == ownership.Gone:
+	case leaving, s == ownership.Gone, p.o.Token.Err() != nil:
 		return nil, fmt.Errorf("%v: %w", p.Requests(), query.ErrMoved)
 	case s != ownership.Live:
 		is := p.Life.Status()
@@ -76,8 +73,11 @@ func (p *Partition) answering() (*answers, error) {
 }
 
 // still says whether an answer counts that was found with err.
-func (a *answers) still(err error) error {
+func (a *answers) still(ctx context.Context, err error) error {
 	p := a.p
+	if unsure := p.o.Token.Certain(ctx); unsure != nil {
+		return fmt.Errorf("%v: %w: %w", p.Requests(), query.ErrMoved, unsure)
+	}
 	if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
 		p.GiveUp(err) // it is healed as what the partition itself has met
 	}
@@ -108,7 +108,7 @@ func (p *Partition) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	if !known {
 		t, parked, err = a.handle.Find(id)
 	}
-	if err := a.still(err); err != nil || t == nil {
+	if err := a.still(ctx, err); err != nil || t == nil {
 		return nil, err
 	}
 	return p.show(t, parked), nil
@@ -146,7 +146,7 @@ func (a *answers) many(ctx context.Context, s *slot, fn, scan func(*statestore.V
 	if v != nil {
 		err = errors.Join(err, v.Close())
 	}
-	return a.still(err)
+	return a.still(ctx, err)
 }
 
 // overlaid makes a view and has fn called with it.

@@ -234,7 +234,7 @@ func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
 	a, err := c.p.answering()
 	c.ok(err)
 	token.unsure.Store(true)
-	if err := a.still(nil); !errors.Is(err, query.ErrMoved) {
+	if err := a.still(t.Context(), nil); !errors.Is(err, query.ErrMoved) {
 		t.Errorf("it has become unsure meanwhile: %v", err)
 	}
 }

@@ -89,7 +89,8 @@ func (h *holder) Err() error {
 func (h *holder) Member() (emitter.Member, error) {
 	return emitter.Member{ID: "m", Generation: 1}, h.Err()
 }
-func (h *holder) Certain() error {
+func (h *holder) Confirmed() (time.Duration, error) { return 0, h.Err() }
+func (h *holder) Certain(context.Context) error {
 	if h.unsure.Load() {
 		return errors.New("nobody knows")
 	}
@@ -239,7 +240,7 @@ func (c *core) acquire() {
 		}
 	}
 	c.ok(replay.Flush(c.changelog[len(c.changelog)-1].offset + 1))
-	c.ok(p.handle.Live(time.UnixMilli(c.now)))
+	c.ok(p.handle.Live(time.UnixMilli(c.now), p.o.Token.Confirmed))
 	p.Tail.Known(c.end)
 	c.storeIsFold(p)
 	p.planner = planner.New(c.position, c.now, c.o.Memory.Wheel.Limit())

@@ -186,7 +186,7 @@ func (p *Partition) Count(ctx context.Context, f query.Filter) (query.Count, err
 		p.planning.Lock()
 		n := a.planner.Pending()
 		p.planning.Unlock()
-		return query.Count{N: n, Exact: true}, a.still(nil)
+		return query.Count{N: n, Exact: true}, a.still(ctx, nil)
 	}
 	var n int64
 	done := true

@@ -49,6 +49,7 @@ func TestInSyncTimeIsTheBrokers(t *testing.T) {
 			t.Parallel()
 			c := fake(t, "c")
 			cfg := rig.Config(t, c.ListenAddrs(), requests)
+			cfg.SessionTimeout = time.Second // a heartbeat each 200 ms, which in-sync times follow
 			clock := service.Options{FlushInterval: 200 * time.Millisecond, Now: func() time.Time { return time.Now().Add(ahead) }}
 			start := time.Now().Truncate(time.Millisecond)
 			in := rig.Serve(t, cfg, clock)
@@ -94,7 +95,7 @@ func TestViewThatIsTooOldIsWiped(t *testing.T) {
 				t.Fatal(err)
 			}
 			inSync(t, cfg.DataDir, func(k *statestore.Handle, m statestore.Meta) error {
-				if err := k.Live(m.InSync.Add(-x.age)); err != nil {
+				if err := k.Live(m.InSync.Add(-x.age), func() (time.Duration, error) { return 0, nil }); err != nil {
 					return err
 				}
 				return k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})

@@ -30,7 +30,7 @@ func TestLeftoversAreDropped(t *testing.T) {
 		id := statestore.PartitionID{Topic: topic, Partition: n}
 		k := s.Partition(id).Acquire()
 		x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
-		err := k.Live(now.Add(-age))
+		err := k.Live(now.Add(-age), func() (time.Duration, error) { return 0, nil })
 		if err == nil {
 			err = k.Apply(&statestore.Batch{Changelog: changelog, Position: 1, Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})
 		}
@@ -88,7 +88,7 @@ func TestTheLastCopyIsKept(t *testing.T) {
 		id := statestore.PartitionID{Topic: topic, Partition: n}
 		k := s.Partition(id).Acquire()
 		defer k.Release()
-		if err := errors.Join(k.Live(time.Now().Add(-48*time.Hour)), k.Apply(&statestore.Batch{Changelog: changelog, Position: 1})); err != nil {
+		if err := errors.Join(k.Live(time.Now().Add(-48*time.Hour), func() (time.Duration, error) { return 0, nil }), k.Apply(&statestore.Batch{Changelog: changelog, Position: 1})); err != nil {
 			t.Fatal(err)
 		}
 		return id

@@ -152,7 +152,7 @@ func (w *world) age(dir string, by time.Duration) {
 		k := s.Partition(id).Acquire()
 		m, err := k.Meta()
 		if err == nil {
-			err = k.Live(m.InSync.Add(-by))
+			err = k.Live(m.InSync.Add(-by), func() (time.Duration, error) { return 0, nil })
 		}
 		if err == nil {
 			err = k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})

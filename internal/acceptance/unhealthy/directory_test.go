@@ -116,7 +116,7 @@ func (s *directoryScene) age(cfg *config.Config, by time.Duration) {
 	k := store.Partition(ids[0]).Acquire()
 	m, err := k.Meta()
 	if err == nil {
-		err = k.Live(m.InSync.Add(-by))
+		err = k.Live(m.InSync.Add(-by), func() (time.Duration, error) { return 0, nil })
 	}
 	if err == nil {
 		err = k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})
