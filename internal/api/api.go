@@ -387,7 +387,7 @@ func describe[Body any](h huma.API, op *huma.Operation, others map[string]string
 
 // serveDocument serves the OpenAPI document, which is complete by now.
 func (a *API) serveDocument(mux *http.ServeMux, h huma.API) {
-	delete(h.OpenAPI().Components.Schemas.Map(), "ErrorModel") // huma's, which is never sent: see reasoned
+	complete(h.OpenAPI())
 	asJSON, err := json.MarshalIndent(h.OpenAPI(), "", "  ")
 	if err != nil {
 		panic("the OpenAPI document cannot be encoded: " + err.Error()) // it is the same in each process

@@ -115,6 +115,8 @@ func (in *instance) call(t *testing.T, method, path, body string, headers ...str
 	if err != nil {
 		t.Fatal(err)
 	}
+	d := documented()
+	d.hasStatus(t, method, path, resp.StatusCode)
 	a := answer{status: resp.StatusCode, header: resp.Header, text: string(text)}
 	_ = json.Unmarshal(text, &a.body) // some are no objects
 	return a

@@ -48,12 +48,12 @@ type NewTimer struct {
 	Target  *Target `json:"target,omitempty" doc:"Where it fires to; without it the default target of the request topic."`
 	Headers Headers `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
 
-	asShown
+	AsShown
 }
 
-// asShown are the fields that a pending timer is shown with and that a new one says otherwise. With
+// AsShown are the fields that a pending timer is shown with and that a new one says otherwise. With
 // them what GET answers can be sent as it is, and means the same timer.
-type asShown struct {
+type AsShown struct {
 	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, in place of at; of a timer with cron it says nothing."`
 	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; counts before due."`
 	Payload    *Payload    `json:"payload,omitempty" doc:"As GET shows it, in place of value."`
@@ -70,7 +70,7 @@ type asShown struct {
 // flat says in the fields of a new timer what those of a shown one say. One thing that is said in
 // both is an error, and so is what a schedule cannot make.
 func (n *NewTimer) flat(topic string) error {
-	s := &n.asShown
+	s := &n.AsShown
 	switch {
 	case s.Topic != "" && s.Topic != topic:
 		return fmt.Errorf("topic is %.100q, and the path has %.100q: leave it out", s.Topic, topic)
@@ -98,7 +98,7 @@ func (n *NewTimer) flat(topic string) error {
 	if at := cmp.Or(s.Scheduled, s.Due); at != nil && n.Cron == "" {
 		n.At = at.Format(time.RFC3339Nano)
 	}
-	n.asShown = asShown{}
+	n.AsShown = AsShown{}
 	return nil
 }
 

@@ -38,6 +38,11 @@ type TopicInfo struct {
 	MaxBytes   int    `json:"maxMessageBytes" doc:"How large a request may be, as a record."`
 }
 
+// TopicList are request topics.
+type TopicList struct {
+	Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
+}
+
 // Occurrences are what a cron expression says.
 type Occurrences struct {
 	Explanation string      `json:"explanation" doc:"What the expression means, in words."`
@@ -61,24 +66,15 @@ func (a *API) registerService(h huma.API) {
 	})
 	topics := operation(http.MethodGet, "/v1/topics", "listTopics", "List the request topics")
 	topics.Tags = []string{"service"}
-	describe[struct{}](h, &topics, nil)
-	huma.Register(h, topics, func(ctx context.Context, _ *struct{}) (*struct {
-		Body struct {
-			Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
-		}
-	}, error) {
-		out := &struct {
-			Body struct {
-				Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
-			}
-		}{}
-		out.Body.Topics = []TopicInfo{}
+	describe[TopicList](h, &topics, nil)
+	huma.Register(h, topics, func(ctx context.Context, _ *struct{}) (*struct{ Body TopicList }, error) {
+		l := TopicList{Topics: []TopicInfo{}}
 		for _, name := range a.topicNames() {
 			if t := a.o.Topics[name]; a.may(ctx, access.Read, name, "") == nil {
-				out.Body.Topics = append(out.Body.Topics, TopicInfo{name, t.Partitions, t.MaxBytes})
+				l.Topics = append(l.Topics, TopicInfo{name, t.Partitions, t.MaxBytes})
 			}
 		}
-		return out, nil
+		return &struct{ Body TopicList }{l}, nil
 	})
 	a.registerNext(h)
 }

@@ -589,8 +589,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	if err != nil || len(families) != 1 || families[0].GetName() != "waterclock_api_refused_total" {
 		t.Fatal(families, err)
 	}
-	if n := len(families[0].GetMetric()); n != len(reasons()) {
-		t.Errorf("%d reasons are shown, want %d", n, len(reasons()))
+	if n := len(families[0].GetMetric()); n != len(Reasons()) {
+		t.Errorf("%d reasons are shown, want %d", n, len(Reasons()))
 	}
 	for _, m := range families[0].GetMetric() {
 		if reason := m.GetLabel()[0].GetValue(); m.GetCounter().GetValue() != want[reason] {

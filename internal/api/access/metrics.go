@@ -7,8 +7,8 @@ type metrics struct {
 	refused *prometheus.CounterVec
 }
 
-// reasons are all that the guard refuses calls for.
-func reasons() []string {
+// Reasons are all that the guard refuses calls for.
+func Reasons() []string {
 	return []string{
 		ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonBodyTimeout, ReasonTooLarge,
 		ReasonTargetTooLong, ReasonWrongHost, ReasonTooManyHeaders, ReasonRateLimited, ReasonTooManyCalls, ReasonTooManyFailures, ReasonOverloaded,
@@ -19,7 +19,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "waterclock_api_refused_total", Help: "Calls of the API's address that were refused before their operation was looked at, by reason.",
 	}, []string{"reason"})}
-	for _, r := range reasons() {
+	for _, r := range Reasons() {
 		m.refused.WithLabelValues(r) // 0 is shown
 	}
 	if reg != nil {

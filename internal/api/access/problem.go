@@ -36,7 +36,7 @@ type Problem struct {
 	Title  string `json:"title,omitempty" doc:"The status in words."`
 	Status int    `json:"status" doc:"The HTTP status."`
 	Detail string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
-	Reason string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of not-found, condition-not-met, moving, partition-failed, kafka-unreachable, unknown-outcome, elsewhere, not-written, no-such-topic, no-such-path, no-events, bad-request, forbidden, too-large, too-many-jobs, too-many-streams, internal; or of who may call, docs/ACCESS.md."`
+	Reason string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of the call (docs/API.md, docs/ACCESS.md). There may be new ones: what is not known is to be taken by its status."`
 	// RetryAfter is when it is worth while to try again, 0 if that is not known. It
 	// becomes the header Retry-After, in whole seconds.
 	RetryAfter time.Duration `json:"-"`

@@ -1,0 +1,218 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
+)
+
+// What the OpenAPI document says beside what follows from the Go types: the problems of each
+// operation by status, their reasons, examples, and that answers may have more fields in time.
+//
+// What may change within v1 stands in docs/API.md: what is answered may have new fields, and a
+// reason may be a new one. So schemas of answers are open, those of bodies that are sent are not,
+// and a status that an operation does not name falls to its default.
+
+// taken are the schemas of what is sent: the service refuses fields that it does not know.
+var taken = []string{"NewTimer", "NewTimers", "Correction"}
+
+// reasons are all that a problem can have: those of dead letters, of the API and of the guard
+// before it.
+func reasons() []string {
+	all := []string{
+		ReasonNotFound, ReasonConditionNotMet, ReasonMoving, ReasonFailed, ReasonKafka, ReasonUnknownOutcome, ReasonElsewhere,
+		ReasonNotWritten, ReasonNoTopic, ReasonNoPath, ReasonNoEvents, ReasonEventsGone, ReasonBadRequest, ReasonForbidden,
+		ReasonTooLarge, ReasonTooManyJobs, ReasonTooManyStreams, ReasonInternal,
+	}
+	all = append(all, access.Reasons()...)
+	for _, r := range waterclock.Reasons() {
+		all = append(all, string(r))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// statuses are what the statuses of problems mean, where more than one operation has them.
+var statuses = map[int]string{
+	http.StatusBadRequest:                  "The call is wrong, or its request is refused and a dead letter: reason says why.",
+	http.StatusUnauthorized:                "unauthenticated: no credentials, or wrong ones.",
+	http.StatusForbidden:                   "forbidden: the caller has no such right. Of a request that is refused: target-not-allowed.",
+	http.StatusNotFound:                    "not-found, no-such-topic: what the path names is not there.",
+	http.StatusRequestTimeout:              "body-timeout: the body did not arrive in time.",
+	http.StatusConflict:                    "no-events: the request topic writes none. Of a request that is refused: moved-meanwhile, wrong-partition.",
+	http.StatusGone:                        "events-gone: the stream cannot begin there without leaving out events.",
+	http.StatusPreconditionFailed:          "condition-not-met: what the call counts under does not hold, and nothing has changed; pending is what is pending.",
+	http.StatusRequestEntityTooLarge:       "too-large, value-too-large, batch-too-large: the body, or the request as a record.",
+	http.StatusRequestURITooLong:           "target-too-long: path and query.",
+	http.StatusUnsupportedMediaType:        "bad-request: the body is not of a type that the call takes.",
+	http.StatusMisdirectedRequest:          "elsewhere: another instance has it, which this one cannot ask; owner is its address. wrong-host: open to this machine alone.",
+	http.StatusTooManyRequests:             "rate-limited, too-many-calls, too-many-logins, too-many-jobs, too-many-streams: ask again later. Of a request that is refused: over-quota.",
+	http.StatusRequestHeaderFieldsTooLarge: "too-many-headers, headers-too-large.",
+	http.StatusInternalServerError:         "internal: what should not be.",
+	http.StatusServiceUnavailable:          "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, overloaded: ask again later; of unknown-outcome the request may be in the log.",
+}
+
+// problemsOf are the statuses of problems that an operation can have.
+func problemsOf(path, method string, op *huma.Operation) []int {
+	all := []int{400, 401, 403, 414, 421, 429, 431, 500, 503}
+	if strings.Contains(path, "{") || op.OperationID == "countDeadLetters" {
+		all = append(all, 404)
+	}
+	changes := method != http.MethodGet && strings.Contains(path, "{topic}")
+	if op.RequestBody != nil {
+		all = append(all, 408, 413)
+		if path != onePath {
+			all = append(all, 415)
+		}
+	}
+	if changes {
+		all = append(all, 409, 412, 413)
+	}
+	if strings.HasSuffix(path, "/events") {
+		all = append(all, 409)
+	}
+	if op.OperationID == "watchEvents" {
+		all = append(all, 410)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// complete adds to a document what Register does not know.
+func complete(o *huma.OpenAPI) {
+	o.Servers = []*huma.Server{{URL: "/", Description: "The instance that serves this document; any other is as good."}}
+	schemas := o.Components.Schemas.Map()
+	delete(schemas, "ErrorModel") // huma's, which is never sent: see reasoned
+	for name, s := range schemas {
+		if !slices.Contains(taken, name) {
+			s.AdditionalProperties = nil
+		}
+	}
+	for _, r := range reasons() {
+		schemas["Problem"].Properties["reason"].Enum = append(schemas["Problem"].Properties["reason"].Enum, r)
+	}
+	shown := examples()
+	for path, item := range o.Paths {
+		for method, op := range map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post, http.MethodDelete: item.Delete} {
+			if op == nil {
+				continue
+			}
+			for _, status := range problemsOf(path, method, op) {
+				op.Responses[strconv.Itoa(status)] = problemResponse(op.Responses["default"], status)
+			}
+			for _, p := range op.Parameters {
+				p.Example = parameterExamples[p.Name]
+			}
+			for _, r := range op.Responses {
+				exemplify(r.Content, shown)
+			}
+			if op.RequestBody != nil {
+				exemplify(op.RequestBody.Content, shown)
+			}
+		}
+	}
+}
+
+// problemResponse is a problem of one status.
+func problemResponse(of *huma.Response, status int) *huma.Response {
+	r := &huma.Response{Description: http.StatusText(status) + ". " + statuses[status], Content: map[string]*huma.MediaType{}}
+	for kind, is := range of.Content {
+		r.Content[kind] = &huma.MediaType{Schema: is.Schema, Example: exampleProblem(status)}
+	}
+	switch status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		r.Headers = map[string]*huma.Param{"Retry-After": {
+			Description: "In how many seconds it is worth while to ask again; not there where that is not known.", Schema: &huma.Schema{Type: "integer"}, Example: 1,
+		}}
+	case http.StatusUnauthorized:
+		r.Headers = map[string]*huma.Param{"WWW-Authenticate": {Description: "How to say who calls.", Schema: &huma.Schema{Type: "string"}, Example: `Bearer realm="waterclock"`}}
+	}
+	return r
+}
+
+// exemplify gives what is of a schema of a name its example.
+func exemplify(content map[string]*huma.MediaType, shown map[string]any) {
+	for kind, is := range content {
+		if is.Example != nil || is.Schema == nil {
+			continue
+		}
+		if kind != jsonType && kind != access.ProblemType {
+			is.Example = plainExamples[kind]
+			continue
+		}
+		name := is.Schema.Ref[strings.LastIndexByte(is.Schema.Ref, '/')+1:]
+		is.Example = shown[name]
+	}
+}
+
+var plainExamples = map[string]any{
+	"application/octet-stream": "hello",
+	streamType: "id: 3:18\nevent: event\n" +
+		`data: {"format":1,"type":"fired","id":"a1","at":1795424400004,"source":"timers/3/17","due":1795424400000,"occurrence":1,"lateness":4,"target":"orders"}` + "\n\n",
+}
+
+var parameterExamples = map[string]any{
+	"topic": "timers", "id": "a1", "prefix": "customer-17/", "target": "orders", "due-before": "2026-11-24T09:00:00Z", "due-after": "2026-11-23T09:00:00Z",
+	"until": []string{"2026-11-23T09:00:00Z", "2026-11-24T09:00:00Z"}, "cron": "0 9 * * mon-fri", "zone": "Africa/Lagos", "Idempotency-Key": "order-17", "If-Match": `"timers/3/17"`,
+	"If-None-Match": "*", "Last-Event-ID": "3:18", "position": "3:18", "partition": 3, "offset": 17, waterclock.HeaderAfter: "90s", waterclock.HeaderAt: "2026-11-23T09:00:00Z",
+	waterclock.HeaderTargetTopic: "orders", waterclock.HeaderCron: "0 9 * * mon-fri", waterclock.HeaderZone: "Africa/Lagos", waterclock.HeaderIf: "absent", "waterclock-pass": "trace=17",
+}
+
+func exampleProblem(status int) *Problem {
+	reason := map[int]string{
+		400: "bad-duration", 401: access.ReasonUnauthenticated, 403: ReasonForbidden, 404: ReasonNotFound, 408: access.ReasonBodyTimeout, 409: ReasonNoEvents, 410: ReasonEventsGone,
+		412: ReasonConditionNotMet, 413: ReasonTooLarge, 414: access.ReasonTargetTooLong, 415: ReasonBadRequest, 421: ReasonElsewhere, 429: access.ReasonTooManyCalls,
+		431: access.ReasonTooManyHeaders, 500: ReasonInternal, 503: ReasonMoving,
+	}[status]
+	return problem(status, reason, "a sentence for people")
+}
+
+// examples are values by the name of their schema.
+func examples() map[string]any {
+	at := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
+	text, key := "hello", "a1"
+	timer := Timer{
+		ID: "a1", Topic: "timers", Partition: 3, Source: "timers/3/17", State: "pending", Due: at, DueMillis: at.UnixMilli(), Occurrence: 1,
+		Target: Target{Topic: "orders", Key: &key}, Payload: &Payload{Bytes: len(text), Text: &text},
+	}
+	listed := timer
+	listed.Payload = nil
+	result := Result{Outcome: "scheduled", Topic: "timers", Partition: 3, Offset: 17, Timer: &timer}
+	fresh := NewTimer{Value: &text, After: "90s", Target: &Target{Topic: "orders"}}
+	named := fresh
+	named.ID = "a1"
+	letter := DeadLetter{
+		Partition: 3, Offset: 5, At: at, ID: &key, Reason: "bad-duration", Detail: "a sentence for people", Source: "timers/3/16",
+		Headers: []Header{{Name: "timer-after", Value: new("soon")}}, Payload: &Payload{Bytes: len(text), Text: &text},
+	}
+	job := Job{ID: "0f7c1b2a9d3e4f56-4b1d2c3e5f60718293a4b5c6d7e8f901", Topic: "timers", Action: "cancel", Prefix: "customer-17/", State: "running", Begun: at, Seen: 500, Changed: 499, Spared: 1}
+	instance := route.Instance{Name: "node-1 4b1d2c3e5f60718293a4b5c6d7e8f901", API: "http://node-1:8681", Started: at, Member: true}
+	return map[string]any{
+		"Timer": timer, "NewTimer": fresh, "NewTimers": NewTimers{Timers: []NewTimer{named}}, "Result": result,
+		"BatchResults": BatchResults{Results: []BatchResult{{ID: "a1", Status: 201, Result: &result}}},
+		"TimerList":    TimerList{Timers: []*Timer{&listed}},
+		"TimerCount":   TimerCount{Count: 17, Exact: true},
+		"TimerEvents": TimerEvents{Events: []TimerEvent{{Offset: 18, At: at, Event: []byte(`{"format":1,"type":"scheduled","id":"a1"}`)}}, Log: EventLog{
+			Topic: "timers.waterclock.events", Partition: 3, Ends: 19, Position: "3:19", Oldest: &at,
+		}},
+		"DeadLetter": letter, "DeadLetterList": DeadLetterList{DeadLetters: []DeadLetter{letter}}, "Correction": Correction{Value: &text},
+		"Job": job, "JobList": JobList{Jobs: []Job{job}}, "JobStarted": JobStarted{Job: &job},
+		"TopicList":   TopicList{Topics: []TopicInfo{{Topic: "timers", Partitions: 12, MaxBytes: 1048588}}},
+		"Occurrences": Occurrences{Explanation: "at 09:00, Monday to Friday", Zone: "Africa/Lagos", Next: []time.Time{at}},
+		"Cluster": Cluster{Asked: instance.Name, Instances: []route.Instance{instance}, Partitions: []OwnedPartition{{
+			Owner: instance.Name, PartitionStatus: route.PartitionStatus{Topic: "timers", Partition: 3, State: "live", Pending: 17},
+		}}, Unhealthy: []route.UnhealthyTarget{}, Pending: 17},
+		"DeadLetterCountList": DeadLetterCountList{Topics: []DeadLetterCounts{{
+			Topic: "timers", LastHour: 1, LastDay: 2, Exact: true, Reasons: []ReasonCount{{Reason: "bad-duration", LastHour: 1, LastDay: 2, Newest: at}},
+		}}},
+		"Problem": exampleProblem(http.StatusBadRequest),
+	}
+}

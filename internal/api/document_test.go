@@ -1,0 +1,208 @@
+package api_test
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"maps"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// document is the OpenAPI document, as far as tests look at it.
+type document struct {
+	Servers    []struct{ URL string }
+	Components struct{ Schemas map[string]schema }
+	Paths      map[string]map[string]struct {
+		OperationID string
+		RequestBody struct{ Content map[string]media }
+		Responses   map[string]struct {
+			Headers map[string]any
+			Content map[string]media
+		}
+	}
+}
+
+type media struct {
+	Schema  schema
+	Example any
+}
+
+type schema struct {
+	Ref                  string `json:"$ref"`
+	Properties           map[string]schema
+	Required             []string
+	Enum                 []any
+	Items                *schema
+	AdditionalProperties any
+}
+
+var documented = sync.OnceValue(func() (d document) {
+	a := api.New(api.Options{Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler)})
+	defer a.Close()
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+		panic(err)
+	}
+	return d
+})
+
+// hasStatus fails the test if the document does not say that a call may be answered so. Each call of
+// the tests is held against it.
+func (d *document) hasStatus(t *testing.T, method, target string, status int) {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for template, ops := range d.Paths {
+		op, some := ops[strings.ToLower(method)]
+		path := regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(template), "[^/]+")
+		if !some || !regexp.MustCompile("^"+path+"$").MatchString(u.EscapedPath()) || strings.HasSuffix(u.EscapedPath(), "/count") && !strings.HasSuffix(template, "/count") {
+			continue
+		}
+		if _, is := op.Responses[strconv.Itoa(status)]; !is {
+			t.Errorf("%s %s answers %d, which the document does not have of %s", method, target, status, op.OperationID)
+		}
+	}
+}
+
+// fits says what of a value its schema does not have, or lacks.
+func (d *document) fits(s schema, v any) (wrong []string) {
+	if s.Ref != "" {
+		s = d.Components.Schemas[s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]]
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			is, known := s.Properties[name]
+			if !known && len(s.Properties) > 0 {
+				wrong = append(wrong, "has "+name)
+				continue
+			}
+			wrong = append(wrong, d.fits(is, inner)...)
+		}
+		for _, name := range s.Required {
+			if _, there := v[name]; !there {
+				wrong = append(wrong, "lacks "+name)
+			}
+		}
+	case []any:
+		for _, inner := range v {
+			if s.Items != nil {
+				wrong = append(wrong, d.fits(*s.Items, inner)...)
+			}
+		}
+	case string:
+		if s.Enum != nil && !slices.Contains(s.Enum, any(v)) {
+			wrong = append(wrong, "is "+v)
+		}
+	}
+	return wrong
+}
+
+// The document has an example of all that is sent and answered, each problem by its status, when to
+// try again, and answers that may have more fields in time.
+func TestDocumentIsWhole(t *testing.T) {
+	d := documented()
+	if len(d.Servers) != 1 || d.Servers[0].URL != "/" {
+		t.Errorf("servers %v", d.Servers)
+	}
+	for path, ops := range d.Paths {
+		for method, op := range ops {
+			contents := map[string]map[string]media{"body": op.RequestBody.Content}
+			for status, r := range op.Responses {
+				contents[status] = r.Content
+				_, later := r.Headers["Retry-After"]
+				if want := status == "429" || status == "503"; later != want {
+					t.Errorf("%s %s: %s with Retry-After: %v", method, path, status, later)
+				}
+			}
+			for _, status := range []string{"400", "401", "403", "429", "500", "503", "default"} {
+				if contents[status]["application/problem+json"].Example == nil {
+					t.Errorf("%s %s: no %s", method, path, status)
+				}
+			}
+			for of, content := range contents {
+				for kind, is := range content {
+					if is.Example == nil {
+						t.Errorf("%s %s: no example of %s, %s", method, path, of, kind)
+					} else if wrong := d.fits(is.Schema, is.Example); len(wrong) > 0 {
+						t.Errorf("%s %s: the example of %s, %s, %v", method, path, of, kind, wrong)
+					}
+				}
+			}
+			for name := range d.Components.Schemas {
+				if strings.HasPrefix(strings.ToLower(name), strings.ToLower(op.OperationID)) {
+					t.Errorf("the schema %s is named like the operation %s: generators make types of both", name, op.OperationID)
+				}
+			}
+		}
+	}
+	taken := []string{"NewTimer", "NewTimers", "Correction"} // and refused with fields that are not known
+	for name, s := range d.Components.Schemas {
+		if open := s.AdditionalProperties == nil; open == slices.Contains(taken, name) {
+			t.Errorf("schema %s is open: %v", name, open)
+		}
+	}
+	shown, put := d.Components.Schemas["Timer"], d.Components.Schemas["NewTimer"]
+	for name := range shown.Properties {
+		if _, taken := put.Properties[name]; !taken {
+			t.Errorf("%s of a timer is not in what PUT takes", name)
+		}
+	}
+	var bodies []string
+	for kind := range d.Paths["/v1/topics/{topic}/timers/{id}"]["put"].RequestBody.Content {
+		bodies = append(bodies, kind)
+	}
+	if slices.Sort(bodies); bodies[0] != "application/json" { // the document has them in this order
+		t.Errorf("bodies %q", bodies)
+	}
+}
+
+// The reasons of the document are all that the code has.
+func TestDocumentHasAllReasons(t *testing.T) {
+	want := map[string]bool{"partition-failed": true, "kafka-unreachable": true}
+	for _, r := range waterclock.Reasons() {
+		want[string(r)] = true
+	}
+	for _, file := range []string{"problem.go", "access/problem.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			s, ok := n.(*ast.ValueSpec)
+			if !ok || !strings.HasPrefix(s.Names[0].Name, "Reason") {
+				return true
+			}
+			if text, ok := s.Values[0].(*ast.BasicLit); ok {
+				reason, err := strconv.Unquote(text.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want[reason] = true
+			}
+			return true
+		})
+	}
+	var got []string
+	for _, r := range documented().Components.Schemas["Problem"].Properties["reason"].Enum {
+		got = append(got, r.(string))
+	}
+	if all := slices.Sorted(maps.Keys(want)); !slices.Equal(got, all) {
+		t.Errorf("reasons\n%q\nwant\n%q", got, all)
+	}
+}
