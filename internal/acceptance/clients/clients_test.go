@@ -1,5 +1,5 @@
 // Package clients has clients generated from the OpenAPI document that an instance serves, by
-// generators of two languages, and uses them.
+// generators of three languages, and uses them.
 package clients
 
 import (
@@ -188,6 +188,31 @@ func TestGeneratedPython(t *testing.T) {
 		t.Error(said)
 	}
 	s.fires("py-fires", "fires \x00\xff", "from=python")
+}
+
+// The client that oapi-codegen makes compiles, and does what it says. The generator and what the
+// client needs are a module of their own.
+func TestGeneratedGo(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("go")
+	if err != nil {
+		missing(t, "there is no go on this machine")
+	}
+	tools := installed(t, "go", []string{"go.mod", "go.sum"}, func(dir string) ([]byte, error) {
+		return in(t, dir, program, "build", "-o", "oapi-codegen", "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen")
+	})
+	s := start(t)
+	s.copies("go", "go.mod", "go.sum", "use.go")
+	if err := os.Mkdir(filepath.Join(s.dir, "generated"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.run(nil, filepath.Join(tools, "oapi-codegen"), "-generate", "types,client", "-package", "generated", "-o", filepath.Join("generated", "client.go"), "openapi.json")
+	s.run(nil, program, "vet", "./...")
+	s.run(nil, program, "build", "-o", "use", ".")
+	if said := s.run(nil, filepath.Join(s.dir, "use"), s.url, s.topic, s.target); !strings.Contains(said, "all is well") {
+		t.Error(said)
+	}
+	s.fires("go-fires", "fires \x00\xff", "from=go")
 }
 
 // The client that openapi-typescript and openapi-fetch make passes tsc and does what it says.

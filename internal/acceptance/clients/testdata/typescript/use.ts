@@ -5,7 +5,7 @@ import type { components, paths } from "./schema.js";
 
 const [url, topic, target] = process.argv.slice(2) as [string, string, string];
 const client = createClient<paths>({ baseUrl: url });
-const json = { "Content-Type": "application/vnd.waterclock.timer+json" };
+const json = { "Content-Type": "application/json" };
 const at = (id: string) => ({ topic, id });
 const timers = "/v1/topics/{topic}/timers";
 const one = "/v1/topics/{topic}/timers/{id}";
