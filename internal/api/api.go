@@ -90,7 +90,7 @@ type API struct {
 	o       Options
 	handler http.Handler
 	jobs    jobs
-	streams streams
+	streams *access.Pool
 	tallies []*tally // of dead letters, by topic
 }
 
@@ -100,7 +100,7 @@ func New(o Options) *API {
 		o.Now = time.Now
 	}
 	o.Logs = newTurns(o.Logs)
-	a := &API{o: o}
+	a := &API{o: o, streams: access.NewPool(maxStreams, maxStreams, streamWait)}
 	a.jobs.begin()
 	a.tallies = a.newTallies()
 	mux := http.NewServeMux()
@@ -173,7 +173,10 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	if len(what) > 0 {
 		detail = strings.Join(what, "; ")
 	}
+	unread := access.BodyProblem(c.Context())
 	switch {
+	case unread != nil:
+		status, reason, detail, errs = unread.Status, unread.Reason, unread.Detail, nil
 	case status == http.StatusUnprocessableEntity:
 		status = http.StatusBadRequest
 	case status == http.StatusRequestTimeout:
@@ -182,6 +185,8 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 		detail = "the body is JSON: send it with Content-Type: application/json"
 	case status == http.StatusRequestEntityTooLarge, detail == bodyEnded:
 		status, reason, detail = http.StatusRequestEntityTooLarge, ReasonTooLarge, "the body has more bytes than this call takes, or than api-body-limit allows"
+	case e.Detail == bodyUnread: // of a connection, or a guard, that does not say more
+		status, detail = http.StatusBadRequest, "the body ends early, or its parts are not well-formed"
 	case status >= http.StatusInternalServerError:
 		reason = ReasonInternal
 	}
@@ -192,6 +197,9 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	p.Errors = errs
 	return p, nil
 }
+
+// bodyUnread is what huma says of a body that cannot be read.
+const bodyUnread = "cannot read request body"
 
 // bodyEnded is what huma passes on of a body without a length that goes beyond a limit which
 // stands before it.

@@ -82,7 +82,12 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 	})
 	router.HaveJobs(a)
 	t.Cleanup(a.Close)
-	s := httptest.NewServer(a)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name := r.Header.Get("Test-Caller"); name != "" {
+			r = r.WithContext(access.WithCaller(r.Context(), access.Caller{Name: name}))
+		}
+		a.ServeHTTP(w, r)
+	}))
 	t.Cleanup(s.Close)
 	f.set(func() { f.urls[process] = s.URL })
 	return &instance{url: s.URL, api: a}
@@ -587,7 +592,8 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// Four jobs run at a time, 32 callers are told of events, and a POST has an end: docs/LIMITS.md.
+// Four jobs of a caller run at a time, and 16 of all, there are 32 streams of events, and a POST has
+// an end: docs/LIMITS.md. Other callers have their share of each.
 func TestAtMost(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -604,6 +610,12 @@ func TestAtMost(t *testing.T) {
 			t.Fatal("a job that was stopped keeps its place")
 		}
 	}
+	for _, caller := range []string{"a", "b", "c"} {
+		for range 4 {
+			in.call(t, "POST", job, "", "Test-Caller", caller).is(t, 202, "")
+		}
+	}
+	in.call(t, "POST", job, "", "Test-Caller", "d").is(t, 429, "too-many-jobs")
 
 	const events = "/v1/topics/timers/events"
 	ctx, cancel := context.WithCancel(t.Context())
@@ -623,12 +635,55 @@ func TestAtMost(t *testing.T) {
 		}
 	}
 	in.call(t, "GET", events, "").is(t, 429, "too-many-streams")
+	for range 16 { // of another caller: each ends one of those
+		r, err := http.NewRequestWithContext(ctx, "GET", in.url+events, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Test-Caller", "other")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+	}
+	in.call(t, "GET", events, "", "Test-Caller", "other").is(t, 429, "too-many-streams")
 	cancel()
 
 	const post = "/v1/topics/timers/timers"
 	in.call(t, "POST", post, `{"timers":[`+strings.Repeat(`{"id":"a"},`, 1000)+`{"id":"a"}]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
 	in.call(t, "POST", post, `{"timers":[]}`+strings.Repeat(" ", 8<<20), "Content-Type", "application/json").is(t, 413, "too-large")
 	in.call(t, "GET", "/v1/topics/timers/dead-letters?limit=101", "").is(t, 400, "bad-request")
+}
+
+// A job writes no more requests a second than it was told to, whatever its pages have.
+func TestRateOfAJob(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", false)
+	var timers []string
+	for i := range 40 {
+		timers = append(timers, fmt.Sprintf(`{"id":"rate-%d","after":"1h","target":{"topic":"orders"}}`, i))
+	}
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Join(timers, ",")+`]}`, "Content-Type", "application/json").is(t, 200, "")
+	const perSecond = 30
+	began := time.Now()
+	at := in.call(t, "POST", fmt.Sprintf("/v1/topics/timers/timers/cancel?all=true&rate=%d", perSecond), "").is(t, 202, "").header.Get("Location")
+	for len(f.all()) > 0 {
+		gone := 40 - len(f.all())
+		if may := 3 + int(time.Since(began).Seconds()*perSecond) + 1; gone > may {
+			t.Fatalf("%d are cancelled after %v, want %d at most", gone, time.Since(began), may)
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal(in.call(t, "GET", at, "").text)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if took, want := time.Since(began), time.Second*(40-3)/perSecond; took < want {
+		t.Errorf("it has taken %v, want %v at least", took, want)
+	}
 }
 
 // Jobs are for who may do everything with the timers of a filter; looking is for readers.

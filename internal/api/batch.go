@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 	"golang.org/x/sync/errgroup"
@@ -21,7 +22,7 @@ import (
 type BatchResult struct {
 	ID      string   `json:"id,omitempty" doc:"Its ID, given or made."`
 	Status  int      `json:"status" doc:"The HTTP status that a PUT of it would have."`
-	Result  *Result  `json:"result,omitempty"`
+	Result  *Result  `json:"result,omitempty" doc:"Its timer is without payload; where those of all results have more than 2 MiB, the last of them are left out."`
 	Problem *Problem `json:"problem,omitempty"`
 }
 
@@ -92,10 +93,11 @@ func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTim
 		at := a.at(name, topic, r.ID)
 		requests[i], places[at] = r, append(places[at], i)
 	}
+	room := resultRoom{left: maxResultBytes}
 	var asks errgroup.Group
 	asks.SetLimit(asksAtOnce)
 	for at, is := range places {
-		asks.Go(func() error { a.writeBatch(ctx, at, wait, requests, is, made, results); return nil })
+		asks.Go(func() error { a.writeBatch(ctx, at, wait, requests, is, made, results, &room); return nil })
 	}
 	_ = asks.Wait() // each result has its own problem
 	return results, nil
@@ -103,7 +105,7 @@ func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTim
 
 // writeBatch writes the requests of one partition; is are their places in the lists, and made
 // says whose IDs were made of the Idempotency-Key.
-func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, made []bool, results []BatchResult) {
+func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, made []bool, results []BatchResult, room *resultRoom) {
 	mine := make([]route.Request, len(is))
 	for n, i := range is {
 		mine[n] = requests[i]
@@ -119,15 +121,41 @@ func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait stri
 		if p != nil && p.Reason == ReasonConditionNotMet && made[i] {
 			// It is this call's own timer, made by the first try.
 			r.Status = http.StatusOK
-			r.Result = &Result{Outcome: "unchanged", Topic: at.Topic, Partition: at.Partition, Offset: written[n].Offset, Timer: p.Pending}
+			r.Result = &Result{Outcome: "unchanged", Topic: at.Topic, Partition: at.Partition, Offset: written[n].Offset, Timer: room.slim(p.Pending, &written[n])}
 			continue
 		}
 		if p != nil {
+			p.Pending = room.slim(p.Pending, &written[n])
 			r.fail(p)
 			continue
 		}
+		result.Timer = room.slim(result.Timer, &written[n])
 		r.Status, r.Result = status, result
 	}
+}
+
+// maxResultBytes is how much of timers the answer to a POST shows: each may be as large as a record,
+// and that of a condition that does not hold is none of the caller's own.
+const maxResultBytes = 2 << 20
+
+// resultRoom is what is left of that.
+type resultRoom struct {
+	mu   sync.Mutex // guards left
+	left int
+}
+
+// slim is a timer of a result: without its payload, and none where there is no room.
+func (r *resultRoom) slim(t *Timer, w *route.Written) *Timer {
+	if t == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left -= w.Decision.Pending.Size() - len(w.Decision.Pending.Value); r.left < 0 {
+		return nil
+	}
+	t.Payload = nil
+	return t
 }
 
 func (r *BatchResult) fail(p *Problem) { r.Status, r.Problem = p.Status, p }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,14 +16,15 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// maxStreams is how many callers an instance tells of events at a time: each has a consumer of
-// its own.
-const maxStreams = 32
+const (
+	// maxStreams is how many streams of events an instance has at a time: each has a consumer of
+	// its own. A caller may have all of them, until another one comes: see access.Pool.
+	maxStreams = 32
+	// streamWait is for how long a stream waits for one of another caller's to end.
+	streamWait = time.Second
+)
 
 const streamType = "text/event-stream"
-
-// streams counts those who are told of events.
-type streams struct{ n atomic.Int32 }
 
 func (a *API) registerEvents(h huma.API) {
 	op := operation(http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on or from a position on",
@@ -50,9 +51,10 @@ func (a *API) registerEvents(h huma.API) {
 			return nil, err
 		case in.ID != "" && in.Prefix != "":
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "id and prefix are given: give one of them")
-		case a.streams.n.Add(1) > maxStreams:
-			a.streams.n.Add(-1)
-			return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "%d callers are told of events by this instance, and no more are at a time", maxStreams)
+		}
+		place := a.streams.Take(ctx, 1, nil)
+		if place == nil {
+			return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "this instance has %d streams of events, and no more at a time; the caller has its share of them", maxStreams)
 		}
 		first, n := int32(0), topic.Partitions
 		match := func(r *Record) bool { return strings.HasPrefix(string(r.Key), in.Prefix) }
@@ -62,17 +64,21 @@ func (a *API) registerEvents(h huma.API) {
 		}
 		at, err := a.begin(ctx, topic.Events, first, n, cmp.Or(in.LastID, in.Position))
 		if err != nil {
-			a.streams.n.Add(-1)
+			place.Release()
 			return nil, err
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) {
-			defer a.streams.n.Add(-1)
+			defer place.Release()
 			r, w := humago.Unwrap(c)
 			if r.Method == http.MethodHead { // what is written goes nowhere: that the caller is gone would not show
 				w.Header().Set("Content-Type", streamType)
 				return
 			}
-			a.stream(c.Context(), w, topic.Events, at, match, func() error { return a.may(c.Context(), access.Read, in.Topic, asked) })
+			ctx, cancel := context.WithCancel(c.Context())
+			defer cancel()
+			// The caller goes on from the last event that it has, if there is room for it then.
+			place.Cuttable(func() { cancel(); access.CutOff(w) })
+			a.stream(ctx, w, topic.Events, at, match, func() error { return a.may(c.Context(), access.Read, in.Topic, asked) })
 		}}, nil
 	})
 }

@@ -92,6 +92,6 @@ func TestStreamGoesOnWhereItWas(t *testing.T) {
 
 	l.bounds = nil
 	for range 40 { // more than there are places: what is refused holds none
-		in.call(t, "GET", stream, "").is(t, 503, "moving")
+		in.call(t, "GET", stream, "").is(t, 503, "kafka-unreachable")
 	}
 }

@@ -106,9 +106,15 @@ func (a *API) history(ctx context.Context, topic string, partition int32, id str
 		Topic: topic, Partition: partition, Begins: begin, Ends: last, Position: Position{First: partition, Next: []int64{last}}.String(),
 	}}
 	s := &lookBack{logs: a.o.Logs, topic: topic, partition: partition, id: id}
+	keep, err := reservePage(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	size := 0
+	defer func() { keep(size) }()
 	span, at, until := int64(historySpan), end, a.o.Now().Add(historyTime)
 	// Each call comes further than its cursor, however little that is.
-	for at > begin && len(page.Events) < limit {
+	for at > begin && len(page.Events) < limit && size < pageBytes {
 		if at < end && (end-at >= maxHistoryOffsets || s.bytes >= maxHistoryBytes || a.o.Now().After(until)) {
 			break
 		}
@@ -124,10 +130,14 @@ func (a *API) history(ctx context.Context, topic string, partition int32, id str
 		if err != nil {
 			break // what was found counts; who goes on meets the error
 		}
-		if at = from; len(found) == limit-len(page.Events) {
-			at = found[0].Offset // there may be more of them before it
+		if at = from; len(found.all) > 0 && (found.from > from || len(found.all) == limit-len(page.Events)) {
+			at = found.all[0].Offset // there may be more of them before it
 		}
-		for _, r := range slices.Backward(found) {
+		size += found.size
+		if found.from > from { // and no room for those
+			size = max(size, pageBytes)
+		}
+		for _, r := range slices.Backward(found.all) {
 			page.Events = append(page.Events, TimerEvent{Offset: r.Offset, At: r.Time.UTC(), Event: withID(r)})
 		}
 		span = min(span*historyGrowth, maxHistoryOffsets-(end-at))
@@ -154,10 +164,10 @@ type lookBack struct {
 	first time.Time // of the first record of the span that was read last
 }
 
-// read returns the newest events of a span, in their order, limit at most. The error is
-// errLargeSpan where the span is to be tried again with fewer offsets.
-func (l *lookBack) read(ctx context.Context, from, to int64, limit int) (found []*Record, err error) {
-	l.first = time.Time{}
+// read returns the newest events of a span. The error is errLargeSpan where the span is to be tried
+// again with fewer offsets.
+func (l *lookBack) read(ctx context.Context, from, to int64, limit int) (found newest, err error) {
+	l.first, found = time.Time{}, newest{from: from, limit: limit, room: pageBytes}
 	size := 0
 	err = l.logs.Read(ctx, l.topic, map[int32][2]int64{l.partition: {from, to}}, func(r *Record) error {
 		if l.first.IsZero() {
@@ -169,13 +179,11 @@ func (l *lookBack) read(ctx context.Context, from, to int64, limit int) (found [
 		if string(r.Key) != l.id {
 			return nil
 		}
-		if found = append(found, slim(r, len(r.Value))); len(found) >= 2*limit {
-			found = slices.Delete(found, 0, len(found)-limit)
-		}
+		found.add(slim(r, len(r.Value)))
 		return nil
 	})
 	if !errors.Is(err, errLargeSpan) {
 		l.bytes += size
 	}
-	return found[max(0, len(found)-limit):], err
+	return found, err
 }

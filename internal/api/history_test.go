@@ -188,7 +188,7 @@ func TestHistoryThatIsRefused(t *testing.T) {
 	if len(a.body["events"].([]any)) != 9 || a.body["cursor"] != "18000" {
 		t.Error(a.text)
 	}
-	if a := in.call(t, "GET", path("a")+"/events?cursor=18000", "").is(t, 503, "moving"); !strings.Contains(a.text, "the broker is away") {
+	if a := in.call(t, "GET", path("a")+"/events?cursor=18000", "").is(t, 503, "kafka-unreachable"); !strings.Contains(a.text, "the broker is away") {
 		t.Error(a.text)
 	}
 	f.set(func() {

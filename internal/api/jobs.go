@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
@@ -21,10 +22,13 @@ import (
 )
 
 const (
-	// maxRunning is how many jobs run at a time, maxKept how many are remembered.
-	maxRunning, maxKept = 4, 100
-	// jobPage is how many timers a job steers at a time.
+	// maxRunning is how many jobs run at a time, runningEach how many of one caller, maxKept how many
+	// are remembered.
+	maxRunning, runningEach, maxKept = 16, 4, 100
+	// jobPage is how many timers a job looks up at a time.
 	jobPage = 500
+	// rateSteps is in how many parts a job writes what it may in a second.
+	rateSteps = 10
 	// jobPause is between two tries, jobPatience how long a job tries the same page.
 	jobPause, jobPatience = time.Second, 5 * time.Minute
 )
@@ -50,6 +54,7 @@ type jobs struct {
 	life context.Context //nolint:containedctx // of all jobs, and of streams of events, which end with it too
 	stop context.CancelFunc
 	wg   sync.WaitGroup
+	free *access.Pool
 
 	mu  sync.Mutex // guards all, and what every job shows
 	all map[string]*job
@@ -60,7 +65,7 @@ type job struct {
 	cancel context.CancelFunc
 	run    func(ctx context.Context, j *job) error // does all of it
 	filter query.Filter
-	rate   int
+	rate   *rate.Limiter // of requests, those that are written again too
 	header string
 	topic  Topic
 }
@@ -68,6 +73,7 @@ type job struct {
 func (j *jobs) begin() {
 	j.life, j.stop = context.WithCancel(context.Background())
 	j.all = make(map[string]*job)
+	j.free = access.NewPool(maxRunning, runningEach, 0)
 }
 
 func (j *jobs) end() {
@@ -157,7 +163,7 @@ type startedJob struct {
 	Body     JobStarted
 }
 
-func (a *API) startJob(ctx context.Context, action, header, name string, f *Filter, dry bool, rate int) (*startedJob, error) {
+func (a *API) startJob(ctx context.Context, action, header, name string, f *Filter, dry bool, perSecond int) (*startedJob, error) {
 	q, err := f.query()
 	if err != nil {
 		return nil, err
@@ -177,23 +183,30 @@ func (a *API) startJob(ctx context.Context, action, header, name string, f *Filt
 		}
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &TimerCount{Count: n.N, Exact: n.Exact}}}, nil
 	}
-	return a.launch(ctx, &job{run: a.steerAll, filter: q, rate: rate, header: header, topic: topic, show: Job{
+	return a.launch(ctx, &job{run: a.steerAll, filter: q, rate: paced(perSecond), header: header, topic: topic, show: Job{
 		ID: route.JobID(a.o.Process), Topic: name, Action: action, Prefix: q.Prefix, State: "running", Begun: a.o.Now().UTC(),
 	}})
 }
 
+// paced is how many requests a second a job writes.
+func paced(perSecond int) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/rateSteps))
+}
+
 // launch starts a job.
 func (a *API) launch(ctx context.Context, j *job) (*startedJob, error) {
+	place := a.jobs.free.Take(ctx, 1, nil)
+	if place == nil {
+		return nil, problem(http.StatusTooManyRequests, ReasonTooManyJobs, "%d jobs of a caller run on an instance at a time, and %d of all: wait for one, or stop one", runningEach, maxRunning)
+	}
 	// The caller stays the same when the call is over.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j.cancel = cancel
-	if err := a.jobs.add(j); err != nil {
-		cancel()
-		return nil, err
-	}
+	a.jobs.add(j)
 	shown := j.show
 	end := context.AfterFunc(a.jobs.life, cancel)
 	a.jobs.wg.Go(func() {
+		defer place.Release()
 		defer end()
 		defer cancel()
 		a.runJob(life, j)
@@ -201,28 +214,21 @@ func (a *API) launch(ctx context.Context, j *job) (*startedJob, error) {
 	return &startedJob{Status: http.StatusAccepted, Location: "/v1/jobs/" + shown.ID, Body: JobStarted{Job: &shown}}, nil
 }
 
-// add keeps a job, and forgets the one that ended first if there are too many.
-func (j *jobs) add(one *job) error {
+// add keeps a job, and forgets the one that ended first if there are too many: those that run are
+// fewer.
+func (j *jobs) add(one *job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	running := 0
-	var ended []*job
+	var first *job
 	for _, other := range j.all {
-		if other.show.State == "running" {
-			running++
-		} else {
-			ended = append(ended, other)
+		if other.show.State != "running" && (first == nil || other.show.Ended.Before(first.show.Ended)) {
+			first = other
 		}
 	}
-	if running >= maxRunning {
-		return problem(http.StatusTooManyRequests, ReasonTooManyJobs, "%d jobs are running on this instance, and no more do at a time: wait for one, or stop one", running)
-	}
-	if len(j.all) >= maxKept {
-		slices.SortFunc(ended, func(x, y *job) int { return x.show.Ended.Compare(y.show.Ended) })
-		delete(j.all, ended[0].show.ID)
+	if len(j.all) >= maxKept && first != nil {
+		delete(j.all, first.show.ID)
 	}
 	j.all[one.show.ID] = one
-	return nil
 }
 
 // JobsHere implements route.JobHolder.
@@ -284,7 +290,6 @@ func (a *API) runJob(ctx context.Context, j *job) {
 func (a *API) steerAll(ctx context.Context, j *job) error {
 	p := query.Page{Filter: j.filter, Order: query.ByID, Limit: jobPage}
 	for {
-		began := time.Now()
 		var found query.List
 		err := a.insist(ctx, j, func() (err error) {
 			found, err = a.page(ctx, j.show.Topic, j.topic, p)
@@ -293,17 +298,13 @@ func (a *API) steerAll(ctx context.Context, j *job) error {
 		if err != nil {
 			return err
 		}
-		if err := a.steerPage(ctx, j, found.Timers); err != nil {
-			return err
+		for part := range slices.Chunk(found.Timers, j.rate.Burst()) {
+			if err := a.steerPart(ctx, j, part); err != nil {
+				return err
+			}
 		}
 		if p.After = found.Next; p.After.IsZero() {
 			return nil
-		}
-		pause := time.Duration(len(found.Timers))*time.Second/time.Duration(j.rate) - time.Since(began)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(max(0, pause)):
 		}
 	}
 }
@@ -330,8 +331,9 @@ func (a *API) insist(ctx context.Context, j *job, try func() error) error {
 	}
 }
 
-// steerPage writes the requests for timers, those of each partition beside the others'.
-func (a *API) steerPage(ctx context.Context, j *job, timers []*query.Timer) error {
+// steerPart writes the requests for timers, as many as may be written at once, those of each
+// partition beside the others'.
+func (a *API) steerPart(ctx context.Context, j *job, timers []*query.Timer) error {
 	requests := make(map[timer.TopicPartition][]route.Request)
 	for _, t := range timers {
 		// A timer of which the producer chose another partition is steered there.
@@ -346,6 +348,9 @@ func (a *API) steerPage(ctx context.Context, j *job, timers []*query.Timer) erro
 		asks.Go(func() error {
 			var all []route.Written
 			err := a.insist(ctx, j, func() (err error) {
+				if err := j.rate.WaitN(ctx, len(rs)); err != nil {
+					return err
+				}
 				all, err = a.write(ctx, at, "decided", rs)
 				return err
 			})

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -122,9 +121,13 @@ func (a *API) letters(ctx context.Context, topic string, f *letterFilter, limit 
 	// As many offsets of each are looked at first: a letter may have a marker of its transaction
 	// behind it.
 	d := downward{logs: a.o.Logs, topic: topic, bounds: bounds, low: low, window: int64(2*limit + 2)}
+	keep, err := reservePage(ctx, len(bounds))
+	if err != nil {
+		return nil, err
+	}
 	found := make(map[int32][]*Record, len(bounds))
-	until, n := a.o.Now().Add(historyTime), 0
-	for first := true; first || n < limit && d.looked < maxHistoryOffsets && a.o.Now().Before(until); first = false {
+	until, n, size := a.o.Now().Add(historyTime), 0, 0
+	for first := true; first || n < limit && size < pageBytes && d.looked < maxHistoryOffsets && a.o.Now().Before(until); first = false {
 		read, err := d.read(ctx, f, limit)
 		if err != nil && first {
 			return nil, err
@@ -132,13 +135,15 @@ func (a *API) letters(ctx context.Context, topic string, f *letterFilter, limit 
 		if err != nil || !read {
 			break // what was found counts; who goes on meets the error
 		}
-		for p, rs := range d.found {
-			n += len(rs)
-			found[p] = append(rs, found[p]...)
+		for p, f := range d.found {
+			n, size = n+len(f.all), size+f.size
+			found[p] = append(f.all, found[p]...)
 		}
 		d.grow()
 	}
-	page := &DeadLetterList{DeadLetters: newestOf(found, limit)}
+	letters, size := newestOf(found, limit)
+	keep(size)
+	page := &DeadLetterList{DeadLetters: letters}
 	more := false
 	for p, b := range bounds {
 		next, over := d.low[p], d.over[p]
@@ -165,9 +170,9 @@ type downward struct {
 	low    map[int32]int64 // what lies at it and behind is read
 	window int64           // offsets of each partition
 
-	looked int64               // offsets
-	over   map[int32]bool      // nothing that is asked for lies below low
-	found  map[int32][]*Record // by the last read, of each partition in their order
+	looked int64             // offsets
+	over   map[int32]bool    // nothing that is asked for lies below low
+	found  map[int32]*newest // by the last read
 }
 
 // grow has the next window be larger: what is asked for is rare.
@@ -176,7 +181,7 @@ func (d *downward) grow() {
 }
 
 // read looks at the next window and reports whether there was one. Of each partition the newest
-// letters are kept, limit at most; low is moved to the oldest of those.
+// letters are kept, limit at most and not more bytes than its share of a page; low is moved to the oldest of those.
 func (d *downward) read(ctx context.Context, f *letterFilter, limit int) (bool, error) {
 	if d.over == nil {
 		d.over = make(map[int32]bool)
@@ -187,11 +192,14 @@ func (d *downward) read(ctx context.Context, f *letterFilter, limit int) (bool, 
 			spans[p] = [2]int64{from, d.low[p]}
 		}
 	}
-	d.found = make(map[int32][]*Record, len(spans))
+	d.found = make(map[int32]*newest, len(spans))
+	for p, span := range spans {
+		d.found[p] = &newest{from: span[0], limit: limit, room: bytesShare(len(d.bounds))}
+	}
 	if len(spans) == 0 {
 		return false, nil
 	}
-	over, cut := make(map[int32]bool), make(map[int32]bool)
+	over := make(map[int32]bool)
 	err := d.logs.Read(ctx, d.topic, spans, func(r *Record) error {
 		if f.over(r) {
 			over[r.Partition] = true
@@ -199,11 +207,7 @@ func (d *downward) read(ctx context.Context, f *letterFilter, limit int) (bool, 
 		if !f.match(r) {
 			return nil
 		}
-		rs := append(d.found[r.Partition], slim(r, previewBytes))
-		if len(rs) > limit {
-			rs, cut[r.Partition] = slices.Delete(rs, 0, len(rs)-limit), true
-		}
-		d.found[r.Partition] = rs
+		d.found[r.Partition].add(slim(r, previewBytes))
 		return nil
 	})
 	if err != nil {
@@ -211,9 +215,8 @@ func (d *downward) read(ctx context.Context, f *letterFilter, limit int) (bool, 
 	}
 	for p, span := range spans {
 		d.looked += span[1] - span[0]
-		if d.low[p] = span[0]; cut[p] {
-			d.low[p] = d.found[p][0].Offset
-		} else if over[p] {
+		d.low[p] = d.found[p].from
+		if d.low[p] == span[0] && over[p] {
 			d.over[p] = true
 		}
 	}

@@ -30,6 +30,14 @@ const (
 	shareSpread = 4
 	// fullPageTime is for how long a page is filled that could be answered.
 	fullPageTime = time.Second
+	// pageBytes is how much of a page's timers there is, without payloads and as they are in memory;
+	// one larger timer is a page of its own.
+	pageBytes = 256 << 10
+	// leastPageBytes is how much a partition is asked for at least.
+	leastPageBytes = 16 << 10
+	// pageFactor is how many times a page is in memory: its timers, as texts, and as JSON, which
+	// may write a byte as several.
+	pageFactor = 4
 )
 
 // Filter are the parameters that choose timers.
@@ -260,7 +268,12 @@ func (a *API) list(ctx context.Context, name string, f *Filter, order query.Orde
 	if err != nil {
 		return nil, err
 	}
+	keep, err := reservePage(ctx, int(topic.Partitions))
+	if err != nil {
+		return nil, err
+	}
 	found, err := a.page(ctx, name, topic, query.Page{Filter: q, Order: order, Limit: limit, After: from})
+	keep(found.Size())
 	if err != nil {
 		return nil, routed(err)
 	}
@@ -284,15 +297,31 @@ func share(limit int, partitions int32, again bool) int {
 	return max(leastShare, min(limit, int(n)))
 }
 
+// bytesShare is how many bytes of a page each partition is asked for.
+func bytesShare(partitions int) int {
+	return min(pageBytes, max(leastPageBytes, 2*pageBytes/max(1, partitions)))
+}
+
+// reservePage takes room for the largest page that partitions may make together. When it is made
+// keep is called with its bytes, and gives back the rest.
+func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err error) {
+	room := int64(pageFactor*pageBytes + bytesShare(partitions)*partitions)
+	if p := access.Reserve(ctx, room); p != nil {
+		return nil, refusedBy(p)
+	}
+	return func(bytes int) { access.GiveBack(ctx, room-int64(pageFactor*bytes)) }, nil
+}
+
 // page merges pages of all partitions. Each is asked for its share, with some to spare, so that
 // what is held does not grow with the number of partitions, and again from where the merge has
-// come to until the page is full. Where the filter passes little it ends before that, with less,
+// come to until the page is full, of timers or of bytes. Where the filter passes little it ends before that, with less,
 // for a place is known from which to go on.
 func (a *API) page(ctx context.Context, name string, topic Topic, p query.Page) (query.List, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var all query.List
 	limit, until := p.Limit, a.o.Now().Add(fullPageTime)
+	p.Bytes = bytesShare(int(topic.Partitions))
 	for {
 		p.Limit = share(limit, topic.Partitions, len(all.Timers) > 0)
 		answers, err := a.askAll(ctx, topic, &route.Call{Kind: route.List, Topic: name, Page: &p})
@@ -308,6 +337,10 @@ func (a *API) page(ctx context.Context, name string, topic Topic, p query.Page) 
 		}
 		next := query.Merge(p.Order, limit-len(all.Timers), parts)
 		all.Timers, all.Next = append(all.Timers, next.Timers...), next.Next
+		all.Cut(p.Order, pageBytes)
+		if all.Size() >= pageBytes/2 {
+			return all, nil
+		}
 		if all.Next.IsZero() || len(all.Timers) >= limit || a.o.Now().After(until) {
 			return all, nil
 		}

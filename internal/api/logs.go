@@ -48,6 +48,16 @@ func (r *Record) header(name string) string {
 	return ""
 }
 
+// size is how many bytes of memory it takes.
+func (r *Record) size() int {
+	const fixed, header = 160, 40 // the structs
+	n := fixed + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += header + len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
 // Logs reads the topics beside request topics.
 type Logs interface {
 	// Bounds are where each partition of a topic begins, and the end of what is decided.
@@ -109,6 +119,9 @@ func (a *API) registerLogs(h huma.API) {
 		if err != nil {
 			return nil, unread(err)
 		}
+		if p := access.Reserve(ctx, int64(pageFactor*r.size())); p != nil {
+			return nil, refusedBy(p)
+		}
 		return &struct{ Body DeadLetter }{letter(r)}, nil
 	})
 	resend := operation(http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend", "resendDeadLetter", "Send the request of a dead letter again",
@@ -145,9 +158,29 @@ func unread(err error) error {
 	return routed(&route.StuckError{Word: ReasonKafka, Detail: fmt.Sprintf("the logs in Kafka cannot be read now: %v", err)})
 }
 
-// newestOf takes the newest letters of all partitions; found keeps the others.
-func newestOf(found map[int32][]*Record, limit int) []DeadLetter {
-	letters := []DeadLetter{}
+// newest are the newest records of a partition's span, in their order.
+type newest struct {
+	all   []*Record
+	size  int   // bytes
+	from  int64 // where they begin: the span does there, or what was left out ends
+	limit int   // of all
+	room  int   // bytes of them, but for one that has more alone
+}
+
+// add adds the next one, and leaves out the first where there are too many.
+func (n *newest) add(r *Record) {
+	n.all, n.size = append(n.all, r), n.size+r.size()
+	for len(n.all) > n.limit || n.size > n.room && len(n.all) > 1 {
+		first := n.all[0]
+		n.from, n.size = first.Offset+1, n.size-first.size()
+		n.all = slices.Delete(n.all, 0, 1)
+	}
+}
+
+// newestOf takes the newest letters of all partitions, up to the bytes of a page; found keeps the
+// others.
+func newestOf(found map[int32][]*Record, limit int) (letters []DeadLetter, size int) {
+	letters = []DeadLetter{}
 	partitions := slices.Sorted(maps.Keys(found)) // equal times: by partition, each time the same
 	for len(letters) < limit {
 		var newest *Record
@@ -156,14 +189,14 @@ func newestOf(found map[int32][]*Record, limit int) []DeadLetter {
 				newest = rs[len(rs)-1]
 			}
 		}
-		if newest == nil {
+		if newest == nil || size+newest.size() > pageBytes && len(letters) > 0 {
 			break
 		}
-		letters = append(letters, letter(newest))
+		letters, size = append(letters, letter(newest)), size+newest.size()
 		rs := found[newest.Partition]
 		found[newest.Partition] = rs[:len(rs)-1]
 	}
-	return letters
+	return letters, size
 }
 
 // lettersCursor are where the partitions end for a page.

@@ -28,7 +28,7 @@ const (
 	ReasonNoPath          = "no-such-path"         // the API has no such path
 	ReasonNoEvents        = "no-events"            // the request topic writes none
 	ReasonEventsGone      = "events-gone"          // a stream of them cannot go on where it was
-	ReasonBadRequest      = "bad-request"          // the call itself is wrong
+	ReasonBadRequest      = access.ReasonBadRequest
 	ReasonForbidden       = access.ReasonForbidden
 	ReasonTooLarge        = access.ReasonTooLarge
 	ReasonTooManyJobs     = "too-many-jobs"    // run here
@@ -62,6 +62,9 @@ func problem(status int, reason, format string, args ...any) *Problem {
 	}
 	return p
 }
+
+// refusedBy is a problem of package access.
+func refusedBy(p *access.Problem) *Problem { return &Problem{Problem: *p} }
 
 // Write answers with the problem where no handler of huma does.
 func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }

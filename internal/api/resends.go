@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -22,7 +21,7 @@ import (
 const (
 	// resendWindow is how many offsets of a log a job reads at a time, resendBytes how many bytes of
 	// letters it holds of them: a window with more is read in parts.
-	resendWindow, resendBytes = 500, 16 << 20
+	resendWindow, resendBytes = 500, 4 << 20
 	// resendChunk is how many requests it writes at a time, fewer where its rate is below that.
 	resendChunk = 100
 )
@@ -88,7 +87,7 @@ func (a *API) registerResends(h huma.API) {
 		}
 		_, delay := a.o.Delays[in.Topic]
 		r := &resendJob{filter: f, replace: in.Replace, delay: delay}
-		return a.launch(ctx, &job{rate: in.Rate, topic: topic, show: Job{
+		return a.launch(ctx, &job{rate: paced(in.Rate), topic: topic, show: Job{
 			ID: route.JobID(a.o.Process), Topic: in.Topic, Action: "resend", Prefix: in.Prefix, State: "running", Begun: a.o.Now().UTC(),
 		}, run: func(ctx context.Context, j *job) error { return a.resendAll(ctx, j, r) }})
 	})
@@ -140,7 +139,6 @@ func (a *API) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	if err != nil {
 		return err
 	}
-	p := pacer{rate: j.rate, began: time.Now()}
 	for _, partition := range slices.Sorted(maps.Keys(bounds)) {
 		b, window := bounds[partition], int64(resendWindow)
 		for b[0] < b[1] {
@@ -167,8 +165,8 @@ func (a *API) resendAll(ctx context.Context, j *job, r *resendJob) error {
 			} else {
 				b[0] = span[1]
 			}
-			for chunk := range slices.Chunk(found, min(resendChunk, max(1, j.rate))) {
-				if err := p.wait(ctx, len(chunk)); err != nil {
+			for chunk := range slices.Chunk(found, min(resendChunk, j.rate.Burst())) {
+				if err := j.rate.WaitN(ctx, len(chunk)); err != nil {
 					return err
 				}
 				if err := a.resendChunk(ctx, j, r, chunk); err != nil {
@@ -182,29 +180,6 @@ func (a *API) resendAll(ctx context.Context, j *job, r *resendJob) error {
 
 func (r *resendJob) newestFirst() bool { return !r.replace && !r.delay }
 
-// pacer keeps a job to its rate, a second.
-type pacer struct {
-	rate  int
-	began time.Time
-	n     int // how many were written since
-}
-
-// wait returns when n more may be written.
-func (p *pacer) wait(ctx context.Context, n int) error {
-	due := p.began.Add(time.Duration(p.n) * time.Second / time.Duration(p.rate))
-	if now := time.Now(); due.Before(now) {
-		p.began, p.n = now, 0 // what was not used is not made up for
-	} else {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(due.Sub(now)):
-		}
-	}
-	p.n += n
-	return nil
-}
-
 // readLetters reads what a job is for of a span; errLargeSpan: in parts.
 func (a *API) readLetters(ctx context.Context, topic string, partition int32, span [2]int64, f *letterFilter) (found []*Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -214,7 +189,7 @@ func (a *API) readLetters(ctx context.Context, topic string, partition int32, sp
 		if !f.match(r) {
 			return nil
 		}
-		if size += len(r.Key) + len(r.Value); size > resendBytes && span[1]-span[0] > 1 {
+		if size += r.size(); size > resendBytes && span[1]-span[0] > 1 {
 			return errLargeSpan
 		}
 		found = append(found, slim(r, len(r.Value)))

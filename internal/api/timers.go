@@ -138,6 +138,9 @@ func (a *API) get(ctx context.Context, in *OneTimer) (*Timer, error) {
 	if answer.Timer == nil {
 		return nil, none(in)
 	}
+	if p := access.Reserve(ctx, pageFactor*int64(answer.Timer.Size())); p != nil {
+		return nil, refusedBy(p)
+	}
 	return view(answer.Timer, true), nil
 }
 

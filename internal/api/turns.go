@@ -4,28 +4,33 @@ import (
 	"context"
 	"net/http"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// logReads is how many calls read logs at a time: each has a consumer of its own, and what it
-// has fetched in memory. More wait.
-const logReads = 8
+const (
+	// logReads is how many calls read logs at a time: each has a consumer of its own, and what it
+	// has fetched in memory. More wait.
+	logReads = 8
+	// logReadsEach is how many of them are one caller's.
+	logReadsEach = 4
+)
 
 // turns are logs of which so many are read at a time.
 type turns struct {
 	Logs
-	free *semaphore.Weighted
+	free *access.Pool
 }
 
-func newTurns(l Logs) turns { return turns{l, semaphore.NewWeighted(logReads)} }
+func newTurns(l Logs) turns {
+	return turns{l, access.NewPool(logReads, logReadsEach, readTimeout)}
+}
 
 // Read implements Logs.
 func (t turns) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
-	if t.free.Acquire(ctx, 1) != nil {
-		return problem(http.StatusServiceUnavailable, access.ReasonOverloaded, "%d calls read logs on this instance, and no more do at a time: ask again", logReads)
+	turn := t.free.Take(ctx, 1, nil)
+	if turn == nil {
+		return problem(http.StatusServiceUnavailable, access.ReasonOverloaded, "%d calls read logs on this instance, %d of them one caller's, and no more do at a time: ask again", logReads, logReadsEach)
 	}
-	defer t.free.Release(1)
+	defer turn.Release()
 	return t.Logs.Read(ctx, topic, spans, fn)
 }

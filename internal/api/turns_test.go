@@ -39,14 +39,22 @@ func (l *crowdedLogs) Read(context.Context, string, map[int32][2]int64, func(*ap
 	return nil
 }
 
-// However many callers ask for histories, so many logs are read at a time; all are answered.
+// However many callers ask for histories, so many logs are read at a time, and half as many for one
+// of them; all are answered.
 func TestLogsAreReadInTurns(t *testing.T) {
-	const most, callers = 8, 24
+	t.Run("one caller", func(t *testing.T) { readInTurns(t, 4, 1) })
+	t.Run("three callers", func(t *testing.T) { readInTurns(t, 8, 3) })
+}
+
+func readInTurns(t *testing.T, most int32, names int) {
+	const callers = 24
 	l := &crowdedLogs{release: make(chan struct{})}
 	in := startWith(t, newFake("timers", partitions), "p0", false, l)
 	var calls sync.WaitGroup
-	for range callers {
-		calls.Go(func() { in.call(t, "GET", path("x")+"/events", "").is(t, http.StatusOK, "") })
+	for i := range callers {
+		calls.Go(func() {
+			in.call(t, "GET", path("x")+"/events", "", "Test-Caller", fmt.Sprint("caller-", i%names)).is(t, http.StatusOK, "")
+		})
 	}
 	for end := time.Now().Add(time.Minute); l.now.Load() < most && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)

@@ -8,6 +8,7 @@ type Page struct {
 	Order  Order // empty: ByDue
 	Limit  int   // timers at most; less than 1, or too many: as many as one answer may have
 	After  Place // the last one of the page before; zero: from the beginning
+	Bytes  int   // of the timers, without their payloads, but for one that has more alone; 0: any
 }
 
 // List is a page: timers in order, and where the next page begins. A zero Next says that
@@ -17,6 +18,31 @@ type List struct {
 	Timers []*Timer
 	Next   Place
 }
+
+// Cut ends the list behind the timer that is the last to be within so many bytes, without payloads,
+// or behind the first. No bytes: it stays as it is.
+func (l *List) Cut(o Order, bytes int) {
+	if bytes <= 0 {
+		return
+	}
+	for i, t := range l.Timers {
+		if bytes -= shownSize(t); bytes < 0 && i > 0 {
+			clear(l.Timers[i:])
+			l.Timers, l.Next = l.Timers[:i], PlaceOf(o, l.Timers[i-1])
+			return
+		}
+	}
+}
+
+// Size is how many bytes of memory the list's timers take, without payloads.
+func (l *List) Size() (n int) {
+	for _, t := range l.Timers {
+		n += shownSize(t)
+	}
+	return n
+}
+
+func shownSize(t *Timer) int { return t.Size() - len(t.Value) }
 
 // Merge makes one page of those that several partitions have answered to the same
 // question. A timer behind the place that a partition has got to must wait: that one may

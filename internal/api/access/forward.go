@@ -96,10 +96,7 @@ func (n *nonces) take(nonce [nonceBytes]byte, at time.Time) *Problem {
 func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		if p := bodyProblem(err); p != nil {
-			return p
-		}
-		return refused("its body ends early")
+		return bodyProblem(err)
 	}
 	if sha256.Sum256(body) != want {
 		return refused("its body is not what was signed")

@@ -57,9 +57,10 @@ const (
 	maxAddresses      = 4096 // that are remembered
 )
 
-// failures counts wrong passwords by the address that they come from, so that who tries
-// many does not keep the processor from others. Right ones are not counted: behind a
-// proxy all have one address. mu guards byNet.
+// failures bounds wrong passwords by the address that they come from, so that who tries many does
+// not keep the processor from others. A try takes its token before the password is looked at, which
+// takes long: else as many would be looked at as are sent meanwhile. One that was right gives it
+// back: behind a proxy all have one address. mu guards byNet.
 //
 // When there are too many addresses it forgets those that may try as often as a new one,
 // and if that does not help, all: a limit for each of them is for the few that are
@@ -67,43 +68,56 @@ const (
 // looked at in.
 type failures struct {
 	mu    sync.Mutex
-	byNet map[netip.Prefix]*rate.Limiter
+	byNet map[netip.Prefix]*tries
 }
 
-// may reports whether an address may try a password, and if not, how long it must wait.
-func (f *failures) may(from netip.Prefix, now time.Time) (wait time.Duration) {
+// tries are what an address has left.
+type tries struct {
+	left float64
+	at   time.Time // as of then
+}
+
+// refill brings tries up to date.
+func (t *tries) refill(now time.Time) {
+	t.left = min(failuresAtOnce, t.left+failuresPerSecond*max(0, now.Sub(t.at).Seconds()))
+	t.at = now
+}
+
+// take takes a try, or says how long the address must wait for one.
+func (f *failures) take(from netip.Prefix, now time.Time) (wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l := f.byNet[from]; l != nil {
-		if tokens := l.TokensAt(now); tokens < 1 {
-			return time.Duration((1 - tokens) / failuresPerSecond * float64(time.Second))
-		}
+	t := f.byNet[from]
+	if t == nil {
+		f.makeRoom(now)
+		t = &tries{left: failuresAtOnce, at: now}
+		f.byNet[from] = t
 	}
+	if t.refill(now); t.left < 1 {
+		return time.Duration((1 - t.left) / failuresPerSecond * float64(time.Second))
+	}
+	t.left--
 	return 0
 }
 
-// failed notes a wrong password.
-func (f *failures) failed(from netip.Prefix, now time.Time) {
+// giveBack gives back the try of a password that was right, or that nobody has looked at.
+func (f *failures) giveBack(from netip.Prefix) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.byNet[from]
-	if l == nil {
-		f.makeRoom(now)
-		l = rate.NewLimiter(failuresPerSecond, failuresAtOnce)
-		f.byNet[from] = l
+	if t := f.byNet[from]; t != nil {
+		t.left = min(failuresAtOnce, t.left+1)
 	}
-	l.AllowN(now, 1)
 }
 
 func (f *failures) makeRoom(now time.Time) {
 	if f.byNet == nil {
-		f.byNet = make(map[netip.Prefix]*rate.Limiter)
+		f.byNet = make(map[netip.Prefix]*tries)
 	}
 	if len(f.byNet) < maxAddresses {
 		return
 	}
-	for from, l := range f.byNet {
-		if l.TokensAt(now) >= failuresAtOnce {
+	for from, t := range f.byNet {
+		if t.refill(now); t.left >= failuresAtOnce {
 			delete(f.byNet, from)
 		}
 	}

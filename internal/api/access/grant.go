@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Role is what a caller may do. Each role includes those before it; the zero value is
@@ -80,6 +81,10 @@ type call struct {
 	// current are the caller's grants as the file has them by now, for what outlives the
 	// call, as a job does, and what lasts, as a stream; nil: those that it came with.
 	current func() []Grant
+	// memory is what the call takes of the guard's, for its body and its answer; nil: there is no
+	// guard.
+	memory *Hold
+	broken atomic.Pointer[Problem] // why the body cannot be read; nil: it can
 
 	mu        sync.Mutex // guards what follows: handlers may ask from several goroutines
 	topic, id string     // of the first question

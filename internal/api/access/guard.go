@@ -10,15 +10,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
 
 // Limits that no setting changes.
 const (
 	maxTargetBytes = 8 * 1024 // path and query: an ID of 512 bytes takes 1,536 escaped
-	bodiesAtOnce   = 64 << 20 // bytes of all bodies together, or 4 of the largest
-	bodyWait       = time.Second
 	// refusalsLogged are the lines a second that say who was refused, and how many at
 	// once; the rest is counted.
 	refusalsLogged   = 1
@@ -54,7 +51,7 @@ type Guard struct {
 	logins  *logins
 	forward *verifier // nil: there is no key
 	open    *account  // whose calls are where there are no users
-	bodies  *semaphore.Weighted
+	memory  *Pool     // bytes of bodies and answers
 	csrf    *http.CrossOriginProtection
 	refused *rate.Sometimes
 	metrics *metrics
@@ -72,7 +69,7 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 	}
 	g := &Guard{
 		options: o, log: log, logins: newLogins(), csrf: http.NewCrossOriginProtection(),
-		bodies:  semaphore.NewWeighted(max(bodiesAtOnce, 4*o.BodyLimit)),
+		memory:  newMemory(o.BodyLimit),
 		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
 		open:    &account{caller: Anonymous(), gate: newGate(o.Rate, o.AtOnce)},
 		metrics: newMetrics(o.Registry),
@@ -197,12 +194,14 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	if g.callers != nil {
 		c.current = func() []Grant { return g.callers.get().grantsOf(a.caller.Name) }
 	}
-	release, p := g.limitBody(w, r)
-	if p != nil {
+	r = r.WithContext(withCall(r.Context(), c))
+	c.memory = g.memory.Hold(r.Context(), nil)
+	defer c.memory.Release()
+	// An answer that is not taken is cut when another caller needs the room.
+	w.begun = func() { c.memory.Cuttable(func() { CutOff(w.ResponseWriter) }) }
+	if p := g.limitBody(w, r, c); p != nil {
 		return p
 	}
-	defer release()
-	r = r.WithContext(withCall(r.Context(), c))
 	if sig != nil {
 		if p := checkBody(r, sig.body); p != nil {
 			return p
@@ -276,23 +275,23 @@ func isLocalName(host string) bool {
 	return isLoopbackHost(strings.Trim(host, "[]"))
 }
 
-// limitBody reserves room for the body: as much as it has, or as much as it may have.
-func (g *Guard) limitBody(w *Recorder, r *http.Request) (release func(), p *Problem) {
+// limitBody has the body end at the limit, and counted as it is read.
+func (g *Guard) limitBody(w *Recorder, r *http.Request, c *call) *Problem {
 	if r.Body == nil || r.Body == http.NoBody {
-		return func() {}, nil
+		return nil
 	}
-	size := r.ContentLength
-	if size > g.options.BodyLimit {
-		return nil, tooLarge(g.options.BodyLimit)
+	if r.ContentLength > g.options.BodyLimit {
+		return tooLarge(g.options.BodyLimit)
 	}
-	if size < 0 {
-		size = g.options.BodyLimit
-	}
-	if !g.bodies.TryAcquire(size) {
-		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many bodies are under way").after(bodyWait)
-	}
-	r.Body = http.MaxBytesReader(w.ResponseWriter, r.Body, g.options.BodyLimit)
-	return func() { g.bodies.Release(size) }, nil
+	r.Body = &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.options.BodyLimit), ctx: r.Context(), c: c, w: w.ResponseWriter}
+	return nil
+}
+
+func newMemory(bodyLimit int64) *Pool {
+	whole := max(memoryAtOnce, leastBodies*bodyFactor*(bodyLimit+bodyStep))
+	p := NewPool(whole, whole, bodyWait)
+	p.least = memoryLeast
+	return p
 }
 
 // sayRefused logs who is refused for who he is, or is not; some of many.

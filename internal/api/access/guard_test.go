@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -169,12 +170,41 @@ func TestManyWrongPasswords(t *testing.T) {
 	})
 }
 
+// So many wrong passwords are looked at as may be, also where many come at once: looking takes long.
+func TestManyWrongPasswordsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := guard(t, options(t))
+		var looked atomic.Int64
+		g.logins.compare = func([]byte, []byte) error {
+			looked.Add(1)
+			time.Sleep(60 * time.Millisecond)
+			return bcrypt.ErrMismatchedHashAndPassword
+		}
+		h := g.Wrap(http.HandlerFunc(echo))
+		end := time.Now().Add(10 * time.Second)
+		var wg sync.WaitGroup
+		for i := range 48 {
+			wg.Go(func() {
+				for n := 0; time.Now().Before(end); n++ {
+					if a := asks(h, http.MethodGet, "/", nil, basic("shop", fmt.Sprint("wrong", i, n))); a.StatusCode == http.StatusTooManyRequests {
+						time.Sleep(200 * time.Millisecond)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := looked.Load(); n > failuresAtOnce+11*failuresPerSecond {
+			t.Errorf("%d wrong passwords were looked at in 10 s", n)
+		}
+	})
+}
+
 // Addresses do not grow memory without bound, and IPv6 hosts have one each.
 func TestManyAddresses(t *testing.T) {
 	var f failures
 	now := time.Now()
 	for i := range 3 * maxAddresses {
-		f.failed(netOf(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i>>16, i&0xffff)), now)
+		f.take(netOf(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i>>16, i&0xffff)), now)
 		if len(f.byNet) > maxAddresses {
 			t.Fatalf("%d are remembered", len(f.byNet))
 		}
@@ -301,16 +331,25 @@ func TestBodies(t *testing.T) {
 	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(1001)), bearer("ops")), 413, ReasonTooLarge)
 	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader(body(1001))}, bearer("ops")), 413, ReasonTooLarge)
 
-	// All together have a limit too, and what was reserved comes back.
-	room := max(bodiesAtOnce, 4*o.BodyLimit)
-	if !g.bodies.TryAcquire(room - 500) {
-		t.Fatal("room was not given back")
+	// All together have a limit too, and what was taken comes back; a caller has some of it in any case.
+	if g.memory.used != 0 {
+		t.Fatalf("%d bytes were not given back", g.memory.used)
 	}
+	g.memory.least = 0
+	ctx := WithCaller(t.Context(), Caller{Name: "reader"})
+	rest := g.memory.Take(ctx, g.memory.whole-bodyFactor*bodyStep, nil)
 	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), "ops")
 	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
-	a := asks(h, http.MethodPut, "/", strings.NewReader(body(501)), bearer("ops"))
-	wantProblem(t, a, http.StatusServiceUnavailable, ReasonOverloaded)
+	more := g.memory.Take(ctx, 1, nil)
+	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), http.StatusServiceUnavailable, ReasonOverloaded)
 	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader("x")}, bearer("ops")), 503, ReasonOverloaded)
+	g.memory.least = memoryLeast
+	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), "ops")
+	rest.Release()
+	more.Release()
+	if g.memory.used != 0 || len(g.memory.callers) != 0 {
+		t.Errorf("%d bytes of %d callers were not given back", g.memory.used, len(g.memory.callers))
+	}
 	// Who is nobody reserves nothing, and nothing is read of him.
 	var read atomic.Int64
 	counted := readerFunc(func(b []byte) (int, error) { read.Add(1); return len(b), nil })

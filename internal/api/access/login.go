@@ -135,16 +135,24 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 	if a != nil && l.known(key, hash) {
 		return a, nil
 	}
-	from, now := netOf(remote), time.Now()
-	if wait := l.failures.may(from, now); wait > 0 {
-		return nil, NewProblem(http.StatusTooManyRequests, ReasonTooManyFailures, "too many wrong passwords came from this address").after(wait)
-	}
-	_, err, _ := l.flights.Do(string(key[:])+string(hash), func() (any, error) { return nil, l.look(hash, password) })
+	from := netOf(remote)
+	_, err, _ := l.flights.Do(string(key[:])+string(hash), func() (any, error) {
+		if wait := l.failures.take(from, time.Now()); wait > 0 {
+			return nil, NewProblem(http.StatusTooManyRequests, ReasonTooManyFailures, "too many wrong passwords came from this address").after(wait)
+		}
+		err := l.look(hash, password)
+		if errors.Is(err, errNoSlot) || err == nil && a != nil {
+			l.failures.giveBack(from)
+		}
+		return nil, err
+	})
+	var tooMany *Problem
 	switch {
+	case errors.As(err, &tooMany):
+		return nil, tooMany
 	case errors.Is(err, errNoSlot):
 		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many passwords are looked at").after(slotWait)
 	case err != nil || a == nil:
-		l.failures.failed(from, now)
 		return nil, unauthenticated(wrongLogin)
 	}
 	l.remember(key, hash)

@@ -2,17 +2,16 @@ package access
 
 import (
 	"encoding/json"
-	"errors"
 	"maps"
 	"math"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
 )
 
 // Reasons of problems, beside those of package api. They are part of the API and never change.
 const (
+	ReasonBadRequest      = "bad-request"      // 400: the call itself is wrong
 	ReasonUnauthenticated = "unauthenticated"  // 401: no credentials, or wrong ones
 	ReasonTooManyHeaders  = "too-many-headers" // 431
 	ReasonForwardRefused  = "forward-refused"  // 401: the signature of another instance does not hold
@@ -26,7 +25,7 @@ const (
 	ReasonRateLimited     = "rate-limited"     // 429
 	ReasonTooManyCalls    = "too-many-calls"   // 429: at the same time
 	ReasonTooManyFailures = "too-many-logins"  // 429: with wrong passwords
-	ReasonOverloaded      = "overloaded"       // 503: bodies, passwords or nonces have no room now
+	ReasonOverloaded      = "overloaded"       // 503: bodies, answers, passwords or nonces have no room now
 )
 
 // Problem is an answer that is an error, in the form of RFC 9457. It is an error, and
@@ -94,21 +93,4 @@ func (p *Problem) WriteAs(w http.ResponseWriter, more any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n')) // who asked is gone
-}
-
-// bodyProblem is what an error of reading a request's body means to the caller, or nil
-// if it is another kind of error.
-func bodyProblem(err error) *Problem {
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return tooLarge(large.Limit)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return NewProblem(http.StatusRequestTimeout, ReasonBodyTimeout, "the body did not arrive in time")
-	}
-	return nil
-}
-
-func tooLarge(limit int64) *Problem {
-	return NewProblem(http.StatusRequestEntityTooLarge, ReasonTooLarge,
-		"the body has more than "+strconv.FormatInt(limit, 10)+" bytes, the limit (api-body-limit)")
 }

@@ -8,6 +8,7 @@ type Recorder struct {
 	http.ResponseWriter
 
 	status int
+	begun  func() // is called when the answer begins; may be nil
 }
 
 // Status is that of the answer; 0: it has not begun.
@@ -19,7 +20,7 @@ func (r *Recorder) WriteHeader(status int) {
 		return
 	}
 	if status >= http.StatusOK { // else it is merely informational
-		r.status = status
+		r.begin(status)
 	}
 	r.ResponseWriter.WriteHeader(status)
 }
@@ -27,9 +28,15 @@ func (r *Recorder) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (r *Recorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
-		r.status = http.StatusOK
+		r.begin(http.StatusOK)
 	}
 	return r.ResponseWriter.Write(b)
+}
+
+func (r *Recorder) begin(status int) {
+	if r.status = status; r.begun != nil {
+		r.begun()
+	}
 }
 
 // Final is the status in the end, where the handler has ended or panicked.

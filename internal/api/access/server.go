@@ -82,6 +82,11 @@ func Stream(w http.ResponseWriter) error {
 	return http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
 
+// CutOff ends the writing of an answer, however slowly it is taken.
+func CutOff(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // else it ends by itself, later
+}
+
 // StreamWrite writes a part of an answer for which [Stream] was called, and sends it.
 // Who does not take it within the limit is cut off.
 func StreamWrite(w http.ResponseWriter, part []byte) error {

@@ -1,12 +1,14 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // answer answers a call by a partition that is owned here.
@@ -44,16 +46,26 @@ func listed(ctx context.Context, p Partition, c *Call) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	found.Cut(cmp.Or(c.Page.Order, query.ByDue), c.Page.Bytes)
 	a := Answer{Timers: make([]Shown, len(found.Timers)), Next: found.Next}
 	for i, t := range found.Timers {
 		short := *t.Timer
 		short.Value = nil
 		slim := *t
 		slim.Timer = &short
+		if len(t.Value) > sharedValue {
+			if slim.Timer, err = timer.Decode(short.AppendTo(nil)); err != nil {
+				return Answer{}, fmt.Errorf("copy a timer without its payload: %w", err)
+			}
+		}
 		a.Timers[i] = Shown{&slim}
 	}
 	return a, nil
 }
+
+// sharedValue is how long a payload may be that stays in memory as long as what is listed of its
+// timer does: all parts of one that the store has read share its bytes.
+const sharedValue = 512
 
 // written watches, writes, and waits for the decisions. The watch begins first, so no
 // decision is missed, however fast the owner is.

@@ -1,0 +1,94 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+const (
+	// memoryAtOnce is what bodies and answers of all calls under way may take together, in bytes,
+	// or as much as [leastBodies] of the largest bodies.
+	memoryAtOnce = 96 << 20
+	leastBodies  = 4
+	// memoryLeast is what a caller has of it in any case.
+	memoryLeast = 64 << 10
+	// bodyFactor is how many times a body is in memory: in the buffer that it is read to, in the
+	// request that is made of it, and on its way to Kafka.
+	bodyFactor = 3
+	// bodyStep is for how many bytes of a body there is room, at least, each time more is asked for.
+	bodyStep = 4 << 10
+	// bodyWait is for how long a call waits for room, and is told to.
+	bodyWait = time.Second
+)
+
+// body is the body of a call as handlers read it. Room for it is taken as it arrives: a body that
+// is announced, and slow, holds what has come of it and no more, and is cut when another caller
+// needs that. Once it is there it is not cut any more.
+type body struct {
+	io.ReadCloser // ends at the limit
+	ctx           context.Context
+	c             *call
+	w             http.ResponseWriter
+	read, room    int64
+}
+
+// errCut is why a body cannot be read on that was cut, or for which there is no room.
+var errCut = errors.New("there is no room for the body")
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.room == 0 {
+		b.c.memory.Cuttable(func() { _ = http.NewResponseController(b.w).SetReadDeadline(time.Unix(1, 0)) })
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.read += int64(n); b.read > b.room {
+		more := max(b.read-b.room, bodyStep)
+		if b.room += more; !b.c.memory.Grow(b.ctx, more*bodyFactor) {
+			err = errCut
+		}
+	}
+	if err != nil {
+		b.c.memory.Cuttable(nil)
+	}
+	if b.c.memory.Cut() {
+		err = errCut
+	}
+	if p := bodyProblem(err); p != nil {
+		b.c.broken.Store(p)
+	}
+	return n, err
+}
+
+// BodyProblem is why the body of the call of ctx could not be read; nil if it could.
+func BodyProblem(ctx context.Context) *Problem {
+	if c := callOf(ctx); c != nil {
+		return c.broken.Load()
+	}
+	return nil
+}
+
+// bodyProblem is what an error of reading a request's body means to the caller, nil for its end.
+func bodyProblem(err error) *Problem {
+	large, isLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case err == nil, errors.Is(err, io.EOF):
+		return nil
+	case errors.Is(err, errCut):
+		return noRoom()
+	case isLarge:
+		return tooLarge(large.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return NewProblem(http.StatusRequestTimeout, ReasonBodyTimeout, "the body did not arrive in time")
+	}
+	return NewProblem(http.StatusBadRequest, ReasonBadRequest, "the body ends early, or its parts are not well-formed")
+}
+
+func tooLarge(limit int64) *Problem {
+	return NewProblem(http.StatusRequestEntityTooLarge, ReasonTooLarge,
+		"the body has more than "+strconv.FormatInt(limit, 10)+" bytes, the limit (api-body-limit)")
+}

@@ -1,0 +1,293 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Pool is a limit that callers share: bytes of memory, streams of events, jobs, reads of logs.
+//
+// No caller takes what is another's, however many there are and whatever they hold for how long.
+// Fixed shares would not do: as many as there may be callers are too small for one alone, and
+// fewer run out. So one caller may hold all that is free, and gives it back when another comes:
+//
+//   - A caller who asks for what is not free, and would hold less with it than another one holds,
+//     has holds of that one cut until there is room: the largest first, then the newest.
+//   - Whoever waits is served in the order of what their callers hold, least first.
+//   - A caller who holds no more than [Pool.least] has it beyond the whole, if need be: small calls
+//     neither wait nor cut.
+//
+// So a caller who holds no more than whole/n, with n callers there, is never cut: a caller who
+// would hold more than that has nothing cut of one who holds less. And one who asks for less than
+// that gets it, as soon as those that are cut let go. This rests on that: holds that cannot be cut
+// now end by themselves, for what is done with them has a limit of time (a decision, a page, a
+// turn at reading); a pool of holds that can never be cut has a limit for each caller ([Pool.each]).
+//
+// Callers are told apart by name. An open API has one: who is behind it share all.
+type Pool struct {
+	whole int64 // what all hold together
+	each  int64 // what one caller holds at most
+	least int64
+	wait  time.Duration // for what is not free
+
+	mu      sync.Mutex // guards all that follows, and all fields of holds
+	used    int64      // by all
+	ending  int64      // of that, what is cut and not given back yet
+	turn    int64      // counts holds and waiters
+	callers map[string]*holder
+	waiting []*waiter
+}
+
+// holder is what one caller holds.
+type holder struct {
+	used, ending int64
+	holds        map[*Hold]struct{} // those that have something
+}
+
+// Hold is a part of a pool. It grows, and is given back once.
+type Hold struct {
+	pool *Pool
+	name string
+	n    int64
+	turn int64
+	cut  func() // ends what it is for; nil: it cannot be cut now
+	gone bool   // it was cut, or given back: it does not grow
+	was  bool   // it was cut
+}
+
+type waiter struct {
+	h       *Hold
+	n, turn int64
+	granted chan struct{}
+}
+
+// NewPool returns a pool of which one caller may hold each at most, and waits for so long.
+func NewPool(whole, each int64, wait time.Duration) *Pool {
+	return &Pool{whole: whole, each: each, wait: wait, callers: make(map[string]*holder)}
+}
+
+// Hold returns a hold of the caller of ctx that has nothing yet; cut, which is called once and
+// must not block, ends what it is for when another caller needs the room.
+func (p *Pool) Hold(ctx context.Context, cut func()) *Hold {
+	c, _ := CallerOf(ctx)
+	return &Hold{pool: p, name: c.Name, cut: cut}
+}
+
+// Take is Hold and Grow; nil: there is no room.
+func (p *Pool) Take(ctx context.Context, n int64, cut func()) *Hold {
+	h := p.Hold(ctx, cut)
+	if !h.Grow(ctx, n) {
+		return nil
+	}
+	return h
+}
+
+// Grow takes n more, and reports whether there was room before the pool's patience, or ctx, came
+// to its end.
+func (h *Hold) Grow(ctx context.Context, n int64) bool {
+	p := h.pool
+	p.mu.Lock()
+	p.turn++
+	w := &waiter{h: h, n: n, turn: p.turn, granted: make(chan struct{})}
+	if h.gone || n > p.each {
+		p.mu.Unlock()
+		return false
+	}
+	if len(p.waiting) == 0 && p.fits(w) { // nearly always
+		p.grant(w)
+		p.mu.Unlock()
+		return true
+	}
+	p.waiting = append(p.waiting, w)
+	p.serve()
+	cuts := p.victims(w)
+	p.mu.Unlock()
+	for _, cut := range cuts {
+		cut()
+	}
+	patience := time.NewTimer(p.wait)
+	defer patience.Stop()
+	select {
+	case <-w.granted:
+	case <-ctx.Done():
+	case <-patience.C:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.waiting, w)
+	if i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+	}
+	return i < 0 && !h.gone
+}
+
+// Shrink gives n back.
+func (h *Hold) Shrink(n int64) {
+	p := h.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.give(h, min(n, h.n))
+}
+
+// Cuttable has the hold be cut by calling cut; nil: not at all for now.
+func (h *Hold) Cuttable(cut func()) {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	if !h.gone {
+		h.cut = cut
+	}
+}
+
+// Cut reports whether the hold was cut.
+func (h *Hold) Cut() bool {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	return h.was
+}
+
+// Release gives all back. Giving back twice, or what a nil hold has, is legal.
+func (h *Hold) Release() {
+	if h == nil {
+		return
+	}
+	p := h.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.gone = true
+	p.give(h, h.n)
+}
+
+// give takes n off a hold.
+func (p *Pool) give(h *Hold, n int64) {
+	if n == 0 {
+		return
+	}
+	o := p.callers[h.name]
+	p.used, o.used, h.n = p.used-n, o.used-n, h.n-n
+	if h.was {
+		p.ending, o.ending = p.ending-n, o.ending-n
+	}
+	if h.n == 0 {
+		delete(o.holds, h)
+	}
+	if len(o.holds) == 0 {
+		delete(p.callers, h.name)
+	}
+	p.serve()
+}
+
+// held is what a caller holds and keeps.
+func (p *Pool) held(name string) int64 {
+	if o := p.callers[name]; o != nil {
+		return o.used - o.ending
+	}
+	return 0
+}
+
+// serve gives to those who wait what there is: to the caller who holds least first, of the same
+// the one who waits for longest. A caller at its own limit holds up nobody.
+func (p *Pool) serve() {
+	for len(p.waiting) > 0 {
+		if len(p.waiting) > 1 {
+			slices.SortFunc(p.waiting, func(a, b *waiter) int {
+				return cmp.Or(cmp.Compare(p.held(a.h.name), p.held(b.h.name)), cmp.Compare(a.turn, b.turn))
+			})
+		}
+		i := slices.IndexFunc(p.waiting, func(w *waiter) bool { return p.held(w.h.name)+w.n <= p.each })
+		if i < 0 {
+			return
+		}
+		w := p.waiting[i]
+		if !p.fits(w) {
+			return
+		}
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		p.grant(w)
+	}
+}
+
+// fits reports whether there is room for a waiter now.
+func (p *Pool) fits(w *waiter) bool {
+	would := p.held(w.h.name) + w.n
+	return would <= p.each && (p.used+w.n <= p.whole || would <= p.least)
+}
+
+func (p *Pool) grant(w *waiter) {
+	defer close(w.granted)
+	h := w.h
+	if h.gone || w.n == 0 { // cut, or given back, while it waited
+		return
+	}
+	o := p.callers[h.name]
+	if o == nil {
+		o = &holder{holds: make(map[*Hold]struct{})}
+		p.callers[h.name] = o
+	}
+	p.used, o.used, h.n = p.used+w.n, o.used+w.n, h.n+w.n
+	o.holds[h] = struct{}{}
+	if h.turn == 0 {
+		h.turn = w.turn
+	}
+}
+
+// victims marks holds of others as cut until there is room for a waiter, and returns what cuts
+// them. There are none for one who has been served, or would hold as much as others do.
+func (p *Pool) victims(w *waiter) (cuts []func()) {
+	if !slices.Contains(p.waiting, w) {
+		return nil
+	}
+	want := p.held(w.h.name) + w.n
+	for p.used-p.ending+w.n > p.whole {
+		var most *Hold
+		for name, o := range p.callers {
+			if name == w.h.name || o.used-o.ending <= want || most != nil && o.used-o.ending < p.held(most.name) {
+				continue
+			}
+			for h := range o.holds {
+				if h.cut != nil && (most == nil || most.name != name || cmp.Or(cmp.Compare(h.n, most.n), cmp.Compare(h.turn, most.turn)) > 0) {
+					most = h
+				}
+			}
+		}
+		if most == nil {
+			return cuts
+		}
+		cuts = append(cuts, most.cut)
+		o := p.callers[most.name]
+		p.ending, o.ending = p.ending+most.n, o.ending+most.n
+		most.cut, most.gone, most.was = nil, true, true
+		p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool { // it waits for nothing more
+			if w.h == most {
+				close(w.granted)
+			}
+			return w.h == most
+		})
+	}
+	return cuts
+}
+
+// Reserve counts n more bytes as held by the call of ctx until it ends, or [GiveBack]: those of an
+// answer, before it is made. Where no guard has let the call in there is no limit.
+func Reserve(ctx context.Context, n int64) *Problem {
+	c := callOf(ctx)
+	if c == nil || c.memory == nil || c.memory.Grow(ctx, n) {
+		return nil
+	}
+	return noRoom()
+}
+
+// GiveBack takes back a part of what was reserved.
+func GiveBack(ctx context.Context, n int64) {
+	if c := callOf(ctx); c != nil && c.memory != nil {
+		c.memory.Shrink(max(0, n))
+	}
+}
+
+func noRoom() *Problem {
+	return NewProblem(http.StatusServiceUnavailable, ReasonOverloaded,
+		"bodies and answers of calls under way take all the memory that there is for them").after(bodyWait)
+}

@@ -1,0 +1,328 @@
+package access
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// as is a context of a caller.
+func as(name string) context.Context {
+	return WithCaller(context.Background(), Caller{Name: name})
+}
+
+// Alone a caller has all, and beside others what is left to it by shares, at once.
+func TestPoolIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(32, 32, time.Second)
+		var ended int
+		take := func(name string) *Hold {
+			var h *Hold
+			h = p.Take(as(name), 1, func() { ended++; go h.Release() })
+			return h
+		}
+		for range 32 {
+			if take("greedy") == nil {
+				t.Fatal("alone it has not all")
+			}
+		}
+		if began := time.Now(); take("greedy") != nil || time.Since(began) != time.Second {
+			t.Error("a caller has more than all, or is told so too early")
+		}
+		for i := range 16 {
+			began := time.Now()
+			if take("good") == nil || time.Since(began) > 0 {
+				t.Fatalf("%d: waited %v", i, time.Since(began))
+			}
+		}
+		if ended != 16 {
+			t.Errorf("%d were ended, want 16", ended)
+		}
+		if take("good") != nil {
+			t.Error("it takes what is another's")
+		}
+		if take("third") == nil {
+			t.Error("a third one has nothing")
+		}
+	})
+}
+
+// Of one caller there is a limit where holds cannot be cut, and the least is there in any case.
+func TestPoolHasLimits(t *testing.T) {
+	p := NewPool(16, 4, 0)
+	var all []*Hold
+	for range 4 {
+		all = append(all, p.Take(as("a"), 1, nil))
+	}
+	if p.Take(as("a"), 1, nil) != nil || p.Take(as("b"), 1, nil) == nil {
+		t.Error("the limit of a caller")
+	}
+	all[0].Release()
+	all[0].Release()
+	if p.Take(as("a"), 1, nil) == nil {
+		t.Error("what was given back is not there")
+	}
+	p = NewPool(10, 10, 0)
+	p.least = 3
+	p.Take(as("a"), 10, nil)
+	if p.Take(as("b"), 3, nil) == nil || p.Take(as("b"), 1, nil) != nil {
+		t.Error("the least of a caller")
+	}
+}
+
+// Who waits is served by what their callers hold, not by who came first.
+func TestPoolServesTheLeastFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(2, 2, time.Minute)
+		var order []string
+		a1, a2 := p.Take(as("a"), 1, nil), p.Take(as("a"), 1, nil)
+		for _, name := range []string{"a", "a", "b"} {
+			go func() {
+				if h := p.Take(as(name), 1, nil); h != nil {
+					order = append(order, name)
+				}
+			}()
+			synctest.Wait()
+		}
+		a1.Release()
+		synctest.Wait()
+		a2.Release()
+		synctest.Wait()
+		if !slices.Equal(order, []string{"b", "a"}) {
+			t.Errorf("served %v", order)
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+// Whatever callers take, grow, give back and have cut: books are right, all together hold no more
+// than there is, but for what each one has in any case and what is cut and about to end; and
+// nobody who holds no more than its share has anything cut.
+func TestPoolKeepsShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := rapid.Int64Range(1, 40).Draw(t, "whole")
+		p := NewPool(whole, whole, 0)
+		p.least = rapid.Int64Range(0, 2).Draw(t, "least")
+		held := make(map[*Hold]int64)
+		var cut []*Hold
+		sum := func(name string) (n int64) {
+			for h, of := range held {
+				if h.name == name && !h.was {
+					n += of
+				}
+			}
+			return n
+		}
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "caller")
+			n := rapid.Int64Range(1, 10).Draw(t, "n")
+			before := map[string]int64{"a": sum("a"), "b": sum("b"), "c": sum("c"), "d": sum("d")}
+			cut = nil
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0, 1:
+				var h *Hold
+				var end func()
+				if rapid.Bool().Draw(t, "can be cut") {
+					end = func() { cut = append(cut, h) }
+				}
+				h = p.Hold(as(name), end)
+				if h.Grow(as(name), n) {
+					held[h] = n
+				}
+			case 2:
+				for h := range held {
+					if h.name == name && h.Grow(as(name), n) {
+						held[h] += n
+						break
+					}
+				}
+			case 3:
+				for h := range held {
+					if h.name == name {
+						h.Release()
+						delete(held, h)
+						break
+					}
+				}
+			}
+			for _, h := range cut {
+				if h.name == name || before[h.name] <= before[name]+n {
+					t.Fatalf("%s holds %d and has something cut for %s, who would hold %d", h.name, before[h.name], name, before[name]+n)
+				}
+			}
+			var used, ending int64
+			for h, of := range held {
+				if used += of; h.was {
+					ending += of
+				}
+			}
+			if used != p.used || ending != p.ending || used > whole+4*p.least {
+				t.Fatalf("%d held, %d on the books; %d and %d are ending; of %d", used, p.used, ending, p.ending, whole)
+			}
+		}
+		for h := range held {
+			h.Release()
+		}
+		if p.used != 0 || p.ending != 0 || len(p.callers) != 0 || len(p.waiting) != 0 {
+			t.Fatalf("what is left: %+v", p)
+		}
+	})
+}
+
+// crowd is a guard whose file has so many readers, r0 and on, beside its usual callers.
+func crowd(t *testing.T, n int) *Guard {
+	t.Helper()
+	text := usersFile()
+	for i := range n {
+		text += fmt.Sprintf("  r%d:\n    tokens: [%s]\n    grants: [{role: read, topic: orders}]\n", i, tokenLine(fmt.Sprintf("r%d-", i)))
+	}
+	o := options(t)
+	o.BodyLimit = 2 << 20
+	o.Users = writeFile(t, filepath.Join(t.TempDir(), "crowd.yaml"), text)
+	g, _ := guard(t, o)
+	return g
+}
+
+// halfBody sends the beginning of a PUT of 2 MiB, and nothing more.
+func halfBody(t *testing.T, address, caller string, sent int) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	fmt.Fprintf(c, "PUT / HTTP/1.1\r\nHost: localhost\r\n%s\r\nContent-Length: %d\r\n\r\n", bearer(caller), 2<<20)
+	if _, err := c.Write(make([]byte, sent)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (g *Guard) until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		g.memory.mu.Lock()
+		ok := is()
+		g.memory.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s, after 30 s", what)
+		}
+	}
+}
+
+func put(t *testing.T, address, caller string, n int) *answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+address+"/", strings.NewReader(strings.Repeat("x", n)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", strings.TrimPrefix(bearer(caller), "Authorization: "))
+	a, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answerOf(a)
+}
+
+// Bodies that are announced hold nothing, those that stand still hold what has come, and whoever
+// has more than a share gives way to one who has less.
+func TestSlowBodiesHoldUpNobody(t *testing.T) {
+	const callers, each = 64, 2
+	g := crowd(t, callers)
+	address := served(t, g, http.HandlerFunc(echo), nil)
+	var slow []net.Conn
+	for i := range callers {
+		for range each {
+			slow = append(slow, halfBody(t, address, fmt.Sprintf("r%d-", i), 0))
+		}
+	}
+	if a := put(t, address, "ops", 1<<20); a.StatusCode != http.StatusOK || g.memory.used != 0 {
+		t.Errorf("beside bodies that were announced: %d, %d bytes are taken", a.StatusCode, g.memory.used)
+	}
+	for _, c := range slow {
+		if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+			break // cut already
+		}
+	}
+	g.until(t, "bodies fill the memory", func() bool { return g.memory.used > g.memory.whole*9/10 })
+	for _, n := range []int{5, 100 << 10, 200 << 10} {
+		began := time.Now()
+		if a := put(t, address, "ops", n); a.StatusCode != http.StatusOK {
+			t.Errorf("a body of %d bytes: %d %.300s, after %v", n, a.StatusCode, a.Body, time.Since(began))
+		}
+	}
+	g.memory.mu.Lock()
+	over := g.memory.used > g.memory.whole+callers*memoryLeast
+	g.memory.mu.Unlock()
+	if over {
+		t.Error("more is held than there is")
+	}
+	for _, c := range slow {
+		c.Close()
+	}
+	g.until(t, "all is given back", func() bool { return g.memory.used == 0 && len(g.memory.callers) == 0 })
+}
+
+// An answer that is not taken is cut when another caller needs the room.
+func TestAnswersThatAreNotTaken(t *testing.T) {
+	const size = 4 << 20
+	g := crowd(t, 1)
+	address := served(t, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := Reserve(r.Context(), size); p != nil {
+			p.Write(w)
+			return
+		}
+		_, _ = w.Write(make([]byte, size))
+	}), nil)
+	get := func(caller string) *http.Response {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n\r\n", bearer(caller))
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		resp, err := http.ReadResponse(bufio.NewReaderSize(c, 512), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	var stuck []*http.Response
+	for range 7 {
+		stuck = append(stuck, get("r0-"))
+	}
+	rest := g.memory.Take(as("r0"), g.memory.whole-int64(len(stuck))*size, nil) // and more of the same caller
+	if rest == nil {
+		t.Fatal("not all was free")
+	}
+	defer rest.Release()
+	resp := get("ops")
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK || len(body) != size || err != nil {
+		t.Errorf("%d, %d bytes, %v", resp.StatusCode, len(body), err)
+	}
+	cut := 0
+	for _, resp := range stuck {
+		if body, err := io.ReadAll(resp.Body); len(body) < size || err != nil {
+			cut++
+		}
+	}
+	if cut != 1 {
+		t.Errorf("%d answers were cut, want 1", cut)
+	}
+}
