@@ -25,11 +25,19 @@ func configCheckCommand(p *process) *cobra.Command {
 		Use:   "check",
 		Short: "say what is wrong with the settings of serve",
 		Long: `check reads the settings as serve does and says all that is wrong with them, with
-file and line. It exits 2 if anything is. Secrets and certificates must be readable.`,
-		Example: `  waterclock config check --config /etc/waterclock.yaml`,
+file and line. It exits 2 if anything is. Secrets and certificates must be readable.
+check dev does the same for the settings of dev.`,
+		Example: `  waterclock config check --config /etc/waterclock.yaml
+  waterclock config check dev --config dev.yaml`,
 	}
-	load := settings(p, cmd, config.Default(), (*config.Config).Validate,
-		config.Client, config.Topics, config.Instance, config.Log)
+	checks(p, cmd, settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...))
+	dev := &cobra.Command{Use: "dev", Short: "say what is wrong with the settings of dev", Example: `  waterclock config check dev --config dev.yaml`}
+	checks(p, dev, settings(p, dev, config.DefaultDev(), (*config.Config).ValidateDev, devSettings()...))
+	cmd.AddCommand(dev)
+	return cmd
+}
+
+func checks(p *process, cmd *cobra.Command, load func() (*config.Config, error)) {
 	cmd.RunE = func(*cobra.Command, []string) error {
 		cfg, err := load()
 		if err != nil {
@@ -39,7 +47,6 @@ file and line. It exits 2 if anything is. Secrets and certificates must be reada
 			strings.Join(servedTopics(cfg), ", "), len(cfg.Tenants))
 		return err
 	}
-	return cmd
 }
 
 // servedTopics names what is served, by kind.
@@ -61,8 +68,7 @@ func configPrintCommand(p *process) *cobra.Command {
 takes. Secrets show as the names of their files.`,
 		Example: `  waterclock config print --config /etc/waterclock.yaml --group other`,
 	}
-	load := settings(p, cmd, config.Default(), (*config.Config).Validate,
-		config.Client, config.Topics, config.Instance, config.Log)
+	load := settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		cfg, err := load()
 		if err != nil {

@@ -13,7 +13,8 @@ func devCommand(p *process) *cobra.Command {
 		Short: "run a broker and the service on this machine, to try things out",
 		Long: `dev runs everything on one machine: an embedded broker that keeps its data in
 --data-dir, and the service with the request topic timers and every target
-allowed. Topics are made on first use. Any Kafka client can talk to it.
+allowed. Topics are made on first use, outcome events are on: waterclock watch shows
+them. Any Kafka client can talk to it.
 
 It schedules three timers, unless --demo=false, and prints what is scheduled and
 cancelled, by whomever, what fires and what is refused. Stopped and started again
@@ -27,8 +28,7 @@ change.`,
 		Example: `  waterclock dev
   waterclock schedule --id a1 --in 10s --to orders --value hello    # in another terminal`,
 	}
-	load := settings(p, cmd, config.DefaultDev(), (*config.Config).ValidateDev,
-		config.DevOnly, config.Topics, config.Instance, config.Log)
+	load := settings(p, cmd, config.DefaultDev(), (*config.Config).ValidateDev, devSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		if err != nil {
@@ -38,4 +38,9 @@ change.`,
 		return p.backend.dev(cmd.Context(), opts, ops.NewLogger(p.stderr, cfg))
 	}
 	return cmd
+}
+
+// devSettings are the groups of settings that dev has.
+func devSettings() []config.Group {
+	return []config.Group{config.DevOnly, config.Topics, config.Instance, config.Log}
 }

@@ -34,8 +34,7 @@ What is wrong with the file is said, and everything stays as it was.`,
 		Example: `  waterclock serve --brokers 127.0.0.1:9092 --requests timers --targets 'orders,mail.*'
   waterclock serve --config /etc/waterclock.yaml --instance-id wc-0 --on-stop stay`,
 	}
-	load := settings(p, cmd, config.Default(), (*config.Config).Validate,
-		config.Client, config.Topics, config.Instance, config.Log)
+	load := settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		if err != nil {
@@ -55,6 +54,11 @@ What is wrong with the file is said, and everything stays as it was.`,
 		return p.backend.run(ctx, cfg, reload, log)
 	}
 	return cmd
+}
+
+// serveSettings are the groups of settings that serve has.
+func serveSettings() []config.Group {
+	return []config.Group{config.Client, config.Topics, config.Instance, config.Log}
 }
 
 // rereadOn reads the configuration again at each signal, and passes on what is

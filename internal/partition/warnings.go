@@ -47,9 +47,6 @@ const (
 // allow tells whether a line may be written now, and how many were not since the
 // last one.
 func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
-	if w.muted {
-		return false, 0
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := w.kinds[of]
@@ -83,6 +80,9 @@ func (m *Metrics) warnUnreckoned(p *Partition, t *timer.Timer) {
 
 // warnRefused logs an entry that became a dead letter.
 func (m *Metrics) warnRefused(p *Partition, e *planner.Entry) {
+	if m.warnings.muted {
+		return
+	}
 	ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, e.Refusal.Reason}, time.Now())
 	if !ok {
 		return

@@ -57,7 +57,7 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 		return err
 	}
 	defer cluster.Close()
-	cfg.Brokers = []string{addr}
+	cfg.Brokers, cfg.Tenants = []string{addr}, withEvents(&cfg)
 	if err := devTopics(ctx, &cfg, o.Demo); err != nil {
 		return err
 	}
@@ -83,6 +83,20 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 		fmt.Fprintf(o.Out, "stopped; timers and topics are kept in %s\n", cfg.DataDir)
 	}
 	return err
+}
+
+// withEvents are the tenants of cfg, and of each other request topic a policy that has events, as
+// whoever tries things out wants to see what happens.
+func withEvents(cfg *config.Config) map[string]config.Policy {
+	tenants := make(map[string]config.Policy)
+	for _, topic := range cfg.Requests {
+		policy := cfg.PolicyOf(topic)
+		if _, own := cfg.Tenants[topic]; !own {
+			policy.Events = true
+		}
+		tenants[topic] = policy
+	}
+	return tenants
 }
 
 // lockDirectory makes the directory and holds it: the embedded broker does not notice

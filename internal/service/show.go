@@ -166,7 +166,7 @@ func (s *show) help() {
 	}
 	list := ""
 	if api := s.api.Load(); api != nil {
-		list = fmt.Sprintf("  %s list --url %s%s\n", s.program, *api, topic)
+		list = fmt.Sprintf("  %[1]s list --url %[2]s%[3]s\n  %[1]s watch --url %[2]s%[3]s\n", s.program, *api, topic)
 	}
 	fmt.Fprintf(s.out, `
 Commands to try in another terminal:

@@ -58,6 +58,19 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// The search box of the header names no topic: it looks in all of them.
+func TestFindLooksInAllTopics(t *testing.T) {
+	f := newFake(t)
+	f.answers["/v1/topics"] = map[string]any{"topics": []api.TopicInfo{{Topic: "empty"}, {Topic: "timers"}, {Topic: "more"}}}
+	f.answers["/v1/topics/empty/timers/count"] = counted(0, true)
+	f.answers["/v1/topics/empty/timers"] = api.TimerList{}
+	f.answers["/v1/topics/more/timers/count"] = counted(3, true)
+	says(t, f.get("/timers?q=order-"), http.StatusOK, "1,234,567 or more pending on timers", `Also found on <a href="/timers?q=order-&amp;topic=more">more</a> (3).`)
+	if body := f.get("/timers?q=order-&topic=empty").Body.String(); !strings.Contains(body, "0 pending on empty") || strings.Contains(body, "Also found") {
+		t.Error("a search that names its topic looks elsewhere")
+	}
+}
+
 // The end of a recurrence ends its list: until is Tuesday at 10, so Wednesday is not on it.
 func TestNextOccurrencesEnd(t *testing.T) {
 	f := newFake(t)

@@ -27,6 +27,15 @@ type timersPage struct {
 	First  template.URL // empty: it is the first
 	Count  *api.TimerCount
 	Wrong  *api.Problem // instead of timers
+	// Elsewhere are other topics that have such timers, of a search that names no topic.
+	Elsewhere []topicFound
+}
+
+// topicFound is how many timers of a topic a search finds.
+type topicFound struct {
+	Topic string
+	*api.TimerCount
+	Link template.URL
 }
 
 // row is a timer in a list.
@@ -62,6 +71,9 @@ func (c *Console) timers(v *visit) {
 		p.Wrong = asProblem(err)
 	case topic == "":
 	default:
+		if v.query("topic") == "" && p.Q != "" && len(names) > 1 {
+			p.lookAround(v, names)
+		}
 		p.Wrong = p.find(v)
 	}
 	if p.Wrong != nil {
@@ -98,6 +110,28 @@ func (s *search) filter(now time.Time) (url.Values, error) {
 	set("target", s.Target)
 	set("state", s.State)
 	return q, nil
+}
+
+// lookAround looks in all topics for what the search box has, which names none: the first one that
+// has such timers is shown, and the others are named.
+func (p *timersPage) lookAround(v *visit, names []string) {
+	q, err := p.filter(v.now)
+	if err != nil {
+		return // find says it
+	}
+	chosen := p.Topic
+	for _, topic := range names {
+		var n api.TimerCount
+		if v.ask(call{path: []string{"v1", "topics", topic, "timers", "count"}, query: q}, &n) != nil || n.Count == 0 {
+			continue // what cannot be counted is no find; its own page says why
+		}
+		p.Topic = topic
+		p.Elsewhere = append(p.Elsewhere, topicFound{topic, &n, p.page("", "")})
+	}
+	p.Topic = chosen
+	if len(p.Elsewhere) > 0 {
+		p.Topic, p.Elsewhere = p.Elsewhere[0].Topic, p.Elsewhere[1:]
+	}
 }
 
 // find fills the page.
