@@ -19,8 +19,13 @@ const (
 	retention        = "retention.ms"
 	retentionBytes   = "retention.bytes"
 	timestampType    = "message.timestamp.type"
+	timestampAhead   = "message.timestamp.after.max.ms"
 	uncleanElection  = "unclean.leader.election.enable"
 )
+
+// maxAhead is how far ahead of its leader's clock a record's timestamp may be on a fixed-delay topic,
+// which is Kafka's default: what a clock of a producer may be wrong by.
+const maxAhead = time.Hour
 
 // found is one topic as brokers describe it.
 type found struct {
@@ -165,6 +170,11 @@ func (v *verifier) delayed(delay time.Duration) {
 	// Timestamps of producers may go back, and what is behind waits for what is before.
 	v.setting(timestampType, false, "LogAppendTime: the delay then counts from when a record was written, whatever the clocks of producers say",
 		func(value string) bool { return value == "LogAppendTime" })
+	if v.topic.settings[timestampType] != "LogAppendTime" {
+		// Nobody but the leader can tell that a producer's clock is wrong.
+		v.setting(timestampAhead, false, fmt.Sprintf("at most %d: all records wait for one whose timestamp lies ahead", maxAhead.Milliseconds()),
+			func(string) bool { return v.topic.number(timestampAhead) <= maxAhead.Milliseconds() })
+	}
 	kept := v.topic.duration(retention)
 	v.setting(retention, true, fmt.Sprintf("more than the delay of %s: a record would be deleted before its time", delay),
 		func(string) bool { return kept < 0 || kept > delay })

@@ -346,6 +346,7 @@ func TestVerifyDelayed(t *testing.T) {
 		"kept for twice the delay": {retention, "120000", false, true},
 		"kept up to a size":        {retentionBytes, "1000000", false, false},
 		"CreateTime":               {timestampType, "CreateTime", false, false},
+		"any time ahead":           {timestampAhead, "9223372036854775807", false, true}, // the brokers' time counts
 		"compacted":                {cleanupPolicy, "compact,delete", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -367,5 +368,25 @@ func TestVerifyDelayed(t *testing.T) {
 				t.Errorf("wrong: %v, want one of %s, fatal %v", wrong, tc.setting, tc.fatal)
 			}
 		})
+	}
+}
+
+// Where producers set timestamps nobody but the leader can refuse one that lies far ahead, and it must.
+func TestVerifyTimestampsAhead(t *testing.T) {
+	for value, want := range map[string]int{"3600000": 1, "1000": 1, "3600001": 2, "9223372036854775807": 2} {
+		family := sound()
+		family.delay, family.changelog.name = time.Minute, Checkpoints(family.request.name)
+		for setting, value := range map[string]string{timestampType: "CreateTime", retention: "-1", retentionBytes: "-1", timestampAhead: value} {
+			family.request.settings[setting] = value
+		}
+		wrong := 0
+		for _, c := range family.verify() {
+			if !c.OK {
+				wrong++
+			}
+		}
+		if wrong != want {
+			t.Errorf("%s: %d are wrong, want %d, CreateTime among them", value, wrong, want)
+		}
 	}
 }

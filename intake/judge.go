@@ -192,6 +192,7 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 		return nil, refusal
 	}
 	due, refusal := h.due(rec, recurrence.Recurrence)
+	now = horizonFrom(rec, now)
 	if refusal == nil {
 		refusal = r.beyond(due, now)
 	}
@@ -226,6 +227,16 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 		return nil, refusal
 	}
 	return t, nil
+}
+
+// horizonGrace is how far ahead of the owner's clock a record's timestamp may be to count for the
+// horizon.
+const horizonGrace = time.Hour
+
+// horizonFrom is what the horizon of a request counts from: the owner's clock or, if that is later, the
+// record's timestamp. A timer-after that is within the limit is not refused because two clocks differ.
+func horizonFrom(rec *kgo.Record, now int64) int64 {
+	return max(now, min(rec.Timestamp.UnixMilli(), now+horizonGrace.Milliseconds()))
 }
 
 // beyond refuses what lies further ahead than the horizon.

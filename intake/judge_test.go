@@ -622,3 +622,31 @@ func BenchmarkJudge(b *testing.B) {
 		})
 	}
 }
+
+// What timer-after says is within the horizon or not, however far the clocks of producer and owner
+// differ; a timestamp that lies hours ahead makes no horizon longer.
+func TestTheHorizonCountsFromTheLaterClock(t *testing.T) {
+	r := testRules()
+	r.Limits.Horizon = time.Hour
+	for _, tt := range []struct {
+		name  string
+		ahead time.Duration // of the record's timestamp
+		after string
+		want  waterclock.Reason
+	}{
+		{"the same", 0, "1h", ""},
+		{"the owner's is behind", time.Second, "1h", ""},
+		{"the owner's is an hour behind", time.Hour, "1h", ""},
+		{"the producer's is hours ahead", 2 * time.Hour, "1h", waterclock.ReasonBeyondHorizon},
+		{"read late", -5 * time.Hour, "5h", ""},
+		{"too long", time.Second, "1h0.001s", waterclock.ReasonBeyondHorizon},
+		{"too long, and the producer's is behind", -time.Second, "1h1.001s", waterclock.ReasonBeyondHorizon},
+	} {
+		rec := request(nil, "timer-after", tt.after, "timer-target-topic", "ok")
+		rec.Timestamp = time.UnixMilli(now).Add(tt.ahead)
+		_, _, refusal := r.Judge(rec, now)
+		if tt.want == "" && refusal != nil || tt.want != "" && (refusal == nil || refusal.Reason != tt.want) {
+			t.Errorf("%s: %+v", tt.name, refusal)
+		}
+	}
+}

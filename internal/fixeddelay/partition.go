@@ -18,7 +18,8 @@ type Options struct {
 	ownership.Options               // Topics are those of a fixed-delay topic
 	Rules             *intake.Rules // DefaultTarget is the topic's target
 	Reader            *intake.Reader
-	Queue             *budget.Account // on their way, at whose limit intake pauses; Run closes it
+	Queue             *budget.Account   // on their way, at whose limit intake pauses; Run closes it
+	Stamps            *partition.Stamps // nil: the clock is compared at acquisitions alone
 	Metrics           *partition.Metrics
 }
 
@@ -26,9 +27,10 @@ type Options struct {
 // and intake.Sink.
 type Partition struct {
 	*ownership.Life
-	o       Options
-	waiter  *emitter.Waiter
-	alerted time.Time // when it was last said that retention is near; Run's own
+	o      Options
+	waiter *emitter.Waiter
+	// When it was last said that retention is near, and that a timestamp lies far ahead; Run's own.
+	alerted, alertedAhead time.Time
 
 	// Guarded by Mu, which is held over Reader.Pause and Resume, as are the fields of Life
 	// that say so.
@@ -113,6 +115,7 @@ func (p *Partition) round() time.Duration {
 	p.resume(now)
 	p.Mu.Unlock()
 	p.watchRetention(now, due, ok)
+	p.watchAhead(now, due, ok)
 	p.AwaitLeader()
 	wait := ownership.Tick
 	if ok {

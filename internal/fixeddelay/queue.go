@@ -1,17 +1,10 @@
 package fixeddelay
 
 import (
-	"time"
-
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
 )
-
-// maxAhead is how far ahead of the clock the timestamp of a record may be, which is
-// Kafka's own default (message.timestamp.after.max.ms). One further ahead becomes a
-// dead letter: everything behind it would wait for it.
-const maxAhead = time.Hour
 
 // itemMemory is about what a queued record holds beside its bytes.
 const itemMemory = 256

@@ -22,6 +22,9 @@ const (
 	// A front of the queue that is older than this part of the topic's retention, and
 	// late, is an alert: what is not passed on in time is deleted.
 	retentionAlertNum, retentionAlertDen = 3, 4
+	// farAhead is an alert: the front of the queue has a timestamp so far ahead of the clock that
+	// nobody's clock is right to within it (Kafka's default of message.timestamp.after.max.ms).
+	farAhead = time.Hour
 )
 
 // Deliver implements intake.Sink.
@@ -31,7 +34,7 @@ func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
 	defer p.Mu.Unlock()
 	p.end = end // less than was known, if what is at the end is markers
 	for _, r := range recs {
-		p.queueRecord(r, now)
+		p.queueRecord(r)
 	}
 	if full := p.full(); !p.paused && (full || time.UnixMilli(p.queue.last).Sub(now) > readAhead) {
 		p.paused = true
@@ -41,12 +44,12 @@ func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
 }
 
 // queueRecord judges a record and queues it. The lock is held.
-func (p *Partition) queueRecord(r *kgo.Record, now time.Time) {
+func (p *Partition) queueRecord(r *kgo.Record) {
 	it := item{rec: r, next: r.Offset + 1}
 	it.says, it.refusal = p.o.Rules.JudgeDelayed(r)
 	at := r.Timestamp.UnixMilli()
 	if it.refusal == nil {
-		it.refusal = p.judgeTime(r.Timestamp, now)
+		it.refusal = judgeTime(at)
 	}
 	if it.refusal != nil {
 		p.queue.add(it, none) // it waits for nothing but what is before it
@@ -56,20 +59,15 @@ func (p *Partition) queueRecord(r *kgo.Record, now time.Time) {
 	p.queue.add(it, at+p.o.Topics.Delay.Milliseconds())
 }
 
-// judgeTime refuses a timestamp that says nothing, or that would hold up all that is
-// behind it.
-func (p *Partition) judgeTime(at, now time.Time) *intake.Refusal {
-	brokers := now.Add(-p.o.Metrics.Clocks().Ahead())
-	switch {
-	case at.UnixMilli() < 0:
-		return &intake.Refusal{Reason: waterclock.ReasonNoTimestamp, Detail: fmt.Sprintf(
-			"the delay counts from the record's timestamp, which is %d: let the producer set one, or the topic (message.timestamp.type=LogAppendTime).", at.UnixMilli())}
-	case at.Sub(brokers) > maxAhead:
-		return &intake.Refusal{Reason: waterclock.ReasonBeyondHorizon, Detail: fmt.Sprintf(
-			"the record's timestamp is %s, more than %s ahead of the clock, and all behind it would have to wait: set the producer's clock, or give the topic message.timestamp.type=LogAppendTime.",
-			at.UTC().Format(time.RFC3339), maxAhead)}
+// judgeTime refuses a timestamp that says nothing. One that lies far ahead holds up all that is behind
+// it, and is waited for: the brokers refuse it when it is written, whose clock knows, or the topic is
+// configured to take it. Nobody here knows better: see package clocks.
+func judgeTime(at int64) *intake.Refusal {
+	if at >= 0 {
+		return nil
 	}
-	return nil
+	return &intake.Refusal{Reason: waterclock.ReasonNoTimestamp, Detail: fmt.Sprintf(
+		"the delay counts from the record's timestamp, which is %d: let the producer set one, or the topic (message.timestamp.type=LogAppendTime).", at)}
 }
 
 // full reports whether the queue has enough: from its limit on, down to half of it. The
@@ -93,6 +91,17 @@ func (p *Partition) Fail(err error) {
 		err = fmt.Errorf("the log no longer holds the position: %w", err)
 	}
 	p.GiveUp(fmt.Errorf("read records: %w", err))
+}
+
+// watchAhead says so when everything waits for a record whose timestamp lies far ahead.
+func (p *Partition) watchAhead(now time.Time, due int64, ok bool) {
+	ahead := time.UnixMilli(due).Sub(now) - p.o.Topics.Delay
+	if !ok || ahead <= farAhead || time.Since(p.alertedAhead) < alertEvery {
+		return
+	}
+	p.alertedAhead = time.Now()
+	p.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or this machine's, and message.timestamp.after.max.ms of the topic",
+		"ahead", ahead)
 }
 
 // watchRetention says so when what is late is so old that it may soon be deleted.

@@ -4,33 +4,58 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/clocks"
 )
 
-// A timestamp may be so far ahead of the brokers' clock, whatever this machine's says.
+// A record is refused for its timestamp if it has none, and for no other.
 func TestJudgeTime(t *testing.T) {
-	now := time.Now()
-	for name, tc := range map[string]struct {
-		at   time.Time
-		want waterclock.Reason
-	}{
-		"now":        {now, ""},
-		"the limit":  {now.Add(maxAhead), ""},
-		"beyond":     {now.Add(maxAhead + time.Millisecond), waterclock.ReasonBeyondHorizon},
-		"far beyond": {time.UnixMilli(1 << 60), waterclock.ReasonBeyondHorizon},
-		"long ago":   {time.UnixMilli(0), ""},
-		"none":       {time.UnixMilli(-1), waterclock.ReasonNoTimestamp},
-	} {
-		for _, ahead := range []time.Duration{0, 5 * time.Hour, -5 * time.Hour} {
-			p := &Partition{o: Options{Metrics: partition.NewMetrics(prometheus.NewRegistry())}}
-			p.o.Metrics.Clocks().Jumped(ahead)
-			refusal := p.judgeTime(tc.at, now.Add(ahead))
-			if tc.want == "" && refusal != nil || tc.want != "" && (refusal == nil || refusal.Reason != tc.want) {
-				t.Errorf("%s, clock ahead by %s: %+v", name, ahead, refusal)
-			}
+	for _, at := range []int64{0, time.Now().UnixMilli(), 1 << 60} {
+		if refusal := judgeTime(at); refusal != nil {
+			t.Errorf("%d: %+v", at, refusal)
 		}
 	}
+	if refusal := judgeTime(-1); refusal == nil || refusal.Reason != waterclock.ReasonNoTimestamp {
+		t.Errorf("none: %+v", refusal)
+	}
+}
+
+// The clock of this machine is set, the machine is suspended, what is measured is hours old, a producer
+// is ahead: nothing becomes a dead letter for it, and all is passed on once the clock shows its time.
+func TestNoClockMakesADeadLetter(t *testing.T) {
+	g := newGround(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCore(t, g)
+		hours := func(what string) int64 {
+			return rapid.Int64Range(-5, 5).Draw(t, what) * time.Hour.Milliseconds()
+		}
+		brokers := c.now // right, and all that producers go by
+		c.now += hours("off")
+		last := int64(0)
+		for range rapid.IntRange(1, 10).Draw(t, "rounds") {
+			c.now += hours("set") // or suspended: it is the same here
+			before := clocks.At(time.UnixMilli(c.now))
+			c.now += max(0, hours("read late"))
+			g.metrics.Stamped(before, clocks.At(time.UnixMilli(c.now)), time.UnixMilli(brokers))
+			brokers += 1000
+			last = max(last, brokers+hours("producer"))
+			c.write(last - c.now)
+			c.deliver(1)
+			if share := c.seal(100); share != nil {
+				c.ends(emitter.Committed)
+			}
+		}
+		if c.now = max(c.now, last) + delay; c.at < int64(len(c.log)) {
+			if c.seal(100) == nil {
+				t.Fatalf("nothing is passed on that is due")
+			}
+			c.ends(emitter.Committed)
+		}
+		if len(c.dead) > 0 || c.at < int64(len(c.log)) {
+			t.Fatalf("of %d records %d are passed on, dead letters: %v", len(c.log), c.at, c.dead)
+		}
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partition"
 )
 
@@ -29,8 +30,9 @@ type sealed struct {
 	n       int   // items
 	emitted []int // indexes of items, parallel to share.Emissions
 	dead    []dead
-	at      int64 // when it was sealed, Unix ms
-	next    int64 // the position behind it
+	at      int64       // when it was sealed, Unix ms
+	mark    clocks.Mark // the same
+	next    int64       // the position behind it
 	share   *emitter.Share
 	made    emissions // from the first one on
 }
@@ -52,7 +54,8 @@ func (p *Partition) Wait() time.Duration { return forever }
 
 // seal takes what is due, up to what may not go now. The lock is held.
 func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
-	s := &sealed{p: p, at: p.o.Now().UnixMilli()}
+	s := &sealed{p: p, mark: clocks.At(p.o.Now())}
+	s.at = s.mark.Wall
 	n := p.ready(s.at, room)
 	if n == 0 {
 		return nil
@@ -125,7 +128,7 @@ func (s *sealed) letters() (all []*kgo.Record) {
 		return nil
 	}
 	p, at := s.p, s.p.DeadLetters()
-	now := time.UnixMilli(s.at).Add(-p.o.Metrics.Clocks().Ahead()) // the brokers' time: they refuse one that is far from it
+	now := p.o.Metrics.Clocks().Brokers(s.mark)
 	for _, d := range s.dead {
 		l := delaytopics.DeadRequest(p.o.Topics, d.rec, string(d.refusal.Reason), d.refusal.Detail)
 		l.Partition, l.Timestamp = at, now
@@ -139,6 +142,7 @@ func (s *sealed) done(o emitter.Outcome) {
 	p := s.p
 	switch o {
 	case emitter.Committed:
+		p.o.Stamps.Offer(p.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(p.o.Now()))
 		s.count()
 		p.Mu.Lock()
 		p.queue.drop(s.n)

@@ -114,8 +114,8 @@ func (l *Life) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Tim
 		now = time.Time{}
 		f.claimed = func(x delaytopics.Claim) {
 			if x.Step == c.note.Step {
-				l.metrics.ClockOffset(x.Time, l.o.Now().UnixMilli(), x.Appended)
 				now = time.UnixMilli(x.Appended)
+				l.metrics.Stamped(c.sealed, c.settled, now)
 			}
 		}
 		if err := f.to(ctx, c.behind()); err != nil {

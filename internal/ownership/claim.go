@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/clocks"
 )
 
 // lastStep is the last step of a note that was not a claim.
@@ -34,6 +35,8 @@ type claim struct {
 	end   int64 // of the changelog, as far as it was read
 	share *emitter.Share
 	done  chan emitter.Outcome
+
+	sealed, settled clocks.Mark // it was written in between; set before done tells
 }
 
 // makeClaim has the lane try the claim, once. It ends when that is committed or
@@ -73,7 +76,8 @@ func (c *claim) seal(step string) *emitter.Share {
 	if err != nil {
 		return nil
 	}
-	now := l.o.Now().UnixMilli()
+	c.sealed = clocks.At(l.o.Now())
+	now := c.sealed.Wall
 	c.note.Step = step
 	c.share = &emitter.Share{Token: l.o.Token, Offset: l.Offset(c.at, c.note), Fence: c.fence, Done: c.settle}
 	if c.first {
@@ -114,5 +118,6 @@ func (c *claim) fence() error {
 
 func (c *claim) settle(o emitter.Outcome) {
 	c.l.Ended(c.share, nil, o)
+	c.settled = clocks.At(c.l.o.Now())
 	c.done <- o
 }

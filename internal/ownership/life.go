@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
@@ -38,10 +39,10 @@ type Token interface {
 // Metrics count what happens to the partitions of a process.
 type Metrics interface {
 	Replayed(offsets int64)
-	Damaged()                                 // a local view was damaged
-	Ended(transactions int)                   // of former owners, that hung
-	Lost(topic string, records int64)         // offsets that retention deleted before they were read
-	ClockOffset(before, after, stamped int64) // the owner's clock and a broker's of the same moment, Unix ms
+	Damaged()                                        // a local view was damaged
+	Ended(transactions int)                          // of former owners, that hung
+	Lost(topic string, records int64)                // offsets that retention deleted before they were read
+	Stamped(before, after clocks.Mark, at time.Time) // a broker stamped a record between two moments
 }
 
 // Options of an owned partition, of whatever kind.

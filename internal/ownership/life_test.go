@@ -17,6 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -24,11 +25,11 @@ import (
 // counted is what a Life has counted.
 type counted struct{ replayed, damaged, ended, lost atomic.Int64 }
 
-func (c *counted) Replayed(n int64)                { c.replayed.Add(n) }
-func (c *counted) Damaged()                        { c.damaged.Add(1) }
-func (c *counted) Ended(n int)                     { c.ended.Add(int64(n)) }
-func (c *counted) Lost(_ string, n int64)          { c.lost.Add(n) }
-func (c *counted) ClockOffset(int64, int64, int64) {}
+func (c *counted) Replayed(n int64)                            { c.replayed.Add(n) }
+func (c *counted) Damaged()                                    { c.damaged.Add(1) }
+func (c *counted) Ended(n int)                                 { c.ended.Add(int64(n)) }
+func (c *counted) Lost(_ string, n int64)                      { c.lost.Add(n) }
+func (c *counted) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
 
 // holder is a token in the hands of a test.
 type holder struct{ dead atomic.Pointer[error] }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -33,11 +34,11 @@ const patience = 3 * time.Minute
 // counter counts what is replayed.
 type counter struct{ replayed atomic.Int64 }
 
-func (c *counter) Replayed(n int64)              { c.replayed.Add(n) }
-func (*counter) Damaged()                        {}
-func (*counter) Ended(int)                       {}
-func (*counter) Lost(string, int64)              {}
-func (*counter) ClockOffset(int64, int64, int64) {}
+func (c *counter) Replayed(n int64)                          { c.replayed.Add(n) }
+func (*counter) Damaged()                                    {}
+func (*counter) Ended(int)                                   {}
+func (*counter) Lost(string, int64)                          {}
+func (*counter) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
 
 // follow is a follower with a store of its own.
 func follow(t *testing.T, cl *kgo.Client, set *delaytopics.Set, count *counter) (*ownership.Follower, *statestore.Handle) {

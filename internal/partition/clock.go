@@ -1,11 +1,12 @@
 package partition
 
 import (
-	"sync/atomic"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/clocks"
 )
 
-// clock is the owner's clock, as it stands. It may be set back, and nothing here
+// clock is the owner's clock (package clocks says what others are for), as it stands. It may be set back, and nothing here
 // remembers how far ahead it has been: with a high mark everything scheduled
 // below it would fire at once, and emissions would carry a time that no broker
 // believes.
@@ -19,19 +20,10 @@ type clock struct{ now func() time.Time }
 // millis is Unix milliseconds.
 func (c *clock) millis() int64 { return c.now().UnixMilli() }
 
+// mark is now.
+func (c *clock) mark() clocks.Mark { return clocks.At(c.now()) }
+
 // until is how long it takes until due, at full grain.
 func (c *clock) until(due int64) time.Duration {
 	return time.UnixMilli(due).Sub(c.now())
 }
-
-// Clocks is by how much this machine's clock was ahead of the brokers' when that
-// was measured last.
-type Clocks struct{ ahead atomic.Int64 }
-
-func (c *Clocks) set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
-
-// Ahead is negative while the clock is behind; 0 while nothing is known.
-func (c *Clocks) Ahead() time.Duration { return time.Duration(c.ahead.Load()) }
-
-// Jumped tells that the clock was set since it was measured.
-func (c *Clocks) Jumped(by time.Duration) { c.ahead.Add(int64(by)) }

@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"time"
-
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
@@ -53,7 +51,7 @@ func (s *sealed) events() {
 	}
 	emissions := s.share.Emissions
 	slab, text := make([]kgo.Record, 0, s.segment.Len()), []byte(nil)
-	now := s.brokersTime()
+	now := p.o.Metrics.clocks.Brokers(s.mark)
 	for e := range s.segment.Entries() {
 		var emission *kgo.Record
 		if e.Emit != nil && e.Refusal == nil {
@@ -75,12 +73,6 @@ func (s *sealed) events() {
 		s.share.Records = append(s.share.Records, &slab[len(slab)-1])
 	}
 	s.told = len(slab)
-}
-
-// brokersTime is the timestamp of what is written to topics of our own: they refuse one
-// that is far from it, whatever the owner's clock says.
-func (s *sealed) brokersTime() time.Time {
-	return time.UnixMilli(s.at).Add(-s.p.o.Metrics.clocks.Ahead())
 }
 
 // eventTypes are the words for outcomes. A request that found nothing to do is no event,

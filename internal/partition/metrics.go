@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -28,7 +29,7 @@ type Metrics struct {
 	retentionN *prometheus.CounterVec
 	offset     prometheus.Gauge
 	warnings   warnings
-	clocks     Clocks
+	clocks     clocks.Clocks
 }
 
 // NewMetrics registers the metrics of partitions.
@@ -108,15 +109,18 @@ func (m *Metrics) Damaged() { m.damagedN.Inc() }
 
 func (m *Metrics) retention(topic string) { m.retentionN.WithLabelValues(topic).Inc() }
 
-// ClockOffset implements ownership.Metrics: it takes the owner's clock at two moments
-// between which a broker stamped a record.
-func (m *Metrics) ClockOffset(before, after int64, stamped int64) {
-	m.offset.Set(float64((before+after)/2-stamped) / 1000)
-	m.clocks.set(time.Duration((before+after)/2-stamped) * time.Millisecond)
+// Stamped implements ownership.Metrics: a broker stamped a record between two moments.
+func (m *Metrics) Stamped(before, after clocks.Mark, at time.Time) {
+	if !m.clocks.Measured(before, after, at) {
+		return
+	}
+	if ahead, known := m.clocks.Ahead(after); known {
+		m.offset.Set(ahead.Seconds())
+	}
 }
 
 // Clocks is what is known of this machine's clock against the brokers'.
-func (m *Metrics) Clocks() *Clocks { return &m.clocks }
+func (m *Metrics) Clocks() *clocks.Clocks { return &m.clocks }
 
 // Lost implements ownership.Metrics.
 func (m *Metrics) Lost(topic string, n int64) {

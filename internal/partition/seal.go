@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/planner"
 )
 
@@ -20,9 +21,10 @@ type sealed struct {
 	refused    []*planner.Entry // refused by what is known of their targets at this seal
 	slabs      *slabs
 	checkpoint []byte
-	changelog  int   // how many of share.Records are for the changelog, first ones
-	told       int   // how many of them are events
-	at         int64 // when it was sealed, Unix ms
+	changelog  int         // how many of share.Records are for the changelog, first ones
+	told       int         // how many of them are events
+	at         int64       // when it was sealed, Unix ms
+	mark       clocks.Mark // the same
 	share      *emitter.Share
 }
 
@@ -112,7 +114,8 @@ func (p *Partition) wakeForDue() {
 // build makes records of the segment.
 func (s *sealed) build(step string) {
 	p := s.p
-	s.at = p.clock.millis()
+	s.mark = p.clock.mark()
+	s.at = s.mark.Wall
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
 	s.slabs = spareSlabs.Get().(*slabs)
 	firings, dead := s.route()
@@ -194,7 +197,7 @@ func (s *sealed) emit(n int) {
 // leaves in a record the context of the step that it was first sent with.
 func (s *sealed) deadLetters() {
 	p := s.p
-	at, now := p.DeadLetters(), s.brokersTime()
+	at, now := p.DeadLetters(), p.o.Metrics.clocks.Brokers(s.mark)
 	for e := range s.segment.Entries() {
 		if e.Refusal == nil {
 			continue
@@ -244,7 +247,7 @@ func (s *sealed) done(o emitter.Outcome) {
 	p := s.p
 	switch o {
 	case emitter.Committed:
-		p.o.Stamps.offer(p.Changelog(), s.share.Records[s.changelog-1].Offset, s.at, p.o.Now().UnixMilli())
+		p.o.Stamps.Offer(p.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
 		s.cleared()
 		s.commit()
 	case emitter.Aborted:

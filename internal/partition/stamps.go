@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
@@ -27,11 +28,11 @@ type Stamps struct {
 	offers  chan stamp
 }
 
-// stamp is a record that was written between two moments, in milliseconds.
+// stamp is a record that was written between two moments.
 type stamp struct {
 	target        partlog.Log
 	offset        int64
-	before, after int64
+	before, after clocks.Mark
 }
 
 // NewStamps returns Stamps that Run serves.
@@ -72,13 +73,14 @@ func (s *Stamps) look(ctx context.Context, x stamp) {
 			return
 		}
 		if len(page.Records) > 0 && page.Records[0].Offset == x.offset {
-			s.metrics.ClockOffset(x.before, x.after, page.Records[0].Timestamp.UnixMilli())
+			s.metrics.Stamped(x.before, x.after, page.Records[0].Timestamp)
 		}
 	}
 }
 
-// offer is for every committed step; it takes what is wanted, and never waits.
-func (s *Stamps) offer(target partlog.Log, offset, before, after int64) {
+// Offer is for every committed step, with a record of it and when it was sealed and committed; it
+// takes what is wanted, and never waits. nil takes nothing.
+func (s *Stamps) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
 	if s == nil || !s.wanted.CompareAndSwap(true, false) {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/clocks"
 )
 
 const (
@@ -40,7 +40,7 @@ const (
 // right, at once when it was set.
 type clockWatch struct {
 	now    func() time.Time // wall
-	ahead  *partition.Clocks
+	clocks *clocks.Clocks
 	health *emitter.Health
 	wake   func() // everybody looks again
 	want   func() // the clocks are compared soon
@@ -52,9 +52,9 @@ type clockWatch struct {
 	refused    int       // target partitions that refused the clock then
 }
 
-func newClockWatch(now func() time.Time, ahead *partition.Clocks, health *emitter.Health, wake, want func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
+func newClockWatch(now func() time.Time, known *clocks.Clocks, health *emitter.Health, wake, want func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
 	c := &clockWatch{
-		now: now, ahead: ahead, health: health, wake: wake, want: want, log: log,
+		now: now, clocks: known, health: health, wake: wake, want: want, log: log,
 		jumps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_clock_jumps_total", Help: "Times that the wall clock was set, by direction: ahead, back.",
 		}, []string{"direction"}),
@@ -94,9 +94,14 @@ func (c *clockWatch) problem() (sentence string, wrong bool) {
 	if n == 0 {
 		return "", false
 	}
-	ahead, now := c.ahead.Ahead(), c.now().UTC()
-	sentence = fmt.Sprintf("%d target partitions, %s/%d among them, refuse the time of this machine, %s, and their timers wait: by the brokers it is %s; ",
-		n, one.Topic, one.Partition, now.Format(time.RFC3339), now.Add(-ahead).Format(time.RFC3339))
+	now := clocks.At(c.now())
+	ahead, known := c.clocks.Ahead(now)
+	sentence = fmt.Sprintf("%d target partitions, %s/%d among them, refuse the time of this machine, %s, and their timers wait: ",
+		n, one.Topic, one.Partition, time.UnixMilli(now.Wall).UTC().Format(time.RFC3339))
+	if !known {
+		return sentence + "it is being compared with the brokers'", false
+	}
+	sentence += fmt.Sprintf("by the brokers it is %s; ", c.clocks.Brokers(now).UTC().Format(time.RFC3339))
 	if ahead.Abs() < clockWrong {
 		return sentence + "see message.timestamp.after.max.ms and message.timestamp.before.max.ms of the topic", false
 	}
@@ -136,7 +141,6 @@ func (c *clockWatch) look(wall, mono time.Time) {
 	default:
 		return
 	}
-	c.ahead.Jumped(jump)
 	c.health.ClockSet()
 	c.want()
 	c.wake()

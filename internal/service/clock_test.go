@@ -9,7 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/waterclock/waterclock/emitter"
-	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/clocks"
 )
 
 func TestClockWatch(t *testing.T) {
@@ -32,8 +32,7 @@ func TestClockWatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			woken := 0
 			log := slog.New(slog.DiscardHandler)
-			var ahead partition.Clocks
-			w := newClockWatch(time.Now, &ahead, emitter.NewHealth(emitter.HealthOptions{Logger: log}), func() { woken++ }, func() {}, log, prometheus.NewRegistry())
+			w := newClockWatch(time.Now, new(clocks.Clocks), emitter.NewHealth(emitter.HealthOptions{Logger: log}), func() { woken++ }, func() {}, log, prometheus.NewRegistry())
 			start := time.Now()
 			w.wall, w.mono = start.Round(0), start
 			w.look(start.Round(0).Add(c.wall), start.Add(c.mono))

@@ -78,7 +78,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.Partition {
 	return fixeddelay.New(fixeddelay.Options{
 		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
-		Queue: in.memory.requests.Open(t.Topic), Metrics: in.metrics,
+		Queue: in.memory.requests.Open(t.Topic), Stamps: in.stamps, Metrics: in.metrics,
 	})
 }
 

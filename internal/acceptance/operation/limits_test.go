@@ -30,7 +30,7 @@ var heldBy = map[string]string{
 	"burst":              "intake TestMeter TestMeterBounds",
 	"MaxRequestName":     "delaytopics TestNames",
 	"MaxDelay":           "internal/config TestDelayThatIsNotValid",
-	"maxAhead":           "internal/fixeddelay TestJudgeTime",
+	"maxAhead":           "delaytopics TestVerifyTimestampsAhead",
 	"maxDetailBytes":     "delaytopics TestDeadDetailIsBounded",
 	"WheelMemory":        "internal/partition TestAWheelForgetsBeyondItsShare",
 	"StoreMemory":        "statestore TestCacheGrowsWithWhatIsPending TestCacheStaysInItsRoom",

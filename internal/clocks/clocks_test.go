@@ -1,0 +1,127 @@
+package clocks
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// world is the machine's clocks and a broker's, which is right.
+type world struct {
+	true  time.Time     // the broker's clock
+	slept time.Duration // while the machine was suspended
+	off   time.Duration // the owner's clock is ahead of the broker's by that
+}
+
+func (w *world) mark() Mark {
+	return Mark{w.true.Add(w.off).UnixMilli(), w.true.Add(-w.slept)}
+}
+
+// pass lets time go by in which anything may happen: the machine is suspended, its clock is set.
+func (w *world) pass(t *rapid.T, calm bool) (disturbed bool) {
+	w.true = w.true.Add(time.Duration(rapid.Int64Range(0, int64(3*time.Second)).Draw(t, "runs")))
+	if calm {
+		return false
+	}
+	switch rapid.IntRange(0, 5).Draw(t, "what") {
+	case 0: // suspended, broker and all, or alone: the wall clock is right when it wakes
+		d := time.Duration(rapid.Int64Range(int64(time.Second), int64(5*time.Hour)).Draw(t, "suspended"))
+		w.true, w.slept = w.true.Add(d), w.slept+d
+	case 1:
+		w.off = time.Duration(rapid.Int64Range(-int64(5*time.Hour), int64(5*time.Hour)).Draw(t, "set"))
+	case 2: // set right
+		w.off = 0
+	case 3: // what was written is read late
+		w.true = w.true.Add(time.Duration(rapid.Int64Range(0, int64(5*time.Hour)).Draw(t, "late")))
+	default:
+		return false
+	}
+	return true
+}
+
+// Whatever is set, suspended and read late: what is said to be known is right by half the width of a
+// measurement, and what goes into timestamps is ahead of the brokers by no more than that.
+func TestWhatIsKnownOfClocksIsRight(t *testing.T) {
+	seen := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		const width = MaxWidth/2 + 2*maxStep // a step that is no step may come beside each of two
+		var c Clocks
+		w := world{true: time.Now(), off: time.Duration(rapid.Int64Range(-int64(3*time.Hour), int64(3*time.Hour)).Draw(t, "off"))}
+		measured := false
+		for range rapid.IntRange(1, 20).Draw(t, "rounds") {
+			if rapid.Bool().Draw(t, "measure") {
+				calm := rapid.Bool().Draw(t, "calm")
+				before := w.mark()
+				w.pass(t, calm)
+				stamped := w.true.Truncate(time.Millisecond)
+				w.pass(t, calm)
+				if counts := c.Measured(before, w.mark(), stamped); counts {
+					measured = true
+					seen["measured"]++
+				} else {
+					seen["not counted"]++
+				}
+			} else {
+				w.pass(t, false)
+			}
+			now := w.mark()
+			if ahead, known := c.Ahead(now); known {
+				seen["known"]++
+				if off := (ahead - w.off).Abs(); off > width {
+					t.Fatalf("the clock is %s ahead, %s is said", w.off, ahead)
+				}
+			} else if measured {
+				seen["not known any more"]++
+			}
+			if at := c.Brokers(now); measured && at.Sub(w.true) > width {
+				t.Fatalf("%s ahead of the brokers", at.Sub(w.true))
+			} else if !measured && at.UnixMilli() != now.Wall {
+				t.Fatalf("before anything is measured it is %s, the clock shows %d", at, now.Wall)
+			}
+		}
+	})
+	for _, kind := range []string{"measured", "not counted", "known", "not known any more"} {
+		if seen[kind] == 0 {
+			t.Errorf("nothing was %s: %v", kind, seen)
+		}
+	}
+}
+
+// What has been shown to go wrong with one estimate, and what is said now.
+func TestClocksThatAreSetAndMachinesThatSleep(t *testing.T) {
+	const hours = 3 * time.Hour
+	for name, tc := range map[string]struct {
+		off    time.Duration // when it was measured
+		set    time.Duration // by which the wall clock then moves beside the monotonic one
+		late   time.Duration // after which what was measured is read
+		ahead  time.Duration
+		known  bool
+		behind time.Duration // of the brokers' clock, that Brokers shows at most
+	}{
+		"as usual":           {ahead: 0, known: true},
+		"ahead":              {off: hours, ahead: hours, known: true},
+		"set right":          {off: hours, set: -hours, behind: hours},
+		"suspended together": {set: hours, behind: hours},
+		"read late":          {late: hours},
+	} {
+		w := world{true: time.Now(), off: tc.off}
+		var c Clocks
+		before := w.mark()
+		stamped := w.true
+		w.true = w.true.Add(tc.late)
+		c.Measured(before, w.mark(), stamped)
+		if tc.off != 0 {
+			w.off += tc.set
+		} else {
+			w.true, w.slept = w.true.Add(tc.set), w.slept+tc.set
+		}
+		ahead, known := c.Ahead(w.mark())
+		if known != tc.known || known && (ahead-tc.ahead).Abs() > time.Second {
+			t.Errorf("%s: ahead by %s, %v", name, ahead, known)
+		}
+		if behind := w.true.Sub(c.Brokers(w.mark())); behind < -time.Second || behind > tc.behind+time.Second {
+			t.Errorf("%s: the brokers' time is %s too early", name, behind)
+		}
+	}
+}
