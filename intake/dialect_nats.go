@@ -65,7 +65,7 @@ func fromNATS(rec *kgo.Record) (*kgo.Record, *Refusal) {
 			return nil, refuse(waterclock.ReasonUnsupported, "the header %s is rejected: %s.", name, why)
 		}
 	}
-	if ttl := f.said[natsTTL]; f.has(natsTTL) && string(ttl) != natsNever {
+	if ttl := f.said[natsTTL]; len(ttl) > 0 && string(ttl) != natsNever {
 		return nil, refuse(waterclock.ReasonUnsupported,
 			"%s is %s, and records of Kafka have no lifetime of their own: leave it out, or set the retention of the target topic.", natsTTL, quote(ttl))
 	}

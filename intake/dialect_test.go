@@ -245,6 +245,7 @@ func TestNATS(t *testing.T) {
 		{name: "the example of the ADR, without lifetime", rec: request(body, at...), want: means(due, "ok.orders", idKey, body)},
 		{name: "a zone", rec: request(body, "Nats-Schedule", "@at 2009-11-11T00:00:00+01:00", "Nats-Schedule-Target", "ok"), want: means(due, "ok", idKey, body)},
 		{name: "headers go with it", rec: request(body, append(at, "Nats-Msg-Id", "7", "a", "b")...), want: means(due, "ok.orders", idKey, body, "Nats-Msg-Id", "7", "a", "b")},
+		{name: "an empty lifetime is none", rec: request(body, append(at, "Nats-Schedule-TTL", "")...), want: means(due, "ok.orders", idKey, body)},
 		{name: "no lifetime, said", rec: request(body, append(at, "Nats-Schedule-TTL", "never")...), want: means(due, "ok.orders", idKey, body)},
 		{name: "no target: the default", rec: request(body, at[:2]...), want: means(due, "ok-default", idKey, body)},
 		{name: "a target key in our words", rec: request(body, append(at, "timer-target-key", "k")...), want: means(due, "ok.orders", []byte("k"), body)},

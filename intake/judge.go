@@ -82,6 +82,9 @@ type Rules struct {
 	// DefaultMaxLate is the timer-max-late of requests that name none; 0: they have
 	// none.
 	DefaultMaxLate time.Duration
+	// LimitPast is how far before its record's timestamp a timer may be due. One that is
+	// due earlier expires at once, unless it recurs or names a timer-max-late. 0: no limit.
+	LimitPast time.Duration
 	// Dialect is what requests may be written in beside our own headers.
 	Dialect Dialect
 
@@ -220,8 +223,13 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 		Headers:    h.passed(rec.Headers),
 		Value:      rec.Value,
 	}
-	if refusal = r.maxLate(h, t); refusal == nil && recurrence.Recurrence != nil {
+	refusal = r.maxLate(h, t)
+	switch {
+	case refusal != nil:
+	case recurrence.Recurrence != nil:
 		refusal = r.start(t, recurrence, due, now)
+	case r.LimitPast > 0 && !h.has(maxLateHeader) && rec.Timestamp.UnixMilli()-due > r.LimitPast.Milliseconds():
+		t.TooLate = 1 // it is later than that already, so it expires
 	}
 	if refusal != nil {
 		return nil, refusal

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,29 @@ func TestDefaultMaxLate(t *testing.T) {
 		c.rules.DefaultMaxLate = 5 * time.Second
 		headers := append([]string{"timer-at", "1700000000000", "timer-target-topic", "ok"}, c.headers...)
 		req, _, refusal := c.rules.Judge(request(nil, headers...), now)
+		if refusal != nil || req.Schedule.TooLate != c.want {
+			t.Errorf("%q: %+v, %+v, want too late at %d", c.headers, req.Schedule, refusal, c.want)
+		}
+	}
+}
+
+// TestLimitPast: a timer that was long past when its record was written expires, a
+// recurring one does not. The records of these tests are stamped.
+func TestLimitPast(t *testing.T) {
+	const second = stamped - 1000
+	for _, c := range []struct {
+		headers []string
+		want    int64
+	}{
+		{[]string{"timer-at", strconv.FormatInt(second, 10)}, 0},
+		{[]string{"timer-at", strconv.FormatInt(second-1, 10)}, 1},
+		{[]string{"timer-at", strconv.FormatInt(second-1, 10), "timer-max-late", "1h"}, 3_600_001},
+		{[]string{"timer-at", strconv.FormatInt(second-1, 10), "timer-every", "1m"}, 0},
+		{[]string{"timer-after", "0s"}, 0},
+	} {
+		rules := testRules()
+		rules.LimitPast = time.Second
+		req, _, refusal := rules.Judge(request(nil, append(c.headers, "timer-target-topic", "ok")...), now)
 		if refusal != nil || req.Schedule.TooLate != c.want {
 			t.Errorf("%q: %+v, %+v, want too late at %d", c.headers, req.Schedule, refusal, c.want)
 		}

@@ -14,6 +14,7 @@ type Policy struct {
 	Targets          []string      // globs as in path.Match; a target is denied unless one matches
 	DefaultTarget    string        // of requests that name none; empty: they must
 	DefaultMaxLate   time.Duration // of requests that name none; 0: timers fire however late
+	LimitPast        time.Duration // how far before its record a timer may be due, or it expires; 0: no limit
 	LimitHorizon     time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
 	LimitHeaders     int           // of a request, 1 to MaxHeaders
 	LimitHeaderBytes Size          // limit-header-bytes: of all headers of a request, 1 to MaxHeaderBytes
@@ -109,6 +110,7 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&p.Targets, "targets", p.Targets, "target topics that requests may name, in place of those for all: `GLOB,...`")
 	fs.StringVar(&p.DefaultTarget, "default-target", p.DefaultTarget, "target of requests that name none: `TOPIC`")
 	fs.Var((*duration)(&p.DefaultMaxLate), "default-max-late", "timers that would fire later than `DURATION` expire, unless the request says otherwise; 0s for none")
+	fs.Var((*duration)(&p.LimitPast), "limit-past", "timers that are due more than `DURATION` before their record was written expire; 0s for no limit")
 	fs.Var((*duration)(&p.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")
 	fs.IntVar(&p.LimitHeaders, "limit-headers", p.LimitHeaders, "refuse requests with more than `N` headers")
 	fs.Var(&p.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")
@@ -141,7 +143,7 @@ func live() []string {
 }
 
 func liveOfTenant() []string {
-	return append(live(), "default-max-late", "limit-value-bytes", "limit-interval", "limit-pending", "limit-rate", "over-limit", "dialect")
+	return append(live(), "default-max-late", "limit-past", "limit-value-bytes", "limit-interval", "limit-pending", "limit-rate", "over-limit", "dialect")
 }
 
 // Changes returns the names of the settings in which two configurations of an
@@ -263,6 +265,7 @@ func (c *Config) checkPolicy(p *problems, topic string, t *Policy) {
 	between(p, key("limit-header-bytes"), t.LimitHeaderBytes, 1, MaxHeaderBytes)
 	between(p, key("limit-value-bytes"), t.LimitValueBytes, 0, MaxLimitValue)
 	between(p, key("default-max-late"), t.DefaultMaxLate, 0, MaxHorizon)
+	between(p, key("limit-past"), t.LimitPast, 0, MaxHorizon)
 	between(p, key("limit-interval"), t.LimitInterval, 0, MaxHorizon)
 	between(p, key("limit-rate"), t.LimitRate, 0, MaxLimitRate)
 	p.want(t.LimitPending >= 0, key("limit-pending"), t.LimitPending, "0 or more")

@@ -27,7 +27,7 @@ func rules(cfg *config.Config, set delaytopics.Set) *intake.Rules {
 	}
 	return &intake.Rules{
 		Topic: set.Request.Name, Changelog: set.Changelog.Name, Partitions: set.Request.Partitions, DefaultTarget: policy.DefaultTarget,
-		PartitionerCheck: check, Limits: limits, Quota: quota(cfg, set), DefaultMaxLate: policy.DefaultMaxLate, Dialect: intake.Dialect(policy.Dialect),
+		PartitionerCheck: check, Limits: limits, Quota: quota(cfg, set), DefaultMaxLate: policy.DefaultMaxLate, LimitPast: policy.LimitPast, Dialect: intake.Dialect(policy.Dialect),
 		Never: never(cfg),
 		Allow: func(topic string) bool {
 			return slices.ContainsFunc(policy.Targets, func(glob string) bool {

@@ -234,10 +234,7 @@ func (r *reader) java(t *testing.T, b block) {
 }
 
 func (r *reader) python(t *testing.T, b block) {
-	if out, err := exec.Command("python3", "-c", "import confluent_kafka").CombinedOutput(); err != nil {
-		t.Skipf("%s is not run: python3 with confluent_kafka is not there: %v\n%s", b.at, err, out)
-	}
-	r.program(t, b, "send.py", "python3")
+	r.program(t, b, "send.py", kafkatest.Python(t, kafkatest.Confluent))
 	r.expect(b, "from-python")
 }
 

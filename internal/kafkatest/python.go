@@ -1,0 +1,66 @@
+package kafkatest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/lockedfile"
+)
+
+// envClients names the environment variable that makes a missing language, or registry
+// of it, an error.
+const envClients = "WATERCLOCK_REQUIRE_CLIENTS"
+
+// Confluent is the Python client of Kafka that the programs in the documents use.
+const Confluent = "confluent-kafka==2.16.1"
+
+// Python returns the path of a Python interpreter that can import the given packages,
+// such as [Confluent]. It installs them once, into the user's cache
+// directory. Without Python or its registry the test is skipped, or fails if
+// WATERCLOCK_REQUIRE_CLIENTS=1.
+func Python(t testing.TB, packages ...string) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.New()
+	for _, p := range packages {
+		sum.Write([]byte(p + "\n"))
+	}
+	tools := filepath.Join(cache, "waterclock", "tools")
+	if err := os.MkdirAll(tools, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(tools, "python-"+hex.EncodeToString(sum.Sum(nil)[:8]))
+	python := filepath.Join(dir, "bin", "python")
+	unlock, err := lockedfile.MutexAt(dir + ".lock").Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	done := filepath.Join(dir, "complete")
+	if _, err := os.Stat(done); err == nil {
+		return python
+	}
+	for _, command := range [][]string{
+		{"python3", "-m", "venv", "--clear", dir},
+		append([]string{python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, packages...),
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			missing := "Python cannot be had with " + packages[0] + " (Debian: apt-get install python3 python3-venv): " + err.Error() + "\n" + string(out)
+			if os.Getenv(envClients) == "1" {
+				t.Fatal(missing)
+			}
+			t.Skip(missing + "; " + envClients + "=1 makes this an error")
+		}
+	}
+	if err := os.WriteFile(done, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return python
+}
