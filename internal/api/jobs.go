@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	// maxRunning is how many jobs run at a time, runningEach how many of one caller, maxKept how many
-	// are remembered.
-	maxRunning, runningEach, maxKept = 16, 4, 100
+	// maxRunning is how many jobs run at a time, maxKept how many are remembered.
+	maxRunning, maxKept = 16, 100
+	// runningEach is how many of one caller run.
+	runningEach = 4
 	// jobPage is how many timers a job looks up at a time.
 	jobPage = 500
 	// rateSteps is in how many parts a job writes what it may in a second.
