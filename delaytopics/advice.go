@@ -11,7 +11,7 @@ import (
 const FollowAdvice = "stop every instance and run waterclock topics follow, see \"Topics that change\" in docs/OPERATIONS.md"
 
 // LostAdvice says what to do when a changelog is not there any more.
-const LostAdvice = "keep the data directories of all instances, and see \"A changelog that was lost\" in docs/OPERATIONS.md"
+const LostAdvice = "keep the data directories of all instances, from which waterclock topics follow --restore takes what is pending: see \"A changelog that was lost\" in docs/OPERATIONS.md"
 
 // RecreatedAdvice says what to do about one of a service's topics that was recreated.
 func RecreatedAdvice(topic string) string {

@@ -80,7 +80,7 @@ func (c *Config) bindTopics(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.AcceptGroup, "accept-group", c.AcceptGroup,
 		"take over topics that another group has served; what still runs of that group fails")
 	fs.BoolVar(&c.AcceptLostChangelog, "accept-lost-changelog", c.AcceptLostChangelog,
-		"go on from the start of the request log although the changelog was lost, or from the group's offset where a fixed-delay topic's checkpoints were")
+		"the changelog is lost and no data directory has it (try topics follow --restore first): read the request log from its start, so that what has fired fires again; of a fixed-delay topic, go on from the group's offset")
 	fs.Var((*duration)(&c.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")
 	fs.IntVar(&c.LimitHeaders, "limit-headers", c.LimitHeaders, "refuse requests with more than `N` headers")
 	fs.Var(&c.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")

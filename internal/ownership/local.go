@@ -132,8 +132,8 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 // LostChangelog is why a partition does not run whose changelog holds nothing,
 // though something tells that it did.
 func LostChangelog(requests, changelog partlog.Log, tells string) error {
-	return &Fatal{fmt.Errorf("%s for %s/%d and changelog %s holds no checkpoint: the changelog was lost, and pending timers with it; "+
-		"start once with --accept-lost-changelog to read the request log from its start; before that, %s",
+	return &Fatal{fmt.Errorf("%s for %s/%d and changelog %s holds no checkpoint: the changelog was lost, and pending timers with it: %s. "+
+		"Only if no directory has them, start once with --accept-lost-changelog: the request log is read from its start, so what has fired fires again, and what retention has deleted there is lost",
 		tells, requests.Topic, requests.Partition, changelog.Topic, delaytopics.LostAdvice)}
 }
 

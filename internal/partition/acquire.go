@@ -48,7 +48,7 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 		return 0, err
 	}
 	if committed >= 0 {
-		p.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start", "position", start, "committed", committed)
+		p.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start, so what has fired and is still there fires again", "position", start, "committed", committed)
 	} else {
 		p.Log.Info("first acquisition of this partition: reading requests from the log's start", "position", start)
 	}

@@ -1,0 +1,19 @@
+package ownership_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partlog"
+)
+
+// Whoever reads that a changelog was lost reads of the way that loses nothing first, and that the
+// other one has fire again what has fired.
+func TestLostChangelogNamesTheRestoreFirst(t *testing.T) {
+	text := ownership.LostChangelog(partlog.Log{Topic: "timers"}, partlog.Log{Topic: "timers.waterclock.changelog"}, "an offset is committed").Error()
+	restore, accept := strings.Index(text, "topics follow --restore"), strings.Index(text, "--accept-lost-changelog")
+	if restore < 0 || accept < restore || !strings.Contains(text[accept:], "what has fired fires again") {
+		t.Error(text)
+	}
+}
