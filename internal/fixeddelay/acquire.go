@@ -55,8 +55,7 @@ func (p *Partition) from(ctx context.Context, last *delaytopics.Checkpoint) (fro
 			p.o.Topics.Changelog.Name, delaytopics.TopicID(last.Changelog), delaytopics.TopicID(p.o.Topics.Changelog.ID), delaytopics.LostCheckpointsAdvice)}
 	}
 	if last.Request == p.o.Topics.Request.ID {
-		from, _, end, err = p.ReadFrom(ctx, last.Position)
-		return from, end, err
+		return p.ReadFrom(ctx, last.Position)
 	}
 	from, _, end, err = p.BoundsFrom(ctx, 0)
 	if err == nil {

@@ -27,10 +27,9 @@ type Options struct {
 // and intake.Sink.
 type Partition struct {
 	*ownership.Life
-	o      Options
-	waiter *emitter.Waiter
-	// When it was last said that retention is near, and that a timestamp lies far ahead; Run's own.
-	alerted, alertedAhead time.Time
+	o            Options
+	waiter       *emitter.Waiter
+	alertedAhead time.Time // when it was last said that a timestamp lies far ahead; Run's own
 
 	// Guarded by Mu, which is held over Reader.Pause and Resume, as are the fields of Life
 	// that say so.
@@ -114,7 +113,9 @@ func (p *Partition) round() time.Duration {
 	due, ok := p.queue.front()
 	p.resume(now)
 	p.Mu.Unlock()
-	p.watchRetention(now, due, ok)
+	if ok && due != none && due < now.UnixMilli() {
+		p.WatchRetention(time.UnixMilli(due).Add(-p.o.Topics.Delay))
+	}
 	p.watchAhead(now, due, ok)
 	p.AwaitLeader()
 	wait := ownership.Tick
@@ -142,9 +143,13 @@ func (p *Partition) Status() ownership.Status {
 	s.Queued, s.QueuedBytes = len(p.queue.items), p.queue.bytes
 	if p.acquired {
 		s.Pending = max(0, p.end-p.position)
+		if e, known := p.LogEnd(); known && e.Held() {
+			s.Pending = max(s.Pending, e.End-p.position)
+		}
 	}
 	if due, ok := p.queue.front(); ok && due != none && due < now {
 		s.Overdue = time.Duration(now-due) * time.Millisecond
+		s.Uncommitted = s.Overdue // the front leaves the queue when it is committed
 	}
 	if p.blocked != nil {
 		s.Parked = int64(len(p.queue.items))

@@ -17,11 +17,8 @@ const (
 	// readAhead is how long before the newest record read is due more is read: longer
 	// than a tick and a fetch that waits for data together.
 	readAhead = 500 * time.Millisecond
-	// alertEvery is how often the alert that retention is near is repeated.
+	// alertEvery is how often the next alert is repeated.
 	alertEvery = time.Minute
-	// A front of the queue that is older than this part of the topic's retention, and
-	// late, is an alert: what is not passed on in time is deleted.
-	retentionAlertNum, retentionAlertDen = 3, 4
 	// farAhead is an alert: the front of the queue has a timestamp so far ahead of the clock that
 	// nobody's clock is right to within it (Kafka's default of message.timestamp.after.max.ms).
 	farAhead = time.Hour
@@ -102,19 +99,6 @@ func (p *Partition) watchAhead(now time.Time, due int64, ok bool) {
 	p.alertedAhead = time.Now()
 	p.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or this machine's, and message.timestamp.after.max.ms of the topic",
 		"ahead", ahead)
-}
-
-// watchRetention says so when what is late is so old that it may soon be deleted.
-func (p *Partition) watchRetention(now time.Time, due int64, ok bool) {
-	kept := p.o.Topics.Request.Retention
-	late := now.Sub(time.UnixMilli(due))
-	if !ok || due == none || kept <= 0 || late <= 0 || late+p.o.Topics.Delay < kept/retentionAlertDen*retentionAlertNum || time.Since(p.alerted) < alertEvery {
-		return
-	}
-	p.alerted = time.Now()
-	p.o.Metrics.NearRetention(p.o.Topics.Request.Name)
-	p.Log.Error("records are so late that retention may soon delete them: raise retention.ms, or find out what holds up this partition",
-		"late", late, "retention", kept)
 }
 
 // SkipBatch implements intake.Sink.

@@ -177,11 +177,11 @@ func (s *sealed) verdicts() {
 // count counts what a committed step did.
 func (s *sealed) count() {
 	p := s.p
-	late := make([]time.Duration, len(s.share.Emissions))
+	due := make([]int64, len(s.share.Emissions))
 	for i := range s.share.Emissions {
-		late[i] = time.Duration(s.at-s.share.Emissions[i].Due) * time.Millisecond
+		due[i] = s.share.Emissions[i].Due
 	}
-	p.o.Metrics.Passed(p.o.Topics.Request.Name, late)
+	p.o.Metrics.Passed(p.o.Topics.Request.Name, s.at, max(s.at, p.o.Now().UnixMilli()), due)
 	for _, d := range s.dead {
 		p.o.Metrics.Refused(p.Log, p.o.Topics.Request.Name, string(d.refusal.Reason), d.undelivered,
 			"detail", d.refusal.Detail, "offset", d.rec.Offset)

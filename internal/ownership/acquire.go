@@ -216,22 +216,22 @@ func (l *Life) endHanging(ctx context.Context, offsets bool) error {
 }
 
 // ReadFrom says where what is owned is to be read on, if its next record is at from: there,
-// or where retention has left its begin. stable is its last stable offset, end its end. What
+// or where retention has left its begin. end is the log's, the high watermark. What
 // it counts as lost are offsets: markers of transactions and records of aborted ones among
 // them were no requests, and nothing is left that could tell.
-func (l *Life) ReadFrom(ctx context.Context, from int64) (at, stable, end int64, err error) {
-	start, stable, end, err := l.BoundsFrom(ctx, from)
+func (l *Life) ReadFrom(ctx context.Context, from int64) (at, end int64, err error) {
+	start, _, end, err := l.BoundsFrom(ctx, from)
 	switch {
 	case err != nil:
-		return 0, 0, 0, err
+		return 0, 0, err
 	case from > end:
-		return 0, 0, 0, &Fatal{delaytopics.LostTail(from, l.Requests(), end)}
+		return 0, 0, &Fatal{delaytopics.LostTail(from, l.Requests(), end)}
 	case from < start:
 		l.Log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", start, "count", start-from)
 		l.metrics.Lost(l.o.Topics.Request.Name, start-from)
 		from = start
 	}
-	return from, stable, end, nil
+	return from, end, nil
 }
 
 // BoundsFrom asks where what is owned begins and ends, and again for some time where that

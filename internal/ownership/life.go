@@ -42,6 +42,7 @@ type Metrics interface {
 	Damaged()                                        // a local view was damaged
 	Ended(transactions int)                          // of former owners, that hung
 	Lost(topic string, records int64)                // offsets that retention deleted before they were read
+	NearRetention(topic string)                      // an alert that it soon may
 	Stamped(before, after clocks.Mark, at time.Time) // a broker stamped a record between two moments
 }
 
@@ -105,6 +106,8 @@ type Life struct {
 	draining atomic.Bool                            // revoked: nothing is sealed any more
 	found    atomic.Pointer[delaytopics.CommitNote] // what the committed offset said when the acquisition began
 	follower atomic.Pointer[Follower]               // of the acquisition
+	logEnd   atomic.Pointer[LogEnd]                 // see SetLogEnd
+	alerted  atomic.Pointer[time.Time]              // when it was last said that retention is near
 
 	Mu         sync.Mutex // guards what follows, and what a kind says it does; no I/O under it
 	Tail       Tail
@@ -223,6 +226,7 @@ func (l *Life) Reset() {
 	l.failure, l.failed = nil, make(chan struct{})
 	l.owner, l.claim, l.Tail = false, nil, Tail{}
 	l.leaderless, l.held, l.oversized = false, nil, nil
+	l.logEnd.Store(nil)
 }
 
 // JoinLane has the lane ask source, which is this partition, for its shares.

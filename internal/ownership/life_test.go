@@ -23,13 +23,14 @@ import (
 )
 
 // counted is what a Life has counted.
-type counted struct{ replayed, damaged, ended, lost atomic.Int64 }
+type counted struct{ replayed, damaged, ended, lost, near atomic.Int64 }
 
 func (c *counted) Replayed(n int64)                            { c.replayed.Add(n) }
 func (c *counted) Damaged()                                    { c.damaged.Add(1) }
 func (c *counted) Ended(n int)                                 { c.ended.Add(int64(n)) }
 func (c *counted) Lost(_ string, n int64)                      { c.lost.Add(n) }
 func (c *counted) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
+func (c *counted) NearRetention(string)                        { c.near.Add(1) }
 
 // holder is a token in the hands of a test.
 type holder struct{ dead atomic.Pointer[error] }

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -29,7 +30,8 @@ func (s State) String() string {
 type Status struct {
 	State  State
 	Since  time.Time // when State began; of Stalled, when it went live
-	Reason string    // of Failed and Stalled, and why an acquisition does not get on
+	Reason string    // of Failed and Stalled, why an acquisition does not get on, and Held as a sentence
+	Held   *Held     // what keeps intake from the log's end; nil: nothing, as far as is known
 	// Replayed and ReplayEnd are changelog offsets, for progress.
 	Replayed, ReplayEnd int64
 	Pending             int64
@@ -45,8 +47,9 @@ type Status struct {
 	// that was read.
 	Behind int64
 	Lag    time.Duration
-	// Overdue is for how long the oldest timer in memory has been due.
-	Overdue time.Duration
+	// Overdue is for how long the oldest timer in memory that is not planned has been due, and
+	// Uncommitted the oldest whose firing is not committed. Parked timers are neither.
+	Overdue, Uncommitted time.Duration
 	// ParkedBy is about how many timers are parked for each target.
 	ParkedBy map[timer.TopicPartition]int64
 }
@@ -87,6 +90,10 @@ func (l *Life) Status() Status {
 	}
 	if s.State == Live && l.failure == nil && s.Reason != "" {
 		s.State = Stalled
+	}
+	if e, _ := l.LogEnd(); e.By != nil {
+		s.Held = e.By
+		s.Reason = cmp.Or(s.Reason, e.By.String())
 	}
 	return s
 }

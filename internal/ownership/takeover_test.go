@@ -39,6 +39,7 @@ func (*counter) Damaged()                                    {}
 func (*counter) Ended(int)                                   {}
 func (*counter) Lost(string, int64)                          {}
 func (*counter) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
+func (*counter) NearRetention(string)                        {}
 
 // follow is a follower with a store of its own.
 func follow(t *testing.T, cl *kgo.Client, set *delaytopics.Set, count *counter) (*ownership.Follower, *statestore.Handle) {

@@ -13,15 +13,15 @@ import (
 )
 
 // acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
-// partition"). It returns where requests are to be read from, and the request
-// partition's last stable offset as of the acquisition, for the gate.
-func (p *Partition) acquire(ctx context.Context) (from, stable int64, err error) {
+// partition"). It returns where requests are to be read from, and the end of
+// the request log as of the acquisition, for the gate.
+func (p *Partition) acquire(ctx context.Context) (from, end int64, err error) {
 	p.local.Handle = p.handle
 	a, err := p.Acquire(ctx, p.NewFollower(&p.local), p.begin)
 	if err != nil {
 		return 0, 0, err
 	}
-	from, stable, err = p.requestPosition(ctx, &a.Last, a.Committed)
+	from, end, err = p.requestPosition(ctx, &a.Last, a.Committed)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -32,7 +32,7 @@ func (p *Partition) acquire(ctx context.Context) (from, stable int64, err error)
 	p.pending.Store(meta.Pending)
 	p.taken.Store(true)
 	p.ledger.open(meta.Pending)
-	return from, stable, p.handle.Live(a.Now, p.o.Token.Confirmed)
+	return from, end, p.handle.Live(a.Now, p.o.Token.Confirmed)
 }
 
 // begin says where requests are read from whose changelog holds no checkpoint.
@@ -57,7 +57,7 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 
 // requestPosition says where requests go on, from the last checkpoint before
 // the claim.
-func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64) (from, stable int64, err error) {
+func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64) (from, end int64, err error) {
 	if last.Request != p.o.Topics.Request.ID {
 		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("request topic %s was recreated since changelog %s was written (its ID is %s, it was %s), where its pending timers are kept: %s",
 			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name, delaytopics.TopicID(p.o.Topics.Request.ID), delaytopics.TopicID(last.Request), delaytopics.FollowAdvice)}
@@ -69,8 +69,7 @@ func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Check
 	if committed >= 0 && committed != last.Position {
 		p.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", last.Position)
 	}
-	from, stable, _, err = p.ReadFrom(ctx, last.Position)
-	return from, stable, err
+	return p.ReadFrom(ctx, last.Position)
 }
 
 // readError words an error of intake.

@@ -13,13 +13,14 @@ const foldAtOnce = 2000
 // job is a committed step that is to be folded into the delta.
 type job struct {
 	segment    *planner.Segment
-	at         int64 // when it was sealed, Unix ms
+	sealed     int64 // when it was sealed, Unix ms
+	committed  int64 // when its commit was answered; not before it was sealed, whatever the clock says
 	position   int64 // of the changelog, behind the step
 	checkpoint []byte
 }
 
 func (s *sealed) job() *job {
-	j := &job{segment: s.segment, at: s.at, checkpoint: s.checkpoint}
+	j := &job{segment: s.segment, sealed: s.at, committed: max(s.at, s.p.clock.millis()), checkpoint: s.checkpoint}
 	for _, r := range s.share.Records[:s.changelog] {
 		j.position = max(j.position, r.Offset+1)
 	}
@@ -59,7 +60,9 @@ func (p *Partition) apply(j *job) {
 }
 
 // count counts what a committed step did: once, before its entries are let go.
-func (p *Partition) count(j *job) { p.o.Metrics.committed(p, j.at, j.segment.Entries()) }
+func (p *Partition) count(j *job) {
+	p.o.Metrics.committed(p, j.sealed, j.committed, j.segment.Entries())
+}
 
 func (p *Partition) foldIn(j *job) {
 	defer func() {

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,26 @@ const (
 	gateBytes = 64 << 10
 )
 
-// gate waits until every request up to stable is delivered, and then has timers
-// fire.
+// heldPatience is for how long a gate waits, all in all, at the first record of an open
+// transaction, see gate.
+const heldPatience = 10 * time.Second
+
+// gate waits until every request up to end, which was the log's end when the partition was
+// acquired, is delivered, and then has timers fire.
 //
 // Where no poll shows anything (markers, aborted batches) a raw fetch tells how
 // far there is nothing. It goes over intake's connections: on those of the other
 // client replays and read-backs would stand behind it.
-func (p *Partition) gate(ctx context.Context, stable int64) {
+//
+// An open transaction, of any producer, keeps what is behind its first record from being read.
+// Ordinary ones last for milliseconds, so the gate waits for them: a cancel behind one wins. But
+// it waits no longer than heldPatience, about what a failover takes anyway, because all timers of
+// the partition are late meanwhile. A producer that died is ended by its coordinator after its
+// own transaction.timeout.ms (60 s by default, 15 minutes at most), and a hanging transaction
+// never: waiting for those would let one producer stop a tenant's timers at each acquisition. To
+// a live owner such requests come when the transaction ends, too, without anybody having waited.
+// So a request behind an open transaction is worth as much as one that is written when that ends.
+func (p *Partition) gate(ctx context.Context, end int64) {
 	look := partlog.NewReader(p.o.Reader.Client(), p.Requests(), p.delivered.Load())
 	look.SetMaxBytes(gateBytes)
 	unpacker := p.o.Reader.Unpacker()
@@ -37,7 +51,8 @@ func (p *Partition) gate(ctx context.Context, stable int64) {
 	poll := time.NewTicker(gatePoll)
 	defer poll.Stop()
 	quiet, moved := gateQuiet, time.Now()
-	for look.Position() < stable {
+	patience := cmp.Or(p.o.HeldPatience, heldPatience)
+	for look.Position() < end {
 		select {
 		case <-ctx.Done():
 			return
@@ -61,7 +76,15 @@ func (p *Partition) gate(ctx context.Context, stable int64) {
 			}
 			return
 		}
-		if len(page.Records) > 0 || tooLarge {
+		held := !tooLarge && look.Position() == from && page.LastStable <= from
+		if held {
+			if patience -= time.Since(moved); patience <= 0 {
+				p.Log.Warn("timers fire although requests that were in the log at the acquisition cannot be read: a transaction of another producer is open; cancels among them may come too late",
+					"from", from, "to", end)
+				break
+			}
+		}
+		if held || len(page.Records) > 0 || tooLarge {
 			look.SetPosition(from)
 			quiet, moved = min(2*quiet, gateQuietMax), time.Now()
 		}

@@ -1,29 +1,25 @@
 package partition
 
 import (
-	"context"
 	"sync"
 	"time"
-
-	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-const (
-	// caughtUp is how long after the last request, with none behind it, the lag
-	// is shown as over.
-	caughtUp = time.Second
-	// lagLook is how often the end of the log is asked for while intake is paused,
-	// and nothing comes that would tell; lagTimeout bounds one look.
-	lagLook, lagTimeout = time.Second, 2 * time.Second
-)
+// caughtUp is how long after the last request, with none behind it, the lag is shown as over.
+const caughtUp = time.Second
 
 // lag is how far intake is behind the log. mu guards all of it.
+//
+// Two sources tell. A delivery knows the high watermark of its fetch, and whether all that lies
+// before it is markers. But nothing is delivered while intake is paused, nor from behind the
+// first record of an open transaction, whoever's it is. There the log itself is asked, each
+// second: see ownership.Life.SetLogEnd. Offsets are counted then, so markers and aborted
+// records are among them, until the transaction ends and deliveries tell again.
 type lag struct {
 	mu     sync.Mutex
-	behind int64     // records that are known to wait
+	behind int64     // records that are known to wait, by the last delivery
 	newest time.Time // timestamp of the last request read
 	at     time.Time // when it was read
-	looked time.Time // when the log's end was asked for
 }
 
 func (l *lag) read(behind int64, newest, at time.Time) {
@@ -32,55 +28,53 @@ func (l *lag) read(behind int64, newest, at time.Time) {
 	l.behind, l.newest, l.at = max(0, behind), newest, at
 }
 
-// now returns what to show: the age of the newest request when it was read, or
-// now if more waits, and nothing some time after the last.
-func (l *lag) now(now time.Time, paused bool) (behind int64, age time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.at.IsZero():
-		return 0, 0
-	case paused, l.behind > 0:
-		return l.behind, now.Sub(l.newest)
-	case now.Sub(l.at) > caughtUp:
-		return 0, 0
-	}
-	return 0, l.at.Sub(l.newest)
-}
-
-// due reports whether the log's end is to be asked for now.
-func (l *lag) due(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.looked) < lagLook {
-		return false
-	}
-	l.looked = now
-	return true
-}
-
+// ends takes what a delivery without requests tells.
 func (l *lag) ends(behind int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.behind = max(0, behind)
 }
 
-func (p *Partition) showLag() {
-	behind, age := p.lag.now(p.o.Now(), p.isPaused())
-	p.o.Metrics.setLag(p.o.Topics.Request.Name, p.o.Partition, behind, age)
+// unread is what a look at the log has found that no delivery tells of.
+type unread struct {
+	behind int64     // offsets
+	oldest time.Time // from when the first of them is, if an open transaction holds them; else zero
 }
 
-// followLag keeps the lag true where no delivery does: while intake is paused,
-// and when it has caught up.
-func (p *Partition) followLag(ctx context.Context) {
-	if p.isPaused() && p.lag.due(time.Now()) {
-		p.Aside(func() {
-			ctx, cancel := context.WithTimeout(ctx, lagTimeout)
-			defer cancel()
-			if _, _, end, err := partlog.Bounds(ctx, p.o.Client, p.Requests()); err == nil {
-				p.lag.ends(end - p.delivered.Load())
-			}
-		})
+// now returns what to show: the age of the newest request when it was read, or now if more
+// waits; or of the oldest that an open transaction holds; and nothing some time after the last.
+func (l *lag) now(now time.Time, paused bool, u unread) (behind int64, age time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	behind = max(l.behind, u.behind)
+	if !u.oldest.IsZero() {
+		age = now.Sub(u.oldest)
 	}
-	p.showLag()
+	switch {
+	case l.at.IsZero():
+	case paused, l.behind > 0:
+		age = max(age, now.Sub(l.newest))
+	case behind == 0 && now.Sub(l.at) <= caughtUp:
+		age = l.at.Sub(l.newest)
+	}
+	return behind, age
+}
+
+// lagNow returns what the partition shows as its lag.
+func (p *Partition) lagNow() (behind int64, age time.Duration) {
+	paused := p.isPaused()
+	var u unread
+	e, known := p.LogEnd()
+	if waits := e.End - p.delivered.Load(); known && waits > 0 && (paused || e.Held()) {
+		u.behind = waits
+		if e.Held() {
+			u.oldest = e.Since
+		}
+	}
+	return p.lag.now(p.o.Now(), paused, u)
+}
+
+func (p *Partition) showLag() {
+	behind, age := p.lagNow()
+	p.o.Metrics.setLag(p.o.Topics.Request.Name, p.o.Partition, behind, age)
 }

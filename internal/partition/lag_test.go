@@ -9,18 +9,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 func TestLag(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	after := func(d time.Duration) time.Time { return start.Add(d) }
 	var l lag
+	var u unread
 	shows := func(what string, now time.Duration, paused bool, behind int64, age time.Duration) {
 		t.Helper()
-		if b, a := l.now(after(now), paused); b != behind || a != age {
+		if b, a := l.now(after(now), paused, u); b != behind || a != age {
 			t.Errorf("%s: %d records, %s, want %d, %s", what, b, a, behind, age)
 		}
 	}
@@ -32,10 +33,42 @@ func TestLag(t *testing.T) {
 	shows("seven more", 2*time.Second, false, 7, 5*time.Second)
 	l.read(0, after(-3*time.Second), start)
 	shows("paused", 10*time.Second, true, 0, 13*time.Second)
-	l.ends(50)
-	shows("paused, and the end was asked for", 10*time.Second, true, 50, 13*time.Second)
-	if !l.due(start) || l.due(after(lagLook/2)) || !l.due(after(lagLook)) {
-		t.Errorf("the end is not asked for every %s", lagLook)
+	u.behind = 50
+	shows("paused, and the log was looked at", 10*time.Second, true, 50, 13*time.Second)
+	u.oldest = after(20 * time.Second)
+	shows("an open transaction, the last request is of long ago", 22*time.Second, false, 50, 2*time.Second)
+	l.read(7, after(-3*time.Second), start)
+	shows("some before it wait as well", 22*time.Second, false, 50, 25*time.Second)
+	l = lag{}
+	shows("an open transaction, and nothing was read since the acquisition", 25*time.Second, false, 50, 5*time.Second)
+	u = unread{}
+	shows("it has ended", 25*time.Second, false, 0, 0)
+}
+
+// Offsets behind an open transaction are a lag; those that no transaction holds are none,
+// because they are markers, or on their way.
+func TestLagBehindAnOpenTransaction(t *testing.T) {
+	p := New(Options{
+		Options: ownership.Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
+		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Memory:  Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)},
+	})
+	p.delivered.Store(100)
+	for _, x := range []struct {
+		name   string
+		edge   partlog.Edge
+		behind int64
+	}{
+		{"markers at the end", partlog.Edge{Stable: 110, End: 110}, 0},
+		{"open, all before it is read", partlog.Edge{Stable: 100, End: 110}, 10},
+		{"open, markers before it", partlog.Edge{Stable: 105, End: 110}, 10},
+		{"ended", partlog.Edge{Stable: 110, End: 110}, 0},
+	} {
+		p.SetLogEnd(ownership.LogEnd{Edge: x.edge, Since: time.Now().Add(-time.Minute)})
+		behind, age := p.lagNow()
+		if behind != x.behind || (age > 50*time.Second) != (behind > 0) {
+			t.Errorf("%s: %d behind for %s, want %d", x.name, behind, age, x.behind)
+		}
 	}
 }
 
@@ -47,37 +80,11 @@ func TestLagEndsWithMarkers(t *testing.T) {
 		Memory:  Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)},
 	})
 	p.Deliver([]*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, 8)
-	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false); behind != 1 {
+	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 1 {
 		t.Errorf("%d behind, want 1", behind)
 	}
 	p.Deliver(nil, 7)
-	if behind, age := p.lag.now(time.Now().Add(time.Hour), false); behind != 0 || age != 0 {
+	if behind, age := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 0 || age != 0 {
 		t.Errorf("%d behind, for %s", behind, age)
-	}
-}
-
-// The alert is one for whatever retention: three quarters of a hundred years are no
-// number of nanoseconds in between.
-func TestRetentionAlert(t *testing.T) {
-	for _, x := range []struct {
-		retention, lag time.Duration
-		alert          bool
-	}{
-		{-1, time.Hour, false},
-		{4 * time.Hour, 2 * time.Hour, false},
-		{4 * time.Hour, 3*time.Hour + time.Second, true},
-		{100 * 365 * 24 * time.Hour, time.Hour, false},
-	} {
-		p := New(Options{
-			Options: ownership.Options{
-				Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r", Retention: x.retention}}, Now: time.Now,
-				Health: emitter.NewHealth(emitter.HealthOptions{}), Logger: slog.New(slog.DiscardHandler),
-			},
-			Metrics: NewMetrics(prometheus.NewRegistry()),
-		})
-		p.watchRetention(time.Now().Add(-x.lag))
-		if alert := !p.alerted.IsZero(); alert != x.alert {
-			t.Errorf("a lag of %s of %s: alert %v", x.lag, x.retention, alert)
-		}
 	}
 }

@@ -62,7 +62,7 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 			entries = append(entries, e)
 		}
 	}
-	m.committed(p, 0, slices.Values(entries))
+	m.committed(p, 0, 0, slices.Values(entries))
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

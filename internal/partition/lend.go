@@ -24,12 +24,17 @@ func NoKey(topic string) (reason, detail string) {
 		"topic " + topic + " is compacted and takes no record without a key: give the record a key"
 }
 
-// Passed counts committed records of a fixed-delay topic, by how late each was.
-func (m *Metrics) Passed(topic string, late []time.Duration) {
-	m.outcomes.WithLabelValues(topic, outcomeNames[timer.Fired]).Add(float64(len(late)))
-	for _, l := range late {
-		m.lateness.Observe(l.Seconds())
+// Passed counts the records of a fixed-delay topic that a step passed on, which was sealed, and
+// committed, at an instant, Unix ms, as their due times are.
+func (m *Metrics) Passed(topic string, sealed, committed int64, due []int64) {
+	m.outcomes.WithLabelValues(topic, outcomeNames[timer.Fired]).Add(float64(len(due)))
+	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()
+	for _, at := range due {
+		toSeal.add(sealed - at)
+		toCommit.add(committed - at)
 	}
+	m.sealed.add("", &toSeal)
+	m.delivered.add(topic, &toCommit)
 }
 
 // Refused counts a record that became a dead letter, and logs it with what is known of
@@ -50,6 +55,3 @@ func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bo
 	}
 	log.Warn("a record could not be passed on and is a dead letter now", append([]any{"reason", reason}, attrs...)...)
 }
-
-// NearRetention counts an alert that retention may soon delete what is not read yet.
-func (m *Metrics) NearRetention(topic string) { m.retention(topic) }

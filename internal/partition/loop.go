@@ -33,7 +33,7 @@ func (p *Partition) loop(ctx context.Context) error {
 		case <-p.Kicked:
 		case <-t.C:
 			p.publishParked()
-			p.followLag(ctx)
+			p.showLag()
 			p.AwaitLeader()
 			p.noticeJump()
 			p.lapse()

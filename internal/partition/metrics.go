@@ -17,7 +17,8 @@ import (
 type Metrics struct {
 	outcomes   *prometheus.CounterVec
 	reasons    *prometheus.CounterVec
-	lateness   prometheus.Histogram
+	sealed     *lateness // how late emissions were when their step was sealed
+	delivered  *lateness // and when it was committed, by topic
 	misplacedN *prometheus.CounterVec
 	lagRecords *prometheus.GaugeVec
 	lagSeconds *prometheus.GaugeVec
@@ -42,10 +43,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		reasons: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_dead_letters_total", Help: "Dead letters committed, by reason.",
 		}, []string{"topic", "reason"}),
-		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
+		sealed: newLateness(prometheus.Opts{
 			Name: "waterclock_lateness_seconds", Help: "Timestamp of an emission minus its due time.",
-			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 3600},
 		}),
+		delivered: newLateness(prometheus.Opts{
+			Name: "waterclock_commit_lateness_seconds", Help: "When the commit of an emission was answered minus its due time.",
+		}, "topic"),
 		misplacedN: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_misplaced_requests_total", Help: "Requests whose key does not lie on its murmur2 partition.",
 		}, []string{"topic"}),
@@ -78,7 +81,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 	}
 	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset)
-	reg.MustRegister(m.outcomes, m.reasons, m.lateness, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN)
+	reg.MustRegister(m.outcomes, m.reasons, m.sealed, m.delivered, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN)
 	return m
 }
 
@@ -91,6 +94,9 @@ func (m *Metrics) Serve(topic string) {
 	for _, reason := range waterclock.Reasons() {
 		m.reasons.WithLabelValues(topic, string(reason))
 	}
+	none := m.sealed.tally()
+	m.sealed.add("", &none)
+	m.delivered.add(topic, &none)
 	for _, c := range []*prometheus.CounterVec{m.misplacedN, m.lostN, m.accepted, m.retentionN} {
 		c.WithLabelValues(topic)
 	}
@@ -107,7 +113,8 @@ func (m *Metrics) Replayed(n int64) { m.replayedN.Add(float64(max(0, n))) }
 // Damaged implements ownership.Metrics.
 func (m *Metrics) Damaged() { m.damagedN.Inc() }
 
-func (m *Metrics) retention(topic string) { m.retentionN.WithLabelValues(topic).Inc() }
+// NearRetention implements ownership.Metrics.
+func (m *Metrics) NearRetention(topic string) { m.retentionN.WithLabelValues(topic).Inc() }
 
 // Stamped implements ownership.Metrics: a broker stamped a record between two moments.
 func (m *Metrics) Stamped(before, after clocks.Mark, at time.Time) {
@@ -140,9 +147,10 @@ var outcomeNames = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition_not_met",
 }
 
-// committed counts what a step did that was sealed at an instant, Unix ms.
-func (m *Metrics) committed(p *Partition, at int64, entries iter.Seq[*planner.Entry]) {
+// committed counts what a step did that was sealed, and committed, at an instant, Unix ms.
+func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
+	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()
 	var counts [timer.Outcomes]int
 	recur := 0
 	for e := range entries {
@@ -156,9 +164,12 @@ func (m *Metrics) committed(p *Partition, at int64, entries iter.Seq[*planner.En
 			m.reasons.WithLabelValues(topic, e.Refusal.Reason).Inc()
 			m.warnRefused(p, e)
 		case e.Emit != nil:
-			m.lateness.Observe(float64(at-e.Emit.FiresAt()) / 1000)
+			toSeal.add(sealed - e.Emit.FiresAt())
+			toCommit.add(committed - e.Emit.FiresAt())
 		}
 	}
+	m.sealed.add("", &toSeal)
+	m.delivered.add(topic, &toCommit)
 	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
 		m.accepted.WithLabelValues(topic).Add(float64(n))
 	}

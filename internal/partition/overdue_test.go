@@ -23,7 +23,7 @@ func TestOverdue(t *testing.T) {
 		{"the oldest", []int64{now - 1000, now - 2000, now + 5}, 2 * time.Second},
 	} {
 		p := &Partition{clock: clock{now: func() time.Time { return time.UnixMilli(now) }}}
-		if got := p.overdue(); got != 0 {
+		if got, waits := p.overdue(); got != 0 || waits != 0 {
 			t.Errorf("not taken: %s", got)
 		}
 		p.planner = planner.New(0, now, 1<<20)
@@ -32,8 +32,8 @@ func TestOverdue(t *testing.T) {
 			timers = append(timers, &timer.Timer{ID: []byte{byte(i)}, Due: due, Offset: int64(i)})
 		}
 		p.planner.Load(planner.Lowest, planner.Highest, timers)
-		if got := p.overdue(); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		if got, waits := p.overdue(); got != c.want || waits != c.want {
+			t.Errorf("%s: %s and %s, want %s", c.name, got, waits, c.want)
 		}
 	}
 }

@@ -51,8 +51,10 @@ type Options struct {
 	Memory  Memory
 	// MaxAbsence is how old a local store may be: half of delete.retention.ms.
 	MaxAbsence time.Duration
-	Metrics    *Metrics
-	Stamps     *Stamps // nil: the clock is compared at acquisitions alone
+	// HeldPatience is for how long the gate waits for open transactions; 0 is the usual 10 s.
+	HeldPatience time.Duration
+	Metrics      *Metrics
+	Stamps       *Stamps // nil: the clock is compared at acquisitions alone
 	// BeforeApply is for tests, nil otherwise: it is called when a committed
 	// step is about to be folded into the delta.
 	BeforeApply func(topic string, partition int32)
@@ -88,9 +90,6 @@ type Partition struct {
 
 	// The lane's own.
 	suspects int // entries that are not committed and are suspects
-
-	// The reader's own.
-	alerted time.Time // see watchRetention
 
 	// What follows is safe for all.
 	inbox     *inbox
@@ -185,7 +184,7 @@ func (p *Partition) serve(ctx context.Context) error {
 	defer p.LeaveLane(p)
 	// A replay may wait for half a minute until the disk keeps up.
 	through := context.AfterFunc(ctx, p.handle.Release)
-	from, stable, err := p.acquire(ctx)
+	from, end, err := p.acquire(ctx)
 	through()
 	if err != nil {
 		return err
@@ -212,7 +211,7 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.Own()
 	p.o.Reader.Add(p.o.Topics.Request.Name, p.o.Partition, from, p)
 	defer p.o.Reader.Remove(p.o.Topics.Request.Name, p.o.Partition, p)
-	others.Go(func() { p.gate(ctx, stable) })
+	others.Go(func() { p.gate(ctx, end) })
 	p.setLooping(true)
 	defer p.setLooping(false)
 	return p.loop(ctx)

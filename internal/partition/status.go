@@ -10,7 +10,8 @@ import (
 // Status returns a snapshot.
 func (p *Partition) Status() ownership.Status {
 	s := p.Life.Status()
-	s.Pending, s.Parked, s.Overdue = p.pending.Load(), p.parked.Load(), p.overdue()
+	s.Pending, s.Parked = p.pending.Load(), p.parked.Load()
+	s.Overdue, s.Uncommitted = p.overdue()
 	if p.taken.Load() {
 		n, known := p.o.Store.Misplaced()
 		if s.Misplaced = n; !known {
@@ -26,23 +27,28 @@ func (p *Partition) Status() ownership.Status {
 	}
 	queued := p.backlog.onTheirWay()
 	s.Queued, s.QueuedBytes = queued.entries, queued.bytes
-	s.Behind, s.Lag = p.lag.now(p.o.Now(), p.isPaused())
+	s.Behind, s.Lag = p.lagNow()
 	return s
 }
 
-// overdue is for how long the oldest timer in memory has been due. A gate that is
-// shut, a full queue, and steps that are behind show here.
-func (p *Partition) overdue() time.Duration {
+// overdue is for how long the oldest timer in memory has been due that is not planned yet: a
+// gate that is shut, a full queue, and steps that are behind show here; and the oldest whose
+// firing is not committed, which nobody has seen.
+func (p *Partition) overdue() (unplanned, uncommitted time.Duration) {
 	p.planning.Lock()
 	defer p.planning.Unlock()
 	if p.planner == nil {
-		return 0
+		return 0, 0
 	}
-	oldest, ok := p.planner.Oldest()
-	if now := p.clock.millis(); ok && oldest < now {
-		return time.Duration(now-oldest) * time.Millisecond
+	now := p.clock.millis()
+	since := func(due int64, ok bool) time.Duration {
+		if !ok {
+			return 0
+		}
+		return time.Duration(max(0, now-due)) * time.Millisecond
 	}
-	return 0
+	unplanned = since(p.planner.Oldest())
+	return unplanned, max(unplanned, since(p.planner.Uncommitted()))
 }
 
 // publishParked shows others the counts, which are Run's own, if they moved.

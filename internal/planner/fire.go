@@ -125,9 +125,12 @@ func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *Fired)
 			bytes += Held(items[n].timer) + EntryMemory
 			n++
 		}
-		c := &chunk{entries: make([]Entry, n), bytes: bytes, position: -1}
+		c := &chunk{entries: make([]Entry, n), bytes: bytes, position: -1, due: never}
 		for i, it := range items[:n] {
 			p.fireOne(it, &c.entries[i], c, now)
+			if t := c.entries[i].Emit; t != nil {
+				c.due = min(c.due, t.FiresAt())
+			}
 		}
 		list, items = append(list, c), items[n:]
 		fired.Entries, fired.Bytes = fired.Entries+n, fired.Bytes+bytes

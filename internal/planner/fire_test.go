@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -69,4 +70,36 @@ func TestFireIsBounded(t *testing.T) {
 			t.Errorf("limit %d, %d bytes: %d fire then, want the others", c.limit, c.bytes, rest.Entries)
 		}
 	}
+}
+
+// The earliest due time counts of what is planned and not committed: also while a step with it
+// is out, and when it has come back. What is only put off is no firing.
+func TestUncommitted(t *testing.T) {
+	p := New(0, 0, 1<<40)
+	p.Open(0)
+	var timers []*timer.Timer
+	for i, due := range []int64{30, 10, 20, 500} {
+		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due, Occurrence: 1})
+	}
+	slices.SortFunc(timers, func(a, b *timer.Timer) int { return a.Ref().Compare(b.Ref()) })
+	p.Load(Lowest, timer.Ref{Due: 600}, timers)
+	is := func(when string, want int64) {
+		t.Helper()
+		if due, ok := p.Uncommitted(); ok != (want != never) || due != want {
+			t.Errorf("%s: %d, %v, want %d", when, due, ok, want)
+		}
+	}
+	is("nothing is planned", never)
+	later := p.find([]byte("id3"))
+	p.reschedule(later, later.timer)
+	is("a timer is put off", never)
+	p.Fire(30, 10, 1<<40, free)
+	is("three are planned", 10)
+	p.Take(10, 1<<40)
+	is("they are sealed", 10)
+	p.Return()
+	is("they are back", 10)
+	p.Take(10, 1<<40)
+	p.Commit()
+	is("they are committed", never)
 }

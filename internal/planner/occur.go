@@ -64,7 +64,7 @@ func (p *Planner) Expire(e *Entry) {
 
 // reschedule plans that an item is pending for another time, or not any more.
 func (p *Planner) reschedule(it *Item, t *timer.Timer) {
-	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1}
+	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1, due: never}
 	e := &c.entries[0]
 	e.Entry = timer.Entry{ID: it.timer.ID, Before: it.ref, After: t}
 	e.item, e.chunk, e.firing = it, c, true

@@ -105,7 +105,7 @@ func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer) {
 // returns how many bytes of memory they hold beyond those of the batch: a request that
 // steers holds the timer.
 func (p *Planner) Plan(b *Batch) (more int64) {
-	c := &chunk{entries: make([]Entry, len(b.requests)), bytes: b.Bytes, position: b.Position}
+	c := &chunk{entries: make([]Entry, len(b.requests)), bytes: b.Bytes, position: b.Position, due: never}
 	for i := range b.requests {
 		r, it, e := &b.requests[i], b.items[i], &c.entries[i]
 		e.chunk = c

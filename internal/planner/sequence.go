@@ -2,6 +2,7 @@ package planner
 
 import (
 	"iter"
+	"math"
 	"slices"
 )
 
@@ -10,8 +11,12 @@ type chunk struct {
 	entries   []Entry
 	bytes     int64
 	position  int64 // of a batch: just behind its last request; else -1
+	due       int64 // the earliest due time of a firing that was to be emitted; never: there is none
 	committed bool
 }
+
+// never is later than every due time.
+const never = math.MaxInt64
 
 // sequence is what is planned and not committed: first, then rest. The life of a
 // chunk: ready, sealed (in the segment that is out), committed.
@@ -121,6 +126,18 @@ func (p *Planner) Commit() {
 	}
 	p.committed = append(p.committed, s)
 	p.notes.add(s)
+}
+
+// Uncommitted returns the earliest due time of a firing that is planned and not committed,
+// sealed ones included; one that was rolled back counts until its step is. false: there is none.
+func (p *Planner) Uncommitted() (due int64, ok bool) {
+	due = never
+	for _, list := range [2][]*chunk{p.sequence.first, p.sequence.rest} {
+		for _, c := range list {
+			due = min(due, c.due)
+		}
+	}
+	return due, due != never
 }
 
 // Pending is how many timers are pending by what is committed.

@@ -27,7 +27,7 @@ const (
 const (
 	outcomesMetric = "waterclock_outcomes_total"
 	acceptedMetric = "waterclock_accepted_total"
-	latenessMetric = "waterclock_lateness_seconds"
+	latenessMetric = "waterclock_commit_lateness_seconds" // as consumers see it
 )
 
 // History remembers an hour of what this process has done, from its own metrics: a ring of a
@@ -42,8 +42,7 @@ type History struct {
 	n    int // how many there are
 }
 
-// sample is how far counters had come at a moment. The histogram of lateness has no labels, hence
-// one list of buckets.
+// sample is how far counters had come at a moment, of all topics together.
 type sample struct {
 	at              time.Time
 	accepted, fired float64
@@ -100,14 +99,24 @@ func read(at time.Time, families []*dto.MetricFamily) sample {
 					s.fired += m.GetCounter().GetValue()
 				}
 			case latenessMetric:
-				for _, b := range m.GetHistogram().GetBucket() {
-					s.late = append(s.late, bucket{b.GetUpperBound(), b.GetCumulativeCount()})
-				}
-				s.late = append(s.late, bucket{math.Inf(1), m.GetHistogram().GetSampleCount()})
+				s.late = plus(s.late, m.GetHistogram())
 			}
 		}
 	}
 	return s
+}
+
+// plus adds the histogram of a topic: all have the same buckets.
+func plus(late []bucket, h *dto.Histogram) []bucket {
+	if late == nil {
+		late = make([]bucket, len(h.GetBucket())+1)
+	}
+	for i, b := range h.GetBucket() {
+		late[i] = bucket{b.GetUpperBound(), late[i].n + b.GetCumulativeCount()}
+	}
+	last := len(late) - 1
+	late[last] = bucket{math.Inf(1), late[last].n + h.GetSampleCount()}
+	return late
 }
 
 func label(m *dto.Metric, name string) string {

@@ -14,7 +14,7 @@ type metrics struct {
 	reg      *prometheus.Registry
 	accepted *prometheus.CounterVec
 	outcomes *prometheus.CounterVec
-	lateness prometheus.Histogram
+	lateness *prometheus.HistogramVec
 }
 
 func newMetrics() *metrics {
@@ -22,7 +22,7 @@ func newMetrics() *metrics {
 		reg:      prometheus.NewRegistry(),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: acceptedMetric}, []string{"topic"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: outcomesMetric}, []string{"topic", "outcome"}),
-		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: latenessMetric, Buckets: []float64{.001, .01, .1, 1}}),
+		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: latenessMetric, Buckets: []float64{.001, .01, .1, 1}}, []string{"topic"}),
 	}
 	m.reg.MustRegister(m.accepted, m.outcomes, m.lateness)
 	return m
@@ -62,7 +62,7 @@ func TestHistoryRemembersAnHour(t *testing.T) {
 			if k == 0 && n == 200 {
 				late = 0.5
 			}
-			m.lateness.Observe(late)
+			m.lateness.WithLabelValues([]string{"a", "b"}[k%2]).Observe(late)
 		}
 	}
 	points := h.Points()

@@ -63,6 +63,10 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 			rig.Until(t, limit, "failed partitions", func() bool {
 				return in.Metric("waterclock_partitions", "state", "failed") == partitions
 			})
+			all, owned := in.Metric("waterclock_topic_partitions", "topic", requests), in.Metric("waterclock_partitions", "topic", requests)
+			if grown := v.name == "grown"; grown != (owned < all) || owned != partitions {
+				t.Errorf("%v of %v partitions are owned", owned, all)
+			}
 			if n := len(log.Lines("level=WARN")) + len(log.Lines("level=ERROR")); n > 6*partitions {
 				t.Errorf("%d warnings and errors", n)
 			}

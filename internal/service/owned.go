@@ -28,6 +28,8 @@ type servedPartition interface {
 	Refuse(why error)
 	Wake()
 	Status() ownership.Status
+	Serving() (s ownership.State, leaving bool)
+	SetLogEnd(e ownership.LogEnd)
 }
 
 // Assigned implements membership.Handler.
@@ -66,7 +68,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 	p := partition.New(partition.Options{
 		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
 		Store:   in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
-		Replays: in.replays, Scans: in.scans, Memory: in.memory.of(t.Topic), MaxAbsence: topic.maxAbsence,
+		Replays: in.replays, Scans: in.scans, Memory: in.memory.of(t.Topic), MaxAbsence: topic.maxAbsence, HeldPatience: in.o.HeldPatience,
 		Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
 	})
 	if in.o.Assigned != nil {

@@ -66,6 +66,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	}
 	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
 	start(in.recheck.Run)
+	start(newEdges(in).Run)
 	start(in.stamps.Run)
 	start(in.newLeftovers().Run)
 	start(in.clock.Run)

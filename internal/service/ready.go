@@ -94,6 +94,8 @@ var (
 	descQueued      = prometheus.NewDesc("waterclock_queue_entries", "Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
 	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes that they hold.", []string{"topic"}, nil)
 	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds", "For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
+	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds", "For how long the oldest timer has been due whose firing is not committed, parked ones apart.", []string{"topic"}, nil)
+	descHeld        = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a producer has kept what is behind it on the topic from being read, from 2 s on.", []string{"topic", "partition", "producer_id", "transactional_id"}, nil)
 	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
 )
 
@@ -108,6 +110,8 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descQueued
 	ch <- descQueuedBytes
 	ch <- descOverdue
+	ch <- descUncommitted
+	ch <- descHeld
 	ch <- descParkedBy
 }
 
@@ -124,9 +128,11 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		queued  int
 		bytes   int64
 		overdue time.Duration
+		waits   time.Duration
 	}
 	parkedBy := make(map[[3]string]int64)
 	all := make(map[string]*sums)
+	var held []prometheus.Metric
 	for _, name := range c.in.all() {
 		all[name] = &sums{}
 	}
@@ -141,7 +147,11 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		sum.ledger += s.Ledger
 		sum.queued += s.Queued
 		sum.bytes += s.QueuedBytes
-		sum.overdue = max(sum.overdue, s.Overdue)
+		sum.overdue, sum.waits = max(sum.overdue, s.Overdue), max(sum.waits, s.Uncommitted)
+		if h := s.Held; h != nil {
+			held = append(held, prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, max(0, time.Since(h.Since).Seconds()),
+				k.topic, strconv.Itoa(int(k.partition)), h.ProducerID, h.TransactionalID))
+		}
 		for to, n := range s.ParkedBy {
 			parkedBy[[3]string{k.topic, to.Topic, to.Label()}] += n
 		}
@@ -163,7 +173,11 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(sum.queued), topic)
 		ch <- prometheus.MustNewConstMetric(descQueuedBytes, prometheus.GaugeValue, float64(sum.bytes), topic)
 		ch <- prometheus.MustNewConstMetric(descOverdue, prometheus.GaugeValue, sum.overdue.Seconds(), topic)
+		ch <- prometheus.MustNewConstMetric(descUncommitted, prometheus.GaugeValue, sum.waits.Seconds(), topic)
 		ch <- prometheus.MustNewConstMetric(descReplay, prometheus.GaugeValue, float64(sum.remain), topic)
+	}
+	for _, m := range held {
+		ch <- m
 	}
 	showParked(ch, parkedBy)
 }

@@ -42,6 +42,7 @@ type recheck struct {
 	now    chan struct{} // look at once
 	checks *prometheus.CounterVec
 	wrong  *prometheus.GaugeVec
+	counts *prometheus.GaugeVec // partitions of topics
 	// suspect is since when request topics have had a problem that will stop them;
 	// a check that finds none ends it. Run's own.
 	suspect map[string]time.Time
@@ -60,14 +61,18 @@ func newRecheck(in *instance) *recheck {
 			Name: "waterclock_topic_problems", Help: "Problems of the topics of a request topic at the last check; a stop problem stays until a restart.",
 		}, []string{"topic", "severity"}),
 	}
+	r.counts = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "waterclock_topic_partitions", Help: "Partitions that a topic that is served has, whoever owns them, by its metadata of the last seconds.",
+	}, []string{"topic"})
 	for _, name := range in.all() {
+		r.counts.WithLabelValues(name).Set(float64(in.of(name).set.Request.Partitions))
 		r.wrong.WithLabelValues(name, "alert").Set(0)
 		r.wrong.WithLabelValues(name, "stop").Set(0)
 		for _, result := range []string{"ok", "alert", "stop", "error"} {
 			r.checks.WithLabelValues(name, result)
 		}
 	}
-	in.registry.MustRegister(r.checks, r.wrong)
+	in.registry.MustRegister(r.checks, r.wrong, r.counts)
 	return r
 }
 
@@ -134,6 +139,9 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 		return nil
 	}
 	for _, name := range served {
+		if is, there := found[name]; there && is.Err == nil {
+			r.counts.WithLabelValues(name).Set(float64(len(is.Partitions)))
+		}
 		set := &r.in.of(name).set
 		_, suspect := r.suspect[name]
 		if suspect || changed(found, &set.Request) || slices.ContainsFunc(set.Own(), func(own *delaytopics.Topic) bool { return changed(found, own) }) {

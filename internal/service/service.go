@@ -53,6 +53,9 @@ type Options struct {
 	// MissingAfter is how long a target topic must be missing until what is due for
 	// it becomes dead letters; 0 is the usual 10 s.
 	MissingAfter time.Duration
+	// HeldPatience is for how long an acquired partition waits for open transactions on its
+	// request topic until its timers fire; 0 is the usual 10 s.
+	HeldPatience time.Duration
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 	// Registry takes the metrics; nil makes one.

@@ -98,7 +98,7 @@ func TestAbortedTailWithItsMarkerBehindAHangingTransaction(t *testing.T) {
 			h.begin(w.timer("hanging", "1", time.Now()))
 			x.end(kgo.TryAbort)
 
-			second := rig.Serve(t, cfg, service.Options{})
+			second := rig.Serve(t, cfg, service.Options{HeldPatience: time.Second})
 			took := second.Ready(1, patience)
 			t.Logf("live after %s beside a hanging transaction", took)
 			if took > 15*time.Second {

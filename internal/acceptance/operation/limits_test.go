@@ -49,6 +49,7 @@ var heldBy = map[string]string{
 	"maxBatch":           "internal/partition TestRequestsJoinUpToMaxBatch",
 	"maxBatchBytes":      "internal/partition TestRequestsJoinUpToMaxBatchBytes",
 	"gateBytes":          "internal/partition TestGateAsksLittleWhileIntakeIsBehind",
+	"heldPatience":       "internal/acceptance/interleavings TestGateBehindAForeignTransaction",
 	"maxFirings":         "internal/planner TestFiringsAreTakenInChunks",
 	"maxFiringBytes":     "internal/planner TestFiringsAreTakenInChunks",
 	"MaxStepEntries":     "emitter TestAStepsLimits",

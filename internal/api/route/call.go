@@ -192,7 +192,7 @@ type Instance struct {
 type Lateness struct {
 	OverSeconds float64 `json:"overSeconds" doc:"In how many seconds they were: 300, or fewer where it runs for less."`
 	Firings     uint64  `json:"firings" doc:"How many there were."`
-	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that, as histogram_quantile has it of waterclock_lateness_seconds; 3600: that or more."`
+	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that, as histogram_quantile has it of waterclock_commit_lateness_seconds; 3600: that or more."`
 	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than that."`
 }
 
@@ -203,7 +203,7 @@ type PartitionStatus struct {
 	FixedDelay    bool      `json:"fixedDelay,omitempty" doc:"It is one of a fixed-delay topic."`
 	State         string    `json:"state" enum:"acquiring,replaying,gated,live,stalled,failed,gone,unowned,unknown"`
 	Since         time.Time `json:"since,omitzero" doc:"When it came into its state; of a stalled one, when it went live."`
-	Reason        string    `json:"reason,omitempty" doc:"Why it is not live."`
+	Reason        string    `json:"reason,omitempty" doc:"Why it is not live, or, while it is, what keeps it from reading requests."`
 	Pending       int64     `json:"pending" doc:"Pending timers."`
 	Parked        int64     `json:"parked" doc:"About how many of them wait for an unhealthy target."`
 	Queued        int       `json:"queued" doc:"Requests and firings on their way."`

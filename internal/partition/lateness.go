@@ -1,0 +1,90 @@
+package partition
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// lateBounds are how late firings are told apart, in milliseconds: the upper bounds of buckets,
+// behind which there is one more.
+type lateBounds [17]int64
+
+func newLateBounds() lateBounds {
+	return lateBounds{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
+}
+
+// tally counts firings of one step by how late they were.
+type tally struct {
+	bounds *lateBounds
+	counts [len(lateBounds{}) + 1]uint64
+	sum    int64 // ms
+}
+
+func (t *tally) add(ms int64) {
+	i := 0
+	for i < len(t.bounds) && ms > t.bounds[i] {
+		i++
+	}
+	t.counts[i]++
+	t.sum += ms
+}
+
+// lateness is a histogram, or one for each topic, that takes a whole step at a time: a
+// prometheus.Histogram costs a search and three atomic operations for each firing, and there are
+// two of them for each. It implements prometheus.Collector.
+type lateness struct {
+	bounds lateBounds
+	desc   *prometheus.Desc
+
+	mu sync.Mutex // guards by
+	by map[string]*tally
+}
+
+// newLateness returns a histogram with the labels, of which there is one, the topic, or none.
+func newLateness(o prometheus.Opts, labels ...string) *lateness {
+	return &lateness{bounds: newLateBounds(), desc: prometheus.NewDesc(o.Name, o.Help, labels, nil), by: make(map[string]*tally)}
+}
+
+// tally returns an empty one, for add.
+func (h *lateness) tally() tally { return tally{bounds: &h.bounds} }
+
+// add adds a step; label is the topic, or "" where there are no labels.
+func (h *lateness) add(label string, step *tally) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := h.by[label]
+	if all == nil {
+		all = &tally{bounds: &h.bounds}
+		h.by[label] = all
+	}
+	for i, n := range step.counts {
+		all.counts[i] += n
+	}
+	all.sum += step.sum
+}
+
+// Describe implements prometheus.Collector.
+func (h *lateness) Describe(ch chan<- *prometheus.Desc) { ch <- h.desc }
+
+// Collect implements prometheus.Collector.
+func (h *lateness) Collect(ch chan<- prometheus.Metric) {
+	h.mu.Lock()
+	all := make(map[string]tally, len(h.by))
+	for label, t := range h.by {
+		all[label] = *t
+	}
+	h.mu.Unlock()
+	for label, t := range all {
+		buckets, n := make(map[float64]uint64, len(h.bounds)), uint64(0)
+		for i, bound := range h.bounds {
+			n += t.counts[i]
+			buckets[float64(bound)/1000] = n
+		}
+		var labels []string
+		if label != "" {
+			labels = []string{label}
+		}
+		ch <- prometheus.MustNewConstHistogram(h.desc, n+t.counts[len(h.bounds)], float64(t.sum)/1000, buckets, labels...)
+	}
+}

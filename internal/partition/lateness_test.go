@@ -1,0 +1,127 @@
+package partition
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// histogram is what a registry has of a metric, of one topic; "" is that without labels.
+func histogram(t *testing.T, reg prometheus.Gatherer, name, topic string) *dto.Histogram {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (topic == "" || m.GetLabel()[0].GetValue() == topic) {
+				return m.GetHistogram()
+			}
+		}
+	}
+	t.Fatalf("there is no %s of %q", name, topic)
+	return nil
+}
+
+// A step is sealed in time and its commit takes 7 s, so consumers wait for 7 s. The gauge says so
+// meanwhile, also between two tries, and the histogram to the commit afterwards.
+func TestConsumersWaitForTheCommit(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	reg := prometheus.NewRegistry()
+	c.o.Metrics = NewMetrics(reg)
+	c.process()
+	c.acquire()
+	c.o.Metrics.Serve("r")
+	c.schedule(1, 1000)
+	c.deliver(1)
+	c.open()
+	c.work()
+	c.seal(10)
+	c.commit(true)
+	c.apply()
+	c.load()
+	waits := func(what string, want time.Duration) {
+		t.Helper()
+		if s := c.p.Status(); s.Uncommitted != want {
+			t.Errorf("%s: the oldest uncommitted one waits for %s, want %s", what, s.Uncommitted, want)
+		}
+	}
+	waits("not due", 0)
+	c.pass(c.due(c.requests[0]) - c.now)
+	c.seal(10)
+	if c.share == nil || len(c.share.Emissions) != 1 {
+		t.Fatalf("sealed %+v, want one emission", c.share)
+	}
+	c.pass(3000)
+	waits("sealed", 3*time.Second)
+	c.abort()
+	waits("the step was aborted", 3*time.Second)
+	c.seal(10)
+	c.pass(4000)
+	waits("sealed again", 7*time.Second)
+	if s := c.p.Status(); s.Overdue != 0 {
+		t.Errorf("%s overdue, and it is planned", s.Overdue)
+	}
+	c.commit(true)
+	waits("committed", 0)
+	c.apply()
+	toSeal, toCommit := histogram(t, reg, "waterclock_lateness_seconds", ""), histogram(t, reg, "waterclock_commit_lateness_seconds", "r")
+	if toSeal.GetSampleCount() != 1 || toSeal.GetSampleSum() != 3 || toCommit.GetSampleCount() != 1 || toCommit.GetSampleSum() != 7 {
+		t.Errorf("to the seal %v, to the commit %v; want 3 s and 7 s", toSeal, toCommit)
+	}
+}
+
+func TestLatenessBuckets(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	h := newLateness(prometheus.Opts{Name: "h", Help: "A histogram."}, "topic")
+	reg.MustRegister(h)
+	for _, step := range [][]int64{{-5, 0, 1}, {2, 3}, {3_600_000, 3_600_001}} {
+		tally := h.tally()
+		for _, ms := range step {
+			tally.add(ms)
+		}
+		h.add("t", &tally)
+	}
+	got := histogram(t, reg, "h", "t")
+	want := map[float64]uint64{0.001: 3, 0.002: 4, 0.005: 5, 300: 5, 3600: 6}
+	for _, b := range got.GetBucket() {
+		if n, ok := want[b.GetUpperBound()]; ok && n != b.GetCumulativeCount() {
+			t.Errorf("%d up to %v s, want %d", b.GetCumulativeCount(), b.GetUpperBound(), n)
+		}
+	}
+	if got.GetSampleCount() != 7 || got.GetSampleSum() != 7200.002 || len(got.GetBucket()) != 17 {
+		t.Errorf("%v", got)
+	}
+}
+
+// What a firing costs: both histograms here, against one of the library's.
+func BenchmarkLateness(b *testing.B) {
+	emit := &timer.Timer{}
+	late := slices.Repeat([]int64{0, 1, 4, 7, 19, 3, 80, 2}, 128)
+	b.Run("two, a step of 1024", func(b *testing.B) {
+		seal, commit := newLateness(prometheus.Opts{Name: "a"}), newLateness(prometheus.Opts{Name: "b"}, "topic")
+		for i := 0; i < b.N; i += len(late) {
+			toSeal, toCommit := seal.tally(), commit.tally()
+			for _, at := range late {
+				toSeal.add(at - emit.FiresAt())
+				toCommit.add(at + 5 - emit.FiresAt())
+			}
+			seal.add("", &toSeal)
+			commit.add("t", &toCommit)
+		}
+	})
+	b.Run("one of the library", func(b *testing.B) {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 3600}})
+		for i := 0; i < b.N; i += len(late) {
+			for _, at := range late {
+				h.Observe(float64(at-emit.FiresAt()) / 1000)
+			}
+		}
+	})
+}

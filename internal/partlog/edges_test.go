@@ -1,0 +1,56 @@
+package partlog
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+// An edge tells an open transaction from a marker at the end, and leaves out what does not exist.
+func TestEdges(t *testing.T) {
+	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
+		p := newPartition(t, seeds, nil)
+		at := Log{Topic: p.target.Topic}
+		gone := Log{Topic: p.target.Topic + "-gone"}
+		wants := func(what string, want Edge) {
+			t.Helper()
+			p.until(what, func() bool {
+				edges := Edges(p.ctx, p.cl, []Log{at, gone}, 10*time.Second)
+				_, found := edges[gone]
+				return edges[at] == want && !found
+			})
+		}
+		wants("an empty log", Edge{})
+		p.begin("a", "0").end(commit)
+		wants("a marker at the end", Edge{2, 2})
+		hanging := p.begin("hangs", "1")
+		p.write(p.cl, "2", "3")
+		wants("an open transaction", Edge{2, 5})
+		hanging.end(abort)
+		wants("it has ended", Edge{6, 6})
+	})
+}
+
+// A log that is written to between the two questions does not look as if a transaction were open.
+func TestEdgesOfABusyLog(t *testing.T) {
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	write := func() {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "t"}).FirstErr(); err != nil {
+			t.Error(err)
+		}
+	}
+	write()
+	c.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		c.SleepControl(write)
+		return nil, nil, false
+	})
+	if e := Edges(t.Context(), cl, []Log{{Topic: "t"}}, 10*time.Second)[Log{Topic: "t"}]; e.Held() || e.End < 2 {
+		t.Errorf("%+v, want an end and no open transaction", e)
+	}
+}
