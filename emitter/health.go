@@ -66,7 +66,8 @@ type HealthOptions struct {
 // What waits for a topic as a whole has a breaker too, without probes and
 // windows: AnyPartition ends when a partition with a leader is healthy (and lets
 // pass what the window of a single partition has room for), Unplaced when
-// Targets knows the topic.
+// Targets knows the topic, Beyond when the topic has other partitions than it had, or
+// is known to have no more.
 //
 // A partition that is led by a broker which cannot be reached is unhealthy too,
 // and is known to be healthy again without a probe: while something waits for it, it

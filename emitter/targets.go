@@ -371,6 +371,15 @@ func (t *Targets) Lacks(p timer.TopicPartition) bool {
 	return t.lacks(e)
 }
 
+// doubts reports whether what waits for a partition that a topic does not have is to wait on: the
+// topic has as many as when that was asked for first, and there is no verdict yet.
+func (t *Targets) doubts(topic string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	return e != nil && !e.beyond.IsZero() && !t.lacks(e)
+}
+
 // lacks is Lacks of a partition beyond the last. The lock is held.
 func (t *Targets) lacks(e *cachedTopic) bool {
 	now := t.o.Now()

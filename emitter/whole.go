@@ -9,6 +9,9 @@ const (
 	// Unplaced: until it is known what partitions the topic has, or that it does
 	// not exist.
 	Unplaced = timer.Unplaced
+	// Beyond: until the topic has more partitions, or is known not to have the one that a
+	// timer names. Whatever numbers timers name, they wait as one.
+	Beyond = timer.Beyond
 )
 
 // opens reports whether what waits for a topic as a whole may go on. The lock is
@@ -25,6 +28,8 @@ func (h *Health) opens(p timer.TopicPartition) bool {
 		return false
 	case p.Partition == Unplaced, target.Err != nil:
 		return true
+	case p.Partition == Beyond:
+		return !h.o.Targets.doubts(p.Topic)
 	}
 	for k, led := range target.Leader {
 		if q := (timer.TopicPartition{Topic: p.Topic, Partition: int32(k)}); led && h.breakers[q] == nil && !h.led.Away(q) {

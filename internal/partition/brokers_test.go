@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -248,7 +249,7 @@ func (c *core) undeliverable(r *kgo.Record) {
 	c.g.seen["undeliverable"]++
 	topic, n := header(g, waterclock.HeaderTargetTopic), header(g, waterclock.HeaderTargetPartition)
 	switch heard := c.brokers.heard[topic]; {
-	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetPartitionUnknown) && n != "" && int(n[0]-'0') >= heard.partitions && heard.partitions > 0:
+	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetPartitionUnknown) && n != "" && int(number(n)) >= heard.partitions && heard.partitions > 0:
 	case header(r, waterclock.HeaderReason) == string(waterclock.ReasonTargetUnknown) && heard.missing >= missingAfter:
 	default:
 		c.t.Fatalf("request %d is undeliverable: %s; metadata had %d partitions of %s, missing for %s",
@@ -265,7 +266,7 @@ func (c *core) held(g *kgo.Record) bool {
 	case len(leaders) == 0:
 		return false
 	case n != "":
-		return unhealthy(int32(n[0] - '0'))
+		return unhealthy(number(n))
 	case header(g, waterclock.HeaderTargetKeyNull) == "":
 		return unhealthy(intake.Murmur2Partition(g.Key, int32(len(leaders))))
 	}
@@ -275,6 +276,15 @@ func (c *core) held(g *kgo.Record) bool {
 		}
 	}
 	return true
+}
+
+// number is that of a partition in a header.
+func number(text string) int32 {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		panic(err)
+	}
+	return int32(n)
 }
 
 // settled reports whether a request has had its outcome, or never will.

@@ -11,7 +11,7 @@ import (
 
 // route chooses the partition of an emission, as a Java client would. It asks
 // nobody. What cannot be placed now waits for what it returns, which Health does
-// not allow: the topic, that more topics can be asked for, or a partition that it
+// not allow: the topic, that more topics can be asked for, or partitions that it
 // does not have yet.
 func (p *Partition) route(t *timer.Target, permit *emitter.Permit) (to timer.TopicPartition, refused *planner.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: emitter.Unplaced}
@@ -27,10 +27,10 @@ func (p *Partition) route(t *timer.Target, permit *emitter.Permit) (to timer.Top
 	case target.Compacted && t.Key == nil:
 		return to, noKey(t.Topic)
 	case t.Partition >= n:
-		if to.Partition = t.Partition; p.o.Targets.Lacks(to) {
+		if p.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
 			return to, noPartition(t.Topic, t.Partition, n)
 		}
-		p.o.Health.Suspect(to)
+		to.Partition = emitter.Beyond
 	case t.Partition != timer.AnyPartition:
 		to.Partition = t.Partition
 	case t.Key != nil:

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -75,3 +76,84 @@ func TestDeadLettersGoWhereThereIsALeader(t *testing.T) {
 }
 
 func len32[T any](s []T) int32 { return int32(len(s)) }
+
+// A producer sends a hash where the number of a partition is wanted: what waits for partitions that are
+// not there has one breaker, goes on together, and becomes dead letters once the brokers have said for
+// long enough that there are none; others of the topic notice nothing.
+func TestPartitionsThatAreNotThere(t *testing.T) {
+	const few, many = 200, 20_000
+	c := newCore(t, newGround(t), 64<<20, 100_000)
+	c.look(0)
+	c.load()
+	c.work()
+	for i := range few {
+		r := c.schedule(i, -10)
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte(strconv.Itoa(1_000_000 + i))})
+	}
+	c.schedule(few, -10)
+	c.deliver(few + 1)
+	c.work()
+	round := func() {
+		for range 3 {
+			if c.seal(100_000); c.share != nil {
+				c.commit(true)
+			}
+			c.apply()
+			c.park()
+		}
+	}
+	round()
+	beyond := timer.TopicPartition{Topic: targetTopic, Partition: emitter.Beyond}
+	if n := c.p.parking.counts[beyond]; n != few || len(c.p.parking.counts) != 1 {
+		t.Errorf("parked: %v, want %d for %v", c.p.parking.counts, few, beyond)
+	}
+	if c.emitted[int64(few)] == nil {
+		t.Error("what goes to a partition that is there is held")
+	}
+	for i := range int32(many) {
+		c.p.route(&timer.Target{Topic: targetTopic, Partition: 2_000_000 + i}, nil)
+	}
+	if n := len(c.o.Health.Unhealthy()); n != 1 {
+		t.Errorf("%d breakers, want one for all that is not there", n)
+	}
+	for range 15 {
+		c.look(time.Second)
+		round()
+	}
+	dead := 0
+	for _, n := range c.dead {
+		dead += n
+	}
+	if dead != few || len(c.p.parking.counts) > 0 {
+		t.Errorf("%d dead letters of %d, parked: %v", dead, few, c.p.parking.counts)
+	}
+}
+
+// A topic that gets more partitions lets go on what waits for those that it did not have.
+func TestPartitionsThatCome(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.look(0)
+	c.load()
+	c.work()
+	n := len(c.brokers.leaders[targetTopic])
+	for i := range 2 {
+		r := c.schedule(i, -10)
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderTargetPartition, Value: []byte(strconv.Itoa(n + 5*i))})
+	}
+	c.deliver(2)
+	c.work()
+	if c.seal(100); c.share != nil {
+		c.commit(true)
+	}
+	c.apply()
+	c.fired()
+	c.brokers.leaders[targetTopic] = make([]int32, n+1)
+	fired := 0
+	for range 4 {
+		c.look(time.Second)
+		fired += c.fired()
+	}
+	if fired != 1 || c.emitted[0] == nil {
+		t.Errorf("%d fire, want the one whose partition has come; parked: %v", fired, c.p.parking.counts)
+	}
+}

@@ -13,6 +13,9 @@ const (
 	// Unplaced as TopicPartition.Partition means: which one is not known until it is
 	// known what partitions the topic has, or that it does not exist.
 	Unplaced int32 = -2
+	// Beyond as TopicPartition.Partition means: one that the topic does not have, until it
+	// has more, or is known not to get them.
+	Beyond int32 = -3
 
 	// NoOffset is the generation of a timer that is not there.
 	NoOffset int64 = -1

@@ -2,7 +2,7 @@ package timer
 
 import "strconv"
 
-// TopicPartition names one partition of a topic, or with AnyPartition or Unplaced
+// TopicPartition names one partition of a topic, or with AnyPartition, Unplaced or Beyond
 // stands for the topic.
 type TopicPartition struct {
 	Topic     string
@@ -16,6 +16,8 @@ func (p TopicPartition) Label() string {
 		return "any"
 	case Unplaced:
 		return "unknown"
+	case Beyond:
+		return "beyond"
 	}
 	return strconv.Itoa(int(p.Partition))
 }
