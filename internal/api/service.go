@@ -22,7 +22,8 @@ type Cluster struct {
 	Partitions []OwnedPartition        `json:"partitions" nullable:"false" doc:"All partitions of the request topics, and the fixed-delay topics' that somebody owns."`
 	Unhealthy  []route.UnhealthyTarget `json:"unhealthyTargets" nullable:"false" doc:"Target partitions that some instance cannot write to now."`
 	Pending    int64                   `json:"pending" doc:"Pending timers of all partitions that are known."`
-	OldestSecs float64                 `json:"oldestDueSeconds" doc:"For how long the oldest timer in memory of any instance has been due."`
+	OldestSecs float64                 `json:"oldestDueSeconds" doc:"For how long the oldest timer of all partitions that are known has been due."`
+	Unknown    int                     `json:"oldestDueUnknownPartitions" doc:"On how many partitions what is overdue is not known."`
 }
 
 // OwnedPartition is a partition with its owner.
@@ -149,14 +150,14 @@ func (a *API) cluster(ctx context.Context) *Cluster {
 	}
 	for at, owner := range owners {
 		if _, told := known[at]; !told {
-			known[at] = OwnedPartition{owner.Process, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition, State: "unknown"}}
+			known[at] = OwnedPartition{owner.Process, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition, State: "unknown", OldestUnknown: true}}
 		}
 	}
 	for name, t := range a.o.Topics {
 		for p := range t.Partitions {
 			at := timer.TopicPartition{Topic: name, Partition: p}
 			if _, told := known[at]; !told {
-				known[at] = OwnedPartition{"", route.PartitionStatus{Topic: name, Partition: p, State: other}}
+				known[at] = OwnedPartition{"", route.PartitionStatus{Topic: name, Partition: p, State: other, OldestUnknown: true}}
 			}
 		}
 	}
@@ -165,6 +166,9 @@ func (a *API) cluster(ctx context.Context) *Cluster {
 		c.Partitions = append(c.Partitions, p)
 		c.Pending += p.Pending
 		c.OldestSecs = max(c.OldestSecs, p.OldestDueSecs)
+		if p.OldestUnknown {
+			c.Unknown++
+		}
 	}
 	slices.SortFunc(c.Partitions, func(x, y OwnedPartition) int {
 		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))

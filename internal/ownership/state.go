@@ -48,8 +48,9 @@ type Status struct {
 	Behind int64
 	Lag    time.Duration
 	// Overdue is for how long the oldest timer in memory that is not planned has been due, and
-	// Uncommitted the oldest whose firing is not committed. Parked timers are neither.
-	Overdue, Uncommitted time.Duration
+	// Uncommitted the oldest whose firing is not committed. Parked timers are neither: OldestParked
+	// is the same for the oldest of those, about a second old.
+	Overdue, Uncommitted, OldestParked time.Duration
 	// ParkedBy is about how many timers are parked for each target.
 	ParkedBy map[timer.TopicPartition]int64
 }

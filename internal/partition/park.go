@@ -172,10 +172,18 @@ func (p *Partition) unparked(to timer.TopicPartition, n int) {
 // expire, which needs no target. Those whose targets could not be examined go on when it is
 // their turn, those whose recurrence could not be worked out when it can.
 func (p *Partition) expireParked() error {
-	if len(p.parking.counts) == 0 || time.Since(p.parking.looked) < lookForLate {
+	if len(p.parking.counts) == 0 {
+		p.oldest.Store(0)
 		return nil
 	}
-	if p.parking.looked = time.Now(); p.crowded() {
+	if time.Since(p.parking.looked) < lookForLate {
+		return nil
+	}
+	p.parking.looked = time.Now()
+	if err := p.lookForOldest(); err != nil {
+		return err
+	}
+	if p.crowded() {
 		return nil
 	}
 	now := p.clock.millis()
@@ -204,6 +212,22 @@ func (p *Partition) expireParked() error {
 			return err
 		}
 	}
+	return nil
+}
+
+// lookForOldest notes when the oldest parked timer was due.
+func (p *Partition) lookForOldest() error {
+	targets, err := p.handle.Parked()
+	if err != nil {
+		return fmt.Errorf("look for the oldest parked timer: %w", err)
+	}
+	oldest := int64(0)
+	for _, t := range targets {
+		if oldest == 0 || t.Oldest < oldest {
+			oldest = t.Oldest
+		}
+	}
+	p.oldest.Store(oldest)
 	return nil
 }
 

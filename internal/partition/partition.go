@@ -99,6 +99,7 @@ type Partition struct {
 	pending   atomic.Int64
 	taken     atomic.Bool // pending is that of the store; reset ends it
 	parked    atomic.Int64
+	oldest    atomic.Int64 // due time of the oldest parked timer, Unix ms, as of the last look; 0: none is
 	parkedBy  atomic.Pointer[map[timer.TopicPartition]int64]
 	delivered atomic.Int64            // just behind the last request that intake gave
 	answers   atomic.Pointer[answers] // nil: nothing is answered

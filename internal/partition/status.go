@@ -12,6 +12,9 @@ func (p *Partition) Status() ownership.Status {
 	s := p.Life.Status()
 	s.Pending, s.Parked = p.pending.Load(), p.parked.Load()
 	s.Overdue, s.Uncommitted = p.overdue()
+	if oldest := p.oldest.Load(); oldest != 0 {
+		s.OldestParked = max(0, time.Duration(p.clock.millis()-oldest)*time.Millisecond)
+	}
 	if p.taken.Load() {
 		n, known := p.o.Store.Misplaced()
 		if s.Misplaced = n; !known {

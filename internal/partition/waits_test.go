@@ -82,6 +82,10 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 	if status.Parked != 1 {
 		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked, c.p.parking.counts)
 	}
+	c.ok(c.p.expireParked()) // looks for the oldest
+	if s := c.p.Status(); s.OldestParked < 10*time.Millisecond || s.OldestParked > time.Minute || s.Overdue != 0 {
+		t.Errorf("the parked one is overdue for %s, and others for %s", s.OldestParked, s.Overdue)
+	}
 	if took := time.Since(at); took > time.Second {
 		t.Errorf("steps and a scrape took %s while brokers do not answer", took)
 	}
@@ -90,6 +94,10 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 		if time.Since(at) > 20*time.Second {
 			t.Fatalf("not fired though the brokers answer: parked %v", c.p.parking.counts)
 		}
+	}
+	c.ok(c.p.expireParked())
+	if s := c.p.Status(); s.OldestParked != 0 {
+		t.Errorf("nothing is parked, and overdue for %s", s.OldestParked)
 	}
 }
 

@@ -133,7 +133,22 @@ type Point struct {
 	From, To        time.Time
 	Accepted, Fired float64 // a second
 	Count           uint64  // of firings
-	P50, P99        float64 // lateness in seconds; both 0 where nothing has fired
+	P50, P99        Bounds  // of lateness: zero where nothing has fired
+}
+
+// Bounds are between what a quantile of a histogram lies, in seconds: more is not known of it than
+// the bucket that it is in. A straight line within the bucket would be an invention.
+type Bounds struct {
+	Over float64 // exclusive; 0: none
+	UpTo float64 // inclusive; +Inf: none
+}
+
+// AtMost is the upper bound, or the lower one where there is none: then it is that or more.
+func (b Bounds) AtMost() float64 {
+	if math.IsInf(b.UpTo, 1) {
+		return b.Over
+	}
+	return b.UpTo
 }
 
 // Points are the last hour, oldest first, a minute each, counted back from the newest sample: so
@@ -184,22 +199,18 @@ func between(a, b *sample) Point {
 	return p
 }
 
-// quantile is as histogram_quantile of Prometheus has it: straight within a bucket, and of
-// what is beyond the last bound that bound.
-func quantile(q float64, late []bucket) float64 {
+// quantile is the bucket that a quantile is in.
+func quantile(q float64, late []bucket) Bounds {
 	if len(late) < 2 || late[len(late)-1].n == 0 {
-		return 0
+		return Bounds{}
 	}
 	rank := q * float64(late[len(late)-1].n)
-	var below bucket
+	over := 0.0
 	for _, b := range late {
 		if float64(b.n) >= rank {
-			if math.IsInf(b.upTo, 1) {
-				return below.upTo
-			}
-			return below.upTo + (b.upTo-below.upTo)*(rank-float64(below.n))/float64(b.n-below.n)
+			return Bounds{over, b.upTo}
 		}
-		below = b
+		over = b.upTo
 	}
-	return below.upTo
+	return Bounds{Over: over, UpTo: math.Inf(1)}
 }

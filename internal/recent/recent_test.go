@@ -73,7 +73,7 @@ func TestHistoryRemembersAnHour(t *testing.T) {
 		if p.To.Sub(p.From) != time.Minute || p.Fired != 20 || p.Accepted != 10 || p.Count != 1200 {
 			t.Errorf("point %d: %+v, want a minute of 20 fired and 10 accepted a second", i, p)
 		}
-		if p.P50 > 0.001 || p.P99 > 0.001 {
+		if p.P50 != (Bounds{0, 0.001}) || p.P99 != p.P50 {
 			t.Errorf("point %d: late %v and %v, want below a millisecond", i, p.P50, p.P99)
 		}
 	}
@@ -95,7 +95,7 @@ func TestHistoryThatHasJustBegun(t *testing.T) {
 	m.outcomes.WithLabelValues("a", "fired").Add(5)
 	h.add(m.sample(t, at.Add(sampleEvery)))
 	p, some := h.Last(time.Minute)
-	if !some || p.Fired != 0.5 || p.Count != 0 || p.P99 != 0 {
+	if !some || p.Fired != 0.5 || p.Count != 0 || p.P99 != (Bounds{}) {
 		t.Errorf("%+v, want half a firing a second and no lateness", p)
 	}
 	if points := h.Points(); len(points) != 1 || points[0].To.Sub(points[0].From) != sampleEvery {
@@ -103,23 +103,28 @@ func TestHistoryThatHasJustBegun(t *testing.T) {
 	}
 }
 
+// No more is said of a quantile than the bucket that it is in.
 func TestQuantile(t *testing.T) {
 	inf := math.Inf(1)
 	for _, c := range []struct {
 		name string
 		late []bucket
 		q    float64
-		want float64
+		want Bounds
 	}{
-		{"nothing", nil, 0.5, 0},
-		{"no firing", []bucket{{1, 0}, {inf, 0}}, 0.5, 0},
-		{"half of the first bucket", []bucket{{1, 10}, {2, 10}, {inf, 10}}, 0.5, 0.5},
-		{"at a bound", []bucket{{1, 5}, {2, 10}, {inf, 10}}, 0.5, 1},
-		{"within the second", []bucket{{1, 5}, {2, 10}, {inf, 10}}, 0.99, 1.98},
-		{"beyond the last bound", []bucket{{1, 0}, {2, 0}, {inf, 10}}, 0.99, 2},
+		{"nothing", nil, 0.5, Bounds{}},
+		{"no firing", []bucket{{1, 0}, {inf, 0}}, 0.5, Bounds{}},
+		{"the first bucket", []bucket{{1, 10}, {2, 10}, {inf, 10}}, 0.5, Bounds{0, 1}},
+		{"at a bound", []bucket{{1, 5}, {2, 10}, {inf, 10}}, 0.5, Bounds{0, 1}},
+		{"the second", []bucket{{1, 5}, {2, 10}, {inf, 10}}, 0.99, Bounds{1, 2}},
+		{"beyond the last bound", []bucket{{1, 0}, {2, 0}, {inf, 10}}, 0.99, Bounds{2, inf}},
 	} {
-		if got := quantile(c.q, c.late); math.Abs(got-c.want) > 1e-9 {
+		got := quantile(c.q, c.late)
+		if got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		if most := got.AtMost(); math.IsInf(most, 1) || most < got.Over {
+			t.Errorf("%s: at most %v", c.name, most)
 		}
 	}
 }

@@ -171,7 +171,7 @@ func (l *local) Status() route.Instance {
 	in := l.in
 	s := route.Instance{Name: in.owner(), API: in.api.URL(), Version: ops.ReadBuild().Version, Started: in.begun.UTC(), Member: in.group.Joined()}
 	if p, some := l.history.Last(latenessOf); some && p.Count > 0 {
-		s.Lateness = &route.Lateness{OverSeconds: p.To.Sub(p.From).Seconds(), Firings: p.Count, P50Seconds: p.P50, P99Seconds: p.P99}
+		s.Lateness = &route.Lateness{OverSeconds: p.To.Sub(p.From).Seconds(), Firings: p.Count, P50Seconds: p.P50.AtMost(), P99Seconds: p.P99.AtMost()}
 	}
 	s.Problem = in.membership()
 	in.mu.Lock()
@@ -187,7 +187,8 @@ func (l *local) Status() route.Instance {
 		}
 		s.Partitions = append(s.Partitions, route.PartitionStatus{
 			Topic: k.topic, Partition: k.partition, FixedDelay: in.topics[k.topic] == nil, State: st.State.String(), Since: st.Since.UTC(), Reason: st.Reason,
-			Pending: st.Pending, Parked: st.Parked, Queued: st.Queued, LagRecords: st.Behind, LagSeconds: st.Lag.Seconds(), OldestDueSecs: st.Overdue.Seconds(),
+			Pending: st.Pending, Parked: st.Parked, Queued: st.Queued, LagRecords: st.Behind, LagSeconds: st.Lag.Seconds(), OldestDueSecs: max(st.Overdue, st.Uncommitted, st.OldestParked).Seconds(),
+			OldestUnknown: st.State != ownership.Live && st.State != ownership.Gated && st.State != ownership.Stalled,
 		})
 	}
 	for p, since := range in.health.Unhealthy() {

@@ -69,7 +69,7 @@ func TestFailedPartitionIsNotMoving(t *testing.T) {
 	}
 	var is api.Cluster
 	if status := get("/v1/cluster", &is); status != http.StatusOK || is.Partitions[0].State != "failed" ||
-		time.Since(is.Partitions[0].Since) > limit || is.Partitions[0].Reason == "" {
+		time.Since(is.Partitions[0].Since) > limit || is.Partitions[0].Reason == "" || is.Unknown != 2 {
 		t.Errorf("status: %d %+v", status, is.Partitions)
 	}
 }

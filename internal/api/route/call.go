@@ -192,8 +192,8 @@ type Instance struct {
 type Lateness struct {
 	OverSeconds float64 `json:"overSeconds" doc:"In how many seconds they were: 300, or fewer where it runs for less."`
 	Firings     uint64  `json:"firings" doc:"How many there were."`
-	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that, as histogram_quantile has it of waterclock_commit_lateness_seconds; 3600: that or more."`
-	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than that."`
+	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that: the upper bound of the bucket of waterclock_commit_lateness_seconds that they are in; 3600: that or more."`
+	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than that, in the same way."`
 }
 
 // PartitionStatus is what an owner says of a partition.
@@ -209,7 +209,8 @@ type PartitionStatus struct {
 	Queued        int       `json:"queued" doc:"Requests and firings on their way."`
 	LagRecords    int64     `json:"lagRecords" doc:"Requests that are known to wait in the log."`
 	LagSeconds    float64   `json:"lagSeconds" doc:"Age of the newest request that was read."`
-	OldestDueSecs float64   `json:"oldestDueSeconds" doc:"For how long the oldest timer in memory has been due."`
+	OldestDueSecs float64   `json:"oldestDueSeconds" doc:"For how long the oldest timer has been due that has not fired, parked ones included and paused ones not."`
+	OldestUnknown bool      `json:"oldestDueUnknown,omitempty" doc:"What is overdue is not known, because nobody serves the partition: it is being acquired, has failed, or has no owner."`
 }
 
 // UnhealthyTarget is a target partition that does not take writes now.
