@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -246,7 +247,7 @@ func flow(b *tab, id string) {
 	b.click("Fire now")
 	b.says("It fires now.")
 	b.visit(path("/timer", "topic", requests, "id", id))
-	b.says("no timer of ID")
+	b.says("No timer of this ID is pending")
 
 	b.visit("/schedule")
 	b.fill("#id", id)
@@ -369,6 +370,49 @@ func TestDeadLettersInABrowser(t *testing.T) {
 	b.Well("400 (Bad Request)")
 }
 
+// All dead letters of a reason are sent again from its page: counted, asked about, and done by a job
+// whose page tells how far it is, with scripts and without.
+func TestResendAllInABrowser(t *testing.T) {
+	t.Parallel()
+	at := start(t)
+	for i := range 3 {
+		refuse(t, at, "refused-"+strconv.Itoa(i), "x")
+	}
+	for _, script := range []bool{true, false} {
+		b := open(t, at)
+		if !script {
+			b.withoutScript()
+		}
+		b.reads("/dead-letters", "bad-cron", "refused-2")
+		b.is("the nav has the count", `/Dead letters\s*\d/.test(document.querySelector("nav").innerText)`)
+		b.click("bad-cron")
+		b.click("Resend all that match…")
+		b.page("the preview", strings.TrimPrefix(eval[string](b, "location.href"), at))
+		b.says("dead letters of "+requests, "bad-cron")
+		b.click("Resend dead letters")
+		b.says("Job: resend on " + requests)
+		b.reads(strings.TrimPrefix(eval[string](b, "location.href"), at), "done", "bad-cron: ")
+	}
+	b := open(t, at)
+	b.visit("/")
+	b.says("Dead letters of the last hour")
+}
+
+// That a timer has fired is said in words on its page, and no alarm; times are those of the reader's
+// clock too.
+func TestFiredInABrowser(t *testing.T) {
+	t.Parallel()
+	at := start(t)
+	b := open(t, at)
+	b.do("be in Lagos", command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Africa/Lagos"}))
+	put(t, at, "over", "x", "Timer-After", "1ms")
+	b.reads(path("/timer", "topic", requests, "id", "over"), "Fired", " ms late, to "+target, "No timer of this ID is pending")
+	b.is("it is no alarm", `document.querySelector("main [role=alert]") === null`)
+	b.is("the reader's clock is beside UTC", `(() => { const t = document.querySelector("main time"); const at = new Date(t.dateTime);
+		return t.nextElementSibling?.className === "local" && t.nextElementSibling.textContent.includes(String((at.getUTCHours() + 1) % 24).padStart(2, "0") + at.toISOString().slice(13, 19)); })()`)
+	b.Well("404 (Not Found)")
+}
+
 // A dead letter is corrected in the browser, looked over and sent, with scripts and without.
 func TestCorrectionInABrowser(t *testing.T) {
 	t.Parallel()
@@ -459,6 +503,6 @@ func TestHostileInABrowser(t *testing.T) {
 	b.says("Cancelled.")
 	b.is("no script has come from it", `document.querySelectorAll("script").length === 1 && document.querySelectorAll("main b").length === 0`)
 	b.visit(path("/timer", "topic", requests, "id", "..", "do", "cancel"))
-	b.says("no timer of ID")
+	b.says("No timer of this ID is pending")
 	b.Well("404 (Not Found)")
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,12 +14,28 @@ import (
 const (
 	chartWidth, chartHeight = 600.0, 120.0
 	barGap                  = 2.0
+	// mostTicks is how many steps an axis has, at most.
+	mostTicks = 4
 )
 
-// chart is lines over the last hour.
+// plot is what all charts have. Ticks are evenly spaced, from one edge to the other.
+type plot struct {
+	Up     []string  // ticks of the axis of values, from the top down to 0
+	Along  []string  // of the axis of time, from left to right
+	Rules  []float64 // where the lines of the ticks of Up are
+	Points []point   // what is said where one points
+}
+
+// point is a span of time of a chart.
+type point struct {
+	X, Width float64
+	Says     string
+}
+
+// chart is lines over the last hour, or less where less is remembered.
 type chart struct {
+	plot
 	Title, Summary string
-	Top            string // what the upper edge is
 	Lines          []line
 }
 
@@ -28,30 +45,71 @@ type line struct {
 	Points    string // of an SVG polyline
 }
 
-// lines draws values over time into the hour before now; top is at least least.
-func lines(now time.Time, points []recent.Point, least float64, of ...func(recent.Point) float64) (drawn []string, top float64) {
-	top = least
+// series is one line of a chart.
+type series struct {
+	name, now, class string
+	of               func(recent.Point) float64
+}
+
+// lineChart draws values over the time that is remembered. least is what the axis of values comes
+// to at least; say is a value in words.
+func lineChart(points []recent.Point, least float64, say func(float64) string, all ...series) chart {
+	c, most := chart{}, least
 	for _, p := range points {
-		for _, f := range of {
-			top = max(top, f(p))
+		for _, s := range all {
+			most = max(most, s.of(p))
 		}
 	}
-	top = roundUp(top)
-	for _, f := range of {
+	top := c.axis(most, 0, say)
+	from, to := points[0].From, points[len(points)-1].To
+	c.Along = instants(from, to, "15:04")
+	x := func(at time.Time) float64 {
+		return chartWidth * at.Sub(from).Seconds() / max(1, to.Sub(from).Seconds())
+	}
+	for _, s := range all {
 		var b strings.Builder
 		add := func(at time.Time, value float64) {
-			x := chartWidth * (1 - now.Sub(at).Hours())
-			fmt.Fprintf(&b, "%.1f,%.1f ", min(chartWidth, max(0, x)), 1+(chartHeight-2)*(1-value/top))
+			fmt.Fprintf(&b, "%.1f,%.1f ", x(at), 1+(chartHeight-2)*(1-value/top))
 		}
 		for i, p := range points {
 			if i == 0 {
-				add(p.From, f(p)) // or a single point would be none
+				add(p.From, s.of(p)) // or a single point would be none
 			}
-			add(p.To, f(p))
+			add(p.To, s.of(p))
 		}
-		drawn = append(drawn, strings.TrimSpace(b.String()))
+		c.Lines = append(c.Lines, line{s.name, s.now, s.class, strings.TrimSpace(b.String())})
 	}
-	return drawn, top
+	for _, p := range points {
+		says := p.From.UTC().Format("15:04:05") + " to " + p.To.UTC().Format("15:04:05") + ":"
+		for _, s := range all {
+			says += " " + s.name + " " + say(s.of(p)) + ","
+		}
+		c.Points = append(c.Points, point{x(p.From), x(p.To) - x(p.From), strings.TrimSuffix(says, ",")})
+	}
+	return c
+}
+
+// axis sets the ticks of values, which fit the largest, and returns the upper end. whole is the
+// least step.
+func (p *plot) axis(most, whole float64, say func(float64) string) (top float64) {
+	step := max(whole, roundUp(most/mostTicks))
+	n := max(1, int(math.Ceil(most/step*(1-1e-9))))
+	for i := n; i >= 0; i-- {
+		p.Up = append(p.Up, say(float64(i)*step))
+		p.Rules = append(p.Rules, 1+(chartHeight-2)*float64(n-i)/float64(n))
+	}
+	return float64(n) * step
+}
+
+// instants are ticks between two moments.
+func instants(from, to time.Time, layout string) (all []string) {
+	for i := range mostTicks + 1 {
+		all = append(all, from.Add(to.Sub(from)*time.Duration(i)/mostTicks).UTC().Format(layout))
+	}
+	if len(slices.Compact(slices.Clone(all))) < len(all) && layout != "15:04:05" { // some minutes
+		return instants(from, to, "15:04:05")
+	}
+	return all
 }
 
 // roundUp is the next number that begins with 1, 2 or 5 and goes on with noughts.
@@ -76,21 +134,27 @@ type bar struct {
 	From, To            time.Time
 }
 
-// bars scales counts to the chart.
-func bars(all []bar) (top int64) {
+// bars scales counts to the chart, and sets its axes.
+func (p *plot) bars(all []bar, layout string) {
+	most := int64(0)
 	for _, b := range all {
-		top = max(top, b.N)
+		most = max(most, b.N)
 	}
-	scale := max(1, float64(top))
-	width := chartWidth / float64(max(1, len(all)))
+	top := p.axis(float64(max(1, most)), 1, func(n float64) string { return number(int64(n)) })
+	p.Along = instants(all[0].From, all[len(all)-1].To, layout)
+	width := chartWidth / float64(len(all))
 	for i := range all {
 		b := &all[i]
 		b.X, b.Width = float64(i)*width+barGap/2, width-barGap
-		b.Height = float64(b.N) / scale * chartHeight
+		b.Height = float64(b.N) / top * (chartHeight - 1)
 		if b.N > 0 {
 			b.Height = max(b.Height, 2) // what is there is seen
 		}
 		b.Y = chartHeight - b.Height
+		more := ""
+		if b.More {
+			more = " or more"
+		}
+		p.Points = append(p.Points, point{float64(i) * width, width, b.From.Format(layout) + " to " + b.To.Format(layout) + ": " + number(b.N) + more})
 	}
-	return top
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -69,6 +70,8 @@ func New(o Options) *Console {
 		"/schedule":     {get: c.scheduleForm, post: c.schedule},
 		"/dead-letters": {get: c.deadLetters, post: c.resend},
 		"/dead-letter":  {get: c.deadLetter, post: c.correct},
+		"/resend":       {get: c.resendAsk, post: c.resendAll},
+		"/job":          {get: c.job, post: c.stopJob},
 		"/cluster":      {get: c.cluster},
 	}
 	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
@@ -76,7 +79,7 @@ func New(o Options) *Console {
 		sum := sha256.Sum256(body)
 		c.static["/static/"+name] = asset{name, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
-	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "cluster", "problem"} {
+	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "job", "cluster", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
 	}
@@ -166,6 +169,9 @@ type visit struct {
 	w   http.ResponseWriter
 	r   *http.Request
 	now time.Time
+
+	counted bool // dead is what the API has said
+	dead    *api.DeadLetterCountList
 }
 
 // view is what the layout shows; Page is what the page in it does.
@@ -174,13 +180,49 @@ type view struct {
 	Path  string
 	Now   time.Time
 	Find  string // what the search box of the header has
+	Dead  *deadBadge
 	Page  any
+}
+
+// deadBadge is how many dead letters the last day has, of all topics that the caller may read.
+type deadBadge struct {
+	N    int64
+	More bool // there are more than N
+	New  bool // some are of the last hour
+}
+
+// deadLetters are the counts of the topics that the caller may read; nil: they are not known.
+func (v *visit) deadLetters() *api.DeadLetterCountList {
+	if !v.counted {
+		v.counted = true
+		var all api.DeadLetterCountList
+		if v.ask(call{path: []string{"v1", "dead-letters"}}, &all) == nil {
+			v.dead = &all
+		}
+	}
+	return v.dead
+}
+
+// badge is nil where there is nothing to say.
+func (v *visit) badge() *deadBadge {
+	all := v.deadLetters()
+	if all == nil {
+		return nil
+	}
+	var b deadBadge
+	for _, t := range all.Topics {
+		b.N, b.More, b.New = b.N+t.LastDay, b.More || !t.Exact, b.New || t.LastHour > 0
+	}
+	if b.N == 0 {
+		return nil
+	}
+	return &b
 }
 
 // show answers with a page.
 func (v *visit) show(status int, name, title string, content any) {
 	var body bytes.Buffer
-	err := v.c.sets[name].Execute(&body, view{Title: title, Path: v.r.URL.Path, Now: v.now, Find: v.query("q"), Page: content})
+	err := v.c.sets[name].Execute(&body, view{Title: title, Path: v.r.URL.Path, Now: v.now, Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(), Page: content})
 	if err != nil {
 		v.c.o.Logger.Error("make a page of the console", "page", name, "err", err)
 		http.Error(v.w, "the page cannot be made; the log of the instance says why", http.StatusInternalServerError)

@@ -40,6 +40,8 @@ func TestPages(t *testing.T) {
 		{"schedule", "/schedule", []string{`name="cron"`, `name="payload"`}},
 		{"schedule, prefilled", "/schedule?" + url.Values{"cron": {"0 10 * * *"}, "id": {evil}}.Encode(), []string{"At 10:00.", "Mon 2026-11-23 10:00:00", "&lt;script&gt;alert(1)"}},
 		{"dead letters", "/dead-letters", []string{escaped, "bad-cron", "1/9", "Resend", `name="offset" value="9"`}},
+		{"dead letters by filter", "/dead-letters?" + url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode(), []string{"1,200", "1,235", "What it says.", `href="/resend?from=2026-11-22T08%3A00%3A00.000Z`, "Resend all that match"}},
+		{"a job", "/job?id=j1", []string{"resend on timers", "running", "the first: " + escaped, "Stop"}},
 		{"cluster", "/cluster", []string{escaped, "this one", "v1", "unowned", "mail", "it has no API"}},
 		{"cluster, what is not live", "/cluster?only=not-live", []string{"stalled", "unowned"}},
 	} {
@@ -136,6 +138,7 @@ func TestEmptyPages(t *testing.T) {
 		t.Run("no topic at "+path, func(t *testing.T) {
 			f := newFake(t)
 			f.answers["/v1/topics"] = map[string]any{"topics": []api.TopicInfo{}}
+			f.answers["/v1/dead-letters"] = api.DeadLetterCountList{}
 			says(t, f.get(path), http.StatusOK, "There is no request topic that you may read as a whole", `name="topic" required`)
 		})
 	}
@@ -261,6 +264,7 @@ func TestDoneIsOurs(t *testing.T) {
 			t.Errorf("%v puts words into the page", q)
 		}
 	}
+	f.answers["/v1/topics/timers/timers/fired"] = refusal(http.StatusNotFound, "not-found", "no timer of ID fired is pending")
 	says(t, f.get(timerPath("fired")+"&done=triggered&request=timers/0/3"), http.StatusOK, "It fires now. Request timers/0/3.", "No timer of this ID is pending")
 }
 

@@ -40,6 +40,7 @@ type deadLetterPage struct {
 
 	Topic   string
 	Back    template.URL
+	Delay   bool // of a fixed-delay topic, whose records have no IDs
 	Text    bool // the payload can be corrected here: it is text, or gone
 	Changed bool // the payload is another one
 	Sure    bool
@@ -111,8 +112,8 @@ func asTyped(text string) string { return strings.ReplaceAll(lines10(text), "\r"
 
 // showLetter shows the form, or what it would send.
 func (v *visit) showLetter(status int, topic string, d *api.DeadLetter, c correction, sure bool, wrong *api.Problem) {
-	p := &deadLetterPage{Typed: c, Row: rowOfDead(topic, *d), Topic: topic, Sure: sure, Wrong: wrong}
-	p.Back = link("/dead-letters", "topic", topic)
+	p := &deadLetterPage{Typed: c, Row: rowOfDead(topic, v.isDelay(topic), *d), Topic: topic, Sure: sure, Wrong: wrong}
+	p.Back, p.Delay = link("/dead-letters", "topic", topic), v.isDelay(topic)
 	p.Text = d.Truncated || isTyped(d)
 	p.Changed = d.Truncated || c.Payload != payloadOf(d)
 	if !sure {
@@ -150,7 +151,7 @@ func (c *Console) correct(v *visit) {
 		v.showLetter(p.Status, topic, &d, typed, false, p)
 		return
 	}
-	id := rowOfDead(topic, d).Raw
+	id := rowOfDead(topic, false, d).Raw
 	if id == "" {
 		id = typed.ID
 	}

@@ -13,14 +13,32 @@ import (
 
 const deadLettersOnPage = "50"
 
+// deadSearch is what the form of the page of dead letters asks for, as it was typed.
+type deadSearch struct {
+	Topic, Reason, Prefix, From, To string
+	Topics                          []string
+}
+
 type deadLettersPage struct {
-	Now    time.Time
-	Topic  string
-	Topics []string
-	Rows   []deadRow
-	Next   template.URL
-	First  template.URL
-	Wrong  *api.Problem
+	deadSearch
+	Now     time.Time
+	Delay   bool                  // the topic is a fixed-delay topic
+	Counts  *api.DeadLetterCounts // nil: not known
+	Reasons []reasonRow
+	Rows    []deadRow
+	Next    template.URL
+	First   template.URL
+	Resend  template.URL // a preview of sending all that is asked for again
+	Done    string
+	Wrong   *api.Problem
+}
+
+// reasonRow is a reason of the topic's dead letters.
+type reasonRow struct {
+	api.ReasonCount
+	Link   template.URL // those alone
+	Resend template.URL
+	On     bool
 }
 
 type deadRow struct {
@@ -28,7 +46,7 @@ type deadRow struct {
 	Raw     string // the timer's ID
 	Values  []headerRow
 	Payload *shown
-	Resend  template.URL
+	Resend  template.URL // empty: it cannot be sent as it was
 	Correct template.URL
 	Timer   template.URL // what is pending under its ID; empty: it has none
 }
@@ -37,7 +55,7 @@ type deadRow struct {
 // (with key all of them, without those that are passed on), key.
 func (r *deadRow) Lacks(what string) bool { return slices.Contains(r.Missing, what) }
 
-func rowOfDead(topic string, d api.DeadLetter) deadRow {
+func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
 	r := deadRow{DeadLetter: d, Raw: string(d.IDBase64)}
 	if d.ID != nil {
 		r.Raw = *d.ID
@@ -50,20 +68,28 @@ func rowOfDead(topic string, d api.DeadLetter) deadRow {
 		s.Cut += p.Bytes - s.Bytes // of a long one the list has the beginning
 		r.Payload = &s
 	}
-	if r.Raw != "" {
+	if r.Raw != "" && !delay {
 		r.Timer = link("/timer", "topic", topic, "id", r.Raw)
 	}
 	r.Correct = link("/dead-letter", "topic", topic, "partition", strconv.Itoa(int(d.Partition)), "offset", strconv.FormatInt(d.Offset, 10))
-	r.Resend = link("/dead-letters", "topic", topic, "id", r.Raw)
+	if !d.Truncated && (r.Raw != "" || delay) {
+		r.Resend = link("/dead-letters", "topic", topic, "id", r.Raw)
+	}
 	return r
 }
 
 func (c *Console) deadLetters(v *visit) {
-	p := &deadLettersPage{Now: v.now}
+	p := &deadLettersPage{Now: v.now, deadSearch: deadSearch{
+		Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to"),
+	}}
+	p.Done = doneWords(v.query("done"), v.query("request"))
 	status := http.StatusOK
 	var err error
-	if p.Topic, p.Topics, err = v.chosen(); err == nil && p.Topic != "" {
-		err = p.find(v)
+	if p.Topic, p.Topics, err = v.chosen(); err == nil {
+		p.count(v)
+		if p.Topic != "" {
+			err = p.find(v)
+		}
 	}
 	if err != nil {
 		p.Wrong = asProblem(err)
@@ -73,22 +99,74 @@ func (c *Console) deadLetters(v *visit) {
 	v.show(status, "dead-letters", "Dead letters", p)
 }
 
+// count fills in what is known of all dead letters of the topic; fixed-delay topics can be chosen too.
+func (p *deadLettersPage) count(v *visit) {
+	all := v.deadLetters()
+	if all == nil {
+		return
+	}
+	for _, t := range all.Topics {
+		if t.FixedDelay {
+			p.Topics = append(p.Topics, t.Topic)
+		}
+		if p.Topic == "" {
+			p.Topic = t.Topic
+		}
+		if t.Topic != p.Topic {
+			continue
+		}
+		p.Delay, p.Counts = t.FixedDelay, &t
+		for _, r := range t.Reasons {
+			p.Reasons = append(p.Reasons, reasonRow{
+				r, link("/dead-letters", "topic", p.Topic, "reason", r.Reason), link("/resend", "topic", p.Topic, "reason", r.Reason), r.Reason == p.Reason,
+			})
+		}
+	}
+}
+
+// isDelay reports whether a topic is a fixed-delay topic.
+func (v *visit) isDelay(topic string) bool {
+	all := v.deadLetters()
+	return all != nil && slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
+}
+
+// filter is the search as parameters of the API.
+func (s *deadSearch) filter(now time.Time) (url.Values, error) {
+	q, err := between(now, "after", s.From, "before", s.To)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range [][2]string{{"reason", s.Reason}, {"prefix", s.Prefix}} {
+		if x[1] != "" {
+			q.Set(x[0], x[1])
+		}
+	}
+	return q, nil
+}
+
 // find fills the page.
 func (p *deadLettersPage) find(v *visit) error {
-	q := url.Values{"limit": {deadLettersOnPage}}
+	q, err := p.filter(v.now)
+	if err != nil {
+		return wrong(http.StatusBadRequest, err.Error())
+	}
+	// What is relative to now stays what it is on this page.
+	again := append([]string{"topic", p.Topic, "reason", p.Reason, "prefix", p.Prefix}, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before")))
+	p.Resend = link("/resend", again...)
+	q.Set("limit", deadLettersOnPage)
 	if cursor := v.query("cursor"); cursor != "" {
 		q.Set("cursor", cursor)
-		p.First = link("/dead-letters", "topic", p.Topic)
+		p.First = link("/dead-letters", again...)
 	}
 	var list api.DeadLetterList
 	if err := v.ask(call{path: []string{"v1", "topics", p.Topic, "dead-letters"}, query: q}, &list); err != nil {
 		return err
 	}
 	for _, d := range list.DeadLetters {
-		p.Rows = append(p.Rows, rowOfDead(p.Topic, d))
+		p.Rows = append(p.Rows, rowOfDead(p.Topic, p.Delay, d))
 	}
 	if list.Cursor != "" {
-		p.Next = link("/dead-letters", "topic", p.Topic, "cursor", list.Cursor)
+		p.Next = link("/dead-letters", append(again, "cursor", list.Cursor)...)
 	}
 	return nil
 }

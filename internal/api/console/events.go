@@ -19,7 +19,8 @@ const (
 	// historyTime is how long the page waits for them: it has more to say.
 	historyTime = 4 * time.Second
 	// liveHeader is a header of the calls by which a page's script refreshes parts of the page.
-	// None of these parts has events, so for such a call they are not read from Kafka.
+	// None of these parts has events, so for such a call they are not read from Kafka: but once, to say
+	// what has become of a timer that is pending no more.
 	liveHeader = "Waterclock-Live"
 )
 
@@ -42,6 +43,13 @@ type eventRow struct {
 	At     time.Time
 	Type   string
 	Detail string
+	// Ends says in words what left nothing pending; empty: something may be. How says more.
+	Ends, How string
+}
+
+// ends are the types of events that may leave nothing pending, in words.
+var ends = map[string]string{
+	"fired": "Fired", "cancelled": "Cancelled", "expired": "Expired, for it was later than it may be,", "undeliverable": "Became a dead letter", "completed": "Completed",
 }
 
 // history is a page of what has happened to a timer.
@@ -89,6 +97,7 @@ type event struct {
 	Cancel     string `json:"cancel"`
 	Reason     string `json:"reason"`
 	Detail     string `json:"detail"`
+	Pending    any    `json:"pending"` // nil: nothing is
 }
 
 // eventOf is an event in words; the script has the same ones. One that cannot be read, of
@@ -112,5 +121,15 @@ func eventOf(one *api.TimerEvent) eventRow {
 	add("", e.Reason)
 	add("", e.Detail)
 	add("request ", cmp.Or(e.Request, e.Cancel, e.Source))
-	return eventRow{At: time.UnixMilli(e.At).UTC(), Type: e.Type, Detail: strings.Join(parts, " · ")}
+	row := eventRow{At: time.UnixMilli(e.At).UTC(), Type: e.Type, Detail: strings.Join(parts, " · ")}
+	if e.Pending == nil {
+		row.Ends = ends[e.Type]
+	}
+	switch e.Type {
+	case "fired", "expired":
+		row.How = strconv.FormatInt(e.Lateness, 10) + " ms late, to " + e.Target
+	case "undeliverable":
+		row.How = e.Reason + ", " + e.Detail
+	}
+	return row
 }

@@ -3,6 +3,8 @@ package console
 import (
 	"cmp"
 	"errors"
+	"html/template"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -40,6 +42,7 @@ type overviewPage struct {
 	Cluster *api.Cluster
 	Wrong   *api.Problem // instead of Cluster
 	Health  health
+	Dead    deadNews
 	Owners  []ownerRow
 	States  []string // columns of Owners
 
@@ -70,12 +73,39 @@ type ownerRow struct {
 type duePanel struct {
 	Ahead  string
 	Totals []dueTotal
+	plot
 	Bars   []bar
-	Top    int64
-	Left   string
-	Right  string
 	Wrong  *api.Problem
 	Layout string
+}
+
+// deadNews is what has become dead letters in the last hour.
+type deadNews struct {
+	Known  bool
+	N      int64
+	More   bool // there are more than N
+	Topics []deadTopic
+}
+
+type deadTopic struct {
+	api.DeadLetterCounts
+	Link template.URL
+}
+
+// newsOf are the topics that have got dead letters in the last hour, and those that cannot be read.
+func newsOf(all *api.DeadLetterCountList) (n deadNews) {
+	if all == nil {
+		return n
+	}
+	n.Known = true
+	for _, t := range all.Topics {
+		n.N, n.More = n.N+t.LastHour, n.More || !t.Exact
+		if t.LastHour > 0 || t.Problem != "" {
+			t.Reasons = slices.DeleteFunc(t.Reasons, func(r api.ReasonCount) bool { return r.LastHour == 0 })
+			n.Topics = append(n.Topics, deadTopic{t, link("/dead-letters", "topic", t.Topic)})
+		}
+	}
+	return n
 }
 
 type dueTotal struct {
@@ -95,6 +125,7 @@ func (c *Console) overview(v *visit) {
 		p.Cluster, p.Health = cluster, healthOf(cluster)
 		p.States, p.Owners = byOwner(cluster.Partitions)
 	}
+	p.Dead = newsOf(v.deadLetters())
 	var err error
 	if p.Topic, p.Topics, err = v.chosen(); err != nil {
 		p.NoTopics = asProblem(err)
@@ -158,7 +189,7 @@ func rank(state string) int {
 func (v *visit) due(topic, chosen string) duePanel {
 	all := aheads()
 	i := max(0, slices.IndexFunc(all, func(a ahead) bool { return a.Name == chosen }))
-	d := duePanel{Ahead: all[i].Name, Layout: all[i].Layout, Left: v.now.Format(all[i].Layout), Right: v.now.Add(all[i].Long).Format(all[i].Layout)}
+	d := duePanel{Ahead: all[i].Name, Layout: all[i].Layout}
 	each := all[i].Long / barsOfDue
 	var until []time.Time
 	for n := range barsOfDue {
@@ -182,7 +213,7 @@ func (v *visit) due(topic, chosen string) duePanel {
 	for n := range d.Totals {
 		d.Totals[n].Count = before[barsOfDue+n]
 	}
-	d.Top = bars(d.Bars)
+	d.bars(d.Bars, d.Layout)
 	return d
 }
 
@@ -216,30 +247,40 @@ func (p *overviewPage) remember(h *recent.History) {
 	}
 	p.Recent = &last
 	points := h.Points()
-	rates, top := lines(p.Now, points, 1, func(p recent.Point) float64 { return p.Accepted }, func(p recent.Point) float64 { return p.Fired })
-	p.Charts = append(p.Charts, chart{
-		Title: "Throughput", Top: number(top) + " /s",
-		Summary: "Timers a second over the last hour; in the last minute " + number(last.Accepted) + " scheduled and " + number(last.Fired) + " fired.",
-		Lines: []line{
-			{"scheduled", number(last.Accepted) + " /s", "b", rates[0]},
-			{"fired", number(last.Fired) + " /s", "a", rates[1]},
-		},
-	})
-	late, slowest := lines(p.Now, points, 0.01, func(p recent.Point) float64 { return p.P50 }, func(p recent.Point) float64 { return p.P99 })
-	p.Charts = append(p.Charts, chart{
-		Title: "Lateness", Top: seconds(slowest),
-		Summary: "Lateness over the last hour; in the last minute half were at most " + seconds(last.P50) + " late, and 99 of 100 " + seconds(last.P99) + ".",
-		Lines: []line{
-			{"p50", lateness(last, last.P50), "b", late[0]},
-			{"p99", lateness(last, last.P99), "a", late[1]},
-		},
-	})
+	per := func(n float64) string { return number(n) + " /s" }
+	rates := lineChart(points, 1, per,
+		series{"scheduled", per(last.Accepted), "b", func(p recent.Point) float64 { return p.Accepted }},
+		series{"fired", per(last.Fired), "a", func(p recent.Point) float64 { return p.Fired }})
+	rates.Title = "Throughput"
+	rates.Summary = "Timers a second over the last hour; in the last minute " + number(last.Accepted) + " scheduled and " + number(last.Fired) + " fired."
+	late := lineChart(points, 0.004, seconds,
+		series{"p50", lateness(last, last.P50), "b", func(p recent.Point) float64 { return p.P50.AtMost() }},
+		series{"p99", lateness(last, last.P99), "a", func(p recent.Point) float64 { return p.P99.AtMost() }})
+	late.Title = "Lateness, at most"
+	late.Summary = "Lateness over the last hour; in the last minute half of the firings were late by " + lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
+	p.Charts = append(p.Charts, rates, late)
 }
 
-// lateness is a quantile in words.
-func lateness(p recent.Point, q float64) string {
+// lateness is a quantile in words: what is known of it are the bounds of a bucket.
+func lateness(p recent.Point, q recent.Bounds) string {
 	if p.Count == 0 {
 		return "nothing fired"
 	}
-	return seconds(q)
+	return bounds(q)
+}
+
+// bounds are those of a bucket in words.
+func bounds(q recent.Bounds) string {
+	switch {
+	case math.IsInf(q.UpTo, 1):
+		return "more than " + seconds(q.Over)
+	case q.Over == 0:
+		return "up to " + seconds(q.UpTo)
+	}
+	over, _, _ := strings.Cut(seconds(q.Over), " ")
+	upTo, unit, _ := strings.Cut(seconds(q.UpTo), " ")
+	if seconds(q.Over) != over+" "+unit {
+		over = seconds(q.Over)
+	}
+	return over + " to " + upTo + " " + unit
 }

@@ -19,7 +19,7 @@ const (
 )
 
 var functions = template.FuncMap{
-	"visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again,
+	"bounds": bounds, "utcMillis": utcMillis, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again,
 }
 
 // piece is a part of a text: as it is, or the code of a character that is not to be taken
@@ -127,6 +127,9 @@ func link(path string, pairs ...string) template.URL {
 
 func utc(t time.Time) string { return t.UTC().Format(timeLayout) }
 
+// utcMillis is utc to the millisecond, as timers fire.
+func utcMillis(t time.Time) string { return t.UTC().Format(timeLayout + ".000") }
+
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // when is a time as seen from now: "in 5 min", "3 h ago".
@@ -173,7 +176,7 @@ func seconds(s float64) string {
 	case s < 1:
 		return number(s*1000) + " ms"
 	case s < 60:
-		return strconv.FormatFloat(s, 'f', 1, 64) + " s"
+		return strings.TrimSuffix(strconv.FormatFloat(s, 'f', 1, 64), ".0") + " s"
 	}
 	return span(time.Duration(s * float64(time.Second)))
 }
@@ -186,7 +189,7 @@ func number(n any) string {
 		if f > 0 && f < 10 {
 			decimals = 1
 		}
-		s = strconv.FormatFloat(f, 'f', decimals, 64)
+		s = strings.TrimSuffix(strconv.FormatFloat(f, 'f', decimals, 64), ".0")
 	}
 	whole, rest, dot := strings.Cut(s, ".")
 	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
@@ -199,11 +202,12 @@ func number(n any) string {
 }
 
 // plural is a number with its noun.
-func plural(n int, one, many string) string {
-	if n == 1 {
+func plural(n any, one, many string) string {
+	text := number(n)
+	if text == "1" {
 		return "1 " + one
 	}
-	return number(n) + " " + many
+	return text + " " + many
 }
 
 // parseWhen reads a time of a form: RFC 3339, a UTC time without its zone, or how far from

@@ -1,12 +1,15 @@
 package console
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/recent"
 )
 
 func plain(all []piece) string {
@@ -88,6 +91,14 @@ func TestWords(t *testing.T) {
 	}
 	for in, want := range map[any]string{0: "0", 999: "999", 1000: "1,000", int64(1234567): "1,234,567", -1234: "-1,234", 0.25: "0.2", 12345.6: "12,346"} {
 		if got := number(in); got != want {
+			t.Errorf("%v: %q, want %q", in, got, want)
+		}
+	}
+	for in, want := range map[recent.Bounds]string{
+		{UpTo: 0.001}: "up to 1 ms", {Over: 0.005, UpTo: 0.01}: "5 to 10 ms", {Over: 0.5, UpTo: 1}: "500 ms to 1 s", {Over: 2, UpTo: 5}: "2 to 5 s",
+		{Over: 30, UpTo: 60}: "30 s to 1 min", {Over: 3600, UpTo: math.Inf(1)}: "more than 1 h",
+	} {
+		if got := bounds(in); got != want {
 			t.Errorf("%v: %q, want %q", in, got, want)
 		}
 	}

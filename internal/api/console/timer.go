@@ -54,6 +54,7 @@ type timerPage struct {
 	NextWrong *api.Problem
 	Actions   []actionLink
 	Done      string // what the page before has done
+	Over      *over  // nothing is pending, which is no fault
 	Wrong     *api.Problem
 	Events    *events      // nil: what has happened is not asked for
 	Hex       template.URL // the payload the other way
@@ -86,13 +87,17 @@ func (c *Console) timer(v *visit) {
 	}
 	p := &timerPage{Now: v.now, Topic: topic, ID: id, AsHex: v.query("as") == "hex"}
 	p.Done = doneWords(v.query("done"), v.query("request"))
-	if v.r.Header.Get(liveHeader) == "" {
+	gone := err != nil && asProblem(err).Reason == api.ReasonNotFound
+	if v.r.Header.Get(liveHeader) == "" || gone {
 		p.Events = v.history(topic, id)
 	}
 	status := http.StatusOK
 	if err != nil {
 		p.Wrong = asProblem(err)
 		status = p.Wrong.Status
+		if gone {
+			p.Over = overOf(topic, p.Events)
+		}
 		if p.Done != "" && status == http.StatusNotFound {
 			status = http.StatusOK // so it was meant
 		}
@@ -101,6 +106,33 @@ func (c *Console) timer(v *visit) {
 		p.fill(v, t)
 	}
 	v.show(status, "timer", "Timer", p)
+}
+
+// over is what has become of a timer that is not pending.
+type over struct {
+	What string
+	At   time.Time // zero: not known
+	How  string
+	Note string
+}
+
+// overOf is what the newest event says that left nothing pending.
+func overOf(topic string, e *events) *over {
+	switch {
+	case e.Off:
+		return &over{What: "Nothing is pending", Note: "Whether it has fired is not known, for " + topic + " writes no events."}
+	case e.Wrong != nil:
+		return &over{What: "Nothing is pending", Note: "What has become of it could not be read."}
+	}
+	for _, r := range e.Rows {
+		if r.Ends != "" {
+			return &over{What: r.Ends, At: r.At, How: r.How}
+		}
+	}
+	if len(e.Rows) == 0 && e.Older == "" {
+		return &over{What: "Nothing is pending", Note: "The events that are there have nothing of this ID."}
+	}
+	return &over{What: "Nothing is pending", Note: "What has become of it is not among the events below."}
 }
 
 // fill shows a timer.
@@ -217,6 +249,9 @@ func asConflict(err error) *api.Problem {
 func (v *visit) redirect(topic, id string, r *api.Result) {
 	at := r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
 	to := link("/timer", "topic", topic, "id", id, "done", r.Outcome, "request", at)
+	if v.isDelay(topic) {
+		to = link("/dead-letters", "topic", topic, "done", "delayed", "request", at)
+	}
 	http.Redirect(v.w, v.r, string(to), http.StatusSeeOther)
 }
 
@@ -227,6 +262,7 @@ func doneWords(outcome, request string) string {
 		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.", "cancelled": "Cancelled.",
 		"triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.", "completed": "Resumed, and nothing of it was left to fire.",
 		"unchanged": "It was so already: nothing has changed.",
+		"delayed":   "Sent again: it is passed on after the delay of its topic, counted from now.",
 		"written":   "The request is in the log; what becomes of it is not known here yet. Look again in a moment.",
 	}[outcome]
 	if source, err := waterclock.ParseSource(request); words != "" && err == nil {

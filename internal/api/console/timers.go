@@ -63,7 +63,7 @@ func (c *Console) timers(v *visit) {
 	status := http.StatusOK
 	topic, names, err := v.chosen()
 	p.search = search{
-		Topic: topic, Topics: names, Q: v.query("q"), From: v.query("from"), To: v.query("to"),
+		Topic: topic, Topics: names, Q: cmp.Or(v.query("q"), v.query("prefix")), From: v.query("from"), To: v.query("to"),
 		Target: v.query("target"), State: v.query("state"), Order: v.query("order"),
 	}
 	switch {
@@ -91,19 +91,13 @@ func (v *visit) retryAfter(p *api.Problem) {
 
 // filter is the search as parameters of the API.
 func (s *search) filter(now time.Time) (url.Values, error) {
-	q := url.Values{}
+	q, err := between(now, "due-after", s.From, "due-before", s.To)
+	if err != nil {
+		return nil, err
+	}
 	set := func(name, value string) {
 		if value != "" {
 			q.Set(name, value)
-		}
-	}
-	for _, t := range []struct{ name, text string }{{"due-after", s.From}, {"due-before", s.To}} {
-		at, err := parseWhen(t.text, now)
-		if err != nil {
-			return nil, err
-		}
-		if at != nil {
-			set(t.name, strconv.FormatInt(at.UnixMilli(), 10))
 		}
 	}
 	set("prefix", s.Q)

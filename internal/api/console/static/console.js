@@ -3,8 +3,27 @@
 (() => {
   const get = async (address) => {
     const answer = await fetch(address, {headers: {Accept: 'text/html', 'Waterclock-Live': '1'}, cache: 'no-store'});
-    return new DOMParser().parseFromString(await answer.text(), 'text/html');
+    const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+    local(page);
+    return page;
   };
+  // local adds to each time what the clock of the reader shows, where that is not UTC.
+  const local = (root) => {
+    for (const time of root.querySelectorAll('main time[datetime]')) {
+      const at = new Date(time.dateTime);
+      if (isNaN(at) || at.getTimezoneOffset() === 0) continue;
+      const precise = /\.\d{3}$/.test(time.textContent);
+      const clock = {hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23', ...(precise && {fractionalSecondDigits: 3}), timeZoneName: 'short'};
+      const text = at.toLocaleTimeString(undefined, clock);
+      const day = at.getDate() === at.getUTCDate() ? '' : at.toLocaleDateString(undefined, {weekday: 'short', day: 'numeric', month: 'short'}) + ' ';
+      const beside = root.createElement('small');
+      beside.className = 'local';
+      beside.textContent = `(${day}${text})`;
+      time.after(' ', beside);
+    }
+  };
+  local(document);
+
   // swap shows what a newer page has in place of an element of this one. Not while one is in it
   // or marks text there: it would be gone.
   const swap = (page, old) => {
@@ -14,7 +33,7 @@
     if (fresh.innerHTML !== old.innerHTML) old.replaceChildren(...fresh.childNodes);
   };
 
-  const live = document.querySelectorAll('[data-live]');
+  let live = [...document.querySelectorAll('[data-live]')];
   const toggle = document.getElementById('live');
   if (live.length) {
     document.getElementById('live-label').hidden = false;
@@ -25,13 +44,15 @@
       if (toggle.checked && !document.hidden) {
         try {
           const page = await get(location.href);
-          for (const element of [...live, document.getElementById('as-of')]) swap(page, element);
+          for (const element of [...live, document.getElementById('as-of'), document.getElementById('live-dead')]) swap(page, element);
+          // What is over does not change any more.
+          live = live.filter((element) => page.getElementById(element.id)?.hasAttribute('data-live') ?? true);
           lost.hidden = true;
         } catch {
           lost.hidden = false;
         }
       }
-      setTimeout(again, 5000);
+      if (live.length) setTimeout(again, 5000);
     };
     setTimeout(again, 5000);
     document.addEventListener('visibilitychange', () => { lost.hidden = true; });
@@ -74,7 +95,7 @@
       const e = JSON.parse(message.data);
       const row = told.tBodies[0].insertRow(0);
       told.classList.remove('empty');
-      for (const [label, text] of [['At', new Date(e.at).toISOString().slice(0, 19).replace('T', ' ')], ['What', e.type], ['Detail', words(e)]]) {
+      for (const [label, text] of [['At', new Date(e.at).toISOString().slice(0, 23).replace('T', ' ')], ['What', e.type], ['Detail', words(e)]]) {
         const cell = row.insertCell();
         cell.dataset.label = label;
         cell.append(visible(text));

@@ -1,0 +1,186 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// What is done to all timers, or dead letters, that a filter chooses: a page counts them and asks,
+// the API's job does it, and a page tells how far that is.
+
+// bulkPage asks before a job is started.
+type bulkPage struct {
+	Title    string
+	Topic    string
+	Filter   []pair // in words
+	Count    int64
+	More     bool // there are more than Count
+	NotWhole int64
+	Reasons  []pair
+	Letters  bool // it is about dead letters
+	Delay    bool
+	Question string
+	Danger   bool
+	Action   template.URL // what the form is sent to
+	Back     template.URL
+	Rate     string
+}
+
+type pair struct{ Name, Value string }
+
+// filterWords are the parameters of a filter, for people.
+func filterWords(q url.Values) (all []pair) {
+	names := map[string]string{
+		"prefix": "ID begins with", "reason": "Reason", "target": "Target topic", "state": "State",
+		"due-after": "Due from", "due-before": "Due before", "after": "Written from", "before": "Written before",
+	}
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		value := q.Get(name)
+		if at := asInstant(value); at != "" && names[name] != "" && name != "prefix" && name != "reason" && name != "target" && name != "state" {
+			value = at
+		}
+		if names[name] != "" && value != "" {
+			all = append(all, pair{names[name], value})
+		}
+	}
+	return all
+}
+
+// asInstant is Unix milliseconds as a form takes them; empty for what is none.
+func asInstant(millis string) string {
+	ms, err := strconv.ParseInt(millis, 10, 64)
+	if err != nil {
+		return ""
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// between are two instants of a form as parameters of the API.
+func between(now time.Time, after, from, before, to string) (url.Values, error) {
+	q := url.Values{}
+	for _, t := range []struct{ name, text string }{{after, from}, {before, to}} {
+		at, err := parseWhen(t.text, now)
+		if err != nil {
+			return nil, err
+		}
+		if at != nil {
+			q.Set(t.name, strconv.FormatInt(at.UnixMilli(), 10))
+		}
+	}
+	return q, nil
+}
+
+// resendAsk shows what sending all dead letters of a filter again would do.
+func (c *Console) resendAsk(v *visit) {
+	s, path, q, err := v.resending()
+	if err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	p := &bulkPage{
+		Title: "Resend dead letters", Topic: s.Topic, Filter: filterWords(q), Letters: true, Delay: v.isDelay(s.Topic), Rate: "1000",
+		Back:   link("/dead-letters", "topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", s.From, "to", s.To),
+		Action: link("/resend", "topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before"))),
+	}
+	q.Set("dry-run", "true")
+	var preview api.JobStarted
+	err = v.ask(call{method: http.MethodPost, path: path, query: q}, &preview)
+	if err == nil && preview.Letters == nil {
+		err = errors.New("the API does not say how many there are")
+	}
+	if err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	m := preview.Letters
+	p.Count, p.More, p.NotWhole = m.Count-m.NotWhole, !m.Exact, m.NotWhole
+	for _, reason := range slices.SortedFunc(maps.Keys(m.Reasons), func(x, y string) int {
+		return cmp.Or(cmp.Compare(m.Reasons[y], m.Reasons[x]), cmp.Compare(x, y))
+	}) {
+		p.Reasons = append(p.Reasons, pair{reason, number(m.Reasons[reason])})
+	}
+	v.show(http.StatusOK, "bulk", p.Title, p)
+}
+
+// resending reads what a page is to send again.
+func (v *visit) resending() (s deadSearch, path []string, q url.Values, err error) {
+	s = deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to")}
+	if s.Topic == "" {
+		return s, nil, nil, wrong(http.StatusBadRequest, "the address does not say of which topic; go back to the page of dead letters")
+	}
+	if q, err = s.filter(v.now); err != nil {
+		return s, nil, nil, wrong(http.StatusBadRequest, err.Error())
+	}
+	return s, []string{"v1", "topics", s.Topic, "dead-letters", "resend"}, q, nil
+}
+
+// resendAll starts the job.
+func (c *Console) resendAll(v *visit) {
+	_, path, q, err := v.resending()
+	if err == nil && v.r.PostForm.Get("replace") != "" {
+		q.Set("replace", "true")
+	}
+	v.start(path, q, err)
+}
+
+// start starts a job and leads to its page.
+func (v *visit) start(path []string, q url.Values, err error) {
+	var started api.JobStarted
+	if err == nil {
+		if len(q) == 0 || len(q) == 1 && q.Get("replace") != "" {
+			q.Set("all", "true") // as the page has said
+		}
+		if rate := v.r.PostForm.Get("rate"); rate != "" {
+			q.Set("rate", rate)
+		}
+		err = v.ask(call{method: http.MethodPost, path: path, query: q}, &started)
+	}
+	if err == nil && started.Job == nil {
+		err = errors.New("the API does not say which job it has started")
+	}
+	if err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	http.Redirect(v.w, v.r, string(link("/job", "id", started.Job.ID)), http.StatusSeeOther)
+}
+
+type jobPage struct {
+	*api.Job
+	Now  time.Time
+	Stop template.URL
+	Back template.URL
+}
+
+// job tells how far one is.
+func (c *Console) job(v *visit) {
+	p := &jobPage{Job: &api.Job{}, Now: v.now}
+	if err := v.ask(call{path: []string{"v1", "jobs", cmp.Or(v.query("id"), "none")}}, p.Job); err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	p.Stop, p.Back = link("/job", "id", p.ID), link("/timers", "topic", p.Topic, "q", p.Prefix)
+	if p.Action == "resend" {
+		p.Back = link("/dead-letters", "topic", p.Topic)
+	}
+	v.show(http.StatusOK, "job", "Job", p)
+}
+
+// stopJob stops it.
+func (c *Console) stopJob(v *visit) {
+	id := v.query("id")
+	if err := v.ask(call{method: http.MethodDelete, path: []string{"v1", "jobs", cmp.Or(id, "none")}}, nil); err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	http.Redirect(v.w, v.r, string(link("/job", "id", id)), http.StatusSeeOther)
+}
