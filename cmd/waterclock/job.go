@@ -57,7 +57,7 @@ func (j *job) meant(cmd *cobra.Command) bool {
 
 // run starts a job and waits for its end. An interrupt stops it.
 func (j *job) run(cmd *cobra.Command, action, topic string) error {
-	for _, name := range []string{"id", "if", "wait"} {
+	for _, name := range []string{"id", "if", "wait", "partition"} {
 		if cmd.Flags().Changed(name) {
 			return usagef("--%s is for one timer, --prefix and the like for many: choose", name)
 		}

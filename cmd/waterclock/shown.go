@@ -46,6 +46,7 @@ func describe(w io.Writer, t *api.Timer) error {
 	row("target", targetOf(&t.Target))
 	row("source", t.Source)
 	row("partition", fmt.Sprintf("%s/%d", t.Topic, t.Partition))
+	row("note", t.Note)
 	for _, h := range t.Headers {
 		row("header", h.Name+"="+textOf(h.Value, h.ValueBase64))
 	}

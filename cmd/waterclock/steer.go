@@ -1,10 +1,16 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -78,12 +84,32 @@ func checkID(id string) error {
 	return nil
 }
 
+// lies says where a timer is that was not found on the partition where its ID belongs, as the HTTP
+// API knows it, if there is one.
+func (a *asking) lies(cmd *cobra.Command, topic, id string, looked int32) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), liesTimeout)
+	defer cancel()
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	var t api.Timer
+	if c.Call(ctx, http.MethodGet, client.Timers(topic, id), nil, &t) != nil || t.Partition == looked {
+		return nil
+	}
+	return fmt.Errorf("a timer of this ID lies on partition %d, and its ID belongs on %d: its producer uses another partitioner than murmur2; --partition %d reaches it", t.Partition, looked, t.Partition)
+}
+
+// liesTimeout is how long the HTTP API may take to say where a timer is.
+const liesTimeout = 5 * time.Second
+
 // steerCommand is a command that writes one request for a timer that is pending.
 func steerCommand(p *process, action service.Action, cmd *cobra.Command) *cobra.Command {
 	r := steerRequest{Action: action}
 	cmd.Use = string(action)
 	load := clientSettings(p, cmd, &r.Topic)
 	cmd.Flags().StringVar(&r.ID, "id", "", "timer `ID`")
+	partition := cmd.Flags().Int32("partition", -1, "write to partition `NUMBER` of the request topic, for a timer that lies there (default: by the ID, as Java clients do)")
 	cmd.Flags().StringVar(&r.If, "if", "", conditionUsage)
 	var wait waiting
 	wait.flag(cmd)
@@ -95,6 +121,11 @@ func steerCommand(p *process, action service.Action, cmd *cobra.Command) *cobra.
 		chosen := many.meant(cmd)
 		if err := checkID(r.ID); err != nil && !chosen {
 			return err
+		}
+		if cmd.Flags().Changed("partition") {
+			if r.Partition = partition; *partition < 0 {
+				return usagef("--partition is %d, needs 0 or more", *partition)
+			}
 		}
 		var err error
 		if r.Wait, err = wait.read(cmd.Flags().Changed("wait")); err != nil {
@@ -112,7 +143,11 @@ func steerCommand(p *process, action service.Action, cmd *cobra.Command) *cobra.
 			fmt.Fprintf(p.stdout, "%s of %s written to %s/%d/%d\n", action, r.ID, s.Topic, s.Partition, s.Offset)
 		}
 		this := asked{id: r.ID, action: action, condition: r.If}
-		return this.said(p.stdout, &s, err)
+		err = this.said(p.stdout, &s, err)
+		if s.Fate != nil && s.Fate.Outcome == service.NothingDone {
+			err = errors.Join(err, many.lies(cmd, r.Topic, r.ID, s.Partition))
+		}
+		return err
 	}
 	return cmd
 }

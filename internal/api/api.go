@@ -62,6 +62,7 @@ type Topic struct {
 type Asker interface {
 	Ask(ctx context.Context, c *route.Call) (route.Answer, error)
 	Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written
+	Find(ctx context.Context, topic string, id []byte) *route.Shown
 	Instances(ctx context.Context) ([]route.Instance, map[timer.TopicPartition]route.Owner)
 	Job(ctx context.Context, id string, stop bool) (*Job, error)
 	AllJobs(ctx context.Context) ([]Job, []route.Instance, error)

@@ -86,6 +86,20 @@ func (l *local) Owned(at timer.TopicPartition) route.Partition {
 	return &answering{l, l.f.parts[at]}
 }
 
+func (l *local) Strays(topic string) (strays []route.Partition) {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	for at, p := range l.f.parts {
+		for id := range p.pending {
+			if at.Topic == topic && l.f.owner[at] == l.process && intake.Murmur2Partition([]byte(id), p.rules.Partitions) != at.Partition {
+				strays = append(strays, &answering{l, p})
+				break
+			}
+		}
+	}
+	return strays
+}
+
 func (l *local) Status() route.Instance {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()

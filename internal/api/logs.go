@@ -281,7 +281,7 @@ func (a *API) resend(ctx context.Context, name string, partition int32, offset i
 	if delay {
 		return a.delayAgain(ctx, name, topic, r, request, err)
 	}
-	return a.change(ctx, &OneTimer{Topic: name, ID: string(request.ID)}, wait, request, err)
+	return a.change(ctx, &OneTimer{Topic: name, ID: string(request.ID)}, wait, request, false, err)
 }
 
 // delayAgain writes the record of a dead letter to its fixed-delay topic again. Nothing is decided of

@@ -64,6 +64,7 @@ type AsShown struct {
 	// What follows is the timer's that was shown, and not the new one's.
 	Partition *int32 `json:"partition,omitempty" doc:"As GET shows it; has no effect."`
 	Source    string `json:"source,omitempty" doc:"As GET shows it; has no effect: If-Match is a condition."`
+	Note      string `json:"note,omitempty" doc:"As GET shows it; has no effect."`
 	DueMillis *int64 `json:"dueMillis,omitempty" doc:"As GET shows it; has no effect: due says the same."`
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Result struct {
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
 	Timer     *Timer `json:"timer,omitempty" doc:"What is pending under the ID right behind the request."`
-	Note      string `json:"note,omitempty" doc:"Of written: why no more is known."`
+	Note      string `json:"note,omitempty" doc:"Of written: why no more is known. Else what is odd: that the timer lies on another partition than its ID belongs on."`
 }
 
 // changed is the answer to a call that changes one timer.
@@ -64,7 +65,7 @@ func (a *API) registerTimers(h huma.API) {
 			Wait
 		}) (*changed, error) {
 			r, err := steering(in.ID, s.header, headersOf(ctx))
-			return a.change(ctx, &in.OneTimer, in.Wait.Wait, r, err)
+			return a.change(ctx, &in.OneTimer, in.Wait.Wait, r, true, err)
 		})
 	}
 }
@@ -91,7 +92,7 @@ func (a *API) registerPut(h huma.API) {
 		// The body is in a buffer that is used again when this call is over, and a record may
 		// be on its way for longer.
 		r, err := fromHTTP(in.Topic, in.ID, headersOf(ctx), bytes.Clone(in.RawBody))
-		return a.change(ctx, &in.OneTimer, in.Wait.Wait, r, err)
+		return a.change(ctx, &in.OneTimer, in.Wait.Wait, r, false, err)
 	})
 	// Behind Register, which would hold payloads against a schema.
 	h.OpenAPI().Paths[onePath].Put.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{
@@ -136,20 +137,33 @@ func (a *API) get(ctx context.Context, in *OneTimer) (*Timer, error) {
 		return nil, routed(err)
 	}
 	if answer.Timer == nil {
-		return nil, none(in)
+		if answer.Timer = a.o.Asker.Find(ctx, in.Topic, []byte(in.ID)); answer.Timer == nil {
+			return nil, none(in)
+		}
 	}
 	if p := access.Reserve(ctx, pageFactor*int64(answer.Timer.Size())); p != nil {
 		return nil, refusedBy(p)
 	}
-	return view(answer.Timer, true), nil
+	v := view(answer.Timer, true)
+	v.Note = stray(v.Topic, v.Partition, at.Partition)
+	return v, nil
+}
+
+// stray says that a timer lies on another partition than its ID belongs on; "" if it does not.
+func stray(topic string, lies, belongs int32) string {
+	if lies == belongs {
+		return ""
+	}
+	return fmt.Sprintf("it lies on partition %d of %s, and its ID belongs on %d: its producer uses another partitioner than murmur2, so what others send for this ID by Kafka misses it, unless they name partition %d", lies, topic, belongs, lies)
 }
 
 func none(in *OneTimer) *Problem {
 	return problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q is pending on %s", in.ID, in.Topic)
 }
 
-// change writes the request that was built, or says what is wrong with it.
-func (a *API) change(ctx context.Context, in *OneTimer, wait string, r route.Request, wrong error) (*changed, error) {
+// change writes the request that was built, or says what is wrong with it. One that steers a timer
+// that is not where its ID belongs is written once more, where that lies.
+func (a *API) change(ctx context.Context, in *OneTimer, wait string, r route.Request, steers bool, wrong error) (*changed, error) {
 	topic, err := a.topic(ctx, access.Write, in.Topic, in.ID)
 	if err != nil {
 		return nil, err
@@ -166,9 +180,26 @@ func (a *API) change(ctx context.Context, in *OneTimer, wait string, r route.Req
 		return nil, routed(err)
 	}
 	status, result, wrongs := decided(at, in.ID, &all[0])
+	note, nothing := "", wrongs != nil && wrongs.Pending == nil && (wrongs.Reason == ReasonNotFound || wrongs.Reason == ReasonConditionNotMet)
+	if steers && nothing || status == http.StatusCreated {
+		if found := a.o.Asker.Find(ctx, in.Topic, r.ID); found != nil {
+			note = stray(in.Topic, found.Partition, at.Partition)
+			at.Partition = found.Partition
+		}
+	}
+	switch {
+	case note != "" && steers:
+		if all, err = a.write(ctx, at, wait, []route.Request{r}); err != nil {
+			return nil, routed(err)
+		}
+		status, result, wrongs = decided(at, in.ID, &all[0])
+	case note != "":
+		note = "another timer of this ID is pending, which this one does not replace: " + note
+	}
 	if wrongs != nil {
 		return nil, wrongs
 	}
+	result.Note = cmp.Or(result.Note, note)
 	out := &changed{Status: status, Body: *result}
 	if result.Timer != nil {
 		out.ETag = strconv.Quote(result.Timer.Source)

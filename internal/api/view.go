@@ -27,6 +27,7 @@ type Timer struct {
 	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Those that are passed on to the target."`
 	Payload    *Payload    `json:"payload,omitempty" doc:"What fires. Lists leave it out."`
 	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"How it recurs; without it, it does not."`
+	Note       string      `json:"note,omitempty" doc:"What is odd about it: that it lies on another partition than its ID belongs on."`
 	MaxLate    string      `json:"maxLate,omitempty" doc:"What would be emitted later than that after it is due is not."`
 }
 

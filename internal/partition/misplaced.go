@@ -18,6 +18,10 @@ func (p *Partition) countMisplaced(ctx context.Context) error {
 	return nil
 }
 
+// HasStrays reports whether timers may be pending here whose IDs belong on other partitions: the
+// store has some, or counts them, or such a request has come since, of which it has yet to hear.
+func (p *Partition) HasStrays() bool { return p.strayed.Load() || p.Status().Misplaced != 0 }
+
 // CountMisplaced counts the timers off their partition as of a topic of so many
 // partitions, for a partition that was refused because of them.
 func (p *Partition) CountMisplaced(ctx context.Context, partitions int32) error {

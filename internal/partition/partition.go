@@ -86,6 +86,7 @@ type Partition struct {
 	local       ownership.Local // the view that handle is the right to
 	checkpoints checkpoints
 	parking     parked
+	strayed     atomic.Bool    // a request has come whose ID belongs on another partition
 	counts      sync.WaitGroup // scans for misplaced timers, which end with serve
 
 	// The lane's own.

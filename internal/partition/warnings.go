@@ -100,6 +100,7 @@ func (m *Metrics) warnRefused(p *Partition, e *planner.Entry) {
 // its key's, and logs it.
 func (p *Partition) misplaced(rec *kgo.Record) {
 	p.o.Metrics.misplaced(rec.Topic)
+	p.strayed.Store(true)
 	ok, unsaid := p.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
 	if !ok {
 		return

@@ -165,7 +165,7 @@ func mayForwarded(ctx context.Context, c *route.Call) error {
 		return errors.New("only other instances ask here, with the key that they share (api-key-file)")
 	}
 	switch c.Kind {
-	case route.Get:
+	case route.Get, route.Find:
 		return apiaccess.May(ctx, apiaccess.Read, c.Topic, string(c.ID))
 	case route.List, route.Count:
 		if c.Page == nil {

@@ -93,6 +93,18 @@ func (l *local) Owned(at timer.TopicPartition) route.Partition {
 	return nil
 }
 
+// Strays implements route.Local.
+func (l *local) Strays(topic string) (strays []route.Partition) {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	for k, o := range l.in.parts {
+		if p, ok := o.p.(*partition.Partition); ok && k.topic == topic && o.token.Err() == nil && p.HasStrays() {
+			strays = append(strays, answering{p, l.in})
+		}
+	}
+	return strays
+}
+
 // Produce implements route.Local. An idempotent producer lets go of nothing that it has sent
 // until a broker says what became of it, whatever ctx and apiDelivery say, and a broker that is
 // gone never does. So nobody waits for longer than ctx: what is not told by then is not known.

@@ -53,9 +53,30 @@ func commandClient(cfg *config.Config) (*kgo.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := kgo.NewClient(append(opts, kgo.RetryTimeout(connectTimeout), kgo.UnknownTopicRetries(2))...)
+	cl, err := kgo.NewClient(append(opts, kgo.RetryTimeout(connectTimeout), kgo.UnknownTopicRetries(2), kgo.RecordPartitioner(chosen{}))...)
 	if err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
 	}
 	return cl, nil
+}
+
+// byKey is the partition of a record that goes where its key belongs.
+const byKey = -1
+
+// chosen is a partitioner that takes the partition which a record names, or that of its key.
+type chosen struct{}
+
+// ForTopic implements kgo.Partitioner.
+func (chosen) ForTopic(topic string) kgo.TopicPartitioner {
+	return chosenOf{kgo.StickyKeyPartitioner(nil).ForTopic(topic)}
+}
+
+type chosenOf struct{ kgo.TopicPartitioner }
+
+// Partition implements kgo.TopicPartitioner.
+func (p chosenOf) Partition(r *kgo.Record, n int) int {
+	if r.Partition != byKey {
+		return int(r.Partition) // out of range fails the record
+	}
+	return p.TopicPartitioner.Partition(r, n)
 }

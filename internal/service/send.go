@@ -144,6 +144,7 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	if err != nil {
 		return Sent{}, invalid(err)
 	}
+	rec.Partition = byKey
 	return sendAndWait(ctx, cfg, rec, "", r.Wait, r.due)
 }
 
@@ -192,6 +193,7 @@ type SteerRequest struct {
 	Topic, ID string
 	Action    Action
 	If        string // condition; empty: none
+	Partition *int32 // of the request topic; nil: by the ID
 	// Wait is how long to wait for what becomes of it; 0 is not at all.
 	Wait time.Duration
 }
@@ -218,6 +220,10 @@ func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error
 	rec, err := r.record()
 	if err != nil {
 		return Sent{}, invalid(err)
+	}
+	rec.Partition = byKey
+	if r.Partition != nil {
+		rec.Partition = *r.Partition
 	}
 	return sendAndWait(ctx, cfg, rec, r.Action, r.Wait, func(time.Time) time.Time { return time.Time{} })
 }

@@ -19,6 +19,7 @@ type Kind string
 // The kinds of calls.
 const (
 	Get    Kind = "get"    // one pending timer
+	Find   Kind = "find"   // one that lies where its ID does not belong, on any partition of the topic
 	List   Kind = "list"   // a page of them
 	Count  Kind = "count"  // how many there are
 	Write  Kind = "write"  // requests, and what becomes of them
@@ -38,7 +39,7 @@ type Call struct {
 	To        string `json:"to"`
 	Topic     string `json:"topic,omitempty"` // of requests
 	Partition int32  `json:"partition"`
-	ID        []byte `json:"id,omitempty"` // Get
+	ID        []byte `json:"id,omitempty"` // Get, Find
 
 	Page *query.Page `json:"page,omitempty"` // List; of Count its Filter
 	// Until are instants of a Count, Unix ms, ascending: how many fire before each of them.
@@ -108,7 +109,8 @@ func (r *Request) UnmarshalJSON(b []byte) error {
 
 // Answer is what the owner says. Which field is set depends on the call.
 type Answer struct {
-	Timer  *Shown       `json:"timer,omitempty"`  // Get; nil: nothing is pending
+	Timer  *Shown       `json:"timer,omitempty"`  // Get, Find; nil: nothing is pending
+	Clean  bool         `json:"clean,omitempty"`  // Find: the instance owns no partition of the topic that has strays
 	Timers []Shown      `json:"timers,omitempty"` // List, without payloads
 	Next   query.Place  `json:"next"`             // List, see query.List
 	Count  *query.Count `json:"count,omitempty"`
@@ -224,6 +226,9 @@ type UnhealthyTarget struct {
 type Local interface {
 	// Owned is a partition that is this process's, whatever its state; nil if it is not.
 	Owned(at timer.TopicPartition) Partition
+	// Strays are the partitions of a topic that are this process's and have timers, or may have,
+	// whose IDs belong on others.
+	Strays(topic string) []Partition
 	// Produce writes requests to their partition in order, acks=all. It returns when what
 	// became of each is known, or ctx has ended.
 	Produce(ctx context.Context, at timer.TopicPartition, requests []Request) []Written

@@ -49,6 +49,7 @@ type Options struct {
 type Router struct {
 	o      Options
 	owners owners
+	clean  clean
 	client *http.Client // nil: others are not asked
 	jobs   JobHolder    // see HaveJobs
 }

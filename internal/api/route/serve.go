@@ -81,6 +81,8 @@ func (r *Router) own(req *http.Request, c *Call) (Answer, error) {
 	case Status:
 		status := r.o.Local.Status()
 		return Answer{Instance: &status}, nil
+	case Find:
+		return r.find(req.Context(), c), nil
 	case Jobs, Stop:
 		if c.Job == "" && c.Kind == Stop {
 			return Answer{}, errors.New("no job is named")

@@ -32,6 +32,8 @@ func (o *owned) Owned(timer.TopicPartition) route.Partition {
 	return o
 }
 
+func (o *owned) Strays(string) []route.Partition { return nil }
+
 func (o *owned) Produce(_ context.Context, _ timer.TopicPartition, rs []route.Request) []route.Written {
 	o.written += len(rs)
 	o.headers = rs[0].Headers
