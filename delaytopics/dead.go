@@ -36,7 +36,7 @@ const (
 // without the rest of them and all but the first KiB of the key; then
 // waterclock-truncated names what is missing. The record has no timestamp, so
 // that it is kept from now on, and shares memory with rec.
-func DeadRequest(set *Set, rec *kgo.Record, reason, detail string) *kgo.Record {
+func DeadRequest(to *Topic, rec *kgo.Record, reason, detail string) *kgo.Record {
 	l := letter{
 		key:    rec.Key,
 		value:  rec.Value,
@@ -54,7 +54,7 @@ func DeadRequest(set *Set, rec *kgo.Record, reason, detail string) *kgo.Record {
 			l.headers = append(l.headers, h)
 		}
 	}
-	return l.record(&set.DeadLetters)
+	return l.record(to)
 }
 
 // DeadEmission returns the dead letter of an emission that its target refuses:
@@ -62,14 +62,14 @@ func DeadRequest(set *Set, rec *kgo.Record, reason, detail string) *kgo.Record {
 // key is the timer's ID; the headers are those passed through, timer-at with the
 // instant, timer-target-*, waterclock-occurrence, then reason, detail and source.
 // Limits are as in DeadRequest; timer-* headers are the last to go.
-func DeadEmission(set *Set, src Source, t *timer.Timer, reason, detail string) *kgo.Record {
+func DeadEmission(to *Topic, src Source, t *timer.Timer, reason, detail string) *kgo.Record {
 	l := letter{key: t.ID, value: t.Value, reason: reason, detail: detail, source: src}
 	l.timer = timerHeaders(t)
 	for _, h := range t.Headers {
 		l.headers = append(l.headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	l.headers = append(l.headers, l.timer...)
-	return l.record(&set.DeadLetters)
+	return l.record(to)
 }
 
 // timerHeaders says in headers what the request of t asked for.

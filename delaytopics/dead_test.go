@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-func deadSet(maxBytes int) *Set {
-	return &Set{DeadLetters: Topic{Name: "t.waterclock.dead-letters", Partitions: 8, MaxMessageBytes: maxBytes}}
+func deadTopic(maxBytes int) *Topic {
+	return &Topic{Name: "t.waterclock.dead-letters", Partitions: 8, MaxMessageBytes: maxBytes}
 }
 
 // lines writes a record's headers one by one, a null value as <null>.
@@ -92,7 +92,7 @@ func TestDeadRequest(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := len(tt.rec.Headers)
-			got := DeadRequest(deadSet(tt.max), tt.rec, "bad-time", "No such day.")
+			got := DeadRequest(deadTopic(tt.max), tt.rec, "bad-time", "No such day.")
 			if text := strings.Join(lines(got), ","); text != tt.headers+verdict+tt.after {
 				t.Errorf("headers\n got %s\nwant %s", text, tt.headers+verdict+tt.after)
 			}
@@ -108,7 +108,7 @@ func TestDeadRequest(t *testing.T) {
 func TestDeadRequestIsParsed(t *testing.T) {
 	rec := &kgo.Record{Topic: "t", Partition: 5, Offset: 77, Key: []byte("k"), Value: make([]byte, 5000),
 		Headers: []kgo.RecordHeader{header("waterclock-reason", "old")}}
-	got, err := waterclock.ParseDeadLetter(DeadRequest(deadSet(2000), rec, string(waterclock.ReasonBadTime), "d"))
+	got, err := waterclock.ParseDeadLetter(DeadRequest(deadTopic(2000), rec, string(waterclock.ReasonBadTime), "d"))
 	if err != nil || got.ID != "k" || got.Reason != waterclock.ReasonBadTime || got.Detail != "d" ||
 		got.Source != (Source{Topic: "t", Partition: 5, Offset: 77}) || !got.Truncated {
 		t.Fatalf("got %+v, %v", got, err)
@@ -174,7 +174,7 @@ func TestDeadEmission(t *testing.T) {
 				tt.change(&tm)
 			}
 			src := Source{Topic: "t", Partition: 5, Offset: tm.Offset}
-			got := DeadEmission(deadSet(tt.max), src, &tm, string(waterclock.ReasonTargetUnknown), "Create it.")
+			got := DeadEmission(deadTopic(tt.max), src, &tm, string(waterclock.ReasonTargetUnknown), "Create it.")
 			if text := strings.Join(lines(got), ","); text != tt.want {
 				t.Errorf("headers\n got %s\nwant %s", text, tt.want)
 			}
@@ -196,7 +196,7 @@ func TestCutIsValidText(t *testing.T) {
 // TestDeadDetailIsBounded: at the limit the sentence is whole, one byte beyond it is cut.
 func TestDeadDetailIsBounded(t *testing.T) {
 	for n, want := range map[int]int{maxDetailBytes: maxDetailBytes, maxDetailBytes + 1: maxDetailBytes} {
-		got := DeadRequest(deadSet(0), &kgo.Record{Topic: "t", Key: []byte("k")}, "bad-time", strings.Repeat("d", n))
+		got := DeadRequest(deadTopic(0), &kgo.Record{Topic: "t", Key: []byte("k")}, "bad-time", strings.Repeat("d", n))
 		if text := strings.Join(lines(got), ","); !strings.Contains(text, "waterclock-detail="+strings.Repeat("d", want)+",") {
 			t.Errorf("of a detail of %d bytes not %d are there: %s", n, want, text)
 		}
@@ -214,11 +214,11 @@ func TestDeadRequestFits(t *testing.T) {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: fmt.Sprint(prefix, i), Value: size("header")})
 		}
 		limit := rapid.IntRange(maxDeadKeyBytes+maxDetailBytes+500, 20_000).Draw(t, "limit")
-		got := DeadRequest(deadSet(limit), rec, "bad-time", strings.Repeat("d", 2*maxDetailBytes))
+		got := DeadRequest(deadTopic(limit), rec, "bad-time", strings.Repeat("d", 2*maxDetailBytes))
 		if n := StoredBytes(got); n > limit {
 			t.Fatalf("%d bytes, limit %d", n, limit)
 		}
-		if whole := DeadRequest(deadSet(0), rec, "bad-time", strings.Repeat("d", 2*maxDetailBytes)); StoredBytes(whole) <= limit && len(got.Value) != len(rec.Value) {
+		if whole := DeadRequest(deadTopic(0), rec, "bad-time", strings.Repeat("d", 2*maxDetailBytes)); StoredBytes(whole) <= limit && len(got.Value) != len(rec.Value) {
 			t.Fatal("truncated without need")
 		}
 	})

@@ -189,12 +189,14 @@ func (o *outgoing) ownFailed(s *Share, to timer.TopicPartition, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.proven = false
-	if trips(err) {
-		o.hold(s, to, err)
-	}
 	o.failure = fmt.Errorf("produce to %s/%d: %w", to.Topic, to.Partition, err)
-	if refusedForGood(err) {
-		s.Err = fmt.Errorf("the service's own topic %s refuses a record: %w", to.Topic, err)
+	switch {
+	case trips(err):
+		o.hold(s, to, err)
+	case refusedForGood(err):
+		o.held = o.held || !gone(err)
+		s.refused(to, err)
+		o.lane.o.Stale(to.Topic)
 	}
 }
 

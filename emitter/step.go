@@ -111,9 +111,8 @@ type Share struct {
 	Fence func() error
 	// Done takes the outcome.
 	Done func(Outcome)
-	// Err is set, with Aborted, when the same must not be sealed again: one of
-	// Records is refused for good, which would abort every step of the lane, or
-	// nothing tells any more whether the step was committed.
+	// Err is set, with Aborted, when the same must not be sealed again: a topic of
+	// Records is gone, or nothing tells any more whether the step was committed.
 	Err error
 	// Held is set, with Aborted, when the share held up the step: partitions of our
 	// own that did not take its records, or its offset, and why. It may be sealed
@@ -130,6 +129,20 @@ func (s *Share) hold(p timer.TopicPartition, err error) {
 		s.Held = make(map[timer.TopicPartition]error)
 	}
 	s.Held[p] = err
+}
+
+// refused notes that a topic of our own refuses what is written to it. If the topic is there the
+// share holds up the step: its settings or its rights are not what they were, and the ward finds when
+// they are again. Nothing of it may be left out, so the partition stands still until then.
+func (s *Share) refused(to timer.TopicPartition, err error) {
+	switch {
+	case gone(err):
+		s.Err = fmt.Errorf("the service's own topic %s refuses records: %w", to.Topic, err)
+	case TooLarge(err):
+		s.hold(to, fmt.Errorf("a record is larger than its max.message.bytes: raise that to what it was ('waterclock topics' says how much is needed): %w", err))
+	default:
+		s.hold(to, err)
+	}
 }
 
 // suspects reports whether anything of the share goes alone.

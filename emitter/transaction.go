@@ -210,7 +210,8 @@ func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 		}
 		for _, r := range s.Records {
 			if err, ok := culprits[r.Topic]; ok {
-				s.Err, blamed = fmt.Errorf("the service's own topic %s refuses records: %w", r.Topic, err), true
+				s.refused(timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}, err)
+				blamed = true
 			}
 		}
 	}

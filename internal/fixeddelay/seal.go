@@ -128,9 +128,9 @@ func (s *sealed) letters() (all []*kgo.Record) {
 		return nil
 	}
 	p, at := s.p, s.p.DeadLetters()
-	now := p.o.Metrics.Clocks().Brokers(s.mark)
+	now, to := p.o.Metrics.Clocks().Brokers(s.mark), p.LettersTo()
 	for _, d := range s.dead {
-		l := delaytopics.DeadRequest(p.o.Topics, d.rec, string(d.refusal.Reason), d.refusal.Detail)
+		l := delaytopics.DeadRequest(to, d.rec, string(d.refusal.Reason), d.refusal.Detail)
 		l.Partition, l.Timestamp = at, now
 		all = append(all, l)
 	}

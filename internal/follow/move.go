@@ -143,7 +143,7 @@ func (f *follower) take(ctx context.Context, i int, leaving bool, plan func(time
 		req, refusal := f.judge(rec, leaving)
 		if refusal != nil {
 			f.report.Refused++
-			f.out.dead(delaytopics.DeadRequest(f.o.Set, rec, string(refusal.Reason), refusal.Detail))
+			f.out.dead(delaytopics.DeadRequest(&f.o.Set.DeadLetters, rec, string(refusal.Reason), refusal.Detail))
 			return nil
 		}
 		plan(req)

@@ -98,7 +98,7 @@ func (l *Life) heldUp(share *emitter.Share, o emitter.Outcome) {
 	}
 	for to, err := range share.Held {
 		l.held = fmt.Errorf("%s/%d takes no writes: %w", to.Topic, to.Partition, err)
-		if to.Topic == l.o.Topics.DeadLetters.Name {
+		if to.Topic == l.o.Topics.DeadLetters.Name && !emitter.TooLarge(err) && !emitter.NotAuthorized(err) { // else it is all of them
 			l.o.Health.Avoid(to, err)
 		}
 	}
@@ -131,6 +131,15 @@ func (l *Life) Offset(at int64, note delaytopics.CommitNote) emitter.Offset {
 		Topic: l.o.Topics.Request.Name, TopicID: l.o.Topics.Request.ID, Partition: l.o.Partition,
 		At: at, Metadata: note.String(),
 	}
+}
+
+// LettersTo is the topic of dead letters as it is now: what it takes may be less than at the start.
+func (l *Life) LettersTo() *delaytopics.Topic {
+	t := l.o.Topics.DeadLetters
+	if limit := int(l.o.Targets.BatchMaxBytes(t.Name)); t.MaxMessageBytes > limit {
+		t.MaxMessageBytes = limit
+	}
+	return &t
 }
 
 // DeadLetters is the partition for dead letters: ours, or else the next one that

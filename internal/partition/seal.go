@@ -197,23 +197,23 @@ func (s *sealed) emit(n int) {
 // leaves in a record the context of the step that it was first sent with.
 func (s *sealed) deadLetters() {
 	p := s.p
-	at, now := p.DeadLetters(), p.o.Metrics.clocks.Brokers(s.mark)
+	at, to, now := p.DeadLetters(), p.LettersTo(), p.o.Metrics.clocks.Brokers(s.mark)
 	for e := range s.segment.Entries() {
 		if e.Refusal == nil {
 			continue
 		}
-		d := p.deadLetter(e)
+		d := p.deadLetter(to, e)
 		d.Partition = at
 		d.Timestamp = now
 		s.share.Records = append(s.share.Records, d)
 	}
 }
 
-func (p *Partition) deadLetter(e *planner.Entry) *kgo.Record {
+func (p *Partition) deadLetter(to *delaytopics.Topic, e *planner.Entry) *kgo.Record {
 	if rec, ok := e.Tag.(*kgo.Record); ok && e.Refused() {
-		return delaytopics.DeadRequest(p.o.Topics, rec, e.Refusal.Reason, e.Refusal.Detail)
+		return delaytopics.DeadRequest(to, rec, e.Refusal.Reason, e.Refusal.Detail)
 	}
-	return delaytopics.DeadEmission(p.o.Topics, p.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
+	return delaytopics.DeadEmission(to, p.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
 }
 
 // changes makes changelog records of what the segment changes.
