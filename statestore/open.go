@@ -15,7 +15,7 @@ import (
 func Open(o Options) (_ *Store, err error) {
 	s := newStore(o)
 	o = s.o
-	if err := o.fs().MkdirAll(o.Dir, 0o755); err != nil {
+	if err := o.fs().MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	if s.lock, err = lockDirectory(o.fs(), o.Dir); err != nil {
@@ -127,7 +127,7 @@ func (s *Store) openIdentity() error {
 func (s *Store) openTables() error {
 	fsys := s.o.fs()
 	dir := fsys.PathJoin(s.o.Dir, tablesDir)
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	names, err := fsys.List(dir)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -189,4 +191,17 @@ func TestManyChangesGoToDiskBeforeTheirTime(t *testing.T) {
 	flushes(1, true)
 	flushes(999, false)
 	flushes(1, true)
+}
+
+// A store's directory, which has what timers carry, is nobody else's.
+func TestDirectoryIsPrivate(t *testing.T) {
+	o := testOptions(nil)
+	o.FS, o.Dir = vfs.Default, filepath.Join(t.TempDir(), "data", "store")
+	mustOpen(t, o)
+	for _, dir := range []string{o.Dir, filepath.Dir(o.Dir)} {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
 }

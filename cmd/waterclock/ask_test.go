@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"github.com/waterclock/waterclock/internal/api"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -82,5 +84,19 @@ func TestDeadLetters(t *testing.T) {
 		if code := run(p); code != c.code || out.String() != c.out || !strings.Contains(errs.String(), c.outside) || c.outside == "" && errs.Len() > 0 {
 			t.Errorf("%v: exit %d, %q, want %q; %q", c.args, code, out.String(), c.out, errs.String())
 		}
+	}
+}
+
+// Nothing of a timer speaks to the terminal that shows it.
+func TestDescribeIsPrintable(t *testing.T) {
+	const evil = "a\x1b]0;b\x07\u202e"
+	text := evil
+	var out bytes.Buffer
+	err := describe(&out, &api.Timer{
+		ID: evil, State: evil, Source: evil, Topic: evil, Target: api.Target{Topic: evil, Key: &text}, MaxLate: evil,
+		Headers: []api.Header{{Name: evil, Value: &text}}, Payload: &api.Payload{Text: &text}, Recurrence: &api.Recurrence{Cron: evil, Zone: evil, Every: evil},
+	})
+	if err != nil || strings.ContainsAny(out.String(), "\x1b\x07\u202e") {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/client"
 )
 
 // What the API answers, as tables and lines for people.
@@ -23,7 +24,7 @@ func describe(w io.Writer, t *api.Timer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(tw, "%s\t%s\n", name, value)
+			fmt.Fprintf(tw, "%s\t%s\n", name, client.Printable(value))
 		}
 	}
 	row("ID", idOf(t))
@@ -48,7 +49,7 @@ func describe(w io.Writer, t *api.Timer) error {
 	row("partition", fmt.Sprintf("%s/%d", t.Topic, t.Partition))
 	row("note", t.Note)
 	for _, h := range t.Headers {
-		row("header", h.Name+"="+textOf(h.Value, h.ValueBase64))
+		row("header", textOf(&h.Name, nil)+"="+textOf(h.Value, h.ValueBase64))
 	}
 	if b := t.Payload; b != nil {
 		text := textOf(b.Text, b.Base64)

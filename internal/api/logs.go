@@ -366,6 +366,9 @@ func (c *Correction) request(r *Record, delay bool) (route.Request, error) {
 		return q, nil
 	}
 	for _, h := range *c.Headers {
+		if h.Name == "" {
+			return q, fmt.Errorf("a header has no name")
+		}
 		header, err := h.header()
 		if err != nil {
 			return q, err

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func routed(err error) *Problem {
 		p.RetryAfter = stuckAfter
 		return p
 	case errors.As(err, &forbidden):
-		return problem(http.StatusForbidden, ReasonForbidden, "%v", err)
+		return problem(http.StatusForbidden, cmp.Or(forbidden.Reason, ReasonForbidden), "%v", err)
 	case errors.As(err, &elsewhere):
 		p := problem(http.StatusMisdirectedRequest, ReasonElsewhere, "%v", err)
 		p.Owner = elsewhere.API

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -181,5 +182,29 @@ func TestLogger(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// On the loopback interface a server answers under the names of this machine alone: a page of
+// another site has one of its own, which may lead here.
+func TestNamesOfThisMachine(t *testing.T) {
+	for _, s := range []*Server{
+		NewServer("127.0.0.1:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler)), NewProfiler("127.0.0.1:0", slog.New(slog.DiscardHandler)),
+	} {
+		path := map[string]string{"http": "/healthz", "pprof": "/debug/pprof/cmdline"}[s.setting]
+		for host, want := range map[string]int{"127.0.0.1:1": 200, "localhost": 200, "[::1]:7": 200, "evil.example": 421, "127.0.0.1.evil.example": 421, "127.0.0.2": 421} {
+			r := httptest.NewRequest("GET", path, nil)
+			r.Host = host
+			w := httptest.NewRecorder()
+			if s.named().ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%s of %s: %d, want %d", path, host, w.Code, want)
+			}
+		}
+	}
+	r := httptest.NewRequest("GET", "/healthz", nil)
+	r.Host = "timers.example.org"
+	w := httptest.NewRecorder()
+	if NewServer("0.0.0.0:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler)).named().ServeHTTP(w, r); w.Code != 200 {
+		t.Errorf("reachable from elsewhere: %d", w.Code)
 	}
 }

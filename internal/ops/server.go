@@ -26,6 +26,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 // Limits of the server. A scrape is small; a client that is slow is wrong.
@@ -119,7 +121,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	srv := &http.Server{
-		Handler:        s.handler,
+		Handler:        s.named(),
 		ReadTimeout:    readTimeout,
 		WriteTimeout:   s.writeTimeout,
 		IdleTimeout:    idleTimeout,
@@ -150,6 +152,21 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	<-stopped
 	return nil
+}
+
+// named has a server of the loopback interface answer under the names of this machine alone. Else a
+// page of another site could read it: its name is made to resolve to 127.0.0.1 (DNS rebinding).
+func (s *Server) named() http.Handler {
+	if !access.IsLoopback(s.addr) {
+		return s.handler
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !access.IsLocalName(r.Host, s.addr) {
+			http.Error(w, "this address is for this machine only, under 127.0.0.1, [::1], localhost or as --"+s.setting+" names it", http.StatusMisdirectedRequest)
+			return
+		}
+		s.handler.ServeHTTP(w, r)
+	})
 }
 
 func serveHealth(w http.ResponseWriter, _ *http.Request) {

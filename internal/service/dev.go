@@ -103,7 +103,7 @@ func withEvents(cfg *config.Config) map[string]config.Policy {
 // another one on the same data. Close the result to let it go; the end of the
 // process does so too.
 func lockDirectory(dir string) (io.Closer, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	lock, err := vfs.Default.Lock(filepath.Join(dir, devLock))

@@ -186,7 +186,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	if err != nil {
 		return fmt.Errorf("read the cluster's ID: %w", err)
 	}
-	if err := os.MkdirAll(in.cfg.DataDir, 0o755); err != nil {
+	if err := os.MkdirAll(in.cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("data directory %s cannot be made: %w; choose another one with --data-dir", in.cfg.DataDir, err)
 	}
 	home := intake.Murmur2Partition

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -216,17 +217,37 @@ func (g *Guard) sane(r *http.Request) *Problem {
 	if len(r.RequestURI) > maxTargetBytes {
 		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf("path and query have more than %d bytes", maxTargetBytes))
 	}
-	n := 0
-	for _, values := range r.Header {
+	n, bytes := 0, 0
+	for name, values := range r.Header {
 		n += len(values)
+		for _, value := range values {
+			bytes += len(name) + len(": ") + len(value) + len("\r\n")
+		}
 	}
-	if n > maxHeaderEntries {
-		return NewProblem(http.StatusRequestHeaderFieldsTooLarge, ReasonTooManyHeaders, fmt.Sprintf("it has more than %d headers", maxHeaderEntries))
+	if n > maxHeaderEntries || bytes > maxHeaderBytes {
+		return NewProblem(http.StatusRequestHeaderFieldsTooLarge, ReasonTooManyHeaders,
+			fmt.Sprintf("it has %d headers of %d bytes, and may have %d of %d", n, bytes, maxHeaderEntries, maxHeaderBytes))
 	}
 	if err := g.csrf.Check(r); err != nil {
 		return NewProblem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site sent it; only the console's own pages may change something")
 	}
+	if embedded(r) {
+		return NewProblem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site asks for it; links may lead here, and nothing else of other sites")
+	}
 	return nil
+}
+
+// embedded reports whether a browser asks for it on behalf of a page of another site, other than by
+// a link: that page reads nothing of the answer, but would hold streams of events, and memory.
+func embedded(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "":
+		origin, err := url.Parse(r.Header.Get("Origin"))
+		return r.Header.Get("Origin") != "" && (err != nil || origin.Host != r.Host)
+	}
+	return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
 // identify finds on whose behalf a call is; sig is what another instance signed. A call
@@ -260,19 +281,28 @@ func (g *Guard) direct(r *http.Request) (*account, *Problem) {
 	if g.callers != nil {
 		return g.logins.login(g.callers.get(), r)
 	}
-	if !g.options.Open && !isLocalName(r.Host) {
+	if !g.options.Open && !IsLocalName(r.Host, g.options.Address) {
 		return nil, NewProblem(http.StatusMisdirectedRequest, ReasonWrongHost,
-			"this API is open to this machine only, under 127.0.0.1, [::1] or localhost; see api-users")
+			"this API is open to this machine only, under 127.0.0.1, [::1], localhost or the address that it listens on; see api-users")
 	}
 	return g.open, nil
 }
 
-// isLocalName reports whether a header Host names this machine.
-func isLocalName(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+// IsLocalName reports whether a header Host is one of the names of this machine that no page of
+// another site has: 127.0.0.1, [::1], localhost, or the host of the loopback address that is
+// listened on.
+func IsLocalName(host, listens string) bool {
+	name := func(address string) string {
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			address = host
+		}
+		return strings.ToLower(strings.Trim(address, "[]"))
 	}
-	return isLoopbackHost(strings.Trim(host, "[]"))
+	switch host = name(host); host {
+	case "127.0.0.1", "::1", "localhost":
+		return true
+	}
+	return host == name(listens) && isLoopbackHost(host)
 }
 
 // limitBody has the body end at the limit, and counted as it is read.

@@ -382,7 +382,15 @@ func TestStrangeRequests(t *testing.T) {
 			t.Errorf("%q: the log does not say it", headers)
 		}
 	}
-	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: cross-site"), "ops")
+	// Of another site links alone lead here: what its page embeds would hold streams, and memory.
+	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"), "ops")
+	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: none"), "ops")
+	for _, headers := range [][]string{
+		{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}, {"Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: no-cors"},
+		{"Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"}, {"Origin: https://evil.example"}, {"Origin: null"},
+	} {
+		wantProblem(t, asks(h, http.MethodGet, "/", nil, append(headers, bearer("ops"))...), http.StatusForbidden, ReasonCrossOrigin)
+	}
 	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Sec-Fetch-Site: same-origin", "Origin: https://behind.a.proxy"), "ops")
 	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Origin: http://example.com"), "ops") // httptest's host
 	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops")), "ops")                               // no browser
@@ -420,9 +428,11 @@ func TestWithoutUsers(t *testing.T) {
 	for _, host := range []string{"127.0.0.1:8681", "localhost:8681", "[::1]:8681", "localhost", "[::1]", "LOCALHOST:1"} {
 		wantOK(t, asks(h, http.MethodPost, "/", nil, "Host: "+host), anonymous)
 	}
-	for _, host := range []string{"evil.example", "evil.example:8681", "127.0.0.1.evil.example:8681", "", "localhost.evil.example", "10.0.0.1:8681"} {
+	for _, host := range []string{"evil.example", "evil.example:8681", "127.0.0.1.evil.example:8681", "", "localhost.evil.example", "10.0.0.1:8681", "127.0.0.2:8681", "[::ffff:127.0.0.1]:8681"} {
 		wantProblem(t, asks(h, http.MethodGet, "/", nil, "Host: "+host), http.StatusMisdirectedRequest, ReasonWrongHost)
 	}
+	second, _ := guard(t, Options{Address: "127.0.0.2:8681", BodyLimit: 1000, AtOnce: 8})
+	wantOK(t, asks(second.Wrap(http.HandlerFunc(echo)), http.MethodGet, "/", nil, "Host: 127.0.0.2:8681"), anonymous)
 	// Credentials count for nothing, neither for good nor for bad.
 	wantOK(t, asks(h, http.MethodGet, "/", nil, "Host: localhost", basic("x", "y")), anonymous)
 

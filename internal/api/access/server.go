@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -20,8 +22,14 @@ const (
 	writeTimeout   = 2 * time.Minute
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 128 << 10 // a timer's may take 64 KiB, before they are escaped
+	// headerSlack is for how many more the answer is a problem, as any other; beyond that net/http
+	// answers by itself, with the same status, and reads no more.
+	headerSlack = 64 << 10
 	// maxConnections keeps files for the store and for Kafka's connections.
 	maxConnections = 4096
+	// maxFromAddress is how many of them one address has (IPv6: a network of 64 bits): behind a proxy
+	// all have its own. More are closed at once.
+	maxFromAddress = maxConnections / 2
 	maxStreams     = 250 // of an HTTP/2 connection
 	pingAfter      = 30 * time.Second
 	pingTimeout    = 15 * time.Second
@@ -37,7 +45,7 @@ func (g *Guard) Server(h http.Handler) *http.Server {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
+		MaxHeaderBytes:    maxHeaderBytes + headerSlack,
 		Protocols:         g.protocols(),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
@@ -65,11 +73,64 @@ func (g *Guard) protocols() *http.Protocols {
 // Serve has a server of [Guard.Server] serve a listener, until its Shutdown or Close. It
 // returns as http.Server.Serve does.
 func (g *Guard) Serve(s *http.Server, l net.Listener) error {
-	l = netutil.LimitListener(l, maxConnections)
+	l = netutil.LimitListener(&perAddress{Listener: l, most: maxFromAddress}, maxConnections)
 	if s.TLSConfig != nil {
 		return s.ServeTLS(l, "", "")
 	}
 	return s.Serve(l)
+}
+
+// perAddress is a listener that closes connections of an address that has too many. mu guards byNet,
+// which has those that have some.
+type perAddress struct {
+	net.Listener
+	most int
+
+	mu    sync.Mutex
+	byNet map[netip.Prefix]int
+}
+
+// Accept implements net.Listener.
+func (l *perAddress) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := netOf(c.RemoteAddr().String())
+		if l.add(from, 1) {
+			return &counted{Conn: c, end: sync.OnceFunc(func() { l.add(from, -1) })}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// add counts connections of an address, and reports whether they are not too many.
+func (l *perAddress) add(from netip.Prefix, n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byNet == nil {
+		l.byNet = make(map[netip.Prefix]int)
+	}
+	if l.byNet[from]+n > l.most {
+		return false
+	}
+	if l.byNet[from] += n; l.byNet[from] == 0 {
+		delete(l.byNet, from)
+	}
+	return true
+}
+
+// counted is a connection that counts until it is closed.
+type counted struct {
+	net.Conn
+	end func()
+}
+
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	defer c.end()
+	return c.Conn.Close()
 }
 
 // Stream takes the limit on time off an answer that has no end, such as server-sent

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -425,23 +426,108 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// Headers have a limit in bytes, which has room for those of a timer.
+// Headers have a limit in bytes, which has room for those of a timer; beyond it the answer is a
+// problem.
 func TestHeaderBytes(t *testing.T) {
 	g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1000, AtOnce: 10})
 	address := served(t, g, http.HandlerFunc(echo), nil)
-	for n, want := range map[int]int{100_000: http.StatusOK, 200_000: http.StatusRequestHeaderFieldsTooLarge} {
+	for n, want := range map[int]int{
+		100_000: http.StatusOK, maxHeaderBytes: http.StatusOK, maxHeaderBytes + 1: 431, maxHeaderBytes + headerSlack/2: 431, 2 * maxHeaderBytes: 431,
+	} {
 		r, _ := http.NewRequestWithContext(context.Background(), "GET", "http://"+address, nil)
+		r.Header.Set("User-Agent", "x")
+		r.Header.Set("Accept-Encoding", "x")
+		r.Header.Set("Connection", "close")
+		n -= len("User-Agent: x\r\nAccept-Encoding: x\r\nConnection: close\r\n")
 		for i := range 100 {
-			r.Header.Set(fmt.Sprintf("Waterclock-Pass-%d", i), strings.Repeat("x", n/100))
+			each := n / 100
+			if i == 0 {
+				each += n % 100
+			}
+			r.Header.Set(fmt.Sprintf("X-%02d", i), strings.Repeat("x", each-len("X-00: \r\n")))
 		}
 		tr := &http.Transport{DisableKeepAlives: true}
 		a, err := tr.RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.Body.Close()
-		if a.StatusCode != want {
-			t.Errorf("%d bytes: %d, want %d", n, a.StatusCode, want)
+		got := answerOf(a)
+		if got.StatusCode != want {
+			t.Errorf("%d bytes: %d, want %d", n, got.StatusCode, want)
 		}
+		if want == 431 && n < maxHeaderBytes+headerSlack {
+			wantProblem(t, got, 431, ReasonTooManyHeaders)
+		}
+	}
+}
+
+// A body that ends early, or is not well-formed, is the caller's fault.
+func TestBrokenBodies(t *testing.T) {
+	g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1000, AtOnce: 10})
+	problems := make(chan *Problem, 1)
+	address := served(t, g, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		problems <- BodyProblem(r.Context())
+	}), nil)
+	for _, sent := range []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\nxx", "Transfer-Encoding: chunked\r\n\r\n5\r\nxx", "Content-Length: 10\r\n\r\nx"} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "PUT / HTTP/1.1\r\nHost: localhost\r\n%s", sent)
+		_ = c.(*net.TCPConn).CloseWrite()
+		if p := <-problems; p == nil || p.Status != http.StatusBadRequest || p.Reason != ReasonBadRequest {
+			t.Errorf("%q: %+v", sent, p)
+		}
+		c.Close()
+	}
+}
+
+// One address does not have all connections, and has them back when it closes some.
+func TestConnectionsOfAnAddress(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &perAddress{Listener: inner, most: 3}
+	accepted := make(chan net.Conn, 10)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				close(accepted)
+				return
+			}
+			accepted <- c
+		}
+	}()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for range 3 {
+		dial()
+	}
+	first := <-accepted
+	fourth := dial()
+	_ = fourth.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if n, err := fourth.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the fourth connection is not closed: %v", err)
+	}
+	first.Close()
+	first.Close()
+	fifth := dial()
+	<-accepted
+	<-accepted
+	c := <-accepted
+	if c.RemoteAddr().String() != fifth.LocalAddr().String() {
+		t.Errorf("accepted %v, want %v", c.RemoteAddr(), fifth.LocalAddr())
+	}
+	inner.Close()
+	for range accepted {
 	}
 }

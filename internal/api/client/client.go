@@ -16,8 +16,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
@@ -71,7 +74,16 @@ func (p *Problem) Error() string {
 	if p.Reason != "" {
 		text = p.Reason + ": " + text
 	}
-	return text
+	return Printable(text)
+}
+
+// Printable is a text that others have chosen, without what a terminal could take for a command.
+func Printable(text string) string {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return quoted[1 : len(quoted)-1]
 }
 
 // New reads what the options name. An error names the option.

@@ -153,3 +153,19 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%v after %d calls", err, len(from))
 	}
 }
+
+// Nothing that others have chosen speaks to a terminal.
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain ä": "plain ä", "a\x1b[31mb": `a\x1b[31mb`, "a\u202eb": `a\u202eb`, "a\u009bb": `a\u009bb`, "a\xffb": `a\xffb`, `a"b`: `a"b`,
+	} {
+		if got := Printable(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	p := &Problem{}
+	p.Reason, p.Detail = "bad", "x\x1b[2J"
+	if text := p.Error(); strings.Contains(text, "\x1b") {
+		t.Errorf("%q", text)
+	}
+}

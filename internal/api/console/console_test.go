@@ -2,7 +2,10 @@ package console
 
 import (
 	"encoding/json"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/waterclock/waterclock/internal/recent"
 	"html"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -642,4 +645,22 @@ func TestOwners(t *testing.T) {
 func owned(owner, state string) (p api.OwnedPartition) {
 	p.Owner, p.State = owner, state
 	return p
+}
+
+// What the instance does is for callers who may see the cluster.
+func TestFiguresOfTheInstance(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		cluster any
+		shown   bool
+	}{{"all", nil, true}, {"cannot be asked now", moving(), true}, {"forbidden", forbidden(), false}} {
+		f := newFake(t)
+		f.history = recent.New(prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if c.cluster != nil {
+			f.answers["/v1/cluster"] = c.cluster
+		}
+		if w := f.get("/"); strings.Contains(w.Body.String(), "This instance, last hour") != c.shown {
+			t.Errorf("%s: shown %v, want %v", c.name, !c.shown, c.shown)
+		}
+	}
 }

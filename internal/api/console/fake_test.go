@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/recent"
 )
 
 // now is when all tests are.
@@ -24,7 +25,8 @@ var now = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 
 // fakeAPI answers what a test has it answer, and remembers what it was asked.
 type fakeAPI struct {
-	t *testing.T
+	history *recent.History // of the instance; nil: none
+	t       *testing.T
 	// answers are by method and escaped path, or by path; a problem, a func, or what is encoded.
 	answers map[string]any
 	asked   []asked
@@ -167,7 +169,7 @@ func (f *fakeAPI) post(path string, form url.Values) *httptest.ResponseRecorder 
 func (f *fakeAPI) send(r *http.Request) *httptest.ResponseRecorder {
 	f.asked = nil
 	w := httptest.NewRecorder()
-	c := New(Options{API: f, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	c := New(Options{API: f, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }, History: f.history})
 	c.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, "someone")))
 	return w
 }

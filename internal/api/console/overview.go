@@ -132,7 +132,8 @@ func (c *Console) overview(v *visit) {
 	} else if p.Topic != "" {
 		p.Due = v.due(p.Topic, cmp.Or(v.query("ahead"), "hour"))
 	}
-	if c.o.History != nil {
+	// What the instance does is for whoever may see the cluster, also while that cannot be asked.
+	if c.o.History != nil && (p.Wrong == nil || p.Wrong.Status != http.StatusForbidden) {
 		p.Remember = true
 		p.remember(c.o.History)
 	}

@@ -75,7 +75,10 @@ var (
 )
 
 // ForbiddenError says that the owner does not allow the caller what this instance does.
-type ForbiddenError struct{ Detail string }
+type ForbiddenError struct {
+	Detail string
+	Reason string // of the owner's guard, which has not let the call in; empty: it has
+}
 
 func (e *ForbiddenError) Error() string { return e.Detail }
 
@@ -206,6 +209,10 @@ const (
 func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err error) {
 	text := strings.TrimSpace(string(data[:min(len(data), maxText)]))
 	guarded := resp.Header.Get("Content-Type") == "application/problem+json"
+	var p struct{ Reason, Detail string }
+	if guarded && json.Unmarshal(data, &p) == nil && p.Detail != "" {
+		text = p.Detail[:min(len(p.Detail), maxText)] // what is around it speaks of this hop
+	}
 	switch word := resp.Header.Get(said); {
 	case word == answered && resp.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(data, &a); err != nil {
@@ -220,8 +227,10 @@ func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err er
 		return a, &StuckError{word, text}
 	case word == moving:
 		return a, fmt.Errorf("%w: %s", ErrMoving, text)
-	case word == forbidden, word == "" && resp.StatusCode == http.StatusForbidden:
-		return a, &ForbiddenError{to + ": " + text}
+	case word == forbidden:
+		return a, &ForbiddenError{Detail: text}
+	case word == "" && resp.StatusCode == http.StatusForbidden:
+		return a, &ForbiddenError{Detail: text, Reason: p.Reason}
 	case word == "" && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusMisdirectedRequest):
 		return a, fmt.Errorf("%w (%s)", errStranger, text)
 	case word == "" && resp.StatusCode == http.StatusRequestEntityTooLarge:

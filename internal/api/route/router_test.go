@@ -45,12 +45,14 @@ func (a asked) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) 
 // overloaded is what a guard answers.
 const overloaded = `{"reason":"overloaded"}`
 
+const unknownCaller = `{"reason":"unknown-caller","detail":"whoever"}`
+
 func says(status int, word, body string) *http.Response {
 	w := httptest.NewRecorder()
 	if word != "" {
 		w.Header().Set(said, word)
 	}
-	if body == overloaded {
+	if body == overloaded || body == unknownCaller {
 		w.Header().Set("Content-Type", "application/problem+json")
 	}
 	w.WriteHeader(status)
@@ -158,6 +160,9 @@ func TestOldOwner(t *testing.T) {
 func TestHopsThatFail(t *testing.T) {
 	var elsewhere *ElsewhereError
 	var forbidden *ForbiddenError
+	unknown := func(err error) bool {
+		return errors.As(err, &forbidden) && forbidden.Reason == "unknown-caller" && forbidden.Detail == "whoever"
+	}
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 	none := func(err error) bool { return err != nil && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrMoving) }
 	for _, c := range []struct {
@@ -171,6 +176,7 @@ func TestHopsThatFail(t *testing.T) {
 		{"moving", 503, moving, "gated", is(ErrMoving), is(ErrMoving)},
 		{"not the owner", 421, notOwner, "", is(ErrMoving), is(ErrMoving)},
 		{"forbidden", 403, "forbidden", "", func(err error) bool { return errors.As(err, &forbidden) }, func(err error) bool { return errors.As(err, &forbidden) }},
+		{"unknown to the owner", 403, "", unknownCaller, unknown, unknown},
 		{"forbidden by the guard", 403, "", "", func(err error) bool { return errors.As(err, &forbidden) }, func(err error) bool { return errors.As(err, &forbidden) }},
 		{"another key", 401, "", "", func(err error) bool { return errors.As(err, &elsewhere) }, func(err error) bool { return errors.As(err, &elsewhere) }},
 		{"too large", 413, "", "", is(ErrTooLarge), is(ErrTooLarge)},
