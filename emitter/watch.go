@@ -27,20 +27,22 @@ const (
 
 // Watch looks after the open transactions of the whole group. An open step holds
 // back the read_committed readers of every target it touched, so one of a
-// process that is no longer in the group is ended at once, and any other when it
-// is older than three quarters of the transaction timeout. Ending one is always
-// safe: its owner, if there is one, finds itself fenced and resolves.
+// process that is surely no longer in the group is ended at once. One of a member that
+// lives is its own business: however slow the brokers are, to end it would have the step
+// done again, and make all later. Only the process itself ends one of its own that has
+// got stuck, when it is older than three quarters of the transaction timeout, which no
+// step of a lane becomes; what else is left the coordinator ends by that timeout.
 type Watch struct {
-	Client *kgo.Client
-	Group  string
-	// Process is this process's ID; ProcessOf returns the process ID in a
-	// member's client ID, "" for a foreign one.
-	Process   string
-	ProcessOf func(clientID string) string
-	Timeout   time.Duration // of the group's transactions
-	Markers   *Markers
-	Logger    *slog.Logger
-	Metrics   *Metrics
+	Client  *kgo.Client
+	Group   string
+	Process string // this process's ID
+	// Living returns the processes that are members of the group, and whether there is
+	// surely no other.
+	Living  func(*kadm.DescribedGroup) (processes map[string]bool, all bool)
+	Timeout time.Duration // of the group's transactions
+	Markers *Markers
+	Logger  *slog.Logger
+	Metrics *Metrics
 }
 
 // Run looks until ctx ends.
@@ -75,7 +77,7 @@ func (w *Watch) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	living, err := w.living(ctx)
+	living, all, err := w.living(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,8 +85,9 @@ func (w *Watch) look(ctx context.Context) error {
 	for id := range open {
 		process, _, _ := strings.Cut(strings.TrimPrefix(id, TransactionalIDPrefix(w.Group)), "/")
 		_, old := stuck[id]
+		old = old && process == w.Process
 		// A group that does not even show this process says nothing.
-		orphan := living[w.Process] && !living[process]
+		orphan := all && living[w.Process] && !living[process]
 		if !old && !orphan {
 			continue
 		}
@@ -136,24 +139,19 @@ func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]struct{
 	return ids, nil
 }
 
-// living returns the processes that are members of the group.
-func (w *Watch) living(ctx context.Context) (map[string]bool, error) {
+// living returns the processes that are members of the group, and whether they are all.
+func (w *Watch) living(ctx context.Context) (processes map[string]bool, all bool, err error) {
 	groups, err := kadm.NewClient(w.Client).DescribeGroups(ctx, w.Group)
 	if err != nil {
-		return nil, fmt.Errorf("describe group %s: %w", w.Group, err)
+		return nil, false, fmt.Errorf("describe group %s: %w", w.Group, err)
 	}
 	g, ok := groups[w.Group]
 	if !ok {
-		return nil, errors.New("the coordinator does not describe the group")
+		return nil, false, errors.New("the coordinator does not describe the group")
 	}
 	if g.Err != nil {
-		return nil, fmt.Errorf("describe group %s: %w", w.Group, g.Err)
+		return nil, false, fmt.Errorf("describe group %s: %w", w.Group, g.Err)
 	}
-	living := make(map[string]bool)
-	for _, m := range g.Members {
-		if p := w.ProcessOf(m.ClientID); p != "" {
-			living[p] = true
-		}
-	}
-	return living, nil
+	processes, all = w.Living(&g)
+	return processes, all, nil
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -79,5 +81,29 @@ func TestDropFreesTheDisk(t *testing.T) {
 	must(t, s.Close())
 	if left := used(t, filepath.Join(o.Dir, databaseDir)); left >= before*3/4 {
 		t.Errorf("%d bytes are in use after the end", left)
+	}
+}
+
+// Look tells what there is, of partitions with an owner and without, and waits for nothing.
+func TestLook(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewMem()))
+	p := s.Partition(partition0)
+	if _, ok := p.Look(); ok {
+		t.Error("there is nothing")
+	}
+	k := p.Acquire()
+	must(t, k.Apply(batchAt(7)))
+	if m, ok := p.Look(); !ok || m.Position != 7 {
+		t.Errorf("of the owner's: %+v, %v", m, ok)
+	}
+	p.write.Lock()
+	_, ok := p.Look()
+	p.write.Unlock()
+	if ok {
+		t.Error("it was being changed")
+	}
+	k.Release()
+	if m, ok := p.Look(); !ok || m.Position != 7 {
+		t.Errorf("of nobody's: %+v, %v", m, ok)
 	}
 }

@@ -190,6 +190,30 @@ func (k *Handle) Meta() (Meta, error) {
 	return m, nil
 }
 
+// Look returns what the store holds of the partition, whoever has it. It waits for nothing:
+// not ok if there is nothing, if it cannot be read, or while it is being changed.
+func (p *Partition) Look() (m Meta, ok bool) {
+	if p.s.enter() != nil {
+		return Meta{}, false
+	}
+	defer p.s.leave()
+	if !p.write.TryLock() {
+		return Meta{}, false
+	}
+	defer p.write.Unlock()
+	m, err := p.lookLocked()
+	return m, err == nil && m.Position != nothing
+}
+
+// lookLocked reads without keeping anything of it; write is held.
+func (p *Partition) lookLocked() (Meta, error) {
+	if err := p.intact(); err != nil || p.loaded.Load() {
+		return p.state.Meta, err
+	}
+	m, err := p.readMeta(p.s.db)
+	return m.Meta, err
+}
+
 // look is Meta for who will not use the partition: nothing of it is kept.
 func (k *Handle) look() (Meta, error) {
 	if err := k.p.s.enter(); err != nil {
@@ -198,11 +222,10 @@ func (k *Handle) look() (Meta, error) {
 	defer k.p.s.leave()
 	k.p.write.Lock()
 	defer k.p.write.Unlock()
-	if err := errors.Join(k.check(), k.p.intact()); err != nil || k.p.loaded.Load() {
-		return k.p.state.Meta, err
+	if err := k.check(); err != nil {
+		return Meta{}, err
 	}
-	m, err := k.p.readMeta(k.p.s.db)
-	return m.Meta, err
+	return k.p.lookLocked()
 }
 
 // Live says that the owner has met the end of the changelog: the store holds

@@ -40,12 +40,16 @@ const (
 type Options struct {
 	Client           []kgo.Opt
 	Group            string
+	Process          string // the process's ID, 1 to 64 bytes, which no other has ever had
 	InstanceID       string // static membership if not empty
 	Topics           []string
 	SessionTimeout   time.Duration
 	RebalanceTimeout time.Duration // >= SessionTimeout: see the package comment
 	Leave            bool          // leave the group on stop
 	Logger           *slog.Logger
+	// Views returns the local views of changelogs that the process has, the youngest first;
+	// nil: it has none. It is called before each join and must be quick.
+	Views func() []View
 }
 
 // Handler acquires the partitions that come and go. Its methods are called by the
@@ -181,7 +185,7 @@ func (g *Group) client(l *lease, p *pulse) (*kgo.Client, error) {
 		kgo.ConsumerGroup(g.o.Group),
 		kgo.GroupProtocol(protocolType),
 		kgo.ConsumeTopics(g.o.Topics...),
-		kgo.Balancers(watched{kgo.CooperativeStickyBalancer(), l}),
+		kgo.Balancers(&balancer{GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views}),
 		kgo.SessionTimeout(g.o.SessionTimeout),
 		kgo.RebalanceTimeout(g.o.RebalanceTimeout),
 		kgo.HeartbeatInterval(min(3*time.Second, g.o.SessionTimeout/5)),

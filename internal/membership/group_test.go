@@ -79,7 +79,7 @@ func (x *town) options(name string, opts ...kgo.Opt) Options {
 		}, opts...),
 		Group: x.group, Topics: []string{x.topic},
 		SessionTimeout: session, RebalanceTimeout: session, Leave: true,
-		Logger: slog.New(slog.NewTextHandler(x.t.Output(), nil)).With("member", name),
+		Process: name, Logger: slog.New(slog.NewTextHandler(x.t.Output(), nil)).With("member", name),
 	}
 }
 

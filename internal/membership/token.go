@@ -170,14 +170,3 @@ func (l *lease) breakUp(err error) {
 		l.broken = err
 	}
 }
-
-// watched tells the lease about every join of the balancer that it wraps.
-type watched struct {
-	kgo.GroupBalancer
-	lease *lease
-}
-
-func (w watched) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
-	w.lease.joining(generation)
-	return w.GroupBalancer.JoinGroupMetadata(topics, current, generation)
-}

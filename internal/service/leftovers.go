@@ -3,8 +3,10 @@ package service
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -94,4 +96,38 @@ func (l *leftovers) drop() {
 			l.log.Info("dropped what the local store held of a partition that is elsewhere: it is too old to be of use", "partition", id.String())
 		}
 	}
+}
+
+// views returns what the local store holds of changelogs, the youngest view first, for who
+// decides which instance gets which partition. It is a hint: a view that an acquisition will not
+// believe after all is replayed.
+func (in *instance) views() (views []membership.View) {
+	ids, err := in.store.Partitions()
+	if err != nil {
+		return nil
+	}
+	names := make(map[[16]byte]string)
+	for name, t := range in.topics {
+		names[t.set.Request.ID] = name
+	}
+	type held struct {
+		membership.View
+		inSync time.Time
+	}
+	var all []held
+	for _, id := range ids {
+		t := in.topics[names[id.Topic]]
+		if t == nil {
+			continue
+		}
+		m, ok := in.store.Partition(id).Look()
+		if ok && m.Changelog == t.set.Changelog.ID && in.o.Now().Sub(m.InSync) < t.maxAbsence {
+			all = append(all, held{membership.View{Topic: names[id.Topic], Partition: id.Partition, Position: m.Position}, m.InSync})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b held) int { return b.inSync.Compare(a.inSync) })
+	for _, h := range all {
+		views = append(views, h.View)
+	}
+	return views
 }

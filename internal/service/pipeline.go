@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
@@ -116,9 +117,9 @@ func (in *instance) openIntake() (err error) {
 		in.reader.SetQuota(name, quota(in.cfg, t.set))
 	}
 	in.group, err = membership.New(membership.Options{
-		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, InstanceID: in.cfg.InstanceID, Topics: in.all(),
+		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, Process: in.process, InstanceID: in.cfg.InstanceID, Topics: in.all(),
 		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
-		Leave: in.cfg.OnStop == config.Leave, Logger: in.log,
+		Leave: in.cfg.OnStop == config.Leave, Views: in.views, Logger: in.log,
 	}, in)
 	return err
 }
@@ -141,14 +142,17 @@ func (in *instance) openLane(number int, metrics *emitter.Metrics) *emitter.Lane
 func (in *instance) newWatch(metrics *emitter.Metrics) *emitter.Watch {
 	return &emitter.Watch{
 		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: metrics,
-		ProcessOf: func(clientID string) string {
-			p, ours := strings.CutPrefix(clientID, clientPrefix)
-			if !ours {
-				return ""
-			}
-			return p
-		},
+		Living: func(g *kadm.DescribedGroup) (map[string]bool, bool) { return membership.Living(g, processOf) },
 	}
+}
+
+// processOf returns the process in a client ID, "" for a foreign one.
+func processOf(clientID string) string {
+	p, ours := strings.CutPrefix(clientID, clientPrefix)
+	if !ours {
+		return ""
+	}
+	return p
 }
 
 func (in *instance) laneCount() int {

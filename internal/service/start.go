@@ -27,8 +27,6 @@ import (
 
 // openClient makes the first client, and what tells who can be reached.
 func (in *instance) openClient() (err error) {
-	// The process ID in the client ID tells others of the group, through
-	// DescribeGroups, whose transactions belong to a living member.
 	in.opts, err = clientOptions(in.cfg, clientPrefix+in.process, in.log)
 	if err != nil {
 		return err

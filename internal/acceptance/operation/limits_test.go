@@ -20,6 +20,7 @@ import (
 // beyond, as directory and test.
 var heldBy = map[string]string{
 	"MaxIDBytes":         "internal/acceptance/operation TestLimitsOfRequests",
+	"maxViewBytes":       "internal/membership TestUserDataIsBounded",
 	"DefaultHorizon":     "internal/acceptance/operation TestLimitsOfRequests",
 	"DefaultHeaders":     "internal/acceptance/operation TestLimitsOfRequests",
 	"DefaultHeaderBytes": "internal/acceptance/operation TestLimitsOfRequests",
