@@ -224,6 +224,9 @@ func withRequest(next http.Handler) http.Handler {
 		if r.Body == nil || r.Body == http.NoBody {
 			w = bodyless{w}
 		}
+		if has := r.Header.Values("If-None-Match"); len(has) > 0 && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			w = &cached{ResponseWriter: w, has: has}
+		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Header)))
 	})
 }

@@ -96,9 +96,13 @@ type DeadLetterList struct {
 
 // Correction is what is to be other than it was.
 type Correction struct {
-	ID      string   `json:"id,omitempty" doc:"ID, where there was none."`
-	Headers *Headers `json:"headers,omitempty" doc:"All headers of the request, timer- ones and those that are passed on; without it those that it had."`
-	Value   *string  `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
+	ID       string   `json:"id,omitempty" doc:"ID, where there was none."`
+	IDBase64 []byte   `json:"idBase64,omitempty" doc:"The same in base64, instead of id."`
+	Headers  *Headers `json:"headers,omitempty" doc:"All headers of the request, timer- ones and those that are passed on; without it those that it had."`
+	// Of these three one at most.
+	Value       *string `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
+	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
+	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null, instead of value."`
 }
 
 func (a *API) registerLogs(h huma.API) {
@@ -341,15 +345,26 @@ func (c *Correction) request(r *Record, delay bool) (route.Request, error) {
 	if c == nil {
 		c = &Correction{}
 	}
+	var typed *string
 	if c.ID != "" {
-		if len(q.ID) > 0 && string(q.ID) != c.ID {
+		typed = &c.ID
+	}
+	id, err := oneOf("id", typed, c.IDBase64, false)
+	if err != nil {
+		return q, err
+	}
+	if len(id) > 0 {
+		if len(q.ID) > 0 && !bytes.Equal(q.ID, id) {
 			return q, fmt.Errorf("the dead letter has an ID, which stays: leave it out, or schedule another timer")
 		}
-		q.ID = []byte(c.ID)
+		q.ID = id
 	}
+	value, err := oneOf("value", c.Value, c.ValueBase64, c.ValueNull)
 	switch {
-	case c.Value != nil:
-		q.Value = []byte(*c.Value)
+	case err != nil:
+		return q, err
+	case value != nil, c.ValueNull:
+		q.Value = value
 	case missing(r) != nil:
 		return q, fmt.Errorf("the payload of this dead letter did not fit and is gone: give it as value")
 	}

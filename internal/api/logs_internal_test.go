@@ -65,3 +65,33 @@ func TestResendNeedsWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+// IDs and payloads that are no text can be corrected too.
+func TestBinaryCorrections(t *testing.T) {
+	text := "v"
+	for _, c := range []struct {
+		name      string
+		key       []byte
+		with      Correction
+		id, value []byte
+		sent      bool
+	}{
+		{"payload", []byte("a"), Correction{ValueBase64: []byte{0xff, 0}}, []byte("a"), []byte{0xff, 0}, true},
+		{"empty payload", []byte("a"), Correction{ValueBase64: []byte{}}, []byte("a"), []byte{}, true},
+		{"null", []byte("a"), Correction{ValueNull: true}, []byte("a"), nil, true},
+		{"ID", nil, Correction{IDBase64: []byte{0xfe}}, []byte{0xfe}, []byte("old"), true},
+		{"the ID that it has", []byte{0xfe}, Correction{IDBase64: []byte{0xfe}}, []byte{0xfe}, []byte("old"), true},
+		{"another ID", []byte("a"), Correction{IDBase64: []byte{0xfe}}, nil, nil, false},
+		{"two payloads", []byte("a"), Correction{Value: &text, ValueNull: true}, nil, nil, false},
+		{"a header without a name", []byte("a"), Correction{Headers: &Headers{{Value: &text}}}, nil, nil, false},
+	} {
+		q, err := c.with.request(&Record{Key: c.key, Value: []byte("old")}, false)
+		if (err == nil) != c.sent {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if c.sent && (string(q.ID) != string(c.id) || string(q.Value) != string(c.value) || (q.Value == nil) != (c.value == nil)) {
+			t.Errorf("%s: %q %q", c.name, q.ID, q.Value)
+		}
+	}
+}

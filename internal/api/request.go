@@ -327,6 +327,7 @@ func conditionOf(header http.Header) (string, error) {
 	}
 	source, ok := strings.CutPrefix(match[0], `"`)
 	source, closed := strings.CutSuffix(source, `"`)
+	source, _, _ = strings.Cut(source, ";") // see etag
 	if _, err := waterclock.ParseSource(source); !ok || !closed || err != nil {
 		return "", fmt.Errorf(`If-Match is %.80q, needs * or one ETag: a timer's source in quotes, as "timers/3/17"`, match[0])
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -42,7 +41,7 @@ type Result struct {
 // changed is the answer to a call that changes one timer.
 type changed struct {
 	Status int
-	ETag   string `header:"ETag" doc:"Source of the timer that is pending, in quotes."`
+	ETag   string `header:"ETag" doc:"Of the timer that is pending, in quotes: its source, and once it has fired, or is not just pending, a semicolon and more."`
 	Body   Result
 }
 
@@ -105,9 +104,11 @@ func (a *API) registerPut(h huma.API) {
 func (a *API) registerGet(h huma.API) {
 	op := operation(http.MethodGet, onePath, "getTimer", "See a pending timer")
 	op.Tags = []string{"timers"}
+	op.Parameters = []*huma.Param{header("If-None-Match", "ETags of the timer as the caller has it: 304 if it is still so.")}
 	describe[Timer](h, &op, nil)
+	op.Responses["304"] = &huma.Response{Description: "It is as one of the ETags of If-None-Match says."}
 	huma.Register(h, op, func(ctx context.Context, in *OneTimer) (*struct {
-		ETag string `header:"ETag" doc:"Source of the timer, in quotes."`
+		ETag string `header:"ETag" doc:"Its source in quotes; once it has fired, or is not just pending, with a semicolon and more. If-None-Match takes it."`
 		Body Timer
 	}, error) {
 		t, err := a.get(ctx, in)
@@ -115,9 +116,9 @@ func (a *API) registerGet(h huma.API) {
 			return nil, err
 		}
 		return &struct {
-			ETag string `header:"ETag" doc:"Source of the timer, in quotes."`
+			ETag string `header:"ETag" doc:"Its source in quotes; once it has fired, or is not just pending, with a semicolon and more. If-None-Match takes it."`
 			Body Timer
-		}{strconv.Quote(t.Source), *t}, nil
+		}{etag(t), *t}, nil
 	})
 }
 
@@ -202,7 +203,7 @@ func (a *API) change(ctx context.Context, in *OneTimer, wait string, r route.Req
 	result.Note = cmp.Or(result.Note, note)
 	out := &changed{Status: status, Body: *result}
 	if result.Timer != nil {
-		out.ETag = strconv.Quote(result.Timer.Source)
+		out.ETag = etag(result.Timer)
 	}
 	return out, nil
 }

@@ -113,7 +113,7 @@ func (l *logged) gotChange(o *op) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o, err)
 	}
-	if tag := o.got.header.Get("ETag"); o.got.status < 400 && is.source != "" && tag != `"`+is.source+`"` {
+	if tag := o.got.header.Get("ETag"); o.got.status < 400 && is.source != "" && version(tag) != is.source {
 		return fmt.Errorf("%s: its ETag is %s", o, tag)
 	}
 	e.decided, e.decidedBefore = &decision{outcome: outcome, behind: &is}, o.to
@@ -202,7 +202,7 @@ func (l *logged) gotOne(o *op) error {
 	case o.got.status == 200:
 		var t shownTimer
 		var err error
-		if is, t, err = l.shown(o.got.body); err != nil || t.ID != o.id || t.Payload == nil || o.got.header.Get("ETag") != `"`+t.Source+`"` {
+		if is, t, err = l.shown(o.got.body); err != nil || t.ID != o.id || t.Payload == nil || version(o.got.header.Get("ETag")) != t.Source {
 			return fmt.Errorf("%s: %w", o, err)
 		}
 	default:
@@ -344,4 +344,10 @@ func (l *logged) unclaimed() error {
 		}
 	}
 	return nil
+}
+
+// version is what an ETag says of the timer's request.
+func version(tag string) string {
+	source, _, _ := strings.Cut(strings.Trim(tag, `"`), ";")
+	return source
 }

@@ -300,18 +300,19 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { resp.Body.Close() })
 		return resp
 	}
 	var stuck []*http.Response
 	for range 7 {
-		stuck = append(stuck, get("r0-"))
+		stuck = append(stuck, get("r0-")) //nolint:bodyclose // get does
 	}
 	rest := g.memory.Take(as("r0"), g.memory.whole-int64(len(stuck))*size, nil) // and more of the same caller
 	if rest == nil {
 		t.Fatal("not all was free")
 	}
 	defer rest.Release()
-	resp := get("ops")
+	resp := get("ops") //nolint:bodyclose // get does
 	body, err := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK || len(body) != size || err != nil {
 		t.Errorf("%d, %d bytes, %v", resp.StatusCode, len(body), err)
