@@ -4,6 +4,7 @@ package console_test
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -141,6 +142,10 @@ func pages() []struct{ name, at string } {
 		// Both lie on one partition, each with a marker behind it.
 		{"dead-letter", path("/dead-letter", "topic", requests, "partition", "1", "offset", "0")},
 		{"dead-letter-hostile", path("/dead-letter", "topic", requests, "partition", "1", "offset", "2")},
+		{"resend", path("/resend", "topic", requests, "reason", "bad-cron")},
+		{"topics", "/topics"},
+		{"edit", path("/schedule", "topic", requests, "id", "report", "edit", "1")},
+		{"bulk", path("/bulk", "topic", requests, "q", "order-", "do", "cancel")},
 		{"cluster", "/cluster"},
 	}
 }
@@ -396,6 +401,56 @@ func TestResendAllInABrowser(t *testing.T) {
 	b := open(t, at)
 	b.visit("/")
 	b.says("Dead letters of the last hour")
+}
+
+// Timers are ticked and paused, all that match are cancelled by a job, and one is edited, with scripts
+// and without.
+func TestManyInABrowser(t *testing.T) {
+	t.Parallel()
+	at := start(t)
+	for _, script := range []bool{true, false} {
+		b := open(t, at)
+		if !script {
+			b.withoutScript()
+		}
+		id := fmt.Sprintf("many-%v-", script)
+		for i := range 3 {
+			put(t, at, id+strconv.Itoa(i), "line 1\nline 2", "Timer-Cron", "0 9 * * mon-fri", "Waterclock-Pass", "x=1")
+		}
+		list := path("/timers", "q", id)
+		b.visit(list)
+		b.says("3 pending", "At 09:00, on Monday to Friday.")
+		for i := range 2 {
+			b.do("tick one", chromedp.Click(chromedp.CSS(fmt.Sprintf("tbody tr:nth-of-type(%d) input[type=checkbox]", i+1))))
+		}
+		b.click("Pause")
+		b.says("Pause: 2 timers?", id+"0", id+"1")
+		b.click("Pause")
+		b.says("Done.", "Paused.")
+		b.visit(path("/timers", "q", id, "state", "paused"))
+		b.says("2 pending")
+
+		b.visit(path("/timer", "topic", requests, "id", id+"2"))
+		b.click("Edit")
+		b.says("Edit: "+id+"2", "What is pending is filled in")
+		b.do("empty the field", chromedp.Clear(chromedp.CSS("#cron")))
+		b.fill("#cron", "30 10 * * *")
+		b.click("Schedule")
+		b.says("Scheduled again", "30 10 * * *", "line 1\nline 2", "13 bytes")
+
+		b.visit(list)
+		b.click("Cancel timer…")
+		b.says("3 pending timers of "+requests, "ID begins with", id)
+		b.click("Cancel timer: all")
+		b.says("Job: cancel on " + requests)
+		b.reads(strings.TrimPrefix(eval[string](b, "location.href"), at), "done")
+		b.visit(list)
+		b.says("No pending timer is like that")
+	}
+	b := open(t, at)
+	b.visit("/no-such-page")
+	b.says("Not Found", "there is no page at this address")
+	b.Well("404 (Not Found)")
 }
 
 // That a timer has fired is said in words on its page, and no alarm; times are those of the reader's

@@ -71,6 +71,9 @@ func New(o Options) *Console {
 		"/dead-letters": {get: c.deadLetters, post: c.resend},
 		"/dead-letter":  {get: c.deadLetter, post: c.correct},
 		"/resend":       {get: c.resendAsk, post: c.resendAll},
+		"/topics":       {get: c.topicsOf},
+		"/bulk":         {get: c.bulkAsk, post: c.bulk},
+		"/selected":     {get: c.nothingSelected, post: c.selected},
 		"/job":          {get: c.job, post: c.stopJob},
 		"/cluster":      {get: c.cluster},
 	}
@@ -79,7 +82,7 @@ func New(o Options) *Console {
 		sum := sha256.Sum256(body)
 		c.static["/static/"+name] = asset{name, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
-	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "job", "cluster", "problem"} {
+	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
 	}
@@ -106,7 +109,20 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.serve(w, r)
 		return
 	}
+	if notOfTheAPI(r, at) {
+		v := &visit{c: c, w: w, r: r, now: c.o.Now().UTC()}
+		v.fail(wrong(http.StatusNotFound, "there is no page at this address"))
+		return
+	}
 	c.o.API.ServeHTTP(w, r)
+}
+
+// notOfTheAPI reports whether somebody with a browser looks for a page that there is not. Programs are
+// told so by the API.
+func notOfTheAPI(r *http.Request, at string) bool {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return reads && strings.Contains(r.Header.Get("Accept"), "text/html") &&
+		!strings.HasPrefix(at, "/v1/") && !strings.HasPrefix(at, "/openapi.") && at != "/docs"
 }
 
 func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ type fakeAPI struct {
 	// answers are by method and escaped path, or by path; a problem, a func, or what is encoded.
 	answers map[string]any
 	asked   []asked
+	mu      sync.Mutex // guards asked
 }
 
 type asked struct {
@@ -45,6 +47,8 @@ type callerKey struct{}
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	path := r.URL.EscapedPath()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if path != "/v1/dead-letters" { // which all pages ask for
 		f.asked = append(f.asked, asked{r.Method, path, r.URL.Query(), r.Header, string(body), r.Context().Value(callerKey{})})
 	}

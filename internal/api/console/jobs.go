@@ -106,6 +106,9 @@ func (c *Console) resendAsk(v *visit) {
 	for _, reason := range slices.SortedFunc(maps.Keys(m.Reasons), func(x, y string) int {
 		return cmp.Or(cmp.Compare(m.Reasons[y], m.Reasons[x]), cmp.Compare(x, y))
 	}) {
+		if s.Reason != "" {
+			break // it is one
+		}
 		p.Reasons = append(p.Reasons, pair{reason, number(m.Reasons[reason])})
 	}
 	v.show(http.StatusOK, "bulk", p.Title, p)

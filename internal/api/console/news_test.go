@@ -111,7 +111,9 @@ func TestResendAll(t *testing.T) {
 	f := newFake(t)
 	const resend = "/v1/topics/timers/dead-letters/resend"
 	w := f.get("/resend?" + url.Values{"topic": {"timers"}, "reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode())
-	says(t, w, http.StatusOK, "<strong>34 dead letters</strong>", "2 others are not sent", "Reason", "2026-11-22T08:00:00.000Z", escaped, "30", `name="replace"`)
+	says(t, w, http.StatusOK, "<strong>34 dead letters</strong>", "2 others are not sent", "Reason", "bad-cron", "2026-11-22T08:00:00.000Z", escaped, `name="replace"`)
+	says(t, f.get("/resend?topic=timers"), http.StatusOK, "<strong>all</strong> that are there now", "30", escaped)
+	w = f.get("/resend?" + url.Values{"topic": {"timers"}, "reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode())
 	want := url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "dry-run": {"true"}}
 	if got := f.last(); got.path != resend || got.query.Encode() != want.Encode() {
 		t.Errorf("%s?%s, want %s", got.path, got.query.Encode(), want.Encode())

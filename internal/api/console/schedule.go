@@ -22,6 +22,9 @@ type form struct {
 	Target, TargetKey, TargetPartition     string
 	Payload, As/* text, base64 or null */ string
 	Headers /* NAME: VALUE, one a line */, If string
+
+	Source string // of the timer that is edited; empty: a new one
+	Kept   string // what of it the form does not show, see kept
 }
 
 func formOf(get func(string) string) form {
@@ -31,6 +34,7 @@ func formOf(get func(string) string) form {
 		Until: line("until"), Count: line("count"), Jitter: line("jitter"), CatchUp: line("catch-up"), MaxLate: line("max-late"),
 		Target: line("target"), TargetKey: get("target-key"), TargetPartition: line("target-partition"),
 		Payload: get("payload"), As: line("as"), Headers: get("headers"), If: line("if"),
+		Source: line("source"), Kept: line("kept"),
 	}
 }
 
@@ -50,7 +54,20 @@ type explained struct {
 // scheduleForm shows the form, with what the address says filled in; cron and zone are
 // explained, as the script of the page asks while one types.
 func (c *Console) scheduleForm(v *visit) {
-	v.form(http.StatusOK, formOf(v.raw), nil)
+	if v.query("edit") == "" {
+		v.form(http.StatusOK, formOf(v.raw), nil)
+		return
+	}
+	t := &api.Timer{}
+	err := v.ask(call{path: []string{"v1", "topics", v.query("topic"), "timers", v.raw("id")}}, t)
+	switch {
+	case err != nil:
+		v.fail(asProblem(err))
+	case t.ID == "":
+		v.fail(wrong(http.StatusBadRequest, "the ID of this timer is no text, which no form takes: schedule it again over the API"))
+	default:
+		v.form(http.StatusOK, formOfTimer(t), nil)
+	}
 }
 
 // form shows the form.
@@ -66,7 +83,11 @@ func (v *visit) form(status int, f form, wrong *api.Problem) {
 	if p.Wrong != nil {
 		v.retryAfter(p.Wrong)
 	}
-	v.show(status, "schedule", "Schedule", p)
+	title := "Schedule"
+	if f.Source != "" {
+		title = "Edit timer"
+	}
+	v.show(status, "schedule", title, p)
 }
 
 // explain is nil where there is nothing to explain.
@@ -103,6 +124,9 @@ func (c *Console) schedule(v *visit) {
 	}, &result)
 	if err != nil {
 		p := asProblem(err)
+		if f.Source != "" {
+			p = asConflict(err)
+		}
 		v.form(p.Status, f, p)
 		return
 	}
@@ -137,6 +161,14 @@ func (f *form) timer() (*api.NewTimer, error) {
 	}
 	if n.Headers, err = f.headers(); err != nil {
 		return nil, err
+	}
+	k, err := parseKept(f.Kept)
+	if err != nil {
+		return nil, err
+	}
+	n.Headers = append(n.Headers, k.Headers...)
+	if f.TargetKey == "" {
+		n.Target.KeyNull, n.Target.KeyBase64 = k.KeyNull, k.KeyBase64
 	}
 	return n, f.payload(n)
 }

@@ -19,7 +19,7 @@ const (
 )
 
 var functions = template.FuncMap{
-	"bounds": bounds, "utcMillis": utcMillis, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again,
+	"bounds": bounds, "utcMillis": utcMillis, "utcExact": utcExact, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again,
 }
 
 // piece is a part of a text: as it is, or the code of a character that is not to be taken
@@ -129,6 +129,14 @@ func utc(t time.Time) string { return t.UTC().Format(timeLayout) }
 
 // utcMillis is utc to the millisecond, as timers fire.
 func utcMillis(t time.Time) string { return t.UTC().Format(timeLayout + ".000") }
+
+// utcExact is utc, with the milliseconds of a time that has some.
+func utcExact(t time.Time) string {
+	if t.UnixMilli()%1000 == 0 {
+		return utc(t)
+	}
+	return utcMillis(t)
+}
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 

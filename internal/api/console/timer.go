@@ -51,6 +51,8 @@ type timerPage struct {
 	Headers   []headerRow
 	Next      []time.Time
 	NextNote  string
+	Words     string       // what its cron expression says
+	Edit      template.URL // the form, with what is pending filled in
 	NextWrong *api.Problem
 	Actions   []actionLink
 	Done      string // what the page before has done
@@ -153,7 +155,10 @@ func (p *timerPage) fill(v *visit, t *api.Timer) {
 		as = ""
 	}
 	p.Hex = link("/timer", "topic", p.Topic, "id", p.ID, "as", as)
-	p.Next, p.NextNote, p.NextWrong = v.next(t)
+	p.Next, p.Words, p.NextNote, p.NextWrong = v.next(t)
+	if t.ID != "" {
+		p.Edit = link("/schedule", "topic", p.Topic, "id", p.ID, "edit", "1")
+	}
 	for _, a := range actions() {
 		if (a.Do == "pause" && t.State == "paused") || (a.Do == "resume" && t.State != "paused") {
 			continue
@@ -162,12 +167,12 @@ func (p *timerPage) fill(v *visit, t *api.Timer) {
 	}
 }
 
-// next are the next occurrences, and what is to be said of them.
-func (v *visit) next(t *api.Timer) (next []time.Time, note string, wrong *api.Problem) {
+// next are the next occurrences, a cron expression in words, and what is to be said of them.
+func (v *visit) next(t *api.Timer) (next []time.Time, words, note string, wrong *api.Problem) {
 	next = []time.Time{t.Due}
 	r := t.Recurrence
 	if r == nil {
-		return next, "", nil
+		return next, "", "", nil
 	}
 	if r.Jitter != "" {
 		note = "Each but the first is delayed by a part of the jitter."
@@ -178,15 +183,15 @@ func (v *visit) next(t *api.Timer) (next []time.Time, note string, wrong *api.Pr
 			"cron": {r.Cron}, "zone": {r.Zone}, "n": {strconv.Itoa(nextShown - 1)}, "from": {strconv.FormatInt(t.DueMillis, 10)},
 		}}, &found)
 		if err != nil {
-			return next, note, asProblem(err)
+			return next, "", note, asProblem(err)
 		}
-		next = append(next, found.Next...)
+		next, words = append(next, found.Next...), found.Explanation
 	} else if every, err := parseSpan(r.Every); err == nil && every > 0 {
 		for range nextShown - 1 {
 			next = append(next, next[len(next)-1].Add(every))
 		}
 	}
-	return ending(next, t), note, nil
+	return ending(next, t), words, note, nil
 }
 
 // ending leaves out what is behind the end of a recurrence.

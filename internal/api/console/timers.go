@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
@@ -25,6 +26,8 @@ type timersPage struct {
 	Timers []row
 	Next   template.URL // empty: there is no next page
 	First  template.URL // empty: it is the first
+	Bulk   []actionLink // for all that match
+	Select template.URL // what the form of those that are ticked is sent to
 	Count  *api.TimerCount
 	Wrong  *api.Problem // instead of timers
 	// Elsewhere are other topics that have such timers, of a search that names no topic.
@@ -41,13 +44,15 @@ type topicFound struct {
 // row is a timer in a list.
 type row struct {
 	*api.Timer
-	Raw  string // its ID
-	Link template.URL
+	Raw   string // its ID
+	Link  template.URL
+	Pick  string // as it is ticked
+	Words string // what its cron expression says
 }
 
 func rowOf(t *api.Timer) row {
 	id := rawID(t)
-	return row{t, id, link("/timer", "topic", t.Topic, "id", id)}
+	return row{t, id, link("/timer", "topic", t.Topic, "id", id), pickOf(t), ""}
 }
 
 // rawID is a timer's ID in its bytes.
@@ -158,14 +163,43 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	if err := v.ask(call{path: path, query: q}, &list); err != nil {
 		return asProblem(err)
 	}
+	said := make(map[[2]string]string)
 	for _, t := range list.Timers {
-		p.Timers = append(p.Timers, rowOf(t))
+		r := rowOf(t)
+		r.Words = v.inWords(t.Recurrence, said)
+		p.Timers = append(p.Timers, r)
+	}
+	p.Select = link("/selected", "topic", p.Topic)
+	for _, a := range bulkActions() {
+		p.Bulk = append(p.Bulk, actionLink{a, link("/bulk", "topic", p.Topic, "q", p.Q, "from", asInstant(q.Get("due-after")), "to", asInstant(q.Get("due-before")), "target", p.Target, "state", p.State, "do", a.Do)})
 	}
 	if list.Cursor != "" {
 		p.Next = p.page(list.Cursor, strconv.FormatInt(since.UnixMilli(), 10))
 	}
 	return nil
 }
+
+// inWords is what a cron expression says, as the API explains it; said has those of the page.
+func (v *visit) inWords(r *api.Recurrence, said map[[2]string]string) string {
+	if r == nil || r.Cron == "" {
+		return ""
+	}
+	words, asked := said[[2]string{r.Cron, r.Zone}]
+	if !asked {
+		var found api.Occurrences
+		if v.ask(call{path: []string{"v1", "next"}, query: url.Values{"cron": {r.Cron}, "zone": {r.Zone}, "n": {"0"}}}, &found) == nil {
+			words = found.Explanation
+			// The zone is beside it, and what is said of clocks that are set is for the timer's page.
+			words, _, _ = strings.Cut(words, ", by the clock of ")
+			words = strings.TrimSuffix(words, ".") + "."
+		}
+		said[[2]string{r.Cron, r.Zone}] = words
+	}
+	return words
+}
+
+// Actions are what can be done to timers that are ticked.
+func (*timersPage) Actions() []action { return bulkActions() }
 
 // page is the address of one page of the search.
 func (p *timersPage) page(cursor, since string) template.URL {

@@ -1,0 +1,164 @@
+package console
+
+import (
+	"encoding/base64"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// What is done to several timers: to all that a filter chooses, by a job of the API, or to those that
+// were ticked in a list, one call of the API each.
+
+// stepsAtOnce is how many timers of a selection are steered at a time.
+const stepsAtOnce = 8
+
+// bulkActions are those that the API has jobs for.
+func bulkActions() (all []action) {
+	for _, a := range actions() {
+		if a.Do != "trigger" { // which fires
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// bulkOf is the search that a page of a bulk action is for, and the parameters of its job.
+func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err error) {
+	s = search{Topic: v.query("topic"), Q: v.raw("q"), From: v.query("from"), To: v.query("to"), Target: v.query("target"), State: v.query("state")}
+	do = actionOf(v.query("do"))
+	if s.Topic == "" || do == nil || do.Do == "trigger" {
+		return s, nil, nil, nil, wrong(http.StatusBadRequest, "the address does not say what to do with timers of which topic; go back to the list of timers")
+	}
+	if q, err = s.filter(v.now); err != nil {
+		return s, nil, nil, nil, wrong(http.StatusBadRequest, err.Error())
+	}
+	return s, do, []string{"v1", "topics", s.Topic, "timers", do.Do}, q, nil
+}
+
+// bulkAsk counts what a job would be for, and asks.
+func (c *Console) bulkAsk(v *visit) {
+	s, do, path, q, err := v.bulkOf()
+	if err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	at := []string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to", asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}
+	p := &bulkPage{
+		Title: do.Label + ": all", Topic: s.Topic, Filter: filterWords(q), Danger: do.Danger, Rate: "5000",
+		Question: map[string]string{
+			"cancel": "They will not fire. This cannot be taken back.",
+			"pause":  "They stay pending and do not fire until they are resumed.",
+			"resume": "They fire when they are due; what is past due fires at once.",
+		}[do.Do],
+		Back: link("/timers", at...), Action: link("/bulk", append(at, "do", do.Do)...),
+	}
+	q.Set("dry-run", "true")
+	var preview api.JobStarted
+	err = v.ask(call{method: http.MethodPost, path: path, query: q}, &preview)
+	if err == nil && preview.Matching == nil {
+		err = errors.New("the API does not say how many there are")
+	}
+	if err != nil {
+		v.fail(asProblem(err))
+		return
+	}
+	p.Count, p.More = preview.Matching.Count, !preview.Matching.Exact
+	v.show(http.StatusOK, "bulk", p.Title, p)
+}
+
+// bulk starts the job.
+func (c *Console) bulk(v *visit) {
+	_, _, path, q, err := v.bulkOf()
+	v.start(path, q, err)
+}
+
+// pick is a timer that was ticked: its ID, which may have any bytes, and its source.
+func pickOf(t *api.Timer) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(rawID(t))) + " " + t.Source
+}
+
+type picked struct {
+	Value   string // of the field
+	ID      string
+	Source  string
+	Link    template.URL
+	Outcome string // of a selection that was steered
+	Wrong   *api.Problem
+}
+
+type pickPage struct {
+	Action action
+	Topic  string
+	Picked []picked
+	Done   bool
+	Failed int
+	Back   template.URL
+}
+
+// selected asks about the timers that were ticked, or does what was asked about.
+func (c *Console) selected(v *visit) {
+	topic, do := v.query("topic"), actionOf(v.r.PostForm.Get("do"))
+	if topic == "" || do == nil {
+		v.fail(wrong(http.StatusBadRequest, "the form does not say what to do with timers of which topic; go back to the list of timers"))
+		return
+	}
+	p := &pickPage{Action: *do, Topic: topic, Back: link("/timers", "topic", topic)}
+	for _, value := range v.r.PostForm["pick"] {
+		id, source, ok := strings.Cut(value, " ")
+		raw, err := base64.RawURLEncoding.DecodeString(id)
+		if !ok || err != nil || len(p.Picked) >= timersOnPage {
+			v.fail(wrong(http.StatusBadRequest, "the form is not one of the list of timers; go back and tick them again"))
+			return
+		}
+		p.Picked = append(p.Picked, picked{Value: value, ID: string(raw), Source: source, Link: link("/timer", "topic", topic, "id", string(raw))})
+	}
+	if len(p.Picked) == 0 {
+		v.fail(wrong(http.StatusBadRequest, "no timer is ticked; go back and tick some, or choose what is for all that match"))
+		return
+	}
+	if v.r.PostForm.Get("sure") != "" {
+		p.steer(v)
+	}
+	v.show(http.StatusOK, "selected", do.Label, p)
+}
+
+// nothingSelected answers where the address of a selection is opened by itself.
+func (c *Console) nothingSelected(v *visit) {
+	v.fail(wrong(http.StatusBadRequest, "timers are ticked in the list of timers; go there first"))
+}
+
+// steer steers each timer, on condition that it is still the one that was ticked.
+func (p *pickPage) steer(v *visit) {
+	p.Done = true
+	var steps sync.WaitGroup
+	free := make(chan struct{}, stepsAtOnce)
+	for i := range p.Picked {
+		free <- struct{}{}
+		steps.Go(func() {
+			defer func() { <-free }()
+			one := &p.Picked[i]
+			path := []string{"v1", "topics", p.Topic, "timers", one.ID}
+			if p.Action.segment != "" {
+				path = append(path, p.Action.segment)
+			}
+			var result api.Result
+			err := v.ask(call{method: p.Action.method, path: path, header: http.Header{"If-Match": {strconv.Quote(one.Source)}}}, &result)
+			if one.Wrong = asConflict(err); one.Wrong == nil {
+				one.Outcome = doneWords(result.Outcome, "")
+			}
+		})
+	}
+	steps.Wait()
+	for _, one := range p.Picked {
+		if one.Wrong != nil {
+			p.Failed++
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package console
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// kept is what of a timer a form has no field for, and goes through it as it is.
+type kept struct {
+	Headers   []api.Header `json:"headers,omitempty"` // that are no line of text
+	KeyNull   bool         `json:"keyNull,omitempty"`
+	KeyBase64 []byte       `json:"keyBase64,omitempty"`
+}
+
+func (k *kept) encode() string {
+	if len(k.Headers) == 0 && !k.KeyNull && k.KeyBase64 == nil {
+		return ""
+	}
+	text, _ := json.Marshal(k) // strings, bytes and a bool can be encoded
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parseKept(text string) (k kept, err error) {
+	if text == "" {
+		return k, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(b, &k)
+	}
+	if err != nil {
+		return k, errors.New("the form is not whole: load the page again")
+	}
+	return k, nil
+}
+
+// Keeps says in words what of the timer the form does not show.
+func (f *form) Keeps() (all []string) {
+	k, err := parseKept(f.Kept)
+	if err != nil {
+		return nil
+	}
+	for _, h := range k.Headers {
+		all = append(all, "the header "+strconv.QuoteToASCII(h.Name))
+	}
+	switch {
+	case k.KeyNull:
+		all = append(all, "that its emission has no key")
+	case k.KeyBase64 != nil:
+		all = append(all, "the key of its emission, which is no text")
+	}
+	return all
+}
+
+// formOfTimer is a pending timer as its form has it, so that what is sent unchanged schedules the same
+// one again: the next occurrence is when it is now, and as many as are left follow it.
+func formOfTimer(t *api.Timer) (f form) {
+	f = form{Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source, Source: t.Source}
+	at := t.Due.UTC().Format("2006-01-02T15:04:05.999Z07:00")
+	if r := t.Recurrence; r != nil {
+		f.Every, f.Cron, f.Zone, f.Jitter, f.CatchUp = r.Every, r.Cron, r.Zone, r.Jitter, r.CatchUp
+		if r.Until != nil {
+			f.Until = r.Until.UTC().Format(time.RFC3339Nano)
+		}
+		if r.Count > 0 {
+			f.Count = strconv.FormatInt(max(1, r.Count-t.Occurrence+1), 10)
+		}
+		if r.Every != "" {
+			f.At = at
+		}
+	} else {
+		f.At = at
+	}
+	if t.Target.Partition != nil {
+		f.TargetPartition = strconv.Itoa(int(*t.Target.Partition))
+	}
+	k := kept{KeyNull: t.Target.KeyNull, KeyBase64: t.Target.KeyBase64}
+	switch key := t.Target.Key; {
+	case key == nil || *key == t.ID:
+	case strings.ContainsFunc(*key, unicode.IsControl):
+		k.KeyBase64 = []byte(*key)
+	default:
+		f.TargetKey = *key
+	}
+	var lines []string
+	for _, h := range t.Headers {
+		if h.Value == nil || strings.ContainsFunc(h.Name+*h.Value, unicode.IsControl) || strings.ContainsAny(h.Name, ":") || strings.TrimSpace(h.Name) != h.Name {
+			k.Headers = append(k.Headers, h)
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s", h.Name, *h.Value))
+	}
+	f.Headers, f.Kept = strings.Join(lines, "\n"), k.encode()
+	f.setPayload(t.Payload)
+	return f
+}
+
+// setPayload shows text as text if a form gives it back as it was.
+func (f *form) setPayload(p *api.Payload) {
+	switch {
+	case p == nil:
+	case p.Null:
+		f.As = asNull
+	case p.Text != nil && !strings.ContainsFunc(*p.Text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }):
+		f.Payload = *p.Text
+	case p.Text != nil:
+		f.As, f.Payload = asBase64, base64.StdEncoding.EncodeToString([]byte(*p.Text))
+	default:
+		f.As, f.Payload = asBase64, base64.StdEncoding.EncodeToString(p.Base64)
+	}
+}
