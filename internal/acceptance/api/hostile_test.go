@@ -103,7 +103,7 @@ func TestBesideAnOlderInstance(t *testing.T) {
 	}
 	a.call(t, "GET", from, "").is(t, 421, "elsewhere")
 	a.call(t, "GET", from+"/count", "").is(t, 421, "elsewhere")
-	if cluster := a.call(t, "GET", "/v1/cluster", "").is(t, 200, ""); !strings.Contains(cluster.text, "it has no API: it was started without --api, or is of a version that has none") {
+	if cluster := a.call(t, "GET", "/v1/cluster", "").is(t, 200, ""); !strings.Contains(cluster.text, "it has no API: start it with --api (and a version that has it)") {
 		t.Error(cluster.text)
 	}
 	if err := older.Stop(); err != nil {

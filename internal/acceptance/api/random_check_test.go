@@ -216,7 +216,7 @@ func (l *logged) answered(o *op) error {
 			return fmt.Errorf("%s: there is no answer, and nobody was killed", o)
 		}
 	case o.got.status == 503:
-		if o.got.header.Get("Retry-After") == "" || !slices.Contains([]string{"moving", "not-written", "unknown-outcome"}, o.word()) {
+		if o.got.header.Get("Retry-After") == "" || !slices.Contains([]string{"moving", "kafka-unreachable", "not-written", "unknown-outcome"}, o.word()) {
 			return fmt.Errorf("%s: that is no answer of a move", o)
 		}
 		if !l.moved(o) {

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"os/exec"
@@ -48,15 +49,49 @@ func runShown(t *testing.T, output string) {
 			commands = append(commands, command)
 		}
 	}
-	wants := []string{"a1 written to timers/", "STATE", "cancel of a1 written to timers/", "timers.waterclock.changelog"}
+	wants := []string{"a1 written to timers/", "STATE", watching, "cancel of a1 written to timers/", "timers.waterclock.changelog"}
 	if len(commands) != len(wants) {
 		t.Fatalf("shows %d commands: %q", len(commands), commands)
 	}
 	for i, want := range wants {
+		if want == watching {
+			sees(t, commands[i], "replaced a1", commands[0])
+			continue
+		}
 		if code, out := run(t, exec.Command("sh", "-c", commands[i])); code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s exits %d:\n%s", commands[i], code, out)
 		}
 	}
+}
+
+// watching stands for what a command prints that goes on until it is ended.
+const watching = ""
+
+// sees runs a command that goes on until it is ended, and another one again and again
+// until the first has printed what is wanted.
+func sees(t *testing.T, command, want, other string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+command)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan bool, 1)
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() && !strings.Contains(lines.Text(), want) {
+		}
+		seen <- lines.Err() == nil
+	}()
+	rig.Until(t, patience, command+" shows "+want, func() bool {
+		run(t, exec.Command("sh", "-c", other))
+		return len(seen) > 0
+	})
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 }
 
 // request is a record as any client would write it, without our package.

@@ -284,6 +284,9 @@ func (o *other) unknown() Instance {
 	i := Instance{Name: o.owner.Process, API: o.owner.API, Problem: o.err.Error()}
 	if elsewhere, ok := errors.AsType[*ElsewhereError](o.err); ok {
 		i.Problem = elsewhere.Why
+		if o.owner.API == "" {
+			i.Problem = "it has no API: " + i.Problem
+		}
 	}
 	return i
 }
