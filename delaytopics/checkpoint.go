@@ -3,14 +3,20 @@ package delaytopics
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-const checkpointFormat = 1
+// A checkpoint has format 2 if it says an epoch, else format 1, which has none.
+const (
+	checkpointFormat      = 2
+	plainCheckpointFormat = 1
+)
 
 // Checkpoint is written in every step, once for each partition that the step
 // touches: how far requests are taken in, and who says so.
 //
-//	byte     1, the format
+//	byte     1 or 2, the format
 //	16 bytes UUID of the request topic
 //	16 bytes UUID of the changelog
 //	uvarint  position
@@ -18,6 +24,7 @@ const checkpointFormat = 1
 //	text     step                  text = uvarint length, then that many bytes
 //	text     group
 //	text     owner
+//	uvarint  epoch                 format 2 alone, at least 1
 //
 // varint is zigzag, as in encoding/binary; all numbers have their shortest form.
 type Checkpoint struct {
@@ -28,18 +35,28 @@ type Checkpoint struct {
 	Group     string   // consumer group of the owner
 	Owner     string   // instance that wrote it, for people
 	Time      int64    // Unix milliseconds by the owner's clock
+	// Epoch is the leader epoch of the last request below Position, none if it is not known.
+	Epoch partlog.Epoch
 }
 
 // AppendTo appends the bytes of c to dst. Position must not be negative.
 func (c *Checkpoint) AppendTo(dst []byte) []byte {
-	dst = append(dst, checkpointFormat)
+	format := byte(plainCheckpointFormat)
+	if c.Epoch > 0 {
+		format = checkpointFormat
+	}
+	dst = append(dst, format)
 	dst = append(dst, c.Request[:]...)
 	dst = append(dst, c.Changelog[:]...)
 	dst = binary.AppendUvarint(dst, uint64(c.Position))
 	dst = binary.AppendVarint(dst, c.Time)
 	dst = appendText(dst, c.Step)
 	dst = appendText(dst, c.Group)
-	return appendText(dst, c.Owner)
+	dst = appendText(dst, c.Owner)
+	if c.Epoch > 0 {
+		dst = binary.AppendUvarint(dst, uint64(c.Epoch))
+	}
+	return dst
 }
 
 // DecodeCheckpoint reads one checkpoint, which must take all of b; it keeps
@@ -52,6 +69,9 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	c := Checkpoint{Request: d.uuid(), Changelog: d.uuid()}
 	c.Position, c.Time = d.offset(), d.varint()
 	c.Step, c.Group, c.Owner = d.text(), d.text(), d.text()
+	if b[0] == checkpointFormat {
+		c.Epoch = partlog.Epoch(d.positive32())
+	}
 	if err := d.end(); err != nil {
 		return Checkpoint{}, fmt.Errorf("decode checkpoint: %w", err)
 	}

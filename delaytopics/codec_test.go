@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // uuid is b, b+1, b+2 and so on.
@@ -40,6 +42,7 @@ const (
 		04 70312f37
 		01 67
 		00`
+	goldenEpoch = "05" // format 2: leader epoch 4
 	goldenClaim = `
 		01
 		06
@@ -61,6 +64,14 @@ func TestGoldenBytes(t *testing.T) {
 	}
 	if got, err := DecodeCheckpoint(unhex(t, goldenCheckpoint)); err != nil || got != checkpointSample {
 		t.Errorf("checkpoint: got %+v, %v", got, err)
+	}
+	second, of := append(unhex(t, goldenCheckpoint), unhex(t, goldenEpoch)...), checkpointSample
+	second[0], of.Epoch = 2, partlog.EpochOf(4)
+	if got := of.AppendTo(nil); !bytes.Equal(got, second) {
+		t.Errorf("checkpoint with an epoch\n got %x\nwant %x", got, second)
+	}
+	if got, err := DecodeCheckpoint(second); err != nil || got != of {
+		t.Errorf("checkpoint with an epoch: got %+v, %v", got, err)
 	}
 	if got, want := claimSample.AppendTo(nil), unhex(t, goldenClaim); !bytes.Equal(got, want) {
 		t.Errorf("claim\n got %x\nwant %x", got, want)
@@ -112,8 +123,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}{
 		{"nothing", func([]byte) []byte { return nil }, ErrCorrupt},
 		{"format 0", func(b []byte) []byte { b[0] = 0; return b }, ErrCorrupt},
-		{"format 2", func(b []byte) []byte { b[0] = 2; return b }, ErrNewerFormat},
-		{"format 2, short", func([]byte) []byte { return []byte{2} }, ErrNewerFormat},
+		{"format 3", func(b []byte) []byte { b[0] = 3; return b }, ErrNewerFormat},
+		{"format 3, short", func([]byte) []byte { return []byte{3} }, ErrNewerFormat},
 		{"one byte less", func(b []byte) []byte { return b[:len(b)-1] }, ErrCorrupt},
 		{"one byte more", func(b []byte) []byte { return append(b, 0) }, ErrCorrupt},
 	}
@@ -123,6 +134,14 @@ func TestDecodeRefuses(t *testing.T) {
 		}
 		if _, err := DecodeClaim(tt.bytes(bytes.Clone(claim))); !errors.Is(err, tt.want) {
 			t.Errorf("claim, %s: %v", tt.name, err)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"format 2 without an epoch": append([]byte{2}, checkpoint[1:]...), "epoch 0": append(append([]byte{2}, checkpoint[1:]...), 0),
+		"an epoch beyond 32 bits": append(append([]byte{2}, checkpoint[1:]...), 0x80, 0x80, 0x80, 0x80, 8),
+	} {
+		if _, err := DecodeCheckpoint(b); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("checkpoint, %s: %v", name, err)
 		}
 	}
 	for n := range checkpoint {
@@ -167,6 +186,7 @@ func TestCheckpointRoundTrip(t *testing.T) {
 			Group:     rapid.String().Draw(t, "group"),
 			Owner:     rapid.String().Draw(t, "owner"),
 			Time:      rapid.Int64().Draw(t, "time"),
+			Epoch:     partlog.Epoch(rapid.Int32Min(0).Draw(t, "epoch")),
 		}
 		if got, err := DecodeCheckpoint(want.AppendTo(nil)); err != nil || got != want {
 			t.Fatalf("got %+v, %v", got, err)

@@ -43,11 +43,24 @@ type Fold interface {
 	// Checkpoint gives the value of a checkpoint record: of the last one, its
 	// group and owner those of whoever wrote last, be it a claim.
 	Checkpoint(raw []byte) error
-	// Flush says that what came so far is the fold of the changelog below
-	// position.
-	Flush(position int64) error
+	// Flush says that what came so far is the fold of the changelog below at. It is the last
+	// named place, if only claims came behind it.
+	Flush(at Place) error
 	// Rest says, behind a Flush or an error, that nothing comes before the next Hold.
 	Rest()
+}
+
+// Place is a position in a changelog, and by what it can be known again. Another log, or the
+// same one cut and grown again, has such a position too.
+type Place struct {
+	Position int64 // all below it is folded
+	// Named says that the record directly before is the last checkpoint: its step names the
+	// place. What the fold has of the log behind it are claims, which change no timer.
+	Named bool
+	// Epoch is the leader epoch of the last record that was read below, claims left aside, and
+	// Read the offset behind it. No epoch: not known.
+	Epoch partlog.Epoch
+	Read  int64
 }
 
 // Replay folds a changelog partition. It is used by one goroutine.
@@ -65,20 +78,36 @@ type Replay struct {
 
 	last  Checkpoint
 	found bool
+	at    Place // up to the last record that was no claim
+	// named is told what is found directly before at; nil: it was, or need not be.
+	named func(step string) error
 
 	// What was folded since the last flush.
 	records, bytes int
 }
 
 // NewReplay returns a replay of the changelog partition that r reads, from r's
-// position on. last is the last checkpoint below it, nil if there is none.
-func NewReplay(r *partlog.Reader, fold Fold, last *Checkpoint) *Replay {
-	p := &Replay{r: r, fold: fold}
-	if last != nil {
-		p.last, p.found = *last, true
+// position on.
+func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold: fold} }
+
+// GoOn has the replay go on with a fold that ends at a place. last is the last checkpoint that
+// it has, nil if it has none. If a step should name the place, its checkpoint is read again,
+// first of all, and named is told which step's is found there, "" if none is committed there
+// any more. An error of it is returned by To, and nothing is folded.
+func (p *Replay) GoOn(last *Checkpoint, at Place, named func(step string) error) {
+	if p.found = last != nil; p.found {
+		p.last = *last
 	}
-	return p
+	p.at = at
+	p.r.SetPosition(at.Position)
+	if at.Named {
+		p.named = named
+		p.r.SetPosition(at.Position - 1)
+	}
 }
+
+// Read is up to where records were read, and the leader epoch of the last of them.
+func (p *Replay) Read() (partlog.Epoch, int64) { return p.at.Epoch, p.at.Read }
 
 // Position is the offset up to which the changelog has been folded.
 func (p *Replay) Position() int64 { return p.r.Position() }
@@ -118,6 +147,9 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 		page, err := p.next(ctx)
 		if err == nil {
 			err = p.page(page.Records)
+		}
+		if err == nil && p.named != nil && p.r.Position() >= p.at.Position {
+			err = p.foundNamed(nil)
 		}
 		if err != nil {
 			return err
@@ -193,6 +225,12 @@ func (p *Replay) letGo() {
 
 func (p *Replay) page(records []*kgo.Record) error {
 	for _, rec := range records {
+		if p.named != nil {
+			if err := p.foundNamed(rec); err != nil {
+				return err
+			}
+			continue // it is folded
+		}
 		if err := p.record(rec); err != nil {
 			return at(rec, err)
 		}
@@ -213,7 +251,26 @@ func (p *Replay) flush(position int64) error {
 		return nil
 	}
 	p.records, p.bytes = 0, 0
-	return p.fold.Flush(position)
+	at := p.at
+	if !at.Named {
+		at.Position = position
+	}
+	return p.fold.Flush(at)
+}
+
+// foundNamed tells what is found where the last folded checkpoint was: rec is the first record
+// from there on, nil if there is none.
+func (p *Replay) foundNamed(rec *kgo.Record) error {
+	step := ""
+	if rec != nil && rec.Offset == p.at.Position-1 {
+		if kind, _, err := ParseKey(rec.Key); err == nil && kind == KindCheckpoint {
+			c, _ := DecodeCheckpoint(rec.Value)
+			step = c.Step
+		}
+	}
+	named := p.named
+	p.named = nil
+	return named(step)
 }
 
 func (p *Replay) record(rec *kgo.Record) error {
@@ -223,12 +280,18 @@ func (p *Replay) record(rec *kgo.Record) error {
 	}
 	switch kind {
 	case KindTimer:
+		p.reached(rec, false)
 		return p.timer(id, rec.Value)
 	case KindCheckpoint:
+		p.reached(rec, true)
 		return p.checkpoint(rec.Value)
 	default:
 		return p.claim(rec)
 	}
+}
+
+func (p *Replay) reached(rec *kgo.Record, named bool) {
+	p.at = Place{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
 }
 
 // claim notes who has written last. Kept with the checkpoint it is not forgotten

@@ -45,7 +45,7 @@ func (f *foldLog) Put(id, value []byte, t *timer.Timer) error {
 }
 func (f *foldLog) Delete(id []byte) error      { return f.call("delete %s", id) }
 func (f *foldLog) Checkpoint(raw []byte) error { return f.call("checkpoint %s", stepOf(raw)) }
-func (f *foldLog) Flush(position int64) error  { return f.call("flush %d", position) }
+func (f *foldLog) Flush(at Place) error        { return f.call("flush %d", at.Position) }
 func (f *foldLog) Hold(context.Context) error  { return nil }
 func (f *foldLog) Rest()                       { f.rests++ }
 
@@ -119,7 +119,7 @@ func TestReplayRecords(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			fold := &foldLog{}
-			p := NewReplay(nil, fold, nil)
+			p := NewReplay(nil, fold)
 			if err := p.page(tt.recs); err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestReplayRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := NewReplay(nil, &foldLog{}, nil)
+			p := NewReplay(nil, &foldLog{})
 			err := p.page(numbered(7, tt.rec))
 			if !errors.Is(err, tt.want) || errors.Is(err, ErrCorrupt) && errors.Is(err, ErrNewerFormat) {
 				t.Fatal(err)
@@ -167,7 +167,7 @@ func TestReplayRefuses(t *testing.T) {
 		})
 	}
 	for _, refuse := range []string{"put a@1", "delete a", "checkpoint s", "flush 5"} {
-		p := NewReplay(nil, &foldLog{refuse: refuse}, nil)
+		p := NewReplay(nil, &foldLog{refuse: refuse})
 		err := p.page(numbered(0, putRecord("a", 1), deleteRecord("a"), checkpointRecord("s", 1)))
 		if err == nil {
 			err = p.flush(5)
@@ -193,7 +193,7 @@ func TestReplayFlushes(t *testing.T) {
 			tm := timer.Timer{ID: []byte("a"), Occurrence: 1, Value: make([]byte, tt.value)}
 			rec := &kgo.Record{Key: TimerKey(nil, tm.ID), Value: tm.AppendTo(nil)}
 			fold := &foldLog{}
-			p := NewReplay(nil, fold, nil)
+			p := NewReplay(nil, fold)
 			for i := range tt.n { // one page each
 				rec.Offset = int64(i)
 				if err := p.page([]*kgo.Record{rec}); err != nil {
@@ -281,7 +281,7 @@ func TestReplay(t *testing.T) {
 
 		replay := func(from, end int64) (*foldLog, *Replay) {
 			fold := &foldLog{}
-			p := NewReplay(partlog.NewReader(v.client(t), w.target, from), fold, nil)
+			p := NewReplay(partlog.NewReader(v.client(t), w.target, from), fold)
 			if err := p.To(v.ctx, end); err != nil {
 				t.Fatal(err)
 			}
@@ -289,7 +289,7 @@ func TestReplay(t *testing.T) {
 		}
 		const end = 17 // behind the marker of the claim
 		fold, p := replay(0, end)
-		const whole = "put a@1, put b@2, checkpoint s1, delete b, checkpoint s2, flush 17"
+		const whole = "put a@1, put b@2, checkpoint s1, delete b, checkpoint s2, flush 11"
 		if got := strings.Join(fold.calls, ", "); got != whole || p.Position() != end || p.Last() == nil || p.Last().Step != "s2" || p.Last().Position != 4 {
 			t.Errorf("from 0: %s; %+v at %d", got, p.Last(), p.Position())
 		}
@@ -332,13 +332,13 @@ func TestReplayIsHeldUp(t *testing.T) {
 				}
 			}
 		}
-		p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold, nil)
+		p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold)
 		p.Progress = progress
 		if err := p.To(v.ctx, end); err != nil || p.Last() == nil || p.Last().Step != "s2" {
 			t.Fatalf("%+v, %v", p.Last(), err)
 		}
 		got := strings.Join(fold.calls, ", ")
-		if before, after, _ := strings.Cut(got, ", delete a"); before != "put a@1, checkpoint s1, flush 3" || !strings.HasPrefix(after, ", checkpoint s2, flush ") {
+		if before, after, _ := strings.Cut(got, ", delete a"); before != "put a@1, checkpoint s1, flush 2" || !strings.HasPrefix(after, ", checkpoint s2, flush ") {
 			t.Error(got)
 		}
 		if seen < 2 || fold.rests == 0 {
@@ -388,14 +388,14 @@ func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
 	fold := &waitingFold{room: make(chan struct{}), waits: make(chan struct{}, 1)}
 	done := make(chan error, 1)
 	go func() {
-		done <- NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold, nil).To(v.ctx, 2)
+		done <- NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold).To(v.ctx, 2)
 	}()
 	<-fold.waits
 	if n := fetched.Load(); n > 0 {
 		t.Errorf("%d fetches before there is a place", n)
 	}
 	close(fold.room)
-	if err := <-done; err != nil || strings.Join(fold.calls, ", ") != "put a@1, checkpoint s1, flush 3" || fold.rests != 1 {
+	if err := <-done; err != nil || strings.Join(fold.calls, ", ") != "put a@1, checkpoint s1, flush 2" || fold.rests != 1 {
 		t.Errorf("%q, rested %d times, %v", fold.calls, fold.rests, err)
 	}
 }
@@ -414,7 +414,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 		}
 	}
 	cl := v.client(t)
-	p := NewReplay(partlog.NewReader(cl, w.target, 0), &foldLog{}, nil)
+	p := NewReplay(partlog.NewReader(cl, w.target, 0), &foldLog{})
 	p.Progress = progress
 	err := p.To(ctx, 1<<40)
 	if !errors.Is(err, context.Canceled) {
@@ -455,7 +455,7 @@ func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 		return resp, nil, true
 	})
 	fold := &foldLog{}
-	p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold, nil)
+	p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold)
 	if err := p.To(v.ctx, before); err != nil {
 		t.Fatal(err)
 	}

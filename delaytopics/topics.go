@@ -1,9 +1,6 @@
 package delaytopics
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Topic is one topic of a delay service, as it was found.
 type Topic struct {
@@ -16,17 +13,8 @@ type Topic struct {
 	// forever: a lag that nears it will lose requests.
 	Retention time.Duration
 	// DeleteRetention is how long a tombstone is kept (delete.retention.ms),
-	// negative forever: see MaxAbsence.
+	// negative forever: see Settings.
 	DeleteRetention time.Duration
-}
-
-// MaxAbsence is half of DeleteRetention. A local view of the changelog that was last
-// in sync longer ago must not be continued: deletions may be gone.
-func (t *Topic) MaxAbsence() time.Duration {
-	if t.DeleteRetention < 0 {
-		return math.MaxInt64
-	}
-	return t.DeleteRetention / 2
 }
 
 // Set is the topics of one request topic, or of one fixed-delay topic: there Request is

@@ -21,6 +21,8 @@ const (
 	timestampType    = "message.timestamp.type"
 	timestampAhead   = "message.timestamp.after.max.ms"
 	uncleanElection  = "unclean.leader.election.enable"
+
+	logAppendTime = "LogAppendTime" // of timestampType
 )
 
 // maxAhead is how far ahead of its leader's clock a record's timestamp may be on a fixed-delay topic,
@@ -169,8 +171,8 @@ func (v *verifier) request() {
 func (v *verifier) delayed(delay time.Duration) {
 	// Timestamps of producers may go back, and what is behind waits for what is before.
 	v.setting(timestampType, false, "LogAppendTime: the delay then counts from when a record was written, whatever the clocks of producers say",
-		func(value string) bool { return value == "LogAppendTime" })
-	if v.topic.settings[timestampType] != "LogAppendTime" {
+		func(value string) bool { return value == logAppendTime })
+	if v.topic.settings[timestampType] != logAppendTime {
 		// Nobody but the leader can tell that a producer's clock is wrong.
 		v.setting(timestampAhead, false, fmt.Sprintf("at most %d: all records wait for one whose timestamp lies ahead", maxAhead.Milliseconds()),
 			func(string) bool { return v.topic.number(timestampAhead) <= maxAhead.Milliseconds() })
@@ -229,7 +231,7 @@ func (t *family) verifyChangelog() []Check {
 	v.setting(cleanupPolicy, true, "compact", func(string) bool {
 		return slices.Equal(v.topic.policies(), []string{"compact"})
 	})
-	v.setting(timestampType, true, "LogAppendTime", func(value string) bool { return value == "LogAppendTime" })
+	v.setting(timestampType, true, logAppendTime, func(value string) bool { return value == logAppendTime })
 	if t.delay == 0 {
 		v.atLeast(deleteRetention, true, MinDeleteRetention.Milliseconds())
 		v.atLeast(minCompactionLag, false, advisedMinCompactionLag.Milliseconds())

@@ -239,10 +239,10 @@ func TestTopicOf(t *testing.T) {
 	f := found{settings: map[string]string{retention: "-1", deleteRetention: "9223372036854775807"}}
 	if d := f.topic(); d.Retention >= 0 || d.DeleteRetention >= 0 {
 		t.Errorf("forever is %v, %v", d.Retention, d.DeleteRetention)
-	} else if d.MaxAbsence() < 100*365*24*time.Hour {
+	} else if d := (Settings{DeleteRetention: d.DeleteRetention}); d.MaxAbsence() < 100*365*24*time.Hour {
 		t.Errorf("a view is good for %v where deletions are kept forever", d.MaxAbsence())
 	}
-	if d := got.Changelog.MaxAbsence(); d != 12*time.Hour {
+	if d := got.Settings().MaxAbsence(); d != 12*time.Hour {
 		t.Errorf("a view is good for %v", d)
 	}
 }

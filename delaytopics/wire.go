@@ -85,6 +85,16 @@ func (d *decoder) int32() int32 {
 	return int32(v)
 }
 
+// positive32 takes a number from 1.
+func (d *decoder) positive32() int32 {
+	u := d.uvarint()
+	if u < 1 || u > math.MaxInt32 {
+		d.bad = true
+		return 0
+	}
+	return int32(u)
+}
+
 func (d *decoder) text() string { return string(d.take(d.uvarint())) }
 
 func (d *decoder) uuid() (id [16]byte) {

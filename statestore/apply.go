@@ -20,7 +20,8 @@ type Batch struct {
 	Position int64
 	// Changelog is the UUID of the changelog topic.
 	Changelog [16]byte
-	// Checkpoint is the last step's checkpoint record, nil if it is unchanged.
+	// Checkpoint is the last step's checkpoint record, which is its last one, directly
+	// before Position; nil if it is unchanged.
 	Checkpoint []byte
 }
 
@@ -45,7 +46,9 @@ func (k *Handle) Apply(b *Batch) error {
 	}
 	defer places.close()
 	if b.Checkpoint != nil {
-		next.Checkpoint = bytes.Clone(b.Checkpoint)
+		next.Checkpoint, next.Named = bytes.Clone(b.Checkpoint), true
+	} else if len(b.Changes) > 0 {
+		next.Named = false
 	}
 	if p.s.large(b) {
 		records, err := p.recordsOf(b, places)
@@ -230,7 +233,7 @@ func (w *batch) commit(p *Partition, next meta) error {
 			w.set(key, t.append(nil))
 		}
 	}
-	op := w.b.SetDeferred(prefixSize+1, next.size())
+	op := w.b.SetDeferred(prefixSize+1, metaSize)
 	copy(op.Key, p.prefix[:])
 	op.Key[kindAt] = kindMeta
 	next.put(op.Value)

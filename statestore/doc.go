@@ -24,7 +24,7 @@
 //
 //  1. [Open] the directory, [Store.BindCluster] to the cluster that is served.
 //  2. [Partition.Acquire], look at [Handle.Meta]: wipe if the position, the
-//     changelog's UUID or the in-sync time are not acceptable.
+//     changelog's UUID, the mark or the in-sync time are not acceptable.
 //  3. [Handle.Replay] the changelog's tail, [Replay.Flush] now and then and at
 //     the end, [Handle.Live] when the end is met.
 //  4. [Handle.Apply] committed steps in the order of the changelog, as many at a
@@ -51,25 +51,19 @@
 //	                                       parked i64 | low: due s64, offset s64 |
 //	                                       name (1 to 1024)
 //
-//	| 1 (format) | position i64 | changelog UUID (16) | pending i64 |
+//	| 4 (format) | position i64 | changelog UUID (16) | pending i64 |
 //	| in sync i64 (Unix ms, least i64: never) | low: due s64, offset s64 |
-//
-//	| 2 (format) | ... as before ... | parked i64 |
-//
-//	| 3 (format) | ... as before ... | parked i64 | partitions u32 | misplaced i64 |
+//	| parked i64 | partitions u32 | misplaced i64 |
+//	| named u8 | epoch u32 | read i64 | keeps i64 (ms) |
 //
 // The value lies in the row by due time, so that firing reads in order. low is
 // at or before the first row by due time: scans start there.
 //
 // A parked timer has its row under its target instead: a number, from 1, given
 // when the first timer is parked for a name, which lies in the target's row
-// until nothing is parked for it. Pending counts the parked ones. The meta row
-// has format 2 while the partition has parked timers, and only then: a version
-// that knows format 1 alone would never fire them, so it must not read such a
-// partition (it wipes it, and the replay makes rows by due time of them), and it
-// reads every other. Format 3 is that of a partition of which misplaced timers are
-// counted, as the service has it unless it does not check partitioners: see
-// [Partition.CountFor].
+// until nothing is parked for it. Pending counts the parked ones. What named, epoch, read and
+// keeps mean is the caller's: see [Mark]. Formats 1 to 3 end at low, parked and misplaced; they
+// are read, and have no name.
 //
 // The fold knows nothing of parking: whatever the changelog says of a parked timer
 // deletes its parked row, and a put makes a row by due time. So that a step need not

@@ -109,8 +109,14 @@ type dumpRow struct {
 	Partitions int32  `json:"partitions,omitempty"`
 	Misplaced  *int64 `json:"misplaced,omitempty"`
 	InSync     *int64 `json:"in_sync,omitempty"`
-	LowDue     *int64 `json:"low_due,omitempty"` // of target too
-	LowOffset  *int64 `json:"low_offset,omitempty"`
+	// Named, Epoch (one more than the leader's) and Read: see Mark.
+	Named bool  `json:"named,omitempty"`
+	Epoch int32 `json:"epoch,omitempty"`
+	Read  int64 `json:"read,omitempty"`
+	Keeps int64 `json:"keeps_ms,omitempty"`
+
+	LowDue    *int64 `json:"low_due,omitempty"` // of target too
+	LowOffset *int64 `json:"low_offset,omitempty"`
 
 	// Of row checkpoint.
 	Bytes      int    `json:"bytes,omitempty"`
@@ -243,6 +249,7 @@ func (r *dumpRow) meta(row []byte) error {
 	if m.Partitions != 0 {
 		r.Partitions, r.Misplaced = m.Partitions, &m.Misplaced
 	}
+	r.Named, r.Epoch, r.Read, r.Keeps = m.Named, m.Epoch, m.Read, m.Keeps.Milliseconds()
 	if !m.InSync.IsZero() {
 		ms := m.InSync.UnixMilli()
 		r.InSync = &ms

@@ -119,7 +119,7 @@ func TestTablesOfACrashAreCleared(t *testing.T) {
 func TestNewerMetaRow(t *testing.T) {
 	s := memStore(t)
 	p := s.Partition(partition0)
-	must(t, s.db.Set(p.prefix.key(kindMeta), []byte{countedMetaFormat + 1, 1, 2, 3}, pebble.NoSync))
+	must(t, s.db.Set(p.prefix.key(kindMeta), []byte{metaFormat + 1, 1, 2, 3}, pebble.NoSync))
 	k := p.Acquire()
 	_, err := k.Meta()
 	wantErr(t, err, ErrNewerFormat)

@@ -33,24 +33,37 @@ type Meta struct {
 	// the clock of the brokers, zero for never. For a live partition it lags by up to two flush
 	// intervals; see [Handle.Live].
 	InSync time.Time
+	// Mark is by what the changelog at Position can be told from another one.
+	Mark
+	// Keeps is for how long the changelog kept deletions when that was last asked for, no
+	// earlier than InSync; 0: not known. See [Handle.Keeps].
+	Keeps time.Duration
 }
 
-// Format 2 is that of a partition with parked timers alone: a version that knows
-// nothing of parking would never fire them, so it must refuse the partition;
-// every other partition it reads. Format 3 is that of a partition of which
-// misplaced timers are counted: a version that does not count must not go on
-// from the number.
-const (
-	metaFormat       = 1
-	metaSize         = 1 + 8 + 16 + 8 + 8 + refSize
-	parkedMetaFormat = 2
-	parkedMetaSize   = metaSize + 8
+// Mark tells a changelog from one that was cut and has grown again. What it means is the
+// caller's: see package ownership.
+type Mark struct {
+	// Named says that Checkpoint is that of the record directly before the position.
+	Named bool
+	// Epoch is one more than the leader epoch of the last record that was read, not written,
+	// by who folded, and Read the offset behind that record. 0: not known.
+	Epoch int32
+	Read  int64
+}
 
-	countedMetaFormat = 3
-	countedMetaSize   = parkedMetaSize + 4 + 8
+// A meta row is written in format 4. Earlier ones are read: they lack what later ones have
+// at their end, hence a name for their position.
+const (
+	metaFormat = 4
+	metaSize   = inSyncSize + 8 + 4 + 8 + 1 + 4 + 8 + 8
+
+	inSyncSize = 1 + 8 + 16 + 8 + 8 + refSize
 
 	never = math.MinInt64 // in sync, as stored
 )
+
+// metaSizes are those of the formats, from 1.
+var metaSizes = [metaFormat]int{inSyncSize, inSyncSize + 8, inSyncSize + 8 + 4 + 8, metaSize}
 
 // last is behind every Ref: the bound of a partition without timers.
 var last = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
@@ -66,17 +79,7 @@ type meta struct {
 
 func emptyMeta() meta { return meta{Meta: Meta{Position: nothing}, low: last} }
 
-// size is how many bytes put writes.
-func (m *meta) size() int {
-	switch {
-	case m.Partitions != 0:
-		return countedMetaSize
-	case m.Parked != 0:
-		return parkedMetaSize
-	}
-	return metaSize
-}
-
+// put writes metaSize bytes.
 func (m *meta) put(dst []byte) {
 	inSync := int64(never)
 	if !m.InSync.IsZero() {
@@ -88,46 +91,53 @@ func (m *meta) put(dst []byte) {
 	binary.BigEndian.PutUint64(dst[25:], uint64(m.Pending))
 	binary.BigEndian.PutUint64(dst[33:], uint64(inSync))
 	putRef(dst[41:], m.low)
-	if m.Parked != 0 || m.Partitions != 0 {
-		dst[0] = parkedMetaFormat
-		binary.BigEndian.PutUint64(dst[metaSize:], uint64(m.Parked))
+	rest := dst[inSyncSize:]
+	binary.BigEndian.PutUint64(rest, uint64(m.Parked))
+	binary.BigEndian.PutUint32(rest[8:], uint32(m.Partitions))
+	binary.BigEndian.PutUint64(rest[12:], uint64(m.Misplaced))
+	if rest[20] = 0; m.Named {
+		rest[20] = 1
 	}
-	if m.Partitions != 0 {
-		dst[0] = countedMetaFormat
-		binary.BigEndian.PutUint32(dst[parkedMetaSize:], uint32(m.Partitions))
-		binary.BigEndian.PutUint64(dst[parkedMetaSize+4:], uint64(m.Misplaced))
-	}
+	binary.BigEndian.PutUint32(rest[21:], uint32(m.Epoch))
+	binary.BigEndian.PutUint64(rest[25:], uint64(m.Read))
+	binary.BigEndian.PutUint64(rest[33:], uint64(m.Keeps.Milliseconds()))
 }
 
 // decodeMeta reads a meta row. Errors wrap ErrNewerFormat or ErrCorrupt.
 func decodeMeta(b []byte) (m meta, err error) {
 	switch {
-	case len(b) > 0 && b[0] > countedMetaFormat:
+	case len(b) > 0 && b[0] > metaFormat:
 		return m, fmt.Errorf("meta row of format %d: %w", b[0], ErrNewerFormat)
-	case len(b) == countedMetaSize && b[0] == countedMetaFormat:
-		m.Parked = int64(binary.BigEndian.Uint64(b[metaSize:]))
-		m.Partitions = int32(binary.BigEndian.Uint32(b[parkedMetaSize:]))
-		m.Misplaced = int64(binary.BigEndian.Uint64(b[parkedMetaSize+4:]))
-		if m.Partitions < 1 {
-			return m, fmt.Errorf("meta row of %d partitions: %w", m.Partitions, ErrCorrupt)
-		}
-	case len(b) == parkedMetaSize && b[0] == parkedMetaFormat:
-		m.Parked = int64(binary.BigEndian.Uint64(b[metaSize:]))
-		if m.Parked < 1 {
-			return m, fmt.Errorf("meta row with %d parked: %w", m.Parked, ErrCorrupt)
-		}
-	case len(b) != metaSize || b[0] != metaFormat:
+	case len(b) == 0 || b[0] == 0 || len(b) != metaSizes[b[0]-1]:
 		return m, fmt.Errorf("meta row of %d bytes: %w", len(b), ErrCorrupt)
 	}
+	var all [metaSize]byte
+	copy(all[:], b)
+	rest := all[inSyncSize:]
 	m.Position = int64(binary.BigEndian.Uint64(b[1:]))
 	copy(m.Changelog[:], b[9:])
 	m.Pending = int64(binary.BigEndian.Uint64(b[25:]))
 	if inSync := int64(binary.BigEndian.Uint64(b[33:])); inSync != never {
 		m.InSync = time.UnixMilli(inSync)
 	}
-	m.low, err = decodeRef(b[41:metaSize])
-	if err == nil && (m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced) {
-		err = fmt.Errorf("meta row with position %d, %d pending, %d parked, %d misplaced: %w", m.Position, m.Pending, m.Parked, m.Misplaced, ErrCorrupt)
+	m.low, err = decodeRef(b[41:inSyncSize])
+	m.Parked = int64(binary.BigEndian.Uint64(rest))
+	m.Partitions = int32(binary.BigEndian.Uint32(rest[8:]))
+	m.Misplaced = int64(binary.BigEndian.Uint64(rest[12:]))
+	m.Named = rest[20] == 1
+	m.Epoch = int32(binary.BigEndian.Uint32(rest[21:]))
+	m.Read = int64(binary.BigEndian.Uint64(rest[25:]))
+	keeps := int64(binary.BigEndian.Uint64(rest[33:]))
+	m.Keeps = time.Duration(keeps) * time.Millisecond
+	if err == nil && m.unlikely() || rest[20] > 1 || keeps < 0 || keeps > math.MaxInt64/int64(time.Millisecond) {
+		err = fmt.Errorf("meta row with position %d, %d pending, %d parked, %d misplaced of %d partitions, named %d, read to %d at %d, keeps %d: %w",
+			m.Position, m.Pending, m.Parked, m.Misplaced, m.Partitions, rest[20], m.Read, m.Epoch, keeps, ErrCorrupt)
 	}
 	return m, err
+}
+
+// unlikely reports whether no store has such a row.
+func (m *meta) unlikely() bool {
+	return m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced || m.Partitions < 0 ||
+		m.Epoch < 0 || m.Read < 0 || m.Read > m.Position
 }

@@ -264,6 +264,17 @@ func (k *Handle) Unsaved(since time.Time) {
 	}
 }
 
+// Keeps says for how long the changelog keeps deletions now. It is stored with the next
+// change, and with the next flush of a live partition.
+func (k *Handle) Keeps(d time.Duration) error {
+	if err := k.enter(); err != nil {
+		return err
+	}
+	defer k.leave()
+	k.p.state.Keeps = d.Truncate(time.Millisecond)
+	return nil
+}
+
 // Behind says that the owner has so many more changes in the changelog that the disk
 // lacks, in the store or not. If they become too many, the store has what waits applied
 // and goes to disk before its time.

@@ -225,12 +225,12 @@ func TestDump(t *testing.T) {
 {"partition":"P0","row":"timer","id":"e","due":50,"offset":4,"occurrence":1,"topic":"orders","headers":1,"value_bytes":10}
 {"partition":"P0","row":"id","id":"a","due":10,"offset":0,"target":1}
 {"partition":"P0","row":"id","id":"e","due":50,"offset":4}
-{"partition":"P0","row":"meta","parked":1,"format":2,"position":8,"changelog":"CLOG","pending":2,"in_sync":1788264000000,"low_due":10,"low_offset":0}
+{"partition":"P0","row":"meta","parked":1,"format":4,"position":8,"changelog":"CLOG","pending":2,"in_sync":1788264000000,"low_due":10,"low_offset":0}
 {"partition":"P0","row":"parked","id":"a","due":10,"offset":0,"target":1,"occurrence":1,"topic":"orders","headers":1,"value_bytes":10}
 {"partition":"P0","row":"target","target":1,"name":"orders/3","parked":1,"low_due":10,"low_offset":0}
 {"partition":"P1","row":"timer","id_base64":"/wA=","due":-5,"offset":9,"occurrence":1,"recurrence":{"scheduled":-10,"cron":"@daily","zone":"Africa/Lagos","until":7,"count":3,"jitter_ms":20,"catch_up":"none"},"max_late_ms":1000,"topic":"orders","to_partition":3,"headers":0}
 {"partition":"P1","row":"id","id_base64":"/wA=","due":-5,"offset":9}
-{"partition":"P1","row":"meta","parked":0,"format":1,"position":9,"changelog":"CLOG","pending":1,"in_sync":1788264000000,"low_due":-5,"low_offset":9}
+{"partition":"P1","row":"meta","parked":0,"format":4,"position":9,"changelog":"CLOG","pending":1,"in_sync":1788264000000,"low_due":-5,"low_offset":9}
 `
 	got := strings.NewReplacer(p0, "P0", p1, "P1", clog, "CLOG").Replace(out.String())
 	lines := func(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }

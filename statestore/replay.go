@@ -41,6 +41,7 @@ type Replay struct {
 	bytes      int // of IDs and rows in records
 	arena      arena
 	checkpoint []byte // nil: none seen since the last flush
+	mark       Mark   // at the next flush
 
 	// fresh says that the partition has no timers but those of this replay:
 	// seen, once there is one, knows all their IDs.
@@ -111,6 +112,9 @@ func (r *Replay) Checkpoint(raw []byte) error {
 	return nil
 }
 
+// At marks the position of the next Flush; else it has no name.
+func (r *Replay) At(m Mark) { r.mark = m }
+
 func (r *Replay) add(id, row []byte, after timer.Ref) error {
 	if err := checkID(id); err != nil {
 		return fmt.Errorf("replay partition %s: %w", r.k.p.id, err)
@@ -160,7 +164,7 @@ func (r *Replay) Flush(position int64) error {
 	}
 	r.remember()
 	clear(r.records)
-	r.records, r.bytes, r.checkpoint = r.records[:0], 0, nil
+	r.records, r.bytes, r.checkpoint, r.mark = r.records[:0], 0, nil, Mark{}
 	r.arena.reset()
 	return nil
 }
@@ -187,6 +191,7 @@ func (r *Replay) flushLocked(position int64) error {
 	if r.checkpoint != nil {
 		next.Checkpoint = r.checkpoint
 	}
+	next.Mark = r.mark
 	if r.large() {
 		if p.state.Position == nothing {
 			if err := p.anchorLocked(next); err != nil {
@@ -212,7 +217,7 @@ func (r *Replay) flushLocked(position int64) error {
 // in level 0. Pebble puts a table that overlaps with none into the lowest level, and would
 // merge all that comes behind with it, where it can just be moved.
 func (p *Partition) anchorLocked(next meta) error {
-	next.Position, next.Checkpoint = 0, nil
+	next.Position, next.Checkpoint, next.Mark = 0, nil, Mark{}
 	w := p.newBatchLocked()
 	defer w.close()
 	return w.commit(p, next)

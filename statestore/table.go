@@ -146,7 +146,7 @@ func (p *Partition) writeTable(fsys vfs.FS, path string, rows *tableRows) (err e
 	if err := p.writeIDs(w, rows.records); err != nil {
 		return err
 	}
-	row := make([]byte, rows.meta.size())
+	row := make([]byte, metaSize)
 	rows.meta.put(row)
 	if err := w.Set(p.prefix.key(kindMeta), row); err != nil {
 		return err

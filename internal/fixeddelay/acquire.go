@@ -55,9 +55,9 @@ func (p *Partition) from(ctx context.Context, last *delaytopics.Checkpoint) (fro
 			p.o.Topics.Changelog.Name, delaytopics.TopicID(last.Changelog), delaytopics.TopicID(p.o.Topics.Changelog.ID), delaytopics.LostCheckpointsAdvice)}
 	}
 	if last.Request == p.o.Topics.Request.ID {
-		return p.ReadFrom(ctx, last.Position)
+		return p.ReadFrom(ctx, last)
 	}
-	from, _, end, err = p.BoundsFrom(ctx, 0)
+	from, _, end, err = partlog.Bounds(ctx, p.o.Client, p.Requests())
 	if err == nil {
 		p.Log.Warn("the topic was recreated since its checkpoint was written: passing it on from its start", "position", from)
 	}

@@ -27,6 +27,7 @@ const (
 // Deliver implements intake.Sink.
 func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
 	now := p.o.Now()
+	p.Read(recs)
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	p.end = end // less than was known, if what is at the end is markers

@@ -124,9 +124,9 @@ func (l *Life) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Tim
 		if now.IsZero() || f.Last() == nil {
 			return now, fmt.Errorf("the claim of %v is gone: somebody else has claimed the partition", l.Requests())
 		}
-		why := f.stale(now)
-		if why == "" {
-			return now, nil
+		why, err := f.stale(ctx, now)
+		if err != nil || why == "" {
+			return now, err
 		}
 		if err := f.open(ctx, why); err != nil {
 			return now, err
@@ -215,12 +215,18 @@ func (l *Life) endHanging(ctx context.Context, offsets bool) error {
 	return nil
 }
 
-// ReadFrom says where what is owned is to be read on, if its next record is at from: there,
+// ReadFrom says where what is owned is to be read on behind a checkpoint: at its position,
 // or where retention has left its begin. end is the log's, the high watermark. What
 // it counts as lost are offsets: markers of transactions and records of aborted ones among
 // them were no requests, and nothing is left that could tell.
-func (l *Life) ReadFrom(ctx context.Context, from int64) (at, end int64, err error) {
-	start, _, end, err := l.BoundsFrom(ctx, from)
+//
+// Of a log that was cut below the position, and has grown again beyond, what stands below
+// the position now is not read. An offset that is settled names a generation for ever, in
+// rows, in events, in what consumers deduplicate by; a second request there would be taken for
+// the first. So it is said as loudly as possible: an operator knows who can send again.
+func (l *Life) ReadFrom(ctx context.Context, last *delaytopics.Checkpoint) (at, end int64, err error) {
+	from := last.Position
+	start, end, cut, err := l.boundsFrom(ctx, from, last.Epoch)
 	switch {
 	case err != nil:
 		return 0, 0, err
@@ -230,18 +236,35 @@ func (l *Life) ReadFrom(ctx context.Context, from int64) (at, end int64, err err
 		l.Log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", start, "count", start-from)
 		l.metrics.Lost(l.o.Topics.Request.Name, start-from)
 		from = start
+	case cut < from:
+		l.sayCut(max(cut, start), from)
 	}
+	l.epochs.begin(from, last.Epoch)
 	return from, end, nil
 }
 
-// BoundsFrom asks where what is owned begins and ends, and again for some time where that
-// is before from: a leader that was unresponsive, and wakes, shows the log without its end
+// sayCut says that requests are settled which the log holds no more, and that of those that
+// are in their place none is read. The next checkpoint ends that.
+func (l *Life) sayCut(from, to int64) {
+	why := fmt.Sprintf("%v was cut at offset %d and has grown again: requests up to %d were settled before, and what stands at these offsets now is not read; see \"A request log that lost its tail\" in docs/OPERATIONS.md",
+		l.Requests(), from, to)
+	l.Log.Error("a log lost requests that are settled, and holds others in their place that are not read: send those again", "from", from, "to", to, "why", why)
+	l.metrics.Cut(l.o.Topics.Request.Name, to-from)
+	l.warning.Store(&why)
+}
+
+// boundsFrom asks where what is owned begins and ends, and below which offset it still is as
+// it was when it was read up to from, in an epoch. It asks again for some time where that is
+// before from: a leader that was unresponsive, and wakes, shows the log without its end
 // until it hears that others have taken over.
-func (l *Life) BoundsFrom(ctx context.Context, from int64) (start, stable, end int64, err error) {
+func (l *Life) boundsFrom(ctx context.Context, from int64, epoch partlog.Epoch) (start, end, same int64, err error) {
 	for patience := time.Now().Add(behindPatience); ; {
-		start, stable, end, err = partlog.Bounds(ctx, l.o.Client, l.Requests())
-		if err != nil || from <= end || time.Now().After(patience) {
-			return start, stable, end, err
+		start, _, end, err = partlog.Bounds(ctx, l.o.Client, l.Requests())
+		if same = end; err == nil && epoch > 0 {
+			same, err = partlog.EpochEnd(ctx, l.o.Client, l.Requests(), epoch)
+		}
+		if err != nil || from <= min(end, same) || time.Now().After(patience) {
+			return start, end, same, err
 		}
 		select {
 		case <-ctx.Done():

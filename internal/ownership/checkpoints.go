@@ -15,15 +15,24 @@ const lookBack, lookMore = 1000, 8
 
 // openCheckpoints begins before the last checkpoint that can be read now.
 func (f *Follower) openCheckpoints(ctx context.Context) (v view, err error) {
+	v.view.Position = -1
 	start, _, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
 	if err != nil {
 		return v, err
 	}
+	v.end = end
+	v.from, _, err = f.checkpointBefore(ctx, start, end)
+	return v, err
+}
+
+// checkpointBefore looks for the last checkpoint of a log, of which it returns an offset that
+// is at or before it, and the start if there is none that can be read now.
+func (f *Follower) checkpointBefore(ctx context.Context, start, end int64) (from int64, found bool, err error) {
 	for back := int64(lookBack); ; back *= lookMore {
-		v = view{from: max(start, end-back), end: end}
-		found, err := f.hasCheckpoint(ctx, v.from)
-		if err != nil || found || v.from == start {
-			return v, err
+		from = max(start, end-back)
+		found, err = f.hasCheckpoint(ctx, from)
+		if err != nil || found || from == start {
+			return from, found, err
 		}
 	}
 }
@@ -55,7 +64,7 @@ func (nothing) Hold(context.Context) error            { return nil }
 func (nothing) Put(_, _ []byte, _ *timer.Timer) error { return nil }
 func (nothing) Delete([]byte) error                   { return nil }
 func (nothing) Checkpoint([]byte) error               { return nil }
-func (nothing) Flush(int64) error                     { return nil }
+func (nothing) Flush(delaytopics.Place) error         { return nil }
 func (nothing) Rest()                                 {}
 
 // noTimers is the fold of a log in which there are checkpoints and claims alone.

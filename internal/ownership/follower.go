@@ -26,6 +26,7 @@ type FollowOptions struct {
 	Topics    *delaytopics.Set
 	Partition int32
 	Client    *kgo.Client
+	Settings  *Settings
 	Local     *Local // nil: nothing is kept but the last checkpoint
 	Logger    *slog.Logger
 	Metrics   Metrics
@@ -36,16 +37,7 @@ type FollowOptions struct {
 // transaction of others, so any number may follow what somebody owns. An acquisition has
 // one too, and goes on from where it stands. It is used by one goroutine.
 //
-// # Why a view may go on
-//
-// A compacted log forgets deletions some time after they were written. Who has read up to a
-// position sees all that come behind it only if he reads on within that time, of which
-// MaxAbsence is the half. A follower goes on from its own position again and again, so
-// three spans must be that short: from when the view was last in sync to when the log's end
-// was first reached; from when the end was asked for that was reached to when the next one
-// is; and from the last one to the claim. The first begins with the brokers' time of
-// another life, so only the brokers can end it: the claim has their time, and what has
-// passed here since the end was first reached is taken off. The others are measured here.
+// Whether its view may be believed is decided in one place: see evidence.
 type Follower struct {
 	o      FollowOptions
 	log    partlog.Log
@@ -69,13 +61,16 @@ type Follower struct {
 
 // NewFollower returns a follower that begins where the local view ends.
 func NewFollower(o FollowOptions) *Follower {
+	if o.Settings == nil {
+		o.Settings = NewSettings(nil, o.Topics)
+	}
 	return &Follower{o: o, log: logOf(&o.Topics.Changelog, o.Partition)}
 }
 
 // NewFollower returns the follower of an acquisition; local is as in FollowOptions.
 func (l *Life) NewFollower(local *Local) *Follower {
 	return NewFollower(FollowOptions{
-		Topics: l.o.Topics, Partition: l.o.Partition, Client: l.o.Client, Local: local, Logger: l.Log, Metrics: l.metrics,
+		Topics: l.o.Topics, Partition: l.o.Partition, Client: l.o.Client, Settings: l.o.Settings, Local: local, Logger: l.Log, Metrics: l.metrics,
 	})
 }
 
@@ -98,10 +93,14 @@ func (f *Follower) Follow(ctx context.Context) error {
 		if err := f.ToEnd(ctx); err != nil {
 			return err
 		}
-		if why := f.stale(f.view.newest); why != "" {
-			if err := f.open(ctx, why); err != nil {
-				return err
-			}
+		why, err := f.stale(ctx, f.view.newest)
+		if err == nil && why != "" {
+			err = f.open(ctx, why)
+		}
+		switch {
+		case err != nil:
+			return err
+		case why != "":
 			continue
 		}
 		select {
@@ -114,20 +113,61 @@ func (f *Follower) Follow(ctx context.Context) error {
 
 // ToEnd folds what is in the changelog now, and waits for what is open there.
 func (f *Follower) ToEnd(ctx context.Context) error {
-	if f.replay == nil {
-		if err := f.open(ctx, ""); err != nil {
+	for why, opened := "", f.replay != nil; ; opened = true {
+		if !opened || why != "" {
+			if err := f.open(ctx, why); err != nil {
+				return err
+			}
+		}
+		asked := time.Now()
+		_, _, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
+		if err != nil {
 			return err
 		}
+		if why, err = f.cut(ctx); err == nil && why == "" {
+			err = f.to(ctx, end)
+		}
+		var refuted *refutedError
+		switch {
+		case errors.As(err, &refuted):
+			why = refuted.why
+		case err != nil:
+			return err
+		case why == "":
+			f.meet(asked)
+			return nil
+		}
 	}
-	asked := time.Now()
-	_, _, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
+}
+
+// cut asks whether the log still holds what was read of it.
+func (f *Follower) cut(ctx context.Context) (why string, err error) {
+	epoch, read := f.replay.Read()
+	if epoch == 0 || f.o.Local == nil {
+		return "", nil
+	}
+	end, err := partlog.EpochEnd(ctx, f.o.Client, f.log, epoch)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := f.to(ctx, end); err != nil {
-		return err
+	f.view.log.epochAsked, f.view.log.epochEnd, f.view.log.read = true, end, read
+	if f.view.view.Position < 0 && end < read { // it began with nothing
+		return cutWhy(end, read), nil
 	}
-	f.meet(asked)
+	return f.view.refuted(), nil
+}
+
+// refutedError is why a view is not gone on with.
+type refutedError struct{ why string }
+
+func (e *refutedError) Error() string { return e.why }
+
+// named takes the name of the step that stands where the view ends.
+func (f *Follower) named(step string) error {
+	f.view.log.nameAsked, f.view.log.named = true, step
+	if why := f.view.refuted(); why != "" {
+		return &refutedError{why}
+	}
 	return nil
 }
 
@@ -150,29 +190,27 @@ func passed(since time.Time) time.Duration {
 // stale says why the view must not be used, now that a broker has said what time it is; ""
 // if it may. One that was begun with nothing is as old as that: its leader may have been
 // away in the middle of it. A time before that of the brokers finds less.
-func (f *Follower) stale(now time.Time) string {
+func (f *Follower) stale(ctx context.Context, now time.Time) (why string, err error) {
 	if f.o.Local == nil {
-		return ""
+		return "", nil
 	}
-	limit := f.o.Local.MaxAbsence
-	took, age := passed(f.view.begun), now.Sub(f.view.inSync)
+	keeps, err := f.keepsNow(ctx)
+	if err != nil {
+		return "", err
+	}
+	v := &f.view
+	v.keeps = min(v.keeps, keeps)
+	v.past = spans{known: true, age: now.Sub(v.view.InSync), making: passed(v.begun)}
 	if !f.first.IsZero() {
-		took, age = f.first.Sub(f.view.begun), age-time.Since(f.first)
+		v.past.age -= time.Since(f.first)
+		v.past.making = f.first.Sub(v.begun)
 		f.missed = max(f.missed, passed(f.met))
 	}
-	switch {
-	case f.missed > limit:
-		return fmt.Sprintf("nothing was read for %s, longer than %s: deletions may be gone from the changelog", f.missed.Round(time.Second), limit)
-	case f.view.empty && took > limit:
-		return fmt.Sprintf("it was %s in the making, longer than %s: deletions may be gone from the changelog", took.Round(time.Second), limit)
-	case f.view.empty, age <= limit:
-		return ""
-	}
-	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: deletions may be gone from the changelog",
-		f.view.inSync.UTC().Format(time.RFC3339), limit)
+	v.past.missed = f.missed
+	return v.refuted(), nil
 }
 
-// open begins where the view ends, or wipes it first if it cannot be trusted, or there is
+// open begins where the view ends, or wipes it first if it cannot be believed, or there is
 // a reason why not.
 func (f *Follower) open(ctx context.Context, why string) (err error) {
 	var fold delaytopics.Fold = noTimers{}
@@ -186,16 +224,20 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 		f.replay = nil
 		return err
 	}
+	v := &f.view
 	f.first, f.met, f.missed, f.said = time.Time{}, time.Time{}, 0, time.Now()
-	f.replay = delaytopics.NewReplay(partlog.NewReader(f.o.Client, f.log, f.view.from), fold, f.view.last)
+	f.replay = delaytopics.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
+	f.replay.GoOn(v.last, delaytopics.Place{
+		Position: v.from, Named: v.view.Named, Epoch: partlog.Epoch(v.view.Epoch), Read: v.view.Read,
+	}, f.named)
 	f.replay.Progress = f.progress
 	f.replay.Claimed = func(c delaytopics.Claim) {
 		if f.claimed != nil {
 			f.claimed(c)
 		}
 	}
-	f.position.Store(f.view.from)
-	f.end.Store(f.view.end)
+	f.position.Store(v.from)
+	f.end.Store(v.end)
 	return nil
 }
 
@@ -225,8 +267,9 @@ func (f *Follower) progress(position, end int64) {
 		f.said = now
 		f.o.Logger.Info("replaying the changelog", "position", position, "end", end)
 	}
-	if f.o.Local != nil {
-		f.o.Metrics.Replayed(position - f.position.Load())
+	from := f.position.Load()
+	if position = max(position, from); f.o.Local != nil { // what is read again to know where the view ends is not counted
+		f.o.Metrics.Replayed(position - from)
 	}
 	f.position.Store(position)
 	f.end.Store(end)

@@ -21,6 +21,18 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
+// aging is a follower of a view of which nothing but its age is in doubt.
+func aging(empty bool, limit time.Duration, begun, inSync time.Time) *Follower {
+	set := &delaytopics.Set{Changelog: delaytopics.Topic{DeleteRetention: 2 * limit}}
+	f := NewFollower(FollowOptions{Topics: set, Local: &Local{}})
+	f.view = view{evidence: evidence{view: statestore.Meta{Position: 1, InSync: inSync, Mark: statestore.Mark{Named: true}}, step: "s", keeps: 2 * limit}, begun: begun}
+	f.view.log.end = 1
+	if empty {
+		f.view.view.Position = -1
+	}
+	return f
+}
+
 // A view must not be used once deletions may be gone that it lacks: since it was last
 // in sync or, if it was begun with nothing, since then.
 func TestStaleView(t *testing.T) {
@@ -28,16 +40,16 @@ func TestStaleView(t *testing.T) {
 		const limit = 12 * time.Hour
 		for _, empty := range []bool{false, true} {
 			begun := time.Now()
-			f := &Follower{o: FollowOptions{Local: &Local{MaxAbsence: limit}}, view: view{empty: empty, begun: begun, inSync: begun}}
+			f := aging(empty, limit, begun, begun)
 			if empty {
-				f.view.inSync = begun.Add(-100 * limit) // the last one to write did so long ago
+				f.view.view.InSync = begun.Add(-100 * limit) // the last one to write did so long ago
 			}
 			time.Sleep(limit)
-			if why := f.stale(time.Now()); why != "" {
-				t.Errorf("empty %v, after %s: %s", empty, limit, why)
+			if why, err := f.stale(t.Context(), time.Now()); why != "" || err != nil {
+				t.Errorf("empty %v, after %s: %s %v", empty, limit, why, err)
 			}
 			time.Sleep(time.Minute)
-			if f.stale(time.Now()) == "" {
+			if why, _ := f.stale(t.Context(), time.Now()); why == "" {
 				t.Errorf("empty %v: used after %s and a minute", empty, limit)
 			}
 		}
@@ -69,7 +81,7 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
-				f := &Follower{o: FollowOptions{Local: &Local{MaxAbsence: limit}}, view: view{empty: x.empty, begun: begun, inSync: begun.Add(-x.before)}}
+				f := aging(x.empty, limit, begun, begun.Add(-x.before))
 				asked := begun
 				time.Sleep(x.first)
 				f.meet(asked)
@@ -79,8 +91,8 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 					f.meet(asked)
 				}
 				time.Sleep(time.Until(f.met.Add(x.to)))
-				if why := f.stale(time.Now()); (why != "") != x.unusable {
-					t.Errorf("unusable: %v, it says %q", x.unusable, why)
+				if why, err := f.stale(t.Context(), time.Now()); (why != "") != x.unusable || err != nil {
+					t.Errorf("unusable: %v, it says %q, %v", x.unusable, why, err)
 				}
 			})
 		})
@@ -98,7 +110,7 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	handle := store.Partition(statestore.PartitionID{Topic: set.Request.ID}).Acquire()
-	local := &Local{Handle: handle, MaxAbsence: time.Hour}
+	local := &Local{Handle: handle}
 	f := l.NewFollower(local)
 	x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
 	err = handle.Apply(&statestore.Batch{Changelog: set.Changelog.ID, Position: 3, Changes: []statestore.Change{timer.ChangeOf(x.ID, timer.Absent, x)}})

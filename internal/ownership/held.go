@@ -59,7 +59,7 @@ const (
 // WatchRetention alerts if a record of that timestamp, which is still needed, may soon be
 // deleted. It is safe for concurrent use.
 func (l *Life) WatchRetention(oldest time.Time) {
-	retention, lag := l.o.Topics.Request.Retention, l.o.Now().Sub(oldest)
+	retention, lag := l.Settings().Retention, l.o.Now().Sub(oldest)
 	if retention <= 0 || lag < retention/retentionAlertDen*retentionAlertNum {
 		return
 	}

@@ -42,6 +42,7 @@ type Metrics interface {
 	Damaged()                                        // a local view was damaged
 	Ended(transactions int)                          // of former owners, that hung
 	Lost(topic string, records int64)                // offsets that retention deleted before they were read
+	Cut(topic string, offsets int64)                 // settled, and then cut off the log
 	NearRetention(topic string)                      // an alert that it soon may
 	Stamped(before, after clocks.Mark, at time.Time) // a broker stamped a record between two moments
 }
@@ -49,6 +50,7 @@ type Metrics interface {
 // Options of an owned partition, of whatever kind.
 type Options struct {
 	Topics       *delaytopics.Set
+	Settings     *Settings // of Topics; nil: they stay as they were found
 	Partition    int32
 	Group, Owner string
 	API          string // address that others reach this process's API at; empty: it has none
@@ -100,6 +102,8 @@ type Life struct {
 	hangingSaid time.Time // when it was last said that others' transactions cannot be looked at: of who waits for them
 
 	// What follows is safe for all.
+	epochs   epochs                 // of requests
+	warning  atomic.Pointer[string] // see Status.Warning
 	state    atomic.Int32
 	since    atomic.Int64                           // when state was set, Unix ms; 0: before it was first
 	refusal  atomic.Pointer[error]                  // see Refuse
@@ -125,6 +129,9 @@ type Life struct {
 
 // New returns a Life that Run begins.
 func New(o Options, m Metrics) *Life {
+	if o.Settings == nil {
+		o.Settings = NewSettings(nil, o.Topics)
+	}
 	l := &Life{
 		Log: o.Logger.With("topic", o.Topics.Request.Name, "partition", o.Partition), Kicked: make(chan struct{}, 1),
 		o: o, metrics: m, failed: make(chan struct{}),
@@ -227,6 +234,7 @@ func (l *Life) Reset() {
 	l.owner, l.claim, l.Tail = false, nil, Tail{}
 	l.leaderless, l.held, l.oversized = false, nil, nil
 	l.logEnd.Store(nil)
+	l.warning.Store(nil)
 }
 
 // JoinLane has the lane ask source, which is this partition, for its shares.

@@ -23,7 +23,7 @@ import (
 )
 
 // counted is what a Life has counted.
-type counted struct{ replayed, damaged, ended, lost, near atomic.Int64 }
+type counted struct{ replayed, damaged, ended, lost, near, cut atomic.Int64 }
 
 func (c *counted) Replayed(n int64)                            { c.replayed.Add(n) }
 func (c *counted) Damaged()                                    { c.damaged.Add(1) }
@@ -31,6 +31,7 @@ func (c *counted) Ended(n int)                                 { c.ended.Add(int
 func (c *counted) Lost(_ string, n int64)                      { c.lost.Add(n) }
 func (c *counted) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
 func (c *counted) NearRetention(string)                        { c.near.Add(1) }
+func (c *counted) Cut(_ string, n int64)                       { c.cut.Add(n) }
 
 // holder is a token in the hands of a test.
 type holder struct{ dead atomic.Pointer[error] }
@@ -102,8 +103,9 @@ func online(t *testing.T) (*Life, *kfake.Cluster) {
 	l := offline(&leader{})
 	l.o.Client = cl
 	for to, name := range map[*delaytopics.Topic]string{&l.o.Topics.Request: requests, &l.o.Topics.Changelog: delaytopics.Changelog(requests)} {
-		*to = delaytopics.Topic{Name: name, ID: topics[name].ID, Partitions: 1}
+		*to = delaytopics.Topic{Name: name, ID: topics[name].ID, Partitions: 1, DeleteRetention: 2 * time.Hour}
 	}
+	l.o.Settings = NewSettings(nil, l.o.Topics)
 	l.Aside = func(run func()) { run() }
 	return l, c
 }

@@ -16,46 +16,54 @@ import (
 
 // Local is the local view of a changelog: what the store holds of the partition.
 type Local struct {
-	Handle *statestore.Handle
-	Slots  *semaphore.Weighted // of replays, which bound their memory
-	// MaxAbsence is how old a view may be: half of delete.retention.ms.
-	MaxAbsence time.Duration
-	AcceptLost bool  // the changelog may be lost
-	Damage     error // why the view is wiped when it is opened next; nil: it can be read
+	Handle     *statestore.Handle
+	Slots      *semaphore.Weighted // of replays, which bound their memory
+	AcceptLost bool                // the changelog may be lost
+	Damage     error               // why the view is wiped when it is opened next; nil: it can be read
 	// Opened, unless it is nil, is called when it is known that the view is used.
 	Opened func(context.Context) error
 }
 
 // view is what a follower begins with.
 type view struct {
+	evidence
 	from, end int64                   // where it goes on, and the log's end at that time
 	last      *delaytopics.Checkpoint // below from
-	// empty: it begins with nothing, at begun; otherwise inSync says how old it was.
-	empty  bool
-	begun  time.Time
-	inSync time.Time
-	newest time.Time // timestamp in the changelog when it began
+	begun     time.Time
+	newest    time.Time // timestamp in the changelog when it began
 }
 
-// openLocal begins where the store's view ends.
+// openLocal begins where the store's view ends, if nothing refutes it, and why is empty.
 func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error) {
 	local := f.o.Local
-	meta, err := local.Handle.Meta()
+	if v.keeps, err = f.keepsNow(ctx); err != nil {
+		return v, err
+	}
+	v.view, err = local.Handle.Meta()
 	if err != nil && !statestore.IsCorrupt(err) && !errors.Is(err, statestore.ErrNewerFormat) {
 		return v, fmt.Errorf("read the store: %w", err)
 	}
 	unreadable := errors.Join(err, local.Damage)
-	start, _, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
-	if err != nil {
+	if v.last, err = lastOf(&v.view); err != nil {
 		return v, err
 	}
-	newest, err := partlog.Newest(ctx, f.o.Client, f.log)
-	if err != nil {
+	if v.last != nil {
+		v.step = v.last.Step
+	}
+	v.log.id = f.log.ID
+	if v.log.start, _, v.log.end, err = partlog.Bounds(ctx, f.o.Client, f.log); err != nil {
 		return v, err
 	}
-	untrusted := f.untrusted(meta, start, end)
+	if v.newest, err = partlog.Newest(ctx, f.o.Client, f.log); err != nil {
+		return v, err
+	}
 	if why == "" {
-		why = untrusted
+		why = v.refuted()
+	}
+	if why != "" && !local.AcceptLost {
+		if err := f.holdsSomething(ctx, v.log.start, v.log.end); err != nil {
+			return v, err
+		}
 	}
 	if unreadable != nil {
 		why = unreadable.Error()
@@ -64,55 +72,46 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 		f.o.Logger.Error("the local store is damaged: wiping what it holds of the partition and replaying it", "err", unreadable)
 		f.o.Metrics.Damaged()
 	}
-	if untrusted != "" && !local.AcceptLost {
-		if err := f.holdsSomething(ctx, start, end); err != nil {
-			return v, err
-		}
-	}
 	if why != "" {
 		f.o.Logger.Warn("wiping the local view of the partition", "reason", why)
 		if err := local.Handle.Wipe(); err != nil {
 			return v, fmt.Errorf("wipe the store: %w", err)
 		}
 		local.Damage = nil
-		meta = statestore.Meta{Position: -1}
+		v.view, v.last = statestore.Meta{Position: -1}, nil
 	}
 	if local.Opened != nil {
 		if err := local.Opened(ctx); err != nil {
 			return v, err
 		}
 	}
-	return viewOf(meta, start, end, newest)
-}
-
-func viewOf(meta statestore.Meta, start, end int64, newest time.Time) (view, error) {
-	v := view{from: meta.Position, end: end, empty: meta.Position < 0, begun: time.Now(), inSync: meta.InSync, newest: newest}
-	if v.empty {
-		v.from = start
-	} else if len(meta.Checkpoint) > 0 {
-		cp, err := delaytopics.DecodeCheckpoint(meta.Checkpoint)
-		if err != nil {
-			return v, beyond(fmt.Errorf("stored checkpoint: %w", err))
-		}
-		v.last = &cp
+	v.begun, v.end, v.from = time.Now(), v.log.end, v.view.Position
+	if v.from < 0 {
+		v.from = v.log.start
 	}
 	return v, nil
 }
 
-// untrusted says why the local view must not be used, "" if it may, as far as it
-// can be told before the claim.
-func (f *Follower) untrusted(m statestore.Meta, start, end int64) string {
-	switch {
-	case m.Position < 0:
-		return ""
-	case m.Changelog != f.log.ID:
-		return "the changelog was recreated"
-	case m.Position > end:
-		return fmt.Sprintf("its position %d lies beyond the changelog's end %d", m.Position, end)
-	case m.Position < start:
-		return fmt.Sprintf("its position %d lies before the changelog's start %d", m.Position, start)
+// lastOf is the last checkpoint that a view has, nil if it has none.
+func lastOf(m *statestore.Meta) (*delaytopics.Checkpoint, error) {
+	if len(m.Checkpoint) == 0 {
+		return nil, nil
 	}
-	return ""
+	cp, err := delaytopics.DecodeCheckpoint(m.Checkpoint)
+	if err != nil {
+		return nil, beyond(fmt.Errorf("stored checkpoint: %w", err))
+	}
+	return &cp, nil
+}
+
+// keepsNow asks for how long the changelog keeps deletions. It is an error, until the setting
+// is another one, if no view can be made of a log with such settings.
+func (f *Follower) keepsNow(ctx context.Context) (time.Duration, error) {
+	now, err := f.o.Settings.Now(ctx)
+	if err == nil {
+		err = now.Unusable(f.log.Topic)
+	}
+	return now.Keeps(), err
 }
 
 // holdsSomething sees to it that a changelog which is not what the local view is of,
@@ -120,8 +119,11 @@ func (f *Follower) untrusted(m statestore.Meta, start, end int64) string {
 // does not, that view may be the last that is left of the pending timers, and is not
 // wiped before an operator says so.
 func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
-	f.said = time.Now()
-	r := delaytopics.NewReplay(partlog.NewReader(f.o.Client, f.log, start), nothing{}, nil)
+	if _, found, err := f.checkpointBefore(ctx, start, end); err != nil || found {
+		return err
+	}
+	f.said = time.Now() // what is open there may hold one
+	r := delaytopics.NewReplay(partlog.NewReader(f.o.Client, f.log, start), nothing{})
 	err := f.run(ctx, r, end)
 	if err == nil && r.Last() == nil {
 		err = LostChangelog(logOf(&f.o.Topics.Request, f.o.Partition), f.log, "the data directory has timers")
@@ -184,4 +186,7 @@ func (i *intoLocal) Delete(id []byte) error { return i.sink.Delete(id) }
 func (i *intoLocal) Checkpoint(raw []byte) error { return i.sink.Checkpoint(raw) }
 
 // Flush implements delaytopics.Fold.
-func (i *intoLocal) Flush(position int64) error { return i.sink.Flush(position) }
+func (i *intoLocal) Flush(at delaytopics.Place) error {
+	i.sink.At(statestore.Mark{Named: at.Named, Epoch: int32(at.Epoch), Read: at.Read})
+	return i.sink.Flush(at.Position)
+}

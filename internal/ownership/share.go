@@ -114,7 +114,7 @@ func (l *Life) LogRecord(key, value []byte) *kgo.Record {
 func (l *Life) CheckpointValue(position int64, step string, now int64) []byte {
 	c := delaytopics.Checkpoint{
 		Request: l.o.Topics.Request.ID, Changelog: l.o.Topics.Changelog.ID,
-		Position: position, Step: step, Group: l.o.Group, Owner: l.o.Owner, Time: now,
+		Position: position, Step: step, Group: l.o.Group, Owner: l.o.Owner, Time: now, Epoch: l.epochs.below(position),
 	}
 	return c.AppendTo(nil)
 }

@@ -32,6 +32,8 @@ type Status struct {
 	Since  time.Time // when State began; of Stalled, when it went live
 	Reason string    // of Failed and Stalled, why an acquisition does not get on, and Held as a sentence
 	Held   *Held     // what keeps intake from the log's end; nil: nothing, as far as is known
+	// Warning is what an operator has to see to although the partition goes on.
+	Warning string
 	// Replayed and ReplayEnd are changelog offsets, for progress.
 	Replayed, ReplayEnd int64
 	Pending             int64
@@ -71,6 +73,9 @@ func (l *Life) Status() Status {
 	s := Status{State: State(l.state.Load())}
 	if ms := l.since.Load(); ms != 0 {
 		s.Since = time.UnixMilli(ms)
+	}
+	if w := l.warning.Load(); w != nil {
+		s.Warning = *w
 	}
 	if f := l.follower.Load(); f != nil {
 		s.Replayed, s.ReplayEnd = f.position.Load(), f.end.Load()

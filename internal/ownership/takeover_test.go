@@ -40,6 +40,7 @@ func (*counter) Ended(int)                                   {}
 func (*counter) Lost(string, int64)                          {}
 func (*counter) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
 func (*counter) NearRetention(string)                        {}
+func (*counter) Cut(string, int64)                           {}
 
 // follow is a follower with a store of its own.
 func follow(t *testing.T, cl *kgo.Client, set *delaytopics.Set, count *counter) (*ownership.Follower, *statestore.Handle) {
@@ -52,7 +53,7 @@ func follow(t *testing.T, cl *kgo.Client, set *delaytopics.Set, count *counter) 
 	h := s.Partition(statestore.PartitionID{Topic: set.Request.ID}).Acquire()
 	return ownership.NewFollower(ownership.FollowOptions{
 		Topics: set, Client: cl, Logger: slog.Default(), Metrics: count,
-		Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1), MaxAbsence: time.Hour},
+		Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
 	}), h
 }
 
@@ -149,7 +150,7 @@ func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 	}
 	set := &delaytopics.Set{
 		Request:   delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1},
-		Changelog: delaytopics.Topic{Name: delaytopics.Changelog(requests), ID: topics[delaytopics.Changelog(requests)].ID, Partitions: 1},
+		Changelog: delaytopics.Topic{Name: delaytopics.Changelog(requests), ID: topics[delaytopics.Changelog(requests)].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
 	}
 	count := new(counter)
 	f, view := follow(t, cl, set, count)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -32,7 +33,32 @@ func (p *Partition) acquire(ctx context.Context) (from, end int64, err error) {
 	p.pending.Store(meta.Pending)
 	p.taken.Store(true)
 	p.ledger.open(meta.Pending)
-	return from, end, p.handle.Live(a.Now, p.o.Token.Confirmed)
+	if err := p.handle.Live(a.Now, p.o.Token.Confirmed); err != nil {
+		return 0, 0, err
+	}
+	return from, end, p.noteKeeps()
+}
+
+// raiseAfter is how long delete.retention.ms must have been longer than noted before that is
+// noted: by then the store's in-sync time is behind the change, and so is every deletion that
+// was stamped before and that the store lacks.
+const raiseAfter = 5 * time.Minute
+
+// noteKeeps has the store know for how long the changelog keeps deletions: who opens the view
+// next counts by the least that was in force since it was in sync.
+func (p *Partition) noteKeeps() error {
+	keeps := p.Settings().Keeps()
+	switch {
+	case keeps <= p.keeps:
+		p.raised = time.Time{}
+	case p.raised.IsZero():
+		p.raised = time.Now()
+	}
+	if keeps == p.keeps || p.keeps > 0 && keeps > p.keeps && time.Since(p.raised) < raiseAfter {
+		return nil
+	}
+	p.keeps = keeps
+	return p.handle.Keeps(keeps)
 }
 
 // begin says where requests are read from whose changelog holds no checkpoint.
@@ -69,7 +95,7 @@ func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Check
 	if committed >= 0 && committed != last.Position {
 		p.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", last.Position)
 	}
-	return p.ReadFrom(ctx, last.Position)
+	return p.ReadFrom(ctx, last)
 }
 
 // readError words an error of intake.

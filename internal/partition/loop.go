@@ -32,6 +32,9 @@ func (p *Partition) loop(ctx context.Context) error {
 			return p.Failure()
 		case <-p.Kicked:
 		case <-t.C:
+			if err := p.noteKeeps(); err != nil {
+				return err
+			}
 			p.publishParked()
 			p.showLag()
 			p.AwaitLeader()

@@ -25,6 +25,7 @@ type Metrics struct {
 	replayedN  prometheus.Counter
 	endedN     prometheus.Counter
 	lostN      *prometheus.CounterVec
+	cutN       *prometheus.CounterVec
 	accepted   *prometheus.CounterVec
 	damagedN   prometheus.Counter
 	retentionN *prometheus.CounterVec
@@ -67,6 +68,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		lostN: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_requests_lost_total", Help: "Requests that retention deleted before they were read, at most: markers of transactions and aborted records count too.",
 		}, []string{"topic"}),
+		cutN: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_requests_cut_total", Help: "Offsets of a request log that was cut and has grown again: requests there were settled before the cut, and what stands there now is not read.",
+		}, []string{"topic"}),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_accepted_total", Help: "Requests that made a pending timer: scheduled and replaced together.",
 		}, []string{"topic"}),
@@ -81,7 +85,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 	}
 	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset)
-	reg.MustRegister(m.outcomes, m.reasons, m.sealed, m.delivered, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN)
+	reg.MustRegister(m.outcomes, m.reasons, m.sealed, m.delivered, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN, m.cutN)
 	return m
 }
 
@@ -97,7 +101,7 @@ func (m *Metrics) Serve(topic string) {
 	none := m.sealed.tally()
 	m.sealed.add("", &none)
 	m.delivered.add(topic, &none)
-	for _, c := range []*prometheus.CounterVec{m.misplacedN, m.lostN, m.accepted, m.retentionN} {
+	for _, c := range []*prometheus.CounterVec{m.misplacedN, m.lostN, m.cutN, m.accepted, m.retentionN} {
 		c.WithLabelValues(topic)
 	}
 }
@@ -133,6 +137,9 @@ func (m *Metrics) Clocks() *clocks.Clocks { return &m.clocks }
 func (m *Metrics) Lost(topic string, n int64) {
 	m.lostN.WithLabelValues(topic).Add(float64(n))
 }
+
+// Cut implements ownership.Metrics.
+func (m *Metrics) Cut(topic string, n int64) { m.cutN.WithLabelValues(topic).Add(float64(n)) }
 
 func (m *Metrics) setLag(topic string, partition int32, records int64, age time.Duration) {
 	p := strconv.Itoa(int(partition))

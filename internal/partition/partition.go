@@ -49,8 +49,6 @@ type Options struct {
 	Replays *semaphore.Weighted
 	Scans   *semaphore.Weighted // of who asks for many; nil: no limit
 	Memory  Memory
-	// MaxAbsence is how old a local store may be: half of delete.retention.ms.
-	MaxAbsence time.Duration
 	// HeldPatience is for how long the gate waits for open transactions; 0 is the usual 10 s.
 	HeldPatience time.Duration
 	Metrics      *Metrics
@@ -83,6 +81,8 @@ type Partition struct {
 
 	// Run's own.
 	handle      *statestore.Handle
+	keeps       time.Duration   // what noteKeeps has noted; 0: nothing
+	raised      time.Time       // since when it is longer; zero: it is not
 	local       ownership.Local // the view that handle is the right to
 	checkpoints checkpoints
 	parking     parked
@@ -133,7 +133,7 @@ func New(o Options) *Partition {
 		Life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},
 		inbox: newInbox(), backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
 	}
-	p.local = ownership.Local{Slots: o.Replays, MaxAbsence: o.MaxAbsence, AcceptLost: o.AcceptLost, Opened: p.countMisplaced}
+	p.local = ownership.Local{Slots: o.Replays, AcceptLost: o.AcceptLost, Opened: p.countMisplaced}
 	p.Busy = func() bool { return len(p.jobs) > 0 || p.applying }
 	p.nextDue.Store(never)
 	return p
@@ -175,7 +175,7 @@ func (p *Partition) reset() {
 // serve is one acquisition and the life after it.
 func (p *Partition) serve(ctx context.Context) error {
 	p.SetState(ownership.Acquiring)
-	p.handle = p.o.Store.Acquire()
+	p.handle, p.keeps = p.o.Store.Acquire(), 0
 	defer p.handle.Release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.counts.Wait()

@@ -55,6 +55,7 @@ func (in *inbox) takeAll() []delivery {
 
 // Deliver takes requests in, to be planned. It implements intake.Sink.
 func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
+	p.Read(recs)
 	if n := len(recs); n > 0 {
 		p.WatchRetention(recs[0].Timestamp)
 		p.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, p.o.Now())

@@ -73,6 +73,43 @@ func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, err error) {
 	return end, err
 }
 
+// Epoch is a partition's leader epoch, or none: the zero value. It is one more than Kafka's
+// number, which begins at 0.
+type Epoch int32
+
+// EpochOf is the epoch with Kafka's number, none if that is negative.
+func EpochOf(kafka int32) Epoch { return Epoch(max(kafka, -1) + 1) }
+
+// EpochEnd returns up to which offset the log of t holds records of leader epochs up to e:
+// where the next epoch began, or the high watermark. If the leader knows of no epoch as late
+// as e, none of its records is there, and end is -1 (KIP-101, KIP-320). Leaders that are
+// away, and topics that are gone, are as with Bounds.
+func EpochEnd(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (end int64, err error) {
+	r := newRoute(cl, t, DefaultLimits())
+	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
+		req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+		req.ReplicaID = consumer
+		rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
+		rt.Topic = t.Topic
+		rp := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+		rp.Partition, rp.CurrentLeaderEpoch, rp.LeaderEpoch = t.Partition, r.epoch, int32(e)-1
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+		kresp, err := br.Request(ctx, req)
+		if err != nil {
+			return err
+		}
+		resp := kresp.(*kmsg.OffsetForLeaderEpochResponse)
+		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+			return kerr.UnknownTopicOrPartition
+		}
+		p := &resp.Topics[0].Partitions[0]
+		end = p.EndOffset
+		return kerr.ErrorForCode(p.ErrorCode)
+	})
+	return end, err
+}
+
 func (r *route) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (int64, error) {
 	p, err := r.list(ctx, br, at, isolation)
 	return p.Offset, err

@@ -28,19 +28,28 @@ const (
 type leftovers struct {
 	store *statestore.Store
 	now   func() time.Time
-	// keep is how long the rows of a request topic are good; of one that is not
+	// keep tells how long the rows of a request topic are good, as of now; of one that is not
 	// served it is the longest of those that are.
-	keep map[[16]byte]time.Duration
+	keep func(ctx context.Context) (map[[16]byte]time.Duration, error)
 	last func(id statestore.PartitionID, changelog [16]byte) bool
 	log  *slog.Logger
 }
 
 func (in *instance) newLeftovers() *leftovers {
-	l := &leftovers{store: in.store, now: in.o.Now, keep: make(map[[16]byte]time.Duration), last: in.lastCopy, log: in.log}
+	return &leftovers{store: in.store, now: in.o.Now, keep: in.absences, last: in.lastCopy, log: in.log}
+}
+
+// absences are how long views of request topics may be away.
+func (in *instance) absences(ctx context.Context) (map[[16]byte]time.Duration, error) {
+	all := make(map[[16]byte]time.Duration)
 	for _, t := range in.topics {
-		l.keep[t.set.Request.ID] = t.maxAbsence
+		now, err := t.settings.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all[t.set.Request.ID] = now.MaxAbsence()
 	}
-	return l
+	return all, nil
 }
 
 // lastCopy reports whether a view, that of a changelog, may be all that is left of a
@@ -65,25 +74,29 @@ func (l *leftovers) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-			l.drop()
+			l.drop(ctx)
 			t.Reset(leftoversEvery)
 		}
 	}
 }
 
 // drop goes through the store once. What cannot be dropped is tried again.
-func (l *leftovers) drop() {
-	ids, err := l.store.Partitions()
+func (l *leftovers) drop(ctx context.Context) {
+	keeps, err := l.keep(ctx)
+	var ids []statestore.PartitionID
+	if err == nil {
+		ids, err = l.store.Partitions()
+	}
 	if err != nil {
 		l.log.Warn("cannot look for what the local store need not keep", "err", err)
 		return
 	}
 	var longest time.Duration
-	for _, keep := range l.keep {
+	for _, keep := range keeps {
 		longest = max(longest, keep)
 	}
 	for _, id := range ids {
-		keep, served := l.keep[id.Topic]
+		keep, served := keeps[id.Topic]
 		if !served {
 			keep = longest
 		}
@@ -121,7 +134,7 @@ func (in *instance) views() (views []membership.View) {
 			continue
 		}
 		m, ok := in.store.Partition(id).Look()
-		if ok && m.Changelog == t.set.Changelog.ID && in.o.Now().Sub(m.InSync) < t.maxAbsence {
+		if ok && m.Changelog == t.set.Changelog.ID && m.Named && in.o.Now().Sub(m.InSync) < t.settings.Last().MaxAbsence() {
 			all = append(all, held{membership.View{Topic: names[id.Topic], Partition: id.Partition, Position: m.Position}, m.InSync})
 		}
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -51,8 +52,17 @@ func TestLeftoversAreDropped(t *testing.T) {
 	partition(recreated, 1, 13*hour, false)
 
 	nobodys := func(statestore.PartitionID, [16]byte) bool { return false }
-	l := &leftovers{last: nobodys, store: s, now: func() time.Time { return now }, keep: map[[16]byte]time.Duration{served: keep, {9}: hour}, log: slog.New(slog.DiscardHandler)}
-	l.drop()
+	kept, unknown := keep, errors.New("no broker answers")
+	l := &leftovers{last: nobodys, store: s, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler)}
+	l.keep = func(context.Context) (map[[16]byte]time.Duration, error) {
+		return map[[16]byte]time.Duration{served: kept, {9}: hour}, unknown
+	}
+	l.drop(t.Context())
+	if all, err := s.Partitions(); err != nil || len(all) != 5 {
+		t.Errorf("nobody says how long views are good, and %v are left, %v", all, err)
+	}
+	unknown = nil
+	l.drop(t.Context())
 	got, err := s.Partitions()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +71,7 @@ func TestLeftoversAreDropped(t *testing.T) {
 		t.Errorf("left are %v, want %v", got, want)
 	}
 	now = now.Add(2 * hour)
-	l.drop()
+	l.drop(t.Context())
 	if got, err = s.Partitions(); err != nil || !slices.Equal(got, want[:1]) {
 		t.Errorf("left later are %v, %v, want %v", got, err, want[:1])
 	}
@@ -76,11 +86,11 @@ func TestTheLastCopyIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	set := delaytopics.Set{Request: delaytopics.Topic{ID: [16]byte{1}}, Changelog: delaytopics.Topic{ID: [16]byte{2}}}
-	halted := delaytopics.Set{Request: delaytopics.Topic{ID: [16]byte{3}}, Changelog: delaytopics.Topic{ID: [16]byte{4}}}
+	set := delaytopics.Set{Request: delaytopics.Topic{ID: [16]byte{1}}, Changelog: delaytopics.Topic{ID: [16]byte{2}, DeleteRetention: 2 * time.Hour}}
+	halted := delaytopics.Set{Request: delaytopics.Topic{ID: [16]byte{3}}, Changelog: delaytopics.Topic{ID: [16]byte{4}, DeleteRetention: 2 * time.Hour}}
 	in := &instance{
 		store: s, log: slog.New(slog.DiscardHandler), o: Options{Now: time.Now},
-		topics:  map[string]*served{"r": {set: set, maxAbsence: time.Hour}, "halted": {set: halted, maxAbsence: time.Hour}},
+		topics:  map[string]*served{"r": newServed(nil, set, nil), "halted": newServed(nil, halted, nil)},
 		parts:   map[key]*owned{{"r", 1}: {}},
 		recheck: &recheck{stopped: map[string]error{"halted": errors.New("its changelog is gone")}},
 	}
@@ -99,7 +109,7 @@ func TestTheLastCopyIsKept(t *testing.T) {
 		view(set.Request.ID, [16]byte{9}, 2),
 		view(halted.Request.ID, halted.Changelog.ID, 0),
 	}
-	in.newLeftovers().drop()
+	in.newLeftovers().drop(t.Context())
 	if got, err := s.Partitions(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("left are %v, %v, want %v", got, err, want)
 	}

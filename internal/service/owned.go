@@ -68,7 +68,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 	p := partition.New(partition.Options{
 		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
 		Store:   in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
-		Replays: in.replays, Scans: in.scans, Memory: in.memory.of(t.Topic), MaxAbsence: topic.maxAbsence, HeldPatience: in.o.HeldPatience,
+		Replays: in.replays, Scans: in.scans, Memory: in.memory.of(t.Topic), HeldPatience: in.o.HeldPatience,
 		Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
 	})
 	if in.o.Assigned != nil {
@@ -87,7 +87,7 @@ func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.P
 // ownership is what any partition of ours is made of.
 func (in *instance) ownership(t *membership.Token, topic *served) ownership.Options {
 	return ownership.Options{
-		Topics: &topic.set, Partition: t.Partition, Group: in.cfg.Group, Owner: in.owner(), API: in.api.URL(), Token: t,
+		Topics: &topic.set, Settings: topic.settings, Partition: t.Partition, Group: in.cfg.Group, Owner: in.owner(), API: in.api.URL(), Token: t,
 		Lane: in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Markers: in.markers, Client: in.client,
 		Now: in.o.Now, AcceptGroup: in.cfg.AcceptGroup, AcceptLost: in.cfg.AcceptLostChangelog, Logger: in.log, Newer: in.resign,
 	}

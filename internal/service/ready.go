@@ -27,6 +27,7 @@ type report struct {
 type partitionOf struct {
 	State     string `json:"state"`
 	Reason    string `json:"reason,omitempty"`
+	Warning   string `json:"warning,omitempty"`
 	Pending   int64  `json:"pending"`
 	Misplaced int64  `json:"misplaced,omitempty"` // of them, with IDs that belong elsewhere
 	Replayed  int64  `json:"replayed,omitempty"`
@@ -61,7 +62,7 @@ func (in *instance) Ready() (bool, any) {
 		if r.Topics[k.topic] == nil {
 			r.Topics[k.topic] = make(map[string]partitionOf)
 		}
-		po := partitionOf{State: s.State.String(), Reason: s.Reason, Pending: s.Pending, Misplaced: max(s.Misplaced, 0)}
+		po := partitionOf{State: s.State.String(), Reason: s.Reason, Warning: s.Warning, Pending: s.Pending, Misplaced: max(s.Misplaced, 0)}
 		if s.State == ownership.Replaying {
 			po.Replayed, po.ReplayEnd = s.Replayed, s.ReplayEnd
 		}

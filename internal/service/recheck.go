@@ -23,6 +23,9 @@ const (
 	// glanceEvery is how often the brokers are asked, in one request, whether all
 	// topics are there with their UUIDs and partition counts.
 	glanceEvery = 2 * time.Second
+	// settingsEvery is how often settings are asked for that a partition goes by between two
+	// acquisitions, and that a view is to be judged by later.
+	settingsEvery = 30 * time.Second
 	// A problem that stops a topic must have been seen for recheckAgain, one that is
 	// gone for recheckGone: a broker that has just started may deny what exists.
 	recheckAgain = 2 * time.Second
@@ -82,6 +85,8 @@ func (r *recheck) Run(ctx context.Context) error {
 	defer check.Stop()
 	glance := time.NewTicker(glanceEvery)
 	defer glance.Stop()
+	settings := time.NewTicker(settingsEvery)
+	defer settings.Stop()
 	complain := time.NewTicker(stoppedEvery)
 	defer complain.Stop()
 	for {
@@ -92,6 +97,8 @@ func (r *recheck) Run(ctx context.Context) error {
 		case <-complain.C:
 			r.complain()
 			r.recount(ctx)
+		case <-settings.C:
+			r.readSettings(ctx)
 		case <-glance.C:
 			names = r.glance(ctx)
 		case <-check.C:
@@ -149,6 +156,24 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 		}
 	}
 	return names
+}
+
+// readSettings asks what settings are now. That nobody answers is no news: whoever needs to
+// know asks for itself.
+func (r *recheck) readSettings(ctx context.Context) {
+	for _, name := range r.served() {
+		t := r.in.of(name)
+		before := t.settings.Last()
+		asking, cancel := context.WithTimeout(ctx, recheckTimeout)
+		now, err := t.settings.Now(asking)
+		cancel()
+		if before.Timestamps == "" {
+			before.Timestamps = now.Timestamps // not asked for before
+		}
+		if err == nil && now != before {
+			r.in.log.Info("settings of topics were altered", "topic", name, "before", before, "now", now)
+		}
+	}
 }
 
 // changed reports whether a topic is gone, another one, or of other partitions.

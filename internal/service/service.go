@@ -24,6 +24,7 @@ import (
 	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -174,9 +175,15 @@ type instance struct {
 
 // served is one request topic, or one fixed-delay topic.
 type served struct {
-	set        delaytopics.Set
-	rules      *intake.Rules
-	maxAbsence time.Duration
+	set      delaytopics.Set
+	settings *ownership.Settings
+	rules    *intake.Rules
+}
+
+func newServed(cl *kgo.Client, set delaytopics.Set, rules *intake.Rules) *served {
+	s := &served{set: set, rules: rules}
+	s.settings = ownership.NewSettings(cl, &s.set)
+	return s
 }
 
 func (in *instance) run(ctx context.Context) error {

@@ -96,14 +96,14 @@ func (in *instance) openTopics(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		in.topics[name] = &served{set: set, rules: rules(in.cfg, set), maxAbsence: set.Changelog.MaxAbsence()}
+		in.topics[name] = newServed(in.client, set, rules(in.cfg, set))
 	}
 	for _, d := range in.cfg.Delay {
 		set, err := ensure(d.Topic, d.Delay)
 		if err != nil {
 			return err
 		}
-		in.delayed[d.Topic] = &served{set: set, rules: delayRules(in.cfg, d, set)}
+		in.delayed[d.Topic] = newServed(in.client, set, delayRules(in.cfg, d, set))
 	}
 	in.warnChained(ctx)
 	return nil

@@ -124,3 +124,48 @@ func TestGroupsOffsetsAltered(t *testing.T) {
 		}
 	}
 }
+
+// A request log lost its tail and has grown again, past the position: so it is where its
+// leader knows of no epoch in which what was read was written. A checkpoint written by hand
+// makes it so. The partition goes on, since what is settled is settled, and says what it
+// passes over: in the log, to /readyz and as a metric. The next step ends that.
+func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	c := kafkatest.Shared(t)
+	s := newScene(t, c)
+	p, target, out := s.running(t)
+	s.spread(t, target, "id-", n, time.Now().Add(20*time.Second))
+	pending(t, n, p)
+	stopped(t, p)
+	cp, err := delaytopics.DecodeCheckpoint(s.checkpoint(t))
+	if err != nil || cp.Epoch == 0 {
+		t.Fatalf("no epoch of requests is known: %+v, %v", cp, err)
+	}
+	cp.Epoch, cp.Step = cp.Epoch+100, "by hand"
+	manual := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	rig.Send(t, manual, &kgo.Record{Topic: delaytopics.Changelog(s.requests), Key: delaytopics.CheckpointKey(), Value: cp.AppendTo(nil)})
+
+	p = rig.Start(t, s.arguments()...)
+	p.Ready(partitions, readyLimit)
+	says := fmt.Sprintf("%s/0 was cut at offset 0 and has grown again: requests up to %d were settled before", s.requests, cp.Position)
+	if _, body := p.Readyz(); !strings.Contains(body, says) {
+		t.Errorf("/readyz does not say %q: %s", says, body)
+	}
+	if got := p.Metric("waterclock_requests_cut_total", "topic", s.requests); got != float64(cp.Position) {
+		t.Errorf("%v offsets are counted, want %d", got, cp.Position)
+	}
+	if said := p.Output(); strings.Count(said, says) != 1 || !strings.Contains(said, "level=ERROR") {
+		t.Errorf("the log says %s", said)
+	}
+	out.WaitFor(n, readyLimit)
+	s.spread(t, target, "again-", n, time.Now())
+	exactly(t, out, 2*n)
+	stopped(t, p)
+	p = rig.Start(t, s.arguments()...)
+	p.Ready(partitions, readyLimit)
+	if _, body := p.Readyz(); strings.Contains(body, "was cut") {
+		t.Errorf("it is said again: %s", body)
+	}
+	pending(t, 0, p)
+}

@@ -1,0 +1,160 @@
+package ownership_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// A view is gone on with only if the log shows, where the view ends, the step that it ends
+// with. It is not if the log lost that tail and has grown again, past the view's position, by
+// the hand of another owner: "ghost" is pending in the view alone, "late" in the log alone.
+func TestAChangelogThatHasGrownAgain(t *testing.T) {
+	for _, x := range []struct {
+		name     string
+		step     string // that the view ends with, at offset 39
+		mark     statestore.Mark
+		believed bool
+		says     string
+	}{
+		{"the log is the view's", "B/39", statestore.Mark{Named: true, Epoch: 1, Read: 40}, true, ""},
+		{"it has grown again", "A/39", statestore.Mark{Named: true}, false, "the checkpoint at offset 39 of the changelog is of step B/39, not A/39"},
+		{"a timer is at that place", "A/38", statestore.Mark{Named: true}, false, "is not at offset 38 of the changelog any more"},
+		{"the view has no name", "B/39", statestore.Mark{}, false, "no step names its position 40"},
+		{"no record is of the epoch that the view has read", "B/39", statestore.Mark{Named: true, Epoch: 8, Read: 40}, false, "knows of no epoch"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			w := newRegrown(t)
+			h := w.view(t, x.step, x.mark)
+			var said bytes.Buffer
+			count := new(counter)
+			f := ownership.NewFollower(ownership.FollowOptions{
+				Topics: w.set, Client: w.cl, Logger: slog.New(slog.NewTextHandler(&said, nil)), Metrics: count,
+				Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
+			})
+			if err := f.ToEnd(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := pending(t, h)
+			_, kept := got["kept"]
+			_, ghost := got["ghost"]
+			_, late := got["late"]
+			switch {
+			case x.believed && (!kept || count.replayed.Load() != 20):
+				t.Errorf("the view is not gone on with: %d offsets were replayed", count.replayed.Load())
+			case !x.believed && (kept || ghost):
+				t.Error("a timer is pending that the changelog knows nothing of")
+			case !x.believed && !late:
+				t.Error("a timer that the changelog has is lost here")
+			case !strings.Contains(said.String(), x.says):
+				t.Errorf("it says %s, want %q", &said, x.says)
+			}
+			if f.Last().Step != "B/59" {
+				t.Errorf("the last step is %s", f.Last().Step)
+			}
+			// What the store has noted of it holds the next time.
+			again := ownership.NewFollower(ownership.FollowOptions{
+				Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: count,
+				Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
+			})
+			before := count.replayed.Load()
+			if err := again.ToEnd(t.Context()); err != nil || count.replayed.Load() != before {
+				t.Errorf("opened again it replays %d offsets, %v", count.replayed.Load()-before, err)
+			}
+		})
+	}
+}
+
+// regrown is a changelog of 60 records: five timers scheduled again and again, each tenth
+// record the checkpoint of an owner B, and at 35 the timer "late".
+type regrown struct {
+	cl  *kgo.Client
+	set *delaytopics.Set
+}
+
+func newRegrown(t *testing.T) *regrown {
+	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "r", "r.waterclock.changelog"))
+	topics, err := kadm.NewClient(cl).ListTopics(t.Context(), "r", "r.waterclock.changelog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &regrown{cl: cl, set: &delaytopics.Set{
+		Request:   delaytopics.Topic{Name: "r", ID: topics["r"].ID, Partitions: 1},
+		Changelog: delaytopics.Topic{Name: "r.waterclock.changelog", ID: topics["r.waterclock.changelog"].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
+	}}
+	for i := range int64(60) {
+		rec := &kgo.Record{Topic: w.set.Changelog.Name}
+		switch {
+		case i%10 == 9:
+			rec.Key, rec.Value = delaytopics.CheckpointKey(), w.checkpoint(i, fmt.Sprint("B/", i))
+		case i == 35:
+			rec.Key, rec.Value = delaytopics.TimerKey(nil, []byte("late")), pendingTimer("late", i).AppendTo(nil)
+		default:
+			id := fmt.Sprint("common", i%5)
+			rec.Key, rec.Value = delaytopics.TimerKey(nil, []byte(id)), pendingTimer(id, i).AppendTo(nil)
+		}
+		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func (w *regrown) checkpoint(position int64, step string) []byte {
+	c := delaytopics.Checkpoint{Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: step, Group: "g"}
+	return c.AppendTo(nil)
+}
+
+func pendingTimer(id string, n int64) *timer.Timer {
+	return &timer.Timer{ID: []byte(id), Offset: n, Due: 1 << 41, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: -1, Key: []byte(id)}}
+}
+
+// view is one that ends with a step, whose number is the offset of its checkpoint. In the log that it is of "ghost" was
+// scheduled.
+func (w *regrown) view(t *testing.T, step string, at statestore.Mark) *statestore.Handle {
+	s, err := statestore.Open(statestore.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	h := s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire()
+	r, err := h.Replay(w.set.Changelog.ID, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := "ghost"
+	if strings.HasPrefix(step, "B/") {
+		id = "kept"
+	}
+	if err := r.Put([]byte(id), nil, pendingTimer(id, 35)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Checkpoint(w.checkpoint(39, step)); err != nil {
+		t.Fatal(err)
+	}
+	r.At(at)
+	position, err := strconv.ParseInt(step[2:], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Flush(position + 1); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	return h
+}
