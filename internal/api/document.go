@@ -57,7 +57,7 @@ var statuses = map[int]string{
 	http.StatusTooManyRequests:             "rate-limited, too-many-calls, too-many-logins, too-many-jobs, too-many-streams: ask again later. Of a request that is refused: over-quota.",
 	http.StatusRequestHeaderFieldsTooLarge: "too-many-headers, headers-too-large.",
 	http.StatusInternalServerError:         "internal: what should not be.",
-	http.StatusServiceUnavailable:          "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, overloaded: ask again later; of unknown-outcome the request may be in the log.",
+	http.StatusServiceUnavailable:          "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in the log.",
 }
 
 // problemsOf are the statuses of problems that an operation can have.

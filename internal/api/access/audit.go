@@ -26,7 +26,7 @@ func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) 
 	defer c.mu.Unlock()
 	g.log.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit",
 		slog.String("method", loggable(r.Method)), slog.String("path", loggable(r.URL.EscapedPath())),
-		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name),
+		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name), c.caller.person(),
 		slog.Bool("forwarded", c.caller.Forwarded), slog.String("remote", r.RemoteAddr),
 		slog.Int("status", status), slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)),
 		slog.Int("asked", c.asked), slog.Duration("took", took))

@@ -48,6 +48,10 @@ type callers struct {
 	byName        map[string]*account
 	byToken       map[tokenHash]*account
 	byCertificate map[string]*account // by name as [certificateNames] gives it
+	byUser        map[string][]*account
+	byGroup       map[string][]*account
+	issuer        *issuer // nil: none names people
+	proxy         *proxy  // nil: none does
 	// decoy is compared with where there is no such user: a hash of the highest cost.
 	decoy []byte
 }
@@ -65,12 +69,16 @@ func CheckCallers(path string) error {
 // The file, as YAML has it.
 type (
 	callersFile struct {
-		Callers map[string]callerEntry `yaml:"callers"`
+		Identity *identityEntry         `yaml:"identity"`
+		Proxy    *proxyEntry            `yaml:"proxy"`
+		Callers  map[string]callerEntry `yaml:"callers"`
 	}
 	callerEntry struct {
 		Password     text         `yaml:"password"`
 		Tokens       []text       `yaml:"tokens"`
 		Certificates []text       `yaml:"certificates"`
+		Users        []text       `yaml:"users"`
+		Groups       []text       `yaml:"groups"`
 		Grants       []grantEntry `yaml:"grants"`
 	}
 	grantEntry struct {
@@ -118,7 +126,7 @@ func parseCallers(data []byte) (*callers, error) {
 		return nil, err
 	}
 	if len(file.Callers) == 0 {
-		return nil, errors.New("it names nobody: needs callers:, by name, each with password, tokens or certificates, and grants")
+		return nil, errors.New("it names nobody: needs callers:, by name, each with password, tokens, certificates, users or groups, and grants")
 	}
 	if len(file.Callers) > maxCallers {
 		return nil, fmt.Errorf("it has %d callers, needs %d at most", len(file.Callers), maxCallers)
@@ -127,8 +135,18 @@ func parseCallers(data []byte) (*callers, error) {
 		byName:        make(map[string]*account, len(file.Callers)),
 		byToken:       make(map[tokenHash]*account),
 		byCertificate: make(map[string]*account),
+		byUser:        make(map[string][]*account),
+		byGroup:       make(map[string][]*account),
 	}
 	var errs []error
+	if file.Identity != nil {
+		if c.issuer, err = newIssuer(*file.Identity); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if c.proxy, err = parseProxy(file.Proxy); err != nil {
+		errs = append(errs, err)
+	}
 	cost := bcrypt.DefaultCost
 	for _, name := range slices.Sorted(maps.Keys(file.Callers)) {
 		a, err := c.add(name, file.Callers[name])
@@ -172,8 +190,8 @@ func (c *callers) add(name string, e callerEntry) (*account, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	if e.Password == "" && len(e.Tokens) == 0 && len(e.Certificates) == 0 {
-		return nil, errors.New("needs password, tokens or certificates")
+	if e.Password == "" && len(e.Tokens)+len(e.Certificates)+len(e.Users)+len(e.Groups) == 0 {
+		return nil, errors.New("needs password, tokens, certificates, users or groups")
 	}
 	if len(e.Tokens) > maxCredentials || len(e.Certificates) > maxCredentials {
 		return nil, fmt.Errorf("needs at most %d tokens and as many certificates", maxCredentials)
@@ -197,22 +215,32 @@ func (c *callers) add(name string, e callerEntry) (*account, error) {
 		c.byToken[hash] = a
 	}
 	for _, cert := range e.Certificates {
-		kind, rest, _ := strings.Cut(string(cert), ":")
-		if !slices.Contains(certificateKinds(), kind) || rest == "" {
-			return nil, fmt.Errorf("certificate is %q, needs subject:CN=…, dns:…, uri:… or email:…", cert)
+		if err := checkCertificate(string(cert)); err != nil {
+			return nil, err
 		}
 		if other := c.byCertificate[string(cert)]; other != nil {
 			return nil, fmt.Errorf("certificate %q is that of %s too", cert, other.caller.Name)
 		}
 		c.byCertificate[string(cert)] = a
 	}
+	if err := c.addPeople(a, e); err != nil {
+		return nil, err
+	}
 	c.byName[name] = a
 	return a, nil
 }
 
+func checkCertificate(name string) error {
+	kind, rest, _ := strings.Cut(name, ":")
+	if !slices.Contains(certificateKinds(), kind) || rest == "" {
+		return fmt.Errorf("certificate is %q, needs subject:CN=…, dns:…, uri:… or email:…", name)
+	}
+	return nil
+}
+
 // grantsOf are the grants of a caller; none of whom the file does not name.
 func (c *callers) grantsOf(name string) []Grant {
-	if a := c.byName[name]; a != nil {
+	if a := c.named(name); a != nil {
 		return a.caller.grants
 	}
 	return nil

@@ -42,7 +42,7 @@ func TestBrokenCallersFiles(t *testing.T) {
 		{"a name with spaces", `callers: {a b: {` + tok + `, ` + good + `}}`, "name of a caller"},
 		{"the name of open ones", `callers: {anonymous: {` + tok + `, ` + good + `}}`, "not to be anonymous"},
 		{"a line break in a name", `callers: {"a\nb": {` + tok + `, ` + good + `}}`, "name of a caller"},
-		{"nothing to show", `callers: {a: {` + good + `}}`, "needs password, tokens or certificates"},
+		{"nothing to show", `callers: {a: {` + good + `}}`, "needs password, tokens, certificates, users or groups"},
 		{"no right", `callers: {a: {` + tok + `}}`, "1 to 100 grants"},
 		{"an unknown role", `callers: {a: {` + tok + `, grants: [{role: root, topic: a}]}}`, "needs one of read, write, admin"},
 		{"no role", `callers: {a: {` + tok + `, grants: [{topic: a}]}}`, "role is"},

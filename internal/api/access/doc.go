@@ -10,6 +10,8 @@
 //     send them, connections, and the processor time of passwords. A body is read after
 //     that, up to a limit, and all bodies together take no more than a fixed share of
 //     memory.
+//   - People are those whom the issuer of tokens, or the proxy, that the file names has named, and
+//     are callers of the file. So all rights are in one place.
 //   - Secrets are neither kept nor logged. Of passwords there are bcrypt hashes, of tokens
 //     SHA-256 hashes.
 //   - Each call of a known caller that changes something is one line of the log, also where the

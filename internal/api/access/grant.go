@@ -59,7 +59,9 @@ func (g Grant) covers(topic string) bool {
 
 // Caller is on whose behalf a call is made.
 type Caller struct {
-	Name string
+	Name string // in the file; of a person who is several callers of it all, with a + between them
+	// User is the person, where the call is one's and came in here; else empty.
+	User string
 	// Forwarded says that another instance asks in the caller's name. It must be answered
 	// here: a call is handed on once.
 	Forwarded bool

@@ -136,8 +136,13 @@ func (g *Guard) readCallers(texts [][]byte) (*callers, error) {
 			a.gate = newGate(g.options.Rate, g.options.AtOnce)
 		}
 	}
-	if len(next.byCertificate) > 0 && g.options.ClientCA == "" {
-		g.log.Warn("certificates of callers count for nothing without api-client-ca", "file", g.options.Users)
+	if before != nil && before.issuer != nil && next.issuer != nil && before.issuer.entry == next.issuer.entry {
+		next.issuer = before.issuer // which has its keys
+	} else if next.issuer != nil {
+		next.issuer.log = g.log
+	}
+	if (len(next.byCertificate) > 0 || next.proxy != nil) && g.options.ClientCA == "" {
+		g.log.Warn("certificates of callers and proxies count for nothing without api-client-ca", "file", g.options.Users)
 	}
 	return next, nil
 }
@@ -268,7 +273,7 @@ func (g *Guard) identify(r *http.Request) (a *account, sig *signed, p *Problem) 
 		return g.open, &s, nil
 	}
 	if g.callers != nil {
-		a = g.callers.get().byName[s.name]
+		a = g.callers.get().named(s.name)
 	}
 	if a == nil {
 		return nil, nil, NewProblem(http.StatusForbidden, ReasonUnknownCaller,

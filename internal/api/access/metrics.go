@@ -11,7 +11,7 @@ type metrics struct {
 func Reasons() []string {
 	return []string{
 		ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonBodyTimeout, ReasonTooLarge,
-		ReasonTargetTooLong, ReasonWrongHost, ReasonTooManyHeaders, ReasonRateLimited, ReasonTooManyCalls, ReasonTooManyFailures, ReasonOverloaded,
+		ReasonTargetTooLong, ReasonWrongHost, ReasonTooManyHeaders, ReasonRateLimited, ReasonTooManyCalls, ReasonTooManyFailures, ReasonOverloaded, ReasonIssuerUnavailable,
 	}
 }
 

@@ -11,21 +11,22 @@ import (
 
 // Reasons of problems, beside those of package api. They are part of the API and never change.
 const (
-	ReasonBadRequest      = "bad-request"      // 400: the call itself is wrong
-	ReasonUnauthenticated = "unauthenticated"  // 401: no credentials, or wrong ones
-	ReasonTooManyHeaders  = "too-many-headers" // 431
-	ReasonForwardRefused  = "forward-refused"  // 401: the signature of another instance does not hold
-	ReasonForbidden       = "forbidden"        // 403: the caller has no such right
-	ReasonUnknownCaller   = "unknown-caller"   // 403: forwarded for a caller whom this instance does not know
-	ReasonCrossOrigin     = "cross-origin"     // 403: a page of another site sent it
-	ReasonBodyTimeout     = "body-timeout"     // 408: the body did not arrive in time
-	ReasonTooLarge        = "too-large"        // 413: the body
-	ReasonTargetTooLong   = "target-too-long"  // 414: path and query
-	ReasonWrongHost       = "wrong-host"       // 421: see [Guard.Wrap]
-	ReasonRateLimited     = "rate-limited"     // 429
-	ReasonTooManyCalls    = "too-many-calls"   // 429: at the same time
-	ReasonTooManyFailures = "too-many-logins"  // 429: with wrong passwords
-	ReasonOverloaded      = "overloaded"       // 503: bodies, answers, passwords or nonces have no room now
+	ReasonBadRequest        = "bad-request"        // 400: the call itself is wrong
+	ReasonUnauthenticated   = "unauthenticated"    // 401: no credentials, or wrong ones
+	ReasonTooManyHeaders    = "too-many-headers"   // 431
+	ReasonForwardRefused    = "forward-refused"    // 401: the signature of another instance does not hold
+	ReasonForbidden         = "forbidden"          // 403: the caller has no such right
+	ReasonUnknownCaller     = "unknown-caller"     // 403: forwarded for a caller whom this instance does not know
+	ReasonCrossOrigin       = "cross-origin"       // 403: a page of another site sent it
+	ReasonBodyTimeout       = "body-timeout"       // 408: the body did not arrive in time
+	ReasonTooLarge          = "too-large"          // 413: the body
+	ReasonTargetTooLong     = "target-too-long"    // 414: path and query
+	ReasonWrongHost         = "wrong-host"         // 421: see [Guard.Wrap]
+	ReasonRateLimited       = "rate-limited"       // 429
+	ReasonTooManyCalls      = "too-many-calls"     // 429: at the same time
+	ReasonTooManyFailures   = "too-many-logins"    // 429: with wrong passwords
+	ReasonIssuerUnavailable = "issuer-unavailable" // 503: keys of the issuer of tokens are not known
+	ReasonOverloaded        = "overloaded"         // 503: bodies, answers, passwords or nonces have no room now
 )
 
 // Problem is an answer that is an error, in the form of RFC 9457. It is an error, and

@@ -1,0 +1,211 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of people and their groups.
+const (
+	maxPeople       = 1000 // users, and groups, of one caller
+	maxIdentity     = 256  // bytes of the name of a user or of a group
+	maxGroups       = 1000 // of one user
+	maxJoined       = 8    // callers that one user is, by name and by groups
+	maxJoinedBytes  = 200  // of their names together: they go into the header that instances sign
+	joined          = "+"  // stands between them; no caller's name has it
+	userHeader      = "X-Forwarded-User"
+	groupsHeader    = "X-Forwarded-Groups"
+	issuerUserClaim = "email"
+	issuerGroups    = "groups"
+)
+
+// identity is a person, as an issuer of tokens or a trusted proxy names it. What it may do is the
+// file's to say: it is those callers of the file that have its name or one of its groups. So the
+// rights of people are beside those of programs, a change of the file holds for both within a
+// second, and an instance that is asked by another one needs to know no more than a caller's name.
+type identity struct {
+	user   string
+	groups []string
+}
+
+// The file, as YAML has it: who names people.
+type (
+	identityEntry struct {
+		Issuer      text `yaml:"issuer"`
+		Audience    text `yaml:"audience"`
+		UserClaim   text `yaml:"user-claim"`
+		GroupsClaim text `yaml:"groups-claim"`
+		CA          text `yaml:"ca"`
+	}
+	proxyEntry struct {
+		Certificates []text `yaml:"certificates"`
+		UserHeader   text   `yaml:"user-header"`
+		GroupsHeader text   `yaml:"groups-header"`
+	}
+)
+
+// proxy is who may say on whose behalf it calls, by two headers. Everybody else's are ignored.
+type proxy struct {
+	certificates map[string]bool // by name as [certificateNames] gives it
+	user, groups string          // names of headers, canonical
+}
+
+func parseProxy(e *proxyEntry) (*proxy, error) {
+	if e == nil {
+		return nil, nil
+	}
+	p := &proxy{certificates: make(map[string]bool), user: userHeader, groups: groupsHeader}
+	if e.UserHeader != "" {
+		p.user = textproto.CanonicalMIMEHeaderKey(string(e.UserHeader))
+	}
+	if e.GroupsHeader != "" {
+		p.groups = textproto.CanonicalMIMEHeaderKey(string(e.GroupsHeader))
+	}
+	if p.user == p.groups || p.user == "Authorization" || p.groups == "Authorization" {
+		return nil, errors.New("proxy: user-header and groups-header need to be two headers, and not Authorization")
+	}
+	if len(e.Certificates) == 0 || len(e.Certificates) > maxCredentials {
+		return nil, fmt.Errorf("proxy: needs 1 to %d certificates that it is known by", maxCredentials)
+	}
+	for _, c := range e.Certificates {
+		if err := checkCertificate(string(c)); err != nil {
+			return nil, fmt.Errorf("proxy: %w", err)
+		}
+		p.certificates[string(c)] = true
+	}
+	return p, nil
+}
+
+// names returns whom a proxy's call is for; ok: it is a proxy's, and names somebody. A certificate
+// counts that was verified at the handshake.
+func (p *proxy) names(r *http.Request) (id identity, ok bool, problem *Problem) {
+	if p == nil || r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return id, false, nil
+	}
+	known := func(name string) bool { return p.certificates[name] }
+	if !slices.ContainsFunc(certificateNames(r.TLS.PeerCertificates[0]), known) {
+		return id, false, nil
+	}
+	users := r.Header.Values(p.user)
+	if len(users) == 0 {
+		return id, false, nil // it passes on a call of a program, with credentials of its own
+	}
+	if len(users) > 1 {
+		return id, false, unauthenticated("the proxy names several users: it must replace the header " + p.user + ", not add to it")
+	}
+	id.user = strings.TrimSpace(users[0])
+	for _, line := range r.Header.Values(p.groups) {
+		for group := range strings.SplitSeq(line, ",") {
+			if group = strings.TrimSpace(group); group != "" {
+				id.groups = append(id.groups, group)
+			}
+		}
+	}
+	return id, true, nil
+}
+
+// checkPerson holds the name of a user or of a group.
+func checkPerson(name string) error {
+	if name == "" || len(name) > maxIdentity || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("name of a user or group is %q, needs 1 to %d bytes that can be printed", name, maxIdentity)
+	}
+	return nil
+}
+
+// addPeople notes which users and groups a caller is.
+func (c *callers) addPeople(a *account, e callerEntry) error {
+	if len(e.Users) > maxPeople || len(e.Groups) > maxPeople {
+		return fmt.Errorf("needs at most %d users and as many groups", maxPeople)
+	}
+	for _, list := range []struct {
+		names []text
+		by    map[string][]*account
+	}{{e.Users, c.byUser}, {e.Groups, c.byGroup}} {
+		for _, name := range list.names {
+			if err := checkPerson(string(name)); err != nil {
+				return err
+			}
+			if of := list.by[string(name)]; !slices.Contains(of, a) {
+				list.by[string(name)] = append(of, a)
+			}
+		}
+	}
+	return nil
+}
+
+// person finds the callers that somebody is, and makes one of them, which may do what each may.
+func (c *callers) person(id identity) (*account, *Problem) {
+	if err := checkPerson(id.user); err != nil {
+		return nil, unauthenticated("who calls has no name that can be used: " + err.Error())
+	}
+	if len(id.groups) > maxGroups {
+		return nil, unauthenticated(fmt.Sprintf("user %q is in more than %d groups", id.user, maxGroups))
+	}
+	found := make(map[string]*account)
+	for _, a := range c.byUser[id.user] {
+		found[a.caller.Name] = a
+	}
+	for _, group := range id.groups {
+		for _, a := range c.byGroup[group] {
+			found[a.caller.Name] = a
+		}
+	}
+	name := strings.Join(slices.Sorted(maps.Keys(found)), joined)
+	switch {
+	case len(found) == 0:
+		return nil, unauthenticated(fmt.Sprintf("user %q, and the groups it is in, belong to no caller of the file (api-users)", id.user))
+	case len(found) > maxJoined || len(name) > maxJoinedBytes:
+		return nil, unauthenticated(fmt.Sprintf("user %q belongs to %d callers of the file (api-users), needs %d at most, with names of %d bytes together", id.user, len(found), maxJoined, maxJoinedBytes))
+	}
+	a := *c.named(name)
+	a.caller.User = id.user
+	return &a, nil
+}
+
+// named is the caller of a name, or several that are one person's; nil if the file does not have
+// them all. Several share the first one's limits.
+func (c *callers) named(name string) *account {
+	first, more, several := strings.Cut(name, joined)
+	a := c.byName[first]
+	if a == nil || !several {
+		return a
+	}
+	both := *a
+	both.caller.Name, both.caller.grants, both.password = name, slices.Clone(a.caller.grants), nil
+	for other := range strings.SplitSeq(more, joined) {
+		o := c.byName[other]
+		if o == nil {
+			return nil
+		}
+		both.caller.grants = append(both.caller.grants, o.caller.grants...)
+	}
+	return &both
+}
+
+// whoIsIt finds a person, if the call is that of one.
+func (c *callers) whoIsIt(r *http.Request) (a *account, ok bool, p *Problem) {
+	id, ok, p := c.proxy.names(r)
+	if p == nil && !ok && c.issuer != nil {
+		id, ok, p = c.issuer.names(r)
+	}
+	if p == nil && ok {
+		a, p = c.person(id)
+	}
+	return a, ok || p != nil, p
+}
+
+// person names who calls, for a line of the log; nothing where it is no person.
+func (c *Caller) person() slog.Attr {
+	if c.User == "" {
+		return slog.Attr{}
+	}
+	return slog.String("user", loggable(c.User))
+}

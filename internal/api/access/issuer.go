@@ -1,0 +1,295 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/MicahParks/jwkset"
+	"github.com/MicahParks/keyfunc/v3"
+	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/sync/singleflight"
+)
+
+// Limits of asking an issuer for its keys.
+const (
+	keysFresh    = 10 * time.Minute // then they are asked for again, while the old ones hold
+	keysAgain    = 10 * time.Second // between two questions, whoever wants them
+	keysTimeout  = 10 * time.Second // of a question
+	keysWait     = 3 * time.Second  // of a call for one
+	maxKeysBytes = 1 << 20          // of an answer
+	clockLeeway  = 30 * time.Second // between the issuer's clock and this one
+	// maxTokenBytes holds what is decoded before a signature is looked at.
+	maxTokenBytes = 16 << 10
+)
+
+// issuer names people by tokens that it has signed (OpenID Connect, RFC 7519): a JWT with its name,
+// our audience, and an end, signed with one of the keys that it publishes, by a public-key
+// algorithm. Nothing else of a token is believed.
+//
+// Keys are asked for when they are needed, by OpenID Connect Discovery each time, so that a key
+// that was withdrawn is not believed for longer than keysFresh, nor a moved address. While the
+// issuer does not answer the last ones hold: tokens end by themselves, and its outage is not to
+// be ours. A token with a key that is not known has them asked for at once, but at most once in
+// keysAgain: whoever sends nonsense does not make us ask others. Calls wait for an answer only
+// where nothing is known that could tell.
+type issuer struct {
+	entry  identityEntry
+	parser *jwt.Parser
+	log    *slog.Logger // set before it is used
+	flight singleflight.Group
+
+	mu      sync.Mutex // guards what follows
+	keys    keyfunc.Keyfunc
+	fetched time.Time // when keys came
+	asked   time.Time // when they were asked for last
+	err     error     // of that
+}
+
+func newIssuer(e identityEntry) (*issuer, error) {
+	e.UserClaim, e.GroupsClaim = or(e.UserClaim, issuerUserClaim), or(e.GroupsClaim, issuerGroups)
+	if err := checkURL(string(e.Issuer)); err != nil {
+		return nil, fmt.Errorf("identity: issuer is %q, needs %w", e.Issuer, err)
+	}
+	if e.Audience == "" {
+		return nil, errors.New("identity: needs audience: without it tokens for others' services would count here")
+	}
+	if _, err := e.roots(); err != nil {
+		return nil, fmt.Errorf("identity: %w", err)
+	}
+	return &issuer{
+		entry: e, log: slog.New(slog.DiscardHandler),
+		parser: jwt.NewParser(jwt.WithIssuer(string(e.Issuer)), jwt.WithAudience(string(e.Audience)), jwt.WithExpirationRequired(), jwt.WithLeeway(clockLeeway),
+			jwt.WithValidMethods([]string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})),
+	}, nil
+}
+
+// roots are the authorities that the issuer's certificate must be of; nil: the system's.
+func (e *identityEntry) roots() (*x509.CertPool, error) {
+	if e.CA == "" {
+		return nil, nil
+	}
+	pem, err := readFile(string(e.CA))
+	if err != nil {
+		return nil, fmt.Errorf("ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("ca: %s has no certificate", e.CA)
+	}
+	return pool, nil
+}
+
+func or(t text, otherwise text) text {
+	if t == "" {
+		return otherwise
+	}
+	return t
+}
+
+// checkURL holds where keys may come from: whoever can change them on the way can be anybody.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopbackHost(u.Hostname())) {
+		return errors.New("a URL with https, or with http on the loopback interface")
+	}
+	return nil
+}
+
+// names returns whose token a call has; ok: it has one that looks as if an issuer had made it.
+func (i *issuer) names(r *http.Request) (id identity, ok bool, p *Problem) {
+	header := r.Header.Values("Authorization")
+	if len(header) != 1 {
+		return id, false, nil
+	}
+	scheme, token, _ := strings.Cut(header[0], " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || strings.Count(token, ".") != 2 {
+		return id, false, nil
+	}
+	if len(token) > maxTokenBytes {
+		return id, false, unauthenticated(fmt.Sprintf("the bearer token has more than %d bytes", maxTokenBytes))
+	}
+	claims := jwt.MapClaims{}
+	_, err := i.parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) { return i.key(r.Context(), t) })
+	switch {
+	case errors.Is(err, errNoKeys):
+		return id, false, NewProblem(http.StatusServiceUnavailable, ReasonIssuerUnavailable, "the issuer of tokens cannot be asked for its keys").after(keysAgain)
+	case err != nil:
+		return id, false, unauthenticated("the bearer token does not hold: " + whyNot(err))
+	}
+	if id, err = i.read(claims); err != nil {
+		return id, false, unauthenticated("the bearer token does not hold: " + err.Error())
+	}
+	return id, true, nil
+}
+
+// whyNot says what is wrong with a token, in words of ours: the library's have what was sent.
+func whyNot(err error) string {
+	for _, why := range []struct {
+		is   error
+		text string
+	}{
+		{jwt.ErrTokenExpired, "it has expired"},
+		{jwt.ErrTokenNotValidYet, "it is not valid yet"},
+		{jwt.ErrTokenInvalidAudience, "it is for another audience"},
+		{jwt.ErrTokenInvalidIssuer, "it is of another issuer"},
+		{jwt.ErrTokenRequiredClaimMissing, "it lacks issuer, audience or an end"},
+		{jwt.ErrTokenSignatureInvalid, "its signature does not hold"},
+		{jwkset.ErrKeyNotFound, "its issuer has no such key"},
+	} {
+		if errors.Is(err, why.is) {
+			return why.text
+		}
+	}
+	return "it is not well-formed"
+}
+
+// read takes the person out of the claims of a token that holds. An address that the issuer has not
+// verified is nobody's: whoever may choose an address could be anybody.
+func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
+	name := string(i.entry.UserClaim)
+	user, ok := claims[name].(string)
+	if !ok || user == "" {
+		return id, fmt.Errorf("it has no claim %s that is a text", name)
+	}
+	if verified, said := claims["email_verified"]; name == "email" && said && verified != true && verified != "true" {
+		return id, errors.New("its email is not verified")
+	}
+	id.user = user
+	switch groups := claims[string(i.entry.GroupsClaim)].(type) {
+	case string:
+		id.groups = []string{groups}
+	case []any:
+		for _, g := range groups {
+			if name, ok := g.(string); ok {
+				id.groups = append(id.groups, name)
+			}
+		}
+	}
+	return id, nil
+}
+
+// errNoKeys is that no key of the issuer is known.
+var errNoKeys = errors.New("the issuer's keys are not known")
+
+// key is what a token must be signed with.
+func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
+	i.mu.Lock()
+	keys, old, again := i.keys, time.Since(i.fetched) > keysFresh, time.Since(i.asked) > keysAgain
+	i.mu.Unlock()
+	if keys != nil {
+		key, err := keys.KeyfuncCtx(ctx)(t)
+		unknown := errors.Is(err, jwkset.ErrKeyNotFound)
+		if !unknown || !again {
+			if old && again {
+				i.ask() // others use the old ones meanwhile
+			}
+			return key, err
+		}
+	}
+	if keys == nil && !again {
+		return nil, errNoKeys
+	}
+	wait := time.NewTimer(keysWait)
+	defer wait.Stop()
+	select {
+	case <-i.ask():
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	i.mu.Lock()
+	keys = i.keys
+	i.mu.Unlock()
+	if keys == nil {
+		return nil, errNoKeys
+	}
+	return keys.KeyfuncCtx(ctx)(t)
+}
+
+// ask has the keys asked for; many at once ask once. Nobody's call ends it.
+func (i *issuer) ask() <-chan singleflight.Result {
+	return i.flight.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), keysTimeout)
+		defer cancel()
+		keys, err := i.fetch(ctx)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if i.asked = time.Now(); err == nil {
+			i.keys, i.fetched = keys, i.asked
+		}
+		if err != nil && (i.err == nil || i.err.Error() != err.Error()) {
+			i.log.Error("the issuer of tokens cannot be asked for its keys; those that were known hold", "issuer", string(i.entry.Issuer), "err", err)
+		}
+		i.err = err
+		return nil, nil
+	})
+}
+
+// fetch asks for the keys. The file of authorities is read each time: it changes, too.
+func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
+	roots, err := i.entry.roots()
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	var found struct {
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
+	}
+	body, err := download(ctx, client, strings.TrimSuffix(string(i.entry.Issuer), "/")+"/.well-known/openid-configuration")
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(body, &found); err != nil {
+		return nil, fmt.Errorf("read its configuration: %w", err)
+	}
+	if found.Issuer != string(i.entry.Issuer) {
+		return nil, fmt.Errorf("it calls itself %q: issuer must be that, to the letter", found.Issuer)
+	}
+	if err := checkURL(found.Keys); err != nil {
+		return nil, fmt.Errorf("its jwks_uri is %q, needs %w", found.Keys, err)
+	}
+	if body, err = download(ctx, client, found.Keys); err != nil {
+		return nil, err
+	}
+	keys, err := keyfunc.NewJWKSetJSON(body)
+	if err != nil {
+		return nil, fmt.Errorf("read its keys: %w", err)
+	}
+	return keys, nil
+}
+
+func download(ctx context.Context, client *http.Client, from string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", from, err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the issuer: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the answer of %s: %w", from, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("ask %s: it answers %s", from, resp.Status)
+	case len(body) > maxKeysBytes:
+		return nil, fmt.Errorf("the answer of %s has more than %d bytes", from, maxKeysBytes)
+	}
+	return body, nil
+}
