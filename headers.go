@@ -1,5 +1,7 @@
 package waterclock
 
+import "time"
+
 // RequestPrefix begins the name of every header that speaks to the service.
 // A header with this prefix that is none of the constants below, or that is
 // spelt in another case, makes the service refuse the request.
@@ -88,6 +90,13 @@ const (
 	// HeaderMaxLate is a duration: an occurrence that would be emitted later than
 	// that is not emitted. Timers that do not recur may have it too.
 	HeaderMaxLate = "timer-max-late"
+
+	// HeaderRemember is a duration of up to [MaxRemember]: for how long the ID stays taken once
+	// the timer has fired, or expired, for the last time, so that a request with [IfAbsent] that
+	// is sent again does not schedule it again. Behind the duration and one space there may be a
+	// token of up to [MaxTokenBytes] printable ASCII characters, kept with the timer and shown by
+	// the HTTP API.
+	HeaderRemember = "timer-remember"
 )
 
 // CatchUpPolicy is a value of [HeaderCatchUp]: what becomes of missed occurrences
@@ -159,6 +168,11 @@ const (
 const (
 	// MaxIDBytes is the longest timer ID, in bytes; the shortest is one byte.
 	MaxIDBytes = 512
+
+	// MaxRemember is the longest that [HeaderRemember] takes, and MaxTokenBytes the longest
+	// token behind it.
+	MaxRemember   = 7 * 24 * time.Hour
+	MaxTokenBytes = 64
 
 	// MinUnixMilli is the smallest number that [HeaderAt] takes for Unix
 	// milliseconds (March 1973). Earlier instants are written as RFC 3339.

@@ -148,6 +148,10 @@ const (
 	// that have a fixed length.
 	ReasonBadMaxLate Reason = "bad-max-late"
 
+	// ReasonBadRemember: the value of timer-remember is not a duration of up to
+	// MaxRemember, with a token of printable ASCII behind one space if there is one.
+	ReasonBadRemember Reason = "bad-remember"
+
 	// ReasonNoTarget: there is no timer-target-topic and the request topic has
 	// no default target.
 	ReasonNoTarget Reason = "no-target"
@@ -248,6 +252,7 @@ func Reasons() []Reason {
 		ReasonBadJitter,
 		ReasonBadCatchUp,
 		ReasonBadMaxLate,
+		ReasonBadRemember,
 		ReasonNoTarget,
 		ReasonBadTarget,
 		ReasonTargetNotAllowed,
@@ -344,6 +349,8 @@ func (r Reason) Meaning() string {
 		return "The value of timer-catch-up is not all, latest or none."
 	case ReasonBadMaxLate:
 		return "The value of timer-max-late is not a duration with units that have a fixed length."
+	case ReasonBadRemember:
+		return "The value of timer-remember is not a duration of up to 7 days, maybe with a token of 1 to 64 printable characters behind one space."
 	case ReasonNoTarget:
 		return "There is no timer-target-topic and the request topic has no default target."
 	case ReasonBadTarget:

@@ -138,6 +138,19 @@ func MaxLate(most time.Duration) Option {
 	return func(d *draft) { d.notNegative(HeaderMaxLate, "MaxLate", most) }
 }
 
+// Remember keeps the ID taken for so long once the timer has fired, or expired, for the last
+// time: a request with [If] and [IfAbsent] that is sent again within that time does not schedule
+// it again. It is not negative and at most [MaxRemember]; fractions of a millisecond round up.
+func Remember(window time.Duration) Option {
+	return func(d *draft) {
+		if window > MaxRemember {
+			d.fail("Remember: %v is more than %v", window, MaxRemember)
+			return
+		}
+		d.notNegative(HeaderRemember, "Remember", window)
+	}
+}
+
 func (d *draft) notNegative(header, option string, value time.Duration) {
 	if value < 0 {
 		d.fail("%s: %v is negative", option, value)

@@ -223,7 +223,9 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 		Headers:    h.passed(rec.Headers),
 		Value:      rec.Value,
 	}
-	refusal = r.maxLate(h, t)
+	if refusal = r.maxLate(h, t); refusal == nil {
+		t.Remember, refusal = h.remember()
+	}
 	switch {
 	case refusal != nil:
 	case recurrence.Recurrence != nil:

@@ -33,6 +33,7 @@ const (
 	pauseHeader
 	resumeHeader
 	ifHeader
+	rememberHeader
 	names
 
 	otherHeader  // not ours: passed through
@@ -175,6 +176,8 @@ func known(key string) name {
 		return catchUpHeader
 	case waterclock.HeaderMaxLate:
 		return maxLateHeader
+	case waterclock.HeaderRemember:
+		return rememberHeader
 	case waterclock.HeaderTrigger:
 		return triggerHeader
 	case waterclock.HeaderPause:

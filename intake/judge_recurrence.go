@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -177,6 +178,26 @@ func (r *Rules) maxLate(h *headers, t *timer.Timer) *Refusal {
 	ms, refusal := parseDuration(waterclock.HeaderMaxLate, waterclock.ReasonBadMaxLate, h.values[maxLateHeader])
 	t.TooLate = ms + 1
 	return refusal
+}
+
+// remember is for how long what the request schedules is remembered; nil: not at all.
+func (h *headers) remember() (*timer.Remember, *Refusal) {
+	if !h.has(rememberHeader) {
+		return nil, nil
+	}
+	text := h.values[rememberHeader]
+	duration, token, some := bytes.Cut(text, []byte(" "))
+	ms, refusal := parseDuration(waterclock.HeaderRemember, waterclock.ReasonBadRemember, duration)
+	switch {
+	case refusal != nil:
+		return nil, refusal
+	case ms > waterclock.MaxRemember.Milliseconds():
+		return nil, refuse(waterclock.ReasonBadRemember, "timer-remember is %s, more than %v: send a shorter time.", quote(text), waterclock.MaxRemember)
+	case some && (len(token) == 0 || len(token) > waterclock.MaxTokenBytes || bytes.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })):
+		return nil, refuse(waterclock.ReasonBadRemember,
+			"timer-remember is %s, whose token is not of 1 to %d printable ASCII characters: correct it, or leave it out.", quote(text), waterclock.MaxTokenBytes)
+	}
+	return &timer.Remember{For: ms, Token: string(token)}, nil
 }
 
 // start makes t pending for its first occurrence, which is at the given time or, with

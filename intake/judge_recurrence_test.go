@@ -193,6 +193,11 @@ func badRecurrences() []badRecurrence {
 		{"max-late: negative", and(every, "timer-max-late", "-1s"), waterclock.ReasonBadMaxLate, "sign"},
 		{"max-late: negative, plain", []string{"timer-after", "1s", "timer-max-late", "-1s"}, waterclock.ReasonBadMaxLate, "sign"},
 		{"max-late: empty", []string{"timer-after", "1s", "timer-max-late", ""}, waterclock.ReasonBadMaxLate, "empty"},
+		{"remember: negative", []string{"timer-after", "1s", "timer-remember", "-1s"}, waterclock.ReasonBadRemember, "sign"},
+		{"remember: too long", []string{"timer-after", "1s", "timer-remember", "169h"}, waterclock.ReasonBadRemember, "168h"},
+		{"remember: no token", []string{"timer-after", "1s", "timer-remember", "1h "}, waterclock.ReasonBadRemember, "token"},
+		{"remember: two tokens", []string{"timer-after", "1s", "timer-remember", "1h a b"}, waterclock.ReasonBadRemember, "token"},
+		{"remember: large token", []string{"timer-after", "1s", "timer-remember", "1h " + strings.Repeat("x", waterclock.MaxTokenBytes+1)}, waterclock.ReasonBadRemember, "64"},
 		{"every twice", and(every, every...), waterclock.ReasonDuplicateHeader, "timer-every"},
 	}
 }

@@ -538,6 +538,71 @@ func TestBatch(t *testing.T) {
 	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
 }
 
+// A call that is made again with its key is the same also when its timers have fired, as long as
+// they are remembered, and of whichever instance it is asked; and a key is for one body.
+func TestIdempotency(t *testing.T) {
+	f := newFake("timers", partitions)
+	a, b := start(t, f, "p0", true), start(t, f, "p1", true)
+	for p := range int32(partitions) {
+		f.move(timer.TopicPartition{Topic: "timers", Partition: p}, []string{"p0", "p1"}[p%2])
+	}
+	one := func(value string, n int) string {
+		return `{"timers":[` + strings.Repeat(`{"value":"`+value+`","after":"1h","target":{"topic":"orders"}},`, n-1) + `{"value":"` + value + `","after":"1h","target":{"topic":"orders"}}]}`
+	}
+	post := func(in *instance, body string, headers ...string) answer {
+		return in.call(t, "POST", "/v1/topics/timers/timers", body, append([]string{"Content-Type", "application/json", "Idempotency-Key", "k"}, headers...)...)
+	}
+	if got := post(a, one("x", 8)).is(t, 200, ""); strings.Count(got.text, `"status":201`) != 8 {
+		t.Fatal(got.text)
+	}
+	for _, when := range []string{"pending", "remembered"} {
+		for _, in := range []*instance{a, b} {
+			same := post(in, "\n"+strings.ReplaceAll(one("x", 8), `,"target"`, ` , "target"`)).is(t, 200, "")
+			if strings.Count(same.text, `"outcome":"unchanged"`) != 8 || strings.Count(same.text, `"state":"`+when+`"`) != 8 {
+				t.Errorf("%s, made again: %s", when, same.text)
+			}
+			for _, body := range []string{one("y", 8), one("x", 7), one("x", 9)} {
+				if p := post(in, body).is(t, 422, "idempotency-key-reused"); p.header.Get("Content-Type") != "application/problem+json" {
+					t.Errorf("%v", p.header)
+				}
+			}
+		}
+		if when == "pending" {
+			id := post(a, one("x", 8)).body["results"].([]any)[0].(map[string]any)["id"].(string)
+			a.call(t, "GET", path(id), "").is(t, 200, "")
+			f.fire()
+			a.call(t, "GET", path(id), "").is(t, 404, "not-found")
+			a.call(t, "DELETE", path("none"), "").is(t, 404, "not-found")
+			a.call(t, "PUT", path(id), "", in1h, "1h", toOrders, "orders", "If-Match", "*").is(t, 412, "condition-not-met")
+		}
+	}
+	f.fire() // their memory has ended
+	if n := len(f.all()); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+	if got := post(a, one("y", 8), "Idempotency-Window", "0").is(t, 200, ""); strings.Count(got.text, `"status":201`) != 8 {
+		t.Error(got.text)
+	}
+	post(a, one("x", 8)).is(t, 422, "idempotency-key-reused") // pending, it has its key
+	f.fire()
+	if n := len(f.all()); n != 0 {
+		t.Errorf("%d are remembered for no time", n)
+	}
+	post(a, one("y", 8), "Idempotency-Window", "604801").is(t, 400, "bad-request")
+	if got := post(a, `{"timers":[{"after":"1h","remember":"1h","target":{"topic":"orders"}}]}`).is(t, 200, ""); !strings.Contains(got.text, `"status":400`) {
+		t.Error(got.text)
+	}
+	// A timer with an ID is remembered if it says so.
+	a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "timer-remember", "1h").is(t, 201, "scheduled")
+	f.fire()
+	gone := a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(t, 412, "condition-not-met")
+	if gone.body["pending"].(map[string]any)["state"] != "remembered" {
+		t.Error(gone.text)
+	}
+	a.call(t, "DELETE", path("own"), "").is(t, 404, "not-found") // and forgotten
+	a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(t, 201, "scheduled")
+}
+
 // A job steers what its filter chooses and nothing else.
 func TestJobs(t *testing.T) {
 	f := newFake("timers", partitions)

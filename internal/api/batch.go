@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -34,9 +36,8 @@ type BatchResults struct {
 func (a *API) registerBatch(h huma.API) {
 	op := operation(http.MethodPost, "/v1/topics/{topic}/timers", "postTimers", "Schedule up to 1,000 timers",
 		"Each is a request of its own, and has a result of its own: the answer is 200 whatever became of them.",
-		"A timer without an ID gets one. With an Idempotency-Key that is made of the key, the caller, the topic and the timer's place in the list, and the timer counts only if none of that ID is pending:",
-		"so the same call made again finds what is pending unchanged. What has fired by then is no longer pending, and would be scheduled again:",
-		"repeat a call before its timers are due.")
+		"A timer without an ID gets one. With an Idempotency-Key that is made of the key, the caller, the topic and the timer's place in the list, and the timer counts only if none of that ID is pending, or has fired within Idempotency-Window:",
+		"so the same call made again finds what is pending, or has fired, unchanged. A key that was used with another body is 422.")
 	op.Tags, op.MaxBodyBytes = []string{"timers"}, maxPostBytes
 	describe[BatchResults](h, &op, nil)
 	before(&op, func(c huma.Context) error {
@@ -49,13 +50,18 @@ func (a *API) registerBatch(h huma.API) {
 		Topic string `path:"topic" doc:"Request topic."`
 		Wait
 		Key     string `header:"Idempotency-Key" maxLength:"255" doc:"Any text: the same in a call that is made again."`
+		Window  int64  `header:"Idempotency-Window" minimum:"0" maximum:"604800" default:"3600" doc:"For how many seconds the key counts once a timer has fired."`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*struct{ Body BatchResults }, error) {
 		timers, p := decodeTimers(in.RawBody)
 		if p != nil {
 			return nil, p
 		}
-		results, err := a.batch(ctx, in.Topic, in.Wait.Wait, in.Key, timers)
+		y := idempotency{key: in.Key, seconds: in.Window}
+		if in.Key != "" {
+			y.body = digest(timers)
+		}
+		results, err := a.batch(ctx, in.Topic, in.Wait.Wait, y, timers)
 		if err != nil {
 			return nil, err
 		}
@@ -68,8 +74,53 @@ func (a *API) registerBatch(h huma.API) {
 	}}
 }
 
+// idempotency is what makes a POST that is made again the same as one. A timer's ID is made of the
+// key, and counts if that is not taken; what takes it is the log's business: a pending timer, and
+// one that has fired for as long as it is remembered. With each goes what the body was. So nothing
+// is kept here, and a call that is made again of another instance, or after all have been started
+// again, is told the same.
+type idempotency struct {
+	key     string // empty: there is none
+	seconds int64  // for how long a timer is remembered once it has fired
+	body    string
+}
+
+// digest is of the timers of a body, whatever its spaces and the order of its fields.
+func digest(timers []NewTimer) string {
+	text, _ := json.Marshal(timers) // they were JSON
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// reused is the problem of a key that was used with another body than this one, nil if was, which
+// has the ID that the key makes, is of the same.
+func (y *idempotency) reused(was *timer.Remember) *Problem {
+	if was == nil || was.Token == y.body {
+		return nil
+	}
+	return problem(http.StatusUnprocessableEntity, ReasonKeyReused,
+		"the Idempotency-Key %.100q was used with another body: use a new key for another call, and the same body for one that is made again", y.key)
+}
+
+// used says whether the key was used with another body, by the first timer whose ID is made of it:
+// then nothing is written. What comes between is told of each timer.
+func (a *API) used(ctx context.Context, y *idempotency, made []bool, requests []route.Request, name string, topic Topic) *Problem {
+	i := slices.Index(made, true)
+	if i < 0 || len(requests[i].ID) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	at := a.at(name, topic, requests[i].ID)
+	answer, err := a.o.Asker.Ask(ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
+	if err != nil || answer.Timer == nil {
+		return nil // who writes is told why
+	}
+	return y.reused(answer.Timer.Remember)
+}
+
 // batch writes timers, those of each partition in their order.
-func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTimer) ([]BatchResult, error) {
+func (a *API) batch(ctx context.Context, name, wait string, y idempotency, timers []NewTimer) ([]BatchResult, error) {
 	topic := a.o.Topics[name] // some has found it
 	// A caller may have a part of the IDs; then each timer is asked for.
 	each := a.may(ctx, access.Write, name, "") != nil
@@ -77,8 +128,8 @@ func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTim
 	places := make(map[timer.TopicPartition][]int)
 	requests, made := make([]route.Request, len(timers)), make([]bool, len(timers))
 	for i := range timers {
-		r, err := a.batched(ctx, name, key, i, &timers[i])
-		made[i] = key != "" && len(timers[i].ID)+len(timers[i].IDBase64) == 0
+		made[i] = y.key != "" && len(timers[i].ID)+len(timers[i].IDBase64) == 0
+		r, err := a.batched(ctx, name, &y, i, &timers[i])
 		if err == nil && each {
 			err = a.may(ctx, access.Write, name, string(r.ID))
 		}
@@ -93,11 +144,14 @@ func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTim
 		at := a.at(name, topic, r.ID)
 		requests[i], places[at] = r, append(places[at], i)
 	}
+	if p := a.used(ctx, &y, made, requests, name, topic); p != nil {
+		return nil, p
+	}
 	room := resultRoom{left: maxResultBytes}
 	var asks errgroup.Group
 	asks.SetLimit(asksAtOnce)
 	for at, is := range places {
-		asks.Go(func() error { a.writeBatch(ctx, at, wait, requests, is, made, results, &room); return nil })
+		asks.Go(func() error { a.writeBatch(ctx, at, wait, requests, is, &y, made, results, &room); return nil })
 	}
 	_ = asks.Wait() // each result has its own problem
 	return results, nil
@@ -105,7 +159,7 @@ func (a *API) batch(ctx context.Context, name, wait, key string, timers []NewTim
 
 // writeBatch writes the requests of one partition; is are their places in the lists, and made
 // says whose IDs were made of the Idempotency-Key.
-func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, made []bool, results []BatchResult, room *resultRoom) {
+func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, y *idempotency, made []bool, results []BatchResult, room *resultRoom) {
 	mine := make([]route.Request, len(is))
 	for n, i := range is {
 		mine[n] = requests[i]
@@ -119,7 +173,13 @@ func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait stri
 		}
 		status, result, p := decided(at, r.ID, &written[n])
 		if p != nil && p.Reason == ReasonConditionNotMet && made[i] {
-			// It is this call's own timer, made by the first try.
+			// It is this call's own timer, made by the first try, or another call's with its key.
+			if left := written[n].Decision.Pending; left != nil {
+				if p := y.reused(left.Remember); p != nil {
+					r.fail(p)
+					continue
+				}
+			}
 			r.Status = http.StatusOK
 			r.Result = &Result{Outcome: "unchanged", Topic: at.Topic, Partition: at.Partition, Offset: written[n].Offset, Timer: room.slim(p.Pending, &written[n])}
 			continue
@@ -171,7 +231,7 @@ func asProblem(err error) *Problem {
 const madePrefix = "wc-"
 
 // batched is the request of one timer of a batch.
-func (a *API) batched(ctx context.Context, topic, key string, i int, n *NewTimer) (route.Request, error) {
+func (a *API) batched(ctx context.Context, topic string, y *idempotency, i int, n *NewTimer) (route.Request, error) {
 	r, err := n.request(topic)
 	if err == nil {
 		err = schedules(&r)
@@ -179,18 +239,22 @@ func (a *API) batched(ctx context.Context, topic, key string, i int, n *NewTimer
 	if err != nil || len(r.ID) > 0 {
 		return r, err
 	}
-	if key == "" {
+	if y.key == "" {
 		r.ID = []byte(madePrefix + route.RandomID())
 		return r, nil
 	}
 	if n.If != "" && n.If != waterclock.IfAbsent {
 		return r, fmt.Errorf("if is %.80q, and a timer whose ID is made of the Idempotency-Key counts if none is pending: leave it out", n.If)
 	}
+	if n.Remember != "" {
+		return r, fmt.Errorf("remember is given, and a timer whose ID is made of the Idempotency-Key is remembered for Idempotency-Window: leave it out")
+	}
 	h := sha256.New()
-	for _, part := range []string{a.caller(ctx), topic, key, fmt.Sprint(i)} {
+	for _, part := range []string{a.caller(ctx), topic, y.key, fmt.Sprint(i)} {
 		fmt.Fprintf(h, "%d %s\n", len(part), part)
 	}
 	r.ID = []byte(madePrefix + hex.EncodeToString(h.Sum(nil)[:16]))
+	r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderRemember, Value: fmt.Appendf(nil, "%ds %s", y.seconds, y.body)})
 	if n.If == "" {
 		r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
 	}

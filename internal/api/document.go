@@ -30,7 +30,7 @@ func reasons() []string {
 	all := []string{
 		ReasonNotFound, ReasonConditionNotMet, ReasonMoving, ReasonFailed, ReasonKafka, ReasonUnknownOutcome, ReasonElsewhere,
 		ReasonNotWritten, ReasonNoTopic, ReasonNoPath, ReasonNoEvents, ReasonEventsGone, ReasonBadRequest, ReasonForbidden,
-		ReasonTooLarge, ReasonTooManyJobs, ReasonTooManyStreams, ReasonInternal,
+		ReasonTooLarge, ReasonKeyReused, ReasonTooManyJobs, ReasonTooManyStreams, ReasonInternal,
 	}
 	all = append(all, access.Reasons()...)
 	for _, r := range waterclock.Reasons() {
@@ -52,6 +52,7 @@ var statuses = map[int]string{
 	http.StatusPreconditionFailed:          "condition-not-met: what the call counts under does not hold, and nothing has changed; pending is what is pending.",
 	http.StatusRequestEntityTooLarge:       "too-large, value-too-large, batch-too-large: the body, or the request as a record.",
 	http.StatusRequestURITooLong:           "target-too-long: path and query.",
+	http.StatusUnprocessableEntity:         "idempotency-key-reused: the key was used with another body.",
 	http.StatusUnsupportedMediaType:        "bad-request: the body is not of a type that the call takes.",
 	http.StatusMisdirectedRequest:          "elsewhere: another instance has it, which this one cannot ask; owner is its address. wrong-host: open to this machine alone.",
 	http.StatusTooManyRequests:             "rate-limited, too-many-calls, too-many-logins, too-many-jobs, too-many-streams: ask again later. Of a request that is refused: over-quota.",
@@ -79,8 +80,11 @@ func problemsOf(path, method string, op *huma.Operation) []int {
 	if strings.HasSuffix(path, "/events") {
 		all = append(all, 409)
 	}
-	if op.OperationID == "watchEvents" {
+	switch op.OperationID {
+	case "watchEvents":
 		all = append(all, 410)
+	case "postTimers":
+		all = append(all, 422)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -169,7 +173,7 @@ var parameterExamples = map[string]any{
 func exampleProblem(status int) *Problem {
 	reason := map[int]string{
 		400: "bad-duration", 401: access.ReasonUnauthenticated, 403: ReasonForbidden, 404: ReasonNotFound, 408: access.ReasonBodyTimeout, 409: ReasonNoEvents, 410: ReasonEventsGone,
-		412: ReasonConditionNotMet, 413: ReasonTooLarge, 414: access.ReasonTargetTooLong, 415: ReasonBadRequest, 421: ReasonElsewhere, 429: access.ReasonTooManyCalls,
+		412: ReasonConditionNotMet, 413: ReasonTooLarge, 414: access.ReasonTargetTooLong, 415: ReasonBadRequest, 422: ReasonKeyReused, 421: ReasonElsewhere, 429: access.ReasonTooManyCalls,
 		431: access.ReasonTooManyHeaders, 500: ReasonInternal, 503: ReasonMoving,
 	}[status]
 	return problem(status, reason, "a sentence for people")

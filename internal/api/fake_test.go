@@ -160,6 +160,8 @@ func (p *fakePartition) show(t *timer.Timer) *query.Timer {
 	q := &query.Timer{Timer: t, Topic: p.at.Topic, Partition: p.at.Partition, State: query.Pending,
 		Source: waterclock.Source{Topic: p.at.Topic, Partition: p.at.Partition, Offset: t.Offset}.String()}
 	switch {
+	case t.IsRemembered():
+		q.State, q.Source = query.Remembered, waterclock.Source{Topic: p.at.Topic, Partition: p.at.Partition, Offset: t.Ref().Generation()}.String()
 	case t.IsTriggered():
 		q.State = query.Triggered
 	case t.IsPaused():
@@ -271,6 +273,19 @@ func (a *answering) Decision(_ context.Context, offset int64) (query.Decision, e
 }
 
 func (a *answering) Close() {}
+
+// fire has all that is pending fire, which may be remembered then, and forgets what was.
+func (f *fake) fire() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.parts {
+		for id, t := range p.pending {
+			if p.pending[id] = t.Ended(time.Now().UnixMilli()); p.pending[id] == nil {
+				delete(p.pending, id)
+			}
+		}
+	}
+}
 
 // all are the pending timers by due time.
 func (f *fake) all() (all []*query.Timer) {

@@ -46,7 +46,7 @@ type Filter struct {
 	DueBefore string `query:"due-before" doc:"Due before then."`
 	Prefix    string `query:"prefix" maxLength:"512" doc:"The ID begins with it."`
 	Target    string `query:"target" maxLength:"249" doc:"Topic that it fires to."`
-	State     string `query:"state" enum:"pending,triggered,paused,parked" doc:"Its state."`
+	State     string `query:"state" enum:"pending,triggered,paused,parked,remembered" doc:"Its state; without it all but remembered, which are pending no more."`
 }
 
 func (f *Filter) query() (q query.Filter, err error) {

@@ -32,9 +32,10 @@ const (
 	ReasonBadRequest      = access.ReasonBadRequest
 	ReasonForbidden       = access.ReasonForbidden
 	ReasonTooLarge        = access.ReasonTooLarge
-	ReasonTooManyJobs     = "too-many-jobs"    // run here
-	ReasonTooManyStreams  = "too-many-streams" // of events are told here
-	ReasonInternal        = "internal"         // what should not be: the detail is for a bug report
+	ReasonKeyReused       = "idempotency-key-reused" // with another body
+	ReasonTooManyJobs     = "too-many-jobs"          // run here
+	ReasonTooManyStreams  = "too-many-streams"       // of events are told here
+	ReasonInternal        = "internal"               // what should not be: the detail is for a bug report
 )
 
 // retryAfter is what a caller is told to wait while a partition moves. A move takes a

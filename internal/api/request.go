@@ -33,17 +33,18 @@ type NewTimer struct {
 	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null: the timer emits a tombstone."`
 
-	At      string `json:"at,omitempty" doc:"timer-at: due then, RFC 3339 with a zone or Unix milliseconds."`
-	After   string `json:"after,omitempty" doc:"timer-after: due that long from now, as in 90s or 1h30m."`
-	Every   string `json:"every,omitempty" doc:"timer-every: recurs at that interval."`
-	Cron    string `json:"cron,omitempty" doc:"timer-cron: recurs when the clock shows that."`
-	Zone    string `json:"zone,omitempty" doc:"timer-zone: IANA name of the time zone of cron."`
-	Until   string `json:"until,omitempty" doc:"timer-until: end of the recurrence."`
-	Count   int64  `json:"count,omitempty" doc:"timer-count: how many occurrences there are."`
-	Jitter  string `json:"jitter,omitempty" doc:"timer-jitter: each occurrence is delayed by a part of it."`
-	CatchUp string `json:"catchUp,omitempty" doc:"timer-catch-up: all, latest or none."`
-	MaxLate string `json:"maxLate,omitempty" doc:"timer-max-late: what would be later is not emitted."`
-	If      string `json:"if,omitempty" doc:"timer-if: absent, present, or the source of the timer that must be pending."`
+	At       string `json:"at,omitempty" doc:"timer-at: due then, RFC 3339 with a zone or Unix milliseconds."`
+	After    string `json:"after,omitempty" doc:"timer-after: due that long from now, as in 90s or 1h30m."`
+	Every    string `json:"every,omitempty" doc:"timer-every: recurs at that interval."`
+	Cron     string `json:"cron,omitempty" doc:"timer-cron: recurs when the clock shows that."`
+	Zone     string `json:"zone,omitempty" doc:"timer-zone: IANA name of the time zone of cron."`
+	Until    string `json:"until,omitempty" doc:"timer-until: end of the recurrence."`
+	Count    int64  `json:"count,omitempty" doc:"timer-count: how many occurrences there are."`
+	Jitter   string `json:"jitter,omitempty" doc:"timer-jitter: each occurrence is delayed by a part of it."`
+	CatchUp  string `json:"catchUp,omitempty" doc:"timer-catch-up: all, latest or none."`
+	MaxLate  string `json:"maxLate,omitempty" doc:"timer-max-late: what would be later is not emitted."`
+	Remember string `json:"remember,omitempty" doc:"timer-remember: for how long its ID stays taken once it has fired, as in 1h."`
+	If       string `json:"if,omitempty" doc:"timer-if: absent, present, or the source of the timer that must be pending."`
 
 	Target  *Target `json:"target,omitempty" doc:"Where it fires to; without it the default target of the request topic."`
 	Headers Headers `json:"headers,omitempty" doc:"Headers that are passed on, in order."`
@@ -139,6 +140,7 @@ func (n *NewTimer) request(topic string) (route.Request, error) {
 	set(waterclock.HeaderJitter, n.Jitter)
 	set(waterclock.HeaderCatchUp, n.CatchUp)
 	set(waterclock.HeaderMaxLate, n.MaxLate)
+	set(waterclock.HeaderRemember, n.Remember)
 	set(waterclock.HeaderIf, n.If)
 	if n.Target != nil {
 		if err := n.Target.addTo(&r); err != nil {

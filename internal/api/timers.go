@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -138,9 +139,10 @@ func (a *API) get(ctx context.Context, in *OneTimer) (*Timer, error) {
 		return nil, routed(err)
 	}
 	if answer.Timer == nil {
-		if answer.Timer = a.o.Asker.Find(ctx, in.Topic, []byte(in.ID)); answer.Timer == nil {
-			return nil, none(in)
-		}
+		answer.Timer = a.o.Asker.Find(ctx, in.Topic, []byte(in.ID))
+	}
+	if answer.Timer == nil || answer.Timer.State == query.Remembered {
+		return nil, none(in)
 	}
 	if p := access.Reserve(ctx, pageFactor*int64(answer.Timer.Size())); p != nil {
 		return nil, refusedBy(p)
@@ -342,6 +344,7 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderJitter, "Each occurrence is delayed by a part of it."),
 		header(waterclock.HeaderCatchUp, "What becomes of missed occurrences: all, latest or none."),
 		header(waterclock.HeaderMaxLate, "What would be emitted later than that is not."),
+		header(waterclock.HeaderRemember, "For how long its ID stays taken once it has fired, as in 1h: timer-if: absent does not hold as long."),
 		header(waterclock.HeaderTargetTopic, "Where it fires to; without it the default target of the request topic."),
 		header(waterclock.HeaderTargetKey, "Key of the emission; without it the ID."),
 		header(waterclock.HeaderTargetKeyNull, "true: a null key."),

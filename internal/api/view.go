@@ -2,6 +2,7 @@ package api
 
 import (
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -18,7 +19,7 @@ type Timer struct {
 	Topic      string      `json:"topic" doc:"Request topic."`
 	Partition  int32       `json:"partition" doc:"Of the request topic."`
 	Source     string      `json:"source" doc:"Where it comes from, as waterclock-source: its version. timer-if and If-Match take it."`
-	State      string      `json:"state" enum:"pending,triggered,paused,parked" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target."`
+	State      string      `json:"state" enum:"pending,triggered,paused,parked,remembered" doc:"pending: fires when due; triggered: fires now; paused: does not fire until it is resumed; parked: is due and waits for its target; remembered: has fired, and its ID stays taken until due (timer-remember)."`
 	Due        time.Time   `json:"due" doc:"When the next occurrence is due by its schedule."`
 	DueMillis  int64       `json:"dueMillis" doc:"The same in Unix milliseconds."`
 	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"When that occurrence is scheduled: due without its jitter, where it has one."`
@@ -27,6 +28,7 @@ type Timer struct {
 	Headers    []Header    `json:"headers,omitempty" nullable:"false" doc:"Those that are passed on to the target."`
 	Payload    *Payload    `json:"payload,omitempty" doc:"What fires. Lists leave it out."`
 	Recurrence *Recurrence `json:"recurrence,omitempty" doc:"How it recurs; without it, it does not."`
+	Remember   string      `json:"remember,omitempty" doc:"For how long its ID stays taken once it has fired, and what was to be kept with it: timer-remember."`
 	Note       string      `json:"note,omitempty" doc:"What is odd about it: that it lies on another partition than its ID belongs on."`
 	MaxLate    string      `json:"maxLate,omitempty" doc:"What would be emitted later than that after it is due is not."`
 }
@@ -101,6 +103,9 @@ func viewOf(q *query.Timer, payload bool) *Timer {
 	if t.TooLate > 0 {
 		// TooLate is the least lateness that is too late.
 		v.MaxLate = millis(t.TooLate - 1)
+	}
+	if m := t.Remember; m != nil {
+		v.Remember = strings.TrimSuffix(millis(m.For)+" "+m.Token, " ")
 	}
 	if v.Recurrence = recurrence(t.Recurrence); t.Scheduled() != t.Due {
 		at := instantOf(t.Scheduled())

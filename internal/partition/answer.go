@@ -124,6 +124,8 @@ func (p *Partition) show(t *timer.Timer, parked bool) *query.Timer {
 
 func stateOf(t *timer.Timer, parked bool) query.State {
 	switch {
+	case t.IsRemembered():
+		return query.Remembered
 	case parked:
 		return query.Parked
 	case t.IsTriggered():

@@ -91,6 +91,9 @@ var eventTypes = [timer.Outcomes]waterclock.EventType{
 func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev delaytopics.Event, happened bool) {
 	result := e.Result()
 	ev = delaytopics.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: p.source(e.Before.Offset), Pending: e.After}
+	if e.After.IsRemembered() {
+		ev.Pending = nil
+	}
 	switch result {
 	case timer.Scheduled:
 		ev.Source = p.source(e.After.Offset)
@@ -111,7 +114,7 @@ func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev 
 		ev.ID, ev.Source, ev.Unknown = rec.Key, p.source(rec.Offset), true
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.None:
-		return ev, e.After.Ref() != e.Before
+		return ev, e.After != nil && e.After.Ref() != e.Before // else what was remembered is forgotten
 	case timer.Triggered, timer.Paused, timer.Resumed:
 		ev.Request = p.source(e.Request)
 	case timer.Unmet:

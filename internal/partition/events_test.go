@@ -66,7 +66,9 @@ func (c *core) hear(share *emitter.Share) {
 	}
 	pending := make(map[string]int64)
 	for id, t := range c.fold(math.MaxInt64) {
-		pending[id] = t.Due
+		if !t.IsRemembered() { // which is pending no more
+			pending[id] = t.Due
+		}
 	}
 	if !maps.Equal(c.told, pending) {
 		c.t.Fatalf("by the events %v are pending, by the changelog %v", c.told, pending)

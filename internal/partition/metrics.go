@@ -159,12 +159,18 @@ func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.
 	topic := p.o.Topics.Request.Name
 	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()
 	var counts [timer.Outcomes]int
-	recur := 0
+	recur, remembered := 0, 0
 	for e := range entries {
 		o := e.Result()
 		counts[o]++
-		if e.After != nil && (o == timer.Fired || o == timer.Expired || o == timer.Undeliverable) {
+		if e.After != nil && !e.After.IsRemembered() && (o == timer.Fired || o == timer.Expired || o == timer.Undeliverable) {
 			recur++
+		}
+		if e.After.IsRemembered() {
+			remembered++
+		}
+		if e.Before.IsRemembered() {
+			remembered--
 		}
 		switch {
 		case e.Refusal != nil:
@@ -180,7 +186,7 @@ func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.
 	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
 		m.accepted.WithLabelValues(topic).Add(float64(n))
 	}
-	p.ledger.add(&counts, recur)
+	p.ledger.add(&counts, recur+remembered)
 	for o, n := range counts {
 		if n > 0 && outcomeNames[timer.Outcome(o)] != "" {
 			m.outcomes.WithLabelValues(topic, outcomeNames[timer.Outcome(o)]).Add(float64(n))

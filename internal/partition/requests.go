@@ -281,6 +281,7 @@ func plannersRefusal(r *intake.Refusal) *planner.Refusal {
 // source names the record that a generation of this partition comes from: a
 // request, or the changelog's where the timer was moved here.
 func (p *Partition) source(generation int64) delaytopics.Source {
+	generation = timer.Ref{Offset: generation}.Generation()
 	if at, moved := timer.MovedAt(generation); moved {
 		return delaytopics.Source{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Offset: at}
 	}

@@ -103,7 +103,7 @@ func spans(f *query.Filter) []span {
 	switch f.State {
 	case query.Triggered:
 		return []span{triggered}
-	case query.Pending:
+	case query.Pending, query.Remembered:
 		return []span{scheduled}
 	case query.Paused:
 		return []span{paused}
@@ -132,6 +132,10 @@ func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore
 			}
 			if done, err = s.fits(ctx, 1); !done || err != nil {
 				return false, err
+			}
+			if row.Ref.IsRemembered() != (s.f.State == query.Remembered) {
+				s.reached = place
+				return true, nil
 			}
 			known, err := s.known(row)
 			if err == nil && !known && !all {
@@ -209,6 +213,9 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 // mayMatch tells by a place alone what the filter cannot match.
 func (s *scan) mayMatch(at statestore.Place) bool {
 	ref := at.Ref()
+	if ref.IsRemembered() != (s.f.State == query.Remembered) {
+		return false
+	}
 	if s.f.State == query.Parked && !at.Parked() || s.f.State == query.Pending && at.Parked() {
 		return false
 	}

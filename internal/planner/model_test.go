@@ -517,7 +517,23 @@ func (m *model) resumed(e *Entry, want *timer.Timer, now int64) {
 // some were missed and let go, if that is the timer's policy.
 func (m *model) occurred(e *Entry, was *timer.Timer) {
 	r := was.Recurrence
-	ends, how := e.Emit, timer.Fired
+	if was.IsRemembered() {
+		if e.Emit != nil || e.Late != nil || e.After != nil || e.Outcome != timer.None {
+			m.t.Fatalf("%q is remembered: %+v", e.ID, e.Entry)
+		}
+		m.saw("forgotten", true)
+		return
+	}
+	ends, how, after := e.Emit, timer.Fired, e.After
+	if after.IsRemembered() {
+		if after.Ref().Generation() != was.Offset || after.Value != nil {
+			m.t.Fatalf("%q of %v is remembered as %+v", e.ID, was.Ref(), after)
+		}
+		m.saw("remembered", true)
+		after = nil
+	} else if after == nil && was.Remember != nil {
+		m.t.Fatalf("%q is not remembered: %+v", e.ID, e.Entry)
+	}
 	if e.Late != nil {
 		ends, how = e.Late, timer.Expired
 		m.saw("expired", true)
@@ -527,7 +543,7 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 	}
 	if was.IsTriggered() && ends != nil {
 		left := was.Untriggered()
-		if !equal(ends, was) || !equal(e.After, left) || e.Outcome != how || (left == nil) != (r == nil) {
+		if !equal(ends, was) || !equal(after, left) || e.Outcome != how || (left == nil) != (r == nil) {
 			m.t.Fatalf("%q was triggered: %+v fires, %+v is left", e.ID, e.Emit, e.After)
 		}
 		m.saw("triggered while paused", was.IsPaused())
@@ -561,15 +577,15 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 	case ends != nil:
 		n = ends.Occurrence
 		is("what fires", ends, n)
-		is("what is left", e.After, n+1)
+		is("what is left", after, n+1)
 		m.end(ends, e.Outcome)
 		if e.Outcome != how {
 			m.t.Fatalf("%q fires with outcome %d", e.ID, e.Outcome)
 		}
-	case e.Outcome == timer.None && e.After != nil:
+	case e.Outcome == timer.None && after != nil:
 		n = e.After.Occurrence
 		is("what is left", e.After, n)
-	case e.Outcome == timer.Completed && e.After == nil && r != nil:
+	case e.Outcome == timer.Completed && after == nil && r != nil:
 		n = r.Count + 1
 	default:
 		m.t.Fatalf("%q: outcome %d, %v is left", e.ID, e.Outcome, e.After.Ref())
@@ -578,7 +594,7 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		m.t.Fatalf("%q: occurrence %d follows %d", e.ID, n, was.Occurrence)
 	}
 	m.saw("let go", n > was.Occurrence)
-	m.saw("recurred", e.Emit != nil && e.After != nil)
+	m.saw("recurred", e.Emit != nil && after != nil)
 }
 
 // end ends an occurrence: with a firing just that one.
@@ -1068,6 +1084,7 @@ func (m *model) finish() {
 		if m.quiet() {
 			break
 		}
+		m.now++ // what is remembered is forgotten
 		m.turn(10)
 		for _, target := range targets {
 			m.unpark(target, 10, nil)
@@ -1143,7 +1160,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	})
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
-		"triggered", "triggered while paused", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
+		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
 		"full", "expired", "expired while parked", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone"} {
 		if seen[kind] == 0 {
 			t.Errorf("nothing was %s in any run", kind)
@@ -1172,6 +1189,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 	schedule := func(t *rapid.T) {
 		in := rapid.SampledFrom([]int64{-5, 0, 1, 2, 5, 10, 19, 20, 21, 40, 90}).Draw(t, "in")
 		s := &timer.Timer{Due: m.now + in, Target: timer.Target{Topic: target.Draw(t, "target")}, TooLate: rapid.SampledFrom([]int64{0, 0, 0, 1, 5, 30}).Draw(t, "late")}
+		if rapid.IntRange(0, 3).Draw(t, "remembered") == 0 {
+			s.Remember = &timer.Remember{For: rapid.Int64Range(1, 40).Draw(t, "for")}
+		}
 		if rapid.IntRange(0, 2).Draw(t, "recurs") == 0 {
 			s.Recurrence = &timer.Recurrence{
 				Every: rapid.Int64Range(1, 9).Draw(t, "every"), Count: rapid.Int64Range(1, 5).Draw(t, "count"), Until: timer.NoUntil,

@@ -22,6 +22,10 @@ func (p *Planner) Reckons(t *timer.Timer) bool {
 func (p *Planner) occur(it *Item, now int64) timer.Entry {
 	t := it.timer
 	e := timer.Entry{ID: t.ID, Before: t.Ref(), Outcome: timer.Fired, Emit: t}
+	if t.IsRemembered() { // its memory has ended
+		e.Emit, e.Outcome = nil, timer.None
+		return e
+	}
 	if t.IsTriggered() {
 		e.After = p.rescheduled(t.Untriggered())
 	} else if t.Recurrence != nil {
@@ -33,13 +37,16 @@ func (p *Planner) occur(it *Item, now int64) timer.Entry {
 		e.Emit = r.CatchUp(t, now, max(p.opened, it.missed))
 		switch {
 		case e.Emit == nil: // all that is left was missed
-			e.Outcome = timer.Completed
+			e.Outcome, e.After = timer.Completed, t.Ended(now)
 			return e
 		case e.Emit.Due > now:
 			e.Emit, e.After, e.Outcome = nil, e.Emit, timer.None
 			return e
 		}
 		e.After = r.After(e.Emit)
+	}
+	if e.After == nil {
+		e.After = e.Emit.Ended(now)
 	}
 	if e.Emit.IsTooLate(now) {
 		e.Expire()
@@ -49,9 +56,9 @@ func (p *Planner) occur(it *Item, now int64) timer.Entry {
 
 // Expires reports whether the pending occurrence of t is too late at now, and not one
 // that is let go anyway: which of the missed ones is the last shows when its target is
-// healthy.
+// healthy. What is remembered waits for no target either: it is forgotten.
 func Expires(t *timer.Timer, now int64) bool {
-	return t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll || t.IsTriggered())
+	return t.IsRemembered() || t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll || t.IsTriggered())
 }
 
 // Expire has a firing of the segment that is out not be emitted: it has become too

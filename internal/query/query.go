@@ -18,6 +18,9 @@ const (
 	Triggered State = "triggered" // it fires now, whatever its due time
 	Paused    State = "paused"    // it does not fire until it is resumed
 	Parked    State = "parked"    // it is due, and waits for its target
+	// Remembered is one that is pending no more: it has fired, and its ID stays taken for a while.
+	// Only who asks for the state, or for the one ID, is shown it.
+	Remembered State = "remembered"
 )
 
 // Timer is a pending timer as a partition shows it.
@@ -36,7 +39,7 @@ type Filter struct {
 	DueBefore int64  // Unix ms, due before it; 0: whenever
 	Prefix    string // of the ID
 	Target    string // topic; empty: any
-	State     State  // empty: any
+	State     State  // empty: any but Remembered
 }
 
 // filterJSON is a Filter on its way: a prefix is bytes, and text in JSON is UTF-8.
@@ -67,7 +70,7 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 func (f *Filter) Match(t *Timer) bool {
 	return (f.DueAfter == 0 || t.Due >= f.DueAfter) && (f.DueBefore == 0 || t.Due < f.DueBefore) &&
 		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) &&
-		(f.State == "" || t.State == f.State)
+		(t.State == f.State || f.State == "" && t.State != Remembered)
 }
 
 // Order of a list.

@@ -37,8 +37,8 @@ import (
 // and a reader that does not know a tag refuses the timer with ErrNewerFormat
 // if the tag is odd ("must understand") and passes over the field if it is even
 // ("may skip": to forget it must be harmless, since a re-encoding drops it).
-// The fields are tagRecurrence, in recurrence.go, tagTooLate, a uvarint, and
-// tagSteering:
+// The fields are tagRecurrence, in recurrence.go, tagRemember, in remember.go, tagTooLate,
+// a uvarint, and tagSteering:
 //
 //	byte     flags, below; one at least
 //	varint   offset of the request that steered last
@@ -60,6 +60,7 @@ const (
 	tagRecurrence  = 1
 	tagTooLate     = 3
 	tagSteering    = 5
+	tagRemember    = 7
 
 	steeredPaused    = 1 << 0
 	steeredTriggered = 1 << 1
@@ -126,11 +127,15 @@ func (t *Timer) appendExtensions(dst []byte) []byte {
 		list = append(list, tagSteering)
 		list = appendBytes(list, t.Steering.appendTo(content[:0]))
 	}
+	if t.Remember != nil {
+		list = append(list, tagRemember)
+		list = appendBytes(list, t.Remember.appendTo(content[:0]))
+	}
 	return appendBytes(dst, list)
 }
 
 func (t *Timer) hasExtensions() bool {
-	return t.Recurrence != nil || t.TooLate != 0 || t.Steering != nil
+	return t.Recurrence != nil || t.TooLate != 0 || t.Steering != nil || t.Remember != nil
 }
 
 func (s *Steering) appendTo(dst []byte) []byte {
@@ -221,6 +226,9 @@ func (t *Timer) encodedBytes() int {
 		n += numbers
 		if r := t.Recurrence; r != nil {
 			n += len(r.Cron) + len(r.Zone)
+		}
+		if m := t.Remember; m != nil {
+			n += 12 + len(m.Token)
 		}
 	}
 	if f&flagValue != 0 {

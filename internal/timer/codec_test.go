@@ -161,7 +161,7 @@ func TestDecodeErrors(t *testing.T) {
 		{"partition spelt out", "01 06 01 00 01 78 01 74 01 00", ErrCorrupt, "partition"},
 		{"partition of 33 bits", "01 06 01 00 01 78 01 74 8080808020 00", ErrCorrupt, "partition"},
 		{"extensions promised, none", "01 22 01 00 01 78 01 74 00 00", ErrCorrupt, "empty list"},
-		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 07 01 ff", ErrNewerFormat, "extension 7"},
+		{"extension to understand", "01 22 01 00 01 78 01 74 00 03 09 01 ff", ErrNewerFormat, "extension 9"},
 		{"extensions out of order", "01 22 01 00 01 78 01 74 00 04 04 00 04 00", ErrCorrupt, "out of order"},
 		{"recurrence without bytes", "01 21 00 00 01 78 01 74 00 02 01 00", ErrCorrupt, "without bytes"},
 		{"interval of zero", "01 21 00 00 01 78 01 74 00 04 01 02 00 00", ErrCorrupt, "not positive"},
@@ -252,6 +252,9 @@ func drawTimer(t *rapid.T) *Timer {
 			s.At = rapid.Int64().Draw(t, "at")
 		}
 		tm.Steering = s
+	}
+	if rapid.Bool().Draw(t, "to be remembered") {
+		tm.Remember = &Remember{For: rapid.Int64Min(0).Draw(t, "for"), Token: rapid.String().Draw(t, "token")}
 	}
 	for range rapid.IntRange(0, 5).Draw(t, "headers") {
 		tm.Headers = append(tm.Headers, Header{Key: rapid.String().Draw(t, "name"), Value: drawBytes(t, "header")})

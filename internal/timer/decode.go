@@ -167,6 +167,8 @@ func (r *reader) extensions(t *Timer) {
 			}
 		case tag == tagSteering:
 			t.Steering = content.steering()
+		case tag == tagRemember:
+			t.Remember = content.remember()
 		case tag&mustUnderstand != 0:
 			list.newer(fmt.Sprintf("extension %d", tag))
 		}

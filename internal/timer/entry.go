@@ -39,7 +39,7 @@ type ConditionKind uint8
 // The kinds of conditions.
 const (
 	IfAlways ConditionKind = iota
-	IfAbsent
+	IfAbsent               // nor remembered
 	IfPresent
 	IfGeneration
 	// IfElsewhere asks for a timer that comes from a place where none of this partition
@@ -55,7 +55,7 @@ func (c Condition) Holds(before Ref) bool {
 	case IfAbsent:
 		return before.IsAbsent()
 	case IfPresent:
-		return !before.IsAbsent()
+		return before.IsPending()
 	case IfGeneration:
 		return !before.IsAbsent() && before.Offset == c.Generation
 	case IfElsewhere:
@@ -140,11 +140,11 @@ func (r *Request) Apply(before Ref, is *Timer) Entry {
 		e.After, e.Outcome = is, Unmet
 	case r.Steer != 0:
 		e.After, e.Outcome = r.steer(is)
-	case r.Schedule != nil && before.IsAbsent():
+	case r.Schedule != nil && !before.IsPending():
 		e.Outcome = Scheduled
 	case r.Schedule != nil:
 		e.Outcome = Replaced
-	case before.IsAbsent():
+	case !before.IsPending(): // what is remembered is forgotten
 		e.Outcome = NotFound
 	default:
 		e.Outcome = Cancelled

@@ -79,7 +79,9 @@ func (t *Timer) MovedTo(at int64) *Timer {
 	s := t.steering()
 	s.By = Moved(at)
 	moved := t.steered(s)
-	moved.Offset = Moved(at)
+	if moved.Offset = Moved(at); t.IsRemembered() {
+		moved.Offset = rememberedAs(moved.Offset)
+	}
 	return moved
 }
 
@@ -100,8 +102,8 @@ func (t *Timer) steered(s Steering) *Timer {
 
 // steer is what is pending once r has steered what is; that itself if r changes nothing.
 func (r *Request) steer(is *Timer) (*Timer, Outcome) {
-	if is == nil {
-		return nil, NotFound
+	if is == nil || is.IsRemembered() {
+		return is, NotFound
 	}
 	var outcome Outcome
 	s := is.steering()

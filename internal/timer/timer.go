@@ -81,7 +81,7 @@ func (r Ref) Compare(o Ref) int {
 // A Timer is immutable once planned; it may be shared between goroutines.
 type Timer struct {
 	ID         []byte // 1 to 512 bytes
-	Offset     int64  // generation: offset of the request in its request partition, or one of Moved
+	Offset     int64  // generation: offset of the request in its request partition, or one of Moved; see Remember
 	Due        int64  // Unix milliseconds of the next occurrence, by its schedule
 	Occurrence int64  // number of the next occurrence, from 1
 	Target     Target
@@ -94,6 +94,8 @@ type Timer struct {
 	TooLate int64
 	// Steering is what requests that steer have made of it; nil: nothing.
 	Steering *Steering
+	// Remember says for how long its ID stays taken when it has fired; nil: not at all.
+	Remember *Remember
 }
 
 // Ref returns the timer's place among the pending ones; Absent for nil.
@@ -109,7 +111,7 @@ func (t *Timer) Ref() Ref {
 
 // Size is about how many bytes of memory t holds, for limits in bytes.
 func (t *Timer) Size() int {
-	const fixed, recurrence, steering = 184, 112, 24 // the structs themselves and what refers to them
+	const fixed, recurrence, steering, remember = 192, 112, 24, 24 // the structs themselves and what refers to them
 	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value)
 	for i := range t.Headers {
 		n += 40 + len(t.Headers[i].Key) + len(t.Headers[i].Value)
@@ -119,6 +121,9 @@ func (t *Timer) Size() int {
 	}
 	if t.Steering != nil {
 		n += steering
+	}
+	if t.Remember != nil {
+		n += remember + len(t.Remember.Token)
 	}
 	return n
 }

@@ -59,7 +59,7 @@ func TestDocumentedHeaders(t *testing.T) {
 	for _, h := range []string{
 		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTargetTopic, waterclock.HeaderTargetKey,
 		waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition, waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone,
-		waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp, waterclock.HeaderMaxLate, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
+		waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp, waterclock.HeaderMaxLate, waterclock.HeaderRemember, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
 		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderReason, waterclock.HeaderDetail, waterclock.HeaderTruncated,
 	} {
 		if !strings.Contains(text, "\n| `"+h+"` |") {

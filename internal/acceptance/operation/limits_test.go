@@ -21,6 +21,8 @@ import (
 var heldBy = map[string]string{
 	"MaxIDBytes":         "internal/acceptance/operation TestLimitsOfRequests",
 	"maxViewBytes":       "internal/membership TestUserDataIsBounded",
+	"MaxRemember":        "intake TestJudgeRemembers",
+	"MaxTokenBytes":      "intake TestJudgeRemembers",
 	"DefaultHorizon":     "internal/acceptance/operation TestLimitsOfRequests",
 	"DefaultHeaders":     "internal/acceptance/operation TestLimitsOfRequests",
 	"DefaultHeaderBytes": "internal/acceptance/operation TestLimitsOfRequests",
