@@ -74,7 +74,7 @@ func (r *Router) Find(ctx context.Context, topic string, id []byte) *Shown {
 func (r *Router) find(ctx context.Context, c *Call) Answer {
 	strays := r.o.Local.Strays(c.Topic)
 	for _, p := range strays {
-		if t, err := p.Get(ctx, c.ID); err == nil && t != nil {
+		if t, err := p.Get(ctx, c.ID); err == nil && t != nil && t.State != query.Remembered {
 			return Answer{Timer: show(t)}
 		}
 	}
