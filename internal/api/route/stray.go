@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/query"
 )
 
 // A timer is a stray where it lies on another partition than the one that its ID belongs on: its
