@@ -59,8 +59,8 @@ func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
 	a.again = false
 	sh := a.record(&kgo.Record{Topic: s.changelog, Value: noise(2 << 20)})
 	a.wants(Aborted)
-	if sh.Err == nil {
-		t.Error("the service's own topic refused a record and the share is not told")
+	if len(sh.Held) != 1 || sh.Err != nil {
+		t.Errorf("the service's own topic refused a record: held up by %v, %v", sh.Held, sh.Err)
 	}
 	for i := range 4 { // both transactional IDs come round
 		b.step(fmt.Sprint(i))

@@ -117,8 +117,11 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 		return false, err
 	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(k.group)):
 		return false, nil // not ours
-	case found && underWay(txn, p) && (endingOf(txn, p) == EndingUnknown || !k.overdue(to, p)):
-		return how != EndingUnknown, nil // its markers are on their way
+	case found && underWay(txn, p) && (how == EndingUnknown || endingOf(txn, p) != how || !k.overdue(to, p)):
+		// Its markers are on their way. Prepare is believed of a transaction alone whose end was
+		// known before, to this process: a coordinator that was restarted may have it from its own
+		// log, and its successor decide otherwise. See docs/DESIGN.md.
+		return how != EndingUnknown || endingOf(txn, p) != EndingUnknown, nil
 	}
 	if how == EndingUnknown && found {
 		how = endingOf(txn, p)
@@ -178,8 +181,8 @@ func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartitio
 // overdue reports whether a marker has been on its way to a partition, which has a
 // leader, for too long. A coordinator that sent one to the leader before, which
 // became unresponsive, waits for request.timeout.ms (30 s) until it sends it again, and
-// readers of the partition with it. It may as well be written for it: how the
-// transaction ended is decided and durable, and the coordinator begins no other
+// readers of the partition with it. It may as well be written for it if this process knows how the
+// transaction ended: that is decided and durable, and the coordinator begins no other
 // under that ID before its own marker has come, which finds nothing open then.
 func (k *Markers) overdue(to timer.TopicPartition, p producer) bool {
 	k.mu.Lock()

@@ -1,8 +1,17 @@
 package emitter
 
 import (
+	"log/slog"
 	"reflect"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Ends that are remembered share the list of their partitions: most steps of a
@@ -23,5 +32,58 @@ func TestEndsShareTheirPartitions(t *testing.T) {
 		if same(row.i, row.j) != row.want {
 			t.Errorf("ends %d and %d share one list: %v, want %v", row.i, row.j, !row.want, row.want)
 		}
+	}
+}
+
+// A coordinator says that it is writing the markers of a commit, and one is overdue. If this process
+// knows that the transaction was committed it writes that marker; if all it knows is what the
+// coordinator says, which may have been restarted and found that in its own log alone, it does not.
+func TestAMarkerIsWrittenForWhatIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		known Ending
+		state string
+		want  bool // a marker of a commit
+	}{
+		{"known", EndingCommit, "PrepareCommit", true},
+		{"the coordinator's word alone", EndingUnknown, "PrepareCommit", false},
+		{"the opposite of what is known", EndingAbort, "PrepareCommit", false},
+		{"final", EndingUnknown, "CompleteCommit", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fake, targets := fakeTargets(t, 1)
+			cl := targets.client.(*kgo.Client)
+			to, p := timer.TopicPartition{Topic: "t", Partition: 0}, producer{7, 3}
+			answerDescribe(fake, c.state, func() producer { return producer{p.id, p.epoch + 1} })
+			fake.ControlKey(int16(kmsg.DescribeProducers), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				fake.KeepControl()
+				resp := r.ResponseKind().(*kmsg.DescribeProducersResponse)
+				open := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+				open.ProducerID, open.ProducerEpoch, open.CurrentTxnStartOffset, open.CoordinatorEpoch = p.id, int32(p.epoch), 1, 0
+				part := kmsg.NewDescribeProducersResponseTopicPartition()
+				part.ActiveProducers = append(part.ActiveProducers, open)
+				topic := kmsg.NewDescribeProducersResponseTopic()
+				topic.Topic, topic.Partitions = to.Topic, append(topic.Partitions, part)
+				resp.Topics = append(resp.Topics, topic)
+				return resp, nil, true
+			})
+			written := 0
+			fake.ControlKey(int16(kmsg.WriteTxnMarkers), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				fake.KeepControl()
+				if m := r.(*kmsg.WriteTxnMarkersRequest).Markers[0]; m.Committed {
+					written++
+				}
+				return r.ResponseKind(), nil, true
+			})
+			k := NewMarkers(cl, targets, "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+			k.noteEnd(TransactionalIDPrefix("g")+"x", p, c.known, map[string][]int32{to.Topic: {to.Partition}})
+			k.doubtful[to] = &doubt{noted: map[producer]*endedTxn{}, awaited: map[producer]time.Time{p: time.Now().Add(-time.Minute)}}
+			if _, err := k.close(t.Context(), kadm.NewClient(cl), to, p); err != nil {
+				t.Fatal(err)
+			}
+			if (written == 1) != c.want {
+				t.Errorf("%d markers are written", written)
+			}
+		})
 	}
 }

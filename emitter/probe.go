@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -24,13 +24,54 @@ type Prober struct {
 	process string
 	markers *Markers
 	now     func() time.Time
-	serial  atomic.Int64
+
+	mu     sync.Mutex                        // guards what follows
+	serial int                               // IDs that were made
+	free   []string                          // IDs whose last probe got through
+	left   map[timer.TopicPartition]leftOver // by partitions whose last probe did not
+}
+
+// leftOver is the transactional ID of a probe that did not get through. open: it may have left a
+// transaction behind.
+type leftOver struct {
+	id   string
+	open bool
 }
 
 // NewProber returns a prober of a process. The markers hear of its transactions;
 // its records carry the time of now, as emissions do.
 func NewProber(client []kgo.Opt, group, process string, markers *Markers, now func() time.Time) *Prober {
-	return &Prober{client: client, group: group, process: process, markers: markers, now: now}
+	return &Prober{client: client, group: group, process: process, markers: markers, now: now, left: make(map[timer.TopicPartition]leftOver)}
+}
+
+// take gives a probe its transactional ID: that of the last probe of its partition, if that did not get
+// through, else any that is free.
+func (p *Prober) take(to timer.TopicPartition) leftOver {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x, ok := p.left[to]; ok {
+		delete(p.left, to)
+		return x
+	}
+	if last := len(p.free) - 1; last >= 0 {
+		id := p.free[last]
+		p.free = p.free[:last]
+		return leftOver{id: id}
+	}
+	p.serial++
+	return leftOver{id: fmt.Sprintf("%s%s/probe/%d", TransactionalIDPrefix(p.group), p.process, p.serial)}
+}
+
+// give takes it back. An ID is free for other partitions only when its probe got through: they would
+// wait for the marker of what it may have left behind.
+func (p *Prober) give(to timer.TopicPartition, x leftOver, through bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if through {
+		p.free = append(p.free, x.id)
+	} else {
+		p.left[to] = x
+	}
 }
 
 var (
@@ -42,10 +83,12 @@ var (
 )
 
 // Probe writes one marked record to p in a transaction that it aborts, unless
-// metadata shows no leader: brokers keep a transactional ID for a week. Each
-// probe has a client and a transactional ID of its own, so that no marker of
-// another can close what it may leave behind.
-func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) error {
+// metadata shows no leader.
+//
+// Brokers keep a transactional ID for a week, so IDs are used again: there are as many as partitions
+// that are unhealthy at a time, and maxProbes. That is safe because no probe commits: whatever one has
+// left behind, and whichever marker of its ID closes that, it is an abort.
+func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, emissionDeadline)
 	defer cancel()
 	switch p.markers.leads(ctx, to) {
@@ -56,7 +99,9 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) error {
 	case barred:
 		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, kerr.TopicAuthorizationFailed)
 	}
-	id := fmt.Sprintf("%s%s/probe/%d", TransactionalIDPrefix(p.group), p.process, p.serial.Add(1))
+	last := p.take(to)
+	id := last.id
+	defer func() { p.give(to, last, err == nil) }()
 	c, err := newTxnClient(&Options{
 		Client: p.client, TransactionTimeout: probeTransaction,
 		BatchMaxBytes: func(string) int32 { return defaultBatchMaxBytes },
@@ -69,9 +114,13 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) error {
 	if err == nil {
 		err = c.BeginTransaction()
 	}
-	if err != nil {
+	switch {
+	case err != nil && last.open:
+		return fmt.Errorf("probe %s/%d: the transaction of the last probe is not ended there: %w", to.Topic, to.Partition, err)
+	case err != nil:
 		return fmt.Errorf("probe %s/%d: %w: %w", to.Topic, to.Partition, errNotTried, err)
 	}
+	last.open = true
 	var failure error
 	done := make(chan struct{})
 	// With a key: a compacted topic refuses a record without.

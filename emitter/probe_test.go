@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,13 +95,13 @@ func TestProbeOfALeaderlessTarget(t *testing.T) {
 			t.Fatalf("healthy after look %d", i)
 		}
 	}
-	if n := p.serial.Load(); n > 0 {
+	if n := p.serial; n > 0 {
 		t.Errorf("%d transactional IDs for a target without leader", n)
 	}
 	answer(0)
 	h.Round(t.Context(), func(probe func()) { probe() })
-	if n := newPatron(h).passes(timer.TopicPartition{Topic: "t", Partition: 0}, 10); n != 1 || p.serial.Load() != 1 {
-		t.Errorf("%d pass with a leader, %d probes", n, p.serial.Load())
+	if n := newPatron(h).passes(timer.TopicPartition{Topic: "t", Partition: 0}, 10); n != 1 || p.serial != 1 {
+		t.Errorf("%d pass with a leader, %d probes", n, p.serial)
 	}
 }
 
@@ -165,7 +167,14 @@ func TestProbeThatWasNotTried(t *testing.T) {
 		c, l := fakeLane(t)
 		markers := NewMarkers(l.o.Admin, NewTargets(l.o.Admin, TargetOptions{}), "g", slog.New(slog.DiscardHandler), l.o.Metrics)
 		p := NewProber(l.o.Client, "g", "p", markers, time.Now)
-		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
+		var tried atomic.Int32
+		c.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			tried.Add(1)
+			resp := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+			resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
+			return resp, nil, true
+		})
 		to := timer.TopicPartition{Topic: "t", Partition: 0}
 		h := newHealth(p.Probe)
 		now := time.Now()
@@ -175,7 +184,7 @@ func TestProbeThatWasNotTried(t *testing.T) {
 			h.Round(t.Context(), func(probe func()) { probe() })
 			now = now.Add(breakerMin)
 		}
-		if n := p.serial.Load(); n != 4 || h.Allow(to, nil) {
+		if n := tried.Load(); n != 4 || p.serial != 1 || h.Allow(to, nil) {
 			t.Errorf("%d probes in %s, unhealthy %v", n, 4*breakerMin, h.Unhealthy())
 		}
 	})
@@ -223,5 +232,70 @@ func TestProbeOfWhatMayNotBeUsed(t *testing.T) {
 	h.Round(t.Context(), func(probe func()) { probe() })
 	if n := newPatron(h).passes(to, 10); n != 10 {
 		t.Errorf("%d of 10 may pass, to be refused", n)
+	}
+}
+
+// Brokers keep each transactional ID for a week. However often is probed, and whatever becomes of it,
+// there is one for each partition that is unhealthy; those that got through serve all.
+func TestProbesUseTheirIDsAgain(t *testing.T) {
+	const partitions, times = 3, 5
+	c, targets := fakeTargets(t, partitions)
+	cl := targets.client.(*kgo.Client)
+	p := NewProber([]kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}, "g", "p",
+		NewMarkers(cl, targets, "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry())), time.Now)
+	var mu sync.Mutex
+	ids, refuse := make(map[string]bool), false
+	c.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		ids[*r.(*kmsg.InitProducerIDRequest).TransactionalID] = true
+		return nil, nil, false
+	})
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		if !refuse {
+			return nil, nil, false
+		}
+		req := r.(*kmsg.ProduceRequest)
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		for _, rt := range req.Topics {
+			topic := kmsg.NewProduceResponseTopic()
+			topic.Topic, topic.TopicID = rt.Topic, rt.TopicID
+			for _, rp := range rt.Partitions {
+				part := kmsg.NewProduceResponseTopicPartition()
+				part.Partition, part.ErrorCode = rp.Partition, kerr.InvalidRecord.Code
+				topic.Partitions = append(topic.Partitions, part)
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	})
+	probe := func(wrong bool) int {
+		t.Helper()
+		mu.Lock()
+		refuse = wrong
+		mu.Unlock()
+		for range times {
+			for n := range int32(partitions) {
+				if err := p.Probe(t.Context(), timer.TopicPartition{Topic: "t", Partition: n}); (err != nil) != wrong {
+					t.Fatalf("a probe, to be refused is %v: %v", wrong, err)
+				}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return len(ids)
+	}
+	if n := probe(false); n != 1 {
+		t.Errorf("%d IDs of probes that get through, want 1", n)
+	}
+	if n := probe(true); n != partitions {
+		t.Errorf("%d IDs with probes that do not, want %d", n, partitions)
+	}
+	if n := probe(false); n != partitions || len(p.free) != partitions || len(p.left) != 0 {
+		t.Errorf("%d IDs behind that, %d free, want %d", n, len(p.free), partitions)
 	}
 }
