@@ -17,7 +17,7 @@ import (
 
 const (
 	// tallyAge is how old a count may be that is told, tallyWait how long a call waits for a newer one.
-	tallyAge, tallyWait = 2 * time.Second, time.Second
+	tallyAge, tallyWait = 2 * time.Second, 500 * time.Millisecond
 	// tallyTime bounds one look at a log. What it has not come to the next look goes on with.
 	tallyTime = 5 * time.Second
 	// tallySpan is how far back dead letters are counted.

@@ -339,6 +339,27 @@ func TestResendSendsOnce(t *testing.T) {
 	}
 }
 
+// Who may not change all timers of a prefix may count what a resend would send, and start none.
+func TestResendNeedsRights(t *testing.T) {
+	l := &deadLog{}
+	l.add("timers", 0, time.Now(), "a", "bad-cron", in1h, "1h", toOrders, "orders")
+	f := newFake("timers", partitions)
+	f.may = func(_ context.Context, role access.Role, _, id string) error {
+		if role == access.Admin && id != "a" {
+			return errors.New("no admin")
+		}
+		return nil
+	}
+	in := startWith(t, f, "p0", false, l)
+	const resend = "/v1/topics/timers/dead-letters/resend"
+	in.call(t, "POST", resend+"?dry-run=true", "").is(t, 200, "")
+	in.call(t, "POST", resend+"?all=true", "").is(t, 403, "forbidden")
+	in.call(t, "POST", resend+"?reason=bad-cron", "").is(t, 403, "forbidden")
+	if job := ended(t, in, in.call(t, "POST", resend+"?prefix=a", "")); job["changed"] != 1.0 {
+		t.Error(job)
+	}
+}
+
 // A job writes no faster than its rate.
 func TestResendKeepsItsRate(t *testing.T) {
 	l := &deadLog{}
