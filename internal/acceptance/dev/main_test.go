@@ -111,13 +111,17 @@ func environ(more ...string) []string {
 	return append(env, more...)
 }
 
-// run runs a command to its end and returns its exit code and what it wrote.
+// run runs a command to its end, a minute at most, and returns its exit code and what it wrote.
 func run(t *testing.T, cmd *exec.Cmd) (int, string) {
 	t.Helper()
 	if cmd.Env == nil {
 		cmd.Env = environ()
 	}
+	hangs := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	out, err := cmd.CombinedOutput()
+	if !hangs.Stop() {
+		t.Fatalf("%v does not end; it wrote:\n%s", cmd.Args, out)
+	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode(), string(out)
 	}
