@@ -49,6 +49,9 @@ var (
 	// ErrReadOnly refuses changes of a store that was opened to be read.
 	ErrReadOnly = errors.New("store is open for reading only")
 
+	// ErrEnded is returned by everything once the store cannot go on, which OnFatal has told: it
+	// need not be said again.
+	ErrEnded = errors.New("store cannot go on")
 	// ErrClosed is returned by everything after Close.
 	ErrClosed = errors.New("store is closed")
 )

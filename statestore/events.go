@@ -71,7 +71,7 @@ func (e *events) fatal(err error) {
 // err is the fatal error, nil while there is none.
 func (e *events) err() error {
 	if err := e.fatally.Load(); err != nil {
-		return fmt.Errorf("store cannot go on: %w", *err)
+		return fmt.Errorf("%w: %w", ErrEnded, *err)
 	}
 	return nil
 }
@@ -125,9 +125,6 @@ func (e *events) listener() *pebble.EventListener {
 		DiskSlow: func(info pebble.DiskSlowInfo) {
 			e.slowDisk.Add(1)
 			e.log.Warn("disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
-		},
-		LowDiskSpace: func(info pebble.LowDiskSpaceInfo) {
-			e.log.Warn("disk is nearly full", "free_bytes", info.AvailBytes, "total_bytes", info.TotalBytes)
 		},
 	}
 }

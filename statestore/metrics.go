@@ -9,6 +9,7 @@ import (
 // Metrics is how the store fares. Counts and times are since Open.
 type Metrics struct {
 	DiskBytes      uint64 // of the database, files not yet removed included
+	FreeBytes      int64  // on its disk, for this process; -1: not known
 	ObsoleteBytes  uint64 // of them: tables no longer in use, or held by a reader alone
 	MemTableBytes  uint64 // of memtables
 	Level0Layers   int    // sublevels of level 0: what a read passes through before the rest
@@ -43,6 +44,7 @@ func (s *Store) Metrics() Metrics {
 	total := m.Total()
 	return Metrics{
 		DiskBytes:        m.DiskSpaceUsage(),
+		FreeBytes:        s.freeBytes(),
 		ObsoleteBytes:    m.Table.ObsoleteSize + m.Table.ZombieSize,
 		MemTableBytes:    m.MemTable.Size,
 		Level0Layers:     int(m.Levels[0].Sublevels),
@@ -91,6 +93,8 @@ func (s *Store) Collector() *Collector {
 	}
 	add("disk_bytes", "Bytes the local store takes on disk.",
 		gauge, func(m *Metrics) float64 { return float64(m.DiskBytes) })
+	add("free_bytes", "Bytes that the disk of the data directory has free for this process; -1: not known.",
+		gauge, func(m *Metrics) float64 { return float64(m.FreeBytes) })
 	add("obsolete_bytes", "Bytes on disk that are no longer in use and about to be removed.",
 		gauge, func(m *Metrics) float64 { return float64(m.ObsoleteBytes) })
 	add("memtable_bytes", "Bytes of memory that hold what is not on disk yet.",

@@ -67,9 +67,9 @@ func TestCollectorShowsEveryField(t *testing.T) {
 	planted := Metrics{
 		DiskBytes: 1, ObsoleteBytes: 2, MemTableBytes: 3, Level0Layers: 4, ReadAmp: 5, CompactionDebt: 6, Flushes: 7, Compactions: 8, Ingests: 9,
 		BytesWritten: 10, Tombstones: 11, CacheHits: 12, CacheMisses: 13, FilterHits: 14, FilterMisses: 15, Stalls: 16, Stalled: 17 * time.Second,
-		ReplayWaits: 18, ReplayWaited: 19 * time.Second, SlowDisk: 20, BackgroundErrors: 21, DamagedTables: 22, CacheBytes: 23,
+		ReplayWaits: 18, ReplayWaited: 19 * time.Second, SlowDisk: 20, BackgroundErrors: 21, DamagedTables: 22, CacheBytes: 23, FreeBytes: 24,
 	}
-	const fields = 23
+	const fields = 24
 	seen := make(map[float64]bool)
 	for _, m := range s.Collector().metrics {
 		v := m.value(&planted)

@@ -51,12 +51,13 @@ type Store struct {
 	sweeps chan *Partition
 
 	// maintain is held over one flush or sweep at a time, I/O included.
-	maintain sync.Mutex
-	dirty    atomic.Bool   // something was written since the last flush began
-	behind   atomic.Int64  // changes that the disk lacks: see Handle.Behind
-	flush    chan struct{} // they are too many
-	pending  atomic.Int64  // timers of all partitions that are loaded
-	tables   atomic.Uint64 // built so far
+	maintain  sync.Mutex
+	dirty     atomic.Bool   // something was written since the last flush began
+	behind    atomic.Int64  // changes that the disk lacks: see Handle.Behind
+	flush     chan struct{} // they are too many
+	spaceSaid time.Time     // when the disk was last said to be nearly full; run's own
+	pending   atomic.Int64  // timers of all partitions that are loaded
+	tables    atomic.Uint64 // built so far
 	// See the constants of these names; tests change them before they replay.
 	tableIDs, roomLayers int
 
@@ -108,6 +109,7 @@ func (s *Store) run() {
 	defer close(s.done)
 	timer := time.NewTimer(s.o.FlushInterval)
 	defer timer.Stop()
+	s.lookAtSpace()
 	for {
 		select {
 		case <-s.stop:
@@ -125,8 +127,9 @@ func (s *Store) run() {
 			}
 		}
 		s.behind.Store(0)
+		s.lookAtSpace()
 		s.beforeFlush()
-		if err := s.Flush(); err != nil {
+		if err := s.Flush(); err != nil && !errors.Is(err, ErrEnded) {
 			s.o.Logger.Error("flush of the store failed", "err", err)
 		}
 		timer.Reset(s.o.FlushInterval)

@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/ops"
 )
 
 func devCommand(p *process) *cobra.Command {
@@ -31,11 +30,12 @@ change.`,
 	load := settings(p, cmd, config.DefaultDev(), (*config.Config).ValidateDev, devSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
+		log := p.logger(cfg)
 		if err != nil {
 			return err
 		}
 		opts := devOptions{Config: cfg, Listen: cfg.Listen, Demo: cfg.Demo, Program: p.program, Out: p.stdout}
-		return p.backend.dev(cmd.Context(), opts, ops.NewLogger(p.stderr, cfg))
+		return p.backend.dev(cmd.Context(), opts, log)
 	}
 	return cmd
 }

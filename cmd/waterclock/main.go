@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -44,6 +45,7 @@ type process struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	backend        backend
+	log            *slog.Logger // of a command whose log is JSON: takes why it has ended; nil: none
 }
 
 // goRun is where go run puts what it builds: a temporary directory, or its cache.
@@ -70,6 +72,10 @@ func run(p process) int {
 		return exitOK
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(err.Error()), "\n") {
+		if p.log != nil {
+			p.log.Error("ended", "err", line)
+			continue
+		}
 		fmt.Fprintf(p.stderr, "waterclock: %s\n", line)
 	}
 	if errors.Is(err, config.ErrInvalid) {

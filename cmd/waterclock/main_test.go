@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -123,6 +124,30 @@ func TestServe(t *testing.T) {
 	}
 	if !strings.Contains(stderr, `"msg":"here"`) {
 		t.Errorf("log: %q", stderr)
+	}
+}
+
+// Where the log is for programs its last line is too: why the command has ended.
+func TestLastLineOfAJSONLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		calls calls
+		args  []string
+		want  string
+	}{
+		"an error":            {calls{err: errors.New("broker on fire")}, nil, "broker on fire"},
+		"wrong configuration": {calls{}, []string{"--group", ""}, "group"},
+	} {
+		_, _, stderr := runWith(&c.calls, nil, "", append([]string{"serve", "--brokers", "a:1", "--requests", "t", "--targets", "*", "--log-format", "json"}, c.args...)...)
+		lines := strings.Split(strings.TrimSpace(stderr), "\n")
+		for _, line := range lines {
+			var is map[string]any
+			if err := json.Unmarshal([]byte(line), &is); err != nil {
+				t.Errorf("%s: %q: %v", name, line, err)
+			}
+		}
+		if last := lines[len(lines)-1]; !strings.Contains(last, `"msg":"ended"`) || !strings.Contains(last, c.want) {
+			t.Errorf("%s: %s", name, last)
+		}
 	}
 }
 

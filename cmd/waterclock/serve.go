@@ -37,11 +37,11 @@ What is wrong with the file is said, and everything stays as it was.`,
 	load := settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
+		log := p.logger(cfg)
 		if err != nil {
 			return err
 		}
 		heap.Tune(int64(cfg.StoreMemory))
-		log := ops.NewLogger(p.stderr, cfg)
 		ctx, cancel := context.WithCancel(cmd.Context())
 		var reading sync.WaitGroup
 		defer reading.Wait()
@@ -54,6 +54,19 @@ What is wrong with the file is said, and everything stays as it was.`,
 		return p.backend.run(ctx, cfg, reload, log)
 	}
 	return cmd
+}
+
+// logger is what a server logs to; nil without a configuration. Where it is for programs, so is the
+// line that says why the command has ended.
+func (p *process) logger(cfg *config.Config) *slog.Logger {
+	if cfg == nil {
+		return nil
+	}
+	log := ops.NewLogger(p.stderr, cfg)
+	if cfg.LogFormat == config.LogJSON {
+		p.log = log
+	}
+	return log
 }
 
 // serveSettings are the groups of settings that serve has.

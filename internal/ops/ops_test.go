@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -206,5 +207,21 @@ func TestNamesOfThisMachine(t *testing.T) {
 	w := httptest.NewRecorder()
 	if NewServer("0.0.0.0:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler)).named().ServeHTTP(w, r); w.Code != 200 {
 		t.Errorf("reachable from elsewhere: %d", w.Code)
+	}
+}
+
+// manyLines is an error with a stack, as Pebble's are: %+v prints it.
+type manyLines struct{ error }
+
+func (manyLines) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "one\nof\nmany\nlines") }
+
+// An error is logged as the sentence that it is, in either format.
+func TestErrorsAreSentences(t *testing.T) {
+	for _, format := range []config.LogFormat{config.LogText, config.LogJSON} {
+		var b bytes.Buffer
+		NewLogger(&b, &config.Config{LogFormat: format}).Error("it ends", "err", manyLines{errors.New("the disk is full")})
+		if text := b.String(); strings.Contains(text, "many") || !strings.Contains(text, `"the disk is full"`) {
+			t.Errorf("%s: %s", format, text)
+		}
 	}
 }

@@ -116,6 +116,9 @@ func (e *evidence) refuted() string {
 	case v.Position < 0:
 		return fmt.Sprintf("it was %s in the making, longer than %s: %s", age.Round(time.Second), limit, gone)
 	}
+	if v.InSync.IsZero() {
+		return "it has never been in sync: " + gone
+	}
 	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: %s", v.InSync.UTC().Format(time.RFC3339), limit, gone)
 }
 

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -174,7 +175,7 @@ func (p *Partition) settle() {
 	if !c.lost && !c.since.IsZero() {
 		err = p.handle.Apply(p.freeze())
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, statestore.ErrEnded) {
 		p.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
 	}
 }

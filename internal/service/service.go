@@ -281,7 +281,7 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 		return err
 	}
 	defer func() {
-		if err := in.store.Close(); err != nil {
+		if err := in.store.Close(); err != nil && !errors.Is(err, statestore.ErrEnded) {
 			in.log.Error("close the store", "err", err)
 		}
 	}()

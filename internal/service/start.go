@@ -196,7 +196,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 		Dir:  filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
 		Memory: uint64(in.cfg.StoreMemory), BeforeFlush: in.checkpoint,
 		OnFatal: func(err error) {
-			err = fmt.Errorf("the local store in %s cannot go on: %w", in.cfg.DataDir, err)
+			err = storeEnded(in.cfg.DataDir, err)
 			in.log.Error("ending the process", "err", err)
 			in.storeDead.Store(true)
 			end(err)

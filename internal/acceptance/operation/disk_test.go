@@ -34,6 +34,10 @@ func TestFullDiskEndsTheProcess(t *testing.T) {
 	if code := p.Exit(time.Minute); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
+	// The log says it, and the last line of the process.
+	if said := p.Output(); strings.Count(said, "no space left on device") > 2 {
+		t.Errorf("a full disk is said more than once:\n%s", said)
+	}
 	if said := p.Output(); !strings.Contains(said, dir) || !strings.Contains(said, "no space left on device") {
 		t.Error("it does not say which disk is full")
 	}

@@ -1,0 +1,52 @@
+package statestore
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// small is a file system with little room.
+type small struct {
+	vfs.FS
+	free uint64
+}
+
+func (s *small) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: s.free, TotalBytes: 1 << 40}, nil
+}
+
+// A disk that is nearly full is said before it is full, and now and then while it stays so; how
+// much is free is a metric.
+func TestDiskThatIsNearlyFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		fs := &small{vfs.NewMem(), 1 << 40}
+		s, err := Open(Options{Dir: "d", FS: fs, FlushInterval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		must(t, err)
+		defer s.Close()
+		said := func() int { return strings.Count(log.String(), "nearly full") }
+		wait := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		if wait(time.Hour); said() != 0 {
+			t.Errorf("a disk with room: %s", &log)
+		}
+		fs.free = 100 << 20
+		if wait(5 * time.Second); said() != 1 || !strings.Contains(log.String(), "free_bytes=104857600") {
+			t.Errorf("a disk without: %s", &log)
+		}
+		if wait(time.Hour); said() < 5 || said() > 7 {
+			t.Errorf("said %d times in an hour", said())
+		}
+		if got := gathered(t, s)["waterclock_store_free_bytes"]; got != 100<<20 {
+			t.Errorf("free bytes %v", got)
+		}
+	})
+}
