@@ -47,6 +47,7 @@ type Options struct {
 	RebalanceTimeout time.Duration // >= SessionTimeout: see the package comment
 	Leave            bool          // leave the group on stop
 	Logger           *slog.Logger
+	Now              func() time.Time // the owner's clock, by which confirmations age; nil: time.Now
 	// Views returns the local views of changelogs that the process has, the youngest first;
 	// nil: it has none. It is called before each join and must be quick.
 	Views func() []View
@@ -87,6 +88,9 @@ func New(o Options, h Handler) (*Group, error) {
 	if o.RebalanceTimeout < o.SessionTimeout {
 		return nil, fmt.Errorf("rebalance timeout %s is shorter than the session timeout %s: a member could miss a generation and keep its ID; raise it",
 			o.RebalanceTimeout, o.SessionTimeout)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	return &Group{o: o, h: h, tokens: make(map[timer.TopicPartition]*Token)}, nil
 }
@@ -135,7 +139,7 @@ func (g *Group) Run(ctx context.Context) (err error) {
 
 // session is the life of one group client. It returns who that was at last.
 func (g *Group) session(ctx context.Context) (was emitter.Member, err error) {
-	p := &pulse{last: time.Now()}
+	p := &pulse{now: g.o.Now, last: time.Now()}
 	l := &lease{pulse: p}
 	l.proof = newProof(func(ctx context.Context) error { return l.ask(ctx, g.heartbeat) })
 	if g.o.InstanceID != "" {

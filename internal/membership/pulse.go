@@ -16,6 +16,7 @@ import (
 // What ends that is an answer to a heartbeat, a join or a sync, whatever it
 // says; a client that is closed takes its pulse with it. mu guards the fields.
 type pulse struct {
+	now  func() time.Time // the owner's clock, for heard
 	mu   sync.Mutex
 	last time.Time
 	// sent is when the question was sent that was answered last, heeded when one was whose
@@ -51,7 +52,7 @@ func (p *pulse) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) 
 	}
 	if e2e.WriteErr == nil && e2e.ReadErr == nil {
 		p.last = time.Now()
-		p.sent = p.last.Add(-e2e.DurationE2E())
+		p.sent = p.now().Add(-e2e.DurationE2E())
 	}
 }
 
@@ -71,7 +72,7 @@ func (p *pulse) heard() time.Duration {
 	p.mu.Lock()
 	heeded := p.heeded
 	p.mu.Unlock()
-	now := time.Now()
+	now := p.now()
 	return max(now.Sub(heeded), now.Round(0).Sub(heeded.Round(0)))
 }
 

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/statestore"
@@ -68,6 +70,36 @@ func TestInSyncTimeIsTheBrokers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An owner that stood still for longer than tombstones are kept, and wakes without a network, goes
+// on to flush until it gives up. What it leaves was in sync when it fell asleep, and no later.
+func TestInSyncTimeBehindAPauseWithoutNetwork(t *testing.T) {
+	t.Parallel()
+	c := fake(t, "c")
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	cfg.SessionTimeout = time.Second // a heartbeat each 200 ms
+	var slept atomic.Int64
+	w := kafkatest.NewWire()
+	defer w.Close()
+	in := rig.Serve(t, cfg, service.Options{
+		FlushInterval: 100 * time.Millisecond, Dial: w.Dial,
+		Now: func() time.Time { return time.Now().Add(time.Duration(slept.Load())) },
+	})
+	in.Ready(2, limit)
+	taken := time.Now()
+	rig.Wait(t, time.Second)
+	w.Blackhole(true)
+	asleep := time.Now()
+	slept.Store(int64(25 * time.Hour))
+	rig.Wait(t, 500*time.Millisecond) // five flushes
+	_ = in.Stop()                     // it cannot say goodbye
+	w.Blackhole(false)
+	for _, at := range inSync(t, cfg.DataDir, nil) {
+		if at.Before(taken) || at.After(asleep) {
+			t.Errorf("in sync at %s, was taken at %s and fell asleep at %s", at, taken, asleep)
+		}
 	}
 }
 

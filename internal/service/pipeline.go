@@ -119,7 +119,7 @@ func (in *instance) openIntake() (err error) {
 	in.group, err = membership.New(membership.Options{
 		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, Process: in.process, InstanceID: in.cfg.InstanceID, Topics: in.all(),
 		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
-		Leave: in.cfg.OnStop == config.Leave, Views: in.views, Logger: in.log,
+		Leave: in.cfg.OnStop == config.Leave, Now: in.o.Now, Views: in.views, Logger: in.log,
 	}, in)
 	return err
 }
