@@ -341,6 +341,18 @@ func TestSeveralCallersAreForwarded(t *testing.T) {
 			t.Errorf("%q is somebody", name)
 		}
 	}
+	key := keysFile(t, newKey)
+	p := newPair(t, key, key)
+	ask := func(name string) *answer {
+		t.Helper()
+		a, err := p.send(t, Caller{Name: name, User: "alice"}, http.MethodPut, "/v1/x", "body")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	wantForwarded(t, ask("ops+reader"), "ops+reader")
+	wantProblem(t, ask("ops+gone"), http.StatusForbidden, ReasonUnknownCaller)
 }
 
 func TestIdentityThatIsWrong(t *testing.T) {
