@@ -3,6 +3,8 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
+	"path"
+	"strings"
 
 	"github.com/waterclock/waterclock/internal/api/access"
 )
@@ -20,6 +22,11 @@ func (c *Config) checkAPI(p *problems) {
 	p.want(c.APITLSKey == "" || c.APITLSCert != "", "api-tls-key", c.APITLSKey, "api-tls-cert with it")
 	p.want(c.APIClientCA == "" || c.APITLSCert != "", "api-client-ca", c.APIClientCA, "api-tls-cert with it")
 	p.want(c.APIClientCA == "" || c.APIUsers != "", "api-client-ca", c.APIClientCA, "api-users with it, to say whose certificates count")
+	for _, glob := range c.APIPeers {
+		_, err := path.Match(glob, "")
+		p.want(err == nil && glob != "" && !strings.ContainsAny(glob, ":/"), "api-peers", glob, "globs of hosts as in *.timers.svc or 10.0.0.*, without scheme and port")
+	}
+	p.want(len(c.APIPeers) == 0 || c.APIKeyFile != "", "api-peers", strings.Join(c.APIPeers, ","), "api-key-file: without it nothing is forwarded")
 	c.checkAPIFiles(p)
 	between(p, "api-body-limit", c.APIBodyLimit, MinAPIBody, MaxAPIBody)
 	between(p, "api-rate", c.APIRate, 0, MaxAPIRate)

@@ -68,6 +68,7 @@ type Config struct {
 	APITLSKey          string        // api-tls-key: PEM file of its private key
 	APIClientCA        string        // api-client-ca: PEM file of the authorities of callers' certificates; needs APIUsers
 	APIKeyFile         string        // api-key-file: file of the key that instances share, to forward calls
+	APIPeers           []string      // api-peers: globs of the hosts that calls are forwarded to; none: whatever an instance of the group has told
 	APIBodyLimit       Size          // api-body-limit: bytes of a body, MinAPIBody to MaxAPIBody
 	APIRate            int           // api-rate: calls a second of one caller; 0: no limit
 	APIConcurrent      int           // api-concurrent: calls of one caller at a time, 1 to MaxAPIConcurrent

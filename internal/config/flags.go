@@ -121,6 +121,8 @@ func (c *Config) bindAPI(fs *pflag.FlagSet) {
 	fs.StringVar(&c.APITLSKey, "api-tls-key", c.APITLSKey, "PEM `FILE` of the private key of --api")
 	fs.StringVar(&c.APIClientCA, "api-client-ca", c.APIClientCA, "PEM `FILE` of the authorities of client certificates that --api-users names")
 	fs.StringVar(&c.APIKeyFile, "api-key-file", c.APIKeyFile, "`FILE` with the key that the instances share, to answer for each other")
+	fs.StringSliceVar(&c.APIPeers, "api-peers", c.APIPeers,
+		"hosts that the APIs of other instances may be at: `GLOB,...`; none for any that they tell")
 	fs.Var(&c.APIBodyLimit, "api-body-limit", "refuse calls of --api whose body takes more than `SIZE`")
 	fs.IntVar(&c.APIRate, "api-rate", c.APIRate, "each caller may make `N` calls a second; 0 for no limit")
 	fs.IntVar(&c.APIConcurrent, "api-concurrent", c.APIConcurrent, "each caller may have `N` calls under way")

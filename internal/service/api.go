@@ -41,7 +41,7 @@ func (in *instance) listenAPI() (*apiServer, error) {
 		return nil, nil
 	}
 	guard, err := apiaccess.New(apiaccess.Options{
-		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
+		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
 		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
 		Registry: in.registry,
 	}, in.log)

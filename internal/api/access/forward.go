@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -111,6 +113,25 @@ type signer struct {
 	keys *watched[[][]byte]
 	max  int64 // bytes of a body
 	next http.RoundTripper
+	// peers are globs of hosts that calls go to; none: any. Where an instance is stands in the
+	// offsets of the group, which whoever may commit for it has written.
+	peers []string
+}
+
+// errPeer is that an instance is said to be at a host where none may be.
+var errPeer = errors.New("no instance may be at that host (api-peers)")
+
+// may says whether calls go to a host.
+func (s *signer) may(host string) error {
+	allowed := len(s.peers) == 0 || slices.ContainsFunc(s.peers, func(glob string) bool {
+		ok, _ := path.Match(glob, host) // globs were looked at
+		return ok
+	})
+	if allowed {
+		return nil
+	}
+	// Of a dial: whoever calls tells by that that nothing was sent.
+	return &net.OpError{Op: "dial", Net: "tcp", Err: errPeer}
 }
 
 // ErrTwoHops is that a call was to be handed on which had been handed on before: the
@@ -125,6 +146,9 @@ func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if c.Forwarded {
 		return nil, s.fail(r, ErrTwoHops)
+	}
+	if err := s.may(r.URL.Hostname()); err != nil {
+		return nil, s.fail(r, err)
 	}
 	body, err := s.body(r)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -442,3 +443,30 @@ func FuzzParseForward(f *testing.F) {
 		}
 	})
 }
+
+// Calls go to hosts where instances may be, and to no others; to those nothing is sent.
+func TestPeersThatAreAllowed(t *testing.T) {
+	asked := 0
+	s := &signer{max: 1000, peers: []string{"*.timers.svc", "10.0.0.*"}, next: roundTripper(func(*http.Request) (*http.Response, error) {
+		asked++
+		return httptest.NewRecorder().Result(), nil
+	})}
+	for address, want := range map[string]bool{
+		"http://a.timers.svc:1": true, "http://10.0.0.7:8681": true, "http://evil.example:1": false, "http://a.timers.svc.evil.example": false, "http://169.254.169.254": false, "http://[::1]:1": false,
+	} {
+		before := asked
+		r, _ := http.NewRequestWithContext(WithCaller(t.Context(), Caller{Name: "shop"}), http.MethodPost, address+"/", strings.NewReader("x"))
+		resp, err := s.RoundTrip(r)
+		if err == nil {
+			resp.Body.Close()
+		}
+		var dial *net.OpError
+		if (err == nil) != want || (asked > before) != want || err != nil && (!errors.As(err, &dial) || dial.Op != "dial" || !errors.Is(err, errPeer)) {
+			t.Errorf("%s: %v, asked %v", address, err, asked > before)
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -26,16 +26,17 @@ const (
 
 // Options are the settings of a guard, by the names that config has for them.
 type Options struct {
-	Address   string // api
-	Open      bool   // api-open: whoever comes may do everything
-	Users     string // api-users
-	KeyFile   string // api-key-file
-	TLSCert   string // api-tls-cert, with TLSKey
-	TLSKey    string // api-tls-key
-	ClientCA  string // api-client-ca
-	BodyLimit int64  // api-body-limit, bytes
-	Rate      int    // api-rate, calls a second of a caller; 0: any
-	AtOnce    int    // api-concurrent, calls of a caller at a time
+	Address   string   // api
+	Open      bool     // api-open: whoever comes may do everything
+	Users     string   // api-users
+	KeyFile   string   // api-key-file
+	Peers     []string // api-peers: globs of hosts
+	TLSCert   string   // api-tls-cert, with TLSKey
+	TLSKey    string   // api-tls-key
+	ClientCA  string   // api-client-ca
+	BodyLimit int64    // api-body-limit, bytes
+	Rate      int      // api-rate, calls a second of a caller; 0: any
+	AtOnce    int      // api-concurrent, calls of a caller at a time
 
 	Registry prometheus.Registerer // takes the metrics; nil: nobody does
 }

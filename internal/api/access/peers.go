@@ -24,7 +24,7 @@ const (
 // transport sends it again by itself, which it does if it has an Idempotency-Key, it is
 // refused the second time, and what became of the first is not known.
 func (g *Guard) Peers() http.RoundTripper {
-	s := &signer{max: g.options.BodyLimit, next: g.transport()}
+	s := &signer{max: g.options.BodyLimit, next: g.transport(), peers: g.options.Peers}
 	if g.forward != nil {
 		s.keys = g.forward.keys
 	}
