@@ -228,32 +228,50 @@ they fire or by ID. With --json it prints one timer a line.`,
 }
 
 func (a *asking) list(cmd *cobra.Command, c *client.Client, q url.Values, limit int) error {
-	tw := tabwriter.NewWriter(a.p.stdout, 0, 0, 2, ' ', 0)
-	if !a.json {
-		fmt.Fprintln(tw, "ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE")
-	}
-	lines := json.NewEncoder(a.p.stdout)
-	for n := 0; ; {
-		page := listPage
-		if limit > 0 {
-			page = min(page, limit-n)
-		}
-		q.Set("limit", strconv.Itoa(page))
+	return a.pages("ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", q, listPage, limit, func(show func(item any, line string) error) (string, error) {
 		var got api.TimerList
 		if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic), q, &got); err != nil {
-			return err
+			return "", err
 		}
 		for _, t := range got.Timers {
-			if n++; !a.json {
-				fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\n", idOf(t), t.State, t.Due.Format(time.RFC3339), relative(time.Until(t.Due)), targetOf(&t.Target), t.Occurrence)
-			} else if err := lines.Encode(t); err != nil {
-				return err
+			line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d", idOf(t), t.State, t.Due.Format(time.RFC3339), relative(time.Until(t.Due)), targetOf(&t.Target), t.Occurrence)
+			if err := show(t, line); err != nil {
+				return "", err
 			}
+		}
+		return got.Cursor, nil
+	})
+}
+
+// pages asks for one page of a list after another, by the limit and the cursor in q, until limit
+// items were shown; 0: all. page shows what one has, as lines of a table or of JSON, and returns the
+// cursor of the next one.
+func (a *asking) pages(head string, q url.Values, most, limit int, page func(show func(item any, line string) error) (cursor string, err error)) error {
+	tw := tabwriter.NewWriter(a.p.stdout, 0, 0, 2, ' ', 0)
+	if !a.json {
+		fmt.Fprintln(tw, head)
+	}
+	lines, n := json.NewEncoder(a.p.stdout), 0
+	show := func(item any, line string) error {
+		if n++; a.json {
+			return lines.Encode(item)
+		}
+		_, err := fmt.Fprintln(tw, line)
+		return err
+	}
+	for {
+		q.Set("limit", strconv.Itoa(most))
+		if limit > 0 {
+			q.Set("limit", strconv.Itoa(min(most, limit-n)))
+		}
+		cursor, err := page(show)
+		if err != nil {
+			return err
 		}
 		if err := tw.Flush(); err != nil {
 			return err
 		}
-		if got.Cursor == "" {
+		if cursor == "" {
 			return nil
 		}
 		if limit > 0 && n >= limit {
@@ -262,7 +280,7 @@ func (a *asking) list(cmd *cobra.Command, c *client.Client, q url.Values, limit 
 			}
 			return nil
 		}
-		q.Set("cursor", got.Cursor)
+		q.Set("cursor", cursor)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -107,43 +106,20 @@ the detail. With --json it prints one a line, with headers and the beginning of 
 }
 
 func (a *asking) letters(cmd *cobra.Command, c *client.Client, q url.Values, limit int) error {
-	tw := tabwriter.NewWriter(a.p.stdout, 0, 0, 2, ' ', 0)
-	if !a.json {
-		fmt.Fprintln(tw, "AT\tLETTER\tID\tREASON\tDETAIL")
-	}
-	lines := json.NewEncoder(a.p.stdout)
-	for n := 0; ; {
-		page := lettersPage
-		if limit > 0 {
-			page = min(page, limit-n)
-		}
-		q.Set("limit", strconv.Itoa(page))
+	return a.pages("AT\tLETTER\tID\tREASON\tDETAIL", q, lettersPage, limit, func(show func(item any, line string) error) (string, error) {
 		var got api.DeadLetterList
 		if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(a.topic), q, &got); err != nil {
-			return err
+			return "", err
 		}
 		for i := range got.DeadLetters {
 			d := &got.DeadLetters[i]
-			if n++; !a.json {
-				fmt.Fprintf(tw, "%s\t%d/%d\t%s\t%s\t%s\n", d.At.Format(time.RFC3339), d.Partition, d.Offset, textOf(d.ID, d.IDBase64), textOf(&d.Reason, nil), textOf(&d.Detail, nil))
-			} else if err := lines.Encode(d); err != nil {
-				return err
+			line := fmt.Sprintf("%s\t%d/%d\t%s\t%s\t%s", d.At.Format(time.RFC3339), d.Partition, d.Offset, textOf(d.ID, d.IDBase64), textOf(&d.Reason, nil), textOf(&d.Detail, nil))
+			if err := show(d, line); err != nil {
+				return "", err
 			}
 		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
-		if got.Cursor == "" {
-			return nil
-		}
-		if limit > 0 && n >= limit {
-			if !a.json {
-				fmt.Fprintf(a.p.stderr, "there may be more: --limit %d\n", 10*limit)
-			}
-			return nil
-		}
-		q.Set("cursor", got.Cursor)
-	}
+		return got.Cursor, nil
+	})
 }
 
 func lettersCountCommand(p *process) *cobra.Command {
