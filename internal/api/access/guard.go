@@ -214,6 +214,11 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 			return p
 		}
 	}
+	defer func() { // what was read of the body, the handler answers for; it is refused all the same
+		if p := c.broken.Load(); p != nil {
+			g.metrics.refused.WithLabelValues(p.Reason).Inc()
+		}
+	}()
 	h.ServeHTTP(w, r)
 	return nil
 }

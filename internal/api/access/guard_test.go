@@ -633,7 +633,11 @@ func TestRefusalsAreCounted(t *testing.T) {
 	asks(h, http.MethodPost, "/", strings.NewReader("x"), bearer("reader"), "Sec-Fetch-Site: cross-site")
 	asks(h, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20+1)), bearer("reader"))
 	asks(h, http.MethodGet, "/", nil, bearer("reader")) // forbidden: by what it asked for
-	want := map[string]float64{ReasonUnauthenticated: 2, ReasonCrossOrigin: 1, ReasonTooLarge: 1}
+	// A body that the handler cannot read counts too.
+	wrapped := g.Wrap(http.HandlerFunc(echo))
+	asks(wrapped, http.MethodPut, "/", unsized{strings.NewReader(strings.Repeat("x", 1<<20+1))}, bearer("reader"))
+	asks(wrapped, http.MethodPut, "/", readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }), bearer("reader"))
+	want := map[string]float64{ReasonUnauthenticated: 2, ReasonCrossOrigin: 1, ReasonTooLarge: 2, ReasonBadRequest: 1}
 	families, err := reg.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "waterclock_api_refused_total" {
 		t.Fatal(families, err)

@@ -10,7 +10,7 @@ type metrics struct {
 // Reasons are all that the guard refuses calls for.
 func Reasons() []string {
 	return []string{
-		ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonBodyTimeout, ReasonTooLarge,
+		ReasonBadRequest, ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonBodyTimeout, ReasonTooLarge,
 		ReasonTargetTooLong, ReasonWrongHost, ReasonTooManyHeaders, ReasonRateLimited, ReasonTooManyCalls, ReasonTooManyFailures, ReasonOverloaded, ReasonIssuerUnavailable,
 	}
 }
