@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/near"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -79,6 +80,20 @@ func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
 	return nil
 }
 
+// meant proposes a header in the place of one that is not known.
+func meant(key string) string {
+	if len(key) > maxMeant {
+		return ""
+	}
+	if best := near.Name(strings.ToLower(key), waterclock.RequestPrefix, requestHeaders()); best != "" {
+		return "; did you mean " + best + "?"
+	}
+	return ""
+}
+
+// maxMeant is the longest name, in bytes, for which another one is looked for.
+const maxMeant = 64
+
 // take notes one timer- header.
 func (h *headers) take(n name, header *kgo.RecordHeader) *Refusal {
 	switch {
@@ -87,7 +102,7 @@ func (h *headers) take(n name, header *kgo.RecordHeader) *Refusal {
 			"the header %s has the wrong case: write %s.", quote(header.Key), strings.ToLower(header.Key))
 	case n == unknownTimer:
 		return refuse(waterclock.ReasonUnknownHeader,
-			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own.", quote(header.Key))
+			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own%s.", quote(header.Key), meant(header.Key))
 	case h.has(n):
 		return refuse(waterclock.ReasonDuplicateHeader,
 			"the header %s is given twice: send it once.", header.Key)
@@ -142,6 +157,32 @@ func classifyTimer(key string) name {
 		return wrongCase
 	}
 	return unknownTimer
+}
+
+// requestHeaders are the names of all headers that requests have.
+func requestHeaders() []string {
+	return []string{
+		atHeader:              waterclock.HeaderAt,
+		afterHeader:           waterclock.HeaderAfter,
+		cancelHeader:          waterclock.HeaderCancel,
+		targetTopicHeader:     waterclock.HeaderTargetTopic,
+		targetKeyHeader:       waterclock.HeaderTargetKey,
+		targetKeyNullHeader:   waterclock.HeaderTargetKeyNull,
+		targetPartitionHeader: waterclock.HeaderTargetPartition,
+		everyHeader:           waterclock.HeaderEvery,
+		cronHeader:            waterclock.HeaderCron,
+		zoneHeader:            waterclock.HeaderZone,
+		untilHeader:           waterclock.HeaderUntil,
+		countHeader:           waterclock.HeaderCount,
+		jitterHeader:          waterclock.HeaderJitter,
+		catchUpHeader:         waterclock.HeaderCatchUp,
+		maxLateHeader:         waterclock.HeaderMaxLate,
+		rememberHeader:        waterclock.HeaderRemember,
+		triggerHeader:         waterclock.HeaderTrigger,
+		pauseHeader:           waterclock.HeaderPause,
+		resumeHeader:          waterclock.HeaderResume,
+		ifHeader:              waterclock.HeaderIf,
+	}
 }
 
 func known(key string) name {

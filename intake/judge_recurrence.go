@@ -115,7 +115,7 @@ func badCron(h *headers, err error) *Refusal {
 	switch {
 	case errors.Is(err, calendar.ErrUnknownZone):
 		return refuse(waterclock.ReasonUnknownZone,
-			"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos.", quote(h.values[zoneHeader]))
+			"timer-zone is %s, which is no time zone that is known here: send an IANA name such as Africa/Lagos%s.", quote(h.values[zoneHeader]), calendar.DidYouMean(string(h.values[zoneHeader])))
 	case errors.Is(err, calendar.ErrNeverDue):
 		return refuse(waterclock.ReasonCronNeverDue,
 			"timer-cron is %s, which matches no date of the calendar: correct the days or the months.", expression)

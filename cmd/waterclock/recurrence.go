@@ -64,7 +64,7 @@ func (f *recurrenceFlags) read(given func(flag string) bool, r *recurrence) (rec
 func (f *recurrenceFlags) rest(given func(flag string) bool, r *recurrence) (err error) {
 	if given("zone") {
 		if _, err := calendar.LoadZone(f.zone); err != nil || f.zone == "" {
-			return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos", f.zone)
+			return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", f.zone, calendar.DidYouMean(f.zone))
 		}
 	}
 	if given("until") {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/near"
 	"github.com/waterclock/waterclock/internal/ops"
 )
 
@@ -99,7 +100,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	if near := config.Nearest(err.GetSpecifiedName(), "", known); near != "" {
+	if near := near.Name(err.GetSpecifiedName(), "", known); near != "" {
 		return usagef("%v; did you mean --%s? See %s --help", err, near, cmd.CommandPath())
 	}
 	return usagef("%v; see %s --help", err, cmd.CommandPath())

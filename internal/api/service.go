@@ -97,7 +97,7 @@ func (a *API) registerNext(h huma.API) {
 		}
 		loc, err := calendar.LoadZone(in.Zone)
 		if err != nil {
-			return nil, problem(http.StatusBadRequest, "unknown-zone", "zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos", in.Zone)
+			return nil, problem(http.StatusBadRequest, "unknown-zone", "zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", in.Zone, calendar.DidYouMean(in.Zone))
 		}
 		from, err := instant("from", in.From)
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/waterclock/waterclock/internal/near"
 )
 
 // ErrInvalid is what every error about the configuration wraps.
@@ -47,51 +49,10 @@ func pathless(err error) error {
 
 // hint proposes the known name nearest to the one found, if one is near.
 func hint(found, prefix string, known []string) string {
-	if best := Nearest(found, prefix, known); best != "" {
+	if best := near.Name(found, prefix, known); best != "" {
 		return fmt.Sprintf("; did you mean %s?", best)
 	}
 	return ""
-}
-
-// Nearest is the known name nearest to the one found, or one that ends with its
-// words; "" if there is none. What follows the prefix that all names share is
-// compared.
-func Nearest(found, prefix string, known []string) string {
-	best, bestDistance, longer := "", 0, ""
-	for _, name := range known {
-		d := distance(strings.TrimPrefix(found, prefix), strings.TrimPrefix(name, prefix))
-		if best == "" || d < bestDistance {
-			best, bestDistance = name, d
-		}
-		if longer == "" && strings.HasSuffix(name, "-"+found) {
-			longer = name
-		}
-	}
-	if bestDistance > max(2, (len(found)-len(prefix))/3) {
-		return longer
-	}
-	return best
-}
-
-// distance is Levenshtein's: how many bytes to insert, delete or change.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func mapAll(names []string, fn func(string) string) []string {

@@ -1,0 +1,45 @@
+// Package near finds what somebody may have meant who has misspelt a name. It is pure.
+package near
+
+import "strings"
+
+// Name is the known name nearest to the one found, or one that ends or begins
+// with its words; "" if there is none. What follows the prefix that all names share is
+// compared.
+func Name(found, prefix string, known []string) string {
+	best, bestDistance, longer := "", 0, ""
+	for _, name := range known {
+		d := Distance(strings.TrimPrefix(found, prefix), strings.TrimPrefix(name, prefix))
+		if best == "" || d < bestDistance {
+			best, bestDistance = name, d
+		}
+		if longer == "" && (strings.HasSuffix(name, "-"+strings.TrimPrefix(found, prefix)) || strings.HasPrefix(name, found+"-")) {
+			longer = name
+		}
+	}
+	if bestDistance > max(2, (len(found)-len(prefix))/3) {
+		return longer
+	}
+	return best
+}
+
+// Distance is Levenshtein's: how many bytes to insert, delete or change.
+func Distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

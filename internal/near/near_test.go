@@ -1,0 +1,14 @@
+package near
+
+import "testing"
+
+func TestName(t *testing.T) {
+	known := []string{"timer-at", "timer-after", "timer-target-topic", "timer-max-late"}
+	for found, want := range map[string]string{
+		"timer-aftr": "timer-after", "timer-target": "timer-target-topic", "timer-maxlate": "timer-max-late", "timer-colour": "",
+	} {
+		if got := Name(found, "timer-", known); got != want {
+			t.Errorf("%s: %q, want %q", found, got, want)
+		}
+	}
+}
