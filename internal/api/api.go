@@ -160,6 +160,9 @@ func config(version string) huma.Config {
 // detail, and without what was sent, which may be a payload. What is wrong with a call is 400,
 // where huma says 422. The status that is set first counts, see access.Recorder.
 func reasoned(c huma.Context, _ string, v any) (any, error) {
+	if p, ok := v.(*Problem); ok {
+		p.RequestID = access.RequestOf(c.Context())
+	}
 	e, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
@@ -195,7 +198,7 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 		c.SetStatus(status)
 	}
 	p := problem(status, reason, "%s", detail)
-	p.Errors = errs
+	p.Errors, p.RequestID = errs, access.RequestOf(c.Context())
 	return p, nil
 }
 
@@ -272,7 +275,7 @@ func (a *API) panicked(w *access.Recorder, r *http.Request) {
 	if w.Status() != 0 && !bug {
 		panic(http.ErrAbortHandler)
 	}
-	a.o.Logger.Error("a call of the API panicked; please report it", "method", r.Method, "pattern", r.Pattern, "err", v, "stack", string(debug.Stack()))
+	a.o.Logger.Error("a call of the API panicked; please report it", "method", r.Method, "pattern", r.Pattern, "request", access.RequestOf(r.Context()), "err", v, "stack", string(debug.Stack()))
 	if w.Status() != 0 {
 		panic(http.ErrAbortHandler) // the answer is cut off, and seen to be
 	}

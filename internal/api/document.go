@@ -116,6 +116,13 @@ func complete(o *huma.OpenAPI) {
 				p.Example = parameterExamples[p.Name]
 			}
 			for _, r := range op.Responses {
+				if r.Headers == nil {
+					r.Headers = map[string]*huma.Param{}
+				}
+				r.Headers[access.RequestHeader] = &huma.Param{
+					Description: "By what the call is known in the audit: what came as X-Request-Id, if it has 1 to 128 letters, digits or ._~:/+=@-, or a new one.",
+					Schema:      &huma.Schema{Type: "string"}, Example: "0f7c1b2a9d3e4f56",
+				}
 				exemplify(r.Content, shown)
 			}
 			if op.RequestBody != nil {

@@ -235,6 +235,9 @@ const callBytes = 512 << 10
 // error says that none was written, or that it is not known of any. Where a part was written and
 // the next one fails, each request behind it is told of by itself.
 func (a *API) write(ctx context.Context, at timer.TopicPartition, wait string, rs []route.Request) ([]route.Written, error) {
+	for i := range rs {
+		access.Wrote(ctx, string(rs[i].ID))
+	}
 	if wait == "written" {
 		ctx, cancel := context.WithTimeout(ctx, produceTimeout)
 		defer cancel()

@@ -30,6 +30,7 @@ func (c *Config) checkAPI(p *problems) {
 	c.checkAPIFiles(p)
 	between(p, "api-body-limit", c.APIBodyLimit, MinAPIBody, MaxAPIBody)
 	between(p, "api-rate", c.APIRate, 0, MaxAPIRate)
+	p.want(c.APIAudit != "", "api-audit", c.APIAudit, "stderr, off, or the path of a file")
 	between(p, "api-concurrent", c.APIConcurrent, 1, MaxAPIConcurrent)
 }
 

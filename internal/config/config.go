@@ -72,6 +72,7 @@ type Config struct {
 	APIBodyLimit       Size          // api-body-limit: bytes of a body, MinAPIBody to MaxAPIBody
 	APIRate            int           // api-rate: calls a second of one caller; 0: no limit
 	APIConcurrent      int           // api-concurrent: calls of one caller at a time, 1 to MaxAPIConcurrent
+	APIAudit           string        // api-audit: AuditStderr, AuditOff, or a file
 	SessionTimeout     time.Duration // time without a heartbeat after which the group drops a member
 	RebalanceTimeout   time.Duration // at least SessionTimeout
 	OnStop             OnStop        // leave the group, or stay for a quick restart
@@ -108,6 +109,12 @@ const (
 	CheckOff        Check = "off"
 	CheckWarn       Check = "warn"
 	CheckDeadLetter Check = "dead-letter"
+)
+
+// Where the audit of the API goes, beside a file.
+const (
+	AuditStderr = "stderr" // to the standard error, beside the log
+	AuditOff    = "off"    // to nobody
 )
 
 // LogFormat is how a log line is written.
@@ -186,6 +193,7 @@ func Default() Config {
 
 		LogLevel:  slog.LevelInfo,
 		LogFormat: LogText,
+		APIAudit:  AuditStderr,
 
 		Listen: "127.0.0.1:9092",
 		Demo:   true,
@@ -201,6 +209,7 @@ func DefaultDev() Config {
 	c.DataDir = "./waterclock-dev"
 	c.API = "127.0.0.1:8681"
 	c.HTTP = "127.0.0.1:8682"   // serve, which may be tried beside dev, has 8680
+	c.APIAudit = AuditOff
 	c.LogLevel = slog.LevelWarn // what dev prints is not to drown in logs
 	return c
 }

@@ -126,4 +126,5 @@ func (c *Config) bindAPI(fs *pflag.FlagSet) {
 	fs.Var(&c.APIBodyLimit, "api-body-limit", "refuse calls of --api whose body takes more than `SIZE`")
 	fs.IntVar(&c.APIRate, "api-rate", c.APIRate, "each caller may make `N` calls a second; 0 for no limit")
 	fs.IntVar(&c.APIConcurrent, "api-concurrent", c.APIConcurrent, "each caller may have `N` calls under way")
+	fs.StringVar(&c.APIAudit, "api-audit", c.APIAudit, "write calls of --api that change something to `FILE`, or to stderr, whatever --log-level is; or off")
 }

@@ -32,6 +32,7 @@ type apiServer struct {
 	listener net.Listener
 	address  string // by which others know it, as a URL
 	handler  atomic.Pointer[http.Handler]
+	unaudit  func() // ends the audit
 }
 
 // listenAPI binds the address of the API; nil: there is none.
@@ -40,7 +41,18 @@ func (in *instance) listenAPI() (*apiServer, error) {
 	if cfg.API == "" {
 		return nil, nil
 	}
-	guard, err := apiaccess.New(apiaccess.Options{
+	audit, stop, err := ops.Audit(cfg.APIAudit, in.log)
+	if err != nil {
+		return nil, fmt.Errorf("open the API: %w", err)
+	}
+	s := &apiServer{in: in, unaudit: stop}
+	defer func() {
+		if s.listener == nil {
+			stop()
+		}
+	}()
+	s.guard, err = apiaccess.New(apiaccess.Options{
+		Audit:   audit,
 		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
 		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
 		Registry: in.registry,
@@ -55,8 +67,8 @@ func (in *instance) listenAPI() (*apiServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the API: %w", err)
 	}
-	s := &apiServer{in: in, guard: guard, listener: l}
-	s.address = guard.Scheme() + "://" + cmp.Or(cfg.Advertise, advertise(l.Addr().String()))
+	s.listener = l
+	s.address = s.guard.Scheme() + "://" + cmp.Or(cfg.Advertise, advertise(l.Addr().String()))
 	return s, nil
 }
 
@@ -99,6 +111,7 @@ func (s *apiServer) Run(ctx context.Context) error {
 	err := s.guard.Serve(server, s.listener)
 	cancel()
 	stopping.Wait()
+	s.unaudit()
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the API: %w", err)
 	}

@@ -111,6 +111,7 @@ var wrongs = []wrong{
 	{"api-body-limit", "1KiB", "", "64KiB to 1GiB"},
 	{"api-rate", "-1", "", "0 to 1000000"},
 	{"api-concurrent", "0", "", "1 to 100000"},
+	{"api-audit", "", "", "stderr, off, or the path of a file"},
 	{"session-timeout", "soon", "", "a duration such as"},
 	{"session-timeout", "-10s", "", "a duration such as"},
 	{"session-timeout", "999ms", "", "1s to 30m"},

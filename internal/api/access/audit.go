@@ -14,22 +14,43 @@ import (
 // maxLogged is how much of a text that a caller has chosen gets into a line.
 const maxLogged = 1024 // bytes
 
+// maxTimers and maxTimerBytes are how many IDs of timers a line has, and how many bytes of them;
+// the others are counted.
+const maxTimers, maxTimerBytes = 100, 8 << 10
+
 // audit writes the line of a call that changes something, or was to: who, what, from
 // where, and what came of it. It has the path and the query, which name timers and never
-// hold payloads; no header, and nothing of a body. Who was not let in has no line: others
-// could fill the log; see [Guard.sayRefused].
+// hold payloads, and the IDs of the timers that requests were written for; no header but the
+// request's ID, and nothing else of a body. Who was not let in has no line: others
+// could fill the stream; see [Guard.sayRefused].
 func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) {
 	if safe(r.Method) || c.caller.Name == "" {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.log.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit",
+	g.auditor.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit", slog.String("request", c.request),
 		slog.String("method", loggable(r.Method)), slog.String("path", loggable(r.URL.EscapedPath())),
 		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name), c.caller.person(),
 		slog.Bool("forwarded", c.caller.Forwarded), slog.String("remote", r.RemoteAddr),
 		slog.Int("status", status), slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)),
-		slog.Int("asked", c.asked), slog.Duration("took", took))
+		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took))
+}
+
+// Wrote notes for the audit that a call of ctx writes a request for a timer.
+func Wrote(ctx context.Context, id string) {
+	c := callOf(ctx)
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id = loggable(id)
+	if len(c.timers) >= maxTimers || c.timerBytes+len(id) > maxTimerBytes {
+		c.more++
+		return
+	}
+	c.timers, c.timerBytes = append(c.timers, id), c.timerBytes+len(id)
 }
 
 // safe reports methods that change nothing (RFC 9110, 9.2.1).

@@ -162,6 +162,9 @@ func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
 	out.Header.Del("Authorization") // secrets stay with who they were shown to
+	if id := RequestOf(r.Context()); id != "" {
+		out.Header.Set(hopHeader, id)
+	}
 	if s.keys != nil {
 		sig := signed{at: time.Now(), name: c.Name, body: sha256.Sum256(body)}
 		_, _ = rand.Read(sig.nonce[:]) // never fails

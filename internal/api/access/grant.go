@@ -79,7 +79,8 @@ func Anonymous() Caller {
 
 // call is what is known of a call under way.
 type call struct {
-	caller Caller
+	caller  Caller
+	request string // its ID
 	// current are the caller's grants as the file has them by now, for what outlives the
 	// call, as a job does, and what lasts, as a stream; nil: those that it came with.
 	current func() []Grant
@@ -91,6 +92,9 @@ type call struct {
 	mu        sync.Mutex // guards what follows: handlers may ask from several goroutines
 	topic, id string     // of the first question
 	asked     int        // questions
+
+	timers           []string // that requests were written for, fit for a line
+	timerBytes, more int      // their bytes, and how many there are beside them
 }
 
 func (c *call) note(topic, id string) {

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,7 @@ type Options struct {
 	Rate      int      // api-rate, calls a second of a caller; 0: any
 	AtOnce    int      // api-concurrent, calls of a caller at a time
 
+	Audit    *slog.Logger          // takes the audit, whatever the level of other lines; nil: the log does
 	Registry prometheus.Registerer // takes the metrics; nil: nobody does
 }
 
@@ -58,6 +60,7 @@ type Guard struct {
 	refused *rate.Sometimes
 	metrics *metrics
 	log     *slog.Logger
+	auditor *slog.Logger
 }
 
 // New reads the files that the options name. It refuses options by which the API would
@@ -70,7 +73,7 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 		return nil, err
 	}
 	g := &Guard{
-		options: o, log: log, logins: newLogins(), csrf: http.NewCrossOriginProtection(),
+		options: o, log: log, auditor: cmp.Or(o.Audit, log), logins: newLogins(), csrf: http.NewCrossOriginProtection(),
 		memory:  newMemory(o.BodyLimit),
 		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
 		open:    &account{caller: Anonymous(), gate: newGate(o.Rate, o.AtOnce)},
@@ -170,10 +173,12 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 		secure(w.Header())
 		rec := &Recorder{ResponseWriter: w}
 		c := &call{}
+		c.identified(w, requestID(r.Header.Values(RequestHeader)))
 		ended := false
 		defer func() { g.audit(r, c, rec.Final(ended), time.Since(began)) }()
 		if p := g.serve(rec, r, c, h); p != nil {
 			g.metrics.refused.WithLabelValues(p.Reason).Inc()
+			p.RequestID = c.request
 			g.sayRefused(r, p)
 			p.Write(rec)
 		}
@@ -197,7 +202,9 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 		defer a.gate.leave()
 	}
 	c.caller = a.caller
-	c.caller.Forwarded = sig != nil
+	if c.caller.Forwarded = sig != nil; c.caller.Forwarded {
+		c.identified(w, requestID(r.Header.Values(hopHeader)))
+	}
 	if g.callers != nil {
 		c.current = func() []Grant { return g.callers.get().grantsOf(a.caller.Name) }
 	}
@@ -340,7 +347,7 @@ func (g *Guard) sayRefused(r *http.Request, p *Problem) {
 	switch p.Reason {
 	case ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonWrongHost, ReasonTooManyFailures:
 		g.refused.Do(func() {
-			g.log.Warn("a call of the API was refused", "reason", p.Reason, "detail", p.Detail, "remote", r.RemoteAddr,
+			g.log.Warn("a call of the API was refused", "reason", p.Reason, "request", p.RequestID, "detail", p.Detail, "remote", r.RemoteAddr,
 				"method", loggable(r.Method), "path", loggable(r.URL.EscapedPath()), "host", loggable(r.Host), said(r))
 		})
 	}

@@ -32,11 +32,12 @@ const (
 // Problem is an answer that is an error, in the form of RFC 9457. It is an error, and
 // what huma calls a StatusError. The API's own problems embed it and say more.
 type Problem struct {
-	Type   string `json:"type,omitempty" doc:"about:blank: status and reason say what it is." default:"about:blank"`
-	Title  string `json:"title,omitempty" doc:"The status in words."`
-	Status int    `json:"status" doc:"The HTTP status."`
-	Detail string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
-	Reason string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of the call (docs/API.md, docs/ACCESS.md). There may be new ones: what is not known is to be taken by its status."`
+	Type      string `json:"type,omitempty" doc:"about:blank: status and reason say what it is." default:"about:blank"`
+	Title     string `json:"title,omitempty" doc:"The status in words."`
+	Status    int    `json:"status" doc:"The HTTP status."`
+	Detail    string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
+	Reason    string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of the call (docs/API.md, docs/ACCESS.md). There may be new ones: what is not known is to be taken by its status."`
+	RequestID string `json:"requestId,omitempty" doc:"By what the call is known in the audit: X-Request-Id of the answer."`
 	// RetryAfter is when it is worth while to try again, 0 if that is not known. It
 	// becomes the header Retry-After, in whole seconds.
 	RetryAfter time.Duration `json:"-"`
@@ -84,6 +85,7 @@ func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
 
 // WriteAs answers with what embeds the problem and says more.
 func (p *Problem) WriteAs(w http.ResponseWriter, more any) {
+	p.RequestID = w.Header().Get(RequestHeader)
 	body, err := json.Marshal(more)
 	if err != nil { // of texts, numbers, and timers, which can be encoded
 		http.Error(w, p.Detail, p.Status)

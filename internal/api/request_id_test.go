@@ -1,0 +1,57 @@
+package api_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
+)
+
+// A problem of the API has the request's ID, whoever has found it, and the audit names the timers of
+// a call.
+func TestRequestIDInProblems(t *testing.T) {
+	var audit bytes.Buffer
+	f := newFake("timers", partitions)
+	router := route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0"})
+	a := api.New(api.Options{
+		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}}, PartitionOf: intake.Murmur2Partition,
+		Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{}, Access: api.Access{May: access.May, Some: access.MaySome},
+	})
+	router.HaveJobs(a)
+	t.Cleanup(a.Close)
+	g, err := access.New(access.Options{Address: "127.0.0.1:0", BodyLimit: 1 << 20, AtOnce: 10, Audit: slog.New(slog.NewTextHandler(&audit, nil))}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(g.Wrap(a))
+	t.Cleanup(s.Close)
+	in := &instance{url: s.URL}
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"GET", path("none"), "", 404},                    // a handler
+		{"PUT", path("a"), "", 400},                       // the judge
+		{"GET", "/v1/next", "", 400},                      // huma
+		{"GET", "/v1/none", "", 404},                      // nobody
+		{"PATCH", path("a"), "", 405},                     // nor that
+		{"GET", path(strings.Repeat("x", 9000)), "", 414}, // the guard
+	} {
+		got := in.call(t, c.method, c.path, c.body, access.RequestHeader, "id-1").is(t, c.status, "")
+		if got.header.Get(access.RequestHeader) != "id-1" || got.body["requestId"] != "id-1" {
+			t.Errorf("%s %.40s: %v %s", c.method, c.path, got.header, got.text)
+		}
+	}
+	audit.Reset()
+	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"id":"one","after":"1h","target":{"topic":"orders"}},{"id":"two","after":"1h","target":{"topic":"orders"}}]}`,
+		"Content-Type", "application/json", access.RequestHeader, "id-2").is(t, 200, "")
+	if got := audit.String(); !strings.Contains(got, "request=id-2 ") || !strings.Contains(got, "one") || !strings.Contains(got, "two") || strings.Count(got, "\n") != 1 {
+		t.Errorf("audit %s", got)
+	}
+}
