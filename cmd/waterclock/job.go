@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,8 +103,14 @@ func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, starte
 	err = j.print(end, func() string {
 		return fmt.Sprintf("%s %s: %d changed, %d spared, %d failed, of %d seen", action, end.State, end.Changed, end.Spared, end.Failed, end.Seen)
 	})
-	if err == nil && (end.State != "done" || end.Failed > 0) {
-		err = fmt.Errorf("the job %s is %s: %s", end.ID, end.State, cmp.Or(end.Problem, end.Failure))
+	switch {
+	case err != nil:
+	case end.State != "done":
+		err = fmt.Errorf("the job %s is %s: %s", end.ID, end.State, end.Problem)
+	case end.Failure != "":
+		err = fmt.Errorf("%d of %d failed, the first because of %s", end.Failed, end.Seen, end.Failure)
+	case end.Failed > 0:
+		err = fmt.Errorf("%d of %d failed", end.Failed, end.Seen)
 	}
 	return err
 }
