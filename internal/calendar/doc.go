@@ -1,6 +1,7 @@
 // Package calendar says when recurring timers are due: after an interval, or when
 // the clock on the wall of a time zone shows what a cron expression says. It is
-// pure: no clock, goroutine or I/O, but that a zone's rules are read once.
+// pure: no clock, goroutine or I/O, but that a zone's rules are read once, and looked for
+// again each second at most while they are not there.
 //
 // # Expressions
 //
