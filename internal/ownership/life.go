@@ -116,6 +116,7 @@ type Life struct {
 	Mu         sync.Mutex // guards what follows, and what a kind says it does; no I/O under it
 	Tail       Tail
 	failure    error
+	trouble    string        // why the last try to own the partition ended; "": it is owned
 	failed     chan struct{} // closed with failure set
 	inLane     bool          // between JoinLane and LeaveLane; a late Seal finds it false
 	owner      bool          // the kind seals, no claim is made any more
@@ -207,6 +208,9 @@ func (l *Life) endWithToken(ctx context.Context, end func()) {
 
 // sayAgain says why the partition is acquired again, the same reason once a minute.
 func (l *Life) sayAgain(err error) {
+	l.Mu.Lock()
+	l.trouble = err.Error()
+	l.Mu.Unlock()
 	if text := err.Error(); text != l.said.text || time.Since(l.said.at) > sayEvery {
 		l.said.text, l.said.at = text, time.Now()
 		l.Log.Warn("acquiring the partition again", "err", err)

@@ -15,7 +15,7 @@ import (
 func (l *Life) Own() {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	l.owner = true
+	l.owner, l.trouble = true, ""
 }
 
 // Seal is a kind's emitter.Source.Seal. It asks seal for the share, with Mu held, if one

@@ -94,6 +94,7 @@ func (l *Life) Status() Status {
 	case l.Tail.doubt && time.Since(l.Tail.at) > doubtShown:
 		s.Reason = "looking at what was written last to " + l.o.Topics.Changelog.Name + ": replicas lack it, or somebody else may have claimed the partition"
 	}
+	s.Reason = cmp.Or(s.Reason, l.trouble)
 	if s.State == Live && l.failure == nil && s.Reason != "" {
 		s.State = Stalled
 	}

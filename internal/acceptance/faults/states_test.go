@@ -104,7 +104,7 @@ var states = []struct {
 		return nil
 	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock", "see who else writes to the changelog"}, "", false, false},
 	{"checkpoint of a newer format", func(t testing.TB, s *scene) []string {
-		s.put(t, delaytopics.CheckpointKey(), []byte{2, 0})
+		s.put(t, delaytopics.CheckpointKey(), []byte{3, 0})
 		return nil
 	}, 0, []string{"left the group", "REQUESTS.waterclock.changelog", "written by a newer version of waterclock"}, "", true, false},
 	{"kind of record of a newer format", func(t testing.TB, s *scene) []string {
