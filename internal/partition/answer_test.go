@@ -123,6 +123,7 @@ func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked ma
 func (c *core) page(t *rapid.T) query.Page {
 	at := rapid.SampledFrom([]int64{0, 0, c.now - 10, c.now, c.now + 30, c.now + 30_000, math.MinInt64, math.MaxInt64})
 	return query.Page{
+		Bytes: rapid.SampledFrom([]int{0, 0, 1, 300, 2000}).Draw(t, "bytes"),
 		Order: rapid.SampledFrom([]query.Order{query.ByDue, query.ByID}).Draw(t, "order"),
 		Limit: rapid.SampledFrom([]int{0, 1, 2, 7}).Draw(t, "limit"),
 		Filter: query.Filter{

@@ -104,7 +104,8 @@ type builder struct {
 	over  []planner.Known // not in the page yet
 	cut   bool            // there are more than those
 	list  query.List
-	bytes int
+	bytes int // of its timers
+	shown int // of that without payloads
 }
 
 func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, error) {
@@ -168,11 +169,12 @@ func (b *builder) takeOver(before func(planner.Known) bool) bool {
 func (b *builder) add(t *timer.Timer, parked bool) bool {
 	b.list.Timers = append(b.list.Timers, b.a.p.show(t, parked))
 	b.bytes += t.Size()
+	b.shown += t.Size() - len(t.Value)
 	return !b.full()
 }
 
 func (b *builder) full() bool {
-	return len(b.list.Timers) >= b.page.Limit || b.bytes >= maxPageBytes
+	return len(b.list.Timers) >= b.page.Limit || b.bytes >= maxPageBytes || b.page.Bytes > 0 && b.shown >= b.page.Bytes
 }
 
 // Count counts the pending timers that a filter matches: for nothing if that is all of
