@@ -28,8 +28,9 @@
 //   - Our clock was set since, or the machine was suspended. From here these look the same, and mean
 //     opposite things: what the brokers show follows the monotonic clock if we were set, and the wall
 //     clock if we slept. So the offset is not known until it is measured again ([Clocks.Ahead]), and
-//     the brokers' time is the earlier of the two ([Clocks.Brokers]): brokers refuse a timestamp that
-//     is ahead of them by an hour, and none that is behind, unless they are configured to.
+//     the brokers' time follows the monotonic clock ([Clocks.Brokers]), which is right or too early:
+//     brokers refuse a timestamp that is ahead of them by an hour, and none that is behind, unless
+//     they are configured to.
 //   - A broker's clock was set since. Nobody tells, and the next measurement, a minute later, finds it.
 //     Meanwhile a timestamp may be refused: the step is tried again until it is taken.
 package clocks
@@ -105,6 +106,6 @@ func (c *Clocks) Brokers(now Mark) time.Time {
 	if !c.known {
 		return time.UnixMilli(now.Wall)
 	}
-	took, stepped := c.at.took(now)
-	return c.shows.Add(took + min(0, stepped))
+	took, _ := c.at.took(now)
+	return c.shows.Add(took)
 }
