@@ -24,7 +24,7 @@
 // topic the emission goes; without them its key is the timer's ID.
 //
 // Any other client in any language does the same with the headers named here:
-// the constants [HeaderAt] to [HeaderMaxLate] are the whole protocol.
+// the constants [HeaderAt] to [HeaderRemember] are the whole protocol.
 //
 // # Recur
 //

@@ -204,3 +204,23 @@ func ExampleIf() {
 	// order-17-reminder timer-cancel: true
 	// order-17-reminder timer-if: timers/2/1234
 }
+
+// A request that may be sent more than once makes one timer, also where the second copy comes behind
+// the firing.
+func ExampleRemember() {
+	r, err := waterclock.Schedule("timers", "order-17",
+		waterclock.After(10*time.Minute), waterclock.If(waterclock.IfAbsent), waterclock.Remember(time.Hour), waterclock.To("calls"),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, h := range r.Headers {
+		fmt.Printf("%s: %s\n", h.Key, h.Value)
+	}
+	// Output:
+	// timer-after: 600000ms
+	// timer-if: absent
+	// timer-remember: 3600000ms
+	// timer-target-topic: calls
+}

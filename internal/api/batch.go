@@ -175,8 +175,9 @@ func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait stri
 		if p != nil && p.Reason == ReasonConditionNotMet && made[i] {
 			// It is this call's own timer, made by the first try, or another call's with its key.
 			if left := written[n].Decision.Pending; left != nil {
-				if p := y.reused(left.Remember); p != nil {
-					r.fail(p)
+				if other := y.reused(left.Remember); other != nil {
+					other.Request, other.Pending = p.Request, room.slim(p.Pending, &written[n])
+					r.fail(other)
 					continue
 				}
 			}

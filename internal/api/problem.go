@@ -50,7 +50,7 @@ type Problem struct {
 	access.Problem
 	// Of a request that is in the log.
 	Request string `json:"request,omitempty" doc:"Where the request is in the log: topic/partition/offset."`
-	Pending *Timer `json:"pending,omitempty" doc:"Of condition-not-met: what is pending."`
+	Pending *Timer `json:"pending,omitempty" doc:"Of condition-not-met, and of a timer of idempotency-key-reused: what is pending."`
 	// Of elsewhere.
 	Owner string `json:"owner,omitempty" doc:"Of elsewhere: the address of the instance to ask."`
 	// Errors are those of parameters and of the body.

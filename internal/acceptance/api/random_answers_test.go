@@ -138,6 +138,9 @@ func statusOf(outcome string, e *entry) int {
 	return 200
 }
 
+// reused is the reason of a key that another call had, whose body is another one.
+const reused = "idempotency-key-reused"
+
 // gotBatch has the answers for the timers of one call.
 func (l *logged) gotBatch(o *op) error {
 	results, _ := o.got.body["results"].([]any)
@@ -145,7 +148,7 @@ func (l *logged) gotBatch(o *op) error {
 	case o.lost():
 		l.maybe[o.value]++
 		return nil
-	case o.refused():
+	case o.refused(), o.got.status == 422 && o.word() == reused && len(o.headers) > 2:
 		for i := range strings.Count(o.body, `"value"`) {
 			l.absent = append(l.absent, &op{n: o.n, value: fmt.Sprint(o.value, i), got: o.got, who: o.who})
 		}
@@ -179,6 +182,9 @@ func (l *logged) gotOfBatch(o *op, keyed bool) error {
 		return fmt.Errorf("nothing moves")
 	}
 	made := keyed && o.word() == "unchanged"
+	if keyed && o.got.status == 422 && o.word() == reused { // it is another call's
+		o.got.status, o.got.body["reason"] = 412, "condition-not-met"
+	}
 	if made { // it is this call's own timer that is pending
 		o.got.status, o.got.body = 412, map[string]any{
 			"reason": "condition-not-met", "pending": o.got.body["timer"],

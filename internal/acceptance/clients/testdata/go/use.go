@@ -39,7 +39,7 @@ func use(ctx context.Context, url, topic, target string) error {
 	}
 
 	// Get, and send what was got again.
-	got, err := c.GetTimerWithResponse(ctx, topic, "go/one é")
+	got, err := c.GetTimerWithResponse(ctx, topic, "go/one é", nil)
 	if err != nil || got.JSON200 == nil || *got.JSON200.Id != "go/one é" || *got.JSON200.Payload.Text != "hello from Go" {
 		return fmt.Errorf("get: %w, %+v", err, got)
 	}
@@ -99,7 +99,7 @@ func use(ctx context.Context, url, topic, target string) error {
 	if err != nil || gone.JSON200 == nil {
 		return fmt.Errorf("cancel: %w, %+v", err, gone)
 	}
-	none, err := c.GetTimerWithResponse(ctx, topic, "go/one é")
+	none, err := c.GetTimerWithResponse(ctx, topic, "go/one é", nil)
 	if err != nil || none.ApplicationproblemJSON404 == nil {
 		return fmt.Errorf("get what is cancelled: %w, %+v", err, none)
 	}
