@@ -27,7 +27,7 @@ const (
 	crowd     = 64
 	crowdRest = 50 * time.Millisecond
 	// crowdTime is how long each phase of a try lasts, without the crowd and beside it.
-	crowdTime  = 4 * time.Second
+	crowdTime  = 3 * time.Second
 	crowdTries = 3
 	// crowdMemory is what the process may have at its peak.
 	crowdMemory = 400 << 20
@@ -77,6 +77,7 @@ func TestACrowdOfHostileCallers(t *testing.T) {
 		h := newHostile(addr, requests, tokens)
 		beside := phase()
 		h.stop()
+		alone = max(alone, phase()) // this machine has more to do now than then, or less
 		now, peak := p.Memory()
 		t.Logf("p99 of a PUT: %v alone, %v beside the crowd, which had %v; memory %d MiB before it, %d at its peak, %d now", alone, beside, h.answers, before>>20, peak>>20, now>>20)
 		if peak > crowdMemory {
