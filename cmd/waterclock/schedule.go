@@ -85,6 +85,9 @@ another thing: it may be refused, may have expired, or its condition may not hol
 		if s.Topic != "" {
 			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset, saysDue(&req, s.Due))
 		}
+		if s.Note != "" {
+			fmt.Fprintf(p.stderr, "note: %s\n", s.Note)
+		}
 		this := asked{id: req.ID, condition: req.If, maxLate: req.MaxLate != nil}
 		return this.said(p.stdout, &s, err)
 	}

@@ -80,10 +80,13 @@ type Options struct {
 	Logs     Logs
 	// PartitionOf is where the requests for an ID lie in a topic with n partitions.
 	PartitionOf func(id []byte, n int32) int32
-	Access      Access
-	Registry    prometheus.Registerer // takes the metrics; nil: nobody does
-	Logger      *slog.Logger
-	Now         func() time.Time // nil: time.Now
+	// OfTarget is what is odd about a target topic: that there is none. "" for nothing; nil: it is
+	// not asked.
+	OfTarget func(ctx context.Context, topic string) string
+	Access   Access
+	Registry prometheus.Registerer // takes the metrics; nil: nobody does
+	Logger   *slog.Logger
+	Now      func() time.Time // nil: time.Now
 }
 
 // API answers HTTP. It is safe for concurrent use. Close it to end its jobs and streams.

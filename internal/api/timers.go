@@ -36,7 +36,7 @@ type Result struct {
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
 	Timer     *Timer `json:"timer,omitempty" doc:"What is pending under the ID right behind the request."`
-	Note      string `json:"note,omitempty" doc:"Of written: why no more is known. Else what is odd: that the timer lies on another partition than its ID belongs on."`
+	Note      string `json:"note,omitempty" doc:"Of written: why no more is known. Else what is odd: that the timer lies on another partition than its ID belongs on, that there is no such target."`
 }
 
 // changed is the answer to a call that changes one timer.
@@ -201,6 +201,9 @@ func (a *API) change(ctx context.Context, in *OneTimer, wait string, r route.Req
 	}
 	if wrongs != nil {
 		return nil, wrongs
+	}
+	if t := result.Timer; t != nil && !steers && a.o.OfTarget != nil && note == "" {
+		note = a.o.OfTarget(ctx, t.Target.Topic)
 	}
 	result.Note = cmp.Or(result.Note, note)
 	out := &changed{Status: status, Body: *result}

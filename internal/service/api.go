@@ -152,7 +152,8 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 		delays[name] = api.Topic{Partitions: t.set.Request.Partitions, MaxBytes: t.set.Request.MaxMessageBytes, DeadLetters: t.set.DeadLetters.Name}
 	}
 	a := api.New(api.Options{
-		Version: ops.ReadBuild().Version, Process: in.process, Asker: router, Internal: router, Topics: topics, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
+		OfTarget: in.ofTarget,
+		Version:  ops.ReadBuild().Version, Process: in.process, Asker: router, Internal: router, Topics: topics, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
 		Access: api.Access{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
 	})
 	router.HaveJobs(a)

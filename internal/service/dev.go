@@ -32,6 +32,8 @@ const (
 	devLock = "LOCK"
 	// devPoll is how often dev looks whether its instance is live.
 	devPoll = 20 * time.Millisecond
+	// devCluster is the ID of dev's cluster.
+	devCluster = "waterclock-dev"
 )
 
 // DevOptions are those of Dev.
@@ -129,7 +131,7 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 		}
 	}
 	cluster, err := kfake.NewCluster(
-		kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(dir), kfake.ClusterID("waterclock-dev"),
+		kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(dir), kfake.ClusterID(devCluster),
 		kfake.DefaultNumPartitions(devPartitions),
 		kfake.GroupMinSessionTimeout(time.Second),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) {

@@ -3,10 +3,12 @@ package service_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -110,5 +112,25 @@ func TestFateWhereNobodyServes(t *testing.T) {
 	sent, err := sendAndWait(t, cfg, "a", target, time.Hour, time.Second)
 	if !errors.Is(err, service.ErrUndecided) || sent.Topic != requests || sent.Fate != nil {
 		t.Errorf("nobody serves: %+v, %v", sent, err)
+	}
+}
+
+// Whoever schedules to a topic that does not exist is told so at once, and not by a dead letter when
+// the timer is due; by the API too.
+func TestTargetThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	cfg, o := rig.Config(t, fake(t, "one").ListenAddrs(), requests), service.Options{}
+	call := withAPI(t, cfg, &o)
+	in := rig.Serve(t, cfg, o)
+	in.Ready(2, limit)
+	for to, want := range map[string]string{target: "", "nowhere": "topic nowhere does not exist now: create it before the timer is due"} {
+		sent, err := sendAndWait(t, cfg, "a", to, time.Hour, limit)
+		if err != nil || !strings.HasPrefix(sent.Note, want) || (want == "") != (sent.Note == "") {
+			t.Errorf("to %s: %+v, %v", to, sent, err)
+		}
+		var r api.Result
+		if status := call("PUT /v1/topics/"+requests+"/timers/b?wait=decided timer-after:1h timer-target-topic:"+to, &r); status >= 300 || !strings.HasPrefix(r.Note, want) || (want == "") != (r.Note == "") {
+			t.Errorf("to %s by the API: %d %+v", to, status, r)
+		}
 	}
 }

@@ -133,6 +133,8 @@ type Sent struct {
 	// Due is when the timer is first due, without jitter; zero if nothing is scheduled, or if
 	// it cannot be told.
 	Due time.Time
+	// Note is what is odd about it: that its target does not exist.
+	Note string
 	// Fate is what it became, if that was waited for and no error was met.
 	Fate *Fate
 }
@@ -145,20 +147,27 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 		return Sent{}, invalid(err)
 	}
 	rec.Partition = byKey
-	return sendAndWait(ctx, cfg, rec, "", r.Wait, r.due)
+	return sendAndWait(ctx, cfg, rec, sending{wait: r.Wait, due: r.due, to: r.To})
 }
 
-// sendAndWait sends one request and, unless wait is 0, waits for what becomes of it. due is
-// when its timer is due, given the request's timestamp.
-func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, kind Action, wait time.Duration, due func(time.Time) time.Time) (Sent, error) {
+// sending is how a request is sent.
+type sending struct {
+	kind Action                       // "": it schedules
+	wait time.Duration                // for what becomes of it; 0: not at all
+	due  func(at time.Time) time.Time // when its timer is due, given its timestamp; nil: it has none
+	to   string                       // target topic; empty: none is named
+}
+
+// sendAndWait sends one request and waits for what becomes of it.
+func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, s sending) (Sent, error) {
 	cl, err := reached(ctx, cfg)
 	if err != nil {
 		return Sent{}, err
 	}
 	defer cl.Close()
 	var w *watcher
-	if wait > 0 {
-		if w, err = watch(ctx, cfg, cl, rec.Topic, string(rec.Key), kind); err != nil {
+	if s.wait > 0 {
+		if w, err = watch(ctx, cfg, cl, rec.Topic, string(rec.Key), s.kind); err != nil {
 			return Sent{}, err
 		}
 	}
@@ -166,11 +175,16 @@ func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, kind 
 	if err != nil {
 		return Sent{}, err
 	}
-	sent.Due = due(at)
+	if s.due != nil {
+		sent.Due = s.due(at)
+	}
+	if s.to != "" {
+		sent.Note = missingTarget(ctx, cl, s.to)
+	}
 	if w == nil {
 		return sent, nil
 	}
-	fate, err := w.await(ctx, sent, wait)
+	fate, err := w.await(ctx, sent, s.wait)
 	if err == nil {
 		sent.Fate = &fate
 	}
@@ -225,7 +239,7 @@ func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error
 	if r.Partition != nil {
 		rec.Partition = *r.Partition
 	}
-	return sendAndWait(ctx, cfg, rec, r.Action, r.Wait, func(time.Time) time.Time { return time.Time{} })
+	return sendAndWait(ctx, cfg, rec, sending{kind: r.Action, wait: r.Wait})
 }
 
 // invalid marks the error of a request that cannot be built as one of usage:

@@ -19,19 +19,31 @@ import (
 )
 
 // withAPI has an instance serve its API, and returns how to call it: the status of the answer, and
-// the answer in out.
-func withAPI(t *testing.T, cfg *config.Config, o *service.Options) (get func(path string, out any) int) {
+// the answer in out. A call is a path to GET, or method, path and headers, as NAME:VALUE.
+func withAPI(t *testing.T, cfg *config.Config, o *service.Options) (get func(call string, out any) int) {
 	t.Helper()
 	cfg.API = "127.0.0.1:0"
 	at := make(chan string, 1)
 	o.StartedAPI = func(addr string) { at <- addr }
 	base := ""
-	return func(path string, out any) int {
+	return func(call string, out any) int {
 		t.Helper()
 		if base == "" {
 			base = <-at
 		}
-		resp, err := http.Get(base + path)
+		parts := strings.Fields(call)
+		if len(parts) == 1 {
+			parts = []string{http.MethodGet, parts[0]}
+		}
+		req, err := http.NewRequestWithContext(t.Context(), parts[0], base+parts[1], http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range parts[2:] {
+			name, value, _ := strings.Cut(h, ":")
+			req.Header.Set(name, value)
+		}
+		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +53,7 @@ func withAPI(t *testing.T, cfg *config.Config, o *service.Options) (get func(pat
 			err = json.Unmarshal(body, out)
 		}
 		if err != nil {
-			t.Fatalf("%s: %v: %s", path, err, body)
+			t.Fatalf("%s: %v: %s", call, err, body)
 		}
 		return resp.StatusCode
 	}

@@ -195,8 +195,34 @@ func (g *Guard) watchTLS() (err error) {
 	if g.options.ClientCA != "" {
 		public = append(public, g.options.ClientCA)
 	}
-	g.tls, err = watch("certificate of the API", g.log, parseCertificates, []string{g.options.TLSKey}, public...)
+	parse := func(texts [][]byte) (*certificates, error) {
+		c, err := parseCertificates(texts)
+		if err == nil {
+			sayValidity(g.log, g.options.TLSCert, &c.server.Certificates[0], time.Now())
+		}
+		return c, err
+	}
+	g.tls, err = watch("certificate of the API", g.log, parse, []string{g.options.TLSKey}, public...)
 	return err
+}
+
+// soon is how long before the end of a certificate that is said.
+const soon = 14 * 24 * time.Hour
+
+// sayValidity says that clients take a certificate no more, not yet, or not for long.
+func sayValidity(log *slog.Logger, path string, c *tls.Certificate, now time.Time) {
+	if c.Leaf == nil {
+		return
+	}
+	attrs := []any{"file", path, "from", c.Leaf.NotBefore.UTC(), "until", c.Leaf.NotAfter.UTC()}
+	switch {
+	case now.After(c.Leaf.NotAfter):
+		log.Error("the certificate of the API has expired: clients and other instances refuse it; renew it, the file is read again", attrs...)
+	case now.Before(c.Leaf.NotBefore):
+		log.Error("the certificate of the API is not valid yet: clients and other instances refuse it; see to the file, or to this machine's clock", attrs...)
+	case now.Add(soon).After(c.Leaf.NotAfter):
+		log.Warn("the certificate of the API expires soon: renew it, the file is read again", attrs...)
+	}
 }
 
 // parseCertificates reads key, certificate and, if there is one, the file of the
