@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
@@ -58,12 +59,20 @@ func (w *Watch) Run(ctx context.Context) error {
 			switch err := w.look(ctx); {
 			case err == nil:
 				said = time.Time{}
+			case unreachable(err):
+				// Whoever dials says once that the broker is down.
 			case ctx.Err() == nil && time.Since(said) > watchSay:
 				said = time.Now()
 				w.Logger.Warn("cannot look after open transactions", "err", err)
 			}
 		}
 	}
+}
+
+// unreachable reports whether err is that of a connection which could not be opened.
+func unreachable(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 func (w *Watch) look(ctx context.Context) error {

@@ -196,5 +196,16 @@ func (l leveled) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelError && l.Handler.Enabled(ctx, level)
 }
 
+// saidByMembership is an error of the Kafka client that package membership logs as well.
+const saidByMembership = "group manage loop errored"
+
+// Handle implements slog.Handler.
+func (l leveled) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == saidByMembership && !l.Handler.Enabled(ctx, slog.LevelDebug) {
+		return nil
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
 func (l leveled) WithAttrs(a []slog.Attr) slog.Handler { return leveled{l.Handler.WithAttrs(a)} }
 func (l leveled) WithGroup(g string) slog.Handler      { return leveled{l.Handler.WithGroup(g)} }
