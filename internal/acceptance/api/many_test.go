@@ -66,9 +66,10 @@ func TestManyTimers(t *testing.T) {
 	if n := one.Metric("waterclock_api_call_seconds"); n == 0 {
 		t.Error("the time of no call was taken")
 	}
-	a.call(t, "GET", "/v1/topics", "", "Sec-Fetch-Site", "cross-site", "Origin", "https://elsewhere.example").is(t, 200, "")
+	a.call(t, "GET", "/v1/topics", "", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document").is(t, 200, "")
+	a.call(t, "GET", "/v1/topics", "", "Sec-Fetch-Site", "cross-site", "Origin", "https://elsewhere.example").is(t, 403, "cross-origin")
 	a.call(t, "POST", from+"/a/trigger", "", "Sec-Fetch-Site", "cross-site").is(t, 403, "cross-origin")
-	if n := one.Metric("waterclock_api_refused_total", "reason", "cross-origin"); n != 1 {
-		t.Errorf("%v calls of other sites were counted, want 1", n)
+	if n := one.Metric("waterclock_api_refused_total", "reason", "cross-origin"); n != 2 {
+		t.Errorf("%v calls of other sites were counted, want 2", n)
 	}
 }
