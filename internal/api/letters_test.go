@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -371,5 +376,47 @@ func TestResendKeepsItsRate(t *testing.T) {
 	job := ended(t, in, in.call(t, "POST", "/v1/topics/timers/dead-letters/resend?all=true&rate=50", ""))
 	if took := time.Since(began); job["changed"] != 60.0 || took < time.Second {
 		t.Errorf("50 a second: 60 took %v, %v", took, job)
+	}
+}
+
+// losing has answers to what is written be lost, though all of it is written.
+type losing struct {
+	*route.Router
+	asks atomic.Int32
+}
+
+func (l *losing) Ask(ctx context.Context, c *route.Call) (route.Answer, error) {
+	answer, err := l.Router.Ask(ctx, c)
+	if c.Kind != route.Write || err != nil {
+		return answer, err
+	}
+	l.asks.Add(1)
+	return route.Answer{}, fmt.Errorf("%w: the connection broke", route.ErrUnknown)
+}
+
+// A request whose answer was lost is not written again: it may have fired by then. It counts as failed.
+func TestResendOfALostAnswer(t *testing.T) {
+	l := &deadLog{}
+	for i := range 3 {
+		l.add("timers", 0, time.Now(), "a"+strconv.Itoa(i), "bad-cron", in1h, "1h", toOrders, "orders")
+	}
+	f := newFake("timers", 1)
+	lost := &losing{Router: route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0", MaxBody: 1 << 20})}
+	a := api.New(api.Options{
+		Process: "p0", Asker: lost, Topics: map[string]api.Topic{"timers": {Partitions: 1, MaxBytes: 1 << 20, DeadLetters: "timers.dead"}},
+		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: l,
+	})
+	lost.HaveJobs(a)
+	t.Cleanup(a.Close)
+	s := httptest.NewServer(a)
+	t.Cleanup(s.Close)
+	job := ended(t, &instance{url: s.URL}, (&instance{url: s.URL}).call(t, "POST", "/v1/topics/timers/dead-letters/resend?all=true", ""))
+	if n := lost.asks.Load(); n != 1 || job["state"] != "done" || job["failed"] != 3.0 {
+		t.Errorf("written %d times: %v", n, job)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.parts[timer.TopicPartition{Topic: "timers"}].next; n != 3 {
+		t.Errorf("%d requests are in the log, want each once", n)
 	}
 }
