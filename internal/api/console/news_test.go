@@ -29,14 +29,14 @@ func TestOverviewInAFlood(t *testing.T) {
 	f := newFake(t)
 	calm(f)
 	w := f.get("/")
-	says(t, w, http.StatusOK, "Dead letters of the last hour: 12.", `12 <code>bad-cron</code>`, "live, and no target is unhealthy", `<span class="count new">1,235<`, "<dd>12</dd>")
+	says(t, w, http.StatusOK, "Dead letters of the last hour: 12.", `12 <code>bad-cron</code>`, "live, and no target is unhealthy", `<span class="count new">1,235<`, "<dd>12 <small>in 1 h</small></dd>")
 	if body := w.Body.String(); strings.Contains(body, green) || strings.Contains(body, "orders.retry") || strings.Contains(body, "<code>&lt;script") {
 		t.Error("it is green, or tells of what was before the last hour")
 	}
 	f.answers["/v1/dead-letters"] = api.DeadLetterCountList{Topics: []api.DeadLetterCounts{{Topic: "timers", LastDay: 3, Exact: true}}}
 	says(t, f.get("/"), http.StatusOK, green, "the last hour has no dead letters", `<span class="count">3<`)
 	f.answers["/v1/dead-letters"] = api.DeadLetterCountList{Topics: []api.DeadLetterCounts{{Topic: "timers", LastHour: 7, LastDay: 7}}}
-	says(t, f.get("/"), http.StatusOK, "last hour: 7 or more", ">7+<")
+	says(t, f.get("/"), http.StatusOK, "last hour: 7 or more", ">7+ <")
 	for name, answer := range map[string]any{
 		"How many dead letters there are is not known": moving(),
 		"cannot be counted: the broker is away":        api.DeadLetterCountList{Topics: []api.DeadLetterCounts{{Topic: "timers", Problem: "the broker is away"}}},
