@@ -86,7 +86,7 @@ func meant(key string) string {
 		return ""
 	}
 	if best := near.Name(strings.ToLower(key), waterclock.RequestPrefix, requestHeaders()); best != "" {
-		return "; did you mean " + best + "?"
+		return " (did you mean " + best + "?)"
 	}
 	return ""
 }

@@ -10,7 +10,7 @@ func TestMisspeltHeaderProposesOne(t *testing.T) {
 		}
 	}
 	for found, want := range map[string]string{
-		"timer-aftr": "; did you mean timer-after?", "Timer-Delay": "", "timer-traget-topic": "; did you mean timer-target-topic?", "timer-topic": "; did you mean timer-target-topic?",
+		"timer-aftr": " (did you mean timer-after?)", "Timer-Delay": "", "timer-traget-topic": " (did you mean timer-target-topic?)", "timer-topic": " (did you mean timer-target-topic?)",
 	} {
 		if got := meant(found); got != want {
 			t.Errorf("%s: %q, want %q", found, got, want)

@@ -88,12 +88,21 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	}
 	meant := ""
 	switch id := cmd.Flags().Lookup("id"); {
+	case waits(cmd, args[0]):
+		meant = ": the time to wait goes behind an equals sign, --wait=" + args[0]
 	case id != nil && !id.Changed:
 		meant = ": the ID goes into --id"
 	case len(args) > 1:
 		meant = ": a value with spaces goes between quotes"
 	}
 	return usagef("%s takes flags only, not %q%s; see %s --help", cmd.CommandPath(), args[0], meant, cmd.CommandPath())
+}
+
+// waits reports whether an argument is the time that --wait, which is given without one, is to have.
+func waits(cmd *cobra.Command, arg string) bool {
+	wait := cmd.Flags().Lookup("wait")
+	_, err := config.ParseDuration(arg)
+	return err == nil && wait != nil && wait.Changed && wait.Value.String() == wait.NoOptDefVal
 }
 
 // unknownFlag proposes the flag that may have been meant.

@@ -108,6 +108,7 @@ func TestScheduleRefuses(t *testing.T) {
 		{`--at is "tomorrow", needs a time`, []string{"--at", "tomorrow"}},
 		{`--at is "2030-01-01T00:00:00", needs a time`, []string{"--at", "2030-01-01T00:00:00"}},
 		{`--wait is "long", needs a duration`, []string{"--in", "1s", "--wait=long"}},
+		{"behind an equals sign, --wait=5s", []string{"--in", "1s", "--wait", "5s"}},
 		{`--wait is "0s", needs a duration`, []string{"--in", "1s", "--wait=0s"}},
 		{"--in and --every exclude each other", []string{"--in", "1s", "--every", "1s"}},
 		{"--in and --cron exclude each other", []string{"--in", "1s", "--cron", "@daily"}},

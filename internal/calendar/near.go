@@ -43,10 +43,10 @@ func NearestZone(found string) string {
 	return misspelt
 }
 
-// DidYouMean is the end of a sentence that proposes a zone, or "".
+// DidYouMean is the end of a sentence that proposes a zone, before its full stop, or "".
 func DidYouMean(found string) string {
 	if name := NearestZone(found); name != "" {
-		return "; did you mean " + name + "?"
+		return " (did you mean " + name + "?)"
 	}
 	return ""
 }

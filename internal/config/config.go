@@ -208,7 +208,7 @@ func DefaultDev() Config {
 	c.Targets = []string{"*"}
 	c.DataDir = "./waterclock-dev"
 	c.API = "127.0.0.1:8681"
-	c.HTTP = "127.0.0.1:8682"   // serve, which may be tried beside dev, has 8680
+	c.HTTP = "127.0.0.1:8682" // serve, which may be tried beside dev, has 8680
 	c.APIAudit = AuditOff
 	c.LogLevel = slog.LevelWarn // what dev prints is not to drown in logs
 	return c

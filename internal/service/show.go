@@ -249,17 +249,21 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 		return nil
 	}
 	req, _, refused := rules(s.cfg, delaytopics.Set{Request: delaytopics.Topic{Name: r.Topic}}).Judge(r, now.UnixMilli())
+	counts := ""
+	if req.If.Kind != timer.IfAlways {
+		counts = ", if its condition holds"
+	}
 	switch {
 	case refused != nil:
 		return nil
 	case req.Schedule == nil:
-		return []string{fmt.Sprintf("%-9s %s on topic %s", verb(req.Steer), readable(r.Key), r.Topic)}
+		return []string{fmt.Sprintf("%-9s %s on topic %s%s", verb(req.Steer), readable(r.Key), r.Topic, counts)}
 	}
 	due := "at once"
 	if in := time.UnixMilli(req.Schedule.Due).Sub(now); in > 0 {
 		due = "in " + config.FormatDuration(in.Round(100*time.Millisecond))
 	}
-	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s", readable(r.Key), r.Topic, due, req.Schedule.Target.Topic)}
+	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s%s", readable(r.Key), r.Topic, due, req.Schedule.Target.Topic, counts)}
 }
 
 // verb is what a request does that schedules nothing.

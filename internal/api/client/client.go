@@ -66,6 +66,9 @@ type Problem struct{ api.Problem }
 func (p *Problem) Error() string {
 	text := strings.TrimSuffix(p.Detail, ".")
 	for _, e := range p.Errors {
+		if strings.Contains(text, e.Message) {
+			continue // the detail has it
+		}
 		text += fmt.Sprintf("; %s: %s", e.Location, e.Message)
 	}
 	if text == "" {
