@@ -74,7 +74,8 @@ func (s *directoryScene) serve(cfg *config.Config, at time.Duration, o service.O
 // wiped checks whether an instance wiped its view.
 func (s *directoryScene) wiped(what string, log *rig.Log, want bool) {
 	s.Helper()
-	if said := log.Lines("it was last in sync at"); (len(said) > 0) != want {
+	said := append(log.Lines("it was last in sync at"), log.Lines("no step names its position")...)
+	if (len(said) > 0) != want {
 		s.Errorf("%s: wiped is %v, want %v: %s", what, len(said) > 0, want, said)
 	}
 }
@@ -280,12 +281,15 @@ func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 		}
 		s.stop(in)
 		wire.Close()
-		s.wiped(fmt.Sprint("lost in the middle, at ", at-begin), log, false)
+		// The second replay begins with nothing: a view whose replay was broken off is not
+		// believed, whatever its age.
+		again := at > begin+11*time.Hour
+		s.wiped(fmt.Sprint("lost in the middle, at ", at-begin), log, again)
 		m := s.meta(cfg)
 		if m.Position <= before.Position || m.Pending == kinds+bulk {
 			t.Fatalf("the replay was not lost behind a flush: position %d, then %d, pending %d", before.Position, m.Position, m.Pending)
 		}
-		if !m.InSync.Equal(inSync) {
+		if !again && !m.InSync.Equal(inSync) {
 			t.Errorf("in sync at %s, and after a replay that was lost at %s", inSync, m.InSync)
 		}
 		t.Logf("at %s: flushed at changelog position %d (before %d), pending %d, in sync %s ago", at-begin, m.Position, before.Position, m.Pending,
