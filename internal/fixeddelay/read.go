@@ -3,6 +3,7 @@ package fixeddelay
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -54,7 +55,7 @@ func (p *Partition) queueRecord(r *kgo.Record) {
 		return
 	}
 	p.o.Targets.Prefetch(it.says.Target)
-	p.queue.add(it, at+p.o.Topics.Delay.Milliseconds())
+	p.queue.add(it, at+min(p.o.Topics.Delay.Milliseconds(), math.MaxInt64-at))
 }
 
 // judgeTime refuses a timestamp that says nothing. One that lies far ahead holds up all that is behind

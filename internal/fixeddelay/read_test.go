@@ -1,6 +1,7 @@
 package fixeddelay
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -58,4 +59,20 @@ func TestNoClockMakesADeadLetter(t *testing.T) {
 			t.Fatalf("of %d records %d are passed on, dead letters: %v", len(c.log), c.at, c.dead)
 		}
 	})
+}
+
+// A timestamp that lies as far ahead as one can is waited for, and not passed on early.
+func TestNoTimestampIsSoFarAheadThatItIsPast(t *testing.T) {
+	c := newCore(t, newGround(t))
+	for _, at := range []int64{math.MaxInt64, math.MaxInt64 - delay + 1} {
+		c.write(at - c.now)
+	}
+	c.deliver(2)
+	if share := c.seal(100); share != nil {
+		t.Errorf("%d records are passed on whose time has not come", len(share.Emissions))
+	}
+	if got := c.p.Status(); got.Overdue != 0 {
+		t.Errorf("overdue for %s", got.Overdue)
+	}
+	c.p.round()
 }

@@ -225,8 +225,8 @@ func (l *Life) endHanging(ctx context.Context, offsets bool) error {
 // rows, in events, in what consumers deduplicate by; a second request there would be taken for
 // the first. So it is said as loudly as possible: an operator knows who can send again.
 func (l *Life) ReadFrom(ctx context.Context, last *delaytopics.Checkpoint) (at, end int64, err error) {
-	from := last.Position
-	start, end, cut, err := l.boundsFrom(ctx, from, last.Epoch)
+	from, epoch := last.Position, last.Epoch
+	start, end, cut, err := l.boundsFrom(ctx, from, epoch)
 	switch {
 	case err != nil:
 		return 0, 0, err
@@ -235,11 +235,12 @@ func (l *Life) ReadFrom(ctx context.Context, last *delaytopics.Checkpoint) (at, 
 	case from < start:
 		l.Log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", start, "count", start-from)
 		l.metrics.Lost(l.o.Topics.Request.Name, start-from)
-		from = start
+		from, epoch = start, 0
 	case cut < from:
 		l.sayCut(max(cut, start), from)
+		epoch = 0 // what is below from now is of another one
 	}
-	l.epochs.begin(from, last.Epoch)
+	l.epochs.begin(from, epoch)
 	return from, end, nil
 }
 

@@ -177,3 +177,39 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 		}
 	})
 }
+
+// A cut is said once: what is written behind it, though it settles no request, ends that, and so
+// does not hold up the next acquisition either.
+func TestACutIsSaidUntilTheNextCheckpoint(t *testing.T) {
+	t.Parallel()
+	l, c := online(t)
+	cl := l.o.Client
+	for range 5 {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "r"}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := kreq.(*kmsg.OffsetForLeaderEpochRequest)
+		resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		rt, rp := kmsg.NewOffsetForLeaderEpochResponseTopic(), kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+		rt.Topic, rp.EndOffset, rp.LeaderEpoch = "r", 2, 0
+		rt.Partitions = append(rt.Partitions, rp)
+		resp.Topics = append(resp.Topics, rt)
+		return resp, nil, true
+	})
+	at, _, err := l.ReadFrom(t.Context(), &delaytopics.Checkpoint{Position: 4, Epoch: 1})
+	if n := l.metrics.(*counted).cut.Load(); err != nil || at != 4 || n != 2 {
+		t.Fatalf("read from %d, %d offsets cut, %v", at, n, err)
+	}
+	next, err := delaytopics.DecodeCheckpoint(l.CheckpointValue(at, "s", 0)) // of a step of firings alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := time.Now()
+	at, _, err = l.ReadFrom(t.Context(), &next)
+	if n, took := l.metrics.(*counted).cut.Load(), time.Since(again); err != nil || at != 4 || n != 2 || took > behindPatience/2 {
+		t.Errorf("again it takes %s to read from %d, %d offsets cut in all, %v", took, at, n, err)
+	}
+}
