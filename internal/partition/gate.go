@@ -62,11 +62,14 @@ func (p *Partition) gate(ctx context.Context, end int64) {
 				quiet, moved = gateQuiet, now
 				continue
 			}
-			if now.Sub(moved) < quiet || p.isPaused() {
+			if p.isPaused() {
+				moved = now
+			}
+			if now.Sub(moved) < quiet {
 				continue
 			}
 		}
-		from := look.Position()
+		from, waited := look.Position(), time.Since(moved)
 		unpacker.Reset()
 		page, err := look.Next(ctx, 0)
 		tooLarge := errors.Is(err, kgo.ErrMaxDecompress) // requests, to be refused by intake
@@ -78,7 +81,7 @@ func (p *Partition) gate(ctx context.Context, end int64) {
 		}
 		held := !tooLarge && look.Position() == from && page.LastStable <= from
 		if held {
-			if patience -= time.Since(moved); patience <= 0 {
+			if patience -= waited; patience <= 0 { // not the time in which nobody answers
 				p.Log.Warn("timers fire although requests that were in the log at the acquisition cannot be read: a transaction of another producer is open; cancels among them may come too late",
 					"from", from, "to", end)
 				break

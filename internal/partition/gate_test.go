@@ -27,11 +27,13 @@ import (
 // gated is a partition whose gate waits for a log of large requests, and the
 // fetches that the gate sends.
 type gated struct {
-	p     *Partition
-	end   int64
-	asked atomic.Int64 // fetches of the gate
-	most  atomic.Int64 // bytes that one of them asks for
-	open  chan struct{}
+	p       *Partition
+	brokers *kfake.Cluster
+	end     int64
+	late    atomic.Int64 // how late the gate's next fetch is answered
+	asked   atomic.Int64 // fetches of the gate
+	most    atomic.Int64 // bytes that one of them asks for
+	open    chan struct{}
 }
 
 func newGated(t *testing.T) *gated {
@@ -52,7 +54,7 @@ func newGated(t *testing.T) *gated {
 		t.Fatal(err)
 	}
 	t.Cleanup(reader.Client().Close)
-	g := &gated{end: n, open: make(chan struct{})}
+	g := &gated{brokers: c, end: n, open: make(chan struct{})}
 	g.p = New(Options{
 		Options: ownership.Options{
 			Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
@@ -64,6 +66,9 @@ func newGated(t *testing.T) *gated {
 		c.KeepControl()
 		r := req.(*kmsg.FetchRequest)
 		if r.MaxBytes == math.MaxInt32 { // none of intake's
+			if late := g.late.Swap(0); late > 0 {
+				c.SleepControl(func() { time.Sleep(time.Duration(late)) })
+			}
 			g.asked.Add(1)
 			g.most.Store(max(g.most.Load(), int64(r.Topics[0].Partitions[0].PartitionMaxBytes)))
 		}
@@ -149,5 +154,59 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 	handed.Wait()
 	if list := p.inbox.takeAll(); len(list) != 1 || p.delivered.Load() != 7 {
 		t.Errorf("%d deliveries, up to %d", len(list), p.delivered.Load())
+	}
+}
+
+// The gate's patience is for open transactions alone: the time in which intake is paused does not count,
+// nor that in which no leader answers. Else a cancel behind an ordinary transaction would lose to these.
+func TestTheGatesPatienceIsForTransactionsAlone(t *testing.T) {
+	t.Parallel()
+	const patience = time.Second
+	for _, name := range []string{"paused", "no answer"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGated(t)
+			g.p.o.HeldPatience = patience
+			producer, err := kgo.NewClient(kgo.SeedBrokers(g.brokers.ListenAddrs()...), kgo.TransactionalID("foreign"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(producer.Close)
+			if err := producer.BeginTransaction(); err != nil {
+				t.Fatal(err)
+			}
+			if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "r", Key: []byte("foreign")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			g.p.delivered.Store(g.end)
+			g.end++
+			pause := func(is bool) {
+				g.p.pauseMu.Lock()
+				defer g.p.pauseMu.Unlock()
+				g.p.paused = is
+			}
+			if name == "paused" {
+				pause(true)
+			} else {
+				g.late.Store(int64(patience * 3 / 2))
+			}
+			g.run(t)
+			for begun := time.Now(); time.Since(begun) < patience*3/2; time.Sleep(gatePoll) {
+			}
+			pause(false)
+			for end := time.Now().Add(20 * time.Second); g.asked.Load() < 2 && time.Now().Before(end); time.Sleep(gatePoll) {
+				select {
+				case <-g.open:
+					t.Fatal("open although the transaction was waited for hardly at all")
+				default:
+				}
+			}
+			g.p.delivered.Store(g.end) // it has ended
+			select {
+			case <-g.open:
+			case <-time.After(20 * time.Second):
+				t.Fatal("not open although all is delivered")
+			}
+		})
 	}
 }
