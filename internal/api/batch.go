@@ -74,36 +74,37 @@ func (a *API) registerBatch(h huma.API) {
 	}}
 }
 
-// idempotency is what makes a POST that is made again the same as one. A timer's ID is made of the
-// key, and counts if that is not taken; what takes it is the log's business: a pending timer, and
-// one that has fired for as long as it is remembered. With each goes what the body was. So nothing
-// is kept here, and a call that is made again of another instance, or after all have been started
-// again, is told the same.
+// idempotency makes a repeated POST have the effect of one. Each timer's ID is derived from the
+// key, and the timer is scheduled only if that ID is free. The log decides that: an ID is taken by a
+// pending timer, and by a timer that has fired as long as it is remembered (timer.Remember). The
+// digest of the body is kept with the timer. So the API keeps nothing of its own, and a repeated call
+// gets the same answer from another instance, or after all of them were restarted.
 type idempotency struct {
 	key     string // empty: there is none
 	seconds int64  // for how long a timer is remembered once it has fired
-	body    string
+	body    string // digest of the timers
 }
 
-// digest is of the timers of a body, whatever its spaces and the order of its fields.
+// digest hashes the timers of a body. White space and the order of fields do not count.
 func digest(timers []NewTimer) string {
 	text, _ := json.Marshal(timers) // they were JSON
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
-// reused is the problem of a key that was used with another body than this one, nil if was, which
-// has the ID that the key makes, is of the same.
+// reused returns the problem of a key that was used with a different body; nil if was, the timer under
+// the ID derived from the key, is from the same body.
 func (y *idempotency) reused(was *timer.Remember) *Problem {
 	if was == nil || was.Token == y.body {
 		return nil
 	}
 	return problem(http.StatusUnprocessableEntity, ReasonKeyReused,
-		"the Idempotency-Key %.100q was used with another body: use a new key for another call, and the same body for one that is made again", y.key)
+		"the Idempotency-Key %.100q was used with another body: use a new key for a new call, and the same body to repeat a call", y.key)
 }
 
-// used says whether the key was used with another body, by the first timer whose ID is made of it:
-// then nothing is written. What comes between is told of each timer.
+// used looks up the first timer whose ID is derived from the key, and returns the problem if the key was
+// used with a different body: then nothing is written. A call that comes in between is noticed timer by
+// timer, by writeBatch.
 func (a *API) used(ctx context.Context, y *idempotency, made []bool, requests []route.Request, name string, topic Topic) *Problem {
 	i := slices.Index(made, true)
 	if i < 0 || len(requests[i].ID) == 0 {
@@ -114,15 +115,15 @@ func (a *API) used(ctx context.Context, y *idempotency, made []bool, requests []
 	at := a.at(name, topic, requests[i].ID)
 	answer, err := a.o.Asker.Ask(ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
 	if err != nil || answer.Timer == nil {
-		return nil // who writes is told why
+		return nil // the write says why
 	}
 	return y.reused(answer.Timer.Remember)
 }
 
 // batch writes timers, those of each partition in their order.
 func (a *API) batch(ctx context.Context, name, wait string, y idempotency, timers []NewTimer) ([]BatchResult, error) {
-	topic := a.o.Topics[name] // some has found it
-	// A caller may have a part of the IDs; then each timer is asked for.
+	topic := a.o.Topics[name] // it exists: some has found it
+	// The caller may have a right to some of the IDs only; then each timer is checked.
 	each := a.may(ctx, access.Write, name, "") != nil
 	results := make([]BatchResult, len(timers))
 	places := make(map[timer.TopicPartition][]int)
@@ -157,8 +158,8 @@ func (a *API) batch(ctx context.Context, name, wait string, y idempotency, timer
 	return results, nil
 }
 
-// writeBatch writes the requests of one partition; is are their places in the lists, and made
-// says whose IDs were made of the Idempotency-Key.
+// writeBatch writes the requests of one partition. is holds their indices in the lists, and made
+// says whose IDs were derived from the Idempotency-Key.
 func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, y *idempotency, made []bool, results []BatchResult, room *resultRoom) {
 	mine := make([]route.Request, len(is))
 	for n, i := range is {
@@ -173,7 +174,7 @@ func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait stri
 		}
 		status, result, p := decided(at, r.ID, &written[n])
 		if p != nil && p.Reason == ReasonConditionNotMet && made[i] {
-			// It is this call's own timer, made by the first try, or another call's with its key.
+			// The first try of this call made the timer, or a different call with the same key did.
 			if left := written[n].Decision.Pending; left != nil {
 				if other := y.reused(left.Remember); other != nil {
 					other.Request, other.Pending = p.Request, room.slim(p.Pending, &written[n])
@@ -195,17 +196,17 @@ func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait stri
 	}
 }
 
-// maxResultBytes is how much of timers the answer to a POST shows: each may be as large as a record,
-// and that of a condition that does not hold is none of the caller's own.
+// maxResultBytes limits the timers that the answer to a POST shows. Each may be as large as a record,
+// and if a condition does not hold, the timer shown may be another caller's.
 const maxResultBytes = 2 << 20
 
-// resultRoom is what is left of that.
+// resultRoom is the rest of maxResultBytes that is still free.
 type resultRoom struct {
 	mu   sync.Mutex // guards left
 	left int
 }
 
-// slim is a timer of a result: without its payload, and none where there is no room.
+// slim returns a timer for a result: without its payload, and nil if there is no room.
 func (r *resultRoom) slim(t *Timer, w *route.Written) *Timer {
 	if t == nil {
 		return nil
@@ -228,10 +229,10 @@ func asProblem(err error) *Problem {
 	return problem(http.StatusBadRequest, ReasonBadRequest, "%v", err)
 }
 
-// madePrefix begins IDs that are made.
+// madePrefix begins the IDs that the API makes.
 const madePrefix = "wc-"
 
-// batched is the request of one timer of a batch.
+// batched returns the request of one timer of a batch.
 func (a *API) batched(ctx context.Context, topic string, y *idempotency, i int, n *NewTimer) (route.Request, error) {
 	r, err := n.request(topic)
 	if err == nil {
@@ -245,10 +246,10 @@ func (a *API) batched(ctx context.Context, topic string, y *idempotency, i int, 
 		return r, nil
 	}
 	if n.If != "" && n.If != waterclock.IfAbsent {
-		return r, fmt.Errorf("if is %.80q, and a timer whose ID is made of the Idempotency-Key counts if none is pending: leave it out", n.If)
+		return r, fmt.Errorf("if is %.80q, but a timer whose ID is derived from the Idempotency-Key is scheduled only if none is pending: leave it out", n.If)
 	}
 	if n.Remember != "" {
-		return r, fmt.Errorf("remember is given, and a timer whose ID is made of the Idempotency-Key is remembered for Idempotency-Window: leave it out")
+		return r, fmt.Errorf("remember is given, but a timer whose ID is derived from the Idempotency-Key is remembered for Idempotency-Window: leave it out")
 	}
 	h := sha256.New()
 	for _, part := range []string{a.caller(ctx), topic, y.key, fmt.Sprint(i)} {

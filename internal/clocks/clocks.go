@@ -1,38 +1,37 @@
-// Package clocks decides what a clock may be used for. All who look at another clock than the
-// owner's do so here.
+// Package clocks decides which clock may be used for what. All code that uses a clock other than the
+// owner's uses this package.
 //
-//   - The owner's clock, which is the machine's, decides when timers fire, what is too late and how
-//     far ahead a timer may be due. It is what it is: nobody corrects it.
-//   - The brokers' clock is known by its LogAppendTime of a record of ours, which it wrote at some
-//     moment between two of ours: an estimate, with a width. It goes into timestamps that brokers
-//     look at, into a metric, and into sentences for people.
-//   - A producer's clock is in the timestamps of its records. It says what a delay counts from, and
-//     no more.
+//   - The owner's clock is that of the machine. It decides when timers fire, what is too late and how
+//     far ahead a timer may be due. Nothing corrects it.
+//   - The brokers' clock is estimated from the LogAppendTime of our own records: a broker stamped the
+//     record at some moment between two readings of our clock. The estimate goes into timestamps that
+//     brokers check, into a metric, and into messages for people.
+//   - A producer's clock is in the timestamps of its records. Delays count from it; it decides
+//     nothing else.
 //
-// Nothing is refused for good by an estimate. So a record of a fixed-delay topic whose timestamp lies
-// far ahead waits: the one clock that may judge it is its leader's when it is written
-// (message.timestamp.after.max.ms). A request that is due beyond the horizon is refused by the owner's
-// clock, which also decides when it would fire, with an hour's grace for the producer's.
+// Nothing is rejected for good because of an estimate. So a record of a fixed-delay topic whose timestamp
+// lies far ahead waits; only its leader may judge it, by the leader's clock and when it is written
+// (message.timestamp.after.max.ms). A request that is due beyond the horizon is rejected by the owner's
+// clock, which would also decide when it fires, with an hour's grace for the producer's clock.
 //
-// # Why an estimate is right
+// # Why the estimate can be trusted
 //
-// It is that the brokers' clock shows so much now. Two things are known of a measurement: what the
-// broker stamped, and how long before and after it we looked, by the monotonic clock. So when we looked
-// again the broker's clock showed what it stamped, and as much more as it took, at most. What may be
-// wrong with it, and what is done:
+// A measurement yields two things: what the broker stamped, and how much time passed between our readings
+// before and after, by the monotonic clock. So at the second reading the broker's clock showed the stamp,
+// plus at most that time. What can be wrong with it, and what is done about it:
 //
-//   - It took long: a claim that is read hours later, a commit that was resolved. It says little, and
-//     does not count ([MaxWidth]).
-//   - Our clock was set meanwhile, or the machine was suspended (the wall clock jumps, the monotonic
-//     one does not). It does not count.
-//   - Our clock was set since, or the machine was suspended. From here these look the same, and mean
-//     opposite things: what the brokers show follows the monotonic clock if we were set, and the wall
-//     clock if we slept. So the offset is not known until it is measured again ([Clocks.Ahead]), and
-//     the brokers' time follows the monotonic clock ([Clocks.Brokers]), which is right or too early:
-//     brokers refuse a timestamp that is ahead of them by an hour, and none that is behind, unless
-//     they are configured to.
-//   - A broker's clock was set since. Nobody tells, and the next measurement, a minute later, finds it.
-//     Meanwhile a timestamp may be refused: the step is tried again until it is taken.
+//   - The measurement took long (a claim that is read hours later, a commit that was resolved). It says
+//     little and does not count ([MaxWidth]).
+//   - During the measurement our clock was set, or the machine was suspended (the wall clock jumps, the
+//     monotonic one does not). It does not count.
+//   - After the measurement our clock was set, or the machine was suspended. This process cannot tell
+//     the two apart, and they mean opposite things: the brokers' time follows the monotonic clock if our
+//     clock was set, and the wall clock if the machine slept. So the offset is unknown until the next
+//     measurement ([Clocks.Ahead]), and the brokers' time follows the monotonic clock ([Clocks.Brokers]),
+//     which is right or too early: by default brokers reject a timestamp that is more than an hour ahead
+//     of them, and never one that is behind.
+//   - After the measurement a broker's clock was set. Nothing tells us before the next measurement, a
+//     minute later. Until then a timestamp may be rejected: the step is retried until it is accepted.
 package clocks
 
 import (
@@ -41,9 +40,9 @@ import (
 )
 
 const (
-	// MaxWidth is how long a measurement may have taken that counts.
+	// MaxWidth is how long a measurement may take; longer ones do not count.
 	MaxWidth = 5 * time.Second
-	// maxStep is how far the wall clock may get away from the monotonic one until it counts as
+	// maxStep is how far the wall clock may diverge from the monotonic one before it counts as
 	// set, or the machine as suspended.
 	maxStep = 100 * time.Millisecond
 )
@@ -54,11 +53,11 @@ type Mark struct {
 	mono time.Time
 }
 
-// At is now, the owner's clock being wall.
+// At returns the present moment, at which the owner's clock shows wall.
 func At(wall time.Time) Mark { return Mark{wall.UnixMilli(), time.Now()} }
 
-// took is how long it was from m to the later n while this machine ran, and stepped by how much the
-// wall clock has gone further, or less far.
+// took returns how long this machine ran between m and the later n, and by how much more, or less if
+// negative, the wall clock advanced.
 func (m Mark) took(n Mark) (took, stepped time.Duration) {
 	took = n.mono.Sub(m.mono)
 	return took, time.Duration(n.Wall-m.Wall)*time.Millisecond - took
@@ -72,8 +71,8 @@ type Clocks struct {
 	shows time.Time // the brokers' clock then
 }
 
-// Measured takes that a broker stamped a record between two moments, and reports whether that
-// counts.
+// Measured takes a measurement: a broker stamped a record between two moments. It reports whether the
+// measurement counts.
 func (c *Clocks) Measured(before, after Mark, stamped time.Time) bool {
 	took, stepped := before.took(after)
 	if took < 0 || took > MaxWidth || stepped.Abs() > maxStep {
@@ -85,8 +84,8 @@ func (c *Clocks) Measured(before, after Mark, stamped time.Time) bool {
 	return true
 }
 
-// Ahead is by how much the owner's clock is ahead of the brokers', give or take half of MaxWidth, and
-// negative while it is behind. It is not known before the first measurement, and after the clock was
+// Ahead returns by how much the owner's clock is ahead of the brokers', plus or minus half of MaxWidth;
+// negative while it is behind. It is unknown before the first measurement, and from when the clock was
 // set or the machine was suspended until the next one.
 func (c *Clocks) Ahead(now Mark) (ahead time.Duration, known bool) {
 	c.mu.Lock()
@@ -98,8 +97,8 @@ func (c *Clocks) Ahead(now Mark) (ahead time.Duration, known bool) {
 	return time.UnixMilli(c.at.Wall).Sub(c.shows), stepped.Abs() <= maxStep
 }
 
-// Brokers is what the brokers' clock shows now, as far as it is known, or something earlier; the
-// owner's clock if nothing is known.
+// Brokers returns the time that the brokers' clock shows now, or an earlier one, as the package comment
+// argues; the owner's clock before the first measurement.
 func (c *Clocks) Brokers(now Mark) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

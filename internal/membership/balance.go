@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// balancer says what this member has when it joins, and, where this member leads the group,
-// gives partitions to members. It keeps the name of kgo's cooperative-sticky balancer, beside
-// which it works during a rolling upgrade: both keep what is owned, and come to even loads.
+// balancer adds this member's user data to each join and, if this member leads the group,
+// assigns partitions to members. It keeps the name of kgo's cooperative-sticky balancer and works
+// alongside it during a rolling upgrade: both let members keep what they own, and both even out loads.
 type balancer struct {
 	kgo.GroupBalancer // cooperative-sticky
 	lease             *lease
@@ -28,7 +28,7 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	}
 	var views []View
 	if b.views != nil {
-		views = b.views() // also of what is owned: how far others are behind is told by it
+		views = b.views() // owned partitions too: they show how far behind other members' views are
 	}
 	d := newUserData(b.process, views)
 	meta.UserData = d.encode()
@@ -52,22 +52,22 @@ func (b *balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 			plan.AddPartition(member, x.topic, x.partition)
 		}
 	}
-	plan.AdjustCooperative(cb) // what moves goes to nobody before it was given up
+	plan.AdjustCooperative(cb) // a partition that moves is assigned to nobody until its owner has given it up
 	return plan
 }
 
-// placement is which member gets which partition. In this order:
+// placement decides which member gets which partition, by these rules in this order:
 //
 //  1. Loads are as even as the members' topics allow.
-//  2. No more partitions are taken from owners that live than that needs.
-//  3. What is left to choose is chosen so that the fewest changelog offsets are replayed:
-//     who has a view of a partition gets it, and from an owner that has too many those go
+//  2. As few partitions as possible are taken from living owners.
+//  3. Among the placements that are left, the fewest changelog offsets are replayed:
+//     a partition goes to a member with a view of it, and an owner with too many gives up those
 //     that others have views of.
 //
-// It is a function of what the members say: they are gone through in kgo's order, partitions
-// in that of their topics' names. It is the transportation problem: place makes loads
-// even along the shortest chains of moves, and then takes back cycles of moves that
-// cost more than they have to; where there is none left, nothing is cheaper.
+// The result depends only on what the members say: members are visited in kgo's order, partitions
+// in the order of their topics' names. This is the transportation problem: place evens out loads
+// along the shortest chains of moves, and then replaces cycles of moves by cheaper ones
+// until there is none; then no placement is cheaper.
 type placement struct {
 	subscribed []map[string]bool // by member
 	loads      []int
@@ -86,10 +86,10 @@ type part struct {
 }
 
 const (
-	// moveCost is more than all replays together, and maxReplay the most that one counts for.
+	// moveCost exceeds the cost of all replays together; maxReplay caps the cost of one replay.
 	moveCost  = 1 << 50
 	maxReplay = 1 << 34
-	// maxWork bounds the search for cheaper placements, in edges looked at, some ns each.
+	// maxWork bounds the search for cheaper placements, in edges examined; each takes a few ns.
 	maxWork = 1 << 27
 )
 
@@ -130,7 +130,7 @@ func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement 
 		}
 		d, err := decodeUserData(meta.UserData)
 		if err != nil {
-			return // of an older version, or a newer one: no view is known
+			return // an older or newer version: its views are not known
 		}
 		for _, v := range d.views {
 			if x := find(v.Topic, v.Partition); x != nil {
@@ -145,7 +145,7 @@ func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement 
 	return p
 }
 
-// cost is what it costs that a member gets a partition.
+// cost returns the cost of giving a partition to a member.
 func (x *part) cost(member int) int64 {
 	if x.owner == member {
 		return 0
@@ -187,8 +187,8 @@ func (p *placement) keep() {
 	}
 }
 
-// fillWarm gives partitions without an owner to those with the best view of them, as long as
-// they have less than everybody would.
+// fillWarm gives each partition without an owner to the member with the best view of it, as long as
+// that member has less than an even share.
 func (p *placement) fillWarm() {
 	if len(p.loads) == 0 {
 		return
@@ -216,7 +216,7 @@ func (p *placement) fillWarm() {
 	}
 }
 
-// fill gives the others to who has least.
+// fill gives each remaining partition to the member with the smallest load.
 func (p *placement) fill() {
 	for i := range p.parts {
 		x := &p.parts[i]
@@ -265,9 +265,9 @@ func (p *placement) edges() [][]edge {
 	return m
 }
 
-// level makes loads more even by one chain of moves, the shortest from the member that has
-// most, and reports false if there is none. Where no chain leads from a member to another
-// that has two less, loads are as even as they can be.
+// level evens out loads by one chain of moves, the shortest from the member that has the
+// most, and returns false if there is none. If no chain leads from a member to another
+// that has at least two fewer, loads are as even as they can be.
 func (p *placement) level() bool {
 	most := make([]int, len(p.loads))
 	for i := range most {
@@ -303,9 +303,9 @@ func (p *placement) level() bool {
 	return false
 }
 
-// cheapen takes back cycles of moves that cost more than they have to, until there is none. Loads
-// stay as they are, but that a member may pass one partition to another that has one
-// less: then these two have changed places.
+// cheapen applies cycles of moves that lower the cost, until there is none. Loads do not
+// change, except that a member may pass one partition to another that has one
+// fewer: then the two have swapped loads.
 func (p *placement) cheapen() {
 	n := len(p.loads)
 	for work := 0; work < maxWork; work += n*n*n + n*len(p.parts) {
@@ -322,9 +322,9 @@ func (p *placement) cheapen() {
 // step is one move of a cycle.
 type step struct{ part, to int }
 
-// cheaper finds a cycle of moves that lowers the cost (Bellman and Ford), nil if there is none.
-// Nodes are the members and, for each load that some have, one through which a chain closes that
-// ends at a member with that load and begins at one with one more.
+// cheaper finds a cycle of moves that lowers the cost (Bellman-Ford); nil if there is none.
+// The nodes are the members, and one more for each load that occurs: through it a chain closes that
+// begins at a member with one partition more than that load, and ends at a member with the load.
 func (p *placement) cheaper() []step {
 	edges, n := p.edges(), len(p.loads)
 	levels := slices.Compact(slices.Sorted(slices.Values(p.loads)))

@@ -5,15 +5,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Living returns the processes that are members of a group, and whether they are all that
-// may be.
+// Living returns the processes that are members of a group. all is false if there are members whose
+// process is unknown: then a process that is not in living may be a member too.
 //
-// A member's user data says which process it is. While the group is not stable the
-// brokers do not show it, and versions before it said nothing: then the client ID tells of
-// a dynamic member, whose member ID no other process has ever had. processOf returns the
-// process in it, "" for a foreign one. Of a static member it tells nothing: Kafka keeps
-// the client ID of the first process that joined under an instance ID, whoever has
-// replaced that since. Such a member is somebody unknown, so who is not named may live.
+// A member's user data says which process it is. Brokers do not show user data while the group
+// is not stable, and earlier versions had none. Then the client ID identifies
+// a dynamic member, whose member ID no other process has ever had. processOf extracts the
+// process from it, "" from a foreign one. It does not identify a static member: Kafka keeps
+// the client ID of the first process that joined under an instance ID, whichever process has
+// replaced it since.
 func Living(g *kadm.DescribedGroup, processOf func(clientID string) string) (living map[string]bool, all bool) {
 	living, all = make(map[string]bool), true
 	for i := range g.Members {

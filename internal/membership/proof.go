@@ -16,43 +16,44 @@ import (
 const (
 	// certainTimeout bounds one question to the group.
 	certainTimeout = 3 * time.Second
-	// proofEvery is the least time between two questions: who calls meanwhile shares the next.
+	// proofEvery is the least time between two questions: calls in between share the next one.
 	proofEvery = 2 * time.Millisecond
-	// generationPause is the pause before a question is repeated whose generation was over.
+	// generationPause is the pause before a question is repeated that named an old generation.
 	generationPause = 5 * time.Millisecond
 )
 
-// proof tells whether this process is a member of the group, by asking the group.
+// proof tells whether this process is still a member of the group, by asking the group. It decides
+// whether an instance may give an answer to a reader ([Token.Certain]).
 //
-// A step is fenced by the brokers, but an answer to a reader is not, and no clock can
-// stand in for a fence: a static member is replaced, and any member removed by an operator,
-// without waiting for the session timeout, and somebody else has its partitions in the
-// same moment. So whoever answers a reader asks first, by a heartbeat that was sent
-// after the answer was read. If the group accepts it, the member was one of the current
-// generation when the group took the heartbeat in. The argument that nobody else had the
-// partition in that moment:
+// The brokers fence a step, but nothing fences an answer to a reader, and no clock can
+// stand in for a fence: a static member can be replaced, and any member can be removed by an operator,
+// without waiting for the session timeout, and another instance has its partitions at the
+// same moment. So each answer is followed by a question to the group: a heartbeat that was sent
+// after the answer was read. If the group accepts the heartbeat, this process was a member of the
+// current generation when the group processed it. Nobody else had the partition at that moment,
+// because:
 //
-//   - The group gives a partition to others only behind a new generation, behind a
-//     replacement of this member, or behind its removal. The last two make the broker refuse
+//   - The group gives a partition to another member only after a new generation, after this
+//     member was replaced, or after it was removed. In the last two cases the broker rejects
 //     the member ID.
-//   - A new generation refuses the old number. This member comes into it only by a join
-//     that claims what it holds, and the balancer gives to nobody else what a member claims.
+//   - A new generation rejects the old number. This member enters it only by a join
+//     that claims what it holds, and the balancer gives nobody else what a member claims.
 //     The token has not lived through a join that claimed less: see lease.
-//   - The token was alive before and after, under the same lease, so the partition was
-//     held throughout; what was read in between was the owner's.
+//   - The token was alive before and after, under the same lease. So the partition was
+//     held throughout, and what was read in between was the owner's.
 //
-// The premise is that the coordinator that answers is the group's. One that was replaced and
-// has yet to hear of it (a paused broker that wakes) answers from memory: DESIGN.md, "A stale
-// coordinator".
+// The premise is that the coordinator that answers is still the group's. A coordinator that was
+// replaced but has not heard of it yet (a paused broker that wakes) answers from memory: DESIGN.md,
+// "A stale coordinator".
 //
-// There is one question at a time, and it is for all that called before it was sent: a
-// process costs the coordinator 500 heartbeats a second at most, however many ask.
+// There is one question at a time. It serves all calls that began before it was sent, so a
+// process costs the coordinator at most 500 heartbeats a second, however many readers there are.
 type proof struct {
 	ask  func(ctx context.Context) error
-	turn chan time.Time // holds when the last question was sent; whoever has it may ask
+	turn chan time.Time // the right to send; its value is when the last question was sent
 
-	mu   sync.Mutex // guards what follows
-	next *question  // not sent yet; nil: nobody waits for it
+	mu   sync.Mutex // guards next
+	next *question  // not sent yet; nil: nobody waits for one
 }
 
 // question is one heartbeat. err is set before answered is closed.
@@ -67,8 +68,9 @@ func newProof(ask func(ctx context.Context) error) *proof {
 	return p
 }
 
-// of asks, or shares a question that is sent later than this call began.
-func (p *proof) of(ctx context.Context) error {
+// confirm asks the group, or shares a question that is sent after this call began. It returns nil if
+// the group accepted the heartbeat.
+func (p *proof) confirm(ctx context.Context) error {
 	p.mu.Lock()
 	if p.next == nil {
 		p.next = &question{answered: make(chan struct{})}
@@ -90,8 +92,8 @@ func (p *proof) of(ctx context.Context) error {
 	}
 }
 
-// send sends q unless somebody else has. It returns when the last question was sent. The
-// caller has the turn. Others wait for the answer, so the caller's end does not end it.
+// send sends q unless another caller has sent it, and returns when the last question was sent. The
+// caller holds the turn. Other callers wait for the answer too, so the end of ctx does not end it.
 func (p *proof) send(ctx context.Context, q *question, last time.Time) time.Time {
 	if wait := proofEvery - time.Since(last); wait > 0 {
 		time.Sleep(wait)
@@ -113,8 +115,8 @@ func (p *proof) send(ctx context.Context, q *question, last time.Time) time.Time
 	return sent
 }
 
-// ask asks the group once whether it knows the member of the lease. A refusal ends the
-// membership, as that of a step does.
+// ask asks the group whether it knows the member of the lease. A refusal ends the
+// membership, as the refusal of a step does.
 func (l *lease) ask(ctx context.Context, beat func(context.Context, emitter.Member) error) error {
 	for {
 		m, err := l.check()
@@ -141,7 +143,7 @@ func (l *lease) ask(ctx context.Context, beat func(context.Context, emitter.Memb
 	}
 }
 
-// heartbeat asks the broker what it thinks of a member.
+// heartbeat sends one heartbeat for a member.
 func (g *Group) heartbeat(ctx context.Context, m emitter.Member) error {
 	ctx, cancel := context.WithTimeout(ctx, certainTimeout)
 	defer cancel()

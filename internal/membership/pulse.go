@@ -19,8 +19,8 @@ type pulse struct {
 	now  func() time.Time // the owner's clock, for heard
 	mu   sync.Mutex
 	last time.Time
-	// sent is when the question was sent that was answered last, heeded when one was whose
-	// answer the client has acted on: see heard.
+	// sent is when the last question that was answered was sent; heeded is when the last question
+	// whose answer the client has acted on was sent: see heard.
 	sent, heeded time.Time
 	// asked: a join is under way, whose answer waits for the other members. Its
 	// answer, or the end of its connection, ends that.
@@ -63,10 +63,10 @@ func (p *pulse) joined() {
 	p.heeded = p.sent
 }
 
-// heard is how long ago the group is known to have known the member. It counts from when a
-// question was sent, for the answer may have lain here while the process stood still; and
-// an answer does not count before it has been acted on, for it may say that the member was
-// dropped. The clock on the wall counts too: the other one stands still while a machine is
+// heard returns how long ago the group is known to have had this member. It counts from when a
+// question was sent, because the answer may have waited here while the process was paused.
+// An answer does not count before the client has acted on it, because it may say that the member was
+// dropped. The longer time of two clocks counts: the monotonic one stands still while a machine is
 // suspended.
 func (p *pulse) heard() time.Duration {
 	p.mu.Lock()
@@ -83,8 +83,8 @@ func waitsForOthers(key int16) bool {
 	return key == kmsg.JoinGroup.Int16() || key == kmsg.SyncGroup.Int16()
 }
 
-// unanswered is for how long there was no answer, and whether one may be waited for
-// because of other members.
+// silence returns how long there has been no answer. asked reports that the pending answer may be waiting
+// for other members.
 func (p *pulse) silence() (d time.Duration, asked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -42,25 +42,25 @@ func (t *Token) Err() error {
 	return nil
 }
 
-// Certain is nil if the partition was this process's, and nobody else's, at a moment
-// between the call and its return: the group was asked, see proof. What was read before the
-// call was true at that moment. It takes a round trip, certainTimeout at most.
+// Certain returns nil if this process alone owned the partition at some moment between the call and its
+// return. It asks the group, see proof. An answer that was read before the call was still true
+// at that moment, so it may be given. The call takes a round trip, at most certainTimeout.
 func (t *Token) Certain(ctx context.Context) error {
 	if err := t.Err(); err != nil {
 		return err
 	}
-	if err := t.lease.proof.of(ctx); err != nil {
+	if err := t.lease.proof.confirm(ctx); err != nil {
 		return fmt.Errorf("whether the partition is still ours is not certain: %w", err)
 	}
 	return t.Err()
 }
 
-// Confirmed is how long ago the partition is known to have been this process's: the
-// group knew the member then, and nobody else has written to the changelog before. It grows
-// while the brokers are silent, and while the process stands still.
+// Confirmed returns how long ago the group last confirmed that this process owned the partition: until
+// then nobody else had written to the changelog. The time grows
+// while the brokers are silent, and while the process is paused.
 func (t *Token) Confirmed() (ago time.Duration, err error) {
 	ago = t.lease.pulse.heard()
-	return ago, t.Err() // behind it: an answer that ended the membership counts for nothing
+	return ago, t.Err() // Err comes last: an answer that ended the membership confirms nothing
 }
 
 // Member returns the identity to send with an offset commit at this moment.

@@ -9,19 +9,19 @@ import (
 	"slices"
 )
 
-// The bytes that a member says about itself when it joins: the user data of its
-// subscription (ConsumerProtocolSubscription), which the leader of the group balances
-// by, and which everybody can see in DescribeGroups while the group is stable.
+// What a member says about itself when it joins: the user data of its
+// subscription (ConsumerProtocolSubscription). The leader of the group balances
+// by it, and DescribeGroups shows it while the group is stable.
 //
-//	4 bytes  77 63 6c 6b, "wclk": the user data of other programs, and of versions
-//	         without it, does not begin so
+//	4 bytes  77 63 6c 6b, "wclk", by which it is told from the user data of other programs
+//	         and of earlier versions
 //	byte     1, the format
 //	fields   tags strictly ascending, for each
 //	  uvarint  tag
 //	  bytes    content
 //
-// As in a timer's extensions, a reader that does not know a tag takes the whole for a newer
-// version's if the tag is odd, and passes over the field if it is even. The fields:
+// As in a timer's extensions, a reader that does not know a tag skips the field if the tag is even,
+// and takes the whole user data for that of a newer version if it is odd. The fields:
 //
 //	01  text     the process; 1 to 64 bytes
 //	02  views    the changelogs that the process has a local view of: topics
@@ -31,9 +31,9 @@ import (
 //	        uvarint  number of the partition, less that of the one before, less 1
 //	        uvarint  position in the changelog that the view stands at
 //
-// A value has exactly one encoding. Versions without user data of this kind read it as that
-// of kgo's sticky balancer, in which the first four bytes count topics: that is more than
-// there can be, so they take it for none.
+// A value has exactly one encoding. Earlier versions read these bytes as user data
+// of kgo's sticky balancer, whose first four bytes count topics. The count is larger than
+// possible, so they ignore the user data.
 const (
 	userDataMagic  = "wclk"
 	userDataFormat = 1
@@ -43,8 +43,8 @@ const (
 	mustKnow   = 1 // the bit of a tag
 
 	maxProcess = 64
-	// maxViewBytes is how long the views are at most. All members' user data lie in one
-	// record of the group, which must not exceed what __consumer_offsets takes (1 MiB).
+	// maxViewBytes limits the encoded views. The user data of all members lie in one
+	// record of the group, which must not exceed the limit of __consumer_offsets (1 MiB).
 	maxViewBytes = 16 << 10
 )
 
@@ -67,7 +67,7 @@ type userData struct {
 	views   []View // ordered by topic and partition, each once
 }
 
-// newUserData keeps as many of the views as there is room for, the first ones.
+// newUserData keeps the first views, as many as there is room for.
 func newUserData(process string, views []View) userData {
 	d := userData{process: process}
 	topics, room := make(map[string]bool), maxViewBytes
@@ -118,9 +118,9 @@ func appendBytes(b, content []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
 }
 
-// decodeUserData reads what a member says about itself. Errors are, or wrap,
-// errNoUserData, errNewerUserData or errBadUserData. Nothing of it is larger than some ten
-// times the bytes.
+// decodeUserData decodes the user data of a member. Errors are, or wrap,
+// errNoUserData, errNewerUserData or errBadUserData. The result takes at most some ten
+// times the memory of b.
 func decodeUserData(b []byte) (d userData, err error) {
 	rest, ours := bytes.CutPrefix(b, []byte(userDataMagic))
 	switch {

@@ -8,57 +8,64 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// evidence is all by which it is decided whether a local view may be believed: gone on with,
-// from its position, and used. What is not known yet is left out. Everything that is known has
-// to speak for the view, and before it is used all must be known; a view that is refuted is
-// wiped, and replayed from the changelog's start.
+// evidence decides whether a local view may be believed, that is, continued from its position and
+// used. Its fields fill up as the answers arrive. The view is refuted as soon as one of them speaks
+// against it, and may be used only when all of them are known. A refuted view is wiped and replayed
+// from the changelog's start.
+//
+// The [Follower] collects the evidence and asks for the verdict at four moments: when it opens the
+// view (openLocal), at each end of the log that it reaches (cut), when the replay has found the step
+// at the view's position (named), and last, before an acquisition uses the view (stale, with the
+// time that a broker gave the claim).
 //
 // # The argument
 //
-// A view is the fold of all that a log held below a position, at some time. It may be believed
-// if (a) the changelog now is that log, cut nowhere below the position, and (b) whatever has
-// happened from the position on can still be read, deletions above all.
+// A view is the fold of everything that a log held below a position, at some time. It may be believed
+// if (a) the changelog is still that log and was never cut below the position, and (b) everything
+// that has happened since can still be read, in particular deletions.
 //
-// (a) A position says little: a log loses its tail with the power of all brokers, with an
-// unclean leader, or when an older copy of its data is put back, and then grows past the same
-// position. So three things must be as they were:
+// (a) A position alone proves little. A log loses its tail if all brokers lose power, if an unclean
+// leader is elected, or if an older copy of its data is restored; then it grows past the same
+// position again. So three things must be unchanged:
 //
 //   - The topic's ID. One ID is one topic forever (KIP-516), whatever its name.
-//   - The name of the step whose checkpoint lies directly before the position. The name is
-//     used once (a process's random ID, and a number), and the checkpoint is the last record of
-//     its step. A batch is appended behind what its leader has then, and is nowhere else
-//     later: so a log that shows the checkpoint at the same offset, committed, holds what was
-//     before it when it was written, which is what the view has folded. The position is there
-//     and not behind what else was read, claims and aborted steps: a log that was cut among
-//     those may have a step in their place. A view that was broken off in a replay, behind a
-//     timer, has no name, and is not believed. Nor is one whose checkpoint has been compacted,
-//     because a later step followed and min.compaction.lag.ms has passed: nothing tells then a
-//     log that went on from one that was put back, and compacted since.
-//   - The leader epoch of what was last read (KIP-101, KIP-320). The log must still have
-//     records of such an epoch up to there. It guards what the name cannot: a producer may
-//     write a batch again that was cut, and by chance it comes to lie at the same offset behind
-//     something else. Alone it would not do, for epochs are counted in the cluster's own data:
-//     after that was put back they are given again.
+//   - The name of the step whose checkpoint lies directly before the position. A name is
+//     used once (a process's random ID and a number), and the checkpoint is the last record of
+//     its step. A leader appends a batch behind the records that it has at that moment, and the batch
+//     never moves. So a log that shows the checkpoint at the same offset, committed, still holds the
+//     records that preceded it when it was written, and those are what the view has folded. The
+//     position stays directly behind the checkpoint even if claims and aborted steps were read
+//     behind it: a log that was cut among those may have a step in their place. A view whose
+//     replay was interrupted behind a timer has no name and is not believed. Neither is a view whose
+//     checkpoint has been compacted, because a later step followed and min.compaction.lag.ms has
+//     passed: then a log that simply continued looks the same as a log that was restored and
+//     compacted since.
+//   - The leader epoch of the last record that was read (KIP-101, KIP-320). The log must still have
+//     records of that epoch up to there. This covers a case that the name does not: a producer may
+//     retry a batch that was cut, and by chance the batch lands at the same offset behind
+//     other records. The epoch alone would not be enough: epochs are counted in the cluster's own data,
+//     so a restored cluster assigns the same epochs again.
 //
-// (b) Kafka keeps the last record of each key, but for a deletion: the cleaner that meets one
-// first stamps it, with the time at which it may go: delete.retention.ms later, as it is set
+// (b) Kafka keeps the last record of each key, except for deletions: when the cleaner first meets one,
+// it stamps the deletion with the time at which it may be dropped, delete.retention.ms later, as set
 // at that moment (KIP-534). A deletion behind the position was written after the view was
-// last in sync. So it is there if all was read within the least delete.retention.ms that was
-// in force since then; that was noted when it was in sync, and is asked for when the view is
-// opened and again when it is used. Half of it is allowed, so that clocks may run unevenly, and
-// for a deletion that was cut short by a setting that nobody saw, being altered twice.
+// last in sync. So it is still there if everything was read within the lowest delete.retention.ms
+// in force since then. The setting was noted when the view was in sync, and is read again when the
+// view is opened and when it is used. Only half of it is allowed. The other half covers clocks that
+// run unevenly, and a setting that was lowered and raised again without anybody noticing.
 //
-// Three spans must be that short, see spans. Where the first is measured between two lives,
-// only brokers' times count; the others are the longer one of what the two clocks here say, of
-// which one stands still while the machine is suspended, and the other can be set.
+// Three intervals must be that short, see spans. The first one may be measured between two lives, so
+// it is computed from brokers' times alone. The other two take whichever of this machine's two clocks
+// shows more time: the monotonic clock stands still while the machine is suspended, and the wall clock
+// can be set.
 type evidence struct {
-	view statestore.Meta // Position -1: there is none
-	step string          // of its checkpoint
+	view statestore.Meta // Position -1: there is no view
+	step string          // name of the step that wrote the view's checkpoint; "": it has none
 
 	log  sight
 	past spans
-	// keeps is the least delete.retention.ms of the changelog that was seen since the view was
-	// opened; 0: not asked for yet.
+	// keeps is the lowest delete.retention.ms of the changelog seen since the view was opened; 0: not
+	// read yet.
 	keeps time.Duration
 }
 
@@ -66,30 +73,30 @@ type evidence struct {
 type sight struct {
 	id         [16]byte
 	start, end int64
-	// Up to epochEnd there are records of the epoch of what the view has read; -1: of none as
-	// late. That is known once epochAsked.
+	// epochEnd is where the leader epoch of the last record that the view has read ends in the log;
+	// -1: the log has no such epoch. It is valid once epochAsked is set.
 	epochAsked bool
 	epochEnd   int64
-	read       int64 // up to where the view has read
-	// named is the step whose checkpoint is committed directly before the view's position; "": none. That is known
-	// once nameAsked.
+	read       int64 // offset behind the last record that the view has read
+	// named is the step whose checkpoint is committed directly before the view's position; "": there
+	// is none. It is valid once nameAsked is set.
 	nameAsked bool
 	named     string
 }
 
-// spans are those in which deletions may have gone unseen.
+// spans are the intervals in which deletions may have vanished unseen.
 type spans struct {
-	age    time.Duration // from when the view was last in sync to the first time that the log's end was reached
-	making time.Duration // of a view that began with nothing: from then to the same time
-	missed time.Duration // the longest from an end, as of when it was asked for, to the next, or to now
+	age    time.Duration // from when the view was last in sync until the log's end was first reached
+	making time.Duration // for a view that began empty: from that begin until the log's end was first reached
+	missed time.Duration // the longest time from asking for one end to asking for the next, or until now
 	known  bool
 }
 
-// refuted is why the view must not be believed, "" if nothing that is known speaks against it.
+// refuted returns why the view must not be believed; "" if nothing known so far speaks against it.
 func (e *evidence) refuted() string {
 	v := &e.view
 	if v.Position >= 0 {
-		if why := e.elsewhere(); why != "" {
+		if why := e.otherLog(); why != "" {
 			return why
 		}
 	}
@@ -114,7 +121,7 @@ func (e *evidence) refuted() string {
 	case age <= limit:
 		return ""
 	case v.Position < 0:
-		return fmt.Sprintf("it was %s in the making, longer than %s: %s", age.Round(time.Second), limit, gone)
+		return fmt.Sprintf("its first replay took %s, longer than %s: %s", age.Round(time.Second), limit, gone)
 	}
 	if v.InSync.IsZero() {
 		return "it has never been in sync: " + gone
@@ -122,8 +129,8 @@ func (e *evidence) refuted() string {
 	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: %s", v.InSync.UTC().Format(time.RFC3339), limit, gone)
 }
 
-// elsewhere is why the view is not one of this log.
-func (e *evidence) elsewhere() string {
+// otherLog returns why the view is not a fold of this log; "" if nothing known so far says so.
+func (e *evidence) otherLog() string {
 	v, l := &e.view, &e.log
 	switch {
 	case v.Changelog != l.id:
@@ -133,11 +140,11 @@ func (e *evidence) elsewhere() string {
 	case v.Position < l.start:
 		return fmt.Sprintf("its position %d lies before the changelog's start %d", v.Position, l.start)
 	case !v.Named || e.step == "":
-		return fmt.Sprintf("no step names its position %d: a replay was broken off there, or an earlier version wrote it", v.Position)
+		return fmt.Sprintf("no step names its position %d: a replay was interrupted there, or an earlier version wrote it", v.Position)
 	case l.epochAsked && l.epochEnd < l.read:
 		return cutWhy(l.epochEnd, l.read)
 	case l.nameAsked && l.named == "":
-		return fmt.Sprintf("the checkpoint of its last step is not at offset %d of the changelog any more: it was compacted, or the log was cut and has grown again", v.Position-1)
+		return fmt.Sprintf("the checkpoint of its last step is no longer at offset %d of the changelog: it was compacted, or the log was cut and has grown again", v.Position-1)
 	case l.nameAsked && l.named != e.step:
 		return fmt.Sprintf("the checkpoint at offset %d of the changelog is of step %s, not %s: the log was cut and has grown again", v.Position-1, l.named, e.step)
 	}
@@ -147,7 +154,7 @@ func (e *evidence) elsewhere() string {
 // cutWhy says that a log was cut below what was read.
 func cutWhy(end, read int64) string {
 	if end < 0 {
-		return fmt.Sprintf("the log was cut, or replaced: its leader knows of no epoch in which what was read below %d was written", read)
+		return fmt.Sprintf("the log was cut, or replaced: its leader does not know the leader epoch of the records that were read below %d", read)
 	}
-	return fmt.Sprintf("the log was cut at %d or before, though it was read up to %d, and others have written there since", end, read)
+	return fmt.Sprintf("the log was read up to %d, but it was cut at %d or before, and has grown again", read, end)
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// maxRuns is how many changes of the leader epoch are remembered: what is not settled yet
-// seldom spans one.
+// maxRuns is how many changes of the leader epoch are remembered: requests that are not settled yet
+// seldom span more than one.
 const maxRuns = 16
 
-// epochs know in which leader epochs the requests were written that were read last, so that a
-// checkpoint can say it of its position: by offset and epoch a log that was cut, and has grown
-// again, is told from the one that was read (KIP-320).
+// epochs remembers in which leader epochs the last requests were written, so that a checkpoint can
+// store the epoch of its position. Offset and epoch together show whether a log was cut and has grown
+// again since it was read (KIP-320).
 type epochs struct {
 	mu   sync.Mutex // guards runs
 	runs []run      // in order
 }
 
-// run begins with a record at an offset.
+// run is a run of requests of the same epoch.
 type run struct {
 	from  int64
 	epoch partlog.Epoch
@@ -33,7 +33,7 @@ func (e *epochs) begin(position int64, epoch partlog.Epoch) {
 	e.runs = append(e.runs[:0], run{position - 1, epoch})
 }
 
-// read takes in records in their order.
+// read notes the epochs of records, in the order of the log.
 func (e *epochs) read(recs []*kgo.Record) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -46,7 +46,7 @@ func (e *epochs) read(recs []*kgo.Record) {
 	e.runs = append(e.runs[:0], e.runs[max(0, len(e.runs)-maxRuns):]...)
 }
 
-// below is the epoch of the last record below a position, none if it is not known.
+// below returns the epoch of the last record below a position; 0 if it is not known.
 func (e *epochs) below(position int64) partlog.Epoch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,5 +58,5 @@ func (e *epochs) below(position int64) partlog.Epoch {
 	return 0
 }
 
-// Read takes in the requests that were read, in their order.
+// Read notes the leader epochs of requests that were read, in the order of the log.
 func (l *Life) Read(recs []*kgo.Record) { l.epochs.read(recs) }

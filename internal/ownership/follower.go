@@ -37,19 +37,19 @@ type FollowOptions struct {
 // transaction of others, so any number may follow what somebody owns. An acquisition has
 // one too, and goes on from where it stands. It is used by one goroutine.
 //
-// Whether its view may be believed is decided in one place: see evidence.
+// It collects the evidence on whether its view may be believed. evidence decides.
 type Follower struct {
 	o      FollowOptions
 	log    partlog.Log
 	replay *delaytopics.Replay // nil: not opened
-	by     *Life               // who acquires the partition; nil: it is merely followed
-	// claimed, unless it is nil, is told of the claims that are folded.
+	by     *Life               // the acquisition that this follower serves; nil: it merely follows
+	// claimed, unless it is nil, is called with each claim that is folded.
 	claimed func(delaytopics.Claim)
 
 	view  view
-	first time.Time // when an end was reached for the first time; zero: none was
-	met   time.Time // all that was in the log at this moment is folded
-	// missed: it took so long from one end to the next that deletions may be gone.
+	first time.Time // when an end of the log was first reached; zero: never yet
+	met   time.Time // everything that was in the log at this moment is folded
+	// missed is the longest time from one end to the next, see spans.
 	missed time.Duration
 	said   time.Time // when progress was last logged
 
@@ -140,7 +140,7 @@ func (f *Follower) ToEnd(ctx context.Context) error {
 	}
 }
 
-// cut asks whether the log still holds what was read of it.
+// cut asks the leader whether the log still holds what was read of it, and returns why not.
 func (f *Follower) cut(ctx context.Context) (why string, err error) {
 	epoch, read := f.replay.Read()
 	if epoch == 0 || f.o.Local == nil {
@@ -157,12 +157,13 @@ func (f *Follower) cut(ctx context.Context) (why string, err error) {
 	return f.view.refuted(), nil
 }
 
-// refutedError is why a view is not gone on with.
+// refutedError ends a replay of a view that must not be believed.
 type refutedError struct{ why string }
 
 func (e *refutedError) Error() string { return e.why }
 
-// named takes the name of the step that stands where the view ends.
+// named is called with the name of the step whose checkpoint the replay has found where the view ends;
+// "": there is none.
 func (f *Follower) named(step string) error {
 	f.view.log.nameAsked, f.view.log.named = true, step
 	if why := f.view.refuted(); why != "" {
@@ -171,7 +172,7 @@ func (f *Follower) named(step string) error {
 	return nil
 }
 
-// meet notes that all is folded that was in the log at a moment.
+// meet notes that everything is folded that was in the log at the given moment.
 func (f *Follower) meet(asked time.Time) {
 	if f.met.IsZero() {
 		f.first = time.Now()
@@ -181,15 +182,15 @@ func (f *Follower) meet(asked time.Time) {
 	f.met = asked
 }
 
-// passed is how long ago a moment was, at most: the time in which the machine was suspended
-// counts too.
+// passed returns the most time that may have passed since a moment, by either of this machine's clocks:
+// time in which the machine was suspended counts too.
 func passed(since time.Time) time.Duration {
 	return max(time.Since(since), time.Now().Round(0).Sub(since.Round(0)))
 }
 
-// stale says why the view must not be used, now that a broker has said what time it is; ""
-// if it may. One that was begun with nothing is as old as that: its leader may have been
-// away in the middle of it. A time before that of the brokers finds less.
+// stale returns why the view must not be used, given the brokers' time; "" if it may be used. The age of
+// a view that began empty counts from its begin, because its leader may have been away during the
+// replay. If now is earlier than the brokers' time, stale may miss that a view is too old.
 func (f *Follower) stale(ctx context.Context, now time.Time) (why string, err error) {
 	if f.o.Local == nil {
 		return "", nil
@@ -210,8 +211,8 @@ func (f *Follower) stale(ctx context.Context, now time.Time) (why string, err er
 	return v.refuted(), nil
 }
 
-// open begins where the view ends, or wipes it first if it cannot be believed, or there is
-// a reason why not.
+// open begins where the view ends. It wipes the view first if it is refuted, or if the caller says why
+// it must not be believed.
 func (f *Follower) open(ctx context.Context, why string) (err error) {
 	var fold delaytopics.Fold = noTimers{}
 	if f.o.Local == nil {
@@ -268,7 +269,7 @@ func (f *Follower) progress(position, end int64) {
 		f.o.Logger.Info("replaying the changelog", "position", position, "end", end)
 	}
 	from := f.position.Load()
-	if position = max(position, from); f.o.Local != nil { // what is read again to know where the view ends is not counted
+	if position = max(position, from); f.o.Local != nil { // records that are read again to find the view's step are not counted
 		f.o.Metrics.Replayed(position - from)
 	}
 	f.position.Store(position)

@@ -7,14 +7,14 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// Held says what keeps the requests at the end of a log from being read: a transaction, of
-// whatever producer, that is open. No read_committed reader gets past its first record.
+// Held describes an open transaction, of any producer, that keeps the requests at the end of a request
+// log from being read, cancels among them. No read_committed reader gets past its first record.
 type Held struct {
-	From     int64     // offset of that record
-	Count    int64     // offsets from there to the log's end, markers among them
-	Since    time.Time // when the transaction began
-	Oldest   time.Time // timestamp of that record; zero: not known
-	Producer string    // its name, for people
+	From     int64     // offset of the transaction's first record
+	Count    int64     // offsets from there to the log's end, including markers
+	Since    time.Time // when the transaction began, or when it was first seen if that is not known
+	Oldest   time.Time // timestamp of the first record; zero: not known
+	Producer string    // describes the producer to people
 	// ProducerID and TransactionalID are "" while they are not known.
 	ProducerID, TransactionalID string
 }
@@ -25,14 +25,14 @@ func (h *Held) String() string {
 		h.Count, h.From, h.Producer, h.Since.UTC().Format(time.RFC3339))
 }
 
-// LogEnd is where the log of what is owned ended when it was looked at last.
+// LogEnd is where the partition's request log ended at the last look.
 type LogEnd struct {
 	partlog.Edge
-	Since time.Time // if it is held: from when its first record is, or when that was first seen
-	By    *Held     // what holds it; nil: nothing, or nothing for long enough to be told
+	Since time.Time // of a held log: since when the transaction has been open, as in Held
+	By    *Held     // the transaction that holds it; nil: none, or too young to be worth a mention
 }
 
-// SetLogEnd may be called at any time.
+// SetLogEnd notes a look at the log's end. It is safe for concurrent use.
 func (l *Life) SetLogEnd(e LogEnd) {
 	l.logEnd.Store(&e)
 	if e.By != nil && !e.By.Oldest.IsZero() {
@@ -40,7 +40,7 @@ func (l *Life) SetLogEnd(e LogEnd) {
 	}
 }
 
-// LogEnd is what SetLogEnd was told last, false if nothing since the last acquisition began.
+// LogEnd returns what SetLogEnd last noted; false if nothing was noted since the last acquisition began.
 func (l *Life) LogEnd() (e LogEnd, known bool) {
 	if x := l.logEnd.Load(); x != nil {
 		return *x, true
@@ -49,14 +49,14 @@ func (l *Life) LogEnd() (e LogEnd, known bool) {
 }
 
 const (
-	// Intake that lags more than this part of the request topic's retention is an alert:
-	// what is not read in time is deleted unread.
+	// Intake that lags by more than this part of the request topic's retention raises an alert:
+	// requests that are not read in time are deleted unread.
 	retentionAlertNum, retentionAlertDen = 3, 4
-	// retentionAlertEvery is how often it is repeated.
+	// retentionAlertEvery is how often the alert is repeated.
 	retentionAlertEvery = time.Minute
 )
 
-// WatchRetention alerts if a record of that timestamp, which is still needed, may soon be
+// WatchRetention raises an alert if a record with this timestamp, which is still needed, may soon be
 // deleted. It is safe for concurrent use.
 func (l *Life) WatchRetention(oldest time.Time) {
 	retention, lag := l.Settings().Retention, l.o.Now().Sub(oldest)

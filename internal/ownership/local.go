@@ -19,8 +19,8 @@ type Local struct {
 	Handle     *statestore.Handle
 	Slots      *semaphore.Weighted // of replays, which bound their memory
 	AcceptLost bool                // the changelog may be lost
-	Damage     error               // why the view is wiped when it is opened next; nil: it can be read
-	// Opened, unless it is nil, is called when it is known that the view is used.
+	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
+	// Opened, unless it is nil, is called once the view is open, kept or wiped.
 	Opened func(context.Context) error
 }
 
@@ -33,7 +33,8 @@ type view struct {
 	newest    time.Time // timestamp in the changelog when it began
 }
 
-// openLocal begins where the store's view ends, if nothing refutes it, and why is empty.
+// openLocal begins where the store's view ends. If the view is refuted, or why is not empty, it wipes
+// the view and begins at the log's start.
 func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error) {
 	local := f.o.Local
 	if v.keeps, err = f.keepsNow(ctx); err != nil {
@@ -92,7 +93,7 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 	return v, nil
 }
 
-// lastOf is the last checkpoint that a view has, nil if it has none.
+// lastOf returns the last checkpoint of a view; nil if it has none.
 func lastOf(m *statestore.Meta) (*delaytopics.Checkpoint, error) {
 	if len(m.Checkpoint) == 0 {
 		return nil, nil
@@ -104,8 +105,8 @@ func lastOf(m *statestore.Meta) (*delaytopics.Checkpoint, error) {
 	return &cp, nil
 }
 
-// keepsNow asks for how long the changelog keeps deletions. It is an error, until the setting
-// is another one, if no view can be made of a log with such settings.
+// keepsNow asks for how long the changelog keeps deletions. It returns an error as long as no view can be
+// built from a log with the topic's settings.
 func (f *Follower) keepsNow(ctx context.Context) (time.Duration, error) {
 	now, err := f.o.Settings.Now(ctx)
 	if err == nil {
@@ -114,10 +115,9 @@ func (f *Follower) keepsNow(ctx context.Context) (time.Duration, error) {
 	return now.Keeps(), err
 }
 
-// holdsSomething sees to it that a changelog which is not what the local view is of,
-// being another one or having lost what the view has seen, holds anything at all. If it
-// does not, that view may be the last that is left of the pending timers, and is not
-// wiped before an operator says so.
+// holdsSomething checks, before a refuted view is wiped, that the changelog holds anything at all. If it
+// does not, the view may be the last copy of the pending timers, and only an operator may
+// give it up.
 func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 	if _, found, err := f.checkpointBefore(ctx, start, end); err != nil || found {
 		return err

@@ -34,9 +34,9 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 	}{
 		{"the log is the view's", "B/39", statestore.Mark{Named: true, Epoch: 1, Read: 40}, true, ""},
 		{"it has grown again", "A/39", statestore.Mark{Named: true}, false, "the checkpoint at offset 39 of the changelog is of step B/39, not A/39"},
-		{"a timer is at that place", "A/38", statestore.Mark{Named: true}, false, "is not at offset 38 of the changelog any more"},
+		{"a timer is at that place", "A/38", statestore.Mark{Named: true}, false, "is no longer at offset 38 of the changelog"},
 		{"the view has no name", "B/39", statestore.Mark{}, false, "no step names its position 40"},
-		{"no record is of the epoch that the view has read", "B/39", statestore.Mark{Named: true, Epoch: 8, Read: 40}, false, "knows of no epoch"},
+		{"no record is of the epoch that the view has read", "B/39", statestore.Mark{Named: true, Epoch: 8, Read: 40}, false, "does not know the leader epoch"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			w := newRegrown(t)

@@ -11,12 +11,12 @@ import (
 	"github.com/waterclock/waterclock/delaytopics"
 )
 
-// settingsAge is how old an answer of the brokers may be for who asks for settings: all
-// partitions of a topic do at once when they are acquired.
+// settingsAge is for how long an answer of the brokers serves further callers: all
+// partitions of a topic ask at once when they are acquired.
 const settingsAge = 2 * time.Second
 
-// Settings are what the settings of a topic's set are, for all its partitions: asked for again
-// where an argument rests on them. All methods are safe for concurrent use.
+// Settings reads the settings of a topic's set, for all its partitions. Code whose correctness rests on a
+// setting calls Now each time. All methods are safe for concurrent use.
 type Settings struct {
 	read func(context.Context) (delaytopics.Settings, error) // nil: they never change
 
@@ -25,7 +25,7 @@ type Settings struct {
 	at   time.Time // when last was asked for; zero: at the start
 }
 
-// NewSettings begins with what the set was found with. cl may be nil: nobody is asked then.
+// NewSettings begins with the settings that the set was opened with. If cl is nil, they never change.
 func NewSettings(cl *kgo.Client, set *delaytopics.Set) *Settings {
 	s := &Settings{last: set.Settings()}
 	if cl != nil {
@@ -37,7 +37,7 @@ func NewSettings(cl *kgo.Client, set *delaytopics.Set) *Settings {
 	return s
 }
 
-// Now asks what the settings are, unless that was done a moment ago.
+// Now asks the brokers for the settings, unless it did so within settingsAge.
 func (s *Settings) Now(ctx context.Context) (delaytopics.Settings, error) {
 	s.mu.Lock()
 	last, fresh := s.last, s.read == nil || !s.at.IsZero() && time.Since(s.at) < settingsAge
@@ -58,10 +58,10 @@ func (s *Settings) Now(ctx context.Context) (delaytopics.Settings, error) {
 	return now, nil
 }
 
-// Settings are those of the partition's topics as they were last asked for.
+// Settings returns the settings of the partition's topics as last read.
 func (l *Life) Settings() delaytopics.Settings { return l.o.Settings.Last() }
 
-// Last are the settings as they were last asked for, for who cannot wait.
+// Last returns the settings as last read, for callers that cannot wait.
 func (s *Settings) Last() delaytopics.Settings {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,32 +2,33 @@ package timer
 
 import "encoding/binary"
 
-// Remember says for how long the ID of a timer stays taken once the timer has fired, or ended
-// otherwise, for the last time. It is immutable.
+// Remember says for how long the ID of a timer stays taken after the timer has fired, or otherwise
+// ended, for the last time. An Idempotency-Key of the HTTP API survives restarts by it. It is immutable.
 //
-// A timer that is remembered is pending no more: it has neither payload nor headers, and fires never.
-// It lies where a timer lies that is due when its memory ends, in the changelog, the store and the
-// planner, and so it is known to each owner as long as it counts, whoever has died meanwhile: what a
-// condition finds is decided by the log. Its generation is that of the timer with [remembered] set,
-// which is that of no other timer: so each Ref tells, and a request that names the timer's generation
-// does not find it.
+// A remembered timer is no longer pending: it has neither payload nor headers, and it never fires.
+// It is stored like a timer that is due when its memory ends: in the changelog, the store and the
+// planner. So every owner knows it for as long as it counts, whichever process has died in between,
+// and the log alone decides what a condition finds. Its generation is the timer's with [remembered]
+// added, which no other timer has. So every Ref shows whether its timer is remembered, and a request
+// that names the timer's own generation does not match it.
 type Remember struct {
-	// For is how long, in milliseconds from the firing; 0: not at all.
+	// For is the time in milliseconds, counted from the firing; 0: the timer is not remembered.
 	For int64
-	// Token is what the request had to be kept with the timer, up to 64 bytes; "": nothing.
+	// Token is a text of the request that is kept with the timer, up to 64 bytes; "": none. The HTTP
+	// API keeps the digest of a body there.
 	Token string
 }
 
-// remembered is what is added to a generation, away from 0: offsets are far below.
+// remembered is added to a generation, or subtracted if that is negative: offsets are far smaller.
 const remembered = 1 << 62
 
-// IsRemembered reports whether r is of a timer that has fired and is remembered.
+// IsRemembered reports whether r refers to a timer that has fired and is remembered.
 func (r Ref) IsRemembered() bool { return r.Offset >= remembered/2 || r.Offset <= -remembered/2 }
 
 // IsPending reports whether something is pending at r.
 func (r Ref) IsPending() bool { return !r.IsAbsent() && !r.IsRemembered() }
 
-// Generation is the generation that r is of, also of one that is remembered.
+// Generation returns the generation of the timer that r refers to, without [remembered].
 func (r Ref) Generation() int64 {
 	switch {
 	case !r.IsRemembered():
@@ -41,8 +42,8 @@ func (r Ref) Generation() int64 {
 // IsRemembered reports whether t has fired and is remembered; false for nil.
 func (t *Timer) IsRemembered() bool { return t != nil && t.Ref().IsRemembered() }
 
-// Ended is what is left of t when it has fired, or ended, for the last time at now, Unix ms: itself
-// as it is remembered, or nil.
+// Ended returns what takes the place of t when it has fired, or ended, for the last time at now (Unix
+// ms): the remembered timer, or nil if t is not to be remembered.
 func (t *Timer) Ended(now int64) *Timer {
 	if t.Remember == nil || t.Remember.For == 0 || t.IsRemembered() {
 		return nil
@@ -62,17 +63,17 @@ func rememberedAs(generation int64) int64 {
 
 // The content of extension tagRemember:
 //
-//	uvarint  for how long, milliseconds
-//	         the token: the rest
+//	uvarint  For, in milliseconds
+//	         Token: the rest
 func (r *Remember) appendTo(dst []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(r.For)), r.Token...)
 }
 
-// remember reads the content of extension tagRemember, which is all of rest.
+// remember decodes the content of extension tagRemember, which is all of r.rest.
 func (r *reader) remember() *Remember {
 	m := &Remember{For: int64(r.uvarint())}
 	if m.Token = string(r.rest); m.For < 0 {
-		r.corrupt("a memory of less than nothing")
+		r.corrupt("a negative time to remember")
 	}
 	r.rest = nil
 	return m

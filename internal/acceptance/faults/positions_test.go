@@ -126,7 +126,7 @@ func TestGroupsOffsetsAltered(t *testing.T) {
 }
 
 // A request log lost its tail and has grown again, past the position: so it is where its
-// leader knows of no epoch in which what was read was written. A checkpoint written by hand
+// leader does not know the leader epoch of what was read. A checkpoint written by hand
 // makes it so. The partition goes on, since what is settled is settled, and says what it
 // passes over: in the log, to /readyz and as a metric. The next step ends that.
 func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
