@@ -23,12 +23,16 @@ type Holder struct {
 }
 
 // FindHolders asks whose open transactions begin at offsets of partitions, with three requests
-// to each broker at most. Partitions whose leaders do not answer before ctx ends are left out.
+// to each broker at most. Each of these has a part of the time until ctx ends, and some is left: a
+// broker that does not answer keeps nothing from being known that others tell. Partitions whose
+// leaders do not answer in time are left out.
 func FindHolders(ctx context.Context, cl *kgo.Client, at map[timer.TopicPartition]int64) map[timer.TopicPartition]Holder {
 	found := make(map[timer.TopicPartition]Holder, len(at))
 	ids := make(map[int64]struct{})
+	asking, cancel := part(ctx, 4)
+	defer cancel()
 	// The request itself: kadm makes one topic that may not be read an error of a whole broker.
-	for _, shard := range cl.RequestSharded(ctx, describeProducers(at)) {
+	for _, shard := range cl.RequestSharded(asking, describeProducers(at)) {
 		resp, ok := shard.Resp.(*kmsg.DescribeProducersResponse)
 		if shard.Err != nil || !ok {
 			continue
@@ -50,28 +54,42 @@ func FindHolders(ctx context.Context, cl *kgo.Client, at map[timer.TopicPartitio
 	if len(ids) == 0 {
 		return found
 	}
-	// A coordinator that may not tell, or does not answer, leaves a number without a name.
+	// A coordinator that may not tell, or does not answer, leaves a number without a name, or a name
+	// without a time.
 	adm := kadm.NewClient(cl)
-	listed, _ := adm.ListTransactions(ctx, slices.Collect(maps.Keys(ids)), []string{"Ongoing"})
-	begun := make(map[int64]kadm.DescribedTransaction)
-	if names := listed.TransactionalIDs(); len(names) > 0 {
-		txns, _ := adm.DescribeTransactions(ctx, names...)
-		for _, txn := range txns {
-			if txn.Err == nil {
-				begun[txn.ProducerID] = txn
-			}
-		}
+	asking, cancel = part(ctx, 3)
+	defer cancel()
+	listed, _ := adm.ListTransactions(asking, slices.Collect(maps.Keys(ids)), []string{"Ongoing"})
+	names := make(map[int64]string, len(listed))
+	for name, txn := range listed {
+		names[txn.ProducerID] = name
 	}
+	if len(names) == 0 {
+		return found
+	}
+	asking, cancel = part(ctx, 2)
+	defer cancel()
+	begun, _ := adm.DescribeTransactions(asking, listed.TransactionalIDs()...)
 	for tp, h := range found {
-		if txn, ok := begun[h.ProducerID]; ok && h.ProducerID >= 0 {
-			h.TransactionalID = txn.TxnID
-			if txn.StartTimestamp > 0 {
-				h.Began = time.UnixMilli(txn.StartTimestamp)
-			}
-			found[tp] = h
+		if h.ProducerID < 0 {
+			continue
 		}
+		h.TransactionalID = names[h.ProducerID]
+		if txn := begun[h.TransactionalID]; txn.Err == nil && txn.ProducerID == h.ProducerID && txn.StartTimestamp > 0 {
+			h.Began = time.UnixMilli(txn.StartTimestamp)
+		}
+		found[tp] = h
 	}
 	return found
+}
+
+// part ends when one of n equal parts of the time is over that ctx has left.
+func part(ctx context.Context, n int) (context.Context, context.CancelFunc) {
+	end, limited := ctx.Deadline()
+	if !limited {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/time.Duration(n))
 }
 
 func describeProducers(of map[timer.TopicPartition]int64) *kmsg.DescribeProducersRequest {

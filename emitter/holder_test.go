@@ -1,7 +1,9 @@
 package emitter
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,7 +77,61 @@ func TestFindHolders(t *testing.T) {
 	}
 
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeTransactions}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
+	if h := FindHolders(t.Context(), cl, at)[held]; h.ProducerID != id || h.TransactionalID != "billing" || !h.Began.IsZero() || h.Err != nil {
+		t.Errorf("without an answer of its coordinator: %+v", h)
+	}
+	c.ControlKey(int16(kmsg.ListTransactions), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return kreq.ResponseKind(), nil, true // it lists what one may describe
+	})
 	if h := FindHolders(t.Context(), cl, at)[held]; h.ProducerID != id || h.TransactionalID != "" || !h.Began.IsZero() || h.Err != nil {
 		t.Errorf("without the right to its name: %+v", h)
+	}
+}
+
+// A broker that does not answer keeps nothing from being known that others tell: which coordinator has
+// a producer all are asked for.
+func TestFindHoldersBesideABrokerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
+	producer, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(producer.Close)
+	if err := producer.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "t"}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	id, _, err := producer.ProducerID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.ControlKey(int16(kmsg.DescribeProducers), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := kreq.ResponseKind().(*kmsg.DescribeProducersResponse)
+		topic, p, d := kmsg.NewDescribeProducersResponseTopic(), kmsg.NewDescribeProducersResponseTopicPartition(), kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+		d.ProducerID, d.CurrentTxnStartOffset = id, 0
+		p.ActiveProducers, topic.Topic = append(p.ActiveProducers, d), "t"
+		topic.Partitions = append(topic.Partitions, p)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	var coordinator atomic.Int32
+	coordinator.Store(c.CoordinatorFor("billing"))
+	c.ControlKey(int16(kmsg.ListTransactions), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if c.CurrentNode() != coordinator.Load() {
+			c.SleepControl(func() { <-t.Context().Done() })
+		}
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	held := timer.TopicPartition{Topic: "t"}
+	if h := FindHolders(ctx, cl, map[timer.TopicPartition]int64{held: 0})[held]; h.ProducerID != id || h.TransactionalID != "billing" {
+		t.Errorf("%+v, the producer is %d", h, id)
 	}
 }

@@ -19,7 +19,7 @@ const (
 	// heldNamed is from when on a transaction that holds a log is told, with its producer.
 	// Younger ones are what transactional producers do all the time.
 	heldNamed = 2 * time.Second
-	// heldAgain is how often a producer is asked for whose name was not found; nameTimeout
+	// heldAgain is how often a producer is asked for of whom not all was found; nameTimeout
 	// bounds one question.
 	heldAgain, nameTimeout = 10 * time.Second, 5 * time.Second
 	// heldSaid is from when on, and heldSaidEvery how often, the log names it.
@@ -45,7 +45,7 @@ type holding struct {
 	at    int64
 	seen  time.Time // when it was first seen
 	by    ownership.Held
-	known bool      // by names the producer
+	known bool      // by has all that can be known
 	asked time.Time // when its producer was asked for
 	said  time.Time // when it was logged
 }
@@ -197,16 +197,27 @@ func (e *edges) take(found map[key]name) {
 		if h == nil || h.at != n.at {
 			continue
 		}
-		h.by.Oldest = n.oldest
+		if !n.oldest.IsZero() {
+			h.by.Oldest = n.oldest
+		}
 		for _, at := range []time.Time{n.oldest, n.holder.Began} { // the coordinator knows better
 			if !at.IsZero() && at.Before(h.seen) {
 				h.by.Since = at
 			}
 		}
-		h.by.Producer, h.known = words(n.holder), n.holder.ProducerID >= 0
-		if h.known {
-			h.by.ProducerID, h.by.TransactionalID = strconv.FormatInt(n.holder.ProducerID, 10), n.holder.TransactionalID
-		}
+		h.name(n.holder)
+		h.known = h.by.TransactionalID != "" && !h.by.Oldest.IsZero() // else a broker that was silent may tell
+	}
+}
+
+// name takes what was found of the producer, unless more was known before.
+func (h *holding) name(is emitter.Holder) {
+	if is.ProducerID < 0 && h.by.ProducerID != "" || is.TransactionalID == "" && h.by.TransactionalID != "" {
+		return
+	}
+	h.by.Producer = words(is)
+	if is.ProducerID >= 0 {
+		h.by.ProducerID, h.by.TransactionalID = strconv.FormatInt(is.ProducerID, 10), is.TransactionalID
 	}
 }
 
@@ -218,7 +229,7 @@ func words(h emitter.Holder) string {
 	case h.ProducerID < 0:
 		return "a producer that its partition's leader does not name"
 	case h.TransactionalID == "":
-		return fmt.Sprintf("producer %d (its transactional ID is not shown without Describe on it)", h.ProducerID)
+		return fmt.Sprintf("producer %d (its transactional ID is not shown without Describe on it, or while its coordinator does not answer)", h.ProducerID)
 	}
 	return fmt.Sprintf("producer %d (transactional ID %q)", h.ProducerID, h.TransactionalID)
 }
