@@ -17,7 +17,8 @@ import (
 //
 //   - A caller who asks for what is not free, and would hold less with it than another one holds,
 //     has holds of that one cut until there is room: the largest first, then the newest.
-//   - Whoever waits is served in the order of what their callers hold, least first.
+//   - Whoever waits is served in the order of what their callers would hold then, least first: who
+//     asks for much holds up nobody who asks for little.
 //   - A caller who holds no more than [Pool.least] has it beyond the whole, if need be: small calls
 //     neither wait nor cut.
 //
@@ -57,6 +58,9 @@ type Hold struct {
 	cut  func() // ends what it is for; nil: it cannot be cut now
 	gone bool   // it was cut, or given back: it does not grow
 	was  bool   // it was cut
+
+	cutting sync.Mutex // held while it is cut, and guards back; it comes before the pool's
+	back    bool       // it was given back
 }
 
 type waiter struct {
@@ -70,8 +74,10 @@ func NewPool(whole, each int64, wait time.Duration) *Pool {
 	return &Pool{whole: whole, each: each, wait: wait, callers: make(map[string]*holder)}
 }
 
-// Hold returns a hold of the caller of ctx that has nothing yet; cut, which is called once and
-// must not block, ends what it is for when another caller needs the room.
+// Hold returns a hold of the caller of ctx that has nothing yet; cut, which is called once, must
+// not block and must not give the hold back by itself, ends what it is for when another caller needs
+// the room. It is not called once the hold was given back, and Release waits for its end: what it
+// ends, as a connection is, may be another call's behind that.
 func (p *Pool) Hold(ctx context.Context, cut func()) *Hold {
 	c, _ := CallerOf(ctx)
 	return &Hold{pool: p, name: c.Name, cut: cut}
@@ -104,11 +110,9 @@ func (h *Hold) Grow(ctx context.Context, n int64) bool {
 	}
 	p.waiting = append(p.waiting, w)
 	p.serve()
-	cuts := p.victims(w)
+	ends := p.victims(w)
 	p.mu.Unlock()
-	for _, cut := range cuts {
-		cut()
-	}
+	cutAll(ends)
 	patience := time.NewTimer(p.wait)
 	defer patience.Stop()
 	select {
@@ -121,6 +125,7 @@ func (h *Hold) Grow(ctx context.Context, n int64) bool {
 	i := slices.Index(p.waiting, w)
 	if i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
+		p.serve() // there may be room for who is behind
 	}
 	return i < 0 && !h.gone
 }
@@ -133,12 +138,36 @@ func (h *Hold) Shrink(n int64) {
 	p.give(h, min(n, h.n))
 }
 
-// Cuttable has the hold be cut by calling cut; nil: not at all for now.
+// Cuttable has the hold be cut by calling cut, at once if somebody waits for that; nil: not at all
+// for now.
 func (h *Hold) Cuttable(cut func()) {
-	h.pool.mu.Lock()
-	defer h.pool.mu.Unlock()
+	p := h.pool
+	p.mu.Lock()
+	var ends []func()
 	if !h.gone {
 		h.cut = cut
+	}
+	if h.cut != nil {
+		for _, w := range slices.Clone(p.waiting) {
+			ends = append(ends, p.victims(w)...)
+		}
+	}
+	p.mu.Unlock()
+	cutAll(ends)
+}
+
+func cutAll(ends []func()) {
+	for _, end := range ends {
+		end()
+	}
+}
+
+// end calls cut, unless the hold has been given back.
+func (h *Hold) end(cut func()) {
+	h.cutting.Lock()
+	defer h.cutting.Unlock()
+	if !h.back {
+		cut()
 	}
 }
 
@@ -154,6 +183,9 @@ func (h *Hold) Release() {
 	if h == nil {
 		return
 	}
+	h.cutting.Lock()
+	h.back = true
+	h.cutting.Unlock()
 	p := h.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,13 +220,13 @@ func (p *Pool) held(name string) int64 {
 	return 0
 }
 
-// serve gives to those who wait what there is: to the caller who holds least first, of the same
-// the one who waits for longest. A caller at its own limit holds up nobody.
+// serve gives to those who wait what there is: to the caller who would hold least first, of the
+// same the one who waits for longest. A caller at its own limit holds up nobody.
 func (p *Pool) serve() {
 	for len(p.waiting) > 0 {
 		if len(p.waiting) > 1 {
 			slices.SortFunc(p.waiting, func(a, b *waiter) int {
-				return cmp.Or(cmp.Compare(p.held(a.h.name), p.held(b.h.name)), cmp.Compare(a.turn, b.turn))
+				return cmp.Or(cmp.Compare(p.held(a.h.name)+a.n, p.held(b.h.name)+b.n), cmp.Compare(a.turn, b.turn))
 			})
 		}
 		i := slices.IndexFunc(p.waiting, func(w *waiter) bool { return p.held(w.h.name)+w.n <= p.each })
@@ -236,7 +268,7 @@ func (p *Pool) grant(w *waiter) {
 
 // victims marks holds of others as cut until there is room for a waiter, and returns what cuts
 // them. There are none for one who has been served, or would hold as much as others do.
-func (p *Pool) victims(w *waiter) (cuts []func()) {
+func (p *Pool) victims(w *waiter) (ends []func()) {
 	if !slices.Contains(p.waiting, w) {
 		return nil
 	}
@@ -254,9 +286,10 @@ func (p *Pool) victims(w *waiter) (cuts []func()) {
 			}
 		}
 		if most == nil {
-			return cuts
+			return ends
 		}
-		cuts = append(cuts, most.cut)
+		cut := most.cut
+		ends = append(ends, func() { most.end(cut) })
 		o := p.callers[most.name]
 		p.ending, o.ending = p.ending+most.n, o.ending+most.n
 		most.cut, most.gone, most.was = nil, true, true
@@ -267,7 +300,7 @@ func (p *Pool) victims(w *waiter) (cuts []func()) {
 			return w.h == most
 		})
 	}
-	return cuts
+	return ends
 }
 
 // Reserve counts n more bytes as held by the call of ctx until it ends, or [GiveBack]: those of an

@@ -327,3 +327,81 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		t.Errorf("%d answers were cut, want 1", cut)
 	}
 }
+
+// What is cut is under way: once a hold has been given back its connection is another call's.
+func TestPoolCutsNothingThatIsOver(t *testing.T) {
+	p := NewPool(100, 100, 0)
+	var late *Hold
+	over := false
+	late = p.Take(as("greedy"), 30, func() {
+		if over {
+			t.Error("a hold is cut that was given back")
+		}
+	})
+	p.Take(as("greedy"), 40, func() { // it is the larger one, and cut first; meanwhile the other's call ends
+		late.Release()
+		over = true
+	})
+	p.Take(as("greedy"), 28, nil)
+	p.Take(as("good"), 50, nil)
+	if !over {
+		t.Fatal("nothing was cut")
+	}
+}
+
+// Who asks for more than there is holds up nobody: neither who has the least of a caller in any
+// case, nor who would hold less.
+func TestPoolLargeHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(100, 100, time.Second)
+		p.least = 3
+		p.Take(as("busy"), 50, nil)
+		for range 3 {
+			go p.Take(as("large"), 60, nil)
+		}
+		synctest.Wait()
+		began := time.Now()
+		if p.Take(as("small"), 3, nil) == nil || p.Take(as("good"), 40, nil) == nil {
+			t.Error("there is no room")
+		}
+		if waited := time.Since(began); waited > 0 {
+			t.Errorf("they waited %v", waited)
+		}
+		time.Sleep(time.Second) // of the bubble: those that wait give up
+	})
+}
+
+// Who gives up has those served who wait behind.
+func TestPoolServesWhenOneGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(100, 100, time.Hour)
+		p.Take(as("a"), 50, nil)
+		ctx, cancel := context.WithCancel(as("b"))
+		go p.Take(ctx, 60, nil)
+		synctest.Wait()
+		served := make(chan *Hold, 1)
+		go func() { served <- p.Take(as("a"), 50, nil) }()
+		synctest.Wait()
+		began := time.Now()
+		cancel()
+		if <-served == nil || time.Since(began) > 0 {
+			t.Errorf("it was served after %v", time.Since(began))
+		}
+	})
+}
+
+// What becomes one that can be cut while somebody waits is cut then.
+func TestPoolCutsWhatCanBeCutLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPool(100, 100, time.Second)
+		h := p.Take(as("greedy"), 100, nil)
+		served := make(chan *Hold, 1)
+		go func() { served <- p.Take(as("good"), 40, nil) }()
+		synctest.Wait()
+		began := time.Now()
+		h.Cuttable(func() { go h.Release() })
+		if <-served == nil || time.Since(began) > 0 {
+			t.Errorf("it was served after %v", time.Since(began))
+		}
+	})
+}
