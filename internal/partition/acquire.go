@@ -39,13 +39,13 @@ func (p *Partition) acquire(ctx context.Context) (from, end int64, err error) {
 	return from, end, p.noteKeeps()
 }
 
-// raiseAfter is how long delete.retention.ms must have been longer than noted before that is
-// noted: by then the store's in-sync time is behind the change, and so is every deletion that
-// was stamped before and that the store lacks.
+// raiseAfter is for how long delete.retention.ms must have been longer than noted before the longer value
+// is noted. By then the store's in-sync time is later than the change, and the store has every deletion
+// that was stamped before the change.
 const raiseAfter = 5 * time.Minute
 
-// noteKeeps has the store know for how long the changelog keeps deletions: who opens the view
-// next counts by the least that was in force since it was in sync.
+// noteKeeps tells the store for how long the changelog keeps deletions. The next opening of the view
+// needs the lowest value in force since the view was in sync.
 func (p *Partition) noteKeeps() error {
 	keeps := p.Settings().Keeps()
 	switch {

@@ -13,20 +13,21 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Questions are answered from what is committed: package planner has the argument. They
-// are asked by any goroutine. None holds planning for longer than it takes to look up an
-// ID or to take over a list; what they read of the store they read without it. Who asks
-// for many waits for its turn, which has a bound.
+// Questions are answered from committed state: package planner has the argument. Any goroutine
+// may ask. No question holds planning for longer than it takes to look up an
+// ID or to take over a list; the store is read without it. Questions
+// about many timers take turns, with a bound on the wait.
 //
-// An answer counts if the partition was live and ours when it was ready, as the group says
-// that was asked then: what was read before was true at that moment. A process that has slept
-// through the end of its membership answers nothing, nor one that was replaced or removed.
+// An answer is given only if the partition was live when the answer was ready, and the group, asked after
+// that, confirms that this process owns it ([membership.Token.Certain]): then the answer was true at
+// that moment. A process that slept through the end of its membership gives no answer, and neither does
+// one that was replaced or removed.
 
 const (
-	// overlayKept is for how long the overlay is kept up to date, for who asks again.
+	// overlayKept is for how long the overlay is kept up to date for the next question.
 	overlayKept = 30 * time.Second
-	// maxOverlay is how many IDs it has at most: of more it is begun again, which forgets
-	// those that came and went.
+	// maxOverlay limits the IDs of the overlay. A larger one is started afresh, which drops
+	// the IDs that came and went.
 	maxOverlay = 1_000_000
 	// overlayTries is how often it is begun for one question.
 	overlayTries = 3
@@ -39,13 +40,13 @@ type answers struct {
 	planner *planner.Planner // guarded by p.planning
 	decided *decisions
 
-	count   chan struct{} // holds one, of who counts
-	turn    chan struct{} // holds one, who has what follows; taken behind count
+	count   chan struct{} // one slot, for a question that counts
+	turn    chan struct{} // one slot, for the user of the fields below; taken after count
 	overlay planner.Overlay
 	asked   time.Time // when the overlay was last used
 }
 
-// answer has questions answered from here on, and stopAnswering not any more.
+// answer begins to answer questions; stopAnswering ends that.
 func (p *Partition) answer(plans *planner.Planner) {
 	a := &answers{p: p, handle: p.handle, planner: plans, count: make(chan struct{}, 1), turn: make(chan struct{}, 1), decided: newDecisions()}
 	p.answers.Store(a)
@@ -72,14 +73,15 @@ func (p *Partition) answering() (*answers, error) {
 	return a, nil
 }
 
-// still says whether an answer counts that was found with err.
+// still returns err, with which an answer was found, if the answer may be given, and otherwise why not. It
+// asks the group: see Token.Certain.
 func (a *answers) still(ctx context.Context, err error) error {
 	p := a.p
 	if unsure := p.o.Token.Certain(ctx); unsure != nil {
 		return fmt.Errorf("%v: %w: %w", p.Requests(), query.ErrMoved, unsure)
 	}
 	if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
-		p.GiveUp(err) // it is healed as what the partition itself has met
+		p.GiveUp(err) // it is repaired as if the partition itself had met it
 	}
 	now, why := p.answering()
 	switch {
@@ -114,7 +116,7 @@ func (p *Partition) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	return p.show(t, parked), nil
 }
 
-// show is a pending timer as it is shown.
+// show returns a timer in the form that questions are answered in.
 func (p *Partition) show(t *timer.Timer, parked bool) *query.Timer {
 	return &query.Timer{
 		Timer: t, Topic: p.o.Topics.Request.Name, Partition: p.o.Partition,
@@ -136,9 +138,9 @@ func stateOf(t *timer.Timer, parked bool) query.State {
 	return query.Pending
 }
 
-// many calls fn with a view of the store, while the overlay makes what is committed of it,
-// which is one caller's at a time; and then scan, unless it is nil, with the view alone:
-// that may take long.
+// many calls fn with a view of the store, while the overlay completes the view to what is committed;
+// only one caller at a time can do that. Then it calls scan, unless that is nil, with the view alone,
+// which may take long.
 func (a *answers) many(ctx context.Context, s *slot, fn, scan func(*statestore.View) error) error {
 	defer s.give()
 	v, err := a.overlaid(ctx, s, fn)

@@ -20,7 +20,7 @@ type clock struct{ now func() time.Time }
 // millis is Unix milliseconds.
 func (c *clock) millis() int64 { return c.now().UnixMilli() }
 
-// mark is now.
+// mark returns the present moment.
 func (c *clock) mark() clocks.Mark { return clocks.At(c.now()) }
 
 // until is how long it takes until due, at full grain.

@@ -24,25 +24,26 @@ const (
 	gateBytes = 64 << 10
 )
 
-// heldPatience is for how long a gate waits, all in all, at the first record of an open
-// transaction, see gate.
+// heldPatience is for how long a gate waits in total for open transactions of other producers, see
+// gate.
 const heldPatience = 10 * time.Second
 
-// gate waits until every request up to end, which was the log's end when the partition was
-// acquired, is delivered, and then has timers fire.
+// gate waits until every request up to end, the log's end when the partition was
+// acquired, is delivered. Then timers may fire. So a cancel in the log beats a timer that fell due
+// while nobody ran, unless the cancel lies behind an open transaction, below.
 //
 // Where no poll shows anything (markers, aborted batches) a raw fetch tells how
 // far there is nothing. It goes over intake's connections: on those of the other
 // client replays and read-backs would stand behind it.
 //
-// An open transaction, of any producer, keeps what is behind its first record from being read.
-// Ordinary ones last for milliseconds, so the gate waits for them: a cancel behind one wins. But
-// it waits no longer than heldPatience, about what a failover takes anyway, because all timers of
-// the partition are late meanwhile. A producer that died is ended by its coordinator after its
-// own transaction.timeout.ms (60 s by default, 15 minutes at most), and a hanging transaction
-// never: waiting for those would let one producer stop a tenant's timers at each acquisition. To
-// a live owner such requests come when the transaction ends, too, without anybody having waited.
-// So a request behind an open transaction is worth as much as one that is written when that ends.
+// An open transaction, of any producer, keeps all records from its first one on from being read.
+// Ordinary transactions last for milliseconds, so the gate waits for them, and a cancel behind one wins.
+// But it waits no longer than heldPatience, about as long as a failover takes anyway, because all timers
+// of the partition are late meanwhile. The transaction of a dead producer is aborted by its coordinator
+// after the producer's transaction.timeout.ms (60 s by default, 15 minutes at most), and a hanging
+// transaction never ends: if the gate waited for those, one producer could stop a tenant's timers at each
+// acquisition. A live owner does not wait either; it reads such requests when the transaction ends.
+// So a request behind an open transaction counts as if it were written when the transaction ends.
 func (p *Partition) gate(ctx context.Context, end int64) {
 	look := partlog.NewReader(p.o.Reader.Client(), p.Requests(), p.delivered.Load())
 	look.SetMaxBytes(gateBytes)

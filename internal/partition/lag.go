@@ -10,14 +10,14 @@ const caughtUp = time.Second
 
 // lag is how far intake is behind the log. mu guards all of it.
 //
-// Two sources tell. A delivery knows the high watermark of its fetch, and whether all that lies
-// before it is markers. But nothing is delivered while intake is paused, nor from behind the
-// first record of an open transaction, whoever's it is. There the log itself is asked, each
-// second: see ownership.Life.SetLogEnd. Offsets are counted then, so markers and aborted
-// records are among them, until the transaction ends and deliveries tell again.
+// The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers
+// lie before it. But nothing is delivered while intake is paused, nor from behind the
+// first record of an open transaction, whichever producer has it. Then the log itself is asked, once a
+// second: see ownership.Life.SetLogEnd. Offsets are counted then, including markers and aborted
+// records, until the transaction ends and deliveries come again.
 type lag struct {
 	mu     sync.Mutex
-	behind int64     // records that are known to wait, by the last delivery
+	behind int64     // records that were waiting as of the last delivery
 	newest time.Time // timestamp of the last request read
 	at     time.Time // when it was read
 }
@@ -28,21 +28,21 @@ func (l *lag) read(behind int64, newest, at time.Time) {
 	l.behind, l.newest, l.at = max(0, behind), newest, at
 }
 
-// ends takes what a delivery without requests tells.
+// ends notes a delivery without requests.
 func (l *lag) ends(behind int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.behind = max(0, behind)
 }
 
-// unread is what a look at the log has found that no delivery tells of.
+// unread is what a look at the log has found and no delivery has shown.
 type unread struct {
 	behind int64     // offsets
-	oldest time.Time // from when the first of them is, if an open transaction holds them; else zero
+	oldest time.Time // timestamp of the first of them, if an open transaction holds them; else zero
 }
 
-// now returns what to show: the age of the newest request when it was read, or now if more
-// waits; or of the oldest that an open transaction holds; and nothing some time after the last.
+// now returns what to show: the age of the newest request when it was read, or its age now if more
+// wait, or the age of the oldest request that an open transaction holds; and 0 some time after the last.
 func (l *lag) now(now time.Time, paused bool, u unread) (behind int64, age time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

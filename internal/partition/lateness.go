@@ -6,15 +6,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// lateBounds are how late firings are told apart, in milliseconds: the upper bounds of buckets,
-// behind which there is one more.
+// lateBounds are the upper bounds of the histogram's buckets, in milliseconds. One more bucket holds the
+// rest.
 type lateBounds [17]int64
 
 func newLateBounds() lateBounds {
 	return lateBounds{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
 }
 
-// tally counts firings of one step by how late they were.
+// tally counts the firings of one step by lateness.
 type tally struct {
 	bounds *lateBounds
 	counts [len(lateBounds{}) + 1]uint64
@@ -30,9 +30,9 @@ func (t *tally) add(ms int64) {
 	t.sum += ms
 }
 
-// lateness is a histogram, or one for each topic, that takes a whole step at a time: a
-// prometheus.Histogram costs a search and three atomic operations for each firing, and there are
-// two of them for each. It implements prometheus.Collector.
+// lateness is a histogram, or one for each topic, that takes a whole step at a time. A
+// prometheus.Histogram would cost a search and three atomic operations for each firing, and each firing
+// is observed twice. It implements prometheus.Collector.
 type lateness struct {
 	bounds lateBounds
 	desc   *prometheus.Desc
@@ -41,15 +41,15 @@ type lateness struct {
 	by map[string]*tally
 }
 
-// newLateness returns a histogram with the labels, of which there is one, the topic, or none.
+// newLateness returns a histogram without labels, or with one label, the topic.
 func newLateness(o prometheus.Opts, labels ...string) *lateness {
 	return &lateness{bounds: newLateBounds(), desc: prometheus.NewDesc(o.Name, o.Help, labels, nil), by: make(map[string]*tally)}
 }
 
-// tally returns an empty one, for add.
+// tally returns an empty tally, for add.
 func (h *lateness) tally() tally { return tally{bounds: &h.bounds} }
 
-// add adds a step; label is the topic, or "" where there are no labels.
+// add adds a step; label is the topic, or "" if there are no labels.
 func (h *lateness) add(label string, step *tally) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,7 +19,7 @@ type ledger struct{ due atomic.Int64 }
 func (l *ledger) open(pending int64) { l.due.Store(pending) }
 
 // add takes in the outcomes of a step; recur of them left a timer pending, for its
-// next occurrence, or as a memory: less those that are forgotten, or scheduled over.
+// next occurrence, or as a remembered timer, minus those that are forgotten or replaced.
 func (l *ledger) add(counts *[timer.Outcomes]int, recur int) {
 	accepted := counts[timer.Scheduled] + counts[timer.Replaced]
 	outcomes := counts[timer.Replaced] + counts[timer.Cancelled] + counts[timer.Fired] + counts[timer.Expired] + counts[timer.Undeliverable] + counts[timer.Completed]

@@ -24,8 +24,8 @@ func NoKey(topic string) (reason, detail string) {
 		"topic " + topic + " is compacted and takes no record without a key: give the record a key"
 }
 
-// Passed counts the records of a fixed-delay topic that a step passed on, which was sealed, and
-// committed, at an instant, Unix ms, as their due times are.
+// Passed counts the records of a fixed-delay topic that a step has passed on. sealed and committed are
+// when that step was sealed and committed; they and the due times are Unix ms.
 func (m *Metrics) Passed(topic string, sealed, committed int64, due []int64) {
 	m.outcomes.WithLabelValues(topic, outcomeNames[timer.Fired]).Add(float64(len(due)))
 	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()

@@ -104,8 +104,8 @@ type builder struct {
 	over  []planner.Known // not in the page yet
 	cut   bool            // there are more than those
 	list  query.List
-	bytes int // of its timers
-	shown int // of that without payloads
+	bytes int // size of the page's timers
+	shown int // the same without payloads
 }
 
 func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, error) {

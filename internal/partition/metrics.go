@@ -17,8 +17,8 @@ import (
 type Metrics struct {
 	outcomes   *prometheus.CounterVec
 	reasons    *prometheus.CounterVec
-	sealed     *lateness // how late emissions were when their step was sealed
-	delivered  *lateness // and when it was committed, by topic
+	sealed     *lateness // lateness of emissions when their step was sealed
+	delivered  *lateness // the same when it was committed, by topic
 	misplacedN *prometheus.CounterVec
 	lagRecords *prometheus.GaugeVec
 	lagSeconds *prometheus.GaugeVec
@@ -120,7 +120,7 @@ func (m *Metrics) Damaged() { m.damagedN.Inc() }
 // NearRetention implements ownership.Metrics.
 func (m *Metrics) NearRetention(topic string) { m.retentionN.WithLabelValues(topic).Inc() }
 
-// Stamped implements ownership.Metrics: a broker stamped a record between two moments.
+// Stamped implements ownership.Metrics.
 func (m *Metrics) Stamped(before, after clocks.Mark, at time.Time) {
 	if !m.clocks.Measured(before, after, at) {
 		return
@@ -154,7 +154,7 @@ var outcomeNames = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition_not_met",
 }
 
-// committed counts what a step did that was sealed, and committed, at an instant, Unix ms.
+// committed counts what a committed step did; sealed and committed are when, in Unix ms.
 func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
 	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()

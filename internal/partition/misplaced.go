@@ -19,7 +19,7 @@ func (p *Partition) countMisplaced(ctx context.Context) error {
 }
 
 // HasStrays reports whether timers may be pending here whose IDs belong on other partitions: the
-// store has some, or counts them, or such a request has come since, of which it has yet to hear.
+// store has some or is still counting, or such a request has come that the store does not know yet.
 func (p *Partition) HasStrays() bool { return p.strayed.Load() || p.Status().Misplaced != 0 }
 
 // CountMisplaced counts the timers off their partition as of a topic of so many

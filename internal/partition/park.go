@@ -124,7 +124,7 @@ func (p *Partition) unpark() error {
 	return nil
 }
 
-// crowded reports whether the planner is to be given nothing more of what was parked.
+// crowded reports whether the planner has no room for more parked timers.
 func (p *Partition) crowded() bool {
 	p.planning.Lock()
 	defer p.planning.Unlock()
@@ -205,7 +205,7 @@ func (p *Partition) expireParked() error {
 			break
 		}
 		if to == planner.Unreckoned {
-			continue // what follows the one that is too late is not known
+			continue // the occurrence after the one that is too late is not known
 		}
 		left -= rows
 		if err := p.unparkIf(to, rows, late, now); err != nil {
@@ -215,7 +215,7 @@ func (p *Partition) expireParked() error {
 	return nil
 }
 
-// lookForOldest notes when the oldest parked timer was due.
+// lookForOldest notes the due time of the oldest parked timer.
 func (p *Partition) lookForOldest() error {
 	targets, err := p.handle.Parked()
 	if err != nil {

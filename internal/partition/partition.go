@@ -81,8 +81,8 @@ type Partition struct {
 
 	// Run's own.
 	handle      *statestore.Handle
-	keeps       time.Duration   // what noteKeeps has noted; 0: nothing
-	raised      time.Time       // since when it is longer; zero: it is not
+	keeps       time.Duration   // delete.retention.ms as last noted by noteKeeps; 0: never
+	raised      time.Time       // since when the setting is longer than noted; zero: it is not
 	local       ownership.Local // the view that handle is the right to
 	checkpoints checkpoints
 	parking     parked

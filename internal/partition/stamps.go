@@ -78,8 +78,8 @@ func (s *Stamps) look(ctx context.Context, x stamp) {
 	}
 }
 
-// Offer is for every committed step, with a record of it and when it was sealed and committed; it
-// takes what is wanted, and never waits. nil takes nothing.
+// Offer is called for every committed step, with one of its records and when it was sealed and committed.
+// It takes a record if one is wanted, and never waits. A nil Stamps takes nothing.
 func (s *Stamps) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
 	if s == nil || !s.wanted.CompareAndSwap(true, false) {
 		return

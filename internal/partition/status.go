@@ -34,9 +34,9 @@ func (p *Partition) Status() ownership.Status {
 	return s
 }
 
-// overdue is for how long the oldest timer in memory has been due that is not planned yet: a
-// gate that is shut, a full queue, and steps that are behind show here; and the oldest whose
-// firing is not committed, which nobody has seen.
+// overdue returns for how long the oldest timer in memory has been due that is not planned yet, which
+// shows a shut gate, a full queue and steps that are behind; and the same for the oldest timer whose
+// firing is not committed, so that no consumer has seen it.
 func (p *Partition) overdue() (unplanned, uncommitted time.Duration) {
 	p.planning.Lock()
 	defer p.planning.Unlock()

@@ -70,7 +70,7 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
 // the metrics are used.
 func (m *Metrics) Mute() { m.warnings.muted = true }
 
-// warnUnreckoned says that timers wait for the rules of their time zones.
+// warnUnreckoned warns that timers wait for the rules of their time zones.
 func (m *Metrics) warnUnreckoned(p *Partition, t *timer.Timer) {
 	if ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
 		p.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",

@@ -73,17 +73,17 @@ func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, err error) {
 	return end, err
 }
 
-// Epoch is a partition's leader epoch, or none: the zero value. It is one more than Kafka's
-// number, which begins at 0.
+// Epoch is a partition's leader epoch plus one, since Kafka's numbers begin at 0. The zero value is no
+// epoch.
 type Epoch int32
 
-// EpochOf is the epoch with Kafka's number, none if that is negative.
+// EpochOf returns the epoch with Kafka's number; none if the number is negative.
 func EpochOf(kafka int32) Epoch { return Epoch(max(kafka, -1) + 1) }
 
-// EpochEnd returns up to which offset the log of t holds records of leader epochs up to e:
-// where the next epoch began, or the high watermark. If the leader knows of no epoch as late
-// as e, none of its records is there, and end is -1 (KIP-101, KIP-320). Leaders that are
-// away, and topics that are gone, are as with Bounds.
+// EpochEnd returns the offset up to which the log of t holds records of leader epoch e or earlier ones:
+// where the next epoch began, or the high watermark. If the leader knows no epoch as late
+// as e, the log has none of its records, and end is -1 (KIP-101, KIP-320). Leaders that are
+// away and topics that are gone are handled as by Bounds.
 func EpochEnd(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (end int64, err error) {
 	r := newRoute(cl, t, DefaultLimits())
 	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) error {

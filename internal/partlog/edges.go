@@ -8,26 +8,26 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Edge is where a log ends, for two kinds of readers.
+// Edge is where a log ends for the two kinds of readers.
 //
-// Invariant: Stable <= End. If Stable < End the record at Stable belongs to a transaction that
+// Invariant: Stable <= End. If Stable < End, the record at Stable belongs to a transaction that
 // was open between the two questions, and no read_committed reader gets past it.
 type Edge struct {
 	Stable int64 // the last stable offset
 	End    int64 // the high watermark
 }
 
-// Held reports whether an open transaction keeps what lies behind it from being read.
+// Held reports whether an open transaction keeps records from being read.
 func (e Edge) Held() bool { return e.Stable < e.End }
 
-// Edges asks where many logs end, with two requests, one after the other, to each broker that
-// leads some of them. Each has limit: logs whose leaders do not answer in time are left out.
+// Edges asks where many logs end, with two successive requests to each broker that
+// leads some of them. Each request may take limit. Logs whose leaders do not answer in time are left out.
 // Topics go by name.
 func Edges(ctx context.Context, cl *kgo.Client, logs []Log, limit time.Duration) map[Log]Edge {
 	if len(logs) == 0 {
 		return nil
 	}
-	// The high watermark comes first. Asked for second it would count what was written in
+	// Ask for the high watermark first. Asked for second, it would include records written in
 	// between, and every busy log would look as if a transaction were open.
 	ends := latestOf(ctx, cl, logs, readUncommitted, limit)
 	stables := latestOf(ctx, cl, logs, readCommitted, limit)
