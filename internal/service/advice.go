@@ -29,10 +29,10 @@ func storeAdvice(err error) string {
 	return "if the directory is damaged, delete it, which costs a replay"
 }
 
-// storeEnded is why an instance ends whose local store cannot go on.
+// storeEnded returns the error with which an instance ends when its local store cannot go on.
 func storeEnded(dataDir string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("the disk of the data directory %s is full (%w): make room, or give it a larger one, and start the instance again; nothing is lost, for what is pending is in Kafka", dataDir, err)
+		return fmt.Errorf("the disk of the data directory %s is full (%w): make room, or give it a larger one, and start the instance again; nothing is lost, because pending timers are in Kafka", dataDir, err)
 	}
 	return fmt.Errorf("the local store in %s cannot go on: %w", dataDir, err)
 }

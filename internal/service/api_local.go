@@ -48,8 +48,8 @@ type local struct {
 	rooms map[timer.TopicPartition]*semaphore.Weighted
 }
 
-// room is what the requests of a partition may hold on their way. Those that are behind one that
-// is never answered stay for as long: they must not take the room of other partitions' requests.
+// room returns the room that the requests of a partition may take on their way. Requests behind one that
+// is never answered stay there for as long: they must not take the room of other partitions' requests.
 func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,8 +64,8 @@ func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
 	return room
 }
 
-// newLocal makes the client that writes requests: one producer for all callers, idempotent,
-// so that none is there twice however often it is sent.
+// newLocal makes the client that writes requests: one idempotent producer for all callers,
+// so that no request is written twice however often it is sent.
 func newLocal(in *instance, h *recent.History) (*local, error) {
 	cl, err := kgo.NewClient(append(slices.Clone(in.opts),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
@@ -105,15 +105,15 @@ func (l *local) Strays(topic string) (strays []route.Partition) {
 	return strays
 }
 
-// Produce implements route.Local. An idempotent producer lets go of nothing that it has sent
-// until a broker says what became of it, whatever ctx and apiDelivery say, and a broker that is
-// gone never does. So nobody waits for longer than ctx: what is not told by then is not known.
+// Produce implements route.Local. An idempotent producer keeps each record that it has sent
+// until a broker answers, whatever ctx and apiDelivery say, and a broker that is
+// gone never answers. So Produce waits no longer than ctx; records without an answer by then are unknown.
 func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written {
 	type one struct {
 		i int
 		w route.Written
 	}
-	told := make(chan one, len(requests)) // room for all: who tells does not wait
+	told := make(chan one, len(requests)) // room for all, so that senders never wait
 	room := l.room(at)
 	for i := range requests {
 		rec := recordOf(at, &requests[i])
@@ -136,7 +136,7 @@ func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests [
 		case x := <-told:
 			written[x.i] = x.w
 			continue
-		default: // what is told already counts, although ctx may have ended
+		default: // answers that are here count even if ctx has ended
 		}
 		select {
 		case x := <-told:
@@ -164,11 +164,11 @@ func recordOf(at timer.TopicPartition, r *route.Request) *kgo.Record {
 	return rec
 }
 
-// writtenAt says what is known of a record. What a broker refuses for good is not in the log;
-// of all else that is an error it is not known, for an answer may have been lost.
+// writtenAt says what is known of a record. A record that a broker refuses for good is not in the log;
+// after any other error this is unknown, because an answer may have been lost.
 func writtenAt(r *kgo.Record, err error) route.Written {
 	switch {
-	case err == nil && r.Offset < 0: // sent twice, and the broker has forgotten where it is
+	case err == nil && r.Offset < 0: // sent twice, and the broker no longer knows its offset
 		return route.Written{Offset: -1, Unknown: true, Problem: "Kafka has it, and does not tell where"}
 	case err == nil:
 		return route.Written{Offset: r.Offset}
@@ -267,8 +267,8 @@ func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, e
 // Close implements route.Watch.
 func (w watching) Close() { w.w.Close() }
 
-// unanswered has what another owner may answer be known as that, and what none will be known as
-// what it is: a partition that has failed, or brokers that do not answer.
+// unanswered turns an error after which another owner may answer into route.ErrMoving. If none will, it
+// returns the cause: a partition that has failed, or brokers that do not answer.
 func (a answering) unanswered(err error) error {
 	if err == nil || !query.Again(err) {
 		return err
@@ -284,7 +284,7 @@ func (a answering) unanswered(err error) error {
 	return fmt.Errorf("%w: %w", route.ErrMoving, err)
 }
 
-// unreachable says that no broker answers.
+// unreachable returns the error for brokers that do not answer.
 func unreachable(why string) error {
 	return &route.StuckError{Word: route.KafkaUnreachable, Detail: "Kafka cannot be reached: " + why + ". Nothing fires meanwhile and nothing is lost; see that the brokers run, and that this instance reaches them"}
 }

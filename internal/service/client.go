@@ -60,10 +60,10 @@ func commandClient(cfg *config.Config) (*kgo.Client, error) {
 	return cl, nil
 }
 
-// byKey is the partition of a record that goes where its key belongs.
+// byKey, as a record's partition, leaves the choice to the record's key.
 const byKey = -1
 
-// chosen is a partitioner that takes the partition which a record names, or that of its key.
+// chosen is a partitioner that takes the partition of the record or, if that is byKey, of its key.
 type chosen struct{}
 
 // ForTopic implements kgo.Partitioner.

@@ -15,10 +15,10 @@ import (
 const (
 	// clockEvery is how often the clocks are compared.
 	clockEvery = 250 * time.Millisecond
-	// clockJump is how far the wall clock must get away from the monotonic one,
-	// between two looks, to have been set: what slews it does less.
+	// clockJump is how far the wall clock must diverge from the monotonic one,
+	// between two looks, to count as set: slewing moves it less.
 	clockJump = 100 * time.Millisecond
-	// clockWrong is how far the clock must be from the brokers' to be said to be
+	// clockWrong is how far the clock must be from the brokers' to be called
 	// wrong.
 	clockWrong = time.Minute
 	// clockPause is how long a look may be overdue before the process is said

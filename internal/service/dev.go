@@ -87,8 +87,8 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 	return err
 }
 
-// withEvents are the tenants of cfg, and of each other request topic a policy that has events, as
-// whoever tries things out wants to see what happens.
+// withEvents returns the tenants of cfg, and for each other request topic a policy with events, because
+// people who try things out want to see what happens.
 func withEvents(cfg *config.Config) map[string]config.Policy {
 	tenants := make(map[string]config.Policy)
 	for _, topic := range cfg.Requests {

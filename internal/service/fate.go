@@ -18,42 +18,41 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Fate is what a request became, as a plain consumer of the topics beside its
+// Fate is what became of a request, as a plain consumer of the topics beside its
 // request topic sees it.
 type Fate struct {
-	// Outcome is what became of it, in the words of events. Of one that scheduled it is the
-	// last thing that has happened to the timer in the same step: fired, for one that was due
-	// at once. NothingDone says that the request changed nothing, and "" that it was decided
-	// and left no trace to tell how: it has fired, has expired, its condition did not hold, or
-	// another request took its place in the same step. Where events are written they tell.
+	// Outcome is what became of the request, in the words of events. For a request that schedules it is
+	// the last thing that happened to the timer in the same step: fired, if the timer was due
+	// at once. NothingDone says that the request changed nothing. "" says that the request was decided
+	// without a trace of how: the timer has fired or expired, its condition did not hold, or
+	// another request replaced it in the same step. If events are written, they tell.
 	Outcome waterclock.EventType
 	// Told says that events were read: then NothingDone is certain. Without them the timer
 	// may have come and gone in the same step.
 	Told bool
 	// Source is where the request is.
 	Source waterclock.Source
-	// Event is the event that says so; nil if none does.
+	// Event is the event that shows the outcome; nil if none does.
 	Event *waterclock.Event
 	// Refused is the dead letter of a request that was rejected, or of an emission.
 	Refused *waterclock.DeadLetter
 }
 
-// NothingDone is the outcome of a request that found nothing to do: nothing was pending, or
-// it was so already. There is no event for it.
+// NothingDone is the outcome of a request that had nothing to do: nothing was pending, or
+// the timer was in that state already. There is no event for it.
 const NothingDone waterclock.EventType = "not-found"
 
-// ErrUndecided says that nobody has taken a request in yet.
+// ErrUndecided says that no instance has decided the request yet.
 var ErrUndecided = errors.New("nobody has taken the request in")
 
-// watcher learns the fate of one request. It is made before the request is
-// written, so that it cannot overlook what comes of it, and needs no right but
-// Read on the changelog and the dead letters; the events it reads if it may.
+// watcher learns the fate of one request. It is created before the request is
+// written, so that it cannot miss a result. It needs no right but
+// Read on the changelog and the dead letters; it reads the events if it may.
 //
-// The changelog has a checkpoint whose position lies beyond the request: then it
-// is decided. The records of the step that decided it stand before that checkpoint
-// and behind the one before, and what the step wrote to the other topics was
-// committed with it: so their logs are read to where they end by then, which waits
-// for the step's marker there.
+// A request is decided once the changelog has a checkpoint whose position lies beyond it.
+// The records of the deciding step lie directly before that checkpoint, behind the previous one.
+// The step's records on the other topics were committed with it. So the watcher reads those logs to
+// their ends as of then, which includes the step's marker.
 type watcher struct {
 	cfg    *config.Config
 	client *kgo.Client // asks for the ends of logs
@@ -67,14 +66,14 @@ type watcher struct {
 
 	sent    Sent
 	fate    Fate
-	left    *timer.Timer // what the step under way has left under the ID
-	touched bool         // whether it has left anything there, or deleted it
+	left    *timer.Timer // the timer that the current step has left under the ID
+	touched bool         // the current step has written or deleted a timer under the ID
 	decided bool
-	read    map[string]map[int32]int64 // letters and events: what was read, by partition
-	until   map[string]map[int32]int64 // once decided: up to where they must be
+	read    map[string]map[int32]int64 // letters and events: how far they are read, by partition
+	until   map[string]map[int32]int64 // the same, once decided: how far they must be read
 }
 
-// watch begins to look at what becomes of requests on a topic.
+// watch begins to watch for the fate of a request on a topic.
 func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id string, kind Action) (*watcher, error) {
 	w := &watcher{cfg: cfg, client: cl, topic: topic, id: id, kind: kind, letters: deadLetters(cfg, topic), events: delaytopics.Events(topic),
 		from: make(map[string]map[int32]kgo.Offset), read: make(map[string]map[int32]int64)}
@@ -143,7 +142,7 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fate, error) {
 	w.sent, w.fate.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
 	for _, log := range []string{delaytopics.Changelog(w.topic), w.events} {
-		if w.from[log] != nil { // only the partition of the same number tells of it
+		if w.from[log] != nil { // only the partition of the same number shows it
 			w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
 		}
 	}
@@ -151,8 +150,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 	if err != nil {
 		return Fate{}, err
 	}
-	// Markers are records here: without them the end of a log that one closes
-	// could not be told.
+	// Keep markers: a log may end with one, and its end must be reached.
 	cl, err := kgo.NewClient(append(opts, kgo.ConsumePartitions(w.from), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())...)
 	if err != nil {
 		return Fate{}, fmt.Errorf("build client: %w", err)
@@ -177,7 +175,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 	return w.fate, nil
 }
 
-// readTo has the logs beside the changelog read to where they end now.
+// readTo asks where the dead letters and events end now, which is how far they must be read.
 func (w *watcher) readTo(ctx context.Context) error {
 	until := make(map[string]map[int32]int64)
 	for _, log := range []string{w.letters, w.events} {
@@ -190,7 +188,7 @@ func (w *watcher) readTo(ctx context.Context) error {
 		}
 		for p := range ends {
 			if _, reads := w.from[log][p]; !reads {
-				delete(ends, p) // of another request partition, or added since
+				delete(ends, p) // a partition of other requests, or a new one
 			}
 		}
 		until[log] = ends
@@ -230,15 +228,15 @@ func (w *watcher) record(r *kgo.Record) {
 	}
 }
 
-// mine reports whether an event tells what became of the request: of one that schedules, all
-// that happens to its timer.
+// mine reports whether an event shows what became of the request. If the request schedules, that is
+// everything that happens to its timer.
 func (w *watcher) mine(e *waterclock.Event) bool {
 	is := w.fate.Source
 	return e.Request == is || e.Cancel == is || w.kind == "" && (e.Source == is || e.Previous == is)
 }
 
-// change takes a record of the changelog in. What it does not know, of a later
-// version perhaps, is not for it to judge.
+// change takes a record of the changelog in. It ignores records that it does not know, which a later
+// version may have written.
 func (w *watcher) change(r *kgo.Record) {
 	kind, id, err := delaytopics.ParseKey(r.Key)
 	switch {
@@ -259,7 +257,7 @@ func (w *watcher) change(r *kgo.Record) {
 	}
 }
 
-// conclude says what became of the request where no event does.
+// conclude works out what became of the request if no event says so.
 func (w *watcher) conclude() {
 	f := &w.fate
 	f.Told = w.events != ""
@@ -280,7 +278,7 @@ func (w *watcher) conclude() {
 	}
 }
 
-// steered are the words for what requests that steer do.
+// steered maps steering requests to their outcomes.
 var steered = map[Action]waterclock.EventType{
 	Cancel: waterclock.EventCancelled, Trigger: waterclock.EventTriggered, Pause: waterclock.EventPaused, Resume: waterclock.EventResumed,
 }

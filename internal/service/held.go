@@ -13,52 +13,55 @@ import (
 )
 
 const (
-	// edgeEvery is how often the ends of the logs are asked for that are read here, edgeTimeout
-	// bounds each of the two questions.
+	// edgeEvery is how often the ends of the request logs are asked for. edgeTimeout
+	// bounds each of the two requests that takes.
 	edgeEvery, edgeTimeout = time.Second, 2 * time.Second
-	// heldNamed is from when on a transaction that holds a log is told, with its producer.
-	// Younger ones are what transactional producers do all the time.
+	// heldNamed is the age from which a transaction that holds up a log is shown, with its producer.
+	// Younger ones are normal for transactional producers.
 	heldNamed = 2 * time.Second
-	// heldAgain is how often a producer is asked for of whom not all was found; nameTimeout
-	// bounds one question.
+	// heldAgain is the pause before the brokers are asked again for a producer about which they did not
+	// tell everything.
+	// nameTimeout bounds one such question.
 	heldAgain, nameTimeout = 10 * time.Second, 5 * time.Second
-	// heldSaid is from when on, and heldSaidEvery how often, the log names it.
+	// heldSaid is the age from which the log names the producer, once every heldSaidEvery.
 	heldSaid, heldSaidEvery = 10 * time.Second, time.Minute
 )
 
-// edges looks where the logs end that are read here, and names those who keep them from being
-// read: the brokers show no consumer what lies behind the first record of an open transaction,
-// nor that anything lies there. Each partition is told (ownership.Life.SetLogEnd).
+// edges finds open transactions on the request topics, of any producer, that hold up requests, cancels
+// among them. Brokers do not show a read_committed consumer anything behind the first record of an open
+// transaction, not even that there is something. So edges asks where the logs end, names the producer, and
+// tells each partition ([ownership.Life.SetLogEnd]). It only reports: partition.gate decides how long an
+// acquisition waits, and a cancel that is held up counts as if it were written when the transaction ends.
 //
-// One goroutine, Run's, has all of it. Producers are named by another, one question at a time,
-// so that a broker that does not answer holds up no lag; its answer comes through named.
+// The goroutine of Run owns all fields. Another goroutine asks for producers, one question at a time, so
+// that a broker that does not answer delays no lag; its answers come through named.
 type edges struct {
 	in    *instance
-	held  map[key]*holding // partitions whose logs are held now
-	named chan map[key]name
-	asked bool // somebody names producers
+	held  map[key]*openTransaction // by partition whose log is held up now
+	named chan map[key]producer
+	asked bool // a question for producers is under way
 }
 
-// holding is one transaction at the last stable offset of a partition. It ends when that offset
-// moves, when nothing is held any more, or with the partition.
-type holding struct {
-	at    int64
+// openTransaction is the transaction at the last stable offset of a partition. It is forgotten when that
+// offset moves, when nothing is held up any more, or when the partition leaves.
+type openTransaction struct {
+	at    int64     // its first offset
 	seen  time.Time // when it was first seen
 	by    ownership.Held
-	known bool      // by has all that can be known
-	asked time.Time // when its producer was asked for
-	said  time.Time // when it was logged
+	known bool      // by has everything that can be known
+	asked time.Time // when its producer was last asked for
+	said  time.Time // when it was last logged
 }
 
-// name is what was found of the transaction at an offset.
-type name struct {
+// producer is the answer for the transaction that begins at an offset.
+type producer struct {
 	at     int64
 	holder emitter.Holder
-	oldest time.Time // timestamp of the record there
+	oldest time.Time // timestamp of the record at that offset
 }
 
 func newEdges(in *instance) *edges {
-	return &edges{in: in, held: make(map[key]*holding), named: make(chan map[key]name, 1)}
+	return &edges{in: in, held: make(map[key]*openTransaction), named: make(chan map[key]producer, 1)}
 }
 
 // Run looks until ctx ends.
@@ -82,7 +85,7 @@ func (e *edges) Run(ctx context.Context) error {
 	}
 }
 
-// look tells all partitions that are read where their logs end.
+// look tells each partition that reads requests where its log ends.
 func (e *edges) look(ctx context.Context) {
 	parts := e.in.reading()
 	logs := make([]partlog.Log, 0, len(parts))
@@ -102,7 +105,7 @@ func (e *edges) look(ctx context.Context) {
 	}
 }
 
-// judge follows what holds a partition.
+// judge keeps track of the open transaction of one partition, and returns what to tell the partition.
 func (e *edges) judge(k key, edge partlog.Edge, now time.Time) ownership.LogEnd {
 	h := e.held[k]
 	if h != nil && (!edge.Held() || edge.Stable != h.at) {
@@ -117,7 +120,7 @@ func (e *edges) judge(k key, edge partlog.Edge, now time.Time) ownership.LogEnd 
 		return ownership.LogEnd{Edge: edge}
 	}
 	if h == nil {
-		h = &holding{at: edge.Stable, seen: now, by: ownership.Held{From: edge.Stable, Since: now, Producer: "a producer that is not known yet"}}
+		h = &openTransaction{at: edge.Stable, seen: now, by: ownership.Held{From: edge.Stable, Since: now, Producer: "a producer that is not known yet"}}
 		e.held[k] = h
 	}
 	end := ownership.LogEnd{Edge: edge, Since: h.by.Since}
@@ -134,7 +137,7 @@ func (e *edges) judge(k key, edge partlog.Edge, now time.Time) ownership.LogEnd 
 	return end
 }
 
-// ask has somebody name the producers that are due for it, unless somebody does already.
+// ask starts a question for the producers that are due to be named, unless one is under way.
 func (e *edges) ask(ctx context.Context) {
 	now, at := time.Now(), make(map[timer.TopicPartition]int64)
 	for k, h := range e.held {
@@ -150,20 +153,20 @@ func (e *edges) ask(ctx context.Context) {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, nameTimeout)
 		defer cancel()
-		found := make(map[key]name, len(at))
+		found := make(map[key]producer, len(at))
 		holders := emitter.FindHolders(ctx, e.in.client, at)
 		for tp, offset := range at {
 			holder, ok := holders[tp]
 			if !ok {
 				holder = emitter.Holder{ProducerID: -1, Err: context.DeadlineExceeded}
 			}
-			found[key{tp.Topic, tp.Partition}] = name{offset, holder, e.stamp(ctx, tp, offset)}
+			found[key{tp.Topic, tp.Partition}] = producer{offset, holder, e.stamp(ctx, tp, offset)}
 		}
 		e.named <- found
 	}()
 }
 
-// reading returns the partitions of ours whose logs are read.
+// reading returns the partitions of this instance that read requests.
 func (in *instance) reading() map[key]servedPartition {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -176,7 +179,7 @@ func (in *instance) reading() map[key]servedPartition {
 	return parts
 }
 
-// stamp is the timestamp of a record, whatever transaction it belongs to; zero if it cannot be
+// stamp returns the timestamp of a record, even of an open transaction; zero if it cannot be
 // read.
 func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
 	r := partlog.NewReader(e.in.client, partlog.Log{Topic: tp.Topic, ID: e.in.of(tp.Topic).set.Request.ID, Partition: tp.Partition}, offset)
@@ -190,8 +193,8 @@ func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64
 	return page.Records[0].Timestamp
 }
 
-// take notes the names that were found.
-func (e *edges) take(found map[key]name) {
+// take notes the answers of a question for producers.
+func (e *edges) take(found map[key]producer) {
 	for k, n := range found {
 		h := e.held[k]
 		if h == nil || h.at != n.at {
@@ -200,32 +203,32 @@ func (e *edges) take(found map[key]name) {
 		if !n.oldest.IsZero() {
 			h.by.Oldest = n.oldest
 		}
-		for _, at := range []time.Time{n.oldest, n.holder.Began} { // the coordinator knows better
+		for _, at := range []time.Time{n.oldest, n.holder.Began} { // the coordinator's time is better, so it comes last
 			if !at.IsZero() && at.Before(h.seen) {
 				h.by.Since = at
 			}
 		}
 		h.name(n.holder)
-		h.known = h.by.TransactionalID != "" && !h.by.Oldest.IsZero() // else a broker that was silent may tell
+		h.known = h.by.TransactionalID != "" && !h.by.Oldest.IsZero() // otherwise a broker that was silent may tell next time
 	}
 }
 
-// name takes what was found of the producer, unless more was known before.
-func (h *holding) name(is emitter.Holder) {
+// name notes what was found out about the producer, unless more was known before.
+func (h *openTransaction) name(is emitter.Holder) {
 	if is.ProducerID < 0 && h.by.ProducerID != "" || is.TransactionalID == "" && h.by.TransactionalID != "" {
 		return
 	}
-	h.by.Producer = words(is)
+	h.by.Producer = describe(is)
 	if is.ProducerID >= 0 {
 		h.by.ProducerID, h.by.TransactionalID = strconv.FormatInt(is.ProducerID, 10), is.TransactionalID
 	}
 }
 
-// words name a producer for people.
-func words(h emitter.Holder) string {
+// describe describes a producer to people.
+func describe(h emitter.Holder) string {
 	switch {
 	case h.Err != nil:
-		return fmt.Sprintf("a producer whose name is not to be had (DescribeProducers: %v)", h.Err)
+		return fmt.Sprintf("a producer that the brokers do not name (DescribeProducers: %v)", h.Err)
 	case h.ProducerID < 0:
 		return "a producer that its partition's leader does not name"
 	case h.TransactionalID == "":

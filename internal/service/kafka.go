@@ -196,7 +196,7 @@ func (l leveled) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelError && l.Handler.Enabled(ctx, level)
 }
 
-// saidByMembership is an error of the Kafka client that package membership logs as well.
+// saidByMembership is a log message of the Kafka client about an error that package membership logs too.
 const saidByMembership = "group manage loop errored"
 
 // Handle implements slog.Handler.

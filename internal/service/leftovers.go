@@ -39,7 +39,7 @@ func (in *instance) newLeftovers() *leftovers {
 	return &leftovers{store: in.store, now: in.o.Now, keep: in.absences, last: in.lastCopy, log: in.log}
 }
 
-// absences are how long views of request topics may be away.
+// absences holds for how long the views of each request topic may be out of use.
 func (in *instance) absences(ctx context.Context) (map[[16]byte]time.Duration, error) {
 	all := make(map[[16]byte]time.Duration)
 	for _, t := range in.topics {
@@ -111,9 +111,9 @@ func (l *leftovers) drop(ctx context.Context) {
 	}
 }
 
-// views returns what the local store holds of changelogs, the youngest view first, for who
-// decides which instance gets which partition. It is a hint: a view that an acquisition will not
-// believe after all is replayed.
+// views returns the local views of changelogs in the store, the youngest first, for the
+// balancer of the group. They are a hint: if an acquisition does not believe a view, it
+// replays the changelog.
 func (in *instance) views() (views []membership.View) {
 	ids, err := in.store.Partitions()
 	if err != nil {

@@ -95,8 +95,8 @@ var (
 	descQueued      = prometheus.NewDesc("waterclock_queue_entries", "Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
 	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes that they hold.", []string{"topic"}, nil)
 	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds", "For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
-	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds", "For how long the oldest timer has been due whose firing is not committed, parked ones apart.", []string{"topic"}, nil)
-	descHeld        = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a producer has kept what is behind it on the topic from being read, from 2 s on.", []string{"topic", "partition", "producer_id", "transactional_id"}, nil)
+	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds", "For how long the oldest timer has been due whose firing is not committed; parked timers do not count.", []string{"topic"}, nil)
+	descHeld        = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a producer has kept requests behind it from being read, from 2 s on.", []string{"topic", "partition", "producer_id", "transactional_id"}, nil)
 	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
 )
 

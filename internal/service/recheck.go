@@ -23,8 +23,8 @@ const (
 	// glanceEvery is how often the brokers are asked, in one request, whether all
 	// topics are there with their UUIDs and partition counts.
 	glanceEvery = 2 * time.Second
-	// settingsEvery is how often settings are asked for that a partition goes by between two
-	// acquisitions, and that a view is to be judged by later.
+	// settingsEvery is how often the settings are read that a partition uses between two
+	// acquisitions, and by which a view will be judged later.
 	settingsEvery = 30 * time.Second
 	// A problem that stops a topic must have been seen for recheckAgain, one that is
 	// gone for recheckGone: a broker that has just started may deny what exists.
@@ -158,8 +158,8 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 	return names
 }
 
-// readSettings asks what settings are now. That nobody answers is no news: whoever needs to
-// know asks for itself.
+// readSettings reads the settings as they are now. It ignores brokers that do not answer: code that
+// needs a setting reads it itself.
 func (r *recheck) readSettings(ctx context.Context) {
 	for _, name := range r.served() {
 		t := r.in.of(name)
@@ -168,7 +168,7 @@ func (r *recheck) readSettings(ctx context.Context) {
 		now, err := t.settings.Now(asking)
 		cancel()
 		if before.Timestamps == "" {
-			before.Timestamps = now.Timestamps // not asked for before
+			before.Timestamps = now.Timestamps // was not read before
 		}
 		if err == nil && now != before {
 			r.in.log.Info("settings of topics were altered", "topic", name, "before", before, "now", now)

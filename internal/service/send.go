@@ -31,7 +31,7 @@ type ScheduleRequest struct {
 	// Partition is the explicit target partition, -1 for none.
 	Partition int32
 	Headers   []kgo.RecordHeader
-	// Wait is how long to wait for what becomes of it; 0 is not at all.
+	// Wait is how long to wait for the request's fate; 0 is not at all.
 	Wait time.Duration
 }
 
@@ -133,7 +133,7 @@ type Sent struct {
 	// Due is when the timer is first due, without jitter; zero if nothing is scheduled, or if
 	// it cannot be told.
 	Due time.Time
-	// Note is what is odd about it: that its target does not exist.
+	// Note warns of something unusual: that the target does not exist.
 	Note string
 	// Fate is what it became, if that was waited for and no error was met.
 	Fate *Fate
@@ -153,12 +153,12 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 // sending is how a request is sent.
 type sending struct {
 	kind Action                       // "": it schedules
-	wait time.Duration                // for what becomes of it; 0: not at all
+	wait time.Duration                // how long to wait for its fate; 0: not at all
 	due  func(at time.Time) time.Time // when its timer is due, given its timestamp; nil: it has none
 	to   string                       // target topic; empty: none is named
 }
 
-// sendAndWait sends one request and waits for what becomes of it.
+// sendAndWait sends one request and waits for its fate.
 func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, s sending) (Sent, error) {
 	cl, err := reached(ctx, cfg)
 	if err != nil {
@@ -208,7 +208,7 @@ type SteerRequest struct {
 	Action    Action
 	If        string // condition; empty: none
 	Partition *int32 // of the request topic; nil: by the ID
-	// Wait is how long to wait for what becomes of it; 0 is not at all.
+	// Wait is how long to wait for the request's fate; 0 is not at all.
 	Wait time.Duration
 }
 
@@ -229,7 +229,7 @@ func (r *SteerRequest) record() (*kgo.Record, error) {
 	return build(r.Topic, r.ID, waterclock.If(r.If))
 }
 
-// Steer sends a request that does not schedule. What it returns is as of Schedule.
+// Steer sends a request that does not schedule. Its results are those of Schedule.
 func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error) {
 	rec, err := r.record()
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// targetTimeout bounds the look for a target, which nobody has to wait for.
+// targetTimeout bounds the look for a target: the note is not worth a longer wait.
 const targetTimeout = time.Second
 
-// ofTarget says that a target topic does not exist, where nobody makes it on first use.
+// ofTarget returns a note if a target topic does not exist, except in dev, which creates it on first use.
 func (in *instance) ofTarget(ctx context.Context, topic string) string {
 	if known, ok := in.targets.Cached(topic); in.o.AutoCreateTargets || ok && known.Err == nil {
 		return ""
@@ -22,8 +22,8 @@ func (in *instance) ofTarget(ctx context.Context, topic string) string {
 	return missingTarget(ctx, in.client, topic)
 }
 
-// missingTarget says that a topic does not exist; "" if it does, if that cannot be told, or if it
-// is dev's, which makes it on first use.
+// missingTarget returns a note if a topic does not exist; "" if it does, if that is unknown, or in dev,
+// which creates topics on first use.
 func missingTarget(ctx context.Context, cl *kgo.Client, topic string) string {
 	ctx, cancel := context.WithTimeout(ctx, targetTimeout)
 	defer cancel()
