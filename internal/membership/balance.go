@@ -165,6 +165,7 @@ func (p *placement) place() {
 	p.keep()
 	p.fillWarm()
 	p.fill()
+	p.spread()
 	for p.level() {
 	}
 	p.cheapen()
@@ -187,30 +188,54 @@ func (p *placement) keep() {
 	}
 }
 
-// fillWarm gives each partition without an owner to the member with the best view of it, as long as
-// that member has less than an even share.
-func (p *placement) fillWarm() {
-	if len(p.loads) == 0 {
-		return
-	}
-	type offer struct {
-		part, member int
-		cost         int64
-	}
-	var offers []offer
+// offer is a move that may be made.
+type offer struct {
+	part, member int
+	cost         int64 // what it adds
+}
+
+// offers returns the moves that may be made, the cheapest first.
+func (p *placement) offers(may func(x *part, member int) bool) (all []offer) {
 	for i := range p.parts {
+		x, here := &p.parts[i], int64(0)
+		if x.at >= 0 {
+			here = x.cost(x.at)
+		}
 		for member := range p.loads {
-			if _, has := p.parts[i].views[member]; has && p.parts[i].at < 0 && p.subscribed[member][p.parts[i].topic] {
-				offers = append(offers, offer{i, member, p.parts[i].cost(member)})
+			if p.subscribed[member][x.topic] && may(x, member) {
+				all = append(all, offer{i, member, x.cost(member) - here})
 			}
 		}
 	}
-	slices.SortFunc(offers, func(a, b offer) int {
+	slices.SortFunc(all, func(a, b offer) int {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.part, b.part), cmp.Compare(a.member, b.member))
 	})
-	even := len(p.parts) / len(p.loads)
-	for _, o := range offers {
-		if p.parts[o.part].at < 0 && p.loads[o.member] < even {
+	return all
+}
+
+// even is an even share, rounded down.
+func (p *placement) even() int { return len(p.parts) / max(1, len(p.loads)) }
+
+// fillWarm gives each partition without an owner to the member with the best view of it, as long as
+// that member has less than an even share.
+func (p *placement) fillWarm() {
+	warm := func(x *part, member int) bool { _, has := x.views[member]; return has && x.at < 0 }
+	for _, o := range p.offers(warm) {
+		if p.parts[o.part].at < 0 && p.loads[o.member] < p.even() {
+			p.move(o.part, o.member)
+		}
+	}
+}
+
+// spread moves partitions from members that have more than an even share to members that have less.
+// It leaves about one move for each member to level, which goes through all partitions for each
+// move: that takes too long if many members join the owner of thousands of partitions.
+func (p *placement) spread() {
+	may := func(x *part, member int) bool {
+		return x.at >= 0 && p.loads[x.at] > p.even()+1 && p.loads[member] < p.even()
+	}
+	for _, o := range p.offers(may) {
+		if may(&p.parts[o.part], o.member) {
 			p.move(o.part, o.member)
 		}
 	}
