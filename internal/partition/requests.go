@@ -193,7 +193,7 @@ func (p *Partition) planBatch(b *planner.Batch) error {
 		if err != nil {
 			return err
 		}
-		unknown.Found(refs, timers)
+		unknown.Found(refs, timers, p.clock.millis())
 	}
 	p.backlog.delivered(0, p.planner.Plan(b))
 	return nil

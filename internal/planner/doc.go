@@ -26,7 +26,8 @@
 //   - it is in the wheel: ended when it fires, is evicted, replaced or cancelled, or packed;
 //   - it waits for its entries, or to be parked: ended by Fold, Thaw or [Planner.Parked];
 //   - it was missed, which the store cannot tell: ended when it fires, is let go or parked again,
-//     replaced or cancelled. See [Planner.Crowded].
+//     replaced or cancelled. What was missed is so by the clock as it stands: what comes back
+//     before it is due, since that was set back, was not. See [Planner.Crowded].
 //
 // The horizon is a place in the order of firing (due time, offset): every pending
 // timer below it is in the wheel, waits in the overlay, or is parked. It goes up by

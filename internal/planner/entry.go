@@ -17,6 +17,7 @@ type Entry struct {
 
 	item    *Item    // nil for a refused request
 	firing  bool     // what is due decided it, no request
+	missed  int64    // of a firing: by when its item's timer was
 	leaves  bool     // its timer counts as pending until it is committed: see note
 	request *request // that decided it, of one that depends on what it finds
 	chunk   *chunk   // that it is part of

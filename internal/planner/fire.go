@@ -142,6 +142,10 @@ func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *Fired)
 // same timer and is due too has its turn behind what is due for the first time.
 func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	e.item, e.chunk, e.firing = it, c, true
+	if it.missed > now {
+		p.miss(it, now) // the clock was set back: what comes behind this was not missed
+	}
+	e.missed = it.missed
 	e.Entry = p.occur(it, now)
 	e.Tag = it.permit
 	if e.After != nil {

@@ -87,7 +87,7 @@ type model struct {
 	parkings  []parking
 	admitting []*timer.Timer
 	permit    any
-	missed    map[int64]int64 // by generation, with catch-up none: by when its occurrences were missed
+	missed    map[occurrence]int64 // of those that are pending, with catch-up none: by when they were missed, as last said
 
 	// Of who asks what is committed.
 	overlay overlay
@@ -141,7 +141,7 @@ func (m *model) restart() {
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.reached, m.scan, m.out, m.jobs, m.folding = Lowest, nil, nil, nil, false
 	m.folded, m.frozen, m.changes = maps.Clone(m.state), nil, nil
-	m.parkings, m.admitting, m.missed, m.overlay = nil, nil, make(map[int64]int64), overlay{}
+	m.parkings, m.admitting, m.missed, m.overlay = nil, nil, make(map[occurrence]int64), overlay{}
 	if m.met == len(m.requests) {
 		m.p.Open(m.now)
 	}
@@ -223,7 +223,16 @@ func (m *model) tell() {
 	if !m.asked || m.found {
 		return
 	}
-	m.lookup.Found(m.refs, m.whole)
+	for _, t := range m.whole {
+		switch {
+		case t == nil:
+		case t.Ref().Compare(m.p.horizon) < 0:
+			m.comes(t)
+		default: // it may be one that is not loaded, as far as is known
+			delete(m.missed, occurrence{t.Offset, t.Occurrence})
+		}
+	}
+	m.lookup.Found(m.refs, m.whole, m.now)
 	m.found = true
 }
 
@@ -283,7 +292,9 @@ func (m *model) fire(limit int, bytes int64) {
 			m.t.Fatalf("timer %q is due at %d and fires at %d", t.ID, t.FiresAt(), m.now)
 		}
 		held := m.held(t, permit)
-		m.saw("held", held)
+		if m.saw("held", held); held {
+			m.comes(t)
+		}
 		return timer.TopicPartition{Topic: t.Target.Topic}, held
 	})
 	m.saw("fired", fired.Entries > 0)
@@ -297,6 +308,15 @@ func (m *model) fire(limit int, bytes int64) {
 		m.t.Fatalf("%d of %d bytes fire, want %d, %d at most", fired.Entries, fired.Bytes, limit, bytes)
 	}
 	m.saw("relieved", m.p.Relieved())
+}
+
+// comes notes that a timer could not fire until now: what is due of it by now was missed; if it is
+// due later, the clock was set back, and nothing was.
+func (m *model) comes(t *timer.Timer) {
+	r, at := t.Recurrence, occurrence{t.Offset, t.Occurrence}
+	if delete(m.missed, at); r != nil && r.CatchUp == timer.CatchUpNone && t.Due <= m.now && !t.IsPaused() {
+		m.missed[at] = m.now
+	}
 }
 
 func (m *model) held(t *timer.Timer, permit any) bool {
@@ -436,8 +456,12 @@ func (m *model) settle(e *Entry) {
 	want := timer.Entry{Before: was.Ref(), After: was}
 	switch {
 	case e.firing:
-		if was == nil || e.Before != was.Ref() {
+		nothing := was == nil && e.Outcome == timer.None && e.Emit == nil && e.After == nil // is left of one that was rolled back
+		if was == nil && !nothing || e.Before != was.Ref() {
 			m.t.Fatalf("%q is due at %v, pending is %v", id, e.Before, was.Ref())
+		}
+		if nothing {
+			return
 		}
 		m.occurred(e, was)
 		put(m.state, id, e.After)
@@ -491,6 +515,7 @@ var steered = map[timer.Outcome]string{
 // let go, if that is its policy.
 func (m *model) resumed(e *Entry, want *timer.Timer, now int64) {
 	r := want.Recurrence
+	delete(m.missed, occurrence{want.Offset, want.Occurrence})
 	if r != nil && r.CatchUp != timer.CatchUpAll && !want.IsTriggered() && want.Due <= now {
 		missed := (now - want.Due) / r.Every // beside the one that is pending
 		if r.CatchUp == timer.CatchUpNone {
@@ -570,8 +595,8 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 		}
 	}
 	n := was.Occurrence
-	if e.Emit != nil && e.Emit.Due <= m.missed[e.Emit.Offset] {
-		m.t.Fatalf("%q fires what is due at %d, and was missed by %d", e.ID, e.Emit.Due, m.missed[e.Emit.Offset])
+	if by, missed := m.missed[occurrence{was.Offset, n}]; missed && e.Emit != nil && e.Emit.Due <= by {
+		m.t.Fatalf("%q fires what is due at %d, and was missed by %d", e.ID, e.Emit.Due, by)
 	}
 	switch {
 	case ends != nil:
@@ -728,14 +753,18 @@ func (m *model) admit() {
 	if due >= 0 {
 		m.seen["lowered"]++
 		m.p.Lower(m.admitting[due].Ref())
+		for _, t := range m.admitting[due:] {
+			m.comes(t)
+		}
 		m.admitting = m.admitting[:due]
 	}
-	m.p.Admit(m.admitting, m.permit, m.now)
 	for _, t := range m.admitting {
-		if it, _, _ := m.p.lookup(t.ID); it != nil && it.missed != 0 {
-			m.missed[t.Offset] = it.missed
+		it, _, at := m.p.lookup(t.ID)
+		if it == nil && at.Kind() != kindPacked || it != nil && !it.near && !it.unknown && it.ref == t.Ref() { // else it has come before, or has changed
+			m.comes(t)
 		}
 	}
+	m.p.Admit(m.admitting, m.permit, m.now)
 	m.admitting = nil
 }
 
@@ -1166,6 +1195,65 @@ func TestPlannerAgainstModel(t *testing.T) {
 			t.Errorf("nothing was %s in any run", kind)
 		}
 	}
+}
+
+// A run that the model has failed once: what was missed is parked again, the clock is set back, and
+// it comes back before it is due. See TestWhatComesBackBeforeItIsDueWasNotMissed.
+func TestModelOfWhatComesBackBeforeItIsDue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t, map[string]int{})
+		m.request("id0", &timer.Timer{
+			Due: m.now - 5, Target: timer.Target{Topic: "a"},
+			Recurrence: &timer.Recurrence{Every: 1, Count: 1, Until: timer.NoUntil, CatchUp: timer.CatchUpNone},
+		}, false)
+		turns := func(now int64, healthy bool) {
+			m.now, m.unhealthy["a"] = now, !healthy
+			for range 3 {
+				m.turn(10)
+				m.check()
+			}
+		}
+		turns(1000, false)
+		m.now = 1004
+		m.unpark("a", 1, nil)
+		turns(1004, false)
+		turns(974, false)
+		m.now = 989
+		m.unpark("a", 1, nil)
+		turns(989, true)
+		if turns(995, true); m.ended[occurrence{m.offset, 1}] != timer.Fired || m.seen["parked"] != 2 || m.seen["lowered"] != 1 {
+			t.Fatalf("ended %v, seen %v; want what is due to fire, parked twice", m.ended, m.seen)
+		}
+		m.finish()
+	})
+}
+
+// Another one: a firing is rolled back, behind which a cancel found its timer remembered, and the end
+// of that memory is planned. The cancel finds the timer, and of what ended nothing is left to end.
+func TestModelOfAMemoryThatIsRolledBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t, map[string]int{})
+		m.turn(1)
+		m.request("id0", &timer.Timer{Due: m.now - 5, Target: timer.Target{Topic: "b"}, Remember: &timer.Remember{For: 1}}, false)
+		m.requested(1)
+		m.fire(1, 1<<30)
+		m.request("id0", nil, false)
+		m.under(timer.Condition{Kind: timer.IfPresent})
+		m.requested(1)
+		m.now++
+		m.fire(1, 1<<30)
+		m.unhealthy["b"] = true
+		m.seal(100, 1<<30)
+		if n := m.out.Len(); n != 4 {
+			t.Fatalf("%d entries are sealed, want a schedule, its firing, a cancel and what ends the memory", n)
+		}
+		m.commit()
+		m.check()
+		if how := m.ended[occurrence{m.requests[0].Offset, 1}]; how != timer.Cancelled {
+			t.Errorf("outcome %d, want that it is cancelled", how)
+		}
+		m.finish()
+	})
 }
 
 // atLeast raises a default of rapid.

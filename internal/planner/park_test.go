@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -110,4 +111,109 @@ func pendingBelow(end timer.Ref, store map[string]*timer.Timer) (n int) {
 		}
 	}
 	return n
+}
+
+// hold is a Hold of a target that is not healthy.
+func hold(*timer.Timer, any) (by timer.TopicPartition, held bool) { return by, true }
+
+// What was parked and missed by a clock that was ahead, and that comes back before it is due, was
+// not missed: it is as any timer that is due later, and fires once.
+func TestWhatComesBackBeforeItIsDueWasNotMissed(t *testing.T) {
+	tm := recurring("n", 995, 100, timer.CatchUpNone)
+	p := ready(tm)
+	p.Open(900)
+	park := func(now int64) {
+		_, held := p.Fire(now, 10, 1<<40, hold)
+		l := held[timer.TopicPartition{}]
+		if l == nil || len(l.Timers) != 1 {
+			t.Fatalf("to be parked at %d: %+v", now, held)
+		}
+		p.Parked(l)
+	}
+	park(1000)
+	p.Admit([]*timer.Timer{tm}, nil, 1004)
+	park(1004)
+	p.Fire(974, 10, 1<<40, hold) // the clock was set back
+	p.Lower(tm.Ref())
+	p.Load(tm.Ref(), timer.Ref{Due: 1 << 40}, []*timer.Timer{tm})
+	wants(t, "before it is due", fired(p, 994, 10))
+	wants(t, "when it is due", fired(p, 995, 10), "n/1")
+	wants(t, "later", fired(p, 1094, 10))
+}
+
+// What was missed by a clock that was ahead says nothing of what is due by that when it comes, the
+// clock set back: one occurrence was missed, not all of an hour.
+func TestWhatWasMissedEndsWithTheClockThatSaidSo(t *testing.T) {
+	const hour = 3_600_000
+	p := ready()
+	p.Open(900)
+	p.Admit([]*timer.Timer{recurring("n", 1000, 100, timer.CatchUpNone)}, nil, 1000+hour)
+	wants(t, "what was missed", fired(p, 1001, 10)) // the clock was set back
+	wants(t, "what comes", fired(p, 1100, 10), "n/2")
+	wants(t, "what comes then", fired(p, 1200, 10), "n/3")
+}
+
+// A request that leaves a parked timer as it is has it in memory, as missed as it was: its target
+// may be healthy again before it is unparked.
+func TestWhatIsParkedAndMetWasMissed(t *testing.T) {
+	for _, steer := range []timer.Steer{0, timer.Trigger} {
+		parked := recurring("n", 1000, 1000, timer.CatchUpNone)
+		p := ready()
+		p.Begin(1)
+		p.Open(900)
+		b := NewBatch(1)
+		r := timer.Request{ID: []byte("n"), Offset: 9, Steer: steer, At: 1500, If: timer.Condition{Kind: timer.IfAbsent}}
+		want := []string{}
+		if steer == timer.Trigger {
+			r.If, want = timer.Condition{}, []string{"n/1"} // it fires as the one that is pending
+		}
+		b.Add(nil, r, nil)
+		unknown := p.Meet(b)
+		unknown.Found(nil, []*timer.Timer{parked}, 1500)
+		p.Plan(b)
+		got := fired(p, 1500, 10)
+		p.Admit([]*timer.Timer{parked}, nil, 1500)
+		wants(t, "what was missed", append(got, fired(p, 1500, 10)...), want...)
+		wants(t, "what comes", fired(p, 2000, 10), "n/2")
+	}
+}
+
+// A firing that was triggered, and what was let go behind it, are rolled back: what was missed is
+// still so when the trigger has fired.
+func TestWhatIsRolledBackStaysMissed(t *testing.T) {
+	tm := recurring("n", 1000, 1000, timer.CatchUpNone)
+	p := ready()
+	p.Begin(1)
+	p.Open(900)
+	p.Admit([]*timer.Timer{tm}, nil, 1500)
+	b := NewBatch(1)
+	b.Add(nil, timer.Request{ID: tm.ID, Offset: 9, Steer: timer.Trigger, At: 1500}, nil)
+	p.Meet(b)
+	p.Plan(b)
+	p.Fire(1500, 10, 1<<40, free)
+	s := p.Take(100, 1<<40)
+	all := slices.Collect(s.Entries())
+	if len(all) != 3 || all[1].Emit == nil || all[2].Emit != nil || all[2].After.Due != 2000 {
+		t.Fatalf("%d entries are planned, the last one %+v", len(all), all[len(all)-1].Entry)
+	}
+	p.RollBack(all[1])
+	p.Return()
+	wants(t, "while its entries are not folded", fired(p, 1500, 10))
+	wants(t, "then", fired(p, 1500, 10), "n/1")
+	wants(t, "what comes", fired(p, 2000, 10), "n/2")
+}
+
+// Nothing is counted as missed that is not: also not of what was due when Unix time began.
+func TestNothingIsCountedOfWhatWasNotMissed(t *testing.T) {
+	p := ready(recurring("n", 0, 1000, timer.CatchUpNone))
+	p.Begin(1)
+	p.Open(1)
+	b := NewBatch(1)
+	b.Add(nil, timer.Request{ID: []byte("n"), Offset: 9, Steer: timer.Trigger, At: 10}, nil)
+	p.Meet(b)
+	p.Plan(b)
+	wants(t, "triggered", fired(p, 10, 10), "n/1")
+	if p.missed != 0 {
+		t.Errorf("%d bytes are counted of what was missed", p.missed)
+	}
 }

@@ -130,13 +130,13 @@ func (p *Planner) become(it *Item, t *timer.Timer) {
 	}
 }
 
-// miss notes that what is due by an instant was missed, if that makes a difference to the item's
+// miss notes that what is due by an instant was missed, 0 for none, if that makes a difference to the item's
 // timer: with catch-up none that occurrence does not fire. An item that is noted is in memory
 // until that is decided, for the store does not know it.
 func (p *Planner) miss(it *Item, by int64) {
 	p.unmiss(it)
 	t := it.timer
-	if t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // else a resume decides
+	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // else a resume decides
 		it.missed = by
 		p.missed += Held(t)
 	}

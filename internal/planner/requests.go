@@ -84,8 +84,9 @@ func (p *Planner) Meet(b *Batch) (unknown Lookup) {
 // Found takes what is pending in the store under each of the IDs, and the timers that
 // are under each of Whole, nil for none. Nothing can have come between: what is not known
 // does not fire, and is not loaded. So a timer that a load has passed over is here what
-// it would be from there.
-func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer) {
+// it would be from there. One below the horizon is parked, for it has no item: what is due of it
+// by now was missed, also if its target is healthy again before it comes back.
+func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer, now int64) {
 	for i, it := range l.items {
 		it.ref, it.unknown = refs[i], false
 	}
@@ -95,6 +96,7 @@ func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer) {
 		if l.p.set(it, t); !it.near {
 			continue
 		}
+		l.p.miss(it, now)
 		if again := l.p.rescheduled(t); again != t {
 			l.p.reschedule(it, again)
 		}

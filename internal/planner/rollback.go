@@ -29,7 +29,7 @@ func (p *Planner) RollBack(entries ...*Entry) {
 
 func (p *Planner) rollBack(e *Entry) {
 	t := e.Emit // occurrences before it that were let go stay so
-	it, before, is, value := e.item, e.Before, t, t.AppendTo(nil)
+	it, before, is, value, missed := e.item, e.Before, t, t.AppendTo(nil), e.missed
 	for ; e != nil; e = e.next {
 		was := e.After
 		p.pending -= e.adds()
@@ -49,12 +49,15 @@ func (p *Planner) rollBack(e *Entry) {
 		}
 		before, is, value = e.After.Ref(), e.After, e.Value
 	}
-	if is != t {
+	if is == t {
+		p.become(it, t)
+		p.waiting[it] = struct{}{}
+	} else {
 		p.set(it, is)
-		return
 	}
-	p.become(it, t)
-	p.waiting[it] = struct{}{}
+	if is != nil && is.Offset == t.Offset { // what was let go on it is forgotten, and had ended that
+		p.miss(it, missed)
+	}
 }
 
 // overtakes is the outcome of a request that depends on nothing.
