@@ -95,6 +95,29 @@ func decodeTimer(body []byte) (*NewTimer, error) {
 	return n, nil
 }
 
+// decodeCorrection reads the body of a POST that sends a dead letter again; nil: there is none.
+func decodeCorrection(body []byte, contentType string) (*Correction, error) {
+	if len(body) == 0 {
+		return nil, nil
+	}
+	if err := isJSON(contentType); err != nil {
+		return nil, err
+	}
+	d := strict(body)
+	var c *Correction
+	err := d.Decode(&c)
+	if err == nil && c == nil {
+		err = errors.New("it is null, and needs an object")
+	}
+	if err == nil {
+		err = ended(d)
+	}
+	if err != nil {
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "body: %s", fault(err))
+	}
+	return c, nil
+}
+
 // decodeTimers reads the body of a POST, one timer after the other. It ends at the first that is
 // one too many, and does not go on for long where they are wrong: neither what it holds nor what
 // is answered grows with what was sent.

@@ -41,6 +41,18 @@ func TestABodyOfManyElements(t *testing.T) {
 			t.Errorf("%s: %d errors", name, len(errs))
 		}
 	}
+	for name, body := range map[string]string{
+		"numbers": `{"headers":[` + strings.Repeat("1,", 1_000_000) + `1]}`,
+		"headers": `{"headers":[` + strings.Repeat("{},", 700_000) + `{}]}`,
+		"fields":  `{"headers":[{` + strings.Repeat(`"a":1,`, 300_000) + `"a":1}]}`,
+	} {
+		before := allocated()
+		got := in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/resend", body, "Content-Type", "application/json")
+		got.is(t, 400, "bad-request")
+		if grown := allocated() - before; grown > 48<<20 || len(got.text) > 16<<10 {
+			t.Errorf("a correction, %s: a body of %d bytes takes %d, and has an answer of %d", name, len(body), grown, len(got.text))
+		}
+	}
 	timerType := "application/vnd.waterclock.timer+json"
 	in.call(t, "PUT", path("a"), `{"headers":[`+strings.Repeat("{},", 2000)+`{}]}`, "Content-Type", timerType).is(t, 400, "bad-request")
 	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+strings.Repeat("{},", 1000)+`{}]}`, "Content-Type", "application/json").is(t, 400, "bad-request")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -146,10 +147,19 @@ func (a *API) registerLogs(h huma.API) {
 		Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
 		Offset    int64  `path:"offset" minimum:"0"`
 		Wait
-		Body *Correction `required:"false"`
+		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*changed, error) {
-		return a.resend(ctx, in.Topic, in.Partition, in.Offset, in.Wait.Wait, in.Body)
+		// What is kept of it is a copy: see registerPut.
+		c, err := decodeCorrection(in.RawBody, headersOf(ctx).Get("Content-Type"))
+		if err != nil {
+			return nil, err
+		}
+		return a.resend(ctx, in.Topic, in.Partition, in.Offset, in.Wait.Wait, c)
 	})
+	// Behind Register, see registerBatch.
+	h.OpenAPI().Paths[resend.Path].Post.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{
+		"application/json": {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Correction](), true, "")},
+	}}
 	a.registerEvents(h)
 	a.registerHistory(h)
 }
