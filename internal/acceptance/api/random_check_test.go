@@ -208,9 +208,20 @@ func (l *logged) mayBeUndecided(o *op) bool {
 	return long
 }
 
+// slept reports whether the instance that was asked was stopped where it stood meanwhile. When it
+// goes on, its limits on reading a request have passed: net/http then closes connections of which it
+// has not begun to read the call that has come since, and those that it has begun with get its own 400
+// or our 408. Nothing of such a call was written.
+func slept(o *op) bool {
+	unread := o.got.status == 0 || o.got.status == 400 && o.word() == "" || o.word() == "body-timeout"
+	return unread && slices.ContainsFunc(o.who.slept, func(m move) bool { return o.from.Before(m.to) && o.to.After(m.from) })
+}
+
 // answered looks at an answer.
 func (l *logged) answered(o *op) error {
 	switch {
+	case slept(o):
+		o.got.status, o.got.body = 0, nil
 	case o.got.status == 0:
 		if o.who.killed.IsZero() || o.to.Before(o.who.killed) {
 			return fmt.Errorf("%s: there is no answer, and nobody was killed", o)

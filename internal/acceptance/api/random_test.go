@@ -38,6 +38,7 @@ type member struct {
 	p      *rig.Process
 	asked  *asked
 	killed time.Time // guarded by world.mu
+	slept  []move    // when its process was stopped where it stood; guarded by world.mu
 }
 
 func (m *member) String() string { return m.name }
@@ -227,11 +228,15 @@ func (w *world) sleeps(t *testing.T) {
 		w.settled(t)
 		rig.Wait(t, 2*time.Second) // others change what was its
 		w.mu.Lock()
+		from := m.killed
 		m.killed = time.Time{}
 		w.members = append(append([]*member{}, w.members...), m)
 		w.mu.Unlock()
 		rig.Wait(t, 200*time.Millisecond) // calls wait for it
 		m.p.Continue()
+		w.mu.Lock()
+		m.slept = append(m.slept, move{from, time.Now()})
+		w.mu.Unlock()
 		w.settled(t)
 	})
 }
