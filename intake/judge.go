@@ -253,7 +253,7 @@ func horizonFrom(rec *kgo.Record, now int64) int64 {
 func (r *Rules) beyond(due, now int64) *Refusal {
 	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
 		return refuse(waterclock.ReasonBeyondHorizon,
-			"the timer is due at %s, further ahead than %s: schedule it later.", instant(due), span(horizon))
+			"the timer is due at %s, further ahead than %s: choose an earlier time, or send the request when it is nearer.", instant(due), span(horizon))
 	}
 	return nil
 }

@@ -337,14 +337,21 @@ exits 1 if a partition is not live, or the instance that is asked cannot work.`,
 				return fmt.Errorf("instance %s does not work: %s", in.Name, in.Problem)
 			}
 		}
-		bad := 0
+		bad, unknown := 0, 0
 		for i := range s.Partitions {
-			if s.Partitions[i].State != "live" {
+			switch s.Partitions[i].State {
+			case "live":
+			case "unknown":
+				unknown++
+			default:
 				bad++
 			}
 		}
-		if bad > 0 {
+		switch {
+		case bad > 0:
 			return fmt.Errorf("%d of %d partitions are not live", bad, len(s.Partitions))
+		case unknown > 0:
+			return fmt.Errorf("of %d of %d partitions it is not known whether they are live: their owner could not be asked", unknown, len(s.Partitions))
 		}
 		return nil
 	}

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
-	"github.com/waterclock/waterclock/internal/api"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/waterclock/waterclock/internal/api"
 )
 
 // get --history follows cursors, over pages that are empty too, and says since when the log tells.
@@ -98,5 +100,46 @@ func TestDescribeIsPrintable(t *testing.T) {
 	})
 	if err != nil || strings.ContainsAny(out.String(), "\x1b\x07\u202e") {
 		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// Figures of a partition that nobody tells of are no zeros, and are not added up as if they were.
+func TestStatusOfUnknownPartitions(t *testing.T) {
+	for name, c := range map[string]struct {
+		second, want, ends string
+		exit               int
+	}{
+		"unknown":   {`"owner":"b","state":"unknown","pending":0`, "2 timers are pending on 1 partitions; nothing is known of 1.", "of 1 of 2 partitions it is not known whether they are live", exitError},
+		"unowned":   {`"state":"unowned","pending":0`, "2 timers are pending on 1 partitions; nothing is known of 1.", "1 of 2 partitions are not live", exitError},
+		"acquiring": {`"owner":"b","state":"replaying","pending":3`, "5 timers are pending.", "1 of 2 partitions are not live", exitError},
+		"live":      {`"owner":"b","state":"live","pending":3`, "5 timers are pending.", "", exitOK},
+	} {
+		total := 5
+		if strings.Contains(c.want, "2 timers") {
+			total = 2
+		}
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"asked":"a","instances":[{"name":"a","member":true}],"unhealthyTargets":[],"pending":%d,"partitions":[
+				{"topic":"t","partition":0,"owner":"a","state":"live","pending":2},{"topic":"t","partition":1,%s}]}`, total, c.second)
+		}))
+		var out, errs strings.Builder
+		code := run(process{args: []string{"status", "--url", s.URL}, stdout: &out, stderr: &errs})
+		s.Close()
+		if code != c.exit || !strings.Contains(out.String(), c.want) || !strings.Contains(errs.String(), c.ends) {
+			t.Errorf("%s: exit %d\n%s%s", name, code, out.String(), errs.String())
+		}
+		if known := !strings.Contains(c.want, "nothing is known"); known == strings.Contains(out.String(), "?") {
+			t.Errorf("%s: figures\n%s", name, out.String())
+		}
+	}
+}
+
+// A job that waits says what for.
+func TestProgressOfAJob(t *testing.T) {
+	if got := progress(&api.Job{Seen: 7, Changed: 5}); got != "7 seen, 5 changed" {
+		t.Error(got)
+	}
+	if got := progress(&api.Job{Problem: "waits: no broker answers"}); got != "0 seen, 0 changed; waits: no broker answers" {
+		t.Error(got)
 	}
 }

@@ -115,6 +115,15 @@ func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, starte
 	return err
 }
 
+// progress is one line about a job that runs: how far it is, and what it waits for.
+func progress(job *api.Job) string {
+	line := fmt.Sprintf("%d seen, %d changed", job.Seen, job.Changed)
+	if job.Problem != "" {
+		line += "; " + job.Problem
+	}
+	return line
+}
+
 // await follows a job to its end.
 func (j *job) await(ctx context.Context, c *client.Client, show *api.Job) (*api.Job, error) {
 	path := "/v1/jobs/" + url.PathEscape(show.ID)
@@ -136,7 +145,7 @@ func (j *job) await(ctx context.Context, c *client.Client, show *api.Job) (*api.
 		case err == nil:
 			missing, show = 0, &now
 			if now.State == "running" && !j.json {
-				fmt.Fprintf(j.p.stderr, "%d seen, %d changed\n", now.Seen, now.Changed)
+				fmt.Fprintln(j.p.stderr, progress(&now))
 			}
 		case ctx.Err() != nil:
 		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:

@@ -63,7 +63,7 @@ func (f *nextFlags) run(out io.Writer, args []string) error {
 	}
 	loc, err := calendar.LoadZone(f.zone)
 	if err != nil {
-		return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos", f.zone)
+		return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", f.zone, calendar.DidYouMean(f.zone))
 	}
 	if f.n < 0 || f.n > maxNext {
 		return usagef("--number is %d, needs 0 to %d", f.n, maxNext)

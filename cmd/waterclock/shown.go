@@ -127,20 +127,33 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 	slices.SortFunc(s.Partitions, func(x, y api.OwnedPartition) int {
 		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
 	})
+	unknown := 0
 	for i := range s.Partitions {
 		q := &s.Partitions[i]
 		why := q.Reason
 		if q.State != "live" && !q.Since.IsZero() {
 			why = "since " + q.Since.Format(time.RFC3339) + ": " + cmp.Or(why, "no reason is known")
 		}
-		fmt.Fprintf(tw, "%s/%d\t%s\t%s\t%d\t%d\t%d\t%s\n", q.Topic, q.Partition, q.State, cmp.Or(q.Owner, "nobody"), q.Pending, q.Parked, q.LagRecords, why)
+		owner, pending, parked, lag := cmp.Or(q.Owner, "nobody"), strconv.FormatInt(q.Pending, 10), strconv.FormatInt(q.Parked, 10), strconv.FormatInt(q.LagRecords, 10)
+		if nothingKnown(q) {
+			unknown++
+			owner, pending, parked, lag = cmp.Or(q.Owner, "?"), "?", "?", "?"
+		}
+		fmt.Fprintf(tw, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\n", q.Topic, q.Partition, q.State, owner, pending, parked, lag, why)
 	}
 	for _, u := range s.Unhealthy {
 		fmt.Fprintf(tw, "\nunhealthy target %s/%s since %s\n", u.Topic, u.Partition, u.Since.Format(time.RFC3339))
 	}
-	fmt.Fprintf(tw, "\n%d timers are pending.\n", s.Pending)
+	if unknown > 0 {
+		fmt.Fprintf(tw, "\n%d timers are pending on %d partitions; nothing is known of %d.\n", s.Pending, len(s.Partitions)-unknown, unknown)
+	} else {
+		fmt.Fprintf(tw, "\n%d timers are pending.\n", s.Pending)
+	}
 	return tw.Flush()
 }
+
+// nothingKnown reports whether no instance told of the partition: its figures are 0 and mean nothing.
+func nothingKnown(q *api.OwnedPartition) bool { return q.State == "unknown" || q.State == "unowned" }
 
 func showEvent(w io.Writer, data []byte) error {
 	var e struct {

@@ -263,7 +263,7 @@ func (a *API) problems(mux *http.ServeMux, m *metrics) http.Handler {
 			problem(http.StatusMethodNotAllowed, ReasonBadRequest, "%s is not for this path, but %s", r.Method, strings.Join(allow, ", ")).Write(w)
 			return
 		}
-		problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q; /openapi.json says what there is", escaped).Write(w)
+		problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q; a slash in an ID is %%2F; /openapi.json says what there is", escaped).Write(w)
 	})
 }
 

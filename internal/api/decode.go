@@ -64,7 +64,11 @@ func strict(b []byte) *json.Decoder {
 // open reads the beginning of an object or a list.
 func open(d *json.Decoder, want json.Delim) error {
 	t, err := d.Token()
-	if err == nil && t != want {
+	switch {
+	case err != nil || t == want:
+	case t == nil:
+		err = fmt.Errorf("it is null, and needs %v", want)
+	default:
 		err = fmt.Errorf("it begins with %.40v, and needs %v", t, want)
 	}
 	return err

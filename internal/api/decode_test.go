@@ -89,10 +89,10 @@ func TestFaultsOfABody(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	for body, want := range map[string]string{
 		``:                                 "request body is required",
-		`null`:                             "body: it begins with <nil>, and needs {",
+		`null`:                             "body: it is null, and needs {",
 		`[]`:                               "body: it begins with [, and needs {",
 		`{"timer":[]}`:                     `body: it has "timer", and needs timers, a list, and nothing else`,
-		`{"timers":null}`:                  "body.timers: it begins with <nil>, and needs [",
+		`{"timers":null}`:                  "body.timers: it is null, and needs [",
 		`{"timers":[]}`:                    "body.timers: it has no timers",
 		`{"timers":[null]}`:                "body.timers[0]: it is null, and needs a timer",
 		`{"timers":[{"id":"a"},{"id":1}]}`: "body.timers[1]: id is number, and needs a text",

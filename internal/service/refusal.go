@@ -8,8 +8,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -20,6 +22,9 @@ import (
 
 // wantsTLS is kgo's guess at why what a broker says is no answer.
 const wantsTLS = "plaintext connection speaking to a tls endpoint"
+
+// dialFailed is how kgo begins what it says of a connection that was not made, TLS included.
+const dialFailed = "unable to dial"
 
 // oauthRefused is all that kgo has to say of the broker's answer to a bad token.
 const oauthRefused = "unexpected data in oauth response"
@@ -71,6 +76,8 @@ func refusal(cfg *config.Config, err error) string {
 		return fmt.Sprintf("the brokers at %s close the connection at once: that port wants TLS (--tls) or a login (--sasl-mechanism), or they are starting or stopping", brokers)
 	case errors.As(err, &closed):
 		return fmt.Sprintf("the brokers at %s close the connection at once: %v", brokers, closed)
+	case cfg.TLS && strings.Contains(err.Error(), dialFailed) && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return fmt.Sprintf("the brokers at %s close the connection while TLS begins: name their TLS port, or leave out --tls; or they are starting or stopping", brokers)
 	}
 	return ""
 }

@@ -3,7 +3,9 @@ package service
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -25,6 +27,8 @@ func TestRefusalOfTheWrongPort(t *testing.T) {
 	}{
 		{"a login where none is wanted", false, config.SASLPlain, fmt.Errorf("handshake: %w", kerr.IllegalSaslState), "leave out --sasl-mechanism"},
 		{"TLS where it is not spoken", true, config.SASLNone, &kgo.ErrFirstReadEOF{}, "leave out --tls"},
+		{"TLS where a broker closes at once", true, config.SASLNone, fmt.Errorf("unable to dial: %w", io.EOF), "leave out --tls"},
+		{"TLS where a broker resets", true, config.SASLNone, fmt.Errorf("unable to dial: %w", syscall.ECONNRESET), "leave out --tls"},
 		{"no TLS where it is spoken", false, config.SASLNone, errors.New("is this a " + wantsTLS + "?"), "add --tls"},
 		{"nothing where TLS or a login is wanted", false, config.SASLNone, &kgo.ErrFirstReadEOF{}, "wants TLS (--tls) or a login (--sasl-mechanism)"},
 	} {

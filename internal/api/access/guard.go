@@ -148,6 +148,9 @@ func (g *Guard) readCallers(texts [][]byte) (*callers, error) {
 	if (len(next.byCertificate) > 0 || next.proxy != nil) && g.options.ClientCA == "" {
 		g.log.Warn("certificates of callers and proxies count for nothing without api-client-ca", "file", g.options.Users)
 	}
+	if len(next.byUser)+len(next.byGroup) > 0 && next.issuer == nil && next.proxy == nil {
+		g.log.Warn("users and groups of callers count for nothing without identity or proxy", "file", g.options.Users)
+	}
 	return next, nil
 }
 

@@ -281,6 +281,18 @@ func TestPeopleAreTheFiles(t *testing.T) {
 	}
 }
 
+// A file that names people, and nobody who says who they are, is warned of.
+func TestPeopleWithoutIdentity(t *testing.T) {
+	for head, want := range map[string]bool{"": true, "proxy:\n  certificates: ['dns:proxy.example.org']\n": false} {
+		o := options(t)
+		o.Users = writeFile(t, filepath.Join(t.TempDir(), "users.yaml"), head+fmt.Sprintf(peopleFile, tokenLine("robot")))
+		_, log := guard(t, o)
+		if got := strings.Contains(log.String(), "users and groups of callers count for nothing without identity or proxy"); got != want {
+			t.Errorf("%q: warned %t", head, got)
+		}
+	}
+}
+
 // Headers name a person where a trusted proxy's certificate comes with them, and nowhere else.
 func TestPeopleByAProxy(t *testing.T) {
 	o := options(t)

@@ -294,5 +294,8 @@ func (c *Client) unreachable(err error) error {
 	if errors.As(err, &network) && network.Op == "dial" {
 		return fmt.Errorf("no HTTP API at %s: %w; dev has one, serve with --api; --url or WATERCLOCK_URL names it", c.base, err)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s does not answer; does --url name an instance's API, and not a broker?", c.base)
+	}
 	return fmt.Errorf("call %s: %w", c.base, err)
 }

@@ -61,6 +61,11 @@ func TestOldestOverdue(t *testing.T) {
 	says(t, f.get("/"), http.StatusOK, "<dd>1 min 30 s <small>not known of 2 partitions</small>")
 	failed := owned("a/1", "failed")
 	failed.OldestUnknown = true
+	unknown := owned("", "unknown")
+	unknown.Pending = 0
+	says(t, f.get("/"), http.StatusOK, "<dd>0 <small>not known of 2 partitions</small>")
+	c.Partitions = []api.OwnedPartition{unknown}
+	says(t, f.get("/cluster"), http.StatusOK, `data-label="Pending"><span class="quiet">not known`, `data-label="Owner"><span><span class="quiet">not known`)
 	c.Partitions = []api.OwnedPartition{failed}
 	says(t, f.get("/cluster"), http.StatusOK, `data-label="Oldest overdue"><span class="quiet">not known`)
 }

@@ -257,6 +257,9 @@ func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPart
 	others, owners, err := r.others(ctx, &Call{Kind: Status})
 	if err != nil && list[0].Problem == "" {
 		list[0].Problem = err.Error()
+		if stuck, ok := errors.AsType[*StuckError](err); ok {
+			list[0].Problem = stuck.Detail // without that the partition moves: nothing moves
+		}
 	}
 	for _, o := range others {
 		if o.err == nil && o.answer.Instance == nil {
