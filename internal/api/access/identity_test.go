@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
@@ -381,5 +382,19 @@ func TestIdentityThatIsWrong(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.text, err, c.want)
 		}
+	}
+}
+
+// An issuer's answer that leads to plain HTTP is not followed: whoever can change it on the way could
+// be anybody.
+func TestIssuerLeadsToPlainHTTP(t *testing.T) {
+	s := httptest.NewServer(http.RedirectHandler("http://issuer.invalid/keys", http.StatusFound))
+	t.Cleanup(s.Close)
+	i, err := newIssuer(identityEntry{Issuer: text(s.URL), Audience: "waterclock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.fetch(context.Background()); err == nil || !strings.Contains(err.Error(), "https") {
+		t.Errorf("err = %v", err)
 	}
 }

@@ -28,6 +28,7 @@ const (
 	keysTimeout  = 10 * time.Second // of a question
 	keysWait     = 3 * time.Second  // of a call for one
 	maxKeysBytes = 1 << 20          // of an answer
+	maxRedirects = 5                // of a question
 	clockLeeway  = 30 * time.Second // between the issuer's clock and this one
 	// maxTokenBytes holds what is decoded before a signature is looked at.
 	maxTokenBytes = 16 << 10
@@ -244,7 +245,7 @@ func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
+	client := &http.Client{Transport: transport, CheckRedirect: followed}
 	var found struct {
 		Issuer string `json:"issuer"`
 		Keys   string `json:"jwks_uri"`
@@ -270,6 +271,17 @@ func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 		return nil, fmt.Errorf("read its keys: %w", err)
 	}
 	return keys, nil
+}
+
+// followed says whether an answer may lead elsewhere.
+func followed(to *http.Request, via []*http.Request) error {
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("more than %d answers lead elsewhere", maxRedirects)
+	}
+	if err := checkURL(to.URL.String()); err != nil {
+		return fmt.Errorf("it leads to %s, needs %w", to.URL.Redacted(), err)
+	}
+	return nil
 }
 
 func download(ctx context.Context, client *http.Client, from string) ([]byte, error) {
