@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -30,7 +31,7 @@ type leftovers struct {
 	now   func() time.Time
 	// keep tells how long the rows of a request topic are good, as of now; of one that is not
 	// served it is the longest of those that are.
-	keep func(ctx context.Context) (map[[16]byte]time.Duration, error)
+	keep func(ctx context.Context) map[[16]byte]time.Duration
 	last func(id statestore.PartitionID, changelog [16]byte) bool
 	log  *slog.Logger
 }
@@ -39,17 +40,20 @@ func (in *instance) newLeftovers() *leftovers {
 	return &leftovers{store: in.store, now: in.o.Now, keep: in.absences, last: in.lastCopy, log: in.log}
 }
 
-// absences holds for how long the views of each request topic may be out of use.
-func (in *instance) absences(ctx context.Context) (map[[16]byte]time.Duration, error) {
+// absences holds for how long the views of each request topic may be out of use: forever where nobody
+// says, because a topic is gone or no broker answers. That keeps no view of another topic.
+func (in *instance) absences(ctx context.Context) map[[16]byte]time.Duration {
 	all := make(map[[16]byte]time.Duration)
-	for _, t := range in.topics {
-		now, err := t.settings.Now(ctx)
-		if err != nil {
-			return nil, err
+	for name, t := range in.topics {
+		asking, cancel := context.WithTimeout(ctx, recheckTimeout)
+		now, err := t.settings.Now(asking)
+		cancel()
+		if all[t.set.Request.ID] = now.MaxAbsence(); err != nil {
+			all[t.set.Request.ID] = math.MaxInt64
+			in.log.Warn("cannot look for what the local store need not keep of a topic", "topic", name, "err", err)
 		}
-		all[t.set.Request.ID] = now.MaxAbsence()
 	}
-	return all, nil
+	return all
 }
 
 // lastCopy reports whether a view, that of a changelog, may be all that is left of a
@@ -82,11 +86,8 @@ func (l *leftovers) Run(ctx context.Context) error {
 
 // drop goes through the store once. What cannot be dropped is tried again.
 func (l *leftovers) drop(ctx context.Context) {
-	keeps, err := l.keep(ctx)
-	var ids []statestore.PartitionID
-	if err == nil {
-		ids, err = l.store.Partitions()
-	}
+	keeps := l.keep(ctx)
+	ids, err := l.store.Partitions()
 	if err != nil {
 		l.log.Warn("cannot look for what the local store need not keep", "err", err)
 		return

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -52,16 +55,16 @@ func TestLeftoversAreDropped(t *testing.T) {
 	partition(recreated, 1, 13*hour, false)
 
 	nobodys := func(statestore.PartitionID, [16]byte) bool { return false }
-	kept, unknown := keep, errors.New("no broker answers")
+	kept := time.Duration(math.MaxInt64)
 	l := &leftovers{last: nobodys, store: s, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler)}
-	l.keep = func(context.Context) (map[[16]byte]time.Duration, error) {
-		return map[[16]byte]time.Duration{served: kept, {9}: hour}, unknown
+	l.keep = func(context.Context) map[[16]byte]time.Duration {
+		return map[[16]byte]time.Duration{served: kept, {9}: hour}
 	}
 	l.drop(t.Context())
 	if all, err := s.Partitions(); err != nil || len(all) != 5 {
 		t.Errorf("nobody says how long views are good, and %v are left, %v", all, err)
 	}
-	unknown = nil
+	kept = keep
 	l.drop(t.Context())
 	got, err := s.Partitions()
 	if err != nil {
@@ -112,5 +115,20 @@ func TestTheLastCopyIsKept(t *testing.T) {
 	in.newLeftovers().drop(t.Context())
 	if got, err := s.Partitions(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("left are %v, %v, want %v", got, err, want)
+	}
+}
+
+// A topic that is gone keeps nothing of the others in the store.
+func TestATopicThatIsGoneKeepsItsOwnViews(t *testing.T) {
+	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1))
+	set := func(id byte) delaytopics.Set {
+		return delaytopics.Set{
+			Request:   delaytopics.Topic{Name: "gone", ID: [16]byte{id}},
+			Changelog: delaytopics.Topic{Name: "gone.waterclock.changelog", DeleteRetention: 2 * time.Hour},
+		}
+	}
+	in := &instance{log: slog.New(slog.DiscardHandler), topics: map[string]*served{"gone": newServed(cl, set(1), nil), "there": newServed(nil, set(2), nil)}}
+	if got := in.absences(t.Context()); got[[16]byte{1}] != math.MaxInt64 || got[[16]byte{2}] != time.Hour {
+		t.Errorf("views are good for %v", got)
 	}
 }
