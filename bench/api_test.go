@@ -16,7 +16,7 @@ func TestAPI(t *testing.T) {
 	t.Parallel()
 	c := DefaultAPI()
 	c.Common, c.Idle, c.Puts, c.Gets, c.Callers, c.Pending, c.Lists = common(t), 3, 60, 60, 4, 500, 2
-	c.Rates, c.Duration, c.Least, c.Spread, c.Disturb, c.CancelRate = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond, 50, 50
+	c.Rates, c.Duration, c.Least, c.Spread, c.Disturb, c.CancelRate = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond, 50, 1000
 	reports, err := RunAPI(t.Context(), c)
 	rep := one(t, reports, err)
 	for i, name := range []string{"bare PUT, idle", "PUT, idle", "bare PUT", "PUT", "bare GET", "GET", "list of 500 of 623 by due", "list of 500 of 623 by id"} {
