@@ -88,7 +88,7 @@ func (f *filter) query() (url.Values, error) {
 			continue
 		}
 		at, err := time.Parse(time.RFC3339Nano, value)
-		if d, bad := time.ParseDuration(value); bad == nil {
+		if d, bad := parseSpan(value); bad == nil {
 			at, err = time.Now().Add(d), nil
 		}
 		if err != nil {
@@ -398,6 +398,14 @@ write events: see events in the settings.`,
 		}))
 	}
 	return cmd
+}
+
+// parseSpan reads a duration as the settings have it, days included, or one that is negative.
+func parseSpan(s string) (time.Duration, error) {
+	if d, err := time.ParseDuration(s); err == nil {
+		return d, nil
+	}
+	return config.ParseDuration(s)
 }
 
 // ended is nil for what has ended by an interrupt.

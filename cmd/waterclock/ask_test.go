@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
@@ -130,6 +131,29 @@ func TestStatusOfUnknownPartitions(t *testing.T) {
 		}
 		if known := !strings.Contains(c.want, "nothing is known"); known == strings.Contains(out.String(), "?") {
 			t.Errorf("%s: figures\n%s", name, out.String())
+		}
+	}
+}
+
+// Days are durations there as everywhere, and a reason that is misspelt is not just never found.
+func TestFiltersOfDeadLetters(t *testing.T) {
+	for _, c := range []struct {
+		f    letterFlags
+		note string
+	}{
+		{letterFlags{since: "2d", reason: "bad-cron"}, ""},
+		{letterFlags{since: "1d12h", reason: "target-unkown"}, "did you mean target-unknown?"},
+		{letterFlags{since: "10m"}, ""},
+	} {
+		var note strings.Builder
+		c.f.note(&note)
+		if q, err := c.f.query(); err != nil || q.Get("after") == "" || (c.note == "") != (note.Len() == 0) || !strings.Contains(note.String(), c.note) {
+			t.Errorf("%+v: %v, %v, %q", c.f, q, err, note.String())
+		}
+	}
+	for in, want := range map[string]time.Duration{"3d": 72 * time.Hour, "-10m": -10 * time.Minute} {
+		if d, err := parseSpan(in); err != nil || d != want {
+			t.Errorf("%s: %v, %v", in, d, err)
 		}
 	}
 }

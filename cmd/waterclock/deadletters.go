@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -16,8 +17,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
+	"github.com/waterclock/waterclock/internal/near"
 )
 
 // lettersPage is how many dead letters are asked for at a time.
@@ -45,6 +48,23 @@ func (f *letterFlags) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.before, "before", "", "only those written before `TIME`")
 }
 
+// note warns of a reason that this version does not have. It is asked for all the same: the service
+// may be newer.
+func (f *letterFlags) note(w io.Writer) {
+	var known []string
+	for _, r := range waterclock.Reasons() {
+		known = append(known, string(r))
+	}
+	if f.reason == "" || slices.Contains(known, f.reason) {
+		return
+	}
+	meant := ""
+	if best := near.Name(f.reason, "", known); best != "" {
+		meant = "; did you mean " + best + "?"
+	}
+	fmt.Fprintf(w, "note: --reason %q is none that this version of waterclock knows%s\n", f.reason, meant)
+}
+
 // query is the filter as the API has it.
 func (f *letterFlags) query() (url.Values, error) {
 	q := make(url.Values)
@@ -58,7 +78,7 @@ func (f *letterFlags) query() (url.Values, error) {
 			continue
 		}
 		at, err := time.Parse(time.RFC3339Nano, x.value)
-		if d, bad := time.ParseDuration(x.value); bad == nil {
+		if d, bad := parseSpan(x.value); bad == nil {
 			at, err = time.Now().Add(-d), nil
 		}
 		if err != nil {
@@ -96,6 +116,7 @@ the detail. With --json it prints one a line, with headers and the beginning of 
 		if limit < 0 {
 			return usagef("--limit is %d, needs 0 or more", limit)
 		}
+		f.note(p.stderr)
 		c, err := a.client()
 		if err != nil {
 			return err
@@ -203,6 +224,7 @@ second resend with the same filter sends the same ones again.`,
 		case len(q) > 0 && j.all:
 			return usagef("--all and a filter exclude each other")
 		}
+		f.note(p.stderr)
 		q.Set("all", strconv.FormatBool(len(q) == 0))
 		q.Set("dry-run", strconv.FormatBool(j.dryRun))
 		q.Set("replace", strconv.FormatBool(replace))

@@ -92,7 +92,7 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id st
 			w.events = ""
 			continue
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s; start waterclock serve", own, topic)
+			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s as a request topic (a fixed-delay topic takes no timers); start waterclock serve", own, topic)
 		case err != nil:
 			return nil, err
 		}
