@@ -7,7 +7,7 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// A checkpoint has format 2 if it says an epoch, else format 1, which has none.
+// A checkpoint with an epoch has format 2, one without has format 1.
 const (
 	checkpointFormat      = 2
 	plainCheckpointFormat = 1

@@ -43,29 +43,29 @@ type Fold interface {
 	// Checkpoint gives the value of a checkpoint record: of the last one, its
 	// group and owner those of whoever wrote last, be it a claim.
 	Checkpoint(raw []byte) error
-	// Flush says that what came so far is the fold of the changelog below at. It is the last
-	// named place, if only claims came behind it.
+	// Flush says that everything so far is the fold of the changelog below at. If only claims have
+	// followed the last named place, at is that place.
 	Flush(at Place) error
 	// Rest says, behind a Flush or an error, that nothing comes before the next Hold.
 	Rest()
 }
 
-// Place is a position in a changelog, and by what it can be known again. Another log, or the
-// same one cut and grown again, has such a position too.
+// Place is a position in a changelog, and how to recognize it: an offset alone also exists in another
+// log, and in the same log after it was cut and has grown again.
 type Place struct {
-	Position int64 // all below it is folded
-	// Named says that the record directly before is the last checkpoint: its step names the
-	// place. What the fold has of the log behind it are claims, which change no timer.
+	Position int64 // everything below it is folded
+	// Named says that the record directly before Position is the last checkpoint: its step names the
+	// place. The fold may include more of the log, but only claims, which change no timer.
 	Named bool
-	// Epoch is the leader epoch of the last record that was read below, claims left aside, and
-	// Read the offset behind it. No epoch: not known.
+	// Epoch is the leader epoch of the last record that was read, not counting claims, and
+	// Read is the offset behind that record. Epoch 0: not known.
 	Epoch partlog.Epoch
 	Read  int64
 }
 
 // Replay folds a changelog partition. It is used by one goroutine.
 type Replay struct {
-	// Claimed, if not nil, is told of each claim that is folded.
+	// Claimed, if not nil, is called with each claim that is folded.
 	Claimed func(Claim)
 	// Progress, if not nil, is called after every fetch with the position and the
 	// log's end, at least every replayWait while the leader answers: a position
@@ -78,8 +78,8 @@ type Replay struct {
 
 	last  Checkpoint
 	found bool
-	at    Place // up to the last record that was no claim
-	// named is told what is found directly before at; nil: it was, or need not be.
+	at    Place // behind the last record that is not a claim
+	// named takes the step found directly before at; nil: that was looked up, or is not needed.
 	named func(step string) error
 
 	// What was folded since the last flush.
@@ -90,10 +90,10 @@ type Replay struct {
 // position on.
 func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold: fold} }
 
-// GoOn has the replay go on with a fold that ends at a place. last is the last checkpoint that
-// it has, nil if it has none. If a step should name the place, its checkpoint is read again,
-// first of all, and named is told which step's is found there, "" if none is committed there
-// any more. An error of it is returned by To, and nothing is folded.
+// GoOn makes the replay continue a fold that ends at a place. last is the fold's last checkpoint,
+// nil if it has none. If the place is named, the replay first reads the record before it again, and
+// calls named with the step whose checkpoint that is; "" if no checkpoint is committed there any
+// more. If named returns an error, To returns it and folds nothing.
 func (p *Replay) GoOn(last *Checkpoint, at Place, named func(step string) error) {
 	if p.found = last != nil; p.found {
 		p.last = *last
@@ -106,7 +106,8 @@ func (p *Replay) GoOn(last *Checkpoint, at Place, named func(step string) error)
 	}
 }
 
-// Read is up to where records were read, and the leader epoch of the last of them.
+// Read returns the leader epoch of the last record that was read, not counting claims, and the offset
+// behind it.
 func (p *Replay) Read() (partlog.Epoch, int64) { return p.at.Epoch, p.at.Read }
 
 // Position is the offset up to which the changelog has been folded.
@@ -258,8 +259,8 @@ func (p *Replay) flush(position int64) error {
 	return p.fold.Flush(at)
 }
 
-// foundNamed tells what is found where the last folded checkpoint was: rec is the first record
-// from there on, nil if there is none.
+// foundNamed reports the step found where the last folded checkpoint was. rec is the first record
+// from that offset on, nil if there is none.
 func (p *Replay) foundNamed(rec *kgo.Record) error {
 	step := ""
 	if rec != nil && rec.Offset == p.at.Position-1 {

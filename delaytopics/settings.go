@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Settings are those of a set's topics that arguments rest on while an instance runs. They
-// can be altered at any time, so they are good for the moment in which they were read.
+// Settings are the settings of a set's topics on which correctness rests while an instance runs. They
+// can be altered at any time, so a value holds only for the moment in which it was read.
 type Settings struct {
 	// Retention is how long the request topic keeps a record (retention.ms), negative
 	// forever: a lag that nears it will lose requests.
@@ -18,11 +18,11 @@ type Settings struct {
 	// DeleteRetention is for how long the changelog keeps a deletion after it was first
 	// compacted (delete.retention.ms), negative forever.
 	DeleteRetention time.Duration
-	// Timestamps are whose the changelog's are (message.timestamp.type); empty: not known.
+	// Timestamps is the changelog's message.timestamp.type; empty: not known.
 	Timestamps string
 }
 
-// Settings are those that the set was found with.
+// Settings returns the settings that the set was found with.
 func (s *Set) Settings() Settings {
 	return Settings{Retention: s.Request.Retention, DeleteRetention: s.Changelog.DeleteRetention}
 }
@@ -52,7 +52,7 @@ func ReadSettings(ctx context.Context, adm *kadm.Client, s *Set) (Settings, erro
 // in sync longer ago must not be continued: deletions may be gone.
 func (s Settings) MaxAbsence() time.Duration { return s.Keeps() / 2 }
 
-// Keeps is DeleteRetention as a number of which less is worse.
+// Keeps is DeleteRetention, with forever as the largest duration: more is always better.
 func (s Settings) Keeps() time.Duration {
 	if s.DeleteRetention < 0 {
 		return math.MaxInt64
@@ -60,8 +60,8 @@ func (s Settings) Keeps() time.Duration {
 	return s.DeleteRetention
 }
 
-// Unusable says why no view of the changelog can be made or believed with such settings, nil
-// if it can.
+// Unusable returns why no view of the changelog can be built or believed with these settings; nil
+// if one can.
 func (s Settings) Unusable(changelog string) error {
 	switch {
 	case s.Keeps() < MinDeleteRetention:

@@ -25,8 +25,8 @@ const (
 	logAppendTime = "LogAppendTime" // of timestampType
 )
 
-// maxAhead is how far ahead of its leader's clock a record's timestamp may be on a fixed-delay topic,
-// which is Kafka's default: what a clock of a producer may be wrong by.
+// maxAhead is how far ahead of its leader's clock a record's timestamp may be on a fixed-delay topic.
+// It is Kafka's default, and leaves room for producers whose clocks are wrong.
 const maxAhead = time.Hour
 
 // found is one topic as brokers describe it.
@@ -173,7 +173,7 @@ func (v *verifier) delayed(delay time.Duration) {
 	v.setting(timestampType, false, "LogAppendTime: the delay then counts from when a record was written, whatever the clocks of producers say",
 		func(value string) bool { return value == logAppendTime })
 	if v.topic.settings[timestampType] != logAppendTime {
-		// Nobody but the leader can tell that a producer's clock is wrong.
+		// Only the leader can notice that a producer's clock is wrong.
 		v.setting(timestampAhead, false, fmt.Sprintf("at most %d: all records wait for one whose timestamp lies ahead", maxAhead.Milliseconds()),
 			func(string) bool { return v.topic.number(timestampAhead) <= maxAhead.Milliseconds() })
 	}

@@ -85,7 +85,7 @@ func (d *decoder) int32() int32 {
 	return int32(v)
 }
 
-// positive32 takes a number from 1.
+// positive32 reads a number of at least 1.
 func (d *decoder) positive32() int32 {
 	u := d.uvarint()
 	if u < 1 || u > math.MaxInt32 {

@@ -14,24 +14,24 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Holder is the producer whose open transaction begins at some offset of a partition.
+// Holder is the producer whose open transaction begins at a given offset of a partition.
 type Holder struct {
-	ProducerID      int64     // -1: there is none, or Err says why it is not known
-	TransactionalID string    // "" unless its coordinator tells, which takes Describe on the ID
-	Began           time.Time // by its coordinator's clock; zero: not known
-	Err             error     // the leader does not tell, for want of Read on the topic or otherwise
+	ProducerID      int64     // -1: there is none, or Err says why it is unknown
+	TransactionalID string    // "": unknown; the coordinator tells it only with Describe on the ID
+	Began           time.Time // by its coordinator's clock; zero: unknown
+	Err             error     // why the leader does not tell, for example because Read on the topic is missing
 }
 
-// FindHolders asks whose open transactions begin at offsets of partitions, with three requests
-// to each broker at most. Each of these has a part of the time until ctx ends, and some is left: a
-// broker that does not answer keeps nothing from being known that others tell. Partitions whose
+// FindHolders finds the producers whose open transactions begin at the given offsets, with at most three
+// requests to each broker. Each request gets a part of the time until ctx ends, and some is left over, so
+// that a silent broker does not hide what others tell. Partitions whose
 // leaders do not answer in time are left out.
 func FindHolders(ctx context.Context, cl *kgo.Client, at map[timer.TopicPartition]int64) map[timer.TopicPartition]Holder {
 	found := make(map[timer.TopicPartition]Holder, len(at))
 	ids := make(map[int64]struct{})
 	asking, cancel := part(ctx, 4)
 	defer cancel()
-	// The request itself: kadm makes one topic that may not be read an error of a whole broker.
+	// Not through kadm: it turns a missing right on one topic into an error of the whole broker.
 	for _, shard := range cl.RequestSharded(asking, describeProducers(at)) {
 		resp, ok := shard.Resp.(*kmsg.DescribeProducersResponse)
 		if shard.Err != nil || !ok {

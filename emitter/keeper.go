@@ -118,9 +118,9 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(k.group)):
 		return false, nil // not ours
 	case found && underWay(txn, p) && (how == EndingUnknown || endingOf(txn, p) != how || !k.overdue(to, p)):
-		// Its markers are on their way. Prepare is believed of a transaction alone whose end was
-		// known before, to this process: a coordinator that was restarted may have it from its own
-		// log, and its successor decide otherwise. See docs/DESIGN.md.
+		// The markers are on their way. Prepare is believed only if this process already knew how the
+		// transaction ended: a restarted coordinator may have read Prepare from its own
+		// log, and its successor may decide otherwise. See docs/DESIGN.md.
 		return how != EndingUnknown || endingOf(txn, p) != EndingUnknown, nil
 	}
 	if how == EndingUnknown && found {

@@ -26,13 +26,13 @@ type Prober struct {
 	now     func() time.Time
 
 	mu     sync.Mutex                        // guards what follows
-	serial int                               // IDs that were made
-	free   []string                          // IDs whose last probe got through
-	left   map[timer.TopicPartition]leftOver // by partitions whose last probe did not
+	serial int                               // how many IDs were made
+	free   []string                          // IDs whose last probe succeeded
+	left   map[timer.TopicPartition]leftOver // by partition whose last probe failed
 }
 
-// leftOver is the transactional ID of a probe that did not get through. open: it may have left a
-// transaction behind.
+// leftOver is the transactional ID of a probe that failed. open says that it may have left an open
+// transaction.
 type leftOver struct {
 	id   string
 	open bool
@@ -44,8 +44,8 @@ func NewProber(client []kgo.Opt, group, process string, markers *Markers, now fu
 	return &Prober{client: client, group: group, process: process, markers: markers, now: now, left: make(map[timer.TopicPartition]leftOver)}
 }
 
-// take gives a probe its transactional ID: that of the last probe of its partition, if that did not get
-// through, else any that is free.
+// take returns a probe's transactional ID: that of the last probe of the partition if it
+// failed, otherwise any free one.
 func (p *Prober) take(to timer.TopicPartition) leftOver {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *Prober) take(to timer.TopicPartition) leftOver {
 	return leftOver{id: fmt.Sprintf("%s%s/probe/%d", TransactionalIDPrefix(p.group), p.process, p.serial)}
 }
 
-// give takes it back. An ID is free for other partitions only when its probe got through: they would
-// wait for the marker of what it may have left behind.
+// give returns an ID after its probe. The ID is free for other partitions only if the probe succeeded:
+// otherwise they would have to wait for the marker of a transaction that it may have left open.
 func (p *Prober) give(to timer.TopicPartition, x leftOver, through bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,9 +85,9 @@ var (
 // Probe writes one marked record to p in a transaction that it aborts, unless
 // metadata shows no leader.
 //
-// Brokers keep a transactional ID for a week, so IDs are used again: there are as many as partitions
-// that are unhealthy at a time, and maxProbes. That is safe because no probe commits: whatever one has
-// left behind, and whichever marker of its ID closes that, it is an abort.
+// Brokers keep a transactional ID for a week, so IDs are reused: there are at most as many as partitions
+// that are unhealthy at the same time, plus maxProbes. Reuse is safe because no probe commits: any
+// transaction that a probe leaves open is aborted, whichever marker of its ID ends it.
 func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, emissionDeadline)
 	defer cancel()

@@ -131,9 +131,9 @@ func (s *Share) hold(p timer.TopicPartition, err error) {
 	s.Held[p] = err
 }
 
-// refused notes that a topic of our own refuses what is written to it. If the topic is there the
-// share holds up the step: its settings or its rights are not what they were, and the ward finds when
-// they are again. Nothing of it may be left out, so the partition stands still until then.
+// refused notes that one of our own topics refuses records. If the topic exists, the share holds up
+// the step: a setting or a right of the topic was changed, and the ward notices when it is
+// restored. None of the records may be left out, so the partition stalls until then.
 func (s *Share) refused(to timer.TopicPartition, err error) {
 	switch {
 	case gone(err):

@@ -371,8 +371,8 @@ func (t *Targets) Lacks(p timer.TopicPartition) bool {
 	return t.lacks(e)
 }
 
-// doubts reports whether what waits for a partition that a topic does not have is to wait on: the
-// topic has as many as when that was asked for first, and there is no verdict yet.
+// doubts reports whether timers for a partition that the topic does not have should keep waiting: the
+// topic still has as many partitions as when it was first asked, and there is no verdict yet.
 func (t *Targets) doubts(topic string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -37,8 +37,8 @@ type Watch struct {
 	Client  *kgo.Client
 	Group   string
 	Process string // this process's ID
-	// Living returns the processes that are members of the group, and whether there is
-	// surely no other.
+	// Living returns the processes that are members of the group, and whether these are certainly
+	// all of them.
 	Living  func(*kadm.DescribedGroup) (processes map[string]bool, all bool)
 	Timeout time.Duration // of the group's transactions
 	Markers *Markers
@@ -69,7 +69,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// unreachable reports whether err is that of a connection which could not be opened.
+// unreachable reports whether err says that a connection could not be opened.
 func unreachable(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
@@ -148,7 +148,7 @@ func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]struct{
 	return ids, nil
 }
 
-// living returns the processes that are members of the group, and whether they are all.
+// living returns the processes that are members of the group, and whether these are all of them.
 func (w *Watch) living(ctx context.Context) (processes map[string]bool, all bool, err error) {
 	groups, err := kadm.NewClient(w.Client).DescribeGroups(ctx, w.Group)
 	if err != nil {

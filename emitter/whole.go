@@ -18,7 +18,7 @@ const (
 // held.
 func (h *Health) opens(p timer.TopicPartition) bool {
 	if !timer.ValidTopicName(p.Topic) {
-		return false // what waits for no topic's name (see Unexamined) is looked at by who has parked it
+		return false // waits without a topic's name (see Unexamined) are checked by the partition that parked them
 	}
 	target, known := h.o.Targets.Cached(p.Topic)
 	switch {

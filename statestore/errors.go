@@ -49,8 +49,8 @@ var (
 	// ErrReadOnly refuses changes of a store that was opened to be read.
 	ErrReadOnly = errors.New("store is open for reading only")
 
-	// ErrEnded is returned by everything once the store cannot go on, which OnFatal has told: it
-	// need not be said again.
+	// ErrEnded is returned by every call once the store cannot go on. OnFatal was called with the cause,
+	// so callers need not log it again.
 	ErrEnded = errors.New("store cannot go on")
 	// ErrClosed is returned by everything after Close.
 	ErrClosed = errors.New("store is closed")

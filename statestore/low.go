@@ -31,8 +31,8 @@ type lowBound struct {
 
 func newLowBound() *lowBound { return &lowBound{low: last, since: last} }
 
-// with calls f, which begins to read the store, and returns the bound as it is then: no sweep ends
-// in between. One that did could pass over a row that f sees still, and that was moved since. f
+// with calls f, which opens a view of the store, and returns the bound as of then: no sweep ends
+// in between. If one did, the bound could lie behind a row that f still sees but that has moved since. f
 // does no I/O.
 func (b *lowBound) with(f func()) timer.Ref {
 	b.mu.Lock()

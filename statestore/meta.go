@@ -33,26 +33,26 @@ type Meta struct {
 	// the clock of the brokers, zero for never. For a live partition it lags by up to two flush
 	// intervals; see [Handle.Live].
 	InSync time.Time
-	// Mark is by what the changelog at Position can be told from another one.
+	// Mark identifies the changelog at Position.
 	Mark
-	// Keeps is for how long the changelog kept deletions when that was last asked for, no
+	// Keeps is for how long the changelog kept deletions when that was last asked, which was no
 	// earlier than InSync; 0: not known. See [Handle.Keeps].
 	Keeps time.Duration
 }
 
-// Mark tells a changelog from one that was cut and has grown again. What it means is the
-// caller's: see package ownership.
+// Mark tells a changelog from one that was cut and has grown again. Package ownership decides what
+// follows from it; the store only keeps it.
 type Mark struct {
-	// Named says that Checkpoint is that of the record directly before the position.
+	// Named says that Checkpoint is the changelog record directly before the position.
 	Named bool
-	// Epoch is one more than the leader epoch of the last record that was read, not written,
-	// by who folded, and Read the offset behind that record. 0: not known.
+	// Epoch is one more than the leader epoch of the last record that was read from the changelog, as
+	// opposed to written, and Read is the offset behind that record. Epoch 0: not known.
 	Epoch int32
 	Read  int64
 }
 
-// A meta row is written in format 4. Earlier ones are read: they lack what later ones have
-// at their end, hence a name for their position.
+// A meta row is written in format 4. Earlier formats can be read: they lack the last fields, so
+// their position has no name.
 const (
 	metaFormat = 4
 	metaSize   = inSyncSize + 8 + 4 + 8 + 1 + 4 + 8 + 8
@@ -62,7 +62,7 @@ const (
 	never = math.MinInt64 // in sync, as stored
 )
 
-// metaSizes are those of the formats, from 1.
+// metaSizes are the sizes of formats 1 to metaFormat, in bytes.
 var metaSizes = [metaFormat]int{inSyncSize, inSyncSize + 8, inSyncSize + 8 + 4 + 8, metaSize}
 
 // last is behind every Ref: the bound of a partition without timers.
@@ -136,7 +136,7 @@ func decodeMeta(b []byte) (m meta, err error) {
 	return m, err
 }
 
-// unlikely reports whether no store has such a row.
+// unlikely reports whether the row has values that no store writes.
 func (m *meta) unlikely() bool {
 	return m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced || m.Partitions < 0 ||
 		m.Epoch < 0 || m.Read < 0 || m.Read > m.Position

@@ -9,7 +9,7 @@ import (
 // Metrics is how the store fares. Counts and times are since Open.
 type Metrics struct {
 	DiskBytes      uint64 // of the database, files not yet removed included
-	FreeBytes      int64  // on its disk, for this process; -1: not known
+	FreeBytes      int64  // free for this process on the store's disk; -1: not known
 	ObsoleteBytes  uint64 // of them: tables no longer in use, or held by a reader alone
 	MemTableBytes  uint64 // of memtables
 	Level0Layers   int    // sublevels of level 0: what a read passes through before the rest

@@ -14,8 +14,8 @@ import (
 // maxLogged is how much of a text that a caller has chosen gets into a line.
 const maxLogged = 1024 // bytes
 
-// maxTimers and maxTimerBytes are how many IDs of timers a line has, and how many bytes of them;
-// the others are counted.
+// maxTimers and maxTimerBytes limit the IDs of timers in a line, by number and by bytes;
+// the rest are only counted.
 const maxTimers, maxTimerBytes = 100, 8 << 10
 
 // audit writes the line of a call that changes something, or was to: who, what, from
@@ -37,7 +37,7 @@ func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) 
 		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took))
 }
 
-// Wrote notes for the audit that a call of ctx writes a request for a timer.
+// Wrote notes for the audit that ctx's call writes a request for a timer.
 func Wrote(ctx context.Context, id string) {
 	c := callOf(ctx)
 	if c == nil {

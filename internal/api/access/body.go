@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// memoryAtOnce is what bodies and answers of all calls under way may take together, in bytes,
-	// or as much as [leastBodies] of the largest bodies.
+	// memoryAtOnce limits the memory of the bodies and answers of all calls in progress, in bytes. It is
+	// raised to [leastBodies] of the largest bodies if that is more. [Pool] shares it between callers.
 	memoryAtOnce = 96 << 20
 	leastBodies  = 4
-	// memoryLeast is what a caller has of it in any case.
+	// memoryLeast is the part of it that every caller may always use, in bytes.
 	memoryLeast = 64 << 10
-	// bodyFactor is how many times a body is in memory: in the buffer that it is read to, in the
-	// request that is made of it, and on its way to Kafka.
+	// bodyFactor is how many times a body is in memory: in the buffer that it is read into, in the
+	// request that is made from it, and on its way to Kafka.
 	bodyFactor = 3
-	// bodyStep is for how many bytes of a body there is room, at least, each time more is asked for.
+	// bodyStep is the least number of bytes of a body for which room is taken at a time.
 	bodyStep = 4 << 10
-	// bodyWait is for how long a call waits for room, and is told to.
+	// bodyWait is for how long a call waits for room, and the Retry-After of a call that got none.
 	bodyWait = time.Second
 )
 
-// body is the body of a call as handlers read it. Room for it is taken as it arrives: a body that
-// is announced, and slow, holds what has come of it and no more, and is cut when another caller
-// needs that. Once it is there it is not cut any more.
+// body is the body of a call as handlers read it. Room for it is taken as it arrives: a slow body
+// holds memory only for the bytes that have arrived, and is cut if another caller
+// needs the memory. A body that has fully arrived is not cut.
 type body struct {
 	io.ReadCloser // ends at the limit
 	ctx           context.Context
@@ -37,7 +37,7 @@ type body struct {
 	read, room    int64
 }
 
-// errCut is why a body cannot be read on that was cut, or for which there is no room.
+// errCut ends the reading of a body that was cut, or for which there is no room.
 var errCut = errors.New("there is no room for the body")
 
 // Read implements io.Reader.
@@ -64,7 +64,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// BodyProblem is why the body of the call of ctx could not be read; nil if it could.
+// BodyProblem returns why the body of ctx's call could not be read; nil if it could.
 func BodyProblem(ctx context.Context) *Problem {
 	if c := callOf(ctx); c != nil {
 		return c.broken.Load()
@@ -72,7 +72,7 @@ func BodyProblem(ctx context.Context) *Problem {
 	return nil
 }
 
-// bodyProblem is what an error of reading a request's body means to the caller, nil for its end.
+// bodyProblem returns the problem for an error of reading a body; nil for the body's end.
 func bodyProblem(err error) *Problem {
 	large, isLarge := errors.AsType[*http.MaxBytesError](err)
 	switch {

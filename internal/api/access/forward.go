@@ -113,15 +113,15 @@ type signer struct {
 	keys *watched[[][]byte]
 	max  int64 // bytes of a body
 	next http.RoundTripper
-	// peers are globs of hosts that calls go to; none: any. Where an instance is stands in the
-	// offsets of the group, which whoever may commit for it has written.
+	// peers are globs of the hosts that calls may go to; none: any. The addresses of instances come from
+	// the group's offsets, which anyone with the right to commit for the group can write.
 	peers []string
 }
 
-// errPeer is that an instance is said to be at a host where none may be.
+// errPeer says that an owner's address is on a host that api-peers does not allow.
 var errPeer = errors.New("no instance may be at that host (api-peers)")
 
-// may says whether calls go to a host.
+// may reports whether calls may go to a host.
 func (s *signer) may(host string) error {
 	allowed := len(s.peers) == 0 || slices.ContainsFunc(s.peers, func(glob string) bool {
 		ok, _ := path.Match(glob, host) // globs were looked at

@@ -57,10 +57,10 @@ const (
 	maxAddresses      = 4096 // that are remembered
 )
 
-// failures bounds wrong passwords by the address that they come from, so that who tries many does
-// not keep the processor from others. A try takes its token before the password is looked at, which
-// takes long: else as many would be looked at as are sent meanwhile. One that was right gives it
-// back: behind a proxy all have one address. mu guards byNet.
+// failures limits wrong passwords by remote address, so that guessing does
+// not take the processor from others. A try takes a token before the password is checked, because a check
+// takes long and many more could arrive during it. A right password gives the token
+// back, because all callers behind a proxy share one address. mu guards byNet.
 //
 // When there are too many addresses it forgets those that may try as often as a new one,
 // and if that does not help, all: a limit for each of them is for the few that are
@@ -71,7 +71,7 @@ type failures struct {
 	byNet map[netip.Prefix]*tries
 }
 
-// tries are what an address has left.
+// tries are the tokens that an address has left.
 type tries struct {
 	left float64
 	at   time.Time // as of then
@@ -100,7 +100,7 @@ func (f *failures) take(from netip.Prefix, now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// giveBack gives back the try of a password that was right, or that nobody has looked at.
+// giveBack gives back the try of a password that was right or was not checked.
 func (f *failures) giveBack(from netip.Prefix) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

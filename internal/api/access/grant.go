@@ -59,8 +59,8 @@ func (g Grant) covers(topic string) bool {
 
 // Caller is on whose behalf a call is made.
 type Caller struct {
-	Name string // in the file; of a person who is several callers of it all, with a + between them
-	// User is the person, where the call is one's and came in here; else empty.
+	Name string // in the file; a person who matches several callers has all their names, joined by +
+	// User is the person, if a person made the call and it arrived at this instance; else empty.
 	User string
 	// Forwarded says that another instance asks in the caller's name. It must be answered
 	// here: a call is handed on once.
@@ -84,8 +84,8 @@ type call struct {
 	// current are the caller's grants as the file has them by now, for what outlives the
 	// call, as a job does, and what lasts, as a stream; nil: those that it came with.
 	current func() []Grant
-	// memory is what the call takes of the guard's, for its body and its answer; nil: there is no
-	// guard.
+	// memory is the part of the guard's memory that the call holds for its body and answer; nil: there is
+	// no guard.
 	memory *Hold
 	broken atomic.Pointer[Problem] // why the body cannot be read; nil: it can
 
@@ -140,8 +140,8 @@ func May(ctx context.Context, role Role, topic, id string) error {
 	return may(ctx, role, topic, id, func(g Grant) bool { return strings.HasPrefix(id, g.IDPrefix) })
 }
 
-// MaySome is May for some ID of a request topic, whichever: what a call that names several needs
-// before its body is read. Each of them is asked for when it is known.
+// MaySome checks whether the caller has a right to any IDs of a request topic at all. A call that names
+// IDs in its body needs that before the body is read; May then checks each ID.
 func MaySome(ctx context.Context, role Role, topic string) error {
 	return may(ctx, role, topic, "", func(Grant) bool { return true })
 }

@@ -214,7 +214,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	r = r.WithContext(withCall(r.Context(), c))
 	c.memory = g.memory.Hold(r.Context(), nil)
 	defer c.memory.Release()
-	// An answer that is not taken is cut when another caller needs the room.
+	// An answer that the caller does not read is cut when another caller needs the room.
 	w.begun = func() { c.memory.Cuttable(func() { CutOff(w.ResponseWriter) }) }
 	if p := g.limitBody(w, r, c); p != nil {
 		return p
@@ -258,8 +258,8 @@ func (g *Guard) sane(r *http.Request) *Problem {
 	return nil
 }
 
-// embedded reports whether a browser asks for it on behalf of a page of another site, other than by
-// a link: that page reads nothing of the answer, but would hold streams of events, and memory.
+// embedded reports whether a browser makes the call for a page of another site, and not because somebody
+// followed a link. The page could not read the answer, but it would hold streams of events and memory.
 func embedded(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -326,7 +326,7 @@ func IsLocalName(host, listens string) bool {
 	return host == name(listens) && isLoopbackHost(host)
 }
 
-// limitBody has the body end at the limit, and counted as it is read.
+// limitBody ends the body at the limit, and counts it as it is read.
 func (g *Guard) limitBody(w *Recorder, r *http.Request, c *call) *Problem {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil

@@ -27,16 +27,16 @@ const (
 	issuerGroups    = "groups"
 )
 
-// identity is a person, as an issuer of tokens or a trusted proxy names it. What it may do is the
-// file's to say: it is those callers of the file that have its name or one of its groups. So the
-// rights of people are beside those of programs, a change of the file holds for both within a
-// second, and an instance that is asked by another one needs to know no more than a caller's name.
+// identity is a person, as an issuer of tokens or a trusted proxy names them. The file of callers decides
+// what a person may do: the person is every caller that lists their name or one of their groups. So the
+// rights of people and programs are in one place, a change of the file applies to both within a
+// second, and a forwarded call needs to carry no more than a caller's name.
 type identity struct {
 	user   string
 	groups []string
 }
 
-// The file, as YAML has it: who names people.
+// The part of the file that says who names people, as in YAML.
 type (
 	identityEntry struct {
 		Issuer      text `yaml:"issuer"`
@@ -52,7 +52,8 @@ type (
 	}
 )
 
-// proxy is who may say on whose behalf it calls, by two headers. Everybody else's are ignored.
+// proxy is a caller that names, in two headers, the person on whose behalf it calls. From any other
+// caller these headers are ignored.
 type proxy struct {
 	certificates map[string]bool // by name as [certificateNames] gives it
 	user, groups string          // names of headers, canonical
@@ -84,8 +85,8 @@ func parseProxy(e *proxyEntry) (*proxy, error) {
 	return p, nil
 }
 
-// names returns whom a proxy's call is for; ok: it is a proxy's, and names somebody. A certificate
-// counts that was verified at the handshake.
+// names returns the person that a proxy's call is for. ok says that the call is the proxy's and names
+// somebody. Only a certificate that was verified at the handshake counts.
 func (p *proxy) names(r *http.Request) (id identity, ok bool, problem *Problem) {
 	if p == nil || r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return id, false, nil
@@ -112,7 +113,7 @@ func (p *proxy) names(r *http.Request) (id identity, ok bool, problem *Problem) 
 	return id, true, nil
 }
 
-// checkPerson holds the name of a user or of a group.
+// checkPerson checks the name of a user or of a group.
 func checkPerson(name string) error {
 	if name == "" || len(name) > maxIdentity || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("name of a user or group is %q, needs 1 to %d bytes that can be printed", name, maxIdentity)
@@ -141,7 +142,7 @@ func (c *callers) addPeople(a *account, e callerEntry) error {
 	return nil
 }
 
-// person finds the callers that somebody is, and makes one of them, which may do what each may.
+// person finds the callers that a person matches, and merges them into one with the rights of each.
 func (c *callers) person(id identity) (*account, *Problem) {
 	if err := checkPerson(id.user); err != nil {
 		return nil, unauthenticated("who calls has no name that can be used: " + err.Error())
@@ -170,8 +171,8 @@ func (c *callers) person(id identity) (*account, *Problem) {
 	return &a, nil
 }
 
-// named is the caller of a name, or several that are one person's; nil if the file does not have
-// them all. Several share the first one's limits.
+// named returns the caller of a name, which may be several names joined for one person; nil if the file
+// does not have them all. A person with several callers has the limits of the first one.
 func (c *callers) named(name string) *account {
 	first, more, several := strings.Cut(name, joined)
 	a := c.byName[first]
@@ -190,7 +191,7 @@ func (c *callers) named(name string) *account {
 	return &both
 }
 
-// whoIsIt finds a person, if the call is that of one.
+// whoIsIt finds the person who makes a call, if a person does.
 func (c *callers) whoIsIt(r *http.Request) (a *account, ok bool, p *Problem) {
 	id, ok, p := c.proxy.names(r)
 	if p == nil && !ok && c.issuer != nil {
@@ -202,7 +203,7 @@ func (c *callers) whoIsIt(r *http.Request) (a *account, ok bool, p *Problem) {
 	return a, ok || p != nil, p
 }
 
-// person names who calls, for a line of the log; nothing where it is no person.
+// person returns the person as an attribute for the log; nothing if the caller is not a person.
 func (c *Caller) person() slog.Attr {
 	if c.User == "" {
 		return slog.Attr{}

@@ -38,12 +38,12 @@ const (
 // our audience, and an end, signed with one of the keys that it publishes, by a public-key
 // algorithm. Nothing else of a token is believed.
 //
-// Keys are asked for when they are needed, by OpenID Connect Discovery each time, so that a key
-// that was withdrawn is not believed for longer than keysFresh, nor a moved address. While the
-// issuer does not answer the last ones hold: tokens end by themselves, and its outage is not to
-// be ours. A token with a key that is not known has them asked for at once, but at most once in
-// keysAgain: whoever sends nonsense does not make us ask others. Calls wait for an answer only
-// where nothing is known that could tell.
+// Keys are fetched when they are needed, each time by OpenID Connect Discovery, so that neither a
+// withdrawn key nor an old address is trusted for longer than keysFresh. While the
+// issuer does not answer, the last keys stay valid: tokens expire by themselves, and the issuer's outage
+// must not become ours. A token with an unknown key triggers a fetch at once, but at most one per
+// keysAgain, so that invalid tokens cannot make us flood the issuer. A call waits for the fetch only
+// if the keys at hand cannot verify its token.
 type issuer struct {
 	entry  identityEntry
 	parser *jwt.Parser
@@ -75,7 +75,7 @@ func newIssuer(e identityEntry) (*issuer, error) {
 	}, nil
 }
 
-// roots are the authorities that the issuer's certificate must be of; nil: the system's.
+// roots returns the authorities that the issuer's certificate is verified with; nil: the system's.
 func (e *identityEntry) roots() (*x509.CertPool, error) {
 	if e.CA == "" {
 		return nil, nil
@@ -98,7 +98,7 @@ func or(t text, otherwise text) text {
 	return t
 }
 
-// checkURL holds where keys may come from: whoever can change them on the way can be anybody.
+// checkURL checks an address of keys: anyone who could change the keys in transit could be any person.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopbackHost(u.Hostname())) {
@@ -107,7 +107,7 @@ func checkURL(text string) error {
 	return nil
 }
 
-// names returns whose token a call has; ok: it has one that looks as if an issuer had made it.
+// names returns the person named by a call's token. ok says that the call has a token of an issuer's form.
 func (i *issuer) names(r *http.Request) (id identity, ok bool, p *Problem) {
 	header := r.Header.Values("Authorization")
 	if len(header) != 1 {
@@ -135,7 +135,7 @@ func (i *issuer) names(r *http.Request) (id identity, ok bool, p *Problem) {
 	return id, true, nil
 }
 
-// whyNot says what is wrong with a token, in words of ours: the library's have what was sent.
+// whyNot says what is wrong with a token, in our own words: the library's errors repeat what was sent.
 func whyNot(err error) string {
 	for _, why := range []struct {
 		is   error
@@ -156,8 +156,8 @@ func whyNot(err error) string {
 	return "it is not well-formed"
 }
 
-// read takes the person out of the claims of a token that holds. An address that the issuer has not
-// verified is nobody's: whoever may choose an address could be anybody.
+// read extracts the person from the claims of a valid token. An email address that the issuer has not
+// verified does not count: somebody who can choose an address could be any person.
 func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 	name := string(i.entry.UserClaim)
 	user, ok := claims[name].(string)
@@ -181,7 +181,7 @@ func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 	return id, nil
 }
 
-// errNoKeys is that no key of the issuer is known.
+// errNoKeys says that no key of the issuer is known yet.
 var errNoKeys = errors.New("the issuer's keys are not known")
 
 // key is what a token must be signed with.
@@ -218,7 +218,7 @@ func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 	return keys.KeyfuncCtx(ctx)(t)
 }
 
-// ask has the keys asked for; many at once ask once. Nobody's call ends it.
+// ask starts a fetch of the keys; concurrent calls share one. The end of a call does not end the fetch.
 func (i *issuer) ask() <-chan singleflight.Result {
 	return i.flight.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), keysTimeout)
@@ -237,7 +237,7 @@ func (i *issuer) ask() <-chan singleflight.Result {
 	})
 }
 
-// fetch asks for the keys. The file of authorities is read each time: it changes, too.
+// fetch fetches the keys. It reads the file of authorities each time, because that may change too.
 func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 	roots, err := i.entry.roots()
 	if err != nil {

@@ -143,7 +143,7 @@ func Stream(w http.ResponseWriter) error {
 	return http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
 
-// CutOff ends the writing of an answer, however slowly it is taken.
+// CutOff ends the writing of an answer, however slowly the caller reads it.
 func CutOff(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // else it ends by itself, later
 }
@@ -206,10 +206,10 @@ func (g *Guard) watchTLS() (err error) {
 	return err
 }
 
-// soon is how long before the end of a certificate that is said.
+// soon is how long before a certificate expires the log begins to warn.
 const soon = 14 * 24 * time.Hour
 
-// sayValidity says that clients take a certificate no more, not yet, or not for long.
+// sayValidity logs that a certificate has expired, is not valid yet, or will expire soon.
 func sayValidity(log *slog.Logger, path string, c *tls.Certificate, now time.Time) {
 	if c.Leaf == nil {
 		return
