@@ -210,7 +210,7 @@ func (a *API) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*
 			err = tooLarge(&q, j.topic)
 		}
 		if err != nil {
-			a.jobs.update(j, func(s *Job) { fail(s, 1, err.Error()) })
+			a.jobs.update(j, func(s *Job) { fail(s, err.Error()) })
 			continue
 		}
 		requests[at] = append(requests[at], q)
@@ -264,13 +264,13 @@ func resent(j *Job, all []route.Written) {
 		w := &all[i]
 		switch {
 		case w.Offset < 0:
-			fail(j, 1, w.Problem)
+			fail(j, w.Problem)
 		case w.Decision == nil && w.Why != "":
-			fail(j, 1, "it is in the log, and what became of it is not known: "+w.Why)
+			fail(j, "it is in the log, but its outcome is unknown: "+w.Why)
 		case w.Decision == nil: // of a fixed-delay topic
 			j.Seen, j.Changed = j.Seen+1, j.Changed+1
 		case w.Decision.Outcome == string(waterclock.EventRejected):
-			fail(j, 1, cmp.Or(w.Decision.Reason, "rejected")+": "+w.Decision.Detail)
+			fail(j, cmp.Or(w.Decision.Reason, "rejected")+": "+w.Decision.Detail)
 		case w.Decision.Outcome == string(waterclock.EventConditionNotMet) || w.Decision.Outcome == "not-found":
 			j.Seen, j.Spared = j.Seen+1, j.Spared+1
 		default:
@@ -279,7 +279,7 @@ func resent(j *Job, all []route.Written) {
 	}
 }
 
-// fail counts what was not sent, or refused again, and keeps why the first was.
-func fail(j *Job, n int64, why string) {
-	j.Seen, j.Failed, j.Failure = j.Seen+n, j.Failed+n, cmp.Or(j.Failure, why)
+// fail counts a letter that was not sent or was refused again, and keeps the reason of the first one.
+func fail(j *Job, why string) {
+	j.Seen, j.Failed, j.Failure = j.Seen+1, j.Failed+1, cmp.Or(j.Failure, why)
 }

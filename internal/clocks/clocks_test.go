@@ -19,10 +19,10 @@ func (w *world) mark() Mark {
 }
 
 // pass lets time go by in which anything may happen: the machine is suspended, its clock is set.
-func (w *world) pass(t *rapid.T, calm bool) (disturbed bool) {
+func (w *world) pass(t *rapid.T, calm bool) {
 	w.true = w.true.Add(time.Duration(rapid.Int64Range(0, int64(3*time.Second)).Draw(t, "runs")))
 	if calm {
-		return false
+		return
 	}
 	switch rapid.IntRange(0, 5).Draw(t, "what") {
 	case 0: // suspended, broker and all, or alone: the wall clock is right when it wakes
@@ -34,10 +34,7 @@ func (w *world) pass(t *rapid.T, calm bool) (disturbed bool) {
 		w.off = 0
 	case 3: // what was written is read late
 		w.true = w.true.Add(time.Duration(rapid.Int64Range(0, int64(5*time.Hour)).Draw(t, "late")))
-	default:
-		return false
 	}
-	return true
 }
 
 // Whatever is set, suspended and read late: what is said to be known is right by half the width of a

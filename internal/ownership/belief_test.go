@@ -127,7 +127,7 @@ func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believ
 				w.step(rt)
 			}
 		case "write again":
-			w.writeAgain(rt)
+			w.writeAgain()
 		case "settings":
 			w.set(rapid.SampledFrom([]time.Duration{hour, 6 * hour, 24 * hour}).Draw(rt, "delete.retention.ms"))
 		case "clock":
@@ -238,7 +238,7 @@ func (w *believing) wholeUpTo() (at int64) {
 
 // writeAgain has a producer write the step again that the view ends with, of which it has no
 // answer: by chance it comes to lie where it was, behind somebody else's.
-func (w *believing) writeAgain(rt *rapid.T) {
+func (w *believing) writeAgain() {
 	if len(w.last) == 0 || w.end > w.last[0].offset {
 		return
 	}

@@ -40,14 +40,15 @@ type JobHolder interface {
 	JobsHere(ctx context.Context, id string, stop bool) ([]Job, error)
 }
 
-// HaveJobs tells the router who has the jobs of this process. It comes before the first call.
+// HaveJobs gives the router the holder of this process's jobs. It must be called before the first call.
 func (r *Router) HaveJobs(h JobHolder) { r.jobs = h }
 
-// Job returns a job of whichever process has it, having stopped it if stop says so; nil: there is
-// none, for its process has ended, or has forgotten it. Errors are those of Ask.
+// Job returns a job from the process that has it, and stops it first if stop is set; nil if there is
+// no such job, because its process has ended or has forgotten it. Errors are those of Ask.
 func (r *Router) Job(ctx context.Context, id string, stop bool) (*Job, error) {
 	_, process, _ := strings.Cut(id, "-")
-	found, err := []Job(nil), error(nil)
+	var found []Job
+	var err error
 	if process == r.o.Process || process == "" {
 		found, err = r.jobs.JobsHere(ctx, id, stop)
 	} else {
