@@ -53,7 +53,7 @@ func (a *API) registerBatch(h huma.API) {
 		Window  int64  `header:"Idempotency-Window" minimum:"0" maximum:"604800" default:"3600" doc:"For how many seconds the key counts once a timer has fired."`
 		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*struct{ Body BatchResults }, error) {
-		timers, p := decodeTimers(in.RawBody)
+		timers, p := decodeTimers(ctx, in.RawBody)
 		if p != nil {
 			return nil, p
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 // Limits of what is decoded of a body. JSON of two bytes becomes a struct of fifty and more, so
@@ -19,6 +22,8 @@ const (
 	maxFaults   = 20   // timers of a POST that are wrong, before the rest is not looked at
 	maxHeaders  = 1000 // of a timer; how many a request may have its tenant's limits say
 	maxFaultLen = 200  // bytes of what is said of one
+	// headerBytes is what a decoded header takes in memory; in a body it may have three bytes.
+	headerBytes = 100
 )
 
 // NewTimers are the timers of a POST.
@@ -124,8 +129,8 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 
 // decodeTimers reads the body of a POST, one timer after the other. It ends at the first that is
 // one too many, and does not go on for long where they are wrong: neither what it holds nor what
-// is answered grows with what was sent.
-func decodeTimers(body []byte) ([]NewTimer, *Problem) {
+// is answered grows with what was sent; the headers that it holds are counted as its caller's.
+func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
 	wrong := func(where string, err error) *Problem {
 		p := problem(http.StatusBadRequest, ReasonBadRequest, "%s: %s", where, fault(err))
 		p.Errors = []*huma.ErrorDetail{{Message: fault(err), Location: where}}
@@ -156,6 +161,9 @@ func decodeTimers(body []byte) ([]NewTimer, *Problem) {
 			err = errors.New("it is null, and needs a timer")
 		}
 		if err == nil {
+			if p := access.Reserve(ctx, int64(len(one.Headers)*headerBytes)); p != nil {
+				return nil, refusedBy(p)
+			}
 			timers = append(timers, *one)
 			continue
 		}

@@ -13,10 +13,9 @@ import (
 	"github.com/waterclock/waterclock/internal/api/route"
 )
 
-// A problem of the API has the request's ID, whoever has found it, and the audit names the timers of
-// a call.
-func TestRequestIDInProblems(t *testing.T) {
-	var audit bytes.Buffer
+// guarded is an API behind a guard that is open to this machine.
+func guarded(t *testing.T, bodyLimit int64, audit *slog.Logger) *instance {
+	t.Helper()
 	f := newFake("timers", partitions)
 	router := route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0"})
 	a := api.New(api.Options{
@@ -25,13 +24,20 @@ func TestRequestIDInProblems(t *testing.T) {
 	})
 	router.HaveJobs(a)
 	t.Cleanup(a.Close)
-	g, err := access.New(access.Options{Address: "127.0.0.1:0", BodyLimit: 1 << 20, AtOnce: 10, Audit: slog.New(slog.NewTextHandler(&audit, nil))}, slog.New(slog.DiscardHandler))
+	g, err := access.New(access.Options{Address: "127.0.0.1:0", BodyLimit: bodyLimit, AtOnce: 10, Audit: audit}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := httptest.NewServer(g.Wrap(a))
 	t.Cleanup(s.Close)
-	in := &instance{url: s.URL}
+	return &instance{url: s.URL}
+}
+
+// A problem of the API has the request's ID, whoever has found it, and the audit names the timers of
+// a call.
+func TestRequestIDInProblems(t *testing.T) {
+	var audit bytes.Buffer
+	in := guarded(t, 1<<20, slog.New(slog.NewTextHandler(&audit, nil)))
 	for _, c := range []struct {
 		method, path, body string
 		status             int
