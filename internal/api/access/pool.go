@@ -11,33 +11,33 @@ import (
 
 // Pool is a limit that callers share: bytes of memory, streams of events, jobs, reads of logs.
 //
-// No caller takes what is another's, however many there are and whatever they hold for how long.
-// Fixed shares would not do: as many as there may be callers are too small for one alone, and
-// fewer run out. So one caller may hold all that is free, and gives it back when another comes:
+// No caller can take another's share, however many callers there are and however long they hold things.
+// Fixed shares would not do: one for each possible caller would be too small for a single caller, and
+// fewer would run out. So one caller may hold everything that is free, and is cut when another needs room:
 //
-//   - A caller who asks for what is not free, and would hold less with it than another one holds,
-//     has holds of that one cut until there is room: the largest first, then the newest.
-//   - Whoever waits is served in the order of what their callers would hold then, least first: who
-//     asks for much holds up nobody who asks for little.
-//   - A caller who holds no more than [Pool.least] has it beyond the whole, if need be: small calls
+//   - If a caller asks for more than is free, and would then hold less than the largest holder does, holds
+//     of the largest holder are cut until there is room: its largest hold first, then its newest.
+//   - Waiters are served in the order of what their callers would then hold, least first, so that a large
+//     request does not delay small ones.
+//   - A caller that would hold no more than [Pool.least] gets it even beyond the whole: small calls
 //     neither wait nor cut.
 //
-// So a caller who holds no more than whole/n, with n callers there, is never cut: a caller who
-// would hold more than that has nothing cut of one who holds less. And one who asks for less than
-// that gets it, as soon as those that are cut let go. This rests on that: holds that cannot be cut
-// now end by themselves, for what is done with them has a limit of time (a decision, a page, a
-// turn at reading); a pool of holds that can never be cut has a limit for each caller ([Pool.each]).
+// So with n callers, a caller that holds no more than whole/n is never cut, because nobody's request for
+// more than that can cut a smaller holder. And a request up to that share is granted as soon as the holds
+// that were cut are given back. The premise: a hold that cannot be cut ends by itself, because its work has a
+// time limit (a decision, a page, a turn at reading), and a pool whose holds can never be cut has a limit
+// for each caller ([Pool.each]).
 //
-// Callers are told apart by name. An open API has one: who is behind it share all.
+// Callers are told apart by name. An open API has a single caller, so all its users share one part.
 type Pool struct {
-	whole int64 // what all hold together
-	each  int64 // what one caller holds at most
+	whole int64 // limit of all callers together
+	each  int64 // limit of one caller
 	least int64
-	wait  time.Duration // for what is not free
+	wait  time.Duration // how long a request waits for room
 
 	mu      sync.Mutex // guards all that follows, and all fields of holds
 	used    int64      // by all
-	ending  int64      // of that, what is cut and not given back yet
+	ending  int64      // the part of used that is cut and not given back yet
 	turn    int64      // counts holds and waiters
 	callers map[string]*holder
 	waiting []*waiter
