@@ -160,12 +160,14 @@ func (e *events) backgroundError(err error) {
 	}
 }
 
-// tableError hears of a table of ours that could not be written. Whoever wanted it
-// tries again, which is in vain if the disk is full.
-func (e *events) tableError(err error) {
-	if hopeless(err) {
-		e.fatal(fmt.Errorf("write a table: %w", err))
+// tableError returns why a table of ours could not be written. If trying again is in
+// vain, because the disk is full, the store ends and the error is an ErrEnded.
+func (e *events) tableError(err error) error {
+	if !hopeless(err) {
+		return err
 	}
+	e.fatal(fmt.Errorf("write a table: %w", err))
+	return e.err()
 }
 
 // hopeless errors do not go away by repeating.

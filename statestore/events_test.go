@@ -69,7 +69,9 @@ func TestFullDiskAtATable(t *testing.T) {
 	s.tableIDs = 1
 	k := s.Partition(partition0).Acquire()
 	full.On()
-	wantErr(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))), syscall.ENOSPC)
+	err := k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent)))
+	wantErr(t, err, syscall.ENOSPC)
+	wantErr(t, err, ErrEnded)
 	select {
 	case err := <-fatal:
 		wantErr(t, err, syscall.ENOSPC)

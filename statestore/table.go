@@ -49,8 +49,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	path := fsys.PathJoin(p.s.o.Dir, tablesDir, fmt.Sprintf("%06d.sst", p.s.tables.Add(1)))
 	rows := tableRows{&next, dues, records, parked, targets.sorted()}
 	if err := p.writeTable(fsys, path, &rows); err != nil {
-		p.s.events.tableError(err)
-		return errors.Join(err, fsys.Remove(path))
+		return errors.Join(p.s.events.tableError(err), fsys.Remove(path))
 	}
 	if err := p.s.db.Ingest(context.Background(), []string{path}); err != nil {
 		p.loaded.Store(false) // read what there is

@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 const (
@@ -180,7 +181,9 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error, reset
 			l.stayFailed(ctx, err)
 			return
 		}
-		l.sayAgain(err)
+		if !errors.Is(err, statestore.ErrEnded) { // said once, by the instance, which ends
+			l.sayAgain(err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryAcquire):

@@ -206,6 +206,7 @@ func badRequests() []bad {
 		recurring(waterclock.ReasonBadJitter, "timer-jitter", "-1s", "5"),
 		recurring(waterclock.ReasonBadCatchUp, "timer-catch-up", "some", "ALL", ""),
 		values(waterclock.ReasonBadMaxLate, "timer-max-late", "-1s", "5", ""),
+		values(waterclock.ReasonBadRemember, "timer-remember", "-1s", "5", "8d", ""),
 		values(waterclock.ReasonBadTrigger, "timer-trigger", "1", "True", ""),
 		values(waterclock.ReasonBadPause, "timer-pause", "yes"),
 		values(waterclock.ReasonBadResume, "timer-resume", "false"),
