@@ -164,8 +164,8 @@ func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 	if !ok || user == "" {
 		return id, fmt.Errorf("it has no claim %s that is a text", name)
 	}
-	if verified, said := claims["email_verified"]; name == "email" && said && verified != true && verified != "true" {
-		return id, errors.New("its email is not verified")
+	if verified := claims["email_verified"]; name == "email" && verified != true && verified != "true" {
+		return id, errors.New("its claim email_verified is not true: have the issuer say so, or choose another user-claim")
 	}
 	id.user = user
 	switch groups := claims[string(i.entry.GroupsClaim)].(type) {
