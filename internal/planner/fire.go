@@ -16,6 +16,9 @@ const (
 	// setBack is by how much the clock must have gone back for what is packed to move, so
 	// that what is due at the same time is packed again.
 	setBack = 60_000 // ms
+	// ahead is by how much what was missed must lie ahead of the clock for all items to be looked
+	// through: some callers come with a time that is a little older than that of others.
+	ahead = 1000 // ms
 )
 
 // Hold says of a due timer what it waits for, if it must not be emitted now. permit
@@ -39,7 +42,7 @@ type dueItems struct{ free, behind []*Item }
 // time by the rules of their zones.
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fired, parkings Parkings) {
 	fired, p.moved = p.moved, Fired{}
-	p.opened = min(p.opened, now) // the clock was set back: what comes now was not missed
+	p.notAhead(now)
 	p.packed.Lower(now + setBack) // else nothing is packed until it is there again
 	overdue := maxOverdue
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
@@ -143,7 +146,7 @@ func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *Fired)
 func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	e.item, e.chunk, e.firing = it, c, true
 	if it.missed > now {
-		p.miss(it, now) // the clock was set back: what comes behind this was not missed
+		p.miss(it, now) // what comes behind this was not missed
 	}
 	e.missed = it.missed
 	e.Entry = p.occur(it, now)

@@ -54,6 +54,7 @@ type model struct {
 	grain     uint   // of what is packed
 	blind     uint64 // bits of sums that do not count
 	full      int64  // so many may be pending
+	ahead     int64  // ms, of the planner
 	now       int64
 	unhealthy map[string]bool
 	grants    int // permits of earlier ones are void
@@ -117,6 +118,7 @@ func newModel(t *rapid.T, seen map[string]int) *model {
 		grain:     rapid.SampledFrom([]uint{0, 0, 2, packedGrain}).Draw(t, "grain"),
 		blind:     rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 3, math.MaxUint64}).Draw(t, "blind"),
 		full:      rapid.SampledFrom([]int64{3, 100}).Draw(t, "full"),
+		ahead:     rapid.SampledFrom([]int64{0, ahead}).Draw(t, "ahead"),
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{}, ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
 	}
 	m.restart()
@@ -136,7 +138,7 @@ func (m *model) restart() {
 		}
 	}
 	m.p = newPlanner(m.position(), m.now, m.limit, m.grain)
-	m.p.ids.index.Blind = m.blind
+	m.p.ids.index.Blind, m.p.ahead = m.blind, m.ahead
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.reached, m.scan, m.out, m.jobs, m.folding = Lowest, nil, nil, nil, false
@@ -287,6 +289,9 @@ func (m *model) load() {
 // Steps.
 
 func (m *model) fire(limit int, bytes int64) {
+	for at, by := range m.missed { // the clock may have been set back
+		m.missed[at] = min(by, m.now)
+	}
 	fired, parkings := m.p.Fire(m.now, limit, bytes, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 		if t.FiresAt() > m.now {
 			m.t.Fatalf("timer %q is due at %d and fires at %d", t.ID, t.FiresAt(), m.now)

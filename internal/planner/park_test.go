@@ -217,3 +217,64 @@ func TestNothingIsCountedOfWhatWasNotMissed(t *testing.T) {
 		t.Errorf("%d bytes are counted of what was missed", p.missed)
 	}
 }
+
+// What an hour that never was has missed is kept for nothing when the clock is set back: it does not
+// keep others from coming back, and it fires when it is due.
+func TestCrowdedEndsWithTheClockThatSaidSo(t *testing.T) {
+	const hour, n = 3_600_000, 100
+	var timers []*timer.Timer
+	var want []string
+	for i := range n {
+		tm := recurring(fmt.Sprint("id", i), 1000+int64(i), 10*hour, timer.CatchUpNone)
+		tm.Offset = int64(i)
+		timers, want = append(timers, tm), append(want, fmt.Sprintf("id%d/1", i))
+	}
+	p := New(0, 0, n*Held(timers[0])) // all fit
+	p.Open(0)
+	p.Load(Lowest, timer.Ref{Due: hour}, nil)
+	if p.Admit(timers, nil, hour); !p.Crowded() {
+		t.Fatal("so much that was missed is not too much")
+	}
+	if wants(t, "set back", fired(p, 500, n)); p.Crowded() || p.missed != 0 {
+		t.Errorf("%d bytes are kept of what was not missed", p.missed)
+	}
+	var got []string
+	for now := int64(1000); now < 1000+n; now++ {
+		got = append(got, fired(p, now, n)...)
+	}
+	wants(t, "when it is due", got, want...)
+}
+
+// What a pause has missed is let go also if the timer was triggered before it was resumed: the
+// trigger fires, and then what comes. So it is if a firing before all that is rolled back.
+func TestWhatAPauseHasMissedDoesNotFireBehindATrigger(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		tm := recurring("n", 1000, 1000, timer.CatchUpNone)
+		p := ready(tm)
+		p.Begin(1)
+		p.Open(0)
+		want := []string{"n/1"}
+		if back {
+			p.Fire(1000, 10, 1<<40, free)
+		} else {
+			want = append(want, "n/2")
+			wants(t, "before", fired(p, 1000, 10), "n/1")
+		}
+		b := NewBatch(3)
+		for i, r := range []timer.Request{{Steer: timer.Pause, At: 1500}, {Steer: timer.Trigger, At: 5500}, {Steer: timer.Resume, At: 5500}} {
+			r.ID, r.Offset = tm.ID, 9+int64(i)
+			b.Add(nil, r, nil)
+		}
+		unknown := p.Meet(b)
+		unknown.Found(nil, []*timer.Timer{}, 0)
+		p.Plan(b)
+		if back {
+			s := p.Take(100, 1<<40)
+			p.RollBack(slices.Collect(s.Entries())[0])
+			p.Return()
+		}
+		got := append(fired(p, 5500, 10), fired(p, 5500, 10)...)
+		wants(t, fmt.Sprint("what was triggered, rolled back: ", back), got, want[len(want)-1])
+		wants(t, "what comes", fired(p, 6000, 10), "n/6")
+	}
+}

@@ -34,6 +34,8 @@ type Planner struct {
 	limit   int64     // of bytes, see New
 	bytes   int64     // held by the items in the wheel
 	missed  int64     // bytes, of the items whose missed is set: see Crowded
+	latest  int64     // no item was missed by later, see notAhead
+	ahead   int64     // see the constant
 	full    bool      // load no more; ended by Relieved
 	open    bool
 	opened  int64 // what was due by then was missed: nobody ran, Unix ms
@@ -60,7 +62,7 @@ func New(position, now, bytes int64) *Planner { return newPlanner(position, now,
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	p := &Planner{
 		wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
-		waiting: make(map[*Item]struct{}), topics: make(map[string]string), horizon: Lowest, lowered: Highest, limit: bytes,
+		waiting: make(map[*Item]struct{}), topics: make(map[string]string), horizon: Lowest, lowered: Highest, limit: bytes, ahead: ahead,
 		sequence: sequence{position: position}, schedules: new(calendar.Cache),
 	}
 	p.packed = packed.New(&p.ids.index, kindPacked, now, grain)
@@ -139,6 +141,35 @@ func (p *Planner) miss(it *Item, by int64) {
 	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // else a resume decides
 		it.missed = by
 		p.missed += Held(t)
+		p.latest = max(p.latest, by)
+	}
+}
+
+// notAhead ends that something was missed by a clock that was ahead, and is set back: what comes now
+// was not missed, and is neither let go nor kept for that.
+func (p *Planner) notAhead(now int64) {
+	p.opened = min(p.opened, now)
+	if p.latest <= now+p.ahead {
+		return
+	}
+	if p.latest = 0; p.missed == 0 {
+		return
+	}
+	var all []*Item // before one of them is forgotten
+	for _, it := range p.ids.items {
+		if it != nil && it.missed != 0 {
+			all = append(all, it)
+		}
+	}
+	for _, it := range p.ids.twins {
+		if it.missed != 0 {
+			all = append(all, it)
+		}
+	}
+	for _, it := range all {
+		if p.miss(it, min(it.missed, now)); it.missed == 0 {
+			p.release(it) // it may have been kept for that
+		}
 	}
 }
 

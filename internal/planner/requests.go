@@ -148,6 +148,9 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 	if e.After != it.timer || e.After == nil { // else it is where it is
 		p.set(it, e.After)
 	}
+	if e.Outcome == timer.Resumed { // one that is triggered as well fires first: what it has missed is decided then
+		p.miss(it, r.At)
+	}
 	return more
 }
 

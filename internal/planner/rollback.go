@@ -39,7 +39,9 @@ func (p *Planner) rollBack(e *Entry) {
 			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value
 			e.Outcome, e.Tag, e.Refusal = timer.None, nil, nil
 		case e.request != nil:
-			p.apply(e, e.request, before, is)
+			if p.apply(e, e.request, before, is); e.Outcome == timer.Resumed {
+				missed = e.request.At
+			}
 		default:
 			e.Before, e.Outcome = before, overtakes(before, e.After)
 		}
