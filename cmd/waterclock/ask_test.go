@@ -142,7 +142,7 @@ func TestFiltersOfDeadLetters(t *testing.T) {
 		note string
 	}{
 		{letterFlags{since: "2d", reason: "bad-cron"}, ""},
-		{letterFlags{since: "1d12h", reason: "target-unkown"}, "did you mean target-unknown?"},
+		{letterFlags{since: "1d12h", reason: "target-unknwn"}, "did you mean target-unknown?"},
 		{letterFlags{since: "10m"}, ""},
 	} {
 		var note strings.Builder
