@@ -75,6 +75,7 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	}
 
 	kafkatest.SetTopic(t, adm, changelog, "message.timestamp.type", "CreateTime")
+	rig.Wait(t, 4*time.Second) // what instances have read of the settings serves them for 2 s
 	leaves()
 	rig.Until(t, limit, "what has moved waits", func() bool { return stays.Metric("waterclock_partitions", "state", "acquiring") == partitions/2 })
 	if n := live(); n != partitions/2 {
