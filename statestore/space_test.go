@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,19 +16,38 @@ import (
 // small is a file system with little room.
 type small struct {
 	vfs.FS
-	free uint64
+	free atomic.Uint64
 }
 
 func (s *small) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{AvailBytes: s.free, TotalBytes: 1 << 40}, nil
+	return vfs.DiskUsage{AvailBytes: s.free.Load(), TotalBytes: 1 << 40}, nil
+}
+
+// lockedBuffer is a log that a test reads while it is written. mu guards text.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // A disk that is nearly full is said before it is full, and now and then while it stays so; how
 // much is free is a metric.
 func TestDiskThatIsNearlyFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		fs := &small{vfs.NewMem(), 1 << 40}
+		var log lockedBuffer
+		fs := &small{FS: vfs.NewMem()}
+		fs.free.Store(1 << 40)
 		s, err := Open(Options{Dir: "d", FS: fs, FlushInterval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		must(t, err)
 		defer s.Close()
@@ -36,11 +57,11 @@ func TestDiskThatIsNearlyFull(t *testing.T) {
 			synctest.Wait()
 		}
 		if wait(time.Hour); said() != 0 {
-			t.Errorf("a disk with room: %s", &log)
+			t.Errorf("a disk with room: %s", log.String())
 		}
-		fs.free = 100 << 20
+		fs.free.Store(100 << 20)
 		if wait(5 * time.Second); said() != 1 || !strings.Contains(log.String(), "free_bytes=104857600") {
-			t.Errorf("a disk without: %s", &log)
+			t.Errorf("a disk without: %s", log.String())
 		}
 		if wait(time.Hour); said() < 5 || said() > 7 {
 			t.Errorf("said %d times in an hour", said())

@@ -81,6 +81,7 @@ func TestInSyncTimeBehindAPauseWithoutNetwork(t *testing.T) {
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	cfg.SessionTimeout = time.Second // a heartbeat each 200 ms
 	var slept atomic.Int64
+	begun := time.Now()
 	w := kafkatest.NewWire()
 	defer w.Close()
 	in := rig.Serve(t, cfg, service.Options{
@@ -88,7 +89,6 @@ func TestInSyncTimeBehindAPauseWithoutNetwork(t *testing.T) {
 		Now: func() time.Time { return time.Now().Add(time.Duration(slept.Load())) },
 	})
 	in.Ready(2, limit)
-	taken := time.Now()
 	rig.Wait(t, time.Second)
 	w.Blackhole(true)
 	asleep := time.Now()
@@ -97,8 +97,8 @@ func TestInSyncTimeBehindAPauseWithoutNetwork(t *testing.T) {
 	_ = in.Stop()                     // it cannot say goodbye
 	w.Blackhole(false)
 	for _, at := range inSync(t, cfg.DataDir, nil) {
-		if at.Before(taken) || at.After(asleep) {
-			t.Errorf("in sync at %s, was taken at %s and fell asleep at %s", at, taken, asleep)
+		if at.Before(begun) || at.After(asleep) {
+			t.Errorf("in sync at %s, began at %s and fell asleep at %s", at, begun, asleep)
 		}
 	}
 }

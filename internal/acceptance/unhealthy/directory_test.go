@@ -185,8 +185,8 @@ func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	cfg := s.config()
 	first := s.begin(cfg, begin, service.Options{FlushInterval: flush})
 	s.clock.set(begin + 13*time.Hour)
-	// What is recorded lags by two flushes, and one may be under way.
-	for range 3 {
+	// What is recorded lags by two heartbeats and a flush.
+	for range 12 {
 		from, flushed := time.Now(), first.Metric("waterclock_store_flushes_total")
 		rig.Until(s, soon, "a flush of the store", func() bool {
 			return time.Since(from) > flush*2/3 && first.Metric("waterclock_store_flushes_total") > flushed
