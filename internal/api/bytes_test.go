@@ -24,32 +24,39 @@ func schedules(t *testing.T, in *instance, n, bytes int) {
 	}
 }
 
+// pagesOf goes through the pages of a list, most at most, and returns the IDs under a field
+// of the answers. Each page is bounded, and no ID comes twice.
+func pagesOf(t *testing.T, in *instance, field, list string, most int) map[string]bool {
+	t.Helper()
+	seen, cursor := make(map[string]bool), ""
+	for pages := 1; ; pages++ {
+		got := in.call(t, "GET", list+"&cursor="+cursor, "").is(t, 200, "")
+		if len(got.text) > maxText {
+			t.Fatalf("a page of %d bytes", len(got.text))
+		}
+		for _, one := range got.body[field].([]any) {
+			id := one.(map[string]any)["id"].(string)
+			if seen[id] {
+				t.Errorf("%s is there twice", id)
+			}
+			seen[id] = true
+		}
+		if cursor, _ = got.body["cursor"].(string); cursor == "" {
+			return seen
+		}
+		if pages > most {
+			t.Fatal("the list does not end")
+		}
+	}
+}
+
 // A page has an end in bytes too, and what is left is on the next ones, once.
 func TestPagesAreBounded(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	const n = 60
 	schedules(t, in, n, 60_000)
 	for _, order := range []string{"due", "id"} {
-		seen, cursor := make(map[string]bool), ""
-		for pages := 1; ; pages++ {
-			got := in.call(t, "GET", "/v1/topics/timers/timers?limit=1000&order="+order+"&cursor="+cursor, "").is(t, 200, "")
-			if len(got.text) > maxText {
-				t.Fatalf("a page of %d bytes", len(got.text))
-			}
-			for _, one := range got.body["timers"].([]any) {
-				id := one.(map[string]any)["id"].(string)
-				if seen[id] {
-					t.Errorf("%s is there twice", id)
-				}
-				seen[id] = true
-			}
-			if cursor, _ = got.body["cursor"].(string); cursor == "" {
-				break
-			}
-			if pages > n {
-				t.Fatal("the list does not end")
-			}
-		}
+		seen := pagesOf(t, in, "timers", "/v1/topics/timers/timers?limit=1000&order="+order, n)
 		if len(seen) != n {
 			t.Errorf("by %s: %d of %d timers", order, len(seen), n)
 		}
@@ -100,26 +107,7 @@ func (l largeLetters) Read(_ context.Context, _ string, spans map[int32][2]int64
 func TestPagesOfLogsAreBounded(t *testing.T) {
 	const each = 15
 	in := startWith(t, newFake("timers", partitions), "p0", false, largeLetters{each: each})
-	seen, cursor := make(map[string]bool), ""
-	for pages := 1; ; pages++ {
-		got := in.call(t, "GET", "/v1/topics/timers/dead-letters?limit=100&cursor="+cursor, "").is(t, 200, "")
-		if len(got.text) > maxText {
-			t.Fatalf("a page of %d bytes", len(got.text))
-		}
-		for _, one := range got.body["deadLetters"].([]any) {
-			id := one.(map[string]any)["id"].(string)
-			if seen[id] {
-				t.Errorf("%s is there twice", id)
-			}
-			seen[id] = true
-		}
-		if cursor, _ = got.body["cursor"].(string); cursor == "" {
-			break
-		}
-		if pages > partitions*each {
-			t.Fatal("the list does not end")
-		}
-	}
+	seen := pagesOf(t, in, "deadLetters", "/v1/topics/timers/dead-letters?limit=100", partitions*each)
 	if len(seen) != partitions*each {
 		t.Errorf("%d of %d dead letters", len(seen), partitions*each)
 	}
