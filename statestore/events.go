@@ -154,10 +154,11 @@ func (e *events) backgroundError(err error) {
 		return // onDamage has heard of it; until the table is gone Pebble may try it thousands of times
 	}
 	e.background.Add(1)
-	e.log.Error("store failed in the background", "err", err)
 	if n := e.failed.Add(1); hopeless(err) || n >= maxBackgroundErrors {
-		e.fatal(fmt.Errorf("pebble in the background: %w", err))
+		e.fatal(fmt.Errorf("pebble in the background: %w", err)) // says it once; Pebble tries again until it is closed
+		return
 	}
+	e.log.Error("store failed in the background", "err", err)
 }
 
 // tableError returns why a table of ours could not be written. If trying again is in

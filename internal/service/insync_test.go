@@ -57,7 +57,7 @@ func TestInSyncTimeIsTheBrokers(t *testing.T) {
 			in := rig.Serve(t, cfg, clock)
 			in.Ready(2, limit)
 			taken := time.Now()
-			rig.Wait(t, time.Second) // five flushes
+			rig.Wait(t, 2*time.Second) // ten heartbeats and flushes
 			if err := in.Stop(); err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestInSyncTimeIsTheBrokers(t *testing.T) {
 					t.Errorf("in sync at %s, was started at %s", at, start)
 				}
 				if at.Before(taken) {
-					t.Errorf("in sync at %s, was taken at %s and idle for a second behind that", at, taken)
+					t.Errorf("in sync at %s, was taken at %s and idle for two seconds behind that", at, taken)
 				}
 			}
 		})

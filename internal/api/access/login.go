@@ -152,7 +152,8 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 	var tooMany *Problem
 	switch {
 	case errors.As(err, &tooMany):
-		return nil, tooMany
+		own := *tooMany // the flight is shared, and each call's problem has its own request ID
+		return nil, &own
 	case errors.Is(err, errNoSlot):
 		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many passwords are looked at").after(slotWait)
 	case err != nil || a == nil:
