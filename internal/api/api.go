@@ -109,6 +109,7 @@ func New(o Options) *API {
 	a.tallies = a.newTallies()
 	mux := http.NewServeMux()
 	h := humago.New(mux, config(o.Version))
+	h.UseMiddleware(onlyForPosts)
 	a.registerTimers(h)
 	a.registerLists(h)
 	a.registerBatch(h)

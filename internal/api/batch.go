@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
@@ -33,8 +34,11 @@ type BatchResults struct {
 	Results []BatchResult `json:"results" nullable:"false" doc:"One for each timer, in their order."`
 }
 
+// postTimers is the ID of the operation.
+const postTimers = "postTimers"
+
 func (a *API) registerBatch(h huma.API) {
-	op := operation(http.MethodPost, "/v1/topics/{topic}/timers", "postTimers", "Schedule up to 1,000 timers",
+	op := operation(http.MethodPost, "/v1/topics/{topic}/timers", postTimers, "Schedule up to 1,000 timers",
 		"Each is a request of its own, and has a result of its own: the answer is 200 whatever became of them.",
 		"A timer without an ID gets one. With an Idempotency-Key that is made of the key, the caller, the topic and the timer's place in the list, and the timer counts only if none of that ID is pending, or has fired within Idempotency-Window:",
 		"so the same call made again finds what is pending, or has fired, unchanged. A key that was used with another body is 422.")
@@ -83,6 +87,36 @@ type idempotency struct {
 	key     string // empty: there is none
 	seconds int64  // for how long a timer is remembered once it has fired
 	body    string // digest of the timers
+}
+
+// The headers of a key, and for how long it counts.
+const keyHeader, windowHeader = "Idempotency-Key", "Idempotency-Window"
+
+// onlyForPosts refuses a key, or its window, that would be ignored. Callers who send one rely on it, so a call
+// that would count twice all the same must not look as if it were protected. Only a POST of timers
+// derives an ID from its key. A PUT has its ID from the caller: a repeated PUT replaces the timer by itself,
+// and two headers keep it from scheduling one again that has fired. A key could not do that without a
+// condition that the log does not have, "unless the same key has made what is there", because a PUT
+// replaces whatever is pending. Calls that only read ignore keys, as they would mean nothing else.
+func onlyForPosts(c huma.Context, next func(huma.Context)) {
+	op, headers := c.Operation(), headersOf(c.Context())
+	wrong, has := "", func(name string) bool { return len(headers.Values(name)) > 0 }
+	switch {
+	case !has(keyHeader) && !has(windowHeader) || op.Method == http.MethodGet:
+	case op.OperationID == postTimers && headers.Get(keyHeader) == "":
+		wrong = "Idempotency-Key is missing or empty, and Idempotency-Window counts with a key alone: give a key, or leave both out"
+	case op.OperationID == postTimers:
+	case op.Method == http.MethodPut:
+		wrong = "Idempotency-Key and Idempotency-Window have no effect on a PUT, whose ID makes it idempotent: leave them out; so that a PUT that is made again does not schedule anew what has fired, send timer-remember: 1h and If-None-Match: *"
+	default:
+		wrong = "Idempotency-Key and Idempotency-Window count for a POST of timers alone: leave them out; a condition, as If-Match, has a call count once"
+	}
+	if wrong == "" {
+		next(c)
+		return
+	}
+	_, w := humago.Unwrap(c)
+	problem(http.StatusBadRequest, ReasonBadRequest, "%s", wrong).Write(w)
 }
 
 // digest hashes the timers of a body. White space and the order of fields do not count.

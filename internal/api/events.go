@@ -56,6 +56,12 @@ func (a *API) registerEvents(h huma.API) {
 		if place == nil {
 			return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "this instance has %d streams of events, and no more at a time; the caller has its share of them", maxStreams)
 		}
+		begun := false
+		defer func() { // also if what follows panics
+			if !begun {
+				place.Release()
+			}
+		}()
 		first, n := int32(0), topic.Partitions
 		match := func(r *Record) bool { return strings.HasPrefix(string(r.Key), in.Prefix) }
 		if in.ID != "" {
@@ -64,9 +70,9 @@ func (a *API) registerEvents(h huma.API) {
 		}
 		at, err := a.begin(ctx, topic.Events, first, n, cmp.Or(in.LastID, in.Position))
 		if err != nil {
-			place.Release()
 			return nil, err
 		}
+		begun = true // its body releases the place
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer place.Release()
 			r, w := humago.Unwrap(c)

@@ -201,13 +201,15 @@ func (a *API) launch(ctx context.Context, j *job) (*startedJob, error) {
 		return nil, problem(http.StatusTooManyRequests, ReasonTooManyJobs, "%d jobs of a caller run on an instance at a time, and %d of all: wait for one, or stop one", runningEach, maxRunning)
 	}
 	// The caller stays the same when the call is over.
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	life, release := access.Outlive(ctx)
+	life, cancel := context.WithCancel(life)
 	j.cancel = cancel
 	a.jobs.add(j)
 	shown := j.show
 	end := context.AfterFunc(a.jobs.life, cancel)
 	a.jobs.wg.Go(func() {
 		defer place.Release()
+		defer release()
 		defer end()
 		defer cancel()
 		a.runJob(life, j)

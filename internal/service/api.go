@@ -137,7 +137,7 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 		return nil, err
 	}
 	o := route.Options{
-		Local: local, Directory: &directory{in}, Process: in.process, MaxBody: int64(in.cfg.APIBodyLimit), May: mayForwarded,
+		Local: local, Directory: &directory{in}, Process: in.process, MaxBody: int64(in.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{},
 	}
 	if in.cfg.APIKeyFile != "" {
 		o.Transport = s.guard.Peers()
@@ -166,6 +166,18 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 		forget()
 	}, nil
 }
+
+// callRoom is the memory of the API's calls.
+type callRoom struct{}
+
+func (callRoom) Reserve(ctx context.Context, n int64) error {
+	if p := apiaccess.Reserve(ctx, n); p != nil {
+		return p
+	}
+	return nil
+}
+
+func (callRoom) GiveBack(ctx context.Context, n int64) { apiaccess.GiveBack(ctx, n) }
 
 func callerName(ctx context.Context) string {
 	c, _ := apiaccess.CallerOf(ctx)

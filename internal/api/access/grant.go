@@ -69,6 +69,14 @@ type Caller struct {
 	grants []Grant
 }
 
+// share names the part of what callers share that c's calls count against: the first caller of the file that
+// it is, whose limits of calls count too. With a part for each set of groups, the people of one tenant
+// would together have as many parts as they have sets.
+func (c *Caller) share() string {
+	first, _, _ := strings.Cut(c.Name, joined)
+	return first
+}
+
 // anonymous is whom an open API is called by. No file can name it.
 const anonymous = "anonymous"
 

@@ -28,7 +28,7 @@ import (
 // time limit (a decision, a page, a turn at reading), and a pool whose holds can never be cut has a limit
 // for each caller ([Pool.each]).
 //
-// Callers are told apart by name. An open API has a single caller, so all its users share one part.
+// Callers are told apart by [Caller.share]. An open API has a single caller, so all its users share one part.
 type Pool struct {
 	whole int64 // limit of all callers together
 	each  int64 // limit of one caller
@@ -80,7 +80,7 @@ func NewPool(whole, each int64, wait time.Duration) *Pool {
 // ends, as a connection is, may be another call's behind that.
 func (p *Pool) Hold(ctx context.Context, cut func()) *Hold {
 	c, _ := CallerOf(ctx)
-	return &Hold{pool: p, name: c.Name, cut: cut}
+	return &Hold{pool: p, name: c.share(), cut: cut}
 }
 
 // Take is Hold and Grow; nil: there is no room.
@@ -311,6 +311,18 @@ func Reserve(ctx context.Context, n int64) *Problem {
 		return nil
 	}
 	return noRoom()
+}
+
+// Outlive returns a context for work that goes on when the call of ctx is over, as a job does. The caller and
+// the request ID stay; memory is held apart from that of the call, until release.
+func Outlive(ctx context.Context) (life context.Context, release func()) {
+	life = context.WithoutCancel(ctx)
+	c := callOf(ctx)
+	if c == nil || c.memory == nil {
+		return life, func() {}
+	}
+	own := &call{caller: c.caller, request: c.request, current: c.current, memory: c.memory.pool.Hold(ctx, nil)}
+	return withCall(life, own), own.memory.Release
 }
 
 // GiveBack takes back a part of what was reserved.

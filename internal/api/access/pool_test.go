@@ -405,3 +405,52 @@ func TestPoolCutsWhatCanBeCutLater(t *testing.T) {
 		}
 	})
 }
+
+// People of one tenant share the tenant's part, whatever other groups each of them is in: those are no
+// further parts. The limits of calls are shared in the same way.
+func TestPoolOfPeopleInSeveralGroups(t *testing.T) {
+	p := NewPool(8, 8, time.Second)
+	var cut int
+	for i, name := range []string{"billing", "billing+shop", "billing+ops+shop", "billing+ops"} {
+		for range 2 {
+			var h *Hold
+			if h = p.Take(as(name), 1, func() { cut++; go h.Release() }); h == nil {
+				t.Fatalf("caller %d has nothing", i)
+			}
+		}
+	}
+	for i := range 4 { // half of it, beside one caller and not four
+		if p.Take(as("other"), 1, nil) == nil {
+			t.Fatalf("another caller has %d of 8", i)
+		}
+	}
+	if cut != 4 {
+		t.Errorf("%d were cut, want 4", cut)
+	}
+}
+
+// What goes on behind a call, as a job does, has the caller's part of the memory, and gives it back at its end.
+func TestOutlive(t *testing.T) {
+	p := NewPool(8, 8, 0)
+	call := withCall(t.Context(), &call{caller: Caller{Name: "a"}, request: "r1"})
+	callOf(call).memory = p.Hold(call, nil)
+	life, release := Outlive(call)
+	callOf(call).memory.Release() // the call is over
+	if c, _ := CallerOf(life); c.Name != "a" || RequestOf(life) != "r1" {
+		t.Errorf("%+v, %q", c, RequestOf(life))
+	}
+	if Reserve(life, 6) != nil || Reserve(life, 6) == nil {
+		t.Error("a job has other room than the pool has")
+	}
+	GiveBack(life, 6)
+	if Reserve(life, 8) != nil {
+		t.Error("what was given back is not there")
+	}
+	release()
+	if p.used != 0 {
+		t.Errorf("%d are held for ever", p.used)
+	}
+	if life, release := Outlive(t.Context()); life == nil || release == nil {
+		t.Error("no call: nothing outlives it")
+	}
+}

@@ -13,12 +13,17 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// kept is what of a timer a form has no field for, and goes through it as it is.
+// kept is what of a timer a form has no field for, and goes through it as it is. It comes back from a browser, so
+// it is bounded like a body of the API: in bytes, and in headers, of which three bytes make a hundred.
 type kept struct {
-	Headers   []api.Header `json:"headers,omitempty"` // that are no line of text
-	KeyNull   bool         `json:"keyNull,omitempty"`
-	KeyBase64 []byte       `json:"keyBase64,omitempty"`
+	Headers   api.Headers `json:"headers,omitempty"` // that are no line of text
+	KeyNull   bool        `json:"keyNull,omitempty"`
+	KeyBase64 []byte      `json:"keyBase64,omitempty"`
 }
+
+// maxKept bounds it as text, in bytes: the headers of a timer, 64 KiB, have at most eight times as much, as
+// escapes of JSON and in base64.
+const maxKept = 1 << 20
 
 func (k *kept) encode() string {
 	if len(k.Headers) == 0 && !k.KeyNull && k.KeyBase64 == nil {
@@ -31,6 +36,9 @@ func (k *kept) encode() string {
 func parseKept(text string) (k kept, err error) {
 	if text == "" {
 		return k, nil
+	}
+	if len(text) > maxKept {
+		return k, errors.New("the form is not whole, and too large: load the page again")
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {

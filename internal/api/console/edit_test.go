@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -226,5 +227,30 @@ func TestNoSuchPage(t *testing.T) {
 	says(t, f.get("/timers?prefix=order-"), http.StatusOK, `name="q" value="order-"`)
 	if got := f.last().query.Get("prefix"); got != "order-" {
 		t.Errorf("asked for prefix %q", got)
+	}
+}
+
+// What a form carries of a timer is bounded, in bytes and in how many headers are made of it.
+func TestKeptIsBounded(t *testing.T) {
+	f := newFake(t)
+	post := func(text string) (grown uint64) {
+		form := url.Values{"topic": {"timers"}, "id": {"a"}, "kept": {base64.RawURLEncoding.EncodeToString([]byte(text))}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		says(t, f.post("/schedule", form), http.StatusBadRequest, "is not whole")
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	for name, text := range map[string]string{
+		"headers":        `{"headers":[` + strings.Repeat("{},", 1_000_000) + `{}]}`,
+		"just too many":  `{"headers":[` + strings.Repeat("{},", 1_000) + `{}]}`,
+		"a large header": `{"headers":[{"name":"` + strings.Repeat("x", 2<<20) + `"}]}`,
+	} {
+		if grown := post(text); grown > 64<<20 {
+			t.Errorf("%s: a form of %d bytes takes %d", name, len(text), grown)
+		}
+	}
+	if _, ok := f.did(http.MethodPut); ok {
+		t.Error("it was scheduled")
 	}
 }

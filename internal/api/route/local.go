@@ -49,18 +49,29 @@ func listed(ctx context.Context, p Partition, c *Call) (Answer, error) {
 	found.Cut(cmp.Or(c.Page.Order, query.ByDue), c.Page.Bytes)
 	a := Answer{Timers: make([]Shown, len(found.Timers)), Next: found.Next}
 	for i, t := range found.Timers {
-		short := *t.Timer
-		short.Value = nil
-		slim := *t
-		slim.Timer = &short
-		if len(t.Value) > sharedValue {
-			if slim.Timer, err = timer.Decode(short.AppendTo(nil)); err != nil {
-				return Answer{}, fmt.Errorf("copy a timer without its payload: %w", err)
-			}
+		s, err := slim(t)
+		if err != nil {
+			return Answer{}, err
 		}
-		a.Timers[i] = Shown{&slim}
+		a.Timers[i] = *s
 	}
 	return a, nil
+}
+
+// slim is a timer without its payload; nil for nil.
+func slim(t *query.Timer) (*Shown, error) {
+	if t == nil {
+		return nil, nil
+	}
+	short, slim := *t.Timer, *t
+	short.Value, slim.Timer = nil, &short
+	if len(t.Value) > sharedValue {
+		var err error
+		if slim.Timer, err = timer.Decode(short.AppendTo(nil)); err != nil {
+			return nil, fmt.Errorf("copy a timer without its payload: %w", err)
+		}
+	}
+	return &Shown{&slim}, nil
 }
 
 // sharedValue is how long a payload may be that stays in memory as long as what is listed of its
@@ -87,7 +98,14 @@ func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 			all[i].Why = undecided(err)
 			continue
 		}
-		all[i].Decision = &Decision{Outcome: d.Outcome, Reason: d.Reason, Detail: d.Detail, Pending: show(d.Pending)}
+		pending := show(d.Pending)
+		if len(c.Requests) > 1 { // nobody is shown the payloads of a batch, which may be a thousand large ones
+			if pending, err = slim(d.Pending); err != nil {
+				all[i].Why = undecided(query.ErrForgotten)
+				continue
+			}
+		}
+		all[i].Decision = &Decision{Outcome: d.Outcome, Reason: d.Reason, Detail: d.Detail, Pending: pending}
 	}
 	return Answer{Written: all}, nil
 }

@@ -21,8 +21,12 @@ import (
 const (
 	// Path is where an instance is asked by others.
 	Path = "/internal/v1/ask"
-	// maxAnswer bounds what another instance answers, in bytes.
+	// maxAnswer bounds what another instance answers, in bytes; a caller may have room for less.
 	maxAnswer = 256 << 20
+	// answerFactor is how many times an answer is in memory at an instance: as it is sent, and taken apart.
+	answerFactor = 2
+	// answerStep is the least number of bytes of an answer that room is taken for.
+	answerStep = 4 << 10
 	// maxText is how much of an answer that is an error is told, in bytes.
 	maxText = 2000
 	// hopTimeout bounds a call that does not write.
@@ -40,10 +44,25 @@ type Options struct {
 	// May returns why a call that another instance makes may not be answered, or nil where it
 	// may. It must refuse all that no instance has signed, and must be there.
 	May func(ctx context.Context, c *Call) error
+	// Room counts the memory of answers that travel between instances; nil: it is not counted.
+	Room Room
 	// MaxBody bounds a call between instances, in bytes: one that is larger is not made, and of
 	// others not read.
 	MaxBody int64
 }
+
+// Room counts bytes that the call of a context holds. Reserve waits for room for a moment, and its error says
+// that there is none.
+type Room interface {
+	Reserve(ctx context.Context, n int64) error
+	GiveBack(ctx context.Context, n int64)
+}
+
+// unlimited is room without an end.
+type unlimited struct{}
+
+func (unlimited) Reserve(context.Context, int64) error { return nil }
+func (unlimited) GiveBack(context.Context, int64)      {}
 
 // Router asks whoever owns a partition. It is safe for concurrent use.
 type Router struct {
@@ -56,6 +75,9 @@ type Router struct {
 
 // New returns a router.
 func New(o Options) *Router {
+	if o.Room == nil {
+		o.Room = unlimited{}
+	}
 	r := &Router{o: o, owners: owners{from: o.Directory}}
 	if o.Transport != nil {
 		r.client = &http.Client{
@@ -163,11 +185,41 @@ func (r *Router) hop(ctx context.Context, owner Owner, c *Call) (a Answer, err e
 		return a, broken(to, c.Kind, err)
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	data, release, err := r.take(ctx, to, c.Kind, resp.Body)
+	defer release()
 	if err != nil {
-		return a, broken(to, c.Kind, err)
+		return a, err
 	}
 	return read(to, c.Kind, resp, data)
+}
+
+// take reads an answer, with room for it as it arrives. release gives the room back: it is for the bytes
+// and for taking them apart; what is made of them callers count by themselves, as they do with an answer
+// of this process.
+func (r *Router) take(ctx context.Context, to string, k Kind, body io.Reader) (data []byte, release func(), err error) {
+	var room int64
+	release = func() { r.o.Room.GiveBack(ctx, room) }
+	for {
+		if len(data) == cap(data) {
+			more := max(int64(cap(data)), answerStep)
+			if int64(cap(data))+more > maxAnswer {
+				return nil, release, fmt.Errorf("%w: %s answers with more than %d MiB", lost(k), to, maxAnswer>>20)
+			}
+			if err := r.o.Room.Reserve(ctx, answerFactor*more); err != nil {
+				return nil, release, fmt.Errorf("%w: there is no room for the answer of %s: %w", lost(k), to, err)
+			}
+			room += answerFactor * more
+			data = append(make([]byte, 0, int64(cap(data))+more), data...)
+		}
+		n, err := body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return data, release, nil
+		}
+		if err != nil {
+			return nil, release, broken(to, k, err)
+		}
+	}
 }
 
 // broken tells a call that was not sent from one that may have been.

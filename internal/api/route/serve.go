@@ -1,6 +1,7 @@
 package route
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,9 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	a, err := r.own(req, c)
+	if err == nil {
+		err = r.fits(req.Context(), c, &a)
+	}
 	var stuck *StuckError
 	var noRight *ForbiddenError
 	switch {
@@ -45,6 +49,43 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set(said, answered)
 		_ = json.NewEncoder(w).Encode(a) // who asked is gone
 	}
+}
+
+// fits takes room for an answer, which is held until the call ends. Without room a read is refused. A
+// write has happened, so only what became of it is left out.
+func (r *Router) fits(ctx context.Context, c *Call, a *Answer) error {
+	err := r.o.Room.Reserve(ctx, answerFactor*a.size())
+	switch {
+	case err == nil:
+		return nil
+	case c.Kind != Write:
+		return fmt.Errorf("%w: there is no room for the answer: %w", ErrMoving, err)
+	}
+	for i := range a.Written {
+		if w := &a.Written[i]; w.Decision != nil {
+			w.Decision, w.Why = nil, "the request is in the log and is decided, but there was no room to tell how: look at the timer"
+		}
+	}
+	return nil
+}
+
+// size is about how many bytes of memory the timers of an answer take.
+func (a *Answer) size() (n int64) {
+	of := func(s *Shown) {
+		if s != nil {
+			n += int64(s.Size())
+		}
+	}
+	of(a.Timer)
+	for i := range a.Timers {
+		of(&a.Timers[i])
+	}
+	for i := range a.Written {
+		if d := a.Written[i].Decision; d != nil {
+			of(d.Pending)
+		}
+	}
+	return n
 }
 
 // call reads a call.
