@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 // recurs is what the options of a draft have said of its recurrence.
@@ -43,7 +44,7 @@ func Every(interval time.Duration) Option {
 	return func(d *draft) {
 		d.recurs.every++
 		if interval <= 0 {
-			d.fail("Every: %v is not positive", interval)
+			d.fail("Every: %s is not positive", span.String(interval))
 			return
 		}
 		d.once(HeaderEvery, formatDuration(interval))
@@ -144,7 +145,7 @@ func MaxLate(most time.Duration) Option {
 func Remember(window time.Duration) Option {
 	return func(d *draft) {
 		if window > MaxRemember {
-			d.fail("Remember: %v is more than %v", window, MaxRemember)
+			d.fail("Remember: %s is more than %s", span.String(window), span.String(MaxRemember))
 			return
 		}
 		d.notNegative(HeaderRemember, "Remember", window)
@@ -153,7 +154,7 @@ func Remember(window time.Duration) Option {
 
 func (d *draft) notNegative(header, option string, value time.Duration) {
 	if value < 0 {
-		d.fail("%s: %v is negative", option, value)
+		d.fail("%s: %s is negative", option, span.String(value))
 		return
 	}
 	d.once(header, formatDuration(value))

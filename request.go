@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -174,7 +175,7 @@ func After(d time.Duration) Option {
 	return func(r *draft) {
 		r.dues++
 		if d < 0 {
-			r.fail("After: %v is negative", d)
+			r.fail("After: %s is negative", span.String(d))
 			return
 		}
 		r.set(HeaderAfter, formatDuration(d))

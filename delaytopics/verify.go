@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 // Kafka's names of the settings that matter.
@@ -178,7 +180,7 @@ func (v *verifier) delayed(delay time.Duration) {
 			func(string) bool { return v.topic.number(timestampAhead) <= maxAhead.Milliseconds() })
 	}
 	kept := v.topic.duration(retention)
-	v.setting(retention, true, fmt.Sprintf("more than the delay of %s: a record would be deleted before its time", delay),
+	v.setting(retention, true, fmt.Sprintf("more than the delay of %s: a record would be deleted before its time", span.String(delay)),
 		func(string) bool { return kept < 0 || kept > delay })
 	if kept < 0 || kept > delay {
 		v.setting(retention, false, fmt.Sprintf("at least %s, twice the delay, so that a target may fail for a while", ms(2*delay)),

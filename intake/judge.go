@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -253,7 +254,7 @@ func horizonFrom(rec *kgo.Record, now int64) int64 {
 func (r *Rules) beyond(due, now int64) *Refusal {
 	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
 		return refuse(waterclock.ReasonBeyondHorizon,
-			"the timer is due at %s, further ahead than %s: choose an earlier time, or send the request when it is nearer.", instant(due), span(horizon))
+			"the timer is due at %s, further ahead than %s: choose an earlier time, or send the request when it is nearer.", instant(due), span.String(horizon))
 	}
 	return nil
 }
@@ -307,15 +308,6 @@ func instant(ms int64) string {
 		return "a time after the year 9999"
 	}
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
-}
-
-// span writes a horizon for a reader.
-func span(d time.Duration) string {
-	const days = 24 * time.Hour
-	if d >= days {
-		return fmt.Sprintf("%d days", d/days)
-	}
-	return d.String()
 }
 
 // recordBytes is the size of key, headers and value together.

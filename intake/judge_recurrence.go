@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -79,7 +80,7 @@ func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *Refusal) {
 	}
 	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); of.Every > horizon.Milliseconds() {
 		return refuse(waterclock.ReasonBeyondHorizon,
-			"timer-every is %s, more than %s: send a shorter interval.", quote(text), span(horizon))
+			"timer-every is %s, more than %s: send a shorter interval.", quote(text), span.String(horizon))
 	}
 	return r.notShorter(waterclock.HeaderEvery, text, of.Every)
 }
@@ -106,7 +107,7 @@ func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal 
 		return nil
 	}
 	return refuse(waterclock.ReasonIntervalTooShort,
-		"%s is %s, which has less than %s between two occurrences: leave at least that.", header, quote(text), limit)
+		"%s is %s, which has less than %s between two occurrences: leave at least that.", header, quote(text), span.String(limit))
 }
 
 // badCron words what is wrong with an expression or its zone.
@@ -192,7 +193,7 @@ func (h *headers) remember() (*timer.Remember, *Refusal) {
 	case refusal != nil:
 		return nil, refusal
 	case ms > waterclock.MaxRemember.Milliseconds():
-		return nil, refuse(waterclock.ReasonBadRemember, "timer-remember is %s, more than %v: send a shorter time.", quote(text), waterclock.MaxRemember)
+		return nil, refuse(waterclock.ReasonBadRemember, "timer-remember is %s, more than %s: send a shorter time.", quote(text), span.String(waterclock.MaxRemember))
 	case some && (len(token) == 0 || len(token) > waterclock.MaxTokenBytes || bytes.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })):
 		return nil, refuse(waterclock.ReasonBadRemember,
 			"timer-remember is %s, whose token is not of 1 to %d printable ASCII characters: correct it, or leave it out.", quote(text), waterclock.MaxTokenBytes)

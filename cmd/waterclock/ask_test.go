@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/service"
 )
 
 // get --history follows cursors, over pages that are empty too, and says since when the log tells.
@@ -165,5 +166,37 @@ func TestProgressOfAJob(t *testing.T) {
 	}
 	if got := progress(&api.Job{Problem: "waits: no broker answers"}); got != "0 seen, 0 changed; waits: no broker answers" {
 		t.Error(got)
+	}
+}
+
+// A request that had nothing to do is told with what its timer is now, where an API knows.
+func TestNothingToDoTellsTheState(t *testing.T) {
+	for name, c := range map[string]struct{ answer, want string }{
+		"paused":                  {`{"id":"a1","state":"paused","partition":3}`, "waterclock: a timer of this ID is paused now\n"},
+		"on another partition":    {`{"id":"a1","state":"pending","partition":1}`, "lies on partition 1, and its ID belongs on 3"},
+		"nothing, or no such API": {"", ""},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if c.answer == "" {
+				w.WriteHeader(http.StatusNotFound)
+			}
+			fmt.Fprint(w, c.answer)
+		}))
+		code, _, stderr := runWith(&calls{fate: &fate{Outcome: service.NothingDone, Told: true}}, nil, "", "pause", "--id", "a1", "--wait", "--url", s.URL)
+		s.Close()
+		const first = "waterclock: a1: nothing has changed: nothing was pending under this ID, or it was paused already\n"
+		if more, ok := strings.CutPrefix(stderr, first); code != exitError || !ok || !strings.Contains(more, c.want) || (c.want == "") != (more == "") {
+			t.Errorf("%s: exit %d, %q", name, code, stderr)
+		}
+	}
+}
+
+func TestRelative(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		10 * time.Hour: "in 10h", 7 * 24 * time.Hour: "in 7d", -36 * time.Hour: "1d12h ago", 90*time.Second + time.Millisecond: "in 1m30s", 1500 * time.Microsecond: "in 2ms",
+	} {
+		if got := relative(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
 	}
 }

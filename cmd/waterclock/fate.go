@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 // defaultWait is longer than an instance that died keeps its partitions.
@@ -91,7 +92,7 @@ func (a *asked) fate(f *fate) (string, error) {
 	case waterclock.EventExpired:
 		return "", fmt.Errorf("%s has expired: it was %s late when it was decided, which is beyond its --max-late; it is not emitted", id, late(f.Event))
 	case waterclock.EventConditionNotMet:
-		return "", fmt.Errorf("%s: condition-not-met: --if %s does not hold, for %s; nothing has changed", id, a.condition, found(f.Event))
+		return "", fmt.Errorf("%s: condition-not-met: --if %s does not hold, for %s; nothing has changed", id, a.condition, found(f.Event, a.condition))
 	case waterclock.EventRejected, waterclock.EventUndeliverable:
 		return "", refused(id, f)
 	case service.NothingDone:
@@ -121,11 +122,15 @@ func (a *asked) replaced(f *fate) string {
 	return fmt.Sprintf("%s is pending, in place of %s", a.id, f.Event.Previous)
 }
 
-func late(e *waterclock.Event) string { return config.FormatDuration(e.Lateness) }
+func late(e *waterclock.Event) string { return span.String(e.Lateness) }
 
 // found is what was pending where a condition did not hold.
-func found(e *waterclock.Event) string {
-	if e.Pending == nil {
+func found(e *waterclock.Event, condition string) string {
+	switch {
+	case e.Pending != nil:
+	case condition == waterclock.IfAbsent:
+		return "a timer of this ID has fired and keeps the ID taken (timer-remember)"
+	default:
 		return "nothing is pending"
 	}
 	return fmt.Sprintf("what is pending comes from %s, due %s", e.Source, e.Pending.Due.Format(time.RFC3339Nano))

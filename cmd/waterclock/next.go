@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/calendar"
-	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 const (
@@ -115,5 +115,5 @@ func change(c calendar.Change, loc *time.Location) string {
 	if before.YearDay() != after.YearDay() {
 		to = after.Format(time.DateTime)
 	}
-	return fmt.Sprintf("-- %s: the clock of %s is set %s by %s, to %s", before.Format(time.DateTime), loc, way, config.FormatDuration(by), to)
+	return fmt.Sprintf("-- %s: the clock of %s is set %s by %s, to %s", before.Format(time.DateTime), loc, way, span.String(by), to)
 }

@@ -4,14 +4,18 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/near"
 )
 
 const (
@@ -30,7 +34,7 @@ type scheduleFlags struct {
 	wait                  waiting
 	headers               []string
 	recur                 recurrenceFlags
-	maxLate               string
+	maxLate, remember     string
 	condition             string
 	given                 func(flag string) bool // whether a flag is on the command line
 }
@@ -44,6 +48,8 @@ func scheduleCommand(p *process) *cobra.Command {
 topic. A request with an ID that is pending replaces that timer. It prints where
 in the log the request is and when it is due. Whether the service accepts it is
 another thing: it may be refused, may have expired, or its condition may not hold.
+What any service would refuse is not sent; without --wait, what this one refuses
+shows only in waterclock dead-letters list.
 
 ` + waitHelp,
 		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'
@@ -56,10 +62,11 @@ another thing: it may be refused, may have expired, or its condition may not hol
 	load := clientSettings(p, cmd, &f.topic)
 	fs := cmd.Flags()
 	fs.StringVar(&f.id, "id", "", "timer `ID`, 1 to 512 bytes (default: a random one)")
-	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d")
+	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d; 0s for at once")
 	fs.StringVar(&f.at, "at", "", "due at `TIME`, RFC 3339 with a zone: 2030-01-01T09:00:00+01:00")
 	f.recur.bind(fs)
 	fs.StringVar(&f.maxLate, "max-late", "", "not to be emitted later than `DURATION` after it is due")
+	fs.StringVar(&f.remember, "remember", "", "keep the ID taken for `DURATION`, at most 7d, once the timer has fired: --if absent does not hold then")
 	fs.StringVar(&f.condition, "if", "", conditionUsage)
 	fs.StringVar(&f.to, "to", "", "target `TOPIC` (default: the one the service is configured with)")
 	fs.StringVar(&f.value, "value", "", "the payload, as `TEXT` (default: empty)")
@@ -127,25 +134,67 @@ func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
 	if err := f.due(&req); err != nil {
 		return req, err
 	}
-	if f.given("max-late") {
-		most, err := config.ParseDuration(f.maxLate)
-		if err != nil {
-			return req, usagef("--max-late is %q, %v", f.maxLate, err)
-		}
-		req.MaxLate = &most
-	}
 	var err error
+	if req.MaxLate, err = f.duration("max-late", f.maxLate); err != nil {
+		return req, err
+	}
+	if req.Remember, err = f.duration("remember", f.remember); err != nil {
+		return req, err
+	}
 	if req.Wait, err = f.wait.read(f.given("wait")); err != nil {
 		return req, err
 	}
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
-			return req, usagef("--header is %q, needs NAME=VALUE", h)
+			return req, usagef("--header is %q, needs NAME=VALUE, as in trace=17", h)
+		}
+		if err := notOwn(name); err != nil {
+			return req, err
 		}
 		req.Headers = append(req.Headers, header{Key: name, Value: []byte(value)})
 	}
 	return req, f.payload(&req, stdin)
+}
+
+// duration reads a flag that is a duration; nil: it is not given.
+func (f *scheduleFlags) duration(flag, text string) (*time.Duration, error) {
+	if !f.given(flag) {
+		return nil, nil
+	}
+	d, err := config.ParseDuration(text)
+	if err != nil {
+		return nil, usagef("--%s is %q, %v", flag, text, err)
+	}
+	return &d, nil
+}
+
+// setBy is what sets each header that speaks to the service.
+var setBy = map[string]string{
+	waterclock.HeaderAt: "--at", waterclock.HeaderAfter: "--in", waterclock.HeaderEvery: "--every", waterclock.HeaderCron: "--cron",
+	waterclock.HeaderZone: "--zone", waterclock.HeaderUntil: "--until", waterclock.HeaderCount: "--count", waterclock.HeaderJitter: "--jitter",
+	waterclock.HeaderCatchUp: "--catch-up", waterclock.HeaderMaxLate: "--max-late", waterclock.HeaderRemember: "--remember", waterclock.HeaderIf: "--if",
+	waterclock.HeaderTargetTopic: "--to", waterclock.HeaderTargetKey: "--key", waterclock.HeaderTargetKeyNull: "--null-key", waterclock.HeaderTargetPartition: "--partition",
+	waterclock.HeaderCancel: "waterclock cancel", waterclock.HeaderTrigger: "waterclock trigger", waterclock.HeaderPause: "waterclock pause", waterclock.HeaderResume: "waterclock resume",
+}
+
+// notOwn refuses headers that are not passed on, and says what sets them.
+func notOwn(name string) error {
+	lower := strings.ToLower(name)
+	by := setBy[lower]
+	switch {
+	case strings.HasPrefix(name, waterclock.OwnPrefix):
+		return usagef("--header names %q: headers that begin with %s are written by the service, and are not passed on", name, waterclock.OwnPrefix)
+	case !strings.HasPrefix(lower, waterclock.RequestPrefix):
+		return nil
+	case by == "":
+		known := slices.Sorted(maps.Keys(setBy))
+		if best := near.Name(lower, waterclock.RequestPrefix, known); best != "" {
+			return usagef("--header names %q: there is no such header; did you mean %s, which %s sets?", name, best, setBy[best])
+		}
+		return usagef("--header names %q: headers that begin with %s speak to the service, and there is no such one", name, waterclock.RequestPrefix)
+	}
+	return usagef("--header names %q, which speaks to the service: %s sets it", name, by)
 }
 
 func (f *scheduleFlags) due(req *scheduleRequest) error {
@@ -166,12 +215,14 @@ func (f *scheduleFlags) due(req *scheduleRequest) error {
 	case !in && !at:
 		return usagef("needs --in or --at, or --every or --cron, to say when the timer is due")
 	case in:
-		after, err := config.ParseDuration(f.in)
-		if err != nil {
-			return usagef("--in is %q, %v", f.in, err)
+		if strings.HasPrefix(f.in, "-") {
+			return usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires at once", f.in)
 		}
-		req.In = after
-		return nil
+		after, err := f.duration("in", f.in)
+		if err == nil {
+			req.In = *after
+		}
+		return err
 	}
 	req.At, err = instant("at", f.at)
 	return err

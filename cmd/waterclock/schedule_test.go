@@ -34,6 +34,7 @@ func TestSchedule(t *testing.T) {
 		{"null key", []string{"--null-key"}, func(r *scheduleRequest) { r.NullKey = true }},
 		{"wait", []string{"--wait"}, func(r *scheduleRequest) { r.Wait = 30 * time.Second }},
 		{"wait so long", []string{"--wait=2m"}, func(r *scheduleRequest) { r.Wait = 2 * time.Minute }},
+		{"remember", []string{"--remember", "7d"}, func(r *scheduleRequest) { r.Remember = new(7 * 24 * time.Hour) }},
 		{"partition", []string{"--partition", "7"}, func(r *scheduleRequest) { r.Partition = 7 }},
 		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, func(r *scheduleRequest) {
 			r.Headers = append(r.Headers, header{"a", []byte("1")}, header{"b", []byte("x=y,z")}, header{"a", []byte{}})
@@ -104,7 +105,7 @@ func TestScheduleRefuses(t *testing.T) {
 		{"--in and --at exclude each other", []string{"--in", "1s", "--at", "2030-01-01T00:00:00Z"}},
 		{"--id has 0 bytes, needs 1 to 512", []string{"--in", "1s", "--id", ""}},
 		{`--in is "10", needs a duration`, []string{"--in", "10"}},
-		{`--in is "-1s", needs a duration`, []string{"--in", "-1s"}},
+		{`--in is "-1s", which is in the past: needs a duration from now on; --in 0s fires at once`, []string{"--in", "-1s"}},
 		{`--at is "tomorrow", needs a time`, []string{"--at", "tomorrow"}},
 		{`--at is "2030-01-01T00:00:00", needs a time`, []string{"--at", "2030-01-01T00:00:00"}},
 		{`--wait is "long", needs a duration`, []string{"--in", "1s", "--wait=long"}},
@@ -139,6 +140,13 @@ func TestScheduleRefuses(t *testing.T) {
 		{"--value-file: open /none", []string{"--in", "1s", "--value-file", "/none"}},
 		{`--header is "ab", needs NAME=VALUE`, []string{"--in", "1s", "--header", "ab"}},
 		{`--header is "=b", needs NAME=VALUE`, []string{"--in", "1s", "--header", "=b"}},
+		{`--header names "timer-max-late", which speaks to the service: --max-late sets it`, []string{"--in", "1s", "--header", "timer-max-late=1s"}},
+		{`"Timer-After", which speaks to the service: --in sets it`, []string{"--in", "1s", "--header", "Timer-After=1s"}},
+		{`"timer-pause", which speaks to the service: waterclock pause sets it`, []string{"--in", "1s", "--header", "timer-pause=true"}},
+		{`"timer-max-lat": there is no such header; did you mean timer-max-late, which --max-late sets?`, []string{"--in", "1s", "--header", "timer-max-lat=1s"}},
+		{`"timer-frobnicate": headers that begin with timer- speak to the service, and there is no such one`, []string{"--in", "1s", "--header", "timer-frobnicate=1"}},
+		{`"waterclock-id": headers that begin with waterclock- are written by the service`, []string{"--in", "1s", "--header", "waterclock-id=1"}},
+		{`--remember is "long", needs a duration`, []string{"--in", "1s", "--remember", "long"}},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			var got calls
@@ -182,6 +190,8 @@ func TestSaysFate(t *testing.T) {
 			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for what is pending comes from timers/3/9, due 2030-01-01T09:00:00Z; nothing has changed"},
 		{"condition of nothing", append(schedule, "--if", "present"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
 			exitError, scheduled, "a1: condition-not-met: --if present does not hold, for nothing is pending; nothing has changed"},
+		{"condition of a remembered one", append(schedule, "--if", "absent"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
+			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for a timer of this ID has fired and keeps the ID taken (timer-remember); nothing has changed"},
 		{"no trace", schedule, &fate{}, nil, exitOK, scheduled + "a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
 		{"no trace, of one with a condition", append(schedule, "--if", "absent"), &fate{}, nil, exitError, scheduled,
 			"a1 is decided: it was due and has fired, or --if absent did not hold, or a later request for a1 has taken its place; which of them only events tell (the setting events)"},

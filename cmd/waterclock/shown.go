@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 // What the API answers, as tables and lines for people.
@@ -100,9 +101,9 @@ func relative(d time.Duration) string {
 		unit = time.Millisecond
 	}
 	if d < 0 {
-		return d.Abs().Round(unit).String() + " ago"
+		return span.String(d.Abs().Round(unit)) + " ago"
 	}
-	return "in " + d.Round(unit).String()
+	return "in " + span.String(d.Round(unit))
 }
 
 func countOf(n *api.TimerCount) string {

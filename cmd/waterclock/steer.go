@@ -79,29 +79,32 @@ With --prefix, or another filter, it is a job for many timers: see cancel.
 
 func checkID(id string) error {
 	if id == "" || len(id) > maxID {
-		return usagef("--id has %d bytes, needs 1 to %d", len(id), maxID)
+		return usagef("--id has %d bytes, needs 1 to %d, as in --id a1", len(id), maxID)
 	}
 	return nil
 }
 
-// lies says where a timer is that was not found on the partition where its ID belongs, as the HTTP
-// API knows it, if there is one.
-func (a *asking) lies(cmd *cobra.Command, topic, id string, looked int32) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), liesTimeout)
+// isNow says what the HTTP API, if there is one, knows of a timer with which a request had nothing to
+// do: on which other partition it lies than the one where it was looked for, or its state.
+func (a *asking) isNow(cmd *cobra.Command, topic, id string, looked int32) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), isNowTimeout)
 	defer cancel()
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	var t api.Timer
-	if c.Call(ctx, http.MethodGet, client.Timers(topic, id), nil, &t) != nil || t.Partition == looked {
+	if c.Call(ctx, http.MethodGet, client.Timers(topic, id), nil, &t) != nil {
 		return nil
+	}
+	if t.Partition == looked {
+		return fmt.Errorf("a timer of this ID is %s now", client.Printable(t.State))
 	}
 	return fmt.Errorf("a timer of this ID lies on partition %d, and its ID belongs on %d: its producer uses another partitioner than murmur2; --partition %d reaches it", t.Partition, looked, t.Partition)
 }
 
-// liesTimeout is how long the HTTP API may take to say where a timer is.
-const liesTimeout = 5 * time.Second
+// isNowTimeout is how long the HTTP API may take to say that.
+const isNowTimeout = 5 * time.Second
 
 // steerCommand is a command that writes one request for a timer that is pending.
 func steerCommand(p *process, action service.Action, cmd *cobra.Command) *cobra.Command {
@@ -145,7 +148,7 @@ func steerCommand(p *process, action service.Action, cmd *cobra.Command) *cobra.
 		this := asked{id: r.ID, action: action, condition: r.If}
 		err = this.said(p.stdout, &s, err)
 		if s.Fate != nil && s.Fate.Outcome == service.NothingDone {
-			err = errors.Join(err, many.lies(cmd, r.Topic, r.ID, s.Partition))
+			err = errors.Join(err, many.isNow(cmd, r.Topic, r.ID, s.Partition))
 		}
 		return err
 	}

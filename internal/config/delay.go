@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 // DelayTopic is a fixed-delay topic: its records are passed on so long after their
@@ -19,7 +21,7 @@ type DelayTopic struct {
 
 // String is what one entry of --delay is: TOPIC:DURATION, or TOPIC:DURATION:TARGET.
 func (d DelayTopic) String() string {
-	text := d.Topic + ":" + FormatDuration(d.Delay)
+	text := d.Topic + ":" + span.String(d.Delay)
 	if d.Target != "" {
 		text += ":" + d.Target
 	}

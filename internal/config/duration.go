@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 const day = 24 * time.Hour
@@ -32,30 +34,10 @@ func ParseDuration(s string) (time.Duration, error) {
 	return days + d, nil
 }
 
-// FormatDuration writes d as ParseDuration reads it, in days and without units
-// that are zero.
-func FormatDuration(d time.Duration) string {
-	var out string
-	if d >= day {
-		out = strconv.FormatInt(int64(d/day), 10) + "d"
-		if d %= day; d == 0 {
-			return out
-		}
-	}
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return out + s
-}
-
 // duration is the pflag.Value of a time.Duration.
 type duration time.Duration
 
-func (d *duration) String() string { return FormatDuration(time.Duration(*d)) }
+func (d *duration) String() string { return span.String(time.Duration(*d)) }
 func (d *duration) Type() string   { return "duration" }
 
 func (d *duration) Set(text string) error {

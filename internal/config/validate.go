@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 // Validate returns every problem of the settings of an instance at once, joined,
@@ -86,7 +88,7 @@ func oneOf[T ~string](p *problems, setting string, v T, allowed []T) {
 
 func show(v any) string {
 	if d, ok := v.(time.Duration); ok {
-		return FormatDuration(d)
+		return span.String(d)
 	}
 	return fmt.Sprint(v)
 }

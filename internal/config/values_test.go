@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 func TestParseSize(t *testing.T) {
@@ -63,7 +65,7 @@ func TestParseDuration(t *testing.T) {
 		if got != c.want || (err == nil) != (c.out != "") {
 			t.Errorf("ParseDuration(%q) = %v, %v; want %v", c.in, got, err, c.want)
 		}
-		if s := FormatDuration(got); err == nil && s != c.out {
+		if s := span.String(got); err == nil && s != c.out {
 			t.Errorf("%q prints %q, want %q", c.in, s, c.out)
 		}
 	}
@@ -78,8 +80,8 @@ func FuzzParseDuration(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if back, err := ParseDuration(FormatDuration(v)); v < 0 || back != v || err != nil {
-			t.Errorf("%q is %d, prints %q, which is %d, %v", s, v, FormatDuration(v), back, err)
+		if back, err := ParseDuration(span.String(v)); v < 0 || back != v || err != nil {
+			t.Errorf("%q is %d, prints %q, which is %d, %v", s, v, span.String(v), back, err)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -87,7 +88,7 @@ type Group struct {
 func New(o Options, h Handler) (*Group, error) {
 	if o.RebalanceTimeout < o.SessionTimeout {
 		return nil, fmt.Errorf("rebalance timeout %s is shorter than the session timeout %s: a member could miss a generation and keep its ID; raise it",
-			o.RebalanceTimeout, o.SessionTimeout)
+			span.String(o.RebalanceTimeout), span.String(o.SessionTimeout))
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 // pulse notes when the group's coordinator last answered a group client. kgo
@@ -110,7 +112,7 @@ func (g *Group) Unresponsive() string {
 		return ""
 	}
 	return fmt.Sprintf("no broker has answered for group %s for %s, longer than the session timeout (%s): the brokers are down or cut off from here, or this process stood still; it goes on by itself when one answers",
-		g.o.Group, d.Round(time.Second), g.o.SessionTimeout)
+		g.o.Group, span.String(d.Round(time.Second)), span.String(g.o.SessionTimeout))
 }
 
 // listen logs the beginning and the end of what Unresponsive says, once each. It is Run's own.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -117,16 +118,16 @@ func (e *evidence) refuted() string {
 	const gone = "deletions may be gone from the changelog"
 	switch {
 	case e.past.missed > limit:
-		return fmt.Sprintf("nothing was read for %s, longer than %s: %s", e.past.missed.Round(time.Second), limit, gone)
+		return fmt.Sprintf("nothing was read for %s, longer than %s: %s", span.String(e.past.missed.Round(time.Second)), span.String(limit), gone)
 	case age <= limit:
 		return ""
 	case v.Position < 0:
-		return fmt.Sprintf("its first replay took %s, longer than %s: %s", age.Round(time.Second), limit, gone)
+		return fmt.Sprintf("its first replay took %s, longer than %s: %s", span.String(age.Round(time.Second)), span.String(limit), gone)
 	}
 	if v.InSync.IsZero() {
 		return "it has never been in sync: " + gone
 	}
-	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: %s", v.InSync.UTC().Format(time.RFC3339), limit, gone)
+	return fmt.Sprintf("it was last in sync at %s, longer ago than %s: %s", v.InSync.UTC().Format(time.RFC3339), span.String(limit), gone)
 }
 
 // otherLog returns why the view is not a fold of this log; "" if nothing known so far says so.

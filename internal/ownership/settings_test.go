@@ -28,8 +28,8 @@ func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 		err            string
 	}{
 		{"as found", retention, "86400000", 24 * time.Hour, "", ""},
-		{"lowered", retention, "14400000", 24 * time.Hour, "longer ago than 2h0m0s", ""},
-		{"was lower when it was in sync", retention, "86400000", 4 * time.Hour, "longer ago than 2h0m0s", ""},
+		{"lowered", retention, "14400000", 24 * time.Hour, "longer ago than 2h", ""},
+		{"was lower when it was in sync", retention, "86400000", 4 * time.Hour, "longer ago than 2h", ""},
 		{"forever", retention, "-1", 24 * time.Hour, "", ""},
 		{"lowered too far", retention, "1800000", 24 * time.Hour, "", "delete.retention.ms is 1800000, needed: at least 3600000"},
 		{"not the brokers' time", timestamps, "CreateTime", 24 * time.Hour, "", "message.timestamp.type is CreateTime, needed: LogAppendTime"},

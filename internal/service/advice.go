@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -43,12 +44,12 @@ func refusedSetting(cfg *config.Config, err error) error {
 	switch {
 	case errors.Is(err, kerr.InvalidSessionTimeout):
 		return &config.Problem{
-			Setting: "session-timeout", Found: config.FormatDuration(cfg.SessionTimeout),
+			Setting: "session-timeout", Found: span.String(cfg.SessionTimeout),
 			Need: "to lie within the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms",
 		}
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
 		return &config.Problem{
-			Setting: "transaction-timeout", Found: config.FormatDuration(cfg.TransactionTimeout),
+			Setting: "transaction-timeout", Found: span.String(cfg.TransactionTimeout),
 			Need: "to be at most the brokers' transaction.max.timeout.ms",
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -162,7 +163,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
 			return Fate{}, fmt.Errorf("%w within %s: does waterclock serve run for %s, with these brokers?",
-				ErrUndecided, config.FormatDuration(limit), w.topic)
+				ErrUndecided, span.String(limit), w.topic)
 		}
 		fetches.EachRecord(w.record)
 		if w.decided && w.until == nil {

@@ -28,7 +28,7 @@ func TestFateOfARequest(t *testing.T) {
 		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
 			cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
 			policy := cfg.PolicyOf(requests)
-			policy.Events = events
+			policy.Events, policy.LimitHorizon = events, 48*time.Hour
 			cfg.Tenants = map[string]config.Policy{requests: policy}
 			in := rig.Serve(t, cfg, service.Options{})
 			in.Ready(2, limit)
@@ -77,7 +77,7 @@ func fates(t *testing.T, cfg *config.Config, id string, events bool) {
 		{"not absent", send(service.ScheduleRequest{In: hour, If: "absent"}), either(waterclock.EventConditionNotMet, "")},
 		{"not to be cancelled", steer(service.Cancel, "timers/0/999999"), either(waterclock.EventConditionNotMet, service.NothingDone)},
 		{"replaced", send(service.ScheduleRequest{In: hour}), either(waterclock.EventReplaced, waterclock.EventScheduled)},
-		{"refused", send(service.ScheduleRequest{In: hour, To: "__consumer_offsets"}), waterclock.EventRejected},
+		{"refused", send(service.ScheduleRequest{In: 72 * hour}), waterclock.EventRejected},
 		{"paused", steer(service.Pause, ""), waterclock.EventPaused},
 		{"paused already", steer(service.Pause, ""), service.NothingDone},
 		{"resumed", steer(service.Resume, ""), waterclock.EventResumed},
@@ -92,7 +92,7 @@ func fates(t *testing.T, cfg *config.Config, id string, events bool) {
 			t.Fatalf("%s, %s: %+v, %+v, %v; want %q", id, c.name, sent, sent.Fate, err, c.want)
 		}
 		if refused := c.want == waterclock.EventRejected; refused != (sent.Fate.Refused != nil) ||
-			refused && (sent.Fate.Refused.Reason != waterclock.ReasonTargetNotAllowed || sent.Fate.Refused.ID != id) {
+			refused && (sent.Fate.Refused.Reason != waterclock.ReasonBeyondHorizon || sent.Fate.Refused.ID != id) {
 			t.Fatalf("%s, %s: %+v", id, c.name, sent.Fate.Refused)
 		}
 	}

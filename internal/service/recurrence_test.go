@@ -1,10 +1,13 @@
 package service
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/config"
 )
 
 // TestScheduleRequestDue: what is said of when a timer is first due is what the
@@ -42,5 +45,42 @@ func TestScheduleRequestDue(t *testing.T) {
 	}
 	if len(rec.Headers) != len(want) {
 		t.Errorf("headers %v", rec.Headers)
+	}
+}
+
+// What no setting of a service allows is refused before it is sent: there is no broker here.
+func TestScheduleRefusesBeforeSending(t *testing.T) {
+	nobody := &config.Config{Brokers: []string{"127.0.0.1:1"}}
+	hour := time.Hour
+	for _, tt := range []struct {
+		name string
+		req  ScheduleRequest
+		want waterclock.Reason // "": it is sent, in vain
+	}{
+		{"too often", ScheduleRequest{Recur: Recurrence{Every: 10 * time.Millisecond}}, waterclock.ReasonIntervalTooShort},
+		{"over before it begins", ScheduleRequest{Recur: Recurrence{Every: hour, Until: time.Now()}}, waterclock.ReasonUntilBeforeFirst},
+		{"too far ahead", ScheduleRequest{At: time.Now().AddDate(101, 0, 0)}, waterclock.ReasonBeyondHorizon},
+		{"to Kafka's own topic", ScheduleRequest{In: hour, To: "__consumer_offsets"}, waterclock.ReasonTargetNotAllowed},
+		{"to the request topic", ScheduleRequest{In: hour, To: "timers"}, waterclock.ReasonTargetNotAllowed},
+		{"fine", ScheduleRequest{In: hour, To: "orders", Remember: &hour}, ""},
+		{"fine, to the default target", ScheduleRequest{In: hour}, ""},
+		{"a zone that is not known here", ScheduleRequest{Recur: Recurrence{Cron: "@daily", Zone: "Mars/Olympus"}}, ""},
+	} {
+		tt.req.Topic, tt.req.ID, tt.req.Partition = "timers", "a1", -1
+		rec, err := waterclock.Schedule(tt.req.Topic, tt.req.ID, tt.req.options()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusal := refusedAnywhere(rec, tt.req.Topic, time.Now())
+		if tt.want == "" {
+			if refusal != nil {
+				t.Errorf("%s: %+v", tt.name, refusal)
+			}
+			continue
+		}
+		sent, err := Schedule(t.Context(), nobody, tt.req)
+		if sent.Topic != "" || !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), "a1 is not sent, for it would be refused: "+string(tt.want)) {
+			t.Errorf("%s: %+v, %v", tt.name, sent, err)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/config"
 )
@@ -23,11 +24,13 @@ type ScheduleRequest struct {
 	In      time.Duration // due so long after the request's timestamp
 	Recur   Recurrence    // how it recurs; the zero value: it does not
 	MaxLate *time.Duration
-	If      string // condition; empty: none
-	To      string // target topic; empty: the request topic's default
-	Value   []byte // nil is a null value
-	Key     []byte // nil and not NullKey: the ID
-	NullKey bool
+	// Remember is for how long the ID stays taken behind the firing; nil: not at all.
+	Remember *time.Duration
+	If       string // condition; empty: none
+	To       string // target topic; empty: the request topic's default
+	Value    []byte // nil is a null value
+	Key      []byte // nil and not NullKey: the ID
+	NullKey  bool
 	// Partition is the explicit target partition, -1 for none.
 	Partition int32
 	Headers   []kgo.RecordHeader
@@ -88,6 +91,9 @@ func (r *ScheduleRequest) options() []waterclock.Option {
 	if r.MaxLate != nil {
 		opts = append(opts, waterclock.MaxLate(*r.MaxLate))
 	}
+	if r.Remember != nil {
+		opts = append(opts, waterclock.Remember(*r.Remember))
+	}
 	if r.If != "" {
 		opts = append(opts, waterclock.If(r.If))
 	}
@@ -146,8 +152,27 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	if err != nil {
 		return Sent{}, invalid(err)
 	}
+	if refusal := refusedAnywhere(rec, r.Topic, time.Now()); refusal != nil {
+		return Sent{}, invalid(fmt.Errorf("%s is not sent, for it would be refused: %s: %s", r.ID, refusal.Reason, refusal.Detail))
+	}
 	rec.Partition = byKey
 	return sendAndWait(ctx, cfg, rec, sending{wait: r.Wait, due: r.due, to: r.To})
+}
+
+// refusedAnywhere judges a request as the service does, by rules that no setting widens: what they
+// refuse no instance takes. Targets, and limits that are lowered, only the service knows.
+func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refusal {
+	rules := &intake.Rules{
+		Topic: topic, Changelog: delaytopics.Changelog(topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
+		Allow: func(string) bool { return true }, Never: never(&config.Config{Requests: []string{topic}}),
+	}
+	at := *rec
+	at.Timestamp = now
+	_, _, refusal := rules.Judge(&at, now.UnixMilli())
+	if refusal != nil && refusal.Reason == waterclock.ReasonUnknownZone {
+		return nil // the service may have newer rules of zones
+	}
+	return refusal
 }
 
 // sending is how a request is sent.

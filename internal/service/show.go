@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -261,7 +262,7 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	}
 	due := "at once"
 	if in := time.UnixMilli(req.Schedule.Due).Sub(now); in > 0 {
-		due = "in " + config.FormatDuration(in.Round(100*time.Millisecond))
+		due = "in " + span.String(in.Round(100*time.Millisecond))
 	}
 	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s%s", readable(r.Key), r.Topic, due, req.Schedule.Target.Topic, counts)}
 }

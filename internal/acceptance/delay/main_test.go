@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 const (
@@ -74,7 +75,7 @@ func (w *world) group() string { return "group-of-" + w.topic }
 // start starts the binary.
 func (w *world) start() *rig.Process {
 	w.Helper()
-	return rig.Start(w.T, "serve", "--brokers", strings.Join(w.c.Seeds(), ","), "--delay", w.topic+":"+config.FormatDuration(w.delay)+":"+w.target,
+	return rig.Start(w.T, "serve", "--brokers", strings.Join(w.c.Seeds(), ","), "--delay", w.topic+":"+span.String(w.delay)+":"+w.target,
 		"--targets", "*", "--group", w.group(), "--data-dir", w.TempDir(), "--session-timeout", session.String())
 }
 

@@ -256,7 +256,7 @@ func TestScheduleRefusals(t *testing.T) {
 		{"no broker", rig.FreeAddr(t), "orders", nil, 1, "no broker can be reached at 127.0.0.1:"},
 		{"bad target", listen, "a b", nil, 2, `"a b" cannot be the name of a topic`},
 		{"bad request topic", listen, "orders", []string{"--topic", "a b"}, 2, `request topic "a b" cannot be the name of a topic`},
-		{"reserved header", listen, "orders", []string{"--header", "timer-aftr=1s"}, 2, `the name "timer-aftr" is reserved`},
+		{"reserved header", listen, "orders", []string{"--header", "timer-aftr=1s"}, 2, `"timer-aftr": there is no such header; did you mean timer-after, which --in sets?`},
 		{"no request topic", listen, "orders", []string{"--topic", "tmers"}, 1, "there is no topic tmers; create it, or choose another request topic with --topic"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
