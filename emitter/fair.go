@@ -30,6 +30,7 @@ type portions struct {
 	// As of the step that is being sealed.
 	left   Room           // what those leave that take less
 	hungry map[string]int // sources that take all they get, by request topic
+	more   bool           // somebody took all, or was not asked: there may be more
 }
 
 // portion is what a source took of a step.
@@ -42,7 +43,7 @@ type portion struct {
 // begin works out what there is to be divided, and returns who is asked first.
 func (p *portions) begin(sources []Source, room Room, turn int, now time.Time) (first int) {
 	last := make(map[Source]portion, len(sources))
-	p.left, p.hungry = room, make(map[string]int)
+	p.left, p.hungry, p.more = room, make(map[string]int), false
 	first = turn % max(1, len(sources))
 	for i, s := range sources {
 		if s == p.next {
@@ -108,9 +109,7 @@ func (p *portions) took(s Source, share *Share, offered, left Room) {
 		delete(p.last, s)
 		return
 	}
-	p.last[s] = portion{
-		topic: share.Offset.Topic,
-		room:  Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes},
-		all:   left.Entries <= offered.Entries/4 || left.Bytes <= offered.Bytes/4,
-	}
+	all := left.Entries <= offered.Entries/4 || left.Bytes <= offered.Bytes/4
+	p.last[s] = portion{topic: share.Offset.Topic, room: Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes}, all: all}
+	p.more = p.more || all
 }

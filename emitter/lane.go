@@ -34,12 +34,14 @@ const (
 
 // Options of a lane.
 type Options struct {
-	Client             []kgo.Opt   // brokers and security, as for every client
-	Admin              *kgo.Client // asks coordinators, and reads records back
-	Group              string
-	Process            string // random, once per process
-	Lane               int
-	TransactionalIDs   int // 2 to 4; a ward has one
+	Client           []kgo.Opt   // brokers and security, as for every client
+	Admin            *kgo.Client // asks coordinators, and reads records back
+	Group            string
+	Process          string // random, once per process
+	Lane             int
+	TransactionalIDs int // 2 to 4; a ward has one
+	// Interval is how often steps begin at most, unless they are full; 0: no limit.
+	Interval           time.Duration
 	TransactionTimeout time.Duration
 	// Health keeps what is known of unhealthy targets; nil: nobody probes.
 	Health *Health
@@ -74,7 +76,8 @@ type Lane struct {
 	serial   int          // of transactional IDs
 	counter  int64        // of steps
 	portions portions     // of steps, by source
-	laps     laps         // of the step under way
+	pace     pace
+	laps     laps // of the step under way
 	// limit is how many entries a step may have: fewer after a step that was
 	// not acknowledged in time, for it may simply have been too large.
 	limit int
@@ -122,7 +125,7 @@ func newLane(o Options, name string) *Lane {
 	return &Lane{
 		o: o, name: name, wake: make(chan struct{}, 1), reached: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
-		limit: MaxStepEntries,
+		pace: pace{interval: o.Interval}, limit: MaxStepEntries,
 	}
 }
 
@@ -173,6 +176,9 @@ func (l *Lane) Run(ctx context.Context) error {
 	due := time.NewTimer(maxSleep)
 	defer due.Stop()
 	for {
+		if wait := l.pace.wait(time.Now()); wait > 0 && sleep(ctx, wait) != nil {
+			return nil
+		}
 		worked, err := l.step(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -230,11 +236,13 @@ func (l *Lane) close() {
 
 // step seals and runs one step. It reports whether there was one.
 func (l *Lane) step(ctx context.Context) (bool, error) {
+	at := time.Now()
 	shares := l.seal(l.nextStep())
 	if len(shares) == 0 {
 		return false, nil
 	}
 	err := l.run(ctx, shares)
+	l.pace.sealed(at, l.portions.more || err != nil)
 	switch {
 	case err == nil:
 		l.limit = min(2*l.limit, MaxStepEntries)
@@ -315,7 +323,7 @@ func (l *Lane) seal(name string) []*Share {
 			shares = append(shares, share)
 		}
 		if room.Entries <= 0 || room.Bytes <= 0 || len(shares) >= MaxStepPartitions || share.suspects() {
-			l.portions.next = sources[(first+i+1)%len(sources)]
+			l.portions.next, l.portions.more = sources[(first+i+1)%len(sources)], true
 			l.Wake() // others may have more
 			break
 		}

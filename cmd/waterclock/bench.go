@@ -360,7 +360,7 @@ func forClient(name string) bool {
 // forService tells whether an instance needs a setting.
 func forService(name string) bool {
 	switch name {
-	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "transaction-timeout",
+	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "firing-interval", "transaction-timeout",
 		"wheel-memory", "queue-memory", "store-memory", "pprof":
 		return true
 	}

@@ -78,6 +78,7 @@ type Config struct {
 	OnStop             OnStop        // leave the group, or stay for a quick restart
 	Lanes              int           // loops of transactions; 0: chosen by the number of cores
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
+	FiringInterval     time.Duration // how often a lane begins a transaction at most, unless it is full: 0 to MaxFiringInterval
 	TransactionTimeout time.Duration // at least 30s
 	WheelMemory        Size          // bytes for timers due soon, and as many for what is not stored yet, whole process
 	QueueMemory        Size          // bytes for records on their way, whole process
@@ -150,6 +151,7 @@ const (
 	MinTransactionalIDs   = 2
 	MaxTransactionalIDs   = 4
 	MaxLanes              = 256
+	MaxFiringInterval     = time.Second
 	MaxHorizon            = 36525 * 24 * time.Hour // 100 years
 	MinDelay              = time.Millisecond
 	MaxDelay              = 365 * 24 * time.Hour
@@ -186,6 +188,7 @@ func Default() Config {
 		RebalanceTimeout:   time.Minute,
 		OnStop:             Leave,
 		TransactionalIDs:   MaxTransactionalIDs,
+		FiringInterval:     20 * time.Millisecond,
 		TransactionTimeout: MinTransactionTimeout,
 		WheelMemory:        96 * MiB,
 		QueueMemory:        64 * MiB,

@@ -103,6 +103,8 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 		"`ACTION` at a stop: leave the group, or stay in it until the session times out (needs --instance-id)")
 	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run `N` loops of transactions side by side; 0 chooses by cores")
 	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "each lane has `N` transactional IDs, 2 to 4")
+	fs.Var((*duration)(&c.FiringInterval), "firing-interval",
+		"a lane begins a transaction at most once in `DURATION`, unless it is full: timers are up to that much later, and cost less; 0 for as soon as can be")
 	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
 		"the broker aborts a transaction open for `DURATION`; at least 30s")
 	fs.Var(&c.WheelMemory, "wheel-memory", "hold timers due soon in up to `SIZE` of memory, later ones stay on disk, and as much of what is not stored yet")

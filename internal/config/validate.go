@@ -236,6 +236,7 @@ func (c *Config) checkResources(p *problems) {
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
 	between(p, "lanes", c.Lanes, 0, MaxLanes)
 	between(p, "transactional-ids", c.TransactionalIDs, MinTransactionalIDs, MaxTransactionalIDs)
+	between(p, "firing-interval", c.FiringInterval, 0, MaxFiringInterval)
 	between(p, "transaction-timeout", c.TransactionTimeout, MinTransactionTimeout, MaxTransactionTimeout)
 	p.want(c.WheelMemory >= MinWheelMemory, "wheel-memory", c.WheelMemory, "at least "+show(MinWheelMemory))
 	p.want(c.QueueMemory >= MinQueueMemory, "queue-memory", c.QueueMemory, "at least "+show(MinQueueMemory))

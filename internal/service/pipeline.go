@@ -128,7 +128,7 @@ func (in *instance) openIntake() (err error) {
 func (in *instance) openLane(number int, metrics *emitter.Metrics) *emitter.Lane {
 	lane := emitter.NewLane(emitter.Options{
 		Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lane: number,
-		TransactionalIDs: in.cfg.TransactionalIDs, TransactionTimeout: in.cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
+		TransactionalIDs: in.cfg.TransactionalIDs, Interval: in.cfg.FiringInterval, TransactionTimeout: in.cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
 		BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale, Refuted: in.targets.Refuted,
 		Health: in.health, Markers: in.markers, Reach: in.dialer, Leaders: in.targets, Logger: in.log, Metrics: metrics,
 	})
