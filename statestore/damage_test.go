@@ -74,6 +74,19 @@ func soonRefused(t *testing.T, k *Handle) {
 	}
 }
 
+// What is said of a damaged table names its file, and not what Pebble carries the details in.
+func TestDamageNamesTheTable(t *testing.T) {
+	o, _ := withDamage(t)
+	s, err := OpenReadOnly(o)
+	must(t, err)
+	defer s.Close()
+	err = s.VerifyAll(t.Context(), func(PartitionID, Meta, error) {})
+	wantErr(t, err, ErrCorrupt)
+	if text := err.Error(); strings.Contains(text, "carrier") || !strings.Contains(text, "table /store/db/") || !strings.Contains(text, ".sst is damaged: ") {
+		t.Errorf("%s", text)
+	}
+}
+
 // A damaged table is met by a read of one partition: that one and the other one
 // in the table are refused until they are wiped, and can be filled again; the
 // third, in a table of its own, notices nothing. Nothing of what was lost looks

@@ -128,11 +128,26 @@ func (s *Store) tableBounds() (ps []prefix, err error) {
 
 // corrupt makes an error of Pebble about bytes that make no sense one of ours.
 func corrupt(err error) error {
-	if pebble.IsCorruptionError(err) && !errors.Is(err, ErrCorrupt) {
-		return fmt.Errorf("%w: %w", err, ErrCorrupt)
+	if !pebble.IsCorruptionError(err) || errors.Is(err, ErrCorrupt) {
+		return err
 	}
-	return err
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		return &tableError{info, err}
+	}
+	return fmt.Errorf("%w: %w", err, ErrCorrupt)
 }
+
+// tableError is damage that was met in a table.
+type tableError struct {
+	info *pebble.DataCorruptionInfo
+	err  error // what Pebble says, which prints what it carries the details in too
+}
+
+func (e *tableError) Error() string {
+	return fmt.Sprintf("table %s is damaged: %v", e.info.Path, e.info.Details)
+}
+
+func (e *tableError) Unwrap() []error { return []error{e.err, ErrCorrupt} }
 
 func (p *Partition) verify(snap *pebble.Snapshot) (meta, error) {
 	m, err := p.readMeta(snap)

@@ -107,7 +107,7 @@ func getCommand(p *process) *cobra.Command {
 		Use:   "get",
 		Short: "show what is pending under an ID, or what has happened to it",
 		Long: `get asks the HTTP API of an instance what is pending under an ID. It exits 1 if nothing
-is. With --history it tells what has happened to the timer so far, the newest first,
+is, or nothing is known. With --history it tells what has happened to the timer so far, the newest first,
 where the request topic writes events; with --json one event a line.`,
 		Example: `  waterclock get --id a1
   waterclock get --id a1 --history`,
@@ -138,11 +138,13 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 	if err != nil {
 		return err
 	}
+	told := 0
 	for q := (url.Values{}); ; {
 		var page api.TimerEvents
 		if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic, id, "events"), q, &page); err != nil {
 			return err
 		}
+		told += len(page.Events)
 		for _, e := range page.Events {
 			if !a.json {
 				err = showEvent(a.p.stdout, e.Event)
@@ -156,6 +158,9 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 		if page.Cursor == "" {
 			if !a.json && page.Log.Oldest != nil {
 				fmt.Fprintf(a.p.stderr, "The log of events begins at %s; nothing is known of the time before.\n", page.Log.Oldest.Format(time.RFC3339))
+			}
+			if told == 0 {
+				return fmt.Errorf("the events of topic %s have nothing of ID %q", a.topic, id)
 			}
 			return nil
 		}
@@ -389,7 +394,10 @@ write events: see events in the settings.`,
 		if err != nil {
 			return err
 		}
-		return ended(cmd.Context(), c.Events(cmd.Context(), "/v1/topics/"+url.PathEscape(a.topic)+"/events", q, func(data []byte) error {
+		began := func() {
+			fmt.Fprintf(p.stderr, "Watching %s of topic %s since %s; an interrupt ends it.\n", watched(id, prefix), a.topic, time.Now().UTC().Format(time.RFC3339))
+		}
+		return ended(cmd.Context(), c.Events(cmd.Context(), "/v1/topics/"+url.PathEscape(a.topic)+"/events", q, began, func(data []byte) error {
 			if a.json {
 				_, err := fmt.Fprintf(p.stdout, "%s\n", data)
 				return err
@@ -398,6 +406,17 @@ write events: see events in the settings.`,
 		}))
 	}
 	return cmd
+}
+
+// watched names the timers that are watched.
+func watched(id, prefix string) string {
+	switch {
+	case id != "":
+		return fmt.Sprintf("timer %q", id)
+	case prefix != "":
+		return fmt.Sprintf("timers whose IDs begin with %q", prefix)
+	}
+	return "all timers"
 }
 
 // parseSpan reads a duration as the settings have it, days included, or one that is negative.

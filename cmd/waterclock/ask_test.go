@@ -42,6 +42,44 @@ func TestGetHistory(t *testing.T) {
 	}
 }
 
+// An ID that no event names is an error, as with get; what is said is when the log begins, too.
+func TestGetHistoryOfNothing(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"events":[],"log":{"oldest":"2026-11-21T08:00:00Z"}}`)
+	}))
+	defer s.Close()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "The log of events begins at 2026-11-21T08:00:00Z; nothing is known of the time before.\nwaterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
+		{[]string{"--json"}, "waterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
+	} {
+		code, stdout, stderr := runWith(&calls{}, nil, "", append([]string{"get", "--id", "nobody", "--history", "--url", s.URL}, c.args...)...)
+		if code != exitError || stdout != "" || stderr != c.want {
+			t.Errorf("%v: exit %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
+}
+
+// watch says what it watches, and since when, before anything happens.
+func TestWatchSaysWhatItWatches(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "data: {\"type\":\"fired\",\"id\":\"a1\",\"at\":1795338001000}\n\n")
+	}))
+	defer s.Close()
+	for want, args := range map[string][]string{
+		"Watching all timers of topic slow since 20":                        {"--topic", "slow"},
+		`Watching timer "a1" of topic timers since 20`:                      {"--id", "a1"},
+		`Watching timers whose IDs begin with "a" of topic timers since 20`: {"--prefix", "a", "--json"},
+	} {
+		code, stdout, stderr := runWith(&calls{}, nil, "", append([]string{"watch", "--url", s.URL}, args...)...)
+		if code != exitError || !strings.HasPrefix(stderr, want) || !strings.Contains(stdout, "fired") || strings.Contains(stdout, "Watching") {
+			t.Errorf("%v: exit %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
 // dead-letters lists over pages, counts by reason, and sends again: with a preview, and by a job whose
 // end it waits for.
 func TestDeadLetters(t *testing.T) {

@@ -80,14 +80,17 @@ func refuseArgs(cmd *cobra.Command) {
 
 // noArgs refuses arguments, which means an unknown command where there are some.
 func noArgs(cmd *cobra.Command, args []string) error {
+	file := len(args) > 0 && (strings.HasSuffix(args[0], ".yaml") || strings.HasSuffix(args[0], ".yml")) && cmd.Flags().Lookup("config") != nil
 	switch {
 	case len(args) == 0:
 		return nil
-	case cmd.HasSubCommands():
+	case cmd.HasSubCommands() && !file:
 		return unknownCommand(cmd, args[0])
 	}
 	meant := ""
 	switch id := cmd.Flags().Lookup("id"); {
+	case file:
+		meant = ": a file of settings goes into --config, --config " + args[0]
 	case waits(cmd, args[0]):
 		meant = ": the time to wait goes behind an equals sign, --wait=" + args[0]
 	case id != nil && !id.Changed:

@@ -24,6 +24,7 @@ type Loader struct {
 	file     string
 	all      *pflag.FlagSet // every setting, also those that are no flag of the command
 	sets     [groups]*pflag.FlagSet
+	offered  [groups]bool // as flags of the command
 }
 
 // NewLoader returns a loader that starts from defaults.
@@ -46,6 +47,7 @@ func (l *Loader) AddFlags(fs *pflag.FlagSet, groups ...Group) {
 	fs.AddFlag(l.all.Lookup(fileSetting))
 	for _, g := range groups {
 		fs.AddFlagSet(l.sets[g])
+		l.offered[g] = true
 	}
 }
 
@@ -55,6 +57,7 @@ func (l *Loader) AddFlags(fs *pflag.FlagSet, groups ...Group) {
 // called again, and then reads the file again.
 func (l *Loader) Load(environ []string) (*Config, error) {
 	fresh := NewLoader(l.defaults)
+	fresh.offered = l.offered
 	var errs []error
 	l.all.VisitAll(func(f *pflag.Flag) {
 		if f.Changed {
@@ -101,6 +104,9 @@ func (l *Loader) load(environ []string) (*Config, error) {
 		if err := v.apply(f, f.Name); err != nil {
 			errs = append(errs, err)
 		}
+		if l.devAlone(f.Name) {
+			errs = append(errs, &Problem{Setting: f.Name, Source: v.source, Need: "to be left out: waterclock dev alone has it"})
+		}
 	})
 	errs = append(errs, l.tenants(said.tenants)...)
 	if len(errs) > 0 {
@@ -108,6 +114,12 @@ func (l *Loader) load(environ []string) (*Config, error) {
 	}
 	cfg := l.cfg
 	return &cfg, nil
+}
+
+// devAlone reports whether the command is an instance that has no broker of its own, and a setting is
+// about that broker.
+func (l *Loader) devAlone(setting string) bool {
+	return l.offered[Instance] && !l.offered[DevOnly] && l.sets[DevOnly].Lookup(setting) != nil
 }
 
 // tenants applies what the file says of each tenant to what holds for all.

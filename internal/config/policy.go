@@ -250,7 +250,7 @@ func (c *Config) IsDeadLetters(name string) bool {
 
 func (c *Config) checkPolicy(p *problems, topic string, t *Policy) {
 	key := func(name string) string { return tenantKey(topic, name) }
-	p.want(len(t.Targets) > 0, key("targets"), "", "at least one glob; * allows every topic")
+	p.want(len(t.Targets) > 0, key("targets"), "", "at least one glob, as in orders or mail.*; * allows every topic")
 	for _, glob := range t.Targets {
 		p.want(isGlob(glob), key("targets"), glob, "globs as in orders, mail.* or team-?.events")
 		p.want(!c.neverTarget(glob), key("targets"), glob, neverTargets)

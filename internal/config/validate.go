@@ -33,7 +33,7 @@ func (c *Config) ValidateDev() error {
 	p.want(!c.TLS, "tls", c.TLS, "to be unset: the embedded broker speaks plain text")
 	p.want(c.SASLMechanism == SASLNone, "sasl-mechanism", c.SASLMechanism, "to be unset: the embedded broker knows no users")
 	oneOf(&p, "log-format", c.LogFormat, logFormats())
-	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic")
+	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic, as in timers")
 	c.checkInstance(&p)
 	return errors.Join(p...)
 }
@@ -94,7 +94,7 @@ func show(v any) string {
 }
 
 func (c *Config) checkClient(p *problems) {
-	p.want(len(c.Brokers) > 0, "brokers", "", "at least one host:port")
+	p.want(len(c.Brokers) > 0, "brokers", "", "at least one host:port, as in 127.0.0.1:9092")
 	for _, b := range c.Brokers {
 		p.want(isAddress(b, true), "brokers", b, "host:port for each broker")
 	}
@@ -113,7 +113,7 @@ func (c *Config) checkInstance(p *problems) {
 }
 
 func (c *Config) checkRequests(p *problems) {
-	p.want(len(c.Requests) > 0 || len(c.Delay) > 0, "requests", "", "at least one request topic, or delay a fixed-delay topic")
+	p.want(len(c.Requests) > 0 || len(c.Delay) > 0, "requests", "", "at least one request topic, as in timers, or delay a fixed-delay topic")
 	for i, t := range c.Requests {
 		p.want(isTopic(t) && len(t) <= maxRequestTopic, "requests", t,
 			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen", maxRequestTopic))
@@ -142,7 +142,7 @@ func (c *Config) checkDelay(p *problems) {
 func (c *Config) checkTargets(p *problems) {
 	// Nobody needs targets for all where each tenant has its own.
 	common := slices.ContainsFunc(c.Requests, func(t string) bool { _, ok := c.Tenants[t]; return !ok })
-	p.want(len(c.Targets) > 0 || !common && len(c.Requests) > 0, "targets", "", "at least one glob; * allows every topic")
+	p.want(len(c.Targets) > 0 || !common && len(c.Requests) > 0, "targets", "", "at least one glob, as in orders or mail.*; * allows every topic")
 	for _, t := range c.Targets {
 		topic, glob := splitTopic(t)
 		p.want(isGlob(glob), "targets", t, "globs as in orders, mail.* or team-?.events")

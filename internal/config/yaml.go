@@ -9,6 +9,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 // file is what a YAML file says.
@@ -129,7 +131,11 @@ func decodeYAML(path string, data []byte) (map[string]yamlValue, error) {
 				Need: fmt.Sprintf("quotes around it, as in '%s': a * that begins a value names an alias in YAML", star),
 			}
 		}
-		return nil, fmt.Errorf("read %s: %s: %w", path, yaml.FormatError(err, false, false), ErrInvalid)
+		line, key, need := access.YAMLFault(err)
+		if key == "" {
+			return nil, &Problem{Setting: fileSetting, Found: path, Source: fmt.Sprintf("line %d", line), Need: need}
+		}
+		return nil, &Problem{Setting: key, Source: fmt.Sprintf("%s:%d", path, line), Need: need}
 	}
 	return doc, nil
 }

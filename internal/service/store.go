@@ -64,5 +64,8 @@ func openStopped(dataDir string) (*statestore.Store, error) {
 	if errors.Is(err, statestore.ErrInUse) {
 		return nil, fmt.Errorf("%w; stop that, or copy the directory and look into the copy", err)
 	}
+	if errors.Is(err, statestore.ErrForeignDirectory) {
+		return nil, fmt.Errorf("there is no store in %s (%w): --data-dir names the directory that serve was given, as in --data-dir /var/lib/waterclock", dataDir, err)
+	}
 	return s, err
 }

@@ -59,7 +59,7 @@ var wrongs = []wrong{
 	{"delay", "timers:5m:orders", "", "none of the request topics"},
 	{"delay", "retry:5m:mail", "targets=orders", "a target that is one of the targets of retry"},
 	{"delay", "retry:5m:timers", "targets=*", "a target that neither begins with __ nor belongs to the service"},
-	{"targets", "", "", "at least one glob; * allows every topic"},
+	{"targets", "", "", "at least one glob, as in orders or mail.*; * allows every topic"},
 	{"targets", "a[", "", "globs as in"},
 	{"targets", "others:x", "", "a prefix that is one of the request topics"},
 	{"default-target", "a/b", "", "the name of a topic"},

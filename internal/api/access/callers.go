@@ -14,6 +14,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 	"golang.org/x/crypto/bcrypt"
 )
 
@@ -100,9 +101,16 @@ func (t *text) UnmarshalYAML(n ast.Node) error {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		*t = text(n.GetToken().Value)
 	default:
-		return fmt.Errorf("line %d needs a single value, between quotes if it has a colon", n.GetToken().Position.Line)
+		return &scalarError{n.GetToken()}
 	}
 	return nil
+}
+
+// scalarError is a value that is none, at that token.
+type scalarError struct{ at *token.Token }
+
+func (e *scalarError) Error() string {
+	return fmt.Sprintf("line %d: %s needs a single value, between quotes if it has a colon", e.at.Position.Line, keyOf(e.at.Prev))
 }
 
 var (
@@ -172,11 +180,19 @@ func decodeCallers(data []byte) (file callersFile, err error) {
 		}
 	}()
 	if err := yaml.UnmarshalWithOptions(data, &file, yaml.Strict()); err != nil {
+		var own *scalarError
+		if errors.As(err, &own) {
+			return file, own
+		}
 		hint := ""
 		if bytes.Contains(data, []byte(": *")) {
 			hint = "; a * that begins a value needs quotes: '*'"
 		}
-		return file, fmt.Errorf("%s%s", yaml.FormatError(err, false, false), hint)
+		line, key, need := YAMLFault(err)
+		if key == "" {
+			key = "it"
+		}
+		return file, fmt.Errorf("line %d: %s needs %s%s", line, key, need, hint)
 	}
 	return file, nil
 }

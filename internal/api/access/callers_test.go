@@ -32,10 +32,13 @@ func TestBrokenCallersFiles(t *testing.T) {
 	bcrypted := passwordHash()
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "names nobody"},
-		{"no YAML", "callers: [", ""},
-		{"a list", "- a", ""},
+		{"no YAML", "callers: [", "line 1: callers needs a ] at the end of its list"},
+		{"a list", "- a", "line 1: it needs keys with values, as in KEY: VALUE, not a list"},
+		{"a number for a caller", "callers:\n  a: 3", "line 2: a needs keys with values, as in KEY: VALUE, not a number"},
+		{"a text for a list", "callers:\n  a:\n    tokens: x", "line 3: tokens needs a list, not a text"},
+		{"a list for a text", "callers:\n  a:\n    password: [x]", "line 3: password needs a single value"},
 		{"a tag alone, at which the library panics", "callers:\n  a:\n    tokens: !x\n  b: {}\n", "not well-formed YAML"},
-		{"another key", "users: {}", "users"},
+		{"another key", "users: {}", "line 1: users needs to be a known key"},
 		{"another key of a caller", `callers: {a: {` + tok + `, ` + good + `, roles: [x]}}`, "roles"},
 		{"another key of a grant", `callers: {a: {` + tok + `, grants: [{role: read, topic: a, prefix: b}]}}`, "prefix"},
 		{"a caller twice", "callers:\n  a: {" + tok + ", " + good + "}\n  a: {" + tok + ", " + good + "}\n", "a"},

@@ -174,12 +174,12 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// Events calls fn with the data of each server-sent event, until ctx ends, or fn returns an error,
+// Events calls began once the first connection is there, and fn with the data of each server-sent event, until ctx ends, or fn returns an error,
 // or the API refuses. A stream that ends by itself, or breaks, goes on behind the last event that fn
 // has had; after resumeTime without an answer the error is why. One that cannot begin is an error
 // at once.
-func (c *Client) Events(ctx context.Context, path string, query url.Values, fn func(data []byte) error) error {
-	s := stream{c: c, fn: fn}
+func (c *Client) Events(ctx context.Context, path string, query url.Values, began func(), fn func(data []byte) error) error {
+	s := stream{c: c, began: began, fn: fn}
 	var lost time.Time // when the last connection has ended
 	for {
 		began, err := s.read(ctx, path, query)
@@ -202,6 +202,7 @@ func (c *Client) Events(ctx context.Context, path string, query url.Values, fn f
 // stream is one of server-sent events, over as many connections as it takes.
 type stream struct {
 	c      *Client
+	began  func() // nil: it was called
 	fn     func(data []byte) error
 	failed error  // of fn: ends it
 	last   string // ID of the last event, or of a sign of life, that has come whole
@@ -220,6 +221,10 @@ func (s *stream) read(ctx context.Context, path string, query url.Values) (began
 		return false, err
 	}
 	defer resp.Body.Close()
+	if s.began != nil {
+		s.began()
+		s.began = nil
+	}
 	quiet := time.AfterFunc(streamQuiet, cancel)
 	defer quiet.Stop()
 	lines := bufio.NewScanner(resp.Body)

@@ -133,11 +133,15 @@ func TestEvents(t *testing.T) {
 	}
 	cl.pause = time.Millisecond
 	var got []string
+	begun := 0
 	events := func() error {
-		return cl.Events(t.Context(), "/", nil, func(data []byte) error { got = append(got, string(data)); return nil })
+		return cl.Events(t.Context(), "/", nil, func() { begun++ }, func(data []byte) error { got = append(got, string(data)); return nil })
 	}
 	if err = events(); strings.Join(got, " ") != `{"a":1} {"a":2}` || err == nil || !strings.Contains(err.Error(), "events-gone: no more") {
 		t.Errorf("%q, %v", got, err)
+	}
+	if begun != 1 {
+		t.Errorf("said %d times that it has begun", begun)
 	}
 	if want := []string{"", "0:6", "0:9", "0:9"}; !slices.Equal(from, want) {
 		t.Errorf("went on from %q, want %q", from, want)

@@ -1,0 +1,87 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// YAMLFault says what the YAML library found wrong with a file: the line (0: not known), the key
+// that the fault belongs to ("": none), and what that needs. It stands here, and not with the
+// settings, because those know this package.
+func YAMLFault(err error) (line int, key, need string) {
+	var fault yaml.Error
+	if !errors.As(err, &fault) {
+		return 0, "", fmt.Sprintf("well-formed YAML: %v", err)
+	}
+	t := fault.GetToken()
+	if t != nil && t.Position != nil {
+		line = t.Position.Line
+	}
+	key = keyOf(t)
+	switch fault := fault.(type) {
+	case *yaml.UnexpectedNodeTypeError:
+		return line, key, fmt.Sprintf("%s, not %s", kind(fault.Expected), kind(fault.Actual))
+	case *yaml.UnknownFieldError:
+		return line, t.Value, "to be a known key"
+	}
+	if message := fault.GetMessage(); !strings.Contains(message, alreadyDefined) || t == nil {
+		return line, key, syntax(message)
+	}
+	return line, t.Value, syntax(alreadyDefined)
+}
+
+// alreadyDefined is what the library says of a key that is given twice.
+const alreadyDefined = "already defined"
+
+// syntax says what is needed where a file is not well-formed.
+func syntax(message string) string {
+	for _, fault := range []struct{ has, need string }{
+		{"sequence end token", "a ] at the end of its list"},
+		{"mapping end token", "a } at its end"},
+		{"mapping value is not allowed", "quotes around a value that has a colon"},
+		{"value is not allowed in this context", "one value, and the next key on a line of its own"},
+		{"'\t' that cannot start", "spaces to indent with, not a tab"},
+		{"could not find end character of", "a quote at the end of its text"},
+		{"non-map value is specified", "a colon and a value behind the key"},
+		{alreadyDefined, "to be given once: it stands further up already"},
+	} {
+		if strings.Contains(message, fault.has) {
+			return fault.need
+		}
+	}
+	return "well-formed YAML: " + message
+}
+
+// keyOf is the key that a token stands behind.
+func keyOf(t *token.Token) string {
+	for ; t != nil; t = t.Prev {
+		if t.Type == token.MappingValueType && t.Prev != nil && t.Prev.Type != token.SequenceEndType && t.Prev.Type != token.MappingEndType {
+			return t.Prev.Value
+		}
+	}
+	return ""
+}
+
+// kind names what stands in a file.
+func kind(n ast.NodeType) string {
+	switch n {
+	case ast.MappingType, ast.MappingValueType:
+		return "keys with values, as in KEY: VALUE"
+	case ast.SequenceType:
+		return "a list"
+	case ast.StringType, ast.LiteralType:
+		return "a text"
+	case ast.IntegerType, ast.FloatType, ast.InfinityType, ast.NanType:
+		return "a number"
+	case ast.BoolType:
+		return "true or false"
+	case ast.NullType:
+		return "nothing"
+	}
+	return "that"
+}
