@@ -235,6 +235,23 @@ func TestProbeOfWhatMayNotBeUsed(t *testing.T) {
 	}
 }
 
+// refusedRecords is the answer to a produce request whose records are refused for good.
+func refusedRecords(r kmsg.Request) kmsg.Response {
+	req := r.(*kmsg.ProduceRequest)
+	resp := req.ResponseKind().(*kmsg.ProduceResponse)
+	for _, rt := range req.Topics {
+		topic := kmsg.NewProduceResponseTopic()
+		topic.Topic, topic.TopicID = rt.Topic, rt.TopicID
+		for _, rp := range rt.Partitions {
+			part := kmsg.NewProduceResponseTopicPartition()
+			part.Partition, part.ErrorCode = rp.Partition, kerr.InvalidRecord.Code
+			topic.Partitions = append(topic.Partitions, part)
+		}
+		resp.Topics = append(resp.Topics, topic)
+	}
+	return resp
+}
+
 // Brokers keep each transactional ID for a week. However often is probed, and whatever becomes of it,
 // there is one for each partition that is unhealthy; those that got through serve all.
 func TestProbesUseTheirIDsAgain(t *testing.T) {
@@ -259,19 +276,7 @@ func TestProbesUseTheirIDsAgain(t *testing.T) {
 		if !refuse {
 			return nil, nil, false
 		}
-		req := r.(*kmsg.ProduceRequest)
-		resp := req.ResponseKind().(*kmsg.ProduceResponse)
-		for _, rt := range req.Topics {
-			topic := kmsg.NewProduceResponseTopic()
-			topic.Topic, topic.TopicID = rt.Topic, rt.TopicID
-			for _, rp := range rt.Partitions {
-				part := kmsg.NewProduceResponseTopicPartition()
-				part.Partition, part.ErrorCode = rp.Partition, kerr.InvalidRecord.Code
-				topic.Partitions = append(topic.Partitions, part)
-			}
-			resp.Topics = append(resp.Topics, topic)
-		}
-		return resp, nil, true
+		return refusedRecords(r), nil, true
 	})
 	probe := func(wrong bool) int {
 		t.Helper()
@@ -298,4 +303,79 @@ func TestProbesUseTheirIDsAgain(t *testing.T) {
 	if n := probe(false); n != partitions || len(p.free) != partitions || len(p.left) != 0 {
 		t.Errorf("%d IDs behind that, %d free, want %d", n, len(p.free), partitions)
 	}
+}
+
+// What a probe could not do with its own transaction says nothing of its target: neither that the
+// transaction of the probe before is still open, nor that one which has written is not ended.
+func TestProbesOwnTransactionIsNotTheTargets(t *testing.T) {
+	c, targets := fakeTargets(t, 2)
+	cl := targets.client.(*kgo.Client)
+	p := NewProber([]kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}, "g", "p",
+		NewMarkers(cl, targets, "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry())), time.Now)
+	var refused atomic.Int32 // the kind of request that the coordinator refuses
+	refuse := func(k kmsg.Key, answer func(kmsg.Request) kmsg.Response) {
+		c.ControlKey(int16(k), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if refused.Load() != int32(k) {
+				return nil, nil, false
+			}
+			return answer(r), nil, true
+		})
+	}
+	refuse(kmsg.EndTxn, func(r kmsg.Request) kmsg.Response {
+		resp := r.ResponseKind().(*kmsg.EndTxnResponse)
+		resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
+		return resp
+	})
+	refuse(kmsg.InitProducerID, func(r kmsg.Request) kmsg.Response {
+		resp := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
+		return resp
+	})
+	refuse(kmsg.Produce, refusedRecords)
+	zero, other := timer.TopicPartition{Topic: "t"}, timer.TopicPartition{Topic: "t", Partition: 1}
+
+	refused.Store(int32(kmsg.EndTxn))
+	if err := p.Probe(t.Context(), zero); err != nil {
+		t.Errorf("the target took the probe, whose transaction is not ended: %v", err)
+	}
+	refused.Store(int32(kmsg.Produce))
+	if err := p.Probe(t.Context(), zero); err == nil || errors.Is(err, errNotTried) {
+		t.Errorf("the target refused the probe: %v", err)
+	}
+	refused.Store(int32(kmsg.InitProducerID))
+	if err := p.Probe(t.Context(), zero); !errors.Is(err, errNotTried) {
+		t.Errorf("the last probe's transaction is not ended: %v, want %v", err, errNotTried)
+	}
+	if err := p.Probe(t.Context(), other); !errors.Is(err, errNotTried) {
+		t.Errorf("no transaction can be begun: %v", err)
+	}
+}
+
+// IDs of probes that failed are kept for their partitions while those are probed, or looked at, and no longer:
+// a partition that is not probed any more has no breaker.
+func TestIDsOfFailedProbesAreNotKeptForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProber(nil, "g", "p", nil, time.Now)
+		at := func(n int) timer.TopicPartition { return timer.TopicPartition{Topic: "t", Partition: int32(n)} }
+		const many = 1000
+		for n := range many {
+			p.give(at(n), p.take(at(n)), false)
+		}
+		for range 3 {
+			time.Sleep(leftFor - time.Minute)
+			p.looked(at(0)) // it has no leader, so it is not tried
+			x := p.take(at(1))
+			p.give(at(1), x, false)
+		}
+		if len(p.left) != 2 || len(p.free) != many-2 || p.serial != many {
+			t.Errorf("%d left, %d free of %d", len(p.left), len(p.free), p.serial)
+		}
+		for n := range many {
+			p.give(at(many+n), p.take(at(many+n)), false)
+		}
+		if p.serial != many+2 {
+			t.Errorf("%d IDs were made, want %d", p.serial, many+2)
+		}
+	})
 }
