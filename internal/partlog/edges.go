@@ -2,6 +2,7 @@ package partlog
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,17 +21,20 @@ type Edge struct {
 // Held reports whether an open transaction keeps records from being read.
 func (e Edge) Held() bool { return e.Stable < e.End }
 
-// Edges asks where many logs end, with two successive requests to each broker that
-// leads some of them. Each request may take limit. Logs whose leaders do not answer in time are left out.
-// Topics go by name.
-func Edges(ctx context.Context, cl *kgo.Client, logs []Log, limit time.Duration) map[Log]Edge {
+// NoLeader stands for leaders that are not known.
+const NoLeader = noBroker
+
+// Edges asks the leader of many logs where they end, with two successive requests. Each may take limit. Logs that it
+// does not lead, or has not told of in time, are left out. With [NoLeader] the client looks up leaders and asks
+// them at once, and the slowest of them is waited for. Topics go by name.
+func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, limit time.Duration) map[Log]Edge {
 	if len(logs) == 0 {
 		return nil
 	}
 	// Ask for the high watermark first. Asked for second, it would include records written in
 	// between, and every busy log would look as if a transaction were open.
-	ends := latestOf(ctx, cl, logs, readUncommitted, limit)
-	stables := latestOf(ctx, cl, logs, readCommitted, limit)
+	ends := latestOf(ctx, cl, leader, logs, readUncommitted, limit)
+	stables := latestOf(ctx, cl, leader, logs, readCommitted, limit)
 	edges := make(map[Log]Edge, len(logs))
 	for _, l := range logs {
 		end, some := ends[place{l.Topic, l.Partition}]
@@ -41,12 +45,50 @@ func Edges(ctx context.Context, cl *kgo.Client, logs []Log, limit time.Duration)
 	return edges
 }
 
+// leadersAge is how old what is known of leaders may be.
+const leadersAge = time.Second
+
+// Leaders returns the node IDs of the leaders of logs. Logs without a leader, or of which none is known, are left
+// out. Topics go by name. The error says that no broker has told within limit.
+func Leaders(ctx context.Context, cl *kgo.Client, logs []Log, limit time.Duration) (map[Log]int32, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	asked := make(map[place]Log, len(logs))
+	topics := make(map[string]bool)
+	for _, l := range logs {
+		asked[place{l.Topic, l.Partition}] = l
+		if !topics[l.Topic] {
+			topics[l.Topic] = true
+			t := kmsg.NewMetadataRequestTopic()
+			t.Topic = kmsg.StringPtr(l.Topic)
+			req.Topics = append(req.Topics, t)
+		}
+	}
+	resp, err := cl.RequestCachedMetadata(ctx, req, leadersAge)
+	if err != nil {
+		return nil, fmt.Errorf("look up leaders: %w", err)
+	}
+	leaders := make(map[Log]int32, len(logs))
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if t.Topic == nil || p.Leader < 0 {
+				continue
+			}
+			if l, some := asked[place{*t.Topic, p.Partition}]; some {
+				leaders[l] = p.Leader
+			}
+		}
+	}
+	return leaders, nil
+}
+
 type place struct {
 	topic     string
 	partition int32
 }
 
-func latestOf(ctx context.Context, cl *kgo.Client, logs []Log, isolation int8, limit time.Duration) map[place]int64 {
+func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, isolation int8, limit time.Duration) map[place]int64 {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	topics := make(map[string][]kmsg.ListOffsetsRequestTopicPartition)
@@ -62,8 +104,15 @@ func latestOf(ctx context.Context, cl *kgo.Client, logs []Log, isolation int8, l
 		t.Topic, t.Partitions = topic, partitions
 		req.Topics = append(req.Topics, t)
 	}
+	var shards []kgo.ResponseShard
+	if leader == NoLeader {
+		shards = cl.RequestSharded(ctx, req)
+	} else { // without a look at metadata, which the client may ask a silent broker for
+		resp, err := cl.Broker(int(leader)).Request(ctx, req)
+		shards = append(shards, kgo.ResponseShard{Resp: resp, Err: err})
+	}
 	found := make(map[place]int64, len(logs))
-	for _, shard := range cl.RequestSharded(ctx, req) {
+	for _, shard := range shards {
 		resp, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
 		if shard.Err != nil || !ok {
 			continue

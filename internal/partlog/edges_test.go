@@ -20,7 +20,11 @@ func TestEdges(t *testing.T) {
 		wants := func(what string, want Edge) {
 			t.Helper()
 			p.until(what, func() bool {
-				edges := Edges(p.ctx, p.cl, []Log{at, gone}, 10*time.Second)
+				leaders, err := Leaders(p.ctx, p.cl, []Log{at, gone}, 10*time.Second)
+				if leader, known := leaders[at]; err != nil || !known || Edges(p.ctx, p.cl, leader, []Log{at, gone}, 10*time.Second)[at] != want {
+					return false
+				}
+				edges := Edges(p.ctx, p.cl, NoLeader, []Log{at, gone}, 10*time.Second)
 				_, found := edges[gone]
 				return edges[at] == want && !found
 			})
@@ -50,7 +54,7 @@ func TestEdgesOfABusyLog(t *testing.T) {
 		c.SleepControl(write)
 		return nil, nil, false
 	})
-	if e := Edges(t.Context(), cl, []Log{{Topic: "t"}}, 10*time.Second)[Log{Topic: "t"}]; e.Held() || e.End < 2 {
+	if e := Edges(t.Context(), cl, NoLeader, []Log{{Topic: "t"}}, 10*time.Second)[Log{Topic: "t"}]; e.Held() || e.End < 2 {
 		t.Errorf("%+v, want an end and no open transaction", e)
 	}
 }

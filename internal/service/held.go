@@ -16,6 +16,8 @@ const (
 	// edgeEvery is how often the ends of the request logs are asked for. edgeTimeout
 	// bounds each of the two requests that takes.
 	edgeEvery, edgeTimeout = time.Second, 2 * time.Second
+	// leadersEvery is how often the leaders of the request logs are looked up, which says what is asked together.
+	leadersEvery = 5 * time.Second
 	// heldNamed is the age from which a transaction that holds up a log is shown, with its producer.
 	// Younger ones are normal for transactional producers.
 	heldNamed = 2 * time.Second
@@ -33,13 +35,28 @@ const (
 // tells each partition ([ownership.Life.SetLogEnd]). It only reports: partition.gate decides how long an
 // acquisition waits, and a cancel that is held up counts as if it were written when the transaction ends.
 //
-// The goroutine of Run owns all fields. Another goroutine asks for producers, one question at a time, so
-// that a broker that does not answer delays no lag; its answers come through named.
+// The goroutine of Run owns all fields, and never waits for a broker. Other goroutines ask: one for
+// producers, one for leaders, and one for each leader of logs. Each has one question under way at most, and
+// what it finds comes through its channel. So a broker that does not answer delays the figures of its own logs alone.
 type edges struct {
 	in    *instance
 	held  map[key]*openTransaction // by partition whose log is held up now
 	named chan map[key]producer
 	asked bool // a question for producers is under way
+
+	leaders map[partlog.Log]int32 // by log as last looked up; one that is not there is asked for with the others like it
+	led     chan map[partlog.Log]int32
+	leading bool           // leaders are being looked up
+	ledAt   time.Time      // when that began last
+	looks   map[int32]bool // leaders that are being asked
+	looked  chan edgesOf
+}
+
+// edgesOf are the ends of the logs that a leader has; all says that it has told of all that it was asked for.
+type edgesOf struct {
+	leader int32
+	found  map[partlog.Log]partlog.Edge
+	all    bool
 }
 
 // openTransaction is the transaction at the last stable offset of a partition. It is forgotten when that
@@ -61,7 +78,10 @@ type producer struct {
 }
 
 func newEdges(in *instance) *edges {
-	return &edges{in: in, held: make(map[key]*openTransaction), named: make(chan map[key]producer, 1)}
+	return &edges{
+		in: in, held: make(map[key]*openTransaction), named: make(chan map[key]producer, 1),
+		led: make(chan map[partlog.Log]int32, 1), looks: make(map[int32]bool), looked: make(chan edgesOf),
+	}
 }
 
 // Run looks until ctx ends.
@@ -74,7 +94,21 @@ func (e *edges) Run(ctx context.Context) error {
 			if e.asked {
 				<-e.named
 			}
+			if e.leading {
+				<-e.led
+			}
+			for range e.looks {
+				<-e.looked
+			}
 			return nil
+		case led := <-e.led:
+			e.leading = false
+			if led != nil {
+				e.leaders = led
+			}
+		case of := <-e.looked:
+			delete(e.looks, of.leader)
+			e.tell(of)
 		case found := <-e.named:
 			e.asked = false
 			e.take(found)
@@ -85,21 +119,60 @@ func (e *edges) Run(ctx context.Context) error {
 	}
 }
 
-// look tells each partition that reads requests where its log ends.
+// look asks where the logs of all partitions that read requests end, but for leaders that have not
+// answered the question before.
 func (e *edges) look(ctx context.Context) {
 	parts := e.in.reading()
-	logs := make([]partlog.Log, 0, len(parts))
-	for k := range parts {
-		logs = append(logs, partlog.Log{Topic: k.topic, Partition: k.partition})
-	}
-	found := partlog.Edges(ctx, e.in.client, logs, edgeTimeout)
 	for k := range e.held {
 		if parts[k] == nil {
 			delete(e.held, k)
 		}
 	}
-	for k, p := range parts {
-		if edge, ok := found[partlog.Log{Topic: k.topic, Partition: k.partition}]; ok {
+	var all []partlog.Log
+	by := make(map[int32][]partlog.Log)
+	for k := range parts {
+		l := partlog.Log{Topic: k.topic, Partition: k.partition}
+		all = append(all, l)
+		leader := e.leaderOf(l)
+		by[leader] = append(by[leader], l)
+	}
+	for leader, logs := range by {
+		if e.looks[leader] {
+			continue
+		}
+		e.looks[leader] = true
+		go func() {
+			found := partlog.Edges(ctx, e.in.client, leader, logs, edgeTimeout)
+			e.looked <- edgesOf{leader, found, len(found) == len(logs)}
+		}()
+	}
+	if len(all) > 0 && !e.leading && time.Since(e.ledAt) >= leadersEvery {
+		e.leading, e.ledAt = true, time.Now()
+		go func() {
+			led, err := partlog.Leaders(ctx, e.in.client, all, leadersEvery)
+			if err != nil {
+				led = nil // those of before are the better guess
+			}
+			e.led <- led
+		}()
+	}
+}
+
+func (e *edges) leaderOf(l partlog.Log) int32 {
+	if leader, known := e.leaders[l]; known {
+		return leader
+	}
+	return partlog.NoLeader
+}
+
+// tell tells partitions where their logs end. An answer that comes when the log has another leader is old.
+func (e *edges) tell(of edgesOf) {
+	if !of.all {
+		e.ledAt = time.Time{} // some may have another leader by now
+	}
+	for k, p := range e.in.reading() {
+		l := partlog.Log{Topic: k.topic, Partition: k.partition}
+		if edge, ok := of.found[l]; ok && e.leaderOf(l) == of.leader {
 			p.SetLogEnd(e.judge(k, edge, time.Now()))
 		}
 	}
