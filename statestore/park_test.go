@@ -66,6 +66,9 @@ func TestPark(t *testing.T) {
 	must(t, k.Park("mail/0", ts[4:]))
 	wantIDs(t, k, "c")
 	wantParked(t, k, map[string]string{unhealthy: "abd", "mail/0": "e"})
+	if all, parked, err := k.GetAll([][]byte{ts[0].ID, ts[2].ID, []byte("nobody's"), ts[4].ID}); err != nil || all[2] != nil || !slices.Equal(parked, []bool{true, false, false, true}) {
+		t.Errorf("%v, parked %v, %v", all, parked, err)
+	}
 	for _, x := range ts {
 		ref, err := k.Lookup(x.ID)
 		must(t, err)

@@ -79,35 +79,38 @@ func (k *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
 	return nil
 }
 
-// GetAll returns the timers that are pending under many IDs at one moment, parked or
-// not: nil under an ID under which none is. They are not shared with the store.
-func (k *Handle) GetAll(ids [][]byte) ([]*timer.Timer, error) {
+// GetAll returns the timers that are pending under many IDs at one moment: nil under an ID under which none
+// is; and which of them are parked. The timers are not shared with the store.
+func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err error) {
 	if err := k.enterRead(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer k.p.s.leave()
 	it, err := k.p.s.idIter()
 	if err != nil {
-		return nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
+		return nil, nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
 	}
-	timers := make([]*timer.Timer, len(ids))
+	timers, parked = make([]*timer.Timer, len(ids)), make([]bool, len(ids))
 	for i := 0; i < len(ids) && err == nil; i++ {
-		timers[i], err = k.p.seekTimer(it, ids[i])
+		var at place
+		timers[i], at, err = k.p.seekTimer(it, ids[i])
+		parked[i] = at.target != 0
 	}
 	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
-		return nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
+		return nil, nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
 	}
-	return timers, nil
+	return timers, parked, nil
 }
 
 // seekTimer reads the ID row and the row that it names, which one iterator sees as they
 // are at one moment.
-func (p *Partition) seekTimer(it *idIterator, id []byte) (*timer.Timer, error) {
+func (p *Partition) seekTimer(it *idIterator, id []byte) (*timer.Timer, place, error) {
 	at, err := it.seek(p.prefix, id)
 	if err != nil || at.ref.IsAbsent() {
-		return nil, err
+		return nil, nowhere, err
 	}
-	return p.timerAt(it, id, at)
+	t, err := p.timerAt(it, id, at)
+	return t, at, err
 }
 
 // timerAt reads the row at a place, which is that of the ID.

@@ -300,7 +300,7 @@ func (c *core) storeIsFold(p *Partition) {
 	for id := range want {
 		ids = append(ids, []byte(id))
 	}
-	got, err := p.handle.GetAll(append(ids, []byte("nobody's")))
+	got, _, err := p.handle.GetAll(append(ids, []byte("nobody's")))
 	c.ok(err)
 	refs := make([]timer.Ref, len(ids))
 	c.ok(p.handle.LookupAll(ids, refs))

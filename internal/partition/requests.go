@@ -186,14 +186,15 @@ func (p *Partition) planBatch(b *planner.Batch) error {
 		refs := make([]timer.Ref, len(unknown.IDs))
 		err := p.handle.LookupAll(unknown.IDs, refs)
 		var timers []*timer.Timer
+		var parked []bool
 		if err == nil && len(unknown.Whole) > 0 {
-			timers, err = p.handle.GetAll(unknown.Whole)
+			timers, parked, err = p.handle.GetAll(unknown.Whole)
 		}
 		p.planning.Lock()
 		if err != nil {
 			return err
 		}
-		unknown.Found(refs, timers, p.clock.millis())
+		unknown.Found(refs, timers, parked, p.clock.millis())
 	}
 	p.backlog.delivered(0, p.planner.Plan(b))
 	return nil

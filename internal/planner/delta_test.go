@@ -28,7 +28,7 @@ func (p *Planner) planNew(b *Batch) {
 	for i := range refs {
 		refs[i] = timer.Absent
 	}
-	unknown.Found(refs, nil, 0)
+	unknown.Found(refs, nil, nil, 0)
 	p.Plan(b)
 }
 

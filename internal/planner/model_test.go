@@ -70,25 +70,26 @@ type model struct {
 	unmet map[int64]bool // requests that did not count
 
 	// Of the planner's life.
-	met       int // requests that were met
-	batch     *Batch
-	lookup    Lookup
-	asked     bool // the store, which said:
-	refs      []timer.Ref
-	whole     []*timer.Timer
-	found     bool
-	reached   timer.Ref
-	scan      *scan
-	out       *Segment
-	jobs      []job
-	folding   bool
-	folded    map[string]*timer.Timer
-	frozen    map[string]*timer.Timer // state that the checkpoint under way leads to
-	changes   []timer.Change          // of that one, to be written
-	parkings  []parking
-	admitting []*timer.Timer
-	permit    any
-	missed    map[occurrence]int64 // of those that are pending, with catch-up none: by when they were missed, as last said
+	met         int // requests that were met
+	batch       *Batch
+	lookup      Lookup
+	asked       bool // the store, which said:
+	refs        []timer.Ref
+	whole       []*timer.Timer
+	wholeParked []bool
+	found       bool
+	reached     timer.Ref
+	scan        *scan
+	out         *Segment
+	jobs        []job
+	folding     bool
+	folded      map[string]*timer.Timer
+	frozen      map[string]*timer.Timer // state that the checkpoint under way leads to
+	changes     []timer.Change          // of that one, to be written
+	parkings    []parking
+	admitting   []*timer.Timer
+	permit      any
+	missed      map[occurrence]int64 // of those that are pending, with catch-up none: by when they were missed, as last said
 
 	// Of who asks what is committed.
 	overlay overlay
@@ -202,7 +203,7 @@ func (m *model) meet(n int) {
 	}
 	m.met += n
 	m.batch, m.lookup = b, m.p.Meet(b)
-	m.refs, m.whole, m.asked, m.found = nil, nil, false, m.lookup.Empty()
+	m.refs, m.whole, m.wholeParked, m.asked, m.found = nil, nil, nil, false, m.lookup.Empty()
 }
 
 // ask asks the store, without the lock.
@@ -215,7 +216,8 @@ func (m *model) ask() {
 		m.refs = append(m.refs, m.stored(string(id)))
 	}
 	for _, id := range m.lookup.Whole {
-		m.whole = append(m.whole, m.rows[string(id)].Timer)
+		r := m.rows[string(id)]
+		m.whole, m.wholeParked = append(m.whole, r.Timer), append(m.wholeParked, r.parked != "")
 	}
 }
 
@@ -225,16 +227,17 @@ func (m *model) tell() {
 	if !m.asked || m.found {
 		return
 	}
-	for _, t := range m.whole {
+	for i, t := range m.whole {
 		switch {
 		case t == nil:
-		case t.Ref().Compare(m.p.horizon) < 0:
+		case m.wholeParked[i], t.Ref().Compare(m.p.horizon) < 0:
+			m.saw("parked, and met above the horizon", m.wholeParked[i] && t.Ref().Compare(m.p.horizon) >= 0)
 			m.comes(t)
 		default: // it may be one that is not loaded, as far as is known
 			delete(m.missed, occurrence{t.Offset, t.Occurrence})
 		}
 	}
-	m.lookup.Found(m.refs, m.whole, m.now)
+	m.lookup.Found(m.refs, m.whole, m.wholeParked, m.now)
 	m.found = true
 }
 

@@ -182,7 +182,7 @@ func TestWhatTheRulesMoveIsSaidToBeOnItsWay(t *testing.T) {
 	b := NewBatch(1)
 	b.Add(nil, timer.Request{ID: []byte("found"), Offset: 9, Steer: timer.Trigger}, nil)
 	unknown := p.Meet(b)
-	unknown.Found(nil, []*timer.Timer{moved("found", 2)}, 0)
+	unknown.Found(nil, []*timer.Timer{moved("found", 2)}, []bool{false}, 0)
 	p.Plan(b)
 	fired, _ := p.Fire(0, 10, 1<<40, free) // the gate is not open
 	s := p.Take(10, 1<<40)
@@ -223,7 +223,7 @@ func TestATriggerOutlivesTheRulesOfItsZone(t *testing.T) {
 		b.Add(nil, timer.Request{ID: []byte("x"), Offset: 9, Steer: timer.Resume, At: 61}, nil)
 		unknown := p.Meet(b)
 		tm.Steering = &timer.Steering{Triggered: true, Paused: true, By: 8, At: 60}
-		unknown.Found(nil, []*timer.Timer{tm}, 61)
+		unknown.Found(nil, []*timer.Timer{tm}, []bool{true}, 61)
 		p.Plan(b)
 		wants(t, "resumed", fired(p, 100, 10), "x/1")
 	}
@@ -265,7 +265,7 @@ func TestWhatComesAfterTheClockWasSetBackWasNotMissed(t *testing.T) {
 	b := NewBatch(1)
 	b.Add(nil, timer.Request{ID: []byte("n"), Offset: 7, Schedule: recurring("n", 5100, 100, timer.CatchUpNone)}, nil)
 	unknown := p.Meet(b)
-	unknown.Found([]timer.Ref{timer.Absent}, nil, 5000)
+	unknown.Found([]timer.Ref{timer.Absent}, nil, nil, 5000)
 	p.Plan(b)
 	wants(t, "the first", fired(p, 5100, 10), "n/1")
 	wants(t, "the last one of those that are overtaken", fired(p, 5310, 10), "n/3")

@@ -169,11 +169,40 @@ func TestWhatIsParkedAndMetWasMissed(t *testing.T) {
 		}
 		b.Add(nil, r, nil)
 		unknown := p.Meet(b)
-		unknown.Found(nil, []*timer.Timer{parked}, 1500)
+		unknown.Found(nil, []*timer.Timer{parked}, []bool{true}, 1500)
 		p.Plan(b)
 		got := fired(p, 1500, 10)
 		p.Admit([]*timer.Timer{parked}, nil, 1500)
 		wants(t, "what was missed", append(got, fired(p, 1500, 10)...), want...)
+		wants(t, "what comes", fired(p, 2000, 10), "n/2")
+	}
+}
+
+// So was one above a horizon that was lowered below it because memory was full. It is triggered, so it is
+// not parked any more, and what its schedule has pending fires when the horizon has reached it again, if it was not
+// missed. Of a timer that is merely not loaded it was not.
+func TestWhatIsParkedAndMetAboveTheHorizonWasMissed(t *testing.T) {
+	for _, x := range []struct {
+		parked bool
+		want   []string
+	}{{true, nil}, {false, []string{"n/1"}}} {
+		tm := recurring("n", 1000, 1000, timer.CatchUpNone)
+		p := ready()
+		p.Begin(1)
+		p.Open(900)
+		p.Lower(timer.Ref{Due: 500})
+		b := NewBatch(1)
+		b.Add(nil, timer.Request{ID: tm.ID, Offset: 9, At: 1500, Steer: timer.Trigger}, nil)
+		unknown := p.Meet(b)
+		unknown.Found(nil, []*timer.Timer{tm}, []bool{x.parked}, 1500)
+		p.Plan(b)
+		wants(t, "what was triggered", fired(p, 1500, 10), "n/1")
+		from, ok := p.LoadFrom(timer.Ref{Due: 500})
+		if !ok {
+			t.Fatal("nothing is to be loaded")
+		}
+		p.Load(from, timer.Ref{Due: 10_000}, []*timer.Timer{tm}) // it is not parked any more
+		wants(t, "what its schedule has pending", fired(p, 1500, 10), x.want...)
 		wants(t, "what comes", fired(p, 2000, 10), "n/2")
 	}
 }
@@ -266,7 +295,7 @@ func TestWhatAPauseHasMissedDoesNotFireBehindATrigger(t *testing.T) {
 			b.Add(nil, r, nil)
 		}
 		unknown := p.Meet(b)
-		unknown.Found(nil, []*timer.Timer{}, 0)
+		unknown.Found(nil, []*timer.Timer{}, nil, 0)
 		p.Plan(b)
 		if back {
 			s := p.Take(100, 1<<40)

@@ -82,21 +82,25 @@ func (p *Planner) Meet(b *Batch) (unknown Lookup) {
 }
 
 // Found takes what is pending in the store under each of the IDs, and the timers that
-// are under each of Whole, nil for none. Nothing can have come between: what is not known
-// does not fire, and is not loaded. So a timer that a load has passed over is here what
-// it would be from there. One below the horizon is parked, for it has no item: what is due of it
-// by now was missed, also if its target is healthy again before it comes back.
-func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer, now int64) {
+// are under each of Whole, nil for none, and whether the store has them parked. Nothing can have come between:
+// what is not known does not fire, and is not loaded. So a timer that a load has passed over is here what
+// it would be from there, and what is due of a parked one by now was missed, also if its target is healthy again
+// before it comes back, and wherever the horizon is: memory that is full lowers it below timers that were
+// parked. One below the horizon is parked, or on its way back from there, for it has no item.
+func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer, parked []bool, now int64) {
 	for i, it := range l.items {
 		it.ref, it.unknown = refs[i], false
 	}
 	for i, it := range l.whole {
 		t := timers[i]
 		it.unknown = false
-		if l.p.set(it, t); !it.near {
+		l.p.set(it, t)
+		if it.near || parked[i] {
+			l.p.miss(it, now)
+		}
+		if !it.near {
 			continue
 		}
-		l.p.miss(it, now)
 		if again := l.p.rescheduled(t); again != t {
 			l.p.reschedule(it, again)
 		}
