@@ -45,6 +45,9 @@ func checks(p *process, cmd *cobra.Command, load func() (*config.Config, error))
 		}
 		_, err = fmt.Fprintf(p.stdout, "nothing is wrong: %s, tenants with settings of their own %d\n",
 			strings.Join(servedTopics(cfg), ", "), len(cfg.Tenants))
+		for _, grant := range cfg.UnservedGrants() {
+			fmt.Fprintf(p.stderr, "note: api-users has a grant for topics that are not served here: %s\n", grant)
+		}
 		return err
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ func decodeTimer(body []byte) (*NewTimer, error) {
 	err := d.Decode(&n)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the body is no timer as JSON (a payload that is JSON is sent as application/octet-stream, or as value): %s", fault(err))
+		return nil, fmt.Errorf("the body is no timer as JSON (a payload that is JSON is sent as application/octet-stream, or as value): %s", fault(err, body))
 	case n == nil:
 		return nil, fmt.Errorf("the body is no timer as JSON: it is null")
 	}
@@ -122,7 +123,7 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 		err = ended(d)
 	}
 	if err != nil {
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "body: %s", fault(err))
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "body: %s", fault(err, body))
 	}
 	return c, nil
 }
@@ -131,9 +132,11 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 // one too many, and does not go on for long where they are wrong: neither what it holds nor what
 // is answered grows with what was sent; the headers that it holds are counted as its caller's.
 func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
+	var at int64 // where what is decoded begins
 	wrong := func(where string, err error) *Problem {
-		p := problem(http.StatusBadRequest, ReasonBadRequest, "%s: %s", where, fault(err))
-		p.Errors = []*huma.ErrorDetail{{Message: fault(err), Location: where}}
+		text := fault(err, body[at:])
+		p := problem(http.StatusBadRequest, ReasonBadRequest, "%s: %s", where, text)
+		p.Errors = []*huma.ErrorDetail{{Message: text, Location: where}}
 		return p
 	}
 	d := strict(body)
@@ -156,6 +159,7 @@ func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
 			return nil, wrong("body.timers", fmt.Errorf("it has more than %d timers: send them in several calls", maxTimers))
 		}
 		var one *NewTimer
+		at = d.InputOffset()
 		err := d.Decode(&one)
 		if err == nil && one == nil {
 			err = errors.New("it is null, and needs a timer")
@@ -200,13 +204,17 @@ func isSyntax(err error) bool {
 	return errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// fault is an error of package json in words of JSON.
-func fault(err error) string {
+// fault is an error of package json in words of JSON; body is what was decoded, and maybe what is
+// behind it.
+func fault(err error, body []byte) string {
 	var kind *json.UnmarshalTypeError
+	var corrupt base64.CorruptInputError
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		text = "it ends early"
+	case errors.As(err, &corrupt):
+		text = fmt.Sprintf("%s is not base64: byte %d of it is none of A to Z, a to z, 0 to 9, + and /, or = is missing at its end", notBase64(body), int64(corrupt))
 	case errors.As(err, &kind):
 		needs := "another type"
 		switch kind.Type.Kind().String() {
@@ -228,6 +236,51 @@ func fault(err error) string {
 		text = fmt.Sprintf("%s is %s, and needs %s", what, kind.Value, needs)
 	}
 	return strings.ToValidUTF8(text[:min(len(text), maxFaultLen)], "")
+}
+
+// notBase64 names the first field of JSON that is to be base64 and is not: the decoder's error has no
+// name. Nothing but the names of what is open is kept.
+func notBase64(body []byte) string {
+	d := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(body, ", \t\r\n"))) // of a list it is behind a comma
+	type level struct {
+		name   string
+		object bool
+	}
+	var open []level
+	field, named := "", false // the field whose value comes next
+	for {
+		t, err := d.Token()
+		if err != nil {
+			return "a field"
+		}
+		switch t := t.(type) {
+		case json.Delim:
+			switch {
+			case t == '{' || t == '[':
+				open = append(open, level{field, t == '{'})
+			case len(open) > 0:
+				open = open[:len(open)-1]
+			}
+			field, named = "", false
+			continue
+		case string:
+			if !named && len(open) > 0 && open[len(open)-1].object {
+				field, named = t, true
+				continue
+			}
+			if _, err := base64.StdEncoding.DecodeString(t); err == nil || !strings.HasSuffix(strings.ToLower(field), "base64") {
+				break
+			}
+			name := field
+			for i := len(open) - 1; i >= 0 && len(name) < maxFaultLen/2; i-- {
+				if open[i].name != "" {
+					name = open[i].name + "." + name
+				}
+			}
+			return name
+		}
+		field, named = "", false
+	}
 }
 
 // isJSON says whether a body may be JSON: it is, or its type is not said.

@@ -128,3 +128,19 @@ func TestDecodedHeadersCount(t *testing.T) {
 	in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json").is(t, 503, "overloaded")
 	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+timer+`]}`, "Content-Type", "application/json").is(t, 200, "")
 }
+
+// What is to be base64 and is not is named.
+func TestFaultsOfBase64(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	for body, want := range map[string]string{
+		`{"after":"1h","target":{"topic":"x"},"payload":{"base64":"***"}}`:                                            "payload.base64 is not base64: byte 0",
+		`{"after":"1h","target":{"topic":"x","keyBase64":"YQ="}}`:                                                     "target.keyBase64 is not base64: byte 3",
+		`{"after":"1h","idBase64":"YQ==","headers":[{"name":"base64","value":"***"},{"name":"a","valueBase64":"*"}]}`: "headers.valueBase64 is not base64",
+	} {
+		got := in.call(t, "PUT", path("a"), body, "Content-Type", "application/json").is(t, 400, "bad-request")
+		all := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"idBase64":"YQ==","after":"1h","target":{"topic":"x"}},`+body+`]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
+		if !strings.Contains(got.text, want) || !strings.Contains(all.text, "body.timers[1]: "+want) {
+			t.Errorf("%s:\n%s\n%s", body, got.text, all.text)
+		}
+	}
+}

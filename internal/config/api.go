@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/api/access"
@@ -32,6 +33,19 @@ func (c *Config) checkAPI(p *problems) {
 	between(p, "api-rate", c.APIRate, 0, MaxAPIRate)
 	p.want(c.APIAudit != "", "api-audit", c.APIAudit, "stderr, off, or the path of a file")
 	between(p, "api-concurrent", c.APIConcurrent, 1, MaxAPIConcurrent)
+}
+
+// UnservedGrants names the grants in api-users that are about no topic which the instance serves. A
+// file that cannot be read has none: Validate says that.
+func (c *Config) UnservedGrants() []string {
+	if c.APIUsers == "" {
+		return nil
+	}
+	names, err := access.UnservedGrants(c.APIUsers, slices.Concat(c.Requests, c.DelayTopics()))
+	if err != nil {
+		return nil
+	}
+	return names
 }
 
 func (c *Config) checkAPIFiles(p *problems) {

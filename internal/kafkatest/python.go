@@ -12,7 +12,7 @@ import (
 )
 
 // envClients names the environment variable that makes a missing language, or registry
-// of it, an error.
+// of it, or client, an error.
 const envClients = "WATERCLOCK_REQUIRE_CLIENTS"
 
 // Confluent is the Python client of Kafka that the programs in the documents use.
@@ -52,15 +52,28 @@ func Python(t testing.TB, packages ...string) string {
 		append([]string{python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, packages...),
 	} {
 		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
-			missing := "Python cannot be had with " + packages[0] + " (Debian: apt-get install python3 python3-venv): " + err.Error() + "\n" + string(out)
-			if os.Getenv(envClients) == "1" {
-				t.Fatal(missing)
-			}
-			t.Skip(missing + "; " + envClients + "=1 makes this an error")
+			missing(t, "Python cannot be had with "+packages[0]+" (Debian: apt-get install python3 python3-venv): "+err.Error()+"\n"+string(out))
 		}
 	}
 	if err := os.WriteFile(done, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return python
+}
+
+// Kcat skips the test if there is no kcat, or fails it if WATERCLOCK_REQUIRE_CLIENTS=1.
+func Kcat(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath("kcat"); err != nil {
+		missing(t, "kcat cannot be had (Debian: apt-get install kcat): "+err.Error())
+	}
+}
+
+// missing skips a test for want of another language's client, or fails it if such are required.
+func missing(t testing.TB, text string) {
+	t.Helper()
+	if os.Getenv(envClients) == "1" {
+		t.Fatal(text)
+	}
+	t.Skip(text + "; " + envClients + "=1 makes this an error")
 }

@@ -60,6 +60,9 @@ func (in *instance) listenAPI() (*apiServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the API: %w", err)
 	}
+	for _, grant := range cfg.UnservedGrants() {
+		in.log.Warn("a grant in api-users is for topics that this instance does not serve", "grant", grant)
+	}
 	l, err := net.Listen("tcp", cfg.API)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("listen for the API: another process has taken %s; choose another address with --api", cfg.API)

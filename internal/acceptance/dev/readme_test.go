@@ -251,9 +251,7 @@ func (r *reader) program(t *testing.T, b block, name string, command ...string) 
 }
 
 func (r *reader) kcat(t *testing.T, b block) {
-	if _, err := exec.LookPath("kcat"); err != nil {
-		t.Skipf("%s is not run: %v", b.at, err)
-	}
+	kafkatest.Kcat(t)
 	if code, out := run(t, r.shell(b, r.dev)); code != 0 {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}

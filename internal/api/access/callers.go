@@ -67,6 +67,27 @@ func CheckCallers(path string) error {
 	return err
 }
 
+// UnservedGrants names the grants of a file of callers, each with its caller, that are about none of
+// some topics. They may be right: other instances may serve others.
+func UnservedGrants(path string, topics []string) (names []string, err error) {
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := parseCallers(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
+		for _, g := range c.byName[name].caller.grants {
+			if !slices.ContainsFunc(topics, g.covers) {
+				names = append(names, fmt.Sprintf("%s, %s of topic %s", name, g.Role, g.Topic))
+			}
+		}
+	}
+	return names, nil
+}
+
 // The file, as YAML has it.
 type (
 	callersFile struct {

@@ -76,6 +76,18 @@ func TestFindLooksInAllTopics(t *testing.T) {
 	}
 }
 
+// What is remembered has fired: it is not called pending, and nothing can be done to it here.
+func TestRememberedTimers(t *testing.T) {
+	f := newFake(t)
+	w := f.get("/timers?topic=timers&state=remembered")
+	says(t, w, http.StatusOK, "1,234,567 or more remembered on timers", "Taken until (UTC)", "These have fired, or expired. Each ID stays taken")
+	if body := w.Body.String(); strings.Contains(body, "pending on timers") || strings.Contains(body, "Those ticked") || strings.Contains(body, "that match:") {
+		t.Error("what is remembered is shown as if it were pending")
+	}
+	f.answers["/v1/topics/timers/timers"] = api.TimerList{}
+	says(t, f.get("/timers?topic=timers&state=remembered"), http.StatusOK, "No ID that is still taken")
+}
+
 // The end of a recurrence ends its list: until is Tuesday at 10, so Wednesday is not on it.
 func TestNextOccurrencesEnd(t *testing.T) {
 	f := newFake(t)

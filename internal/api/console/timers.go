@@ -208,4 +208,6 @@ func (p *timersPage) page(cursor, since string) template.URL {
 }
 
 // States are those to choose from; the first is any.
-func (*search) States() []string { return []string{"", "pending", "triggered", "paused", "parked"} }
+func (*search) States() []string {
+	return []string{"", "pending", "triggered", "paused", "parked", "remembered"}
+}
