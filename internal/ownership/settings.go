@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/waterclock/waterclock/delaytopics"
 )
@@ -15,10 +16,15 @@ import (
 // partitions of a topic ask at once when they are acquired.
 const settingsAge = 2 * time.Second
 
+// settingsTimeout bounds one question for all who wait for its answer.
+const settingsTimeout = 30 * time.Second
+
 // Settings reads the settings of a topic's set, for all its partitions. Code whose correctness rests on a
 // setting calls Now each time. All methods are safe for concurrent use.
 type Settings struct {
 	read func(context.Context) (delaytopics.Settings, error) // nil: they never change
+
+	asking singleflight.Group // callers who come while the brokers are asked share the answer
 
 	mu   sync.Mutex // guards what follows; not held while the brokers are asked
 	last delaytopics.Settings
@@ -37,25 +43,41 @@ func NewSettings(cl *kgo.Client, set *delaytopics.Set) *Settings {
 	return s
 }
 
-// Now asks the brokers for the settings, unless it did so within settingsAge.
+// Now asks the brokers for the settings, unless they were asked within settingsAge before the call. Callers
+// share one question, which goes on when the first of them has gone.
 func (s *Settings) Now(ctx context.Context) (delaytopics.Settings, error) {
-	s.mu.Lock()
-	last, fresh := s.last, s.read == nil || !s.at.IsZero() && time.Since(s.at) < settingsAge
-	s.mu.Unlock()
-	if fresh {
-		return last, nil
+	from := time.Now().Add(-settingsAge)
+	for {
+		s.mu.Lock()
+		last, fresh := s.last, s.read == nil || s.at.After(from)
+		s.mu.Unlock()
+		if fresh {
+			return last, nil
+		}
+		select {
+		case <-ctx.Done():
+			return last, ctx.Err()
+		case r := <-s.asking.DoChan("", s.ask):
+			if r.Err != nil {
+				return delaytopics.Settings{}, r.Err
+			}
+		}
 	}
+}
+
+// ask asks the brokers.
+func (s *Settings) ask() (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), settingsTimeout)
+	defer cancel()
 	asked := time.Now()
 	now, err := s.read(ctx)
 	if err != nil {
-		return now, err
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if asked.After(s.at) {
-		s.last, s.at = now, asked
-	}
-	return now, nil
+	s.last, s.at = now, asked
+	return nil, nil
 }
 
 // Settings returns the settings of the partition's topics as last read.

@@ -1,0 +1,81 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/waterclock/waterclock/delaytopics"
+)
+
+// Partitions that are acquired together ask once. A caller who goes takes nothing from the others, an answer
+// that is too old for a caller is not its answer, and an error is not kept.
+func TestSettingsAreAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		took, fails := 500*time.Millisecond, false
+		s := &Settings{read: func(ctx context.Context) (delaytopics.Settings, error) {
+			n := asked.Add(1)
+			select {
+			case <-time.After(took):
+			case <-ctx.Done():
+				return delaytopics.Settings{}, ctx.Err()
+			}
+			if fails {
+				return delaytopics.Settings{}, errors.New("the broker is away")
+			}
+			return delaytopics.Settings{Retention: time.Duration(n)}, nil
+		}}
+		gone, cancel := context.WithCancel(t.Context())
+		var callers sync.WaitGroup
+		callers.Go(func() { // it comes first, and goes
+			if _, err := s.Now(gone); !errors.Is(err, context.Canceled) {
+				t.Errorf("a caller who has gone is told %v", err)
+			}
+		})
+		synctest.Wait()
+		for range 50 {
+			callers.Go(func() {
+				if now, err := s.Now(t.Context()); err != nil || now.Retention != 1 {
+					t.Errorf("%v, %v; want the first answer", now, err)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		callers.Wait()
+		if n := asked.Load(); n != 1 {
+			t.Errorf("the brokers were asked %d times, want once", n)
+		}
+
+		time.Sleep(settingsAge)
+		took = 3 * settingsAge // a broker that is slow
+		callers.Go(func() {
+			if now, err := s.Now(t.Context()); err != nil || now.Retention != 2 {
+				t.Errorf("%v, %v; want the second answer", now, err)
+			}
+		})
+		time.Sleep(2 * settingsAge)
+		callers.Go(func() { // the second answer is of 4 s before it asked
+			if now, err := s.Now(t.Context()); err != nil || now.Retention != 3 {
+				t.Errorf("%v, %v; want the third answer", now, err)
+			}
+		})
+		callers.Wait()
+
+		time.Sleep(settingsAge)
+		took, fails = 0, true
+		for range 2 {
+			if _, err := s.Now(t.Context()); err == nil {
+				t.Error("an answer of nobody")
+			}
+		}
+		if n := asked.Load(); n != 5 {
+			t.Errorf("the brokers were asked %d times, want 5", n)
+		}
+	})
+}
