@@ -235,6 +235,38 @@ func TestSteady(t *testing.T) {
 	}
 }
 
+// A curve has a point for each rate and interval, in the table the median of its rounds.
+func TestCurve(t *testing.T) {
+	t.Parallel()
+	c := DefaultCurve()
+	c.Common, c.Rates, c.Intervals, c.Rest, c.Rounds = common(t), []float64{500}, []time.Duration{0, 100 * time.Millisecond}, time.Second, 2
+	c.Duration, c.Least, c.Spread = time.Second, 500*time.Millisecond, 200*time.Millisecond
+	reports, err := RunCurve(t.Context(), c)
+	rep := one(t, reports, err)
+	if len(rep.Phases) != 4 || rep.Idle == nil {
+		t.Fatalf("%+v", rep)
+	}
+	for i, p := range rep.Phases {
+		if want := []float64{0, 100}[i%2]; p.Interval == nil || *p.Interval != want || p.Rate != 500 {
+			t.Errorf("phase %d: %+v", i, p)
+		}
+		if p.ByReceipt == nil || p.CPU == nil || p.Transactions <= 0 || *p.Interval > 0 && p.Transactions > 13 {
+			t.Errorf("%+v", p)
+		}
+	}
+	for _, p := range rep.Phases {
+		p.CPU.Broker = p.CPU.Own // of a simulated broker nothing is known
+	}
+	rep.Phases[1].Transactions, rep.Phases[3].Transactions = 10_001, 20_003
+	var out bytes.Buffer
+	rep.WriteTable(&out)
+	for _, want := range []string{"500/s", "  1.00  ", " 15002 ", "With nothing to do: service"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("table lacks %q:\n%s", want, &out)
+		}
+	}
+}
+
 // Also the largest figures fit into a terminal.
 func TestTableIsNarrow(t *testing.T) {
 	late := &Lateness{12345.6, 23456.7, 34567.8}
@@ -249,6 +281,10 @@ func TestTableIsNarrow(t *testing.T) {
 	}
 	var out bytes.Buffer
 	rep.WriteTable(&out)
+	at := *p
+	at.Rate, at.Interval, at.Transactions = MaxRate, new(float64), 12345.6
+	*at.Interval = 1000
+	(&Report{Workload: curve, Verified: true, Phases: []*Phase{&at}, Idle: p.CPU, Machine: rep.Machine}).WriteTable(&out)
 	rep.Verified, p.Exact = false, Exactness{MaxTimers, 0, 0, MaxTimers, MaxTimers, MaxTimers, MaxTimers, MaxTimers}
 	rep.WriteTable(&out)
 	for line := range strings.Lines(out.String()) {

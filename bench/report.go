@@ -30,7 +30,10 @@ type Report struct {
 	// Ratios are further ones, by round.
 	Ratios []Ratio `json:"ratios,omitempty"`
 	Starts []Start `json:"starts,omitempty"`
-	Sizes  *Sizes  `json:"sizes,omitempty"`
+	// Idle is what an instance with nothing to do uses, and the brokers beside it, in µs a
+	// second: 10,000 are 1 % of a core.
+	Idle  *CPU   `json:"idle,omitempty"`
+	Sizes *Sizes `json:"sizes,omitempty"`
 
 	ratios, cpuRatios []float64 // by round
 }
@@ -64,6 +67,10 @@ type Phase struct {
 	// PerStep is how many timers went into a transaction, on average; of timers that
 	// are scheduled and fire in the same phase that makes two things to do each.
 	PerStep float64 `json:"per_transaction,omitempty"`
+	// Transactions are how many the instance committed a second.
+	Transactions float64 `json:"transactions_per_second,omitempty"`
+	// Interval is the firing interval of a curve's point, in ms; nil: not one of its points.
+	Interval *float64 `json:"interval_ms,omitempty"`
 	// PeakRSS is that of the instance so far, in bytes.
 	PeakRSS int64     `json:"peak_rss_bytes,omitempty"`
 	Exact   Exactness `json:"exact"`
@@ -141,7 +148,7 @@ func (rep *Report) finish() {
 		for _, p := range rep.Phases {
 			*p = Phase{Name: p.Name, Bare: p.Bare, Rate: p.Rate, Exact: p.Exact, Note: p.Note}
 		}
-		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Sizes = 0, nil, nil, nil, nil
+		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Idle, rep.Sizes = 0, nil, nil, nil, nil, nil
 		return
 	}
 	if len(rep.ratios) > 0 {

@@ -25,7 +25,10 @@ func (rep *Report) WriteTable(w io.Writer) {
 		rep.writeWrong(w)
 		return
 	}
-	if len(rep.Phases) > 0 {
+	switch {
+	case rep.Workload == curve:
+		rep.writeCurve(w)
+	case len(rep.Phases) > 0:
 		rep.writePhases(w)
 	}
 	if len(rep.Calls) > 0 {
@@ -85,16 +88,22 @@ func (rep *Report) writePhases(w io.Writer) {
 		g.row(slices.Concat([]string{p.Name, strconv.Itoa(p.Exact.Scheduled), p.speed()}, p.ByReceipt.cells(), p.costs())...)
 	}
 	g.write(w)
-	others := 0.0
 	for _, p := range rep.Phases {
-		if p.CPU != nil {
-			others = max(others, p.CPU.Others)
-		}
 		if p.Note != "" {
 			fmt.Fprintf(w, "%s: %s\n", p.Name, p.Note)
 		}
 	}
-	fmt.Fprintf(w, legend, 100*others)
+	fmt.Fprintf(w, legend, 100*rep.others())
+}
+
+// others is the greatest share of the machine that others had in a phase.
+func (rep *Report) others() (most float64) {
+	for _, p := range rep.Phases {
+		if p.CPU != nil {
+			most = max(most, p.CPU.Others)
+		}
+	}
+	return most
 }
 
 // legend explains the columns of the phases.

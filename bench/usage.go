@@ -137,6 +137,7 @@ func (m *meter) measure(p *Phase, timers int) {
 	p.CPU = m.end.since(m.begin, timers)
 	if steps := m.end.steps - m.begin.steps; m.begin.steps >= 0 && steps > 0 {
 		p.PerStep = float64(timers) / float64(steps)
+		p.Transactions = float64(steps) / m.end.at.Sub(m.begin.at).Seconds()
 	}
 }
 

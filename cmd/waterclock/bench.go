@@ -33,7 +33,7 @@ what has not fired. It exits 1 if an emission was lost, duplicated, early or alt
   waterclock bench steady --local --rates 1000,10000 --json
   waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
 	}
-	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchBurst(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchAPI(p), benchLimit(p), benchBare(p))
+	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchCurve(p), benchBurst(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchAPI(p), benchLimit(p), benchBare(p))
 	return cmd
 }
 
@@ -231,6 +231,21 @@ func bindSteady(p *process, cmd *cobra.Command, c *bench.SteadyConfig, do measur
 	fs.DurationVar(&c.Spread, "spread", c.Spread, "and that up to `DURATION` later")
 }
 
+func benchCurve(p *process) *cobra.Command {
+	c := bench.DefaultCurve()
+	cmd := &cobra.Command{
+		Use:   "curve",
+		Short: "what lateness costs: processor time at given rates and firing intervals",
+		Long: `curve starts an instance of its own for each of --intervals, which are its
+--firing-interval, and measures it at each rate. The first interval is what the
+others are compared with.`,
+	}
+	bindSteady(p, cmd, &c.SteadyConfig, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunCurve(ctx, c) })
+	cmd.Flags().DurationSliceVar(&c.Intervals, "intervals", c.Intervals, "begin transactions at most so often, one after the other: `DURATION,...`")
+	cmd.Flags().DurationVar(&c.Rest, "rest", c.Rest, "measure an instance with nothing to do for `DURATION`; 0 for none")
+	return cmd
+}
+
 func benchBurst(p *process) *cobra.Command {
 	c := bench.DefaultBurst()
 	cmd := &cobra.Command{Use: "burst", Short: "timers that are all due at one moment"}
@@ -360,7 +375,7 @@ func forClient(name string) bool {
 // forService tells whether an instance needs a setting.
 func forService(name string) bool {
 	switch name {
-	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "firing-interval", "transaction-timeout",
+	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "transaction-timeout",
 		"wheel-memory", "queue-memory", "store-memory", "pprof":
 		return true
 	}

@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// curve is the name of the workload, whose report has a table of its own.
+const curve = "curve"
+
+// CurveConfig measures what lateness costs: processor time and lateness at given rates,
+// with different firing intervals.
+type CurveConfig struct {
+	SteadyConfig
+	// Intervals are the firing intervals, one after the other, each with an instance of
+	// its own. The first one is what the others are compared with.
+	Intervals []time.Duration
+	// Rest is how long an instance that has nothing to do is measured; 0: none is.
+	Rest time.Duration
+}
+
+// DefaultCurve returns the usual rates and intervals.
+func DefaultCurve() CurveConfig {
+	c := CurveConfig{SteadyConfig: DefaultSteady(), Rest: time.Minute}
+	c.Rates, c.Duration = []float64{100, 1_000, 5_000, 20_000}, 15*time.Second
+	for _, ms := range []int{0, 5, 10, 20, 50, 100} {
+		c.Intervals = append(c.Intervals, time.Duration(ms)*time.Millisecond)
+	}
+	return c
+}
+
+func (c *CurveConfig) check() error {
+	errs := []error{
+		c.SteadyConfig.check(), wantSpan("rest", c.Rest),
+		want(c.Local || c.stub != nil, "local", c.Local, "true: each interval has an instance of its own"),
+		want(len(c.Intervals) > 0, "intervals", "", "at least one"),
+	}
+	for _, interval := range c.Intervals {
+		errs = append(errs, want(interval >= 0 && interval <= config.MaxFiringInterval, "intervals", interval, "0 to 1s"))
+	}
+	return errors.Join(errs...)
+}
+
+// RunCurve measures each rate with each interval.
+func RunCurve(ctx context.Context, c CurveConfig) ([]*Report, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return c.workload(ctx, func(ctx context.Context, r *run) error {
+		rep := r.report(curve)
+		if err := r.rest(ctx, rep, c.Rest); err != nil {
+			return err
+		}
+		for range c.Rounds {
+			for _, rate := range c.Rates {
+				for _, interval := range c.Intervals {
+					if err := r.point(ctx, rep, c.SteadyConfig, rate, interval); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// point measures a rate with an interval.
+func (r *run) point(ctx context.Context, rep *Report, c SteadyConfig, rate float64, interval time.Duration) error {
+	r.cfg.FiringInterval = interval
+	if err := r.serveWarm(ctx); err != nil {
+		return err
+	}
+	p, err := r.paced(ctx, rep, c, rate, fmt.Sprintf("%.0f/s, interval %s", rate, interval))
+	if err != nil {
+		return err
+	}
+	ms := float64(interval) / float64(time.Millisecond)
+	p.Interval = &ms
+	return r.unserve()
+}
+
+// rest measures an instance with nothing to do, and the brokers beside it.
+func (r *run) rest(ctx context.Context, rep *Report, span time.Duration) error {
+	if span == 0 {
+		return nil
+	}
+	if err := r.serveWarm(ctx); err != nil {
+		return err
+	}
+	m := &meter{run: r}
+	from := time.Now().Add(restDelay)
+	<-r.meterDuring(ctx, m, r.serving.pid(), window{from, from.Add(span)})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// Of one second, in place of a timer, what is µs is a share of a core in millionths.
+	rep.Idle = m.end.since(m.begin, int(span/time.Second))
+	return r.unserve()
+}
+
+// restDelay is how long an instance has had nothing to do before that is measured.
+const restDelay = 5 * time.Second
+
+// unserve stops the run's instance, for the next one.
+func (r *run) unserve() error {
+	err := r.serving.stop()
+	r.serving = nil
+	return err
+}
+
+// writeCurve writes the points of a curve: of several rounds the median.
+func (rep *Report) writeCurve(w io.Writer) {
+	type point struct{ rate, interval float64 }
+	var order []point
+	of := make(map[point][]*Phase)
+	for _, p := range rep.Phases {
+		if p.Interval != nil && p.CPU != nil {
+			at := point{p.Rate, *p.Interval}
+			if of[at] == nil {
+				order = append(order, at)
+			}
+			of[at] = append(of[at], p)
+		}
+	}
+	g := &grid{}
+	g.row("", "interval ms", "service µs", "broker µs", "of the first", "late ms", "p99", "steps/s", "timers each")
+	rate, first := 0.0, 0.0
+	for _, at := range order {
+		value := func(figure func(*Phase) float64) float64 {
+			values := make([]float64, len(of[at]))
+			for i, p := range of[at] {
+				values[i] = figure(p)
+			}
+			return median(values)
+		}
+		own, broker := value(func(p *Phase) float64 { return p.CPU.Own }), value(func(p *Phase) float64 { return p.CPU.Broker })
+		name := ""
+		if rate != at.rate {
+			rate, first, name = at.rate, own+broker, fmt.Sprintf("%.0f/s", at.rate)
+		}
+		g.row(name, strconv.FormatFloat(at.interval, 'f', -1, 64), fmt.Sprintf("%.1f", own), fmt.Sprintf("%.1f", broker), fmt.Sprintf("%.2f", (own+broker)/first),
+			fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.ByReceipt.P50 })), fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.ByReceipt.P99 })),
+			fmt.Sprintf("%.0f", value(func(p *Phase) float64 { return p.Transactions })), fmt.Sprintf("%.1f", value(func(p *Phase) float64 { return p.PerStep })))
+	}
+	g.write(w)
+	fmt.Fprintf(w, curveLegend, 100*rep.others())
+	if rep.Idle != nil {
+		const percent = 10_000 // millionths
+		fmt.Fprintf(w, "With nothing to do: service %.1f %%, broker %.1f %% of a core.\n", rep.Idle.Own/percent, rep.Idle.Broker/percent)
+	}
+}
+
+// curveLegend explains the columns of a curve.
+const curveLegend = `
+service, broker: processor time for a timer; of the first: of both together at the first interval
+late ms: by receipt, half of the timers and 99 of 100; steps: transactions
+Others had at most %.0f %% of the machine in any phase.
+`
