@@ -123,6 +123,7 @@ var wrongs = []wrong{
 	{"lanes", "99999999999999999999", "", "a whole number"},
 	{"lanes", "257", "", "0 to 256"},
 	{"transactional-ids", "1", "", "2 to 4"},
+	{"firing-interval", "2s", "", "0s to 1s"},
 	{"transaction-timeout", "29s", "", "30s to 15m"},
 	{"wheel-memory", "lots", "", "a number of bytes such as"},
 	{"wheel-memory", "1023KiB", "", "at least 1MiB"},
