@@ -92,6 +92,9 @@ type idempotency struct {
 // The headers of a key, and for how long it counts.
 const keyHeader, windowHeader = "Idempotency-Key", "Idempotency-Window"
 
+// defaultWindow is the default of windowHeader in the OpenAPI document.
+const defaultWindow = "3600"
+
 // onlyForPosts refuses a key, or its window, that would be ignored. Callers who send one rely on it, so a call
 // that would count twice all the same must not look as if it were protected. Only a POST of timers
 // derives an ID from its key. A PUT has its ID from the caller: a repeated PUT replaces the timer by itself,
@@ -103,6 +106,8 @@ func onlyForPosts(c huma.Context, next func(huma.Context)) {
 	wrong, has := "", func(name string) bool { return len(headers.Values(name)) > 0 }
 	switch {
 	case !has(keyHeader) && !has(windowHeader) || op.Method == http.MethodGet:
+	case op.OperationID == postTimers && !has(keyHeader) && headers.Get(windowHeader) == defaultWindow:
+		// Generated clients send defaults by themselves.
 	case op.OperationID == postTimers && headers.Get(keyHeader) == "":
 		wrong = "Idempotency-Key is missing or empty, and Idempotency-Window counts with a key alone: give a key, or leave both out"
 	case op.OperationID == postTimers:

@@ -28,7 +28,7 @@ const (
 	crowdRest = 50 * time.Millisecond
 	// crowdTime is how long each phase of a try lasts, without the crowd and beside it.
 	crowdTime  = 3 * time.Second
-	crowdTries = 3
+	crowdTries = 5
 	// crowdMemory is what the process may have at its peak.
 	crowdMemory = 400 << 20
 	// crowdSlower is by how much the good caller may be slower, leastP99 what counts as no delay: the
@@ -40,6 +40,7 @@ const (
 // Beside 64 callers who may read, and do what harm they can, memory is bounded, and a caller who
 // writes is answered as fast as without them.
 func TestACrowdOfHostileCallers(t *testing.T) {
+	kafkatest.NeedSlow(t) // what it compares hangs on the processors that are free
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
