@@ -96,7 +96,7 @@ func common(t *testing.T) Common {
 	cfg := config.Default()
 	cfg.Brokers, cfg.DataDir = cluster.ListenAddrs(), ""
 	c := DefaultCommon()
-	c.Cluster, c.Partitions, c.Replication, c.Timeout, c.Local = &cfg, 2, 1, time.Minute, true
+	c.Cluster, c.Partitions, c.Replication, c.Timeout, c.Local = &cfg, 2, 1, 5*time.Minute, true
 	c.Serve, c.Bare, c.Dir, c.Logs = []string{self, asServe}, []string{self, asBare}, t.TempDir(), t.TempDir()
 	c.PassRecords, c.Steps, c.linger = passRecords, []int{500, 1000}, 50*time.Millisecond
 	return c
@@ -456,6 +456,26 @@ func TestFixed(t *testing.T) {
 	c.Local = false
 	if _, err := RunFixed(t.Context(), c); err == nil || !strings.Contains(err.Error(), "--local") {
 		t.Errorf("without an instance of its own: %v", err)
+	}
+}
+
+// A run that would end before its timers are due says so, and not that they are lost.
+func TestRunsThatEndTooEarly(t *testing.T) {
+	t.Parallel()
+	fixed, burst := DefaultFixed(), DefaultBurst()
+	fixed.Common, fixed.Records, fixed.Delay = common(t), 100, 100*time.Millisecond
+	burst.Common, burst.Timers = common(t), 100
+	fixed.PassRecords, burst.PassRecords = 100, 100
+	for name, run := range map[string]func(context.Context) ([]*Report, error){
+		"fixed": func(ctx context.Context) ([]*Report, error) { return RunFixed(ctx, fixed) },
+		"burst": func(ctx context.Context) ([]*Report, error) { return RunBurst(ctx, burst) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), burstLead)
+		_, err := run(ctx)
+		cancel()
+		if err == nil || errors.Is(err, ErrInexact) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

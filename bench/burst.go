@@ -66,7 +66,10 @@ func (r *run) burst(ctx context.Context, rep *Report, timers int, one *limit) (*
 	m := &meter{run: r}
 	defer r.profile("burst")()
 	m.start(r.serving.pid())
-	lead := burstLead + time.Duration(float64(timers)/(burstShare*one.perSecond)*float64(time.Second))
+	lead, err := leadOf(ctx, timers, one)
+	if err != nil {
+		return nil, fmt.Errorf("burst: %w", err)
+	}
 	due := m.begin.at.Add(lead).Truncate(time.Millisecond)
 	if err := r.schedule(ctx, l, offer{timers: timers, due: func(int, time.Time) int64 { return due.UnixMilli() }}); err != nil {
 		return nil, err
@@ -93,4 +96,15 @@ func (r *run) burst(ctx context.Context, rep *Report, timers int, one *limit) (*
 	p.late(l, window{})
 	rep.Phases = append(rep.Phases, taken, p)
 	return p, p.verify(l)
+}
+
+// leadOf is how long before they fall due n timers are sent, so that all are taken in by then. A machine
+// that is slow needs long: a run that ends before that would take them for lost.
+func leadOf(ctx context.Context, n int, one *limit) (time.Duration, error) {
+	lead := burstLead + time.Duration(float64(n)/(burstShare*one.perSecond)*float64(time.Second))
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= lead {
+		return 0, fmt.Errorf("%d timers need %s to be taken in at the speed of this machine, and the run ends in %s: raise --timeout, or try fewer",
+			n, lead.Round(time.Second), time.Until(end).Round(time.Second))
+	}
+	return lead, nil
 }

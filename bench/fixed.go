@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -51,7 +52,10 @@ func (r *run) fixed(ctx context.Context, rep *Report, records int, one *limit) (
 	}
 	defer col.stop()
 	defer r.profile("fixed")()
-	lead := burstLead + time.Duration(float64(records)/(burstShare*one.perSecond)*float64(time.Second))
+	lead, err := leadOf(ctx, records, one)
+	if err != nil {
+		return nil, fmt.Errorf("fixed: %w", err)
+	}
 	due := time.Now().Add(lead).Truncate(time.Millisecond)
 	o := offer{timers: records, due: func(int, time.Time) int64 { return due.UnixMilli() }, topic: r.delayed.Topic, delay: r.delayed.Delay}
 	if err := r.schedule(ctx, l, o); err != nil {
