@@ -2,8 +2,10 @@ package partition
 
 import (
 	"sync"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/planner"
 )
 
 // queueEntry is about what a small request takes on its way, all in all: the record, the
@@ -47,7 +49,9 @@ type backlog struct {
 	requests  load       // delivered, not committed
 	firings   load       // planned, not committed
 	committed load       // not folded
-	starved   bool       // what is due waits for room; folded tells when there is
+	out       int        // requests of the segment that is out
+	flow      flow
+	starved   bool // what is due waits for room; folded tells when there is
 }
 
 // reset forgets all counts.
@@ -55,6 +59,7 @@ func (b *backlog) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.requests, b.firings, b.committed, b.starved = load{}, load{}, load{}, false
+	b.out, b.flow = 0, flow{}
 	b.settle()
 }
 
@@ -79,9 +84,37 @@ func (b *backlog) fired(entries int, bytes int64) {
 	b.settle()
 }
 
-func (b *backlog) commit(requests, firings load) {
+// share is what firings may have of a step while requests wait.
+func (b *backlog) share(step load) load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return load{int(b.flow.share(int64(step.entries))), b.flow.share(step.bytes)}
+}
+
+// sealed notes a segment that is out, of which step is the room that it had. It reports whether intake is held
+// back for requests that do not wait any more.
+func (b *backlog) sealed(now int64, step load, s *planner.Segment, late bool) (held bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out = s.Requests
+	held = b.flow.held
+	filled := max(float64(s.Len())/float64(step.entries), float64(s.Bytes())/float64(step.bytes))
+	b.flow.sealed(now, step.entries, filled, s.Requests, s.Firings, late)
+	return held
+}
+
+// returned notes that the segment that was out is back.
+func (b *backlog) returned() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out = 0
+}
+
+// commit notes that the segment that was out is committed, which has taken some time.
+func (b *backlog) commit(requests, firings load, took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out, b.flow.took = 0, took
 	b.requests.add(-requests.entries, -requests.bytes)
 	b.firings.add(-firings.entries, -firings.bytes)
 	both := requests.plus(firings)
@@ -114,11 +147,12 @@ func (b *backlog) roomToFire() load {
 	return room
 }
 
-// full reports whether intake has enough: from its limit on, down to half of it.
-func (b *backlog) full() bool {
+// full reports whether intake has enough: from its limits on, down to half of them.
+func (b *backlog) full(paused bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.settle()
+	enough := b.flow.full(b.requests.entries-b.out, paused)
+	return b.settle() || enough
 }
 
 // onTheirWay is what is delivered or planned and not committed.
@@ -128,21 +162,21 @@ func (b *backlog) onTheirWay() load {
 	return b.requests.plus(b.firings)
 }
 
-// pauseIfFull stops intake at the queue's limit.
+// pauseIfFull stops intake at the queue's limits.
 func (p *Partition) pauseIfFull() {
 	p.pauseMu.Lock()
 	defer p.pauseMu.Unlock()
-	if !p.paused && p.backlog.full() {
+	if !p.paused && p.backlog.full(false) {
 		p.paused = true
 		p.o.Reader.Pause(p.o.Topics.Request.Name, p.o.Partition)
 	}
 }
 
-// resumeIfFree goes on with intake at half the limit.
+// resumeIfFree goes on with intake at half of them.
 func (p *Partition) resumeIfFree() {
 	p.pauseMu.Lock()
 	defer p.pauseMu.Unlock()
-	if p.paused && !p.backlog.full() {
+	if p.paused && !p.backlog.full(true) {
 		p.paused = false
 		p.o.Reader.Resume(p.o.Topics.Request.Name, p.o.Partition)
 	}

@@ -59,6 +59,7 @@ func (p *Partition) round(ctx context.Context, reached *timer.Ref) (more bool, e
 	for j := p.nextJob(); j != nil; j = p.nextJob() {
 		p.apply(j)
 	}
+	p.resumeIfFree()
 	p.checkpoint(ctx)
 	p.Look(ctx)
 	return p.load(reached)

@@ -19,6 +19,7 @@ type Metrics struct {
 	reasons    *prometheus.CounterVec
 	sealed     *lateness // lateness of emissions when their step was sealed
 	delivered  *lateness // the same when it was committed, by topic
+	own        *lateness // the same when it was sealed, without what was late before its request was read
 	misplacedN *prometheus.CounterVec
 	lagRecords *prometheus.GaugeVec
 	lagSeconds *prometheus.GaugeVec
@@ -50,6 +51,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		delivered: newLateness(prometheus.Opts{
 			Name: "waterclock_commit_lateness_seconds", Help: "When the commit of an emission was answered minus its due time.",
 		}, "topic"),
+		own: newLateness(prometheus.Opts{
+			Name: "waterclock_own_lateness_seconds", Help: "Timestamp of an emission minus its due time or, if its request was read later than that, minus when it was read. Timers that were missed while nobody ran, that waited for their targets, or that were steered do not count.",
+		}),
 		misplacedN: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_misplaced_requests_total", Help: "Requests whose key does not lie on its murmur2 partition.",
 		}, []string{"topic"}),
@@ -85,7 +89,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 	}
 	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset)
-	reg.MustRegister(m.outcomes, m.reasons, m.sealed, m.delivered, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN, m.cutN)
+	reg.MustRegister(m.outcomes, m.reasons, m.sealed, m.delivered, m.own, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN, m.cutN)
 	return m
 }
 
@@ -100,6 +104,7 @@ func (m *Metrics) Serve(topic string) {
 	}
 	none := m.sealed.tally()
 	m.sealed.add("", &none)
+	m.own.add("", &none)
 	m.delivered.add(topic, &none)
 	for _, c := range []*prometheus.CounterVec{m.misplacedN, m.lostN, m.cutN, m.accepted, m.retentionN} {
 		c.WithLabelValues(topic)
@@ -157,7 +162,7 @@ var outcomeNames = map[timer.Outcome]string{
 // committed counts what a committed step did; sealed and committed are when, in Unix ms.
 func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
-	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()
+	toSeal, toCommit, own := m.sealed.tally(), m.delivered.tally(), m.own.tally()
 	var counts [timer.Outcomes]int
 	recur, remembered := 0, 0
 	for e := range entries {
@@ -179,9 +184,11 @@ func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.
 		case e.Emit != nil:
 			toSeal.add(sealed - e.Emit.FiresAt())
 			toCommit.add(committed - e.Emit.FiresAt())
+			p.ownLateness(&own, sealed, e)
 		}
 	}
 	m.sealed.add("", &toSeal)
+	m.own.add("", &own)
 	m.delivered.add(topic, &toCommit)
 	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
 		m.accepted.WithLabelValues(topic).Add(float64(n))

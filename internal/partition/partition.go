@@ -97,6 +97,8 @@ type Partition struct {
 	backlog   backlog
 	ledger    ledger
 	lag       lag
+	arrivals  arrivals
+	opened    atomic.Int64 // when the gate opened, Unix ms: what was due by then was missed
 	pending   atomic.Int64
 	taken     atomic.Bool // pending is that of the store; reset ends it
 	parked    atomic.Int64
@@ -202,6 +204,8 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.answer(plans)
 	defer p.stopAnswering()
 	p.delivered.Store(from)
+	p.arrivals.begin(from)
+	p.opened.Store(math.MaxInt64)
 	p.SetState(ownership.Gated)
 
 	ctx, cancel = context.WithCancel(ctx)

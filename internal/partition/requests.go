@@ -58,7 +58,9 @@ func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
 	p.Read(recs)
 	if n := len(recs); n > 0 {
 		p.WatchRetention(recs[0].Timestamp)
-		p.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, p.o.Now())
+		now := p.o.Now()
+		p.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, now)
+		p.arrivals.read(recs[n-1].Offset+1, now.UnixMilli())
 	} else {
 		p.lag.ends(end - p.delivered.Load())
 	}
@@ -161,9 +163,11 @@ func (p *Partition) planDelivered() error {
 // plan judges what was delivered, looks up what is not known, and plans it.
 func (p *Partition) plan(d *delivery) error {
 	if d.open {
+		now := p.clock.millis()
+		p.opened.Store(now)
 		p.planning.Lock()
 		defer p.planning.Unlock()
-		p.planner.Open(p.clock.millis())
+		p.planner.Open(now)
 		return nil
 	}
 	for len(d.recs) > 0 {

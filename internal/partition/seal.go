@@ -25,6 +25,7 @@ type sealed struct {
 	told       int         // how many of them are events
 	at         int64       // when it was sealed, Unix ms
 	mark       clocks.Mark // the same
+	began      time.Time   // the same
 	share      *emitter.Share
 }
 
@@ -64,29 +65,29 @@ func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
 func (p *Partition) segment(entries int, bytes int64) *planner.Segment {
 	p.planning.Lock()
 	defer p.planning.Unlock()
-	fire := p.roomToFire(load{entries, bytes})
-	fired, parkings := p.planner.Fire(p.clock.millis(), fire.entries, fire.bytes, p.hold)
+	now, fire := p.clock.millis(), p.roomToFire(load{entries, bytes})
+	fired, parkings := p.planner.Fire(now, fire.entries, fire.bytes, p.hold)
 	p.backlog.fired(fired.Entries, fired.Bytes)
 	p.park(parkings)
 	if p.planner.Relieved() {
 		p.Kick()
 	}
 	segment := p.planner.Take(entries, bytes)
+	if segment != nil && p.backlog.sealed(now, load{entries, bytes}, segment, p.late(now)) {
+		p.Kick() // what was held back goes on
+	}
 	if due, ok := p.planner.Next(); ok && segment == nil && fire.entries > 0 && fire.bytes > 0 {
 		p.nextDue.Store(due)
 	}
 	return segment
 }
 
-// roomToFire is how many firings may be planned for a step, of how many bytes. While
-// requests wait too they have two thirds of it: neither holds up the other, and firings that
-// are late catch up. With one half, where all that is scheduled comes due, they stayed as late
-// as a moment's standstill had made them, and requests wait in their log at no cost.
+// roomToFire is how many firings may be planned for a step, of how many bytes: see flow.
 func (p *Partition) roomToFire(step load) load {
 	room := p.backlog.roomToFire()
 	ready, bytes, requests := p.planner.Ready()
 	if requests {
-		step = load{(2*step.entries + 2) / 3, (2*step.bytes + 2) / 3}
+		step = p.backlog.share(step)
 	}
 	return load{min(room.entries, step.entries-ready), min(room.bytes, step.bytes-bytes)}
 }
@@ -114,7 +115,7 @@ func (p *Partition) wakeForDue() {
 // build makes records of the segment.
 func (s *sealed) build(step string) {
 	p := s.p
-	s.mark = p.clock.mark()
+	s.mark, s.began = p.clock.mark(), time.Now()
 	s.at = s.mark.Wall
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
 	s.slabs = spareSlabs.Get().(*slabs)
@@ -268,7 +269,7 @@ func (s *sealed) commit() {
 	p.planner.Commit()
 	p.planning.Unlock()
 	p.decide(g)
-	p.backlog.commit(load{g.Requests, g.RequestBytes}, load{g.Firings, g.FiringBytes})
+	p.backlog.commit(load{g.Requests, g.RequestBytes}, load{g.Firings, g.FiringBytes}, time.Since(s.began))
 	p.Mu.Lock()
 	p.jobs = append(p.jobs, s.job())
 	p.Mu.Unlock()
@@ -282,9 +283,10 @@ func (s *sealed) giveBack(unhealthy []*planner.Entry) {
 		e.Refusal = nil
 	}
 	s.p.planning.Lock()
-	defer s.p.planning.Unlock()
 	s.p.planner.RollBack(unhealthy...)
 	s.p.planner.Return()
+	s.p.planning.Unlock()
+	s.p.backlog.returned()
 }
 
 // verdicts notes what the targets said of the emissions of an aborted step. It

@@ -101,6 +101,15 @@ func (p *Planner) Oldest() (due int64, ok bool) {
 	return due, ok
 }
 
+// First returns the place of the timer that fires next, if that may fire now.
+func (p *Planner) First(now int64) (at timer.Ref, ok bool) {
+	first, ok := p.wheel.First(now)
+	if packed, any := p.packed.First(now); any && (!ok || packed.Compare(first) < 0) {
+		first, ok = packed, true
+	}
+	return timer.Ref{Due: first.Due, Offset: first.Seq}, ok && p.open
+}
+
 // Size is how many IDs something is kept of, packed or not, and about how many bytes the timers in
 // the wheel hold.
 func (p *Planner) Size() (items int, bytes int64) {

@@ -1,0 +1,63 @@
+package load
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
+)
+
+const (
+	// flood is how many timers are sent at once, as fast as the broker takes them: far faster
+	// than they go through. They are due within floodSpread.
+	flood       = 400_000
+	floodSpread = 4 * time.Second
+	// floodBehind is how many of them wait in the log when the owner is killed.
+	floodBehind = 60_000
+)
+
+// An owner is killed in the middle of an overload, twice: while requests wait in the log, others on
+// their way through memory, and timers fire late. All of them fire, once.
+func TestKillInOverload(t *testing.T) {
+	kafkatest.NeedSlow(t)
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, partitions, nil, requests+"-out")
+	// A static member need not wait for the end of its former self.
+	args := rig.Arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0")
+	p := rig.Start(t, args...)
+	p.Ready(partitions, time.Minute)
+	out := rig.Count(t, c, 2*flood, target)
+	cl := producer(t, c)
+	value := make([]byte, 100)
+	for kill := range 2 {
+		sent := make(chan error, 1)
+		go func() {
+			sent <- sendAll(cl, kill*flood, (kill+1)*flood, func(i int) *kgo.Record {
+				return timer(requests, target, i, time.Now().Add(time.Duration(i%1000)*floodSpread/1000), value)
+			})
+		}()
+		before := out.Sums().Timers
+		rig.Until(t, sendLimit, "an overload", func() bool {
+			return p.Metric("waterclock_intake_lag_records") >= floodBehind && out.Sums().Timers > before
+		})
+		_, peak := p.Memory()
+		t.Logf("killed when %d had fired and %.0f requests waited in the log; peak memory %.1f MiB",
+			out.Sums().Timers, p.Metric("waterclock_intake_lag_records"), float64(peak)/mib)
+		p.Kill()
+		p = rig.Start(t, args...)
+		if err := <-sent; err != nil {
+			t.Fatalf("send: %v", err)
+		}
+		p.Ready(partitions, settleLimit)
+	}
+	rig.Until(t, settleLimit, "all fired", func() bool { return out.Sums().Timers == 2*flood })
+	p.Balanced(0)
+	if s := out.Sums(); s.Received != 2*flood || s.Early+s.Strays > 0 {
+		kafkatest.Inexact(t, "%d emissions of %d timers, %d early, %d strays", s.Received, s.Timers, s.Early, s.Strays)
+	}
+	stop(t, p)
+}

@@ -1,0 +1,91 @@
+package partition
+
+import (
+	"math"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestArrivals(t *testing.T) {
+	var a arrivals
+	a.begin(100)
+	a.read(110, 1000)
+	a.read(120, 1000+arrivalGrain-1)
+	a.read(130, 1000+arrivalGrain)
+	a.read(140, 500) // the clock was set back
+	for offset, want := range map[int64]int64{
+		0: math.MinInt64, 99: math.MinInt64, 100: 1000, 119: 1000, 120: 1000 + arrivalGrain, 139: 1000 + arrivalGrain,
+		140: math.MinInt64, -5: math.MinInt64,
+	} {
+		if got := a.at(offset); got != want {
+			t.Errorf("offset %d was read at %d, want %d", offset, got, want)
+		}
+	}
+	for i := range int64(3 * maxArrivals) {
+		a.read(200+i, 10_000+i*arrivalGrain)
+		if got := a.at(199 + i); i > 0 && got != 10_000+i*arrivalGrain {
+			t.Fatalf("what was read last was read at %d, want %d", got, 10_000+i*arrivalGrain)
+		}
+	}
+	if len(a.list) > maxArrivals || a.at(150) != math.MinInt64 {
+		t.Errorf("%d arrivals are remembered, and the first was read at %d", len(a.list), a.at(150))
+	}
+}
+
+// What is late when it is read is not late by our own doing, nor is what was missed while nobody ran. What we seal late is,
+// and it is then that firings have more of a step.
+func TestOwnLateness(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	reg := prometheus.NewRegistry()
+	c.o.Metrics = NewMetrics(reg)
+	c.process()
+	c.acquire()
+	c.o.Metrics.Serve("r")
+	c.work()
+	c.p.arrivals.begin(c.position)
+	c.load()
+	own := func(what string, n uint64, sum float64) {
+		t.Helper()
+		c.commit(true)
+		c.apply()
+		if h := histogram(t, reg, "waterclock_own_lateness_seconds", ""); h.GetSampleCount() != n || math.Abs(h.GetSampleSum()-sum) > 1e-9 {
+			t.Errorf("%s: %d firings, %v s; want %d and %v", what, h.GetSampleCount(), h.GetSampleSum(), n, sum)
+		}
+	}
+	plan := func(id int, in int64) {
+		c.schedule(id, in)
+		c.pass(100) // until it is read
+		c.deliver(1)
+		c.work()
+	}
+	plan(1, 1000)
+	c.seal(10)
+	own("not due", 0, 0)
+	c.pass(900 + 300)
+	c.seal(10)
+	own("sealed late", 1, 0.3)
+	plan(2, 0)
+	if c.p.late(c.now) {
+		t.Error("what was due when it was read, just now, is late by our own doing")
+	}
+	if c.pass(20); !c.p.late(c.now) {
+		t.Error("what was read 20 ms ago, and could be sealed then, is not late")
+	}
+	c.seal(1)
+	c.commit(true)
+	c.apply()
+	c.seal(10)
+	own("past due when it was read", 2, 0.32)
+	plan(3, 1000)
+	c.seal(10)
+	own("not due", 2, 0.32)
+	c.p.opened.Store(c.now + 1000)
+	c.pass(1200)
+	if c.p.late(c.now) {
+		t.Error("what was missed while nobody ran is late by our own doing")
+	}
+	c.seal(10)
+	own("missed while nobody ran", 2, 0.32)
+	c.finish()
+}

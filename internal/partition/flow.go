@@ -1,0 +1,114 @@
+package partition
+
+import (
+	"time"
+
+	"github.com/waterclock/waterclock/emitter"
+)
+
+// flow decides how much of a step is for firings and how much for requests, and whether intake reads on. It
+// is arithmetic: it asks no clock and holds no lock, and its caller is one at a time.
+//
+// # What is to hold
+//
+// What does not go through waits in Kafka's log, where it costs nothing. What is read costs memory, and later
+// more: it is planned, waits in a queue and, when it is due meanwhile, has a firing wait behind it. Timers
+// that are read faster than they fire overflow to the store, which makes each of them dearer, and so all of
+// them later.
+//
+// # The law
+//
+//  1. Firings go first. A step takes what is due before any request. While requests wait, firings have half
+//     of its room; four fifths of it while due timers are late by our own doing. The rest is the floor of
+//     taking in, so that cancels are read whatever is late.
+//  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. The
+//     step says what it ought to be: if the partition filled its part of the step, or the step took longer than
+//     longStep, less; if intake was held back and there was room left, more; and it goes down to what is used of
+//     it. So a request that was read waits for about one step, and what it makes due goes into the same step or
+//     the next one.
+//  3. Without firings nothing can be late for what is taken in. Then intake reads two steps ahead.
+//
+// # Why this is stable
+//
+// Less is a quarter less, more an eighth more, both of them at most once in a step. That is the way of TCP's
+// congestion control (additive is replaced by an eighth, for steps differ in size by a hundred times): limit
+// hovers about what fits, the partitions of a lane see the same long steps and come to even parts, and one
+// that reads little is not touched, for its limit does not bind. limit is never below a fifth of the
+// partition's part of the step, nor below one batch. So nobody's taking in ends because somebody else is hot,
+// and it grows back when it is held back in steps with room. Nothing is remembered but limit, so whatever made
+// it small is forgotten in some twenty steps.
+//
+// # Its premises
+//
+// What is late means late by our own doing: since a timer was due or, if its request was read later than that,
+// since then. What was missed while nobody ran, and what its producer sent too late, fires as soon as it can,
+// but pushes nobody aside; nor do parked and paused timers, which are in no wheel. That firings come first rests
+// on the planner, which has them before all requests but those of their own IDs. That a held intake goes on
+// rests on each seal, and each fold, having it looked at.
+type flow struct {
+	limit int           // requests that may wait to be sealed; 0: no step has said
+	held  bool          // intake was held back for it since the last seal
+	late  bool          // the last seal left timers that are late by our own doing
+	fired int64         // when a step last had firings, Unix ms
+	took  time.Duration // from the seal of the last step that was committed to its commit
+}
+
+const (
+	// maxReadAhead is how many requests may wait at most.
+	maxReadAhead = 2 * emitter.MaxStepEntries
+	// leastReadAhead is how many may wait always: one batch.
+	leastReadAhead = maxBatch
+	// longStep is how long a step may take in which timers fire, before less is taken in.
+	longStep = 100 * time.Millisecond
+	// firingsFor is for how long after a firing others are reckoned with, in ms.
+	firingsFor = 1000
+)
+
+// share is how many of so many entries of a step, or bytes, are for firings where requests wait.
+func (f *flow) share(room int64) int64 {
+	if f.late {
+		return (4*room + 4) / 5
+	}
+	return (room + 1) / 2
+}
+
+// sealed takes what a seal has come to: the room that the partition had in the step, in entries, how much of
+// that is filled, from 0 to 1, how many requests and firings there were, and whether it left timers that are late
+// by our own doing.
+func (f *flow) sealed(now int64, room int, filled float64, requests, firings int, late bool) {
+	held := f.held
+	f.held, f.late = false, late
+	if firings > 0 {
+		f.fired = now
+	}
+	if now-f.fired > firingsFor {
+		f.limit = max(2*room, leastReadAhead)
+		return
+	}
+	limit := f.readAhead()
+	switch {
+	case late, filled >= 0.75, f.took > longStep:
+		limit -= limit / 4
+	case held:
+		limit += limit/8 + 1
+	case limit > 4*requests:
+		limit -= limit / 8
+	}
+	f.limit = max(min(limit, room), room/5, leastReadAhead)
+}
+
+// readAhead is how many requests may wait to be sealed.
+func (f *flow) readAhead() int {
+	if f.limit == 0 {
+		return maxReadAhead
+	}
+	return f.limit
+}
+
+// full reports whether intake has enough, of which so many wait to be sealed: from the limit on, down to half
+// of it.
+func (f *flow) full(waiting int, paused bool) bool {
+	limit := f.readAhead()
+	f.held = f.held || waiting >= limit
+	return waiting >= limit || paused && waiting > limit/2
+}

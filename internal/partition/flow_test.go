@@ -1,0 +1,269 @@
+package partition
+
+import (
+	"container/heap"
+	"slices"
+	"testing"
+	"time"
+)
+
+// lanes plays a lane, and what producers send to its partitions, on a clock of its own: a step takes
+// fixed, and more for each request and each firing in it. Intake is as quick as can be.
+type lanes struct {
+	now                          time.Duration
+	room                         int // entries of a step
+	fixed, perRequest, perFiring time.Duration
+	partitions                   []*flowed
+}
+
+// flowed is a partition: its log, the requests that wait to be sealed, what is pending.
+type flowed struct {
+	flow
+	rate     float64                           // requests a second
+	life     func(n int) (ahead time.Duration) // of request n
+	sent     float64
+	number   int
+	log      []flowedTimer // unread
+	queue    []flowedTimer // read
+	pending  dueHeap
+	paused   bool
+	lateness []time.Duration // of those that fired, by the partition's own doing
+	limits   []int           // at each seal
+	reads    []int           // requests in each step
+	fires    []int           // firings in each step
+}
+
+type flowedTimer struct{ due, read time.Duration }
+
+type dueHeap []flowedTimer
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(flowedTimer)) }
+func (h *dueHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// run makes steps for a time.
+func (l *lanes) run(d time.Duration) {
+	for end := l.now + d; l.now < end; {
+		took, left := l.fixed, l.room
+		for i, p := range l.partitions {
+			requests, firings := p.step(l.now, left/(len(l.partitions)-i))
+			left -= requests + firings
+			took += time.Duration(requests)*l.perRequest + time.Duration(firings)*l.perFiring
+		}
+		for _, p := range l.partitions {
+			p.pass(l.now, took)
+		}
+		l.now += took
+	}
+}
+
+// pass has producers send and intake read while a step is under way, bit by bit.
+func (p *flowed) pass(now, took time.Duration) {
+	const bits, fetch = 8, 200
+	for i := range bits {
+		now := now + took*time.Duration(i)/bits
+		for p.sent += p.rate * took.Seconds() / bits; p.sent >= 1; p.sent-- {
+			p.number++
+			p.log = append(p.log, flowedTimer{due: now + p.life(p.number)})
+		}
+		for p.paused = p.full(len(p.queue), p.paused); !p.paused && len(p.log) > 0; p.paused = p.full(len(p.queue), p.paused) {
+			n := min(fetch, len(p.log))
+			for _, t := range p.log[:n] {
+				p.queue = append(p.queue, flowedTimer{t.due, now})
+			}
+			p.log = p.log[n:]
+		}
+	}
+	p.took = took
+}
+
+// step seals what there is, within the partition's part of the step. Requests that are due already have their
+// firings behind them, in the same step if it has room.
+func (p *flowed) step(now time.Duration, room int) (requests, firings int) {
+	share := room
+	if len(p.queue) > 0 {
+		share = int(p.share(int64(room)))
+	}
+	fire := func(t flowedTimer) {
+		p.lateness = append(p.lateness, now-max(t.due, t.read))
+		firings++
+	}
+	for firings < share && len(p.pending) > 0 && p.pending[0].due <= now {
+		fire(heap.Pop(&p.pending).(flowedTimer))
+	}
+	taken := p.queue[:min(len(p.queue), room-firings)]
+	requests, p.queue = len(taken), p.queue[len(taken):]
+	for _, t := range taken {
+		if t.due <= now && requests+firings < room {
+			fire(t)
+		} else {
+			heap.Push(&p.pending, t)
+		}
+	}
+	late := len(p.pending) > 0 && now-max(p.pending[0].due, p.pending[0].read) > arrivalGrain*time.Millisecond
+	p.sealed(now.Milliseconds(), room, float64(requests+firings)/float64(room), requests, firings, late)
+	p.limits, p.reads, p.fires = append(p.limits, p.readAhead()), append(p.reads, requests), append(p.fires, firings)
+	return requests, firings
+}
+
+// p99 is that of the lateness of what has fired.
+func (p *flowed) p99() time.Duration {
+	s := slices.Sorted(slices.Values(p.lateness))
+	if len(s) == 0 {
+		return 0
+	}
+	return s[len(s)*99/100]
+}
+
+func between(least, spread time.Duration) func(int) time.Duration {
+	return func(n int) time.Duration { return least + time.Duration(n*7919%1000)*spread/1000 }
+}
+
+// overloaded is a lane through which 60,000 timers a second go, and that is offered twice as many by its
+// partitions together. A firing costs less than a request, as it does.
+func overloaded(partitions int, life func(int) time.Duration) *lanes {
+	l := &lanes{now: time.Hour, room: 10_000, fixed: 4 * time.Millisecond, perRequest: 9 * time.Microsecond, perFiring: 7 * time.Microsecond}
+	for range partitions {
+		l.partitions = append(l.partitions, &flowed{rate: 120_000 / float64(partitions), life: life})
+	}
+	return l
+}
+
+// settle offers 0.8 of what goes through for a while, and forgets how late firings were until then.
+func (l *lanes) settle() {
+	for _, p := range l.partitions {
+		p.rate *= 0.4
+	}
+	l.run(5 * time.Second)
+	for _, p := range l.partitions {
+		p.rate /= 0.4
+		p.lateness, p.limits, p.reads, p.fires = nil, nil, nil, nil
+	}
+}
+
+// Twice as much as goes through: what is read fires in time, what is not waits in the log, as much goes through
+// as can, and the limit stays about where it is. When nothing is sent any more the rest goes through as well.
+func TestFlowUnderOverload(t *testing.T) {
+	for name, life := range map[string]func(int) time.Duration{
+		"past due": between(0, 0), "due in 1 to 2 s": between(time.Second, time.Second), "due in 2 to 6 s": between(2*time.Second, 4*time.Second),
+	} {
+		for _, n := range []int{1, 8} {
+			l := overloaded(n, life)
+			l.settle()
+			l.run(8 * time.Second)
+			fired := 0
+			for _, p := range l.partitions {
+				if late := p.p99(); late > 250*time.Millisecond {
+					t.Errorf("%s, %d partitions: p99 of its own lateness %s", name, n, late)
+				}
+				if few, many := slices.Min(p.limits[len(p.limits)/2:]), slices.Max(p.limits[len(p.limits)/2:]); many > 5*few/2 {
+					t.Errorf("%s, %d partitions: the limit goes up and down between %d and %d", name, n, few, many)
+				}
+				if len(p.queue) > 2*l.room/n {
+					t.Errorf("%s, %d partitions: %d requests wait in memory", name, n, len(p.queue))
+				}
+				fired += len(p.lateness)
+				p.rate = 0
+			}
+			if want := 8 * 60_000 * 9 / 10; fired < want {
+				t.Errorf("%s, %d partitions: %d have fired in 8 s, want %d", name, n, fired, want)
+			}
+			l.run(30 * time.Second)
+			for _, p := range l.partitions {
+				if len(p.log)+len(p.queue)+len(p.pending) > 0 {
+					t.Errorf("%s, %d partitions: %d unread, %d in the queue, %d pending 30 s after the end", name, n, len(p.log), len(p.queue), len(p.pending))
+				}
+			}
+		}
+	}
+}
+
+// One partition is offered all that goes through and more, the others a little: these read it at once, and it
+// fires in time.
+func TestFlowBesideAHotPartition(t *testing.T) {
+	l := overloaded(8, between(2*time.Second, 4*time.Second))
+	for i, p := range l.partitions {
+		if p.rate = 2000; i == 3 {
+			p.rate = 120_000
+		}
+	}
+	l.settle()
+	l.run(8 * time.Second)
+	for i, p := range l.partitions {
+		if late := p.p99(); late > 250*time.Millisecond {
+			t.Errorf("partition %d: p99 of its own lateness %s", i, late)
+		}
+		if i != 3 && len(p.log) > 0 {
+			t.Errorf("partition %d: %d requests wait in its log", i, len(p.log))
+		}
+	}
+	if hot := len(l.partitions[3].log); hot < 100_000 {
+		t.Errorf("%d requests wait in the log of the hot partition: it is none", hot)
+	}
+}
+
+// Far more falls due at once than fits a step: while that is late requests have a fifth of each step, and no less.
+func TestFlowKeepsAFloorForRequests(t *testing.T) {
+	l := overloaded(1, between(time.Hour, 0))
+	p := l.partitions[0]
+	for range 200_000 {
+		p.pending = append(p.pending, flowedTimer{due: l.now - 1, read: l.now - 1})
+	}
+	for begin := l.now; len(p.pending) > 0 && p.pending[0].due < begin; {
+		l.run(time.Millisecond)
+	}
+	steps := len(p.fires) - 1 // the last one takes what is left
+	reads := 0
+	for i := 2; i < steps; i++ {
+		reads += p.reads[i]
+		if p.fires[i] != l.room*4/5 || p.reads[i] < l.room/10 { // less than a fifth when the limit has just become lower
+			t.Errorf("step %d of %d: %d firings and %d requests", i, steps, p.fires[i], p.reads[i])
+		}
+	}
+	if want := (steps - 2) * l.room / 5 * 9 / 10; reads < want {
+		t.Errorf("%d requests were read in %d steps, want %d", reads, steps-2, want)
+	}
+}
+
+// Brokers are slow for a while, by which all is late: a fifth is read meanwhile, and soon after that as much as before.
+func TestFlowRecovers(t *testing.T) {
+	l := overloaded(1, between(500*time.Millisecond, time.Second))
+	p := l.partitions[0]
+	l.settle()
+	l.run(5 * time.Second)
+	before := p.readAhead()
+	l.fixed = 2 * time.Second
+	l.run(20 * time.Second)
+	if p.readAhead() != l.room/5 {
+		t.Errorf("%d requests may wait while steps take seconds, want the floor", p.readAhead())
+	}
+	l.fixed = 4 * time.Millisecond
+	l.run(2 * time.Second)
+	if now := p.readAhead(); now < before/2 {
+		t.Errorf("2 s later %d requests may wait, it was %d", now, before)
+	}
+	p.lateness = nil
+	if l.run(5 * time.Second); p.p99() > 250*time.Millisecond {
+		t.Errorf("p99 of its own lateness is %s", p.p99())
+	}
+}
+
+// Where nothing fires two steps are read ahead, whatever was before, and however long steps take.
+func TestFlowWithoutFirings(t *testing.T) {
+	l := overloaded(1, between(time.Hour, 0))
+	p := l.partitions[0]
+	p.limit, p.took = leastReadAhead, time.Second
+	l.run(3 * time.Second)
+	if got := tail(p.reads, 5); slices.Min(got) < l.room*9/10 {
+		t.Errorf("the last steps had %v requests", got)
+	}
+}
+
+func tail(s []int, n int) []int { return s[max(0, len(s)-n):] }
