@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -489,6 +490,54 @@ func TestCancel(t *testing.T) {
 	p := phaseOf(t, rep, "cancel (requests)")
 	if p.Exact != (Exactness{Scheduled: 3000, Cancelled: 2700, Received: 300}) || p.PerSecond <= 0 || p.CPU == nil || len(rep.Ratios) != 1 {
 		t.Errorf("%+v, %+v", p, rep)
+	}
+}
+
+// Each case of an overload is exact, whatever was cancelled too late, and tells its phases; an instance that joins
+// is counted.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	c := DefaultOverload()
+	c.Common, c.Timers, c.Before, c.Over, c.Least, c.Spread = common(t), 2000, 1500*time.Millisecond, 2*time.Second, 300*time.Millisecond, 300*time.Millisecond
+	c.Capacity = 500
+	cases := OverloadCases()
+	c.Cases = cases
+	reports, err := RunOverload(t.Context(), c)
+	if errors.Is(err, ErrInexact) {
+		kafkatest.Inexact(t, "%v", err)
+	}
+	if err != nil || len(reports) != len(cases) {
+		t.Fatalf("%v, reports: %+v", err, reports)
+	}
+	for i, rep := range reports {
+		all := phaseOf(t, rep, "all of them")
+		// 0.8 of the capacity for 1.5 s, twice of it for 2 s, 0.8 again.
+		if n := 3200; !rep.Verified || all.Exact.Scheduled != n || all.Exact.Received+all.Exact.Cancelled != n || (all.Exact.Cancelled > 0) != (cases[i] == overCancels) {
+			t.Errorf("%s: %+v", cases[i], all)
+		}
+		for _, name := range []string{"at 0.8 of the capacity", "at twice the capacity", "at 0.8 again"} {
+			if p := phaseOf(t, rep, name); p.CPU == nil || p.CPU.Own <= 0 || p.PeakRSS == 0 || p.OwnP99 <= 0 {
+				t.Errorf("%s, %s: %+v, %+v", cases[i], name, p, p.CPU)
+			}
+		}
+		if cases[i] == overHot {
+			others := phaseOf(t, rep, "all on the other partitions")
+			if n := 150 + 200 + 150; others.Exact != (Exactness{Scheduled: n, Received: n}) || phaseOf(t, rep, "the other partitions meanwhile").ByReceipt == nil {
+				t.Errorf("the others: %+v", others)
+			}
+		}
+	}
+}
+
+func TestLatenessesOfBuckets(t *testing.T) {
+	then := latenesses{1: 10, 2: 10, 5: 10, math.Inf(1): 10}
+	now := latenesses{1: 20, 2: 110, 5: 110, math.Inf(1): 111}
+	p50, p99 := now.since(then)
+	if p50 < 1.4 || p50 > 1.5 || p99 < 1.99 || p99 > 5 {
+		t.Errorf("p50 %v, p99 %v of 10 up to 1 ms, 90 up to 2, one above 5", p50, p99)
+	}
+	if p50, p99 := now.since(now); p50 != 0 || p99 != 0 {
+		t.Errorf("p50 %v, p99 %v of nothing", p50, p99)
 	}
 }
 

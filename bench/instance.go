@@ -203,33 +203,43 @@ func (i *instance) stop() error {
 	}
 }
 
-// metric sums the samples of a counter or gauge without parsing more than that.
+// metric sums the samples of a counter or gauge.
 func (i *instance) metric(ctx context.Context, name string) (int64, error) {
+	samples, err := i.samples(ctx, name)
+	sum := 0.0
+	for _, v := range samples {
+		sum += v
+	}
+	return int64(sum), err
+}
+
+// samples reads those of one metric, at least one, by their labels as they stand there. It parses no
+// more than that.
+func (i *instance) samples(ctx context.Context, name string) (map[string]float64, error) {
 	resp, err := get(ctx, i.http, "/metrics")
 	if err != nil {
-		return 0, fmt.Errorf("read /metrics: %w", err)
+		return nil, fmt.Errorf("read /metrics: %w", err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return 0, fmt.Errorf("read /metrics: %w", err)
+		return nil, fmt.Errorf("read /metrics: %w", err)
 	}
-	sum, found := 0.0, false
+	samples := make(map[string]float64)
 	for line := range strings.Lines(string(b)) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), name)
 		if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
 			continue
 		}
-		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("read metric %s: %w", name, err)
+		labels, value := rest[:strings.LastIndexByte(rest, ' ')], rest[strings.LastIndexByte(rest, ' ')+1:]
+		if samples[labels], err = strconv.ParseFloat(value, 64); err != nil {
+			return nil, fmt.Errorf("read metric %s: %w", name, err)
 		}
-		sum, found = sum+v, true
 	}
-	if !found {
-		return 0, fmt.Errorf("read metric %s: the instance has none", name)
+	if len(samples) == 0 {
+		return nil, fmt.Errorf("read metric %s: the instance has none", name)
 	}
-	return int64(sum), nil
+	return samples, nil
 }
 
 // diskUse is the sum of the sizes of all files in a directory.

@@ -13,6 +13,13 @@ type Lateness struct {
 	Max float64 `json:"max_ms"`
 }
 
+func (l *Lateness) p99() float64 {
+	if l == nil {
+		return 0
+	}
+	return l.P99
+}
+
 // quantile of values in order, the nearest rank.
 func quantile(sorted []int32, q float64) int32 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]

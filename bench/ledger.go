@@ -54,6 +54,7 @@ func (e Exactness) err(phase string) error {
 const (
 	unseen    = -1
 	cancelled = -2
+	doomed    = -3 // its cancel was sent, and may come too late
 )
 
 // ledger knows what was scheduled in a phase and books what arrives. It knows
@@ -65,6 +66,9 @@ type ledger struct {
 	// timers is how many there are that recur, 0 where none does: occurrence k, from 1,
 	// of timer i has the number (k-1)*timers+i.
 	timers int
+	// on says that partition of partitions the IDs lie on, which have a suffix for it; nil: they lie anywhere.
+	on         func(partition int) bool
+	partitions int
 
 	mu sync.Mutex
 	// due, in Unix ms, and lateness, by number: in µs by receipt, or unseen or
@@ -130,8 +134,46 @@ func (l *ledger) cancel(n int, before time.Time) bool {
 	return true
 }
 
+// place has the IDs lie on some of so many partitions alone.
+func (l *ledger) place(partitions int, on func(partition int) bool) {
+	l.partitions, l.on = partitions, on
+}
+
+// doom notes that the timer is cancelled, maybe too late.
+func (l *ledger) doom(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byReceipt[n] == unseen {
+		l.byReceipt[n] = doomed
+	}
+}
+
+// cancelled notes how many of those that may have come in spite of it were cancelled, as the instance says.
+func (l *ledger) cancelled(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exact.Cancelled += n
+	l.check()
+}
+
 // id is the ID of timer n.
-func (l *ledger) id(n int) []byte { return strconv.AppendInt([]byte(l.prefix), int64(l.timer(n)), 10) }
+func (l *ledger) id(n int) []byte {
+	id := strconv.AppendInt([]byte(l.prefix), int64(l.timer(n)), 10)
+	if l.on == nil {
+		return id
+	}
+	id = append(id, '.')
+	for salt := int64(0); ; salt++ {
+		if salted := strconv.AppendInt(id, salt, 10); l.on(partitionOf(salted, l.partitions)) {
+			return salted
+		}
+	}
+}
+
+// partitionOf is where Java's partitioner has a key.
+func partitionOf(key []byte, partitions int) int {
+	return kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: key}, partitions)
+}
 
 // payload is the value of timer n.
 func (l *ledger) payload(n int) []byte {
@@ -165,7 +207,7 @@ func (l *ledger) close() {
 }
 
 func (l *ledger) check() {
-	if l.closed && l.exact.Received == l.exact.Scheduled-l.exact.Cancelled {
+	if l.closed && l.exact.Received >= l.exact.Scheduled-l.exact.Cancelled {
 		select {
 		case <-l.full:
 		default:
@@ -192,6 +234,9 @@ func (l *ledger) receive(r *kgo.Record, at time.Time) bool {
 	if !ok {
 		return false
 	}
+	if l.on != nil {
+		number, _, _ = strings.Cut(number, ".")
+	}
 	n, err := strconv.Atoi(number)
 	k, odd := strconv.Atoi(occurrence)
 	if odd != nil || k != 1 && l.timers == 0 || l.timers > 0 && n >= l.timers {
@@ -210,7 +255,7 @@ func (l *ledger) receive(r *kgo.Record, at time.Time) bool {
 	case l.byReceipt[n] == cancelled:
 		l.exact.Uncancelled++
 		return true
-	case l.byReceipt[n] != unseen:
+	case l.byReceipt[n] >= 0:
 		l.exact.Duplicated++
 		return true
 	case due != strconv.FormatInt(want, 10), string(r.Key) != id, !bytes.Equal(r.Value, l.value):
@@ -234,7 +279,9 @@ func (l *ledger) result() Exactness {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.exact
-	e.Lost = e.Scheduled - e.Cancelled - e.Received
+	if e.Lost = e.Scheduled - e.Cancelled - e.Received; e.Lost < 0 { // of those that were cancelled some came
+		e.Lost, e.Uncancelled = 0, e.Uncancelled-e.Lost
+	}
 	return e
 }
 

@@ -36,12 +36,15 @@ const (
 // offer is a stream of timers to schedule.
 type offer struct {
 	timers int
+	first  int     // number of the first one
 	rate   float64 // a second; 0 for as fast as the instances take them in
 	// due says when timer number i, sent at now, is due, in Unix milliseconds.
 	due func(i int, now time.Time) int64
 	// cancel says whether timer i is to be cancelled, behind cancelBehind others;
 	// nil: none is.
 	cancel func(i int) bool
+	// late says that cancels may be read too late: it is not known which timers come.
+	late bool
 	// every is the interval of timers that recur, last their last occurrence; 0: they do
 	// not recur.
 	every time.Duration
@@ -103,6 +106,7 @@ type sender struct {
 }
 
 func (s *sender) send(i int, now time.Time) {
+	i += s.first
 	due := s.due(i, now)
 	switch {
 	case s.every > 0:
@@ -134,6 +138,11 @@ func (s *sender) send(i int, now time.Time) {
 func (s *sender) cancelFirst(now time.Time) {
 	n := s.doomed[0]
 	s.doomed = s.doomed[1:]
+	if s.late {
+		s.ledger.doom(n)
+		s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(n)})
+		return
+	}
 	if s.ledger.cancel(n, now.Add(maxAhead)) {
 		s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(n)})
 	}

@@ -71,6 +71,10 @@ type Phase struct {
 	Transactions float64 `json:"transactions_per_second,omitempty"`
 	// Interval is the firing interval of a curve's point, in ms; nil: not one of its points.
 	Interval *float64 `json:"interval_ms,omitempty"`
+	// OwnP50 and OwnP99 are how late emissions were by the instances' own doing, in ms by their timestamps:
+	// from when they were due, or their requests were read if that was later.
+	OwnP50 float64 `json:"own_p50_ms,omitempty"`
+	OwnP99 float64 `json:"own_p99_ms,omitempty"`
 	// PeakRSS is that of the instance so far, in bytes.
 	PeakRSS int64     `json:"peak_rss_bytes,omitempty"`
 	Exact   Exactness `json:"exact"`

@@ -33,7 +33,7 @@ what has not fired. It exits 1 if an emission was lost, duplicated, early or alt
   waterclock bench steady --local --rates 1000,10000 --json
   waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
 	}
-	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchCurve(p), benchBurst(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchAPI(p), benchLimit(p), benchBare(p))
+	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchCurve(p), benchBurst(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchOverload(p), benchAPI(p), benchLimit(p), benchBare(p))
 	return cmd
 }
 
@@ -277,6 +277,29 @@ func benchCancel(p *process) *cobra.Command {
 	fs.IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
 	fs.IntVar(&c.Kept, "kept", c.Kept, "one in `N` is not cancelled")
 	fs.DurationVar(&c.Least, "least", c.Least, "each is due `DURATION` after it is sent")
+	return cmd
+}
+
+func benchOverload(p *process) *cobra.Command {
+	c := bench.DefaultOverload()
+	cmd := &cobra.Command{
+		Use:   "overload",
+		Short: "twice as many timers as go through: what they cost, how late what is read in time is, how soon it is over",
+		Long: `overload starts an instance of its own for each case. It offers 0.8 of the capacity, twice
+the capacity, nothing until all is taken in, and 0.8 again. The cases: timers alone (plain); most of
+them cancelled (cancels); all of them on one partition, beside a modest load on the others (hot);
+another instance that joins in the middle (rebalance).`,
+	}
+	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunOverload(ctx, c) })
+	fs := cmd.Flags()
+	fs.StringSliceVar(&c.Cases, "cases", c.Cases, "measure `CASE,...`, one after the other")
+	fs.Float64Var(&c.Capacity, "capacity", c.Capacity, "take `N` timers a second for the capacity; 0: measure it first")
+	fs.IntVar(&c.Timers, "timers", c.Timers, "measure it by `N` timers")
+	fs.DurationVar(&c.Before, "before", c.Before, "offer 0.8 of it for `DURATION`, before and after")
+	fs.DurationVar(&c.Over, "over", c.Over, "offer twice of it for `DURATION`")
+	fs.DurationVar(&c.Least, "least", c.Least, "each timer is due `DURATION` or more after it is sent")
+	fs.DurationVar(&c.Spread, "spread", c.Spread, "and that up to `DURATION` later")
+	fs.IntVar(&c.Kept, "kept", c.Kept, "in the case cancels one timer in `N` is not cancelled")
 	return cmd
 }
 

@@ -1,0 +1,385 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// OverloadConfig measures instances that are offered more timers than go through: for some time 0.8 of
+// their capacity, then twice their capacity, then nothing until they have caught up, then 0.8 again.
+type OverloadConfig struct {
+	Common
+	Cases    []string      // of OverloadCases, one after the other
+	Capacity float64       // timers a second; 0: it is measured first, in the same run
+	Timers   int           // by how many it is measured
+	Before   time.Duration // for how long 0.8 of it is offered, before and after
+	Over     time.Duration // for how long twice of it is
+	// Each timer is due between Least and Least plus Spread after it is sent.
+	Least, Spread time.Duration
+	Kept          int // in the case "cancels" one in so many timers is not cancelled
+}
+
+// The cases of an overload.
+const (
+	overPlain     = "plain"     // timers alone
+	overCancels   = "cancels"   // most of them are cancelled
+	overHot       = "hot"       // all of it goes to one partition, beside a modest load on the others
+	overRebalance = "rebalance" // another instance joins in the middle
+)
+
+// OverloadCases are all of them.
+func OverloadCases() []string { return []string{overPlain, overCancels, overHot, overRebalance} }
+
+const (
+	overBefore, overFactor = 0.8, 2.0 // of the capacity
+	overBeside             = 0.2      // of the capacity: what the other partitions have beside a hot one
+	// overAgain is how long after the end of an overload lateness is to be as before.
+	overAgain = 10 * time.Second
+)
+
+// DefaultOverload returns the usual workload.
+func DefaultOverload() OverloadConfig {
+	return OverloadConfig{
+		Common: DefaultCommon(), Cases: OverloadCases(), Timers: 500_000, Before: 20 * time.Second, Over: time.Minute,
+		Least: 2 * time.Second, Spread: 4 * time.Second, Kept: 10,
+	}
+}
+
+func (c *OverloadConfig) lead() time.Duration { return c.Least + c.Spread }
+
+func (c *OverloadConfig) check() error {
+	errs := []error{
+		c.Common.check(), wantTimers(c.Timers), wantSpan("least", c.Least), wantSpan("spread", c.Spread),
+		want(c.Local || c.stub != nil, "local", c.Local, "true: an overload is for an instance of the run"),
+		want(c.Partitions >= 2, "partitions", c.Partitions, "2 or more"),
+		want(c.Capacity >= 0 && c.Capacity <= MaxRate/overFactor, "capacity", c.Capacity, fmt.Sprint("0 to ", MaxRate/overFactor, " a second")),
+		want(c.Before > c.lead() && c.Before <= time.Hour, "before", c.Before, "more than least and spread, at most 1h"),
+		want(c.Over > 0 && c.Over <= time.Hour, "over", c.Over, "more than 0, at most 1h"),
+		want(c.Kept >= 1, "kept", c.Kept, "1 or more"),
+		want(len(c.Cases) > 0, "cases", "", "at least one"),
+	}
+	for _, name := range c.Cases {
+		known := false
+		for _, k := range OverloadCases() {
+			known = known || k == name
+		}
+		errs = append(errs, want(known, "cases", name, fmt.Sprint(OverloadCases())))
+	}
+	return errors.Join(errs...)
+}
+
+// RunOverload measures each case with brokers, topics and an instance of its own, and reports it.
+func RunOverload(ctx context.Context, c OverloadConfig) (reports []*Report, err error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	for i, name := range c.Cases {
+		one := c
+		one.Dir = filepath.Join(c.Dir, fmt.Sprint("case-", i))
+		if err := os.MkdirAll(one.Dir, 0o755); err != nil {
+			return reports, fmt.Errorf("make a directory: %w", err)
+		}
+		reps, err := one.workload(ctx, func(ctx context.Context, r *run) error {
+			o := &overload{run: r, c: &one, name: name, rep: r.report("overload, " + name)}
+			return o.measure(ctx)
+		})
+		reports = append(reports, reps...)
+		if err != nil {
+			return reports, err
+		}
+	}
+	return reports, nil
+}
+
+// overload is one case.
+type overload struct {
+	*run
+	c        *OverloadConfig
+	name     string
+	rep      *Report
+	capacity float64 // timers a second
+
+	all    *stream // what the overload is made of
+	beside *stream // on other partitions; nil for none
+	second *instance
+	watch  *watch
+}
+
+// stream is timers that are scheduled at one rate after the other.
+type stream struct {
+	ledger *ledger
+	col    *collector
+	cancel func(i int) bool
+	random *rand.Rand
+	sent   int // timers
+}
+
+func (o *overload) measure(ctx context.Context) error {
+	if err := o.serveWarm(ctx); err != nil {
+		return err
+	}
+	if o.capacity = o.c.Capacity; o.capacity == 0 {
+		if err := o.measureCapacity(ctx); err != nil {
+			return err
+		}
+	}
+	defer o.stopSecond()
+	return o.overload(ctx)
+}
+
+func (o *overload) open(ctx context.Context, name string, timers int) (s *stream, err error) {
+	s = &stream{random: rand.New(rand.NewPCG(1, 2))}
+	s.ledger, s.col, err = o.phase(ctx, name, timers)
+	return s, err
+}
+
+// shape makes a stream what the case is about.
+func (o *overload) shape(s *stream) {
+	switch o.name {
+	case overCancels:
+		s.cancel = func(i int) bool { return i%o.c.Kept != 0 }
+	case overHot:
+		s.ledger.place(o.partitions, func(p int) bool { return p == 0 })
+	}
+}
+
+// measureCapacity measures as many timers as go through.
+func (o *overload) measureCapacity(ctx context.Context) error {
+	s, err := o.open(ctx, "capacity", o.c.Timers)
+	if err != nil {
+		return err
+	}
+	defer s.col.stop()
+	o.shape(s)
+	m := &meter{run: o.run}
+	m.start(o.serving.pid())
+	if err := o.schedule(ctx, s.ledger, o.offer(s, o.c.Timers, 0)); err != nil {
+		return err
+	}
+	if err := o.awaitSettled(ctx); err != nil {
+		return err
+	}
+	taken := time.Now()
+	s.ledger.close()
+	s.col.finish(ctx, o.bar("capacity", o.c.Timers))
+	m.stop()
+	p := &Phase{Name: "capacity"}
+	o.rep.Phases = append(o.rep.Phases, p)
+	// In the beginning nothing is due, and in the end nothing is taken in.
+	p.perSecond(o.c.Timers, m.begin.at, taken.Add(o.c.lead()/2))
+	m.measure(p, o.c.Timers)
+	_, p.PeakRSS = memory(o.serving.pid())
+	p.late(s.ledger, window{})
+	o.capacity = p.PerSecond
+	return p.verify(s.ledger)
+}
+
+// offer is the next timers of a stream, at a rate; 0: as many as are taken in.
+func (o *overload) offer(s *stream, timers int, rate float64) offer {
+	first := s.sent
+	s.sent += timers
+	return offer{timers: timers, rate: rate, cancel: s.cancel, first: first, late: rate > 0, due: func(_ int, now time.Time) int64 {
+		return now.Add(o.c.Least).UnixMilli() + 1 + s.random.Int64N(1+o.c.Spread.Milliseconds())
+	}}
+}
+
+// produce offers a share of the capacity for a time, and beside it what the other partitions have.
+func (o *overload) produce(ctx context.Context, share float64) (window, error) {
+	d, w := o.c.Before, window{from: time.Now()}
+	if share == overFactor {
+		d = o.c.Over
+	}
+	beside := make(chan error, 1)
+	if s := o.beside; s != nil {
+		rate := overBeside * o.capacity
+		more := o.offer(s, int(rate*d.Seconds()), rate)
+		go func() { beside <- o.schedule(ctx, s.ledger, more) }()
+	} else {
+		beside <- nil
+	}
+	rate := share * o.capacity
+	err := errors.Join(o.schedule(ctx, o.all.ledger, o.offer(o.all, int(rate*d.Seconds()), rate)), <-beside)
+	w.to = time.Now()
+	return w, err
+}
+
+// overload does it, and measures what was before, meanwhile, until all is taken in, and after it.
+func (o *overload) overload(ctx context.Context) (err error) {
+	o.all, err = o.open(ctx, o.name, int(o.capacity*(overFactor*o.c.Over+2*o.c.Before).Seconds()))
+	if err != nil {
+		return err
+	}
+	defer o.all.col.stop()
+	o.shape(o.all)
+	if o.name == overHot {
+		if o.beside, err = o.open(ctx, "others", int(o.capacity*overBeside*(o.c.Over+2*o.c.Before).Seconds())); err != nil {
+			return err
+		}
+		defer o.beside.col.stop()
+		o.beside.ledger.place(o.partitions, func(p int) bool { return p != 0 })
+	}
+	cancelled, err := o.outcomes(ctx, "cancelled")
+	if err != nil {
+		return err
+	}
+	o.watch = o.newWatch(ctx)
+	defer o.watch.stop()
+	defer o.profile("overload")()
+
+	before, err := o.produce(ctx, overBefore)
+	if err != nil {
+		return err
+	}
+	joined := o.joinLater(ctx)
+	over, err := o.produce(ctx, overFactor)
+	if err := errors.Join(err, <-joined, o.awaitSettled(ctx)); err != nil {
+		return err
+	}
+	drain := window{over.to, time.Now()}
+	after, err := o.produce(ctx, overBefore)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(o.awaitSettled(ctx), o.atRest(ctx)); err != nil {
+		return err
+	}
+	o.all.ledger.close()
+	if o.all.cancel != nil {
+		n, err := o.outcomes(ctx, "cancelled")
+		if err != nil {
+			return err
+		}
+		o.all.ledger.cancelled(n - cancelled)
+	}
+	o.all.col.finish(ctx, o.bar(o.name, o.all.sent))
+	if o.beside != nil {
+		o.beside.ledger.close()
+		o.beside.col.finish(ctx, o.bar("others", o.beside.sent))
+	}
+	o.watch.stop()
+	before.from, after.from = before.from.Add(o.c.lead()), drain.to.Add(min(overAgain, o.c.Before/2))
+	return o.tell(before, over, drain, after)
+}
+
+// joinLater has another instance join in the middle of the overload, where that is the case.
+func (o *overload) joinLater(ctx context.Context) <-chan error {
+	joined := make(chan error, 1)
+	if o.name != overRebalance {
+		joined <- nil
+		return joined
+	}
+	go func() {
+		sleepUntil(ctx, time.Now().Add(o.c.Over/2))
+		cfg := o.settings()
+		cfg.DataDir = filepath.Join(o.Dir, "second")
+		second, err := o.launch(&cfg)
+		if err == nil {
+			o.watch.joined(second)
+			o.second = second
+			err = second.ready(ctx, o.partitions/2)
+		}
+		joined <- err
+	}()
+	return joined
+}
+
+func (o *overload) stopSecond() {
+	if o.second != nil {
+		o.second.kill()
+	}
+}
+
+// atRest waits until nothing is pending.
+func (o *overload) atRest(ctx context.Context) error {
+	for _, i := range []*instance{o.serving, o.second} {
+		for n := int64(1); i != nil && n > 0; {
+			var err error
+			if n, err = i.metric(ctx, "waterclock_pending_timers"); err != nil {
+				return err
+			}
+			if n > 0 && !sleepUntil(ctx, time.Now().Add(settledPoll)) {
+				return fmt.Errorf("wait for %d pending timers: %w", n, ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// outcomes is how many there were of a kind, as the instance that was there from the beginning says.
+func (o *overload) outcomes(ctx context.Context, kind string) (n int, err error) {
+	samples, err := o.serving.samples(ctx, "waterclock_outcomes_total")
+	for labels, v := range samples {
+		if strings.Contains(labels, `outcome="`+kind+`"`) {
+			n += int(v)
+		}
+	}
+	return n, err
+}
+
+// tell reports what was measured.
+func (o *overload) tell(before, over, drain, after window) error {
+	rep := o.rep
+	b := o.tellPhase("at 0.8 of the capacity", before, overBefore)
+	at := o.tellPhase("at twice the capacity", over, overFactor)
+	d := o.tellPhase("until caught up", drain, 0)
+	a := o.tellPhase("at 0.8 again", after, overBefore)
+	at.Note = fmt.Sprintf("up to %.0f requests waited in the log", o.watch.most(over, func(s *glance) float64 { return s.end - s.settled }))
+	d.Note = fmt.Sprintf("%.1f s", drain.to.Sub(drain.from).Seconds())
+	for _, p := range []*Phase{b, at, d, a} {
+		p.Note += fmt.Sprintf("; late by its own doing: p50 %.0f, p99 %.0f ms", p.OwnP50, p.OwnP99)
+	}
+	if b.CPU != nil && at.CPU != nil {
+		rep.round(0, 0, at.CPU, b.own())
+		rep.CPURatioIs = "of the service for a timer at twice the capacity / at 0.8 of it"
+		rep.ratio("of the service and the broker for a timer at twice the capacity / at 0.8 of it", at.CPU.Own+at.CPU.Broker, b.CPU.Own+b.CPU.Broker)
+	}
+	rep.ratio("p99 by receipt at 0.8 again / before", a.ByReceipt.p99(), b.ByReceipt.p99())
+	middle := over.from.Add(over.to.Sub(over.from) / 2)
+	rss := func(s *glance) float64 { return s.rss }
+	rep.ratio("memory in the second half of the overload / in the first", o.watch.most(window{middle, over.to}, rss), o.watch.most(window{over.from, middle}, rss))
+	err := o.whole(o.all, "all of them")
+	if o.beside != nil {
+		p, q := &Phase{Name: "the other partitions before"}, &Phase{Name: "the other partitions meanwhile"}
+		p.late(o.beside.ledger, before)
+		q.late(o.beside.ledger, over)
+		rep.Phases = append(rep.Phases, p, q)
+		rep.ratio("p99 by receipt on the other partitions, meanwhile / before", q.ByReceipt.p99(), p.ByReceipt.p99())
+		err = errors.Join(err, o.whole(o.beside, "all on the other partitions"))
+	}
+	return err
+}
+
+// whole verifies a stream.
+func (o *overload) whole(s *stream, name string) error {
+	p := &Phase{Name: name}
+	o.rep.Phases = append(o.rep.Phases, p)
+	return p.verify(s.ledger)
+}
+
+// tellPhase reports what went on within w. A timer counts half when it is taken in, and half when it is
+// received.
+func (o *overload) tellPhase(name string, w window, share float64) *Phase {
+	p := &Phase{Name: name, Rate: share * o.capacity}
+	o.rep.Phases = append(o.rep.Phases, p)
+	first, last := o.watch.within(w)
+	timers := int((last.settled - first.settled + last.received - first.received) / 2)
+	p.Exact = Exactness{Scheduled: timers, Received: timers}
+	p.CPU = last.usage.since(first.usage, timers)
+	if steps := last.steps - first.steps; steps > 0 {
+		p.PerStep = float64(timers) / float64(steps)
+	}
+	p.PeakRSS = int64(o.watch.most(w, func(s *glance) float64 { return s.rss }))
+	p.OwnP50, p.OwnP99 = last.late.since(first.late)
+	if share == overBefore {
+		p.late(o.all.ledger, w)
+	} else if p.Seconds = last.at.Sub(first.at).Seconds(); p.Seconds > 0 {
+		p.PerSecond = float64(timers) / p.Seconds
+	}
+	return p
+}

@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// watchEvery is how often a watch looks.
+const watchEvery = 250 * time.Millisecond
+
+// watch looks at the instances of an overload again and again. Its one goroutine fills the list.
+type watch struct {
+	o      *overload
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	second *instance
+	list   []*glance
+}
+
+// glance is what one look has found.
+type glance struct {
+	usage
+	rss               float64 // bytes, of the first instance
+	settled, received float64 // requests, emissions
+	end               float64 // of the request topic
+	late              latenesses
+}
+
+// latenesses counts firings by upper bounds, in ms.
+type latenesses map[float64]float64
+
+func (o *overload) newWatch(ctx context.Context) *watch {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{o: o, cancel: cancel, done: make(chan struct{})}
+	go w.run(ctx)
+	return w
+}
+
+func (w *watch) stop() {
+	w.cancel()
+	<-w.done
+}
+
+func (w *watch) joined(i *instance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.second = i
+}
+
+func (w *watch) run(ctx context.Context) {
+	defer close(w.done)
+	t := time.NewTicker(watchEvery)
+	defer t.Stop()
+	for {
+		if g, ok := w.look(ctx); ok {
+			w.mu.Lock()
+			w.list = append(w.list, g)
+			w.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// look is not ok where an instance or a broker does not answer: the next one tells.
+func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
+	w.mu.Lock()
+	second := w.second
+	w.mu.Unlock()
+	g = &glance{usage: w.o.usageOf(w.o.serving.pid()), late: make(latenesses)}
+	for _, i := range []*instance{w.o.serving, second} {
+		if i == nil {
+			continue
+		}
+		buckets, err := i.samples(ctx, "waterclock_own_lateness_seconds_bucket")
+		if i == second && err != nil {
+			continue // it starts
+		}
+		for labels, n := range buckets {
+			le, err := strconv.ParseFloat(strings.Trim(strings.TrimPrefix(labels, "{le="), `"}`), 64)
+			if err != nil {
+				return g, false
+			}
+			g.late[le*1000] += n
+		}
+		if i == second {
+			g.own += max(0, cpuTime(i.pid()))
+		}
+	}
+	settled, err := w.o.settled(ctx)
+	if err != nil {
+		return g, false
+	}
+	end, err := w.o.logEnd(ctx)
+	if err != nil {
+		return g, false
+	}
+	rss, _ := memory(w.o.serving.pid())
+	g.rss, g.settled, g.end, g.received = float64(rss), float64(settled), float64(end), float64(w.o.all.ledger.received())
+	if w.o.beside != nil {
+		g.received += float64(w.o.beside.ledger.received())
+	}
+	return g, true
+}
+
+// within are the first and the last look in a window, zero ones if there is none.
+func (w *watch) within(in window) (first, last *glance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first, last = &glance{}, &glance{}
+	for _, g := range w.list {
+		if g.at.Before(in.from) || g.at.After(in.to) {
+			continue
+		}
+		if first.at.IsZero() {
+			first = g
+		}
+		last = g
+	}
+	return first, last
+}
+
+// most is the greatest value in a window.
+func (w *watch) most(in window, of func(*glance) float64) (most float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range w.list {
+		if !g.at.Before(in.from) && !g.at.After(in.to) {
+			most = max(most, of(g))
+		}
+	}
+	return most
+}
+
+// since is the distribution of what has come since then, in ms: values within a bucket are taken to be
+// spread evenly. 0 if nothing has come.
+func (l latenesses) since(then latenesses) (p50, p99 float64) {
+	bounds := slices.Sorted(maps.Keys(l))
+	if len(bounds) == 0 {
+		return 0, 0
+	}
+	n := func(bound float64) float64 { return l[bound] - then[bound] }
+	all := n(bounds[len(bounds)-1])
+	at := func(q float64) float64 {
+		below, counted := 0.0, 0.0
+		for _, bound := range bounds {
+			if c := n(bound); c >= q*all && c > 0 {
+				if math.IsInf(bound, 1) {
+					return below
+				}
+				return below + (bound-below)*(q*all-counted)/(c-counted)
+			}
+			below, counted = bound, n(bound)
+		}
+		return 0
+	}
+	return at(0.5), at(0.99)
+}
