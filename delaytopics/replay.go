@@ -1,6 +1,7 @@
 package delaytopics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,13 @@ import (
 )
 
 const (
-	// flushRecords and flushBytes bound what is folded between two flushes, in
-	// records and in bytes of keys and values. Portions that large go into the
-	// store as sorted tables.
-	flushRecords = 100_000
-	flushBytes   = 24 << 20
+	// flushBytes bounds what is folded between two flushes unless Room is set, in bytes of keys
+	// and values and recordBytes more for each record, which is about what a fold holds it with.
+	// Portions that large go into the store as sorted tables.
+	flushBytes, recordBytes = 64 << 20, 256
+	// fetchPart of that is the room of one fetch, which is in memory as it came, and
+	// decompressed. Fetches that are larger than fetchMost save nothing.
+	fetchPart, fetchMost = 16, 4 << 20
 
 	// replayPause is the first pause behind a fetch that brought nothing; it
 	// doubles up to replayWait, which is hence how often progress is called while
@@ -67,6 +70,9 @@ type Place struct {
 type Replay struct {
 	// Claimed, if not nil, is called with each claim that is folded.
 	Claimed func(Claim)
+	// Room is how much is folded between two flushes, in bytes that it takes in memory; 0 is
+	// 64 MiB.
+	Room int
 	// Progress, if not nil, is called after every fetch with the position and the
 	// log's end, at least every replayWait while the leader answers: a position
 	// that stands below the end is held up by an open transaction.
@@ -82,8 +88,8 @@ type Replay struct {
 	// named takes the step found directly before at; nil: that was looked up, or is not needed.
 	named func(step string) error
 
-	// What was folded since the last flush.
-	records, bytes int
+	// bytes is what was folded since the last flush, records included; 0: nothing.
+	bytes int
 }
 
 // NewReplay returns a replay of the changelog partition that r reads, from r's
@@ -125,8 +131,8 @@ func (p *Replay) Last() *Checkpoint {
 
 // To folds what is committed up to the offset end, and perhaps beyond it. With
 // the high watermark for end it waits for the transactions that are open there.
-// It flushes behind each 100,000 records or 24 MB, at the end, and where it has
-// to wait, so that a replay that is broken off is continued, not repeated.
+// It flushes when Room is used up, at the end, and where it has to wait, so that a
+// replay that is broken off is continued, not repeated.
 //
 // A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
 // both name topic, partition and offset. Other errors are those of the reader and
@@ -140,8 +146,11 @@ func (p *Replay) To(ctx context.Context, end int64) error {
 	return nil
 }
 
+func (p *Replay) room() int { return cmp.Or(p.Room, flushBytes) }
+
 func (p *Replay) to(ctx context.Context, end int64) error {
 	p.r.SetCompacted(true)
+	p.r.SetMaxBytes(int32(min(fetchMost, p.room()/fetchPart)))
 	pause := replayPause
 	for moved := time.Now(); p.r.Position() < end; {
 		at := p.r.Position()
@@ -235,9 +244,7 @@ func (p *Replay) page(records []*kgo.Record) error {
 		if err := p.record(rec); err != nil {
 			return at(rec, err)
 		}
-		p.records++
-		p.bytes += len(rec.Key) + len(rec.Value)
-		if p.records < flushRecords && p.bytes < flushBytes {
+		if p.bytes += len(rec.Key) + len(rec.Value) + recordBytes; p.bytes < p.room() {
 			continue
 		}
 		if err := p.flush(rec.Offset + 1); err != nil {
@@ -248,10 +255,10 @@ func (p *Replay) page(records []*kgo.Record) error {
 }
 
 func (p *Replay) flush(position int64) error {
-	if p.records == 0 {
+	if p.bytes == 0 {
 		return nil
 	}
-	p.records, p.bytes = 0, 0
+	p.bytes = 0
 	at := p.at
 	if !at.Named {
 		at.Position = position

@@ -178,6 +178,7 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
+// A replay flushes by what its records take in memory, be they small or large.
 func TestReplayFlushes(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -185,8 +186,8 @@ func TestReplayFlushes(t *testing.T) {
 		n     int
 		every int
 	}{
-		{"by records", 10, 2*flushRecords + 5, flushRecords},
-		{"by bytes", flushBytes / 4, 9, 4},
+		{"small records", 0, 1805, 900},
+		{"large records", flushBytes / 4, 9, 4},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -194,6 +195,7 @@ func TestReplayFlushes(t *testing.T) {
 			rec := &kgo.Record{Key: TimerKey(nil, tm.ID), Value: tm.AppendTo(nil)}
 			fold := &foldLog{}
 			p := NewReplay(nil, fold)
+			p.Room = tt.every * (len(rec.Key) + len(rec.Value) + recordBytes)
 			for i := range tt.n { // one page each
 				rec.Offset = int64(i)
 				if err := p.page([]*kgo.Record{rec}); err != nil {

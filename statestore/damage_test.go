@@ -242,7 +242,7 @@ func TestDamageInBothPartsOfACutTable(t *testing.T) {
 		s := mustOpen(t, o)
 		handles := compacted(t, s, 4, 10)
 		must(t, handles[1].Wipe()) // cuts the table
-		s.cache.Reserve(int(s.cache.room.Load()))()
+		s.cache.Reserve(int(s.o.Memory))()
 		damageTables(t, o, func(size int64) []int64 { return []int64{size / 50, size * percent / 100} })
 		if _, err := scanAll(handles[0]); !IsCorrupt(err) {
 			t.Fatalf("scan of the damaged partition: %v", err)

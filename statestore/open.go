@@ -138,7 +138,7 @@ func (s *Store) openTables() error {
 }
 
 func (s *Store) openDatabase() (err error) {
-	s.cache = newCache(int64(s.o.Memory))
+	s.cache = pebble.NewCache(int64(s.o.Memory))
 	defer func() {
 		if r := recover(); r != nil {
 			fatal, ok := r.(*fatalError)
@@ -154,7 +154,7 @@ func (s *Store) openDatabase() (err error) {
 	}()
 	s.events.opening.Store(true)
 	p := pebbleOptions(&s.o)
-	p.Cache = s.cache.Cache
+	p.Cache = s.cache
 	p.FS = s.o.FS // nil: Pebble adds its watch for slow disks
 	p.Logger = s.events
 	p.EventListener = s.events.listener()

@@ -18,9 +18,9 @@ type Options struct {
 	FS vfs.FS
 
 	// Memory of the memtables and of cached blocks together, in bytes, default
-	// 16 MB; beside it each pending timer is good for 2 bytes. A memtable is a
-	// quarter of it, 16 MB at most. The more there is, the fewer reads of random
-	// timers go to the disk.
+	// 32 MB. A memtable is an eighth of it, 16 MB at most. Filters and index blocks take
+	// some 1.7 bytes of it for each pending timer: a store that cannot hold those reads a whole
+	// filter for each request. The more there is, the fewer reads of random timers go to the disk.
 	Memory uint64
 	// FlushInterval is how often what changed goes to disk, and the in-sync
 	// time of live partitions with it; default 30 s.
@@ -53,7 +53,7 @@ type Options struct {
 }
 
 const (
-	defaultMemory        = 16 << 20 // bytes
+	defaultMemory        = 32 << 20 // bytes
 	maxMemTable          = 16 << 20
 	defaultFlushInterval = 30 * time.Second
 	defaultFlushChanges  = 1_500_000
@@ -92,7 +92,7 @@ func (o Options) withDefaults() Options {
 }
 
 // memTable is the size of one memtable, of which there may be four.
-func (o *Options) memTable() uint64 { return min(o.Memory/4, maxMemTable) }
+func (o *Options) memTable() uint64 { return min(o.Memory/8, maxMemTable) }
 
 // fs is the file system to use for what is not Pebble's.
 func (o *Options) fs() vfs.FS {

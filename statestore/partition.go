@@ -314,9 +314,7 @@ func (k *Handle) confirm() {
 
 // setState changes what the partition is known to hold; p.write is held.
 func (p *Partition) setState(m meta) {
-	pending := p.s.pending.Add(m.Pending - p.state.Pending)
 	p.state = m
-	p.s.cache.fit(pending)
 	p.showMisplaced()
 }
 

@@ -37,7 +37,7 @@ func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id
 type Store struct {
 	o           Options
 	db          *pebble.DB
-	cache       *cache
+	cache       *pebble.Cache
 	table       sstable.WriterOptions // of tables to ingest
 	lock        io.Closer
 	events      *events
@@ -56,7 +56,6 @@ type Store struct {
 	behind    atomic.Int64  // changes that the disk lacks: see Handle.Behind
 	flush     chan struct{} // they are too many
 	spaceSaid time.Time     // when the disk was last said to be nearly full; run's own
-	pending   atomic.Int64  // timers of all partitions that are loaded
 	tables    atomic.Uint64 // built so far
 	// See the constants of these names; tests change them before they replay.
 	tableIDs, roomLayers int

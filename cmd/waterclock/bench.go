@@ -399,7 +399,7 @@ func forClient(name string) bool {
 func forService(name string) bool {
 	switch name {
 	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "transaction-timeout",
-		"wheel-memory", "queue-memory", "store-memory", "pprof":
+		"memory", "pprof":
 		return true
 	}
 	return forClient(name)

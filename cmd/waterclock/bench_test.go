@@ -48,13 +48,13 @@ func TestBenchPassesOn(t *testing.T) {
 	cmd := &cobra.Command{}
 	c := bench.DefaultCommon()
 	bindBench(&process{}, cmd, &c, nil)
-	err := cmd.ParseFlags([]string{"--tls", "--sasl-mechanism=PLAIN", "--lanes=3", "--wheel-memory=8MiB", "--group=x", "--data-dir=y", "--http=z:1", "--json"})
+	err := cmd.ParseFlags([]string{"--tls", "--sasl-mechanism=PLAIN", "--lanes=3", "--memory=256MiB", "--group=x", "--data-dir=y", "--http=z:1", "--json"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want, needs := range map[string]func(string) bool{
-		"--tls=true --sasl-mechanism=PLAIN --lanes=3 --wheel-memory=8MiB": forService,
-		"--tls=true --sasl-mechanism=PLAIN":                               forClient,
+		"--tls=true --sasl-mechanism=PLAIN --lanes=3 --memory=256MiB": forService,
+		"--tls=true --sasl-mechanism=PLAIN":                           forClient,
 	} {
 		if got := strings.Join(passOn(cmd.Flags(), needs), " "); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -112,6 +112,9 @@ func waits(cmd *cobra.Command, arg string) bool {
 func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	if why := config.Replaced(err.GetSpecifiedName()); why != "" {
+		return usagef("%v; %s. See %s --help", err, why, cmd.CommandPath())
+	}
 	if near := near.Name(err.GetSpecifiedName(), "", known); near != "" {
 		return usagef("%v; did you mean --%s? See %s --help", err, near, cmd.CommandPath())
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/heap"
 	"github.com/waterclock/waterclock/internal/ops"
 )
 
@@ -41,7 +40,6 @@ What is wrong with the file is said, and everything stays as it was.`,
 		if err != nil {
 			return err
 		}
-		heap.Tune(int64(cfg.StoreMemory))
 		ctx, cancel := context.WithCancel(cmd.Context())
 		var reading sync.WaitGroup
 		defer reading.Wait()

@@ -14,6 +14,8 @@ package config
 import (
 	"log/slog"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/memory"
 )
 
 // Config holds every setting. A field's comment names the setting where it is
@@ -80,9 +82,7 @@ type Config struct {
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
 	FiringInterval     time.Duration // how often a lane begins a transaction at most, unless it is full: 0 to MaxFiringInterval
 	TransactionTimeout time.Duration // at least 30s
-	WheelMemory        Size          // bytes for timers due soon, and as many for what is not stored yet, whole process
-	QueueMemory        Size          // bytes for records on their way, whole process
-	StoreMemory        Size          // bytes for rows of the local store, whole process
+	Memory             Size          // bytes that the process uses, within a tenth; 0: chosen by what there is
 
 	// Logs.
 	LogLevel  slog.Level
@@ -161,9 +161,7 @@ const (
 	MaxAPIBody            = 1 * GiB
 	MaxAPIRate            = 1_000_000
 	MaxAPIConcurrent      = 100_000
-	MinWheelMemory        = 1 * MiB
-	MinQueueMemory        = 8 * MiB // several requests of the usual largest size
-	MinStoreMemory        = 16 * MiB
+	MinMemory             = Size(memory.Minimum)
 )
 
 // Default returns the settings of serve where nothing else is said. Brokers,
@@ -190,9 +188,6 @@ func Default() Config {
 		TransactionalIDs:   MaxTransactionalIDs,
 		FiringInterval:     20 * time.Millisecond,
 		TransactionTimeout: MinTransactionTimeout,
-		WheelMemory:        96 * MiB,
-		QueueMemory:        64 * MiB,
-		StoreMemory:        MinStoreMemory,
 
 		LogLevel:  slog.LevelInfo,
 		LogFormat: LogText,
@@ -207,6 +202,7 @@ func Default() Config {
 // timers, with every target allowed.
 func DefaultDev() Config {
 	c := Default()
+	c.Memory = MinMemory // nobody tries things out with millions
 	c.Requests = []string{"timers"}
 	c.Targets = []string{"*"}
 	c.DataDir = "./waterclock-dev"

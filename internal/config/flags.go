@@ -107,9 +107,7 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 		"a lane begins a transaction at most once in `DURATION`, unless it is full: timers are up to that much later, and cost less; 0 for as soon as can be")
 	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
 		"the broker aborts a transaction open for `DURATION`; at least 30s")
-	fs.Var(&c.WheelMemory, "wheel-memory", "hold timers due soon in up to `SIZE` of memory, later ones stay on disk, and as much of what is not stored yet")
-	fs.Var(&c.QueueMemory, "queue-memory", "hold records on their way in up to `SIZE` of memory; intake pauses at that")
-	fs.Var(&c.StoreMemory, "store-memory", "hold rows of the local store in `SIZE` of memory; more spares reads where many random timers are cancelled or replaced")
+	fs.Var(&c.Memory, "memory", "use `SIZE` of memory in all, 256MiB or more; 0 chooses a quarter of what the cgroup or the machine has, up to 4GiB")
 }
 
 func (c *Config) bindAPI(fs *pflag.FlagSet) {

@@ -45,7 +45,7 @@ instance-id: 007
 session-timeout: 20s
 create-topics: false
 replication-factor: -1
-wheel-memory: 1MiB
+memory: 300MiB
 log-level: debug
 on-stop: stay
 lanes: 3
@@ -59,7 +59,7 @@ lanes: 3
 		{"file over default", nil, nil, func(c *Config) bool {
 			return slices.Equal(c.Brokers, []string{"a:1", "b:2"}) && slices.Equal(c.Requests, []string{"timers"}) &&
 				c.InstanceID == "007" && c.SessionTimeout == 20*time.Second && !c.CreateTopics &&
-				c.WheelMemory == MiB && c.LogLevel == slog.LevelDebug && c.OnStop == Stay &&
+				c.Memory == 300*MiB && c.LogLevel == slog.LevelDebug && c.OnStop == Stay &&
 				c.ReplicationFactor == -1 && slices.Equal(c.Targets, []string{"orders", "timers:mail.*"})
 		}},
 		{"default where nothing is said", nil, nil, func(c *Config) bool { return c.Group == "waterclock" }},
@@ -120,7 +120,9 @@ func TestLoadErrors(t *testing.T) {
 		{"lower case variable", []string{"WATERCLOCK_data_dir=x"}, "", []string{"WATERCLOCK_data_dir"}},
 		{"bad duration", nil, "\n\nsession-timeout: 10", []string{`session-timeout is "10", needs a duration`, "wc.yaml:3"}},
 		{"bad duration in a variable", []string{"WATERCLOCK_SESSION_TIMEOUT=x"}, "", []string{"(WATERCLOCK_SESSION_TIMEOUT)"}},
-		{"bad size", nil, "wheel-memory: 64MB", []string{`wheel-memory is "64MB", needs a number of bytes`}},
+		{"a setting of earlier versions", nil, "wheel-memory: 64MiB", []string{`wheel-memory needs to be a known key; it is gone: memory says how much`}},
+		{"a variable of earlier versions", []string{"WATERCLOCK_QUEUE_MEMORY=64MiB"}, "", []string{`WATERCLOCK_QUEUE_MEMORY needs to be unset or a known name; it is gone: memory says`}},
+		{"bad size", nil, "memory: 512MB", []string{`memory is "512MB", needs a number of bytes`}},
 		{"bad bool", nil, "tls: maybe", []string{`tls is "maybe", needs true or false`}},
 		{"bad number", nil, "lanes: many", []string{`lanes is "many", needs a whole number`}},
 		{"bad choice", nil, "on-stop: wait", []string{`on-stop is "wait", needs one of leave, stay`}},

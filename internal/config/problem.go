@@ -47,8 +47,25 @@ func pathless(err error) error {
 	return err
 }
 
-// hint proposes the known name nearest to the one found, if one is near.
+// Replaced says what has taken the place of a setting of earlier versions; "" if it is none.
+func Replaced(setting string) string {
+	switch setting {
+	case "wheel-memory", "queue-memory", "store-memory":
+		return "it is gone: memory says how much the process uses in all"
+	}
+	return ""
+}
+
+// hint says what has taken the place of the name found, or proposes the known name nearest to it,
+// if one is near.
 func hint(found, prefix string, known []string) string {
+	setting := found
+	if prefix != "" {
+		setting = settingOf(found)
+	}
+	if why := Replaced(setting); why != "" {
+		return "; " + why
+	}
 	if best := near.Name(found, prefix, known); best != "" {
 		return fmt.Sprintf("; did you mean %s?", best)
 	}

@@ -238,9 +238,7 @@ func (c *Config) checkResources(p *problems) {
 	between(p, "transactional-ids", c.TransactionalIDs, MinTransactionalIDs, MaxTransactionalIDs)
 	between(p, "firing-interval", c.FiringInterval, 0, MaxFiringInterval)
 	between(p, "transaction-timeout", c.TransactionTimeout, MinTransactionTimeout, MaxTransactionTimeout)
-	p.want(c.WheelMemory >= MinWheelMemory, "wheel-memory", c.WheelMemory, "at least "+show(MinWheelMemory))
-	p.want(c.QueueMemory >= MinQueueMemory, "queue-memory", c.QueueMemory, "at least "+show(MinQueueMemory))
-	p.want(c.StoreMemory >= MinStoreMemory, "store-memory", c.StoreMemory, "at least "+show(MinStoreMemory))
+	p.want(c.Memory == 0 || c.Memory >= MinMemory, "memory", c.Memory, "at least "+show(MinMemory)+", or 0 to have it chosen")
 }
 
 func (c *Config) checkTLS(p *problems) {

@@ -232,6 +232,9 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 		Position: v.from, Named: v.view.Named, Epoch: partlog.Epoch(v.view.Epoch), Read: v.view.Read,
 	}, f.named)
 	f.replay.Progress = f.progress
+	if f.o.Local != nil {
+		f.replay.Room = f.o.Local.Room
+	}
 	f.replay.Claimed = func(c delaytopics.Claim) {
 		if f.claimed != nil {
 			f.claimed(c)

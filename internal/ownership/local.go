@@ -18,6 +18,7 @@ import (
 type Local struct {
 	Handle     *statestore.Handle
 	Slots      *semaphore.Weighted // of replays, which bound their memory
+	Room       int                 // bytes that one replay takes in memory; 0: see delaytopics.Replay
 	AcceptLost bool                // the changelog may be lost
 	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
 	// Opened, unless it is nil, is called once the view is open, kept or wiped.

@@ -64,6 +64,7 @@ type Memory struct {
 	Delta    *budget.Account // changes that are committed, at whose limit a checkpoint of the store begins
 	Requests *budget.Account // requests on their way, and all that is committed and not folded: then intake pauses
 	Firings  *budget.Account // firings on their way
+	Replay   int             // bytes that a replay takes; 0: see delaytopics.Replay
 }
 
 func (m *Memory) close() {
@@ -135,7 +136,7 @@ func New(o Options) *Partition {
 		Life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},
 		inbox: newInbox(), backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
 	}
-	p.local = ownership.Local{Slots: o.Replays, AcceptLost: o.AcceptLost, Opened: p.countMisplaced}
+	p.local = ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost, Opened: p.countMisplaced}
 	p.Busy = func() bool { return len(p.jobs) > 0 || p.applying }
 	p.nextDue.Store(never)
 	return p

@@ -33,6 +33,7 @@ func Config(t testing.TB, seeds []string, requests ...string) *config.Config {
 	c.Brokers, c.Requests, c.Targets = seeds, requests, []string{"*"}
 	c.Group = "group-of-" + requests[0]
 	c.DataDir, c.HTTP = t.TempDir(), "127.0.0.1:0"
+	c.Memory = config.MinMemory // and not what this machine has
 	return &c
 }
 

@@ -5,7 +5,15 @@ import (
 	"os"
 
 	"github.com/waterclock/waterclock/bench"
+	"github.com/waterclock/waterclock/internal/memory"
 )
+
+// Queues are the shares of the least memory, but for queues of that many bytes.
+func Queues(bytes int64) *memory.Shares {
+	s := memory.Divide(memory.Minimum)
+	s.Requests, s.Firings = bytes, bytes
+	return &s
+}
 
 // Memory reads the process's resident size and its peak since the start (VmRSS
 // and VmHWM), in bytes. Only Linux tells.

@@ -54,7 +54,7 @@ func (in *instance) listenAPI() (*apiServer, error) {
 	s.guard, err = apiaccess.New(apiaccess.Options{
 		Audit:   audit,
 		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
-		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
+		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Memory: in.shares.Calls, Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
 		Registry: in.registry,
 	}, in.log)
 	if err != nil {

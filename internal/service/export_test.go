@@ -1,4 +1,4 @@
 package service
 
 // ReplaySlots is for the tests that stand outside.
-func ReplaySlots(cores int) int { return replaySlots(cores) }
+func ReplaySlots(cores, room int) int { return replaySlots(cores, room) }

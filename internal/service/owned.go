@@ -6,9 +6,9 @@ import (
 	"sync"
 
 	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/fixeddelay"
 	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/statestore"
@@ -68,7 +68,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 	p := partition.New(partition.Options{
 		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
 		Store:   in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
-		Replays: in.replays, Scans: in.scans, Memory: in.memory.of(t.Topic), HeldPatience: in.o.HeldPatience,
+		Replays: in.replays, Scans: in.scans, Memory: in.budgets.of(t.Topic), HeldPatience: in.o.HeldPatience,
 		Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
 	})
 	if in.o.Assigned != nil {
@@ -80,7 +80,7 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.Partition {
 	return fixeddelay.New(fixeddelay.Options{
 		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
-		Queue: in.memory.requests.Open(t.Topic), Stamps: in.stamps, Metrics: in.metrics,
+		Queue: in.budgets.requests.Open(t.Topic), Stamps: in.stamps, Metrics: in.metrics,
 	})
 }
 
@@ -102,10 +102,13 @@ func (in *instance) owner() string {
 	return name + "/" + in.process
 }
 
-// memory is what all partitions share. This process may come to own them all.
-type memory struct{ wheel, delta, requests, firings *budget.Budget }
+// budgets are what all partitions share. This process may come to own them all.
+type budgets struct {
+	wheel, delta, requests, firings *budget.Budget
+	replay                          int // bytes of one replay
+}
 
-func newMemory(cfg *config.Config, topics, delayed map[string]*served) memory {
+func newBudgets(s *memory.Shares, topics, delayed map[string]*served) budgets {
 	timers, all := make(map[string]int32), make(map[string]int32)
 	for name, t := range topics {
 		timers[name], all[name] = t.set.Request.Partitions, t.set.Request.Partitions
@@ -113,14 +116,15 @@ func newMemory(cfg *config.Config, topics, delayed map[string]*served) memory {
 	for name, t := range delayed {
 		all[name] = t.set.Request.Partitions
 	}
-	wheel, queue := int64(cfg.WheelMemory), int64(cfg.QueueMemory)
 	// A partition's delta is full at half of what it may hold: the other half is being written then.
-	return memory{budget.New(wheel, timers), budget.New(wheel/2, timers), budget.New(queue, all), budget.New(queue, timers)}
+	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), int(s.Replay)}
 }
 
 // of is what a partition of a request topic has of it.
-func (m *memory) of(topic string) partition.Memory {
-	return partition.Memory{Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic)}
+func (m *budgets) of(topic string) partition.Memory {
+	return partition.Memory{
+		Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Replay: m.replay,
+	}
 }
 
 // Revoked implements membership.Handler.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/memory"
 )
 
 // All partitions together may hold what is set, however many there are, a fixed-delay
@@ -15,18 +15,18 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 	topic := func(partitions int32) *served {
 		return &served{set: delaytopics.Set{Request: delaytopics.Topic{Partitions: partitions}}}
 	}
-	cfg := config.Default()
-	m := newMemory(&cfg, map[string]*served{"large": topic(partitions), "small": topic(1)}, map[string]*served{"delayed": topic(partitions)})
+	s := memory.Divide(memory.Minimum)
+	m := newBudgets(&s, map[string]*served{"large": topic(partitions), "small": topic(1)}, map[string]*served{"delayed": topic(partitions)})
 	for _, c := range []struct {
 		name   string
 		b      *budget.Budget
-		total  config.Size
+		total  int64
 		topics []string
 	}{
-		{"wheel", m.wheel, cfg.WheelMemory, []string{"large", "small"}},
-		{"delta", m.delta, cfg.WheelMemory / 2, []string{"large", "small"}},
-		{"firings", m.firings, cfg.QueueMemory, []string{"large", "small"}},
-		{"requests", m.requests, cfg.QueueMemory, []string{"large", "small", "delayed"}},
+		{"wheel", m.wheel, s.Wheel, []string{"large", "small"}},
+		{"delta", m.delta, s.Delta / 2, []string{"large", "small"}},
+		{"firings", m.firings, s.Firings, []string{"large", "small"}},
+		{"requests", m.requests, s.Requests, []string{"large", "small", "delayed"}},
 	} {
 		const piece = 1 << 10
 		held := map[string]int64{}
@@ -53,10 +53,10 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 		for _, n := range held {
 			all += n
 		}
-		if most := int64(c.total) + int64(len(c.topics))*partitions*piece; all > most || all < int64(c.total)*3/4 {
+		if most := c.total + int64(len(c.topics))*partitions*piece; all > most || all < c.total*3/4 {
 			t.Errorf("%s: %d bytes are held in all, want %d at most", c.name, all, most)
 		}
-		if least := int64(c.total) / 8 / int64(len(c.topics)); held["small"] < least {
+		if least := c.total / 8 / int64(len(c.topics)); held["small"] < least {
 			t.Errorf("%s: the topic of one partition came last and has %d bytes, want %d at least", c.name, held["small"], least)
 		}
 	}

@@ -34,18 +34,18 @@ func delayRules(cfg *config.Config, d config.DelayTopic, set delaytopics.Set) *i
 	return r
 }
 
-// replaySlots is how many partitions are replayed at a time. One for each core is enough: a
-// replay mostly computes, and holds much memory.
-func replaySlots(cores int) int { return min(maxReplays, max(minReplays, cores)) }
+// replaySlots is how many partitions are replayed at a time: as many as there is memory for. One for each
+// core is enough, for a replay mostly computes.
+func replaySlots(cores, room int) int { return min(room, max(minReplays, cores)) }
 
 // startPipeline builds everything between intake and the lanes, and starts it under
 // life. What ends with an error ends the instance.
 func (in *instance) startPipeline(life context.Context, end context.CancelCauseFunc) (*sync.WaitGroup, error) {
 	in.setPhase("joining the group")
 	in.life = life
-	in.replays = semaphore.NewWeighted(int64(replaySlots(runtime.GOMAXPROCS(0))))
+	in.replays = semaphore.NewWeighted(int64(replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays)))
 	in.scans = semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))
-	in.memory = newMemory(in.cfg, in.topics, in.delayed)
+	in.budgets = newBudgets(&in.shares, in.topics, in.delayed)
 	in.openMetrics()
 	laneMetrics := emitter.NewMetrics(in.registry)
 	in.openTargets(laneMetrics)

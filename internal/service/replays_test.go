@@ -10,16 +10,17 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// As many replays at a time as there are cores, within bounds.
+// As many replays at a time as there are cores, and as there is memory for.
 func TestReplaySlots(t *testing.T) {
-	for cores, want := range map[int]int{1: 2, 2: 2, 3: 3, 4: 4, 64: 4} {
-		if got := service.ReplaySlots(cores); got != want {
-			t.Errorf("%d on %d cores, want %d", got, cores, want)
+	for _, x := range [][3]int{{1, 4, 2}, {2, 4, 2}, {3, 4, 3}, {4, 4, 4}, {64, 4, 4}, {64, 2, 2}, {1, 2, 2}} {
+		if got := service.ReplaySlots(x[0], x[1]); got != x[2] {
+			t.Errorf("%d on %d cores with memory for %d, want %d", got, x[0], x[1], x[2])
 		}
 	}
 }
@@ -29,7 +30,7 @@ func TestReplaySlots(t *testing.T) {
 // each gives its slot back when nothing moves, and a partition whose changelog
 // is well is served meanwhile, however many others stand still.
 func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
-	slots := service.ReplaySlots(runtime.GOMAXPROCS(0))
+	slots := service.ReplaySlots(runtime.GOMAXPROCS(0), memory.Divide(memory.Minimum).Replays)
 	n := 2*slots + 1
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(int32(n), requests), kfake.SeedTopics(1, target))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)

@@ -23,7 +23,12 @@ func TestLogBeginsAndEnds(t *testing.T) {
 	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
 	in, log := rig.ServeLogged(t, cfg, service.Options{})
 	in.Ready(2, limit)
-	first := log.Lines("")[0]
+	first, second := log.Lines("")[0], log.Lines("")[1]
+	for _, want := range []string{`msg="memory that may be used"`, `because="the setting memory"`, "size.total=256MiB", "size.wheel=64MiB"} {
+		if !strings.Contains(second, want) {
+			t.Errorf("the second line lacks %s: %s", want, second)
+		}
+	}
 	for _, want := range []string{"msg=starting", "version=", "data_dir=" + cfg.DataDir, "settings.requests=" + requests, "settings.session-timeout=10s", "settings.group=" + cfg.Group} {
 		if !strings.Contains(first, want) {
 			t.Errorf("the first line lacks %s: %s", want, first)

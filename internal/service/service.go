@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
@@ -30,9 +32,8 @@ import (
 )
 
 const (
-	// maxReplays and minReplays bound how many partitions are replayed at a time: as many
-	// as there are cores, see replaySlots. Each may hold some 60 MB.
-	maxReplays, minReplays = 4, 2
+	// minReplays is how many partitions may be replayed at a time even on one core.
+	minReplays = 2
 	// deadStoreWait is how long the end of partitions is waited for when the
 	// store cannot go on.
 	deadStoreWait = time.Second
@@ -75,6 +76,11 @@ type Options struct {
 	// Reload brings other settings while the instance runs: those that can change
 	// then are taken over. They must be valid.
 	Reload <-chan *config.Config
+	// WholeProcess says that nothing else runs in this process: the runtime keeps to the
+	// instance's memory.
+	WholeProcess bool
+	// Memory is for tests: other shares than those of the setting.
+	Memory *memory.Shares
 	// BeforeApply is for tests: see partition.Options.
 	BeforeApply func(topic string, partition int32)
 	// Assigned is for tests: it is called with each partition of a request topic that is
@@ -91,7 +97,7 @@ func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 // Serve is Run with other settings that come while the instance runs; see
 // [Options].
 func Serve(ctx context.Context, cfg *config.Config, reload <-chan *config.Config, log *slog.Logger) error {
-	return RunWith(ctx, cfg, log, Options{Reload: reload})
+	return RunWith(ctx, cfg, log, Options{Reload: reload, WholeProcess: true})
 }
 
 // RunWith is Run with options.
@@ -101,6 +107,7 @@ func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Option
 		in.o.Now = time.Now
 	}
 	in.sayStart()
+	in.shareMemory()
 	err := refusedSetting(cfg, in.run(ctx))
 	if err == nil {
 		log.Info("stopped", "process", in.process, "after", time.Since(in.begun).Round(time.Millisecond))
@@ -117,6 +124,28 @@ func (in *instance) sayStart() {
 	}
 	in.log.Info("starting", "version", b.Version, "revision", b.Revision, "go", runtime.Version(), "process", in.process,
 		"data_dir", dir, "settings", in.cfg)
+}
+
+// shareMemory divides the memory that there is, and says what it is and why.
+func (in *instance) shareMemory() {
+	if in.o.Memory != nil {
+		in.shares = *in.o.Memory
+		return
+	}
+	machine := os.DirFS("/")
+	size, why := int64(in.cfg.Memory), "the setting memory"
+	if size == 0 {
+		size, why = memory.Choose(machine)
+	}
+	in.shares = memory.Divide(size)
+	if in.o.WholeProcess {
+		in.shares.Limit()
+	}
+	in.log.Info("memory that may be used", "because", why, "size", in.shares)
+	if has, of := memory.Has(machine); has > 0 && has < size+size/10 {
+		in.log.Warn("there is hardly more memory than may be used: the process may be killed; lower --memory, or raise the limit",
+			"limit", of, "bytes", has)
+	}
 }
 
 func randomID() string {
@@ -151,7 +180,8 @@ type instance struct {
 	group    *membership.Group
 	replays  *semaphore.Weighted
 	scans    *semaphore.Weighted
-	memory   memory
+	shares   memory.Shares
+	budgets  budgets
 	topics   map[string]*served // request topics
 	delayed  map[string]*served // fixed-delay topics
 	metrics  *partition.Metrics

@@ -194,7 +194,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	in.store, err = statestore.Open(statestore.Options{
 		Home: home,
 		Dir:  filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
-		Memory: uint64(in.cfg.StoreMemory), BeforeFlush: in.checkpoint,
+		Memory: uint64(in.shares.Store), BeforeFlush: in.checkpoint,
 		OnFatal: func(err error) {
 			err = storeEnded(in.cfg.DataDir, err)
 			in.log.Error("ending the process", "err", err)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -60,8 +59,7 @@ func TestPartitionHeldUpOnItsWay(t *testing.T) {
 		apply := make(chan struct{})
 		release := sync.OnceFunc(func() { close(apply) })
 		cfg := rig.Config(t, c.Seeds(), requests)
-		cfg.QueueMemory = 8 * config.MiB
-		p := rig.Serve(t, cfg, service.Options{BeforeApply: func(string, int32) { <-apply }})
+		p := rig.Serve(t, cfg, service.Options{BeforeApply: func(string, int32) { <-apply }, Memory: rig.Queues(8 << 20)})
 		t.Cleanup(release)
 		in(t, &p.Web, "gated")
 		if !out.Quiet(2 * time.Second) {

@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -46,8 +45,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		wire := kafkatest.NewWire()
 		t.Cleanup(wire.Close)
 		cfg := rig.Config(t, c.Seeds(), requests)
-		cfg.QueueMemory = 8 * config.MiB
-		in := rig.Serve(t, cfg, service.Options{Dial: wire.Dial})
+		in := rig.Serve(t, cfg, service.Options{Dial: wire.Dial, Memory: rig.Queues(8 << 20)})
 		in.Ready(1, readyLimit)
 		due := time.Now().Add(20 * time.Second)
 		cl := c.Client(t)

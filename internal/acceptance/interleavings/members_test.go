@@ -167,9 +167,10 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 	start := func() (*rig.Instance, *rig.Log) {
 		cfg := w.config()
 		cfg.TransactionalIDs, cfg.Lanes = 2, 1
-		cfg.WheelMemory, cfg.QueueMemory = 1<<20, 8<<20
+		shares := rig.Queues(8 << 20)
+		shares.Wheel, shares.Delta = 1<<20, 1<<20
 		cfg.SessionTimeout = 3 * session // nobody is to be dropped because the machine is busy
-		return rig.ServeLogged(t, cfg, service.Options{})
+		return rig.ServeLogged(t, cfg, service.Options{Memory: shares})
 	}
 	first, log := start()
 	first.Ready(members, patience)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -41,9 +40,8 @@ func TestBadRequestsBesideGoodOnes(t *testing.T) {
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, partitions, nil, requests+"-out")
-	const queue = 16 * config.MiB
-	p := serve(t, c, requests, "--queue-memory", queue.String())
-	w := watchOf(t, &p.Web, queue)
+	p := serve(t, c, requests)
+	w := watchOf(t, &p.Web, least().Requests)
 	out := kafkatest.Collect(t, c, target)
 	letters := kafkatest.Collect(t, c, requests+".waterclock.dead-letters")
 	badClient, goodClient := producer(t, c), producer(t, c)

@@ -6,15 +6,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
 const (
-	// peakLimit is what a process with the usual settings may come to hold: it
-	// is told nothing of memory, and has no GOMEMLIMIT.
-	peakLimit = 400 * mib
+	// peakLimit is what a process may come to hold that is told to use the least.
+	peakLimit = memory.Minimum * 11 / 10
 	// burst timers are due at one moment, a sixth of them where tests may not be slow.
 	burst = 600_000
 	// burstLead is how long before that moment the first of them is sent: as long as
@@ -91,7 +90,7 @@ func newLoaded(t *testing.T, c *kafkatest.Cluster, codec kgo.CompressionCodec) *
 	l.target = c.CreateTopic(t, partitions, nil, l.requests+"-out")
 	l.p = serve(t, c, l.requests)
 	_, l.empty = l.p.Memory()
-	l.w = watchOf(t, &l.p.Web, config.Default().QueueMemory)
+	l.w = watchOf(t, &l.p.Web, least().Requests)
 	l.out = rig.Count(t, c, burst, l.target)
 	l.cl = c.Client(t, kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(maxBuffered))
 	return l

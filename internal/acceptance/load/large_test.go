@@ -28,10 +28,9 @@ func TestRequestsOfAMegabyte(t *testing.T) {
 	wide := map[string]*string{"max.message.bytes": &limit}
 	requests := c.CreateTopic(t, partitions, wide)
 	target := c.CreateTopic(t, partitions, wide, requests+"-out")
-	const queue = 16 * config.MiB
-	p := serve(t, c, requests, "--queue-memory", queue.String())
+	p := serve(t, c, requests)
 	_, empty := p.Memory()
-	w := watchOf(t, &p.Web, queue)
+	w := watchOf(t, &p.Web, least().Requests)
 	out := kafkatest.Collect(t, c, target)
 	cl := c.Client(t, kgo.ProducerBatchMaxBytes(2*mib), kgo.ProducerBatchCompression(kgo.Lz4Compression()))
 	start := time.Now()
@@ -80,7 +79,7 @@ func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 1, nil)
 	target := c.CreateTopic(t, 1, nil, requests+"-out")
-	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--memory", config.MinMemory.String())...)
 	p.Ready(1, time.Minute)
 	out := kafkatest.Collect(t, c, target)
 	letters := kafkatest.Collect(t, c, requests+".waterclock.dead-letters")

@@ -13,7 +13,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -39,10 +41,13 @@ const (
 	paceTick = 2 * time.Millisecond
 )
 
-// serve starts the binary for a request topic, with a directory of its own.
+// least are the shares of the processes here, and of the instances in this one.
+func least() memory.Shares { return memory.Divide(memory.Minimum) }
+
+// serve starts the binary for a request topic, with a directory of its own and the least memory.
 func serve(t testing.TB, c *kafkatest.Cluster, requests string, more ...string) *rig.Process {
 	t.Helper()
-	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), more...)...)
+	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), append([]string{"--memory", config.MinMemory.String()}, more...)...)...)
 	p.Ready(partitions, time.Minute)
 	return p
 }

@@ -2,14 +2,11 @@ package load
 
 import (
 	"math/rand/v2"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/heap"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -48,7 +45,7 @@ const (
 // what shows too much is tried again.
 func TestMemoryDoesNotGrowWithPendingTimers(t *testing.T) {
 	kafkatest.NeedSlow(t)
-	t.Setenv("GOGC", strconv.Itoa(heap.Percent))
+	t.Setenv("GOGC", "40")
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
 	small := newPending(t, c, few)
@@ -112,7 +109,7 @@ func (p *pending) request(number int) *kgo.Record {
 // as long, however much is pending.
 func (p *pending) takeIn() int64 {
 	in := serve(p.t, p.c, p.requests, "--data-dir", p.dir)
-	w := watchOf(p.t, &in.Web, config.Default().QueueMemory)
+	w := watchOf(p.t, &in.Web, least().Requests)
 	start := time.Now()
 	w.send(p.cl, many, underWay, func(i int) *kgo.Record { return p.request(i % p.n) })
 	w.atRest(settleLimit, p.n)
@@ -128,7 +125,7 @@ func (p *pending) takeIn() int64 {
 // returns its peak, in bytes.
 func (p *pending) goOn() int64 {
 	in := serve(p.t, p.c, p.requests, "--data-dir", p.dir)
-	w := watchOf(p.t, &in.Web, config.Default().QueueMemory)
+	w := watchOf(p.t, &in.Web, least().Requests)
 	w.atRest(settleLimit, p.n)
 	random := rand.New(p.payloads)
 	w.send(p.cl, moved, movedAtOnce, func(int) *kgo.Record { return p.request(random.IntN(p.n)) })

@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -36,7 +35,6 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, partitions, nil, requests+"-out")
 	cfg := rig.Config(t, c.Seeds(), requests)
-	cfg.QueueMemory = 16 * config.MiB
 	var off atomic.Int64
 	off.Store(int64(-behind))
 	in := rig.Serve(t, cfg, service.Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
@@ -44,7 +42,7 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	out := rig.Count(t, c, 2*million, target)
 	cl := producer(t, c)
 
-	w := watchOf(t, &in.Web, cfg.QueueMemory)
+	w := watchOf(t, &in.Web, least().Requests)
 	due, value := time.Now(), []byte("at once")
 	start := time.Now()
 	w.during(sendLimit, "send timers", func() error {
@@ -54,7 +52,7 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	t.Logf("%d pending after %s; %s", 2*million, time.Since(start).Round(time.Millisecond), w)
 	w.check()
 
-	w = watchOf(t, &in.Web, cfg.QueueMemory)
+	w = watchOf(t, &in.Web, least().Requests)
 	start = time.Now()
 	w.during(sendLimit, "send cancels", func() error {
 		return sendAll(cl, million, 2*million, func(i int) *kgo.Record {
@@ -71,7 +69,7 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 		kafkatest.Inexact(t, "%d emissions before anything was due", s.Received)
 	}
 
-	w = watchOf(t, &in.Web, cfg.QueueMemory)
+	w = watchOf(t, &in.Web, least().Requests)
 	start = time.Now()
 	off.Store(0)
 	w.until(settleLimit, "a million timers fired", func() bool { return out.Sums().Timers >= million })

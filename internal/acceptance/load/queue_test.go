@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -43,7 +42,7 @@ type watch struct {
 }
 
 // watchOf watches an instance that has so much memory for its queues.
-func watchOf(t testing.TB, in *rig.Web, queue config.Size) *watch {
+func watchOf(t testing.TB, in *rig.Web, queue int64) *watch {
 	return &watch{t: t, in: in, limit: fill{
 		entries: float64(2*queue/entryBytes) + partitions*(fetchEntries+workers*firings),
 		bytes:   float64(2*queue) + partitions*fetchBytes,

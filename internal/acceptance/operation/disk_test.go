@@ -23,12 +23,12 @@ func TestFullDiskEndsTheProcess(t *testing.T) {
 	requests := c.CreateTopic(t, 2, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
 	out := kafkatest.Collect(t, c, target)
-	// What is not stored yet has little memory, so that it goes to the disk.
-	args := rig.Arguments(c.Seeds(), requests, dir, "--session-timeout", "40s", "--wheel-memory", "1MiB")
+	// What is due later than half a minute from now goes to the disk once there is some of it.
+	args := rig.Arguments(c.Seeds(), requests, dir, "--session-timeout", "40s", "--memory", "256MiB")
 	p := rig.Start(t, args...)
 	p.Ready(2, time.Minute)
 	const n = 600
-	due := time.Now().Add(20 * time.Second)
+	due := time.Now().Add(40 * time.Second)
 	recs := timers(requests, target, "id-", n, due, time.Second, incompressible(60_000))
 	rig.Send(t, c.Client(t), recs...)
 	if code := p.Exit(time.Minute); code != 1 {

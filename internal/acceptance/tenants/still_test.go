@@ -9,7 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -22,7 +21,7 @@ import (
 func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 	const (
 		partitions, requests, valueBytes = 40, 40_000, 1_000
-		queue                            = config.MinQueueMemory
+		queue                            = 8 << 20
 		// What is handed over when a partition has enough comes on top: here 64 KiB, and
 		// the batch that reaches that. In memory it takes half as much again.
 		batch  = 32 << 10
@@ -36,9 +35,9 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 	target := c.CreateTopic(t, 1, nil, quiet+"-out")
 	out := kafkatest.Collect(t, c, target)
 	cfg := rig.Config(t, c.Seeds(), quiet, noisy)
-	cfg.QueueMemory, cfg.PartitionerCheck = queue, "off"
+	cfg.PartitionerCheck = "off"
 	goOn := make(chan struct{})
-	in := rig.Serve(t, cfg, service.Options{BeforeApply: func(topic string, _ int32) {
+	in := rig.Serve(t, cfg, service.Options{Memory: rig.Queues(queue), BeforeApply: func(topic string, _ int32) {
 		if topic == noisy {
 			<-goOn
 		}

@@ -11,10 +11,8 @@ import (
 )
 
 const (
-	// memoryAtOnce limits the memory of the bodies and answers of all calls in progress, in bytes. It is
-	// raised to [leastBodies] of the largest bodies if that is more. [Pool] shares it between callers.
-	memoryAtOnce = 96 << 20
-	leastBodies  = 4
+	// leastBodies of the largest bodies must find room in the memory of calls.
+	leastBodies = 4
 	// memoryLeast is the part of it that every caller may always use, in bytes.
 	memoryLeast = 64 << 10
 	// bodyFactor is how many times a body is in memory: in the buffer that it is read into, in the

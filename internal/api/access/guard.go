@@ -38,6 +38,10 @@ type Options struct {
 	BodyLimit int64    // api-body-limit, bytes
 	Rate      int      // api-rate, calls a second of a caller; 0: any
 	AtOnce    int      // api-concurrent, calls of a caller at a time
+	// Memory limits the bodies and answers of all calls in progress, in bytes. It must hold
+	// [leastBodies] of the largest bodies, which is what 0 stands for. [Pool] shares it between
+	// callers.
+	Memory int64
 
 	Audit    *slog.Logger          // takes the audit, whatever the level of other lines; nil: the log does
 	Registry prometheus.Registerer // takes the metrics; nil: nobody does
@@ -69,12 +73,16 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 	if o.BodyLimit <= 0 || o.AtOnce <= 0 {
 		return nil, errors.New("guard needs limits of bodies and of calls at a time")
 	}
+	least := leastBodies * bodyFactor * (o.BodyLimit + bodyStep)
+	if o.Memory = cmp.Or(o.Memory, least); o.Memory < least {
+		return nil, fmt.Errorf("api-body-limit is %d bytes, which needs %d bytes of memory for calls, and there are %d: lower it, or raise memory", o.BodyLimit, least, o.Memory)
+	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	g := &Guard{
 		options: o, log: log, auditor: cmp.Or(o.Audit, log), logins: newLogins(), csrf: http.NewCrossOriginProtection(),
-		memory:  newMemory(o.BodyLimit),
+		memory:  newMemory(o.Memory),
 		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
 		open:    &account{caller: Anonymous(), gate: newGate(o.Rate, o.AtOnce)},
 		metrics: newMetrics(o.Registry),
@@ -338,8 +346,7 @@ func (g *Guard) limitBody(w *Recorder, r *http.Request, c *call) *Problem {
 	return nil
 }
 
-func newMemory(bodyLimit int64) *Pool {
-	whole := max(memoryAtOnce, leastBodies*bodyFactor*(bodyLimit+bodyStep))
+func newMemory(whole int64) *Pool {
 	p := NewPool(whole, whole, bodyWait)
 	p.least = memoryLeast
 	return p

@@ -1,4 +1,4 @@
-package heap
+package memory
 
 import (
 	"io/fs"

@@ -1,0 +1,60 @@
+package memory
+
+import (
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+const (
+	// part of what the machine or the cgroup has is used unless a size is set.
+	part = 4
+	// most is the largest size that is chosen. More buys next to nothing: docs/BENCHMARKS.md.
+	most = 4 << 30
+	// unknown is the size where the machine does not tell what it has.
+	unknown = 512 * mib
+)
+
+// Choose returns how much memory a process uses to which no size is given, and why. root is the
+// root of the file system.
+func Choose(root fs.FS) (size int64, why string) {
+	has, of := Has(root)
+	switch size = has / part; {
+	case has == 0:
+		return unknown, "the machine does not tell how much it has"
+	case size < Minimum:
+		return Minimum, "the least that a process needs; " + of + " is " + inMiB(has)
+	case size > most:
+		return most, "the most that is used unless --memory says more; " + of + " is " + inMiB(has)
+	}
+	return size / mib * mib, "a quarter of " + of + ", " + inMiB(has)
+}
+
+// Has returns how much memory there is for the process, and what says so; 0 if nothing does.
+func Has(root fs.FS) (bytes int64, of string) {
+	bytes, of = limitOf(root), "the cgroup's limit"
+	if machine := machineOf(root); bytes == 0 || machine > 0 && machine < bytes {
+		return machine, "the machine's memory"
+	}
+	return bytes, of
+}
+
+func inMiB(n int64) string { return strconv.FormatInt(n/mib, 10) + "MiB" }
+
+// machineOf returns the memory of the machine; 0 if it does not tell.
+func machineOf(root fs.FS) int64 {
+	text, err := fs.ReadFile(root, "proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if total, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(total), " kB"), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,91 @@
+package memory
+
+import (
+	"log/slog"
+	"os"
+	"runtime/debug"
+)
+
+const (
+	mib = 1 << 20
+
+	// Minimum is the smallest size that can be divided.
+	Minimum = 256 * mib
+
+	// process is what a process holds that neither Go's heap nor the store accounts for: the
+	// pages of the program itself, stacks of threads, and what malloc keeps for each of them.
+	process = 44 * mib
+	// replayMost is what one replay holds at most: with more its tables get larger for nothing.
+	replayMost = 64 * mib
+	// replaysMost and replaysLeast bound how many replays run at a time.
+	replaysMost, replaysLeast = 4, 2
+	// percent is how much garbage there may be while there is room, of what is live.
+	percent = 400
+)
+
+// Shares is how the memory of a process is divided, in bytes. Each part grows with the whole.
+type Shares struct {
+	Total int64
+	// Wheel holds timers that fall due soon.
+	Wheel int64
+	// Delta holds what committed steps have changed and the store lacks; half of it is being
+	// written while the other half fills.
+	Delta int64
+	// Requests and Firings hold what is on its way.
+	Requests, Firings int64
+	// Store is what memtables, cached blocks and filters of the local store take.
+	Store int64
+	// Replay is what one replay of a changelog collects until it writes a table, and Replays
+	// how many run at a time.
+	Replay  int64
+	Replays int
+	// Calls is what bodies and answers of the HTTP API hold.
+	Calls int64
+	// Heap is the runtime's soft limit.
+	Heap int64
+}
+
+// Divide divides a size of at least [Minimum].
+func Divide(total int64) Shares {
+	s := Shares{
+		Total:    total,
+		Wheel:    total / 4,
+		Delta:    total / 8,
+		Requests: total / 16,
+		Firings:  total / 16,
+		Store:    total / 8,
+		Replay:   min(replayMost, total/16),
+		Calls:    total / 8,
+		Heap:     total - process,
+	}
+	s.Replays = int(min(replaysMost, max(replaysLeast, total/8/s.Replay)))
+	if storeOutside {
+		s.Heap -= s.Store + s.Store/4 // some is lost between blocks
+	}
+	return s
+}
+
+// LogValue implements slog.LogValuer.
+func (s Shares) LogValue() slog.Value {
+	all := []slog.Attr{slog.String("total", inMiB(s.Total)), slog.String("heap", inMiB(s.Heap))}
+	for _, x := range []struct {
+		name string
+		size int64
+	}{
+		{"wheel", s.Wheel}, {"delta", s.Delta}, {"requests", s.Requests}, {"firings", s.Firings},
+		{"store", s.Store}, {"calls", s.Calls}, {"replay", s.Replay},
+	} {
+		all = append(all, slog.String(x.name, inMiB(x.size)))
+	}
+	return slog.GroupValue(append(all, slog.Int("replays", s.Replays))...)
+}
+
+// Limit has the runtime of this process keep to the shares. GOMEMLIMIT and GOGC override it.
+func (s *Shares) Limit() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(s.Heap)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+}
