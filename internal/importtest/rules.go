@@ -46,6 +46,7 @@ func rules() []Rule {
 		{Directory: "internal/api/access", Not: []string{kafka, pebble, "", engine, "github.com/spf13"}, Why: "who may do what does not depend on what is done"},
 		{Directory: "internal/api/console", Not: []string{kafka, pebble, "intake", "delaytopics", "statestore", "emitter", "internal/planner", "internal/partition", "internal/ownership", "internal/config", "internal/api/route", "internal/query"}, Direct: true, Why: "the console knows what the API says, and no more"},
 		{Directory: "internal/recent", Not: []string{kafka, pebble, "", engine}, Why: "what was counted does not depend on who asks"},
+		{Directory: "internal/kit", Not: []string{kafka, pebble, "", engine}, Why: "a list of alerts is text"},
 		{Directory: "internal/service", Not: []string{"bench", "internal/localkafka"}, Why: "an instance starts no brokers"},
 		{Directory: "", Not: []string{pebble, "intake", "statestore", "emitter", "delaytopics", "bench", "internal/partition", "internal/service"}, Why: "the public client does not carry the service"},
 	}

@@ -74,6 +74,8 @@ func TestEndpoints(t *testing.T) {
 	}{
 		{"alive", fakeReady{}, "/healthz", 200, "ok\n"},
 		{"metrics", fakeReady{}, "/metrics", 200, "\nwaterclock_fired_total 3\n"},
+		{"ready as a metric", fakeReady{true, nil}, "/metrics", 200, "\nwaterclock_ready 1\n"},
+		{"not ready as a metric", fakeReady{}, "/metrics", 200, "\nwaterclock_ready 0\n"},
 		{"ready", fakeReady{true, detail{"timers": {"0": "live"}}}, "/readyz", 200, `"0": "live"`},
 		{"not ready", fakeReady{false, detail{"timers": {"0": "replaying"}}}, "/readyz", 503, `"0": "replaying"`},
 		{"nothing to say", fakeReady{true, nil}, "/readyz", 200, `"ready": true`},

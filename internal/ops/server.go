@@ -1,7 +1,7 @@
 // Package ops is how a running instance is watched: its logger, and an HTTP
 // server with
 //
-//	/metrics  the given registry, for Prometheus
+//	/metrics  the given registry and whether the instance is ready, for Prometheus
 //	/healthz  200 as long as the process answers at all
 //	/readyz   200 or 503, and JSON that says why
 //
@@ -66,7 +66,7 @@ type Server struct {
 // one; see [Server.Addr].
 func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *slog.Logger) *Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, readyMetric(ready)}, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             readTimeout,
 		EnableOpenMetrics:   true,
@@ -74,6 +74,20 @@ func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *s
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { serveReady(w, ready) })
 	return &Server{setting: "http", addr: addr, handler: mux, writeTimeout: writeTimeout, log: log}
+}
+
+// readyMetric shows what /readyz answers, so that Prometheus can alert on it.
+func readyMetric(ready Readiness) prometheus.Gatherer {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "waterclock_ready", Help: "1 if the instance is a member of its group and every partition it owns is live, as /readyz says; else 0.",
+	}, func() float64 {
+		if ok, _ := ready.Ready(); ok {
+			return 1
+		}
+		return 0
+	}))
+	return reg
 }
 
 // Secure has the server speak TLS and ask for a user and a password as the web
