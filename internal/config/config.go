@@ -79,6 +79,7 @@ type Config struct {
 	RebalanceTimeout   time.Duration // at least SessionTimeout
 	OnStop             OnStop        // leave the group, or stay for a quick restart
 	Lanes              int           // loops of transactions; 0: chosen by the number of cores
+	SubPartitions      int           // sub-partitions: planners of each partition, up to MaxSubPartitions; 0: chosen by cores and owned partitions
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
 	FiringInterval     time.Duration // how often a lane begins a transaction at most, unless it is full: 0 to MaxFiringInterval
 	TransactionTimeout time.Duration // at least 30s
@@ -151,6 +152,7 @@ const (
 	MinTransactionalIDs   = 2
 	MaxTransactionalIDs   = 4
 	MaxLanes              = 256
+	MaxSubPartitions      = 8
 	MaxFiringInterval     = time.Second
 	MaxHorizon            = 36525 * 24 * time.Hour // 100 years
 	MinDelay              = time.Millisecond

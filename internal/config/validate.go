@@ -235,6 +235,7 @@ func (c *Config) checkResources(p *problems) {
 	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && isLoopback(c.Pprof), "pprof", c.Pprof,
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
 	between(p, "lanes", c.Lanes, 0, MaxLanes)
+	between(p, "sub-partitions", c.SubPartitions, 0, MaxSubPartitions)
 	between(p, "transactional-ids", c.TransactionalIDs, MinTransactionalIDs, MaxTransactionalIDs)
 	between(p, "firing-interval", c.FiringInterval, 0, MaxFiringInterval)
 	between(p, "transaction-timeout", c.TransactionTimeout, MinTransactionTimeout, MaxTransactionTimeout)

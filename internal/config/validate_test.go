@@ -125,6 +125,7 @@ func TestProblems(t *testing.T) {
 		{`log-format is "x", needs one of text, json`, func(c *Config) { c.LogFormat = "x" }},
 		{`replication-factor is "0", needs -1 or 1`, func(c *Config) { c.ReplicationFactor = 0 }},
 		{`lanes is "257", needs 0 to 256`, func(c *Config) { c.Lanes = 257 }},
+		{`sub-partitions is "9", needs 0 to 8`, func(c *Config) { c.SubPartitions = 9 }},
 		{`transactional-ids is "1", needs 2 to 4`, func(c *Config) { c.TransactionalIDs = 1 }},
 		{`transaction-timeout is "29s", needs 30s to 15m`, func(c *Config) { c.TransactionTimeout = 29 * time.Second }},
 		{`topic-check-interval is "0s", needs at least 1s`, func(c *Config) { c.TopicCheckInterval = 0 }},

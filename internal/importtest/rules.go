@@ -34,6 +34,7 @@ func rules() []Rule {
 		{Directory: "emitter", Not: []string{pebble, "intake", "statestore", "delaytopics"}, Why: "the emitter sends what it is given"},
 		{Directory: "internal/timer", Not: []string{kafka, pebble, "", engine}, Why: "the vocabulary is the bottom"},
 		{Directory: "internal/budget", Not: []string{kafka, pebble, "", engine}, Why: "a budget is arithmetic"},
+		{Directory: "internal/tracker", Not: []string{kafka, pebble, "", engine}, Why: "the tracker is pure"},
 		{Directory: "internal/wheel", Not: []string{kafka, pebble, "", engine}, Why: "the wheel is pure"},
 		{Directory: "internal/planner", Not: []string{kafka, pebble, "", "intake", "delaytopics", "statestore", "emitter"}, Why: "what decides about timers is pure"},
 		{Directory: "internal/calendar", Not: []string{kafka, pebble, "", "intake", "delaytopics", "statestore", "emitter", "internal/ownership", "internal/partition"}, Why: "the calendar is pure"},

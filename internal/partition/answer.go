@@ -37,18 +37,18 @@ const (
 type answers struct {
 	p       *Partition
 	handle  *statestore.Handle
-	planner *planner.Planner // guarded by p.planning
+	plans   *plans
 	decided *decisions
 
 	count   chan struct{} // one slot, for a question that counts
 	turn    chan struct{} // one slot, for the user of the fields below; taken after count
-	overlay planner.Overlay
+	overlay overlays
 	asked   time.Time // when the overlay was last used
 }
 
 // answer begins to answer questions; stopAnswering ends that.
-func (p *Partition) answer(plans *planner.Planner) {
-	a := &answers{p: p, handle: p.handle, planner: plans, count: make(chan struct{}, 1), turn: make(chan struct{}, 1), decided: newDecisions()}
+func (p *Partition) answer() {
+	a := &answers{p: p, handle: p.handle, plans: p.plans, overlay: overlays{p.plans, make([]planner.Overlay, len(p.plans.subs))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1), decided: newDecisions()}
 	p.answers.Store(a)
 }
 
@@ -102,10 +102,7 @@ func (p *Partition) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
-	p.planning.Lock()
-	committed := a.planner.Committed(id)
-	p.planning.Unlock()
-	parked := false
+	committed, parked := a.plans.committed(id), false
 	t, known := committed.Find()
 	if !known {
 		t, parked, err = a.handle.Find(id)
@@ -190,56 +187,23 @@ func wait(ctx context.Context, slot chan struct{}) error {
 // view makes a view of the store, and then brings the overlay up to date; nil if the
 // overlay is to be begun.
 func (a *answers) view() (*statestore.View, error) {
-	a.p.planning.Lock()
-	a.overlay.Look(a.planner)
-	a.p.planning.Unlock()
+	a.overlay.look()
 	v, err := a.handle.View()
 	if err != nil {
 		return nil, err
 	}
-	a.p.planning.Lock()
-	whole := a.overlay.Take(a.planner)
-	if whole && len(a.overlay.All()) > maxOverlay {
-		a.overlay.End(a.planner)
-		whole = false
-	}
-	a.p.planning.Unlock()
-	if !whole {
+	if !a.overlay.take() {
 		return nil, v.Close()
 	}
-	a.overlay.Settle()
 	a.asked = time.Now()
 	return v, nil
 }
 
 // begin begins the overlay.
 func (a *answers) begin(ctx context.Context) error {
-	planning := &a.p.planning
-	planning.Lock()
-	n := a.planner.Changed()
-	planning.Unlock()
-	room := make([]*planner.Item, 0, n+n/8+1000)
-	planning.Lock()
-	a.overlay.Begin(a.planner, room)
-	planning.Unlock()
-	for done := false; !done; {
-		if err := ctx.Err(); err != nil {
-			a.endOverlay()
-			return err
-		}
-		planning.Lock()
-		done = a.overlay.Copy(a.planner)
-		planning.Unlock()
-		a.overlay.Put()
-	}
+	err := a.overlay.begin(ctx)
 	a.asked = time.Now()
-	return nil
-}
-
-func (a *answers) endOverlay() {
-	a.p.planning.Lock()
-	a.overlay.End(a.planner)
-	a.p.planning.Unlock()
+	return err
 }
 
 // lapse ends an overlay that nobody has used for long.
@@ -251,7 +215,7 @@ func (p *Partition) lapse() {
 	select {
 	case a.turn <- struct{}{}:
 		if !a.asked.IsZero() && time.Since(a.asked) > overlayKept {
-			a.endOverlay()
+			a.overlay.end()
 			a.asked = time.Time{}
 		}
 		<-a.turn

@@ -34,14 +34,14 @@ func million(b *testing.B, overlay int) *core {
 	}
 	c.ok(c.p.handle.Apply(batch))
 	c.ok(g.store.Flush())
-	c.p.planner.Begin(n)
+	c.p.plans.planners[0].Begin(n)
 	for i := range overlay {
 		c.schedule(i, 100_000+int64(i))
 	}
 	if overlay > 0 {
 		for c.given < len(c.requests) {
 			c.deliver(10_000)
-			c.ok(c.p.planDelivered())
+			c.work()
 			for c.seal(20_000); c.share != nil; c.seal(20_000) {
 				c.commit(true)
 				c.apply()

@@ -151,15 +151,15 @@ func TestAnswersAgainstModel(t *testing.T) {
 		}
 	}()
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCore(t, g,
-			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"))
+		c := newCoreOf(t, g,
+			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
 		c.lazy = true
 		c.o.Memory.Delta = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes"))
 		c.p.o.Memory.Delta = c.o.Memory.Delta
 		actions := c.actions()
-		actions["forget the overlay"] = func(*rapid.T) { c.p.answers.Load().endOverlay() }
+		actions["forget the overlay"] = func(*rapid.T) { c.p.answers.Load().overlay.end() }
 		actions[""] = func(t *rapid.T) {
-			if len(c.p.answers.Load().overlay.All()) > 0 {
+			if c.p.answers.Load().overlay.size() > 0 {
 				c.g.seen["overlay kept"]++
 			} else {
 				c.g.seen["overlay begun"]++
@@ -187,14 +187,13 @@ func TestACheckpointBehindTheView(t *testing.T) {
 	c.commit(true)
 	c.apply()
 	a := c.p.answers.Load()
-	a.overlay.Look(a.planner)
+	a.overlay.look()
 	view, err := a.handle.View()
 	c.ok(err)
 	c.checkpoint()
-	if whole := a.overlay.Take(a.planner); !whole {
+	if whole := a.overlay.take(); !whole {
 		t.Fatal("the overlay is lapsed")
 	}
-	a.overlay.Settle()
 	b := &builder{a: a, slot: new(slot), page: &query.Page{Order: query.ByID, Limit: 10}}
 	b.over, b.cut = a.candidates(b.page)
 	l, err := b.build(t.Context(), view)
@@ -208,7 +207,7 @@ func TestACheckpointBehindTheView(t *testing.T) {
 			t.Errorf("%d are listed later", n)
 		}
 	}
-	if n := len(a.overlay.All()); n > 0 {
+	if n := a.overlay.size(); n > 0 {
 		t.Errorf("%d IDs are kept that the store has", n)
 	}
 }
@@ -251,12 +250,12 @@ func TestTheOverlayEnds(t *testing.T) {
 		c.takes()
 		c.commit(true)
 		c.apply()
-		if n := len(c.walk(query.Page{})); n != 2 || len(a.overlay.All()) != 2 {
-			t.Fatalf("%d are listed, %d kept", n, len(a.overlay.All()))
+		if n := len(c.walk(query.Page{})); n != 2 || a.overlay.size() != 2 {
+			t.Fatalf("%d are listed, %d kept", n, a.overlay.size())
 		}
 		a.asked = a.asked.Add(-overlayKept - 1)
 		c.p.lapse()
-		if len(a.overlay.All()) > 0 || !a.asked.IsZero() {
+		if a.overlay.size() > 0 || !a.asked.IsZero() {
 			t.Fatal("it is kept although nobody asks")
 		}
 	}
@@ -444,7 +443,7 @@ func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
 	defer w.Close()
 	c.schedule(1, 50_000)
 	c.takes()
-	c.p.planning.Lock() // the commit waits for it
+	c.p.plans.lock() // the commit waits for it
 	committed := make(chan struct{})
 	go func() {
 		defer close(committed)
@@ -453,7 +452,7 @@ func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	d, err := w.Decision(ctx, 0)
-	c.p.planning.Unlock()
+	c.p.plans.unlock()
 	<-committed
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("told before it is seen: %+v, %v", d, err)

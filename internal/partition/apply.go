@@ -12,7 +12,7 @@ const foldAtOnce = 2000
 
 // job is a committed step that is to be folded into the delta.
 type job struct {
-	segment    *planner.Segment
+	step       *planner.Step
 	sealed     int64 // when it was sealed, Unix ms
 	committed  int64 // when its commit was answered; not before it was sealed, whatever the clock says
 	position   int64 // of the changelog, behind the step
@@ -20,7 +20,7 @@ type job struct {
 }
 
 func (s *sealed) job() *job {
-	j := &job{segment: s.segment, sealed: s.at, committed: max(s.at, s.p.clock.millis()), checkpoint: s.checkpoint}
+	j := &job{step: s.step, sealed: s.at, committed: max(s.at, s.p.clock.millis()), checkpoint: s.checkpoint}
 	for _, r := range s.share.Records[:s.changelog] {
 		j.position = max(j.position, r.Offset+1)
 	}
@@ -52,7 +52,7 @@ func (p *Partition) apply(j *job) {
 		p.o.BeforeApply(p.o.Topics.Request.Name, p.o.Partition)
 	}
 	p.foldIn(j)
-	starved := p.backlog.folded(load{j.segment.Len(), j.segment.Bytes()})
+	starved := p.backlog.folded(load{j.step.Len(), j.step.Bytes()})
 	p.resumeIfFree()
 	if starved {
 		p.o.Lane.Wake()
@@ -61,7 +61,7 @@ func (p *Partition) apply(j *job) {
 
 // count counts what a committed step did: once, before its entries are let go.
 func (p *Partition) count(j *job) {
-	p.o.Metrics.committed(p, j.sealed, j.committed, j.segment.Entries())
+	p.o.Metrics.committed(p, j.sealed, j.committed, j.step.Entries())
 }
 
 func (p *Partition) foldIn(j *job) {
@@ -82,21 +82,12 @@ func (p *Partition) foldIn(j *job) {
 		}
 	}
 	c.position, c.checkpoint = max(c.position, j.position), j.checkpoint
-	p.handle.Behind(j.segment.Len())
-	for done := false; !done; {
-		var pending int
-		p.planning.Lock()
-		pending, done = p.planner.Fold(j.segment, foldAtOnce)
-		p.planning.Unlock()
-		p.pending.Add(int64(pending))
-	}
+	p.handle.Behind(j.step.Len())
+	p.pending.Add(int64(p.plans.fold(j.step)))
 	p.wakeForDue()
 }
 
 // deltaFull reports whether the delta has its part of the memory.
 func (p *Partition) deltaFull() bool {
-	p.planning.Lock()
-	bytes := p.planner.DeltaBytes()
-	p.planning.Unlock()
-	return p.o.Memory.Delta.Set(bytes)
+	return p.o.Memory.Delta.Set(p.plans.deltaBytes())
 }

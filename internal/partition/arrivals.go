@@ -68,14 +68,12 @@ func (a *arrivals) at(offset int64) int64 {
 	return a.list[i].at
 }
 
-// late reports whether what fires next is late by our own doing: it ought to have been sealed before. planning
-// is held.
+// late reports whether what fires next, in any sub, is late by our own doing: it ought to have been sealed before.
 func (p *Partition) late(now int64) bool {
-	at, ok := p.planner.First(now)
-	if !ok || at.Due <= p.opened.Load() {
-		return false
-	}
-	return now-max(at.Due, p.arrivals.at(at.Generation())) > arrivalGrain
+	return p.plans.any(func(x *planner.Planner) bool {
+		at, ok := x.First(now)
+		return ok && at.Due > p.opened.Load() && now-max(at.Due, p.arrivals.at(at.Generation())) > arrivalGrain
+	})
 }
 
 // ownLateness tells of the firings of a step, sealed at a moment, how late they are by our own doing: since

@@ -49,7 +49,7 @@ type backlog struct {
 	requests  load       // delivered, not committed
 	firings   load       // planned, not committed
 	committed load       // not folded
-	out       int        // requests of the segment that is out
+	out       int        // requests of the step that is out
 	flow      flow
 	starved   bool // what is due waits for room; folded tells when there is
 }
@@ -91,26 +91,27 @@ func (b *backlog) share(step load) load {
 	return load{int(b.flow.share(int64(step.entries))), b.flow.share(step.bytes)}
 }
 
-// sealed notes a segment that is out, of which step is the room that it had. It reports whether intake is held
+// sealed notes a step that is out, of which room is what it had. It reports whether intake is held
 // back for requests that do not wait any more.
-func (b *backlog) sealed(now int64, step load, s *planner.Segment, late bool) (held bool) {
+func (b *backlog) sealed(now int64, room load, s *planner.Step, late bool) (held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.out = s.Requests
-	held = b.flow.held
-	filled := max(float64(s.Len())/float64(step.entries), float64(s.Bytes())/float64(step.bytes))
-	b.flow.sealed(now, step.entries, filled, s.Requests, s.Firings, late)
+	requests, _ := s.Requests()
+	firings, _ := s.Firings()
+	b.out, held = requests, b.flow.held
+	filled := max(float64(s.Len())/float64(room.entries), float64(s.Bytes())/float64(room.bytes))
+	b.flow.sealed(now, room.entries, filled, requests, firings, late)
 	return held
 }
 
-// returned notes that the segment that was out is back.
+// returned notes that the step that was out is back.
 func (b *backlog) returned() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.out = 0
 }
 
-// commit notes that the segment that was out is committed, which has taken some time.
+// commit notes that the step that was out is committed, which has taken some time.
 func (b *backlog) commit(requests, firings load, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

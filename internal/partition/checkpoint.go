@@ -96,10 +96,7 @@ func (p *Partition) checkpoint(ctx context.Context) {
 	if c.writing {
 		return
 	}
-	p.planning.Lock()
-	wanted := p.planner.Wanted()
-	p.planning.Unlock()
-	asked := p.askedFor()
+	wanted, asked := p.plans.wanted(), p.askedFor()
 	switch {
 	case c.since.IsZero():
 		release(asked)
@@ -127,9 +124,7 @@ func (p *Partition) beginCheckpoint(ctx context.Context) {
 
 // freeze makes the delta a batch for the store.
 func (p *Partition) freeze() *statestore.Batch {
-	p.planning.Lock()
-	changes := p.planner.Freeze()
-	p.planning.Unlock()
+	changes := p.plans.freeze()
 	p.o.Memory.Delta.Set(0)
 	c := &p.checkpoints
 	c.writing, c.since = true, time.Time{}
@@ -147,9 +142,7 @@ func (p *Partition) checkpointed(err error) error {
 		return fmt.Errorf("write a checkpoint of the store: %w", err)
 	}
 	p.handle.Unsaved(c.since) // changes are in sync no earlier than this one
-	p.planning.Lock()
-	p.planner.Thaw()
-	p.planning.Unlock()
+	p.plans.thaw()
 	c.writing, c.ended = false, time.Now()
 	release(c.waiters)
 	c.waiters = nil

@@ -37,7 +37,7 @@ func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
 		c.work()
 		c.seal(1)
 		c.commit(true)
-		for e := range c.p.jobs[0].segment.Entries() {
+		for e := range c.p.jobs[0].step.Entries() {
 			if e.Outcome != want {
 				t.Fatalf("outcome %v, want %v", e.Outcome, want)
 			}
@@ -54,7 +54,7 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 	c.turn(0)
 	c.schedule(2, 600_000)
 	c.turn(0)
-	if n := c.p.planner.DeltaBytes(); n < 40 || n > 400 { // bytes
+	if n := c.p.plans.deltaBytes(); n < 40 || n > 400 { // bytes
 		t.Fatalf("%d bytes in the delta, want those of the timer that is not in the wheel", n)
 	}
 	c.cancel(2)
@@ -63,8 +63,8 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 		c.turn(0)
 	}
 	c.work()
-	if n, _ := c.p.planner.Size(); n != 0 || c.p.planner.DeltaBytes() != 0 {
-		t.Fatalf("%d items, %d bytes in the delta", n, c.p.planner.DeltaBytes())
+	if n, _ := c.p.plans.size(); n != 0 || c.p.plans.deltaBytes() != 0 {
+		t.Fatalf("%d items, %d bytes in the delta", n, c.p.plans.deltaBytes())
 	}
 	c.finish()
 }
@@ -81,10 +81,10 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 		c.p.checkpoint(t.Context())
 		return d.writing
 	}
-	if begins(c.p.planner.DeltaBytes() + 1) {
+	if begins(c.p.plans.deltaBytes() + 1) {
 		t.Error("begun before the delta had its bytes")
 	}
-	if !begins(c.p.planner.DeltaBytes()) {
+	if !begins(c.p.plans.deltaBytes()) {
 		t.Error("not begun although the delta has its bytes")
 	}
 	c.checkpoint()
@@ -116,7 +116,7 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 		return len(c.p.jobs)
 	}
 	step(1)
-	c.p.o.Memory.Delta = budget.Alone(c.p.planner.DeltaBytes())
+	c.p.o.Memory.Delta = budget.Alone(c.p.plans.deltaBytes())
 	c.freeze()
 	if n := step(2); n != 0 {
 		t.Fatalf("%d steps wait although the delta is empty", n)
@@ -235,7 +235,7 @@ func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
 	}
 	full(10)
 	for i := 2; i < 6; i++ {
-		_, err := c.p.round(t.Context(), &c.reached)
+		_, err := c.p.round(t.Context())
 		c.ok(err)
 		if n := len(c.p.jobs); n != 0 {
 			t.Errorf("%d steps wait for the end of the next checkpoint, want none behind that of the last", n)
@@ -271,7 +271,7 @@ func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
 	c.pass(100_000)
 	rounds := func() {
 		for range timers {
-			_, err := c.p.round(t.Context(), &c.reached)
+			_, err := c.p.round(t.Context())
 			c.ok(err)
 			c.seal(5)
 			c.commit(true)
@@ -279,8 +279,8 @@ func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
 	}
 	rounds()
 	waiting := 0
-	for _, what := range c.p.toPark {
-		for _, l := range what {
+	for _, x := range c.p.toPark {
+		for _, l := range x.what {
 			waiting += len(l.Timers)
 		}
 	}

@@ -123,17 +123,16 @@ type core struct {
 	brokers *brokers
 
 	p       *Partition
-	write   func() // of the checkpoint that is under way
-	unheard bool   // a step was committed, and the partition does not know
-	room    int    // entries of a step in a turn
-	lazy    bool   // checkpoints are the test's: else one follows each step
-	reached timer.Ref
+	write   func()         // of the checkpoint that is under way
+	unheard bool           // a step was committed, and the partition does not know
+	room    int            // entries of a step in a turn
+	lazy    bool           // checkpoints are the test's: else one follows each step
 	share   *emitter.Share // sealed, outcome open
 	steps   int
 	given   int // requests delivered to this instance
 	gate    int // requests in the log when it acquired the partition
 	opened  bool
-	fires   bool // the gate is open for who plans
+	fires   map[*sub]bool // the gate is open for who plans
 
 	requests  []*kgo.Record
 	changelog []change
@@ -153,6 +152,11 @@ type core struct {
 }
 
 func newCore(t must, g *ground, wheelBytes int64, queue int) *core {
+	return newCoreOf(t, g, wheelBytes, queue, 1)
+}
+
+// newCoreOf is a core of so many sub-partitions.
+func newCoreOf(t must, g *ground, wheelBytes int64, queue, subs int) *core {
 	n := g.serial.Add(1)
 	id := func(kind byte) (b [16]byte) {
 		b[0] = kind
@@ -183,7 +187,7 @@ func newCore(t must, g *ground, wheelBytes int64, queue int) *core {
 			Wheel: budget.Alone(wheelBytes), Delta: budget.Alone(1 << 20),
 			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Firings: budget.Alone(min(1<<20, int64(queue)*queueEntry)),
 		},
-		Metrics: g.metrics,
+		Metrics: g.metrics, SubPartitions: func() int { return subs },
 	}
 	first := delaytopics.Checkpoint{Request: c.set.Request.ID, Changelog: c.set.Changelog.ID, Step: "claim"}
 	c.append(delaytopics.CheckpointKey(), first.AppendTo(nil))
@@ -243,11 +247,12 @@ func (c *core) acquire() {
 	c.ok(p.handle.Live(time.UnixMilli(c.now), p.o.Token.Confirmed))
 	p.Tail.Known(c.end)
 	c.storeIsFold(p)
-	p.planner = planner.New(c.position, c.now, c.o.Memory.Wheel.Limit())
 	meta, err = p.handle.Meta()
 	c.ok(err)
-	p.planner.Begin(meta.Pending)
-	p.answer(p.planner)
+	p.pending.Store(meta.Pending)
+	p.plans = p.newPlans(c.position)
+	p.pending.Store(0)
+	p.answer()
 	p.SetState(ownership.Live)
 	p.delivered.Store(c.position)
 	p.JoinLane(p)
@@ -256,7 +261,7 @@ func (c *core) acquire() {
 	if len(p.parking.counts) > 0 {
 		c.g.seen["taken with parked timers"]++
 	}
-	c.p, c.share, c.reached, c.opened, c.fires = p, nil, planner.Lowest, false, false
+	c.p, c.share, c.opened, c.fires = p, nil, false, map[*sub]bool{}
 	c.high = c.now
 	c.given, _ = slices.BinarySearchFunc(c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
 	c.gate = len(c.requests)
@@ -385,20 +390,28 @@ func (c *core) open() {
 		return
 	}
 	c.opened = true
-	c.p.inbox.put(delivery{open: true})
+	c.p.plans.open()
 }
 
 // work plans what is delivered. It beats the earlier generations of its IDs that are
 // not due yet.
 func (c *core) work() {
 	c.t.Helper()
-	for _, d := range c.p.inbox.list {
-		c.fires = c.fires || d.open
+	for _, s := range c.p.plans.subs {
+		c.workOn(s)
+	}
+}
+
+// workOn has one sub plan what it was handed.
+func (c *core) workOn(s *sub) {
+	c.t.Helper()
+	for _, d := range s.inbox.list {
+		c.fires[s] = c.fires[s] || d.open
 		for _, r := range d.recs {
-			c.beats(r, c.fires)
+			c.beats(r, c.fires[s])
 		}
 	}
-	c.ok(c.p.planDelivered())
+	c.ok(s.planHanded())
 }
 
 // beats notes which generations request r wins against for sure: firings that
@@ -475,7 +488,7 @@ func (c *core) parkDue(due int64) {
 }
 
 func (c *core) load() {
-	_, err := c.p.load(&c.reached)
+	_, err := c.p.load()
 	c.ok(err)
 }
 
@@ -577,7 +590,7 @@ func (c *core) commit(told bool) {
 	}
 	if told {
 		share.Done(emitter.Committed)
-		for e := range c.p.jobs[len(c.p.jobs)-1].segment.Entries() {
+		for e := range c.p.jobs[len(c.p.jobs)-1].step.Entries() {
 			switch e.Outcome {
 			case timer.None:
 				c.g.seen["rolled back"]++
@@ -761,7 +774,7 @@ func (c *core) finish() {
 		c.t.Fatalf("position %d at the end, last request %d", c.position, c.requests[n-1].Offset)
 	}
 	c.work()
-	if items, bytes := c.p.planner.Size(); items > 0 || bytes > 0 {
+	if items, bytes := c.p.plans.size(); items > 0 || bytes > 0 {
 		c.t.Fatalf("the planner keeps %d items and %d bytes when nothing is pending", items, bytes)
 	}
 	if b := &c.p.backlog; b.requests != (load{}) || b.firings != (load{}) || b.committed != (load{}) {
@@ -793,7 +806,7 @@ func (c *core) rest(done func() bool) {
 			after = time.Minute
 		}
 		worked := c.turn(after)
-		if c.p.planner.Wanted() || c.p.checkpoints.writing {
+		if c.p.plans.wanted() || c.p.checkpoints.writing {
 			c.checkpoint()
 		}
 		if still++; worked || c.p.backlog.onTheirWay().entries > 0 || c.given < len(c.requests) || len(c.p.jobs) > 0 {
@@ -859,8 +872,8 @@ func TestPartitionAgainstModel(t *testing.T) {
 		}
 	}()
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCore(t, g,
-			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"))
+		c := newCoreOf(t, g,
+			rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
 		if c.lazy = true; rapid.Bool().Draw(t, "events") {
 			c.tell()
 		}
@@ -945,7 +958,7 @@ func (c *core) actions() map[string]func(*rapid.T) {
 		"bad":       func(t *rapid.T) { c.request(0, rapid.IntRange(0, 5).Draw(t, "id")) },
 		"deliver":   func(t *rapid.T) { c.deliver(rapid.IntRange(1, 8).Draw(t, "n")) },
 		"work":      func(*rapid.T) { c.work() },
-		"work2":     func(*rapid.T) { c.work() },
+		"work2":     func(t *rapid.T) { c.workOn(rapid.SampledFrom(c.p.plans.subs).Draw(t, "sub")) },
 		"tick":      func(t *rapid.T) { c.pass(rapid.Int64Range(1, 60).Draw(t, "ms")) },
 		"leap":      func(t *rapid.T) { c.pass(rapid.Int64Range(5_000, 40_000).Draw(t, "ms")) },
 		"back": func(t *rapid.T) {
@@ -958,7 +971,7 @@ func (c *core) actions() map[string]func(*rapid.T) {
 		"abort":  func(*rapid.T) { c.abort() },
 		"apply":  func(*rapid.T) { c.apply() },
 		"round": func(*rapid.T) {
-			_, err := c.p.round(context.Background(), &c.reached)
+			_, err := c.p.round(context.Background())
 			c.ok(err)
 		},
 		"dies": func(t *rapid.T) {

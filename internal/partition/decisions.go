@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -33,7 +31,7 @@ type decisions struct {
 	watched atomic.Int32 // watchers
 	gone    chan struct{}
 
-	mu       sync.Mutex // guards what follows; planning is taken behind it
+	mu       sync.Mutex // guards what follows; locks of subs are taken behind it
 	ended    bool       // gone is closed
 	position int64      // just behind the last request that is decided
 	list     []decided  // by offset
@@ -70,9 +68,7 @@ func (p *Partition) Watch() (*Watcher, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.watched.Add(1) == 1 { // first: a step that does not see it is in the position
-		p.planning.Lock()
-		d.position = a.planner.Position()
-		p.planning.Unlock()
+		d.position = a.plans.position()
 		d.list, d.bytes = nil, 0
 	}
 	return &Watcher{a: a}, nil
@@ -162,24 +158,22 @@ func (d *decisions) forget(offset int64, wait chan decided) {
 }
 
 // decide has those told who wait for requests of a step that is committed.
-func (p *Partition) decide(g *planner.Segment) {
+func (p *Partition) decide(step *planner.Step) {
 	if a := p.answers.Load(); a != nil && a.decided.watched.Load() > 0 {
-		a.decided.add(g)
+		a.decided.add(step)
 	}
 }
 
-func (d *decisions) add(g *planner.Segment) {
+func (d *decisions) add(step *planner.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g.Requests > 0 {
-		for e := range g.Entries() {
+	if n, _ := step.Requests(); n > 0 {
+		before := len(d.list)
+		for e := range step.Entries() {
 			if e.Firing() {
 				continue
 			}
 			x := decided{offset: e.Request, outcome: e.Result(), why: e.Refusal, left: e.After}
-			if e.Refused() {
-				x.offset = e.Tag.(*kgo.Record).Offset
-			}
 			d.list = append(d.list, x)
 			d.bytes += x.bytes()
 			for _, wait := range d.waiting[x.offset] {
@@ -187,8 +181,9 @@ func (d *decisions) add(g *planner.Segment) {
 			}
 			delete(d.waiting, x.offset)
 		}
+		slices.SortFunc(d.list[before:], func(a, b decided) int { return cmp.Compare(a.offset, b.offset) })
 	}
-	d.position = max(d.position, g.Position)
+	d.position = max(d.position, step.Position)
 	d.trim()
 	for offset, all := range d.waiting {
 		if offset < d.position {

@@ -8,16 +8,16 @@
 //   - The partition's own goroutine (Run) acquires the partition, and from then on
 //     folds committed steps, sees to every write to the store and does every scan
 //     of it. A checkpoint is written by a goroutine beside it, see checkpoints.
-//   - One goroutine (planAll) judges requests, looks up what is not known, and plans.
+//   - One goroutine for each sub-partition (sub.planAll) judges requests, looks up what is
+//     not known, and plans.
 //   - The lane's goroutine plans what is due, seals, commits, and tells the outcome.
 //
-// They meet at the planner, under one lock that is held over no I/O: see
-// Partition.planning.
+// They meet at the planners, under locks that are held over no I/O: see plans.
 //
 // # The gate
 //
 // Nothing fires until every request that was in the log when the partition was
 // acquired has been planned: a cancel in the log beats a firing that fell due
-// while nobody ran. The word to open comes through the inbox, behind the last
-// of those requests.
+// while nobody ran. The word to open comes through the inbox of each sub-partition, behind
+// the last of those requests.
 package partition

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -127,16 +128,18 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		c.apply()
 		c.load()
 		c.pass(30)
-		s := &sealed{p: c.p, segment: c.p.segment(n, 1<<20), share: new(emitter.Share), slabs: new(slabs), at: c.now}
-		if s.segment == nil || s.segment.Firings != n {
-			t.Fatalf("%+v is due, want %d firings", s.segment, n)
+		step := c.p.step(n, 1<<20)
+		if step == nil || step.Segments[0].Firings != n {
+			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
-		s.emit(n)
-		if got, want := cap(s.slabs.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {
+		s := &sealed{p: c.p, share: &emitter.Share{Emissions: make([]emitter.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
+		k := &part{segment: step.Segments[0], slabs: new(slabs), emissions: n}
+		s.emit(k)
+		if got, want := cap(k.slabs.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {
 			t.Errorf("%d emissions: room for %d headers, want %d", n, got, want)
 		}
-		first := &s.slabs.headers[0]
-		if s.emit(n); first != &s.slabs.headers[0] {
+		first := &k.slabs.headers[0]
+		if s.emit(k); first != &k.slabs.headers[0] {
 			t.Errorf("%d emissions: room for headers is not used again", n)
 		}
 	}

@@ -43,16 +43,16 @@ func (p *Partition) within(room *emitter.Room) (entries int, bytes int64) {
 	return entries, room.Bytes - int64(entries)*eventBytes
 }
 
-// events adds those of the segment. Its emissions are made before.
-func (s *sealed) events() {
+// events makes those of a part. Its emissions are made before.
+func (s *sealed) events(k *part) {
 	p := s.p
 	if !p.tells() {
 		return
 	}
-	emissions := s.share.Emissions
-	slab, text := make([]kgo.Record, 0, s.segment.Len()), []byte(nil)
+	emissions := s.share.Emissions[k.first : k.first+k.emissions]
+	slab, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
 	now := p.o.Metrics.clocks.Brokers(s.mark)
-	for e := range s.segment.Entries() {
+	for e := range k.segment.Entries() {
 		var emission *kgo.Record
 		if e.Emit != nil && e.Refusal == nil {
 			emission, emissions = emissions[0].Record, emissions[1:]
@@ -70,9 +70,8 @@ func (s *sealed) events() {
 			Topic: p.o.Topics.Events.Name, Partition: p.o.Partition, Timestamp: now,
 			Key: delaytopics.EventKey(ev.ID), Value: text[first:len(text):len(text)],
 		})
-		s.share.Records = append(s.share.Records, &slab[len(slab)-1])
+		k.events = append(k.events, &slab[len(slab)-1])
 	}
-	s.told = len(slab)
 }
 
 // eventTypes are the words for outcomes. A request that found nothing to do is no event,

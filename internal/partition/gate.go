@@ -93,7 +93,7 @@ func (p *Partition) gate(ctx context.Context, end int64) {
 			quiet, moved = min(2*quiet, gateQuietMax), time.Now()
 		}
 	}
-	p.inbox.put(delivery{open: true})
+	p.plans.open()
 	p.SetState(ownership.Live)
 	p.Log.Info("partition live", "position", look.Position(), "pending", p.pending.Load())
 }

@@ -60,8 +60,9 @@ func newGated(t *testing.T) *gated {
 			Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
 			Client: cl, Targets: emitter.NewTargets(cl, emitter.TargetOptions{}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		},
-		Reader: reader, Metrics: NewMetrics(prometheus.NewRegistry()),
+		Reader: reader, Metrics: NewMetrics(prometheus.NewRegistry()), Rules: new(intake.Rules), Memory: Memory{Wheel: budget.Alone(1 << 20)},
 	})
+	g.p.plans = g.p.newPlans(0)
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		r := req.(*kmsg.FetchRequest)
@@ -137,10 +138,12 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 func TestDeliveredIsInTheInbox(t *testing.T) {
 	p := New(Options{Options: ownership.Options{
 		Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-	}, Memory: Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}})
-	p.inbox.mu.Lock() // who plans is just taking what there is
+	}, Rules: new(intake.Rules), Metrics: NewMetrics(prometheus.NewRegistry()), Memory: Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}})
+	p.plans = p.newPlans(0)
+	in := p.plans.subs[0].inbox
+	in.mu.Lock() // who plans is just taking what there is
 	var handed sync.WaitGroup
-	handed.Go(func() { p.deliver(delivery{recs: make([]*kgo.Record, 1), position: 7}) })
+	handed.Go(func() { p.Deliver([]*kgo.Record{{Offset: 6}}, 7) })
 	for p.backlog.onTheirWay().entries == 0 {
 		runtime.Gosched()
 	}
@@ -150,9 +153,9 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 			break
 		}
 	}
-	p.inbox.mu.Unlock()
+	in.mu.Unlock()
 	handed.Wait()
-	if list := p.inbox.takeAll(); len(list) != 1 || p.delivered.Load() != 7 {
+	if list := in.takeAll(); len(list) != 1 || p.delivered.Load() != 7 {
 		t.Errorf("%d deliveries, up to %d", len(list), p.delivered.Load())
 	}
 }

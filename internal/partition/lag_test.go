@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
@@ -77,8 +78,9 @@ func TestLagEndsWithMarkers(t *testing.T) {
 	p := New(Options{
 		Options: ownership.Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
-		Memory:  Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)},
+		Memory:  Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}, Rules: new(intake.Rules),
 	})
+	p.plans = p.newPlans(0)
 	p.Deliver([]*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, 8)
 	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 1 {
 		t.Errorf("%d behind, want 1", behind)

@@ -150,7 +150,7 @@ func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 	c.commit(true)
 	c.apply()
 	c.work()
-	if n, _ := c.p.planner.Size(); n >= 20 {
+	if n, _ := c.p.plans.size(); n >= 20 {
 		t.Fatalf("%d items in memory: nothing was evicted", n)
 	}
 	for i := range 10 { // memory is free again before a load has seen that it was not

@@ -299,9 +299,9 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 
 // chunks counts what is planned, and how many steps it is at least.
 func (c *core) chunks() (entries, chunks int) {
-	for s := c.p.planner.Take(1, 1); s != nil; s = c.p.planner.Take(1, 1) {
+	for s := c.p.plans.take(1, 1); s != nil; s = c.p.plans.take(1, 1) {
 		entries, chunks = entries+s.Len(), chunks+1
-		c.p.planner.Commit()
+		c.p.plans.commit()
 	}
 	return entries, chunks
 }
@@ -446,7 +446,7 @@ func TestALoadIsBounded(t *testing.T) {
 			c.apply()
 		}
 		c.acquire() // nothing is in memory
-		if more, err := c.p.load(&c.reached); err != nil || more != tc.more {
+		if more, err := c.p.load(); err != nil || more != tc.more {
 			t.Errorf("%s: more %v, %v, want %v", tc.name, more, err, tc.more)
 		}
 	}
@@ -465,7 +465,7 @@ func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 		}
 		c.deliver(n)
 		c.work()
-		_, bytes := c.p.planner.Size()
+		_, bytes := c.p.plans.size()
 		return bytes
 	}
 	held := fill(1 << 20)
@@ -543,7 +543,7 @@ func TestAWheelForgetsWhatItWasAdmitted(t *testing.T) {
 		c.ok(c.p.unpark())
 		c.work()
 	}
-	if _, bytes := c.p.planner.Size(); bytes > share+share/4 {
+	if _, bytes := c.p.plans.size(); bytes > share+share/4 {
 		t.Errorf("%d bytes with a share of %d", bytes, share)
 	}
 	c.finish()

@@ -74,7 +74,7 @@ func (a *answers) candidates(page *query.Page) (found []planner.Known, cut bool)
 			last = &end
 		}
 	}
-	for _, x := range a.overlay.All() {
+	for x := range a.overlay.all() {
 		if x.Timer == nil || last != nil && by(x, *last) > 0 {
 			continue
 		}
@@ -109,7 +109,7 @@ type builder struct {
 }
 
 func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, error) {
-	s := &scan{a: b.a, v: v, over: b.a.overlay.IDs(), slot: b.slot, f: &b.page.Filter, after: b.page.After, rows: maxPageRows, reached: b.page.After}
+	s := &scan{a: b.a, v: v, over: b.a.overlay.ids(), slot: b.slot, f: &b.page.Filter, after: b.page.After, rows: maxPageRows, reached: b.page.After}
 	take := func(row *statestore.Row, before func(planner.Known) bool) (more bool, err error) {
 		if !b.takeOver(before) {
 			return false, nil
@@ -185,10 +185,7 @@ func (p *Partition) Count(ctx context.Context, f query.Filter) (query.Count, err
 		return query.Count{}, err
 	}
 	if f == (query.Filter{}) {
-		p.planning.Lock()
-		n := a.planner.Pending()
-		p.planning.Unlock()
-		return query.Count{N: n, Exact: true}, a.still(ctx, nil)
+		return query.Count{N: a.plans.pending(), Exact: true}, a.still(ctx, nil)
 	}
 	var n int64
 	done := true
@@ -215,12 +212,12 @@ func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.
 	defer func() { <-a.count }()
 	s := &scan{a: a, f: f, rows: maxCountRows, slot: &slot{of: a.p.o.Scans}}
 	return a.many(ctx, s.slot, func(*statestore.View) error {
-		for _, x := range a.overlay.All() {
+		for x := range a.overlay.all() {
 			if x.Timer != nil && f.Match(&query.Timer{Timer: x.Timer, State: stateOf(x.Timer, false)}) {
 				fn(x.Timer)
 			}
 		}
-		s.over = a.overlay.IDs().Clone() // others have their turn
+		s.over = a.overlay.ids().clone() // others have their turn
 		return nil
 	}, func(v *statestore.View) error {
 		s.v = v

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -16,9 +15,8 @@ import (
 func (p *Partition) loop(ctx context.Context) error {
 	t := time.NewTicker(ownership.Tick)
 	defer t.Stop()
-	reached := planner.Lowest // where the last load ended
 	for {
-		more, err := p.round(ctx, &reached)
+		more, err := p.round(ctx)
 		if err != nil {
 			return err
 		}
@@ -47,7 +45,7 @@ func (p *Partition) loop(ctx context.Context) error {
 // round looks once at all that may wait, and says whether more is to be loaded. What a
 // checkpoint holds up, which are timers to be parked or to be let pass and steps behind a
 // full delta, has its turn before the next one begins: that may be at once, each time.
-func (p *Partition) round(ctx context.Context, reached *timer.Ref) (more bool, err error) {
+func (p *Partition) round(ctx context.Context) (more bool, err error) {
 	if err := p.endCheckpoint(); err != nil {
 		return false, err
 	}
@@ -62,7 +60,7 @@ func (p *Partition) round(ctx context.Context, reached *timer.Ref) (more bool, e
 	p.resumeIfFree()
 	p.checkpoint(ctx)
 	p.Look(ctx)
-	return p.load(reached)
+	return p.load()
 }
 
 // noticeJump has the lane seal what is due before its time to sleep is over: the clock
@@ -81,16 +79,15 @@ func (p *Partition) Wake() {
 
 // load scans a chunk of the store and gives the planner what it finds. It reports
 // whether another should follow at once.
-func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
-	from, wheel, ok := p.roomToLoad(*reached)
-	*reached = from
+func (p *Partition) load() (more bool, err error) {
+	from, wheels, ok := p.roomToLoad()
 	to := timer.Ref{Due: p.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
 	if !ok || p.muchToPark() || from.Due > to.Due-loadWindow.Milliseconds()/2 {
 		return false, nil
 	}
 	var found []*timer.Timer
 	topic := ""
-	next, done, err := p.handle.Scan(from, to, loadRows, min(loadBytes, max(leastLoad, wheel)), func(t *timer.Timer) error {
+	next, done, err := p.handle.Scan(from, to, loadRows, min(loadBytes, max(leastLoad, wheels)), func(t *timer.Timer) error {
 		if t.Target.Topic != topic {
 			topic = t.Target.Topic
 			p.o.Targets.Prefetch(topic)
@@ -104,23 +101,17 @@ func (p *Partition) load(reached *timer.Ref) (more bool, err error) {
 	if done {
 		next = to
 	}
-	*reached = next
-	p.planning.Lock()
-	p.planner.Load(from, next, found)
-	p.planning.Unlock()
+	p.plans.load(from, next, found)
 	p.wakeForDue()
 	return !done, nil
 }
 
-// roomToLoad returns where a scan is to begin, and how many bytes the wheel may hold,
+// roomToLoad returns where a scan is to begin, and how many bytes the wheels may hold,
 // which changes with what other partitions hold.
-func (p *Partition) roomToLoad(reached timer.Ref) (from timer.Ref, wheel int64, ok bool) {
-	p.planning.Lock()
-	defer p.planning.Unlock()
-	_, held := p.planner.Size()
+func (p *Partition) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
+	_, held := p.plans.size()
 	p.o.Memory.Wheel.Set(held)
-	wheel = p.o.Memory.Wheel.Limit()
-	p.planner.Resize(wheel)
-	from, ok = p.planner.LoadFrom(reached)
-	return from, wheel, ok
+	wheels = p.o.Memory.Wheel.Limit()
+	from, ok = p.plans.loadFrom(wheels)
+	return from, wheels, ok
 }

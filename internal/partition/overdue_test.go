@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -22,16 +24,17 @@ func TestOverdue(t *testing.T) {
 		{"due now", []int64{now}, 0},
 		{"the oldest", []int64{now - 1000, now - 2000, now + 5}, 2 * time.Second},
 	} {
-		p := &Partition{clock: clock{now: func() time.Time { return time.UnixMilli(now) }}}
+		p := &Partition{clock: clock{now: func() time.Time { return time.UnixMilli(now) }}, o: Options{Rules: new(intake.Rules), Memory: Memory{Wheel: budget.Alone(1 << 20)}}}
 		if got, waits := p.overdue(); got != 0 || waits != 0 {
 			t.Errorf("not taken: %s", got)
 		}
-		p.planner = planner.New(0, now, 1<<20)
+		p.plans = p.newPlans(0)
+		p.answer()
 		var timers []*timer.Timer
 		for i, due := range c.due {
 			timers = append(timers, &timer.Timer{ID: []byte{byte(i)}, Due: due, Offset: int64(i)})
 		}
-		p.planner.Load(planner.Lowest, planner.Highest, timers)
+		p.plans.load(planner.Lowest, planner.Highest, timers)
 		if got, waits := p.overdue(); got != c.want || waits != c.want {
 			t.Errorf("%s: %s and %s, want %s", c.name, got, waits, c.want)
 		}

@@ -54,15 +54,14 @@ func permitOf(tag any) *emitter.Permit {
 }
 
 // park has the partition's goroutine park timers.
-func (p *Partition) park(what planner.Parkings) {
-	if len(what) == 0 {
-		return
+func (p *Partition) park(all []parkings) {
+	for _, x := range all {
+		p.toPark = append(p.toPark, x)
+		for _, l := range x.what {
+			p.toParkBytes += l.Bytes
+		}
+		p.Kick()
 	}
-	p.toPark = append(p.toPark, what)
-	for _, l := range what {
-		p.toParkBytes += l.Bytes
-	}
-	p.Kick()
 }
 
 // muchToPark reports whether so much waits to be parked that no more is to be loaded:
@@ -80,8 +79,8 @@ func (p *Partition) parkAll() error {
 	all := p.toPark
 	p.toPark, p.toParkBytes = nil, 0
 	p.Mu.Unlock()
-	for _, what := range all {
-		for to, l := range what {
+	for _, x := range all {
+		for to, l := range x.what {
 			if err := p.handle.Park(targetName(to), l.Timers); err != nil {
 				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
 			}
@@ -90,9 +89,9 @@ func (p *Partition) parkAll() error {
 			}
 			p.countParked(to, int64(len(l.Timers)))
 			p.parking.waiter.Wait(to)
-			p.planning.Lock()
-			p.planner.Parked(l)
-			p.planning.Unlock()
+			x.sub.mu.Lock()
+			x.sub.planner.Parked(l)
+			x.sub.mu.Unlock()
 		}
 	}
 	return nil
@@ -101,7 +100,7 @@ func (p *Partition) parkAll() error {
 // unpark lets pass what Health admits. The counts of what is parked may be too
 // large, for of what was cancelled nobody tells.
 func (p *Partition) unpark() error {
-	if p.crowded() {
+	if p.plans.crowded() {
 		return nil // what is ready stays so
 	}
 	for _, to := range p.parking.waiter.Ready() {
@@ -124,13 +123,6 @@ func (p *Partition) unpark() error {
 	return nil
 }
 
-// crowded reports whether the planner has no room for more parked timers.
-func (p *Partition) crowded() bool {
-	p.planning.Lock()
-	defer p.planning.Unlock()
-	return p.planner.Crowded()
-}
-
 // unparkSome moves timers back to the rows by due time, and has those that are
 // due pass. notDue says that some are not, because the clock was set back: they
 // need no admission, and nor does what is still parked, for it is due later. They
@@ -143,13 +135,11 @@ func (p *Partition) unparkSome(to timer.TopicPartition, admit int, permit *emitt
 	p.unparked(to, len(timers))
 	now := p.clock.millis()
 	due := slices.IndexFunc(timers, func(t *timer.Timer) bool { return t.FiresAt() > now })
-	p.planning.Lock()
 	if due >= 0 {
-		p.planner.Lower(timers[due].Ref())
+		p.plans.lower(timers[due:])
 		timers = timers[:due]
 	}
-	p.planner.Admit(timers, permit, now)
-	p.planning.Unlock()
+	p.plans.admit(timers, permit, now)
 	p.wakeForDue()
 	return due >= 0, nil
 }
@@ -183,7 +173,7 @@ func (p *Partition) expireParked() error {
 	if err := p.lookForOldest(); err != nil {
 		return err
 	}
-	if p.crowded() {
+	if p.plans.crowded() {
 		return nil
 	}
 	now := p.clock.millis()
@@ -191,8 +181,7 @@ func (p *Partition) expireParked() error {
 	turn := func(t *timer.Timer) bool {
 		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
 	}
-	reckoned := func(t *timer.Timer) bool { return p.planner.Reckons(t) }
-	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{emitter.Unexamined(): turn, planner.Unreckoned: reckoned} {
+	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{emitter.Unexamined(): turn, planner.Unreckoned: p.plans.reckons} {
 		if p.parking.counts[to] > 0 {
 			if err := p.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err
@@ -249,9 +238,7 @@ func (p *Partition) unparkIf(to timer.TopicPartition, rows int, chosen func(*tim
 		return nil
 	}
 	p.unparked(to, len(timers))
-	p.planning.Lock()
-	p.planner.Admit(timers, nil, now)
-	p.planning.Unlock()
+	p.plans.admit(timers, nil, now)
 	p.wakeForDue()
 	return nil
 }

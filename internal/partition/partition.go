@@ -14,7 +14,6 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -53,9 +52,15 @@ type Options struct {
 	HeldPatience time.Duration
 	Metrics      *Metrics
 	Stamps       *Stamps // nil: the clock is compared at acquisitions alone
+	// SubPartitions says for each acquisition how many planners the partition's timers are spread
+	// over, at least 1; nil for one.
+	SubPartitions func() int
 	// BeforeApply is for tests, nil otherwise: it is called when a committed
 	// step is about to be folded into the delta.
 	BeforeApply func(topic string, partition int32)
+	// BeforeLookup is for tests, nil otherwise: it is called when the store is about to be asked
+	// for IDs.
+	BeforeLookup func(ids [][]byte)
 }
 
 // Memory is what a partition may hold of what it shares with others. Run closes it.
@@ -94,7 +99,6 @@ type Partition struct {
 	suspects int // entries that are not committed and are suspects
 
 	// What follows is safe for all.
-	inbox     *inbox
 	backlog   backlog
 	ledger    ledger
 	lag       lag
@@ -114,14 +118,12 @@ type Partition struct {
 	applying    bool
 	looping     bool            // Run sees to checkpoints
 	asked       []chan struct{} // closed when what was committed is in the store
-	toPark      []planner.Parkings
+	toPark      []parkings
 	toParkBytes int64 // held by their timers
 
-	// planning guards the planner, which is there from the claim on. It is taken
-	// behind Mu and held for about a millisecond at most: over no I/O, and no lock but
-	// those of Targets and Health.
-	planning sync.Mutex
-	planner  *planner.Planner
+	// plans are there from the claim on: before intake, the lane and who asks can reach them, and
+	// until these cannot any more.
+	plans *plans
 
 	pauseMu sync.Mutex // guards paused; held over Reader.Pause and Resume
 	paused  bool
@@ -134,7 +136,7 @@ func New(o Options) *Partition {
 	}
 	p := &Partition{
 		Life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},
-		inbox: newInbox(), backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
+		backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
 	}
 	p.local = ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost, Opened: p.countMisplaced}
 	p.Busy = func() bool { return len(p.jobs) > 0 || p.applying }
@@ -163,10 +165,7 @@ func (p *Partition) reset() {
 	p.Reset()
 	p.toPark, p.toParkBytes = nil, 0
 	p.jobs, p.applying, p.suspects = nil, false, 0
-	p.planning.Lock()
-	p.planner = nil
-	p.planning.Unlock()
-	p.inbox.takeAll()
+	p.plans = nil
 	p.backlog.reset()
 	p.pauseMu.Lock()
 	p.paused = false
@@ -198,11 +197,8 @@ func (p *Partition) serve(ctx context.Context) error {
 		return err
 	}
 	defer p.parking.waiter.Close()
-	plans := p.plans(from)
-	p.planning.Lock()
-	p.planner = plans
-	p.planning.Unlock()
-	p.answer(plans)
+	p.plans = p.newPlans(from)
+	p.answer()
 	defer p.stopAnswering()
 	p.delivered.Store(from)
 	p.arrivals.begin(from)
@@ -214,7 +210,9 @@ func (p *Partition) serve(ctx context.Context) error {
 	defer others.Wait()
 	defer cancel()
 	p.Aside = others.Go
-	others.Go(func() { p.planAll(ctx) })
+	for _, s := range p.plans.subs {
+		others.Go(func() { s.planAll(ctx) })
+	}
 	p.Own()
 	p.o.Reader.Add(p.o.Topics.Request.Name, p.o.Partition, from, p)
 	defer p.o.Reader.Remove(p.o.Topics.Request.Name, p.o.Partition, p)
@@ -222,14 +220,4 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.setLooping(true)
 	defer p.setLooping(false)
 	return p.loop(ctx)
-}
-
-// plans is a planner of the partition, whose requests are settled up to from. Those of one
-// request topic have one memory for schedules: a tenant's expressions are not to be held
-// once for each of its partitions.
-func (p *Partition) plans(from int64) *planner.Planner {
-	plans := planner.New(from, p.clock.millis(), p.o.Memory.Wheel.Limit())
-	plans.Share(p.o.Rules.Schedules())
-	plans.Begin(p.pending.Load())
-	return plans
 }

@@ -27,7 +27,7 @@ const (
 type scan struct {
 	a      *answers
 	v      *statestore.View
-	over   planner.IDs // of the overlay
+	over   ids // of the overlay
 	slot   *slot
 	f      *query.Filter
 	after  query.Place
@@ -158,11 +158,11 @@ func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore
 
 // known reports whether the overlay says what is pending instead of a row.
 func (s *scan) known(row *statestore.Row) (bool, error) {
-	if len(s.over) == 0 {
+	if s.over.none() {
 		return false, nil
 	}
 	id, err := row.ID()
-	return err == nil && s.over.Has(id), err
+	return err == nil && s.over.has(id), err
 }
 
 // differs reports whether the filter does not match a row.
@@ -189,7 +189,7 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 		if done, err = s.fits(ctx, 1); !done || err != nil {
 			return false, err
 		}
-		skip := s.over.Has(id) || !s.mayMatch(at)
+		skip := s.over.has(id) || !s.mayMatch(at)
 		var row *statestore.Row
 		if !skip && (whole || !all) {
 			if done, err = s.fits(ctx, seekRows); !done || err != nil {

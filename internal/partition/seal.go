@@ -13,13 +13,13 @@ import (
 	"github.com/waterclock/waterclock/internal/planner"
 )
 
-// sealed is a segment made into a share.
+// sealed is a step of the partition's plans made into a share.
 type sealed struct {
 	p          *Partition
-	segment    *planner.Segment
+	step       *planner.Step
+	parts      []part           // by sub
 	emitted    []*planner.Entry // parallel to share.Emissions
-	refused    []*planner.Entry // refused by what is known of their targets at this seal
-	slabs      *slabs
+	slabs      *slabs           // of lists that are the step's
 	checkpoint []byte
 	changelog  int         // how many of share.Records are for the changelog, first ones
 	told       int         // how many of them are events
@@ -27,6 +27,19 @@ type sealed struct {
 	mark       clocks.Mark // the same
 	began      time.Time   // the same
 	share      *emitter.Share
+}
+
+// part is what one sub adds.
+type part struct {
+	sub       *sub
+	segment   *planner.Segment
+	refused   []*planner.Entry // refused by what is known of their targets at this seal
+	slabs     *slabs           // of its records
+	emissions int              // how many there are
+	first     int              // of its emissions, in those of the step
+	records   int              // of the changelog, before its own
+	dead      bool             // something is a dead letter
+	events    []*kgo.Record
 }
 
 // forever is how long a source sleeps that something else wakes.
@@ -41,7 +54,7 @@ func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
 }
 
 // seal is called with Mu held.
-func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
+func (p *Partition) seal(name string, room *emitter.Room) *emitter.Share {
 	if len(p.jobs) >= maxUnfolded {
 		return nil
 	}
@@ -49,47 +62,45 @@ func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
 	if p.suspects > 0 {
 		entries, bytes = 1, 1 // one chunk: each suspect costs a round trip
 	}
-	segment := p.segment(entries, bytes)
-	if segment == nil {
+	step := p.step(entries, bytes)
+	if step == nil {
 		return nil
 	}
-	s := &sealed{p: p, segment: segment}
-	s.build(step)
-	room.Entries -= segment.Len() + s.told
-	room.Bytes -= segment.Bytes() + int64(s.told)*eventBytes
+	s := &sealed{p: p, step: step}
+	s.build(name)
+	room.Entries -= step.Len() + s.told
+	room.Bytes -= step.Bytes() + int64(s.told)*eventBytes
 	return s.share
 }
 
-// segment plans what is due and takes a prefix of the sequence; nil if nothing is
+// step plans what is due and takes a prefix of the sequences; nil if nothing is
 // planned. p.Mu is held.
-func (p *Partition) segment(entries int, bytes int64) *planner.Segment {
-	p.planning.Lock()
-	defer p.planning.Unlock()
+func (p *Partition) step(entries int, bytes int64) *planner.Step {
 	now, fire := p.clock.millis(), p.roomToFire(load{entries, bytes})
-	fired, parkings := p.planner.Fire(now, fire.entries, fire.bytes, p.hold)
+	fired, toPark := p.plans.fire(now, fire, p.hold)
 	p.backlog.fired(fired.Entries, fired.Bytes)
-	p.park(parkings)
-	if p.planner.Relieved() {
+	p.park(toPark)
+	if p.plans.relieved() {
 		p.Kick()
 	}
-	segment := p.planner.Take(entries, bytes)
-	if segment != nil && p.backlog.sealed(now, load{entries, bytes}, segment, p.late(now)) {
+	step := p.plans.take(entries, bytes)
+	if step != nil && p.backlog.sealed(now, load{entries, bytes}, step, p.late(now)) {
 		p.Kick() // what was held back goes on
 	}
-	if due, ok := p.planner.Next(); ok && segment == nil && fire.entries > 0 && fire.bytes > 0 {
-		p.nextDue.Store(due)
+	if due, ok := p.plans.next(); ok && step == nil && fire.entries > 0 && fire.bytes > 0 {
+		p.nextDue.Store(due) // what is due sooner meanwhile finds it never, and wakes the lane
 	}
-	return segment
+	return step
 }
 
 // roomToFire is how many firings may be planned for a step, of how many bytes: see flow.
 func (p *Partition) roomToFire(step load) load {
 	room := p.backlog.roomToFire()
-	ready, bytes, requests := p.planner.Ready()
+	ready, requests := p.plans.ready()
 	if requests {
 		step = p.backlog.share(step)
 	}
-	return load{min(room.entries, step.entries-ready), min(room.bytes, step.bytes-bytes)}
+	return load{min(room.entries, step.entries-ready.entries), min(room.bytes, step.bytes-ready.bytes)}
 }
 
 // Wait implements emitter.Source: as of the last Seal.
@@ -104,42 +115,60 @@ func (p *Partition) Wait() time.Duration {
 // wakeForDue has the lane seal when something in memory falls due sooner than it
 // thinks.
 func (p *Partition) wakeForDue() {
-	p.planning.Lock()
-	due, ok := p.planner.Next()
-	p.planning.Unlock()
-	if ok && due < p.nextDue.Load() {
+	if due, ok := p.plans.next(); ok && due < p.nextDue.Load() {
 		p.o.Lane.Wake()
 	}
 }
 
-// build makes records of the segment.
+// build makes records of the step. What the subs add is made side by side where that is much.
 func (s *sealed) build(step string) {
 	p := s.p
 	s.mark, s.began = p.clock.mark(), time.Now()
 	s.at = s.mark.Wall
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
-	s.slabs = spareSlabs.Get().(*slabs)
-	firings, dead := s.route()
-	s.emit(firings)
-	s.changes()
-	s.checkpoint = p.CheckpointValue(s.segment.Position, step, s.at)
+	s.parts = make([]part, len(p.plans.subs))
+	entries := s.step.Len()
+	p.plans.each(entries, func(x *sub) {
+		k := &s.parts[x.number]
+		k.sub, k.segment, k.slabs = x, s.step.Segments[x.number], spareSlabs.Get().(*slabs)
+		s.route(k)
+		k.segment.Changes()
+	})
+	emissions, dead := 0, false
+	for i := range s.parts {
+		k := &s.parts[i]
+		k.first, k.records = emissions, s.changelog
+		emissions, s.changelog, dead = emissions+k.emissions, s.changelog+len(k.segment.Changes()), dead || k.dead
+	}
+	s.slabs = s.parts[0].slabs
+	s.emitted, s.share.Emissions = room(s.slabs.emitted, emissions)[:emissions], room(s.slabs.emissions, emissions)[:emissions]
+	s.share.Records = room(s.slabs.list, s.changelog+1)[:s.changelog]
+	p.plans.each(entries, func(x *sub) {
+		k := &s.parts[x.number]
+		s.emit(k)
+		s.changes(k)
+		s.events(k)
+	})
+	s.checkpoint = p.CheckpointValue(s.step.Position, step, s.at)
 	s.share.Records = append(s.share.Records, p.LogRecord(delaytopics.CheckpointKey(), s.checkpoint))
-	s.changelog = len(s.share.Records)
+	s.changelog++
 	if dead {
 		s.deadLetters()
 	}
-	s.events()
+	for i := range s.parts {
+		s.share.Records = append(s.share.Records, s.parts[i].events...)
+		s.told += len(s.parts[i].events)
+	}
 	s.share.Fence = func() error { return p.Fence(s.share.Records[:s.changelog]) }
-	s.share.Offset = p.Offset(s.segment.Position, delaytopics.CommitNote{Step: step})
+	s.share.Offset = p.Offset(s.step.Position, delaytopics.CommitNote{Step: step})
 }
 
 // route chooses where each firing goes, and rolls back what must not be emitted now.
-// It returns how many emissions there are, and whether something is a dead letter.
-func (s *sealed) route() (emissions int, dead bool) {
+func (s *sealed) route(k *part) {
 	var back, late []*planner.Entry
-	for e := range s.segment.Entries() {
+	for e := range k.segment.Entries() {
 		if e.Emit == nil || e.Refusal != nil {
-			dead = dead || e.Refusal != nil
+			k.dead = k.dead || e.Refusal != nil
 			continue
 		}
 		permit := permitOf(e.Tag)
@@ -150,8 +179,8 @@ func (s *sealed) route() (emissions int, dead bool) {
 		case e.Emit.IsTooLate(s.at):
 			late = append(late, e)
 		case refused != nil:
-			e.Refusal, dead = refused, true
-			s.refused = append(s.refused, e)
+			e.Refusal, k.dead = refused, true
+			k.refused = append(k.refused, e)
 		case !s.p.o.Health.Allow(to, permit):
 			if to.Partition < 0 {
 				s.p.o.Health.Suspect(to) // nobody is blamed for what is not known
@@ -159,47 +188,46 @@ func (s *sealed) route() (emissions int, dead bool) {
 			back = append(back, e)
 		default:
 			e.Partition = to.Partition
-			emissions++
+			k.emissions++
 		}
 	}
 	if len(back)+len(late) > 0 {
-		s.p.planning.Lock()
-		s.p.planner.RollBack(back...)
+		k.sub.mu.Lock()
+		k.sub.planner.RollBack(back...)
 		for _, e := range late {
-			s.p.planner.Expire(e)
+			k.sub.planner.Expire(e)
 		}
-		s.p.planning.Unlock()
+		k.sub.mu.Unlock()
 	}
-	return emissions, dead
 }
 
 // emit makes the records of the firings.
-func (s *sealed) emit(n int) {
+func (s *sealed) emit(k *part) {
 	headers := 0
-	for e := range s.segment.Entries() {
+	for e := range k.segment.Entries() {
 		if e.Emit != nil && e.Refusal == nil {
 			headers += len(e.Emit.Headers) + ownHeaders
 		}
 	}
-	made := s.p.newEmissions(s.at, n, headers, s.slabs)
-	s.emitted, s.share.Emissions = room(s.slabs.emitted, n), room(s.slabs.emissions, n)
-	for e := range s.segment.Entries() {
+	made, i := s.p.newEmissions(s.at, k.emissions, headers, k.slabs), k.first
+	for e := range k.segment.Entries() {
 		if e.Emit == nil || e.Refusal != nil {
 			continue
 		}
-		s.emitted = append(s.emitted, e)
-		s.share.Emissions = append(s.share.Emissions, emitter.Emission{
+		s.emitted[i] = e
+		s.share.Emissions[i] = emitter.Emission{
 			Record: made.record(e.Emit, e.Partition), Due: e.Emit.FiresAt(), Seq: e.Emit.Offset, Permit: permitOf(e.Tag), Alone: e.Suspect,
-		})
+		}
+		i++
 	}
 }
 
-// deadLetters adds those of the segment: they are recreated for each step, because kgo
+// deadLetters adds those of the step: they are recreated for each step, because kgo
 // leaves in a record the context of the step that it was first sent with.
 func (s *sealed) deadLetters() {
 	p := s.p
 	at, to, now := p.DeadLetters(), p.LettersTo(), p.o.Metrics.clocks.Brokers(s.mark)
-	for e := range s.segment.Entries() {
+	for e := range s.step.Entries() {
 		if e.Refusal == nil {
 			continue
 		}
@@ -218,28 +246,30 @@ func (p *Partition) deadLetter(to *delaytopics.Topic, e *planner.Entry) *kgo.Rec
 }
 
 // changes makes changelog records of what the segment changes.
-func (s *sealed) changes() {
-	changes := s.segment.Changes()
+func (s *sealed) changes(k *part) {
+	changes := k.segment.Changes()
 	n := 0
 	for i := range changes {
 		n += len(changes[i].ID) + 1
 	}
-	records, keys := room(s.slabs.changes, len(changes)), room(s.slabs.keys, n)
-	s.share.Records = room(s.slabs.list, len(changes)+1)
+	records, keys := room(k.slabs.changes, len(changes)), room(k.slabs.keys, n)
 	for i := range changes {
 		first := len(keys)
 		keys = delaytopics.TimerKey(keys, changes[i].ID)
 		records = append(records, *s.p.LogRecord(keys[first:len(keys):len(keys)], changes[i].Value))
-		s.share.Records = append(s.share.Records, &records[i])
+		s.share.Records[k.records+i] = &records[i]
 	}
-	s.slabs.changes, s.slabs.keys = records, keys
+	k.slabs.changes, k.slabs.keys = records, keys
 }
 
 // free gives the slabs of a committed step back.
 func (s *sealed) free() {
 	s.slabs.emitted, s.slabs.emissions, s.slabs.list = s.emitted, s.share.Emissions, s.share.Records
 	s.emitted, s.share.Emissions, s.share.Records = nil, nil, nil
-	s.slabs.free()
+	for i := range s.parts {
+		s.parts[i].slabs.free()
+		s.parts[i].slabs = nil
+	}
 	s.slabs = nil
 }
 
@@ -252,9 +282,12 @@ func (s *sealed) done(o emitter.Outcome) {
 		s.cleared()
 		s.commit()
 	case emitter.Aborted:
-		s.giveBack(s.verdicts())
+		for i := range s.parts {
+			s.verdicts(&s.parts[i])
+		}
+		s.giveBack()
 	case emitter.Lost:
-		s.giveBack(nil)
+		s.giveBack()
 	}
 	p.Ended(s.share, s.share.Records[:s.changelog], o)
 	if o == emitter.Committed {
@@ -264,35 +297,34 @@ func (s *sealed) done(o emitter.Outcome) {
 
 // commit has what the step did folded.
 func (s *sealed) commit() {
-	p, g := s.p, s.segment
-	p.planning.Lock()
-	p.planner.Commit()
-	p.planning.Unlock()
-	p.decide(g)
-	p.backlog.commit(load{g.Requests, g.RequestBytes}, load{g.Firings, g.FiringBytes}, time.Since(s.began))
+	p := s.p
+	p.plans.commit()
+	p.decide(s.step)
+	p.backlog.commit(loadOf(s.step.Requests()), loadOf(s.step.Firings()), time.Since(s.began))
 	p.Mu.Lock()
 	p.jobs = append(p.jobs, s.job())
 	p.Mu.Unlock()
 	p.Kick()
 }
 
-// giveBack puts the segment back, and rolls back what its targets do not take now.
-// What was known of targets is looked at again.
-func (s *sealed) giveBack(unhealthy []*planner.Entry) {
-	for _, e := range s.refused {
-		e.Refusal = nil
+func loadOf(entries int, bytes int64) load { return load{entries, bytes} }
+
+// giveBack puts the step back. What was known of targets is looked at again.
+func (s *sealed) giveBack() {
+	for i := range s.parts {
+		for _, e := range s.parts[i].refused {
+			e.Refusal = nil
+		}
 	}
-	s.p.planning.Lock()
-	s.p.planner.RollBack(unhealthy...)
-	s.p.planner.Return()
-	s.p.planning.Unlock()
+	s.p.plans.putBack()
 	s.p.backlog.returned()
 }
 
-// verdicts notes what the targets said of the emissions of an aborted step. It
-// returns those whose targets are unhealthy.
-func (s *sealed) verdicts() (unhealthy []*planner.Entry) {
-	for i := range s.share.Emissions {
+// verdicts notes what the targets said of the emissions of an aborted step, and rolls back those whose
+// targets are unhealthy.
+func (s *sealed) verdicts(k *part) {
+	var unhealthy []*planner.Entry
+	for i := k.first; i < k.first+k.emissions; i++ {
 		em, e := &s.share.Emissions[i], s.emitted[i]
 		switch {
 		case errors.Is(em.Err, emitter.ErrUnhealthy):
@@ -309,15 +341,17 @@ func (s *sealed) verdicts() (unhealthy []*planner.Entry) {
 			s.p.suspects--
 		}
 	}
-	return unhealthy
+	k.sub.mu.Lock()
+	defer k.sub.mu.Unlock()
+	k.sub.planner.RollBack(unhealthy...)
 }
 
-// cleared takes the suspects of a committed segment out of the count.
+// cleared takes the suspects of a committed step out of the count.
 func (s *sealed) cleared() {
 	if s.p.suspects == 0 {
 		return
 	}
-	for e := range s.segment.Entries() {
+	for e := range s.step.Entries() {
 		if e.Suspect {
 			s.p.suspects--
 		}

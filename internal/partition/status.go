@@ -38,20 +38,11 @@ func (p *Partition) Status() ownership.Status {
 // shows a shut gate, a full queue and steps that are behind; and the same for the oldest timer whose
 // firing is not committed, so that no consumer has seen it.
 func (p *Partition) overdue() (unplanned, uncommitted time.Duration) {
-	p.planning.Lock()
-	defer p.planning.Unlock()
-	if p.planner == nil {
+	a := p.answers.Load()
+	if a == nil {
 		return 0, 0
 	}
-	now := p.clock.millis()
-	since := func(due int64, ok bool) time.Duration {
-		if !ok {
-			return 0
-		}
-		return time.Duration(max(0, now-due)) * time.Millisecond
-	}
-	unplanned = since(p.planner.Oldest())
-	return unplanned, max(unplanned, since(p.planner.Uncommitted()))
+	return a.plans.overdue(p.clock.millis())
 }
 
 // publishParked shows others the counts, which are Run's own, if they moved.

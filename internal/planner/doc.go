@@ -1,4 +1,5 @@
-// Package planner decides about the timers of one request partition. It is pure:
+// Package planner decides about the timers of one request partition, or of one of the
+// sub-partitions that it has: see [Take]. It is pure:
 // it has no clock, starts no goroutine, reads no store and knows nothing of Kafka.
 // Plain values go in: requests, rows of the store, "now", what became of a
 // transaction. Plain values come out: entries to be committed, IDs to be looked up,
@@ -31,7 +32,7 @@
 //
 // The horizon is a place in the order of firing (due time, offset): every pending
 // timer below it is in the wheel, waits in the overlay, or is parked. It goes up by
-// loads and down by evictions, behind which LoadFrom goes back. An ID with an item is
+// loads and down by evictions, behind which loads go back. An ID with an item is
 // never taken from a load, and nothing that the store has learned is forgotten between a
 // scan of it and the [Planner.Load] of what it found. Hence no stale row gets into the
 // wheel, no row is missed, and a firing needs no look-up.
@@ -68,8 +69,8 @@
 // # The sequence
 //
 // What is planned forms one sequence, of which every step takes a prefix. Requests
-// are planned in the order of their log, so a position never passes a request that
-// is not settled. A firing stands before all requests that wait, unless an earlier
+// are planned in the order of their log, and a step takes those below one bound, so a position
+// never passes a request that is not settled. A firing stands before all requests that wait, unless an earlier
 // entry of its ID is among them: then it stands behind them. So entries of one ID are
 // in the order in which they were planned, and nothing that falls due waits for the
 // requests of others. An aborted step leaves the sequence as it was.
@@ -110,14 +111,15 @@
 //
 // # The caller's duties
 //
-// All calls are made one at a time, under the caller's lock; none blocks.
+// All calls of one planner are made one at a time, under the caller's lock; none blocks. Take,
+// Commit and Return are calls of all planners of a partition.
 //
 //  1. [Planner.Meet] a batch of requests, look up what it says is unknown, tell with
 //     [Lookup.Found], then [Planner.Plan] the batch. Batches are met and planned one
 //     after the other, in the order of the log.
-//  2. [Planner.Fire] what is due, [Planner.Take] a prefix, [Planner.RollBack] the
+//  2. [Planner.Fire] what is due, [Take] a prefix of all planners, [Planner.RollBack] the
 //     firings in it that must not be emitted now, and make records of what is left.
-//  3. When the step has ended, [Planner.Commit] or [Planner.Return] the segment.
+//  3. When the step has ended, [Commit] or [Return] it.
 //  4. Once committed, [Planner.Fold] the segments in order. Now and then
 //     [Planner.Freeze] what they changed, write it to the store, and [Planner.Thaw].
 //  5. Scan the store from where [Planner.LoadFrom] says and [Planner.Load] the rows.

@@ -5,18 +5,12 @@ import (
 	"github.com/waterclock/waterclock/internal/wheel"
 )
 
-// LoadFrom returns where the next scan of the store is to begin: at reached, where
-// the last one ended, or lower where an eviction went back since. false: memory is
-// full, until Relieved.
-func (p *Planner) LoadFrom(reached timer.Ref) (from timer.Ref, ok bool) {
-	if p.lowered.Compare(reached) < 0 {
-		reached = p.lowered
-	}
-	p.lowered = Highest
-	return reached, !p.full
-}
+// LoadFrom returns where the next scan of the store is to begin: at the horizon. false: memory
+// is full, until Relieved.
+func (p *Planner) LoadFrom() (from timer.Ref, ok bool) { return p.horizon, !p.full }
 
-// Load takes in what a scan of the store found from one place to another, in order.
+// Load takes in what a scan of the store found from one place to another, in order. The scan may
+// have begun below the horizon.
 func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 	if from.Compare(p.horizon) > 0 {
 		return // the horizon was lowered meanwhile; the next load begins there
@@ -108,9 +102,6 @@ func (p *Planner) evictFrom(k wheel.Key) {
 	// the rows between that and k were not loaded.
 	if at.Compare(p.horizon) < 0 {
 		p.horizon = at
-	}
-	if p.horizon.Compare(p.lowered) < 0 {
-		p.lowered = p.horizon
 	}
 }
 

@@ -78,7 +78,6 @@ type model struct {
 	whole       []*timer.Timer
 	wholeParked []bool
 	found       bool
-	reached     timer.Ref
 	scan        *scan
 	out         *Segment
 	jobs        []job
@@ -142,7 +141,7 @@ func (m *model) restart() {
 	m.p.ids.index.Blind, m.p.ahead = m.blind, m.ahead
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
-	m.reached, m.scan, m.out, m.jobs, m.folding = Lowest, nil, nil, nil, false
+	m.scan, m.out, m.jobs, m.folding = nil, nil, nil, false
 	m.folded, m.frozen, m.changes = maps.Clone(m.state), nil, nil
 	m.parkings, m.admitting, m.missed, m.overlay = nil, nil, make(map[occurrence]int64), overlay{}
 	if m.met == len(m.requests) {
@@ -192,7 +191,7 @@ func (m *model) meet(n int) {
 	for _, r := range m.requests[m.met : m.met+n] {
 		switch {
 		case r.refused:
-			b.Refuse(r.Offset, &Refusal{Reason: "bad"})
+			b.Refuse(r.Offset, r.Offset, &Refusal{Reason: "bad"})
 		case r.Schedule == nil:
 			b.Add(r.Offset, r.Request, nil)
 		default:
@@ -257,8 +256,7 @@ func (m *model) look(rows int) {
 	if m.scan != nil || m.admitting != nil || len(m.parkings) > 0 && m.parkings[0].stored {
 		return // one goroutine does it all
 	}
-	from, ok := m.p.LoadFrom(m.reached)
-	m.reached = from
+	from, ok := m.p.LoadFrom()
 	to := timer.Ref{Due: m.now + window, Offset: math.MinInt64}
 	if !ok || from.Compare(to) >= 0 {
 		return
@@ -286,7 +284,7 @@ func (m *model) load() {
 		return
 	}
 	m.p.Load(m.scan.from, m.scan.to, m.scan.timers)
-	m.reached, m.scan = m.scan.to, nil
+	m.scan = nil
 }
 
 // Steps.
@@ -848,8 +846,8 @@ func (m *model) check() {
 	}
 	count(p.sequence.first, false)
 	count(p.sequence.rest, false)
-	if int(p.pending) != len(planned) || int(p.settled) != len(m.state) {
-		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending, p.settled, len(planned), len(m.state))
+	if int(p.pending()) != len(planned) || int(p.settled) != len(m.state) {
+		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending(), p.settled, len(planned), len(m.state))
 	}
 	m.checkItems(planned, entries, last)
 	m.checkMissing(planned)
@@ -988,7 +986,7 @@ func bytesOf(t *timer.Timer) []byte {
 
 // checkMissing finds what nobody would fire: below the horizon, and no load on its way.
 func (m *model) checkMissing(planned map[string]*timer.Timer) {
-	below := slices.MinFunc([]timer.Ref{m.p.horizon, m.p.lowered, m.reached}, timer.Ref.Compare)
+	below := m.p.horizon
 	for _, id := range slices.Sorted(maps.Keys(planned)) {
 		t := planned[id]
 		it, _, at := m.p.lookup([]byte(id))

@@ -1,8 +1,6 @@
 package planner
 
 import (
-	"maps"
-
 	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -217,9 +215,6 @@ func (o *Overlay) IDs() IDs { return o.at }
 
 // IDs are IDs of which the store is not the truth.
 type IDs map[string]int32
-
-// Clone is a copy.
-func (s IDs) Clone() IDs { return maps.Clone(s) }
 
 // Has reports whether an ID is one of them.
 func (s IDs) Has(id []byte) bool {

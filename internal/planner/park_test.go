@@ -80,7 +80,7 @@ func TestWhatWasMissedIsKeptThroughEviction(t *testing.T) {
 		}
 		p.Thaw()
 		p.Relieved()
-		from, ok := p.LoadFrom(reached)
+		from, ok := p.LoadFrom()
 		evicted = evicted || from.Compare(reached) < 0
 		if reached = from; ok && from.Compare(end) < 0 {
 			var found []*timer.Timer
@@ -197,7 +197,7 @@ func TestWhatIsParkedAndMetAboveTheHorizonWasMissed(t *testing.T) {
 		unknown.Found(nil, []*timer.Timer{tm}, []bool{x.parked}, 1500)
 		p.Plan(b)
 		wants(t, "what was triggered", fired(p, 1500, 10), "n/1")
-		from, ok := p.LoadFrom(timer.Ref{Due: 500})
+		from, ok := p.LoadFrom()
 		if !ok {
 			t.Fatal("nothing is to be loaded")
 		}

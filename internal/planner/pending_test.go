@@ -94,8 +94,8 @@ func TestPendingIsCounted(t *testing.T) {
 			if int64(len(leaving)) != p.leaving || len(pending) > most {
 				t.Fatalf("%d of %d may be pending: %v, and leaving, counted %d: %v", len(pending), most, pending, p.leaving, leaving)
 			}
-			if int64(len(pending)) != p.pending {
-				t.Fatalf("%d are pending, counted %d: %v", len(pending), p.pending, pending)
+			if int64(len(pending)) != p.pending() {
+				t.Fatalf("%d are pending, counted %d: %v", len(pending), p.pending(), pending)
 			}
 		}
 	})
@@ -147,11 +147,11 @@ func TestNoneIsAddedForAFiringThatIsRolledBack(t *testing.T) {
 		for done := false; !done; {
 			_, done = p.Fold(out, 1<<20)
 		}
-		if want := map[bool]int64{true: 3, false: 2}[rolledBack]; p.pending != want || p.Pending() != want {
-			t.Errorf("rolled back %v: %d are pending, %d committed, want %d", rolledBack, p.pending, p.Pending(), want)
+		if want := map[bool]int64{true: 3, false: 2}[rolledBack]; p.pending() != want || p.Pending() != want {
+			t.Errorf("rolled back %v: %d are pending, %d committed, want %d", rolledBack, p.pending(), p.Pending(), want)
 		}
 		if schedule("e") == !rolledBack {
-			t.Errorf("rolled back %v: refused %v with %d pending", rolledBack, !rolledBack, p.pending)
+			t.Errorf("rolled back %v: refused %v with %d pending", rolledBack, !rolledBack, p.pending())
 		}
 	}
 }

@@ -2,6 +2,8 @@ package planner
 
 import (
 	"math"
+	"sync"
+	"sync/atomic"
 
 	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/packed"
@@ -30,18 +32,17 @@ type Planner struct {
 	// folded, or whose target is unhealthy, until the store has them.
 	waiting map[*Item]struct{}
 	horizon timer.Ref
-	lowered timer.Ref // lowest place that the horizon went back to since the last load
-	limit   int64     // of bytes, see New
-	bytes   int64     // held by the items in the wheel
-	missed  int64     // bytes, of the items whose missed is set: see Crowded
-	latest  int64     // no item was missed by later, see notAhead
-	ahead   int64     // see the constant
-	full    bool      // load no more; ended by Relieved
+	limit   int64 // of bytes, see New
+	bytes   int64 // held by the items in the wheel
+	missed  int64 // bytes, of the items whose missed is set: see Crowded
+	latest  int64 // no item was missed by later, see notAhead
+	ahead   int64 // see the constant
+	full    bool  // load no more; ended by Relieved
 	open    bool
 	opened  int64 // what was due by then was missed: nobody ran, Unix ms
 	wanted  bool  // see Wanted; ended by Freeze
-	pending int64 // timers that are pending once all that is planned is committed
-	settled int64 // the same by what is committed
+	count   *Count
+	settled int64 // timers that are pending by what is committed
 	leaving int64 // entries that leave, see note
 
 	sequence  sequence
@@ -62,8 +63,8 @@ func New(position, now, bytes int64) *Planner { return newPlanner(position, now,
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	p := &Planner{
 		wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
-		waiting: make(map[*Item]struct{}), topics: make(map[string]string), horizon: Lowest, lowered: Highest, limit: bytes, ahead: ahead,
-		sequence: sequence{position: position}, schedules: new(calendar.Cache),
+		waiting: make(map[*Item]struct{}), topics: make(map[string]string), horizon: Lowest, limit: bytes, ahead: ahead,
+		sequence: sequence{position: position}, schedules: new(calendar.Cache), count: new(Count),
 	}
 	p.packed = packed.New(&p.ids.index, kindPacked, now, grain)
 	p.packedBeyond = packed.New(&p.ids.index, kindBeyond, now, grain)
@@ -80,7 +81,22 @@ func (p *Planner) Share(schedules *calendar.Cache) { p.schedules = schedules }
 func (p *Planner) Open(now int64) { p.open, p.opened = true, now }
 
 // Begin tells how many timers were pending when the partition was acquired.
-func (p *Planner) Begin(pending int64) { p.pending, p.settled = pending, pending }
+func (p *Planner) Begin(pending int64) {
+	p.settled = pending
+	p.count.n.Add(pending)
+}
+
+// CountIn has the planner count its timers together with others.
+func (p *Planner) CountIn(c *Count) { p.count = c }
+
+// Count is how many timers are pending once all that is planned is committed, and how many
+// entries leave, see note; of all planners that share it. Those may plan side by side, so mu is
+// held from when one asks whether there may be one more until that is counted. What else changes
+// the number leaves it as it was, or makes it less.
+type Count struct {
+	mu sync.Mutex
+	n  atomic.Int64
+}
 
 // Next returns when Fire may next have something to do, false for never. It is never
 // later than the earliest due time in memory.

@@ -33,9 +33,9 @@ func (b *Batch) Add(record any, r timer.Request, value []byte) {
 	b.requests = append(b.requests, request{Request: r, value: value, record: record})
 }
 
-// Refuse adds a request that becomes a dead letter.
-func (b *Batch) Refuse(record any, why *Refusal) {
-	b.requests = append(b.requests, request{record: record, refusal: why})
+// Refuse adds a request, at an offset, that becomes a dead letter.
+func (b *Batch) Refuse(record any, offset int64, why *Refusal) {
+	b.requests = append(b.requests, request{Request: timer.Request{Offset: offset}, record: record, refusal: why})
 }
 
 // Len is how many requests there are.
@@ -116,19 +116,27 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 		r, it, e := &b.requests[i], b.items[i], &c.entries[i]
 		e.chunk = c
 		if r.refusal != nil {
-			e.Outcome, e.Refusal, e.Tag = timer.Refused, r.refusal, r.record
+			e.Request, e.Outcome, e.Refusal, e.Tag = r.Offset, timer.Refused, r.refusal, r.record
 			continue
 		}
 		if it.unknown {
 			panic("planner: a batch is planned before its IDs are looked up")
 		}
-		if why := b.tooMany(r, it, p.others(it)); why != nil {
-			e.Outcome, e.Refusal, e.Tag = timer.Refused, why, r.record
+		if b.Full != nil {
+			p.count.mu.Lock()
+		}
+		why := b.tooMany(r, it, p.others(it))
+		if why == nil {
+			more += p.decide(e, r, it)
+		}
+		if b.Full != nil {
+			p.count.mu.Unlock()
+		}
+		if why != nil {
+			e.Request, e.Outcome, e.Refusal, e.Tag = r.Offset, timer.Refused, why, r.record
 			it.pins--
 			p.release(it)
-			continue
 		}
-		more += p.decide(e, r, it)
 	}
 	c.bytes += more
 	p.sequence.rest = append(p.sequence.rest, c)
@@ -180,7 +188,7 @@ func (b *Batch) tooMany(r *request, it *Item, pending int64) *Refusal {
 // others is how many timers of other IDs than an item's, under which none is pending, are or
 // may be pending, committed or not.
 func (p *Planner) others(it *Item) int64 {
-	n := p.pending + p.leaving
+	n := p.count.n.Load()
 	if it.last != nil && it.last.leaves {
 		n--
 	}
@@ -197,7 +205,7 @@ func (p *Planner) note(e *Entry) {
 	last := e.item.last
 	e.follow()
 	e.item.entries++
-	p.pending += e.adds()
+	more, leaving := e.adds(), p.leaving
 	switch {
 	case e.firing && e.After == nil:
 		e.leaves = true
@@ -208,12 +216,18 @@ func (p *Planner) note(e *Entry) {
 			p.leaving--
 		}
 	}
+	if more += p.leaving - leaving; more != 0 {
+		p.count.n.Add(more)
+	}
 }
 
-// stays ends that an entry leaves: it is committed, or rolled back.
-func (p *Planner) stays(e *Entry) {
-	if e.leaves {
-		e.leaves = false
-		p.leaving--
+// stays ends that an entry leaves: it is committed, or rolled back. It returns by how many fewer
+// are counted.
+func (p *Planner) stays(e *Entry) (fewer int64) {
+	if !e.leaves {
+		return 0
 	}
+	e.leaves = false
+	p.leaving--
+	return 1
 }

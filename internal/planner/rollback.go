@@ -30,10 +30,10 @@ func (p *Planner) RollBack(entries ...*Entry) {
 func (p *Planner) rollBack(e *Entry) {
 	t := e.Emit // occurrences before it that were let go stay so
 	it, before, is, value, missed := e.item, e.Before, t, t.AppendTo(nil), e.missed
+	more := int64(0)
 	for ; e != nil; e = e.next {
 		was := e.After
-		p.pending -= e.adds()
-		p.stays(e)
+		more -= e.adds() + p.stays(e)
 		switch {
 		case e.firing:
 			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value
@@ -45,11 +45,15 @@ func (p *Planner) rollBack(e *Entry) {
 		default:
 			e.Before, e.Outcome = before, overtakes(before, e.After)
 		}
-		p.pending += e.adds()
+		more += e.adds()
 		if !e.firing && e.After == was {
-			return
+			break
 		}
 		before, is, value = e.After.Ref(), e.After, e.Value
+	}
+	p.count.n.Add(more)
+	if e != nil {
+		return
 	}
 	if is == t {
 		p.become(it, t)

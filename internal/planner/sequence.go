@@ -3,10 +3,9 @@ package planner
 import (
 	"iter"
 	"math"
-	"slices"
 )
 
-// chunk is what a step takes whole: a batch of requests, or some firings.
+// chunk is a batch of requests, or some firings.
 type chunk struct {
 	entries   []Entry
 	bytes     int64
@@ -14,6 +13,9 @@ type chunk struct {
 	due       int64 // the earliest due time of a firing that was to be emitted; never: there is none
 	committed bool
 }
+
+// fires reports whether these are firings.
+func (c *chunk) fires() bool { return c.position < 0 }
 
 // never is later than every due time.
 const never = math.MaxInt64
@@ -31,10 +33,9 @@ type sequence struct {
 	position    int64 // just behind the last request of the committed chunks
 }
 
-// Segment is the prefix of the sequence that one step holds.
+// Segment is the prefix of one planner's sequence that a step holds.
 type Segment struct {
-	// Position is the intake position once the segment is committed; it is the
-	// committed one when the segment settles no request.
+	// Position is that of the step.
 	Position int64
 	// Requests and Firings are how many entries there are, RequestBytes and
 	// FiringBytes about what they hold in memory.
@@ -69,64 +70,6 @@ func (s *Segment) Len() int { return s.Requests + s.Firings }
 
 // Bytes is about what they hold in memory.
 func (s *Segment) Bytes() int64 { return s.RequestBytes + s.FiringBytes }
-
-// Take seals a prefix of the sequence: whole chunks, as many as fit into so many
-// entries and bytes, one at least. It returns nil when nothing is planned. There is
-// one segment at a time: Commit or Return ends it.
-func (p *Planner) Take(entries int, bytes int64) *Segment {
-	q := &p.sequence
-	if q.out != nil {
-		panic("planner: a segment is out already")
-	}
-	s := &Segment{Position: q.position}
-	var all bool
-	if s.first, all = s.take(q.first, entries, bytes); all {
-		s.rest, _ = s.take(q.rest, entries, bytes)
-	}
-	if s.Len() == 0 {
-		return nil
-	}
-	q.out = s
-	return s
-}
-
-// take takes chunks of a list, and says whether it took all.
-func (s *Segment) take(list []*chunk, entries int, bytes int64) (taken []*chunk, all bool) {
-	for i, c := range list {
-		if s.Len() > 0 && (s.Len()+len(c.entries) > entries || s.Bytes()+c.bytes > bytes) {
-			return slices.Clone(list[:i]), false
-		}
-		if c.position >= 0 {
-			s.Position = c.position
-			s.Requests, s.RequestBytes = s.Requests+len(c.entries), s.RequestBytes+c.bytes
-		} else {
-			s.Firings, s.FiringBytes = s.Firings+len(c.entries), s.FiringBytes+c.bytes
-		}
-	}
-	return slices.Clone(list), true
-}
-
-// Return puts the segment that is out back, in its old order.
-func (p *Planner) Return() { p.sequence.out = nil }
-
-// Commit takes the segment that is out from the sequence. It is to be folded.
-func (p *Planner) Commit() {
-	q := &p.sequence
-	s := q.out
-	q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
-	q.position, q.out = s.Position, nil
-	p.commits++
-	s.number = p.commits
-	s.Changes()
-	p.settled += s.adds
-	if p.leaving > 0 {
-		for e := range s.Entries() {
-			p.stays(e)
-		}
-	}
-	p.committed = append(p.committed, s)
-	p.notes.add(s)
-}
 
 // Uncommitted returns the earliest due time of a firing that is planned and not committed,
 // sealed ones included; one that was rolled back counts until its step is. false: there is none.

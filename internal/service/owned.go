@@ -3,9 +3,11 @@ package service
 import (
 	"context"
 	"os"
+	"runtime"
 	"sync"
 
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/fixeddelay"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/memory"
@@ -69,12 +71,24 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
 		Store:   in.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: t.Partition}),
 		Replays: in.replays, Scans: in.scans, Memory: in.budgets.of(t.Topic), HeldPatience: in.o.HeldPatience,
-		Stamps: in.stamps, Metrics: in.metrics, BeforeApply: in.o.BeforeApply,
+		Stamps: in.stamps, Metrics: in.metrics, SubPartitions: in.subPartitions, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
 	})
 	if in.o.Assigned != nil {
 		in.o.Assigned(p)
 	}
 	return p
+}
+
+// subPartitions is how many planners a partition has that is acquired now: one where there are as
+// many partitions as cores, which keeps them busy; where there are fewer, so many that they do.
+func (in *instance) subPartitions() int {
+	if in.cfg.SubPartitions > 0 {
+		return in.cfg.SubPartitions
+	}
+	in.mu.Lock()
+	owned := len(in.parts)
+	in.mu.Unlock()
+	return min(max(1, runtime.GOMAXPROCS(0)/max(1, owned)), config.MaxSubPartitions)
 }
 
 func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.Partition {

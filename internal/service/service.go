@@ -81,8 +81,9 @@ type Options struct {
 	WholeProcess bool
 	// Memory is for tests: other shares than those of the setting.
 	Memory *memory.Shares
-	// BeforeApply is for tests: see partition.Options.
-	BeforeApply func(topic string, partition int32)
+	// BeforeApply and BeforeLookup are for tests: see partition.Options.
+	BeforeApply  func(topic string, partition int32)
+	BeforeLookup func(ids [][]byte)
 	// Assigned is for tests: it is called with each partition of a request topic that is
 	// assigned, before it is acquired.
 	Assigned func(*partition.Partition)

@@ -62,6 +62,7 @@ var heldBy = map[string]string{
 	"eventBytes":         "internal/partition TestEventsCountInAStep",
 	"MaxStepPartitions":  "emitter TestAStepsLimits",
 	"maxUnfolded":        "internal/partition TestSealsUpToMaxUnfolded",
+	"MaxSubPartitions":   "internal/config TestProblems",
 	"Delta":              "internal/partition TestACheckpointBeginsAtItsBytes TestNothingIsFoldedBehindAFullDelta",
 	"loadRows":           "internal/partition TestALoadIsBounded",
 	"loadBytes":          "internal/partition TestALoadIsBounded",

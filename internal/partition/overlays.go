@@ -1,0 +1,121 @@
+package partition
+
+import (
+	"context"
+	"iter"
+	"maps"
+
+	"github.com/waterclock/waterclock/internal/planner"
+)
+
+// overlays are those of a partition's subs. The lists of steps are taken over with all locks held, so
+// of each step all is there or nothing. It is one goroutine's at a time.
+type overlays struct {
+	plans *plans
+	of    []planner.Overlay // by sub
+}
+
+// begin begins them, each for itself: what steps do meanwhile comes by the lists.
+func (o *overlays) begin(ctx context.Context) error {
+	for i, s := range o.plans.subs {
+		over := &o.of[i]
+		s.mu.Lock()
+		n := s.planner.Changed()
+		s.mu.Unlock()
+		room := make([]*planner.Item, 0, n+n/8+1000)
+		s.mu.Lock()
+		over.Begin(s.planner, room)
+		s.mu.Unlock()
+		for done := false; !done; {
+			if err := ctx.Err(); err != nil {
+				o.end()
+				return err
+			}
+			s.mu.Lock()
+			done = over.Copy(s.planner)
+			s.mu.Unlock()
+			over.Put()
+		}
+	}
+	return nil
+}
+
+func (o *overlays) end() { o.plans.ask(func(s *sub) { o.of[s.number].End(s.planner) }) }
+
+// look notes what the store has. A view of it is made then.
+func (o *overlays) look() { o.plans.ask(func(s *sub) { o.of[s.number].Look(s.planner) }) }
+
+// take takes over what was committed until now. It reports whether the overlays are whole, and not
+// too large: else they are to be begun again.
+func (o *overlays) take() (whole bool) {
+	whole = true
+	o.plans.lock()
+	for i, x := range o.plans.planners {
+		whole = o.of[i].Take(x) && whole
+	}
+	o.plans.unlock()
+	if whole && o.size() > maxOverlay {
+		o.end()
+		return false
+	}
+	if whole {
+		for i := range o.of {
+			o.of[i].Settle()
+		}
+	}
+	return whole
+}
+
+// size is how many IDs they have.
+func (o *overlays) size() (n int) {
+	for i := range o.of {
+		n += len(o.of[i].All())
+	}
+	return n
+}
+
+// all are the IDs of which something is known here. They are not to be kept.
+func (o *overlays) all() iter.Seq[planner.Known] {
+	return func(yield func(planner.Known) bool) {
+		for i := range o.of {
+			for _, x := range o.of[i].All() {
+				if !yield(x) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ids are those of all, until take. Clone them to keep them.
+func (o *overlays) ids() ids {
+	all := ids{plans: o.plans, of: make([]planner.IDs, len(o.of))}
+	for i := range o.of {
+		all.of[i] = o.of[i].IDs()
+	}
+	return all
+}
+
+// ids are IDs of which the store is not the truth. The zero value has none.
+type ids struct {
+	plans *plans
+	of    []planner.IDs // by sub
+}
+
+func (s ids) clone() ids {
+	for i := range s.of {
+		s.of[i] = maps.Clone(s.of[i])
+	}
+	return s
+}
+
+func (s ids) none() bool {
+	for _, x := range s.of {
+		if len(x) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s ids) has(id []byte) bool { return !s.none() && s.of[s.plans.of(id).number].Has(id) }

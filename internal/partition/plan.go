@@ -1,0 +1,168 @@
+package partition
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// planAll plans what is handed to a sub until ctx ends. It is a goroutine of its own, which
+// waits for the store where IDs are not known; what falls due does not wait for it, nor do
+// other subs.
+func (s *sub) planAll(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := s.planHanded(); err != nil {
+			s.of.p.GiveUp(err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.inbox.wake:
+		}
+	}
+}
+
+func (s *sub) planHanded() error {
+	for _, d := range s.inbox.takeAll() {
+		if err := s.plan(&d); err != nil {
+			return err
+		}
+		s.of.p.o.Lane.Wake()
+	}
+	return nil
+}
+
+// plan judges what was delivered, looks up what is not known, and plans it.
+func (s *sub) plan(d *delivery) error {
+	if d.open {
+		now := s.of.p.clock.millis()
+		s.of.p.opened.Store(now)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.planner.Open(now)
+		return nil
+	}
+	for len(d.recs) > 0 {
+		b, err := s.judgeSome(d)
+		if err == nil {
+			err = s.planBatch(b)
+		}
+		if err != nil {
+			return err
+		}
+		s.of.planned(s, b.Position)
+	}
+	return nil
+}
+
+func (s *sub) planBatch(b *planner.Batch) error {
+	p := s.of.p
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if unknown := s.planner.Meet(b); !unknown.Empty() {
+		s.mu.Unlock()
+		if p.o.BeforeLookup != nil {
+			p.o.BeforeLookup(unknown.IDs)
+		}
+		refs := make([]timer.Ref, len(unknown.IDs))
+		err := p.handle.LookupAll(unknown.IDs, refs)
+		var timers []*timer.Timer
+		var parked []bool
+		if err == nil && len(unknown.Whole) > 0 {
+			timers, parked, err = p.handle.GetAll(unknown.Whole)
+		}
+		s.mu.Lock()
+		if err != nil {
+			return err
+		}
+		unknown.Found(refs, timers, parked, p.clock.millis())
+	}
+	p.backlog.delivered(0, s.planner.Plan(b))
+	return nil
+}
+
+// judgeSome turns records into requests, and takes them off the delivery: all of them,
+// but for those behind as many that depend on what is pending as maxDepending says.
+func (s *sub) judgeSome(d *delivery) (*planner.Batch, error) {
+	p := s.of.p
+	now, rules := p.clock.millis(), p.o.Rules.Current()
+	b := planner.NewBatch(len(d.recs))
+	if rules.Quota.Pending > 0 {
+		b.Full = func(pending int64) *planner.Refusal { return plannersRefusal(rules.Full(pending)) }
+	}
+	n, bytes, depending := 0, int64(0), 0
+	for limit := maxDepending(rules); n < len(d.recs) && depending < limit; n++ {
+		rec := d.recs[n]
+		if bytes += recordSize(rec); d.refusal != nil {
+			b.Refuse(rec, rec.Offset, d.refusal)
+			continue
+		}
+		depends, err := s.judge(b, rec, now)
+		if err != nil {
+			return nil, err
+		}
+		if depends {
+			depending++
+		}
+	}
+	b.Position, b.Bytes = d.position, d.bytes
+	if n < len(d.recs) {
+		b.Position, b.Bytes = d.recs[n-1].Offset+1, bytes
+	}
+	d.recs, d.bytes = d.recs[n:], d.bytes-b.Bytes
+	return b, nil
+}
+
+// maxDepending is how many requests of a batch may depend on what is pending. Such a
+// request is small and holds the timer that it is about, which may be as large as the
+// topic takes, from when it is looked up until it is committed; a step takes a batch
+// whole.
+func maxDepending(rules *intake.Rules) int {
+	if rules.Limits.RecordBytes <= 0 {
+		return 1
+	}
+	return max(1, maxBatchBytes/rules.Limits.RecordBytes)
+}
+
+// judge adds a record to a batch, as a request or to be refused. It reports whether what
+// becomes of it depends on what is pending.
+func (s *sub) judge(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
+	p := s.of.p
+	r, misplaced, refused := p.o.Rules.Judge(rec, now)
+	switch {
+	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
+		p.o.Metrics.misplaced(rec.Topic) // the refusal says it
+	case misplaced:
+		p.misplaced(rec)
+	}
+	if refused != nil {
+		b.Refuse(rec, rec.Offset, plannersRefusal(refused))
+		return false, nil
+	}
+	var value []byte
+	if r.Schedule != nil {
+		// A timer that waits in a wheel must not hold a whole fetched batch in
+		// memory. The copy is the timer's bytes, which the changelog and the store
+		// want anyway.
+		if value, err = r.Schedule.Own(); err != nil {
+			return false, err
+		}
+		r.ID = r.Schedule.ID
+		p.o.Targets.Prefetch(r.Schedule.Target.Topic)
+	}
+	b.Add(rec, r, value)
+	return r.Depends(), nil
+}
+
+// plannersRefusal is a refusal as the planner has it.
+func plannersRefusal(r *intake.Refusal) *planner.Refusal {
+	if r == nil {
+		return nil
+	}
+	return &planner.Refusal{Reason: string(r.Reason), Detail: r.Detail}
+}

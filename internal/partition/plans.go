@@ -1,0 +1,448 @@
+package partition
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/tracker"
+)
+
+// plans are the planners of a partition for one life: its sub-partitions. An ID belongs to one of
+// them by a hash, so what is said of one planner (package planner) holds for the IDs of each. The rest of
+// the partition does not know how many there are. Nothing of it is stored: every life may have
+// another number, and another hash.
+//
+// Requests are planned side by side, and settled in the order of their log: see planner.Take for why
+// no gap is ever stored. So what makes one sub-partition wait (a look-up that is slow, many requests
+// for its IDs) makes the settling of later requests wait, of all of them, and no firing of the
+// others. How much is planned ahead of that is bounded by what intake may deliver (backlog).
+//
+// The store is one for all. A scan of it is handed out by ID, and each planner takes what lies above its
+// own horizon. A checkpoint freezes all of them between two steps that are folded, by the
+// goroutine that folds.
+//
+// Locks: each sub has one, which is taken behind Partition.Mu, several in the order of their
+// numbers. They are held for about a millisecond at most: over no I/O, and no lock but those of
+// the tracker, arrivals, Targets and Health. What a step does it does to all of them with all locks held, so
+// who holds all of them sees each step whole.
+type plans struct {
+	p        *Partition
+	subs     []*sub
+	planners []*planner.Planner // of subs, each guarded by its lock
+	seed     maphash.Seed
+	turn     int // the lane's own: whose firings have what room is left over
+	last     int // the lane's own: entries of the last step
+
+	mu      sync.Mutex // guards tracker
+	tracker *tracker.Tracker
+}
+
+// sub is one sub-partition.
+type sub struct {
+	of     *plans
+	number int
+	inbox  *inbox
+
+	mu      sync.Mutex // guards planner
+	planner *planner.Planner
+}
+
+// muchToDo is how many entries or changes are worth a goroutine for each sub.
+const muchToDo = 1000
+
+// newPlans makes planners of the partition, whose requests are settled up to from. Those of one
+// request topic have one memory for schedules: a tenant's expressions are not to be held
+// once for each of its partitions.
+func (p *Partition) newPlans(from int64) *plans {
+	n := 1
+	if p.o.SubPartitions != nil {
+		n = p.o.SubPartitions()
+	}
+	all := &plans{p: p, seed: maphash.MakeSeed(), tracker: tracker.New(n, from)}
+	count := new(planner.Count)
+	for i := range n {
+		x := planner.New(from, p.clock.millis(), p.o.Memory.Wheel.Limit()/int64(n))
+		x.Share(p.o.Rules.Schedules())
+		x.CountIn(count)
+		all.subs = append(all.subs, &sub{of: all, number: i, inbox: newInbox(), planner: x})
+		all.planners = append(all.planners, x)
+	}
+	all.planners[0].Begin(p.pending.Load())
+	return all
+}
+
+// of is the sub that an ID belongs to.
+func (a *plans) of(id []byte) *sub {
+	if len(a.subs) == 1 {
+		return a.subs[0]
+	}
+	return a.subs[maphash.Bytes(a.seed, id)%uint64(len(a.subs))]
+}
+
+// lock takes all locks.
+func (a *plans) lock() {
+	for _, s := range a.subs {
+		s.mu.Lock()
+	}
+}
+
+func (a *plans) unlock() {
+	for _, s := range a.subs {
+		s.mu.Unlock()
+	}
+}
+
+// each calls f for each sub, its lock not held: side by side if there is much to do.
+func (a *plans) each(entries int, f func(*sub)) {
+	var others sync.WaitGroup
+	defer others.Wait()
+	for _, s := range a.subs[1:] {
+		if entries >= muchToDo {
+			others.Go(func() { f(s) })
+		} else {
+			f(s)
+		}
+	}
+	f(a.subs[0])
+}
+
+// ask calls f for each sub in turn, with its lock held.
+func (a *plans) ask(f func(*sub)) {
+	for _, s := range a.subs {
+		s.mu.Lock()
+		f(s)
+		s.mu.Unlock()
+	}
+}
+
+// any reports whether f says so of one of the planners.
+func (a *plans) any(f func(*planner.Planner) bool) (found bool) {
+	a.ask(func(s *sub) { found = found || f(s.planner) })
+	return found
+}
+
+// sum adds up what f says of each planner.
+func (a *plans) sum(f func(*planner.Planner) int64) (n int64) {
+	a.ask(func(s *sub) { n += f(s.planner) })
+	return n
+}
+
+// earliest is the least of what f says of planners, false if it says nothing of any.
+func (a *plans) earliest(f func(*planner.Planner) (int64, bool)) (due int64, ok bool) {
+	a.ask(func(s *sub) {
+		if d, has := f(s.planner); has && (!ok || d < due) {
+			due, ok = d, true
+		}
+	})
+	return due, ok
+}
+
+// next is when fire may next have something to do: see planner.Next.
+func (a *plans) next() (due int64, ok bool) { return a.earliest((*planner.Planner).Next) }
+
+// crowded reports whether there is no room for more timers that were parked.
+func (a *plans) crowded() bool { return a.any((*planner.Planner).Crowded) }
+
+// wanted reports whether a timer waits for a checkpoint.
+func (a *plans) wanted() bool { return a.any((*planner.Planner).Wanted) }
+
+// relieved reports, once of each, that a wheel which was full has become free again.
+func (a *plans) relieved() (any bool) {
+	a.ask(func(s *sub) { any = s.planner.Relieved() || any })
+	return any
+}
+
+// deltaBytes is about what the deltas hold.
+func (a *plans) deltaBytes() int64 { return a.sum((*planner.Planner).DeltaBytes) }
+
+// pending is how many timers are pending by what is committed.
+func (a *plans) pending() (n int64) {
+	a.lock()
+	defer a.unlock()
+	for _, x := range a.planners {
+		n += x.Pending()
+	}
+	return n
+}
+
+// position is just behind the last request that is settled.
+func (a *plans) position() int64 {
+	s := a.subs[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.planner.Position()
+}
+
+// size is of how many IDs something is kept, and about how many bytes the wheels hold.
+func (a *plans) size() (items int, bytes int64) {
+	a.ask(func(s *sub) {
+		n, held := s.planner.Size()
+		items, bytes = items+n, bytes+held
+	})
+	return items, bytes
+}
+
+// overdue is for how long, at now, the oldest timer in memory has been due that is not planned yet,
+// and the same for the oldest one whose firing is not committed.
+func (a *plans) overdue(now int64) (unplanned, uncommitted time.Duration) {
+	since := func(f func(*planner.Planner) (int64, bool)) time.Duration {
+		due, ok := a.earliest(f)
+		if !ok {
+			return 0
+		}
+		return time.Duration(max(0, now-due)) * time.Millisecond
+	}
+	unplanned = since((*planner.Planner).Oldest)
+	return unplanned, max(unplanned, since((*planner.Planner).Uncommitted))
+}
+
+// Requests.
+
+// hand hands requests out, in the order of their log, each to the sub of its ID.
+func (a *plans) hand(recs []*kgo.Record) {
+	parts := make([][]*kgo.Record, len(a.subs))
+	if len(a.subs) == 1 {
+		parts[0] = recs
+	} else {
+		for _, r := range recs {
+			n := a.of(r.Key).number
+			parts[n] = append(parts[n], r)
+		}
+	}
+	runs := make([]tracker.Run, len(parts))
+	for i, part := range parts {
+		if n := len(part); n > 0 {
+			runs[i] = tracker.Run{First: part[0].Offset, Behind: part[n-1].Offset + 1}
+		}
+	}
+	a.handed(runs)
+	for i, part := range parts {
+		for len(part) > 0 {
+			n, bytes := batchOf(part)
+			a.put(a.subs[i], delivery{recs: part[:n], position: part[n-1].Offset + 1, bytes: bytes})
+			part = part[n:]
+		}
+	}
+}
+
+// handOne hands one request out that stands for all up to a position.
+func (a *plans) handOne(d delivery) {
+	s := a.of(d.recs[0].Key)
+	runs := make([]tracker.Run, len(a.subs))
+	runs[s.number] = tracker.Run{First: d.recs[0].Offset, Behind: d.position}
+	a.handed(runs)
+	a.put(s, d)
+}
+
+func (a *plans) handed(runs []tracker.Run) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tracker.Hand(runs)
+}
+
+func (a *plans) put(s *sub, d delivery) {
+	a.p.backlog.delivered(len(d.recs), d.bytes)
+	s.inbox.put(d)
+}
+
+// open lets timers fire, behind what is handed out: those of each sub as soon as it has planned that. No
+// cancel is anywhere else.
+func (a *plans) open() {
+	for _, s := range a.subs {
+		s.inbox.put(delivery{open: true})
+	}
+}
+
+// planned notes up to where a sub has planned.
+func (a *plans) planned(s *sub, position int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tracker.Planned(s.number, position)
+}
+
+// Steps.
+
+// parkings are what is to be parked of one sub.
+type parkings struct {
+	sub  *sub
+	what planner.Parkings
+}
+
+// ready is what waits to be taken: see planner.Ready.
+func (a *plans) ready() (firings load, requests bool) {
+	a.ask(func(s *sub) {
+		n, bytes, waits := s.planner.Ready()
+		firings.add(n, bytes)
+		requests = requests || waits
+	})
+	return firings, requests
+}
+
+// fire plans firings of what is due. Each sub has an even part of the room, so a burst in one leaves
+// the others theirs; and what one does not need is for those that have more.
+func (a *plans) fire(now int64, room load, hold planner.Hold) (fired planner.Fired, toPark []parkings) {
+	n := len(a.subs)
+	part, all := load{room.entries / n, room.bytes / int64(n)}, make([]planner.Fired, n)
+	what := make([]planner.Parkings, n)
+	fire := func(s *sub, room load) planner.Parkings {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		more, held := s.planner.Fire(now, room.entries, room.bytes, hold)
+		all[s.number].Entries += more.Entries
+		all[s.number].Bytes += more.Bytes
+		return held
+	}
+	a.each(min(part.entries, a.last), func(s *sub) { what[s.number] = fire(s, part) })
+	for i, f := range all {
+		fired.Entries, fired.Bytes = fired.Entries+f.Entries, fired.Bytes+f.Bytes
+		if what[i] != nil {
+			toPark = append(toPark, parkings{a.subs[i], what[i]})
+		}
+	}
+	a.turn++
+	for i := 0; i < n && n > 1; i++ {
+		s := a.subs[(a.turn+i)%n]
+		left := load{room.entries - fired.Entries, room.bytes - fired.Bytes}
+		if before := all[s.number]; before.Entries >= part.entries || before.Bytes >= part.bytes {
+			held := fire(s, left)
+			fired.Entries += all[s.number].Entries - before.Entries
+			fired.Bytes += all[s.number].Bytes - before.Bytes
+			if held != nil {
+				toPark = append(toPark, parkings{s, held})
+			}
+		}
+	}
+	return fired, toPark
+}
+
+// take seals a step: see planner.Take.
+func (a *plans) take(entries int, bytes int64) *planner.Step {
+	a.mu.Lock()
+	bound := a.tracker.Bound()
+	a.mu.Unlock()
+	a.lock()
+	defer a.unlock()
+	step := planner.Take(a.planners, planner.Room{Entries: entries, Bytes: bytes}, bound)
+	if a.last = 0; step != nil {
+		a.last = step.Len()
+	}
+	return step
+}
+
+// commit takes the step that is out from the sequences, putBack has it sealed again.
+func (a *plans) commit() {
+	a.lock()
+	defer a.unlock()
+	planner.Commit(a.planners)
+}
+
+func (a *plans) putBack() {
+	a.lock()
+	defer a.unlock()
+	planner.Return(a.planners)
+}
+
+// fold takes a step into the deltas, and returns by how many more timers are pending.
+func (a *plans) fold(step *planner.Step) (pending int) {
+	each := make([]int, len(a.subs))
+	a.each(step.Len(), func(s *sub) {
+		for done := false; !done; {
+			var more int
+			s.mu.Lock()
+			more, done = s.planner.Fold(step.Segments[s.number], foldAtOnce)
+			s.mu.Unlock()
+			each[s.number] += more
+		}
+	})
+	for _, n := range each {
+		pending += n
+	}
+	return pending
+}
+
+// freeze begins a checkpoint, thaw ends it.
+func (a *plans) freeze() []timer.Change {
+	parts, n := make([][]timer.Change, len(a.subs)), 0
+	a.ask(func(s *sub) { n += s.planner.Changed() })
+	a.each(n, func(s *sub) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		parts[s.number] = s.planner.Freeze()
+	})
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return slices.Concat(parts...)
+}
+
+func (a *plans) thaw() { a.ask(func(s *sub) { s.planner.Thaw() }) }
+
+// What is loaded, parked and let pass.
+
+// loadFrom is where a scan is to begin, for wheels of so many bytes in all; false if all are full.
+func (a *plans) loadFrom(wheels int64) (from timer.Ref, ok bool) {
+	a.ask(func(s *sub) {
+		s.planner.Resize(wheels / int64(len(a.subs)))
+		if at, has := s.planner.LoadFrom(); has && (!ok || at.Compare(from) < 0) {
+			from, ok = at, true
+		}
+	})
+	return from, ok
+}
+
+// split sorts timers by sub, in their order.
+func (a *plans) split(timers []*timer.Timer) [][]*timer.Timer {
+	parts := make([][]*timer.Timer, len(a.subs))
+	if len(parts) == 1 {
+		parts[0] = timers
+		return parts
+	}
+	for _, t := range timers {
+		n := a.of(t.ID).number
+		parts[n] = append(parts[n], t)
+	}
+	return parts
+}
+
+// load takes in what a scan has found.
+func (a *plans) load(from, to timer.Ref, timers []*timer.Timer) {
+	parts := a.split(timers)
+	a.ask(func(s *sub) { s.planner.Load(from, to, parts[s.number]) })
+}
+
+// lower has those of some timers that are pending from the first one's place on loaded again.
+func (a *plans) lower(timers []*timer.Timer) {
+	parts := a.split(timers)
+	a.ask(func(s *sub) {
+		if part := parts[s.number]; len(part) > 0 {
+			s.planner.Lower(part[0].Ref())
+		}
+	})
+}
+
+// admit lets timers pass that were parked: see planner.Admit.
+func (a *plans) admit(timers []*timer.Timer, permit any, now int64) {
+	parts := a.split(timers)
+	a.ask(func(s *sub) {
+		if part := parts[s.number]; len(part) > 0 {
+			s.planner.Admit(part, permit, now)
+		}
+	})
+}
+
+// reckons reports whether a timer's recurrence can be worked out: see planner.Reckons.
+func (a *plans) reckons(t *timer.Timer) bool { return a.planners[0].Reckons(t) }
+
+// committed is what is known of the committed state of an ID.
+func (a *plans) committed(id []byte) planner.Committed {
+	s := a.of(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.planner.Committed(id)
+}

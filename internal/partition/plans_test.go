@@ -1,0 +1,193 @@
+package partition
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/emitter"
+)
+
+// idsOf are n numbers of IDs that belong to a sub.
+func (c *core) idsOf(s *sub, n int) (ids []int) {
+	for id := 0; len(ids) < n; id++ {
+		if c.p.plans.of([]byte(fmt.Sprint("id", id))) == s {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// step runs a whole step, and returns how many emissions it had of each sub.
+func (c *core) step(room int) map[*sub]int {
+	c.t.Helper()
+	c.seal(room)
+	if c.share == nil {
+		return nil
+	}
+	fired := map[*sub]int{}
+	for _, e := range c.share.Emissions {
+		fired[c.p.plans.of(e.Record.Key)]++
+	}
+	c.commit(true)
+	c.apply()
+	return fired
+}
+
+// While one sub waits for a look-up what is settled fires in all of them, and a cancel that stands
+// behind in the log wins in another one. Nothing is settled beyond what waits; and whoever comes next,
+// with another number of subs, goes on from there.
+func TestWhatWaitsInOneSubHoldsUpNoFiring(t *testing.T) {
+	const subs, each = 4, 5
+	for _, next := range []int{1, 3, 4} {
+		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+		all := c.p.plans.subs
+		for _, s := range all {
+			for _, id := range c.idsOf(s, each) {
+				c.schedule(id, 1000)
+			}
+		}
+		c.deliver(subs * each)
+		c.work()
+		c.load()
+		c.step(100)
+		slow := c.cancel(c.idsOf(all[0], each+1)[each])
+		for _, s := range all {
+			c.cancel(c.idsOf(s, 1)[0])
+			c.schedule(c.idsOf(s, each+2)[each+1], 500)
+		}
+		c.deliver(100)
+		for _, s := range all[1:] {
+			c.workOn(s)
+		}
+		c.pass(1000)
+		fired := c.step(100)
+		for i, s := range all {
+			want := each - 1
+			if i == 0 {
+				want = each // its cancel is behind the look-up
+			}
+			if fired[s] != want {
+				t.Errorf("%d timers of sub %d fire, want %d", fired[s], i, want)
+			}
+		}
+		if c.position != slow.Offset {
+			t.Errorf("position %d, the request that waits is at %d", c.position, slow.Offset)
+		}
+		c.o.SubPartitions = func() int { return next }
+		c.acquire()
+		c.finish()
+	}
+}
+
+// A burst in one sub leaves the others their part of each step; what they do not need it has.
+func TestABurstInOneSubLeavesOthersTheirs(t *testing.T) {
+	const subs, burst, few, room = 4, 200, 5, 40
+	c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+	all := c.p.plans.subs
+	for i, s := range all {
+		for _, id := range c.idsOf(s, map[bool]int{true: burst, false: few}[i == 0]) {
+			c.schedule(id, 1000)
+		}
+	}
+	c.deliver(burst + subs*few)
+	for c.given < len(c.requests) {
+		c.deliver(1000)
+	}
+	c.work()
+	c.load()
+	for c.position <= c.requests[len(c.requests)-1].Offset {
+		c.step(1000)
+	}
+	c.pass(1000)
+	fired := c.step(room)
+	for i, s := range all {
+		if want := map[bool]int{true: room - (subs-1)*few, false: few}[i == 0]; fired[s] != want {
+			t.Errorf("%d timers of sub %d fire, want %d", fired[s], i, want)
+		}
+	}
+	c.finish()
+}
+
+// A step that is full takes a prefix of the log all the same, and aborted it is taken again.
+func TestAFullStepSettlesAPrefix(t *testing.T) {
+	const subs, n, room = 4, 100, 7
+	c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+	for id := range n {
+		c.schedule(id, 1000)
+	}
+	c.deliver(n)
+	for c.given < n {
+		c.deliver(n)
+	}
+	c.work()
+	for settled := int64(0); settled < n; settled = c.position {
+		c.seal(room)
+		c.abort()
+		c.step(room)
+		if got := c.position - settled; got < 1 || got > room {
+			t.Fatalf("%d requests are settled by a step with room for %d", got, room)
+		}
+	}
+	c.finish()
+}
+
+// A limit of pending timers is one for all subs, also while they plan at the same time.
+func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
+	const subs, n, most = 4, 400, 50
+	c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+	c.o.Rules.Quota.Pending = most
+	for id := range n {
+		c.schedule(id, 1_000_000)
+	}
+	c.deliver(n)
+	var planning sync.WaitGroup
+	for _, s := range c.p.plans.subs {
+		planning.Go(func() {
+			if err := s.planHanded(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	planning.Wait()
+	share := c.p.Seal("step", &emitter.Room{Entries: n, Bytes: 1 << 20})
+	letters := 0
+	for _, r := range share.Records {
+		if r.Topic == c.set.DeadLetters.Name {
+			letters++
+		}
+	}
+	if letters != n-most {
+		t.Errorf("%d of %d are refused, want %d", letters, n, n-most)
+	}
+	share.Done(emitter.Aborted)
+}
+
+// Requests of one ID go to one sub, whatever else is in the batch; what has no key does too.
+func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
+	c := newCoreOf(t, newGround(t), 1<<20, 1000, 3)
+	var recs []*kgo.Record
+	for at := range int64(300) {
+		recs = append(recs, &kgo.Record{Offset: at, Key: fmt.Append(nil, at%10)})
+	}
+	recs[7].Key = nil
+	c.p.plans.hand(recs)
+	of, n := map[string]*sub{}, 0
+	for _, s := range c.p.plans.subs {
+		last := int64(-1)
+		for _, d := range s.inbox.takeAll() {
+			for _, r := range d.recs {
+				if was := of[string(r.Key)]; was != nil && was != s || r.Offset <= last {
+					t.Fatalf("request %d of %q goes to another sub, or out of order", r.Offset, r.Key)
+				}
+				of[string(r.Key)], last = s, r.Offset
+				n++
+			}
+		}
+	}
+	if n != len(recs) {
+		t.Errorf("%d of %d requests are handed out", n, len(recs))
+	}
+}

@@ -1,0 +1,19 @@
+package planner
+
+import "math"
+
+// One planner alone.
+
+func (p *Planner) Take(entries int, bytes int64) *Segment {
+	if s := Take([]*Planner{p}, Room{Entries: entries, Bytes: bytes}, math.MaxInt64); s != nil {
+		return s.Segments[0]
+	}
+	return nil
+}
+
+func (p *Planner) Commit() { Commit([]*Planner{p}) }
+
+func (p *Planner) Return() { Return([]*Planner{p}) }
+
+// pending is how many timers are pending once all that is planned is committed.
+func (p *Planner) pending() int64 { return p.count.n.Load() - p.leaving }

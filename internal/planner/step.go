@@ -1,0 +1,265 @@
+package planner
+
+import (
+	"iter"
+	"math"
+	"slices"
+)
+
+// A partition's requests may be planned by several planners, each of which has the IDs of its
+// own: sub-partitions. They plan side by side, and one may be far ahead of another. A step takes
+// of all of them, and settles requests up to one position, the same for all.
+//
+//   - Of requests a step takes those below a bound, all of them, of every planner. The bound is no
+//     higher than up to where all planners have planned (package tracker). So behind a step no
+//     request below its position is left, and none beyond it is settled: whoever comes next, with
+//     any number of planners, reads from there, misses nothing and doubles nothing. Nothing is to
+//     be remembered but the position.
+//   - A firing has no position. It stands before the requests that wait, unless it was planned
+//     on one of its own ID; then it stands behind that in the sequence of its planner, and is taken
+//     with it or later. So a firing never waits for a request of another ID.
+//   - All that is planned of one ID is in the sequence of one planner, of which each step takes a
+//     prefix. So entries of an ID keep their order.
+
+// Room is what a step has room for.
+type Room struct {
+	Entries int
+	Bytes   int64
+	taken   bool
+}
+
+// take makes the room smaller by a chunk, if there is room for that: the first one is always taken.
+func (r *Room) take(c *chunk) bool {
+	if r.taken && (len(c.entries) > r.Entries || c.bytes > r.Bytes) {
+		return false
+	}
+	r.taken = true
+	r.Entries, r.Bytes = r.Entries-len(c.entries), r.Bytes-c.bytes
+	return true
+}
+
+// Step is what one step takes of the planners of a partition.
+type Step struct {
+	// Position is just behind the last request that is settled once the step is committed.
+	Position int64
+	Segments []*Segment // by planner
+}
+
+// Len is how many entries there are.
+func (s *Step) Len() (n int) {
+	for _, g := range s.Segments {
+		n += g.Len()
+	}
+	return n
+}
+
+// Bytes is about what they hold in memory.
+func (s *Step) Bytes() (n int64) {
+	for _, g := range s.Segments {
+		n += g.Bytes()
+	}
+	return n
+}
+
+// Requests is how many requests there are, and about what they hold in memory.
+func (s *Step) Requests() (n int, bytes int64) {
+	for _, g := range s.Segments {
+		n, bytes = n+g.Requests, bytes+g.RequestBytes
+	}
+	return n, bytes
+}
+
+// Firings is how many firings there are, and about what they hold in memory.
+func (s *Step) Firings() (n int, bytes int64) {
+	for _, g := range s.Segments {
+		n, bytes = n+g.Firings, bytes+g.FiringBytes
+	}
+	return n, bytes
+}
+
+// Entries returns all entries: those of an ID in order.
+func (s *Step) Entries() iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for _, g := range s.Segments {
+			for e := range g.Entries() {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Take seals a prefix of each planner's sequence: firings that wait for nothing, those that are
+// due first before others, and requests below bound, in the order of their log, as many as there is
+// room for, and what stands behind these. It takes whole chunks, one at least, but for the
+// requests beyond the position that the step comes to. It returns nil when there is nothing to take.
+// There is one step at a time: Commit or Return ends it.
+func Take(planners []*Planner, room Room, bound int64) *Step {
+	first, all := takeFirst(planners, &room)
+	step := &Step{Position: planners[0].sequence.position, Segments: make([]*Segment, len(planners))}
+	var rest []int
+	if all {
+		rest, bound = takeRest(planners, &room, bound)
+	}
+	for i, p := range planners {
+		s := new(Segment)
+		s.first = slices.Clone(p.sequence.first[:first[i]])
+		if all {
+			s.rest = slices.Clone(p.cut(rest[i], bound))
+		}
+		step.Position = max(step.Position, s.sum())
+		step.Segments[i] = s
+	}
+	if step.Len() == 0 {
+		return nil
+	}
+	for i, p := range planners {
+		if p.sequence.out != nil {
+			panic("planner: a segment is out already")
+		}
+		step.Segments[i].Position = step.Position
+		p.sequence.out = step.Segments[i]
+	}
+	return step
+}
+
+// takeFirst says how many chunks of what waits for nothing are taken of each planner, and whether
+// that is all.
+func takeFirst(planners []*Planner, room *Room) (taken []int, all bool) {
+	taken = make([]int, len(planners))
+	for {
+		var next *chunk
+		of := 0
+		for i, p := range planners {
+			if list := p.sequence.first; taken[i] < len(list) && (next == nil || list[taken[i]].due < next.due) {
+				next, of = list[taken[i]], i
+			}
+		}
+		if next == nil {
+			return taken, true
+		}
+		if !room.take(next) {
+			return taken, false
+		}
+		taken[of]++
+	}
+}
+
+// takeRest does the same for requests, and what stands behind them. It returns the bound that
+// the requests of the step have.
+func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowered int64) {
+	taken = make([]int, len(planners))
+	for {
+		var next *chunk
+		of, at := 0, bound
+		for i, p := range planners {
+			list := p.sequence.rest[taken[i]:]
+			if len(list) == 0 {
+				continue
+			}
+			begins := int64(math.MinInt64) // firings belong to the requests before them
+			if !list[0].fires() {
+				begins = list[0].entries[0].Request
+			}
+			if begins < at {
+				next, of, at = list[0], i, begins
+			}
+		}
+		if next == nil {
+			return taken, bound
+		}
+		if !room.take(next) {
+			break
+		}
+		taken[of]++
+	}
+	for i, p := range planners {
+		for _, c := range p.sequence.rest[taken[i]:] {
+			if !c.fires() {
+				bound = min(bound, c.entries[0].Request)
+				break
+			}
+		}
+	}
+	return taken, bound
+}
+
+// cut returns the first n chunks of rest, up to the first request that is not below bound. Of
+// a chunk that has requests on both sides it makes two.
+func (p *Planner) cut(n int, bound int64) []*chunk {
+	list := p.sequence.rest
+	for i, c := range list[:n] {
+		if c.fires() || c.entries[len(c.entries)-1].Request < bound {
+			continue
+		}
+		k := below(c.entries, bound)
+		if k == 0 {
+			return list[:i]
+		}
+		head := &chunk{entries: c.entries[:k:k], bytes: c.bytes * int64(k) / int64(len(c.entries)), position: c.entries[k-1].Request + 1, due: never}
+		for e := range head.entries {
+			head.entries[e].chunk = head
+		}
+		c.entries, c.bytes = c.entries[k:], c.bytes-head.bytes
+		p.sequence.rest = slices.Insert(list, i, head)
+		return p.sequence.rest[:i+1]
+	}
+	return list[:n]
+}
+
+// below is how many of a chunk's requests are below a bound.
+func below(requests []Entry, bound int64) int {
+	k, _ := slices.BinarySearchFunc(requests, bound, func(e Entry, at int64) int { return int(min(1, max(-1, e.Request-at))) })
+	return k
+}
+
+// sum counts what a segment has, and returns the position that its requests come to, 0 if there
+// are none.
+func (s *Segment) sum() (position int64) {
+	for _, list := range [2][]*chunk{s.first, s.rest} {
+		for _, c := range list {
+			if c.fires() {
+				s.Firings, s.FiringBytes = s.Firings+len(c.entries), s.FiringBytes+c.bytes
+				continue
+			}
+			s.Requests, s.RequestBytes = s.Requests+len(c.entries), s.RequestBytes+c.bytes
+			position = c.position
+		}
+	}
+	return position
+}
+
+// Return puts the step that is out back, in its old order.
+func Return(planners []*Planner) {
+	for _, p := range planners {
+		p.sequence.out = nil
+	}
+}
+
+// Commit takes the step that is out from the sequences. It is to be folded.
+func Commit(planners []*Planner) {
+	for _, p := range planners {
+		p.commit()
+	}
+}
+
+func (p *Planner) commit() {
+	q := &p.sequence
+	s := q.out
+	q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
+	q.position, q.out = s.Position, nil
+	p.commits++
+	s.number = p.commits
+	s.Changes()
+	p.settled += s.adds
+	if p.leaving > 0 {
+		fewer := int64(0)
+		for e := range s.Entries() {
+			fewer += p.stays(e)
+		}
+		p.count.n.Add(-fewer)
+	}
+	p.committed = append(p.committed, s)
+	p.notes.add(s)
+}

@@ -1,0 +1,213 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Whatever the order in which planners plan the requests of one log, and whatever room steps have: behind
+// each step all requests below its position are settled and none beyond it is, entries of an ID come in their
+// order, each once, a step keeps to its room, and firings wait for no request of another ID.
+func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
+	seen := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 5).Draw(t, "planners")
+		var ps []*Planner
+		for range n {
+			p := New(0, 0, 1<<40)
+			p.Load(Lowest, timer.Ref{Due: 1 << 40}, nil)
+			p.Open(0)
+			ps = append(ps, p)
+		}
+		type request struct {
+			offset int64
+			id     string
+		}
+		handed := make([][]request, n) // and not planned
+		settled, of := map[int64]bool{}, map[string]int64{}
+		var all []int64 // offsets
+		now, next, position := int64(0), int64(0), int64(0)
+		bound := func() int64 {
+			b := next
+			for _, h := range handed {
+				if len(h) > 0 {
+					b = min(b, h[0].offset)
+				}
+			}
+			return b
+		}
+		var out *Step
+		t.Repeat(map[string]func(*rapid.T){
+			"request": func(t *rapid.T) {
+				for range rapid.IntRange(1, 6).Draw(t, "requests") {
+					next += rapid.Int64Range(0, 2).Draw(t, "gap")
+					id := rapid.IntRange(0, 9).Draw(t, "id")
+					handed[id%n] = append(handed[id%n], request{next, fmt.Sprint(id)})
+					all = append(all, next)
+					next++
+				}
+			},
+			"plan": func(t *rapid.T) {
+				i := rapid.IntRange(0, n-1).Draw(t, "planner")
+				k := rapid.IntRange(0, len(handed[i])).Draw(t, "requests")
+				if k == 0 {
+					return
+				}
+				b := NewBatch(k)
+				for _, r := range handed[i][:k] {
+					tm := &timer.Timer{ID: []byte(r.id), Offset: r.offset, Due: now + 3, Occurrence: 1}
+					if r.offset%4 == 0 {
+						b.Refuse(r.offset, r.offset, &Refusal{Reason: "bad"})
+					} else {
+						b.Add(nil, timer.Request{ID: tm.ID, Offset: r.offset, Schedule: tm}, tm.AppendTo(nil))
+					}
+					b.Position, b.Bytes = r.offset+1, b.Bytes+100
+				}
+				handed[i] = handed[i][k:]
+				if l := ps[i].Meet(b); !l.Empty() {
+					refs := make([]timer.Ref, len(l.IDs))
+					for i := range refs {
+						refs[i] = timer.Absent
+					}
+					l.Found(refs, nil, nil, now)
+				}
+				ps[i].Plan(b)
+			},
+			"fire": func(t *rapid.T) {
+				now += rapid.Int64Range(0, 3).Draw(t, "time")
+				ps[rapid.IntRange(0, n-1).Draw(t, "planner")].Fire(now, rapid.IntRange(1, 5).Draw(t, "limit"), 1<<40, free)
+			},
+			"take": func(t *rapid.T) {
+				if out != nil {
+					return
+				}
+				room := rapid.IntRange(1, 12).Draw(t, "room")
+				b, firings := bound(), 0
+				for _, p := range ps {
+					k, _, _ := p.Ready()
+					firings += k
+				}
+				if out = Take(ps, Room{Entries: room, Bytes: 1 << 40}, b); out == nil {
+					if first := slices.IndexFunc(all, func(at int64) bool { return !settled[at] }); firings > 0 || first >= 0 && all[first] < b {
+						t.Fatalf("nothing is taken of %d firings and of requests below %d", firings, b)
+					}
+					return
+				}
+				if out.Position > b {
+					t.Fatalf("position %d, planned up to %d", out.Position, b)
+				}
+				if out.Position < b && b < next {
+					seen["room ends before the bound"]++
+				}
+				if len(handed[0]) > 0 && b < next {
+					seen["one is behind"]++
+				}
+				biggest := 0
+				for _, s := range out.Segments {
+					for _, c := range slices.Concat(s.first, s.rest) {
+						biggest = max(biggest, len(c.entries))
+					}
+				}
+				if out.Len() > max(room, biggest) {
+					t.Fatalf("%d entries in room for %d", out.Len(), room)
+				}
+				if k, _ := out.Firings(); firings > 0 && k == 0 {
+					t.Fatalf("none of %d firings is taken", firings)
+				}
+			},
+			"abort": func(*rapid.T) {
+				if out != nil {
+					Return(ps)
+					out = nil
+				}
+			},
+			"commit": func(t *rapid.T) {
+				if out == nil {
+					return
+				}
+				for e := range out.Entries() {
+					switch {
+					case e.Firing():
+						if e.Emit != nil && of[string(e.Emit.ID)] != e.Emit.Offset {
+							t.Fatalf("%q fires as %d, pending is %d", e.Emit.ID, e.Emit.Offset, of[string(e.Emit.ID)])
+						}
+					case settled[e.Request] || e.Request < position:
+						t.Fatalf("request %d is settled twice", e.Request)
+					default:
+						settled[e.Request] = true
+						if e.Refusal == nil {
+							if of[string(e.ID)] > e.Request {
+								t.Fatalf("request %d of %q behind %d", e.Request, e.ID, of[string(e.ID)])
+							}
+							of[string(e.ID)] = e.Request
+						}
+					}
+				}
+				position = out.Position
+				for _, at := range all {
+					if settled[at] != (at < position) {
+						t.Fatalf("position %d, request %d is settled: %v", position, at, settled[at])
+					}
+				}
+				Commit(ps)
+				for i, p := range ps {
+					if p.Position() != position {
+						t.Fatalf("position %d, want %d", p.Position(), position)
+					}
+					for done := false; !done; {
+						_, done = p.Fold(out.Segments[i], 1)
+					}
+				}
+				out = nil
+			},
+		})
+	})
+	for _, kind := range []string{"room ends before the bound", "one is behind"} {
+		if seen[kind] == 0 && !t.Failed() {
+			t.Errorf("it never happened: %s", kind)
+		}
+	}
+}
+
+// Requests on both sides of a bound are cut apart; an entry that was cut off is known as that.
+func TestABatchIsCutAtTheBound(t *testing.T) {
+	p := New(0, 0, 1<<40)
+	p.Load(Lowest, timer.Ref{Due: 1 << 40}, nil)
+	p.Open(0)
+	b := NewBatch(4)
+	for at := range int64(4) {
+		tm := &timer.Timer{ID: []byte{byte('a' + at)}, Offset: 2 * at, Due: 5, Occurrence: 1}
+		b.Add(nil, timer.Request{ID: tm.ID, Offset: tm.Offset, Schedule: tm}, tm.AppendTo(nil))
+	}
+	b.Position, b.Bytes = 7, 400
+	l := p.Meet(b)
+	l.Found([]timer.Ref{timer.Absent, timer.Absent, timer.Absent, timer.Absent}, nil, nil, 0)
+	p.Plan(b)
+	p.Fire(10, 100, 1<<40, free) // behind their requests, all of them
+	for _, want := range []struct {
+		bound             int64
+		requests, firings int
+		position          int64
+	}{{3, 2, 0, 3}, {3, 0, 0, 0}, {4, 0, 0, 0}, {5, 1, 0, 5}, {math.MaxInt64, 1, 4, 7}} {
+		s := Take([]*Planner{p}, Room{Entries: 100, Bytes: 1 << 40}, want.bound)
+		if s == nil {
+			if want.requests > 0 {
+				t.Fatalf("nothing is taken below %d", want.bound)
+			}
+			continue
+		}
+		if n, bytes := s.Requests(); n != want.requests || bytes != int64(100*n) || s.Segments[0].Firings != want.firings || s.Position != want.position {
+			t.Errorf("below %d: %d requests of %d bytes, %d firings, position %d; want %+v", want.bound, n, bytes, s.Segments[0].Firings, s.Position, want)
+		}
+		Commit([]*Planner{p})
+		for done := false; !done; {
+			_, done = p.Fold(s.Segments[0], 100)
+		}
+	}
+}
