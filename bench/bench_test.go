@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -265,6 +266,28 @@ func TestCurve(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, &out)
 		}
+	}
+}
+
+// One partition is drained of requests and of firings, with each number of sub-partitions.
+func TestHot(t *testing.T) {
+	t.Parallel()
+	c := DefaultHot()
+	c.Common, c.Timers, c.Subs, c.Start = common(t), 2000, []int{1, 3}, 10*time.Second
+	reports, err := RunHot(t.Context(), c)
+	rep := one(t, reports, err)
+	var names []string
+	for _, p := range rep.Phases {
+		if !p.Bare {
+			names = append(names, p.Name)
+		}
+		if p.PerSecond <= 0 && strings.HasPrefix(p.Name, "firings") {
+			t.Errorf("%+v", p)
+		}
+	}
+	want := []string{"requests, 1 sub-partitions", "firings, 1 sub-partitions", "requests, 3 sub-partitions", "firings, 3 sub-partitions"}
+	if !slices.Equal(names, want) || len(rep.Ratios) == 0 {
+		t.Errorf("phases %q, ratios %+v", names, rep.Ratios)
 	}
 }
 

@@ -109,7 +109,7 @@ func (r *run) launch(cfg *config.Config) (*instance, error) {
 	args := []string{
 		"--brokers", strings.Join(cfg.Brokers, ","), "--requests", strings.Join(cfg.Requests, ","), "--targets", strings.Join(cfg.Targets, ","),
 		"--group", cfg.Group, "--data-dir", cfg.DataDir, "--http", addr, "--on-stop", string(cfg.OnStop),
-		"--firing-interval", cfg.FiringInterval.String(),
+		"--firing-interval", cfg.FiringInterval.String(), "--sub-partitions", strconv.Itoa(cfg.SubPartitions),
 	}
 	for _, d := range cfg.Delay {
 		args = append(args, "--delay", d.String())

@@ -130,7 +130,7 @@ func (r *run) openTopics(ctx context.Context) (err error) {
 	}
 	if r.target == "" {
 		r.target, err = r.makeTopic(ctx, "target")
-	} else if err = r.create(ctx, r.target); errors.Is(err, kerr.TopicAlreadyExists) {
+	} else if err = r.create(ctx, r.target, r.Partitions); errors.Is(err, kerr.TopicAlreadyExists) {
 		err = nil
 	}
 	if err != nil {
@@ -194,15 +194,15 @@ func (r *run) changelog() string { return r.requests + ".waterclock.changelog" }
 // makeTopic makes a topic of the run.
 func (r *run) makeTopic(ctx context.Context, what string) (string, error) {
 	name := r.name + "-" + what
-	err := r.create(ctx, name)
+	err := r.create(ctx, name, r.Partitions)
 	if err == nil {
 		r.made = append(r.made, name)
 	}
 	return name, err
 }
 
-func (r *run) create(ctx context.Context, topic string) error {
-	_, err := kadm.NewClient(r.client).CreateTopic(ctx, int32(r.Partitions), int16(r.Replication), nil, topic)
+func (r *run) create(ctx context.Context, topic string, partitions int) error {
+	_, err := kadm.NewClient(r.client).CreateTopic(ctx, int32(partitions), int16(r.Replication), nil, topic)
 	if err != nil {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}

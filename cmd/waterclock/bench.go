@@ -33,7 +33,7 @@ what has not fired. It exits 1 if an emission was lost, duplicated, early or alt
   waterclock bench steady --local --rates 1000,10000 --json
   waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
 	}
-	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchCurve(p), benchBurst(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchOverload(p), benchAPI(p), benchLimit(p), benchBare(p))
+	cmd.AddCommand(benchLife(p), benchWait(p), benchSteady(p), benchCurve(p), benchBurst(p), benchHot(p), benchFixed(p), benchLoad(p), benchRestart(p), benchCancel(p), benchOverload(p), benchAPI(p), benchLimit(p), benchBare(p))
 	return cmd
 }
 
@@ -252,6 +252,21 @@ func benchBurst(p *process) *cobra.Command {
 	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunBurst(ctx, c) })
 	bindInstances(cmd, &c.Common)
 	cmd.Flags().IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
+	return cmd
+}
+
+func benchHot(p *process) *cobra.Command {
+	c := bench.DefaultHot()
+	cmd := &cobra.Command{
+		Use:   "hot",
+		Short: "one partition that gets everything: requests that wait in its log, then timers that are all due",
+		Long: `hot starts instances of its own, one for each of --subs, which are its
+--sub-partitions. The first number is what the others are compared with.`,
+	}
+	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunHot(ctx, c) })
+	cmd.Flags().IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
+	cmd.Flags().DurationVar(&c.Start, "start", c.Start, "an instance may take `DURATION` to start; then timers are taken in, and then they are due")
+	cmd.Flags().IntSliceVar(&c.Subs, "subs", c.Subs, "plan in so many parts, one number after the other: `N,...`")
 	return cmd
 }
 
