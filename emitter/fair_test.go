@@ -28,21 +28,20 @@ func (w *waiting) Seal(_ string, room *Room) *Share {
 // and has all that nobody else needs.
 func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	const many, endless = 9, 1 << 30
-	l := NewLane(Options{})
+	l := oneLane(Options{})
 	noisy := make([]*waiting, many)
 	for i := range noisy {
 		noisy[i] = &waiting{topic: "noisy", ready: endless}
-		l.Add(noisy[i])
+		l.of.Add(noisy[i])
 	}
 	quiet := &waiting{topic: "quiet"}
-	l.Add(quiet)
+	l.of.Add(quiet)
 	step := func() (others int) {
 		for _, n := range noisy {
 			n.got = 0
 		}
 		quiet.got = 0
-		l.nextStep()
-		l.seal("step")
+		l.of.settled(t.Context(), l.seal("step"))
 		for _, n := range noisy {
 			others += n.got
 		}
@@ -83,27 +82,22 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 // one, and as long as can be again some time after its last entry. It costs them half of
 // what goes through at most, as long as a step has half of its entries at least.
 func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
-	var p portions
+	l := oneLane(Options{})
 	now := time.Unix(1_700_000_000, 0)
 	noisy, quiet := &waiting{topic: "noisy"}, &waiting{topic: "quiet"}
-	all := Room{MaxStepEntries, MaxStepBytes}
+	members := []*member{{Source: noisy}, {Source: quiet}}
+	l.of.members = members
 	step := func(ready int) (others Room) {
-		for _, s := range []*waiting{noisy, quiet} {
-			if noisy.ready = 1 << 30; s == quiet {
-				s.ready = ready
-			}
-			offered := p.of(s, all)
+		all := Room{MaxStepEntries, MaxStepBytes}
+		p := l.of.portionsLocked(members, all, now)
+		for _, m := range members {
+			noisy.ready, quiet.ready = 1<<30, ready
+			offered := p.of(m, all)
 			left := offered
-			if share := s.Seal("", &left); s == quiet {
-				p.took(s, share, offered, left)
-			} else {
-				p.took(s, share, offered, left)
-				others = Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes}
-			}
+			m.last = taken(m.Seal("", &left), offered, left)
 		}
-		return others
+		return members[0].last.room
 	}
-	begin := func() { p.begin([]Source{noisy, quiet}, all, 0, now) }
 	for _, c := range []struct {
 		name  string
 		after time.Duration
@@ -117,10 +111,8 @@ func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
 		{"and longer", 2 * time.Millisecond, 0, MaxStepEntries},
 		{"both have backlogs", 0, 1 << 30, MaxStepEntries / 2},
 	} {
-		begin()
 		step(c.ready)
 		now = now.Add(c.after)
-		begin()
 		got := step(0)
 		if got.Entries != c.want {
 			t.Errorf("%s: who has a backlog has %d entries of a step, want %d", c.name, got.Entries, c.want)

@@ -101,7 +101,7 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 		"instances have `DURATION` to join a rebalance; at least the session timeout")
 	fs.Var(choice[OnStop]{&c.OnStop, onStops()}, "on-stop",
 		"`ACTION` at a stop: leave the group, or stay in it until the session times out (needs --instance-id)")
-	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run `N` loops of transactions side by side; 0 chooses by cores")
+	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run up to `N` loops of transactions side by side, as many as are full; 0 chooses by cores")
 	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "each lane has `N` transactional IDs, 2 to 4")
 	fs.Var((*duration)(&c.FiringInterval), "firing-interval",
 		"a lane begins a transaction at most once in `DURATION`, unless it is full: timers are up to that much later, and cost less; 0 for as soon as can be")

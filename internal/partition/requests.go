@@ -155,7 +155,7 @@ func (p *Partition) planDelivered() error {
 		if err := p.plan(&d); err != nil {
 			return err
 		}
-		p.o.Lane.Wake()
+		p.o.Lanes.Wake()
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (p *Partition) wakeForDue() {
 	due, ok := p.planner.Next()
 	p.planning.Unlock()
 	if ok && due < p.nextDue.Load() {
-		p.o.Lane.Wake()
+		p.o.Lanes.Wake()
 	}
 }
 
