@@ -379,12 +379,15 @@ func (p *Lanes) settled(ctx context.Context, shares []*Share) {
 	}
 }
 
-// untilDue is how long nobody has anything to seal, unless somebody wakes a lane.
+// untilDue is how long nobody has anything to seal, unless somebody wakes a lane. One of
+// several looks sooner, whether it may leave.
 func (p *Lanes) untilDue() time.Duration {
 	p.mu.Lock()
-	waiting := slices.Clone(p.waiting)
+	waiting, wait := slices.Clone(p.waiting), maxSleep
+	if p.active > 1 {
+		wait = leaveAfter
+	}
 	p.mu.Unlock()
-	wait := maxSleep
 	for _, m := range waiting {
 		wait = min(wait, m.Wait())
 	}
