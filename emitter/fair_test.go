@@ -21,7 +21,7 @@ func (w *waiting) Seal(_ string, room *Room) *Share {
 	w.ready, w.got = w.ready-n, w.got+n
 	room.Entries -= n
 	room.Bytes -= int64(n) * 100
-	return &Share{Token: fakeToken{}, Offset: Offset{Topic: w.topic}}
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: w.topic}, Done: func(Outcome) {}}
 }
 
 // A topic with backlogs on many partitions leaves another one its part of each step,
@@ -75,6 +75,48 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 		if n.got < MaxStepEntries/2/many/2 {
 			t.Errorf("partition %d of the noisy topic has %d entries of a step", i, n.got)
 		}
+	}
+}
+
+// A topic with one partition, whose share is in one lane at a time, has more of that lane's
+// steps than the partitions of another topic, which have the other lane's too.
+func TestTopicsShareAllLanes(t *testing.T) {
+	const endless = 1 << 30
+	p := NewLanes(Options{Lanes: 2})
+	p.active = 2
+	one := &waiting{topic: "one", ready: endless}
+	many := make([]*waiting, 7)
+	p.Add(one)
+	for i := range many {
+		many[i] = &waiting{topic: "many", ready: endless}
+		p.Add(many[i])
+	}
+	var under [2][]*Share
+	for step := range 60 { // a lane seals while the other one's step is under way
+		if step == 20 {
+			one.got = 0
+			for _, m := range many {
+				m.got = 0
+			}
+		}
+		i := step % 2
+		for _, s := range under[i] {
+			s.Done(Committed)
+		}
+		p.settled(t.Context(), under[i])
+		under[i] = p.all[i].seal("step")
+	}
+	others := 0
+	for i, m := range many {
+		if others += m.got; m.got < one.got/20 {
+			t.Errorf("partition %d of the other topic has %d entries, and who is alone %d", i, m.got, one.got)
+		}
+	}
+	if all := one.got + others; all < 40*MaxStepEntries*9/10 {
+		t.Errorf("%d entries in 40 steps, of %d each", all, MaxStepEntries)
+	}
+	if part := float64(one.got) / float64(one.got+others); part < 0.33 || part > 0.6 {
+		t.Errorf("a topic of one partition has %.2f of two lanes", part)
 	}
 }
 
