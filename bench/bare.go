@@ -10,9 +10,12 @@ import (
 	"os"
 	"runtime/pprof"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
@@ -25,7 +28,8 @@ type order struct {
 	In     string // topic that is read, and whose positions are committed
 	Out    string // topic of what stands for emissions
 	State  string // topic of what stands for changelog records
-	IDs    int    // transactional IDs in turn; 0 for no transactions
+	IDs    int    // transactional IDs in turn, of each loop; 0 for no transactions
+	Loops  int    // pass: loops side by side, each with its part of the partitions; others have one
 	Fanout int    // pass: records out for each one in
 	Step   int    // pass: records in of a transaction
 	// Records is how many go through; read: until as many have come.
@@ -74,7 +78,7 @@ func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Re
 		}
 		return s, err
 	})
-	o := outcome{Steps: b.done}
+	o := outcome{Steps: int(b.done.Load())}
 	if err != nil {
 		o.Error = err.Error()
 	}
@@ -88,21 +92,25 @@ type bare struct {
 	order
 	cfg  *config.Config
 	log  *slog.Logger
-	done int // steps
+	done atomic.Int64 // steps
 }
 
 // run opens what is needed, awaits the start and works.
 func (b *bare) run(ctx context.Context, await func() (start, error)) error {
 	work := b.read
 	if b.Kind != "read" {
-		s, err := b.newStepper(ctx)
-		if err != nil {
-			return err
+		loops := make([]*stepper, max(1, b.Loops))
+		for i := range loops {
+			s, err := b.newStepper(ctx, fmt.Sprintf("%s-%d", b.Name, i))
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			loops[i] = s
 		}
-		defer s.close()
-		work = func(ctx context.Context, begin start) error { return b.pass(ctx, s) }
+		work = func(ctx context.Context, begin start) error { return b.pass(ctx, loops) }
 		if b.Kind == "steps" {
-			work = func(ctx context.Context, begin start) error { return b.steps(ctx, s, begin.At) }
+			work = func(ctx context.Context, begin start) error { return b.steps(ctx, loops[0], begin.At) }
 		}
 	}
 	begin, err := await()
@@ -136,20 +144,58 @@ func (b *bare) profiled() (stop func(), err error) {
 	}, nil
 }
 
-// source reads In from its start.
-func (b *bare) source() (*kgo.Client, error) {
-	return newClient(b.cfg, b.log, kgo.ConsumeTopics(b.In), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+// source reads In from its start: all of it, or the partitions named.
+func (b *bare) source(partitions ...int32) (*kgo.Client, error) {
+	what := kgo.ConsumeTopics(b.In)
+	if len(partitions) > 0 {
+		from := make(map[int32]kgo.Offset)
+		for _, p := range partitions {
+			from[p] = kgo.NewOffset().AtStart()
+		}
+		what = kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{b.In: from})
+	}
+	return newClient(b.cfg, b.log, what, kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 }
 
-// pass consumes, produces and commits.
-func (b *bare) pass(ctx context.Context, s *stepper) error {
-	source, err := b.source()
+// pass has loops side by side pass on what is in In.
+func (b *bare) pass(ctx context.Context, loops []*stepper) error {
+	parts, records, err := b.divided(ctx, loops[0].clients[0], len(loops))
+	if err != nil {
+		return err
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	for i, s := range loops {
+		all.Go(func() error { return b.passOn(ctx, s, parts[i], records[i]) })
+	}
+	return all.Wait()
+}
+
+// divided gives each of n loops its partitions of In, and says how many records these hold.
+func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) (parts [][]int32, records []int, err error) {
+	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, b.In)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up the ends of %s: %w", b.In, err)
+	}
+	parts, records = make([][]int32, n), make([]int, n)
+	ends.Each(func(o kadm.ListedOffset) {
+		i := int(o.Partition) % n
+		parts[i], records[i] = append(parts[i], o.Partition), records[i]+int(o.Offset)
+	})
+	return parts, records, nil
+}
+
+// passOn consumes so many records of partitions, produces and commits.
+func (b *bare) passOn(ctx context.Context, s *stepper, partitions []int32, records int) error {
+	source, err := b.source(partitions...)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	for done := 0; done < b.Records; {
-		recs, positions, err := gather(ctx, source, min(b.Step, b.Records-done))
+	for done := 0; done < records; {
+		recs, positions, err := gather(ctx, source, min(b.Step, records-done))
 		if err != nil {
 			return err
 		}
@@ -157,7 +203,7 @@ func (b *bare) pass(ctx context.Context, s *stepper) error {
 			return err
 		}
 		done += len(recs)
-		b.done++
+		b.done.Add(1)
 	}
 	return nil
 }
@@ -227,7 +273,7 @@ func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 		if err := s.step(ctx, positions, recs); err != nil {
 			return err
 		}
-		b.done++
+		b.done.Add(1)
 	}
 	return nil
 }

@@ -20,6 +20,8 @@ const (
 	MaxRounds     = 100
 	// MaxStep is how many records in one transaction of a bare loop takes.
 	MaxStep = 100_000
+	// MaxIDs is how many transactional IDs a bare loop has in turn at most.
+	MaxIDs = 4
 	// MaxBrokers is the size of the largest cluster that a run starts.
 	MaxBrokers = 3
 )
@@ -49,7 +51,8 @@ type Common struct {
 	ValueBytes       int   // payload of a timer
 	Steps            []int // records in one transaction of a pass-through, one after the other: the best counts
 	PassRecords      int   // of each pass-through
-	IDs              int   // transactional IDs in turn, of bare loops
+	IDs              []int // transactional IDs in turn, of a pass-through, in the same way
+	Loops            []int // loops of a pass-through side by side, in the same way
 	Rounds           int   // how often all is repeated; medians are reported
 	Timeout          time.Duration
 	Profiles         string    // directory for processor profiles of instance and bare loops; empty: none
@@ -67,7 +70,7 @@ type Common struct {
 func DefaultCommon() Common {
 	return Common{
 		Brokers: 1, Partitions: 8, Replication: -1, ValueBytes: 200, Steps: []int{1_000, 5_000, 20_000}, PassRecords: 500_000,
-		IDs: 4, Rounds: 1, Timeout: 30 * time.Minute, linger: time.Second, Log: slog.New(slog.DiscardHandler),
+		IDs: []int{2, 1}, Loops: []int{1, 2, 4}, Rounds: 1, Timeout: 30 * time.Minute, linger: time.Second, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -85,13 +88,20 @@ func (c *Common) checkBare() error {
 		want(c.Partitions >= 1 && c.Partitions <= MaxPartitions, "partitions", c.Partitions, "1 to 1000"),
 		want(c.ValueBytes >= 0 && c.ValueBytes <= MaxValue, "value-bytes", c.ValueBytes, "0 to 1048576"),
 		want(c.Timeout > 0, "timeout", c.Timeout, "more than 0"),
-		want(len(c.Steps) > 0, "transaction-sizes", "", "at least one"),
 		want(c.PassRecords >= 1 && c.PassRecords <= MaxTimers, "records", c.PassRecords, fmt.Sprint("1 to ", MaxTimers)),
-		want(c.IDs >= 1 && c.IDs <= 4, "transactional-ids", c.IDs, "1 to 4"),
+		wantEach("ids", c.IDs, MaxIDs),
+		wantEach("loops", c.Loops, MaxPartitions),
+		wantEach("transaction-sizes", c.Steps, MaxStep),
 		want(c.Rounds >= 1 && c.Rounds <= MaxRounds, "rounds", c.Rounds, fmt.Sprint("1 to ", MaxRounds)),
 	}
-	for _, step := range c.Steps {
-		errs = append(errs, want(step >= 1 && step <= MaxStep, "transaction-sizes", step, fmt.Sprint("1 to ", MaxStep)))
+	return errors.Join(errs...)
+}
+
+// wantEach wants at least one number, and each of them from 1 to most.
+func wantEach(setting string, ns []int, most int) error {
+	errs := []error{want(len(ns) > 0, setting, "", "at least one")}
+	for _, n := range ns {
+		errs = append(errs, want(n >= 1 && n <= most, setting, n, fmt.Sprint("1 to ", most)))
 	}
 	return errors.Join(errs...)
 }

@@ -27,7 +27,25 @@ var (
 	oneToThree = passKind{fanout: 3}
 )
 
-// limit is what the machine can do at best without timers, with any size of a step.
+// shape is how a pass-through goes about it.
+type shape struct {
+	step  int // records in of a transaction
+	ids   int // transactional IDs in turn, of each loop
+	loops int
+}
+
+func (s shape) String() string {
+	text := fmt.Sprintf("%d a step", s.step)
+	if s.ids == 1 {
+		text += ", 1 ID"
+	}
+	if s.loops > 1 {
+		text += fmt.Sprintf(", %d loops", s.loops)
+	}
+	return text
+}
+
+// limit is what the machine can do at best without timers, with any shape.
 type limit struct {
 	perSecond float64 // the most
 	// cpu is the processor time of the bare loop for a record, in µs, with the steps
@@ -97,38 +115,64 @@ func (r *run) fill(ctx context.Context) error {
 	}
 	l.close()
 	r.input = &input{topic: topic, ledger: l}
-	_, err = r.pass(ctx, oneToThree, r.Steps[0])
+	_, err = r.pass(ctx, oneToThree, shape{r.Steps[0], r.IDs[0], r.Loops[0]})
 	return err
 }
 
-// limit measures a kind of pass-through with each size of a step.
+// limit measures a kind of pass-through: with each size of a step, then with the best of
+// them each number of transactional IDs, then of loops.
 func (r *run) limit(ctx context.Context, rep *Report, kind passKind) (*limit, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
-	best := &limit{}
-	for _, step := range r.Steps {
-		p, err := r.pass(ctx, kind, step)
+	best, most := shape{r.Steps[0], r.IDs[0], r.Loops[0]}, &limit{}
+	try := func(s shape) error {
+		p, err := r.pass(ctx, kind, s)
 		if p != nil {
 			rep.Phases = append(rep.Phases, p)
 		}
 		if err != nil {
+			return err
+		}
+		if p.PerSecond > most.perSecond {
+			best = s
+		}
+		most.add(p)
+		return nil
+	}
+	for _, step := range r.Steps {
+		if err := try(shape{step, r.IDs[0], r.Loops[0]}); err != nil {
 			return nil, err
 		}
-		best.add(p)
 	}
-	return best, nil
+	for _, ids := range r.IDs[1:] {
+		if kind.plain {
+			break
+		}
+		if err := try(shape{best.step, ids, best.loops}); err != nil {
+			return nil, err
+		}
+	}
+	for _, loops := range r.Loops[1:] {
+		if loops > r.Partitions {
+			break
+		}
+		if err := try(shape{best.step, best.ids, loops}); err != nil {
+			return nil, err
+		}
+	}
+	return most, nil
 }
 
 // pass runs one pass-through.
-func (r *run) pass(ctx context.Context, kind passKind, step int) (*Phase, error) {
+func (r *run) pass(ctx context.Context, kind passKind, s shape) (*Phase, error) {
 	r.phases++
 	what := fmt.Sprintf("pass-%d", r.phases)
-	o := order{Kind: "pass", Name: r.name + "-" + what, In: r.input.topic, Records: r.PassRecords, Fanout: kind.fanout, Step: step, IDs: r.IDs}
+	o := order{Kind: "pass", Name: r.name + "-" + what, In: r.input.topic, Records: r.PassRecords, Fanout: kind.fanout, Step: s.step, IDs: s.ids, Loops: s.loops}
 	if kind.plain {
 		o.IDs = 0
 	}
-	name := fmt.Sprintf("%s, %d a step", kind, step)
+	name := fmt.Sprintf("%s, %v", kind, s)
 	l := r.input.ledger.again()
 	m := &meter{run: r}
 	err := r.bare(ctx, o, l, func(ctx context.Context, loop *loop, col *collector) error {
@@ -146,7 +190,7 @@ func (r *run) pass(ctx context.Context, kind passKind, step int) (*Phase, error)
 	p := &Phase{Name: name, Bare: true}
 	p.perSecond(r.PassRecords, m.begin.at, l.last)
 	m.measure(p, r.PassRecords)
-	p.PerStep = float64(step)
+	p.PerStep = float64(s.step)
 	return p, p.verify(l)
 }
 

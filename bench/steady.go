@@ -153,7 +153,7 @@ func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float
 		return nil, err
 	}
 	o := order{
-		Kind: "steps", Name: fmt.Sprintf("%s-steps-%d", r.name, r.phases), In: requests, IDs: r.IDs, Records: timers,
+		Kind: "steps", Name: fmt.Sprintf("%s-steps-%d", r.name, r.phases), In: requests, IDs: MaxIDs, Records: timers,
 		Rate: rate, Prefix: fmt.Sprintf("%s-%d-", r.name, r.phases), ValueBytes: r.ValueBytes, Partitions: r.Partitions,
 	}
 	p := &Phase{Name: "bare loop", Bare: true, Rate: rate}

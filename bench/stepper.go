@@ -35,10 +35,10 @@ type stepper struct {
 	turn    int
 }
 
-func (b *bare) newStepper(ctx context.Context) (*stepper, error) {
+func (b *bare) newStepper(ctx context.Context, name string) (*stepper, error) {
 	s := &stepper{group: b.Name, source: b.In}
 	for i := range max(1, b.IDs) {
-		id := fmt.Sprintf("%s-%d", b.Name, i)
+		id := fmt.Sprintf("%s-%d", name, i)
 		opts := []kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ManualFlushing(), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8 * MaxStep)}
 		if b.IDs > 0 {
 			opts = append(opts, kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.ConcurrentTransactionsBackoff(concurrentBackoff))

@@ -18,7 +18,7 @@ import (
 // depends on that.
 func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	s := newStage(t)
-	l := s.lane(0)
+	l := s.lane()
 	failing, other := s.source(0, l), s.source(1, l)
 	other.step("1", other.emit("1"))
 	other.step("2", other.emit("2"))
@@ -29,7 +29,7 @@ func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	failing.mu.Lock()
 	failing.queue = append(failing.queue, &Share{Token: failing.token, Emissions: []Emission{e}})
 	failing.mu.Unlock()
-	l.Wake()
+	l.of.Wake()
 	failing.wants(Aborted)
 	listed, err := s.adm.ListTransactions(s.ctx, nil, []string{"Ongoing"})
 	if err != nil {
@@ -54,7 +54,7 @@ func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 // would commit the failed step's offset.
 func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
 	s := newStage(t)
-	l := s.lane(0)
+	l := s.lane()
 	a, b := s.source(0, l), s.source(1, l)
 	a.again = false
 	sh := a.record(&kgo.Record{Topic: s.changelog, Value: noise(2 << 20)})
@@ -80,7 +80,7 @@ func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	s := newStage(t)
 	wire := kafkatest.NewWire()
 	t.Cleanup(wire.Close)
-	l := s.lane(0, kgo.Dialer(wire.Dial))
+	l := s.lane(kgo.Dialer(wire.Dial))
 	src := s.source(0, l)
 	src.step("1", src.emit("1"))
 	src.step("2", src.emit("2"))

@@ -117,9 +117,9 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 		}
 		gone := l.clients[1].addr()
 		reach.lose(gone)
-		l.Reached()
+		l.of.Reached()
 		s := plainSource(l)
-		l.Add(s)
+		l.of.Add(s)
 		for range 6 {
 			if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
 				t.Fatalf("%v, %v", err, s.outcomes)
@@ -140,7 +140,7 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 		c, l, reach := awayLane(t)
 		held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
 		s := plainSource(l)
-		l.Add(s)
+		l.of.Add(s)
 		done := make(chan error, 1)
 		go func() { _, err := l.step(t.Context()); done <- err }()
 		<-held
@@ -149,7 +149,7 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 		l.mu.Unlock()
 		reach.lose(gone)
 		start := time.Now()
-		l.Reached()
+		l.of.Reached()
 		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
 			t.Errorf("%v, %v", err, s.outcomes)
 		}
@@ -181,7 +181,7 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 		var id atomic.Pointer[string] // whose end is not answered
 		hold(t, c, kmsg.EndTxn, func(r kmsg.Request) bool { return r.(*kmsg.EndTxnRequest).TransactionalID == *id.Load() })
 		s := plainSource(l)
-		l.Add(s)
+		l.of.Add(s)
 		done := make(chan error, 1)
 		go func() { _, err := l.step(t.Context()); done <- err }()
 		<-held
@@ -191,7 +191,7 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 		l.mu.Unlock()
 		reach.lose(gone)
 		start := time.Now()
-		l.Reached()
+		l.of.Reached()
 		time.AfterFunc(abortTimeout/2, answer)
 		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
 			t.Errorf("%v, %v", err, s.outcomes)
@@ -219,7 +219,7 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 		}
 		l.mu.Unlock()
 		start := time.Now()
-		l.Reached()
+		l.of.Reached()
 		if err := l.await(t.Context()); !errors.Is(err, errAway) {
 			t.Error(err)
 		}
@@ -248,7 +248,7 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 			return nil, nil, false
 		})
 		s := plainSource(l)
-		l.Add(s)
+		l.of.Add(s)
 		step := func() {
 			t.Helper()
 			if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
@@ -288,13 +288,13 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 					return !produces || slices.ContainsFunc(p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
 				})
 				s := plainSource(l)
-				l.Add(s)
+				l.of.Add(s)
 				done := make(chan error, 1)
 				go func() { _, err := l.step(t.Context()); done <- err }()
 				<-held
 				reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
 				start := time.Now()
-				l.Reached()
+				l.of.Reached()
 				if err := <-done; !errors.Is(err, errAway) {
 					t.Error(err)
 				}
@@ -320,7 +320,7 @@ func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 		reach.lose("127.0.0.1:1")
 		reach.none = map[timer.TopicPartition]bool{to: true}
 		s := plainSource(l)
-		l.Add(s)
+		l.of.Add(s)
 		start := time.Now()
 		_, err := l.step(t.Context())
 		if err != nil || len(s.outcomes) != 1 || s.outcomes[0] != Aborted {

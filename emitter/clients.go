@@ -134,7 +134,7 @@ func (l *Lane) open(turn int) {
 			used[c.addr()]++
 		}
 	}
-	l.aside.Go(func() {
+	l.of.aside.Go(func() {
 		c, err := l.newClient(serial, used)
 		if !l.hand(opened{turn, c, err}) && c != nil {
 			c.Close()
@@ -160,10 +160,10 @@ func (l *Lane) hand(o opened) bool {
 // newClient opens a client with its producer ID loaded: one that begins before that
 // runs its first transaction in the old mode.
 func (l *Lane) newClient(serial int, used map[string]int) (*txnClient, error) {
-	ctx, cancel := context.WithTimeout(l.ending, answerTimeout)
+	ctx, cancel := context.WithTimeout(l.of.ending, answerTimeout)
 	defer cancel()
 	id, at := l.newID(ctx, serial, used)
-	c, err := newTxnClient(&l.o, id)
+	c, err := newTxnClient(l.o, id)
 	if err != nil {
 		return nil, err
 	}

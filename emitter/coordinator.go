@@ -182,20 +182,15 @@ func (l *Lane) leave() {
 	}
 }
 
-// Reached tells the lane that a broker cannot be reached any more, or can again, or
-// that others lead since.
-func (l *Lane) Reached() {
+// reachedNow has the lane leave what cannot be reached any more.
+func (l *Lane) reachedNow() {
 	l.mu.Lock()
 	l.leave()
-	if l.ward != nil && l.ward.lane != nil {
-		defer l.ward.lane.Reached()
-	}
 	l.mu.Unlock()
 	select {
 	case l.reached <- struct{}{}:
 	default:
 	}
-	l.Wake()
 }
 
 // pauseLimit bounds the pause between two attempts at something.

@@ -1,6 +1,6 @@
 // Package emitter turns what partitions have planned into Kafka transactions.
 //
-// A [Lane] is a loop of steps over a fixed share of the partitions that a
+// A [Lane] is a loop of steps, one of a few ([Lanes]) around the partitions that a
 // process owns. A step is one transaction: changelog records, emissions, dead
 // letters and the fence, all or nothing. The lane sends what it is given and
 // does not know what the records mean.

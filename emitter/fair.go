@@ -20,96 +20,103 @@ const (
 // one: who took less than it was offered is likely to need as much again, and what that
 // leaves is divided evenly, first between request topics, then between the partitions of
 // one. So a topic with a backlog, or with many partitions, slows no other, and has all
-// that nobody else needs. It belongs to the lane's goroutine.
+// that nobody else needs. Several lanes share their steps alike: who is alone in one with
+// others of a topic that has many has more of it, as they have the other lanes' too.
 type portions struct {
-	last map[Source]portion // of the last step that they were asked for
-	next Source             // who was not asked, since there was no room; nil: nobody
-	// content is when a request topic last took less than it was offered.
-	content map[string]time.Time
-
-	// As of the step that is being sealed.
+	room   Room           // of the step
 	left   Room           // what those leave that take less
-	hungry map[string]int // sources that take all they get, by request topic
-	more   bool           // somebody took all, or was not asked: there may be more
+	hungry map[string]int // sources that take all they get, by request topic, whoever asks them
+	among  float64        // the sum of the parts of those of them that are asked here; 1 without others
 }
 
-// portion is what a source took of a step.
+// portion is what a source took of a step; zero: nothing.
 type portion struct {
 	topic string // its request topic
 	room  Room
 	all   bool // it took all that it was offered: it may have more
 }
 
-// begin works out what there is to be divided, and returns who is asked first.
-func (p *portions) begin(sources []Source, room Room, turn int, now time.Time) (first int) {
-	last := make(map[Source]portion, len(sources))
-	p.left, p.hungry, p.more = room, make(map[string]int), false
-	first = turn % max(1, len(sources))
-	for i, s := range sources {
-		if s == p.next {
-			first = i
-		}
-		took, busy := p.last[s]
-		switch {
-		case !busy:
-			continue
-		case took.all:
-			p.hungry[took.topic]++
-		default:
-			if p.content == nil {
-				p.content = make(map[string]time.Time)
-			}
-			p.content[took.topic] = now
-			p.left.Entries -= took.room.Entries
-			p.left.Bytes -= took.room.Bytes
-		}
-		last[s] = took
-	}
-	p.last, p.next = last, nil
-	if p.shared(now) {
-		p.left.Entries, p.left.Bytes = min(p.left.Entries, sharedStepEntries), min(p.left.Bytes, sharedStepBytes)
-	}
-	return first
+// size is how much of a step it is.
+func (p *portion) size() float64 {
+	return max(float64(p.room.Entries)/MaxStepEntries, float64(p.room.Bytes)/MaxStepBytes)
 }
 
-// shared reports whether a request topic without a backlog was served lately.
-func (p *portions) shared(now time.Time) (yes bool) {
+// portionsLocked works out what there is to be divided between members.
+func (p *Lanes) portionsLocked(members []*member, room Room, now time.Time) portions {
+	o := portions{room: room, hungry: make(map[string]int)}
+	for _, m := range p.members {
+		if m.last.all {
+			o.hungry[m.last.topic]++
+		}
+	}
+	if p.sharedLocked(o.hungry, members, now) {
+		o.room = Room{min(room.Entries, sharedStepEntries), min(room.Bytes, sharedStepBytes)}
+	}
+	o.left = room
+	for _, m := range members {
+		if m.last.all {
+			o.among += o.part(&m.last)
+		} else {
+			o.left.Entries -= m.last.room.Entries
+			o.left.Bytes -= m.last.room.Bytes
+		}
+	}
+	o.left = Room{min(o.left.Entries, o.room.Entries), min(o.left.Bytes, o.room.Bytes)}
+	return o
+}
+
+// sharedLocked notes which request topics are served that have no backlog, and reports
+// whether one was lately, beside some that have.
+func (p *Lanes) sharedLocked(hungry map[string]int, members []*member, now time.Time) (yes bool) {
+	for _, m := range members {
+		if !m.last.all && m.last.topic != "" {
+			p.content[m.last.topic] = now
+		}
+	}
 	for topic, at := range p.content {
 		switch {
 		case now.Sub(at) > sharedFor:
 			delete(p.content, topic)
-		case p.hungry[topic] == 0:
+		case hungry[topic] == 0:
 			yes = true
 		}
 	}
-	return yes && len(p.hungry) > 0
+	return yes && len(hungry) > 0
 }
 
-// of is what a source is offered, of what room there is.
-func (p *portions) of(s Source, room Room) Room {
-	took, busy := p.last[s]
-	topics, own := len(p.hungry), p.hungry[took.topic]
+// part is that of a source of all that the hungry ones have, of one that is not yet.
+func (o *portions) part(last *portion) float64 {
+	topics, own := len(o.hungry), o.hungry[last.topic]
 	if own == 0 {
 		topics++
 	}
-	if !took.all {
+	if !last.all {
 		own++
 	}
-	parts := max(1, topics*own)
-	entries, bytes := p.left.Entries/parts, p.left.Bytes/int64(parts)
-	if busy && !took.all { // what was set aside for it, too
-		entries, bytes = entries+took.room.Entries, bytes+took.room.Bytes
+	return 1 / float64(max(1, topics*own))
+}
+
+// of is what a source is offered, of what room there is.
+func (o *portions) of(m *member, room Room) Room {
+	part := 1.0
+	if o.among > 0 {
+		part = min(1, o.part(&m.last)/o.among)
+	}
+	entries, bytes := int(float64(o.left.Entries)*part), int64(float64(o.left.Bytes)*part)
+	if !m.last.all { // what was set aside for it, too
+		entries, bytes = entries+m.last.room.Entries, bytes+m.last.room.Bytes
 	}
 	return Room{min(room.Entries, max(minStepEntries, entries)), min(room.Bytes, max(minPortionBytes, bytes))}
 }
 
-// took notes what a source has taken of what it was offered; share is nil for nothing.
-func (p *portions) took(s Source, share *Share, offered, left Room) {
+// taken is what a source has taken of what it was offered; share is nil for nothing.
+func taken(share *Share, offered, left Room) portion {
 	if share == nil {
-		delete(p.last, s)
-		return
+		return portion{}
 	}
-	all := left.Entries <= offered.Entries/4 || left.Bytes <= offered.Bytes/4
-	p.last[s] = portion{topic: share.Offset.Topic, room: Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes}, all: all}
-	p.more = p.more || all
+	return portion{
+		topic: share.Offset.Topic,
+		room:  Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes},
+		all:   left.Entries <= offered.Entries/4 || left.Bytes <= offered.Bytes/4,
+	}
 }

@@ -21,28 +21,27 @@ func (w *waiting) Seal(_ string, room *Room) *Share {
 	w.ready, w.got = w.ready-n, w.got+n
 	room.Entries -= n
 	room.Bytes -= int64(n) * 100
-	return &Share{Token: fakeToken{}, Offset: Offset{Topic: w.topic}}
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: w.topic}, Done: func(Outcome) {}}
 }
 
 // A topic with backlogs on many partitions leaves another one its part of each step,
 // and has all that nobody else needs.
 func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	const many, endless = 9, 1 << 30
-	l := NewLane(Options{})
+	l := oneLane(Options{})
 	noisy := make([]*waiting, many)
 	for i := range noisy {
 		noisy[i] = &waiting{topic: "noisy", ready: endless}
-		l.Add(noisy[i])
+		l.of.Add(noisy[i])
 	}
 	quiet := &waiting{topic: "quiet"}
-	l.Add(quiet)
+	l.of.Add(quiet)
 	step := func() (others int) {
 		for _, n := range noisy {
 			n.got = 0
 		}
 		quiet.got = 0
-		l.nextStep()
-		l.seal("step")
+		l.of.settled(t.Context(), l.seal("step"))
 		for _, n := range noisy {
 			others += n.got
 		}
@@ -79,31 +78,68 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	}
 }
 
+// A topic with one partition, whose share is in one lane at a time, has more of that lane's
+// steps than the partitions of another topic, which have the other lane's too.
+func TestTopicsShareAllLanes(t *testing.T) {
+	const endless = 1 << 30
+	p := NewLanes(Options{Lanes: 2})
+	p.active = 2
+	one := &waiting{topic: "one", ready: endless}
+	many := make([]*waiting, 7)
+	p.Add(one)
+	for i := range many {
+		many[i] = &waiting{topic: "many", ready: endless}
+		p.Add(many[i])
+	}
+	var under [2][]*Share
+	for step := range 60 { // a lane seals while the other one's step is under way
+		if step == 20 {
+			one.got = 0
+			for _, m := range many {
+				m.got = 0
+			}
+		}
+		i := step % 2
+		for _, s := range under[i] {
+			s.Done(Committed)
+		}
+		p.settled(t.Context(), under[i])
+		under[i] = p.all[i].seal("step")
+	}
+	others := 0
+	for i, m := range many {
+		if others += m.got; m.got < one.got/20 {
+			t.Errorf("partition %d of the other topic has %d entries, and who is alone %d", i, m.got, one.got)
+		}
+	}
+	if all := one.got + others; all < 40*MaxStepEntries*9/10 {
+		t.Errorf("%d entries in 40 steps, of %d each", all, MaxStepEntries)
+	}
+	if part := float64(one.got) / float64(one.got+others); part < 0.33 || part > 0.6 {
+		t.Errorf("a topic of one partition has %.2f of two lanes", part)
+	}
+}
+
 // While a topic is served that has no backlog the steps are shorter for those that have
 // one, and as long as can be again some time after its last entry. It costs them half of
 // what goes through at most, as long as a step has half of its entries at least.
 func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
-	var p portions
+	l := oneLane(Options{})
 	now := time.Unix(1_700_000_000, 0)
 	noisy, quiet := &waiting{topic: "noisy"}, &waiting{topic: "quiet"}
-	all := Room{MaxStepEntries, MaxStepBytes}
+	members := []*member{{Source: noisy}, {Source: quiet}}
+	l.of.members = members
 	step := func(ready int) (others Room) {
-		for _, s := range []*waiting{noisy, quiet} {
-			if noisy.ready = 1 << 30; s == quiet {
-				s.ready = ready
-			}
-			offered := p.of(s, all)
+		all := Room{MaxStepEntries, MaxStepBytes}
+		p := l.of.portionsLocked(members, all, now)
+		for _, m := range members {
+			noisy.ready, quiet.ready = 1<<30, ready
+			offered := p.of(m, all)
 			left := offered
-			if share := s.Seal("", &left); s == quiet {
-				p.took(s, share, offered, left)
-			} else {
-				p.took(s, share, offered, left)
-				others = Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes}
-			}
+			m.last = taken(m.Seal("", &left), offered, left)
 		}
-		return others
+		return members[0].last.room
 	}
-	begin := func() { p.begin([]Source{noisy, quiet}, all, 0, now) }
 	for _, c := range []struct {
 		name  string
 		after time.Duration
@@ -117,10 +153,8 @@ func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
 		{"and longer", 2 * time.Millisecond, 0, MaxStepEntries},
 		{"both have backlogs", 0, 1 << 30, MaxStepEntries / 2},
 	} {
-		begin()
 		step(c.ready)
 		now = now.Add(c.after)
-		begin()
 		got := step(0)
 		if got.Entries != c.want {
 			t.Errorf("%s: who has a backlog has %d entries of a step, want %d", c.name, got.Entries, c.want)

@@ -57,9 +57,12 @@ func (c cabled) Write(b []byte) (int, error) {
 // partition each, in the bubble of the test, which drives its steps.
 func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) { return fakeLaneOf(t, 1) }
 
-// fakeLaneOf is fakeLane with so many brokers. An offset commit with metadata
+// fakeLaneOf is fakeLane with so many brokers.
+func fakeLaneOf(t *testing.T, brokers int) (*kfake.Cluster, *Lane) { return fakeLanes(t, brokers, 1) }
+
+// fakeLanes returns the first of so many lanes. An offset commit with metadata
 // offsetRefused is refused, one with offsetUnresponsive not answered.
-func fakeLaneOf(t *testing.T, brokers int) (*kfake.Cluster, *Lane) {
+func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *Lane) {
 	t.Helper()
 	var network cable
 	ports := make([]int, brokers)
@@ -106,10 +109,10 @@ func fakeLaneOf(t *testing.T, brokers int) (*kfake.Cluster, *Lane) {
 	}
 	t.Cleanup(cl.Close)
 	targets := NewTargets(cl, TargetOptions{})
-	l := NewLane(Options{Client: opts, Admin: cl, Group: "g", Process: "p", TransactionalIDs: 2, TransactionTimeout: 30 * time.Second,
+	l := oneLane(Options{Client: opts, Admin: cl, Group: "g", Process: "p", Lanes: lanes, TransactionalIDs: 2, TransactionTimeout: 30 * time.Second,
 		BatchMaxBytes: targets.BatchMaxBytes, Version: targets.Version, Stale: targets.Stale, Refuted: targets.Refuted,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry())})
-	t.Cleanup(l.close)
+	t.Cleanup(l.of.close)
 	return c, l
 }
 
@@ -174,7 +177,7 @@ func TestManySuspectsTripNobody(t *testing.T) {
 					return nil, nil, false
 				})
 				s := suspects(tc.n)
-				l.Add(s)
+				l.of.Add(s)
 				alone, outcome := tc.n, Outcome(0)
 				for tries := 0; outcome != Committed && tries < tc.n; tries++ {
 					_, err := l.step(t.Context())
@@ -207,16 +210,17 @@ func TestManySuspectsTripNobody(t *testing.T) {
 
 // A source with suspects shares its step with nobody behind it, who are in the next one.
 func TestSuspectsOfOneSourceAreEnoughForAStep(t *testing.T) {
-	l := NewLane(Options{})
+	l := oneLane(Options{})
 	s := []*fakeSource{suspects(1), suspects(1)}
 	for _, s := range s {
-		l.Add(s)
+		l.of.Add(s)
 	}
-	<-l.wake // of Add
-	if n := len(l.seal("first")); n != 1 || s[0].last == nil || s[1].last != nil {
+	<-l.of.wake // of Add
+	first := l.seal("first")
+	if n := len(first); n != 1 || s[0].last == nil || s[1].last != nil {
 		t.Errorf("%d sources with suspects in one step", n)
 	}
-	if len(l.wake) == 0 {
+	if len(l.of.wake) == 0 {
 		t.Error("nobody wakes the lane for the other one")
 	}
 	if n := len(l.seal("second")); n != 1 || s[1].last == nil {
@@ -245,7 +249,7 @@ func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
 		_, l := fakeLane(t)
 		l.o.Client = append(l.o.Client, kgo.WithHooks(slowToBuffer{"t", emissionDeadline + watchTick}))
 		s := &fakeSource{ems: func() []Emission { return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}} }}
-		l.Add(s)
+		l.of.Add(s)
 		if _, err := l.step(t.Context()); err != nil || s.outcomes[0] != Committed || !l.o.Health.AllHealthy() {
 			t.Errorf("%v, %v, unhealthy %v", err, s.outcomes, l.o.Health.Unhealthy())
 		}
@@ -280,7 +284,7 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 					}
 					return es
 				}}
-				l.Add(s)
+				l.of.Add(s)
 				for range 4 {
 					_, err := l.step(context.Background())
 					if s.outcomes[len(s.outcomes)-1] == Committed {
@@ -318,7 +322,7 @@ func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 				{Record: &kgo.Record{Topic: "good", Value: []byte("y")}, Seq: 1},
 			}
 		}}
-		l.Add(s)
+		l.of.Add(s)
 		_, err := l.step(t.Context())
 		if l.o.Health.Allow(timer.TopicPartition{Topic: "t", Partition: 0}, nil) || !l.o.Health.Allow(timer.TopicPartition{Topic: "good", Partition: 0}, nil) {
 			t.Errorf("unhealthy: %v, step: %v", l.o.Health.Unhealthy(), err)
@@ -344,7 +348,7 @@ func TestSeveralTargetsWithoutReplicasHoldUpNobody(t *testing.T) {
 			}
 			return es
 		}}
-		l.Add(s)
+		l.of.Add(s)
 		for range 3 { // kgo gives up one of them first, if the machine is busy
 			_, err := l.step(t.Context())
 			if s.outcomes[len(s.outcomes)-1] == Committed {

@@ -49,8 +49,8 @@ func TestFenceOfAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
 		good, bad := &guarded{name: "good"}, &guarded{name: "bad", refuse: true}
-		l.Add(good)
-		l.Add(bad)
+		l.of.Add(good)
+		l.of.Add(bad)
 		for range 2 {
 			if worked, err := l.step(t.Context()); !worked || err != nil {
 				t.Fatalf("worked %v, %v", worked, err)

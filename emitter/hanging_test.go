@@ -77,11 +77,11 @@ func TestEndHangingTellsGroupsApart(t *testing.T) {
 // A transaction that was announced and has produced nothing is found too.
 func TestEndHangingFindsWhatIsOnlyAnnounced(t *testing.T) {
 	s := newStage(t)
-	l := NewLane(Options{Group: s.group, Process: "p", TransactionalIDs: 2})
+	l := oneLane(Options{Group: s.group, Process: "p", TransactionalIDs: 2})
 	l.o.Client = []kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}
 	l.o.TransactionTimeout = testLimit
 	l.o.BatchMaxBytes = func(string) int32 { return defaultBatchMaxBytes }
-	c, err := newTxnClient(&l.o, TransactionalIDPrefix(s.group)+"p/0/1")
+	c, err := newTxnClient(l.o, TransactionalIDPrefix(s.group)+"p/0/1")
 	if err != nil {
 		t.Fatal(err)
 	}

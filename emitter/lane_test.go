@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -22,7 +24,7 @@ import (
 func TestLaneCommitsStepsInOrder(t *testing.T) {
 	const steps = 30
 	s := newStage(t)
-	l := s.lane(0)
+	l := s.lane()
 	a, b := s.source(0, l), s.source(1, l)
 	shares := map[*source][]*Share{}
 	var want []string
@@ -63,7 +65,7 @@ func TestLaneCommitsStepsInOrder(t *testing.T) {
 // those of different partitions to one target partition.
 func TestLaneOrdersEmissions(t *testing.T) {
 	s := newStage(t)
-	l := s.lane(0)
+	l := s.lane()
 	at := func(due, seq int64) Emission {
 		return Emission{Record: &kgo.Record{Topic: s.target, Partition: 1, Value: fmt.Appendf(nil, "%d/%d", due, seq)}, Due: due, Seq: seq}
 	}
@@ -80,7 +82,7 @@ func TestLaneOrdersEmissions(t *testing.T) {
 // nothing is visible, and the rest commits at the next seal.
 func TestAnnounceRefusedForTheUnknownTopic(t *testing.T) {
 	s := newStage(t)
-	l := s.lane(0)
+	l := s.lane()
 	a := s.source(0, l)
 	a.again = false
 	missing := Emission{Record: &kgo.Record{Topic: s.request + ".nowhere", Value: []byte("x")}}
@@ -110,7 +112,7 @@ func TestAnnounceRefusedForTheUnknownTopic(t *testing.T) {
 // partition; other partitions of the lane go on.
 func TestAnnounceRefusedForAnOwnTopic(t *testing.T) {
 	s := newStage(t)
-	l := s.lane(0)
+	l := s.lane()
 	a, b := s.source(0, l), s.source(1, l)
 	a.again = false
 	sh := a.record(&kgo.Record{Topic: s.request + ".nowhere", Value: []byte("x")}, a.emit("never"))
@@ -139,7 +141,7 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 			if tc.known {
 				s.limits = map[string]int32{small: 2000}
 			}
-			l := s.lane(0)
+			l := s.lane()
 			a := s.source(0, l)
 			a.again = false
 			large := Emission{Record: &kgo.Record{Topic: small, Value: noise(5000)}}
@@ -161,7 +163,7 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 func TestRefusedBatchIsWrittenOneByOne(t *testing.T) {
 	s := newStage(t)
 	small := s.c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": kadm.StringPtr("2000")}, s.request+".small")
-	l := s.lane(0)
+	l := s.lane()
 	a := s.source(0, l)
 	a.again = false
 	emissions := func(alone bool) (es []Emission) {
@@ -208,7 +210,7 @@ func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a := s.source(0, l)
 	calls := 0
 	a.token.member = func() Member {
@@ -236,7 +238,7 @@ func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a, b := s.source(0, l), s.source(1, l)
 	h := w.HoldResponse(kmsg.Produce.Int16())
 	defer h.Release()
@@ -261,7 +263,7 @@ func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a, b := s.source(0, l), s.source(1, l)
 	h := w.HoldResponse(kmsg.TxnOffsetCommit.Int16())
 	defer h.Release()
@@ -288,7 +290,7 @@ func TestUnknownMemberLosesTheStep(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a, b := s.source(0, l), s.source(1, l)
 	a.token.member = func() Member { return Member{ID: "nobody-of-this-group", Generation: 1} }
 	a.step("never", a.emit("never"))
@@ -322,7 +324,7 @@ func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a := s.source(0, l)
 	f := w.DropResponse(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
@@ -342,7 +344,7 @@ func TestEndTxnLostIsCommittedAgain(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a := s.source(0, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
@@ -363,7 +365,7 @@ func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a := s.source(0, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
@@ -387,7 +389,7 @@ func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a := s.source(0, l)
 	end := w.Hold(kmsg.EndTxn.Int16())
 	defer end.Release()
@@ -408,7 +410,7 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a, b := s.source(0, l), s.source(1, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("x"))
@@ -430,16 +432,19 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	s.settled(1, []string{"other"}, []string{"other"})
 }
 
-// Two lanes of one process, each with its own partition, at the same time.
+// Two lanes at the same time: each has a step of whichever partition it meets.
 func TestTwoLanes(t *testing.T) {
 	const steps = 20
 	s := newStage(t)
-	lanes := []*Lane{s.lane(0), s.lane(1)}
-	var sources []*source
+	l := s.laneOf(Options{Lanes: 2, Admin: s.c.Client(t), TransactionTimeout: testTimeout})
+	s.await("both lanes are active", func() bool {
+		l.of.mu.Lock()
+		defer l.of.mu.Unlock()
+		l.of.joinLocked()
+		return l.of.active == 2
+	})
+	sources := []*source{s.source(0, l), s.source(1, l)}
 	var want []string
-	for p, l := range lanes {
-		sources = append(sources, s.source(int32(p), l))
-	}
 	for i := range steps {
 		want = append(want, fmt.Sprint(i))
 		for _, src := range sources {
@@ -465,13 +470,11 @@ func TestTwoLanes(t *testing.T) {
 		}
 	}
 	retired := 0 // for fresh ones: what waits too long on a busy machine is
-	for _, l := range lanes {
-		var m dto.Metric
-		if err := l.o.Metrics.retired.Write(&m); err != nil {
-			t.Fatal(err)
-		}
-		retired += int(m.GetCounter().GetValue())
+	var m dto.Metric
+	if err := l.o.Metrics.retired.Write(&m); err != nil {
+		t.Fatal(err)
 	}
+	retired += int(m.GetCounter().GetValue())
 	if len(ids) < 4 || len(ids) > 4+retired {
 		t.Errorf("transactional IDs %v, want two of each lane and at most %d in the place of others", ids, retired)
 	}
@@ -483,16 +486,16 @@ func TestLaneStops(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := NewLane(Options{
+	l := oneLane(Options{
 		Client: []kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...), kgo.Dialer(w.Dial)}, Admin: s.c.Client(t), Group: s.group, Process: "p",
 		TransactionalIDs: 2, TransactionTimeout: testTimeout, BatchMaxBytes: func(string) int32 { return defaultBatchMaxBytes },
 		Version: func(string) int64 { return 1 }, Stale: s.isStale,
-		Logger: s.lane(1).o.Logger, Metrics: s.lane(2).o.Metrics,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
 	})
 	a := s.source(0, l)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
+	go func() { done <- l.of.Run(ctx) }()
 	h := w.Hold(kmsg.EndTxn.Int16())
 	defer h.Release()
 	a.step("x", a.emit("once"))
@@ -516,7 +519,7 @@ func TestStableOffsetWaitsForTheFirstCommit(t *testing.T) {
 	s := newStage(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
-	l := s.lane(0, kgo.Dialer(w.Dial))
+	l := s.lane(kgo.Dialer(w.Dial))
 	a := s.source(0, l)
 	h := w.Hold(kmsg.Produce.Int16())
 	defer h.Release()

@@ -27,7 +27,7 @@ func TestTheLogSaysWhatAStepTookLongFor(t *testing.T) {
 		var log bytes.Buffer
 		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		s := &fakeSource{ems: func() []Emission { return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("v")}}} }}
-		l.Add(s)
+		l.of.Add(s)
 		for range 2 {
 			if _, err := l.step(t.Context()); err != nil {
 				t.Fatal(err)
@@ -53,11 +53,13 @@ func TestTriesThatTakeLongAreNotSaid(t *testing.T) {
 		silence(t, c, &steady{own: "log"})
 		var log bytes.Buffer
 		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		w := newLane(l.o, "ward")
-		w.aside, w.ending, w.clients = l.aside, l.ending, make([]*txnClient, 1)
+		w := newLane(l.of, l.o, "ward")
+		w.apart = true
 		t.Cleanup(w.closeClients)
 		s := &fakeSource{ems: func() []Emission { return nil }}
-		if err := w.run(t.Context(), []*Share{s.Seal("s", &Room{Entries: 1})}); !errors.Is(err, errHeld) {
+		share := s.Seal("s", &Room{Entries: 1})
+		share.of = new(member)
+		if err := w.runStep(t.Context(), []*Share{share}); !errors.Is(err, errHeld) {
 			t.Fatal(err)
 		}
 		if said := log.String(); strings.Contains(said, "a step took long") {

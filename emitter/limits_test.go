@@ -44,15 +44,15 @@ func TestAStepsLimits(t *testing.T) {
 		{"one byte below MaxStepBytes", taker{1, MaxStepBytes - 1}, 3, 2},
 		{"MaxStepBytes", taker{1, MaxStepBytes}, 3, 1},
 	} {
-		l := NewLane(Options{})
+		l := oneLane(Options{})
 		for range tc.sources {
-			l.Add(&tc.takes)
+			l.of.Add(&tc.takes)
 		}
-		<-l.wake // of Add
+		<-l.of.wake // of Add
 		if got := len(l.seal("step")); got != tc.want {
 			t.Errorf("%s: %d of %d sources in the step, want %d", tc.name, got, tc.sources, tc.want)
 		}
-		if left := tc.sources - tc.want; left > 0 && len(l.wake) == 0 {
+		if left := tc.sources - tc.want; left > 0 && len(l.of.wake) == 0 {
 			t.Errorf("%s: nobody wakes the lane for the %d sources that were not asked", tc.name, left)
 		}
 	}

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(kafkatest.LeakFree{M: m}) }
@@ -129,13 +132,13 @@ func (s *stage) await(what string, ok func() bool) {
 	}
 }
 
-// lane starts a lane that is stopped with the test.
-func (s *stage) lane(number int, opts ...kgo.Opt) *Lane {
+// lane starts the only one of its lanes, which is stopped with the test.
+func (s *stage) lane(opts ...kgo.Opt) *Lane {
 	s.t.Helper()
-	return s.laneOf(Options{Lane: number, Client: opts, Admin: s.c.Client(s.t), TransactionTimeout: testTimeout})
+	return s.laneOf(Options{Client: opts, Admin: s.c.Client(s.t), TransactionTimeout: testTimeout})
 }
 
-// laneOf starts a lane with these options and the stage's own.
+// laneOf starts lanes with these options and the stage's own, and returns the first.
 func (s *stage) laneOf(o Options) *Lane {
 	s.t.Helper()
 	o.Client = append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, o.Client...)
@@ -144,12 +147,12 @@ func (s *stage) laneOf(o Options) *Lane {
 	o.Version = func(string) int64 { return 1 }
 	o.Stale, o.Refuted = s.isStale, s.isStale
 	o.Logger, o.Metrics = slog.New(slog.NewTextHandler(s.t.Output(), nil)), NewMetrics(prometheus.NewRegistry())
-	l := NewLane(o)
+	l := oneLane(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := l.Run(ctx); err != nil {
+		if err := l.of.Run(ctx); err != nil {
 			s.t.Errorf("lane ended with %v", err)
 		}
 	}()
@@ -234,8 +237,8 @@ type source struct {
 
 func (s *stage) source(partition int32, l *Lane) *source {
 	src := &source{s: s, partition: partition, token: s.alive(), outcomes: make(chan Outcome, 1000), lane: l, again: true}
-	l.Add(src)
-	s.t.Cleanup(func() { l.Remove(src) })
+	l.of.Add(src)
+	s.t.Cleanup(func() { l.of.Remove(src) })
 	return src
 }
 
@@ -254,7 +257,7 @@ func (s *source) record(r *kgo.Record, emissions ...Emission) *Share {
 	s.mu.Lock()
 	s.queue = append(s.queue, sh)
 	s.mu.Unlock()
-	s.lane.Wake()
+	s.lane.of.Wake()
 	return sh
 }
 
@@ -312,7 +315,7 @@ func (s *source) done(step string, o Outcome) {
 	s.out = nil
 	s.mu.Unlock()
 	s.outcomes <- o
-	s.lane.Wake()
+	s.lane.of.Wake()
 }
 
 // outcome waits for the end of the next step.
@@ -397,4 +400,20 @@ func (s *stage) settled(partition int32, emissions, changes []string) {
 			s.t.Errorf("%s/%d shows %q, want %q", x.topic, partition, got, want)
 		}
 	}
+}
+
+// oneLane is the only one of its lanes.
+func oneLane(o Options) *Lane { return NewLanes(o).all[0] }
+
+// holdUp has a source, which waits, hold up a step.
+func (l *Lane) holdUp(ctx context.Context, s Source, share *Share) {
+	l.of.mu.Lock()
+	i := slices.IndexFunc(l.of.members, func(m *member) bool { return m.Source == s })
+	share.of = l.of.members[i]
+	share.of.out = true
+	l.of.waiting = slices.DeleteFunc(l.of.waiting, func(m *member) bool { return m == share.of })
+	l.of.mu.Unlock()
+	share.hold(timer.TopicPartition{Topic: "log"}, kerr.NotEnoughReplicas)
+	l.of.settled(ctx, []*Share{share})
+	share.Held = nil
 }

@@ -9,6 +9,7 @@ import (
 
 // Metrics of all lanes of a process.
 type Metrics struct {
+	active        prometheus.Gauge
 	steps         *prometheus.CounterVec
 	duration      prometheus.Histogram
 	resolved      prometheus.Counter
@@ -22,6 +23,9 @@ type Metrics struct {
 // NewMetrics registers the metrics of lanes.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
+		active: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "waterclock_lanes", Help: "Loops of transactions that run side by side: one joins when the steps of those there are full.",
+		}),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_transactions_total", Help: "Transactions ended, by outcome: committed, aborted, fenced.",
 		}, []string{"outcome"}),
@@ -52,7 +56,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, outcome := range []string{"committed", "aborted", "fenced"} {
 		m.steps.WithLabelValues(outcome)
 	}
-	reg.MustRegister(m.steps, m.duration, m.resolved, m.retired, m.clientsOpened, m.ended, m.missing, m.written)
+	reg.MustRegister(m.active, m.steps, m.duration, m.resolved, m.retired, m.clientsOpened, m.ended, m.missing, m.written)
 	return m
 }
 

@@ -94,10 +94,10 @@ func pacedLane(t *testing.T, interval time.Duration) (l *Lane, s *paced, stop fu
 	l.pace.interval = interval
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx) }()
+	go func() { ended <- l.of.Run(ctx) }()
 	time.Sleep(10 * paceInterval) // its clients are open
 	s = &paced{}
-	l.Add(s)
+	l.of.Add(s)
 	synctest.Wait()
 	var once sync.Once
 	stop = func() {
@@ -133,7 +133,7 @@ func TestNothingWaitsLongerThanTheInterval(t *testing.T) {
 				at = at.Add(time.Duration(random.Int64N(int64(2 * paceInterval))))
 			}
 			s.add(at)
-			l.Wake()
+			l.of.Wake()
 		}
 		time.Sleep(10 * paceInterval)
 		stop()
@@ -171,7 +171,7 @@ func TestALaneThatHasRestedSealsAtOnce(t *testing.T) {
 		for range 5 {
 			due := time.Now().Add(3 * paceInterval)
 			s.add(due)
-			l.Wake()
+			l.of.Wake()
 			time.Sleep(5 * paceInterval)
 			if steps := s.steps(); len(steps) == 0 || !steps[len(steps)-1].at.Equal(due) {
 				t.Errorf("due at %v, steps %v", due, steps)
@@ -189,7 +189,7 @@ func TestFullStepsDoNotPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, _ := pacedLane(t, paceInterval)
 		s.add(slices.Repeat([]time.Time{time.Now()}, 5*MaxStepEntries)...)
-		l.Wake()
+		l.of.Wake()
 		time.Sleep(10 * paceInterval)
 		steps := s.steps()
 		if len(steps) != 5 {
@@ -209,7 +209,7 @@ func TestAnAbortedStepDoesNotPause(t *testing.T) {
 		l, s, _ := pacedLane(t, paceInterval)
 		s.refuse = 2
 		s.add(time.Now())
-		l.Wake()
+		l.of.Wake()
 		time.Sleep(10 * paceInterval)
 		steps := s.steps()
 		if len(steps) != 3 {
@@ -226,10 +226,10 @@ func TestAStopDoesNotWaitForThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, stop := pacedLane(t, time.Hour)
 		s.add(time.Now())
-		l.Wake()
+		l.of.Wake()
 		time.Sleep(paceInterval)
 		s.add(time.Now())
-		l.Wake()
+		l.of.Wake()
 		time.Sleep(paceInterval)
 		if steps := s.steps(); len(steps) != 1 {
 			t.Fatalf("%d steps", len(steps))
@@ -248,7 +248,7 @@ func TestWithoutAnIntervalThereIsNoPause(t *testing.T) {
 		l, s, _ := pacedLane(t, 0)
 		for range 10 {
 			s.add(time.Now())
-			l.Wake()
+			l.of.Wake()
 			time.Sleep(stepLimit)
 		}
 		if steps := s.steps(); len(steps) != 10 {

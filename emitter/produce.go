@@ -64,7 +64,7 @@ func (o *outgoing) produce(ctx context.Context) error {
 	}
 	emissions := ordered(o.shares)
 	var err error
-	if o.lane.apart() {
+	if o.lane.apart {
 		err = o.flush(ctx)
 	}
 	if err == nil {

@@ -115,17 +115,17 @@ func (l *Lane) drop(c *txnClient) {
 // channel is closed when it has. Who gave it up in a ward waits for the markers too,
 // for as long as it likes: see ward.
 func (l *Lane) endAside(c *txnClient) <-chan struct{} {
-	ctx, cancel := context.WithTimeout(l.ending, l.o.TransactionTimeout)
+	ctx, cancel := context.WithTimeout(l.of.ending, l.o.TransactionTimeout)
 	done := make(chan struct{})
-	if l.apart() {
+	if l.apart {
 		cancel()
-		ctx, cancel = context.WithCancel(l.ending)
+		ctx, cancel = context.WithCancel(l.of.ending)
 		l.ends = append(l.ends, end{done, cancel})
 	}
-	l.aside.Go(func() {
+	l.of.aside.Go(func() {
 		defer cancel()
 		decided := c.parts != nil && l.abortNow(ctx, c)
-		if decided && !l.apart() || l.endLast(ctx, c.id) {
+		if decided && !l.apart || l.endLast(ctx, c.id) {
 			close(done)
 		}
 	})
@@ -189,7 +189,7 @@ func (l *Lane) endLast(ctx context.Context, id string) bool {
 
 // initProducerID makes the broker finish or abort the ID's last transaction.
 func (l *Lane) initProducerID(ctx context.Context, id string) error {
-	fresh, err := newTxnClient(&l.o, id)
+	fresh, err := newTxnClient(l.o, id)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (l *Lane) initProducerID(ctx context.Context, id string) error {
 // another took over, and wakes, goes on to answer from before the step for as
 // long as it has not heard of that: also where the step is committed.
 func (l *Lane) resolve(c *txnClient, shares []*Share) error {
-	ctx := l.ending
+	ctx := l.of.ending
 	defer c.Close() // not before: see said
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
@@ -271,7 +271,7 @@ func unresolved(shares []*Share) (open []*Share) {
 func (l *Lane) decide(ctx context.Context, c *txnClient, s *Share) (Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.TransactionTimeout/2)
 	defer cancel()
-	l.aside.Go(func() {
+	l.of.aside.Go(func() {
 		for s.Token.Err() == nil && sleep(ctx, tokenTick) == nil {
 		}
 		cancel()

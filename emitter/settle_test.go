@@ -72,7 +72,7 @@ func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
 		reach.lose("127.0.0.1:1")
 		reach.burdened = map[timer.TopicPartition]bool{to: true}
 		s := plainSource(l)
-		l.Add(s)
+		l.of.Add(s)
 		start := time.Now()
 		if _, err := l.step(t.Context()); !errors.Is(err, errAway) {
 			t.Error(err)

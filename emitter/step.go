@@ -30,15 +30,14 @@ type Room struct {
 	Bytes   int64
 }
 
-// Source is a partition that contributes to steps. One goroutine of its lane at a
-// time calls Seal.
+// Source is a partition that contributes to steps. One goroutine at a time calls Seal.
 type Source interface {
 	// Seal fixes what the partition adds to the step named step and takes it
 	// off room; nil when nothing is ready, and while a share is out, from Seal to
 	// Share.Done.
 	Seal(step string, room *Room) *Share
 	// Wait is for how long, as of the last Seal that returned nil, nothing will fall
-	// due in the source. What comes otherwise wakes the lane.
+	// due in the source. What comes otherwise wakes the lanes.
 	Wait() time.Duration
 }
 
@@ -119,7 +118,7 @@ type Share struct {
 	// again; the lane does so apart from the others until it commits (see ward).
 	Held map[timer.TopicPartition]error
 
-	source Source
+	of     *member
 	proven bool // every record of Records was taken
 }
 

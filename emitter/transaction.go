@@ -25,7 +25,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
-		if !l.apart() { // a ward's tries take long each time, and the log has said why
+		if !l.apart { // a ward's tries take long each time, and the log has said why
 			l.laps.end(l.o.Logger, l.name, err)
 		}
 	}()
@@ -136,7 +136,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
-	c.commit(l.ending)
+	c.commit(l.of.ending)
 	var err error
 	select {
 	case err = <-c.answer:

@@ -124,7 +124,7 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 				if tc.key == kmsg.TxnOffsetCommit {
 					s.metadata = offsetUnresponsive
 				}
-				l.Add(s)
+				l.of.Add(s)
 				begun := time.Now()
 				_, err := l.step(t.Context())
 				if took := time.Since(begun); took > patience {
@@ -163,7 +163,7 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 					}
 					return es
 				}}
-				l.Add(s)
+				l.of.Add(s)
 				if aborts {
 					var once sync.Once
 					c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -348,9 +348,9 @@ func TestADeadPartitionLeavesTheWard(t *testing.T) {
 		until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
 		tok.die()
 		until(t, "the ward is empty", testLimit, func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return !l.ward.running && len(l.sources) == 1
+			l.of.mu.Lock()
+			defer l.of.mu.Unlock()
+			return !l.of.ward.running && len(l.of.members) == 1
 		})
 		n := healthy.committed()
 		until(t, "the healthy one goes on", testLimit, func() bool { return healthy.committed() > n+3 })

@@ -32,7 +32,7 @@ func TestAnUnresolvedStepIsGivenUpAsAWhole(t *testing.T) {
 		for range 20 {
 			shares = append(shares, &Share{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}})
 		}
-		client, err := newTxnClient(&l.o, "unanswered")
+		client, err := newTxnClient(l.o, "unanswered")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 			asked <- struct{}{}
 			return nil, nil, true // no answer
 		})
-		client, err := newTxnClient(&l.o, "unanswered")
+		client, err := newTxnClient(l.o, "unanswered")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 					}
 					return resp, nil, true
 				})
-				client, err := newTxnClient(&l.o, "unanswered")
+				client, err := newTxnClient(l.o, "unanswered")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -177,7 +177,7 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 			}
 			return resp, nil, true
 		})
-		client, err := newTxnClient(&l.o, "unanswered")
+		client, err := newTxnClient(l.o, "unanswered")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +225,7 @@ func (s *toldSource) Seal(step string, room *Room) *Share {
 func wantResolved(t *testing.T, l *Lane, within time.Duration) {
 	t.Helper()
 	s := &toldSource{fakeSource: fakeSource{ems: func() []Emission { return nil }}, told: make(chan Outcome, 1)}
-	l.Add(s)
+	l.of.Add(s)
 	if _, err := l.step(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -35,18 +35,18 @@ const (
 	probationMax = time.Minute
 )
 
-// A ward is where the sources of a lane are that have held up a step: partitions
-// of our own did not take what they write (Share.Held). A source is in the lane or
-// in its ward; the ward tries those whose time has come in steps of their own,
-// with one transactional client of its own, while the lane goes on with the others.
+// A ward is where sources are that have held up a step: partitions of our own did not
+// take what they write (Share.Held). A source is with the lanes or in their ward; the ward
+// tries those whose time has come in steps of their own, with one transactional client of
+// its own, while the lanes go on with the others.
 //
-//	lane ── holds up a step ──► ward ── its own records are taken ──► lane
-//	                            │  ▲
-//	                            └──┘ held up again: a longer pause
+//	lanes ── holds up a step ──► ward ── its own records are taken ──► lanes
+//	                             │  ▲
+//	                             └──┘ held up again: a longer pause
 //
 // A source leaves the ward when its records are taken, in a step that commits or
 // in one that others hold up, and it has no more ready than a try may have: what is
-// too slow for the lane goes on here at its own pace. One that comes back soon is
+// too slow for the lanes goes on here at its own pace. One that comes back soon is
 // released only after some time without a failure: what is unhealthy from time to time
 // would else hold up the others each time. And it leaves when it is removed, since
 // its token is dead or it is acquired again. One that has nothing to seal is asked again
@@ -61,13 +61,13 @@ const (
 // ended the partition takes writes, and is tried at once.
 //
 // Order is the source's: what was aborted is sealed again from the same sequence,
-// and one share of it at a time is out, whoever asks.
+// and one share of it at a time is out, whoever asks. So one whose step's outcome is not
+// known is not asked, and released only when it is.
 //
-// The goroutine is there while a source is. The lane's mutex guards the fields.
+// The goroutine is there while a source is. Lanes.mu guards the fields.
 type ward struct {
-	of      *Lane
-	stalls  map[Source]*stall
-	past    map[Source]*stall // released, by sources of the lane
+	of      *Lanes
+	stalls  map[*member]*stall
 	running bool
 	lane    *Lane // of the goroutine, or of the last one
 	// serial and counter go on from one goroutine to the next: see Lane.
@@ -123,24 +123,19 @@ func (st *stall) due(now time.Time) bool {
 	}
 }
 
-func newWard(of *Lane) *ward {
-	return &ward{of: of, stalls: make(map[Source]*stall), past: make(map[Source]*stall)}
+func newWard(of *Lanes) *ward {
+	return &ward{of: of, stalls: make(map[*member]*stall)}
 }
 
-// admit takes a source over from its lane, unless it was removed meanwhile.
-func (w *ward) admit(ctx context.Context, s *Share) {
-	w.of.mu.Lock()
-	defer w.of.mu.Unlock()
-	if !w.of.removeLocked(s.source) {
-		return
-	}
-	now := time.Now()
+// admitLocked takes a source over from the lanes. The lock is held.
+func (w *ward) admitLocked(ctx context.Context, s *Share) {
+	now, m := time.Now(), s.of
 	st := &stall{request: timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, since: now, heldSince: now, next: now, entries: wardEntries}
-	if was := w.past[s.source]; was != nil && now.Sub(was.released) < wardMemory {
+	if was := m.past; was != nil && now.Sub(was.released) < wardMemory {
 		st.probation = min(max(probationMin, 2*was.probation), probationMax)
 	}
-	w.stalls[s.source] = st
-	w.of.o.Logger.Warn("a partition holds up the steps of others and is tried apart from them", "lane", w.of.name,
+	w.stalls[m], m.in, m.last = st, st, portion{}
+	w.of.o.Logger.Warn("a partition holds up the steps of others and is tried apart from them",
 		"topic", st.request.Topic, "partition", st.request.Partition, "err", s.heldBy())
 	if !w.running {
 		w.running = true
@@ -148,19 +143,20 @@ func (w *ward) admit(ctx context.Context, s *Share) {
 	}
 }
 
-// remove forgets a source. The lane's mutex is held.
-func (w *ward) remove(s Source) {
-	delete(w.stalls, s)
-	delete(w.past, s)
+// leaveLocked takes a member out. The lock is held.
+func (w *ward) leaveLocked(m *member) {
+	delete(w.stalls, m)
+	m.in = nil
 }
 
-// releaseLocked gives a source back to its lane. The lane's mutex is held.
-func (w *ward) releaseLocked(s Source, st *stall) {
-	delete(w.stalls, s)
+// releaseLocked gives a source back to the lanes. The lock is held.
+func (w *ward) releaseLocked(m *member) {
+	st := m.in
+	w.leaveLocked(m)
 	st.released = time.Now()
-	w.past[s] = st
-	w.of.sources = append(w.of.sources[:len(w.of.sources):len(w.of.sources)], s)
-	w.of.o.Logger.Info("a partition that held up steps is part of them again", "lane", w.of.name,
+	m.past = st
+	w.of.waitLocked(m)
+	w.of.o.Logger.Info("a partition that held up steps is part of them again",
 		"topic", st.request.Topic, "partition", st.request.Partition, "after", time.Since(st.since))
 	w.of.Wake()
 }
@@ -169,9 +165,8 @@ func (w *ward) releaseLocked(s Source, st *stall) {
 func (w *ward) run(ctx context.Context) {
 	o := w.of.o
 	o.TransactionalIDs = 1
-	l := newLane(o, w.of.name+"/ward")
-	l.aside, l.ending = w.of.aside, w.of.ending
-	l.wake = w.of.wake // a source may be back there before its step is resolved here
+	l := newLane(w.of, &o, "ward")
+	l.apart = true
 	w.of.mu.Lock()
 	w.lane = l
 	w.of.mu.Unlock()
@@ -191,7 +186,7 @@ func (w *ward) run(ctx context.Context) {
 		if len(shares) == 0 {
 			_ = sleep(ctx, wardTick)
 		} else {
-			err := l.run(ctx, shares)
+			err := l.runStep(ctx, shares)
 			w.judge(shares, err, l.lastEnd())
 			w.stopEnds(l)
 		}
@@ -215,47 +210,49 @@ func (w *ward) stopEnds(l *Lane) {
 
 // due returns the sources whose time has come. It is not ok when the ward is empty:
 // the goroutine must end.
-func (w *ward) due() (due []Source, ok bool) {
+func (w *ward) due() (due []*member, ok bool) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	now := time.Now()
-	for s, st := range w.stalls {
-		if st.due(now) {
-			due = append(due, s)
+	for m, st := range w.stalls {
+		if !m.out && st.due(now) && len(due) < MaxStepPartitions {
+			due = append(due, m)
+			m.out = true
 		}
 	}
 	w.running = len(w.stalls) > 0
-	return due[:min(len(due), MaxStepPartitions)], w.running
+	return due, w.running
 }
 
 // seal collects a small share of each source.
-func (w *ward) seal(step string, due []Source) (shares []*Share) {
-	for _, s := range due {
-		entries := w.room(s)
+func (w *ward) seal(step string, due []*member) (shares []*Share) {
+	for _, m := range due {
+		entries := w.room(m)
 		room := &Room{Entries: entries, Bytes: MaxStepBytes / MaxStepEntries * int64(entries)}
-		share := w.of.sealOf(s, step, room)
+		share := w.of.sealOf(m, step, room)
 		if share != nil {
 			shares = append(shares, share)
 		}
-		w.sealed(s, share != nil, room.Entries > 0 && room.Bytes > 0)
+		w.sealed(m, share != nil, room.Entries > 0 && room.Bytes > 0)
 	}
 	return shares
 }
 
-func (w *ward) room(s Source) int {
+func (w *ward) room(m *member) int {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
-	if st := w.stalls[s]; st != nil {
-		return st.entries
+	if m.in != nil {
+		return m.in.entries
 	}
 	return wardEntries
 }
 
 // sealed notes whether a source had something ready, and no more than that.
-func (w *ward) sealed(s Source, something, drained bool) {
+func (w *ward) sealed(m *member, something, drained bool) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
-	st := w.stalls[s]
+	m.out = something
+	st := m.in
 	if st == nil {
 		return
 	}
@@ -264,7 +261,7 @@ func (w *ward) sealed(s Source, something, drained bool) {
 	}
 	st.next = time.Now().Add(wardTick)
 	if st.over() {
-		w.releaseLocked(s, st)
+		w.releaseLocked(m)
 	}
 }
 
@@ -272,12 +269,12 @@ func (w *ward) sealed(s Source, something, drained bool) {
 func (w *ward) judge(shares []*Share, err error, end <-chan struct{}) {
 	for _, s := range shares {
 		if s.Token.Err() != nil {
-			w.of.Remove(s.source)
+			w.of.drop(s.of)
 			continue
 		}
 		w.of.mu.Lock()
-		if st := w.stalls[s.source]; st != nil {
-			w.judgeLocked(s, st, err, end)
+		if s.of.in != nil {
+			w.judgeLocked(s, s.of.in, err, end)
 		}
 		w.of.mu.Unlock()
 	}
@@ -297,7 +294,7 @@ func (w *ward) judgeLocked(s *Share, st *stall, err error, end <-chan struct{}) 
 			st.healthySince = st.next
 		}
 		if st.over() {
-			w.releaseLocked(s.source, st)
+			w.releaseLocked(s.of)
 		}
 	}
 }

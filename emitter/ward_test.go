@@ -42,7 +42,7 @@ type steady struct {
 // steadily adds such a source to a lane.
 func steadily(l *Lane, own string) *steady {
 	s := &steady{lane: l, own: own, records: 1, token: fakeToken{}}
-	l.Add(s)
+	l.of.Add(s)
 	return s
 }
 
@@ -75,7 +75,7 @@ func (s *steady) done(sh *Share, o Outcome) {
 		s.sizes = append(s.sizes, len(sh.Records))
 		s.commits = append(s.commits, time.Now())
 	}
-	time.AfterFunc(5*time.Millisecond, s.lane.Wake)
+	time.AfterFunc(5*time.Millisecond, s.lane.of.Wake)
 }
 
 func (s *steady) committed() int {
@@ -129,7 +129,7 @@ func runLane(t *testing.T, l *Lane) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := l.Run(ctx); err != nil {
+		if err := l.of.Run(ctx); err != nil {
 			t.Errorf("lane ended with %v", err)
 		}
 	}()
@@ -218,9 +218,9 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 					t.Errorf("the unhealthy one commits again after %s", took)
 				}
 				until(t, "the ward is empty", testLimit, func() bool {
-					l.mu.Lock()
-					defer l.mu.Unlock()
-					return !l.ward.running && len(l.ward.stalls) == 0 && len(l.sources) == 2
+					l.of.mu.Lock()
+					defer l.of.mu.Unlock()
+					return !l.of.ward.running && len(l.of.ward.stalls) == 0 && len(l.of.members) == 2
 				})
 				t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end", healthy.gap(begun), took)
 				inOrder(t, unhealthy)
@@ -311,16 +311,17 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 // did long ago is forgotten.
 func TestProbation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.ward.running = true // nothing is tried: the test does
+		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
+		l.of.ward.running = true // nothing is tried: the test does
 		s := &steady{lane: l}
-		l.Add(s)
-		share := &Share{source: s, Token: fakeToken{}, proven: true}
+		l.of.Add(s)
+		share := &Share{Token: fakeToken{}, proven: true}
 		for i, want := range []time.Duration{0, probationMin, 2 * probationMin, 4 * probationMin} {
-			l.ward.admit(t.Context(), share)
-			l.ward.sealed(s, true, true)
+			l.holdUp(t.Context(), s, share)
+			l.of.ward.sealed(share.of, true, true)
+			share.of.out = false
 			begun := time.Now()
-			for l.ward.judge([]*Share{share}, nil, nil); len(l.ward.stalls) > 0; l.ward.judge([]*Share{share}, nil, nil) {
+			for l.of.ward.judge([]*Share{share}, nil, nil); len(l.of.ward.stalls) > 0; l.of.ward.judge([]*Share{share}, nil, nil) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if got := time.Since(begun); got != want {
@@ -328,11 +329,11 @@ func TestProbation(t *testing.T) {
 			}
 		}
 		time.Sleep(wardMemory)
-		l.ward.admit(t.Context(), share)
-		if got := l.ward.stalls[s].probation; got != 0 {
+		l.holdUp(t.Context(), s, share)
+		if got := share.of.in.probation; got != 0 {
 			t.Errorf("long after the last one the probation is %s", got)
 		}
-		if l.Remove(s); len(l.ward.stalls)+len(l.ward.past)+len(l.sources) != 0 {
+		if l.of.Remove(s); len(l.of.ward.stalls)+len(l.of.members) != 0 {
 			t.Error("not forgotten when it is removed")
 		}
 	})
@@ -366,13 +367,13 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 // has gone on in the ward at its own pace.
 func TestPauseAfterALongTimeInTheWard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.ward.running = true // nothing is tried: the test does
+		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
+		l.of.ward.running = true // nothing is tried: the test does
 		s := &steady{lane: l}
-		l.Add(s)
-		share := &Share{source: s, Token: fakeToken{}}
-		l.ward.admit(t.Context(), share)
-		st := l.ward.stalls[s]
+		l.of.Add(s)
+		share := &Share{Token: fakeToken{}}
+		l.holdUp(t.Context(), s, share)
+		st := share.of.in
 		st.probation = 24 * time.Hour
 		try := func(held bool) (pause time.Duration) {
 			share.Held, share.proven = nil, !held
@@ -380,7 +381,7 @@ func TestPauseAfterALongTimeInTheWard(t *testing.T) {
 				share.hold(timer.TopicPartition{Topic: "t", Partition: 0}, kerr.NotEnoughReplicas)
 			}
 			failed := time.Now()
-			l.ward.judge([]*Share{share}, nil, nil)
+			l.of.ward.judge([]*Share{share}, nil, nil)
 			for !st.due(time.Now()) {
 				time.Sleep(wardPause)
 			}

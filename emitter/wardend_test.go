@@ -12,8 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // wardEnds is the lane of a ward whose transactions are decided at once, and ended
@@ -27,9 +25,9 @@ type wardEnds struct {
 
 func newWardEnds(t *testing.T) *wardEnds {
 	c, of := fakeLane(t)
-	e := &wardEnds{l: newLane(of.o, "0/ward"), over: make(map[string]bool)}
-	e.l.aside, e.l.ending = of.aside, of.ending
-	t.Cleanup(of.giveUp)
+	e := &wardEnds{l: newLane(of.of, of.o, "ward"), over: make(map[string]bool)}
+	e.l.apart = true
+	t.Cleanup(of.of.giveUp)
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		return r.ResponseKind(), nil, true
@@ -89,8 +87,8 @@ func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
 func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newWardEnds(t)
-		w := newWard(NewLane(e.l.o))
-		first, second := &steady{}, &steady{}
+		w := e.l.of.ward
+		first, second := new(member), new(member)
 		ended := e.begin("a")
 		w.stalls[first] = &stall{unended: ended}
 		w.stalls[second] = &stall{unended: e.begin("b")}
@@ -102,7 +100,7 @@ func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
 		if !isClosed(ended, testLimit) {
 			t.Error("not told of the end")
 		}
-		w.remove(first)
+		w.leaveLocked(first)
 		if w.stopEnds(e.l); len(e.l.ends) != 1 {
 			t.Errorf("%d ends are waited for, want 1", len(e.l.ends))
 		}
@@ -164,9 +162,9 @@ func TestTheLaneHearsOfWhatItsWardResolves(t *testing.T) {
 			return nil, nil, false
 		})
 		q := &quiet{}
-		l.Add(q)
+		l.of.Add(q)
 		ctx, cancel := context.WithCancel(t.Context())
-		l.ward.admit(ctx, &Share{source: q, Held: map[timer.TopicPartition]error{{Topic: "log"}: kerr.NotEnoughReplicas}})
+		l.holdUp(ctx, q, &Share{})
 		runLane(t, l)
 		t.Cleanup(cancel)
 		until(t, "the step is committed", testLimit/2, func() bool { _, over := q.state(); return over })

@@ -28,7 +28,7 @@ const fetchMaxBytes = 4 << 20
 // is larger alone. Both count bytes as the broker has them: a small timer takes
 // many times as many in memory where producers compress (see Unpacker), and a
 // partition that has enough must not have much more under way.
-const fetchMaxPartition = 64 << 10
+const fetchMaxPartition = 256 << 10
 
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.

@@ -74,7 +74,8 @@ func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
 	fs.IntVar(&c.ValueBytes, "value-bytes", c.ValueBytes, "payload of a timer: `N` bytes that do not compress")
 	fs.IntSliceVar(&c.Steps, "transaction-sizes", c.Steps, "pass-throughs take `N,...` records in a transaction, one after the other; the best counts")
 	fs.IntVar(&c.PassRecords, "records", c.PassRecords, "each pass-through passes `N` records")
-	fs.IntVar(&c.IDs, "ids", c.IDs, "bare loops use `N` transactional IDs in turn")
+	fs.IntSliceVar(&c.IDs, "ids", c.IDs, "pass-throughs use `N,...` transactional IDs in turn, with the best size of a transaction; the best counts")
+	fs.IntSliceVar(&c.Loops, "loops", c.Loops, "pass-throughs run in `N,...` loops side by side, with the best of all that; the best counts")
 	fs.IntVar(&c.Rounds, "rounds", c.Rounds, "repeat all of it `N` times; the ratios are medians")
 	fs.DurationVar(&c.Timeout, "timeout", c.Timeout, "give up after `DURATION`")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -78,7 +78,7 @@ type Config struct {
 	SessionTimeout     time.Duration // time without a heartbeat after which the group drops a member
 	RebalanceTimeout   time.Duration // at least SessionTimeout
 	OnStop             OnStop        // leave the group, or stay for a quick restart
-	Lanes              int           // loops of transactions; 0: chosen by the number of cores
+	Lanes              int           // loops of transactions at most; 0: chosen by the number of cores
 	SubPartitions      int           // sub-partitions: planners of each partition, up to MaxSubPartitions; 0: chosen by cores and owned partitions
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
 	FiringInterval     time.Duration // how often a lane begins a transaction at most, unless it is full: 0 to MaxFiringInterval

@@ -98,7 +98,7 @@ func newCore(t must, g *ground) *core {
 	}
 	c.o = Options{
 		Options: ownership.Options{
-			Topics: set, Group: "g", Owner: "o", Lane: emitter.NewLane(emitter.Options{}), Targets: g.targets, Health: c.health,
+			Topics: set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Targets: g.targets, Health: c.health,
 			Now: func() time.Time { return time.UnixMilli(c.now) }, Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules:  &intake.Rules{Topic: "d", DefaultTarget: "orders", Allow: func(string) bool { return true }},

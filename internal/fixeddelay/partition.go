@@ -123,7 +123,7 @@ func (p *Partition) round() time.Duration {
 		wait = min(ownership.Tick, time.UnixMilli(due).Sub(now))
 	}
 	if ok && wait <= 0 {
-		p.o.Lane.Wake()
+		p.o.Lanes.Wake()
 	}
 	if wait <= 0 {
 		return ownership.Tick // whatever keeps it from being sealed wakes the lane when it ends

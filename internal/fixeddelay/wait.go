@@ -112,6 +112,6 @@ func (p *Partition) admit() {
 			b.admitted, b.permit = n, permit
 		}
 		p.Mu.Unlock()
-		p.o.Lane.Wake()
+		p.o.Lanes.Wake()
 	}
 }

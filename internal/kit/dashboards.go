@@ -55,6 +55,7 @@ func overview() Dashboard {
 		}},
 		{"Transactions", []Panel{
 			graph("Transactions", PerSecond, "Aborted steps are planned again; fenced ones belonged to partitions that went elsewhere.", Query{rate("waterclock_transactions_total", "{*}", "outcome"), "{{outcome}}"}),
+			graph("Lanes", Count, "Loops of transactions that run side by side: more join while the steps of those there are full.", Query{"sum by (instance) (waterclock_lanes{*})", "{{instance}}"}),
 			graph("Duration of transactions", Seconds, "From sealing a step to its known outcome.",
 				Query{quantile("0.5", "waterclock_transaction_duration_seconds", "{*}", "instance"), "{{instance}} p50"},
 				Query{quantile("0.99", "waterclock_transaction_duration_seconds", "{*}", "instance"), "{{instance}} p99"}),

@@ -46,7 +46,7 @@ func (l *Life) makeClaim(ctx context.Context, c *claim) (emitter.Outcome, error)
 	l.Mu.Lock()
 	l.claim = c
 	l.Mu.Unlock()
-	l.o.Lane.Wake()
+	l.o.Lanes.Wake()
 	again := time.NewTicker(Tick)
 	defer again.Stop()
 	for {

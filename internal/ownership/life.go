@@ -56,7 +56,7 @@ type Options struct {
 	Group, Owner string
 	API          string // address that others reach this process's API at; empty: it has none
 	Token        Token
-	Lane         *emitter.Lane
+	Lanes        *emitter.Lanes
 	Targets      *emitter.Targets
 	Health       *emitter.Health
 	Markers      *emitter.Markers // nil: lost markers are not looked for
@@ -249,13 +249,13 @@ func (l *Life) JoinLane(source emitter.Source) {
 	l.Mu.Lock()
 	l.inLane = true
 	l.Mu.Unlock()
-	l.o.Lane.Add(source)
+	l.o.Lanes.Add(source)
 }
 
 // LeaveLane takes the partition out of the steps and waits for the one that may
 // be under way. The lane may still ask it to Seal, in vain.
 func (l *Life) LeaveLane(source emitter.Source) {
-	l.o.Lane.Remove(source)
+	l.o.Lanes.Remove(source)
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	l.inLane = false

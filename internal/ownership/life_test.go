@@ -86,7 +86,7 @@ func (b *leader) led(t *testing.T, o *Options, by int32) {
 func offline(b *leader) *Life {
 	set := &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}, Changelog: delaytopics.Topic{Name: "r.changelog"}}
 	return New(Options{
-		Topics: set, Group: "g", Token: &holder{}, Targets: emitter.NewTargets(b, emitter.TargetOptions{}), Lane: emitter.NewLane(emitter.Options{}),
+		Topics: set, Group: "g", Token: &holder{}, Targets: emitter.NewTargets(b, emitter.TargetOptions{}), Lanes: emitter.NewLanes(emitter.Options{}),
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}, &counted{})
 }

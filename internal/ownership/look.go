@@ -97,7 +97,7 @@ func (l *Life) lookAtTail(ctx context.Context) {
 		l.Mu.Lock()
 		l.Tail.Known(at)
 		l.Mu.Unlock()
-		l.o.Lane.Wake()
+		l.o.Lanes.Wake()
 	})
 }
 

@@ -58,7 +58,7 @@ func (l *Life) AwaitLeader() {
 	leaderless := l.leaderless
 	l.Mu.Unlock()
 	if leaderless {
-		l.o.Lane.Wake()
+		l.o.Lanes.Wake()
 	}
 }
 

@@ -99,7 +99,7 @@ func claimed(t *testing.T, seeds []string, group string, set *delaytopics.Set, c
 	run := func(run func(context.Context) error) { all.Go(func() { _ = run(ctx) }) }
 	client := []kgo.Opt{kgo.SeedBrokers(seeds...)}
 	targets := emitter.NewTargets(cl, emitter.TargetOptions{})
-	lane := emitter.NewLane(emitter.Options{
+	lanes := emitter.NewLanes(emitter.Options{
 		Client: client, Admin: cl, Group: group, Process: "standby", TransactionalIDs: 2, TransactionTimeout: time.Minute,
 		BatchMaxBytes: targets.BatchMaxBytes, Version: targets.Version, Stale: targets.Stale, Refuted: targets.Refuted,
 		Logger: slog.Default(), Metrics: emitter.NewMetrics(prometheus.NewRegistry()),
@@ -113,7 +113,7 @@ func claimed(t *testing.T, seeds []string, group string, set *delaytopics.Set, c
 		t.Fatal(err)
 	}
 	run(targets.Run)
-	run(lane.Run)
+	run(lanes.Run)
 	run(member.Run)
 	var token *membership.Token
 	select {
@@ -122,7 +122,7 @@ func claimed(t *testing.T, seeds []string, group string, set *delaytopics.Set, c
 		t.Fatal("nothing is assigned")
 	}
 	o.Life = ownership.New(ownership.Options{
-		Topics: set, Group: group, Owner: "standby", Token: token, Lane: lane, Targets: targets,
+		Topics: set, Group: group, Owner: "standby", Token: token, Lanes: lanes, Targets: targets,
 		Health: emitter.NewHealth(emitter.HealthOptions{Targets: targets, Logger: slog.Default()}), Client: cl, Now: time.Now, Logger: slog.Default(),
 	}, count)
 	o.JoinLane(o)

@@ -55,7 +55,7 @@ func (p *Partition) apply(j *job) {
 	starved := p.backlog.folded(load{j.step.Len(), j.step.Bytes()})
 	p.resumeIfFree()
 	if starved {
-		p.o.Lane.Wake()
+		p.o.Lanes.Wake()
 	}
 }
 
@@ -72,7 +72,7 @@ func (p *Partition) foldIn(j *job) {
 		p.Stir()
 		p.Mu.Unlock()
 		if full {
-			p.o.Lane.Wake()
+			p.o.Lanes.Wake()
 		}
 	}()
 	c := &p.checkpoints

@@ -159,9 +159,9 @@ func TestSetAheadWakesTheLane(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer ends.Wait()
 	defer cancel()
-	c.o.Lane.Remove(c.p) // it is to be woken, and seals nothing
-	c.o.Lane.Add(&s)
-	ends.Go(func() { _ = c.o.Lane.Run(ctx) })
+	c.o.Lanes.Remove(c.p) // it is to be woken, and seals nothing
+	c.o.Lanes.Add(&s)
+	ends.Go(func() { _ = c.o.Lanes.Run(ctx) })
 	s.until(t, 2) // when it begins, and because a source was added
 	ends.Go(func() { _ = c.p.loop(ctx) })
 	s.until(t, 3)

@@ -175,7 +175,7 @@ func newCoreOf(t must, g *ground, wheelBytes int64, queue, subs int) *core {
 	}
 	c.o = Options{
 		Options: ownership.Options{
-			Topics: &c.set, Group: "g", Owner: "o", Lane: emitter.NewLane(emitter.Options{}), Client: g.client,
+			Topics: &c.set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Client: g.client,
 			Now: func() time.Time { return time.UnixMilli(c.now) }, Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules: &intake.Rules{

@@ -67,13 +67,13 @@ func (p *Partition) round(ctx context.Context) (more bool, err error) {
 // was set ahead, or the machine was suspended, and timers do not follow that.
 func (p *Partition) noticeJump() {
 	if p.Wait() == 0 {
-		p.o.Lane.Wake()
+		p.o.Lanes.Wake()
 	}
 }
 
 // Wake has the lane and the partition look at the clock again: it was set.
 func (p *Partition) Wake() {
-	p.o.Lane.Wake()
+	p.o.Lanes.Wake()
 	p.Kick()
 }
 

@@ -32,7 +32,7 @@ func (s *sub) planHanded() error {
 		if err := s.plan(&d); err != nil {
 			return err
 		}
-		s.of.p.o.Lane.Wake()
+		s.of.p.o.Lanes.Wake()
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (p *Partition) Wait() time.Duration {
 // thinks.
 func (p *Partition) wakeForDue() {
 	if due, ok := p.plans.next(); ok && due < p.nextDue.Load() {
-		p.o.Lane.Wake()
+		p.o.Lanes.Wake()
 	}
 }
 

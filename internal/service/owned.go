@@ -102,7 +102,7 @@ func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.P
 func (in *instance) ownership(t *membership.Token, topic *served) ownership.Options {
 	return ownership.Options{
 		Topics: &topic.set, Settings: topic.settings, Partition: t.Partition, Group: in.cfg.Group, Owner: in.owner(), API: in.api.URL(), Token: t,
-		Lane: in.lanes[int(t.Partition)%len(in.lanes)], Targets: in.targets, Health: in.health, Markers: in.markers, Client: in.client,
+		Lanes: in.lanes, Targets: in.targets, Health: in.health, Markers: in.markers, Client: in.client,
 		Now: in.o.Now, AcceptGroup: in.cfg.AcceptGroup, AcceptLost: in.cfg.AcceptLostChangelog, Logger: in.log, Newer: in.resign,
 	}
 }

@@ -200,7 +200,7 @@ type instance struct {
 	mu     sync.Mutex // guards what follows
 	phase  string     // what start waits for; "" when running
 	access *access    // nil until there is a client
-	lanes  []*emitter.Lane
+	lanes  *emitter.Lanes
 	parts  map[key]*owned
 }
 

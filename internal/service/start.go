@@ -60,8 +60,8 @@ func (in *instance) reached() {
 	in.mu.Lock()
 	lanes := in.lanes
 	in.mu.Unlock()
-	for _, l := range lanes {
-		l.Reached()
+	if lanes != nil {
+		lanes.Reached()
 	}
 }
 
