@@ -34,7 +34,7 @@ import (
 // congestion control (additive is replaced by an eighth, for steps differ in size by a hundred times): limit
 // hovers about what fits, the partitions of a lane see the same long steps and come to even parts, and one
 // that reads little is not touched, for its limit does not bind. limit is never below a fifth of the
-// partition's part of the step, nor below one batch. So nobody's taking in ends because somebody else is hot,
+// partition's part of the step, nor below leastReadAhead. So nobody's taking in ends because somebody else is hot,
 // and it grows back when it is held back in steps with room. Nothing is remembered but limit, so whatever made
 // it small is forgotten in some twenty steps.
 //
@@ -56,8 +56,8 @@ type flow struct {
 const (
 	// maxReadAhead is how many requests may wait at most.
 	maxReadAhead = 2 * emitter.MaxStepEntries
-	// leastReadAhead is how many may wait always: one batch.
-	leastReadAhead = maxBatch
+	// leastReadAhead is how many may wait always.
+	leastReadAhead = 100
 	// longStep is how long a step may take in which timers fire, before less is taken in.
 	longStep = 100 * time.Millisecond
 	// firingsFor is for how long after a firing others are reckoned with, in ms.
@@ -82,7 +82,7 @@ func (f *flow) sealed(now int64, room int, filled float64, requests, firings int
 		f.fired = now
 	}
 	if now-f.fired > firingsFor {
-		f.limit = max(2*room, leastReadAhead)
+		f.limit = min(max(2*room, leastReadAhead), maxReadAhead)
 		return
 	}
 	limit := f.readAhead()

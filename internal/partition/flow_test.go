@@ -232,6 +232,39 @@ func TestFlowKeepsAFloorForRequests(t *testing.T) {
 	}
 }
 
+// Intake is held back from the limit on, down to half of it: at first, and when it has gone down as far as it may.
+func TestFlowIsBounded(t *testing.T) {
+	var f flow
+	bounds := func(what string, limit int) {
+		t.Helper()
+		for _, is := range []struct {
+			waiting      int
+			paused, want bool
+		}{{limit - 1, false, false}, {limit, false, true}, {limit/2 + 1, true, true}, {limit / 2, true, false}} {
+			if got := f.full(is.waiting, is.paused); got != is.want {
+				t.Errorf("%s: %d requests wait, paused %v: full %v", what, is.waiting, is.paused, got)
+			}
+		}
+	}
+	bounds("at first", maxReadAhead)
+	const room = 10_000
+	for range 50 {
+		f.sealed(0, room, 1, room/2, room/2, true)
+	}
+	bounds("steps are full", room/5)
+	for range 50 {
+		f.sealed(0, 10, 1, 5, 5, true)
+	}
+	bounds("small steps are full", leastReadAhead)
+	for range 200 {
+		f.full(maxReadAhead, true)
+		f.sealed(0, room, 0.1, room/10, 1, false)
+	}
+	bounds("there is room", room)
+	f.sealed(firingsFor+1, maxReadAhead, 1, room, 0, false)
+	bounds("nothing fires", maxReadAhead)
+}
+
 // Brokers are slow for a while, by which all is late: a fifth is read meanwhile, and soon after that as much as before.
 func TestFlowRecovers(t *testing.T) {
 	l := overloaded(1, between(500*time.Millisecond, time.Second))
