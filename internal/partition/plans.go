@@ -36,8 +36,8 @@ type plans struct {
 	subs     []*sub
 	planners []*planner.Planner // of subs, each guarded by its lock
 	seed     maphash.Seed
-	turn     int // the lane's own: whose firings have what room is left over
-	last     int // the lane's own: entries of the last step
+	turn     int // guarded by Partition.Mu: whose firings have what room is left over
+	last     int // guarded by Partition.Mu: entries of the last step
 
 	mu      sync.Mutex // guards tracker
 	tracker *tracker.Tracker
