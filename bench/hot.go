@@ -118,7 +118,6 @@ func (r *run) hot(ctx context.Context, rep *Report, c HotConfig, subs int) (rate
 	if err := r.launchNow(); err != nil {
 		return rates, err
 	}
-	defer r.profile(name)()
 	taken, err := r.drain(ctx, rep, name, timers, before)
 	if err != nil {
 		return rates, err
@@ -128,9 +127,11 @@ func (r *run) hot(ctx context.Context, rep *Report, c HotConfig, subs int) (rate
 	}
 	sleepUntil(ctx, due)
 	m := &meter{run: r}
+	stop := r.profile("firings " + name)
 	m.start(r.serving.pid())
 	col.finish(ctx, r.bar(name, timers))
 	m.stop()
+	stop()
 	p := &Phase{Name: "firings, " + name}
 	rep.Phases = append(rep.Phases, p)
 	m.measure(p, timers)
@@ -159,14 +160,15 @@ func (r *run) drain(ctx context.Context, rep *Report, name string, timers int, b
 	m := &meter{run: r}
 	t := time.NewTicker(settledPoll)
 	defer t.Stop()
-	first := int64(0)
+	first, stop := int64(0), func() {}
+	defer func() { stop() }()
 	for {
 		n, err := r.settled(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if n > before && first == 0 {
-			first = n
+			first, stop = n, r.profile("requests "+name)
 			m.start(r.serving.pid())
 		}
 		if n >= end {

@@ -570,6 +570,7 @@ func (c *core) commit(told bool) {
 				c.t.Fatalf("position %d behind %d, offset commit %d", cp.Position, c.position, c.share.Offset.At)
 			}
 			c.before, c.position = c.position, cp.Position
+			c.settlesWhatIsPlanned()
 		}
 	}
 	for _, e := range c.share.Emissions {
@@ -597,6 +598,19 @@ func (c *core) commit(told bool) {
 			case timer.Unmet:
 				c.g.seen["unmet"]++
 				c.unmet[e.Request] = true
+			}
+		}
+	}
+}
+
+// settlesWhatIsPlanned checks that no sub has a request below the position that it has yet to plan.
+func (c *core) settlesWhatIsPlanned() {
+	c.t.Helper()
+	for _, s := range c.p.plans.subs {
+		for _, d := range s.inbox.list {
+			c.g.seen["a sub is behind"] += len(d.recs)
+			if len(d.recs) > 0 && d.recs[0].Offset < c.position {
+				c.t.Fatalf("position %d, and request %d is not planned", c.position, d.recs[0].Offset)
 			}
 		}
 	}
@@ -864,7 +878,7 @@ func TestPartitionAgainstModel(t *testing.T) {
 		for _, kind := range []string{
 			"taken with parked timers", "parked", "unparked for all", "unparked by permit", "rolled back", "unhealthy in a step", "gone in a step",
 			"event scheduled", "event replaced", "event cancelled", "event fired", "event rejected", "event undeliverable", "undeliverable", "null key parked", "topic not known", "set back",
-			"triggered", "event triggered", "event paused", "event resumed", "event condition-not-met", "unmet",
+			"a sub is behind", "triggered", "event triggered", "event paused", "event resumed", "event condition-not-met", "unmet",
 		} {
 			if g.seen[kind] == 0 && !t.Failed() && !testing.Short() {
 				t.Errorf("it never happened: %s", kind)
