@@ -6,10 +6,11 @@ import (
 )
 
 // grows is true while a counter has grown within the last ten minutes. increase() does not see the
-// growth of a series that begins above 0, as one does if an instance dies and counts before it is
-// scraped again; the second part does.
+// growth of a series that begins above 0, as one does if an instance counts before it is scraped
+// first; the second part does. It asks when the process began: counters that Prometheus meets late,
+// because it was down or is new itself, have not grown now.
 func grows(counter string) string {
-	return strings.ReplaceAll("increase(C[10m]) > 0 or (C > 0 unless C offset 10m)", "C", counter)
+	return strings.ReplaceAll("increase(C[10m]) > 0 or ((C > 0 unless C offset 10m) and on (job, instance) time() - process_start_time_seconds < 600)", "C", counter)
 }
 
 // Alerts returns all alerts, the most general ones first.

@@ -1,0 +1,168 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/rules"
+)
+
+const (
+	ruleFile = "../prometheus/rules.yaml"
+	// Prometheus scrapes, and evaluates rules, this often.
+	interval = 15 * time.Second
+	// An incident's series last for so long. No alert waits for longer than its half.
+	length = 40 * time.Minute
+	// Incidents begin so long after the first scrape.
+	onset = 5 * time.Minute
+)
+
+func newParser() parser.Parser { return parser.NewParser(parser.Options{}) }
+
+// What "promtool check rules" checks: names, expressions, templates, unknown fields, and that no
+// rule is there twice.
+func TestRuleFile(t *testing.T) {
+	groups, errs := rulefmt.ParseFile(ruleFile, false, model.UTF8Validation, newParser(), promslog.NewNopLogger())
+	for _, err := range errs {
+		t.Error(err)
+	}
+	if t.Failed() {
+		return
+	}
+	seen := map[string]bool{}
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			if key := fmt.Sprint(r.Alert, r.Record, r.Labels); seen[key] {
+				t.Errorf("%s is there twice", key)
+			} else {
+				seen[key] = true
+			}
+		}
+	}
+	if len(seen) < 25 {
+		t.Errorf("%d rules only", len(seen))
+	}
+}
+
+// Each query of a dashboard is PromQL, once Grafana has put in its variables.
+func TestDashboardQueries(t *testing.T) {
+	files, err := filepath.Glob("../grafana/*.json")
+	if err != nil || len(files) != 5 {
+		t.Fatalf("%d dashboards, want 5: %v", len(files), err)
+	}
+	grafana := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$instance", ".*", "$topic", ".*")
+	p := newParser()
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d struct {
+			Panels []struct {
+				Title   string
+				Targets []struct{ Expr string }
+			}
+		}
+		if err := json.Unmarshal(data, &d); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		n := 0
+		for _, panel := range d.Panels {
+			for _, target := range panel.Targets {
+				n++
+				if _, err := p.ParseExpr(grafana.Replace(target.Expr)); err != nil {
+					t.Errorf("%s: %s: %v", name, panel.Title, err)
+				}
+			}
+		}
+		if n == 0 {
+			t.Errorf("%s has no queries", name)
+		}
+	}
+}
+
+// firing evaluates the rules over series as Prometheus would. It returns for each alert that fired
+// when it did so first, and with which labels.
+func firing(t *testing.T, series map[string]string) (first map[string]time.Duration, shown map[string]labels.Labels) {
+	t.Helper()
+	var load strings.Builder
+	fmt.Fprintf(&load, "load %s\n", model.Duration(interval))
+	for _, name := range slices.Sorted(maps.Keys(series)) {
+		fmt.Fprintf(&load, "  %s %s\n", name, series[name])
+	}
+	suite, err := promqltest.NewLazyLoader(load.String(), promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true, Parser: newParser()})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, load.String())
+	}
+	defer suite.Close()
+	m := rules.NewManager(&rules.ManagerOptions{
+		QueryFunc:    rules.EngineQueryFunc(suite.QueryEngine(), suite.Storage()),
+		AppendableV2: suite.Storage(),
+		Context:      context.Background(),
+		NotifyFunc:   func(context.Context, string, ...*rules.Alert) {},
+		Logger:       promslog.NewNopLogger(),
+		Parser:       newParser(),
+	})
+	groups, errs := m.LoadGroups(interval, labels.EmptyLabels(), "", nil, false, ruleFile)
+	if errs != nil {
+		t.Fatal(errs)
+	}
+	alerting := make(map[*rules.Group][]*rules.AlertingRule)
+	for _, g := range groups {
+		for _, r := range g.Rules() {
+			rule := r.(*rules.AlertingRule)
+			rule.SetRestored(true)
+			alerting[g] = append(alerting[g], rule)
+		}
+	}
+	first, shown = map[string]time.Duration{}, map[string]labels.Labels{}
+	for at := time.Duration(0); at <= length; at += interval {
+		now := time.Unix(0, 0).UTC().Add(at)
+		suite.WithSamplesTill(now, func(err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for g, list := range alerting {
+				g.Eval(suite.Context(), now)
+				for _, rule := range list {
+					note(t, rule, at, first, shown)
+				}
+			}
+		})
+	}
+	return first, shown
+}
+
+// note adds a rule that fires to first and shown, and fails the test if it could not be evaluated
+// or its summary could not be written.
+func note(t *testing.T, rule *rules.AlertingRule, at time.Duration, first map[string]time.Duration, shown map[string]labels.Labels) {
+	t.Helper()
+	if err := rule.LastError(); err != nil {
+		t.Fatalf("%s at %s: %v", rule.Name(), at, err)
+	}
+	for _, a := range rule.ActiveAlerts() {
+		if a.State != rules.StateFiring {
+			continue
+		}
+		if _, ok := first[rule.Name()]; !ok {
+			first[rule.Name()], shown[rule.Name()] = at, a.Labels
+		}
+		if s := a.Annotations.Get("summary"); s == "" || strings.Contains(s, "<no value>") || strings.Contains(s, "<error") {
+			t.Errorf("%s: its summary is %q", rule.Name(), s)
+		}
+	}
+}
