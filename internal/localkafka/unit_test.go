@@ -72,3 +72,18 @@ func TestBrokerLogShown(t *testing.T) {
 		}
 	}
 }
+
+// What one test was given and has not used yet no other test is given.
+func TestFreeAddrsDoesNotRepeatItself(t *testing.T) {
+	given := make(map[string]bool)
+	for range portShare / 2 {
+		addrs, err := FreeAddrs(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if given[addrs[0]] {
+			t.Fatalf("%s was given before, %d addresses ago at most", addrs[0], len(given))
+		}
+		given[addrs[0]] = true
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,7 +169,11 @@ func TestPagesInABrowser(t *testing.T) {
 	at := start(t)
 	seed(t, at)
 	b := open(t, at)
-	for _, look := range looks() {
+	many := 2 // the others are CI's, or somebody's who wants pictures
+	if kafkatest.Slow() || os.Getenv(envShots) != "" {
+		many = len(looks())
+	}
+	for _, look := range looks()[:many] {
 		b.look(look.width, look.theme)
 		for _, p := range pages() {
 			b.page(p.name, p.at)

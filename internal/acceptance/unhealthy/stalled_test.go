@@ -15,6 +15,7 @@ import (
 // steps and says so, another request topic of the same lane goes on. When the
 // leader is back everything fires, once.
 func TestChangelogWithoutLeaderStallsItsPartitionAlone(t *testing.T) {
+	kafkatest.NeedSlow(t) // three brokers, which go through it and its like one after the other
 	t.Parallel()
 	c := kafkatest.Three(t)
 	ill := kafkatest.Topic(t)
