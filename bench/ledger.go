@@ -69,6 +69,7 @@ type ledger struct {
 	// on says that partition of partitions the IDs lie on, which have a suffix for it; nil: they lie anywhere.
 	on         func(partition int) bool
 	partitions int
+	places     kgo.TopicPartitioner // as Java's; to make one for each key took most of the producer's time
 
 	mu sync.Mutex
 	// due, in Unix ms, and lateness, by number: in µs by receipt, or unseen or
@@ -136,7 +137,7 @@ func (l *ledger) cancel(n int, before time.Time) bool {
 
 // place has the IDs lie on some of so many partitions alone.
 func (l *ledger) place(partitions int, on func(partition int) bool) {
-	l.partitions, l.on = partitions, on
+	l.partitions, l.on, l.places = partitions, on, kgo.StickyKeyPartitioner(nil).ForTopic("")
 }
 
 // doom notes that the timer is cancelled, maybe too late.
@@ -164,15 +165,10 @@ func (l *ledger) id(n int) []byte {
 	}
 	id = append(id, '.')
 	for salt := int64(0); ; salt++ {
-		if salted := strconv.AppendInt(id, salt, 10); l.on(partitionOf(salted, l.partitions)) {
+		if salted := strconv.AppendInt(id, salt, 10); l.on(l.places.Partition(&kgo.Record{Key: salted}, l.partitions)) {
 			return salted
 		}
 	}
-}
-
-// partitionOf is where Java's partitioner has a key.
-func partitionOf(key []byte, partitions int) int {
-	return kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: key}, partitions)
 }
 
 // payload is the value of timer n.
