@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -14,7 +14,7 @@ import (
 
 // loop folds committed steps, has checkpoints written, and loads the wheel.
 func (p *Partition) loop(ctx context.Context) error {
-	t := time.NewTicker(ownership.Tick)
+	t := beats.NewTicker(ownership.Tick)
 	defer t.Stop()
 	reached := planner.Lowest // where the last load ended
 	for {
