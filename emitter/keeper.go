@@ -12,12 +12,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Run looks at partitions in doubt until ctx ends.
 func (k *Markers) Run(ctx context.Context) error {
-	t := time.NewTicker(markerTick)
+	t := beats.NewTicker(markerTick)
 	defer t.Stop()
 	for {
 		select {

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Run probes until ctx ends.
 func (h *Health) Run(ctx context.Context) error {
-	t := time.NewTicker(probeTick)
+	t := beats.NewTicker(probeTick)
 	defer t.Stop()
 	var probes sync.WaitGroup
 	defer probes.Wait()

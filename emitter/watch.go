@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
@@ -48,7 +50,7 @@ type Watch struct {
 
 // Run looks until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	t := time.NewTicker(watchInterval)
+	t := beats.NewTicker(watchInterval)
 	defer t.Stop()
 	var said time.Time // while it fails
 	for {

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -164,7 +165,7 @@ func (g *Group) session(ctx context.Context) (was emitter.Member, err error) {
 		g.end(cl, l, ctx.Err() != nil)
 		polling.Wait()
 	}()
-	tick := time.NewTicker(watchInterval)
+	tick := beats.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
 		select {

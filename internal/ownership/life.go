@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/statestore"
@@ -194,7 +195,7 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error, reset
 
 // endWithToken calls end when the token dies, unless ctx ends before.
 func (l *Life) endWithToken(ctx context.Context, end func()) {
-	t := time.NewTicker(Tick)
+	t := beats.NewTicker(Tick)
 	defer t.Stop()
 	for {
 		select {

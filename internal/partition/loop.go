@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // loop folds committed steps, has checkpoints written, and loads the wheel.
 func (p *Partition) loop(ctx context.Context) error {
-	t := time.NewTicker(ownership.Tick)
+	t := beats.NewTicker(ownership.Tick)
 	defer t.Stop()
 	for {
 		more, err := p.round(ctx)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/clocks"
 )
 
@@ -73,7 +74,7 @@ func newClockWatch(now func() time.Time, known *clocks.Clocks, health *emitter.H
 
 // Run looks until ctx ends.
 func (c *clockWatch) Run(ctx context.Context) error {
-	t := time.NewTicker(clockEvery)
+	t := beats.NewTicker(clockEvery)
 	defer t.Stop()
 	c.wall, c.mono = c.now().Round(0), time.Now()
 	for {

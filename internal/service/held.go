@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -86,7 +87,7 @@ func newEdges(in *instance) *edges {
 
 // Run looks until ctx ends.
 func (e *edges) Run(ctx context.Context) error {
-	t := time.NewTicker(edgeEvery)
+	t := beats.NewTicker(edgeEvery)
 	defer t.Stop()
 	for {
 		select {
