@@ -30,14 +30,15 @@ type order struct {
 	State  string // topic of what stands for changelog records
 	IDs    int    // transactional IDs in turn, of each loop; 0 for no transactions
 	Loops  int    // pass: loops side by side, each with its part of the partitions; others have one
-	Fanout int    // pass: records out for each one in
+	Fanout int    // pass: records out for each one in; steps: written for each timer, 3 for a life, 2 for a firing
 	Step   int    // pass: records in of a transaction
 	// Records is how many go through; read: until as many have come.
 	Records int
 
 	// steps: timers that exist in memory alone.
-	Rate       float64 // a second
-	Prefix     string  // of their IDs
+	Rate       float64       // a second
+	Interval   time.Duration // between the begins of two steps at least, but for one that is full
+	Prefix     string        // of their IDs
 	ValueBytes int
 	Partitions int
 
@@ -252,23 +253,27 @@ func dueOf(first time.Time, i int, rate float64) time.Time {
 }
 
 // steps takes what is due of timers at an even rate, and writes as much as their
-// lives do.
+// lives do, or their firings alone.
 func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
+	var next time.Time
 	for i := 0; i < b.Records; {
-		if wait := time.Until(dueOf(first, i, b.Rate)); wait > 0 {
+		if wait := max(time.Until(dueOf(first, i, b.Rate)), time.Until(next)); wait > 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(wait):
 			}
 		}
-		now := time.Now()
+		now, n := time.Now(), 0
 		var recs []*kgo.Record
 		positions := make(map[int32]int64)
-		for n := 0; i < b.Records && n < MaxStep && !dueOf(first, i, b.Rate).After(now); i, n = i+1, n+1 {
+		for ; i < b.Records && n < MaxStep && !dueOf(first, i, b.Rate).After(now); i, n = i+1, n+1 {
 			p := int32(i % b.Partitions)
 			recs = append(recs, b.life(i, p, now, dueOf(first, i, b.Rate).UnixMilli())...)
 			positions[p] = int64(i)
+		}
+		if n < MaxStep {
+			next = now.Add(b.Interval)
 		}
 		if err := s.step(ctx, positions, recs); err != nil {
 			return err
@@ -278,15 +283,16 @@ func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 	return nil
 }
 
-// life makes the records of one timer.
+// life makes the records of one timer: what its firing writes, then what taking it in does. (Their order
+// in a step costs nobody anything.)
 func (b *bare) life(i int, p int32, now time.Time, due int64) []*kgo.Record {
 	id, value := strconv.AppendInt([]byte(b.Prefix), int64(i), 10), payload(make([]byte, 0, b.ValueBytes+7), i, b.ValueBytes)
 	return []*kgo.Record{
 		{Topic: b.Out, Partition: p, Key: id, Value: value, Timestamp: now,
 			Headers: []kgo.RecordHeader{{Key: waterclock.HeaderDue, Value: strconv.AppendInt(nil, due, 10)}}},
-		{Topic: b.State, Partition: p, Key: id, Value: value},
 		{Topic: b.State, Partition: p, Key: id},
-	}
+		{Topic: b.State, Partition: p, Key: id, Value: value},
+	}[:b.Fanout]
 }
 
 // read consumes and does nothing.

@@ -198,6 +198,13 @@ func TestWait(t *testing.T) {
 	if all.Exact != (Exactness{Scheduled: 2000, Received: 2000}) || taken.CPU.Own > all.CPU.Own || rep.Ratio <= 0 || rep.CPURatio <= 0 {
 		t.Errorf("%+v, %+v", all, rep)
 	}
+	firing := phaseOf(t, rep, "bare loop") // for 1 s before it is measured, and then for the spread
+	if firing.Rate != 2000 || firing.Exact != (Exactness{Scheduled: 4000, Received: 4000}) || firing.CPU.Own <= 0 || firing.PerStep < 20 {
+		t.Errorf("%+v: 2000 firings a second in steps of 20 ms have 40", firing)
+	}
+	if limit := all.CPU.Own / rep.CPURatio; limit <= firing.CPU.Own {
+		t.Errorf("the limit is %.1f µs, %.1f of it firings: what taking in costs is missing", limit, firing.CPU.Own)
+	}
 }
 
 func TestSteady(t *testing.T) {
