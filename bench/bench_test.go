@@ -270,7 +270,7 @@ func TestCurve(t *testing.T) {
 	rep.Phases[1].Transactions, rep.Phases[3].Transactions = 10_001, 20_003
 	var out bytes.Buffer
 	rep.WriteTable(&out)
-	for _, want := range []string{"500/s", "  1.00  ", " 15002 ", "With nothing to do: service"} {
+	for _, want := range []string{"500/s", "  1.00  ", " 15002 ", "With nothing to do: service", "the broker alone 0."} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, &out)
 		}
@@ -316,7 +316,7 @@ func TestTableIsNarrow(t *testing.T) {
 	at := *p
 	at.Rate, at.Interval, at.Transactions = MaxRate, new(float64), 12345.6
 	*at.Interval = 1000
-	(&Report{Workload: curve, Verified: true, Phases: []*Phase{&at}, Idle: p.CPU, Machine: rep.Machine}).WriteTable(&out)
+	(&Report{Workload: curve, Verified: true, Phases: []*Phase{&at}, Idle: p.CPU, IdleBroker: 1234, Machine: rep.Machine}).WriteTable(&out)
 	rep.Verified, p.Exact = false, Exactness{MaxTimers, 0, 0, MaxTimers, MaxTimers, MaxTimers, MaxTimers, MaxTimers}
 	rep.WriteTable(&out)
 	for line := range strings.Lines(out.String()) {
