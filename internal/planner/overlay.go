@@ -57,9 +57,25 @@ type Known struct {
 	step  int64
 }
 
-// Overlay is what steps have left that the store may not have: see the package comment.
-// Begin, Copy, Look, Take and End are calls of the planner, made under its lock; the others
-// are not. It is one goroutine's at a time.
+// Overlay answers questions about many IDs at one moment: it has what committed steps have left that the
+// store may not have. Begin, Copy, Look, Take and End are calls of the planner, made under its lock; the
+// others are not. It is one goroutine's at a time.
+//
+// It begins as a copy of the delta and of the steps that are not folded. After that each step that is
+// committed adds its changes to a list, which Take takes over before a question is answered.
+//
+// Invariant: it has every ID that a committed step has changed, with what the last such step left, unless
+// the store had that when the overlay last looked. So a view of the store that was made after Look is right
+// about every other ID. Hence the overlay, laid over a view that was made before Take, is the state that all
+// committed steps have led to. What is folded, frozen, thawed, loaded or parked in between does not matter:
+// none of that changes what is pending under an ID.
+//
+//   - The items of the delta are copied bit by bit, and the lock is not held in between. Packed records are
+//     noted by Begin and read later, because their bytes do not change. The bytes of IDs that are gone are
+//     copied at once. A change that comes meanwhile is in the list, and is taken in after the copy. What is
+//     forgotten meanwhile is in the store, hence in a view that is made later.
+//   - It forgets what the store had before the view was made. It must not go by what the store has now.
+//   - It lapses when nobody takes the list any more: see maxNoted.
 type Overlay struct {
 	at  map[string]int32 // in all
 	all []Known
@@ -222,8 +238,11 @@ func (s IDs) Has(id []byte) bool {
 	return ok
 }
 
-// Committed is what is known of the committed state of an ID. Of one that is not here it
-// is what the store has.
+// Committed is what is known of the committed state of one ID: what the last committed step has left that
+// is not folded and has changed the ID, else what the delta has. If neither has the ID, the caller asks the
+// store. It does so without the lock, and the store may have learned of later steps meanwhile, but never of
+// fewer: what was forgotten here it had by then. So the answer is a state that was committed while the
+// question was open.
 type Committed struct {
 	id    string
 	steps [][]Change // committed, not folded
