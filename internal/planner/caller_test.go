@@ -648,7 +648,7 @@ func (c *caller) get(id string) timer.Ref {
 func (c *caller) beginList() {
 	c.listing = make([]planner.Overlay, len(c.planners))
 	for i, p := range c.planners {
-		c.listing[i].Begin(p, nil)
+		c.listing[i].Begin(p, nil, 1<<30)
 	}
 }
 

@@ -118,8 +118,8 @@ func (in *instance) owner() string {
 
 // budgets are what all partitions share. This process may come to own them all.
 type budgets struct {
-	wheel, delta, requests, firings *budget.Budget
-	replay                          int // bytes of one replay
+	wheel, delta, requests, firings, overlay *budget.Budget
+	replay                                   int // bytes of one replay
 }
 
 func newBudgets(s *memory.Shares, topics, delayed map[string]*served) budgets {
@@ -131,13 +131,13 @@ func newBudgets(s *memory.Shares, topics, delayed map[string]*served) budgets {
 		all[name] = t.set.Request.Partitions
 	}
 	// A partition's delta is full at half of what it may hold: the other half is being written then.
-	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), int(s.Replay)}
+	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Overlay, timers), int(s.Replay)}
 }
 
 // of is what a partition of a request topic has of it.
 func (m *budgets) of(topic string) partition.Memory {
 	return partition.Memory{
-		Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Replay: m.replay,
+		Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Overlay: m.overlay.Open(topic), Replay: m.replay,
 	}
 }
 
