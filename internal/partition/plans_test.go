@@ -191,3 +191,44 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 		t.Errorf("%d of %d requests are handed out", n, len(recs))
 	}
 }
+
+// While a step is out that could not take all that is due, subs plan what the next one takes: no more, also if
+// steps are aborted, and nothing when all that is due is in it.
+func TestFiringsArePlannedBesideAStep(t *testing.T) {
+	const n, room = 30, 8
+	for _, subs := range []int{1, 4} {
+		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+		for id := range n {
+			c.schedule(id, 1000)
+		}
+		c.deliver(n)
+		c.work()
+		c.load()
+		c.step(100)
+		ready := func() int {
+			firings, _ := c.p.plans.ready()
+			return firings.entries
+		}
+		c.pass(1000)
+		for fired := 0; fired < n; {
+			c.seal(room)
+			out := len(c.share.Emissions)
+			c.work()
+			if ahead, left := ready()-out, n-fired-out; ahead < min(left, room)/subs || ahead > min(left, room) {
+				t.Errorf("%d subs: %d firings are planned beside a step, of %d that are due; want those of a step of %d", subs, ahead, left, room)
+			}
+			for range 3 {
+				c.abort()
+				c.seal(room)
+				c.work()
+			}
+			if planned := ready(); planned > 2*room {
+				t.Errorf("%d firings are planned after steps of %d that were aborted", planned, room)
+			}
+			fired += len(c.share.Emissions)
+			c.commit(true)
+			c.apply()
+		}
+		c.finish()
+	}
+}
