@@ -145,14 +145,10 @@ func (b *bare) profiled() (stop func(), err error) {
 	}, nil
 }
 
-// source reads In from its start: all of it, or the partitions named.
-func (b *bare) source(partitions ...int32) (*kgo.Client, error) {
+// source reads partitions of In, each from an offset on; all of it from its start if none is named.
+func (b *bare) source(from map[int32]kgo.Offset) (*kgo.Client, error) {
 	what := kgo.ConsumeTopics(b.In)
-	if len(partitions) > 0 {
-		from := make(map[int32]kgo.Offset)
-		for _, p := range partitions {
-			from[p] = kgo.NewOffset().AtStart()
-		}
+	if from != nil {
 		what = kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{b.In: from})
 	}
 	return newClient(b.cfg, b.log, what, kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -160,43 +156,62 @@ func (b *bare) source(partitions ...int32) (*kgo.Client, error) {
 
 // pass has loops side by side pass on what is in In.
 func (b *bare) pass(ctx context.Context, loops []*stepper) error {
-	parts, records, err := b.divided(ctx, loops[0].clients[0], len(loops))
+	parts, err := b.divided(ctx, loops[0].clients[0], len(loops))
 	if err != nil {
 		return err
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	for i, s := range loops {
-		all.Go(func() error { return b.passOn(ctx, s, parts[i], records[i]) })
+		all.Go(func() error { return b.passOn(ctx, s, parts[i]) })
 	}
 	return all.Wait()
 }
 
-// divided gives each of n loops its partitions of In, and says how many records these hold.
-func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) (parts [][]int32, records []int, err error) {
+// portion is what one loop passes on of In.
+type portion struct {
+	from    map[int32]kgo.Offset
+	records int
+}
+
+// divided gives each of n loops its partitions of In; if there are fewer partitions, an even run of each.
+func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) ([]portion, error) {
 	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, b.In)
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("look up the ends of %s: %w", b.In, err)
+		return nil, fmt.Errorf("look up the ends of %s: %w", b.In, err)
 	}
-	parts, records = make([][]int32, n), make([]int, n)
+	parts := make([]portion, n)
+	for i := range parts {
+		parts[i].from = make(map[int32]kgo.Offset)
+	}
+	several := len(ends.Offsets()[b.In]) < n
 	ends.Each(func(o kadm.ListedOffset) {
-		i := int(o.Partition) % n
-		parts[i], records[i] = append(parts[i], o.Partition), records[i]+int(o.Offset)
+		give := func(loop int, first, behind int64) {
+			parts[loop].from[o.Partition] = kgo.NewOffset().At(first)
+			parts[loop].records += int(behind - first)
+		}
+		if !several {
+			give(int(o.Partition)%n, 0, o.Offset)
+			return
+		}
+		for i := range int64(n) {
+			give(int(i), o.Offset*i/int64(n), o.Offset*(i+1)/int64(n))
+		}
 	})
-	return parts, records, nil
+	return parts, nil
 }
 
-// passOn consumes so many records of partitions, produces and commits.
-func (b *bare) passOn(ctx context.Context, s *stepper, partitions []int32, records int) error {
-	source, err := b.source(partitions...)
+// passOn consumes a portion, produces and commits.
+func (b *bare) passOn(ctx context.Context, s *stepper, part portion) error {
+	source, err := b.source(part.from)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	for done := 0; done < records; {
-		recs, positions, err := gather(ctx, source, min(b.Step, records-done))
+	for done := 0; done < part.records; {
+		recs, positions, err := gather(ctx, source, min(b.Step, part.records-done))
 		if err != nil {
 			return err
 		}
@@ -297,7 +312,7 @@ func (b *bare) life(i int, p int32, now time.Time, due int64) []*kgo.Record {
 
 // read consumes and does nothing.
 func (b *bare) read(ctx context.Context, _ start) error {
-	source, err := b.source()
+	source, err := b.source(nil)
 	if err != nil {
 		return err
 	}
