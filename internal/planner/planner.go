@@ -17,7 +17,10 @@ var (
 	Highest = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
 )
 
-// Planner is what is known and planned of one partition. Make one with [New].
+// Memory is about what a planner takes that has nothing to do, with its goroutine, in bytes: no account has that.
+const Memory = 24 << 10
+
+// Planner is what is known and planned of one partition, or of a part of it. Make one with [New].
 type Planner struct {
 	ids   ids
 	wheel *wheel.Wheel[*Item]

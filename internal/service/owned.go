@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -80,15 +81,16 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 }
 
 // subPartitions is how many planners a partition has that is acquired now: one where there are as
-// many partitions as cores, which keeps them busy; where there are fewer, so many that they do.
+// many partitions as cores, which keeps them busy; where there are fewer, so many that they do. What is set
+// counts instead, as far as the planners of all partitions take a sixteenth of the memory together.
 func (in *instance) subPartitions() int {
-	if in.cfg.SubPartitions > 0 {
-		return in.cfg.SubPartitions
-	}
 	in.mu.Lock()
-	owned := len(in.parts)
+	owned := max(1, len(in.parts))
 	in.mu.Unlock()
-	return min(max(1, runtime.GOMAXPROCS(0)/max(1, owned)), config.MaxSubPartitions)
+	if n := in.cfg.SubPartitions; n > 0 {
+		return min(n, max(1, int(in.shares.Total/16/planner.Memory)/owned))
+	}
+	return min(max(1, runtime.GOMAXPROCS(0)/owned), config.MaxSubPartitions)
 }
 
 func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.Partition {
