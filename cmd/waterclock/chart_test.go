@@ -162,6 +162,29 @@ func TestChartServe(t *testing.T) {
 	}
 }
 
+// TestUnitServe gives the systemd unit's arguments to the real command, with the configuration that
+// the packages bring.
+func TestUnitServe(t *testing.T) {
+	unit, err := os.ReadFile(rootDir + "deploy/systemd/waterclock.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, start, _ := strings.Cut(string(unit), "\nExecStart=/usr/bin/waterclock ")
+	start, _, _ = strings.Cut(start, "\n")
+	file := filepath.Join(t.TempDir(), "waterclock.yaml")
+	if err := os.WriteFile(file, config.Example(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := strings.Fields(strings.NewReplacer("/etc/waterclock/waterclock.yaml", file, "%H", "wc-0").Replace(start))
+	var c calls
+	if code, _, stderr := runWith(&c, nil, "", args...); code != exitOK || c.cfg == nil {
+		t.Fatalf("%v exits %d: %s", args, code, stderr)
+	}
+	if c.cfg.InstanceID != "wc-0" || c.cfg.DataDir != "/var/lib/waterclock" || c.cfg.Memory != 0 || strings.Contains(string(unit), "\nEnvironment=") {
+		t.Errorf("the unit's instance is %+v", c.cfg)
+	}
+}
+
 // TestChartSettings holds the chart's schema against the settings that there are: each stands in one
 // place, and one that is new is missed.
 func TestChartSettings(t *testing.T) {

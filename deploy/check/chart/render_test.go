@@ -227,3 +227,30 @@ func TestRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestDocumentedValues renders the values that docs/DEPLOY.md shows, each block with those before it.
+func TestDocumentedValues(t *testing.T) {
+	blocks := strings.Split(string(readFile(t, "../../../docs/DEPLOY.md")), "\n```yaml\n")[1:]
+	if len(blocks) != 2 {
+		t.Fatalf("docs/DEPLOY.md has %d blocks of values, want 2", len(blocks))
+	}
+	values := map[string]any{}
+	for i, b := range blocks {
+		text, _, _ := strings.Cut(b, "\n```")
+		var said map[string]any
+		if err := yaml.UnmarshalStrict([]byte(text), &said); err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(values, said)
+		files, err := template("waterclock", "waterclock", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(slices.Collect(maps.Values(files)), "")
+		for kind, want := range map[string]bool{"StatefulSet": true, "PodMonitor": true, "PrometheusRule": true, "ScaledObject": i == 1} {
+			if strings.Contains(all, "\nkind: "+kind+"\n") != want {
+				t.Errorf("values %d make a %s: %v", i, kind, !want)
+			}
+		}
+	}
+}
