@@ -20,7 +20,7 @@ const (
 // read, so lateness by our own doing counts from then at the earliest. mu guards all of it.
 type arrivals struct {
 	mu   sync.Mutex
-	list []arrival // in order of both fields
+	list []arrival // by offset, and by time unless the clock was set back
 }
 
 // arrival says when the requests from the offset of the arrival before it up to its own were read: at that
@@ -42,7 +42,7 @@ func (a *arrivals) read(below, now int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := len(a.list)
-	if n > 1 && now < a.list[n-1].at+arrivalGrain { // also if the clock was set back
+	if n > 1 && now >= a.list[n-1].at && now < a.list[n-1].at+arrivalGrain { // sooner: the clock was set back
 		a.list[n-1].below = below
 		return
 	}

@@ -14,9 +14,10 @@ func TestArrivals(t *testing.T) {
 	a.read(120, 1000+arrivalGrain-1)
 	a.read(130, 1000+arrivalGrain)
 	a.read(140, 500) // the clock was set back
+	a.read(150, 500+arrivalGrain)
 	for offset, want := range map[int64]int64{
-		0: math.MinInt64, 99: math.MinInt64, 100: 1000, 119: 1000, 120: 1000 + arrivalGrain, 139: 1000 + arrivalGrain,
-		140: math.MinInt64, -5: math.MinInt64,
+		0: math.MinInt64, 99: math.MinInt64, 100: 1000, 119: 1000, 120: 1000 + arrivalGrain, 129: 1000 + arrivalGrain,
+		130: 500, 139: 500, 140: 500 + arrivalGrain, 150: math.MinInt64, -5: math.MinInt64,
 	} {
 		if got := a.at(offset); got != want {
 			t.Errorf("offset %d was read at %d, want %d", offset, got, want)

@@ -84,6 +84,7 @@ func (f *flow) share(room int64) int64 {
 func (f *flow) sealed(now int64, room int, filled float64, waited, requests, firings int, late bool) {
 	held := f.held
 	f.held, f.late = false, late
+	f.heldAt, f.firedAt = min(f.heldAt, now), min(f.firedAt, now) // the clock may have been set back
 	if held {
 		f.heldAt = now
 	}

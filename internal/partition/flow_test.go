@@ -348,3 +348,17 @@ func TestFlowCatchesUpAlone(t *testing.T) {
 		}
 	}
 }
+
+// A clock that is set back does not keep a partition from reading ahead where no timer has fired since.
+func TestFlowForgetsAClockThatWasAhead(t *testing.T) {
+	const room, hour = 10_000, 3_600_000
+	var f flow
+	f.sealed(hour, room, 1, room, 100, 100, true)
+	f.full(maxReadAhead, false)
+	for now := int64(0); now <= 2*firingsFor; now += 100 {
+		f.sealed(now, room, 1, room, 100, 0, false)
+	}
+	if f.limit != 2*room {
+		t.Errorf("two seconds after the last firing %d requests may wait, want %d", f.limit, 2*room)
+	}
+}
