@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,13 +156,21 @@ func (l *Lane) run(ctx context.Context) error {
 }
 
 // prepare opens the clients that are not there ahead of the first steps, one after
-// another, so that each knows the others' coordinators. Errors show up there.
+// another, so that each knows the others' coordinators. Errors show up there. One that is slow is
+// not waited for where another is there: others may need the lane, and steps wait for nobody but
+// where none is left.
 func (l *Lane) prepare(ctx context.Context) {
+	slow, cancel := context.WithTimeout(ctx, stuckAfter)
+	defer cancel()
 	for turn, c := range l.clients {
 		if c == nil {
 			l.open(turn)
-			_ = l.await(ctx)
+			_ = l.await(slow)
 		}
+	}
+	none := func() bool { return !slices.ContainsFunc(l.clients, func(c *txnClient) bool { return c != nil }) }
+	for none() && len(l.opening) > 0 && ctx.Err() == nil {
+		_ = l.await(ctx)
 	}
 }
 

@@ -329,3 +329,40 @@ func TestAWakeThatAnotherLaneTookIsNotLost(t *testing.T) {
 		t.Errorf("%d shares, want that which became ready meanwhile", len(shares))
 	}
 }
+
+// A lane that joins because another one hangs waits for no coordinator that says nothing, once it has one that
+// answers.
+func TestALaneJoinsWithTheCoordinatorsThatAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLanes(t, 1, 2)
+		hangs := make(chan struct{})
+		over := sync.OnceFunc(func() { close(hangs) })
+		t.Cleanup(over)
+		var begun atomic.Bool
+		var opened atomic.Int64
+		c.ControlKey(kmsg.AddPartitionsToTxn.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if begun.CompareAndSwap(false, true) {
+				c.SleepControl(func() { <-hangs })
+			}
+			return nil, nil, false
+		})
+		c.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if begun.Load() && opened.Add(1) > 1 {
+				c.SleepControl(func() { <-hangs })
+			}
+			return nil, nil, false
+		})
+		steadily(l, "t")
+		runLane(t, l)
+		until(t, "the lane hangs", testLimit, begun.Load)
+		at := time.Now()
+		other := steadily(l, "log")
+		until(t, "the other source commits", testLimit, func() bool { return other.committed() > 0 })
+		if took := time.Since(at); took > 2*stuckAfter+500*time.Millisecond {
+			t.Errorf("the other source commits after %s", took)
+		}
+		over()
+	})
+}
