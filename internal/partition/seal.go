@@ -83,14 +83,33 @@ func (p *Partition) step(entries int, bytes int64) *planner.Step {
 	if p.plans.relieved() {
 		p.Kick()
 	}
-	step := p.plans.take(entries, bytes)
+	step := p.plans.take(entries, bytes, p.passes(now))
 	if step != nil && p.backlog.sealed(now, load{entries, bytes}, step, p.late(now)) {
 		p.Kick() // what was held back goes on
 	}
-	if due, ok := p.plans.next(); ok && step == nil && fire.entries > 0 && fire.bytes > 0 {
+	if step != nil {
+		p.stepped = now
+		return step
+	}
+	due, ok := p.plans.next()
+	if ok = ok && fire.entries > 0 && fire.bytes > 0; p.plans.ends() && (!ok || due > p.stepped+passPause) {
+		due, ok = p.stepped+passPause, true
+	}
+	if ok {
 		p.nextDue.Store(due) // what is due sooner meanwhile finds it never, and wakes the lane
 	}
-	return step
+	return nil
+}
+
+// passPause is how many ms after the last step one may pass markers alone.
+const passPause = 1000
+
+// passes reports whether a step may be of nothing but the end of the log. A request's transaction has a
+// marker behind it, and records that were aborted have one; the position passes them with the requests before
+// them, mostly. Where they are read later, or nothing is before them, nothing would ever pass them, and Kafka's tools
+// would show a lag for ever. It costs a step, so it is done once a second at most.
+func (p *Partition) passes(now int64) bool {
+	return now < p.stepped || now >= p.stepped+passPause // a clock that was set back does not hold it up
 }
 
 // roomToFire is how many firings may be planned for a step, of how many bytes: see flow.

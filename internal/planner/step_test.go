@@ -93,11 +93,15 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 					k, _, _ := p.Ready()
 					firings += k
 				}
-				if out = Take(ps, Room{Entries: room, Bytes: 1 << 40}, b); out == nil {
+				pass := rapid.Bool().Draw(t, "pass")
+				if out = Take(ps, Room{Entries: room, Bytes: 1 << 40, Pass: pass}, b); out == nil {
 					if first := slices.IndexFunc(all, func(at int64) bool { return !settled[at] }); firings > 0 || first >= 0 && all[first] < b {
 						t.Fatalf("nothing is taken of %d firings and of requests below %d", firings, b)
 					}
 					return
+				}
+				if out.Len() == 0 && (!pass || out.Position <= position) {
+					t.Fatalf("a step of nothing to %d from %d", out.Position, position)
 				}
 				if out.Position > b {
 					t.Fatalf("position %d, planned up to %d", out.Position, b)

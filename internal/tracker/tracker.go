@@ -11,7 +11,7 @@ package tracker
 
 // Tracker knows what workers have yet to plan. Make one with [New].
 type Tracker struct {
-	end     int64   // just behind the last request that was handed out
+	end     int64   // every request below was handed out
 	waiting [][]Run // by worker, in the order of the log
 }
 
@@ -34,6 +34,9 @@ func (t *Tracker) Hand(byWorker []Run) {
 		}
 	}
 }
+
+// Pass notes that there is no request below a position but those that were handed out.
+func (t *Tracker) Pass(position int64) { t.end = max(t.end, position) }
 
 // Planned notes that a worker has planned all that it was handed below a position.
 func (t *Tracker) Planned(worker int, position int64) {
