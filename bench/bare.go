@@ -30,14 +30,15 @@ type order struct {
 	State  string // topic of what stands for changelog records
 	IDs    int    // transactional IDs in turn, of each loop; 0 for no transactions
 	Loops  int    // pass: loops side by side, each with its part of the partitions; others have one
-	Fanout int    // pass: records out for each one in
+	Fanout int    // pass: records out for each one in; steps: written for each timer, 3 for a life, 2 for a firing
 	Step   int    // pass: records in of a transaction
 	// Records is how many go through; read: until as many have come.
 	Records int
 
 	// steps: timers that exist in memory alone.
-	Rate       float64 // a second
-	Prefix     string  // of their IDs
+	Rate       float64       // a second
+	Interval   time.Duration // between the begins of two steps at least, but for one that is full
+	Prefix     string        // of their IDs
 	ValueBytes int
 	Partitions int
 
@@ -144,14 +145,10 @@ func (b *bare) profiled() (stop func(), err error) {
 	}, nil
 }
 
-// source reads In from its start: all of it, or the partitions named.
-func (b *bare) source(partitions ...int32) (*kgo.Client, error) {
+// source reads partitions of In, each from an offset on; all of it from its start if none is named.
+func (b *bare) source(from map[int32]kgo.Offset) (*kgo.Client, error) {
 	what := kgo.ConsumeTopics(b.In)
-	if len(partitions) > 0 {
-		from := make(map[int32]kgo.Offset)
-		for _, p := range partitions {
-			from[p] = kgo.NewOffset().AtStart()
-		}
+	if from != nil {
 		what = kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{b.In: from})
 	}
 	return newClient(b.cfg, b.log, what, kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -159,43 +156,62 @@ func (b *bare) source(partitions ...int32) (*kgo.Client, error) {
 
 // pass has loops side by side pass on what is in In.
 func (b *bare) pass(ctx context.Context, loops []*stepper) error {
-	parts, records, err := b.divided(ctx, loops[0].clients[0], len(loops))
+	parts, err := b.divided(ctx, loops[0].clients[0], len(loops))
 	if err != nil {
 		return err
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	for i, s := range loops {
-		all.Go(func() error { return b.passOn(ctx, s, parts[i], records[i]) })
+		all.Go(func() error { return b.passOn(ctx, s, parts[i]) })
 	}
 	return all.Wait()
 }
 
-// divided gives each of n loops its partitions of In, and says how many records these hold.
-func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) (parts [][]int32, records []int, err error) {
+// portion is what one loop passes on of In.
+type portion struct {
+	from    map[int32]kgo.Offset
+	records int
+}
+
+// divided gives each of n loops its partitions of In; if there are fewer partitions, an even run of each.
+func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) ([]portion, error) {
 	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, b.In)
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("look up the ends of %s: %w", b.In, err)
+		return nil, fmt.Errorf("look up the ends of %s: %w", b.In, err)
 	}
-	parts, records = make([][]int32, n), make([]int, n)
+	parts := make([]portion, n)
+	for i := range parts {
+		parts[i].from = make(map[int32]kgo.Offset)
+	}
+	several := len(ends.Offsets()[b.In]) < n
 	ends.Each(func(o kadm.ListedOffset) {
-		i := int(o.Partition) % n
-		parts[i], records[i] = append(parts[i], o.Partition), records[i]+int(o.Offset)
+		give := func(loop int, first, behind int64) {
+			parts[loop].from[o.Partition] = kgo.NewOffset().At(first)
+			parts[loop].records += int(behind - first)
+		}
+		if !several {
+			give(int(o.Partition)%n, 0, o.Offset)
+			return
+		}
+		for i := range int64(n) {
+			give(int(i), o.Offset*i/int64(n), o.Offset*(i+1)/int64(n))
+		}
 	})
-	return parts, records, nil
+	return parts, nil
 }
 
-// passOn consumes so many records of partitions, produces and commits.
-func (b *bare) passOn(ctx context.Context, s *stepper, partitions []int32, records int) error {
-	source, err := b.source(partitions...)
+// passOn consumes a portion, produces and commits.
+func (b *bare) passOn(ctx context.Context, s *stepper, part portion) error {
+	source, err := b.source(part.from)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	for done := 0; done < records; {
-		recs, positions, err := gather(ctx, source, min(b.Step, records-done))
+	for done := 0; done < part.records; {
+		recs, positions, err := gather(ctx, source, min(b.Step, part.records-done))
 		if err != nil {
 			return err
 		}
@@ -252,23 +268,27 @@ func dueOf(first time.Time, i int, rate float64) time.Time {
 }
 
 // steps takes what is due of timers at an even rate, and writes as much as their
-// lives do.
+// lives do, or their firings alone.
 func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
+	var next time.Time
 	for i := 0; i < b.Records; {
-		if wait := time.Until(dueOf(first, i, b.Rate)); wait > 0 {
+		if wait := max(time.Until(dueOf(first, i, b.Rate)), time.Until(next)); wait > 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(wait):
 			}
 		}
-		now := time.Now()
+		now, n := time.Now(), 0
 		var recs []*kgo.Record
 		positions := make(map[int32]int64)
-		for n := 0; i < b.Records && n < MaxStep && !dueOf(first, i, b.Rate).After(now); i, n = i+1, n+1 {
+		for ; i < b.Records && n < MaxStep && !dueOf(first, i, b.Rate).After(now); i, n = i+1, n+1 {
 			p := int32(i % b.Partitions)
 			recs = append(recs, b.life(i, p, now, dueOf(first, i, b.Rate).UnixMilli())...)
 			positions[p] = int64(i)
+		}
+		if n < MaxStep {
+			next = now.Add(b.Interval)
 		}
 		if err := s.step(ctx, positions, recs); err != nil {
 			return err
@@ -278,20 +298,21 @@ func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 	return nil
 }
 
-// life makes the records of one timer.
+// life makes the records of one timer: what its firing writes, then what taking it in does. (Their order
+// in a step costs nobody anything.)
 func (b *bare) life(i int, p int32, now time.Time, due int64) []*kgo.Record {
 	id, value := strconv.AppendInt([]byte(b.Prefix), int64(i), 10), payload(make([]byte, 0, b.ValueBytes+7), i, b.ValueBytes)
 	return []*kgo.Record{
 		{Topic: b.Out, Partition: p, Key: id, Value: value, Timestamp: now,
 			Headers: []kgo.RecordHeader{{Key: waterclock.HeaderDue, Value: strconv.AppendInt(nil, due, 10)}}},
-		{Topic: b.State, Partition: p, Key: id, Value: value},
 		{Topic: b.State, Partition: p, Key: id},
-	}
+		{Topic: b.State, Partition: p, Key: id, Value: value},
+	}[:b.Fanout]
 }
 
 // read consumes and does nothing.
 func (b *bare) read(ctx context.Context, _ start) error {
-	source, err := b.source()
+	source, err := b.source(nil)
 	if err != nil {
 		return err
 	}

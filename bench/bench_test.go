@@ -198,6 +198,13 @@ func TestWait(t *testing.T) {
 	if all.Exact != (Exactness{Scheduled: 2000, Received: 2000}) || taken.CPU.Own > all.CPU.Own || rep.Ratio <= 0 || rep.CPURatio <= 0 {
 		t.Errorf("%+v, %+v", all, rep)
 	}
+	firing := phaseOf(t, rep, "bare loop") // for 1 s before it is measured, and then for the spread
+	if firing.Rate != 2000 || firing.Exact != (Exactness{Scheduled: 4000, Received: 4000}) || firing.CPU.Own <= 0 || firing.PerStep < 20 {
+		t.Errorf("%+v: 2000 firings a second in steps of 20 ms have 40", firing)
+	}
+	if limit := all.CPU.Own / rep.CPURatio; limit <= firing.CPU.Own {
+		t.Errorf("the limit is %.1f µs, %.1f of it firings: what taking in costs is missing", limit, firing.CPU.Own)
+	}
 }
 
 func TestSteady(t *testing.T) {
@@ -263,7 +270,7 @@ func TestCurve(t *testing.T) {
 	rep.Phases[1].Transactions, rep.Phases[3].Transactions = 10_001, 20_003
 	var out bytes.Buffer
 	rep.WriteTable(&out)
-	for _, want := range []string{"500/s", "  1.00  ", " 15002 ", "With nothing to do: service"} {
+	for _, want := range []string{"500/s", "  1.00  ", " 15002 ", "With nothing to do: service", "the broker alone 0."} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, &out)
 		}
@@ -309,7 +316,7 @@ func TestTableIsNarrow(t *testing.T) {
 	at := *p
 	at.Rate, at.Interval, at.Transactions = MaxRate, new(float64), 12345.6
 	*at.Interval = 1000
-	(&Report{Workload: curve, Verified: true, Phases: []*Phase{&at}, Idle: p.CPU, Machine: rep.Machine}).WriteTable(&out)
+	(&Report{Workload: curve, Verified: true, Phases: []*Phase{&at}, Idle: p.CPU, IdleBroker: 1234, Machine: rep.Machine}).WriteTable(&out)
 	rep.Verified, p.Exact = false, Exactness{MaxTimers, 0, 0, MaxTimers, MaxTimers, MaxTimers, MaxTimers, MaxTimers}
 	rep.WriteTable(&out)
 	for line := range strings.Lines(out.String()) {
@@ -325,14 +332,14 @@ func TestTableIsNarrow(t *testing.T) {
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	c := LimitConfig{common(t)}
-	c.IDs, c.Loops = []int{2, 1}, []int{1, 2, 4} // of two partitions, so there are no four loops
+	c.IDs, c.Loops = []int{2, 1}, []int{1, 2, 4} // four loops share the two partitions
 	reports, err := RunLimit(t.Context(), c)
 	rep := one(t, reports, err)
 	for _, kind := range []string{"bare 1:1", "bare 1:3", "plain 1:1", "plain 1:3"} {
 		for _, step := range []string{"500", "1000"} {
 			measured(t, phaseOf(t, rep, kind+", "+step+" a step"), passRecords)
 		}
-		for what, want := range map[string]bool{", 1 ID": strings.HasPrefix(kind, "bare"), ", 2 loops": true, ", 4 loops": false} {
+		for what, want := range map[string]bool{", 1 ID": strings.HasPrefix(kind, "bare"), ", 2 loops": true, ", 4 loops": true} {
 			if got := slices.ContainsFunc(rep.Phases, func(p *Phase) bool {
 				return strings.HasPrefix(p.Name, kind) && strings.Contains(p.Name, what)
 			}); got != want {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"time"
 
@@ -21,7 +22,8 @@ type CurveConfig struct {
 	// Intervals are the firing intervals, one after the other, each with an instance of
 	// its own. The first one is what the others are compared with.
 	Intervals []time.Duration
-	// Rest is how long an instance that has nothing to do is measured; 0: none is.
+	// Rest is how long an instance that has nothing to do is measured, and then the brokers
+	// alone; 0: neither is.
 	Rest time.Duration
 }
 
@@ -85,7 +87,7 @@ func (r *run) point(ctx context.Context, rep *Report, c SteadyConfig, rate float
 	return r.unserve()
 }
 
-// rest measures an instance with nothing to do, and the brokers beside it.
+// rest measures an instance with nothing to do and the brokers beside it, and then the brokers alone.
 func (r *run) rest(ctx context.Context, rep *Report, span time.Duration) error {
 	if span == 0 {
 		return nil
@@ -96,12 +98,17 @@ func (r *run) rest(ctx context.Context, rep *Report, span time.Duration) error {
 	m := &meter{run: r}
 	from := time.Now().Add(restDelay)
 	<-r.meterDuring(ctx, m, r.serving.pid(), window{from, from.Add(span)})
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	// Of one second, in place of a timer, what is µs is a share of a core in millionths.
 	rep.Idle = m.end.since(m.begin, int(span/time.Second))
-	return r.unserve()
+	if err := r.unserve(); err != nil {
+		return err
+	}
+	from = time.Now().Add(restDelay)
+	<-r.meterDuring(ctx, m, os.Getpid(), window{from, from.Add(span)})
+	if alone := m.end.since(m.begin, int(span/time.Second)); alone != nil {
+		rep.IdleBroker = alone.Broker
+	}
+	return ctx.Err()
 }
 
 // restDelay is how long an instance has had nothing to do before that is measured.
@@ -152,7 +159,8 @@ func (rep *Report) writeCurve(w io.Writer) {
 	fmt.Fprintf(w, curveLegend, 100*rep.others())
 	if rep.Idle != nil {
 		const percent = 10_000 // millionths
-		fmt.Fprintf(w, "With nothing to do: service %.1f %%, broker %.1f %% of a core.\n", rep.Idle.Own/percent, rep.Idle.Broker/percent)
+		fmt.Fprintf(w, "With nothing to do: service %.2f %%, broker %.2f %% of a core; the broker alone %.2f %%.\n",
+			rep.Idle.Own/percent, rep.Idle.Broker/percent, rep.IdleBroker/percent)
 	}
 }
 

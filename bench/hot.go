@@ -40,17 +40,18 @@ func (c *HotConfig) check() error {
 }
 
 // RunHot measures how fast one partition takes in requests that wait in its log, and then fires timers that
-// are all due, next to a pass-through of 1 record in and 1 out.
+// are all due, next to a pass-through of 1 record in and 1 out of one partition.
 func RunHot(ctx context.Context, c HotConfig) ([]*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		rep := r.report("hot")
-		if _, err := r.limit(ctx, rep, oneToOne); err != nil {
+		if err := r.onePartition(ctx); err != nil {
 			return err
 		}
-		if err := r.onePartition(ctx); err != nil {
+		rep := r.report("hot")
+		most, err := r.limit(ctx, rep, oneToOne)
+		if err != nil {
 			return err
 		}
 		for range c.Rounds {
@@ -60,6 +61,8 @@ func RunHot(ctx context.Context, c HotConfig) ([]*Report, error) {
 				if err != nil {
 					return err
 				}
+				rep.ratio(fmt.Sprintf("requests a second with %d sub-partitions / bare 1:1", n), at.requests, most.perSecond)
+				rep.ratio(fmt.Sprintf("firings a second with %d sub-partitions / bare 1:1", n), at.firings, most.perSecond)
 				if first == (hotRates{}) {
 					first = at
 					continue
@@ -79,14 +82,12 @@ type hotRates struct{ requests, firings float64 }
 // many are taken in at least.
 const hotOffer, hotTake = 100_000, 10_000
 
-// onePartition has the run serve a request topic of one partition.
-func (r *run) onePartition(ctx context.Context) error {
-	r.requests, r.partitions = r.name+"-hot", 1
-	if err := r.create(ctx, r.requests, 1); err != nil {
-		return err
-	}
-	r.made = append(r.made, r.requests)
-	return nil
+// onePartition has the run serve a request topic of one partition. So has the topic that pass-throughs read, and
+// those that they write: all of their loops read from one log and write to one.
+func (r *run) onePartition(ctx context.Context) (err error) {
+	r.Partitions, r.partitions = 1, 1
+	r.requests, err = r.makeTopic(ctx, "hot")
+	return err
 }
 
 // hot measures one number of sub-partitions. The requests wait in the log when the instance

@@ -68,14 +68,15 @@ func (r *run) live(ctx context.Context, rep *Report, c LifeConfig) (*Phase, erro
 }
 
 // RunWait measures timers that wait: taking them in, next to a pass-through of 1
-// record in and 1 out, and schedule-and-fire, next to one of 1 in and 3 out.
+// record in and 1 out, and all of it, next to that and a bare loop of firings at
+// the rate at which they fall due.
 func RunWait(ctx context.Context, c LifeConfig) ([]*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	return c.workload(ctx, func(ctx context.Context, r *run) error {
 		rep := r.report("wait")
-		rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a life / of bare 1:3 for a record"
+		rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a life / of bare 1:1 and a bare firing"
 		for range c.Rounds {
 			if err := r.wait(ctx, rep, c); err != nil {
 				return err
@@ -90,7 +91,7 @@ func (r *run) wait(ctx context.Context, rep *Report, c LifeConfig) error {
 	if err != nil {
 		return err
 	}
-	three, err := r.limit(ctx, rep, oneToThree)
+	firing, err := r.firings(ctx, rep, c)
 	if err != nil {
 		return err
 	}
@@ -108,8 +109,22 @@ func (r *run) wait(ctx context.Context, rep *Report, c LifeConfig) error {
 		return err
 	}
 	p.PerSecond = 0 // their due times decide
-	rep.round(taken.PerSecond, one.perSecond, p.CPU, three.cpu)
+	rep.round(taken.PerSecond, one.perSecond, p.CPU, one.cpu+firing.own())
 	return nil
+}
+
+// firingsFor is how long bare firings are measured, after firingsLead.
+const (
+	firingsFor  = 10 * time.Second
+	firingsLead = time.Second
+)
+
+// firings measures a bare loop that does what timers that have waited cost at least: it writes emission and
+// tombstone at the rate at which they fall due, in steps that begin as often as the service's.
+func (r *run) firings(ctx context.Context, rep *Report, c LifeConfig) (*Phase, error) {
+	spread := max(c.Spread, time.Second)
+	s := SteadyConfig{Duration: min(spread, firingsFor), Least: firingsLead}
+	return r.steps(ctx, rep, s, order{Rate: float64(c.Timers) / spread.Seconds(), Interval: r.cfg.FiringInterval, Fanout: 2})
 }
 
 // lives are timers that fall due while others are still scheduled.

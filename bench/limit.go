@@ -154,9 +154,6 @@ func (r *run) limit(ctx context.Context, rep *Report, kind passKind) (*limit, er
 		}
 	}
 	for _, loops := range r.Loops[1:] {
-		if loops > r.Partitions {
-			break
-		}
 		if err := try(shape{best.step, best.ids, loops}); err != nil {
 			return nil, err
 		}

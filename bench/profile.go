@@ -13,11 +13,10 @@ import (
 
 // profileSpan is how long one profile of the instance is. A phase has several,
 // which go tool pprof adds up; what remains behind the last one is lost.
-const profileSpan = 5 * time.Second
+const profileSpan = time.Second
 
-// profile writes profiles of the instance's processor time until the returned
-// function is called, and one of what it has allocated until then, where the run is
-// told to.
+// profile writes profiles of the instance's processor time until the returned function is called, and ones
+// of what it has allocated and of what its goroutines have waited for since it started, where the run is told to.
 func (r *run) profile(name string) (stop func()) {
 	if r.Profiles == "" || r.serving.pid() == 0 {
 		return func() {}
@@ -44,9 +43,11 @@ func (r *run) profile(name string) (stop func()) {
 	return func() {
 		cancel()
 		<-done
-		path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-allocs.pprof", name))
-		if err := fetchProfile(context.Background(), r.serving.pprof, "allocs", path); err != nil {
-			r.Log.Warn("cannot profile what the instance allocates", "err", err)
+		for _, what := range []string{"allocs", "block", "mutex"} {
+			path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-%s.pprof", name, what))
+			if err := fetchProfile(context.Background(), r.serving.pprof, what, path); err != nil {
+				r.Log.Warn("cannot profile the instance", "what", what, "err", err)
+			}
 		}
 	}
 }

@@ -32,8 +32,10 @@ type Report struct {
 	Starts []Start `json:"starts,omitempty"`
 	// Idle is what an instance with nothing to do uses, and the brokers beside it, in µs a
 	// second: 10,000 are 1 % of a core.
-	Idle  *CPU   `json:"idle,omitempty"`
-	Sizes *Sizes `json:"sizes,omitempty"`
+	Idle *CPU `json:"idle,omitempty"`
+	// IdleBroker is what the brokers use alone, in the same unit.
+	IdleBroker float64 `json:"idle_broker_us,omitempty"`
+	Sizes      *Sizes  `json:"sizes,omitempty"`
 
 	ratios, cpuRatios []float64 // by round
 }
@@ -152,7 +154,7 @@ func (rep *Report) finish() {
 		for _, p := range rep.Phases {
 			*p = Phase{Name: p.Name, Bare: p.Bare, Rate: p.Rate, Exact: p.Exact, Note: p.Note}
 		}
-		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Idle, rep.Sizes = 0, nil, nil, nil, nil, nil
+		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Idle, rep.IdleBroker, rep.Sizes = 0, nil, nil, nil, nil, 0, nil
 		return
 	}
 	if len(rep.ratios) > 0 {

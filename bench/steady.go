@@ -71,7 +71,7 @@ func RunSteady(ctx context.Context, c SteadyConfig) ([]*Report, error) {
 }
 
 func (r *run) steady(ctx context.Context, rep *Report, c SteadyConfig, rate float64) error {
-	bare, err := r.steps(ctx, rep, c, rate)
+	bare, err := r.steps(ctx, rep, c, order{Rate: rate, Fanout: oneToThree.fanout})
 	if err != nil {
 		return err
 	}
@@ -144,24 +144,22 @@ func (r *run) paced(ctx context.Context, rep *Report, c SteadyConfig, rate float
 	return p, nil
 }
 
-// steps measures the bare loop that is fed from memory, beside a producer that
-// sends as many requests as it would for the service.
-func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float64) (*Phase, error) {
-	timers := int(rate * (c.lead() + c.Duration).Seconds())
+// steps measures the bare loop that is fed from memory, with the Rate, the Interval and the Fanout of o.
+// Beside lives a producer sends as many requests as it would for the service.
+func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, o order) (*Phase, error) {
+	timers := int(o.Rate * (c.lead() + c.Duration).Seconds())
 	requests, err := r.unread(ctx)
 	if err != nil {
 		return nil, err
 	}
-	o := order{
-		Kind: "steps", Name: fmt.Sprintf("%s-steps-%d", r.name, r.phases), In: requests, IDs: MaxIDs, Records: timers,
-		Rate: rate, Prefix: fmt.Sprintf("%s-%d-", r.name, r.phases), ValueBytes: r.ValueBytes, Partitions: r.Partitions,
-	}
-	p := &Phase{Name: "bare loop", Bare: true, Rate: rate}
+	o.Kind, o.Name, o.In, o.IDs, o.Records = "steps", fmt.Sprintf("%s-steps-%d", r.name, r.phases), requests, MaxIDs, timers
+	o.Prefix, o.ValueBytes, o.Partitions = fmt.Sprintf("%s-%d-", r.name, r.phases), r.ValueBytes, r.Partitions
+	p := &Phase{Name: "bare loop", Bare: true, Rate: o.Rate}
 	l := newLedger(o.Prefix, r.ValueBytes, timers)
 	err = r.bare(ctx, o, l, func(ctx context.Context, loop *loop, col *collector) error {
 		first := time.Now().Truncate(time.Millisecond).Add(stepsDelay)
 		for i := range timers {
-			l.schedule(dueOf(first, i, rate).UnixMilli())
+			l.schedule(dueOf(first, i, o.Rate).UnixMilli())
 		}
 		l.close()
 		w := c.measured(first)
@@ -169,8 +167,12 @@ func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, rate float
 		over := r.meterDuring(ctx, m, loop.Pid(), w)
 		beside := make(chan error, 1)
 		go func() {
+			if o.Fanout < oneToThree.fanout {
+				beside <- nil // firings: they were scheduled before
+				return
+			}
 			unread := newLedger(o.Prefix, r.ValueBytes, timers)
-			beside <- r.schedule(ctx, unread, offer{timers: timers, rate: rate, topic: requests, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }})
+			beside <- r.schedule(ctx, unread, offer{timers: timers, rate: o.Rate, topic: requests, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }})
 		}()
 		err := errors.Join(loop.work(ctx, first), <-beside)
 		if err == nil {

@@ -243,7 +243,7 @@ others are compared with.`,
 	}
 	bindSteady(p, cmd, &c.SteadyConfig, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunCurve(ctx, c) })
 	cmd.Flags().DurationSliceVar(&c.Intervals, "intervals", c.Intervals, "begin transactions at most so often, one after the other: `DURATION,...`")
-	cmd.Flags().DurationVar(&c.Rest, "rest", c.Rest, "measure an instance with nothing to do for `DURATION`; 0 for none")
+	cmd.Flags().DurationVar(&c.Rest, "rest", c.Rest, "measure an instance with nothing to do for `DURATION`, and then the brokers alone; 0 for neither")
 	return cmd
 }
 

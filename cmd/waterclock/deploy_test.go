@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"net"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -17,14 +16,11 @@ const rootDir = "../../"
 // compose is what this test reads of docker-compose.yml.
 type compose struct {
 	Services map[string]struct {
-		Image     string
-		Build     string
-		Command   []string
-		Ports     []string
-		Volumes   []string
-		DependsOn map[string]struct{ Condition string } `yaml:"depends_on"`
+		Build   string
+		Command []string
+		Ports   []string
+		Volumes []string
 	}
-	Volumes map[string]any
 }
 
 func parseFile(t *testing.T, name string, into any) {
@@ -55,6 +51,26 @@ func dockerfileEnv(t *testing.T) []string {
 	return env
 }
 
+// The image's health check is a command that there is. It asks the address that the image sets.
+func TestImageHealthcheck(t *testing.T) {
+	data, err := os.ReadFile(rootDir + "Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), `CMD ["/waterclock", "health"]`+"\n") {
+		t.Fatal("the Dockerfile has no health check")
+	}
+	var env []string
+	for _, v := range dockerfileEnv(t) {
+		env = append(env, strings.Replace(v, "HTTP=:8680", "HTTP=:0", 1)) // where nobody listens
+	}
+	var errs strings.Builder
+	p := process{args: []string{"health"}, environ: env, stdout: &errs, stderr: &errs}
+	if code := run(p); code != exitError || !strings.Contains(errs.String(), "http://127.0.0.1:0/healthz") {
+		t.Errorf("exit %d: %s", code, &errs)
+	}
+}
+
 // TestComposeServe gives the arguments and the image's environment to the real
 // command, and compares what comes of them with the ports and volumes around.
 func TestComposeServe(t *testing.T) {
@@ -70,9 +86,10 @@ func TestComposeServe(t *testing.T) {
 	if code != exitOK || c.cfg == nil {
 		t.Fatalf("%v exits %d: %s", service.Command, code, stderr)
 	}
-	_, port, err := net.SplitHostPort(c.cfg.HTTP)
-	if err != nil || !slices.Contains(service.Ports, "127.0.0.1:"+port+":"+port) {
-		t.Errorf("http %s, ports %v", c.cfg.HTTP, service.Ports)
+	_, port, err1 := net.SplitHostPort(c.cfg.HTTP)
+	_, api, err2 := net.SplitHostPort(c.cfg.API)
+	if err1 != nil || err2 != nil || !slices.Equal(service.Ports, []string{"127.0.0.1:" + port + ":" + port, "127.0.0.1:" + api + ":" + api}) {
+		t.Errorf("http %s, api %s, ports %v", c.cfg.HTTP, c.cfg.API, service.Ports)
 	}
 	if !slices.Contains(service.Volumes, "waterclock-data:"+c.cfg.DataDir) {
 		t.Errorf("data-dir %s, volumes %v", c.cfg.DataDir, service.Volumes)
@@ -80,46 +97,17 @@ func TestComposeServe(t *testing.T) {
 
 	var prometheus struct {
 		ScrapeConfigs []struct {
+			JobName       string                       `yaml:"job_name"`
 			MetricsPath   string                       `yaml:"metrics_path"`
 			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
 		} `yaml:"scrape_configs"`
 	}
-	parseFile(t, "deploy/prometheus.yml", &prometheus)
+	parseFile(t, "deploy/compose/prometheus.yml", &prometheus)
 	if got := prometheus.ScrapeConfigs[0].StaticConfigs[0].Targets; !slices.Equal(got, []string{"waterclock:" + port}) {
 		t.Errorf("prometheus scrapes %v", got)
 	}
-	if got := prometheus.ScrapeConfigs[0].MetricsPath; got != "/metrics" {
-		t.Errorf("prometheus scrapes %s", got)
-	}
-}
-
-// TestComposeHolds checks what the file refers to within itself and the tree.
-func TestComposeHolds(t *testing.T) {
-	var file compose
-	parseFile(t, "docker-compose.yml", &file)
-	for name, s := range file.Services {
-		if (s.Image == "") == (s.Build == "") || s.Image != "" && !strings.Contains(path.Base(s.Image), ":") {
-			t.Errorf("%s: needs a build or an image with a version, has %q, %q", name, s.Build, s.Image)
-		}
-		for on := range s.DependsOn {
-			if _, ok := file.Services[on]; !ok {
-				t.Errorf("%s depends on %s, which is not there", name, on)
-			}
-		}
-		for _, v := range s.Volumes {
-			from, _, _ := strings.Cut(v, ":")
-			if strings.HasPrefix(from, "./") {
-				if _, err := os.Stat(rootDir + from); err != nil {
-					t.Errorf("%s: volume %s: %v", name, v, err)
-				}
-			} else if _, ok := file.Volumes[from]; !ok {
-				t.Errorf("%s: volume %s is not declared", name, v)
-			}
-		}
-		for _, p := range s.Ports {
-			if !strings.HasPrefix(p, "127.0.0.1:") {
-				t.Errorf("%s: port %s is open to the network", name, p)
-			}
-		}
+	// The rules look for the name in the job.
+	if got := prometheus.ScrapeConfigs[0]; got.MetricsPath != "/metrics" || got.JobName != "waterclock" {
+		t.Errorf("prometheus scrapes %+v", got)
 	}
 }

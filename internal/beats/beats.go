@@ -1,8 +1,16 @@
 // Package beats makes tickers that tick together. What wakes the process costs some 50 µs of
 // processor time whatever it does then, so many partitions that look after themselves ten times
 // a second, each at a moment of its own, use one or two percent of a core for nothing. Tickers
-// of this package tick at the multiples of their interval since the process began: those of one
-// interval all at once.
+// of this package tick phase after the multiples of their interval by the wall clock: those of
+// one interval all at once.
+//
+// They share the moment and nothing else. Each has a timer of the runtime, a lock and a channel of
+// its own, and never waits for its receiver: a receiver that is slow or has stopped makes no other
+// tick late, nor does one that stops its ticker or forgets to.
+//
+// The wall clock may be set. The next tick still comes within an interval, for what is waited for is
+// a span, and is worked out again at each tick; then all tickers agree again. Within testing/synctest
+// ticks come at the same moments in each run.
 package beats
 
 import (
@@ -10,9 +18,8 @@ import (
 	"time"
 )
 
-// began is the moment from which all tickers count. It has a monotonic clock reading: the
-// wall clock may be set.
-var began = time.Now()
+// phase keeps ticks away from whole seconds, when more timers are due than at any other moment.
+const phase = 37 * time.Millisecond
 
 // Ticker is like time.Ticker. Its first tick comes within the interval, mostly sooner than that.
 type Ticker struct {
@@ -30,17 +37,13 @@ func NewTicker(every time.Duration) *Ticker {
 	t := &Ticker{C: c, c: c, every: every}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.timer = time.AfterFunc(t.next(), t.tick)
+	t.timer = time.AfterFunc(untilNext(time.Now(), every), t.tick)
 	return t
 }
 
-// next is how long it is until the next multiple of the interval.
-func (t *Ticker) next() time.Duration {
-	past := time.Since(began) % t.every
-	if past < 0 { // within testing/synctest, whose clock began before
-		past += t.every
-	}
-	return t.every - past
+// untilNext is how long it is from now to the next tick: more than zero, at most the interval.
+func untilNext(now time.Time, every time.Duration) time.Duration {
+	return now.Add(-phase).Truncate(every).Add(every + phase).Sub(now)
 }
 
 // tick drops ticks for a slow receiver, as time.Ticker does.
@@ -50,11 +53,12 @@ func (t *Ticker) tick() {
 	if t.timer == nil {
 		return
 	}
+	now := time.Now()
 	select {
-	case t.c <- time.Now():
+	case t.c <- now:
 	default:
 	}
-	t.timer.Reset(t.next())
+	t.timer.Reset(untilNext(now, t.every))
 }
 
 // Stop ends the ticks. It may be called twice.

@@ -39,6 +39,9 @@ type Shares struct {
 	// how many run at a time.
 	Replay  int64
 	Replays int
+	// Overlay is what questions about many timers hold of what the store lacks: what steps have
+	// changed since its last checkpoint, or since somebody asked.
+	Overlay int64
 	// Calls is what bodies and answers of the HTTP API hold.
 	Calls int64
 	// Heap is the runtime's soft limit.
@@ -55,6 +58,7 @@ func Divide(total int64) Shares {
 		Firings:  total / 16,
 		Store:    total / 8,
 		Replay:   min(replayMost, total/16),
+		Overlay:  total * 3 / 64,
 		Calls:    total / 8,
 		Heap:     total - process,
 	}
@@ -73,7 +77,7 @@ func (s Shares) LogValue() slog.Value {
 		size int64
 	}{
 		{"wheel", s.Wheel}, {"delta", s.Delta}, {"requests", s.Requests}, {"firings", s.Firings},
-		{"store", s.Store}, {"calls", s.Calls}, {"replay", s.Replay},
+		{"store", s.Store}, {"overlay", s.Overlay}, {"calls", s.Calls}, {"replay", s.Replay},
 	} {
 		all = append(all, slog.String(x.name, inMiB(x.size)))
 	}

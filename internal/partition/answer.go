@@ -26,9 +26,6 @@ import (
 const (
 	// overlayKept is for how long the overlay is kept up to date for the next question.
 	overlayKept = 30 * time.Second
-	// maxOverlay limits the IDs of the overlay. A larger one is started afresh, which drops
-	// the IDs that came and went.
-	maxOverlay = 1_000_000
 	// overlayTries is how often it is begun for one question.
 	overlayTries = 3
 )
@@ -159,7 +156,7 @@ func (a *answers) overlaid(ctx context.Context, s *slot, fn func(*statestore.Vie
 	if err := s.take(ctx); err != nil {
 		return nil, err
 	}
-	for range overlayTries {
+	for try := 0; ; try++ {
 		v, err := a.view()
 		if err != nil {
 			return nil, err
@@ -167,11 +164,20 @@ func (a *answers) overlaid(ctx context.Context, s *slot, fn func(*statestore.Vie
 		if v != nil {
 			return v, fn(v)
 		}
+		if try == overlayTries {
+			return nil, fmt.Errorf("%v: %w", a.p.Requests(), query.ErrBusy)
+		}
+		if try > 0 { // what the store lacks is more than there is room for
+			s.give()
+			a.p.Checkpoint(ctx)
+			if err := s.take(ctx); err != nil {
+				return nil, err
+			}
+		}
 		if err := a.begin(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%v: %w", a.p.Requests(), query.ErrBusy)
 }
 
 // wait takes the one slot that there is.

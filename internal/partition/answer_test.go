@@ -261,6 +261,57 @@ func TestTheOverlayEnds(t *testing.T) {
 	}
 }
 
+// An overlay that would hold more than it may has the store brought up to date, and is small then.
+// A partition that cannot do that says that it is busy, and keeps nothing.
+func TestAnOverlayThatIsTooLargeIsStored(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.lazy = true
+	c.p.o.Memory.Overlay = budget.Alone(8 << 10)
+	const n = 50
+	schedule := func() {
+		for i := range n {
+			c.schedule(i, 50_000)
+		}
+		c.takes()
+		c.commit(true)
+		c.apply()
+	}
+	schedule()
+	a := c.p.answers.Load()
+	if _, err := c.p.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
+		t.Fatalf("%v, where there is room for a few timers", err)
+	}
+	if a.overlay.size() > 0 {
+		t.Error("it is kept although it is too large")
+	}
+	c.p.setLooping(true)
+	defer c.p.setLooping(false)
+	listed := make(chan error)
+	var l query.List
+	go func() {
+		var err error
+		l, err = c.p.List(t.Context(), query.Page{})
+		listed <- err
+	}()
+	asked := 0
+	for done := false; !done; {
+		select {
+		case <-c.p.Kicked:
+			if w := c.p.askedFor(); w != nil {
+				asked++
+				c.checkpoint()
+				release(w)
+			}
+		case err := <-listed:
+			c.ok(err)
+			done = true
+		}
+	}
+	if len(l.Timers) != n || asked != 1 || a.overlay.size() > 0 {
+		t.Errorf("%d are listed, want %d; %d checkpoints, want one; %d kept", len(l.Timers), n, asked, a.overlay.size())
+	}
+}
+
 // Questions come from anywhere, at any time: while a partition is at work none sees half
 // of a step, misses what is always pending, or has it twice; a decision is seen at once.
 func TestQuestionsBesideTheWork(t *testing.T) {

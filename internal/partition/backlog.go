@@ -100,7 +100,7 @@ func (b *backlog) sealed(now int64, room load, s *planner.Step, late bool) (held
 	firings, _ := s.Firings()
 	b.out, held = requests, b.flow.held
 	filled := max(float64(s.Len())/float64(room.entries), float64(s.Bytes())/float64(room.bytes))
-	b.flow.sealed(now, room.entries, filled, requests, firings, late)
+	b.flow.sealed(now, room.entries, filled, b.requests.entries, requests, firings, late)
 	return held
 }
 

@@ -185,7 +185,7 @@ func newCoreOf(t must, g *ground, wheelBytes int64, queue, subs int) *core {
 		Store: g.store.Partition(statestore.PartitionID{Topic: c.set.Request.ID}), Reader: g.reader,
 		Memory: Memory{
 			Wheel: budget.Alone(wheelBytes), Delta: budget.Alone(1 << 20),
-			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Firings: budget.Alone(min(1<<20, int64(queue)*queueEntry)),
+			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Firings: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Overlay: budget.Alone(1 << 20),
 		},
 		Metrics: g.metrics, SubPartitions: func() int { return subs },
 	}

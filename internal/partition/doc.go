@@ -9,7 +9,7 @@
 //     folds committed steps, sees to every write to the store and does every scan
 //     of it. A checkpoint is written by a goroutine beside it, see checkpoints.
 //   - One goroutine for each sub-partition (sub.planAll) judges requests, looks up what is
-//     not known, and plans.
+//     not known, and plans; also firings for the next step, while one is out that is full of them.
 //   - The lane's goroutine plans what is due, seals, commits, and tells the outcome.
 //
 // They meet at the planners, under locks that are held over no I/O: see plans.

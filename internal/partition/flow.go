@@ -22,10 +22,10 @@ import (
 //     of its room; four fifths of it while due timers are late by our own doing. The rest is the floor of
 //     taking in, so that cancels are read whatever is late.
 //  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. The
-//     step says what it ought to be: if the partition filled its part of the step, or the step took longer than
-//     longStep, less; if intake was held back and there was room left, more; and it goes down to what is used of
-//     it. So a request that was read waits for about one step, and what it makes due goes into the same step or
-//     the next one.
+//     step says what it ought to be: if the partition filled its part of the step and left a fifth of what waited,
+//     or the step took longer than longStep, less; if intake was held back, more; and if it was not for
+//     firingsFor, it goes down to what is used of it. So a request that was read waits for about one step, and
+//     what it makes due goes into the same step or the next one.
 //  3. Without firings nothing can be late for what is taken in. Then intake reads two steps ahead.
 //
 // # Why this is stable
@@ -38,6 +38,11 @@ import (
 // and it grows back when it is held back in steps with room. Nothing is remembered but limit, so whatever made
 // it small is forgotten in some twenty steps.
 //
+// Intake that was held back is slow to come back: the fetch that is under way without the partition waits for
+// data of others, for intake.fetchMaxWait, 100 ms, if they have none. Then steps have firings alone, or nothing.
+// They say nothing of what limit ought to be, hence firingsFor: a partition that caught up while the others had
+// nothing hovered about a fifth of a step else, and went at half its pace beside idle processors.
+//
 // # Its premises
 //
 // What is late means late by our own doing: since a timer was due or, if its request was read later than that,
@@ -48,6 +53,7 @@ import (
 type flow struct {
 	limit int           // requests that may wait to be sealed; 0: no step has said
 	held  bool          // intake was held back for it since the last seal
+	bound int64         // when intake was last held back for it, Unix ms, at a seal
 	late  bool          // the last seal left timers that are late by our own doing
 	fired int64         // when a step last had firings, Unix ms
 	took  time.Duration // from the seal of the last step that was committed to its commit
@@ -73,11 +79,14 @@ func (f *flow) share(room int64) int64 {
 }
 
 // sealed takes what a seal has come to: the room that the partition had in the step, in entries, how much of
-// that is filled, from 0 to 1, how many requests and firings there were, and whether it left timers that are late
-// by our own doing.
-func (f *flow) sealed(now int64, room int, filled float64, requests, firings int, late bool) {
+// that is filled, from 0 to 1, how many requests waited, how many of them and how many firings it took, and
+// whether it left timers that are late by our own doing.
+func (f *flow) sealed(now int64, room int, filled float64, waited, requests, firings int, late bool) {
 	held := f.held
 	f.held, f.late = false, late
+	if held {
+		f.bound = now
+	}
 	if firings > 0 {
 		f.fired = now
 	}
@@ -87,11 +96,11 @@ func (f *flow) sealed(now int64, room int, filled float64, requests, firings int
 	}
 	limit := f.readAhead()
 	switch {
-	case late, filled >= 0.75, f.took > longStep:
+	case late, filled >= 0.75 && 4*waited > 5*requests, f.took > longStep:
 		limit -= limit / 4
 	case held:
 		limit += limit/8 + 1
-	case limit > 4*requests:
+	case limit > 4*requests && now-f.bound > firingsFor:
 		limit -= limit / 8
 	}
 	f.limit = max(min(limit, room), room/5, leastReadAhead)

@@ -23,24 +23,32 @@ type flowed struct {
 	life     func(n int) (ahead time.Duration) // of request n
 	sent     float64
 	number   int
-	log      []flowedTimer // unread
-	queue    []flowedTimer // read
-	pending  dueHeap
+	log      []*flowedTimer // unread
+	queue    []*flowedTimer // read, their requests not sealed
+	pending  dueHeap        // read, their firings not planned
+	planned  int            // of the queue, those whose firings are planned
 	paused   bool
+	alone    bool            // no other partition has anything: a fetch that it is not in waits for data
+	resumed  time.Duration   // when it is fetched again; it was paused before
 	lateness []time.Duration // of those that fired, by the partition's own doing
 	limits   []int           // at each seal
 	reads    []int           // requests in each step
 	fires    []int           // firings in each step
 }
 
-type flowedTimer struct{ due, read time.Duration }
+// flowedTimer is due at a moment, and was read at one. Its firing may be planned before its request is sealed:
+// then it waits behind that.
+type flowedTimer struct {
+	due, read       time.Duration
+	sealed, planned bool
+}
 
-type dueHeap []flowedTimer
+type dueHeap []*flowedTimer
 
 func (h dueHeap) Len() int           { return len(h) }
 func (h dueHeap) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(flowedTimer)) }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(*flowedTimer)) }
 func (h *dueHeap) Pop() any {
 	old := *h
 	x := old[len(old)-1]
@@ -66,17 +74,23 @@ func (l *lanes) run(d time.Duration) {
 
 // pass has producers send and intake read while a step is under way, bit by bit.
 func (p *flowed) pass(now, took time.Duration) {
-	const bits, fetch = 8, 200
+	const bits, fetchWait = 8, 100 * time.Millisecond
+	fetch := 200
+	if p.alone {
+		fetch = 3000
+	}
 	for i := range bits {
 		now := now + took*time.Duration(i)/bits
 		for p.sent += p.rate * took.Seconds() / bits; p.sent >= 1; p.sent-- {
 			p.number++
-			p.log = append(p.log, flowedTimer{due: now + p.life(p.number)})
+			p.log = append(p.log, &flowedTimer{due: now + p.life(p.number)})
 		}
-		for p.paused = p.full(len(p.queue), p.paused); !p.paused && len(p.log) > 0; p.paused = p.full(len(p.queue), p.paused) {
+		for p.look(now, fetchWait); !p.paused && now >= p.resumed && len(p.log) > 0; p.look(now, fetchWait) {
 			n := min(fetch, len(p.log))
 			for _, t := range p.log[:n] {
-				p.queue = append(p.queue, flowedTimer{t.due, now})
+				t.read = now
+				p.queue = append(p.queue, t)
+				heap.Push(&p.pending, t)
 			}
 			p.log = p.log[n:]
 		}
@@ -84,31 +98,47 @@ func (p *flowed) pass(now, took time.Duration) {
 	p.took = took
 }
 
-// step seals what there is, within the partition's part of the step. Requests that are due already have their
-// firings behind them, in the same step if it has room.
+// look has intake paused or resumed.
+func (p *flowed) look(now, fetchWait time.Duration) {
+	was := p.paused
+	if p.paused = p.full(len(p.queue), p.paused); was && !p.paused && p.alone {
+		p.resumed = now + fetchWait
+	}
+}
+
+// step plans firings of what is due, in that order, read long ago or just now, and seals what there is, within
+// the partition's part of the step.
 func (p *flowed) step(now time.Duration, room int) (requests, firings int) {
 	share := room
 	if len(p.queue) > 0 {
 		share = int(p.share(int64(room)))
 	}
-	fire := func(t flowedTimer) {
+	fire := func(t *flowedTimer) {
 		p.lateness = append(p.lateness, now-max(t.due, t.read))
 		firings++
 	}
-	for firings < share && len(p.pending) > 0 && p.pending[0].due <= now {
-		fire(heap.Pop(&p.pending).(flowedTimer))
-	}
-	taken := p.queue[:min(len(p.queue), room-firings)]
-	requests, p.queue = len(taken), p.queue[len(taken):]
-	for _, t := range taken {
-		if t.due <= now && requests+firings < room {
+	for p.planned < share && len(p.pending) > 0 && p.pending[0].due <= now {
+		t := heap.Pop(&p.pending).(*flowedTimer)
+		if t.planned = true; t.sealed {
 			fire(t)
+			share--
 		} else {
-			heap.Push(&p.pending, t)
+			p.planned++
 		}
 	}
-	late := len(p.pending) > 0 && now-max(p.pending[0].due, p.pending[0].read) > arrivalGrain*time.Millisecond
-	p.sealed(now.Milliseconds(), room, float64(requests+firings)/float64(room), requests, firings, late)
+	for len(p.queue) > 0 && requests+firings+2 <= room {
+		t := p.queue[0]
+		requests, p.queue = requests+1, p.queue[1:]
+		if t.sealed = true; t.planned {
+			fire(t)
+			p.planned--
+		}
+	}
+	if requests+firings == 0 {
+		return 0, 0
+	}
+	late := len(p.pending) > 0 && p.pending[0].due <= now && now-max(p.pending[0].due, p.pending[0].read) > arrivalGrain*time.Millisecond
+	p.sealed(now.Milliseconds(), room, float64(requests+firings)/float64(room), len(p.queue)+requests, requests, firings, late)
 	p.limits, p.reads, p.fires = append(p.limits, p.readAhead()), append(p.reads, requests), append(p.fires, firings)
 	return requests, firings
 }
@@ -163,7 +193,7 @@ func TestFlowUnderOverload(t *testing.T) {
 				if late := p.p99(); late > 250*time.Millisecond {
 					t.Errorf("%s, %d partitions: p99 of its own lateness %s", name, n, late)
 				}
-				if few, many := slices.Min(p.limits[len(p.limits)/2:]), slices.Max(p.limits[len(p.limits)/2:]); many > 5*few/2 {
+				if few, many := slices.Min(p.limits[len(p.limits)/2:]), slices.Max(p.limits[len(p.limits)/2:]); many > 4*few {
 					t.Errorf("%s, %d partitions: the limit goes up and down between %d and %d", name, n, few, many)
 				}
 				if len(p.queue) > 2*l.room/n {
@@ -214,7 +244,7 @@ func TestFlowKeepsAFloorForRequests(t *testing.T) {
 	l := overloaded(1, between(time.Hour, 0))
 	p := l.partitions[0]
 	for range 200_000 {
-		p.pending = append(p.pending, flowedTimer{due: l.now - 1, read: l.now - 1})
+		p.pending = append(p.pending, &flowedTimer{due: l.now - 1, read: l.now - 1, sealed: true})
 	}
 	for begin := l.now; len(p.pending) > 0 && p.pending[0].due < begin; {
 		l.run(time.Millisecond)
@@ -249,19 +279,19 @@ func TestFlowIsBounded(t *testing.T) {
 	bounds("at first", maxReadAhead)
 	const room = 10_000
 	for range 50 {
-		f.sealed(0, room, 1, room/2, room/2, true)
+		f.sealed(0, room, 1, room/2, room/2, room/2, true)
 	}
 	bounds("steps are full", room/5)
 	for range 50 {
-		f.sealed(0, 10, 1, 5, 5, true)
+		f.sealed(0, 10, 1, 5, 5, 5, true)
 	}
 	bounds("small steps are full", leastReadAhead)
 	for range 200 {
 		f.full(maxReadAhead, true)
-		f.sealed(0, room, 0.1, room/10, 1, false)
+		f.sealed(0, room, 0.1, room/10, room/10, 1, false)
 	}
 	bounds("there is room", room)
-	f.sealed(firingsFor+1, maxReadAhead, 1, room, 0, false)
+	f.sealed(firingsFor+1, maxReadAhead, 1, room, room, 0, false)
 	bounds("nothing fires", maxReadAhead)
 }
 
@@ -300,3 +330,21 @@ func TestFlowWithoutFirings(t *testing.T) {
 }
 
 func tail(s []int, n int) []int { return s[max(0, len(s)-n):] }
+
+// One partition catches up, and nothing comes on the others: whenever it was paused, the fetch that is under
+// way without it waits for its full time. Nearly as much goes through as if it did not.
+func TestFlowCatchesUpAlone(t *testing.T) {
+	for name, life := range map[string]func(int) time.Duration{"past due": between(-time.Minute, 0), "due in 2 to 6 s": between(2*time.Second, 4*time.Second)} {
+		l := overloaded(1, life)
+		p := l.partitions[0]
+		p.alone = true
+		l.settle()
+		l.run(5 * time.Second)
+		if n := len(p.lateness) / 5; n < 50_000 {
+			t.Errorf("%s: %d have fired in a second, want 50,000 of the 60,000 that go through", name, n)
+		}
+		if late := p.p99(); late > 250*time.Millisecond {
+			t.Errorf("%s: p99 of its own lateness %s", name, late)
+		}
+	}
+}

@@ -10,6 +10,10 @@ import (
 
 // overlays are those of a partition's subs. The lists of steps are taken over with all locks held, so
 // of each step all is there or nothing. It is one goroutine's at a time.
+//
+// What they hold is held against an account. Overlays that would hold more are ended. When they
+// are begun again they are smaller: the IDs that came and went are gone, and so is what the
+// checkpoint has stored that is written before (answers.begin).
 type overlays struct {
 	plans *plans
 	of    []planner.Overlay // by sub
@@ -17,6 +21,7 @@ type overlays struct {
 
 // begin begins them, each for itself: what steps do meanwhile comes by the lists.
 func (o *overlays) begin(ctx context.Context) error {
+	most := o.plans.p.o.Memory.Overlay.Limit() / int64(len(o.of))
 	for i, s := range o.plans.subs {
 		over := &o.of[i]
 		s.mu.Lock()
@@ -24,7 +29,7 @@ func (o *overlays) begin(ctx context.Context) error {
 		s.mu.Unlock()
 		room := make([]*planner.Item, 0, n+n/8+1000)
 		s.mu.Lock()
-		over.Begin(s.planner, room)
+		over.Begin(s.planner, room, most)
 		s.mu.Unlock()
 		for done := false; !done; {
 			if err := ctx.Err(); err != nil {
@@ -40,7 +45,10 @@ func (o *overlays) begin(ctx context.Context) error {
 	return nil
 }
 
-func (o *overlays) end() { o.plans.ask(func(s *sub) { o.of[s.number].End(s.planner) }) }
+func (o *overlays) end() {
+	o.plans.ask(func(s *sub) { o.of[s.number].End(s.planner) })
+	o.plans.p.o.Memory.Overlay.Set(0)
+}
 
 // look notes what the store has. A view of it is made then.
 func (o *overlays) look() { o.plans.ask(func(s *sub) { o.of[s.number].Look(s.planner) }) }
@@ -54,16 +62,17 @@ func (o *overlays) take() (whole bool) {
 		whole = o.of[i].Take(x) && whole
 	}
 	o.plans.unlock()
-	if whole && o.size() > maxOverlay {
+	if !whole {
 		o.end()
 		return false
 	}
-	if whole {
-		for i := range o.of {
-			o.of[i].Settle()
-		}
+	var bytes int64
+	for i := range o.of {
+		o.of[i].Settle()
+		bytes += o.of[i].Bytes()
 	}
-	return whole
+	o.plans.p.o.Memory.Overlay.Set(bytes)
+	return true
 }
 
 // size is how many IDs they have.

@@ -69,11 +69,12 @@ type Memory struct {
 	Delta    *budget.Account // changes that are committed, at whose limit a checkpoint of the store begins
 	Requests *budget.Account // requests on their way, and all that is committed and not folded: then intake pauses
 	Firings  *budget.Account // firings on their way
+	Overlay  *budget.Account // what questions about many hold of what the store lacks
 	Replay   int             // bytes that a replay takes; 0: see delaytopics.Replay
 }
 
 func (m *Memory) close() {
-	for _, a := range []*budget.Account{m.Wheel, m.Delta, m.Requests, m.Firings} {
+	for _, a := range []*budget.Account{m.Wheel, m.Delta, m.Requests, m.Firings, m.Overlay} {
 		a.Close()
 	}
 }

@@ -47,6 +47,9 @@ func (s *sub) plan(d *delivery) error {
 		s.planner.Open(now)
 		return nil
 	}
+	if d.ahead != (load{}) {
+		s.fireAhead(d.ahead)
+	}
 	for len(d.recs) > 0 {
 		b, err := s.judgeSome(d)
 		if err == nil {
@@ -58,6 +61,20 @@ func (s *sub) plan(d *delivery) error {
 		s.of.planned(s, b.Position)
 	}
 	return nil
+}
+
+// fireAhead plans firings of what is due, up to room.
+func (s *sub) fireAhead(room load) {
+	p := s.of.p
+	s.mu.Lock()
+	fired, held := s.planner.Fire(p.clock.millis(), room.entries, room.bytes, p.hold)
+	s.mu.Unlock()
+	p.backlog.fired(fired.Entries, fired.Bytes)
+	if held != nil {
+		p.Mu.Lock()
+		defer p.Mu.Unlock()
+		p.park([]parkings{{s, held}})
+	}
 }
 
 func (s *sub) planBatch(b *planner.Batch) error {

@@ -330,6 +330,16 @@ func (a *plans) ends() bool {
 	return bound > a.position() && !a.any(func(x *planner.Planner) bool { _, _, requests := x.Ready(); return requests })
 }
 
+// fireAhead has the subs plan firings beside a step that is out, for the one that comes next: an even
+// part of the room each. The step takes what is planned by then, and has the rest planned itself.
+func (a *plans) fireAhead(room load) {
+	n := len(a.subs)
+	part := load{room.entries / n, room.bytes / int64(n)}
+	for _, s := range a.subs {
+		s.inbox.put(delivery{ahead: part})
+	}
+}
+
 // take seals a step, of nothing if pass and that raises the position: see planner.Take.
 func (a *plans) take(entries int, bytes int64, pass bool) *planner.Step {
 	a.mu.Lock()

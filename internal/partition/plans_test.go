@@ -1,13 +1,16 @@
 package partition
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // idsOf are n numbers of IDs that belong to a sub.
@@ -189,5 +192,110 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 	}
 	if n != len(recs) {
 		t.Errorf("%d of %d requests are handed out", n, len(recs))
+	}
+}
+
+// While a step is out that could not take all that is due, subs plan what the next one takes: no more, also if
+// steps are aborted, and nothing when all that is due is in it.
+func TestFiringsArePlannedBesideAStep(t *testing.T) {
+	const n, room = 30, 8
+	for _, subs := range []int{1, 4} {
+		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+		for id := range n {
+			c.schedule(id, 1000)
+		}
+		c.deliver(n)
+		c.work()
+		c.load()
+		c.step(100)
+		ready := func() int {
+			firings, _ := c.p.plans.ready()
+			return firings.entries
+		}
+		c.pass(1000)
+		for fired := 0; fired < n; {
+			c.seal(room)
+			out := len(c.share.Emissions)
+			c.work()
+			if ahead, left := ready()-out, n-fired-out; ahead < min(left, room)/subs || ahead > min(left, room) {
+				t.Errorf("%d subs: %d firings are planned beside a step, of %d that are due; want those of a step of %d", subs, ahead, left, room)
+			}
+			for range 3 {
+				c.abort()
+				c.seal(room)
+				c.work()
+			}
+			if planned := ready(); planned > 2*room {
+				t.Errorf("%d firings are planned after steps of %d that were aborted", planned, room)
+			}
+			fired += len(c.share.Emissions)
+			c.commit(true)
+			c.apply()
+		}
+		c.finish()
+	}
+}
+
+// Subs plan firings while the lane seals, aborts, commits and rolls back: each timer fires once, and each occurrence
+// of what recurs.
+func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
+	const subs, n, room = 4, 600, 50
+	c := newCoreOf(t, newGround(t), 1<<20, 2000, subs)
+	for id := range n {
+		r := c.schedule(id, 1000)
+		if id%10 == 0 {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderEvery, Value: []byte("1s")},
+				kgo.RecordHeader{Key: waterclock.HeaderCount, Value: []byte("3")}, kgo.RecordHeader{Key: waterclock.HeaderCatchUp, Value: []byte("all")})
+		}
+	}
+	for c.given < n {
+		c.deliver(n)
+	}
+	c.work()
+	c.load()
+	for c.position < n {
+		c.step(1000)
+	}
+	c.pass(10_000)
+	ctx, cancel := context.WithCancel(t.Context())
+	var planning sync.WaitGroup
+	for _, s := range c.p.plans.subs {
+		planning.Go(func() { s.planAll(ctx) })
+	}
+	fired := map[string]int{}
+	const want = n + 2*n/10
+	for rounds := 0; len(fired) < want && rounds < 1000; rounds++ {
+		share := c.p.Seal("step", &emitter.Room{Entries: room, Bytes: 1 << 20})
+		if share == nil {
+			c.apply()
+			continue
+		}
+		if rounds%3 == 0 {
+			for i, r := range share.Records {
+				r.Offset = c.end + int64(i)
+			}
+			c.end += int64(len(share.Records)) + 1 // its marker
+			share.Done(emitter.Aborted)
+			continue
+		}
+		for _, r := range share.Records {
+			r.Offset = c.append(r.Key, r.Value)
+		}
+		c.end++
+		for _, e := range share.Emissions {
+			fired[header(e.Record, waterclock.HeaderEvent)]++
+		}
+		share.Done(emitter.Committed)
+		c.apply()
+	}
+	cancel()
+	planning.Wait()
+	for event, times := range fired {
+		if times > 1 {
+			kafkatest.Inexact(t, "%s is emitted %d times", event, times)
+		}
+	}
+	if len(fired) != want {
+		kafkatest.Inexact(t, "%d emissions, want %d", len(fired), want)
 	}
 }

@@ -23,13 +23,14 @@ type inbox struct {
 }
 
 // delivery is a run of requests that are planned as one, one batch that is too large
-// to be looked into, or the word to open the gate.
+// to be looked into, the word to open the gate, or to plan firings ahead.
 type delivery struct {
 	recs     []*kgo.Record
 	position int64            // just behind the last one
 	bytes    int64            // that they hold in memory
 	refusal  *planner.Refusal // of the one record, which stands for the batch
 	open     bool
+	ahead    load // how many firings: see plans.fireAhead
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }

@@ -76,7 +76,7 @@ func (p *Partition) seal(name string, room *emitter.Room) *emitter.Share {
 // step plans what is due and takes a prefix of the sequences; nil if nothing is
 // planned. p.Mu is held.
 func (p *Partition) step(entries int, bytes int64) *planner.Step {
-	now, fire := p.clock.millis(), p.roomToFire(load{entries, bytes})
+	now, fire := p.clock.millis(), p.roomToFire(load{entries, bytes}, load{})
 	fired, toPark := p.plans.fire(now, fire, p.hold)
 	p.backlog.fired(fired.Entries, fired.Bytes)
 	p.park(toPark)
@@ -87,11 +87,14 @@ func (p *Partition) step(entries int, bytes int64) *planner.Step {
 	if step != nil && p.backlog.sealed(now, load{entries, bytes}, step, p.late(now)) {
 		p.Kick() // what was held back goes on
 	}
+	due, ok := p.plans.next()
 	if step != nil {
 		p.stepped = now
+		if ok && due <= now {
+			p.fireAhead(load{entries, bytes}, loadOf(step.Firings()))
+		}
 		return step
 	}
-	due, ok := p.plans.next()
 	if ok = ok && fire.entries > 0 && fire.bytes > 0; p.plans.ends() && (!ok || due > p.stepped+passPause) {
 		due, ok = p.stepped+passPause, true
 	}
@@ -112,10 +115,23 @@ func (p *Partition) passes(now int64) bool {
 	return now < p.stepped || now >= p.stepped+passPause // a clock that was set back does not hold it up
 }
 
-// roomToFire is how many firings may be planned for a step, of how many bytes: see flow.
-func (p *Partition) roomToFire(step load) load {
+// fireAhead has firings planned for the step that comes next, while one is out that had such room and has so many
+// firings: else the lane waits for the planning, which takes about as long as a transaction. They are due,
+// and stand where they would if the next step were sealed now; its seal looks at clock and targets again. No more
+// is planned than a step has room for, and nothing while all that is due goes into one step.
+func (p *Partition) fireAhead(step, out load) {
+	room := p.roomToFire(step, out)
+	if room.entries > 0 && room.bytes > 0 {
+		p.plans.fireAhead(room)
+	}
+}
+
+// roomToFire is how many firings may be planned for a step, of how many bytes: see flow. out are those of a step
+// before it that is out.
+func (p *Partition) roomToFire(step, out load) load {
 	room := p.backlog.roomToFire()
 	ready, requests := p.plans.ready()
+	ready = load{max(0, ready.entries-out.entries), max(0, ready.bytes-out.bytes)}
 	if requests {
 		step = p.backlog.share(step)
 	}

@@ -75,7 +75,7 @@ func BenchmarkGone(b *testing.B) {
 		for _, call := range []struct {
 			name string
 			do   func()
-		}{{"begin", func() { o.Begin(p, nil) }}, {"freeze", func() { changes = len(p.Freeze()) }}, {"thaw", p.Thaw}} {
+		}{{"begin", func() { o.Begin(p, nil, 1<<30) }}, {"freeze", func() { changes = len(p.Freeze()) }}, {"thaw", p.Thaw}} {
 			start := time.Now()
 			call.do()
 			b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms-"+call.name)

@@ -21,9 +21,18 @@ func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 // Item is what is known of one timer ID to which something happens, or will soon. What only
 // waits is packed.
 type Item struct {
-	id      string
-	sum     uint64       // of the ID
-	ref     timer.Ref    // planned state
+	id  string
+	sum uint64 // of the ID
+	// ref is the planned place, Absent if nothing will be pending. A place stands for one version
+	// of a timer: by its place a change is told, and a load or an admission that comes too late.
+	// Steering leaves due time and generation as they are, so the places of steered timers are
+	// made of the offset of the request that steered.
+	//
+	// A paused timer lies above every instant. So no load reaches it, and it is forgotten when the
+	// store has it: it takes no memory, and no scan steps over it. It is never due, so it is never
+	// parked. A triggered one lies below every instant, hence below the horizon and in the wheel,
+	// where it is due when the trigger asked for it; after a restart the first load finds it.
+	ref     timer.Ref
 	timer   *timer.Timer // in memory, if pending here
 	slot    wheel.Entry[*Item]
 	last    *Entry // the latest one not folded
@@ -43,5 +52,12 @@ type Item struct {
 	segment *Segment // the last one with a change of it
 }
 
-// kept reports whether the item knows more than the store does, or will.
+// kept reports whether the item knows more than the store does, or will: an entry of it is not
+// folded (Fold ends that), a batch has met it and is not planned (Plan), or the store does not have
+// what was folded (Thaw, or its change is packed).
+//
+// It is forgotten when that is so no more, and none of these keeps it either: it is in the wheel,
+// until it fires, is evicted, replaced, cancelled or packed; it waits for its entries or to be
+// parked, until Fold, Thaw or Parked; or it was missed, which the store does not know, until it
+// fires, is let go, parked again, replaced or cancelled.
 func (it *Item) kept() bool { return it.entries > 0 || it.pins > 0 || it.change.stale() }

@@ -779,7 +779,7 @@ func (m *model) question() {
 	o := &m.overlay
 	switch o.is {
 	case "":
-		o.Begin(m.p, nil)
+		o.Begin(m.p, nil, 1<<30)
 		o.is = "copying"
 	case "copying":
 		done := o.copy(m.p, 1)

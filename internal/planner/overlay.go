@@ -1,32 +1,27 @@
 package planner
 
 import (
+	"slices"
+
 	"github.com/waterclock/waterclock/internal/packed"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
-	// maxNoted is how many changes are noted for an overlay that takes none, and
-	// maxNotedBytes how many bytes the timers have that they left: a list of changes keeps
-	// them in memory, whatever has become of them since.
-	maxNoted      = 300_000
-	maxNotedBytes = 128 << 20
 	// copyAtOnce is how many items Copy looks at: some 200 µs.
 	copyAtOnce = 2000
+	// knownMemory is about what an ID takes in an overlay beside its own bytes and the timer: its
+	// place in the list, which grows by a quarter, and that in the map.
+	knownMemory = 110 // bytes
 )
 
-// notes are what steps have changed, since an overlay last took them.
+// notes are what steps have changed, since an overlay last took them. They hold of a step no
+// more than an overlay does: not its entries, nor its items, nor the bytes of its records.
 type notes struct {
-	steps   []noted
-	changes int
-	bytes   int64
-	lapsed  bool // too much: nothing is noted any more
-}
-
-// noted is what one step has changed. Nobody changes the list any more.
-type noted struct {
-	number  int64
-	changes []Change
+	list   []Known
+	bytes  int64 // about what they hold in memory
+	most   int64 // of these
+	lapsed bool  // too much: nothing is noted any more
 }
 
 // add notes a step that is committed. It is for every step, so it does next to nothing, and
@@ -36,17 +31,13 @@ func (n *notes) add(s *Segment) {
 		return
 	}
 	changes := s.Changes()
-	n.changes += len(changes)
 	for i := range changes {
-		if t := changes[i].After; t != nil {
-			n.bytes += int64(t.Size())
-		}
+		x := Known{changes[i].item.id, changes[i].After.Ref(), changes[i].After, s.number}
+		n.list, n.bytes = append(n.list, x), n.bytes+x.memory()
 	}
-	if n.changes > maxNoted || n.bytes > maxNotedBytes {
-		n.lapsed, n.steps = true, nil
-		return
+	if n.bytes > n.most {
+		n.lapsed, n.list, n.bytes = true, nil, 0
 	}
-	n.steps = append(n.steps, noted{s.number, changes})
 }
 
 // Known is an ID and what is pending under it: nil for nothing.
@@ -57,12 +48,40 @@ type Known struct {
 	step  int64
 }
 
-// Overlay is what steps have left that the store may not have: see the package comment.
-// Begin, Copy, Look, Take and End are calls of the planner, made under its lock; the others
-// are not. It is one goroutine's at a time.
+// memory is about how many bytes of memory it takes in an overlay.
+func (k *Known) memory() int64 {
+	n := knownMemory + len(k.ID)
+	if k.Timer != nil {
+		n += k.Timer.Size()
+	}
+	return int64(n)
+}
+
+// Overlay answers questions about many IDs at one moment: it has what committed steps have left that the
+// store may not have. Begin, Copy, Look, Take and End are calls of the planner, made under its lock; the
+// others are not. It is one goroutine's at a time.
+//
+// It begins as a copy of the delta and of the steps that are not folded. After that each step that is
+// committed adds its changes to a list, which Take takes over before a question is answered.
+//
+// Invariant: it has every ID that a committed step has changed, with what the last such step left, unless
+// the store had that when the overlay last looked. So a view of the store that was made after Look is right
+// about every other ID. Hence the overlay, laid over a view that was made before Take, is the state that all
+// committed steps have led to. What is folded, frozen, thawed, loaded or parked in between does not matter:
+// none of that changes what is pending under an ID.
+//
+//   - The items of the delta are copied bit by bit, and the lock is not held in between. Packed records are
+//     noted by Begin and read later, because their bytes do not change. The bytes of IDs that are gone are
+//     copied at once. A change that comes meanwhile is in the list, and is taken in after the copy. What is
+//     forgotten meanwhile is in the store, hence in a view that is made later.
+//   - It forgets what the store had before the view was made. It must not go by what the store has now.
+//   - It ends when it would hold more than it may, the list included: when nobody takes that any more,
+//     or when the store lacks much.
 type Overlay struct {
-	at  map[string]int32 // in all
-	all []Known
+	at    map[string]int32 // in all
+	all   []Known
+	bytes int64 // about what they hold in memory
+	most  int64 // of these and of the notes together
 
 	notes  *notes      // ours; nil: it is lapsed
 	items  []*Item     // to be copied
@@ -71,7 +90,7 @@ type Overlay struct {
 	copied []Known
 	base   int64 // the last step that the delta had when it was begun
 	frozen int64 // the last one of the checkpoint that was being written then
-	taken  []noted
+	taken  []Known
 
 	// Steps up to which the store had what they did, before the view was made; and what
 	// is forgotten.
@@ -79,9 +98,10 @@ type Overlay struct {
 }
 
 // Begin begins to note what steps do. The delta is to be copied then; room, which may be
-// nil, is for its items.
-func (o *Overlay) Begin(p *Planner, room []*Item) {
-	*o = Overlay{at: make(map[string]int32), notes: new(notes), base: p.delta.folded, frozen: p.delta.freezing}
+// nil, is for its items. An overlay that comes to hold more than most bytes, its notes included,
+// is not whole any more.
+func (o *Overlay) Begin(p *Planner, room []*Item, most int64) {
+	*o = Overlay{at: make(map[string]int32), most: most, notes: &notes{most: most}, base: p.delta.folded, frozen: p.delta.freezing}
 	o.known, o.forgotten = p.delta.stored, p.delta.stored
 	p.notes = o.notes
 	o.items = append(append(room[:0], p.delta.items...), p.delta.frozen...)
@@ -93,7 +113,9 @@ func (o *Overlay) Begin(p *Planner, room []*Item) {
 	p.packedBeyond.Marks(note)
 	o.gone = p.gone.Clone()
 	for _, s := range p.committed {
-		o.taken = append(o.taken, noted{s.number, s.Changes()})
+		for _, c := range s.Changes() { // an item that was let go of may be another's by now
+			o.taken = append(o.taken, Known{string(c.ID), c.After.Ref(), c.After, s.number})
+		}
 	}
 }
 
@@ -127,8 +149,10 @@ func (o *Overlay) copy(p *Planner, n int) (done bool) {
 			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(it.change.at != 0 || it.retired, p.delta.freezing)})
 		}
 	}
-	o.items = o.items[n:]
-	return len(o.items) == 0
+	if o.items = o.items[n:]; len(o.items) == 0 {
+		o.items = nil // its room holds all of them
+	}
+	return o.items == nil
 }
 
 // Put takes in what was copied, and, with the last of it, what was packed or gone.
@@ -140,13 +164,16 @@ func (o *Overlay) Put() {
 		return
 	}
 	for _, x := range o.packed {
+		if o.bytes > o.most {
+			break // it is not whole
+		}
 		t := unpacked(x.bytes)
 		o.put(Known{string(t.ID), t.Ref(), t, x.step})
 	}
 	o.gone.Each(func(id []byte, _ timer.Ref, state packed.State) {
 		o.put(Known{ID: string(id), Ref: timer.Absent, step: o.stepOf(state == packed.Stale, o.frozen)})
 	})
-	o.packed, o.gone = nil, packed.Gone{}
+	o.copied, o.packed, o.gone = nil, nil, packed.Gone{}
 }
 
 // Look notes what the store has. A view of it is made then.
@@ -155,21 +182,23 @@ func (o *Overlay) Look(p *Planner) { o.known = p.delta.stored }
 // Take takes over what was committed until now. It reports whether the overlay is whole:
 // else it is to be begun again. Settle, which needs no lock, follows.
 func (o *Overlay) Take(p *Planner) (whole bool) {
-	if o.notes == nil || p.notes != o.notes || o.notes.lapsed {
+	if o.notes == nil || p.notes != o.notes || o.notes.lapsed || o.bytes > o.most {
 		return false
 	}
-	o.taken = append(o.taken, o.notes.steps...)
-	o.notes.steps, o.notes.changes, o.notes.bytes = nil, 0, 0
+	if o.taken == nil {
+		o.taken = o.notes.list
+	} else {
+		o.taken = append(o.taken, o.notes.list...)
+	}
+	o.notes.most = o.most - o.bytes - o.notes.bytes
+	o.notes.list, o.notes.bytes = nil, 0
 	return true
 }
 
 // Settle takes in what was taken, and forgets what the store had before the view was made.
 func (o *Overlay) Settle() {
-	for _, s := range o.taken {
-		for i := range s.changes {
-			c := &s.changes[i]
-			o.put(Known{string(c.ID), c.After.Ref(), c.After, s.number})
-		}
+	for _, x := range o.taken {
+		o.put(x)
 	}
 	o.taken = nil
 	if o.known == o.forgotten {
@@ -180,13 +209,19 @@ func (o *Overlay) Settle() {
 	for _, x := range o.all {
 		if x.step <= o.known {
 			delete(o.at, x.ID)
+			o.bytes -= x.memory()
 			continue
 		}
 		o.at[x.ID] = int32(len(kept))
 		kept = append(kept, x)
 	}
 	clear(o.all[len(kept):])
-	o.all = kept
+	if o.all = kept; cap(kept) > 4*len(kept)+1000 { // not to hold on to the room of what was much once
+		o.all, o.at = slices.Clone(kept), make(map[string]int32, len(kept))
+		for i := range o.all {
+			o.at[o.all[i].ID] = int32(i)
+		}
+	}
 }
 
 func (o *Overlay) put(x Known) {
@@ -194,10 +229,16 @@ func (o *Overlay) put(x Known) {
 	if !ok {
 		i = int32(len(o.all))
 		o.at[x.ID] = i
-		o.all = append(o.all, Known{})
+		o.all = append(o.all, x)
+	} else {
+		o.bytes -= o.all[i].memory()
+		o.all[i] = x
 	}
-	o.all[i] = x
+	o.bytes += x.memory()
 }
+
+// Bytes is about how many bytes of memory it takes.
+func (o *Overlay) Bytes() int64 { return o.bytes }
 
 // End ends it: nothing is noted any more.
 func (o *Overlay) End(p *Planner) {
@@ -222,8 +263,11 @@ func (s IDs) Has(id []byte) bool {
 	return ok
 }
 
-// Committed is what is known of the committed state of an ID. Of one that is not here it
-// is what the store has.
+// Committed is what is known of the committed state of one ID: what the last committed step has left that
+// is not folded and has changed the ID, else what the delta has. If neither has the ID, the caller asks the
+// store. It does so without the lock, and the store may have learned of later steps meanwhile, but never of
+// fewer: what was forgotten here it had by then. So the answer is a state that was committed while the
+// question was open.
 type Committed struct {
 	id    string
 	steps [][]Change // committed, not folded

@@ -1,35 +1,71 @@
 package planner
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Notes that nobody takes end with what they keep in memory, however few they are.
-func TestNotesOfLargeTimersEnd(t *testing.T) {
+// Notes that nobody takes end with what they keep in memory, and an overlay with what it does,
+// whether that came with its begin or later.
+func TestOverlaysAreBounded(t *testing.T) {
+	const most, size = 1 << 20, 1 << 10
 	p := New(0, 0, 1<<20)
-	var o Overlay
-	o.Begin(p, nil)
-	large := &timer.Timer{ID: []byte("a"), Value: make([]byte, 1<<20)}
+	p.Open(0)
+	p.Load(Lowest, timer.Ref{Due: 1 << 20}, nil)
+	n := 0
 	step := func() {
-		p.notes.add(&Segment{listed: true, changes: []Change{{ID: large.ID, After: large}}})
+		n++
+		id := fmt.Appendf(nil, "%d", n)
+		plan(p, timer.Request{ID: id, Offset: int64(n), Schedule: &timer.Timer{ID: id, Offset: int64(n), Due: 1 << 10, Occurrence: 1, Value: make([]byte, size)}}, nil)
+		out := p.Take(1, 1<<20)
+		p.Commit()
+		p.Fold(out, 1<<20)
 	}
-	for range maxNotedBytes >> 21 {
+	begin := func() (o *Overlay) {
+		o = new(Overlay)
+		o.Begin(p, nil, most)
+		for done := false; !done; {
+			done = o.Copy(p)
+			o.Put()
+		}
+		return o
+	}
+	whole := func(o *Overlay) bool {
+		o.Look(p)
+		if !o.Take(p) {
+			return false
+		}
+		o.Settle()
+		return true
+	}
+	o := begin()
+	for range most / size / 2 {
 		step()
 	}
-	if !o.Take(p) {
-		t.Fatal("half of what fits ends them")
+	if !whole(o) || o.Bytes() < most/2 || o.Bytes() > most {
+		t.Fatalf("half of what fits ends it at %d bytes", o.Bytes())
 	}
-	for range maxNotedBytes>>20 - 1 {
+	for whole(o) {
 		step()
 	}
-	if p.notes.lapsed {
-		t.Fatal("what was taken counts")
+	if more := n - most/size/2; more > most/size/2 {
+		t.Errorf("it has %d bytes and no end", o.Bytes())
 	}
-	step()
-	if o.Take(p) || p.notes.steps != nil {
-		t.Errorf("%d MiB are noted, and no end", len(p.notes.steps))
+	if o = begin(); whole(o) {
+		t.Errorf("one that begins with %d bytes is whole", o.Bytes())
+	}
+	p.Freeze()
+	p.Thaw()
+	if o = begin(); !whole(o) || len(o.All()) != 0 {
+		t.Errorf("%d IDs, though the store has all", len(o.All()))
+	}
+	for range most/size + 1 {
+		step()
+	}
+	if len(o.notes.list) > 0 || whole(o) {
+		t.Errorf("%d bytes are noted, and no end", o.notes.bytes)
 	}
 }
 
@@ -54,7 +90,7 @@ func TestWhatIsPackedMeanwhileIsCopied(t *testing.T) {
 		t.Fatal("it is packed though a batch has met it")
 	}
 	var o Overlay
-	o.Begin(p, nil)
+	o.Begin(p, nil, 1<<30)
 	p.Plan(b) // which changes nothing
 	step()
 	if p.packed.Len() != 1 {
@@ -86,7 +122,7 @@ func TestWhatIsGoneIsCopied(t *testing.T) {
 		p.Freeze()
 		var o Overlay
 		if !late {
-			o.Begin(p, nil)
+			o.Begin(p, nil, 1<<30)
 		}
 		plan(p, timer.Request{ID: s.ID, Offset: 2}, nil)
 		p.fold()
@@ -94,7 +130,7 @@ func TestWhatIsGoneIsCopied(t *testing.T) {
 			t.Fatalf("%d are gone, %d items", p.gone.Len(), p.ids.n)
 		}
 		if late {
-			o.Begin(p, nil)
+			o.Begin(p, nil, 1<<30)
 		}
 		for done := false; !done; {
 			done = o.Copy(p)

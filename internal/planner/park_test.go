@@ -2,44 +2,10 @@ package planner
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
-
-// A timer is on its way to the parked rows when another takes its place, which is held
-// too: that the first one did not get there says nothing of the second.
-func TestParkedForgetsWhatWasParked(t *testing.T) {
-	held := func(*timer.Timer, any) (by timer.TopicPartition, held bool) { return by, true }
-	const due = 10
-	p := loaded(1, due, 0)
-	_, first := p.Fire(due, 1, 1<<30, held)
-	b := NewBatch(1)
-	again := &timer.Timer{ID: []byte("id0"), Offset: 1, Due: due, Occurrence: 1}
-	b.Add(nil, timer.Request{ID: again.ID, Offset: again.Offset, Schedule: again}, again.AppendTo(nil))
-	b.Position = 2
-	p.Meet(b)
-	p.Plan(b)
-	s := p.Take(1, 1<<30)
-	p.Commit()
-	p.Fold(s, 10)
-	p.Freeze()
-	p.Thaw()
-	_, second := p.Fire(due, 1, 1<<30, held)
-	var by timer.TopicPartition
-	if len(first) != 1 || len(second) != 1 || second[by].Timers[0] != again {
-		t.Fatalf("to be parked first %v, then %v; want each timer once", first, second)
-	}
-	p.Parked(first[by])
-	if items, _ := p.Size(); items != 1 {
-		t.Error("a timer is forgotten that is not parked")
-	}
-	p.Parked(second[by])
-	if items, _ := p.Size(); items != 0 {
-		t.Errorf("%d timers are kept of one that is parked", items)
-	}
-}
 
 // What was missed while it was held stays missed when it comes back, does not fit into memory, is
 // forgotten and loaded again: of catch-up none nothing fires. Memory for that has a limit too.
@@ -141,18 +107,6 @@ func TestWhatComesBackBeforeItIsDueWasNotMissed(t *testing.T) {
 	wants(t, "later", fired(p, 1094, 10))
 }
 
-// What was missed by a clock that was ahead says nothing of what is due by that when it comes, the
-// clock set back: one occurrence was missed, not all of an hour.
-func TestWhatWasMissedEndsWithTheClockThatSaidSo(t *testing.T) {
-	const hour = 3_600_000
-	p := ready()
-	p.Open(900)
-	p.Admit([]*timer.Timer{recurring("n", 1000, 100, timer.CatchUpNone)}, nil, 1000+hour)
-	wants(t, "what was missed", fired(p, 1001, 10)) // the clock was set back
-	wants(t, "what comes", fired(p, 1100, 10), "n/2")
-	wants(t, "what comes then", fired(p, 1200, 10), "n/3")
-}
-
 // A request that leaves a parked timer as it is has it in memory, as missed as it was: its target
 // may be healthy again before it is unparked.
 func TestWhatIsParkedAndMetWasMissed(t *testing.T) {
@@ -207,31 +161,6 @@ func TestWhatIsParkedAndMetAboveTheHorizonWasMissed(t *testing.T) {
 	}
 }
 
-// A firing that was triggered, and what was let go behind it, are rolled back: what was missed is
-// still so when the trigger has fired.
-func TestWhatIsRolledBackStaysMissed(t *testing.T) {
-	tm := recurring("n", 1000, 1000, timer.CatchUpNone)
-	p := ready()
-	p.Begin(1)
-	p.Open(900)
-	p.Admit([]*timer.Timer{tm}, nil, 1500)
-	b := NewBatch(1)
-	b.Add(nil, timer.Request{ID: tm.ID, Offset: 9, Steer: timer.Trigger, At: 1500}, nil)
-	p.Meet(b)
-	p.Plan(b)
-	p.Fire(1500, 10, 1<<40, free)
-	s := p.Take(100, 1<<40)
-	all := slices.Collect(s.Entries())
-	if len(all) != 3 || all[1].Emit == nil || all[2].Emit != nil || all[2].After.Due != 2000 {
-		t.Fatalf("%d entries are planned, the last one %+v", len(all), all[len(all)-1].Entry)
-	}
-	p.RollBack(all[1])
-	p.Return()
-	wants(t, "while its entries are not folded", fired(p, 1500, 10))
-	wants(t, "then", fired(p, 1500, 10), "n/1")
-	wants(t, "what comes", fired(p, 2000, 10), "n/2")
-}
-
 // Nothing is counted as missed that is not: also not of what was due when Unix time began.
 func TestNothingIsCountedOfWhatWasNotMissed(t *testing.T) {
 	p := ready(recurring("n", 0, 1000, timer.CatchUpNone))
@@ -272,38 +201,4 @@ func TestCrowdedEndsWithTheClockThatSaidSo(t *testing.T) {
 		got = append(got, fired(p, now, n)...)
 	}
 	wants(t, "when it is due", got, want...)
-}
-
-// What a pause has missed is let go also if the timer was triggered before it was resumed: the
-// trigger fires, and then what comes. So it is if a firing before all that is rolled back.
-func TestWhatAPauseHasMissedDoesNotFireBehindATrigger(t *testing.T) {
-	for _, back := range []bool{false, true} {
-		tm := recurring("n", 1000, 1000, timer.CatchUpNone)
-		p := ready(tm)
-		p.Begin(1)
-		p.Open(0)
-		want := []string{"n/1"}
-		if back {
-			p.Fire(1000, 10, 1<<40, free)
-		} else {
-			want = append(want, "n/2")
-			wants(t, "before", fired(p, 1000, 10), "n/1")
-		}
-		b := NewBatch(3)
-		for i, r := range []timer.Request{{Steer: timer.Pause, At: 1500}, {Steer: timer.Trigger, At: 5500}, {Steer: timer.Resume, At: 5500}} {
-			r.ID, r.Offset = tm.ID, 9+int64(i)
-			b.Add(nil, r, nil)
-		}
-		unknown := p.Meet(b)
-		unknown.Found(nil, []*timer.Timer{}, nil, 0)
-		p.Plan(b)
-		if back {
-			s := p.Take(100, 1<<40)
-			p.RollBack(slices.Collect(s.Entries())[0])
-			p.Return()
-		}
-		got := append(fired(p, 5500, 10), fired(p, 5500, 10)...)
-		wants(t, fmt.Sprint("what was triggered, rolled back: ", back), got, want[len(want)-1])
-		wants(t, "what comes", fired(p, 6000, 10), "n/6")
-	}
 }

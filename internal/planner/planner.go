@@ -17,7 +17,10 @@ var (
 	Highest = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
 )
 
-// Planner is what is known and planned of one partition. Make one with [New].
+// Memory is about what a planner takes that has nothing to do, with its goroutine, in bytes: no account has that.
+const Memory = 24 << 10
+
+// Planner is what is known and planned of one partition, or of a part of it. Make one with [New].
 type Planner struct {
 	ids   ids
 	wheel *wheel.Wheel[*Item]
@@ -31,6 +34,13 @@ type Planner struct {
 	// waiting holds items whose firing was rolled back, until their entries are
 	// folded, or whose target is unhealthy, until the store has them.
 	waiting map[*Item]struct{}
+	// horizon is a place in the order of firing. Invariant: every pending timer below it is in
+	// the wheel, or waits, or is parked. Loads raise the horizon. Evictions lower it, and then
+	// loads begin there again.
+	//
+	// No stale row gets into the wheel, and no row is missed, because of two things. Load does
+	// not take an ID of which something is known. And between a scan and the Load of what it
+	// found nothing is forgotten that the store has learned meanwhile: see the caller's duties.
 	horizon timer.Ref
 	limit   int64 // of bytes, see New
 	bytes   int64 // held by the items in the wheel

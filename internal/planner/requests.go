@@ -145,6 +145,14 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 }
 
 // decide plans one request.
+//
+// What a request leaves that steers, or has a condition, depends on what it finds. So the whole timer
+// is looked up for it and not its place alone, and it is decided again if a firing before it is
+// rolled back.
+//
+// A trigger has the timer fire at once, by an entry of its own. That firing may wait for its target
+// and be rolled back, and until then it is committed that the timer is triggered. So a trigger fires
+// once, whatever becomes of the steps in between.
 func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 	e.item = it
 	if r.Depends() {

@@ -20,13 +20,17 @@ func (c *chunk) fires() bool { return c.position < 0 }
 // never is later than every due time.
 const never = math.MaxInt64
 
-// sequence is what is planned and not committed: first, then rest. The life of a
-// chunk: ready, sealed (in the segment that is out), committed.
+// sequence is what is planned and not committed: first, then rest. Every step takes a prefix of
+// it, and an aborted step leaves it as it was. The life of a chunk: ready, sealed (in the segment that
+// is out), committed.
 //
-// Firings that depend on nothing in rest are in first. Invariant: no entry in first
-// was planned on one in rest; and no request is added to rest whose ID has an entry
-// in first and which could be taken before that, because a segment holds all of first
-// before anything of rest.
+// Requests are in rest, in the order of their log. So a position never passes a request that is not
+// settled. A firing is in first, so that it does not wait for requests of other IDs, unless an earlier
+// entry of its own ID is in rest. Then it is in rest, behind that.
+//
+// Invariant: entries of one ID are taken in the order in which they were planned. No entry in first was
+// planned on one in rest. And a request whose ID has an entry in first is not taken before that, because
+// a segment holds all of first before anything of rest.
 type sequence struct {
 	first, rest []*chunk
 	out         *Segment

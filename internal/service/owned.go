@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -80,15 +81,16 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 }
 
 // subPartitions is how many planners a partition has that is acquired now: one where there are as
-// many partitions as cores, which keeps them busy; where there are fewer, so many that they do.
+// many partitions as cores, which keeps them busy; where there are fewer, so many that they do. What is set
+// counts instead, as far as the planners of all partitions take a sixteenth of the memory together.
 func (in *instance) subPartitions() int {
-	if in.cfg.SubPartitions > 0 {
-		return in.cfg.SubPartitions
-	}
 	in.mu.Lock()
-	owned := len(in.parts)
+	owned := max(1, len(in.parts))
 	in.mu.Unlock()
-	return min(max(1, runtime.GOMAXPROCS(0)/max(1, owned)), config.MaxSubPartitions)
+	if n := in.cfg.SubPartitions; n > 0 {
+		return min(n, max(1, int(in.shares.Total/16/planner.Memory)/owned))
+	}
+	return min(max(1, runtime.GOMAXPROCS(0)/owned), config.MaxSubPartitions)
 }
 
 func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.Partition {
@@ -118,8 +120,8 @@ func (in *instance) owner() string {
 
 // budgets are what all partitions share. This process may come to own them all.
 type budgets struct {
-	wheel, delta, requests, firings *budget.Budget
-	replay                          int // bytes of one replay
+	wheel, delta, requests, firings, overlay *budget.Budget
+	replay                                   int // bytes of one replay
 }
 
 func newBudgets(s *memory.Shares, topics, delayed map[string]*served) budgets {
@@ -131,13 +133,13 @@ func newBudgets(s *memory.Shares, topics, delayed map[string]*served) budgets {
 		all[name] = t.set.Request.Partitions
 	}
 	// A partition's delta is full at half of what it may hold: the other half is being written then.
-	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), int(s.Replay)}
+	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Overlay, timers), int(s.Replay)}
 }
 
 // of is what a partition of a request topic has of it.
 func (m *budgets) of(topic string) partition.Memory {
 	return partition.Memory{
-		Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Replay: m.replay,
+		Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Overlay: m.overlay.Open(topic), Replay: m.replay,
 	}
 }
 

@@ -1,10 +1,12 @@
 package service
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/memory"
 )
 
@@ -26,6 +28,7 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 		{"wheel", m.wheel, s.Wheel, []string{"large", "small"}},
 		{"delta", m.delta, s.Delta / 2, []string{"large", "small"}},
 		{"firings", m.firings, s.Firings, []string{"large", "small"}},
+		{"overlay", m.overlay, s.Overlay, []string{"large", "small"}},
 		{"requests", m.requests, s.Requests, []string{"large", "small", "delayed"}},
 	} {
 		const piece = 1 << 10
@@ -58,6 +61,24 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 		}
 		if least := c.total / 8 / int64(len(c.topics)); held["small"] < least {
 			t.Errorf("%s: the topic of one partition came last and has %d bytes, want %d at least", c.name, held["small"], least)
+		}
+	}
+}
+
+// Planners are as many as cores where partitions are few. What is set counts instead, but for what a
+// thousand partitions would make of it: their planners keep within a sixteenth of the memory.
+func TestSubPartitionsByCoresAndMemory(t *testing.T) {
+	cores := runtime.GOMAXPROCS(0)
+	for _, c := range []struct{ set, owned, want int }{
+		{0, 0, min(cores, config.MaxSubPartitions)}, {0, 1, min(cores, config.MaxSubPartitions)}, {0, cores, 1}, {0, 1000, 1},
+		{1, 1, 1}, {8, 1, 8}, {8, 50, 8}, {8, 1000, 1}, {3, 300, 2},
+	} {
+		in := &instance{cfg: &config.Config{SubPartitions: c.set}, parts: make(map[key]*owned), shares: memory.Divide(memory.Minimum)}
+		for i := range c.owned {
+			in.parts[key{"r", int32(i)}] = &owned{}
+		}
+		if got := in.subPartitions(); got != c.want {
+			t.Errorf("set %d, %d owned: %d planners for each, want %d", c.set, c.owned, got, c.want)
 		}
 	}
 }

@@ -124,6 +124,7 @@ var wrongs = []wrong{
 	{"lanes", "257", "", "0 to 256"},
 	{"transactional-ids", "1", "", "2 to 4"},
 	{"firing-interval", "2s", "", "0s to 1s"},
+	{"sub-partitions", "9", "", "0 to 8"},
 	{"transaction-timeout", "29s", "", "30s to 15m"},
 	{"memory", "lots", "", "a number of bytes such as"},
 	{"memory", "-1", "", "a number of bytes such as"},

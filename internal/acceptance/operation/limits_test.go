@@ -101,6 +101,7 @@ var heldBy = map[string]string{
 	"MaxBody":            "internal/api/route TestTooLargeToSend TestAskedByOthers",
 	"maxNonces":          "internal/api/access TestManyNonces",
 	"maxDecisions":       "internal/partition TestDecisionsThatAreNotKnown",
+	"Overlay":            "internal/partition TestAnOverlayThatIsTooLargeIsStored",
 	"overlayKept":        "internal/partition TestTheOverlayEnds",
 }
 

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestHealth(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"phase":"reaching the brokers"}`))
+		}
+	}))
+	defer s.Close()
+	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	for _, c := range []struct {
+		env, args   string
+		code        int
+		out, stderr string
+	}{
+		{"WATERCLOCK_HTTP=:" + port, "", exitOK, "", ""},
+		{"WATERCLOCK_HTTP=:1", "--http 0.0.0.0:" + port, exitOK, "", ""},
+		{"WATERCLOCK_HTTP=[::]:" + port, "--ready", exitError, `{"phase":"reaching the brokers"}`, "/readyz answers 503 Service Unavailable"},
+		{"", "--http " + strings.TrimPrefix(gone.URL, "http://"), exitError, "", "refused"},
+		{"", "--http 8680", exitUsage, "", "needs host:port"},
+	} {
+		var out, errs strings.Builder
+		p := process{args: append([]string{"health"}, strings.Fields(c.args)...), environ: []string{c.env}, stdout: &out, stderr: &errs}
+		if code := run(p); code != c.code || out.String() != c.out || !strings.Contains(errs.String(), c.stderr) || c.stderr == "" && errs.Len() > 0 {
+			t.Errorf("%s health %s: exit %d, %q, %q", c.env, c.args, code, out.String(), errs.String())
+		}
+	}
+}

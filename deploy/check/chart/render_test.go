@@ -1,0 +1,256 @@
+package chart
+
+import (
+	"bytes"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	chartDir = "../../helm/waterclock"
+	// rewrite, set to 1, has the tests write snapshots and manifests instead of comparing them.
+	rewrite = "WATERCLOCK_REWRITE"
+)
+
+// A release is what one set of values makes of the chart.
+type release struct {
+	name, namespace string
+	values          string // file
+	snapshot        string // file
+}
+
+func releases() []release {
+	return []release{
+		{"waterclock", "waterclock", "../../kubernetes/values.yaml", "../../kubernetes/waterclock.yaml"},
+		{"timers", "shop", chartDir + "/ci/full-values.yaml", "testdata/full.yaml"},
+		{"waterclock", "dev", chartDir + "/ci/least-values.yaml", "testdata/least.yaml"},
+	}
+}
+
+// Helm logs each time that it follows the links to the rules and dashboards.
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+func readFile(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func readValues(t *testing.T, name string) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	if err := yaml.UnmarshalStrict(readFile(t, name), &values); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return values
+}
+
+// template is "helm template": it returns the objects by the file that they come from.
+func template(name, namespace string, values map[string]any) (map[string]string, error) {
+	c, err := loader.Load(chartDir)
+	if err != nil {
+		return nil, err
+	}
+	options := common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
+	all, err := util.ToRenderValues(c, values, options, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, all)
+}
+
+// objects returns the documents of a rendered release, in the order of their files.
+func objects(t *testing.T, r release) []string {
+	t.Helper()
+	files, err := template(r.name, r.namespace, readValues(t, r.values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var docs []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if strings.HasSuffix(name, "NOTES.txt") {
+			if !strings.Contains(files[name], "rollout status statefulset/") {
+				t.Errorf("the notes say %q", files[name])
+			}
+			continue
+		}
+		for doc := range strings.SplitSeq("\n"+files[name], "\n---") {
+			if strings.TrimSpace(doc) != "" {
+				docs = append(docs, strings.Trim(doc, "\n")+"\n")
+			}
+		}
+	}
+	return docs
+}
+
+// TestLint is "helm lint", which also evaluates the schema.
+func TestLint(t *testing.T) {
+	for _, r := range releases() {
+		result := lint.RunAll(chartDir, readValues(t, r.values), r.namespace)
+		for _, m := range result.Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %v", r.values, m)
+			}
+		}
+	}
+}
+
+// TestSnapshots compares what the chart makes with what is committed. One of the files is the plain
+// manifests that people apply without Helm.
+func TestSnapshots(t *testing.T) {
+	for _, r := range releases() {
+		var b bytes.Buffer
+		b.WriteString("# Made from deploy/helm/waterclock by the test in deploy/check/chart with " + filepath.Base(r.values) + ".\n" +
+			"# Rewrite it: WATERCLOCK_REWRITE=1 go -C deploy/check test ./chart\n")
+		for _, doc := range objects(t, r) {
+			if shown, ok := shorten(t, doc); ok {
+				doc = shown
+			}
+			b.WriteString("---\n" + doc)
+		}
+		if os.Getenv(rewrite) != "" {
+			if err := os.WriteFile(r.snapshot, b.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if got := b.String(); got != string(readFile(t, r.snapshot)) {
+			t.Errorf("%s is not what the chart makes: %s=1 go -C deploy/check test ./chart, and read the difference", r.snapshot, rewrite)
+		}
+	}
+}
+
+// shorten replaces rules and dashboards by their names, once they are what deploy/ has.
+func shorten(t *testing.T, doc string) (string, bool) {
+	t.Helper()
+	var o struct {
+		Kind     string
+		Metadata struct{ Name string }
+		Data     map[string]string
+		Spec     map[string]any
+	}
+	if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+		t.Fatalf("%v\n%s", err, doc)
+	}
+	switch {
+	case o.Kind == "PrometheusRule":
+		var want map[string]any
+		if err := yaml.Unmarshal(readFile(t, "../../prometheus/rules.yaml"), &want); err != nil {
+			t.Fatal(err)
+		}
+		got, err1 := yaml.Marshal(o.Spec)
+		all, err2 := yaml.Marshal(want)
+		if err1 != nil || err2 != nil || !bytes.Equal(got, all) {
+			t.Errorf("%s does not have the rules of deploy/prometheus: %v, %v", o.Metadata.Name, err1, err2)
+		}
+		head, _, _ := strings.Cut(doc, "\nspec:")
+		return head + "\n# spec: deploy/prometheus/rules.yaml\n", true
+	case o.Kind == "ConfigMap" && o.Data["waterclock.yaml"] == "":
+		for name, text := range o.Data {
+			file := strings.TrimPrefix(name, "waterclock-")
+			if len(o.Data) != 1 || text != string(readFile(t, "../../grafana/"+file)) {
+				t.Errorf("%s does not have deploy/grafana/%s", o.Metadata.Name, file)
+			}
+			head, _, _ := strings.Cut(doc, "\ndata:")
+			return head + "\n# data: deploy/grafana/" + file + "\n", true
+		}
+	}
+	return "", false
+}
+
+// TestDashboardsAreAllThere holds the chart's dashboards against deploy/grafana.
+func TestDashboardsAreAllThere(t *testing.T) {
+	files, err := filepath.Glob("../../grafana/*.json")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	all := strings.Join(objects(t, releases()[1]), "---\n")
+	for _, f := range files {
+		if !strings.Contains(all, "\n  waterclock-"+filepath.Base(f)+": |") {
+			t.Errorf("the chart has no %s", filepath.Base(f))
+		}
+	}
+}
+
+// TestRefused gives the chart values that would make instances that do not start, or that do harm.
+func TestRefused(t *testing.T) {
+	type object = map[string]any
+	for name, c := range map[string]struct {
+		change func(v object)
+		want   string
+	}{
+		"no brokers":          {func(v object) { delete(v["config"].(object), "brokers") }, "brokers"},
+		"nothing served":      {func(v object) { delete(v["config"].(object), "requests") }, "requests"},
+		"unknown setting":     {func(v object) { v["config"].(object)["target"] = "orders" }, "target"},
+		"the chart's setting": {func(v object) { v["config"].(object)["data-dir"] = "/tmp" }, "data-dir"},
+		"a secret as text":    {func(v object) { v["secrets"] = object{"sasl-password-file": "hunter2"} }, "sasl-password-file"},
+		"unknown secret":      {func(v object) { v["secrets"] = object{"password": object{"name": "a", "key": "b"}} }, "password"},
+		"half a certificate":  {func(v object) { v["secrets"] = object{"tls-cert": object{"name": "a", "key": "b"}} }, "tls-key"},
+		"unknown value":       {func(v object) { v["replica"] = 2 }, "replica"},
+		"no instances":        {func(v object) { v["replicas"] = 0 }, "replicas"},
+		"too little memory":   {func(v object) { v["memory"] = 128 }, "memory"},
+		"GOMEMLIMIT":          {func(v object) { v["env"] = []any{object{"name": "GOMEMLIMIT", "value": "1GiB"}} }, "env"},
+		"API without callers": {func(v object) { v["api"] = object{"enabled": true} }, "api"},
+		"API without a key":   {func(v object) { v["api"] = object{"enabled": true, "open": true} }, "api-key-file"},
+		"scaled to 0": {func(v object) {
+			v["autoscaling"] = object{"enabled": true, "prometheus": "http://p", "max": 4, "min": 0}
+		}, "min"},
+		"scaled without limit": {func(v object) { v["autoscaling"] = object{"enabled": true, "prometheus": "http://p"} }, "max"},
+		"scaled by nothing":    {func(v object) { v["autoscaling"] = object{"enabled": true, "max": 4} }, "prometheus"},
+		"scraped too seldom":   {func(v object) { v["monitor"] = object{"kind": "PodMonitor", "interval": "1m"} }, "interval"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			values := readValues(t, releases()[0].values)
+			c.change(values)
+			if _, err := template("waterclock", "waterclock", values); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("want an error that names %q, have %v", c.want, err)
+			}
+		})
+	}
+}
+
+// TestDocumentedValues renders the values that docs/DEPLOY.md shows, each block with those before it.
+func TestDocumentedValues(t *testing.T) {
+	blocks := strings.Split(string(readFile(t, "../../../docs/DEPLOY.md")), "\n```yaml\n")[1:]
+	if len(blocks) != 2 {
+		t.Fatalf("docs/DEPLOY.md has %d blocks of values, want 2", len(blocks))
+	}
+	values := map[string]any{}
+	for i, b := range blocks {
+		text, _, _ := strings.Cut(b, "\n```")
+		var said map[string]any
+		if err := yaml.UnmarshalStrict([]byte(text), &said); err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(values, said)
+		files, err := template("waterclock", "waterclock", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(slices.Collect(maps.Values(files)), "")
+		for kind, want := range map[string]bool{"StatefulSet": true, "PodMonitor": true, "PrometheusRule": true, "ScaledObject": i == 1} {
+			if strings.Contains(all, "\nkind: "+kind+"\n") != want {
+				t.Errorf("values %d make a %s: %v", i, kind, !want)
+			}
+		}
+	}
+}
