@@ -2,6 +2,7 @@ package kafkatest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,11 +60,10 @@ func toolJar(t testing.TB, version string) string {
 	if _, err := os.Stat(jar); err == nil {
 		return jar
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), "download-")
-	if err != nil {
+	tmp := dir + ".part" // what an earlier attempt left there is of no use
+	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }()
 	ctx, cancel := context.WithTimeout(t.Context(), toolDownload)
 	defer cancel()
 	mvn := exec.CommandContext(ctx, "mvn", "-B", "-q", "dependency:copy", "-Dartifact=org.apache.kafka:kafka-tools:"+version, "-DoutputDirectory="+tmp)

@@ -22,9 +22,9 @@ const (
 	formerType = "waterclock"
 )
 
-// foreign reports that this process cannot be a member because of what the others are. The broker
-// refuses it (they agreed on another protocol, or the group has none), or others were seen in the group, or they
-// assign partitions.
+// foreign reports that this process cannot be a member because of what the others are: the broker
+// refuses it (they agreed on another protocol, or the group has none), or a look at the group finds others, or
+// others assign partitions.
 func foreign(err error) bool {
 	return slices.ContainsFunc([]error{kerr.InconsistentGroupProtocol, kerr.GroupIDNotFound, errForeign, errNewerUserData, errBadUserData},
 		func(of error) bool { return errors.Is(err, of) })
@@ -78,7 +78,7 @@ func (g *Group) awaitForeign(ctx context.Context, err error) {
 	g.mu.Lock()
 	g.foreign = true
 	g.mu.Unlock()
-	if time.Since(g.foreignSaid) > foreignReminder {
+	if g.Problem() == "" || time.Since(g.foreignSaid) > foreignReminder {
 		g.foreignSaid = time.Now()
 		problem := g.keptOut(ctx, err)
 		g.complain(problem)
