@@ -77,9 +77,7 @@ type Lane struct {
 	pace    pace
 	more    bool // somebody took all, or was not asked: there may be more
 	laps    laps // of the step under way
-	// limit is how many entries a step may have: fewer after a step that was
-	// not acknowledged in time, for it may simply have been too large.
-	limit int
+	size    size // of the next step
 	// apart: the lane is a ward's, whose steps are tries: they write to targets last, and
 	// it is known when their transactions have ended. Their ends are its loop's own.
 	apart bool
@@ -102,7 +100,7 @@ func newLane(of *Lanes, o *Options, name string) *Lane {
 	return &Lane{
 		of: of, o: o, name: name, called: make(chan struct{}, 1), reached: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
-		pace: pace{interval: o.Interval}, limit: MaxStepEntries,
+		pace: pace{interval: o.Interval}, size: size{limit: MaxStepEntries},
 	}
 }
 
@@ -180,9 +178,9 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 	l.pace.sealed(at, l.more || err != nil)
 	switch {
 	case err == nil:
-		l.limit = min(2*l.limit, MaxStepEntries)
+		l.size.committed(time.Since(at) - l.laps.of("announce", "offsets", "end"))
 	case errors.Is(err, errLate), errors.Is(err, errHeld):
-		l.limit = max(l.limit/4, minStepEntries)
+		l.size.unacknowledged()
 	}
 	for _, again := range []error{errEmissions, errTokens, errHeld, errUnknown, errFence, errAlone} {
 		if errors.Is(err, again) {
@@ -236,7 +234,7 @@ func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err
 // is enough for a step, as each of them takes a round trip.
 func (l *Lane) seal(name string) (shares []*Share) {
 	for {
-		room := Room{Entries: l.limit, Bytes: MaxStepBytes}
+		room := Room{Entries: l.size.limit, Bytes: MaxStepBytes}
 		members, portions, others := l.of.claim(room, time.Now())
 		full := false
 		l.more = false
@@ -257,7 +255,7 @@ func (l *Lane) seal(name string) (shares []*Share) {
 				break
 			}
 		}
-		used := Room{l.limit - room.Entries, MaxStepBytes - room.Bytes}
+		used := Room{l.size.limit - room.Entries, MaxStepBytes - room.Bytes}
 		several := l.of.sealed(all, members[len(all):], portions.room, used, full)
 		if len(all) < len(members) {
 			l.more, others = true, true

@@ -2,6 +2,7 @@ package emitter
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -30,6 +31,16 @@ func (p *laps) through(part string) {
 	now := time.Now()
 	p.ended = append(p.ended, lap{part, now.Sub(p.last)})
 	p.last = now
+}
+
+// of is how long some of the parts have taken together.
+func (p *laps) of(parts ...string) (took time.Duration) {
+	for _, l := range p.ended {
+		if slices.Contains(parts, l.part) {
+			took += l.took
+		}
+	}
+	return took
 }
 
 // end logs a step that took long: as a whole, and each of its parts.

@@ -35,7 +35,6 @@ func (k *Handle) Apply(b *Batch) error {
 	}
 	defer k.leave()
 	p := k.p
-	k.replay.stale()
 	next, err := p.advanceLocked(b.Position, b.Changelog)
 	if err != nil {
 		return fmt.Errorf("apply to partition %s: %w", p.id, err)
@@ -135,6 +134,7 @@ func (p *Partition) advanceLocked(position int64, changelog [16]byte) (meta, err
 
 // batch collects the rows of one change to one partition.
 type batch struct {
+	p       *Partition
 	b       *pebble.Batch
 	scratch []byte
 	lowest  timer.Ref // of the rows put
@@ -145,7 +145,7 @@ type batch struct {
 }
 
 func (p *Partition) newBatchLocked() *batch {
-	return &batch{b: p.s.db.NewBatch(), lowest: last, tally: p.tallyLocked(), targets: targetChanges{of: &p.targets}}
+	return &batch{p: p, b: p.s.db.NewBatch(), lowest: last, tally: p.tallyLocked(), targets: targetChanges{of: &p.targets}}
 }
 
 func (w *batch) close() { w.b.Close() }
@@ -206,6 +206,7 @@ func (w *batch) deleteRow(p prefix, at place) {
 }
 
 func (w *batch) putID(p prefix, id []byte, at place) {
+	w.p.noteLocked(id)
 	size := refSize
 	if at.target != 0 {
 		size = parkedIDSize

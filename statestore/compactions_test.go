@@ -11,7 +11,7 @@ import (
 // but where there are too many layers; and all lie in level 0, so that they are merged at
 // once and not with what was there first.
 func TestCompactionsWaitForReplays(t *testing.T) {
-	const tables = 3 * compactLayers
+	const tables = 2 * compactLayers
 	for name, c := range map[string]struct {
 		hold   int64
 		merged bool

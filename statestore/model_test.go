@@ -267,6 +267,12 @@ func (s *state) compare(k *Handle) error {
 			return fmt.Errorf("parked timer %s: %+v, want %+v, %w", id, got, s.timers[id], err)
 		}
 	}
+	for n := range s.l.names + 1 {
+		id := fmt.Sprint("timer-", n)
+		if ref, err := k.Lookup([]byte(id)); err != nil || ref != s.timers[id].Ref() {
+			return fmt.Errorf("%s is pending at %v, want %v, %w", id, ref, s.timers[id].Ref(), err)
+		}
+	}
 	var got []*timer.Timer
 	least := timer.Ref{Due: -1 << 63, Offset: -1 << 63}
 	_, done, err := k.Scan(least, last, 1<<30, 1<<40, func(t *timer.Timer) error {
@@ -309,6 +315,7 @@ type machine struct {
 	handles [2]*Handle
 	synced  [2]int64 // position that a crash must not lose
 	counts  [2]*Recount
+	learned int // filters
 
 	// history is what was parked at each position since the last flush: a
 	// crash may go back to each of these, and to nothing else.
@@ -341,7 +348,7 @@ func (m *machine) open(t *rapid.T, fs *vfs.MemFS, tableIDs int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.tableIDs = tableIDs
+	s.tableIDs, s.learnRows = tableIDs, 5
 	m.s = s
 	for i := range m.handles {
 		m.handles[i] = s.Partition(m.ids[i]).Acquire()
@@ -408,6 +415,7 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 // batch and by table, parking, wipes, flushes, sweeps, restarts and power
 // failures.
 func TestModel(t *testing.T) {
+	learned := 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{ids: [2]PartitionID{partition0, partition1}, synced: [2]int64{-1, -1}}
 		m.o = testOptions(nil)
@@ -418,6 +426,7 @@ func TestModel(t *testing.T) {
 		}
 		m.open(t, vfs.NewCrashableMem(), rapid.IntRange(1, 40).Draw(t, "tableIDs"))
 		defer func() { m.close(t) }()
+		defer func() { learned += m.learned }()
 		m.remember()
 		target := rapid.SampledFrom([]string{"orders/0", "orders/1", "mail/0"})
 		part := func(t *rapid.T) int { return rapid.IntRange(0, 1).Draw(t, "partition") }
@@ -454,6 +463,19 @@ func TestModel(t *testing.T) {
 				want := m.parts[i].timers[id]
 				if ref != want.Ref() || !reflect.DeepEqual(got, want) {
 					t.Fatalf("%s: %v, %+v, want %+v", id, ref, got, want)
+				}
+			},
+			"learn": func(t *rapid.T) { // some rows; whatever comes before the next ones
+				p := m.s.Partition(m.ids[part(t)])
+				p.write.Lock()
+				if p.learning == nil {
+					p.setFilterLocked(nil)
+					p.unanswered.Store(1 << 40)
+				}
+				p.write.Unlock()
+				more, err := p.learn()
+				if check(t, err); !more && p.filter.Load() != nil {
+					m.learned++
 				}
 			},
 			"scan": func(t *rapid.T) {
@@ -524,4 +546,7 @@ func TestModel(t *testing.T) {
 			},
 		})
 	})
+	if learned == 0 {
+		t.Fatal("no filter was learned")
+	}
 }

@@ -3,6 +3,7 @@ package statestore
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"io/fs"
 
@@ -50,11 +51,14 @@ func newStore(o Options) *Store {
 		opened:      make(chan struct{}),
 		done:        make(chan struct{}),
 		sweeps:      make(chan *Partition, maxSweepsWaiting),
+		learns:      make(chan *Partition, maxSweepsWaiting),
+		seed:        maphash.MakeSeed(),
 		flush:       make(chan struct{}, 1),
 		partitions:  make(map[PartitionID]*Partition),
 		compactions: newCompactions(),
 		tableIDs:    tableIDs,
 		roomLayers:  roomLayers,
+		learnRows:   learnRows,
 	}
 	s.events.onDamage = s.damaged
 	return s
@@ -138,7 +142,7 @@ func (s *Store) openTables() error {
 }
 
 func (s *Store) openDatabase() (err error) {
-	s.cache = pebble.NewCache(int64(s.o.Memory))
+	s.cache = pebble.NewCache(int64(s.o.Memory - s.o.Memory/filterPart))
 	defer func() {
 		if r := recover(); r != nil {
 			fatal, ok := r.(*fatalError)

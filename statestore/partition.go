@@ -32,6 +32,10 @@ type Partition struct {
 	// set while nobody is inside the store.
 	damaged atomic.Bool
 
+	// filter is nil while there is none. It is set under write, read by all.
+	filter     atomic.Pointer[filter]
+	unanswered atomic.Int64 // look-ups since there is no filter
+
 	// misplaced is what state says of it, for all to see; -1: not known.
 	misplaced atomic.Int64
 
@@ -39,10 +43,11 @@ type Partition struct {
 	// follows, and the fields of the owner that say so.
 	write     sync.Mutex
 	state     meta
-	targets   targets  // those with parked timers; of state
-	recount   *Recount // of misplaced timers, nil if none is under way
-	wipes     int      // counts them, so that a sweep notices one
-	unflushed bool     // rows may lie in memory alone
+	targets   targets   // those with parked timers; of state
+	recount   *Recount  // of misplaced timers, nil if none is under way
+	wipes     int       // counts them, so that a sweep notices one
+	unflushed bool      // rows may lie in memory alone
+	learning  *learning // nil while no filter is learned
 }
 
 func newPartition(s *Store, id PartitionID) *Partition {
@@ -148,6 +153,9 @@ func (p *Partition) loadLocked() error {
 	p.setState(m)
 	p.targets = ts
 	p.low.reset(m.low)
+	if p.filter.Load() == nil && m.Pending == 0 {
+		p.setFilterLocked(&filter{})
+	}
 	p.loaded.Store(true)
 	return nil
 }
@@ -363,6 +371,8 @@ func (k *Handle) Wipe() error {
 	p.setState(emptyMeta())
 	p.targets = newTargets()
 	p.low.reset(last)
+	p.forgetLearningLocked()
+	p.setFilterLocked(&filter{})
 	p.loaded.Store(true)
 	p.damaged.Store(false)
 	return nil

@@ -23,9 +23,9 @@ const (
 	tableSize = 8 << 20
 
 	// compactLayers of tables in level 0 are merged: what is short-lived dies there
-	// before. Pebble begins at half of them. Each costs look-ups of IDs a probe. It must be
-	// less than roomLayers.
-	compactLayers = 8
+	// before, and what stays is merged with the rest less often. Pebble begins at half of them. Each costs
+	// look-ups of IDs that the partition's filter does not deny a probe. It must be less than roomLayers.
+	compactLayers = 16
 )
 
 // pebbleOptions are those that measured best; doc.go says why no log is

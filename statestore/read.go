@@ -38,45 +38,52 @@ func (k *Handle) enterRead() error {
 	return err
 }
 
-// Lookup returns what is pending under id, timer.Absent for nothing. An ID that
-// is not there costs a probe of the table filters, about a microsecond, and no
-// I/O. It may be called at the same time by several goroutines.
+// Lookup is LookupAll of one ID.
 func (k *Handle) Lookup(id []byte) (timer.Ref, error) {
-	if err := k.enterRead(); err != nil {
-		return timer.Absent, err
-	}
-	defer k.p.s.leave()
-	it, err := k.p.s.idIter()
-	if err != nil {
-		return timer.Absent, fmt.Errorf("look up timer in partition %s: %w", k.p.id, err)
-	}
-	at, err := it.seek(k.p.prefix, id)
-	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
-		return timer.Absent, fmt.Errorf("look up timer in partition %s: %w", k.p.id, err)
-	}
-	return at.ref, nil
+	refs := []timer.Ref{timer.Absent}
+	err := k.LookupAll([][]byte{id}, refs)
+	return refs[0], err
 }
 
-// LookupAll looks up many IDs at one moment: refs[i] becomes what is pending
-// under ids[i]. It costs half of as many Lookups, and less if ids are sorted.
+// LookupAll looks up many IDs: refs[i] becomes what is pending under ids[i], timer.Absent for
+// nothing, each as of some moment of the call. An ID that is not there costs a tenth of a microsecond
+// where the partition has a filter of all its IDs; else one to two, for the filters of the tables, and no
+// I/O. It may be called at the same time by several goroutines.
 func (k *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
 	if err := k.enterRead(); err != nil {
 		return err
 	}
 	defer k.p.s.leave()
-	it, err := k.p.s.idIter()
-	if err != nil {
+	if err := errors.Join(k.lookUp(ids, refs), k.p.intact()); err != nil {
 		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
 	}
+	return nil
+}
+
+func (k *Handle) lookUp(ids [][]byte, refs []timer.Ref) (err error) {
+	f := k.p.filter.Load()
+	if f == nil {
+		k.p.unansweredBy(len(ids))
+	}
+	var it *idIterator // since it was needed
 	for i := 0; i < len(ids) && err == nil; i++ {
+		if err := checkID(ids[i]); err != nil {
+			return err
+		}
+		if refs[i] = timer.Absent; k.p.s.denies(f, ids[i]) {
+			continue
+		}
+		if it == nil {
+			if it, err = k.p.s.idIter(); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, it.Close()) }()
+		}
 		var at place
 		at, err = it.seek(k.p.prefix, ids[i])
 		refs[i] = at.ref
 	}
-	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
-		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
-	}
-	return nil
+	return err
 }
 
 // GetAll returns the timers that are pending under many IDs at one moment: nil under an ID under which none

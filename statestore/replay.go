@@ -31,8 +31,8 @@ const (
 )
 
 // Replay folds changelog records into a partition, in the order of the log. It
-// collects them in memory, up to some 50 MB, until Flush; what it remembers of a
-// large replay takes 8 MB more. It is used by one goroutine. Close ends it, and so does a later
+// collects them in memory, up to some 50 MB, until Flush; the partition's filter of IDs may take
+// 8 MB more than its share meanwhile. It is used by one goroutine. Close ends it, and so does a later
 // Replay, or a Wipe.
 type Replay struct {
 	k          *Handle
@@ -43,10 +43,6 @@ type Replay struct {
 	checkpoint []byte // nil: none seen since the last flush
 	mark       Mark   // at the next flush
 
-	// fresh says that the partition has no timers but those of this replay:
-	// seen, once there is one, knows all their IDs.
-	fresh bool
-	seen  *seen
 	// looksUp says that a good part of what was flushed last had to be looked up: see
 	// lookUpShare.
 	looksUp bool
@@ -84,8 +80,7 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 			k.p.id, changelog, s.Changelog, ErrForeignChangelog)
 	}
 	k.live = false
-	fresh := s.Pending == 0
-	k.replay = &Replay{k: k, changelog: changelog, fresh: fresh, looksUp: !fresh}
+	k.replay = &Replay{k: k, changelog: changelog, looksUp: s.Pending > 0}
 	return k.replay, nil
 }
 
@@ -162,7 +157,6 @@ func (r *Replay) Flush(position int64) error {
 		k.replay = nil
 		return fmt.Errorf(ended, k.p.id, position, err)
 	}
-	r.remember()
 	clear(r.records)
 	r.records, r.bytes, r.checkpoint, r.mark = r.records[:0], 0, nil, Mark{}
 	r.arena.reset()
@@ -177,6 +171,7 @@ func (r *Replay) Close() {
 	if r.k.replay == r {
 		r.k.replay = nil
 	}
+	r.k.p.fitLocked()
 }
 
 func (r *Replay) flushLocked(position int64) error {
@@ -242,48 +237,19 @@ func (r *Replay) dedupe() {
 	r.records = kept
 }
 
-// remember notes which IDs are stored now. Where little was replayed it is
-// cheaper to look up.
-func (r *Replay) remember() {
-	if r.seen == nil && len(r.records) < r.k.p.s.tableIDs {
-		r.fresh = false
-	}
-	if !r.fresh {
-		return
-	}
-	if r.seen == nil {
-		r.seen = newSeen()
-	}
-	for i := range r.records {
-		if c := &r.records[i]; !c.after.IsAbsent() {
-			r.seen.add(c.id)
-		}
-	}
-}
-
-// stale says that somebody else has stored timers meanwhile.
-func (r *Replay) stale() {
-	if r != nil {
-		r.fresh, r.seen = false, nil
-	}
-}
-
-// resolve looks up what the store has of every ID. In a store without timers
-// there is nothing to look up. Going in the order of the IDs, the iterator
-// seldom starts afresh.
+// resolve looks up what the store has of every ID that the filter does not deny. Going in the order
+// of the IDs, the iterator seldom starts afresh.
 func (r *Replay) resolve() error {
 	p, lookUps := r.k.p, 0
 	defer func() { r.looksUp = lookUps*lookUpShare > len(r.records) }()
-	if p.state.Pending == 0 {
-		return nil
-	}
+	f := p.filter.Load()
 	it, err := p.s.idIter()
 	if err != nil {
 		return err
 	}
 	for i := range r.records {
 		c := &r.records[i]
-		if r.fresh && !r.seen.maybe(c.id) {
+		if p.s.denies(f, c.id) {
 			continue
 		}
 		lookUps++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,10 @@ type Store struct {
 	done chan struct{}
 	// sweeps names partitions whose low bound is worth raising.
 	sweeps chan *Partition
+	// learns names partitions of which a filter may be worth learning.
+	learns  chan *Partition
+	seed    maphash.Seed // of filters
+	filters atomic.Int64 // bytes that they take
 
 	// maintain is held over one flush or sweep at a time, I/O included.
 	maintain  sync.Mutex
@@ -58,7 +63,7 @@ type Store struct {
 	spaceSaid time.Time     // when the disk was last said to be nearly full; run's own
 	tables    atomic.Uint64 // built so far
 	// See the constants of these names; tests change them before they replay.
-	tableIDs, roomLayers int
+	tableIDs, roomLayers, learnRows int
 
 	// life is held for reading by everything that uses db, for writing by
 	// Close. It is never taken twice by one goroutine.
@@ -101,7 +106,7 @@ func (s *Store) enterChange() error {
 
 func (s *Store) leave() { s.life.RUnlock() }
 
-// run flushes and sweeps until stop: at an interval, and when so much has changed that
+// run flushes, sweeps and learns until stop: at an interval, and when so much has changed that
 // a restart after a kill would have long to replay. The timer starts again after each
 // flush, also when the process was paused between them.
 func (s *Store) run() {
@@ -117,6 +122,15 @@ func (s *Store) run() {
 			p.sweepQueued.Store(false)
 			if err := s.sweep(p); err != nil {
 				s.o.Logger.Error("sweep of the store failed", "partition", p.id.String(), "err", err)
+			}
+			continue
+		case p := <-s.learns:
+			more, err := p.learn()
+			if more {
+				s.askToLearn(p)
+			}
+			if err != nil && !errors.Is(err, ErrEnded) {
+				s.o.Logger.Warn("filter of timer IDs was not learned", "partition", p.id.String(), "err", err)
 			}
 			continue
 		case <-timer.C:

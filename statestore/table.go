@@ -204,6 +204,7 @@ func (p *Partition) writeIDs(w *sstable.Writer, records []record) (err error) {
 		key = appendIDKey(key[:0], p.prefix, c.id)
 		switch {
 		case !c.after.IsAbsent():
+			p.noteLocked(c.id)
 			putRef(ref[:], c.after)
 			err = w.Set(key, ref[:])
 		case !c.before.IsAbsent():

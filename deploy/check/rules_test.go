@@ -1,12 +1,15 @@
 package check
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +94,38 @@ func TestDashboardQueries(t *testing.T) {
 		}
 		if n == 0 {
 			t.Errorf("%s has no queries", name)
+		}
+	}
+}
+
+// What the chart scales on is PromQL over metrics that are documented: KEDA takes a query that finds
+// nothing for a failure, and stops scaling.
+func TestScalingQueries(t *testing.T) {
+	manifests, err1 := os.ReadFile("chart/testdata/full.yaml")
+	documented, err2 := os.ReadFile("../../docs/OPERATIONS.md")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	queries := regexp.MustCompile(`(?m)^ +query: (.*)$`).FindAllSubmatch(manifests, -1)
+	if len(queries) != 2 {
+		t.Fatalf("%d queries, want 2", len(queries))
+	}
+	for _, q := range queries {
+		expr, err := newParser().ParseExpr(string(q[1]))
+		if err != nil {
+			t.Errorf("%s: %v", q[1], err)
+			continue
+		}
+		for _, selectors := range parser.ExtractSelectors(expr) {
+			name := ""
+			for _, m := range selectors {
+				if m.Name == model.MetricNameLabel {
+					name = m.Value
+				}
+			}
+			if !bytes.Contains(documented, []byte("`"+name)) && name != "process_cpu_seconds_total" {
+				t.Errorf("docs/OPERATIONS.md has no %s", name)
+			}
 		}
 	}
 }

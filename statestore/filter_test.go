@@ -1,0 +1,215 @@
+package statestore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// A filter says no to nearly all IDs that it has not, however it has grown.
+func TestFilter(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.Memory = 64 << 20
+	s, err := Open(o)
+	must(t, err)
+	defer s.Close()
+	p := s.Partition(partition0)
+	p.write.Lock()
+	defer p.write.Unlock()
+	p.setFilterLocked(&filter{})
+	const n = 300_000
+	for i := range int64(n) {
+		p.noteLocked(benchID(i))
+	}
+	f, wrong := p.filter.Load(), 0
+	for i := range int64(n) {
+		if s.denies(f, benchID(i)) {
+			t.Fatalf("%d was added", i)
+		}
+		if !s.denies(f, benchID(n+i)) {
+			wrong++
+		}
+	}
+	if wrong > n/20 || len(f.parts) < 3 || s.filters.Load() != f.bytes() || f.bytes() > n*8 {
+		t.Fatalf("%d of %d that were not added, %d bytes in %d parts", wrong, n, f.bytes(), len(f.parts))
+	}
+}
+
+// A replay of an empty partition in many flushes, by tables, batches and both,
+// whose IDs come again and go, also by an Apply, a Park or an Unpark between two
+// flushes.
+func TestReplayRemembersWhatItStored(t *testing.T) {
+	remembered := 0
+	rapid.Check(t, func(t *rapid.T) {
+		s, err := Open(testOptions(vfs.NewMem()))
+		check(t, err)
+		defer s.Close()
+		s.tableIDs = rapid.IntRange(1, 30).Draw(t, "tableIDs")
+		k := s.Partition(partition0).Acquire()
+		model := log{seed: rapid.Uint64().Draw(t, "seed"), names: 60}.empty()
+		r, err := k.Replay(changelog, testNow)
+		check(t, err)
+		for range rapid.IntRange(2, 10).Draw(t, "steps") {
+			step := max(model.position, 0) + rapid.Int64Range(1, 60).Draw(t, "records")
+			switch rapid.IntRange(0, 8).Draw(t, "what") {
+			case 0:
+				check(t, model.apply(k, step))
+			case 1:
+				check(t, model.park(k, unhealthy, 0, 30))
+			case 2:
+				check(t, model.unpark(k, unhealthy, 10, 1<<20))
+			default:
+				check(t, model.put(r, step))
+				check(t, r.Flush(step))
+			}
+			if f := k.p.filter.Load(); f != nil && len(f.parts) > 0 {
+				remembered++
+			}
+			check(t, model.compare(k))
+		}
+	})
+	if remembered == 0 {
+		t.Fatal("no replay remembered anything")
+	}
+}
+
+// A partition that was there when the store opened learns a filter while IDs are looked up in it and
+// others are stored, wiped or not.
+func TestPartitionLearnsItsFilter(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	s := mustOpen(t, o)
+	const n = 3 * learnCheck
+	storeIDs := func(k *Handle, from, to int64) {
+		t.Helper()
+		b := &Batch{Position: to, Changelog: changelog}
+		for i := from; i < to; i++ {
+			b.Changes = append(b.Changes, timer.ChangeOf(benchID(i), timer.Absent, newTimer(string(benchID(i)), i, i)))
+		}
+		must(t, k.Apply(b))
+	}
+	storeIDs(s.Partition(partition0).Acquire(), 0, n)
+	must(t, s.Close())
+
+	s = mustOpen(t, o)
+	p := s.Partition(partition0)
+	k, stored := p.Acquire(), int64(n)
+	lookUp := func(i int64) bool {
+		t.Helper()
+		ref, err := k.Lookup(benchID(i))
+		must(t, err)
+		return !ref.IsAbsent()
+	}
+	for deadline := time.Now().Add(30 * time.Second); p.filter.Load() == nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("no filter was learned")
+		}
+		storeIDs(k, stored, stored+1)
+		stored++
+		for i := range int64(learnCheck / 10) {
+			if lookUp(1<<40+i) || !lookUp(stored-1) {
+				t.Fatal("a look-up is wrong while the filter is learned")
+			}
+		}
+	}
+	f := p.filter.Load()
+	for i := range stored {
+		if s.denies(f, benchID(i)) || !lookUp(i) {
+			t.Fatalf("ID %d of %d is denied", i, stored)
+		}
+	}
+	if s.filters.Load() != f.bytes() {
+		t.Fatalf("%d bytes count, the filter has %d", s.filters.Load(), f.bytes())
+	}
+	must(t, k.Wipe())
+	if lookUp(0) || s.filters.Load() != 0 {
+		t.Fatalf("wiped, and filters take %d bytes", s.filters.Load())
+	}
+	storeIDs(k, 0, 1)
+	if !lookUp(0) {
+		t.Fatal("an ID that came after a wipe is denied")
+	}
+}
+
+// What was read before a wipe says nothing of what comes behind it.
+func TestWipeEndsLearning(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewMem()))
+	p := s.Partition(partition0)
+	k := p.Acquire()
+	must(t, k.Apply(batchAt(1, put(newTimer("old", 1, 1), timer.Absent))))
+	p.write.Lock()
+	p.setFilterLocked(nil)
+	p.unanswered.Store(learnCheck)
+	p.write.Unlock()
+	l := p.beginLearning()
+	hashes, next, err := p.readIDs(l.from)
+	if err != nil || len(hashes) != 1 {
+		t.Fatalf("%d IDs, %v", len(hashes), err)
+	}
+	must(t, k.Wipe())
+	must(t, k.Apply(batchAt(1, put(newTimer("new", 1, 1), timer.Absent))))
+	if more, err := p.learned(l, hashes, next, err); more || err != nil {
+		t.Fatalf("%v, %v", more, err)
+	}
+	if ref, err := k.Lookup([]byte("new")); err != nil || ref.IsAbsent() {
+		t.Fatalf("%v, %v", ref, err)
+	}
+	if f := p.filter.Load(); s.filters.Load() != f.bytes() {
+		t.Fatalf("%d bytes count, the filter has %d", s.filters.Load(), f.bytes())
+	}
+}
+
+// Filters keep to their share of memory; that of a partition that is replayed may take more until the replay
+// ends. Where there is none, or a full one, look-ups are as right as ever.
+func TestFiltersKeepToTheirShare(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.Memory = 1 << 20
+	s := mustOpen(t, o)
+	share, next := int64(o.Memory/filterPart), int64(0)
+	fill := func(k *Handle, replayed bool) {
+		t.Helper()
+		b := &Batch{Position: next + 1, Changelog: changelog}
+		r, err := k.Replay(changelog, testNow)
+		must(t, err)
+		if !replayed {
+			r.Close()
+		}
+		for range 100_000 {
+			x := newTimer(string(benchID(next)), next, next)
+			b.Changes = append(b.Changes, timer.ChangeOf(x.ID, timer.Absent, x))
+			if next++; replayed {
+				must(t, r.Put(x.ID, nil, x))
+			}
+		}
+		if !replayed {
+			must(t, k.Apply(b))
+			return
+		}
+		must(t, r.Flush(next))
+		if taken := s.filters.Load(); taken <= share {
+			t.Fatalf("a replay takes %d bytes of filters, %d are its share", taken, share)
+		}
+		r.Close()
+	}
+	for i, id := range []PartitionID{partition0, partition1} {
+		k, first := s.Partition(id).Acquire(), next
+		fill(k, i == 1)
+		if taken := s.filters.Load(); taken > share {
+			t.Fatalf("filters take %d bytes of %d", taken, share)
+		}
+		for n := first; n < next; n += 100 {
+			if ref, err := k.Lookup(benchID(n)); err != nil || ref.IsAbsent() {
+				t.Fatalf("ID %d: %v, %v", n, ref, err)
+			}
+		}
+		if ref, err := k.Lookup(benchID(next)); err != nil || !ref.IsAbsent() {
+			t.Fatalf("an ID that is not there: %v, %v", ref, err)
+		}
+	}
+	if s.Partition(partition0).filter.Load() == nil || s.Partition(partition1).filter.Load() != nil {
+		t.Fatal("the partition that was replayed has a filter, or the other one has none")
+	}
+}
