@@ -173,7 +173,7 @@ type portion struct {
 	records int
 }
 
-// divided gives each of n loops its partitions of In; if there are fewer partitions, an even run of each.
+// divided gives each of n loops its partitions of In; or if there are more loops, an even run of one of them.
 func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) ([]portion, error) {
 	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, b.In)
 	if err == nil {
@@ -186,18 +186,14 @@ func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) ([]portion, e
 	for i := range parts {
 		parts[i].from = make(map[int32]kgo.Offset)
 	}
-	several := len(ends.Offsets()[b.In]) < n
+	all := len(ends.Offsets()[b.In])
 	ends.Each(func(o kadm.ListedOffset) {
-		give := func(loop int, first, behind int64) {
+		runs := max(1, (n-int(o.Partition)+all-1)/all)
+		for i := range runs {
+			first, behind := o.Offset*int64(i)/int64(runs), o.Offset*int64(i+1)/int64(runs)
+			loop := (int(o.Partition) + i*all) % n
 			parts[loop].from[o.Partition] = kgo.NewOffset().At(first)
 			parts[loop].records += int(behind - first)
-		}
-		if !several {
-			give(int(o.Partition)%n, 0, o.Offset)
-			return
-		}
-		for i := range int64(n) {
-			give(int(i), o.Offset*i/int64(n), o.Offset*(i+1)/int64(n))
 		}
 	})
 	return parts, nil

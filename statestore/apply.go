@@ -27,9 +27,19 @@ type Batch struct {
 
 // Apply stores what committed steps have changed: rows, position, checkpoint and
 // the number of pending timers in one batch. Few changes go to memory, many to a
-// synced table: see WaitForRoom. It keeps nothing of b. Errors wrap ErrNotOwner,
+// synced table: see WaitForRoom. Tables are made in turns, a few at a time: what one is made of
+// takes some 150 bytes for each change, beside the rows. It keeps nothing of b, and leaves no
+// changes in one that it makes a table of. Errors wrap ErrNotOwner,
 // ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
 func (k *Handle) Apply(b *Batch) error {
+	if s := k.p.s; s.large(b) {
+		select {
+		case s.making <- struct{}{}:
+			defer func() { <-s.making }()
+		case <-s.events.dead: // who has the turn may keep it
+			return s.events.err()
+		}
+	}
 	if err := k.enter(); err != nil {
 		return err
 	}
@@ -54,6 +64,7 @@ func (k *Handle) Apply(b *Batch) error {
 		if err != nil {
 			return err
 		}
+		b.Changes = nil // they are as much again
 		return p.ingestLocked(next, records)
 	}
 	w := p.newBatchLocked()

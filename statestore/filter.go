@@ -12,8 +12,9 @@ import (
 const (
 	// filterPart is the share of the store's memory that filters of IDs take: one in so many bytes.
 	filterPart = 8
-	// idBits is how many bits of a filter an ID takes: 1 in 100 probes for an absent ID says maybe.
-	idBits = 12
+	// idBits is how many bits of a filter an ID takes, of which idSet are set: in 200 probes of a full part for an
+	// absent ID one says maybe. That is dear: such a look-up reads cold blocks of every layer.
+	idBits, idSet = 16, 5
 	// leastWords is the size of a filter's first part: 16 KiB. Each further part is partGrowth times as large.
 	leastWords, partGrowth = 2 << 10, 4
 	// replayFilter is how many bytes the filter of a partition that is replayed may take beyond the share of
@@ -75,10 +76,10 @@ func newFilterBits64(words int) *bloomPart {
 }
 
 func (b *bloomPart) of(hash uint64) (word *uint64, set uint64) {
-	for i := range 4 {
+	for i := range idSet {
 		set |= 1 << (hash >> (6 * i) & 63)
 	}
-	return &b.words[hash>>24&uint64(len(b.words)-1)], set
+	return &b.words[hash>>(6*idSet)&uint64(len(b.words)-1)], set
 }
 
 // maybe is false only for an ID that was never added.

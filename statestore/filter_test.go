@@ -34,7 +34,8 @@ func TestFilter(t *testing.T) {
 			wrong++
 		}
 	}
-	if wrong > n/20 || len(f.parts) < 3 || s.filters.Load() != f.bytes() || f.bytes() > n*8 {
+	t.Logf("%d of %d that were not added may be there, by %d parts of %d bytes", wrong, n, len(f.parts), f.bytes())
+	if wrong > n/50 || len(f.parts) < 3 || s.filters.Load() != f.bytes() || f.bytes() > n*8 {
 		t.Fatalf("%d of %d that were not added, %d bytes in %d parts", wrong, n, f.bytes(), len(f.parts))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"io"
 	"io/fs"
+	"runtime"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -54,6 +55,7 @@ func newStore(o Options) *Store {
 		learns:      make(chan *Partition, maxSweepsWaiting),
 		seed:        maphash.MakeSeed(),
 		flush:       make(chan struct{}, 1),
+		making:      make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		partitions:  make(map[PartitionID]*Partition),
 		compactions: newCompactions(),
 		tableIDs:    tableIDs,

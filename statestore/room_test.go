@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -193,4 +194,50 @@ func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
 	if room := s.room(layers, false); layers < roomLayers || room != layers+spareLayers {
 		t.Errorf("with %d layers: %d are too many", layers, room)
 	}
+}
+
+// Tables of batches are made in turns, which a small batch needs not and a fatal error ends; the
+// changes that one was made of are let go.
+func TestTablesAreMadeInTurns(t *testing.T) {
+	batch := func(first, n int) *Batch {
+		b := &Batch{Changelog: changelog, Position: int64(first + n)}
+		for i := first; i < first+n; i++ {
+			id := fmt.Sprint(i)
+			b.Changes = append(b.Changes, timer.ChangeOf([]byte(id), timer.Absent, newTimer(id, int64(i), int64(i))))
+		}
+		return b
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := memStore(t)
+		s.tableIDs = 10
+		for range cap(s.making) {
+			s.making <- struct{}{}
+		}
+		k := s.Partition(partition0).Acquire()
+		large, applied := batch(5, 20), make(chan error, 1)
+		must(t, k.Apply(batch(0, 5)))
+		go func() { applied <- k.Apply(large) }()
+		if synctest.Wait(); len(applied) > 0 || len(large.Changes) != 20 {
+			t.Fatal("one more is made than there are turns")
+		}
+		<-s.making
+		must(t, <-applied)
+		if len(large.Changes) != 0 || len(s.making) != cap(s.making)-1 {
+			t.Errorf("%d changes are kept, %d turns taken", len(large.Changes), len(s.making))
+		}
+		if m, err := k.Meta(); err != nil || m.Pending != 25 {
+			t.Errorf("%d are pending, %v", m.Pending, err)
+		}
+	})
+	t.Run("a fatal error", func(t *testing.T) {
+		s := memStore(t)
+		s.tableIDs, s.events.onFatal = 10, func(error) {}
+		for range cap(s.making) {
+			s.making <- struct{}{}
+		}
+		k, applied := s.Partition(partition0).Acquire(), make(chan error, 1)
+		go func() { applied <- k.Apply(batch(0, 20)) }()
+		s.events.fatal(errors.New("the disk is gone"))
+		wantErr(t, <-applied, ErrEnded)
+	})
 }

@@ -62,6 +62,7 @@ type Store struct {
 	flush     chan struct{} // they are too many
 	spaceSaid time.Time     // when the disk was last said to be nearly full; run's own
 	tables    atomic.Uint64 // built so far
+	making    chan struct{} // a turn each to make a table of a batch; taken before life and a partition's locks
 	// See the constants of these names; tests change them before they replay.
 	tableIDs, roomLayers, learnRows int
 

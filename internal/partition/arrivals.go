@@ -68,11 +68,13 @@ func (a *arrivals) at(offset int64) int64 {
 	return a.list[i].at
 }
 
-// late reports whether what fires next, in any sub, is late by our own doing: it ought to have been sealed before.
+// late reports whether timers wait, in any sub, that are late by our own doing: they ought to have been sealed
+// before. It looks at what fires next. What was missed while nobody ran counts from when the gate opened: what has
+// fallen due since then waits behind it, for timers fire in the order of their due times.
 func (p *Partition) late(now int64) bool {
 	return p.plans.any(func(x *planner.Planner) bool {
 		at, ok := x.First(now)
-		return ok && at.Due > p.opened.Load() && now-max(at.Due, p.arrivals.at(at.Generation())) > arrivalGrain
+		return ok && now-max(at.Due, p.arrivals.at(at.Generation()), p.opened.Load()) > arrivalGrain
 	})
 }
 

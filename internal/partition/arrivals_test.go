@@ -34,7 +34,7 @@ func TestArrivals(t *testing.T) {
 }
 
 // What is late when it is read is not late by our own doing, nor is what was missed while nobody ran. What we seal late is,
-// and it is then that firings have more of a step.
+// and it is then that firings have more of a step; also while what was missed is in front of it.
 func TestOwnLateness(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, roomy)
 	reg := prometheus.NewRegistry()
@@ -81,9 +81,12 @@ func TestOwnLateness(t *testing.T) {
 	c.seal(10)
 	own("not due", 2, 0.32)
 	c.p.opened.Store(c.now + 1000)
-	c.pass(1200)
+	c.pass(1000)
 	if c.p.late(c.now) {
 		t.Error("what was missed while nobody ran is late by our own doing")
+	}
+	if c.pass(200); !c.p.late(c.now) {
+		t.Error("200 ms after the gate opened what has fallen due since waits behind what was missed, and nothing is late")
 	}
 	c.seal(10)
 	own("missed while nobody ran", 2, 0.32)

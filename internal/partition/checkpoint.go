@@ -111,12 +111,12 @@ func (p *Partition) checkpoint(ctx context.Context) {
 func (p *Partition) beginCheckpoint(ctx context.Context) {
 	b := p.freeze()
 	p.Aside(func() {
-		start := time.Now()
+		start, n := time.Now(), len(b.Changes)
 		err := p.handle.WaitForRoom(ctx, b)
 		if err == nil || ctx.Err() != nil {
 			err = p.handle.Apply(b)
 		}
-		p.Log.Debug("checkpoint of the store written", "changes", len(b.Changes), "took", time.Since(start))
+		p.Log.Debug("checkpoint of the store written", "changes", n, "took", time.Since(start))
 		p.checkpoints.done <- err
 		p.Kick()
 	})

@@ -46,10 +46,10 @@ import (
 // # Its premises
 //
 // What is late means late by our own doing: since a timer was due or, if its request was read later than that,
-// since then. What was missed while nobody ran, and what its producer sent too late, fires as soon as it can,
-// but pushes nobody aside; nor do parked and paused timers, which are in no wheel. That firings come first rests
-// on the planner, which has them before all requests but those of their own IDs. That a held intake goes on
-// rests on each seal, and each fold, having it looked at.
+// since then, or since the gate opened. So what was missed while nobody ran has its four fifths, too: what falls
+// due meanwhile waits behind it. Parked and paused timers push nobody aside: they are in no wheel. That firings
+// come first rests on the planner, which has them before all requests but those of their own IDs. That a held
+// intake goes on rests on each seal, and each fold, having it looked at.
 type flow struct {
 	limit int           // requests that may wait to be sealed; 0: no step has said
 	held  bool          // intake was held back for it since the last seal

@@ -11,7 +11,7 @@ import (
 type lateBounds [17]int64
 
 func newLateBounds() lateBounds {
-	return lateBounds{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
+	return lateBounds{1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
 }
 
 // tally counts the firings of one step by lateness.

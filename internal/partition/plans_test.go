@@ -130,7 +130,7 @@ func TestAFullStepSettlesAPrefix(t *testing.T) {
 		c.seal(room)
 		c.abort()
 		c.step(room)
-		if got := c.position - settled; got < 1 || got > room {
+		if got := c.position - settled; got != min(room, n-settled) {
 			t.Fatalf("%d requests are settled by a step with room for %d", got, room)
 		}
 	}
@@ -198,13 +198,16 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 // While a step is out that could not take all that is due, subs plan what the next one takes: no more, also if
 // steps are aborted, and nothing when all that is due is in it.
 func TestFiringsArePlannedBesideAStep(t *testing.T) {
-	const n, room = 30, 8
+	const n, later, room = 30, 50, 8
 	for _, subs := range []int{1, 4} {
 		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
 		for id := range n {
 			c.schedule(id, 1000)
 		}
-		c.deliver(n)
+		for id := range later {
+			c.schedule(n+id, 1001+int64(id))
+		}
+		c.deliver(n + later)
 		c.work()
 		c.load()
 		c.step(100)
@@ -216,6 +219,13 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 		for fired := 0; fired < n; {
 			c.seal(room)
 			out := len(c.share.Emissions)
+			if fired+out == n {
+				for _, s := range c.p.plans.subs {
+					if len(s.inbox.list) > 0 {
+						t.Errorf("%d subs: there is something to do for one, and nothing is due", subs)
+					}
+				}
+			}
 			c.work()
 			if ahead, left := ready()-out, n-fired-out; ahead < min(left, room)/subs || ahead > min(left, room) {
 				t.Errorf("%d subs: %d firings are planned beside a step, of %d that are due; want those of a step of %d", subs, ahead, left, room)

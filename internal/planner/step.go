@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"sort"
 )
 
 // A partition's requests may be planned by several planners, each of which has the IDs of its
@@ -98,8 +99,8 @@ func (s *Step) Entries() iter.Seq[*Entry] {
 
 // Take seals a prefix of each planner's sequence: firings that wait for nothing, those that are
 // due first before others, and requests below bound, in the order of their log, as many as there is
-// room for, and what stands behind these. It takes whole chunks, one at least, but for the
-// requests beyond the position that the step comes to. It returns nil when there is nothing to take.
+// room for, and what stands behind these. It takes whole chunks, one at least; of several planners' requests
+// those below the position that the step comes to, one at least. It returns nil when there is nothing to take.
 // There is one step at a time: Commit or Return ends it.
 func Take(planners []*Planner, room Room, bound int64) *Step {
 	first, all := takeFirst(planners, &room)
@@ -159,6 +160,7 @@ func takeFirst(planners []*Planner, room *Room) (taken []int, all bool) {
 // the requests of the step have.
 func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowered int64) {
 	taken = make([]int, len(planners))
+	had := *room
 	for {
 		var next *chunk
 		of, at := 0, bound
@@ -183,15 +185,52 @@ func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowere
 		}
 		taken[of]++
 	}
+	lowered = bound
 	for i, p := range planners {
 		for _, c := range p.sequence.rest[taken[i]:] {
 			if !c.fires() {
-				bound = min(bound, c.entries[0].Request)
+				lowered = min(lowered, c.entries[0].Request)
 				break
 			}
 		}
 	}
-	return taken, bound
+	if len(planners) == 1 {
+		return taken, lowered
+	}
+	// Batches of several planners lie side by side in the log, so those that are taken may have next to
+	// nothing below the first one that is not. They are cut where the room ends.
+	if highest := fits(planners, had, lowered, bound); highest > lowered {
+		for i, p := range planners {
+			taken[i] = len(p.sequence.rest)
+		}
+		lowered = highest
+	}
+	return taken, lowered
+}
+
+// fits returns the highest position up to bound below which all has room, or else from.
+func fits(planners []*Planner, room Room, from, bound int64) int64 {
+	return from + int64(sort.Search(int(bound-from), func(more int) bool {
+		left := room
+		for _, p := range planners {
+			p.belowOf(&left, from+int64(more)+1)
+		}
+		return left.Entries < 0 || left.Bytes < 0
+	}))
+}
+
+// belowOf makes the room smaller by what cut returns.
+func (p *Planner) belowOf(room *Room, bound int64) {
+	for _, c := range p.sequence.rest {
+		n := len(c.entries)
+		if !c.fires() {
+			n = below(c.entries, bound)
+		}
+		room.Entries, room.Bytes = room.Entries-n, room.Bytes-c.bytes*int64(n)/int64(len(c.entries))
+		if n < len(c.entries) || room.Entries < 0 || room.Bytes < 0 {
+			return
+		}
+	}
 }
 
 // cut returns the first n chunks of rest, up to the first request that is not below bound. Of

@@ -215,3 +215,55 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 		}
 	}
 }
+
+// A step that has no room for a batch of each planner is filled all the same: batches that lie side by side in the log
+// are cut where the room ends. Were some left out, the step would end where the first of those begins.
+func TestAStepIsFilledHoweverManyPlannersThereAre(t *testing.T) {
+	const each = 500
+	for _, n := range []int{1, 2, 8} {
+		for _, room := range []int{100, 700, 2000, 3900} {
+			var ps []*Planner
+			for i := range n {
+				p := New(0, 0, 1<<40)
+				p.Load(Lowest, timer.Ref{Due: 1 << 40}, nil)
+				p.Open(0)
+				for k := range 2 {
+					b := NewBatch(each)
+					for j := range each {
+						at := int64((k*each+j)*n + i)
+						tm := &timer.Timer{ID: fmt.Append(nil, at), Offset: at, Due: 1 << 30, Occurrence: 1}
+						b.Add(nil, timer.Request{ID: tm.ID, Offset: at, Schedule: tm}, tm.AppendTo(nil))
+						b.Position, b.Bytes = at+1, b.Bytes+100
+					}
+					l := p.Meet(b)
+					refs := make([]timer.Ref, len(l.IDs))
+					for i := range refs {
+						refs[i] = timer.Absent
+					}
+					l.Found(refs, nil, nil, 0)
+					p.Plan(b)
+				}
+				ps = append(ps, p)
+			}
+			steps := 0
+			for ; ; steps++ {
+				s := Take(ps, Room{Entries: room, Bytes: 1 << 40}, int64(2*n*each))
+				if s == nil {
+					break
+				}
+				if most := map[bool]int{true: max(room, each), false: room}[n == 1]; s.Len() > most {
+					t.Errorf("%d planners: %d entries in room for %d", n, s.Len(), room)
+				}
+				Commit(ps)
+				for i, p := range ps {
+					for done := false; !done; {
+						_, done = p.Fold(s.Segments[i], 1000)
+					}
+				}
+			}
+			if most := 2*2*n*each/room + 2; steps > most {
+				t.Errorf("%d planners, room for %d: %d requests take %d steps, want %d at most", n, room, 2*n*each, steps, most)
+			}
+		}
+	}
+}

@@ -204,7 +204,7 @@ func TestKubernetesTakesIt(t *testing.T) {
 	for _, c := range [][2]string{
 		{"StatefulSet", "periodSeconds: 10|periodSeconds: often"},
 		{"StatefulSet", "podManagementPolicy: Parallel|podManagementPolicies: Parallel"},
-		{"ScaledObject", "pollingInterval: 15|pollingInterval: often"},
+		{"ScaledObject", "pollingInterval: 60|pollingInterval: often"},
 		{"PodMonitor", "interval: 15s|interval: [15s]"},
 	} {
 		from, to, _ := strings.Cut(c[1], "|")
