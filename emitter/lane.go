@@ -234,6 +234,7 @@ func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err
 // is enough for a step, as each of them takes a round trip.
 func (l *Lane) seal(name string) (shares []*Share) {
 	for {
+		wakes := l.of.wakes.Load()
 		room := Room{Entries: l.size.limit, Bytes: MaxStepBytes}
 		members, portions, others := l.of.claim(room, time.Now())
 		full := false
@@ -263,7 +264,7 @@ func (l *Lane) seal(name string) (shares []*Share) {
 		if len(shares) > 0 && (others || several) {
 			l.of.Wake()
 		}
-		if len(shares) > 0 || !others {
+		if len(shares) > 0 || !others && (!several || l.of.wakes.Load() == wakes) {
 			return shares
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,9 +45,10 @@ const (
 //   - No source is forgotten. Whoever claims a source gives it back, also if there was no
 //     room for it (sealed). What becomes ready while nobody sleeps is found when a step
 //     ends, for a lane seals before it sleeps. What becomes ready behind a lane that is
-//     asking is announced in wake, where it stays until a lane takes it. A lane that goes
-//     on with a step, or leaves, passes the watch on: another one asks what is left, and
-//     sleeps until the earliest of it is due.
+//     asking is announced in wake, where it stays until a lane takes it. If another lane takes it, that
+//     finds the source out: so one that has found nothing asks again if anybody woke lanes
+//     since it began (wakes). A lane that goes on with a step, or leaves, passes the watch on:
+//     another one asks what is left, and sleeps until the earliest of it is due.
 //   - A second lane makes no more transactions of what one can carry. One lane is active
 //     until its steps are full: joinAfter of them in a row, then the next one joins. Each
 //     of several takes an equal part of what the sources had in their last steps, so that
@@ -60,8 +62,10 @@ const (
 type Lanes struct {
 	o    Options
 	wake chan struct{} // somebody may have something, for any active lane that sleeps
-	all  []*Lane
-	ward *ward
+	// wakes counts those, so that a lane which is asking knows of what another one took.
+	wakes atomic.Int64
+	all   []*Lane
+	ward  *ward
 
 	// aside is what goes on beside the loops, until ending is cancelled.
 	aside  sync.WaitGroup
@@ -162,6 +166,7 @@ func (p *Lanes) waitLocked(m *member) {
 
 // Wake tells the lanes that a source has something ready. It never blocks.
 func (p *Lanes) Wake() {
+	p.wakes.Add(1)
 	select {
 	case p.wake <- struct{}{}:
 	default:

@@ -294,3 +294,38 @@ func TestALaneThatHangsHoldsNobodyElse(t *testing.T) {
 		inOrder(t, held)
 	})
 }
+
+// tardy is a source that gets something just behind a look whether it has.
+type tardy struct {
+	p     *Lanes
+	asked int
+}
+
+func (s *tardy) Seal(string, *Room) *Share {
+	s.asked++
+	switch s.asked {
+	case 1:
+		s.p.Wake()
+		<-s.p.wake // by a lane that sleeps
+		if shares := s.p.all[1].seal("by the other"); len(shares) > 0 {
+			panic("a source is asked by two")
+		}
+	case 2:
+		return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}}
+	}
+	return nil
+}
+
+func (*tardy) Wait() time.Duration { return maxSleep }
+
+// What becomes ready behind a lane that asks is announced to another one, which finds the source out. The first
+// one looks again, and does not sleep for a second.
+func TestAWakeThatAnotherLaneTookIsNotLost(t *testing.T) {
+	p := NewLanes(Options{Lanes: 2})
+	p.active = 2
+	p.Add(&tardy{p: p})
+	<-p.wake
+	if shares := p.all[0].seal("step"); len(shares) != 1 {
+		t.Errorf("%d shares, want that which became ready meanwhile", len(shares))
+	}
+}

@@ -155,7 +155,7 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 	}
 	in.mu.Unlock()
 	handed.Wait()
-	if list := in.takeAll(); len(list) != 1 || p.delivered.Load() != 7 {
+	if list, _ := in.takeAll(); len(list) != 1 || p.delivered.Load() != 7 {
 		t.Errorf("%d deliveries, up to %d", len(list), p.delivered.Load())
 	}
 }

@@ -28,10 +28,15 @@ func (s *sub) planAll(ctx context.Context) {
 }
 
 func (s *sub) planHanded() error {
-	for _, d := range s.inbox.takeAll() {
+	list, ahead := s.inbox.takeAll()
+	for _, d := range list {
 		if err := s.plan(&d); err != nil {
 			return err
 		}
+		s.of.p.o.Lanes.Wake()
+	}
+	if ahead != (load{}) { // behind what was read before: there may be cancels
+		s.fireAhead(ahead)
 		s.of.p.o.Lanes.Wake()
 	}
 	return nil
@@ -46,9 +51,6 @@ func (s *sub) plan(d *delivery) error {
 		defer s.mu.Unlock()
 		s.planner.Open(now)
 		return nil
-	}
-	if d.ahead != (load{}) {
-		s.fireAhead(d.ahead)
 	}
 	for len(d.recs) > 0 {
 		b, err := s.judgeSome(d)

@@ -336,7 +336,7 @@ func (a *plans) fireAhead(room load) {
 	n := len(a.subs)
 	part := load{room.entries / n, room.bytes / int64(n)}
 	for _, s := range a.subs {
-		s.inbox.put(delivery{ahead: part})
+		s.inbox.putAhead(part)
 	}
 }
 

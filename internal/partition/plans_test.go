@@ -180,7 +180,8 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 	of, n := map[string]*sub{}, 0
 	for _, s := range c.p.plans.subs {
 		last := int64(-1)
-		for _, d := range s.inbox.takeAll() {
+		list, _ := s.inbox.takeAll()
+		for _, d := range list {
 			for _, r := range d.recs {
 				if was := of[string(r.Key)]; was != nil && was != s || r.Offset <= last {
 					t.Fatalf("request %d of %q goes to another sub, or out of order", r.Offset, r.Key)
@@ -221,7 +222,7 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 			out := len(c.share.Emissions)
 			if fired+out == n {
 				for _, s := range c.p.plans.subs {
-					if len(s.inbox.list) > 0 {
+					if s.inbox.ahead != (load{}) {
 						t.Errorf("%d subs: there is something to do for one, and nothing is due", subs)
 					}
 				}
@@ -241,6 +242,36 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 			fired += len(c.share.Emissions)
 			c.commit(true)
 			c.apply()
+		}
+		c.finish()
+	}
+}
+
+// A sub that waits for a look-up is told again and again to plan ahead; it plans for one step.
+func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
+	const n, room = 200, 8
+	for _, subs := range []int{1, 4} {
+		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+		for id := range n {
+			c.schedule(id, 1000)
+		}
+		c.deliver(n)
+		for c.given < n {
+			c.deliver(n)
+		}
+		c.work()
+		c.load()
+		for c.position < n {
+			c.step(1000)
+		}
+		c.pass(1000)
+		for range 10 {
+			c.step(room)
+		}
+		before, _ := c.p.plans.ready()
+		c.work()
+		if after, _ := c.p.plans.ready(); after.entries > before.entries+room {
+			t.Errorf("%d subs: %d firings are planned ahead for a step of %d", subs, after.entries-before.entries, room)
 		}
 		c.finish()
 	}

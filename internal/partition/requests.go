@@ -14,23 +14,23 @@ import (
 )
 
 // inbox is what intake has delivered and the goroutine that plans has yet to take,
-// in order. mu guards the list.
+// in order. mu guards what follows it.
 type inbox struct {
 	wake chan struct{}
 
-	mu   sync.Mutex
-	list []delivery
+	mu    sync.Mutex
+	list  []delivery
+	ahead load // firings to be planned ahead: what was said last, for it may have been said often
 }
 
 // delivery is a run of requests that are planned as one, one batch that is too large
-// to be looked into, the word to open the gate, or to plan firings ahead.
+// to be looked into, or the word to open the gate.
 type delivery struct {
 	recs     []*kgo.Record
 	position int64            // just behind the last one
 	bytes    int64            // that they hold in memory
 	refusal  *planner.Refusal // of the one record, which stands for the batch
 	open     bool
-	ahead    load // how many firings: see plans.fireAhead
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
@@ -39,18 +39,30 @@ func (in *inbox) put(d delivery) {
 	in.mu.Lock()
 	in.list = append(in.list, d)
 	in.mu.Unlock()
+	in.rouse()
+}
+
+// putAhead has firings planned: see plans.fireAhead.
+func (in *inbox) putAhead(room load) {
+	in.mu.Lock()
+	in.ahead = room
+	in.mu.Unlock()
+	in.rouse()
+}
+
+func (in *inbox) rouse() {
 	select {
 	case in.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (in *inbox) takeAll() []delivery {
+func (in *inbox) takeAll() (list []delivery, ahead load) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	list := in.list
-	in.list = nil
-	return list
+	list, ahead = in.list, in.ahead
+	in.list, in.ahead = nil, load{}
+	return list, ahead
 }
 
 // Deliver takes requests in, to be planned. It implements intake.Sink.
