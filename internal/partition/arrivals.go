@@ -9,27 +9,28 @@ import (
 )
 
 const (
-	// arrivalGrain is how far apart two arrivals are at least, in ms.
+	// arrivalGrain is how far apart two arrivals are at least, in ms. Less than that is not late.
 	arrivalGrain = 8
-	// maxArrivals is how many are remembered: those of half a minute at least.
+	// maxArrivals is how many are remembered. Half of them are forgotten at a time, so they cover the last
+	// 16 s at least.
 	maxArrivals = 4096
 )
 
-// arrivals remembers when requests were read, by their offsets. A firing can be no earlier than its
-// request was read: only what comes after that is lateness of our own. mu guards all of it.
+// arrivals remembers when requests were read, by their offsets. No timer can fire before its request was
+// read, so lateness by our own doing counts from then at the earliest. mu guards all of it.
 type arrivals struct {
 	mu   sync.Mutex
 	list []arrival // in order of both fields
 }
 
-// arrival says that the requests below an offset, from that of the arrival before it on, were read at a
-// moment, or up to arrivalGrain behind it.
+// arrival says when the requests from the offset of the arrival before it up to its own were read: at that
+// moment, or up to arrivalGrain later.
 type arrival struct {
 	below int64
 	at    int64 // Unix ms
 }
 
-// begin says that requests are read from an offset on.
+// begin forgets all arrivals. Requests are read from an offset on.
 func (a *arrivals) begin(from int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +42,7 @@ func (a *arrivals) read(below, now int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := len(a.list)
-	if n > 1 && now < a.list[n-1].at+arrivalGrain { // the clock may have gone back: that counts as no time
+	if n > 1 && now < a.list[n-1].at+arrivalGrain { // also if the clock was set back
 		a.list[n-1].below = below
 		return
 	}
@@ -51,8 +52,8 @@ func (a *arrivals) read(below, now int64) {
 	a.list = append(a.list, arrival{below, now})
 }
 
-// at returns when the request at an offset was read; long ago if that is not remembered, as of a timer that was
-// moved here.
+// at returns when the request at an offset was read, in Unix ms. It is math.MinInt64 if that is not
+// remembered, or if the timer was moved here.
 func (a *arrivals) at(offset int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,15 +63,15 @@ func (a *arrivals) at(offset int64) int64 {
 		}
 		return 1
 	})
-	if i == 0 || i == len(a.list) { // before the first one all is long ago
+	if i == 0 || i == len(a.list) {
 		return math.MinInt64
 	}
 	return a.list[i].at
 }
 
-// late reports whether timers wait, in any sub, that are late by our own doing: they ought to have been sealed
-// before. It looks at what fires next. What was missed while nobody ran counts from when the gate opened: what has
-// fallen due since then waits behind it, for timers fire in the order of their due times.
+// late reports whether a sub has timers that are late by our own doing: they should have been sealed before.
+// It looks at the timer that fires next. One that was missed while nobody ran counts from when the gate opened,
+// because timers that fall due since then wait behind it: they fire in the order of their due times.
 func (p *Partition) late(now int64) bool {
 	return p.plans.any(func(x *planner.Planner) bool {
 		at, ok := x.First(now)
@@ -78,9 +79,9 @@ func (p *Partition) late(now int64) bool {
 	})
 }
 
-// ownLateness tells of the firings of a step, sealed at a moment, how late they are by our own doing: since
-// they were due, or since their requests were read. Neither what was missed while nobody
-// ran counts, nor what has waited for its target or for a request that steered it.
+// ownLateness adds to own how late a firing is by our own doing, if its step was sealed at a moment (Unix ms):
+// since it was due, or since its request was read. Timers that were missed while nobody ran do not count, nor
+// those that waited for their target or for a request that steered them.
 func (p *Partition) ownLateness(own *tally, sealed int64, e *planner.Entry) {
 	due := e.Emit.FiresAt()
 	if due <= p.opened.Load() || e.Tag != nil || e.Emit.Steering != nil {

@@ -7,56 +7,55 @@ import (
 )
 
 // flow decides how much of a step is for firings and how much for requests, and whether intake reads on. It
-// is arithmetic: it asks no clock and holds no lock, and its caller is one at a time.
+// is arithmetic: it asks no clock and has no lock of its own; backlog.mu guards it.
 //
 // # What is to hold
 //
-// What does not go through waits in Kafka's log, where it costs nothing. What is read costs memory, and later
-// more: it is planned, waits in a queue and, when it is due meanwhile, has a firing wait behind it. Timers
-// that are read faster than they fire overflow to the store, which makes each of them dearer, and so all of
-// them later.
+// What does not go through waits in Kafka's log, where it costs nothing. A request that was read costs memory
+// while it waits in a queue. If it falls due there, its firing waits behind it. Timers that are read faster
+// than they fire overflow to the store, which makes each of them dearer, and so all of them later.
 //
 // # The law
 //
-//  1. Firings go first. A step takes what is due before any request. While requests wait, firings have half
-//     of its room; four fifths of it while due timers are late by our own doing. The rest is the floor of
-//     taking in, so that cancels are read whatever is late.
-//  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. The
-//     step says what it ought to be: if the partition filled its part of the step and left a fifth of what waited,
-//     or the step took longer than longStep, less; if intake was held back, more; and if it was not for
-//     firingsFor, it goes down to what is used of it. So a request that was read waits for about one step, and
-//     what it makes due goes into the same step or the next one.
-//  3. Without firings nothing can be late for what is taken in. Then intake reads two steps ahead.
+//  1. Firings go first. A step takes due timers before any request. While requests wait, firings have half
+//     of its room, or four fifths of it if due timers are late by our own doing. The rest is the floor for
+//     requests: cancels are read, however late timers are.
+//  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. Each
+//     seal changes it. It falls if the partition filled its part of the step and left a fifth of what waited,
+//     if timers are late, or if the last step took longer than longStep. Otherwise it grows if intake was held
+//     back for it. If intake was not for firingsFor, the limit falls
+//     slowly to four times what steps use of it. So a
+//     request waits for about one step, and what it makes due goes into the same step or the next one.
+//  3. If nothing fires, taking in makes nothing late. Then intake reads two steps ahead.
 //
 // # Why this is stable
 //
-// Less is a quarter less, more an eighth more, both of them at most once in a step. That is the way of TCP's
-// congestion control (additive is replaced by an eighth, for steps differ in size by a hundred times): limit
-// hovers about what fits, the partitions of a lane see the same long steps and come to even parts, and one
-// that reads little is not touched, for its limit does not bind. limit is never below a fifth of the
-// partition's part of the step, nor below leastReadAhead. So nobody's taking in ends because somebody else is hot,
-// and it grows back when it is held back in steps with room. Nothing is remembered but limit, so whatever made
-// it small is forgotten in some twenty steps.
+// limit falls by a quarter or grows by an eighth, at most once in a step. TCP's congestion control works the
+// same way (it adds a constant, where we add an eighth, because steps differ in size by a hundred times). So
+// limit hovers around what fits. The partitions of a lane see the same long steps and end up with even parts.
+// A partition that reads little never reaches its limit. limit is never below a fifth of the partition's part
+// of the step, nor below leastReadAhead. So a hot partition stops nobody else's intake, and the limit grows
+// again in steps with room. Whatever made it small is forgotten within some twenty steps.
 //
-// Intake that was held back is slow to come back: the fetch that is under way without the partition waits for
-// data of others, for intake.fetchMaxWait, 100 ms, if they have none. Then steps have firings alone, or nothing.
-// They say nothing of what limit ought to be, hence firingsFor: a partition that caught up while the others had
-// nothing hovered about a fifth of a step else, and went at half its pace beside idle processors.
+// Intake that was held back is slow to come back: the fetch under way leaves the partition out, and waits for
+// data of the others, up to intake.fetchMaxWait (100 ms) if they have none. Steps meanwhile have no requests,
+// which says nothing about the right limit. That is what firingsFor is for. Without it, a partition that caught
+// up alone hovered around a fifth of a step, at half its pace, beside idle processors.
 //
 // # Its premises
 //
-// What is late means late by our own doing: since a timer was due or, if its request was read later than that,
-// since then, or since the gate opened. So what was missed while nobody ran has its four fifths, too: what falls
-// due meanwhile waits behind it. Parked and paused timers push nobody aside: they are in no wheel. That firings
-// come first rests on the planner, which has them before all requests but those of their own IDs. That a held
-// intake goes on rests on each seal, and each fold, having it looked at.
+// Late means late by our own doing, counted from the latest of three moments: the timer was due, its request
+// was read, the gate opened. So timers that were missed while nobody ran get their four fifths too: what falls
+// due meanwhile waits behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
+// come first because the planner puts them before all requests but those of their own IDs. Intake that was held
+// back goes on because each seal and each fold looks whether it may.
 type flow struct {
-	limit int           // requests that may wait to be sealed; 0: no step has said
-	held  bool          // intake was held back for it since the last seal
-	bound int64         // when intake was last held back for it, Unix ms, at a seal
-	late  bool          // the last seal left timers that are late by our own doing
-	fired int64         // when a step last had firings, Unix ms
-	took  time.Duration // from the seal of the last step that was committed to its commit
+	limit   int           // how many requests may wait to be sealed; 0: no step has told yet
+	held    bool          // intake was held back for the limit since the last seal
+	heldAt  int64         // when a seal last found held, Unix ms
+	late    bool          // the last seal left timers that are late by our own doing
+	firedAt int64         // when a step last had firings, Unix ms
+	took    time.Duration // from the seal of the last step that was committed to its commit
 }
 
 const (
@@ -64,13 +63,13 @@ const (
 	maxReadAhead = 2 * emitter.MaxStepEntries
 	// leastReadAhead is how many may wait always.
 	leastReadAhead = 100
-	// longStep is how long a step may take in which timers fire, before less is taken in.
+	// longStep is how long a step may take before less is taken in, while timers fire.
 	longStep = 100 * time.Millisecond
-	// firingsFor is for how long after a firing others are reckoned with, in ms.
+	// firingsFor is how long after a firing more of them are expected, in ms.
 	firingsFor = 1000
 )
 
-// share is how many of so many entries of a step, or bytes, are for firings where requests wait.
+// share is how much of a step's room, in entries or bytes, firings may take while requests wait.
 func (f *flow) share(room int64) int64 {
 	if f.late {
 		return (4*room + 4) / 5
@@ -78,19 +77,20 @@ func (f *flow) share(room int64) int64 {
 	return (room + 1) / 2
 }
 
-// sealed takes what a seal has come to: the room that the partition had in the step, in entries, how much of
-// that is filled, from 0 to 1, how many requests waited, how many of them and how many firings it took, and
-// whether it left timers that are late by our own doing.
+// sealed notes a seal at now (Unix ms) and works out the limit anew. room is how many entries the partition
+// could have in the step, and filled which part of that it took, from 0 to 1. waited is how many requests there
+// were; requests and firings are how many of each it took. late says that it left timers that are late by our
+// own doing.
 func (f *flow) sealed(now int64, room int, filled float64, waited, requests, firings int, late bool) {
 	held := f.held
 	f.held, f.late = false, late
 	if held {
-		f.bound = now
+		f.heldAt = now
 	}
 	if firings > 0 {
-		f.fired = now
+		f.firedAt = now
 	}
-	if now-f.fired > firingsFor {
+	if now-f.firedAt > firingsFor {
 		f.limit = min(max(2*room, leastReadAhead), maxReadAhead)
 		return
 	}
@@ -100,7 +100,7 @@ func (f *flow) sealed(now int64, room int, filled float64, waited, requests, fir
 		limit -= limit / 4
 	case held:
 		limit += limit/8 + 1
-	case limit > 4*requests && now-f.bound > firingsFor:
+	case limit > 4*requests && now-f.heldAt > firingsFor:
 		limit -= limit / 8
 	}
 	f.limit = max(min(limit, room), room/5, leastReadAhead)
@@ -114,8 +114,8 @@ func (f *flow) readAhead() int {
 	return f.limit
 }
 
-// full reports whether intake has enough, of which so many wait to be sealed: from the limit on, down to half
-// of it.
+// full reports whether intake is to be held back, while so many requests wait to be sealed. It pauses at the
+// limit and, once paused, goes on at half of it.
 func (f *flow) full(waiting int, paused bool) bool {
 	limit := f.readAhead()
 	f.held = f.held || waiting >= limit

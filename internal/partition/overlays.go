@@ -8,18 +8,18 @@ import (
 	"github.com/waterclock/waterclock/internal/planner"
 )
 
-// overlays are those of a partition's subs. The lists of steps are taken over with all locks held, so
-// of each step all is there or nothing. It is one goroutine's at a time.
+// overlays are one planner.Overlay for each sub. take takes over the steps that were committed with all
+// locks held, so each step is in them whole or not at all. One goroutine at a time uses them.
 //
-// What they hold is held against an account. Overlays that would hold more are ended. When they
-// are begun again they are smaller: the IDs that came and went are gone, and so is what the
-// checkpoint has stored that is written before (answers.begin).
+// They have a share of the memory (Memory.Overlay). Overlays that would take more are ended. A checkpoint of
+// the store is written before they are begun again (answers.begin), so they begin small: without the timers
+// that came and went, and without what the checkpoint has stored.
 type overlays struct {
 	plans *plans
 	of    []planner.Overlay // by sub
 }
 
-// begin begins them, each for itself: what steps do meanwhile comes by the lists.
+// begin begins them one by one. What steps change meanwhile is in the planners' lists for take.
 func (o *overlays) begin(ctx context.Context) error {
 	most := o.plans.p.o.Memory.Overlay.Limit() / int64(len(o.of))
 	for i, s := range o.plans.subs {
@@ -50,11 +50,11 @@ func (o *overlays) end() {
 	o.plans.p.o.Memory.Overlay.Set(0)
 }
 
-// look notes what the store has. A view of it is made then.
+// look notes what the store has by now. Make the view of it behind this call.
 func (o *overlays) look() { o.plans.ask(func(s *sub) { o.of[s.number].Look(s.planner) }) }
 
-// take takes over what was committed until now. It reports whether the overlays are whole, and not
-// too large: else they are to be begun again.
+// take takes over what was committed up to now. It reports whether the overlays are whole and not too
+// large. If not they have ended, and are to be begun again.
 func (o *overlays) take() (whole bool) {
 	whole = true
 	o.plans.lock()
@@ -83,7 +83,7 @@ func (o *overlays) size() (n int) {
 	return n
 }
 
-// all are the IDs of which something is known here. They are not to be kept.
+// all are the IDs that something is known of here. Do not keep them.
 func (o *overlays) all() iter.Seq[planner.Known] {
 	return func(yield func(planner.Known) bool) {
 		for i := range o.of {
@@ -96,7 +96,7 @@ func (o *overlays) all() iter.Seq[planner.Known] {
 	}
 }
 
-// ids are those of all, until take. Clone them to keep them.
+// ids returns the same IDs, valid until take. Clone them to keep them.
 func (o *overlays) ids() ids {
 	all := ids{plans: o.plans, of: make([]planner.IDs, len(o.of))}
 	for i := range o.of {
@@ -105,7 +105,7 @@ func (o *overlays) ids() ids {
 	return all
 }
 
-// ids are IDs of which the store is not the truth. The zero value has none.
+// ids are IDs that the store is not the truth about. The zero value has none.
 type ids struct {
 	plans *plans
 	of    []planner.IDs // by sub

@@ -11,13 +11,13 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// planAll plans what is handed to a sub until ctx ends. It is a goroutine of its own, which
-// waits for the store where IDs are not known; what falls due does not wait for it, nor do
-// other subs.
+// planAll plans what is handed to a sub, on a goroutine of its own, until ctx ends. It waits for the store
+// if it has to look up IDs. Firings do not wait for it, nor do other subs. A look-up that fails ends the
+// life: the partition is acquired again.
 func (s *sub) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.planHanded(); err != nil {
-			s.of.p.GiveUp(err)
+			s.plans.p.GiveUp(err)
 			return
 		}
 		select {
@@ -33,20 +33,20 @@ func (s *sub) planHanded() error {
 		if err := s.plan(&d); err != nil {
 			return err
 		}
-		s.of.p.o.Lanes.Wake()
+		s.plans.p.o.Lanes.Wake()
 	}
 	if ahead != (load{}) { // behind what was read before: there may be cancels
 		s.fireAhead(ahead)
-		s.of.p.o.Lanes.Wake()
+		s.plans.p.o.Lanes.Wake()
 	}
 	return nil
 }
 
-// plan judges what was delivered, looks up what is not known, and plans it.
+// plan does what a delivery asks for: see delivery.
 func (s *sub) plan(d *delivery) error {
 	if d.open {
-		now := s.of.p.clock.millis()
-		s.of.p.opened.Store(now)
+		now := s.plans.p.clock.millis()
+		s.plans.p.opened.Store(now)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.planner.Open(now)
@@ -60,14 +60,14 @@ func (s *sub) plan(d *delivery) error {
 		if err != nil {
 			return err
 		}
-		s.of.planned(s, b.Position)
+		s.plans.planned(s, b.Position)
 	}
 	return nil
 }
 
-// fireAhead plans firings of what is due, up to room.
+// fireAhead plans firings of due timers, as many as there is room for.
 func (s *sub) fireAhead(room load) {
-	p := s.of.p
+	p := s.plans.p
 	s.mu.Lock()
 	fired, held := s.planner.Fire(p.clock.millis(), room.entries, room.bytes, p.hold)
 	s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *sub) fireAhead(room load) {
 }
 
 func (s *sub) planBatch(b *planner.Batch) error {
-	p := s.of.p
+	p := s.plans.p
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if unknown := s.planner.Meet(b); !unknown.Empty() {
@@ -105,10 +105,10 @@ func (s *sub) planBatch(b *planner.Batch) error {
 	return nil
 }
 
-// judgeSome turns records into requests, and takes them off the delivery: all of them,
-// but for those behind as many that depend on what is pending as maxDepending says.
+// judgeSome takes records off the delivery and makes a batch of requests of them: all of them, or
+// up to the last one of maxDepending that depend on what is pending.
 func (s *sub) judgeSome(d *delivery) (*planner.Batch, error) {
-	p := s.of.p
+	p := s.plans.p
 	now, rules := p.clock.millis(), p.o.Rules.Current()
 	b := planner.NewBatch(len(d.recs))
 	if rules.Quota.Pending > 0 {
@@ -138,9 +138,8 @@ func (s *sub) judgeSome(d *delivery) (*planner.Batch, error) {
 }
 
 // maxDepending is how many requests of a batch may depend on what is pending. Such a
-// request is small and holds the timer that it is about, which may be as large as the
-// topic takes, from when it is looked up until it is committed; a step takes a batch
-// whole.
+// request is small, but it holds the timer that it is about from the look-up to the commit, and
+// that may be as large as the topic takes. A step takes a batch whole.
 func maxDepending(rules *intake.Rules) int {
 	if rules.Limits.RecordBytes <= 0 {
 		return 1
@@ -148,10 +147,10 @@ func maxDepending(rules *intake.Rules) int {
 	return max(1, maxBatchBytes/rules.Limits.RecordBytes)
 }
 
-// judge adds a record to a batch, as a request or to be refused. It reports whether what
-// becomes of it depends on what is pending.
+// judge adds a record to a batch, as a request or as a refusal. It reports whether its outcome
+// depends on what is pending.
 func (s *sub) judge(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
-	p := s.of.p
+	p := s.plans.p
 	r, misplaced, refused := p.o.Rules.Judge(rec, now)
 	switch {
 	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:

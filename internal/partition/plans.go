@@ -13,30 +13,29 @@ import (
 	"github.com/waterclock/waterclock/internal/tracker"
 )
 
-// plans are the planners of a partition for one life: its sub-partitions. An ID belongs to one of
-// them by a hash, so what is said of one planner (package planner) holds for the IDs of each. The rest of
-// the partition does not know how many there are. Nothing of it is stored: every life may have
-// another number, and another hash.
+// plans are the sub-partitions of a partition: one planner each. A hash says which of them an ID
+// belongs to, so all that package planner promises holds for the IDs of each. The rest of the partition
+// does not know how many there are. They live from one acquisition to the next, and nothing of them is
+// stored: each life may have another number, and has another hash.
 //
-// Requests are planned side by side, and settled in the order of their log: see planner.Take for why
-// no gap is ever stored. So what makes one sub-partition wait (a look-up that is slow, many requests
-// for its IDs) makes the settling of later requests wait, of all of them, and no firing of the
-// others. How much is planned ahead of that is bounded by what intake may deliver (backlog).
+// Requests are planned side by side and settled in the order of their log (planner.Take has the argument
+// why no gap is ever stored). So if one sub-partition is held up, by a slow look-up or by many requests
+// for its IDs, later requests of all of them are settled later. The firings of the others do not wait.
+// How far the others plan ahead is bounded by what intake may deliver (backlog).
 //
-// The store is one for all. A scan of it is handed out by ID, and each planner takes what lies above its
-// own horizon. A checkpoint freezes all of them between two steps that are folded, by the
-// goroutine that folds.
+// All share one store. A scan of it is split by ID, and each planner takes what lies above its own
+// horizon. The goroutine that folds steps freezes all planners for a checkpoint, between two steps.
 //
-// Locks: each sub has one, which is taken behind Partition.Mu, several in the order of their
-// numbers. They are held for about a millisecond at most: over no I/O, and no lock but those of
-// the tracker, arrivals, Targets and Health. What a step does it does to all of them with all locks held, so
-// who holds all of them sees each step whole.
+// Locks: each sub has one. It is taken behind Partition.Mu, and several are taken in the order of their
+// numbers. They are held for about a millisecond at most: over no I/O, and over no lock but those of the
+// tracker, arrivals, Targets and Health. A commit holds all of them, so whoever holds all of them sees each
+// step whole or not at all.
 type plans struct {
 	p        *Partition
 	subs     []*sub
 	planners []*planner.Planner // of subs, each guarded by its lock
 	seed     maphash.Seed
-	turn     int // guarded by Partition.Mu: whose firings have what room is left over
+	turn     int // guarded by Partition.Mu: the sub whose firings get the room left over by others first
 	last     int // guarded by Partition.Mu: entries of the last step
 
 	mu      sync.Mutex // guards tracker
@@ -45,7 +44,7 @@ type plans struct {
 
 // sub is one sub-partition.
 type sub struct {
-	of     *plans
+	plans  *plans
 	number int
 	inbox  *inbox
 
@@ -56,9 +55,8 @@ type sub struct {
 // muchToDo is how many entries or changes are worth a goroutine for each sub.
 const muchToDo = 1000
 
-// newPlans makes planners of the partition, whose requests are settled up to from. Those of one
-// request topic have one memory for schedules: a tenant's expressions are not to be held
-// once for each of its partitions.
+// newPlans makes planners for a partition whose requests are settled below from. All planners of a
+// request topic share one cache of schedules, so a tenant's expressions are held once.
 func (p *Partition) newPlans(from int64) *plans {
 	n := 1
 	if p.o.SubPartitions != nil {
@@ -70,7 +68,7 @@ func (p *Partition) newPlans(from int64) *plans {
 		x := planner.New(from, p.clock.millis(), p.o.Memory.Wheel.Limit()/int64(n))
 		x.Share(p.o.Rules.Schedules())
 		x.CountIn(count)
-		all.subs = append(all.subs, &sub{of: all, number: i, inbox: newInbox(), planner: x})
+		all.subs = append(all.subs, &sub{plans: all, number: i, inbox: newInbox(), planner: x})
 		all.planners = append(all.planners, x)
 	}
 	all.planners[0].Begin(p.pending.Load())
@@ -98,7 +96,7 @@ func (a *plans) unlock() {
 	}
 }
 
-// each calls f for each sub, its lock not held: side by side if there is much to do.
+// each calls f for each sub, without its lock; side by side if there are many entries.
 func (a *plans) each(entries int, f func(*sub)) {
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -121,19 +119,19 @@ func (a *plans) ask(f func(*sub)) {
 	}
 }
 
-// any reports whether f says so of one of the planners.
+// any reports whether f holds for one of the planners.
 func (a *plans) any(f func(*planner.Planner) bool) (found bool) {
 	a.ask(func(s *sub) { found = found || f(s.planner) })
 	return found
 }
 
-// sum adds up what f says of each planner.
+// sum adds up f over the planners.
 func (a *plans) sum(f func(*planner.Planner) int64) (n int64) {
 	a.ask(func(s *sub) { n += f(s.planner) })
 	return n
 }
 
-// earliest is the least of what f says of planners, false if it says nothing of any.
+// earliest is the least that f returns of a planner; false if it returns nothing of any.
 func (a *plans) earliest(f func(*planner.Planner) (int64, bool)) (due int64, ok bool) {
 	a.ask(func(s *sub) {
 		if d, has := f(s.planner); has && (!ok || d < due) {
@@ -149,10 +147,10 @@ func (a *plans) next() (due int64, ok bool) { return a.earliest((*planner.Planne
 // crowded reports whether there is no room for more timers that were parked.
 func (a *plans) crowded() bool { return a.any((*planner.Planner).Crowded) }
 
-// wanted reports whether a timer waits for a checkpoint.
+// wanted reports whether a timer waits for a checkpoint of the store.
 func (a *plans) wanted() bool { return a.any((*planner.Planner).Wanted) }
 
-// relieved reports, once of each, that a wheel which was full has become free again.
+// relieved reports, once for each time, that a wheel which was full has room again.
 func (a *plans) relieved() (any bool) {
 	a.ask(func(s *sub) { any = s.planner.Relieved() || any })
 	return any
@@ -179,7 +177,7 @@ func (a *plans) position() int64 {
 	return s.planner.Position()
 }
 
-// size is of how many IDs something is kept, and about how many bytes the wheels hold.
+// size is how many IDs something is kept of, and about how many bytes the wheels hold.
 func (a *plans) size() (items int, bytes int64) {
 	a.ask(func(s *sub) {
 		n, held := s.planner.Size()
@@ -188,8 +186,8 @@ func (a *plans) size() (items int, bytes int64) {
 	return items, bytes
 }
 
-// overdue is for how long, at now, the oldest timer in memory has been due that is not planned yet,
-// and the same for the oldest one whose firing is not committed.
+// overdue is how long ago the oldest timer in memory fell due whose firing is not planned yet, and
+// the same for the oldest one whose firing is not committed.
 func (a *plans) overdue(now int64) (unplanned, uncommitted time.Duration) {
 	since := func(f func(*planner.Planner) (int64, bool)) time.Duration {
 		due, ok := a.earliest(f)
@@ -204,7 +202,7 @@ func (a *plans) overdue(now int64) (unplanned, uncommitted time.Duration) {
 
 // Requests.
 
-// hand hands requests out, in the order of their log, each to the sub of its ID. There are no others below next.
+// hand gives requests, in the order of their log, each to the sub of its ID. There are no others below next.
 func (a *plans) hand(recs []*kgo.Record, next int64) {
 	parts := make([][]*kgo.Record, len(a.subs))
 	if len(a.subs) == 1 {
@@ -231,7 +229,7 @@ func (a *plans) hand(recs []*kgo.Record, next int64) {
 	}
 }
 
-// handOne hands one request out that stands for all up to a position.
+// handOne gives a sub one request that stands for all up to a position.
 func (a *plans) handOne(d delivery) {
 	s := a.of(d.recs[0].Key)
 	runs := make([]tracker.Run, len(a.subs))
@@ -252,15 +250,15 @@ func (a *plans) put(s *sub, d delivery) {
 	s.inbox.put(d)
 }
 
-// open lets timers fire, behind what is handed out: those of each sub as soon as it has planned that. No
-// cancel is anywhere else.
+// open lets timers fire: those of each sub as soon as it has planned what it was handed so far. Any cancel
+// of theirs that could still win is among that.
 func (a *plans) open() {
 	for _, s := range a.subs {
 		s.inbox.put(delivery{open: true})
 	}
 }
 
-// planned notes up to where a sub has planned.
+// planned notes that a sub has planned all its requests below a position.
 func (a *plans) planned(s *sub, position int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -269,7 +267,7 @@ func (a *plans) planned(s *sub, position int64) {
 
 // Steps.
 
-// parkings are what is to be parked of one sub.
+// parkings are the timers of one sub that are to be parked.
 type parkings struct {
 	sub  *sub
 	what planner.Parkings
@@ -285,8 +283,8 @@ func (a *plans) ready() (firings load, requests bool) {
 	return firings, requests
 }
 
-// fire plans firings of what is due. Each sub has an even part of the room, so a burst in one leaves
-// the others theirs; and what one does not need is for those that have more.
+// fire plans firings of due timers. Each sub has an even part of the room, so a burst in one leaves the
+// others theirs. What they do not need is for those that have more.
 func (a *plans) fire(now int64, room load, hold planner.Hold) (fired planner.Fired, toPark []parkings) {
 	n := len(a.subs)
 	part, all := load{room.entries / n, room.bytes / int64(n)}, make([]planner.Fired, n)
@@ -330,8 +328,8 @@ func (a *plans) ends() bool {
 	return bound > a.position() && !a.any(func(x *planner.Planner) bool { _, _, requests := x.Ready(); return requests })
 }
 
-// fireAhead has the subs plan firings beside a step that is out, for the one that comes next: an even
-// part of the room each. The step takes what is planned by then, and has the rest planned itself.
+// fireAhead has the subs plan firings for the next step while one is out, an even part of the room each.
+// The next seal takes those that are planned by then, and plans the rest itself (fire).
 func (a *plans) fireAhead(room load) {
 	n := len(a.subs)
 	part := load{room.entries / n, room.bytes / int64(n)}
@@ -354,13 +352,14 @@ func (a *plans) take(entries int, bytes int64, pass bool) *planner.Step {
 	return step
 }
 
-// commit takes the step that is out from the sequences, putBack has it sealed again.
+// commit takes the step that is out off the sequences.
 func (a *plans) commit() {
 	a.lock()
 	defer a.unlock()
 	planner.Commit(a.planners)
 }
 
+// putBack has the step that is out sealed again.
 func (a *plans) putBack() {
 	a.lock()
 	defer a.unlock()
@@ -385,7 +384,7 @@ func (a *plans) fold(step *planner.Step) (pending int) {
 	return pending
 }
 
-// freeze begins a checkpoint, thaw ends it.
+// freeze begins a checkpoint of the store, and returns what is to be written; thaw ends it.
 func (a *plans) freeze() []timer.Change {
 	parts, n := make([][]timer.Change, len(a.subs)), 0
 	a.ask(func(s *sub) { n += s.planner.Changed() })
@@ -402,9 +401,9 @@ func (a *plans) freeze() []timer.Change {
 
 func (a *plans) thaw() { a.ask(func(s *sub) { s.planner.Thaw() }) }
 
-// What is loaded, parked and let pass.
+// Loads, parked timers, look-ups.
 
-// loadFrom is where a scan is to begin, for wheels of so many bytes in all; false if all are full.
+// loadFrom gives the wheels so many bytes in all, and returns where a scan is to begin; false if all are full.
 func (a *plans) loadFrom(wheels int64) (from timer.Ref, ok bool) {
 	a.ask(func(s *sub) {
 		s.planner.Resize(wheels / int64(len(a.subs)))
@@ -429,13 +428,13 @@ func (a *plans) split(timers []*timer.Timer) [][]*timer.Timer {
 	return parts
 }
 
-// load takes in what a scan has found.
+// load takes in the timers that a scan has found between two places.
 func (a *plans) load(from, to timer.Ref, timers []*timer.Timer) {
 	parts := a.split(timers)
 	a.ask(func(s *sub) { s.planner.Load(from, to, parts[s.number]) })
 }
 
-// lower has those of some timers that are pending from the first one's place on loaded again.
+// lower has each sub load its timers again from the place of the first one of these on.
 func (a *plans) lower(timers []*timer.Timer) {
 	parts := a.split(timers)
 	a.ask(func(s *sub) {
@@ -445,7 +444,7 @@ func (a *plans) lower(timers []*timer.Timer) {
 	})
 }
 
-// admit lets timers pass that were parked: see planner.Admit.
+// admit lets parked timers pass: see planner.Admit.
 func (a *plans) admit(timers []*timer.Timer, permit any, now int64) {
 	parts := a.split(timers)
 	a.ask(func(s *sub) {
@@ -458,7 +457,7 @@ func (a *plans) admit(timers []*timer.Timer, permit any, now int64) {
 // reckons reports whether a timer's recurrence can be worked out: see planner.Reckons.
 func (a *plans) reckons(t *timer.Timer) bool { return a.planners[0].Reckons(t) }
 
-// committed is what is known of the committed state of an ID.
+// committed is what the planner knows of the committed state of an ID.
 func (a *plans) committed(id []byte) planner.Committed {
 	s := a.of(id)
 	s.mu.Lock()

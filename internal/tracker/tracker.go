@@ -1,31 +1,34 @@
-// Package tracker says up to where the requests of one log are planned, though several
-// workers plan them side by side and none waits for another: offsets with gaps in, one
-// contiguous position out. It is pure.
+// Package tracker says up to where the requests of one log are planned, while several workers (the
+// sub-partitions of package partition) plan them side by side and none waits for another. Offsets with
+// gaps go in, one contiguous position comes out: the bound. It is pure; the caller holds a lock.
 //
-// Runs of requests are handed out in the order of the log, each to one worker, as a record's ID
-// says. A worker plans what it was handed in that order. So of each worker the first request that
-// it has yet to plan says it all: below the least of these, over all workers, everything is planned.
-// The bound of a step is no higher (package planner), so no gap ever gets into a position that is
-// stored, whatever the order in which the workers come to an end.
+// Requests are handed out in the order of the log, each to the worker of its ID, and a worker plans
+// what it was handed in that order. So everything below a worker's first request that it has yet to plan
+// is planned, as far as that worker goes. The least of these over all workers is the bound.
+//
+// A step takes no request at the bound or above (package planner). So a position that is stored never has
+// a gap below it, in whatever order the workers finish. Only two calls move the bound, and only up: Hand, if
+// no worker has anything left to plan, and Planned.
 package tracker
 
 // Tracker knows what workers have yet to plan. Make one with [New].
 type Tracker struct {
 	end     int64   // every request below was handed out
-	waiting [][]Run // by worker, in the order of the log
+	waiting [][]Run // by worker, in the order of the log: handed out and not planned
 }
 
-// Run is a run of requests for one worker, from the one at First to the one just before Behind.
-// Those of others may lie between. Invariant: First < Behind; the zero value is no run.
+// Run is a part of the log that one worker was handed: its requests from First up to, but without,
+// Behind. Requests of other workers may lie between them. Invariant: First < Behind. The zero value is
+// no run.
 type Run struct{ First, Behind int64 }
 
-// New returns a tracker of so many workers, who have planned what lies below a position.
+// New returns a tracker for a number of workers. Everything below position is planned.
 func New(workers int, position int64) *Tracker {
 	return &Tracker{end: position, waiting: make([][]Run, workers)}
 }
 
-// Hand notes that a piece of the log is handed out: to each worker its run, before any of them may plan
-// some of it. What is handed out later lies behind all of it.
+// Hand notes that the next piece of the log is handed out, to each worker its run. Call it before any
+// worker gets its requests: otherwise one could be taken for planned that another has yet to see.
 func (t *Tracker) Hand(byWorker []Run) {
 	for w, r := range byWorker {
 		if r != (Run{}) {
@@ -38,7 +41,7 @@ func (t *Tracker) Hand(byWorker []Run) {
 // Pass notes that there is no request below a position but those that were handed out.
 func (t *Tracker) Pass(position int64) { t.end = max(t.end, position) }
 
-// Planned notes that a worker has planned all that it was handed below a position.
+// Planned notes that a worker has planned everything below a position that it was handed.
 func (t *Tracker) Planned(worker int, position int64) {
 	w := t.waiting[worker]
 	for len(w) > 0 && w[0].Behind <= position {
@@ -47,12 +50,12 @@ func (t *Tracker) Planned(worker int, position int64) {
 	if len(w) > 0 {
 		w[0].First = max(w[0].First, position)
 	} else {
-		w = nil // not to hold on to what was long once
+		w = nil // it may have been long
 	}
 	t.waiting[worker] = w
 }
 
-// Bound is the position below which everything is planned that was handed out. It never goes back.
+// Bound is the position below which every request is planned. It never goes back.
 func (t *Tracker) Bound() int64 {
 	bound := t.end
 	for _, w := range t.waiting {

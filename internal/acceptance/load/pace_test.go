@@ -75,7 +75,7 @@ func TestFiringIntervalCountedByTheBroker(t *testing.T) {
 		// has several of them in one.
 		const moments, apart, together = 60, 50 * time.Millisecond, 8
 		w := pacedBy(t, c, 0, moments*together)
-		begin := time.Now().Add(3 * time.Second)
+		begin := time.Now().Add(6 * time.Second)
 		if err := sendAll(w.cl, 0, moments*together, func(i int) *kgo.Record {
 			return timer(w.requests, w.target, i, begin.Add(time.Duration(i/together)*apart), nil)
 		}); err != nil {
