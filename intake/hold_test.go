@@ -4,8 +4,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // timedSink notes when records come, and which are beyond the quota. mu guards
@@ -16,7 +14,8 @@ type timedSink struct {
 	over int
 }
 
-func (s *timedSink) Deliver(recs []*kgo.Record, _ int64) {
+func (s *timedSink) Deliver(r Read) {
+	recs := r.Records
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range recs {

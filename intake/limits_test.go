@@ -24,7 +24,8 @@ type sizes struct {
 	bytes []int
 }
 
-func (s *sizes) Deliver(recs []*kgo.Record, highWatermark int64) {
+func (s *sizes) Deliver(r Read) {
+	recs := r.Records
 	n := 0
 	for _, r := range recs {
 		n += len(r.Value)
@@ -32,7 +33,7 @@ func (s *sizes) Deliver(recs []*kgo.Record, highWatermark int64) {
 	s.mu.Lock()
 	s.bytes = append(s.bytes, n)
 	s.mu.Unlock()
-	s.sink.Deliver(recs, highWatermark)
+	s.sink.Deliver(r)
 }
 
 func (s *sizes) got() []int {

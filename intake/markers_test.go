@@ -15,22 +15,30 @@ type endSink struct {
 	last   int64 // offset
 	behind int64
 	over   int
+	next   int64
+	epoch  int32
 }
 
-func (s *endSink) Deliver(recs []*kgo.Record, end int64) {
+func (s *endSink) Deliver(r Read) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range recs {
-		s.last = r.Offset
-		if isOver(r) {
+	for _, rec := range r.Records {
+		s.last = rec.Offset
+		if isOver(rec) {
 			s.over++
 		}
 	}
-	s.behind = end - s.last - 1
+	s.behind, s.next, s.epoch = r.End-s.last-1, r.Next, r.Epoch
 }
 
 func (s *endSink) Fail(error)                  {}
 func (s *endSink) SkipBatch(int64, int64) bool { return true }
+
+func (s *endSink) goesOn() (at int64, epoch int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next, s.epoch
+}
 
 func (s *endSink) is(last, behind int64) bool {
 	s.mu.Lock()
@@ -78,11 +86,17 @@ func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	rig.run()
 	rig.r.Add(readTopic, 0, 0, s)
 	await(t, "what there is", func() bool { return s.is(readPerPart-1, 0) })
+	// Each transaction is a record and a marker; where reading goes on is behind both.
+	next := func(at int64) func() bool {
+		return func() bool { next, epoch := s.goesOn(); return next == at && epoch >= 0 }
+	}
 	for i := range int64(3) {
 		rig.transact(cl, time.Now(), kgo.TryCommit)
 		last := readPerPart + 4*i
 		await(t, "a committed one", func() bool { return s.is(last, 0) })
+		await(t, "its marker", next(last+2))
 		rig.transact(cl, time.Now(), kgo.TryAbort)
+		await(t, "the marker of an aborted one", next(last+4))
 	}
 	await(t, "an aborted one", func() bool { return s.is(readPerPart+8, 0) })
 }

@@ -30,14 +30,28 @@ const fetchMaxBytes = 4 << 20
 // partition that has enough must not have much more under way.
 const fetchMaxPartition = 256 << 10
 
+// Read is what was read of a partition at once.
+type Read struct {
+	// Records are in order of offset; none where it has only become known that nothing waits
+	// behind those before.
+	Records []*kgo.Record
+	// Next is where reading goes on: every record below was handed over, now or before. The rest is
+	// markers of transactions, and aborted records. So when the records are settled, Next is a position.
+	Next int64
+	// Epoch is the leader epoch of the last record below Next, whatever that is: with Next it tells
+	// whether the log was cut (KIP-320); negative: not known.
+	Epoch int32
+	// End is that of the log or, if what follows up to there is markers
+	// and aborted records, just behind the last record that was handed over.
+	End int64
+}
+
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.
 type Sink interface {
-	// Deliver takes records in order of offset; none where it has only become known that
-	// nothing waits behind those before. A sink that has enough calls Pause; what was handed
-	// over stays with it. end is that of the log or, if what follows up to there is markers
-	// and aborted records, just behind the last record that was handed over.
-	Deliver(recs []*kgo.Record, end int64)
+	// Deliver takes what was read. A sink that has enough calls Pause; what was handed
+	// over stays with it.
+	Deliver(r Read)
 	// Fail tells of an error that reading cannot get over by itself, such as
 	// OFFSET_OUT_OF_RANGE. It may be called again and again.
 	Fail(err error)
@@ -282,7 +296,7 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 // the high watermark, whether all was read: where producers use transactions one is the
 // last of the log.
 func (r *Reader) hand(tp timer.TopicPartition, reads *reading, read []*kgo.Record, highWatermark int64) {
-	all := reads.next >= highWatermark
+	all, epoch := reads.next >= highWatermark, read[len(read)-1].LeaderEpoch
 	recs := slices.DeleteFunc(read, func(rec *kgo.Record) bool { return rec.Attrs.IsControl() })
 	if len(recs) > 0 {
 		reads.last = recs[len(recs)-1].Offset + 1
@@ -293,6 +307,6 @@ func (r *Reader) hand(tp timer.TopicPartition, reads *reading, read []*kgo.Recor
 	}
 	if len(recs) > 0 || all {
 		r.measure(tp, reads, recs, all)
-		reads.sink.Deliver(recs, end)
+		reads.sink.Deliver(Read{Records: recs, Next: reads.next, Epoch: epoch, End: end})
 	}
 }

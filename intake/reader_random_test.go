@@ -6,8 +6,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // ordered is a sink that wants every offset once, in order. mu guards next and why.
@@ -19,7 +17,8 @@ type ordered struct {
 	why  string
 }
 
-func (s *ordered) Deliver(recs []*kgo.Record, _ int64) {
+func (s *ordered) Deliver(r Read) {
+	recs := r.Records
 	for _, r := range recs {
 		s.come(r.Offset, r.Offset+1)
 	}

@@ -95,7 +95,8 @@ type sink struct {
 	unsure  int // how many times more it does not know what to make of a batch
 }
 
-func (s *sink) Deliver(recs []*kgo.Record, _ int64) {
+func (s *sink) Deliver(r Read) {
+	recs := r.Records
 	s.mu.Lock()
 	for _, r := range recs {
 		s.offsets = append(s.offsets, r.Offset)
@@ -233,8 +234,8 @@ type holding struct {
 	hold      chan struct{}
 }
 
-func (h *holding) Deliver(recs []*kgo.Record, hwm int64) {
-	h.sink.Deliver(recs, hwm)
+func (h *holding) Deliver(r Read) {
+	h.sink.Deliver(r)
 	h.enter()
 	<-h.hold
 }

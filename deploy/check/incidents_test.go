@@ -58,7 +58,7 @@ func healthy() map[string]string {
 			add("waterclock_topic_problems", `topic="timers",severity="`+severity+`"`, always("0"))
 		}
 		for _, name := range []string{
-			"access_problems", "clock_refused_targets", "unresponsive_brokers", "missing_markers", "pauses_total",
+			"access_problems", "group_foreign", "clock_refused_targets", "unresponsive_brokers", "missing_markers", "pauses_total",
 			"store_background_errors_total", "partitions_damaged_total", "store_slow_disk_total",
 		} {
 			add("waterclock_"+name, "", always("0"))
@@ -204,6 +204,14 @@ func incidents() []incident {
 				s[key("waterclock_partitions", "wc-1", state("live"))] = from("2", "4")
 			},
 		), []string{"WaterclockNotReady"}, 2 * time.Minute, "instance=wc-0"},
+		{"another program has the group", changes(
+			set("waterclock_ready", "", from("1", "0")),
+			set("waterclock_group_foreign", "", from("0", "1")),
+			set("waterclock_partitions", state("live"), from("2", "0")),
+			func(s map[string]string) {
+				s[key("waterclock_partitions", "wc-1", state("live"))] = from("2", "4")
+			},
+		), []string{"WaterclockGroupForeign"}, 2 * time.Minute, "instance=wc-0"},
 		{"the request topic is recreated", changes(
 			set("waterclock_topic_problems", timers+`,severity="stop"`, from("0", "1")),
 			set("waterclock_partitions", state("failed"), from("0", "2")),

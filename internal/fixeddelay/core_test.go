@@ -133,7 +133,7 @@ func (c *core) write(at int64, headers ...string) {
 func (c *core) deliver(n int) {
 	n = min(n, len(c.log)-c.given)
 	if n > 0 {
-		c.p.Deliver(c.log[c.given:c.given+n], int64(len(c.log)))
+		c.p.Deliver(intake.Read{Records: c.log[c.given : c.given+n], Next: int64(c.given + n), End: int64(len(c.log))})
 		c.given += n
 	}
 }
@@ -393,13 +393,13 @@ func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
 func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
 	c := newCore(t, newGround(t))
 	c.write(-delay)
-	c.p.Deliver(c.log, 2)
+	c.p.Deliver(intake.Read{Records: c.log, Next: 1, End: 2})
 	c.seal(1)
 	c.ends(emitter.Committed)
 	if n := c.p.Status().Pending; n != 1 {
 		t.Errorf("%d pending while nobody knows what it is, want 1", n)
 	}
-	c.p.Deliver(nil, 1)
+	c.p.Deliver(intake.Read{Next: 2, End: 1})
 	if n := c.p.Status().Pending; n != 0 {
 		t.Errorf("%d pending", n)
 	}
@@ -430,5 +430,54 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 	<-delivered
 	if s := c.p.Status(); s.Queued != 100 {
 		t.Errorf("%d records are queued, want 100", s.Queued)
+	}
+}
+
+// The position passes the marker behind a record with the record. What was read later, it passes by a step of nothing, once
+// a second at most.
+func TestPositionPassesMarkers(t *testing.T) {
+	c := newCore(t, newGround(t))
+	c.write(-delay)
+	commits := func(position int64, emissions int) {
+		t.Helper()
+		share := c.p.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20})
+		if share == nil || share.Offset.At != position || len(share.Emissions) != emissions {
+			t.Fatalf("sealed %+v, want position %d with %d emissions", share, position, emissions)
+		}
+		cp, err := delaytopics.DecodeCheckpoint(share.Records[0].Value)
+		if err != nil || cp.Position != position {
+			t.Fatalf("the checkpoint is at %d, %v", cp.Position, err)
+		}
+		share.Records[0].Offset = c.end
+		c.end += 2
+		if err := share.Fence(); err != nil {
+			t.Fatal(err)
+		}
+		share.Done(emitter.Committed)
+	}
+	idle := func() {
+		t.Helper()
+		if share := c.p.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
+			t.Fatalf("sealed %+v", share)
+		}
+	}
+	c.p.Deliver(intake.Read{Records: c.log, Next: 3, End: 1})
+	commits(3, 1)
+	c.p.Deliver(intake.Read{Next: 5, End: 1})
+	idle()
+	c.now += passPause.Milliseconds()
+	commits(5, 0)
+	c.now += passPause.Milliseconds()
+	idle()
+	c.now += delay
+	c.write(0)
+	r := c.log[1]
+	r.Offset = 5
+	c.p.Deliver(intake.Read{Records: []*kgo.Record{r}, Next: 6, End: 6})
+	c.p.Deliver(intake.Read{Next: 7, End: 6}) // its marker
+	c.now += passPause.Milliseconds()
+	commits(7, 1)
+	if n := c.p.Status().Pending; n != 0 {
+		t.Errorf("%d pending", n)
 	}
 }

@@ -38,7 +38,8 @@ type Partition struct {
 	end      int64 // of the log, as it was last seen
 	acquired bool  // position is known
 	paused   bool
-	blocked  *blocked // what stands at the front, or behind what is under way, and may not go
+	stepped  time.Time // when the last step was sealed
+	blocked  *blocked  // what stands at the front, or behind what is under way, and may not go
 }
 
 // New returns a partition that Run will acquire.
@@ -112,7 +113,11 @@ func (p *Partition) round() time.Duration {
 	p.Mu.Lock()
 	due, ok := p.queue.front()
 	p.resume(now)
+	passes := p.passes(now)
 	p.Mu.Unlock()
+	if passes {
+		p.o.Lanes.Wake()
+	}
 	if ok && due != none && due < now.UnixMilli() {
 		p.WatchRetention(time.UnixMilli(due).Add(-p.o.Topics.Delay))
 	}
@@ -129,6 +134,15 @@ func (p *Partition) round() time.Duration {
 		return ownership.Tick // whatever keeps it from being sealed wakes the lane when it ends
 	}
 	return wait
+}
+
+// passPause is how long after the last step one may pass markers alone.
+const passPause = time.Second
+
+// passes reports whether a step may be of nothing, to move the position behind markers and aborted records at the end of
+// the log: nobody would pass them otherwise, and Kafka's tools would show a lag for ever. The lock is held.
+func (p *Partition) passes(now time.Time) bool {
+	return p.acquired && len(p.queue.items) == 0 && p.queue.end > p.position && now.Sub(p.stepped).Abs() >= passPause
 }
 
 // Wake makes the partition look at the clock again: it was set.

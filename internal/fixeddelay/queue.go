@@ -32,6 +32,7 @@ type queue struct {
 	items []item
 	bytes int64
 	last  int64 // due of the last item ever added
+	end   int64 // every record below was added; the rest is markers and aborted records
 }
 
 // none is the due time of what need not wait: before any.
@@ -44,6 +45,15 @@ func (q *queue) add(it item, due int64) {
 	it.bytes = recordBytes(it.rec)
 	q.bytes += it.bytes
 	q.items = append(q.items, it)
+}
+
+// pass notes that nothing but markers and aborted records lies between the last item and a position: whoever has passed
+// the item on has passed them.
+func (q *queue) pass(position int64) {
+	if q.end = max(q.end, position); len(q.items) > 0 {
+		it := &q.items[len(q.items)-1]
+		it.next = max(it.next, position)
+	}
 }
 
 // drop drops n items from the front.

@@ -26,15 +26,16 @@ const (
 )
 
 // Deliver implements intake.Sink.
-func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
+func (p *Partition) Deliver(r intake.Read) {
 	now := p.o.Now()
-	p.Read(recs)
+	p.Read(r.Records, r.Next, r.Epoch)
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
-	p.end = end // less than was known, if what is at the end is markers
-	for _, r := range recs {
-		p.queueRecord(r)
+	p.end = r.End // less than was known, if what is at the end is markers
+	for _, rec := range r.Records {
+		p.queueRecord(rec)
 	}
+	p.queue.pass(r.Next)
 	if full := p.full(); !p.paused && (full || time.UnixMilli(p.queue.last).Sub(now) > readAhead) {
 		p.paused = true
 		p.o.Reader.Pause(p.o.Topics.Request.Name, p.o.Partition)

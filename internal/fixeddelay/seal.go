@@ -54,10 +54,11 @@ func (p *Partition) Wait() time.Duration { return forever }
 
 // seal takes what is due, up to what may not go now. The lock is held.
 func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
-	s := &sealed{p: p, mark: clocks.At(p.o.Now())}
+	now := p.o.Now()
+	s := &sealed{p: p, mark: clocks.At(now)}
 	s.at = s.mark.Wall
-	n := p.ready(s.at, room)
-	if n == 0 {
+	n, passes := p.ready(s.at, room), p.passes(now)
+	if n == 0 && !passes {
 		return nil
 	}
 	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
@@ -68,9 +69,13 @@ func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
 		s.next = it.next
 		s.n++
 	}
-	if s.n == 0 {
+	switch {
+	case passes:
+		s.next = p.queue.end
+	case s.n == 0:
 		return nil
 	}
+	p.stepped = now
 	s.share.Offset = p.Offset(s.next, delaytopics.CommitNote{Step: step})
 	s.share.Records = append(s.share.Records, p.LogRecord(delaytopics.CheckpointKey(), p.CheckpointValue(s.next, step, s.at)))
 	s.share.Records = append(s.share.Records, s.letters()...)

@@ -54,11 +54,16 @@ func Alerts() []Alert {
 			"The brokers deny {{ $labels.instance }} a right or a login.",
 		},
 		{
+			"WaterclockGroupForeign", `max by (job, instance) (waterclock_group_foreign) > 0`, minute, Critical,
+			"Programs that are no instances of this version use the group of {{ $labels.instance }}; mostly it is kept out.",
+		},
+		{
 			"WaterclockNotReady",
 			`waterclock_ready == 0` +
 				` unless on (job, instance) (waterclock_partitions{state!="live"} > 0)` +
 				` unless on (job, instance) (waterclock_topic_problems{severity="stop"} > 0)` +
 				` unless on (job, instance) (waterclock_access_problems > 0)` +
+				` unless on (job, instance) (waterclock_group_foreign > 0)` +
 				` unless on (job, instance) (waterclock_clock_refused_targets > 0)`, minute, Critical,
 			"{{ $labels.instance }} is not ready, for a reason without an alert of its own: mostly it is not in its group.",
 		},

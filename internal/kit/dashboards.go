@@ -77,6 +77,7 @@ func overview() Dashboard {
 			graph("Clock jumps and pauses", Count, "In the last hour.",
 				Query{"sum by (instance, direction) (increase(waterclock_clock_jumps_total{*}[1h]))", "{{instance}} {{direction}}"},
 				Query{"sum by (instance) (increase(waterclock_pauses_total{*}[1h]))", "{{instance}} paused"}),
+			graph("Foreign group", Count, "1: other programs use the group.", Query{"waterclock_group_foreign{*}", "{{instance}}"}),
 			graph("Rights", Count, "Rights or logins that are missing.", Query{"waterclock_access_problems{*}", "{{instance}}"}),
 			{"Versions", "What each instance was built from.", Table, Count, []Query{{"waterclock_build_info{*}", ""}}},
 		}},

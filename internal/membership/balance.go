@@ -2,25 +2,37 @@ package membership
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // balancer adds this member's user data to each join and, if this member leads the group,
-// assigns partitions to members. It keeps the name of kgo's cooperative-sticky balancer and works
-// alongside it during a rolling upgrade: both let members keep what they own, and both even out loads.
+// assigns partitions to members. assignment.go says how it is told from others.
 type balancer struct {
-	kgo.GroupBalancer // cooperative-sticky
+	kgo.GroupBalancer // cooperative-sticky: what it says of what a member owns is Kafka's own
 	lease             *lease
 	process           string
 	views             func() []View
+	strangers         func(ids []string) // is told which members have no user data of ours; a member that does not lead knows of none
+	// round is that of the join under way; nil: this member does not lead. Only the goroutine of kgo that
+	// manages the group uses it.
+	round *round
+	// stale: what the leader, this member, was assigned may be out of date. The next join ends that.
+	stale atomic.Bool
 }
+
+// ProtocolName implements kgo.GroupBalancer.
+func (b *balancer) ProtocolName() string { return protocolName }
 
 // JoinGroupMetadata implements kgo.GroupBalancer.
 func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
 	b.lease.joining(generation)
+	b.round = nil
+	b.stale.Store(false)
 	raw := b.GroupBalancer.JoinGroupMetadata(topics, current, generation)
 	meta := kmsg.NewConsumerMemberMetadata()
 	if meta.ReadFrom(raw) != nil {
@@ -35,14 +47,52 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	return meta.AppendTo(nil)
 }
 
-// MemberBalancer implements kgo.GroupBalancer.
+// ParseSyncAssignment implements kgo.GroupBalancer.
+//
+// A static leader that has restarted gets the assignment that it had, and is not asked for another one, even if
+// its topics have changed (KIP-814). For balancers that kgo does not know that would be all. So it is stale, and
+// the leader has the group rebalance once.
+func (b *balancer) ParseSyncAssignment(raw []byte) (map[string][]int32, error) {
+	owned, err := readAssignment(raw)
+	if err != nil {
+		b.lease.breakUp(fmt.Errorf("%w: %w", ErrLost, err))
+		return nil, err
+	}
+	var strangers []string
+	if b.round != nil {
+		strangers = b.round.foreign
+		b.stale.Store(!b.round.asked)
+	}
+	b.strangers(strangers)
+	return owned, nil
+}
+
+// MemberBalancer implements kgo.GroupBalancer. A member without our user data gets nothing, and nothing that it
+// says matters.
 func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
-	cb, err := kgo.NewConsumerBalancer(b, members)
+	r := new(round)
+	var ours []kmsg.JoinGroupResponseMember
+	for _, m := range members {
+		if subscribesAsOurs(m.ProtocolMetadata) {
+			ours = append(ours, m)
+		} else {
+			r.foreign = append(r.foreign, m.MemberID)
+		}
+	}
+	b.round = r
+	cb, err := kgo.NewConsumerBalancer(r, ours)
 	return cb, cb.MemberTopics(), err
 }
 
+// round is one balancing of the group. It implements kgo.ConsumerBalancerBalance.
+type round struct {
+	foreign []string // members without our user data
+	asked   bool     // kgo has asked for assignments
+}
+
 // Balance implements kgo.ConsumerBalancerBalance.
-func (b *balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.IntoSyncAssignment {
+func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.IntoSyncAssignment {
+	r.asked = true
 	p := newPlacement(cb, topics)
 	p.place()
 	plan := cb.NewPlan()
@@ -53,7 +103,7 @@ func (b *balancer) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kg
 		}
 	}
 	plan.AdjustCooperative(cb) // a partition that moves is assigned to nobody until its owner has given it up
-	return plan
+	return &assignments{plan, r.foreign}
 }
 
 // placement decides which member gets which partition, by these rules in this order:
@@ -130,7 +180,7 @@ func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement 
 		}
 		d, err := decodeUserData(meta.UserData)
 		if err != nil {
-			return // an older or newer version: its views are not known
+			return // a newer version: its views are not known
 		}
 		for _, v := range d.views {
 			if x := find(v.Topic, v.Partition); x != nil {

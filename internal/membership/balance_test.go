@@ -31,7 +31,10 @@ func (c *candidate) join(b kgo.GroupBalancer) kmsg.JoinGroupResponseMember {
 
 func (c *candidate) balancer() *balancer {
 	l := &lease{pulse: new(pulse)}
-	return &balancer{kgo.CooperativeStickyBalancer(), l, c.id, func() []View { return slices.Clone(c.views) }}
+	return &balancer{
+		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: c.id,
+		views: func() []View { return slices.Clone(c.views) }, strangers: func([]string) {},
+	}
 }
 
 // assignment is what each member gets.
@@ -66,6 +69,9 @@ func planOf(t fataler, cb *kgo.ConsumerBalancer, topics map[string]int32) assign
 	into, err := cb.BalanceOrError(topics)
 	if err != nil {
 		t.Fatalf("%v", err)
+	}
+	if ours, ok := into.(*assignments); ok {
+		into = ours.plan
 	}
 	return into.(*kgo.BalancePlan).AsMemberIDMap()
 }

@@ -29,7 +29,7 @@ func TestJoinThatEndsWhileTheClientIsGivenUp(t *testing.T) {
 	h := &lateJoin{l: l}
 	h.g = &Group{o: Options{Logger: slog.New(slog.DiscardHandler)}, h: h, tokens: make(map[timer.TopicPartition]*Token)}
 	h.g.assigned(l, map[string][]int32{"topic": {0}})
-	h.g.end(cl, l, false)
+	h.g.end(cl, l, false, false)
 	if h.g.Joined() {
 		t.Error("a member still, although its client is closed")
 	}

@@ -19,11 +19,6 @@ import (
 )
 
 const (
-	// protocolType is that of the group. Kafka lets nobody join who comes with
-	// another one. As "consumer" any program could that uses our balancer, too, or
-	// the protocol of KIP-848, to which brokers turn a whole group over while it
-	// runs; and it would be given partitions whose timers nobody serves then.
-	protocolType = "waterclock"
 	// coordinatorAway is how long requests to the group's coordinator are
 	// repeated. When its broker dies the group has no other before Kafka's 9 s
 	// (broker.session.timeout.ms) and an election are over. kgo gives heartbeats
@@ -75,6 +70,7 @@ type Group struct {
 	tokens  map[timer.TopicPartition]*Token
 	joined  bool
 	problem string // see Problem
+	foreign bool   // see Foreign
 	pulse   *pulse // of the client of the last session; nil before the first
 
 	// foreignSaid is when it was last said that others use the group; Run's own.
@@ -118,7 +114,11 @@ func (g *Group) Run(ctx context.Context) (err error) {
 	}
 	defer g.asking.Close()
 	for ctx.Err() == nil {
-		was, err := g.session(ctx)
+		var was emitter.Member
+		err := g.look(ctx)
+		if err == nil {
+			was, err = g.session(ctx)
+		}
 		if errors.Is(err, kerr.InvalidSessionTimeout) {
 			return err
 		}
@@ -162,7 +162,7 @@ func (g *Group) session(ctx context.Context) (was emitter.Member, err error) {
 		stop()
 		was.ID, was.Generation = cl.GroupMetadata()
 		was.InstanceID = l.instance
-		g.end(cl, l, ctx.Err() != nil)
+		g.end(cl, l, ctx.Err() != nil, foreign(err))
 		polling.Wait()
 	}()
 	tick := beats.NewTicker(watchInterval)
@@ -185,20 +185,27 @@ func (g *Group) session(ctx context.Context) (was emitter.Member, err error) {
 }
 
 func (g *Group) client(l *lease, p *pulse) (*kgo.Client, error) {
+	b := &balancer{GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views, strangers: g.led}
 	opts := append([]kgo.Opt{}, g.o.Client...)
 	opts = append(opts,
 		kgo.WithHooks(p),
 		kgo.ConsumerGroup(g.o.Group),
-		kgo.GroupProtocol(protocolType),
+		kgo.GroupProtocol(groupType),
 		kgo.ConsumeTopics(g.o.Topics...),
-		kgo.Balancers(&balancer{GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views}),
+		kgo.Balancers(b),
 		kgo.SessionTimeout(g.o.SessionTimeout),
 		kgo.RebalanceTimeout(g.o.RebalanceTimeout),
 		kgo.HeartbeatInterval(min(3*time.Second, g.o.SessionTimeout/5)),
 		kgo.RetryTimeout(max(g.o.SessionTimeout, coordinatorAway)),
 		kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
-		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, m map[string][]int32) { l.bind(cl); g.assigned(l, m) }),
+		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, m map[string][]int32) {
+			l.bind(cl)
+			g.assigned(l, m)
+			if b.stale.Load() {
+				cl.ForceRebalance()
+			}
+		}),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.revoked(m) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { g.lost(m) }),
 	)
@@ -318,8 +325,9 @@ func (g *Group) holds() bool {
 	return len(g.tokens) > 0
 }
 
-// end gives everything up: in order when the process stops, else as lost.
-func (g *Group) end(cl *kgo.Client, l *lease, stopping bool) {
+// end gives everything up: in order when the process stops, else as lost. A process that others keep out leaves, even if
+// it is to stay at a stop.
+func (g *Group) end(cl *kgo.Client, l *lease, stopping, keptOut bool) {
 	ts := g.removeAll()
 	if stopping && len(ts) > 0 {
 		g.h.Revoked(ts)
@@ -331,7 +339,7 @@ func (g *Group) end(cl *kgo.Client, l *lease, stopping bool) {
 		g.h.Lost(ts)
 	}
 	l.breakUp(ErrLost)
-	if stopping && (g.o.Leave || g.resigned.Load()) {
+	if keptOut || stopping && (g.o.Leave || g.resigned.Load()) {
 		g.leave(cl)
 	}
 	cl.Close()

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// processIn is how clients of these tests are named.
-func processIn(clientID string) string {
+// processOf is how clients of these tests are named.
+func processOf(clientID string) string {
 	p, ours := strings.CutPrefix(clientID, "waterclock-")
 	if !ours {
 		return ""
@@ -29,7 +29,7 @@ func (x *town) living() (processes []string, all bool) {
 		}
 		g := groups[x.group]
 		var living map[string]bool
-		living, all = Living(&g, processIn)
+		living, all = Living(&g, processOf)
 		processes = slices.Sorted(maps.Keys(living))
 		return g.State == "Stable"
 	})
@@ -75,10 +75,10 @@ func TestLivingBesideOlderVersions(t *testing.T) {
 		}
 		return &kadm.DescribedGroup{Members: []kadm.DescribedGroupMember{m}}
 	}
-	if living, all := Living(x(false), processIn); !all || !living["old"] {
+	if living, all := Living(x(false), processOf); !all || !living["old"] {
 		t.Errorf("a dynamic one: %v, %v", living, all)
 	}
-	if living, all := Living(x(true), processIn); all || living["old"] {
+	if living, all := Living(x(true), processOf); all || living["old"] {
 		t.Errorf("a static one: %v, %v", living, all)
 	}
 }

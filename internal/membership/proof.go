@@ -38,7 +38,8 @@ const (
 //     the member ID.
 //   - A new generation rejects the old number. This member enters it only by a join
 //     that claims what it holds, and the balancer gives nobody else what a member claims.
-//     The token has not lived through a join that claimed less: see lease.
+//     The token has not lived through a join that claimed less: see lease. Only instances of
+//     waterclock balance: nobody acts by an assignment that another program made (assignment.go).
 //   - The token was alive before and after, under the same lease. So the partition was
 //     held throughout, and what was read in between was the owner's.
 //

@@ -14,7 +14,6 @@ import (
 // by it, and DescribeGroups shows it while the group is stable.
 //
 //	4 bytes  77 63 6c 6b, "wclk", by which it is told from the user data of other programs
-//	         and of earlier versions
 //	byte     1, the format
 //	fields   tags strictly ascending, for each
 //	  uvarint  tag
@@ -31,9 +30,7 @@ import (
 //	        uvarint  number of the partition, less that of the one before, less 1
 //	        uvarint  position in the changelog that the view stands at
 //
-// A value has exactly one encoding. Earlier versions read these bytes as user data
-// of kgo's sticky balancer, whose first four bytes count topics. The count is larger than
-// possible, so they ignore the user data.
+// A value has exactly one encoding.
 const (
 	userDataMagic  = "wclk"
 	userDataFormat = 1
@@ -91,8 +88,7 @@ func compareViews(a, b View) int {
 }
 
 func (d *userData) encode() []byte {
-	b := append([]byte(userDataMagic), userDataFormat)
-	b = appendBytes(append(b, tagProcess), []byte(d.process))
+	b := appendBytes(append(appendHeader(nil), tagProcess), []byte(d.process))
 	var views []byte
 	for rest := d.views; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(v View) bool { return v.Topic != rest[0].Topic })
@@ -114,6 +110,8 @@ func (d *userData) encode() []byte {
 	return b
 }
 
+func appendHeader(b []byte) []byte { return append(append(b, userDataMagic...), userDataFormat) }
+
 func appendBytes(b, content []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
 }
@@ -122,39 +120,55 @@ func appendBytes(b, content []byte) []byte {
 // errNoUserData, errNewerUserData or errBadUserData. The result takes at most some ten
 // times the memory of b.
 func decodeUserData(b []byte) (d userData, err error) {
-	rest, ours := bytes.CutPrefix(b, []byte(userDataMagic))
-	switch {
-	case !ours:
-		return d, errNoUserData
-	case len(rest) == 0:
-		return d, fmt.Errorf("no format: %w", errBadUserData)
-	case rest[0] > userDataFormat:
-		return d, fmt.Errorf("format %d: %w", rest[0], errNewerUserData)
-	}
-	r := userDataReader{rest: rest[1:]}
-	skipped := false
-	for r.err == nil && len(r.rest) > 0 {
-		tag := r.uvarint()
-		content := r.bytes()
-		switch {
-		case r.err != nil:
-		case tag == tagProcess:
+	r := userDataReader{}
+	skipped, err := eachField(b, func(tag uint64, content []byte) bool {
+		switch tag {
+		case tagProcess:
 			d.process = string(content)
-		case tag == tagViews:
+		case tagViews:
 			d.views = r.views(content)
-		case tag&mustKnow != 0:
-			return userData{}, fmt.Errorf("field %d: %w", tag, errNewerUserData)
 		default:
-			skipped = true
+			return false
 		}
-	}
-	if r.err != nil {
-		return userData{}, r.err
+		return true
+	})
+	if err = cmp.Or(err, r.err); err != nil {
+		return userData{}, err
 	}
 	if d.process == "" || len(d.process) > maxProcess || !skipped && !bytes.Equal(d.encode(), b) {
 		return userData{}, errBadUserData
 	}
 	return d, nil
+}
+
+// eachField calls known for each field of user data until it meets an error. known returns false for a tag that it
+// does not know. skipped reports that there was one that may be skipped. Errors are, or wrap,
+// errNoUserData, errNewerUserData or errBadUserData.
+func eachField(b []byte, known func(tag uint64, content []byte) bool) (skipped bool, err error) {
+	rest, ours := bytes.CutPrefix(b, []byte(userDataMagic))
+	switch {
+	case !ours:
+		return false, errNoUserData
+	case len(rest) == 0:
+		return false, fmt.Errorf("no format: %w", errBadUserData)
+	case rest[0] > userDataFormat:
+		return false, fmt.Errorf("format %d: %w", rest[0], errNewerUserData)
+	}
+	r := userDataReader{rest: rest[1:]}
+	for len(r.rest) > 0 {
+		tag := r.uvarint()
+		content := r.bytes()
+		switch {
+		case r.err != nil:
+			return skipped, r.err
+		case known(tag, content):
+		case tag&mustKnow != 0:
+			return skipped, fmt.Errorf("field %d: %w", tag, errNewerUserData)
+		default:
+			skipped = true
+		}
+	}
+	return skipped, nil
 }
 
 // userDataReader reads fields; the first error stays.

@@ -97,26 +97,6 @@ func TestUserDataIsBounded(t *testing.T) {
 	})
 }
 
-// Versions that know nothing of it balance a group in which some have it as they always did.
-func TestUserDataIsNothingToOlderVersions(t *testing.T) {
-	c := &candidate{id: "new", topics: []string{"t"}, generation: -1, views: []View{{"t", 0, 9}, {"t", 1, 9}}}
-	old := kgo.CooperativeStickyBalancer()
-	before := &candidate{id: "old", topics: []string{"t"}, generation: 3, owned: map[string][]int32{"t": {0, 1, 2, 3}}}
-	b, _, err := old.MemberBalancer([]kmsg.JoinGroupResponseMember{c.join(c.balancer()), before.join(old)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan := planOf(t, b.(*kgo.ConsumerBalancer), map[string]int32{"t": 4})
-	if len(plan["new"]["t"]) != 0 || len(plan["old"]["t"]) != 2 {
-		t.Errorf("%v: what moves has to be given up first, and half of it moves", plan)
-	}
-	// And the other way round.
-	got := balanced(t, []*candidate{c, before}, map[string]int32{"t": 4}, true)
-	if !slices.Equal(got["new"]["t"], []int32{0, 1}) {
-		t.Errorf("%v: the new one has views of 0 and 1", got)
-	}
-}
-
 func FuzzUserData(f *testing.F) {
 	d := sampleUserData()
 	f.Add(d.encode())

@@ -33,15 +33,22 @@ func (e *epochs) begin(position int64, epoch partlog.Epoch) {
 	e.runs = append(e.runs[:0], run{position - 1, epoch})
 }
 
-// read notes the epochs of records, in the order of the log.
-func (e *epochs) read(recs []*kgo.Record) {
+// read notes the epochs of records, in the order of the log, and that of the last record below next, which may be
+// a marker.
+func (e *epochs) read(recs []*kgo.Record, next int64, last int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, r := range recs {
-		epoch := partlog.EpochOf(r.LeaderEpoch)
-		if n := len(e.runs); n == 0 || e.runs[n-1].epoch != epoch {
-			e.runs = append(e.runs, run{r.Offset, epoch})
+	note := func(at int64, of int32) {
+		epoch := partlog.EpochOf(of)
+		if n := len(e.runs); n == 0 || e.runs[n-1].epoch != epoch && e.runs[n-1].from < at {
+			e.runs = append(e.runs, run{at, epoch})
 		}
+	}
+	for _, r := range recs {
+		note(r.Offset, r.LeaderEpoch)
+	}
+	if next > 0 {
+		note(next-1, last)
 	}
 	e.runs = append(e.runs[:0], e.runs[max(0, len(e.runs)-maxRuns):]...)
 }
@@ -58,5 +65,6 @@ func (e *epochs) below(position int64) partlog.Epoch {
 	return 0
 }
 
-// Read notes the leader epochs of requests that were read, in the order of the log.
-func (l *Life) Read(recs []*kgo.Record) { l.epochs.read(recs) }
+// Read notes the leader epochs of what was read, in the order of the log: of requests, and of the last record below next,
+// whatever it is.
+func (l *Life) Read(recs []*kgo.Record, next int64, last int32) { l.epochs.read(recs, next, last) }

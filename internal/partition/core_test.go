@@ -380,7 +380,11 @@ func (c *core) deliver(n int) {
 	}
 	recs := c.requests[c.given : c.given+n]
 	c.given += n
-	c.p.Deliver(recs, c.requests[len(c.requests)-1].Offset+1)
+	next := recs[len(recs)-1].Offset + 1
+	if c.given < len(c.requests) {
+		next = c.requests[c.given].Offset // what lies between is markers
+	}
+	c.p.Deliver(intake.Read{Records: recs, Next: next, End: c.requests[len(c.requests)-1].Offset + 1})
 	c.open()
 }
 

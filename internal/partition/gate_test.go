@@ -143,7 +143,7 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 	in := p.plans.subs[0].inbox
 	in.mu.Lock() // who plans is just taking what there is
 	var handed sync.WaitGroup
-	handed.Go(func() { p.Deliver([]*kgo.Record{{Offset: 6}}, 7) })
+	handed.Go(func() { p.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6}}, Next: 7, End: 7}) })
 	for p.backlog.onTheirWay().entries == 0 {
 		runtime.Gosched()
 	}

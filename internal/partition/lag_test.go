@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -76,16 +77,16 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 // What is read last tells the lag until it is told that only markers are behind it.
 func TestLagEndsWithMarkers(t *testing.T) {
 	p := New(Options{
-		Options: ownership.Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
+		Options: ownership.Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Lanes: emitter.NewLanes(emitter.Options{})},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Memory:  Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}, Rules: new(intake.Rules),
 	})
 	p.plans = p.newPlans(0)
-	p.Deliver([]*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, 8)
+	p.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, Next: 7, End: 8})
 	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 1 {
 		t.Errorf("%d behind, want 1", behind)
 	}
-	p.Deliver(nil, 7)
+	p.Deliver(intake.Read{Next: 8, End: 7})
 	if behind, age := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 0 || age != 0 {
 		t.Errorf("%d behind, for %s", behind, age)
 	}

@@ -299,7 +299,7 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 
 // chunks counts what is planned, and how many steps it is at least.
 func (c *core) chunks() (entries, chunks int) {
-	for s := c.p.plans.take(1, 1); s != nil; s = c.p.plans.take(1, 1) {
+	for s := c.p.plans.take(1, 1, false); s != nil; s = c.p.plans.take(1, 1, false) {
 		entries, chunks = entries+s.Len(), chunks+1
 		c.p.plans.commit()
 	}

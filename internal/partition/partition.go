@@ -97,7 +97,8 @@ type Partition struct {
 	counts      sync.WaitGroup // scans for misplaced timers, which end with serve
 
 	// The lane's own.
-	suspects int // entries that are not committed and are suspects
+	suspects int   // entries that are not committed and are suspects
+	stepped  int64 // when the last step was sealed, Unix ms
 
 	// What follows is safe for all.
 	backlog   backlog
@@ -110,7 +111,7 @@ type Partition struct {
 	parked    atomic.Int64
 	oldest    atomic.Int64 // due time of the oldest parked timer, Unix ms, as of the last look; 0: none is
 	parkedBy  atomic.Pointer[map[timer.TopicPartition]int64]
-	delivered atomic.Int64            // just behind the last request that intake gave
+	delivered atomic.Int64            // every request below was given by intake
 	answers   atomic.Pointer[answers] // nil: nothing is answered
 	nextDue   atomic.Int64            // when Seal may find something by itself, Unix ms; never: something wakes the lane
 

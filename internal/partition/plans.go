@@ -169,7 +169,7 @@ func (a *plans) pending() (n int64) {
 	return n
 }
 
-// position is just behind the last request that is settled.
+// position is that of the last step that is committed.
 func (a *plans) position() int64 {
 	s := a.subs[0]
 	s.mu.Lock()
@@ -202,8 +202,8 @@ func (a *plans) overdue(now int64) (unplanned, uncommitted time.Duration) {
 
 // Requests.
 
-// hand gives requests, in the order of their log, each to the sub of its ID.
-func (a *plans) hand(recs []*kgo.Record) {
+// hand gives requests, in the order of their log, each to the sub of its ID. There are no others below next.
+func (a *plans) hand(recs []*kgo.Record, next int64) {
 	parts := make([][]*kgo.Record, len(a.subs))
 	if len(a.subs) == 1 {
 		parts[0] = recs
@@ -219,7 +219,7 @@ func (a *plans) hand(recs []*kgo.Record) {
 			runs[i] = tracker.Run{First: part[0].Offset, Behind: part[n-1].Offset + 1}
 		}
 	}
-	a.handed(runs)
+	a.handed(runs, next)
 	for i, part := range parts {
 		for len(part) > 0 {
 			n, bytes := batchOf(part)
@@ -234,14 +234,15 @@ func (a *plans) handOne(d delivery) {
 	s := a.of(d.recs[0].Key)
 	runs := make([]tracker.Run, len(a.subs))
 	runs[s.number] = tracker.Run{First: d.recs[0].Offset, Behind: d.position}
-	a.handed(runs)
+	a.handed(runs, d.position)
 	a.put(s, d)
 }
 
-func (a *plans) handed(runs []tracker.Run) {
+func (a *plans) handed(runs []tracker.Run, next int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tracker.Hand(runs)
+	a.tracker.Pass(next)
 }
 
 func (a *plans) put(s *sub, d delivery) {
@@ -319,6 +320,14 @@ func (a *plans) fire(now int64, room load, hold planner.Hold) (fired planner.Fir
 	return fired, toPark
 }
 
+// ends reports whether a step of nothing would raise the position.
+func (a *plans) ends() bool {
+	a.mu.Lock()
+	bound := a.tracker.Bound()
+	a.mu.Unlock()
+	return bound > a.position() && !a.any(func(x *planner.Planner) bool { _, _, requests := x.Ready(); return requests })
+}
+
 // fireAhead has the subs plan firings for the next step while one is out, an even part of the room each.
 // The next seal takes those that are planned by then, and plans the rest itself (fire).
 func (a *plans) fireAhead(room load) {
@@ -329,14 +338,14 @@ func (a *plans) fireAhead(room load) {
 	}
 }
 
-// take seals a step: see planner.Take.
-func (a *plans) take(entries int, bytes int64) *planner.Step {
+// take seals a step, of nothing if pass and that raises the position: see planner.Take.
+func (a *plans) take(entries int, bytes int64, pass bool) *planner.Step {
 	a.mu.Lock()
 	bound := a.tracker.Bound()
 	a.mu.Unlock()
 	a.lock()
 	defer a.unlock()
-	step := planner.Take(a.planners, planner.Room{Entries: entries, Bytes: bytes}, bound)
+	step := planner.Take(a.planners, planner.Room{Entries: entries, Bytes: bytes, Pass: pass}, bound)
 	if a.last = 0; step != nil {
 		a.last = step.Len()
 	}

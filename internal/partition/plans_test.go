@@ -176,7 +176,7 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 		recs = append(recs, &kgo.Record{Offset: at, Key: fmt.Append(nil, at%10)})
 	}
 	recs[7].Key = nil
-	c.p.plans.hand(recs)
+	c.p.plans.hand(recs, recs[len(recs)-1].Offset+1)
 	of, n := map[string]*sub{}, 0
 	for _, s := range c.p.plans.subs {
 		last := int64(-1)

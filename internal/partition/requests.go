@@ -8,6 +8,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -65,8 +66,9 @@ func (in *inbox) takeAll() (list []delivery, ahead load) {
 }
 
 // Deliver takes requests in, to be planned. It implements intake.Sink.
-func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
-	p.Read(recs)
+func (p *Partition) Deliver(r intake.Read) {
+	recs, end := r.Records, r.End
+	p.Read(recs, r.Next, r.Epoch)
 	if n := len(recs); n > 0 {
 		p.WatchRetention(recs[0].Timestamp)
 		now := p.o.Now()
@@ -76,9 +78,10 @@ func (p *Partition) Deliver(recs []*kgo.Record, end int64) {
 		p.lag.ends(end - p.delivered.Load())
 	}
 	p.showLag()
-	if n := len(recs); n > 0 {
-		p.plans.hand(recs)
-		p.delivered.Store(recs[n-1].Offset + 1) // behind that: the gate puts the word to open behind what it finds delivered
+	p.plans.hand(recs, r.Next)
+	p.delivered.Store(max(p.delivered.Load(), r.Next)) // behind that: the gate puts the word to open behind what it finds delivered
+	if len(recs) == 0 {
+		p.o.Lanes.Wake() // markers are to be passed, see passes
 	}
 	p.pauseIfFull()
 }

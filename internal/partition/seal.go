@@ -83,18 +83,36 @@ func (p *Partition) step(entries int, bytes int64) *planner.Step {
 	if p.plans.relieved() {
 		p.Kick()
 	}
-	step := p.plans.take(entries, bytes)
+	step := p.plans.take(entries, bytes, p.passes(now))
 	if step != nil && p.backlog.sealed(now, load{entries, bytes}, step, p.late(now)) {
 		p.Kick() // what was held back goes on
 	}
 	due, ok := p.plans.next()
-	switch {
-	case ok && step == nil && fire.entries > 0 && fire.bytes > 0:
-		p.nextDue.Store(due) // what is due sooner meanwhile finds it never, and wakes the lane
-	case ok && step != nil && due <= now:
-		p.fireAhead(load{entries, bytes}, loadOf(step.Firings()))
+	if step != nil {
+		p.stepped = now
+		if ok && due <= now {
+			p.fireAhead(load{entries, bytes}, loadOf(step.Firings()))
+		}
+		return step
 	}
-	return step
+	if ok = ok && fire.entries > 0 && fire.bytes > 0; p.plans.ends() && (!ok || due > p.stepped+passPause) {
+		due, ok = p.stepped+passPause, true
+	}
+	if ok {
+		p.nextDue.Store(due) // what is due sooner meanwhile finds it never, and wakes the lane
+	}
+	return nil
+}
+
+// passPause is how many ms after the last step one may pass markers alone.
+const passPause = 1000
+
+// passes reports whether a step may be of nothing but the end of the log. A request's transaction has a
+// marker behind it, and records that were aborted have one; the position passes them with the requests before
+// them, mostly. Where they are read later, or nothing is before them, nothing would ever pass them, and Kafka's tools
+// would show a lag for ever. It costs a step, so it is done once a second at most.
+func (p *Partition) passes(now int64) bool {
+	return now < p.stepped || now >= p.stepped+passPause // a clock that was set back does not hold it up
 }
 
 // fireAhead has firings planned for the step that comes next, while one is out that had such room and has so many

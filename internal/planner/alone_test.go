@@ -1,11 +1,9 @@
 package planner
 
-import "math"
-
 // One planner alone.
 
 func (p *Planner) Take(entries int, bytes int64) *Segment {
-	if s := Take([]*Planner{p}, Room{Entries: entries, Bytes: bytes}, math.MaxInt64); s != nil {
+	if s := Take([]*Planner{p}, Room{Entries: entries, Bytes: bytes}, NoBound); s != nil {
 		return s.Segments[0]
 	}
 	return nil

@@ -34,7 +34,7 @@ const never = math.MaxInt64
 type sequence struct {
 	first, rest []*chunk
 	out         *Segment
-	position    int64 // just behind the last request of the committed chunks
+	position    int64 // every request below is settled
 }
 
 // Segment is the prefix of one planner's sequence that a step holds.
@@ -90,7 +90,7 @@ func (p *Planner) Uncommitted() (due int64, ok bool) {
 // Pending is how many timers are pending by what is committed.
 func (p *Planner) Pending() int64 { return p.settled }
 
-// Position is just behind the last request that is settled.
+// Position is the position of the last step that is committed: every request below is settled.
 func (p *Planner) Position() int64 { return p.sequence.position }
 
 // behind returns what is left of a list whose first chunks are committed.

@@ -15,7 +15,8 @@ import (
 //     higher than up to where all planners have planned (package tracker). So behind a step no
 //     request below its position is left, and none beyond it is settled: whoever comes next, with
 //     any number of planners, reads from there, misses nothing and doubles nothing. Nothing is to
-//     be remembered but the position.
+//     be remembered but the position. It is the bound itself, where all below that is taken: at the
+//     end of a log that may be the end of its markers, of which nobody is to read anything.
 //   - A firing has no position. It stands before the requests that wait, unless it was planned
 //     on one of its own ID; then it stands behind that in the sequence of its planner, and is taken
 //     with it or later. So a firing never waits for a request of another ID.
@@ -26,8 +27,13 @@ import (
 type Room struct {
 	Entries int
 	Bytes   int64
-	taken   bool
+	// Pass: a step may be of nothing, if that raises the position.
+	Pass  bool
+	taken bool
 }
+
+// NoBound is the bound of a step that takes all requests there are.
+const NoBound = math.MaxInt64
 
 // take makes the room smaller by a chunk, if there is room for that: the first one is always taken.
 func (r *Room) take(c *chunk) bool {
@@ -41,7 +47,7 @@ func (r *Room) take(c *chunk) bool {
 
 // Step is what one step takes of the planners of a partition.
 type Step struct {
-	// Position is just behind the last request that is settled once the step is committed.
+	// Position: every request below is settled once the step is committed.
 	Position int64
 	Segments []*Segment // by planner
 }
@@ -101,7 +107,10 @@ func Take(planners []*Planner, room Room, bound int64) *Step {
 	step := &Step{Position: planners[0].sequence.position, Segments: make([]*Segment, len(planners))}
 	var rest []int
 	if all {
-		rest, bound = takeRest(planners, &room, bound)
+		whole := bound
+		if rest, bound = takeRest(planners, &room, bound); bound == whole && bound != NoBound {
+			step.Position = max(step.Position, bound)
+		}
 	}
 	for i, p := range planners {
 		s := new(Segment)
@@ -112,7 +121,7 @@ func Take(planners []*Planner, room Room, bound int64) *Step {
 		step.Position = max(step.Position, s.sum())
 		step.Segments[i] = s
 	}
-	if step.Len() == 0 {
+	if step.Len() == 0 && (!room.Pass || step.Position == planners[0].sequence.position) {
 		return nil
 	}
 	for i, p := range planners {

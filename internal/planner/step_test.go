@@ -87,22 +87,26 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 				if out != nil {
 					return
 				}
-				room := rapid.IntRange(1, 12).Draw(t, "room")
+				room := rapid.IntRange(1, 4).Draw(t, "room")
 				b, firings := bound(), 0
 				for _, p := range ps {
 					k, _, _ := p.Ready()
 					firings += k
 				}
-				if out = Take(ps, Room{Entries: room, Bytes: 1 << 40}, b); out == nil {
+				pass := rapid.Bool().Draw(t, "pass")
+				if out = Take(ps, Room{Entries: room, Bytes: 1 << 40, Pass: pass}, b); out == nil {
 					if first := slices.IndexFunc(all, func(at int64) bool { return !settled[at] }); firings > 0 || first >= 0 && all[first] < b {
 						t.Fatalf("nothing is taken of %d firings and of requests below %d", firings, b)
 					}
 					return
 				}
+				if out.Len() == 0 && (!pass || out.Position <= position) {
+					t.Fatalf("a step of nothing to %d from %d", out.Position, position)
+				}
 				if out.Position > b {
 					t.Fatalf("position %d, planned up to %d", out.Position, b)
 				}
-				if out.Position < b && b < next {
+				if out.Position < b {
 					seen["room ends before the bound"]++
 				}
 				if len(handed[0]) > 0 && b < next {
@@ -169,7 +173,7 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 		})
 	})
 	for _, kind := range []string{"room ends before the bound", "one is behind"} {
-		if seen[kind] == 0 && !t.Failed() {
+		if seen[kind] == 0 && !t.Failed() && !testing.Short() { // which draws a fifth as many
 			t.Errorf("it never happened: %s", kind)
 		}
 	}

@@ -97,6 +97,7 @@ var (
 	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds", "For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
 	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds", "For how long the oldest timer has been due whose firing is not committed; parked timers do not count.", []string{"topic"}, nil)
 	descHeld        = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a producer has kept requests behind it from being read, from 2 s on.", []string{"topic", "partition", "producer_id", "transactional_id"}, nil)
+	descForeign     = prometheus.NewDesc("waterclock_group_foreign", "1 while programs that are no instances of this version use the group: they keep this instance out, or it leads the group and gives them nothing; else 0.", nil, nil)
 	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
 )
 
@@ -113,11 +114,17 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descOverdue
 	ch <- descUncommitted
 	ch <- descHeld
+	ch <- descForeign
 	ch <- descParkedBy
 }
 
 // Collect implements prometheus.Collector.
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	foreign := 0.0
+	if c.in.group.Foreign() {
+		foreign = 1
+	}
+	ch <- prometheus.MustNewConstMetric(descForeign, prometheus.GaugeValue, foreign)
 	type sums struct {
 		states  [ownership.Gone + 1]int
 		pending int64

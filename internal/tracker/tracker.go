@@ -13,7 +13,7 @@ package tracker
 
 // Tracker knows what workers have yet to plan. Make one with [New].
 type Tracker struct {
-	end     int64   // just behind the last request that was handed out
+	end     int64   // every request below was handed out
 	waiting [][]Run // by worker, in the order of the log: handed out and not planned
 }
 
@@ -37,6 +37,9 @@ func (t *Tracker) Hand(byWorker []Run) {
 		}
 	}
 }
+
+// Pass notes that there is no request below a position but those that were handed out.
+func (t *Tracker) Pass(position int64) { t.end = max(t.end, position) }
 
 // Planned notes that a worker has planned everything below a position that it was handed.
 func (t *Tracker) Planned(worker int, position int64) {

@@ -1,0 +1,83 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// The group has Kafka's own type, "consumer", so Kafka's tools list it and show its members, their
+// partitions and their lag. Any consumer may ask to join a group of that type. What keeps others out:
+//
+//   - A classic consumer, with whatever assignor: Kafka lets a member join only if it offers a
+//     protocol that all members have, and no other program has protocolName.
+//   - A consumer of KIP-848: brokers turn a classic group of type "consumer" over to that protocol while
+//     it runs, unless an assignment has user data, which would be lost (KAFKA-18134, Kafka 4.0).
+//     So every assignment has ours, an empty one too.
+//   - An earlier version of waterclock, whose group has a type of its own.
+//
+// The brokers leave two ways in. While a rebalance is under way members may have no assignment, so the
+// group can be turned over. And while no instance runs, a consumer of KIP-848 can take the name;
+// brokers add classic members to its group. In both cases it is the broker that assigns, and it
+// writes no user data. So a member takes an assignment only if it has our magic. Otherwise the lease
+// breaks at once, before anything else is made of the answer: nothing more is committed, the member leaves the
+// group, says why, and joins again when the others have gone (foreign.go).
+//
+// In the same way the leader gives nothing to a member without our user data.
+const (
+	groupType    = "consumer"
+	protocolName = "waterclock"
+)
+
+// errForeign says that an assignment was not made by an instance of waterclock.
+var errForeign = errors.New("not assigned by an instance of waterclock")
+
+// What the leader assigns to a member is Kafka's ConsumerProtocolAssignment. Its user data are
+// encoded like those of a subscription (userdata.go). So far they have no fields.
+
+// assignments are what a leader sends out.
+type assignments struct {
+	plan    *kgo.BalancePlan
+	foreign []string // members that get nothing
+}
+
+// IntoSyncAssignment implements kgo.IntoSyncAssignment. The result depends only on the plan: kgo compares it.
+func (a *assignments) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignment {
+	all := a.plan.IntoSyncAssignment()
+	for _, id := range a.foreign {
+		none := kmsg.NewSyncGroupRequestGroupAssignment()
+		none.MemberID = id
+		none.MemberAssignment = new(kmsg.ConsumerMemberAssignment).AppendTo(nil)
+		all = append(all, none)
+	}
+	for i := range all {
+		var one kmsg.ConsumerMemberAssignment
+		if one.ReadFrom(all[i].MemberAssignment) == nil { // kgo wrote it just now
+			one.UserData = appendHeader(nil)
+			all[i].MemberAssignment = one.AppendTo(nil)
+		}
+	}
+	return all
+}
+
+// readAssignment decodes an assignment. Errors wrap errForeign, errNewerUserData or errBadUserData.
+func readAssignment(raw []byte) (map[string][]int32, error) {
+	var a kmsg.ConsumerMemberAssignment
+	if err := a.ReadFrom(raw); err != nil {
+		return nil, fmt.Errorf("%w: %w", errForeign, err)
+	}
+	_, err := eachField(a.UserData, func(uint64, []byte) bool { return false })
+	switch {
+	case errors.Is(err, errNoUserData):
+		return nil, errForeign
+	case err != nil:
+		return nil, fmt.Errorf("assignment: %w", err)
+	}
+	owned := make(map[string][]int32, len(a.Topics))
+	for _, t := range a.Topics {
+		owned[t.Topic] = t.Partitions
+	}
+	return owned, nil
+}

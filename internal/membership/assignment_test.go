@@ -1,0 +1,122 @@
+package membership
+
+import (
+	"encoding/hex"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// sent is what a leader, the first candidate, sends to each member.
+func sent(t *testing.T, members []kmsg.JoinGroupResponseMember, b *balancer, topics map[string]int32) map[string][]byte {
+	t.Helper()
+	mb, _, err := b.MemberBalancer(members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	into, err := mb.(*kgo.ConsumerBalancer).BalanceOrError(topics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string][]byte)
+	for _, a := range into.IntoSyncAssignment() {
+		got[a.MemberID] = a.MemberAssignment
+	}
+	return got
+}
+
+// FORMAT.md draws these bytes. A member with no partition gets user data, too.
+func TestAssignmentBytes(t *testing.T) {
+	one := &candidate{id: "one", topics: []string{"t"}, generation: 1, owned: map[string][]int32{"t": {0}}}
+	none := &candidate{id: "two", topics: []string{"t"}, generation: -1}
+	b := one.balancer()
+	got := sent(t, []kmsg.JoinGroupResponseMember{one.join(b), none.join(b)}, b, map[string]int32{"t": 1})
+	for id, want := range map[string]string{
+		"one": "0000" + "00000001" + "000174" + "00000001" + "00000000" + // version, one topic: t, one partition: 0
+			"00000005" + "77636c6b01", // user data: magic, format
+		"two": "0000" + "00000000" + "00000005" + "77636c6b01",
+	} {
+		if hex.EncodeToString(got[id]) != want {
+			t.Errorf("%s gets %x, want %s", id, got[id], want)
+		}
+	}
+	if owned, err := b.ParseSyncAssignment(got["one"]); err != nil || !slices.Equal(owned["t"], []int32{0}) {
+		t.Errorf("one reads %v, %v", owned, err)
+	}
+}
+
+// What another program assigns is refused, and the lease is broken before anything is made of it.
+func TestAssignmentOfOthers(t *testing.T) {
+	with := func(userData []byte) []byte {
+		var a kmsg.ConsumerMemberAssignment
+		a.UserData = userData
+		return a.AppendTo(nil)
+	}
+	ours := appendHeader(nil)
+	for _, x := range []struct {
+		name string
+		raw  []byte
+		want error
+	}{
+		{"nothing", nil, errForeign},
+		{"of a broker, or of Kafka's assignors", with(nil), errForeign},
+		{"of another program's", with([]byte("sticky")), errForeign},
+		{"no assignment", []byte{0, 0, 0}, errForeign},
+		{"a newer format", with(append([]byte(userDataMagic), userDataFormat+1)), errNewerUserData},
+		{"a field that must be known", with(append(ours, 1, 1, 0)), errNewerUserData},
+		{"a field that may be skipped", with(append(appendHeader(nil), 2, 1, 0)), nil},
+		{"cut", with(append(appendHeader(nil), 2, 9, 0)), errBadUserData},
+		{"ours", with(appendHeader(nil)), nil},
+	} {
+		b := (&candidate{id: "one"}).balancer()
+		_, err := b.ParseSyncAssignment(x.raw)
+		if !errors.Is(err, x.want) {
+			t.Errorf("%s: %v, want %v", x.name, err, x.want)
+		}
+		if broken := b.lease.broken; (broken != nil) != (x.want != nil) || broken != nil && (!errors.Is(broken, ErrLost) || !foreign(broken)) {
+			t.Errorf("%s: the lease is %v", x.name, broken)
+		}
+	}
+}
+
+// A member without our user data gets nothing, whatever it says, and does not keep the group from being balanced.
+func TestStrangersGetNothing(t *testing.T) {
+	us := &candidate{id: "us", topics: []string{"t"}, generation: -1}
+	b := us.balancer()
+	var told []string
+	b.strangers = func(ids []string) { told = ids }
+	sticky := (&candidate{id: "sticky", topics: []string{"t", "other"}, owned: map[string][]int32{"t": {0, 1}}, generation: 7}).join(kgo.CooperativeStickyBalancer())
+	garbled := kmsg.NewJoinGroupResponseMember()
+	garbled.MemberID, garbled.ProtocolMetadata = "garbled", []byte{9}
+	got := sent(t, []kmsg.JoinGroupResponseMember{garbled, sticky, us.join(b)}, b, map[string]int32{"t": 2, "other": 1})
+	if len(got) != 3 {
+		t.Errorf("%d members get an answer", len(got))
+	}
+	for id, want := range map[string]int{"us": 2, "sticky": 0, "garbled": 0} {
+		owned, err := readAssignment(got[id])
+		if err != nil || len(owned["t"]) != want || len(owned["other"]) != 0 {
+			t.Errorf("%s gets %v, %v", id, owned, err)
+		}
+	}
+	b.round = &round{foreign: []string{"garbled", "sticky"}, asked: true}
+	if _, err := b.ParseSyncAssignment(got["us"]); err != nil || !slices.Equal(told, []string{"garbled", "sticky"}) {
+		t.Errorf("told of %v, %v", told, err)
+	}
+	b.JoinGroupMetadata(nil, nil, 1)
+	if _, err := b.ParseSyncAssignment(got["us"]); err != nil || len(told) > 0 {
+		t.Errorf("a member that does not lead is told of %v, %v", told, err)
+	}
+}
+
+func FuzzAssignment(f *testing.F) {
+	f.Add((&kmsg.ConsumerMemberAssignment{UserData: appendHeader(nil)}).AppendTo(nil))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		owned, err := readAssignment(raw)
+		if err != nil && (owned != nil || !foreign(err)) {
+			t.Fatalf("%v, %v", owned, err)
+		}
+	})
+}
