@@ -19,7 +19,7 @@ import (
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
-	// maxSleep is how long a lane sleeps for which nothing is due and that nobody wakes.
+	// maxSleep is how long a lane sleeps at most if nothing falls due and nobody wakes it.
 	maxSleep = time.Hour
 	// answerTimeout bounds each question to a coordinator that a step asks: for a
 	// producer ID, an announce, an offset commit, an end.
@@ -40,7 +40,7 @@ type Options struct {
 	Process          string // random, once per process
 	Lanes            int    // how many there may be; 0: one
 	TransactionalIDs int    // of each lane, 2 to 4; a ward has one
-	// Interval is how often steps of a lane begin at most, unless they are full; 0: no limit.
+	// Interval is how long a lane waits at least from one seal to the next, unless more is ready; 0: not at all.
 	Interval           time.Duration
 	TransactionTimeout time.Duration
 	// Health keeps what is known of unhealthy targets; nil: nobody probes.
@@ -48,7 +48,7 @@ type Options struct {
 	// Markers remembers how transactions ended; nil: nobody does.
 	Markers *Markers
 	// Reach tells which brokers cannot be reached, and Leaders which partitions they
-	// lead; nil: all can be. Who sets them calls Lane.Reached.
+	// lead; nil: all can be. Whoever sets them calls Lanes.Reached.
 	Reach   Reach
 	Leaders Leaders
 	// CommitTimeout is how long an EndTxn may go unanswered until its outcome is found
@@ -76,7 +76,7 @@ type Lane struct {
 	serial  int          // of transactional IDs
 	counter int64        // of steps
 	pace    pace
-	more    bool // somebody took all, or was not asked: there may be more
+	more    bool // the step under way may not have taken all that was ready
 	laps    laps // of the step under way
 	size    size // of the next step
 	// apart: the lane is a ward's, whose steps are tries: they write to targets last, and

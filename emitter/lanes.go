@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// joinAfter is how many steps in a row must be full before another lane joins.
+	// joinAfter is how many steps in a row must be three quarters full before another lane joins.
 	joinAfter = 3
-	// leaveAfter is for how long all steps must be far from full, less than a quarter,
-	// before a lane leaves.
+	// leaveAfter is for how long no step must be a quarter full before a lane leaves.
 	leaveAfter = time.Second
 	// stuckAfter is how long a step may take before its lane no longer counts. Full steps
 	// take a fifth of it.
@@ -24,9 +23,9 @@ const (
 
 // Lanes are the loops of steps of a process, around one set of sources.
 //
-// No source belongs to a lane. It waits until a lane claims it, asks it and, if it has a
-// share, runs the step; then it waits again, for whichever lane is free next. So nothing is
-// handed from one lane to another, and no wake-up has to find the right one:
+// No source belongs to a lane. A source waits until a lane claims it. The lane asks it for a
+// share, and runs a step with that. Then the source waits again, for whichever lane is free next.
+// So nothing is handed from one lane to another, and no wake-up has to find the right one:
 //
 //	        claim                  a share
 //	waits ─────────► out: asked ─────────────► out: its step is under way
@@ -36,26 +35,28 @@ const (
 //	  └──────────────── ward ◄───────────────────┘
 //
 // The arguments:
-//   - A source's share is never out twice, and one goroutine at a time asks it. A source is
-//     claimed only if it is not out, under mu, and stays out until its step's outcome is
-//     told: by the lane, or by the goroutine that resolves an unknown outcome (settled). A
-//     ward asks none that is out either. What changes hands is the member, not the source:
-//     one that is removed and added again is another member, and what is still to be told
-//     of the first does not touch the second.
-//   - No source is forgotten. Whoever claims a source gives it back, also if there was no
+//   - A source never has two shares out, and one goroutine at a time asks it. It is claimed
+//     under mu, only if it is not out, and stays out until the outcome of its step is
+//     told: by the lane, or by the goroutine that resolves an unknown outcome (settled). The
+//     ward asks no source that is out either. What changes hands is the member, not the source:
+//     a source that is removed and added again is another member, and an outcome that the first
+//     has yet to hear does not touch the second.
+//   - No source is forgotten. Whoever claims a source gives it back, even if there was no
 //     room for it (sealed). What becomes ready while nobody sleeps is found when a step
 //     ends, for a lane seals before it sleeps. What becomes ready behind a lane that is
 //     asking is announced in wake, where it stays until a lane takes it. If another lane takes it, that
 //     finds the source out: so one that has found nothing asks again if anybody woke lanes
 //     since it began (wakes). A lane that goes on with a step, or leaves, passes the watch on:
 //     another one asks what is left, and sleeps until the earliest of it is due.
-//   - A second lane makes no more transactions of what one can carry. One lane is active
-//     until its steps are full: joinAfter of them in a row, then the next one joins. Each
-//     of several takes an equal part of what the sources had in their last steps, so that
-//     all have steps of the same size, with the room of a whole one. When no step was a
-//     quarter full for leaveAfter, one leaves.
-//   - A lane that hangs in a broker's silence holds what is in its step and nothing else.
-//     After stuckAfter it does not count, until the step ends, and another one joins.
+//   - A load that one lane can carry is not spread over the transactions of two. One lane
+//     is active until joinAfter steps in a row were full; then another joins. Each of
+//     several takes an equal part of what the sources had in their last steps, so that
+//     all have steps of the same size, and each step may use the room of a whole one. When
+//     no step was a quarter full for leaveAfter, a lane leaves.
+//   - A lane leaves between two steps, so it holds no source. Commits of its that are not
+//     answered are resolved on goroutines of their own (aside), and go on.
+//   - A lane that hangs because a broker is silent holds the sources of its step and nothing else.
+//     After stuckAfter it does not count, until the step ends. If no other lane is left, one joins.
 //
 // Lanes that never joined have opened no clients. One that has left keeps them, and is the
 // first to join again.
@@ -67,33 +68,33 @@ type Lanes struct {
 	all   []*Lane
 	ward  *ward
 
-	// aside is what goes on beside the loops, until ending is cancelled.
+	// aside counts goroutines beside the loops. They end when ending is cancelled.
 	aside  sync.WaitGroup
 	ending context.Context
 	giveUp context.CancelFunc
 
 	mu      sync.Mutex // guards what follows, the members, and the ward's fields
 	members []*member
-	waiting []*member // those to be claimed, in the order in which they are asked
+	waiting []*member // may be claimed, in this order
 	// content is when a request topic last took less than it was offered.
 	content map[string]time.Time
 	spare   []*Lane // not active, the next one to join last
-	joining bool    // one is opening its clients, to become active then
+	joining bool    // a lane is opening its clients, and becomes active then
 	active  int     // lanes that claim; stuck of them are in a step that hangs
 	stuck   int
-	full    int       // steps in a row that were full
-	busy    time.Time // when a step was last more than a quarter full, or a lane joined or left
+	full    int       // steps in a row that were three quarters full
+	busy    time.Time // when a step was last a quarter full, or a lane joined or left
 }
 
-// member is a source, as the lanes have it. Lanes.mu guards its fields; whoever has it out
-// may read its portion without.
+// member is a source, as the lanes know it. Lanes.mu guards its fields; the lane that has it out
+// may read last without the lock.
 type member struct {
 	Source
-	out  bool    // being asked, or its share's outcome is not told
+	out  bool    // claimed: it is being asked, or has yet to hear the outcome of its share
 	gone bool    // removed
 	last portion // what it took of the last step that it was asked for
 	in   *stall  // while it is in the ward
-	past *stall  // of its last time there
+	past *stall  // the last time that it was there
 }
 
 // NewLanes returns lanes without sources.
@@ -131,7 +132,7 @@ func (p *Lanes) Add(s Source) {
 	p.Wake()
 }
 
-// Remove takes s out. A Seal or a Done of s that is under way may still end.
+// Remove takes s out. A call of its Seal or Done may still be under way.
 func (p *Lanes) Remove(s Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +158,7 @@ func (p *Lanes) dropLocked(m *member) {
 	p.ward.leaveLocked(m)
 }
 
-// waitLocked has a member wait behind the others, if it may be claimed.
+// waitLocked puts a member behind the others that wait, if it may be claimed.
 func (p *Lanes) waitLocked(m *member) {
 	if !m.out && !m.gone && m.in == nil {
 		p.waiting = append(p.waiting, m)
@@ -174,7 +175,7 @@ func (p *Lanes) Wake() {
 }
 
 // Reached tells the lanes that a broker cannot be reached any more, or can again, or that
-// others lead since.
+// partitions have other leaders.
 func (p *Lanes) Reached() {
 	for _, l := range p.all {
 		l.reachedNow()
@@ -222,10 +223,10 @@ func (p *Lanes) close() {
 	p.giveUp()
 }
 
-// claim takes sources out for a step with this room: all that wait, while one lane is
-// active. One of several takes those with nothing known, which costs little, and of the
-// others its part of all that they had last, beginning with the one that waits longest.
-// Others is whether any was left.
+// claim takes sources out for a step with this room. While one lane is active it takes all
+// that wait. One of several lanes takes those that had nothing in their last step, which costs
+// little, and of the others its part of what all had, beginning with the one that waits longest.
+// others reports whether any was left.
 func (p *Lanes) claim(room Room, now time.Time) (taken []*member, portions portions, others bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,7 +247,7 @@ func (p *Lanes) claim(room Room, now time.Time) (taken []*member, portions porti
 	return taken, p.portionsLocked(taken, room, now), len(left) > 0
 }
 
-// partLocked is how much of what all sources had last is for one lane; whole: all.
+// partLocked is how much of what all sources had in their last steps is for one lane. whole: all of it.
 func (p *Lanes) partLocked() (part float64, whole bool) {
 	lanes := p.active - p.stuck
 	if lanes <= 1 {
@@ -255,7 +256,7 @@ func (p *Lanes) partLocked() (part float64, whole bool) {
 	for _, m := range p.members {
 		part += m.last.size()
 	}
-	return part / float64(lanes) * 9 / 8, false // what they have varies
+	return part / float64(lanes) * 9 / 8, false // an eighth more: what they have varies
 }
 
 // asked is a source that was asked for a step.
@@ -265,9 +266,9 @@ type asked struct {
 	took  portion
 }
 
-// sealed takes back those that have nothing, behind the others, and those that were not
-// asked, before them. Room is what the step could have, used what it has; cut: there was no
-// room for more. It reports whether other lanes are active.
+// sealed takes back members that add nothing to a step, behind those that wait, and members that
+// were not asked, before them. room is what the step could have, used what it has; cut says that
+// there was no room for more. It reports whether other lanes are active.
 func (p *Lanes) sealed(all []asked, unasked []*member, room, used Room, cut bool) (several bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -287,7 +288,7 @@ func (p *Lanes) sealed(all []asked, unasked []*member, room, used Room, cut bool
 	return p.active > 1
 }
 
-// measureLocked has a lane join if steps are full.
+// measureLocked notes how full a step is, and has another lane join if it is time.
 func (p *Lanes) measureLocked(room, used Room, cut bool) {
 	above := func(quarters int) bool {
 		return cut || 4*used.Entries >= quarters*room.Entries || 4*used.Bytes >= int64(quarters)*room.Bytes
@@ -321,7 +322,7 @@ func (p *Lanes) joinLocked() {
 	l.called <- struct{}{} // there is room: it is called again only when it is spare again
 }
 
-// joined makes a lane active that was called.
+// joined makes a lane active that joinLocked has called.
 func (p *Lanes) joined() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -330,8 +331,8 @@ func (p *Lanes) joined() {
 	p.o.Metrics.active.Set(float64(p.active))
 }
 
-// leaves makes an active lane a spare one, if the others are enough, and reports whether
-// it did.
+// leaves makes a lane that has no step under way a spare one, if the others are enough. It
+// reports whether it did.
 func (p *Lanes) leaves(l *Lane) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -345,7 +346,8 @@ func (p *Lanes) leaves(l *Lane) bool {
 	return true
 }
 
-// watch has another lane join if a step takes too long, until over is called.
+// watch counts a lane as stuck if its step takes longer than stuckAfter, until over is called. If all
+// are stuck another joins.
 func (p *Lanes) watch() (over func()) {
 	ended, stuck := false, false // guarded by mu
 	t := time.AfterFunc(stuckAfter, func() {
@@ -384,8 +386,8 @@ func (p *Lanes) settled(ctx context.Context, shares []*Share) {
 	}
 }
 
-// untilDue is how long nobody has anything to seal, unless somebody wakes a lane. One of
-// several looks sooner, whether it may leave.
+// untilDue is how long a lane may sleep: until a source has something to seal, unless somebody wakes it
+// before. One of several lanes wakes sooner, to see whether it may leave.
 func (p *Lanes) untilDue() time.Duration {
 	p.mu.Lock()
 	waiting, wait := slices.Clone(p.waiting), maxSleep

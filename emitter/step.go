@@ -41,7 +41,7 @@ type Source interface {
 	Wait() time.Duration
 }
 
-// Token is the right to commit for one partition: a token.
+// Token is a lease on one partition. Its holder may commit for the partition until the group takes it away.
 type Token interface {
 	// Err is nil while the partition is held and its lease holds at this moment.
 	Err() error

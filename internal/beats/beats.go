@@ -1,16 +1,15 @@
-// Package beats makes tickers that tick together. What wakes the process costs some 50 µs of
-// processor time whatever it does then, so many partitions that look after themselves ten times
-// a second, each at a moment of its own, use one or two percent of a core for nothing. Tickers
-// of this package tick phase after the multiples of their interval by the wall clock: those of
-// one interval all at once.
+// Package beats makes tickers that tick together. Each time that the process wakes up costs some 50 µs
+// of processor time, whatever it does then. If many partitions look after themselves ten times a second,
+// each at a moment of its own, they use one or two percent of a core for nothing. So all tickers of one
+// interval tick at once: at the multiples of the interval by the wall clock, and a phase later.
 //
 // They share the moment and nothing else. Each has a timer of the runtime, a lock and a channel of
-// its own, and never waits for its receiver: a receiver that is slow or has stopped makes no other
-// tick late, nor does one that stops its ticker or forgets to.
+// its own, and never waits for its receiver. A receiver that is slow, stops its ticker or forgets to
+// makes no other tick late.
 //
-// The wall clock may be set. The next tick still comes within an interval, for what is waited for is
-// a span, and is worked out again at each tick; then all tickers agree again. Within testing/synctest
-// ticks come at the same moments in each run.
+// The wall clock may be set. The next tick still comes within an interval, because a ticker waits for a
+// span of time, which it works out again at each tick. From then on all tickers agree again. Within
+// testing/synctest ticks come at the same moments in each run.
 package beats
 
 import (
@@ -18,10 +17,10 @@ import (
 	"time"
 )
 
-// phase keeps ticks away from whole seconds, when more timers are due than at any other moment.
+// phase keeps ticks away from whole seconds, when more timers fall due than at any other moment.
 const phase = 37 * time.Millisecond
 
-// Ticker is like time.Ticker. Its first tick comes within the interval, mostly sooner than that.
+// Ticker is like time.Ticker, but its first tick may come sooner than after the interval.
 type Ticker struct {
 	C <-chan time.Time
 

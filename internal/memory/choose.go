@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// part of what the machine or the cgroup has is used unless a size is set.
+	// part: one in so many bytes of what the cgroup or the machine has is used unless a size is set.
 	part = 4
 	// most is the largest size that is chosen. More buys next to nothing: docs/BENCHMARKS.md.
 	most = 4 << 30
@@ -15,8 +15,8 @@ const (
 	unknown = 512 * mib
 )
 
-// Choose returns how much memory a process uses to which no size is given, and why. root is the
-// root of the file system.
+// Choose returns how much memory a process uses if no size is set, in bytes, and a phrase for people
+// that says why. root is the root of the file system.
 func Choose(root fs.FS) (size int64, why string) {
 	has, of := Has(root)
 	switch size = has / part; {
@@ -30,7 +30,7 @@ func Choose(root fs.FS) (size int64, why string) {
 	return size / mib * mib, "a quarter of " + of + ", " + inMiB(has)
 }
 
-// Has returns how much memory there is for the process, and what says so; 0 if nothing does.
+// Has returns how much memory there is for the process, in bytes, and what says so; 0 if nothing does.
 func Has(root fs.FS) (bytes int64, of string) {
 	bytes, of = limitOf(root), "the cgroup's limit"
 	if machine := machineOf(root); bytes == 0 || machine > 0 && machine < bytes {

@@ -19,11 +19,11 @@ const (
 	replayMost = 64 * mib
 	// replaysMost and replaysLeast bound how many replays run at a time.
 	replaysMost, replaysLeast = 4, 2
-	// percent is how much garbage there may be while there is room, of what is live.
+	// percent of what is live may be garbage while there is room.
 	percent = 400
 )
 
-// Shares is how the memory of a process is divided, in bytes. Each part grows with the whole.
+// Shares is how the memory of a process is divided, in bytes. No part shrinks when the whole grows.
 type Shares struct {
 	Total int64
 	// Wheel holds timers that fall due soon.
@@ -31,12 +31,12 @@ type Shares struct {
 	// Delta holds what committed steps have changed and the store lacks; half of it is being
 	// written while the other half fills.
 	Delta int64
-	// Requests and Firings hold what is on its way.
+	// Requests and Firings hold what is on its way: planned or to be planned, and not committed.
 	Requests, Firings int64
 	// Store is what memtables, cached blocks and filters of the local store take.
 	Store int64
-	// Replay is what one replay of a changelog collects until it writes a table, and Replays
-	// how many run at a time.
+	// Replay is what one replay of a changelog collects until it writes a table, and Replays how
+	// many there is room for at a time; fewer run where there are fewer cores.
 	Replay  int64
 	Replays int
 	// Overlay is what questions about many timers hold of what the store lacks: what steps have
@@ -84,7 +84,7 @@ func (s Shares) LogValue() slog.Value {
 	return slog.GroupValue(append(all, slog.Int("replays", s.Replays))...)
 }
 
-// Limit has the runtime of this process keep to the shares. GOMEMLIMIT and GOGC override it.
+// Limit makes Heap the soft limit of this process's runtime. GOMEMLIMIT and GOGC override it.
 func (s *Shares) Limit() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(s.Heap)
