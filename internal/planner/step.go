@@ -208,29 +208,34 @@ func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowere
 	return taken, lowered
 }
 
-// fits returns the highest position up to bound below which all has room, or else from.
+// fits returns the highest position up to bound below which all has room, or else from. What is whole below
+// from is counted once.
 func fits(planners []*Planner, room Room, from, bound int64) int64 {
+	rests := make([][]*chunk, len(planners))
+	for i, p := range planners {
+		rests[i] = p.sequence.rest
+		for len(rests[i]) > 0 && rests[i][0].below(from) == len(rests[i][0].entries) {
+			room.leave(rests[i][0], from)
+			rests[i] = rests[i][1:]
+		}
+	}
 	return from + int64(sort.Search(int(bound-from), func(more int) bool {
 		left := room
-		for _, p := range planners {
-			p.belowOf(&left, from+int64(more)+1)
+		for _, rest := range rests {
+			for len(rest) > 0 && left.leave(rest[0], from+int64(more)+1) {
+				rest = rest[1:]
+			}
 		}
 		return left.Entries < 0 || left.Bytes < 0
 	}))
 }
 
-// belowOf makes the room smaller by what cut returns.
-func (p *Planner) belowOf(room *Room, bound int64) {
-	for _, c := range p.sequence.rest {
-		n := len(c.entries)
-		if !c.fires() {
-			n = below(c.entries, bound)
-		}
-		room.Entries, room.Bytes = room.Entries-n, room.Bytes-c.bytes*int64(n)/int64(len(c.entries))
-		if n < len(c.entries) || room.Entries < 0 || room.Bytes < 0 {
-			return
-		}
-	}
+// leave makes the room smaller by what a chunk has below a bound, and reports whether that is all of it and there was
+// room.
+func (r *Room) leave(c *chunk, bound int64) bool {
+	n := c.below(bound)
+	r.Entries, r.Bytes = r.Entries-n, r.Bytes-c.bytes*int64(n)/int64(len(c.entries))
+	return n == len(c.entries) && r.Entries >= 0 && r.Bytes >= 0
 }
 
 // cut returns the first n chunks of rest, up to the first request that is not below bound. Of
@@ -241,7 +246,7 @@ func (p *Planner) cut(n int, bound int64) []*chunk {
 		if c.fires() || c.entries[len(c.entries)-1].Request < bound {
 			continue
 		}
-		k := below(c.entries, bound)
+		k := c.below(bound)
 		if k == 0 {
 			return list[:i]
 		}
@@ -256,9 +261,12 @@ func (p *Planner) cut(n int, bound int64) []*chunk {
 	return list[:n]
 }
 
-// below is how many of a chunk's requests are below a bound.
-func below(requests []Entry, bound int64) int {
-	k, _ := slices.BinarySearchFunc(requests, bound, func(e Entry, at int64) int { return int(min(1, max(-1, e.Request-at))) })
+// below is how many of a chunk's entries are requests below a bound, or firings.
+func (c *chunk) below(bound int64) int {
+	if c.fires() {
+		return len(c.entries)
+	}
+	k, _ := slices.BinarySearchFunc(c.entries, bound, func(e Entry, at int64) int { return int(min(1, max(-1, e.Request-at))) })
 	return k
 }
 
