@@ -10,59 +10,60 @@ import (
 )
 
 const (
-	// filterPart is the share of the store's memory that filters of IDs take: one in so many bytes.
+	// filterPart: filters of IDs take one in so many bytes of the store's memory.
 	filterPart = 8
 	// idBits is how many bits of a filter an ID takes, of which idSet are set: in 200 probes of a full part for an
 	// absent ID one says maybe. That is dear: such a look-up reads cold blocks of every layer.
 	idBits, idSet = 16, 5
-	// leastWords is the size of a filter's first part: 16 KiB. Each further part is partGrowth times as large.
+	// leastWords is the size of a filter's first part, 16 KiB. Each further part is partGrowth times as large.
 	leastWords, partGrowth = 2 << 10, 4
-	// replayFilter is how many bytes the filter of a partition that is replayed may take beyond the share of
-	// filters, until the replay is over.
+	// replayFilter is how many bytes the filter of a partition may take during a replay even if filters have
+	// no more memory. When the replay is over, a filter that does not fit goes (fitLocked).
 	replayFilter = 8 << 20
 
-	// learnCheck look-ups that no filter answered ask whether it is worth to learn one.
+	// learnCheck is after how many look-ups that no filter answered the store looks whether to learn one.
 	learnCheck = 10_000
-	// learnShare look-ups for each pending timer are worth it; learning one costs a fifth of a look-up.
+	// learnShare: a filter is worth learning after one such look-up for each four pending timers. To learn an
+	// ID costs a fifth of a look-up.
 	learnShare = 4
-	// garbage times as many IDs as are pending are reason to learn a filter anew.
+	// garbage: a filter is learned anew once it has four times as many IDs as are pending.
 	garbage = 4
 	// learnRows are read at a time.
 	learnRows = 4096
 )
 
-// filter says of an ID that the store has no row for it, or that it may have one: most requests are
-// for IDs that are new, and a look-up of one asks every layer and level of the store.
+// filter says of an ID that the store has no row for it, or that it may have one. Most requests are
+// for new IDs, and the look-up of a new ID asks every layer and level of the store.
 //
-// It is a Bloom filter in several parts, of which only the last takes more IDs. Bits are set in place, the
-// list of parts never changes: one that has grown is another filter.
+// It is a Bloom filter in several parts, of which only the last takes more IDs. Bits are set in place. The
+// list of parts never changes: to grow, a partition gets another filter with the same parts and one more.
 //
 // # Why it never denies an ID that is there
 //
 // A partition's filter has every ID of which the partition has a row:
 //
-//   - It begins when the partition has no timer, hence no row by ID; or it has learned all rows, below.
-//   - A row by ID is written under Partition.write, by putID or writeIDs alone. Both note the ID
-//     before the row can be seen. So whoever could see the row, and loads the filter behind that, finds the bits.
+//   - It begins when the partition has no timer, so no row by ID; or it has learned all rows, see below.
+//   - A row by ID is written under Partition.write, by putID or writeIDs alone. Both note the ID before the
+//     row can be seen. So a reader that could see the row, and loads the filter after that, finds the bits.
 //   - An ID is never taken out. The filter goes as a whole when the partition is wiped, which then
 //     has no timer.
-//   - What is excised, damaged or deleted leaves it with IDs that are not there, which costs a look-up each.
-//   - It lies in memory alone. After a crash the partition has none, whatever was lost, and is looked up in.
+//   - Rows that are deleted, damaged or excised leave their IDs in the filter. That costs a look-up each.
+//   - It is in memory only. After a crash the partition has none, and every ID is looked up.
 //
-// A partition learns one (learning) while it is in use. From the moment in which that begins, which is under
-// write, all IDs noted go there too. Then the rows are read, some at a time. A row that was there at the
-// beginning is read, or was deleted before; if its ID came back that was noted. So when the last row is
-// read the filter has all IDs, and it takes effect if no read has failed, nothing is damaged, and the partition
+// A partition without a filter learns one (learning) while it is in use. Learning begins under Partition.write,
+// and from then on noteLocked adds IDs to it too. Then the rows are read, some at a time. Each row that was there
+// at the beginning is read, unless it was deleted before; if its ID came back, that was noted. So when the last
+// row is read the filter has all IDs. It takes effect if no read failed, nothing is damaged, and the partition
 // was not wiped meanwhile.
 type filter struct {
 	parts []*bloomPart
-	ids   int64 // that were added
+	ids   int64 // how many were added
 }
 
 // bloomPart is one part: all bits of an ID lie in one word.
 type bloomPart struct {
-	words []uint64 // atomically; as many as a power of two
-	room  int      // for so many IDs more; guarded by Partition.write
+	words []uint64 // accessed atomically; their number is a power of two
+	room  int      // for how many more IDs; guarded by Partition.write
 }
 
 // learning is a filter that is being learned.
@@ -71,11 +72,11 @@ type learning struct {
 	from   []byte  // key of the next row to read
 }
 
-func newFilterBits64(words int) *bloomPart {
+func newBloomPart(words int) *bloomPart {
 	return &bloomPart{words: make([]uint64, words), room: words * 64 / idBits}
 }
 
-func (b *bloomPart) of(hash uint64) (word *uint64, set uint64) {
+func (b *bloomPart) bits(hash uint64) (word *uint64, set uint64) {
 	for i := range idSet {
 		set |= 1 << (hash >> (6 * i) & 63)
 	}
@@ -85,7 +86,7 @@ func (b *bloomPart) of(hash uint64) (word *uint64, set uint64) {
 // maybe is false only for an ID that was never added.
 func (f *filter) maybe(hash uint64) bool {
 	for i := len(f.parts) - 1; i >= 0; i-- {
-		if word, set := f.parts[i].of(hash); atomic.LoadUint64(word)&set == set {
+		if word, set := f.parts[i].bits(hash); atomic.LoadUint64(word)&set == set {
 			return true
 		}
 	}
@@ -99,13 +100,13 @@ func (f *filter) bytes() (n int64) {
 	return n
 }
 
-// hash is that of an ID, for all filters of the store.
+// hash returns the hash of an ID that all filters of the store use.
 func (s *Store) hash(id []byte) uint64 { return maphash.Bytes(s.seed, id) }
 
-// denies reports whether a filter says of some ID that the store has no row for it. f may be nil.
+// denies reports whether a filter says that the store has no row for an ID. f may be nil.
 func (s *Store) denies(f *filter, id []byte) bool { return f != nil && !f.maybe(s.hash(id)) }
 
-// noteLocked notes that a row of an ID is about to be written.
+// noteLocked adds an ID whose row is about to be written.
 func (p *Partition) noteLocked(id []byte) {
 	f, l := p.filter.Load(), p.learning
 	if f == nil && l == nil {
@@ -122,7 +123,7 @@ func (p *Partition) noteLocked(id []byte) {
 	}
 }
 
-// addLocked returns f with an ID: f itself, or f grown, or nil if there is no memory to begin with.
+// addLocked returns f with an ID: f itself, or f grown, or nil if there is no memory for a first part.
 func (p *Partition) addLocked(f *filter, hash uint64) *filter {
 	if f.maybe(hash) {
 		return f
@@ -133,15 +134,15 @@ func (p *Partition) addLocked(f *filter, hash uint64) *filter {
 		}
 	}
 	last := f.parts[len(f.parts)-1]
-	word, set := last.of(hash)
+	word, set := last.bits(hash)
 	atomic.OrUint64(word, set)
 	last.room--
 	f.ids++
 	return f
 }
 
-// growLocked returns f with room for more. Where memory is short its last part takes as many again, by which it
-// answers maybe more often.
+// growLocked returns f with room for more. If memory is short its last part takes as many again, and then answers
+// maybe more often.
 func (p *Partition) growLocked(f *filter) *filter {
 	words := leastWords
 	if n := len(f.parts); n > 0 {
@@ -160,10 +161,10 @@ func (p *Partition) growLocked(f *filter) *filter {
 		last.room = len(last.words) * 64 / idBits
 		return f
 	}
-	return &filter{parts: append(f.parts[:len(f.parts):len(f.parts)], newFilterBits64(words)), ids: f.ids}
+	return &filter{parts: append(f.parts[:len(f.parts):len(f.parts)], newBloomPart(words)), ids: f.ids}
 }
 
-// reserve takes memory for a filter, beyond the share of filters only if that is allowed.
+// reserve takes memory for a filter; beyond the share of filters only with beyond.
 func (s *Store) reserve(bytes int64, beyond bool) bool {
 	if s.filters.Add(bytes) <= int64(s.o.Memory/filterPart) || beyond {
 		return true
@@ -203,15 +204,15 @@ func (s *Store) askToLearn(p *Partition) {
 	}
 }
 
-// unansweredBy counts look-ups that went to the store since there is no filter.
+// unansweredBy counts n look-ups that went to the store because there is no filter.
 func (p *Partition) unansweredBy(n int) {
 	if after := p.unanswered.Add(int64(n)); after/learnCheck != (after-int64(n))/learnCheck {
 		p.s.askToLearn(p)
 	}
 }
 
-// learn begins to learn a filter of the partition if that is worth it, or goes on. It reports whether there is
-// more to do.
+// learn begins to learn a filter of the partition if that is worth it, or goes on with it. It reports whether
+// there is more to do.
 func (p *Partition) learn() (more bool, err error) {
 	l := p.beginLearning()
 	if l == nil {
@@ -221,7 +222,7 @@ func (p *Partition) learn() (more bool, err error) {
 	return p.learned(l, hashes, next, err)
 }
 
-// learned takes what was read.
+// learned adds the IDs that were read, and with the last of them puts the filter to use.
 func (p *Partition) learned(l *learning, hashes []uint64, next []byte, err error) (more bool, _ error) {
 	p.write.Lock()
 	defer p.write.Unlock()
@@ -243,7 +244,7 @@ func (p *Partition) learned(l *learning, hashes []uint64, next []byte, err error
 	return false, nil
 }
 
-// beginLearning returns what is being learned, nil if there is nothing to learn.
+// beginLearning returns the filter that is being learned; nil if there is nothing to learn.
 func (p *Partition) beginLearning() *learning {
 	p.write.Lock()
 	defer p.write.Unlock()
@@ -260,11 +261,11 @@ func (p *Partition) beginLearning() *learning {
 	if !p.s.reserve(int64(words)*8, false) {
 		return nil
 	}
-	p.learning = &learning{filter: &filter{parts: []*bloomPart{newFilterBits64(words)}}, from: p.prefix.key(kindID)}
+	p.learning = &learning{filter: &filter{parts: []*bloomPart{newBloomPart(words)}}, from: p.prefix.key(kindID)}
 	return p.learning
 }
 
-// readIDs reads some rows by ID, and returns where to go on, nil if there are no more.
+// readIDs reads some rows by ID, and returns the key to go on from; nil if there are no more.
 func (p *Partition) readIDs(from []byte) (hashes []uint64, next []byte, err error) {
 	if err := p.s.enter(); err != nil {
 		return nil, nil, err

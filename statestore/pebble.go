@@ -22,9 +22,9 @@ const (
 	// tableSize is that of the tables that compactions write, in bytes.
 	tableSize = 8 << 20
 
-	// compactLayers of tables in level 0 are merged: what is short-lived dies there
-	// before, and what stays is merged with the rest less often. Pebble begins at half of them. Each costs
-	// look-ups of IDs that the partition's filter does not deny a probe. It must be less than roomLayers.
+	// compactLayers is Pebble's threshold for level 0; it begins to merge at half as many layers. The more
+	// there may be, the more short-lived rows are gone before, and the less often the rest is merged. But each
+	// layer costs a probe when an ID is looked up. It must be less than roomLayers.
 	compactLayers = 16
 )
 

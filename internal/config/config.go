@@ -78,12 +78,12 @@ type Config struct {
 	SessionTimeout     time.Duration // time without a heartbeat after which the group drops a member
 	RebalanceTimeout   time.Duration // at least SessionTimeout
 	OnStop             OnStop        // leave the group, or stay for a quick restart
-	Lanes              int           // loops of transactions at most; 0: chosen by the number of cores
+	Lanes              int           // how many loops of transactions there may be, up to MaxLanes; 0: chosen by the number of cores
 	SubPartitions      int           // sub-partitions: planners of each partition, up to MaxSubPartitions; 0: chosen by cores and owned partitions
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
-	FiringInterval     time.Duration // how often a lane begins a transaction at most, unless it is full: 0 to MaxFiringInterval
+	FiringInterval     time.Duration // least time between transactions of a lane, unless they are full: 0 to MaxFiringInterval
 	TransactionTimeout time.Duration // at least 30s
-	Memory             Size          // bytes that the process uses, within a tenth; 0: chosen by what there is
+	Memory             Size          // bytes that the process may use, within a tenth, at least MinMemory; 0: chosen by what there is
 
 	// Logs.
 	LogLevel  slog.Level

@@ -7,35 +7,35 @@ import (
 	"sort"
 )
 
-// A partition's requests may be planned by several planners, each of which has the IDs of its
-// own: sub-partitions. They plan side by side, and one may be far ahead of another. A step takes
-// of all of them, and settles requests up to one position, the same for all.
+// Several planners may share a partition's requests, each with its own IDs: sub-partitions. They plan
+// side by side, and one may be far ahead of another. A step takes from all of them, and settles
+// requests up to one position, the same for all.
 //
-//   - Of requests a step takes those below a bound, all of them, of every planner. The bound is no
-//     higher than up to where all planners have planned (package tracker). So behind a step no
-//     request below its position is left, and none beyond it is settled: whoever comes next, with
-//     any number of planners, reads from there, misses nothing and doubles nothing. Nothing is to
-//     be remembered but the position. It is the bound itself, where all below that is taken: at the
-//     end of a log that may be the end of its markers, of which nobody is to read anything.
+//   - A step takes all requests below one position, from every planner, and none beyond it. The position
+//     is no higher than the bound, below which all planners have planned (package tracker). So once the
+//     step is committed no request below its position is left, and none beyond it is settled. The next
+//     owner, with any number of planners, reads from there, misses nothing and doubles nothing, and needs
+//     to know nothing but the position. If a step takes all requests below the bound, its position is the
+//     bound itself. At the end of a log that may lie behind markers, which nobody has to read again.
 //   - A firing has no position. It stands before the requests that wait, unless it was planned
 //     on one of its own ID; then it stands behind that in the sequence of its planner, and is taken
 //     with it or later. So a firing never waits for a request of another ID.
-//   - All that is planned of one ID is in the sequence of one planner, of which each step takes a
-//     prefix. So entries of an ID keep their order.
+//   - All entries of an ID are in the sequence of one planner, of which each step takes a prefix. So
+//     they keep their order.
 
-// Room is what a step has room for.
+// Room is how much a step has room for.
 type Room struct {
 	Entries int
 	Bytes   int64
-	// Pass: a step may be of nothing, if that raises the position.
+	// Pass: a step may take nothing, if that raises the position.
 	Pass  bool
-	taken bool
+	taken bool // something was: only the first chunk may be larger than the room
 }
 
 // NoBound is the bound of a step that takes all requests there are.
 const NoBound = math.MaxInt64
 
-// take makes the room smaller by a chunk, if there is room for that: the first one is always taken.
+// take reports whether a chunk fits, and then makes the room smaller by it. The first chunk always fits.
 func (r *Room) take(c *chunk) bool {
 	if r.taken && (len(c.entries) > r.Entries || c.bytes > r.Bytes) {
 		return false
@@ -97,11 +97,11 @@ func (s *Step) Entries() iter.Seq[*Entry] {
 	}
 }
 
-// Take seals a prefix of each planner's sequence: firings that wait for nothing, those that are
-// due first before others, and requests below bound, in the order of their log, as many as there is
-// room for, and what stands behind these. It takes whole chunks, one at least; of several planners' requests
-// those below the position that the step comes to, one at least. It returns nil when there is nothing to take.
-// There is one step at a time: Commit or Return ends it.
+// Take seals a prefix of each planner's sequence: first the firings that wait for nothing, by due time; then,
+// if there is room for all those, requests below bound in the order of their log, with the firings that stand
+// behind them. It takes whole chunks, one at least. If there are several planners it cuts batches of requests at
+// the position that the step comes to. It returns nil if there is nothing to take (but see Room.Pass). There is one step at a time:
+// Commit or Return ends it.
 func Take(planners []*Planner, room Room, bound int64) *Step {
 	first, all := takeFirst(planners, &room)
 	step := &Step{Position: planners[0].sequence.position, Segments: make([]*Segment, len(planners))}
@@ -134,8 +134,8 @@ func Take(planners []*Planner, room Room, bound int64) *Step {
 	return step
 }
 
-// takeFirst says how many chunks of what waits for nothing are taken of each planner, and whether
-// that is all.
+// takeFirst returns how many chunks of firings that wait for nothing are taken from each planner, and whether
+// those are all.
 func takeFirst(planners []*Planner, room *Room) (taken []int, all bool) {
 	taken = make([]int, len(planners))
 	for {
@@ -156,8 +156,8 @@ func takeFirst(planners []*Planner, room *Room) (taken []int, all bool) {
 	}
 }
 
-// takeRest does the same for requests, and what stands behind them. It returns the bound that
-// the requests of the step have.
+// takeRest does the same for requests and the firings behind them. It returns the position below which the
+// step takes all requests: bound, or lower if there is no room.
 func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowered int64) {
 	taken = make([]int, len(planners))
 	had := *room
@@ -197,8 +197,8 @@ func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowere
 	if len(planners) == 1 {
 		return taken, lowered
 	}
-	// Batches of several planners lie side by side in the log, so those that are taken may have next to
-	// nothing below the first one that is not. They are cut where the room ends.
+	// Batches of several planners overlap in the log, so those that fit may have next to nothing below the
+	// first one that does not. They are cut where the room ends.
 	if highest := fits(planners, had, lowered, bound); highest > lowered {
 		for i, p := range planners {
 			taken[i] = len(p.sequence.rest)
@@ -238,8 +238,8 @@ func (r *Room) leave(c *chunk, bound int64) bool {
 	return n == len(c.entries) && r.Entries >= 0 && r.Bytes >= 0
 }
 
-// cut returns the first n chunks of rest, up to the first request that is not below bound. Of
-// a chunk that has requests on both sides it makes two.
+// cut returns the first n chunks of rest, or those up to the first request that is not below bound. It
+// splits a chunk that has requests on both sides.
 func (p *Planner) cut(n int, bound int64) []*chunk {
 	list := p.sequence.rest
 	for i, c := range list[:n] {
@@ -286,14 +286,14 @@ func (s *Segment) sum() (position int64) {
 	return position
 }
 
-// Return puts the step that is out back, in its old order.
+// Return ends the step that is out as if it had never been sealed.
 func Return(planners []*Planner) {
 	for _, p := range planners {
 		p.sequence.out = nil
 	}
 }
 
-// Commit takes the step that is out from the sequences. It is to be folded.
+// Commit takes the step that is out off the sequences. Fold its segments next.
 func Commit(planners []*Planner) {
 	for _, p := range planners {
 		p.commit()
