@@ -92,3 +92,11 @@ func (p *Partition) ownLateness(own *tally, sealed int64, e *planner.Entry) {
 	}
 	own.add(max(0, sealed-due))
 }
+
+// notOpenedAhead ends that the gate opened by a clock that was ahead, and is set back: what falls due from now on was
+// not missed.
+func (p *Partition) notOpenedAhead(now int64) {
+	if at := p.opened.Load(); now < at && at != math.MaxInt64 {
+		p.opened.CompareAndSwap(at, now)
+	}
+}

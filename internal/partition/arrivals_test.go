@@ -93,3 +93,22 @@ func TestOwnLateness(t *testing.T) {
 	own("missed while nobody ran", 2, 0.32)
 	c.finish()
 }
+
+// A clock that is set back behind the gate's opening hides no lateness of ours.
+func TestOwnLatenessAfterTheClockIsSetBack(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, roomy)
+	c.work()
+	c.load()
+	c.pass(-3_600_000)
+	c.schedule(1, 1000)
+	c.deliver(1)
+	c.work()
+	c.step(10)
+	if c.pass(1000); c.p.late(c.now) {
+		t.Error("what is due just now is late")
+	}
+	if c.pass(300); !c.p.late(c.now) {
+		t.Error("what was due 300 ms ago is not late by our own doing")
+	}
+	c.finish()
+}

@@ -76,6 +76,7 @@ func (p *Partition) seal(name string, room *emitter.Room) *emitter.Share {
 // step plans what is due and takes a prefix of the sequences; nil if nothing is
 // planned. p.Mu is held.
 func (p *Partition) step(entries int, bytes int64) *planner.Step {
+	p.notOpenedAhead(p.clock.millis())
 	now, fire := p.clock.millis(), p.roomToFire(load{entries, bytes}, load{})
 	fired, toPark := p.plans.fire(now, fire, p.hold)
 	p.backlog.fired(fired.Entries, fired.Bytes)
