@@ -202,7 +202,7 @@ func (a *plans) overdue(now int64) (unplanned, uncommitted time.Duration) {
 
 // Requests.
 
-// hand gives requests, in the order of their log, each to the sub of its ID. There are no others below next.
+// hand gives requests, in the order of their log, each to the sub of its ID. There are no more below next.
 func (a *plans) hand(recs []*kgo.Record, next int64) {
 	parts := make([][]*kgo.Record, len(a.subs))
 	if len(a.subs) == 1 {
@@ -256,6 +256,13 @@ func (a *plans) open() {
 	for _, s := range a.subs {
 		s.inbox.put(delivery{open: true})
 	}
+}
+
+// bound is the position below which all subs have planned.
+func (a *plans) bound() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tracker.Bound()
 }
 
 // planned notes that a sub has planned all its requests below a position.
@@ -320,12 +327,9 @@ func (a *plans) fire(now int64, room load, hold planner.Hold) (fired planner.Fir
 	return fired, toPark
 }
 
-// ends reports whether a step of nothing would raise the position.
-func (a *plans) ends() bool {
-	a.mu.Lock()
-	bound := a.tracker.Bound()
-	a.mu.Unlock()
-	return bound > a.position() && !a.any(func(x *planner.Planner) bool { _, _, requests := x.Ready(); return requests })
+// couldPass reports whether a step without requests would raise the position.
+func (a *plans) couldPass() bool {
+	return a.bound() > a.position() && !a.any(func(x *planner.Planner) bool { _, _, requests := x.Ready(); return requests })
 }
 
 // fireAhead has the subs plan firings for the next step while one is out, an even part of the room each.
@@ -338,11 +342,9 @@ func (a *plans) fireAhead(room load) {
 	}
 }
 
-// take seals a step, of nothing if pass and that raises the position: see planner.Take.
+// take seals a step: see planner.Take. With pass it may be empty, if that raises the position.
 func (a *plans) take(entries int, bytes int64, pass bool) *planner.Step {
-	a.mu.Lock()
-	bound := a.tracker.Bound()
-	a.mu.Unlock()
+	bound := a.bound()
 	a.lock()
 	defer a.unlock()
 	step := planner.Take(a.planners, planner.Room{Entries: entries, Bytes: bytes, Pass: pass}, bound)

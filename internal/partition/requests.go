@@ -13,14 +13,14 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// inbox is what intake has delivered and the goroutine that plans has yet to take,
-// in order. mu guards what follows it.
+// inbox holds, in order, what intake has delivered and the goroutine that plans has yet to
+// take. mu guards what follows it.
 type inbox struct {
 	wake chan struct{}
 
 	mu    sync.Mutex
 	list  []delivery
-	ahead load // firings to be planned ahead: what was said last, for it may have been said often
+	ahead load // room for firings that are to be planned ahead; the last word counts, there may have been several
 }
 
 // delivery is a run of requests that are planned as one, one batch that is too large
@@ -79,9 +79,9 @@ func (p *Partition) Deliver(r intake.Read) {
 	}
 	p.showLag()
 	p.plans.hand(recs, r.Next)
-	p.delivered.Store(max(p.delivered.Load(), r.Next)) // behind that: the gate puts the word to open behind what it finds delivered
+	p.delivered.Store(max(p.delivered.Load(), r.Next)) // after hand: the gate opens behind what it finds delivered
 	if len(recs) == 0 {
-		p.o.Lanes.Wake() // markers are to be passed, see passes
+		p.o.Lanes.Wake() // markers are to be passed, see mayPass
 	}
 	p.pauseIfFull()
 }

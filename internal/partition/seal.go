@@ -84,7 +84,7 @@ func (p *Partition) step(entries int, bytes int64) *planner.Step {
 	if p.plans.relieved() {
 		p.Kick()
 	}
-	step := p.plans.take(entries, bytes, p.passes(now))
+	step := p.plans.take(entries, bytes, p.mayPass(now))
 	if step != nil && p.backlog.sealed(now, load{entries, bytes}, step, p.late(now)) {
 		p.Kick() // what was held back goes on
 	}
@@ -96,7 +96,7 @@ func (p *Partition) step(entries int, bytes int64) *planner.Step {
 		}
 		return step
 	}
-	if ok = ok && fire.entries > 0 && fire.bytes > 0; p.plans.ends() && (!ok || due > p.stepped+passPause) {
+	if ok = ok && fire.entries > 0 && fire.bytes > 0; p.plans.couldPass() && (!ok || due > p.stepped+passPause) {
 		due, ok = p.stepped+passPause, true
 	}
 	if ok {
@@ -105,21 +105,21 @@ func (p *Partition) step(entries int, bytes int64) *planner.Step {
 	return nil
 }
 
-// passPause is how many ms after the last step one may pass markers alone.
+// passPause is how long after the last step one may pass nothing but markers, in ms.
 const passPause = 1000
 
-// passes reports whether a step may be of nothing but the end of the log. A request's transaction has a
-// marker behind it, and records that were aborted have one; the position passes them with the requests before
-// them, mostly. Where they are read later, or nothing is before them, nothing would ever pass them, and Kafka's tools
-// would show a lag for ever. It costs a step, so it is done once a second at most.
-func (p *Partition) passes(now int64) bool {
-	return now < p.stepped || now >= p.stepped+passPause // a clock that was set back does not hold it up
+// mayPass reports whether a step without entries may raise the position. A transaction leaves a marker behind
+// its requests, and may leave aborted records. Mostly the position passes those together with the requests before
+// them. If they are read later, or if there are no requests before them, no step would pass them, and Kafka's
+// tools would show a lag for ever. It costs a step, so it is done once a second at most.
+func (p *Partition) mayPass(now int64) bool {
+	return now < p.stepped || now >= p.stepped+passPause // sooner: the clock was set back
 }
 
-// fireAhead has firings planned for the step that comes next, while one is out that had such room and has so many
-// firings: else the lane waits for the planning, which takes about as long as a transaction. They are due,
-// and stand where they would if the next step were sealed now; its seal looks at clock and targets again. No more
-// is planned than a step has room for, and nothing while all that is due goes into one step.
+// fireAhead has firings planned for the next step while one is out. step is the room that this one had, and out the
+// firings that it has. Otherwise the lane would wait for the planning, which takes about as long as a transaction.
+// They are due, and stand where they would if the next step were sealed now; its seal looks at clock and targets
+// again. No more is planned than a step has room for, and nothing if all that is due goes into one step.
 func (p *Partition) fireAhead(step, out load) {
 	room := p.roomToFire(step, out)
 	if room.entries > 0 && room.bytes > 0 {
@@ -127,8 +127,8 @@ func (p *Partition) fireAhead(step, out load) {
 	}
 }
 
-// roomToFire is how many firings may be planned for a step, of how many bytes: see flow. out are those of a step
-// before it that is out.
+// roomToFire is how many firings may be planned for a step, and how many bytes of them: see flow. out are the
+// firings of the step before it, if that is out.
 func (p *Partition) roomToFire(step, out load) load {
 	room := p.backlog.roomToFire()
 	ready, requests := p.plans.ready()

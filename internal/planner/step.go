@@ -27,7 +27,7 @@ import (
 type Room struct {
 	Entries int
 	Bytes   int64
-	// Pass: a step may take nothing, if that raises the position.
+	// Pass: a step may be empty, if that raises the position.
 	Pass  bool
 	taken bool // something was: only the first chunk may be larger than the room
 }

@@ -7,13 +7,13 @@
 // is planned, as far as that worker goes. The least of these over all workers is the bound.
 //
 // A step takes no request at the bound or above (package planner). So a position that is stored never has
-// a gap below it, in whatever order the workers finish. Only two calls move the bound, and only up: Hand, if
-// no worker has anything left to plan, and Planned.
+// a gap below it, in whatever order the workers finish. The bound only rises: with Planned and, while no worker
+// has anything left to plan, with Hand and Pass.
 package tracker
 
 // Tracker knows what workers have yet to plan. Make one with [New].
 type Tracker struct {
-	end     int64   // every request below was handed out
+	end     int64   // every request below it was handed out
 	waiting [][]Run // by worker, in the order of the log: handed out and not planned
 }
 
@@ -38,7 +38,8 @@ func (t *Tracker) Hand(byWorker []Run) {
 	}
 }
 
-// Pass notes that there is no request below a position but those that were handed out.
+// Pass notes that all requests below a position were handed out: what else is there are markers, or records
+// that were aborted.
 func (t *Tracker) Pass(position int64) { t.end = max(t.end, position) }
 
 // Planned notes that a worker has planned everything below a position that it was handed.
