@@ -1197,7 +1197,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
 		"full", "expired", "expired while parked", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone"} {
-		if seen[kind] == 0 {
+		if seen[kind] == 0 && !testing.Short() { // then there are a fifth of the runs
 			t.Errorf("nothing was %s in any run", kind)
 		}
 	}
