@@ -4,32 +4,33 @@ import "time"
 
 const (
 	// sharedStepEntries and sharedStepBytes are what sources with backlogs have of a step
-	// together while another request topic is served that has none: it waits for the step
-	// that is under way, so that is to be shorter. Where entries are what a step takes
-	// long for, half of them take half as long, for little of what goes through; where
-	// round trips to the brokers are, half goes through, and never less, however far away
-	// the brokers are. Of a tenth there is no such bound.
+	// together while a request topic without a backlog is served too. That topic waits for
+	// the step that is under way, so the step should be short. If entries are most of a step's
+	// time, half of them take half as long, and little is lost. If round trips are, half
+	// as much goes through, and never less, however far away the brokers are. With a tenth
+	// there would be no such bound.
 	sharedStepEntries = MaxStepEntries / 2
 	sharedStepBytes   = MaxStepBytes / 2
-	// sharedFor is how long after its last entry a request topic is served: a timer now
-	// and then is not to have others slowed all the time.
+	// sharedFor is for how long after its last entry a request topic counts as served: a timer
+	// now and then must not slow others all the time.
 	sharedFor = time.Second
 )
 
 // portions shares the room of a step between sources, by what they took of the last
-// one: who took less than it was offered is likely to need as much again, and what that
-// leaves is divided evenly, first between request topics, then between the partitions of
+// one. A source that took less than it was offered is likely to need as much again. What
+// that leaves is divided evenly, first between request topics, then between the partitions of
 // one. So a topic with a backlog, or with many partitions, slows no other, and has all
-// that nobody else needs. Several lanes share their steps alike: who is alone in one with
-// others of a topic that has many has more of it, as they have the other lanes' too.
+// that nobody else needs. Shares are worked out over all lanes: a source whose topic has only
+// a few of the sources in a lane gets more of that lane's steps, because the others have theirs in
+// other lanes too.
 type portions struct {
 	room   Room           // of the step
-	left   Room           // what those leave that take less
+	left   Room           // what the sources leave that take less than they are offered
 	hungry map[string]int // sources that take all they get, by request topic, whoever asks them
-	among  float64        // the sum of the parts of those of them that are asked here; 1 without others
+	among  float64        // the sum of the parts of the hungry sources that are asked for this step
 }
 
-// portion is what a source took of a step; zero: nothing.
+// portion is what a source took of a step; the zero value is nothing.
 type portion struct {
 	topic string // its request topic
 	room  Room
@@ -84,7 +85,7 @@ func (p *Lanes) sharedLocked(hungry map[string]int, members []*member, now time.
 	return yes && len(hungry) > 0
 }
 
-// part is that of a source of all that the hungry ones have, of one that is not yet.
+// part is a source's part of what the hungry ones share, or what it would be if the source were hungry.
 func (o *portions) part(last *portion) float64 {
 	topics, own := len(o.hungry), o.hungry[last.topic]
 	if own == 0 {
@@ -96,7 +97,7 @@ func (o *portions) part(last *portion) float64 {
 	return 1 / float64(max(1, topics*own))
 }
 
-// of is what a source is offered, of what room there is.
+// of is how much of the room that is left a source is offered.
 func (o *portions) of(m *member, room Room) Room {
 	part := 1.0
 	if o.among > 0 {

@@ -242,7 +242,7 @@ func (w *batch) commit(p *Partition, next meta) error {
 		if t.count == 0 {
 			w.b.Delete(key, nil)
 		} else {
-			w.set(key, t.append(nil))
+			w.set(key, t.encode())
 		}
 	}
 	op := w.b.SetDeferred(prefixSize+1, metaSize)

@@ -65,7 +65,7 @@ func TestLayout(t *testing.T) {
 		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007", appendPlace(nil, place{ref, 7})},
 		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002", appendRowKey(nil, p, place{ref, 7})},
 		{"target key", topic + "74" + "00000007", appendNumberKey(nil, p, kindTarget, 7)},
-		{"target row", "0000000000000009" + "8000000000000001" + "8000000000000002" + "6f72646572732f33", unhealthy.append(nil)},
+		{"target row", "0000000000000009" + "8000000000000001" + "8000000000000002" + "6f72646572732f33", unhealthy.encode()},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -196,14 +196,14 @@ func FuzzDecodePlace(f *testing.F) {
 
 func FuzzDecodeTarget(f *testing.F) {
 	unhealthy := target{number: 7, name: "orders/3", count: 9, low: timer.Ref{Due: 1}}
-	f.Add([]byte{0, 0, 0, 7}, unhealthy.append(nil))
-	f.Add([]byte{0, 0, 0, 0}, unhealthy.append(nil))
+	f.Add([]byte{0, 0, 0, 7}, unhealthy.encode())
+	f.Add([]byte{0, 0, 0, 0}, unhealthy.encode())
 	f.Fuzz(func(t *testing.T, number, b []byte) {
 		x, err := decodeTarget(number, b)
 		if err != nil {
 			return
 		}
-		if again := x.append(nil); !bytes.Equal(again, b) || x.count < 1 || x.number == 0 {
+		if again := x.encode(); !bytes.Equal(again, b) || x.count < 1 || x.number == 0 {
 			t.Fatalf("%x came back as %x", b, again)
 		}
 	})

@@ -341,15 +341,15 @@ func TestVerifyFindsFaults(t *testing.T) {
 		{"target lost", func(r rows) { r.b.Delete(appendNumberKey(nil, r.p, kindTarget, 1), nil) }},
 		{"target counts wrong", func(r rows) {
 			x := target{number: 1, name: unhealthy, count: 3, low: r.ts[0].Ref()}
-			set(r, appendNumberKey(nil, r.p, kindTarget, 1), x.append(nil))
+			set(r, appendNumberKey(nil, r.p, kindTarget, 1), x.encode())
 		}},
 		{"target begins too late", func(r rows) {
 			x := target{number: 1, name: unhealthy, count: 2, low: r.ts[1].Ref()}
-			set(r, appendNumberKey(nil, r.p, kindTarget, 1), x.append(nil))
+			set(r, appendNumberKey(nil, r.p, kindTarget, 1), x.encode())
 		}},
 		{"two targets of one name", func(r rows) {
 			x := target{number: 2, name: unhealthy, count: 1, low: r.ts[2].Ref()}
-			set(r, appendNumberKey(nil, r.p, kindTarget, 2), x.append(nil))
+			set(r, appendNumberKey(nil, r.p, kindTarget, 2), x.encode())
 		}},
 		{"another timer's bytes", func(r rows) {
 			set(r, appendDueKey(nil, r.p, r.ts[3].Ref()), r.ts[4].AppendTo(nil))

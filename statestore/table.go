@@ -165,7 +165,7 @@ func (p *Partition) writeParked(w *sstable.Writer, rows []place, targets []targe
 		if targets[i].count == 0 {
 			err = w.Delete(key)
 		} else {
-			err = w.Set(key, targets[i].append(nil))
+			err = w.Set(key, targets[i].encode())
 		}
 		if err != nil {
 			return err

@@ -26,10 +26,10 @@ type target struct {
 
 const targetHead = 8 + refSize // bytes of a target row before the name
 
-func (t *target) append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, uint64(t.count))
-	dst = appendRef(dst, t.low)
-	return append(dst, t.name...)
+func (t *target) encode() []byte {
+	row := binary.BigEndian.AppendUint64(nil, uint64(t.count))
+	row = appendRef(row, t.low)
+	return append(row, t.name...)
 }
 
 // decodeTarget reads a target row and the number in its key. Errors wrap

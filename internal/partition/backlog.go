@@ -13,7 +13,7 @@ import (
 // bytes for each at least.
 const queueEntry = 1024
 
-// load is so many requests or firings, that hold about so many bytes.
+// load is a number of requests or firings, and about how many bytes they hold.
 type load struct {
 	entries int
 	bytes   int64
@@ -23,24 +23,24 @@ func (l *load) add(entries int, bytes int64) { l.entries, l.bytes = l.entries+en
 
 func (l *load) plus(o load) load { return load{l.entries + o.entries, l.bytes + o.bytes} }
 
-// held is what the load counts as, in bytes.
+// held is how many bytes the load counts as.
 func (l *load) held() int64 { return QueueBytes(l.entries, l.bytes) }
 
 // QueueBytes is what entries that hold so many bytes count as while they are on their
 // way.
 func QueueBytes(entries int, bytes int64) int64 { return max(bytes, int64(entries)*queueEntry) }
 
-// roomOf is what a load may come to that counts as so many bytes.
+// roomOf is the largest load that counts as so many bytes.
 func roomOf(bytes int64) load { return load{int(bytes / queueEntry), bytes} }
 
 // backlog counts what is on its way and not folded into the delta yet. Each entry is
 // in one of the three counts at a time.
 //
-// What is committed and not folded counts against intake and firings: when the store
+// What is committed and not folded counts against intake and firings: if the store
 // is slow it is the greater part. Firings that are not committed have room of their
-// own: a backlog of them may last, and is not to hold up the cancels that are written
-// meanwhile. Both are held against a budget that partitions share, at each change: one
-// who found its room used up looks again when it has let go of something itself.
+// own, because a backlog of them may last, and must not hold up the cancels that are written
+// meanwhile. Each change of either is told to a budget that partitions share. A partition
+// that found no room looks again when it has let go of something itself.
 type backlog struct {
 	intake  *budget.Account // requests, and what is committed
 	emitted *budget.Account // firings
@@ -51,7 +51,7 @@ type backlog struct {
 	committed load       // not folded
 	out       int        // requests of the step that is out
 	flow      flow
-	starved   bool // what is due waits for room; folded tells when there is
+	starved   bool // due timers wait for room; ended by folded
 }
 
 // reset forgets all counts.
@@ -84,15 +84,15 @@ func (b *backlog) fired(entries int, bytes int64) {
 	b.settle()
 }
 
-// share is what firings may have of a step while requests wait.
+// share is how much of a step firings may have while requests wait.
 func (b *backlog) share(step load) load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return load{int(b.flow.share(int64(step.entries))), b.flow.share(step.bytes)}
 }
 
-// sealed notes a step that is out, of which room is what it had. It reports whether intake is held
-// back for requests that do not wait any more.
+// sealed notes that a step is out, and the room that it had. It reports whether intake was held back
+// for requests that do not wait any more.
 func (b *backlog) sealed(now int64, room load, s *planner.Step, late bool) (held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +111,7 @@ func (b *backlog) returned() {
 	b.out = 0
 }
 
-// commit notes that the step that was out is committed, which has taken some time.
+// commit notes that the step that was out is committed, and how long that took from its seal on.
 func (b *backlog) commit(requests, firings load, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +123,7 @@ func (b *backlog) commit(requests, firings load, took time.Duration) {
 	b.settle()
 }
 
-// folded reports whether what is due has waited for the room that this makes.
+// folded notes that entries were folded, and reports whether due timers waited for their room.
 func (b *backlog) folded(l load) (starved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,8 +133,8 @@ func (b *backlog) folded(l load) (starved bool) {
 	return starved
 }
 
-// roomToFire is how many firings may be planned now, of how many bytes: as much room
-// as requests have, and together with what is not folded twice that.
+// roomToFire is how many firings may be planned now, and how many bytes of them: what the
+// share of firings has left, less if what is not folded has used up that of requests.
 func (b *backlog) roomToFire() load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +148,7 @@ func (b *backlog) roomToFire() load {
 	return room
 }
 
-// full reports whether intake has enough: from its limits on, down to half of them.
+// full reports whether intake is to be held back: by memory, or by flow.
 func (b *backlog) full(paused bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,14 +156,14 @@ func (b *backlog) full(paused bool) bool {
 	return b.settle() || enough
 }
 
-// onTheirWay is what is delivered or planned and not committed.
+// onTheirWay are the requests that are delivered, and the firings that are planned, and not committed.
 func (b *backlog) onTheirWay() load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.requests.plus(b.firings)
 }
 
-// pauseIfFull stops intake at the queue's limits.
+// pauseIfFull stops intake at its limits.
 func (p *Partition) pauseIfFull() {
 	p.pauseMu.Lock()
 	defer p.pauseMu.Unlock()
@@ -173,7 +173,7 @@ func (p *Partition) pauseIfFull() {
 	}
 }
 
-// resumeIfFree goes on with intake at half of them.
+// resumeIfFree lets intake go on once it is at half of its limits.
 func (p *Partition) resumeIfFree() {
 	p.pauseMu.Lock()
 	defer p.pauseMu.Unlock()

@@ -80,9 +80,9 @@ func (in *instance) newPartition(t *membership.Token, topic *served) *partition.
 	return p
 }
 
-// subPartitions is how many planners a partition has that is acquired now: one where there are as
-// many partitions as cores, which keeps them busy; where there are fewer, so many that they do. What is set
-// counts instead, as far as the planners of all partitions take a sixteenth of the memory together.
+// subPartitions is how many planners a partition gets that is acquired now: one if the instance owns as many
+// partitions as it has cores, and more if it owns fewer, to keep the cores busy. A number that is set counts
+// instead, as long as the planners of all partitions take no more than a sixteenth of the memory.
 func (in *instance) subPartitions() int {
 	in.mu.Lock()
 	owned := max(1, len(in.parts))

@@ -34,8 +34,8 @@ func delayRules(cfg *config.Config, d config.DelayTopic, set delaytopics.Set) *i
 	return r
 }
 
-// replaySlots is how many partitions are replayed at a time: as many as there is memory for. One for each
-// core is enough, for a replay mostly computes.
+// replaySlots is how many partitions are replayed at a time: one for each core, because a replay mostly
+// computes, but minReplays at least, and no more than memory has room for.
 func replaySlots(cores, room int) int { return min(room, max(minReplays, cores)) }
 
 // startPipeline builds everything between intake and the lanes, and starts it under
@@ -153,12 +153,12 @@ func processOf(clientID string) string {
 	return p
 }
 
-// maxLanes is how many lanes there may be where nobody says: on four cores a fourth one
-// brings a fiftieth to a tenth more, and nothing was measured with more than six.
+// maxLanes is how many lanes there may be at most if --lanes is not set. On four cores a fourth lane
+// brings a fiftieth to a tenth more; nothing was measured with more than six.
 const maxLanes = 8
 
-// laneCount is how many lanes there may be: one for each core, but two on one core, where
-// a second one goes on while the first waits for the broker.
+// laneCount is how many lanes there may be: one for each core, but two on one core, because a second
+// lane goes on while the first waits for the broker.
 func (in *instance) laneCount() int {
 	if in.cfg.Lanes > 0 {
 		return in.cfg.Lanes
