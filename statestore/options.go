@@ -19,8 +19,9 @@ type Options struct {
 
 	// Memory of the memtables, of cached blocks and of filters of IDs together, in bytes, default
 	// 32 MB. A memtable is an eighth of it, 16 MB at most. Filters of IDs take an eighth at most, 2 to 8
-	// bytes for each pending timer. What tables have of filters and indices takes some 1.7 bytes of the rest
-	// for each: a store that holds neither reads a whole filter for each request. The more there is, the fewer reads of random timers go to the disk.
+	// bytes for each pending timer. Filters and indices of tables take some 1.7 bytes of the rest for each: a
+	// store without room for them reads a whole filter for each request. The more memory there is, the fewer
+	// reads of random timers go to the disk.
 	Memory uint64
 	// FlushInterval is how often what changed goes to disk, and the in-sync
 	// time of live partitions with it; default 30 s.
