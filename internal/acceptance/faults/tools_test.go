@@ -75,10 +75,14 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	transact(t, cl, kgo.TryAbort, dropped...)
 
 	adm := c.Admin(t)
-	ends, err := adm.ListEndOffsets(t.Context(), s.requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// Markers are written behind the answer that a transaction has ended.
+	var ends kadm.ListedOffsets
+	rig.Until(t, readyLimit, "both markers at the end of each partition", func() bool {
+		sum, err := int64(0), error(nil)
+		ends, err = adm.ListEndOffsets(context.Background(), s.requests)
+		ends.Each(func(end kadm.ListedOffset) { sum += end.Offset })
+		return err == nil && sum == 2*n+2*partitions
+	})
 	rig.Until(t, readyLimit, "kadm shows no lag", func() bool {
 		lags, err := adm.Lag(context.Background(), group)
 		return err == nil && len(lags[group].Lag[s.requests]) == partitions && lags[group].Lag.Total() == 0
