@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,7 +57,7 @@ type player struct {
 	lease      *lease
 	token      *Token // nil: it was never given the partition
 	id         string
-	generation int32 // as it has heard
+	generation atomic.Int32 // as it has heard; its questions read it when their pause is over
 }
 
 // beat is a heartbeat under way: arrive has the coordinator take it in, and answer the
@@ -82,14 +83,14 @@ type model struct {
 func (m *model) join(instance string) *player {
 	m.c.n++
 	p := &player{id: fmt.Sprintf("m%d", m.c.n)}
-	p.lease = &lease{pulse: new(pulse), metadata: func() (string, int32) { return p.id, p.generation }}
+	p.lease = &lease{pulse: new(pulse), metadata: func() (string, int32) { return p.id, p.generation.Load() }}
 	p.lease.proof = newProof(func(ctx context.Context) error { return p.lease.ask(ctx, m.beat) })
 	m.c.members[p.id] = instance
 	if instance != "" {
 		p.lease.instance = &instance
 		m.c.static[instance] = p.id
 	}
-	p.generation = m.c.generation
+	p.generation.Store(m.c.generation)
 	p.lease.renew(false)
 	m.players = append(m.players, p)
 	return p
@@ -110,7 +111,7 @@ func (m *model) beat(ctx context.Context, who emitter.Member) error {
 // assign gives the partition to a member, who hears of it at once.
 func (m *model) assign(p *player) {
 	m.c.owner = p.id
-	p.generation = m.c.generation
+	p.generation.Store(m.c.generation)
 	p.lease.renew(p.token != nil)
 	p.token = &Token{Topic: "t", lease: p.lease}
 }
@@ -261,20 +262,20 @@ func (m *model) happen(x move) {
 		}
 	case "hand over":
 		heir := pick(m.players, x.which, func(p *player) bool { return m.in(p) && p != owner })
-		if heir == nil || owner.generation != m.c.generation {
+		if heir == nil || owner.generation.Load() != m.c.generation {
 			return
 		}
 		owner.token.kill(ErrRevoked)
 		m.c.generation++
-		owner.lease.joining(owner.generation)
-		owner.generation = m.c.generation
+		owner.lease.joining(owner.generation.Load())
+		owner.generation.Store(m.c.generation)
 		m.assign(heir)
 	case "rebalance": // all members have joined, and hear the number later
 		m.c.generation++
 	case "hear":
 		p := m.players[x.which%len(m.players)]
-		for ; m.in(p) && p.generation < m.c.generation; p.generation++ {
-			p.lease.joining(p.generation)
+		for ; m.in(p) && p.generation.Load() < m.c.generation; p.generation.Add(1) {
+			p.lease.joining(p.generation.Load())
 		}
 		if !m.in(p) && p.token != nil {
 			p.token.kill(ErrLost)
