@@ -148,6 +148,13 @@ func (b *backlog) roomToFire() load {
 	return room
 }
 
+// behind is how many firings each of n planners may have behind requests that are not settled, and how many bytes of
+// them: together half of the share of firings.
+func (b *backlog) behind(n int) load {
+	half := roomOf(b.emitted.Limit() / 2)
+	return load{half.entries / n, half.bytes / int64(n)}
+}
+
 // full reports whether intake is to be held back: by memory, or by flow.
 func (b *backlog) full(paused bool) bool {
 	b.mu.Lock()

@@ -295,10 +295,13 @@ func (a *plans) ready() (firings load, requests bool) {
 func (a *plans) fire(now int64, room load, hold planner.Hold) (fired planner.Fired, toPark []parkings) {
 	n := len(a.subs)
 	part, all := load{room.entries / n, room.bytes / int64(n)}, make([]planner.Fired, n)
-	what := make([]planner.Parkings, n)
+	what, behind := make([]planner.Parkings, n), a.p.backlog.behind(n)
 	fire := func(s *sub, room load) planner.Parkings {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if n > 1 {
+			s.planner.Behind(behind.entries, behind.bytes)
+		}
 		more, held := s.planner.Fire(now, room.entries, room.bytes, hold)
 		all[s.number].Entries += more.Entries
 		all[s.number].Bytes += more.Bytes

@@ -340,3 +340,38 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 		kafkatest.Inexact(t, "%d emissions, want %d", len(fired), want)
 	}
 }
+
+// While a sub waits for a look-up, firings behind requests that cannot be settled leave room for firings of timers that
+// are.
+func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
+	const n = 100
+	c := newCoreOf(t, newGround(t), 1<<20, n, 2)
+	slow, other := c.p.plans.subs[0], c.p.plans.subs[1]
+	ids := c.idsOf(other, 5*n)
+	for _, id := range ids[:5] {
+		c.schedule(id, 1000)
+	}
+	c.deliver(5)
+	c.work()
+	c.load()
+	c.step(1000)
+	c.schedule(c.idsOf(slow, 1)[0], 1000)
+	c.deliver(1)
+	for _, id := range ids[5:] {
+		c.schedule(id, 0)
+	}
+	for range 30 {
+		c.deliver(20)
+		c.workOn(other)
+		c.step(1000)
+	}
+	c.pass(1000)
+	fired := 0
+	for range 3 {
+		fired += c.step(1000)[other]
+	}
+	if fired != 5 {
+		t.Errorf("%d timers fire, want 5", fired)
+	}
+	c.finish()
+}

@@ -44,7 +44,7 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 	fired, p.moved = p.moved, Fired{}
 	p.notAhead(now)
 	p.packed.Lower(now + setBack) // else nothing is packed until it is there again
-	overdue := maxOverdue
+	overdue, behind := maxOverdue, p.roomBehind()
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
 		if !first { // each pass fires one occurrence of a timer
 			limit = min(limit, overdue)
@@ -54,6 +54,13 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 			it, unpacked := p.popDue(now)
 			if it == nil {
 				break
+			}
+			if it.unsettled() && behind.full() && it.permit == nil {
+				if unpacked {
+					it.own()
+				}
+				p.waiting[it] = struct{}{}
+				continue
 			}
 			bytes -= Held(it.timer) + EntryMemory
 			limit--
@@ -67,8 +74,8 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 					it.own()
 				}
 				p.hold(it, by, now, &parkings)
-			} else {
-				p.due.add(it)
+			} else if p.due.add(it); it.unsettled() {
+				behind.take(Held(it.timer) + EntryMemory)
 			}
 		}
 		if n == limit {
@@ -85,6 +92,43 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 	p.evict() // what recurs takes more as an item than it did packed
 	return fired, parkings
 }
+
+// Behind bounds the firings that stand behind requests which are not settled: so many, of so many bytes. More
+// wait until their own requests are folded. While one planner of a partition waits for a look-up, requests that
+// others have planned are not settled, and firings behind these must leave room for firings that could go. A planner that has no
+// others beside it needs no bound, and has none at first.
+func (p *Planner) Behind(entries int, bytes int64) { p.behind = &behindRoom{entries, bytes} }
+
+// behindRoom is how many firings may still be planned behind requests that are not settled, and how many bytes of them; nil: any.
+type behindRoom struct {
+	entries int
+	bytes   int64
+}
+
+func (b *behindRoom) full() bool { return b != nil && (b.entries <= 0 || b.bytes <= 0) }
+
+func (b *behindRoom) take(bytes int64) {
+	if b != nil {
+		b.entries, b.bytes = b.entries-1, b.bytes-bytes
+	}
+}
+
+// roomBehind is what Behind leaves beside the firings that stand there.
+func (p *Planner) roomBehind() *behindRoom {
+	if p.behind == nil {
+		return nil
+	}
+	left := *p.behind
+	for _, c := range p.sequence.rest {
+		if c.fires() {
+			left.entries, left.bytes = left.entries-len(c.entries), left.bytes-c.bytes
+		}
+	}
+	return &left
+}
+
+// unsettled reports whether an earlier entry of the item is not committed.
+func (it *Item) unsettled() bool { return it.last != nil && !it.last.chunk.committed }
 
 // popDue takes what is due first out of the wheel, nil if nothing is. What was packed has its
 // bytes in a chunk of many.
@@ -106,10 +150,10 @@ func (p *Planner) popDue(now int64) (it *Item, unpacked bool) {
 // add adds an item by where its firing has its place: before all requests, or behind
 // them because an earlier entry of it is there.
 func (d *dueItems) add(it *Item) {
-	if it.last == nil || it.last.chunk.committed {
-		d.free = append(d.free, it)
-	} else {
+	if it.unsettled() {
 		d.behind = append(d.behind, it)
+	} else {
+		d.free = append(d.free, it)
 	}
 }
 

@@ -55,6 +55,7 @@ type model struct {
 	blind     uint64 // bits of sums that do not count
 	full      int64  // so many may be pending
 	ahead     int64  // ms, of the planner
+	behind    int    // see Planner.Behind; negative: no bound
 	now       int64
 	unhealthy map[string]bool
 	grants    int // permits of earlier ones are void
@@ -119,6 +120,7 @@ func newModel(t *rapid.T, seen map[string]int) *model {
 		blind:     rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 3, math.MaxUint64}).Draw(t, "blind"),
 		full:      rapid.SampledFrom([]int64{3, 100}).Draw(t, "full"),
 		ahead:     rapid.SampledFrom([]int64{0, ahead}).Draw(t, "ahead"),
+		behind:    rapid.SampledFrom([]int{-1, -1, 0, 1, 3}).Draw(t, "behind"),
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{}, ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
 	}
 	m.restart()
@@ -139,6 +141,9 @@ func (m *model) restart() {
 	}
 	m.p = newPlanner(m.position(), m.now, m.limit, m.grain)
 	m.p.ids.index.Blind, m.p.ahead = m.blind, m.ahead
+	if m.behind >= 0 {
+		m.p.Behind(m.behind, math.MaxInt64)
+	}
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.scan, m.out, m.jobs, m.folding = nil, nil, nil, false
@@ -293,11 +298,13 @@ func (m *model) fire(limit int, bytes int64) {
 	for at, by := range m.missed { // the clock may have been set back
 		m.missed[at] = min(by, m.now)
 	}
+	waits, room, permits := len(m.p.waiting), m.p.roomBehind(), 0
 	fired, parkings := m.p.Fire(m.now, limit, bytes, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 		if t.FiresAt() > m.now {
 			m.t.Fatalf("timer %q is due at %d and fires at %d", t.ID, t.FiresAt(), m.now)
 		}
 		held := m.held(t, permit)
+		permits += btoi(permit != nil)
 		if m.saw("held", held); held {
 			m.comes(t)
 		}
@@ -307,6 +314,12 @@ func (m *model) fire(limit int, bytes int64) {
 	for _, target := range targets {
 		if l := parkings[timer.TopicPartition{Topic: target}]; l != nil {
 			m.parkings = append(m.parkings, parking{target: target, Parking: l})
+		}
+	}
+	if left := m.p.roomBehind(); left != nil {
+		m.saw("left to wait behind requests", left.full() && len(m.p.waiting) > waits && len(m.unhealthy) == 0)
+		if left.entries < min(0, room.entries)-permits {
+			m.t.Fatalf("%d firings more than %d stand behind requests", -left.entries, m.behind)
 		}
 	}
 	const each = 1000 // bytes, at most
@@ -1196,7 +1209,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
-		"full", "expired", "expired while parked", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone"} {
+		"full", "expired", "expired while parked", "left to wait behind requests", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone"} {
 		if seen[kind] == 0 && !testing.Short() { // then there are a fifth of the runs
 			t.Errorf("nothing was %s in any run", kind)
 		}

@@ -31,9 +31,10 @@ type Planner struct {
 	gone                 *packed.Gone // IDs of which the store alone has something
 	scratch              []byte
 	topics               map[string]string // see topic
-	// waiting holds items whose firing was rolled back, until their entries are
-	// folded, or whose target is unhealthy, until the store has them.
+	// waiting holds items whose firing was rolled back, or found no room behind requests (Behind), until their
+	// entries are folded, or whose target is unhealthy, until the store has them.
 	waiting map[*Item]struct{}
+	behind  *behindRoom // see Behind
 	// horizon is a place in the order of firing. Invariant: every pending timer below it is in
 	// the wheel, or waits, or is parked. Loads raise the horizon. Evictions lower it, and then
 	// loads begin there again.
