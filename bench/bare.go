@@ -37,7 +37,7 @@ type order struct {
 
 	// steps: timers that exist in memory alone.
 	Rate       float64       // a second
-	Interval   time.Duration // between the begins of two steps at least, but for one that is full
+	Interval   time.Duration // from the begin of a step to the next at least; a full step is followed at once
 	Prefix     string        // of their IDs
 	ValueBytes int
 	Partitions int

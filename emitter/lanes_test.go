@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
@@ -260,22 +261,27 @@ func TestLanesJoinAndLeave(t *testing.T) {
 	})
 }
 
+// hangOnce has coordinators not answer the first announce of partitions, with which it has begun, until over.
+func hangOnce(t *testing.T, c *kfake.Cluster) (begun *atomic.Bool, hangs chan struct{}, over func()) {
+	begun, hangs = new(atomic.Bool), make(chan struct{})
+	over = sync.OnceFunc(func() { close(hangs) })
+	t.Cleanup(over)
+	c.ControlKey(kmsg.AddPartitionsToTxn.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if begun.CompareAndSwap(false, true) {
+			c.SleepControl(func() { <-hangs })
+		}
+		return nil, nil, false
+	})
+	return begun, hangs, over
+}
+
 // A lane waits for a coordinator that says nothing. What is not in its step another lane
 // commits, soon; and that leaves when it is not needed any more.
 func TestALaneThatHangsHoldsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLanes(t, 1, 2)
-		hangs := make(chan struct{})
-		over := sync.OnceFunc(func() { close(hangs) })
-		t.Cleanup(over)
-		var begun atomic.Bool
-		c.ControlKey(kmsg.AddPartitionsToTxn.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
-			c.KeepControl()
-			if begun.CompareAndSwap(false, true) {
-				c.SleepControl(func() { <-hangs })
-			}
-			return nil, nil, false
-		})
+		begun, _, over := hangOnce(t, c)
 		held := steadily(l, "t")
 		runLane(t, l)
 		until(t, "the lane hangs", testLimit, begun.Load)
@@ -335,18 +341,8 @@ func TestAWakeThatAnotherLaneTookIsNotLost(t *testing.T) {
 func TestALaneJoinsWithTheCoordinatorsThatAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLanes(t, 1, 2)
-		hangs := make(chan struct{})
-		over := sync.OnceFunc(func() { close(hangs) })
-		t.Cleanup(over)
-		var begun atomic.Bool
+		begun, hangs, over := hangOnce(t, c)
 		var opened atomic.Int64
-		c.ControlKey(kmsg.AddPartitionsToTxn.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
-			c.KeepControl()
-			if begun.CompareAndSwap(false, true) {
-				c.SleepControl(func() { <-hangs })
-			}
-			return nil, nil, false
-		})
 		c.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
 			if begun.Load() && opened.Add(1) > 1 {

@@ -465,9 +465,9 @@ func TestPositionPassesMarkers(t *testing.T) {
 	commits(3, 1)
 	c.p.Deliver(intake.Read{Next: 5, End: 1})
 	idle()
-	c.now += passPause.Milliseconds()
+	c.now += ownership.PassPause.Milliseconds()
 	commits(5, 0)
-	c.now += passPause.Milliseconds()
+	c.now += ownership.PassPause.Milliseconds()
 	idle()
 	c.now += delay
 	c.write(0)
@@ -475,7 +475,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 	r.Offset = 5
 	c.p.Deliver(intake.Read{Records: []*kgo.Record{r}, Next: 6, End: 6})
 	c.p.Deliver(intake.Read{Next: 7, End: 6}) // its marker
-	c.now += passPause.Milliseconds()
+	c.now += ownership.PassPause.Milliseconds()
 	commits(7, 1)
 	if n := c.p.Status().Pending; n != 0 {
 		t.Errorf("%d pending", n)

@@ -136,13 +136,10 @@ func (p *Partition) round() time.Duration {
 	return wait
 }
 
-// passPause is how long after the last step one may pass markers alone.
-const passPause = time.Second
-
 // passes reports whether a step may be of nothing, to move the position behind markers and aborted records at the end of
 // the log: nobody would pass them otherwise, and Kafka's tools would show a lag for ever. The lock is held.
 func (p *Partition) passes(now time.Time) bool {
-	return p.acquired && len(p.queue.items) == 0 && p.queue.end > p.position && now.Sub(p.stepped).Abs() >= passPause
+	return p.acquired && len(p.queue.items) == 0 && p.queue.end > p.position && now.Sub(p.stepped).Abs() >= ownership.PassPause
 }
 
 // Wake makes the partition look at the clock again: it was set.

@@ -132,3 +132,13 @@ func Java(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	return process.require(t).Java(args...)
 }
+
+// Tool is one of Kafka's command-line tools, named by the class that its script in bin/ runs. It skips like Java.
+func Tool(t testing.TB, class string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd, err := process.require(t).Tool(t.Context(), class, args...)
+	if err != nil {
+		t.Fatalf("kafkatest: %v", err)
+	}
+	return cmd
+}

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
@@ -96,8 +97,7 @@ func javaMajor(out string) int {
 	return v
 }
 
-// findLibs returns the directory of jars. A complete directory is only ever renamed
-// into place, so one that exists is whole.
+// findLibs returns the directory of jars.
 func findLibs(ctx context.Context) (string, error) {
 	if dir := os.Getenv(EnvLibs); dir != "" {
 		if jars, _ := filepath.Glob(filepath.Join(dir, "kafka_*.jar")); len(jars) == 0 {
@@ -105,11 +105,23 @@ func findLibs(ctx context.Context) (string, error) {
 		}
 		return dir, nil
 	}
+	return cached("kafka-"+kafkaVersion, func(tmp string) error { // the broker and all it needs, 44 MB
+		if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pomXML, 0o644); err != nil {
+			return fmt.Errorf("write the pom: %w", err)
+		}
+		return maven(ctx, tmp, "dependency:copy-dependencies", "-DincludeScope=runtime")
+	})
+}
+
+// cached returns a directory of the cache. If it is not there it is made of what fill leaves in
+// downloaded below the directory that it is given. A complete directory is only ever renamed into place, so
+// one that exists is whole.
+func cached(name string, fill func(tmp string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find the cache directory (or set %s): %w", EnvLibs, err)
 	}
-	dir := filepath.Join(cache, "waterclock", "kafka-"+kafkaVersion)
+	dir := filepath.Join(cache, "waterclock", name)
 	if isDir(dir) {
 		return dir, nil
 	}
@@ -124,33 +136,35 @@ func findLibs(ctx context.Context) (string, error) {
 	if isDir(dir) { // another process was first
 		return dir, nil
 	}
-	return dir, downloadLibs(ctx, dir)
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "download-")
+	if err != nil {
+		return "", fmt.Errorf("make a directory for the download: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := fill(tmp); err != nil {
+		return "", err
+	}
+	if err := os.Rename(filepath.Join(tmp, downloaded), dir); err != nil {
+		return "", fmt.Errorf("put the jars in place: %w", err)
+	}
+	return dir, nil
 }
 
-// downloadLibs lets Maven copy the broker and all it needs (44 MB) into dir.
-func downloadLibs(ctx context.Context, dir string) error {
+// downloaded is where Maven puts jars.
+const downloaded = "libs"
+
+// maven has Maven copy jars to downloaded in a directory.
+func maven(ctx context.Context, dir, goal string, args ...string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
 		return fmt.Errorf("the broker's jars are not cached and there is no mvn command: %w", err)
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), "download-")
-	if err != nil {
-		return fmt.Errorf("make a directory for the download: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pomXML, 0o644); err != nil {
-		return fmt.Errorf("write the pom: %w", err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, mvn, "-B", "-q", "dependency:copy-dependencies",
-		"-DincludeScope=runtime", "-DoutputDirectory=libs")
-	cmd.Dir = tmp
+	cmd := exec.CommandContext(ctx, mvn, slices.Concat([]string{"-B", "-q", goal, "-DoutputDirectory=" + downloaded}, args)...)
+	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("download the broker's jars with mvn: %w\n%s", err, out)
-	}
-	if err := os.Rename(filepath.Join(tmp, "libs"), dir); err != nil {
-		return fmt.Errorf("put the jars in place: %w", err)
 	}
 	return nil
 }
@@ -162,6 +176,32 @@ func isDir(path string) bool {
 
 // Java is a Java command with the clients, and all else that a broker has, on its class
 // path.
-func (t Tools) Java(args ...string) *exec.Cmd {
-	return exec.Command(t.java, slices.Concat([]string{"-cp", filepath.Join(t.libs, "*")}, t.flags, args)...)
+func (t Tools) Java(args ...string) *exec.Cmd { return t.javaOf(t.classPath(), args...) }
+
+func (t Tools) classPath() string { return filepath.Join(t.libs, "*") }
+
+func (t Tools) javaOf(classPath string, args ...string) *exec.Cmd {
+	return exec.Command(t.java, slices.Concat([]string{"-cp", classPath}, t.flags, args)...)
+}
+
+// Tool is one of Kafka's command-line tools, named by the class that its script in bin/ runs. The tools have
+// a jar of their own, which Maven downloads (1 MB) when it is wanted first.
+func (t Tools) Tool(ctx context.Context, class string, args ...string) (*exec.Cmd, error) {
+	args = slices.Concat([]string{class}, args)
+	if found, _ := filepath.Glob(filepath.Join(t.libs, "kafka-tools-[0-9]*.jar")); len(found) > 0 {
+		return t.Java(args...), nil
+	}
+	clients, err := filepath.Glob(filepath.Join(t.libs, "kafka-clients-*.jar"))
+	if err != nil || len(clients) != 1 {
+		return nil, fmt.Errorf("%d jars of Kafka's clients in %s", len(clients), t.libs)
+	}
+	name := strings.TrimSuffix(strings.Replace(filepath.Base(clients[0]), "clients", "tools", 1), ".jar")
+	version := strings.TrimPrefix(name, "kafka-tools-")
+	dir, err := cached(name, func(tmp string) error {
+		return maven(ctx, tmp, "dependency:copy", "-Dartifact=org.apache.kafka:kafka-tools:"+version)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t.javaOf(t.classPath()+string(filepath.ListSeparator)+filepath.Join(dir, name+".jar"), args...), nil
 }

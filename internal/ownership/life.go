@@ -21,6 +21,8 @@ import (
 const (
 	// Tick is how often a partition looks after itself, whatever happens.
 	Tick = 100 * time.Millisecond
+	// PassPause is how long after a partition's last step one may pass nothing but markers and aborted records.
+	PassPause = time.Second
 	// DrainTimeout is how long a step under way may delay a revocation.
 	DrainTimeout = time.Second
 	// retryAcquire is the pause between two tries to acquire a partition.

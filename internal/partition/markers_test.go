@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
@@ -67,7 +68,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 		if c.seal(10); c.share != nil {
 			t.Fatal("markers are passed at once")
 		}
-		if wait := c.p.Wait(); wait <= 0 || wait > passPause*1e6 {
+		if wait := c.p.Wait(); wait <= 0 || wait > ownership.PassPause {
 			t.Fatalf("the lane waits for %s", wait)
 		}
 		c.now += passPause
@@ -76,7 +77,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 		if c.seal(10); c.share != nil {
 			t.Fatal("they are passed again")
 		}
-		if wait := c.p.Wait(); wait < passPause*1e6 {
+		if wait := c.p.Wait(); wait < ownership.PassPause {
 			t.Fatalf("the lane waits for %s, though there is nothing to do", wait)
 		}
 		c.now -= 2 * passPause // a clock that is set back

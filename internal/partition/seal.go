@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 )
 
@@ -105,8 +106,8 @@ func (p *Partition) step(entries int, bytes int64) *planner.Step {
 	return nil
 }
 
-// passPause is how long after the last step one may pass nothing but markers, in ms.
-const passPause = 1000
+// passPause is ownership.PassPause in ms.
+const passPause = int64(ownership.PassPause / time.Millisecond)
 
 // mayPass reports whether a step without entries may raise the position. A transaction leaves a marker behind
 // its requests, and may leave aborted records. Mostly the position passes those together with the requests before

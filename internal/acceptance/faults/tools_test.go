@@ -51,7 +51,7 @@ func table(t testing.TB, group, class string, args ...string) (rows [][]string) 
 }
 
 // Kafka's own tools, and kadm, list the group and show its members, what they have and how far they are. Nothing waits, so the lag
-// is 0, although the log of each partition ends with markers of a producer's transactions, of one that it has aborted too.
+// is 0, although the log of each partition ends with two markers: a producer has committed one transaction and aborted another.
 func TestKafkasToolsShowTheGroup(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
