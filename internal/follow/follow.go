@@ -12,11 +12,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -36,7 +37,7 @@ type Options struct {
 	Admin  *kgo.Client // reads and asks
 	// Set is the topics as they are, the service's own with the request topic's
 	// partition count already.
-	Set   *delaytopics.Set
+	Set   *topics.Set
 	Rules *intake.Rules // by which requests are taken in, of the partition count now
 	Group string
 	// AcceptGroup lets the changelog be that of another group.
@@ -51,7 +52,7 @@ type Options struct {
 
 // View is what a stopped instance's directory holds of a partition.
 type View struct {
-	Last delaytopics.Checkpoint // that it has seen
+	Last wire.Checkpoint // that it has seen
 	// Each calls a function with every pending timer.
 	Each func(func(*timer.Timer) error) error
 }
@@ -85,9 +86,9 @@ type follower struct {
 type part struct {
 	changelog bounds
 	requests  bounds // of the request log that is taken in here
-	last      *delaytopics.Checkpoint
-	note      delaytopics.CommitNote // of the committed offset
-	view      *View                  // in place of the changelog, if that was lost
+	last      *wire.Checkpoint
+	note      wire.CommitNote // of the committed offset
+	view      *View           // in place of the changelog, if that was lost
 	// leaving are requests taken in for IDs that leave the partition: the last
 	// one of each ID, nil for a cancel.
 	leaving map[string]*timer.Timer
@@ -192,8 +193,8 @@ func (f *follower) before() []part { return f.parts[:f.report.Before] }
 func (f *follower) written(ctx context.Context) error {
 	for i := len(f.parts) - 1; i >= 0 && f.report.Before == 0; i-- {
 		err := f.read(ctx, f.changelog(i), f.parts[i].changelog, true, func(rec *kgo.Record) error {
-			kind, _, err := delaytopics.ParseKey(rec.Key)
-			if kind == delaytopics.KindCheckpoint {
+			kind, _, err := wire.ParseKey(rec.Key)
+			if kind == wire.KindCheckpoint {
 				f.report.Before = int32(i + 1)
 			}
 			return err
@@ -213,7 +214,7 @@ func (f *follower) noted(ctx context.Context) error {
 		return fmt.Errorf("look at the group's offsets: %w", err)
 	}
 	for _, o := range committed[f.o.Set.Request.Name] {
-		note, err := delaytopics.ParseCommitNote(o.Metadata)
+		note, err := wire.ParseCommitNote(o.Metadata)
 		if err != nil {
 			continue
 		}
@@ -254,19 +255,19 @@ func (f *follower) scan(ctx context.Context, i int) error {
 	p := &f.parts[i]
 	misplaced := make(map[string]struct{})
 	err := f.read(ctx, f.changelog(i), p.changelog, true, func(rec *kgo.Record) error {
-		kind, id, err := delaytopics.ParseKey(rec.Key)
+		kind, id, err := wire.ParseKey(rec.Key)
 		switch {
 		case err != nil:
 			return err
-		case kind == delaytopics.KindCheckpoint:
-			cp, err := delaytopics.DecodeCheckpoint(rec.Value)
+		case kind == wire.KindCheckpoint:
+			cp, err := wire.DecodeCheckpoint(rec.Value)
 			p.last = &cp
 			return err
-		case kind == delaytopics.KindClaim && p.last != nil:
-			c, err := delaytopics.DecodeClaim(rec.Value)
+		case kind == wire.KindClaim && p.last != nil:
+			c, err := wire.DecodeClaim(rec.Value)
 			p.last.Group = c.Group // that of whoever wrote last
 			return err
-		case kind != delaytopics.KindTimer || f.was(id) == int32(i):
+		case kind != wire.KindTimer || f.was(id) == int32(i):
 			return nil
 		}
 		off := misplaced
@@ -320,7 +321,7 @@ func (f *follower) requests(ctx context.Context, i int) error {
 	}
 	from := p.last.Position
 	if from > log.end {
-		return delaytopics.LostTail(from, f.requestLog(i), log.end)
+		return topics.LostTail(from, f.requestLog(i), log.end)
 	}
 	f.report.Lost += max(0, log.from-from)
 	p.requests = bounds{max(from, log.from), log.end}

@@ -12,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // story makes a history: timers that are pending, requests that nobody has read,
@@ -132,7 +132,7 @@ func TestFollowARecreatedTopic(t *testing.T) {
 func TestFollowIsAlone(t *testing.T) {
 	w := story(t, 3)
 	foreign := func() time.Time {
-		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: delaytopics.TimerKey(nil, []byte("x"))})
+		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: wire.TimerKey(nil, []byte("x"))})
 		return time.Now()
 	}
 	if _, err := w.run(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), "somebody else writes") || !strings.Contains(err.Error(), "nothing was changed") {
@@ -173,7 +173,7 @@ func TestFollowRefuses(t *testing.T) {
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), `written by group "g"`) {
 		t.Errorf("another group: %v", err)
 	}
-	note := delaytopics.CommitNote{Step: "s", Partitions: 2}
+	note := wire.CommitNote{Step: "s", Partitions: 2}
 	offsets := make(kadm.Offsets)
 	offsets.Add(kadm.Offset{Topic: topic, Partition: 0, At: 1, Metadata: note.String()})
 	lost := newWorld(t, 2)
@@ -199,7 +199,7 @@ func TestFollowRestores(t *testing.T) {
 	}
 	offsets := make(kadm.Offsets)
 	for i := range int32(2) {
-		note := delaytopics.CommitNote{Step: "claim", Last: "last", Partitions: 2}
+		note := wire.CommitNote{Step: "claim", Last: "last", Partitions: 2}
 		offsets.Add(kadm.Offset{Topic: topic, Partition: i, At: int64(len(all[i])), Metadata: note.String()})
 	}
 	if err := w.adm.CommitAllOffsets(t.Context(), group, offsets); err != nil {
@@ -212,7 +212,7 @@ func TestFollowRestores(t *testing.T) {
 		Client: w.options(), Admin: w.cl, Set: &w.set, Group: group, Now: time.Now,
 		Rules: &intake.Rules{Topic: topic, Partitions: 2, Allow: func(string) bool { return true }},
 		View: func(p int32) (*View, error) {
-			return &View{Last: delaytopics.Checkpoint{Request: w.set.Request.ID, Position: int64(len(all[p])), Step: step, Group: group}, Each: func(fn func(*timer.Timer) error) error {
+			return &View{Last: wire.Checkpoint{Request: w.set.Request.ID, Position: int64(len(all[p])), Step: step, Group: group}, Each: func(fn func(*timer.Timer) error) error {
 				for _, tm := range all[p] {
 					if err := fn(tm); err != nil {
 						return err
@@ -246,7 +246,7 @@ func TestWhatDependsIsRejected(t *testing.T) {
 		ID: []byte("paused"), Offset: 5, Due: due.UnixMilli(), Occurrence: 1, Target: timer.Target{Topic: "out", Partition: timer.AnyPartition},
 		Steering: &timer.Steering{Paused: true, By: 6}, Value: []byte("v"),
 	}
-	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: delaytopics.TimerKey(nil, paused.ID), Value: paused.AppendTo(nil)})
+	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Key: wire.TimerKey(nil, paused.ID), Value: paused.AppendTo(nil)})
 	w.want["paused"] = "v"
 	w.taken()
 	for i := range 20 {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // write writes everything, in the order that the package's comment gives reasons
@@ -66,8 +66,8 @@ func (f *follower) move(ctx context.Context, i int) error {
 		return nil
 	}
 	return f.read(ctx, f.changelog(i), p.changelog, true, func(rec *kgo.Record) error {
-		kind, id, err := delaytopics.ParseKey(rec.Key)
-		if err != nil || kind != delaytopics.KindTimer {
+		kind, id, err := wire.ParseKey(rec.Key)
+		if err != nil || kind != wire.KindTimer {
 			return err
 		}
 		if at, moves := last[string(id)]; !moves || at != rec.Offset {
@@ -86,9 +86,9 @@ func (f *follower) move(ctx context.Context, i int) error {
 func (f *follower) lastRecords(ctx context.Context, i int) (map[string]int64, error) {
 	last := make(map[string]int64)
 	err := f.read(ctx, f.changelog(i), f.parts[i].changelog, true, func(rec *kgo.Record) error {
-		kind, id, err := delaytopics.ParseKey(rec.Key)
+		kind, id, err := wire.ParseKey(rec.Key)
 		switch {
-		case err != nil || kind != delaytopics.KindTimer || !f.moves(id, i):
+		case err != nil || kind != wire.KindTimer || !f.moves(id, i):
 			return err
 		case rec.Value == nil:
 			delete(last, string(id))
@@ -143,7 +143,7 @@ func (f *follower) take(ctx context.Context, i int, leaving bool, plan func(time
 		req, refusal := f.judge(rec, leaving)
 		if refusal != nil {
 			f.report.Refused++
-			f.out.dead(delaytopics.DeadRequest(&f.o.Set.DeadLetters, rec, string(refusal.Reason), refusal.Detail))
+			f.out.dead(wire.DeadRequest(&f.o.Set.DeadLetters, rec, string(refusal.Reason), refusal.Detail))
 			return nil
 		}
 		plan(req)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // restore has a local view take the place of a changelog that was lost. The view is
@@ -16,7 +16,7 @@ func (f *follower) restore(i int) error {
 		return nil
 	}
 	if f.o.View == nil {
-		return fmt.Errorf("changelog %v holds no checkpoint, and requests of that partition were taken in: it was lost; %s", f.changelog(i), delaytopics.LostAdvice)
+		return fmt.Errorf("changelog %v holds no checkpoint, and requests of that partition were taken in: it was lost; %s", f.changelog(i), topics.LostAdvice)
 	}
 	v, err := f.o.View(int32(i))
 	if err != nil {

@@ -11,11 +11,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -32,7 +33,7 @@ type world struct {
 	seeds []string
 	cl    *kgo.Client
 	adm   *kadm.Client
-	set   delaytopics.Set
+	set   topics.Set
 	want  map[string]string // value by ID
 }
 
@@ -62,7 +63,7 @@ func (w *world) options() []kgo.Opt {
 
 func (w *world) ensure() {
 	w.t.Helper()
-	set, _, err := delaytopics.Ensure(w.t.Context(), w.adm, topic, delaytopics.Options{Create: true, Grow: true})
+	set, _, err := topics.Ensure(w.t.Context(), w.adm, topic, topics.Options{Create: true, Grow: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func (w *world) pending(id, value string) {
 		ID: []byte(id), Offset: r.Offset, Due: due.UnixMilli(), Occurrence: 1, Value: []byte(value),
 		Target: timer.Target{Topic: "out", Partition: timer.AnyPartition, Key: []byte(id)},
 	}
-	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: r.Partition, Key: delaytopics.TimerKey(nil, t.ID), Value: t.AppendTo(nil)})
+	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: r.Partition, Key: wire.TimerKey(nil, t.ID), Value: t.AppendTo(nil)})
 }
 
 // request writes one: it schedules, or cancels without a value.
@@ -112,8 +113,8 @@ func (w *world) taken() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		cp := delaytopics.Checkpoint{Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: end, Step: "s", Group: group}
-		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: i, Key: delaytopics.CheckpointKey(), Value: cp.AppendTo(nil)})
+		cp := wire.Checkpoint{Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: end, Step: "s", Group: group}
+		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: i, Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
 	}
 }
 
@@ -143,12 +144,12 @@ func (w *world) found() (pending []map[string]*timer.Timer, positions []int64) {
 		here, position := make(map[string]*timer.Timer), int64(0)
 		f := follower{o: Options{Admin: w.cl}}
 		err = f.read(w.t.Context(), at, bounds{0, end}, true, func(rec *kgo.Record) error {
-			kind, id, err := delaytopics.ParseKey(rec.Key)
+			kind, id, err := wire.ParseKey(rec.Key)
 			switch {
-			case err != nil || kind == delaytopics.KindClaim:
-			case kind == delaytopics.KindCheckpoint:
-				var cp delaytopics.Checkpoint
-				cp, err = delaytopics.DecodeCheckpoint(rec.Value)
+			case err != nil || kind == wire.KindClaim:
+			case kind == wire.KindCheckpoint:
+				var cp wire.Checkpoint
+				cp, err = wire.DecodeCheckpoint(rec.Value)
 				position = cp.Position
 			case rec.Value == nil:
 				delete(here, string(id))

@@ -11,9 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -33,7 +34,7 @@ type writer struct {
 	ctx    context.Context // of all records
 	client *kgo.Client
 	id     string // transactional
-	set    *delaytopics.Set
+	set    *topics.Set
 	group  string
 	step   string
 	now    int64
@@ -72,7 +73,7 @@ func (w *writer) fence(ctx context.Context, parts []part) error {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
 	offsets := make([]emitter.Offset, len(parts))
-	note := delaytopics.CommitNote{Step: w.step, Partitions: int32(len(parts))}
+	note := wire.CommitNote{Step: w.step, Partitions: int32(len(parts))}
 	for i := range parts {
 		w.next = append(w.next, parts[i].changelog.end)
 		offsets[i] = emitter.Offset{
@@ -88,21 +89,21 @@ func (w *writer) move(to int32, t *timer.Timer) {
 }
 
 func (w *writer) put(to int32, t *timer.Timer) {
-	w.changelog(to, delaytopics.TimerKey(nil, t.ID), t.AppendTo(nil))
+	w.changelog(to, wire.TimerKey(nil, t.ID), t.AppendTo(nil))
 }
 
 func (w *writer) remove(from int32, id []byte) {
-	w.changelog(from, delaytopics.TimerKey(nil, id), nil)
+	w.changelog(from, wire.TimerKey(nil, id), nil)
 }
 
 // finish ends a partition's part: how far its requests are taken in, and a claim.
 func (w *writer) finish(partition int32, position int64) {
-	cp := delaytopics.Checkpoint{
+	cp := wire.Checkpoint{
 		Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: w.step, Group: w.group, Owner: owner, Time: w.now,
 	}
-	w.changelog(partition, delaytopics.CheckpointKey(), cp.AppendTo(nil))
-	for _, value := range (delaytopics.Claim{Step: w.step, Group: w.group, Owner: owner, Time: w.now}).Values() {
-		w.changelog(partition, delaytopics.ClaimKey(), value)
+	w.changelog(partition, wire.CheckpointKey(), cp.AppendTo(nil))
+	for _, value := range (wire.Claim{Step: w.step, Group: w.group, Owner: owner, Time: w.now}).Values() {
+		w.changelog(partition, wire.ClaimKey(), value)
 	}
 }
 

@@ -18,7 +18,7 @@ func pkg(directory string, deps ...string) Package {
 // Every rule has a planted import that it finds, and a lawful one beside it.
 func TestCheckFindsPlantedImports(t *testing.T) {
 	all := []string{
-		mod + "/intake", mod + "/delaytopics", mod + "/statestore", mod + "/emitter",
+		mod + "/intake", mod + "/internal/topics", mod + "/statestore", mod + "/emitter",
 		mod + "/internal/config", mod + "/internal/membership", mod + "/internal/ops",
 	}
 	behind := pkg("cmd/waterclock", mod+"/internal/service")
@@ -37,10 +37,10 @@ func TestCheckFindsPlantedImports(t *testing.T) {
 		{"intake with Pebble", pkg("intake", pebble+"/v2/vfs", kafka+"/pkg/kgo"), []string{pebble + "/v2/vfs"}},
 		{"below intake", pkg("intake/track", mod+"/emitter"), []string{mod + "/emitter"}},
 		{"intake with its own", pkg("intake", mod+"/intake/track", mod+"/internal/timer"), nil},
-		{"topics with the wheel", pkg("delaytopics", mod+"/internal/wheel"), []string{mod + "/internal/wheel"}},
-		{"topics with a name alike", pkg("delaytopics", mod+"/internal/wheelhouse"), nil},
+		{"topics with the wheel", pkg("internal/topics", mod+"/internal/wheel"), []string{mod + "/internal/wheel"}},
+		{"topics with a name alike", pkg("internal/topics", mod+"/internal/wheelhouse"), nil},
 		{"store with Kafka", pkg("statestore", kafka+"/pkg/kmsg", pebble+"/v2"), []string{kafka + "/pkg/kmsg"}},
-		{"store with topics", pkg("statestore", mod+"/delaytopics"), []string{mod + "/delaytopics"}},
+		{"store with topics", pkg("statestore", mod+"/internal/topics"), []string{mod + "/internal/topics"}},
 		{"emitter with Pebble", pkg("emitter", pebble+"/v2"), []string{pebble + "/v2"}},
 		{"emitter with store", pkg("emitter", mod+"/statestore"), []string{mod + "/statestore"}},
 		{"timer with anything", pkg("internal/timer", mod+"/internal/wheel", "time"), []string{mod + "/internal/wheel"}},
@@ -52,7 +52,7 @@ func TestCheckFindsPlantedImports(t *testing.T) {
 		{"membership with plans", pkg("internal/membership", mod+"/internal/planner"), []string{mod + "/internal/planner"}},
 		{"ownership that knows who owns", pkg("internal/ownership", mod+"/statestore", mod+"/internal/partition"), []string{mod + "/internal/partition"}},
 		{"partition with settings", pkg("internal/partition", mod+"/internal/config", "github.com/spf13/pflag"), []string{mod + "/internal/config", "github.com/spf13/pflag"}},
-		{"delays with settings", pkg("internal/fixeddelay", mod+"/internal/config", mod+"/internal/partition"), []string{mod + "/internal/config"}},
+		{"delays with settings", pkg("delaytopics", mod+"/internal/config", mod+"/internal/partition"), []string{mod + "/internal/config"}},
 		{"memory of what was counted with the console", pkg("internal/recent", mod+"/internal/api/console", "time"), []string{mod + "/internal/api/console"}},
 		{"root with the service", pkg("", mod+"/internal/service", mod+"/internal/timer"), []string{mod + "/internal/service"}},
 		{"product with test code", pkg("bench", mod+"/internal/kafkatest"), []string{mod + "/internal/kafkatest"}},

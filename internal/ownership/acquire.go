@@ -8,9 +8,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -32,9 +33,9 @@ const (
 
 // Acquired is what an acquisition has found.
 type Acquired struct {
-	Last      delaytopics.Checkpoint // before the claim
-	Committed int64                  // the group's offset, which is a fence alone; -1: there was none
-	Now       time.Time              // at the brokers when they took the claim
+	Last      wire.Checkpoint // before the claim
+	Committed int64           // the group's offset, which is a fence alone; -1: there was none
+	Now       time.Time       // at the brokers when they took the claim
 }
 
 // Acquire makes this process the partition's owner, see the package comment for the order.
@@ -82,7 +83,7 @@ func (l *Life) claimBehind(ctx context.Context, f *Follower, committed int64, st
 			return nil, err
 		}
 		c := &claim{
-			l: l, note: delaytopics.CommitNote{Last: step}, at: at, first: f.Last() == nil,
+			l: l, note: wire.CommitNote{Last: step}, at: at, first: f.Last() == nil,
 			end: f.replay.Position(), done: make(chan emitter.Outcome, 1),
 		}
 		if o, err := l.makeClaim(ctx, c); err != nil || o == emitter.Committed {
@@ -94,7 +95,7 @@ func (l *Life) claimBehind(ctx context.Context, f *Follower, committed int64, st
 // claimPosition returns the position that the claim's offset commit must carry.
 // Who has written last to the changelog says which group is served, also where
 // an offset of ours is committed: another group may have taken over since.
-func (l *Life) claimPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64, begin func(context.Context, int64) (int64, error)) (int64, error) {
+func (l *Life) claimPosition(ctx context.Context, last *wire.Checkpoint, committed int64, begin func(context.Context, int64) (int64, error)) (int64, error) {
 	switch {
 	case last == nil:
 		return begin(ctx, committed)
@@ -112,7 +113,7 @@ func (l *Life) claimPosition(ctx context.Context, last *delaytopics.Checkpoint, 
 func (l *Life) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, err error) {
 	for {
 		now = time.Time{}
-		f.claimed = func(x delaytopics.Claim) {
+		f.claimed = func(x wire.Claim) {
 			if x.Step == c.note.Step {
 				now = time.UnixMilli(x.Appended)
 				l.metrics.Stamped(c.sealed, c.settled, now)
@@ -136,7 +137,7 @@ func (l *Life) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Tim
 
 // stableOffset fetches the committed offset, waiting for the end of a former
 // owner's accepted step, and helping it to one if that owner is gone.
-func (l *Life) stableOffset(ctx context.Context) (at int64, note delaytopics.CommitNote, err error) {
+func (l *Life) stableOffset(ctx context.Context) (at int64, note wire.CommitNote, err error) {
 	o := emitter.StableOffset{
 		Client: l.o.Client, Group: l.o.Group, Member: l.o.Token.Member,
 		Topic: l.o.Topics.Request.Name, TopicID: l.o.Topics.Request.ID, Partition: l.o.Partition,
@@ -145,7 +146,7 @@ func (l *Life) stableOffset(ctx context.Context) (at int64, note delaytopics.Com
 	for {
 		at, metadata, err := o.Fetch(ctx)
 		if err == nil && at >= 0 {
-			if note, err = delaytopics.ParseCommitNote(metadata); err != nil {
+			if note, err = wire.ParseCommitNote(metadata); err != nil {
 				l.Log.Warn("the group's committed offset was not written by waterclock; the changelog decides", "err", err)
 			}
 			return at, note, nil
@@ -224,14 +225,14 @@ func (l *Life) endHanging(ctx context.Context, offsets bool) error {
 // the position now is not read. An offset that is settled names a generation for ever, in
 // rows, in events, in what consumers deduplicate by; a second request there would be taken for
 // the first. So it is said as loudly as possible: an operator knows who can send again.
-func (l *Life) ReadFrom(ctx context.Context, last *delaytopics.Checkpoint) (at, end int64, err error) {
+func (l *Life) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end int64, err error) {
 	from, epoch := last.Position, last.Epoch
 	start, end, cut, err := l.boundsFrom(ctx, from, epoch)
 	switch {
 	case err != nil:
 		return 0, 0, err
 	case from > end:
-		return 0, 0, &Fatal{delaytopics.LostTail(from, l.Requests(), end)}
+		return 0, 0, &Fatal{topics.LostTail(from, l.Requests(), end)}
 	case from < start:
 		l.Log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", start, "count", start-from)
 		l.metrics.Lost(l.o.Topics.Request.Name, start-from)

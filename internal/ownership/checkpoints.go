@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/replay"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // lookBack is how many offsets of a log of checkpoints are read first; lookMore times as
@@ -49,7 +50,7 @@ func (f *Follower) hasCheckpoint(ctx context.Context, from int64) (bool, error) 
 			return false, fmt.Errorf("look for the last checkpoint: %w", err)
 		}
 		for _, rec := range page.Records {
-			if kind, _, err := delaytopics.ParseKey(rec.Key); err == nil && kind == delaytopics.KindCheckpoint {
+			if kind, _, err := wire.ParseKey(rec.Key); err == nil && kind == wire.KindCheckpoint {
 				return true, nil
 			}
 		}
@@ -64,7 +65,7 @@ func (nothing) Hold(context.Context) error            { return nil }
 func (nothing) Put(_, _ []byte, _ *timer.Timer) error { return nil }
 func (nothing) Delete([]byte) error                   { return nil }
 func (nothing) Checkpoint([]byte) error               { return nil }
-func (nothing) Flush(delaytopics.Place) error         { return nil }
+func (nothing) Flush(replay.Place) error              { return nil }
 func (nothing) Rest()                                 {}
 
 // noTimers is the fold of a log in which there are checkpoints and claims alone.
@@ -73,4 +74,4 @@ type noTimers struct{ nothing }
 func (noTimers) Put([]byte, []byte, *timer.Timer) error { return errTimer }
 func (noTimers) Delete([]byte) error                    { return errTimer }
 
-var errTimer = fmt.Errorf("a timer, where none can be: %w", delaytopics.ErrCorrupt)
+var errTimer = fmt.Errorf("a timer, where none can be: %w", wire.ErrCorrupt)

@@ -7,13 +7,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // lastStep is the last step of a note that was not a claim.
-func lastStep(n delaytopics.CommitNote) string {
+func lastStep(n wire.CommitNote) string {
 	if n.Last != "" {
 		return n.Last
 	}
@@ -21,7 +21,7 @@ func lastStep(n delaytopics.CommitNote) string {
 }
 
 // claim is the first step of an owner: records under a reserved key (see
-// delaytopics.ClaimRecords), and an offset commit that repeats the committed
+// wire.ClaimRecords), and an offset commit that repeats the committed
 // offset. It stands directly behind what the owner has read of the changelog, so
 // that of two who begin at once only the first commits; one that may take over
 // from another group, which goes on to write, need only be in one piece, unless it
@@ -29,7 +29,7 @@ func lastStep(n delaytopics.CommitNote) string {
 // settled.
 type claim struct {
 	l     *Life
-	note  delaytopics.CommitNote
+	note  wire.CommitNote
 	at    int64
 	first bool  // write the first checkpoint too
 	end   int64 // of the changelog, as far as it was read
@@ -81,22 +81,22 @@ func (c *claim) seal(step string) *emitter.Share {
 	c.note.Step = step
 	c.share = &emitter.Share{Token: l.o.Token, Offset: l.Offset(c.at, c.note), Fence: c.fence, Done: c.settle}
 	if c.first {
-		c.share.Records = append(c.share.Records, l.LogRecord(delaytopics.CheckpointKey(), l.CheckpointValue(c.at, step, now)))
+		c.share.Records = append(c.share.Records, l.LogRecord(wire.CheckpointKey(), l.CheckpointValue(c.at, step, now)))
 	}
-	cl := delaytopics.Claim{Step: step, Group: l.o.Group, Owner: l.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
+	cl := wire.Claim{Step: step, Group: l.o.Group, Owner: l.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
 	for _, value := range cl.Values() {
-		c.share.Records = append(c.share.Records, l.LogRecord(delaytopics.ClaimKey(), value))
+		c.share.Records = append(c.share.Records, l.LogRecord(wire.ClaimKey(), value))
 	}
 	return c.share
 }
 
 // records are those of the claim itself.
 func (c *claim) records() []*kgo.Record {
-	return c.share.Records[len(c.share.Records)-delaytopics.ClaimRecords:]
+	return c.share.Records[len(c.share.Records)-wire.ClaimRecords:]
 }
 
 // behind is the offset behind the claim.
-func (c *claim) behind() int64 { return c.records()[delaytopics.ClaimRecords-1].Offset + 1 }
+func (c *claim) behind() int64 { return c.records()[wire.ClaimRecords-1].Offset + 1 }
 
 // fence says whether the claim may be committed: it is in one piece, and, unless it may
 // take over from others, nothing stands between what was read and the share's records.
@@ -110,7 +110,7 @@ func (c *claim) fence() error {
 	if from, n := all[0].Offset, int64(len(all)); directly && (from != c.end || last+1 != from+n) {
 		return fmt.Errorf("%w: a claim of %d records is at offsets %d to %d and not at %d", errForeignRecords, n, from, last, c.end)
 	}
-	if first := c.records()[0].Offset; last-first != delaytopics.ClaimRecords-1 {
+	if first := c.records()[0].Offset; last-first != wire.ClaimRecords-1 {
 		return fmt.Errorf("%w: the claim is at offsets %d to %d", errForeignRecords, first, last)
 	}
 	return nil

@@ -10,8 +10,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/replay"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 
 // FollowOptions of a follower.
 type FollowOptions struct {
-	Topics    *delaytopics.Set
+	Topics    *topics.Set
 	Partition int32
 	Client    *kgo.Client
 	Settings  *Settings
@@ -41,10 +43,10 @@ type FollowOptions struct {
 type Follower struct {
 	o      FollowOptions
 	log    partlog.Log
-	replay *delaytopics.Replay // nil: not opened
-	by     *Life               // the acquisition that this follower serves; nil: it merely follows
+	replay *replay.Replay // nil: not opened
+	by     *Life          // the acquisition that this follower serves; nil: it merely follows
 	// claimed, unless it is nil, is called with each claim that is folded.
-	claimed func(delaytopics.Claim)
+	claimed func(wire.Claim)
 
 	view  view
 	first time.Time // when an end of the log was first reached; zero: never yet
@@ -79,7 +81,7 @@ func (f *Follower) Position() int64 { return f.position.Load() }
 
 // Last is the last checkpoint, with the group and the owner of whoever wrote last, nil if
 // there is none, or nothing was read yet.
-func (f *Follower) Last() *delaytopics.Checkpoint {
+func (f *Follower) Last() *wire.Checkpoint {
 	if f.replay == nil {
 		return nil
 	}
@@ -214,7 +216,7 @@ func (f *Follower) stale(ctx context.Context, now time.Time) (why string, err er
 // open begins where the view ends. It wipes the view first if it is refuted, or if the caller says why
 // it must not be believed.
 func (f *Follower) open(ctx context.Context, why string) (err error) {
-	var fold delaytopics.Fold = noTimers{}
+	var fold replay.Fold = noTimers{}
 	if f.o.Local == nil {
 		f.view, err = f.openCheckpoints(ctx)
 	} else {
@@ -227,15 +229,15 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 	}
 	v := &f.view
 	f.first, f.met, f.missed, f.said = time.Time{}, time.Time{}, 0, time.Now()
-	f.replay = delaytopics.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
-	f.replay.GoOn(v.last, delaytopics.Place{
+	f.replay = replay.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
+	f.replay.GoOn(v.last, replay.Place{
 		Position: v.from, Named: v.view.Named, Epoch: partlog.Epoch(v.view.Epoch), Read: v.view.Read,
 	}, f.named)
 	f.replay.Progress = f.progress
 	if f.o.Local != nil {
 		f.replay.Room = f.o.Local.Room
 	}
-	f.replay.Claimed = func(c delaytopics.Claim) {
+	f.replay.Claimed = func(c wire.Claim) {
 		if f.claimed != nil {
 			f.claimed(c)
 		}
@@ -250,7 +252,7 @@ func (f *Follower) to(ctx context.Context, end int64) error { return f.run(ctx, 
 
 // run has a replay go up to an offset. In an acquisition somebody sees to it that no former
 // owner's transaction is in the way.
-func (f *Follower) run(ctx context.Context, r *delaytopics.Replay, end int64) error {
+func (f *Follower) run(ctx context.Context, r *replay.Replay, end int64) error {
 	if f.by == nil {
 		return beyond(r.To(ctx, end))
 	}
@@ -282,9 +284,9 @@ func (f *Follower) progress(position, end int64) {
 // beyond marks what trying again will not make readable.
 func beyond(err error) error {
 	switch {
-	case errors.Is(err, delaytopics.ErrNewerFormat):
+	case errors.Is(err, wire.ErrNewerFormat):
 		return &Fatal{err}
-	case errors.Is(err, delaytopics.ErrCorrupt):
+	case errors.Is(err, wire.ErrCorrupt):
 		return &Fatal{fmt.Errorf("%w; see who else writes to the changelog, and delete the record", err)}
 	}
 	return err

@@ -15,15 +15,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 // aging is a follower of a view of which nothing but its age is in doubt.
 func aging(empty bool, limit time.Duration, begun, inSync time.Time) *Follower {
-	set := &delaytopics.Set{Changelog: delaytopics.Topic{DeleteRetention: 2 * limit}}
+	set := &topics.Set{Changelog: topics.Topic{DeleteRetention: 2 * limit}}
 	f := NewFollower(FollowOptions{Topics: set, Local: &Local{}})
 	f.view = view{evidence: evidence{view: statestore.Meta{Position: 1, InSync: inSync, Mark: statestore.Mark{Named: true}}, step: "s", keeps: 2 * limit}, begun: begun}
 	f.view.log.end = 1
@@ -129,7 +130,7 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	}
 	look("the log ends before the view") // as one does whose only replica lost its disk
 	for range 5 {
-		rec := &kgo.Record{Topic: set.Changelog.Name, Key: delaytopics.TimerKey(nil, x.ID), Value: x.AppendTo(nil)}
+		rec := &kgo.Record{Topic: set.Changelog.Name, Key: wire.TimerKey(nil, x.ID), Value: x.AppendTo(nil)}
 		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 			t.Fatal(err)
 		}

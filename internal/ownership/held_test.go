@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // The alert is one for whatever retention: three quarters of a hundred years are no
@@ -23,7 +23,7 @@ func TestRetentionAlert(t *testing.T) {
 		for _, how := range []string{"read", "held"} {
 			count := new(counted)
 			l := New(Options{
-				Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r", Retention: x.retention}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Topics: &topics.Set{Request: topics.Topic{Name: "r", Retention: x.retention}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			}, count)
 			for range 2 { // the second is not said
 				if oldest := time.Now().Add(-x.lag); how == "read" {

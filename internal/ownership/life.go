@@ -10,11 +10,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -53,7 +54,7 @@ type Metrics interface {
 
 // Options of an owned partition, of whatever kind.
 type Options struct {
-	Topics       *delaytopics.Set
+	Topics       *topics.Set
 	Settings     *Settings // of Topics; nil: they stay as they were found
 	Partition    int32
 	Group, Owner string
@@ -109,13 +110,13 @@ type Life struct {
 	epochs   epochs                 // of requests
 	warning  atomic.Pointer[string] // see Status.Warning
 	state    atomic.Int32
-	since    atomic.Int64                           // when state was set, Unix ms; 0: before it was first
-	refusal  atomic.Pointer[error]                  // see Refuse
-	draining atomic.Bool                            // revoked: nothing is sealed any more
-	found    atomic.Pointer[delaytopics.CommitNote] // what the committed offset said when the acquisition began
-	follower atomic.Pointer[Follower]               // of the acquisition
-	logEnd   atomic.Pointer[LogEnd]                 // see SetLogEnd
-	alerted  atomic.Pointer[time.Time]              // when it was last said that retention is near
+	since    atomic.Int64                    // when state was set, Unix ms; 0: before it was first
+	refusal  atomic.Pointer[error]           // see Refuse
+	draining atomic.Bool                     // revoked: nothing is sealed any more
+	found    atomic.Pointer[wire.CommitNote] // what the committed offset said when the acquisition began
+	follower atomic.Pointer[Follower]        // of the acquisition
+	logEnd   atomic.Pointer[LogEnd]          // see SetLogEnd
+	alerted  atomic.Pointer[time.Time]       // when it was last said that retention is near
 
 	Mu         sync.Mutex // guards what follows, and what a kind says it does; no I/O under it
 	Tail       Tail
@@ -151,7 +152,7 @@ func (l *Life) Requests() partlog.Log { return logOf(&l.o.Topics.Request, l.o.Pa
 // Changelog is the partition that only the owner writes to.
 func (l *Life) Changelog() partlog.Log { return logOf(&l.o.Topics.Changelog, l.o.Partition) }
 
-func logOf(t *delaytopics.Topic, partition int32) partlog.Log {
+func logOf(t *topics.Topic, partition int32) partlog.Log {
 	return partlog.Log{Topic: t.Name, ID: t.ID, Partition: partition}
 }
 
@@ -178,7 +179,7 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error, reset
 		case ctx.Err() != nil, l.o.Token.Err() != nil:
 			return
 		case errors.As(err, &fatal):
-			if l.o.Newer != nil && errors.Is(err, delaytopics.ErrNewerFormat) {
+			if l.o.Newer != nil && errors.Is(err, wire.ErrNewerFormat) {
 				l.o.Newer(err)
 			}
 			l.stayFailed(ctx, err)

@@ -15,11 +15,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // counted is what a Life has counted.
@@ -84,7 +85,7 @@ func (b *leader) led(t *testing.T, o *Options, by int32) {
 
 // offline is a Life that has no brokers to ask but b.
 func offline(b *leader) *Life {
-	set := &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}, Changelog: delaytopics.Topic{Name: "r.changelog"}}
+	set := &topics.Set{Request: topics.Topic{Name: "r"}, Changelog: topics.Topic{Name: "r.changelog"}}
 	return New(Options{
 		Topics: set, Group: "g", Token: &holder{}, Targets: emitter.NewTargets(b, emitter.TargetOptions{}), Lanes: emitter.NewLanes(emitter.Options{}),
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
@@ -95,15 +96,15 @@ func offline(b *leader) *Life {
 func online(t *testing.T) (*Life, *kfake.Cluster) {
 	t.Helper()
 	const requests = "r"
-	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests, delaytopics.Changelog(requests)))
-	topics, err := kadm.NewClient(cl).ListTopics(t.Context())
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests, topics.Changelog(requests)))
+	details, err := kadm.NewClient(cl).ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := offline(&leader{})
 	l.o.Client = cl
-	for to, name := range map[*delaytopics.Topic]string{&l.o.Topics.Request: requests, &l.o.Topics.Changelog: delaytopics.Changelog(requests)} {
-		*to = delaytopics.Topic{Name: name, ID: topics[name].ID, Partitions: 1, DeleteRetention: 2 * time.Hour}
+	for to, name := range map[*topics.Topic]string{&l.o.Topics.Request: requests, &l.o.Topics.Changelog: topics.Changelog(requests)} {
+		*to = topics.Topic{Name: name, ID: details[name].ID, Partitions: 1, DeleteRetention: 2 * time.Hour}
 	}
 	l.o.Settings = NewSettings(nil, l.o.Topics)
 	l.Aside = func(run func()) { run() }
@@ -199,11 +200,11 @@ func TestACutIsSaidUntilTheNextCheckpoint(t *testing.T) {
 		resp.Topics = append(resp.Topics, rt)
 		return resp, nil, true
 	})
-	at, _, err := l.ReadFrom(t.Context(), &delaytopics.Checkpoint{Position: 4, Epoch: 1})
+	at, _, err := l.ReadFrom(t.Context(), &wire.Checkpoint{Position: 4, Epoch: 1})
 	if n := l.metrics.(*counted).cut.Load(); err != nil || at != 4 || n != 2 {
 		t.Fatalf("read from %d, %d offsets cut, %v", at, n, err)
 	}
-	next, err := delaytopics.DecodeCheckpoint(l.CheckpointValue(at, "s", 0)) // of a step of firings alone
+	next, err := wire.DecodeCheckpoint(l.CheckpointValue(at, "s", 0)) // of a step of firings alone
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,11 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/replay"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -18,7 +20,7 @@ import (
 type Local struct {
 	Handle     *statestore.Handle
 	Slots      *semaphore.Weighted // of replays, which bound their memory
-	Room       int                 // bytes that one replay takes in memory; 0: see delaytopics.Replay
+	Room       int                 // bytes that one replay takes in memory; 0: see replay.Replay
 	AcceptLost bool                // the changelog may be lost
 	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
 	// Opened, unless it is nil, is called once the view is open, kept or wiped.
@@ -28,8 +30,8 @@ type Local struct {
 // view is what a follower begins with.
 type view struct {
 	evidence
-	from, end int64                   // where it goes on, and the log's end at that time
-	last      *delaytopics.Checkpoint // below from
+	from, end int64            // where it goes on, and the log's end at that time
+	last      *wire.Checkpoint // below from
 	begun     time.Time
 	newest    time.Time // timestamp in the changelog when it began
 }
@@ -95,11 +97,11 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 }
 
 // lastOf returns the last checkpoint of a view; nil if it has none.
-func lastOf(m *statestore.Meta) (*delaytopics.Checkpoint, error) {
+func lastOf(m *statestore.Meta) (*wire.Checkpoint, error) {
 	if len(m.Checkpoint) == 0 {
 		return nil, nil
 	}
-	cp, err := delaytopics.DecodeCheckpoint(m.Checkpoint)
+	cp, err := wire.DecodeCheckpoint(m.Checkpoint)
 	if err != nil {
 		return nil, beyond(fmt.Errorf("stored checkpoint: %w", err))
 	}
@@ -124,7 +126,7 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 		return err
 	}
 	f.said = time.Now() // what is open there may hold one
-	r := delaytopics.NewReplay(partlog.NewReader(f.o.Client, f.log, start), nothing{})
+	r := replay.NewReplay(partlog.NewReader(f.o.Client, f.log, start), nothing{})
 	err := f.run(ctx, r, end)
 	if err == nil && r.Last() == nil {
 		err = LostChangelog(logOf(&f.o.Topics.Request, f.o.Partition), f.log, "the data directory has timers")
@@ -137,7 +139,7 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 func LostChangelog(requests, changelog partlog.Log, tells string) error {
 	return &Fatal{fmt.Errorf("%s for %s/%d and changelog %s holds no checkpoint: the changelog was lost, and pending timers with it: %s. "+
 		"Only if no directory has them, start once with --accept-lost-changelog: the request log is read from its start, so what has fired fires again, and what retention has deleted there is lost",
-		tells, requests.Topic, requests.Partition, changelog.Topic, delaytopics.LostAdvice)}
+		tells, requests.Topic, requests.Partition, changelog.Topic, topics.LostAdvice)}
 }
 
 // intoLocal folds into the store. It has one of the slots from when there is something to
@@ -147,7 +149,7 @@ type intoLocal struct {
 	sink *statestore.Replay // nil: no slot is held
 }
 
-// Hold implements delaytopics.Fold: it acquires a slot.
+// Hold implements replay.Fold: it acquires a slot.
 func (i *intoLocal) Hold(ctx context.Context) (err error) {
 	local := i.f.o.Local
 	i.f.waiting.Store(true)
@@ -163,7 +165,7 @@ func (i *intoLocal) Hold(ctx context.Context) (err error) {
 	return nil
 }
 
-// Rest implements delaytopics.Fold: it gives the slot back.
+// Rest implements replay.Fold: it gives the slot back.
 func (i *intoLocal) Rest() {
 	i.sink.Close()
 	i.sink = nil
@@ -177,17 +179,17 @@ func (i *intoLocal) show(s State) {
 	}
 }
 
-// Put implements delaytopics.Fold.
+// Put implements replay.Fold.
 func (i *intoLocal) Put(id, value []byte, t *timer.Timer) error { return i.sink.Put(id, value, t) }
 
-// Delete implements delaytopics.Fold.
+// Delete implements replay.Fold.
 func (i *intoLocal) Delete(id []byte) error { return i.sink.Delete(id) }
 
-// Checkpoint implements delaytopics.Fold.
+// Checkpoint implements replay.Fold.
 func (i *intoLocal) Checkpoint(raw []byte) error { return i.sink.Checkpoint(raw) }
 
-// Flush implements delaytopics.Fold.
-func (i *intoLocal) Flush(at delaytopics.Place) error {
+// Flush implements replay.Fold.
+func (i *intoLocal) Flush(at replay.Place) error {
 	i.sink.At(statestore.Mark{Named: at.Named, Epoch: int32(at.Epoch), Read: at.Read})
 	return i.sink.Flush(at.Position)
 }

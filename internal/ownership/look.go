@@ -7,8 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -111,7 +111,7 @@ func (l *Life) lookAtTail(ctx context.Context) {
 func (l *Life) readTail(ctx context.Context, from int64) (int64, error) {
 	claimed := int64(-1)
 	note := func(rec *kgo.Record) error {
-		if kind, _, err := delaytopics.ParseKey(rec.Key); err == nil && kind == delaytopics.KindClaim {
+		if kind, _, err := wire.ParseKey(rec.Key); err == nil && kind == wire.KindClaim {
 			claimed = rec.Offset
 		}
 		return nil
@@ -166,14 +166,14 @@ func (l *Life) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (i
 
 // overtaken returns why the partition must end if rec is a claim.
 func (l *Life) overtaken(rec *kgo.Record) error {
-	kind, _, err := delaytopics.ParseKey(rec.Key)
+	kind, _, err := wire.ParseKey(rec.Key)
 	if err != nil {
 		return beyond(fmt.Errorf("changelog record %d: %w", rec.Offset, err))
 	}
-	if kind != delaytopics.KindClaim {
+	if kind != wire.KindClaim {
 		return nil
 	}
-	c, err := delaytopics.DecodeClaim(rec.Value)
+	c, err := wire.DecodeClaim(rec.Value)
 	if err != nil {
 		return beyond(fmt.Errorf("changelog record %d: %w", rec.Offset, err))
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // committed decides whether the step was committed that a producer has written
@@ -63,15 +63,15 @@ func (l *Life) committed(ctx context.Context, producerID, from int64) (bool, err
 // stepOf is the name of the step that wrote a checkpoint or a claim, "" for other
 // records.
 func stepOf(key, value []byte) (string, error) {
-	kind, _, err := delaytopics.ParseKey(key)
+	kind, _, err := wire.ParseKey(key)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read the changelog: %w", err)
-	case kind == delaytopics.KindCheckpoint:
-		c, err := delaytopics.DecodeCheckpoint(value)
+	case kind == wire.KindCheckpoint:
+		c, err := wire.DecodeCheckpoint(value)
 		return c.Step, err
-	case kind == delaytopics.KindClaim:
-		c, err := delaytopics.DecodeClaim(value)
+	case kind == wire.KindClaim:
+		c, err := wire.DecodeClaim(value)
 		return c.Step, err
 	}
 	return "", nil

@@ -14,10 +14,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -84,29 +85,29 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 // record the checkpoint of an owner B, and at 35 the timer "late".
 type regrown struct {
 	cl  *kgo.Client
-	set *delaytopics.Set
+	set *topics.Set
 }
 
 func newRegrown(t *testing.T) *regrown {
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "r", "r.waterclock.changelog"))
-	topics, err := kadm.NewClient(cl).ListTopics(t.Context(), "r", "r.waterclock.changelog")
+	details, err := kadm.NewClient(cl).ListTopics(t.Context(), "r", "r.waterclock.changelog")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &regrown{cl: cl, set: &delaytopics.Set{
-		Request:   delaytopics.Topic{Name: "r", ID: topics["r"].ID, Partitions: 1},
-		Changelog: delaytopics.Topic{Name: "r.waterclock.changelog", ID: topics["r.waterclock.changelog"].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
+	w := &regrown{cl: cl, set: &topics.Set{
+		Request:   topics.Topic{Name: "r", ID: details["r"].ID, Partitions: 1},
+		Changelog: topics.Topic{Name: "r.waterclock.changelog", ID: details["r.waterclock.changelog"].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
 	}}
 	for i := range int64(60) {
 		rec := &kgo.Record{Topic: w.set.Changelog.Name}
 		switch {
 		case i%10 == 9:
-			rec.Key, rec.Value = delaytopics.CheckpointKey(), w.checkpoint(i, fmt.Sprint("B/", i))
+			rec.Key, rec.Value = wire.CheckpointKey(), w.checkpoint(i, fmt.Sprint("B/", i))
 		case i == 35:
-			rec.Key, rec.Value = delaytopics.TimerKey(nil, []byte("late")), pendingTimer("late", i).AppendTo(nil)
+			rec.Key, rec.Value = wire.TimerKey(nil, []byte("late")), pendingTimer("late", i).AppendTo(nil)
 		default:
 			id := fmt.Sprint("common", i%5)
-			rec.Key, rec.Value = delaytopics.TimerKey(nil, []byte(id)), pendingTimer(id, i).AppendTo(nil)
+			rec.Key, rec.Value = wire.TimerKey(nil, []byte(id)), pendingTimer(id, i).AppendTo(nil)
 		}
 		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 			t.Fatal(err)
@@ -116,7 +117,7 @@ func newRegrown(t *testing.T) *regrown {
 }
 
 func (w *regrown) checkpoint(position int64, step string) []byte {
-	c := delaytopics.Checkpoint{Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: step, Group: "g"}
+	c := wire.Checkpoint{Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: step, Group: "g"}
 	return c.AppendTo(nil)
 }
 

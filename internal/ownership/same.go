@@ -9,16 +9,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // sameTopics sees to it that the topics are those that the instance started
 // with. Requests are read by the topic's name: of one that was recreated,
 // those below the old position would be passed over without a word.
 func (l *Life) sameTopics(ctx context.Context) error {
-	topics := []*delaytopics.Topic{&l.o.Topics.Request, &l.o.Topics.Changelog}
+	both := []*topics.Topic{&l.o.Topics.Request, &l.o.Topics.Changelog}
 	req := kmsg.NewPtrMetadataRequest()
-	for _, t := range topics {
+	for _, t := range both {
 		rt := kmsg.NewMetadataRequestTopic()
 		rt.Topic = kmsg.StringPtr(t.Name)
 		req.Topics = append(req.Topics, rt)
@@ -29,7 +30,7 @@ func (l *Life) sameTopics(ctx context.Context) error {
 	}
 	for i := range resp.Topics {
 		got := &resp.Topics[i]
-		for _, t := range topics {
+		for _, t := range both {
 			if got.Topic == nil || *got.Topic != t.Name {
 				continue
 			}
@@ -38,7 +39,7 @@ func (l *Life) sameTopics(ctx context.Context) error {
 			}
 			if got.TopicID != t.ID {
 				return &Fatal{fmt.Errorf("topic %s was recreated while this instance ran (its ID is %s, it was %s): %s",
-					t.Name, delaytopics.TopicID(got.TopicID), delaytopics.TopicID(t.ID), l.o.Topics.ChangedAdvice(t.Name))}
+					t.Name, topics.TopicID(got.TopicID), topics.TopicID(t.ID), l.o.Topics.ChangedAdvice(t.Name))}
 			}
 		}
 	}
@@ -48,9 +49,9 @@ func (l *Life) sameTopics(ctx context.Context) error {
 // samePartitions sees to it that the request topic has as many partitions as when
 // the note was written: a timer whose ID lies on another partition now would miss
 // its cancels.
-func (l *Life) samePartitions(note delaytopics.CommitNote) error {
+func (l *Life) samePartitions(note wire.CommitNote) error {
 	if is := l.o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
-		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s", l.o.Topics.Request.Name, is, note.Partitions, delaytopics.FollowAdvice)}
+		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s", l.o.Topics.Request.Name, is, note.Partitions, topics.FollowAdvice)}
 	}
 	return nil
 }
@@ -67,7 +68,7 @@ func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
 		return fmt.Errorf("look at the offsets of other partitions: %w", err)
 	}
 	for _, o := range committed[l.o.Topics.Request.Name] {
-		note, err := delaytopics.ParseCommitNote(o.Metadata)
+		note, err := wire.ParseCommitNote(o.Metadata)
 		if err != nil {
 			continue // somebody else's: see stableOffset
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // settingsAge is for how long an answer of the brokers serves further callers: all
@@ -22,22 +22,22 @@ const settingsTimeout = 30 * time.Second
 // Settings reads the settings of a topic's set, for all its partitions. Code whose correctness rests on a
 // setting calls Now each time. All methods are safe for concurrent use.
 type Settings struct {
-	read func(context.Context) (delaytopics.Settings, error) // nil: they never change
+	read func(context.Context) (topics.Settings, error) // nil: they never change
 
 	asking singleflight.Group // callers who come while the brokers are asked share the answer
 
 	mu   sync.Mutex // guards what follows; not held while the brokers are asked
-	last delaytopics.Settings
+	last topics.Settings
 	at   time.Time // when last was asked for; zero: at the start
 }
 
 // NewSettings begins with the settings that the set was opened with. If cl is nil, they never change.
-func NewSettings(cl *kgo.Client, set *delaytopics.Set) *Settings {
+func NewSettings(cl *kgo.Client, set *topics.Set) *Settings {
 	s := &Settings{last: set.Settings()}
 	if cl != nil {
 		adm := kadm.NewClient(cl)
-		s.read = func(ctx context.Context) (delaytopics.Settings, error) {
-			return delaytopics.ReadSettings(ctx, adm, set)
+		s.read = func(ctx context.Context) (topics.Settings, error) {
+			return topics.ReadSettings(ctx, adm, set)
 		}
 	}
 	return s
@@ -45,7 +45,7 @@ func NewSettings(cl *kgo.Client, set *delaytopics.Set) *Settings {
 
 // Now asks the brokers for the settings, unless they were asked within settingsAge before the call. Callers
 // share one question, which goes on when the first of them has gone.
-func (s *Settings) Now(ctx context.Context) (delaytopics.Settings, error) {
+func (s *Settings) Now(ctx context.Context) (topics.Settings, error) {
 	from := time.Now().Add(-settingsAge)
 	for {
 		s.mu.Lock()
@@ -59,7 +59,7 @@ func (s *Settings) Now(ctx context.Context) (delaytopics.Settings, error) {
 			return last, ctx.Err()
 		case r := <-s.asking.DoChan("", s.ask):
 			if r.Err != nil {
-				return delaytopics.Settings{}, r.Err
+				return topics.Settings{}, r.Err
 			}
 		}
 	}
@@ -81,10 +81,10 @@ func (s *Settings) ask() (any, error) {
 }
 
 // Settings returns the settings of the partition's topics as last read.
-func (l *Life) Settings() delaytopics.Settings { return l.o.Settings.Last() }
+func (l *Life) Settings() topics.Settings { return l.o.Settings.Last() }
 
 // Last returns the settings as last read, for callers that cannot wait.
-func (s *Settings) Last() delaytopics.Settings {
+func (s *Settings) Last() topics.Settings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last

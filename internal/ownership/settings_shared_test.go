@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // Partitions that are acquired together ask once. A caller who goes takes nothing from the others, an answer
@@ -18,17 +18,17 @@ func TestSettingsAreAskedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
 		took, fails := 500*time.Millisecond, false
-		s := &Settings{read: func(ctx context.Context) (delaytopics.Settings, error) {
+		s := &Settings{read: func(ctx context.Context) (topics.Settings, error) {
 			n := asked.Add(1)
 			select {
 			case <-time.After(took):
 			case <-ctx.Done():
-				return delaytopics.Settings{}, ctx.Err()
+				return topics.Settings{}, ctx.Err()
 			}
 			if fails {
-				return delaytopics.Settings{}, errors.New("the broker is away")
+				return topics.Settings{}, errors.New("the broker is away")
 			}
-			return delaytopics.Settings{Retention: time.Duration(n)}, nil
+			return topics.Settings{Retention: time.Duration(n)}, nil
 		}}
 		gone, cancel := context.WithCancel(t.Context())
 		var callers sync.WaitGroup

@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -42,8 +42,8 @@ func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 			kafkatest.SetTopic(t, adm, changelog, timestamps, "LogAppendTime")
 			settings := NewSettings(cl, set)
 
-			cp := delaytopics.Checkpoint{Request: set.Request.ID, Changelog: set.Changelog.ID, Step: "s"}
-			rec := &kgo.Record{Topic: changelog, Key: delaytopics.CheckpointKey(), Value: cp.AppendTo(nil)}
+			cp := wire.Checkpoint{Request: set.Request.ID, Changelog: set.Changelog.ID, Step: "s"}
+			rec := &kgo.Record{Topic: changelog, Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)}
 			if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 				t.Fatal(err)
 			}

@@ -5,10 +5,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // Own says that from here on Seal asks the kind: the partition is acquired.
@@ -112,7 +113,7 @@ func (l *Life) LogRecord(key, value []byte) *kgo.Record {
 
 // CheckpointValue is the value of a checkpoint record.
 func (l *Life) CheckpointValue(position int64, step string, now int64) []byte {
-	c := delaytopics.Checkpoint{
+	c := wire.Checkpoint{
 		Request: l.o.Topics.Request.ID, Changelog: l.o.Topics.Changelog.ID,
 		Position: position, Step: step, Group: l.o.Group, Owner: l.o.Owner, Time: now, Epoch: l.epochs.below(position),
 	}
@@ -122,7 +123,7 @@ func (l *Life) CheckpointValue(position int64, step string, now int64) []byte {
 // Offset is the offset commit of a step, which is its fence within the group. The number
 // of partitions stands in that of request topics: see samePartitions. Where the API is
 // others read who is to be asked: the claim is the first to tell.
-func (l *Life) Offset(at int64, note delaytopics.CommitNote) emitter.Offset {
+func (l *Life) Offset(at int64, note wire.CommitNote) emitter.Offset {
 	note.API = l.o.API
 	if l.o.Topics.Delay == 0 {
 		note.Partitions = l.o.Topics.Request.Partitions
@@ -134,7 +135,7 @@ func (l *Life) Offset(at int64, note delaytopics.CommitNote) emitter.Offset {
 }
 
 // LettersTo is the topic of dead letters as it is now: what it takes may be less than at the start.
-func (l *Life) LettersTo() *delaytopics.Topic {
+func (l *Life) LettersTo() *topics.Topic {
 	t := l.o.Topics.DeadLetters
 	if limit := int(l.o.Targets.BatchMaxBytes(t.Name)); t.MaxMessageBytes > limit {
 		t.MaxMessageBytes = limit

@@ -7,14 +7,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
 	// maxUnmarked is how many of our markers may be on their way when a step is
 	// to be committed. Each transactional ID has one at most, and a few may have
 	// been retired meanwhile; with more a step is aborted for nothing.
-	maxUnmarked = delaytopics.ClaimRecords - 2
+	maxUnmarked = wire.ClaimRecords - 2
 	// owed is how many of them may still come when the tail is known.
 	owed = 2
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // sharedLog is a changelog partition that an owner and a stranger write to. Only
@@ -62,9 +62,9 @@ func TestNoStepPassesBehindAClaim(t *testing.T) {
 			}
 			switch rapid.IntRange(0, 29).Draw(t, "between") {
 			case 0:
-				log.write(rapid.IntRange(1, delaytopics.ClaimRecords-1).Draw(t, "strange")) // aborted tries
+				log.write(rapid.IntRange(1, wire.ClaimRecords-1).Draw(t, "strange")) // aborted tries
 			case 1:
-				log.write(delaytopics.ClaimRecords)
+				log.write(wire.ClaimRecords)
 				if log.claim < 0 {
 					log.claim = log.end - 1
 				}
@@ -164,9 +164,9 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 	if later(); l.Tail.doubt {
 		t.Fatal("in doubt of nothing")
 	}
-	for range delaytopics.ClaimRecords {
-		cl := delaytopics.Claim{Step: "s", Group: "other"}
-		r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: delaytopics.ClaimKey(), Value: cl.AppendTo(nil)}
+	for range wire.ClaimRecords {
+		cl := wire.Claim{Step: "s", Group: "other"}
+		r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: wire.ClaimKey(), Value: cl.AppendTo(nil)}
 		if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
 			if shown {
 				want = 3
 				for range want {
-					r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: delaytopics.CheckpointKey()}
+					r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: wire.CheckpointKey()}
 					if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 						t.Fatal(err)
 					}

@@ -16,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -26,6 +25,8 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -43,7 +44,7 @@ func (*counter) NearRetention(string)                        {}
 func (*counter) Cut(string, int64)                           {}
 
 // follow is a follower with a store of its own.
-func follow(t *testing.T, cl *kgo.Client, set *delaytopics.Set, count *counter) (*ownership.Follower, *statestore.Handle) {
+func follow(t *testing.T, cl *kgo.Client, set *topics.Set, count *counter) (*ownership.Follower, *statestore.Handle) {
 	t.Helper()
 	s, err := statestore.Open(statestore.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -90,7 +91,7 @@ func (*owner) Revoked([]*membership.Token)    {}
 func (*owner) Lost([]*membership.Token)       {}
 
 // claimed acquires the one partition of a set, going on from f, as a process of its own.
-func claimed(t *testing.T, seeds []string, group string, set *delaytopics.Set, cl *kgo.Client, f *ownership.Follower, count *counter) ownership.Acquired {
+func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kgo.Client, f *ownership.Follower, count *counter) ownership.Acquired {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	var all sync.WaitGroup
@@ -144,13 +145,13 @@ func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 	cfg := rig.Config(t, c.Seeds(), requests)
 	first := rig.Serve(t, cfg, service.Options{})
 	first.Ready(1, patience)
-	topics, err := c.Admin(t).ListTopics(t.Context())
+	details, err := c.Admin(t).ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := &delaytopics.Set{
-		Request:   delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1},
-		Changelog: delaytopics.Topic{Name: delaytopics.Changelog(requests), ID: topics[delaytopics.Changelog(requests)].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
+	set := &topics.Set{
+		Request:   topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1},
+		Changelog: topics.Topic{Name: topics.Changelog(requests), ID: details[topics.Changelog(requests)].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
 	}
 	count := new(counter)
 	f, view := follow(t, cl, set, count)
@@ -192,7 +193,7 @@ func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 
 	a := claimed(t, c.Seeds(), cfg.Group, set, cl, f, count)
 	// Up to the claim's eight records, and markers around it.
-	if n := count.replayed.Load() - followed; n > tail+delaytopics.ClaimRecords+4 || n < delaytopics.ClaimRecords {
+	if n := count.replayed.Load() - followed; n > tail+wire.ClaimRecords+4 || n < wire.ClaimRecords {
 		t.Errorf("%d offsets are replayed to take over, %d were left of the log", n, tail)
 	}
 	if tail > followed/2 {

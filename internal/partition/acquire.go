@@ -8,9 +8,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
@@ -83,14 +84,14 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 
 // requestPosition says where requests go on, from the last checkpoint before
 // the claim.
-func (p *Partition) requestPosition(ctx context.Context, last *delaytopics.Checkpoint, committed int64) (from, end int64, err error) {
+func (p *Partition) requestPosition(ctx context.Context, last *wire.Checkpoint, committed int64) (from, end int64, err error) {
 	if last.Request != p.o.Topics.Request.ID {
 		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("request topic %s was recreated since changelog %s was written (its ID is %s, it was %s), where its pending timers are kept: %s",
-			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name, delaytopics.TopicID(p.o.Topics.Request.ID), delaytopics.TopicID(last.Request), delaytopics.FollowAdvice)}
+			p.o.Topics.Request.Name, p.o.Topics.Changelog.Name, topics.TopicID(p.o.Topics.Request.ID), topics.TopicID(last.Request), topics.FollowAdvice)}
 	}
 	if last.Changelog != p.o.Topics.Changelog.ID {
 		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("changelog %s was copied from another topic (its checkpoint names %s, its own ID is %s): %s",
-			p.o.Topics.Changelog.Name, delaytopics.TopicID(last.Changelog), delaytopics.TopicID(p.o.Topics.Changelog.ID), delaytopics.FollowAdvice)}
+			p.o.Topics.Changelog.Name, topics.TopicID(last.Changelog), topics.TopicID(p.o.Topics.Changelog.ID), topics.FollowAdvice)}
 	}
 	if committed >= 0 && committed != last.Position {
 		p.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", last.Position)

@@ -23,7 +23,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
@@ -31,6 +30,8 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -117,7 +118,7 @@ type core struct {
 	t       must
 	g       *ground
 	o       Options
-	set     delaytopics.Set
+	set     topics.Set
 	now     int64     // Unix ms, may go back
 	mono    time.Time // never does; what Targets and Health go by
 	brokers *brokers
@@ -168,10 +169,10 @@ func newCoreOf(t must, g *ground, wheelBytes int64, queue, subs int) *core {
 		emitted: map[int64]*kgo.Record{}, unmet: map[int64]bool{}, heard: map[int64]bool{}, maybe: map[int64]bool{}, dead: map[int64]int{}, beaten: map[int64]bool{},
 		aborted: map[*kgo.Record]bool{}, room: 5,
 	}
-	c.set = delaytopics.Set{
-		Request:     delaytopics.Topic{Name: "r", ID: id(1), Partitions: 1, MaxMessageBytes: 1 << 20},
-		Changelog:   delaytopics.Topic{Name: delaytopics.Changelog("r"), ID: id(2), Partitions: 1, MaxMessageBytes: 2 << 20},
-		DeadLetters: delaytopics.Topic{Name: delaytopics.DeadLetters("r"), ID: id(3), Partitions: 1, MaxMessageBytes: 2 << 20},
+	c.set = topics.Set{
+		Request:     topics.Topic{Name: "r", ID: id(1), Partitions: 1, MaxMessageBytes: 1 << 20},
+		Changelog:   topics.Topic{Name: topics.Changelog("r"), ID: id(2), Partitions: 1, MaxMessageBytes: 2 << 20},
+		DeadLetters: topics.Topic{Name: topics.DeadLetters("r"), ID: id(3), Partitions: 1, MaxMessageBytes: 2 << 20},
 	}
 	c.o = Options{
 		Options: ownership.Options{
@@ -189,8 +190,8 @@ func newCoreOf(t must, g *ground, wheelBytes int64, queue, subs int) *core {
 		},
 		Metrics: g.metrics, SubPartitions: func() int { return subs },
 	}
-	first := delaytopics.Checkpoint{Request: c.set.Request.ID, Changelog: c.set.Changelog.ID, Step: "claim"}
-	c.append(delaytopics.CheckpointKey(), first.AppendTo(nil))
+	first := wire.Checkpoint{Request: c.set.Request.ID, Changelog: c.set.Changelog.ID, Step: "claim"}
+	c.append(wire.CheckpointKey(), first.AppendTo(nil))
 	c.process()
 	c.acquire()
 	return c
@@ -229,11 +230,11 @@ func (c *core) acquire() {
 	replay, err := p.handle.Replay(c.set.Changelog.ID, time.UnixMilli(c.now))
 	c.ok(err)
 	for _, x := range c.changelog {
-		kind, id, err := delaytopics.ParseKey(x.key)
+		kind, id, err := wire.ParseKey(x.key)
 		c.ok(err)
 		switch {
 		case x.offset < meta.Position:
-		case kind == delaytopics.KindCheckpoint:
+		case kind == wire.KindCheckpoint:
 			c.ok(replay.Checkpoint(x.value))
 		case x.value == nil:
 			c.ok(replay.Delete(id))
@@ -279,10 +280,10 @@ func (c *core) ok(err error) {
 func (c *core) fold(below int64) map[string]*timer.Timer {
 	m := map[string]*timer.Timer{}
 	for _, x := range c.changelog {
-		kind, id, err := delaytopics.ParseKey(x.key)
+		kind, id, err := wire.ParseKey(x.key)
 		c.ok(err)
 		switch {
-		case x.offset >= below || kind != delaytopics.KindTimer:
+		case x.offset >= below || kind != wire.KindTimer:
 		case x.value == nil:
 			delete(m, string(id))
 		default:
@@ -558,17 +559,17 @@ func (c *core) commit(told bool) {
 			continue
 		}
 		r.Offset = c.append(r.Key, r.Value)
-		kind, id, err := delaytopics.ParseKey(r.Key)
+		kind, id, err := wire.ParseKey(r.Key)
 		c.ok(err)
 		if seen[string(r.Key)] {
 			c.t.Fatalf("two records under changelog key %q in one step", r.Key)
 		}
 		seen[string(r.Key)] = true
-		if _, there := fold[string(id)]; kind == delaytopics.KindTimer && r.Value == nil && !there {
+		if _, there := fold[string(id)]; kind == wire.KindTimer && r.Value == nil && !there {
 			c.t.Fatalf("a tombstone for %q, of which the changelog holds nothing", id)
 		}
-		if kind == delaytopics.KindCheckpoint {
-			cp, err := delaytopics.DecodeCheckpoint(r.Value)
+		if kind == wire.KindCheckpoint {
+			cp, err := wire.DecodeCheckpoint(r.Value)
 			c.ok(err)
 			if cp.Position < c.position || cp.Position != c.share.Offset.At {
 				c.t.Fatalf("position %d behind %d, offset commit %d", cp.Position, c.position, c.share.Offset.At)

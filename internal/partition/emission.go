@@ -9,10 +9,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -44,7 +44,7 @@ type origin struct {
 	event  string // waterclock-event up to the offset: unique forever, a re-created topic has another UUID
 }
 
-func originOf(t *delaytopics.Topic, partition int32) origin {
+func originOf(t *topics.Topic, partition int32) origin {
 	n := strconv.Itoa(int(partition))
 	return origin{t.Name + "/" + n + "/", base64.RawURLEncoding.EncodeToString(t.ID[:]) + "." + n + "."}
 }
@@ -116,7 +116,7 @@ func refusalOf(err error, r *kgo.Record) *planner.Refusal {
 	case emitter.TooLarge(err):
 		return &planner.Refusal{Reason: string(waterclock.ReasonTargetTooLarge), Detail: fmt.Sprintf("topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)}
 	case emitter.NotAuthorized(err):
-		return &planner.Refusal{Reason: string(waterclock.ReasonTargetNotAuthorized), Detail: delaytopics.MayNotWrite(r.Topic)}
+		return &planner.Refusal{Reason: string(waterclock.ReasonTargetNotAuthorized), Detail: topics.MayNotWrite(r.Topic)}
 	case emitter.UnknownTopic(err):
 		return &planner.Refusal{Reason: string(waterclock.ReasonTargetUnknown), Detail: fmt.Sprintf("topic %s did not exist when the timer fired: create it", r.Topic)}
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 func emissionPartition() *Partition {
-	return &Partition{o: Options{Options: ownership.Options{Partition: 7, Topics: &delaytopics.Set{
-		Request:   delaytopics.Topic{Name: "timers", ID: [16]byte{1, 2, 3, 250}, Partitions: 8},
-		Changelog: delaytopics.Topic{Name: "timers.waterclock.changelog", ID: [16]byte{9}, Partitions: 8},
+	return &Partition{o: Options{Options: ownership.Options{Partition: 7, Topics: &topics.Set{
+		Request:   topics.Topic{Name: "timers", ID: [16]byte{1, 2, 3, 250}, Partitions: 8},
+		Changelog: topics.Topic{Name: "timers.waterclock.changelog", ID: [16]byte{9}, Partitions: 8},
 	}}}}
 }
 
@@ -94,7 +94,7 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 		r := m.record(tm, 0)
 		want := map[string]string{
 			waterclock.HeaderSource: fmt.Sprint("timers.waterclock.changelog/7/", at),
-			waterclock.HeaderEvent:  fmt.Sprintf("%s.7.%d.1", delaytopics.TopicID([16]byte{9}), at),
+			waterclock.HeaderEvent:  fmt.Sprintf("%s.7.%d.1", topics.TopicID([16]byte{9}), at),
 		}
 		for _, h := range r.Headers {
 			if w, ok := want[h.Key]; ok && w != string(h.Value) {

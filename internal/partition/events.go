@@ -4,10 +4,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // Outcome events are records of the step that they tell of: committed with it or not
@@ -68,7 +68,7 @@ func (s *sealed) events(k *part) {
 		text = ev.AppendTo(text)
 		slab = append(slab, kgo.Record{
 			Topic: p.o.Topics.Events.Name, Partition: p.o.Partition, Timestamp: now,
-			Key: delaytopics.EventKey(ev.ID), Value: text[first:len(text):len(text)],
+			Key: wire.EventKey(ev.ID), Value: text[first:len(text):len(text)],
 		})
 		k.events = append(k.events, &slab[len(slab)-1])
 	}
@@ -87,9 +87,9 @@ var eventTypes = [timer.Outcomes]waterclock.EventType{
 // event is what an entry that is sealed at an instant does to its timer; false: nothing
 // has happened to one, as when a cancel found nothing, or a firing was rolled back. (One
 // long switch: it is the table of the events.)
-func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev delaytopics.Event, happened bool) {
+func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
-	ev = delaytopics.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: p.source(e.Before.Offset), Pending: e.After}
+	ev = wire.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: p.source(e.Before.Offset), Pending: e.After}
 	if e.After.IsRemembered() {
 		ev.Pending = nil
 	}
@@ -119,7 +119,7 @@ func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev 
 	case timer.Unmet:
 		ev.Request = p.source(e.Request)
 		if e.Before.IsAbsent() {
-			ev.Source = delaytopics.Source{}
+			ev.Source = waterclock.Source{}
 		}
 	case timer.NotFound:
 		return ev, false

@@ -11,14 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // tell gives the partition a topic of events.
 func (c *core) tell() {
-	c.set.Events = delaytopics.Topic{Name: delaytopics.Events("r"), ID: [16]byte{4}, Partitions: 1, MaxMessageBytes: 1 << 20}
+	c.set.Events = topics.Topic{Name: topics.Events("r"), ID: [16]byte{4}, Partitions: 1, MaxMessageBytes: 1 << 20}
 	c.told = make(map[string]int64)
 }
 

@@ -16,12 +16,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // gated is a partition whose gate waits for a log of large requests, and the
@@ -45,7 +45,7 @@ func newGated(t *testing.T) *gated {
 			t.Fatal(err)
 		}
 	}
-	topics, err := kadm.NewClient(cl).ListTopics(t.Context(), requests)
+	details, err := kadm.NewClient(cl).ListTopics(t.Context(), requests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func newGated(t *testing.T) *gated {
 	g := &gated{brokers: c, end: n, open: make(chan struct{})}
 	g.p = New(Options{
 		Options: ownership.Options{
-			Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
+			Topics: &topics.Set{Request: topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1}},
 			Client: cl, Targets: emitter.NewTargets(cl, emitter.TargetOptions{}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		},
 		Reader: reader, Metrics: NewMetrics(prometheus.NewRegistry()), Rules: new(intake.Rules), Memory: Memory{Wheel: budget.Alone(1 << 20)},
@@ -137,7 +137,7 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 // would overtake it, and a cancel in the log would lose to what is due.
 func TestDeliveredIsInTheInbox(t *testing.T) {
 	p := New(Options{Options: ownership.Options{
-		Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Topics: &topics.Set{Request: topics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}, Rules: new(intake.Rules), Metrics: NewMetrics(prometheus.NewRegistry()), Memory: Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}})
 	p.plans = p.newPlans(0)
 	in := p.plans.subs[0].inbox

@@ -8,12 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 func TestLag(t *testing.T) {
@@ -51,7 +51,7 @@ func TestLag(t *testing.T) {
 // because they are markers, or on their way.
 func TestLagBehindAnOpenTransaction(t *testing.T) {
 	p := New(Options{
-		Options: ownership.Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
+		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Memory:  Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)},
 	})
@@ -77,7 +77,7 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 // What is read last tells the lag until it is told that only markers are behind it.
 func TestLagEndsWithMarkers(t *testing.T) {
 	p := New(Options{
-		Options: ownership.Options{Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Lanes: emitter.NewLanes(emitter.Options{})},
+		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Lanes: emitter.NewLanes(emitter.Options{})},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Memory:  Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}, Rules: new(intake.Rules),
 	})

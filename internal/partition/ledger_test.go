@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // What each outcome does to the number that must be pending, and a planted fault:
@@ -45,7 +45,7 @@ func TestEachOutcomeIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)
 	p := New(Options{Options: ownership.Options{
-		Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "requests"}}, Logger: slog.New(slog.DiscardHandler),
+		Topics: &topics.Set{Request: topics.Topic{Name: "requests"}}, Logger: slog.New(slog.DiscardHandler),
 	}})
 	want := map[string]int{}
 	var entries []*planner.Entry

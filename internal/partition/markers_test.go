@@ -5,21 +5,21 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // checkpointed is the checkpoint of the share that is out, which names a position as the offset commit does.
-func (c *core) checkpointed() delaytopics.Checkpoint {
+func (c *core) checkpointed() wire.Checkpoint {
 	c.t.Helper()
 	if c.share == nil {
 		c.t.Fatalf("nothing is sealed")
 	}
 	for _, r := range c.share.Records {
-		if kind, _, err := delaytopics.ParseKey(r.Key); r.Topic == c.set.Changelog.Name && err == nil && kind == delaytopics.KindCheckpoint {
-			cp, err := delaytopics.DecodeCheckpoint(r.Value)
+		if kind, _, err := wire.ParseKey(r.Key); r.Topic == c.set.Changelog.Name && err == nil && kind == wire.KindCheckpoint {
+			cp, err := wire.DecodeCheckpoint(r.Value)
 			c.ok(err)
 			if cp.Position != c.share.Offset.At {
 				c.t.Fatalf("position %d, offset commit %d", cp.Position, c.share.Offset.At)
@@ -28,7 +28,7 @@ func (c *core) checkpointed() delaytopics.Checkpoint {
 		}
 	}
 	c.t.Fatalf("no checkpoint is in the share")
-	return delaytopics.Checkpoint{}
+	return wire.Checkpoint{}
 }
 
 // The position passes the marker behind a request with the request. What was read later, it passes by a step of nothing,

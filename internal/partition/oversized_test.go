@@ -11,9 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // oversizedAt is a partition of a log of two transactions of one record each, the
@@ -22,7 +22,7 @@ func oversizedAt(t *testing.T) (p *Partition, committed, aborted int64) {
 	t.Helper()
 	const requests = "r"
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
-	topics, err := kadm.NewClient(cl).ListTopics(t.Context(), requests)
+	details, err := kadm.NewClient(cl).ListTopics(t.Context(), requests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func oversizedAt(t *testing.T) (p *Partition, committed, aborted int64) {
 	}
 	p = New(Options{
 		Options: ownership.Options{
-			Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: requests, ID: topics[requests].ID, Partitions: 1}},
+			Topics: &topics.Set{Request: topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1}},
 			Client: cl, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		},
 		Metrics: NewMetrics(prometheus.NewRegistry()),

@@ -70,7 +70,7 @@ type Memory struct {
 	Requests *budget.Account // requests on their way, and all that is committed and not folded: then intake pauses
 	Firings  *budget.Account // firings on their way
 	Overlay  *budget.Account // what questions about many hold of what the store lacks
-	Replay   int             // bytes that a replay takes; 0: see delaytopics.Replay
+	Replay   int             // bytes that a replay takes; 0: see replay.Replay
 }
 
 func (m *Memory) close() {

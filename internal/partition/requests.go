@@ -7,7 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -143,10 +142,10 @@ func recordSize(r *kgo.Record) int64 {
 
 // source names the record that a generation of this partition comes from: a
 // request, or the changelog's where the timer was moved here.
-func (p *Partition) source(generation int64) delaytopics.Source {
+func (p *Partition) source(generation int64) waterclock.Source {
 	generation = timer.Ref{Offset: generation}.Generation()
 	if at, moved := timer.MovedAt(generation); moved {
-		return delaytopics.Source{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Offset: at}
+		return waterclock.Source{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Offset: at}
 	}
-	return delaytopics.Source{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: generation}
+	return waterclock.Source{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: generation}
 }

@@ -7,12 +7,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // Partitions of a topic remember the schedules of its timers together.
@@ -21,7 +21,7 @@ func TestSchedulesAreRememberedOnceForATopic(t *testing.T) {
 	for partition := range int32(3) {
 		p := New(Options{
 			Options: ownership.Options{
-				Topics: &delaytopics.Set{Request: delaytopics.Topic{Name: "r"}}, Partition: partition, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+				Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Partition: partition, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			},
 			Metrics: NewMetrics(prometheus.NewRegistry()), Rules: rules, Memory: Memory{Wheel: budget.Alone(1 << 20)},
 		})

@@ -7,11 +7,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // sealed is a step of the partition's plans made into a share.
@@ -187,7 +188,7 @@ func (s *sealed) build(step string) {
 		s.events(k)
 	})
 	s.checkpoint = p.CheckpointValue(s.step.Position, step, s.at)
-	s.share.Records = append(s.share.Records, p.LogRecord(delaytopics.CheckpointKey(), s.checkpoint))
+	s.share.Records = append(s.share.Records, p.LogRecord(wire.CheckpointKey(), s.checkpoint))
 	s.changelog++
 	if dead {
 		s.deadLetters()
@@ -197,7 +198,7 @@ func (s *sealed) build(step string) {
 		s.told += len(s.parts[i].events)
 	}
 	s.share.Fence = func() error { return p.Fence(s.share.Records[:s.changelog]) }
-	s.share.Offset = p.Offset(s.step.Position, delaytopics.CommitNote{Step: step})
+	s.share.Offset = p.Offset(s.step.Position, wire.CommitNote{Step: step})
 }
 
 // route chooses where each firing goes, and rolls back what must not be emitted now.
@@ -275,11 +276,11 @@ func (s *sealed) deadLetters() {
 	}
 }
 
-func (p *Partition) deadLetter(to *delaytopics.Topic, e *planner.Entry) *kgo.Record {
+func (p *Partition) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
 	if rec, ok := e.Tag.(*kgo.Record); ok && e.Refused() {
-		return delaytopics.DeadRequest(to, rec, e.Refusal.Reason, e.Refusal.Detail)
+		return wire.DeadRequest(to, rec, e.Refusal.Reason, e.Refusal.Detail)
 	}
-	return delaytopics.DeadEmission(to, p.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
+	return wire.DeadEmission(to, p.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
 }
 
 // changes makes changelog records of what the segment changes.
@@ -292,7 +293,7 @@ func (s *sealed) changes(k *part) {
 	records, keys := room(k.slabs.changes, len(changes)), room(k.slabs.keys, n)
 	for i := range changes {
 		first := len(keys)
-		keys = delaytopics.TimerKey(keys, changes[i].ID)
+		keys = wire.TimerKey(keys, changes[i].ID)
 		records = append(records, *s.p.LogRecord(keys[first:len(keys):len(keys)], changes[i].Value))
 		s.share.Records[k.records+i] = &records[i]
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -35,8 +35,8 @@ const (
 )
 
 // accessOf is what the rights of cfg's service depend on.
-func accessOf(cfg *config.Config) delaytopics.Access {
-	a := delaytopics.Access{
+func accessOf(cfg *config.Config) topics.Access {
+	a := topics.Access{
 		Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: cfg.CreateTopics, API: cfg.API != "",
 		Group: cfg.Group, TransactionalIDs: emitter.TransactionalIDPrefix(cfg.Group), DeadLetters: make(map[string]string),
 	}
@@ -91,7 +91,7 @@ func (a *access) use(cfg *config.Config) {
 }
 
 // wanted is what the rights depend on now.
-func (a *access) wanted() delaytopics.Access {
+func (a *access) wanted() topics.Access {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.targets != nil {
@@ -210,7 +210,7 @@ func (a *access) look(ctx context.Context) error {
 	wanted := a.wanted()
 	grants := wanted.Service()
 	targets := make(map[string]bool)
-	for _, g := range (delaytopics.Access{Targets: wanted.Targets}).Service() {
+	for _, g := range (topics.Access{Targets: wanted.Targets}).Service() {
 		targets[g.Name] = g.Resource == kmsg.ACLResourceTypeTopic
 	}
 	missing, err := missingTopics(ctx, a.client, grants)
@@ -293,7 +293,7 @@ func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 	}
 	a := accessOf(cfg)
 	var b strings.Builder
-	section := func(title string, grants []delaytopics.Grant, principals []string) {
+	section := func(title string, grants []topics.Grant, principals []string) {
 		if len(principals) == 0 || len(grants) == 0 {
 			return
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -23,6 +22,7 @@ import (
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/recent"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -334,7 +334,7 @@ func (d *directory) Owners(ctx context.Context) (map[timer.TopicPartition]route.
 				if p.Metadata == nil || p.Offset < 0 {
 					continue
 				}
-				if note, err := delaytopics.ParseCommitNote(*p.Metadata); err == nil {
+				if note, err := wire.ParseCommitNote(*p.Metadata); err == nil {
 					owners[timer.TopicPartition{Topic: name, Partition: p.Partition}] = route.Owner{Process: note.Process(), API: note.API}
 				}
 			}

@@ -11,10 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // What happens to a topic while an instance runs is noticed within seconds, an
@@ -41,7 +41,7 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 10 * time.Second, []string{"ID is", "it was recreated", "waterclock topics follow"}},
-		{"changelog", remove(delaytopics.Changelog(requests)), 20 * time.Second, []string{"topic is missing, must be there", "A changelog that was lost"}},
+		{"changelog", remove(topics.Changelog(requests)), 20 * time.Second, []string{"topic is missing, must be there", "A changelog that was lost"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +81,7 @@ func TestDeadLetterTopicLost(t *testing.T) {
 	t.Parallel()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
 	adm := kadm.NewClient(cl)
-	dead := delaytopics.DeadLetters(requests)
+	dead := topics.DeadLetters(requests)
 	bad := func(t *testing.T) {
 		t.Helper()
 		rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte("bad"), Value: []byte("v")})
@@ -138,7 +138,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	kafkatest.GrowTopics(t, kadm.NewClient(cl), now, requests, delaytopics.Changelog(requests), delaytopics.DeadLetters(requests))
+	kafkatest.GrowTopics(t, kadm.NewClient(cl), now, requests, topics.Changelog(requests), topics.DeadLetters(requests))
 	in = rig.Serve(t, cfg, service.Options{})
 	rig.Until(t, limit, "no partition is served", func() bool {
 		_, body := in.Readyz()

@@ -13,10 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // Fate is what became of a request, as a plain consumer of the topics beside its
@@ -76,7 +77,7 @@ type watcher struct {
 
 // watch begins to watch for the fate of a request on a topic.
 func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id string, kind Action) (*watcher, error) {
-	w := &watcher{cfg: cfg, client: cl, topic: topic, id: id, kind: kind, letters: deadLetters(cfg, topic), events: delaytopics.Events(topic),
+	w := &watcher{cfg: cfg, client: cl, topic: topic, id: id, kind: kind, letters: deadLetters(cfg, topic), events: topics.Events(topic),
 		from: make(map[string]map[int32]kgo.Offset), read: make(map[string]map[int32]int64)}
 	if err := w.mayRead(ctx); err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id st
 	} else if err != nil {
 		return nil, err
 	}
-	for _, own := range []string{delaytopics.Changelog(topic), w.letters, w.events} {
+	for _, own := range []string{topics.Changelog(topic), w.letters, w.events} {
 		ends, err := w.ends(ctx, own)
 		switch {
 		case own == w.events && (errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)):
@@ -107,9 +108,9 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id st
 }
 
 func (w *watcher) mayRead(ctx context.Context) error {
-	var grants []delaytopics.Grant
-	for _, own := range []string{delaytopics.Changelog(w.topic), w.letters, w.events} {
-		grants = append(grants, delaytopics.Grant{Resource: kmsg.ACLResourceTypeTopic, Name: own, Operations: []kmsg.ACLOperation{kmsg.ACLOperationRead}})
+	var grants []topics.Grant
+	for _, own := range []string{topics.Changelog(w.topic), w.letters, w.events} {
+		grants = append(grants, topics.Grant{Resource: kmsg.ACLResourceTypeTopic, Name: own, Operations: []kmsg.ACLOperation{kmsg.ACLOperationRead}})
 	}
 	missing, err := missingTopics(ctx, w.client, grants)
 	for _, g := range missing {
@@ -142,7 +143,7 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 // await returns the fate of what was sent, or ErrUndecided after the limit.
 func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fate, error) {
 	w.sent, w.fate.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
-	for _, log := range []string{delaytopics.Changelog(w.topic), w.events} {
+	for _, log := range []string{topics.Changelog(w.topic), w.events} {
 		if w.from[log] != nil { // only the partition of the same number shows it
 			w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
 		}
@@ -239,16 +240,16 @@ func (w *watcher) mine(e *waterclock.Event) bool {
 // change takes a record of the changelog in. It ignores records that it does not know, which a later
 // version may have written.
 func (w *watcher) change(r *kgo.Record) {
-	kind, id, err := delaytopics.ParseKey(r.Key)
+	kind, id, err := wire.ParseKey(r.Key)
 	switch {
 	case err != nil:
-	case kind == delaytopics.KindTimer && string(id) == w.id:
+	case kind == wire.KindTimer && string(id) == w.id:
 		w.touched, w.left = true, nil
 		if t, err := timer.Decode(r.Value); err == nil {
 			w.left = t
 		}
-	case kind == delaytopics.KindCheckpoint:
-		c, err := delaytopics.DecodeCheckpoint(r.Value)
+	case kind == wire.KindCheckpoint:
+		c, err := wire.DecodeCheckpoint(r.Value)
 		if err != nil {
 			return
 		}

@@ -8,9 +8,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // stranger writes claims of another group to changelogs.
@@ -35,9 +36,9 @@ func (s *stranger) claim(partition int32) {
 		s.t.Fatal(err)
 	}
 	var rs []*kgo.Record
-	for range delaytopics.ClaimRecords {
-		c := delaytopics.Claim{Step: "s", Group: "other"}
-		rs = append(rs, &kgo.Record{Topic: delaytopics.Changelog(requests), Partition: partition, Key: delaytopics.ClaimKey(), Value: c.AppendTo(nil)})
+	for range wire.ClaimRecords {
+		c := wire.Claim{Step: "s", Group: "other"}
+		rs = append(rs, &kgo.Record{Topic: topics.Changelog(requests), Partition: partition, Key: wire.ClaimKey(), Value: c.AppendTo(nil)})
 	}
 	if err := s.cl.ProduceSync(s.t.Context(), rs...).FirstErr(); err != nil {
 		s.t.Fatal(err)

@@ -10,10 +10,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/follow"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -46,9 +47,9 @@ func Follow(ctx context.Context, cfg *config.Config, directories []string, out i
 		return err
 	}
 	for _, name := range cfg.Requests {
-		topics := topicOptions(cfg, name, 0, cfg.CreateTopics)
-		topics.Grow = true
-		set, _, err := delaytopics.Ensure(ctx, kadm.NewClient(cl), name, topics)
+		wanted := topicOptions(cfg, name, 0, cfg.CreateTopics)
+		wanted.Grow = true
+		set, _, err := topics.Ensure(ctx, kadm.NewClient(cl), name, wanted)
 		if err != nil {
 			return err
 		}
@@ -90,7 +91,7 @@ func (v views) newest(id statestore.PartitionID) (newest *follow.View, err error
 		if len(m.Checkpoint) == 0 {
 			continue
 		}
-		cp, err := delaytopics.DecodeCheckpoint(m.Checkpoint)
+		cp, err := wire.DecodeCheckpoint(m.Checkpoint)
 		if err != nil {
 			return nil, fmt.Errorf("partition %s: %w", id, err)
 		}

@@ -9,10 +9,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -157,7 +157,7 @@ func TestDeletionsAreKeptForEver(t *testing.T) {
 		"cleanup.policy": kadm.StringPtr("compact"), "message.timestamp.type": kadm.StringPtr("LogAppendTime"),
 		"max.message.bytes": kadm.StringPtr("2000000"), "delete.retention.ms": kadm.StringPtr("9223372036854775807"),
 	}
-	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 2, 1, settings, delaytopics.Changelog(requests)); err != nil {
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 2, 1, settings, topics.Changelog(requests)); err != nil {
 		t.Fatal(err)
 	}
 	cfg := rig.Config(t, c.ListenAddrs(), requests)

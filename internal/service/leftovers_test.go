@@ -12,9 +12,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -89,8 +89,8 @@ func TestTheLastCopyIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	set := delaytopics.Set{Request: delaytopics.Topic{ID: [16]byte{1}}, Changelog: delaytopics.Topic{ID: [16]byte{2}, DeleteRetention: 2 * time.Hour}}
-	halted := delaytopics.Set{Request: delaytopics.Topic{ID: [16]byte{3}}, Changelog: delaytopics.Topic{ID: [16]byte{4}, DeleteRetention: 2 * time.Hour}}
+	set := topics.Set{Request: topics.Topic{ID: [16]byte{1}}, Changelog: topics.Topic{ID: [16]byte{2}, DeleteRetention: 2 * time.Hour}}
+	halted := topics.Set{Request: topics.Topic{ID: [16]byte{3}}, Changelog: topics.Topic{ID: [16]byte{4}, DeleteRetention: 2 * time.Hour}}
 	in := &instance{
 		store: s, log: slog.New(slog.DiscardHandler), o: Options{Now: time.Now},
 		topics:  map[string]*served{"r": newServed(nil, set, nil), "halted": newServed(nil, halted, nil)},
@@ -121,10 +121,10 @@ func TestTheLastCopyIsKept(t *testing.T) {
 // A topic that is gone keeps nothing of the others in the store.
 func TestATopicThatIsGoneKeepsItsOwnViews(t *testing.T) {
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1))
-	set := func(id byte) delaytopics.Set {
-		return delaytopics.Set{
-			Request:   delaytopics.Topic{Name: "gone", ID: [16]byte{id}},
-			Changelog: delaytopics.Topic{Name: "gone.waterclock.changelog", DeleteRetention: 2 * time.Hour},
+	set := func(id byte) topics.Set {
+		return topics.Set{
+			Request:   topics.Topic{Name: "gone", ID: [16]byte{id}},
+			Changelog: topics.Topic{Name: "gone.waterclock.changelog", DeleteRetention: 2 * time.Hour},
 		}
 	}
 	in := &instance{log: slog.New(slog.DiscardHandler), topics: map[string]*served{"gone": newServed(cl, set(1), nil), "there": newServed(nil, set(2), nil)}}

@@ -11,12 +11,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/follow"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // An instance starts in the middle of the transaction in which timers follow: that
@@ -41,7 +41,7 @@ func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
 	}
 	adm := kadm.NewClient(cl)
 	kafkatest.GrowTopics(t, adm, now, requests)
-	set, _, err := delaytopics.Ensure(t.Context(), adm, requests, delaytopics.Options{Grow: true})
+	set, _, err := topics.Ensure(t.Context(), adm, requests, topics.Options{Grow: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -62,16 +62,16 @@ func readNames(dataDir string) (names, error) {
 }
 
 // noteNames adds the topics that are served to the directory's file.
-func noteNames(dataDir string, topics map[string]*served) error {
+func noteNames(dataDir string, all map[string]*served) error {
 	known, err := readNames(dataDir)
 	if err != nil {
 		return err
 	}
 	var lines strings.Builder
-	for name, t := range topics {
+	for name, t := range all {
 		r := &t.set.Request
 		if known[r.ID] != (named{name, r.Partitions}) {
-			fmt.Fprintf(&lines, "%s %d %s\n", delaytopics.TopicID(r.ID), r.Partitions, name)
+			fmt.Fprintf(&lines, "%s %d %s\n", topics.TopicID(r.ID), r.Partitions, name)
 		}
 	}
 	if lines.Len() == 0 {
@@ -89,7 +89,7 @@ func noteNames(dataDir string, topics map[string]*served) error {
 func (n names) partition(id statestore.PartitionID) string {
 	of, known := n[id.Topic]
 	if !known {
-		of.name = delaytopics.TopicID(id.Topic)
+		of.name = topics.TopicID(id.Topic)
 	}
 	return fmt.Sprintf("%s/%d", of.name, id.Partition)
 }

@@ -3,18 +3,18 @@ package service
 import (
 	"testing"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 // The directory keeps names beside UUIDs, of topics that were recreated too.
 func TestNamesOfTopics(t *testing.T) {
 	dir := t.TempDir()
-	serve := func(topics map[string][16]byte) {
+	serve := func(ids map[string][16]byte) {
 		t.Helper()
 		all := make(map[string]*served)
-		for name, id := range topics {
-			all[name] = &served{set: delaytopics.Set{Request: delaytopics.Topic{Name: name, ID: id, Partitions: 8}}}
+		for name, id := range ids {
+			all[name] = &served{set: topics.Set{Request: topics.Topic{Name: name, ID: id, Partitions: 8}}}
 		}
 		if err := noteNames(dir, all); err != nil {
 			t.Fatal(err)

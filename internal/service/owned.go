@@ -6,9 +6,9 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/fixeddelay"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -93,8 +93,8 @@ func (in *instance) subPartitions() int {
 	return min(max(1, runtime.GOMAXPROCS(0)/owned), config.MaxSubPartitions)
 }
 
-func (in *instance) newDelayed(t *membership.Token, topic *served) *fixeddelay.Partition {
-	return fixeddelay.New(fixeddelay.Options{
+func (in *instance) newDelayed(t *membership.Token, topic *served) *delaytopics.Partition {
+	return delaytopics.New(delaytopics.Options{
 		Options: in.ownership(t, topic), Rules: topic.rules, Reader: in.reader,
 		Queue: in.budgets.requests.Open(t.Topic), Stamps: in.stamps, Metrics: in.metrics,
 	})

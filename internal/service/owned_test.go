@@ -4,10 +4,10 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/memory"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // All partitions together may hold what is set, however many there are, a fixed-delay
@@ -15,7 +15,7 @@ import (
 func TestMemoryIsSharedByTopics(t *testing.T) {
 	const partitions = 200
 	topic := func(partitions int32) *served {
-		return &served{set: delaytopics.Set{Request: delaytopics.Topic{Partitions: partitions}}}
+		return &served{set: topics.Set{Request: topics.Topic{Partitions: partitions}}}
 	}
 	s := memory.Divide(memory.Minimum)
 	m := newBudgets(&s, map[string]*served{"large": topic(partitions), "small": topic(1)}, map[string]*served{"delayed": topic(partitions)})

@@ -11,17 +11,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // delayRules are what records of a fixed-delay topic are judged by. It passes nothing on
 // to another one: a record could go round forever.
-func delayRules(cfg *config.Config, d config.DelayTopic, set delaytopics.Set) *intake.Rules {
+func delayRules(cfg *config.Config, d config.DelayTopic, set topics.Set) *intake.Rules {
 	r := rules(cfg, set)
 	r.DefaultTarget = d.Target
 	never, delayed := r.Never, cfg.DelayTopics()

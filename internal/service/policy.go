@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // rules are what requests of one topic are judged by.
-func rules(cfg *config.Config, set delaytopics.Set) *intake.Rules {
+func rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	policy := cfg.PolicyOf(set.Request.Name)
 	limits := intake.DefaultLimits()
 	limits.Horizon, limits.Headers, limits.HeaderBytes = policy.LimitHorizon, policy.LimitHeaders, int(policy.LimitHeaderBytes)
@@ -48,7 +48,7 @@ func never(cfg *config.Config) func(topic string) string {
 	}
 	return func(topic string) string {
 		switch {
-		case delaytopics.IsOwn(topic), letters[topic]:
+		case topics.IsOwn(topic), letters[topic]:
 			return "it is a topic that waterclock keeps for itself"
 		case requests[topic]:
 			return "it is a request topic, where what fires would be refused for want of a due time, or be taken for a cancel"
@@ -58,7 +58,7 @@ func never(cfg *config.Config) func(topic string) string {
 }
 
 // quota is what each partition of a request topic may have of its limits.
-func quota(cfg *config.Config, set delaytopics.Set) intake.Quota {
+func quota(cfg *config.Config, set topics.Set) intake.Quota {
 	policy, partitions := cfg.PolicyOf(set.Request.Name), int64(max(1, set.Request.Partitions))
 	q := intake.Quota{
 		Rate:    float64(policy.LimitRate) / float64(partitions),
@@ -76,15 +76,15 @@ func deadLetters(cfg *config.Config, requests string) string {
 	if name := cfg.PolicyOf(requests).DeadLetters; name != "" {
 		return name
 	}
-	return delaytopics.DeadLetters(requests)
+	return topics.DeadLetters(requests)
 }
 
 // topicOptions say how the topics of a request topic, or with a delay of a fixed-delay
 // topic, are made and checked. What lies in a fixed-delay topic stays where it is when
 // that grows, so its own topics may grow with it.
-func topicOptions(cfg *config.Config, topic string, delay time.Duration, create bool) delaytopics.Options {
+func topicOptions(cfg *config.Config, topic string, delay time.Duration, create bool) topics.Options {
 	policy := cfg.PolicyOf(topic)
-	return delaytopics.Options{
+	return topics.Options{
 		Create: create, Grow: create && delay != 0, Delay: delay, Replication: int16(cfg.ReplicationFactor), DeadLetters: deadLetters(cfg, topic),
 		Events: policy.Events, CompactEvents: policy.EventsCleanup == config.CleanupCompact,
 	}

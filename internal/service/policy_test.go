@@ -13,9 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // tenants are settings with a tenant for timers and none for slow.
@@ -29,8 +29,8 @@ func tenants() *config.Config {
 	return &cfg
 }
 
-func setOf(name string) delaytopics.Set {
-	return delaytopics.Set{Request: delaytopics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
+func setOf(name string) topics.Set {
+	return topics.Set{Request: topics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
 }
 
 // TestRulesOfTenants: each request topic is judged by its own policy.
@@ -114,7 +114,7 @@ func TestTopicsOfTenants(t *testing.T) {
 	if a.DeadLetters["timers"] != "failed" || a.DeadLetters["slow"] != "slow.waterclock.dead-letters" || !slices.Equal(a.Targets, []string{"orders", "mail.*", "*"}) {
 		t.Errorf("%+v", a)
 	}
-	for _, grants := range [][]delaytopics.Grant{a.Service(), a.Repair(), a.Undertakers("g")} {
+	for _, grants := range [][]topics.Grant{a.Service(), a.Repair(), a.Undertakers("g")} {
 		found := false
 		for _, g := range grants {
 			found = found || g.Name == "failed"

@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -151,7 +151,7 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 		}
 		set := &r.in.of(name).set
 		_, suspect := r.suspect[name]
-		if suspect || changed(found, &set.Request) || slices.ContainsFunc(set.Own(), func(own *delaytopics.Topic) bool { return changed(found, own) }) {
+		if suspect || changed(found, &set.Request) || slices.ContainsFunc(set.Own(), func(own *topics.Topic) bool { return changed(found, own) }) {
 			names = append(names, name)
 		}
 	}
@@ -177,7 +177,7 @@ func (r *recheck) readSettings(ctx context.Context) {
 }
 
 // changed reports whether a topic is gone, another one, or of other partitions.
-func changed(found kadm.TopicDetails, was *delaytopics.Topic) bool {
+func changed(found kadm.TopicDetails, was *topics.Topic) bool {
 	is, there := found[was.Name]
 	if !there || errors.Is(is.Err, kerr.UnknownTopicOrPartition) {
 		return true
@@ -217,14 +217,14 @@ func (r *recheck) stops() map[string]string {
 	return all
 }
 
-func (r *recheck) look(ctx context.Context, set delaytopics.Set) (stop, alert []delaytopics.Problem, err error) {
+func (r *recheck) look(ctx context.Context, set topics.Set) (stop, alert []topics.Problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	return delaytopics.Recheck(ctx, r.adm, set, topicOptions(r.in.cfg, set.Request.Name, set.Delay, r.in.cfg.CreateTopics))
+	return topics.Recheck(ctx, r.adm, set, topicOptions(r.in.cfg, set.Request.Name, set.Delay, r.in.cfg.CreateTopics))
 }
 
 // check looks at one request topic. What stops it must have been seen before.
-func (r *recheck) check(ctx context.Context, name string, set delaytopics.Set) {
+func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 	stop, alert, err := r.look(ctx, set)
 	if ctx.Err() != nil || err == nil && !r.confirmed(name, stop) {
 		return
@@ -254,7 +254,7 @@ func (r *recheck) check(ctx context.Context, name string, set delaytopics.Set) {
 
 // confirmed reports whether a check is final: it finds nothing that stops the topic,
 // or has found that for long enough.
-func (r *recheck) confirmed(name string, stop []delaytopics.Problem) bool {
+func (r *recheck) confirmed(name string, stop []topics.Problem) bool {
 	if len(stop) == 0 {
 		delete(r.suspect, name)
 		return true
@@ -275,7 +275,7 @@ func (r *recheck) confirmed(name string, stop []delaytopics.Problem) bool {
 
 // stopTopic makes every partition of a request topic fail, those that come later
 // too. Other request topics go on.
-func (r *recheck) stopTopic(name string, problems []delaytopics.Problem) {
+func (r *recheck) stopTopic(name string, problems []topics.Problem) {
 	lines := make([]string, len(problems))
 	for i, p := range problems {
 		lines[i] = p.String()

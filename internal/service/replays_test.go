@@ -8,12 +8,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // As many replays at a time as there are cores, and as there is memory for.
@@ -88,7 +89,7 @@ func hanging(t *testing.T, c *kfake.Cluster, n int32) *kgo.Client {
 		t.Fatal(err)
 	}
 	for p := range n {
-		r := &kgo.Record{Topic: delaytopics.Changelog(requests), Partition: p, Key: delaytopics.TimerKey(nil, []byte("x"))}
+		r := &kgo.Record{Topic: topics.Changelog(requests), Partition: p, Key: wire.TimerKey(nil, []byte("x"))}
 		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 			t.Fatal(err)
 		}

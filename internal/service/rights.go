@@ -11,14 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // missingTopics returns those of the grants for single topics, or their parts,
 // that the client does not have. What is said of a prefix cannot be asked for.
-func missingTopics(ctx context.Context, cl *kgo.Client, grants []delaytopics.Grant) ([]delaytopics.Grant, error) {
+func missingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) ([]topics.Grant, error) {
 	var names []string
-	grants = slices.DeleteFunc(slices.Clone(grants), func(g delaytopics.Grant) bool {
+	grants = slices.DeleteFunc(slices.Clone(grants), func(g topics.Grant) bool {
 		return g.Resource != kmsg.ACLResourceTypeTopic || g.Prefixed || g.Name == "*"
 	})
 	for _, g := range grants {
@@ -31,7 +31,7 @@ func missingTopics(ctx context.Context, cl *kgo.Client, grants []delaytopics.Gra
 	if err != nil {
 		return nil, err
 	}
-	var missing []delaytopics.Grant
+	var missing []topics.Grant
 	for _, g := range grants {
 		d, ok := details[g.Name]
 		if !ok || !d.refused && len(d.may) == 0 {

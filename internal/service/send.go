@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // ScheduleRequest is one timer, as the command line gives it.
@@ -163,7 +163,7 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 // refuse no instance takes. Targets, and limits that are lowered, only the service knows.
 func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refusal {
 	rules := &intake.Rules{
-		Topic: topic, Changelog: delaytopics.Changelog(topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
+		Topic: topic, Changelog: topics.Changelog(topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
 		Allow: func(string) bool { return true }, Never: never(&config.Config{Requests: []string{topic}}),
 	}
 	at := *rec
@@ -285,7 +285,7 @@ func send(ctx context.Context, cfg *config.Config, cl *kgo.Client, rec *kgo.Reco
 		return Sent{}, time.Time{}, noRequestTopic(rec.Topic)
 	}
 	if errors.Is(err, kerr.TopicAuthorizationFailed) {
-		grant := delaytopics.Access{Requests: []string{rec.Topic}}.Producers()[0]
+		grant := topics.Access{Requests: []string{rec.Topic}}.Producers()[0]
 		return Sent{}, time.Time{}, errors.New(grant.Missing(aclServer(cfg), principal(cfg)))
 	}
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
@@ -28,6 +27,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -206,12 +206,12 @@ type instance struct {
 
 // served is one request topic, or one fixed-delay topic.
 type served struct {
-	set      delaytopics.Set
+	set      topics.Set
 	settings *ownership.Settings
 	rules    *intake.Rules
 }
 
-func newServed(cl *kgo.Client, set delaytopics.Set, rules *intake.Rules) *served {
+func newServed(cl *kgo.Client, set topics.Set, rules *intake.Rules) *served {
 	s := &served{set: set, rules: rules}
 	s.settings = ownership.NewSettings(cl, &s.set)
 	return s

@@ -17,10 +17,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -229,7 +229,7 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 			delete(expected, e.Source)
 			return
 		}
-		if d, err := waterclock.ParseDeadLetter(r); err == nil && (delaytopics.IsOwn(r.Topic) || s.cfg.IsDeadLetters(r.Topic)) {
+		if d, err := waterclock.ParseDeadLetter(r); err == nil && (topics.IsOwn(r.Topic) || s.cfg.IsDeadLetters(r.Topic)) {
 			lines = append(lines, fmt.Sprintf("refused   %s: %s: %s", readable(r.Key), d.Reason, d.Detail))
 			delete(expected, d.Source)
 		}
@@ -249,7 +249,7 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	if s.demo[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] {
 		return nil
 	}
-	req, _, refused := rules(s.cfg, delaytopics.Set{Request: delaytopics.Topic{Name: r.Topic}}).Judge(r, now.UnixMilli())
+	req, _, refused := rules(s.cfg, topics.Set{Request: topics.Topic{Name: r.Topic}}).Judge(r, now.UnixMilli())
 	counts := ""
 	if req.If.Kind != timer.IfAlways {
 		counts = ", if its condition holds"

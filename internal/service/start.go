@@ -17,11 +17,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
+	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -79,11 +79,11 @@ func (in *instance) openTopics(ctx context.Context) error {
 	in.setPhase("checking topics")
 	adm := kadm.NewClient(in.client)
 	in.topics, in.delayed = make(map[string]*served), make(map[string]*served)
-	ensure := func(name string, delay time.Duration) (delaytopics.Set, error) {
-		var set delaytopics.Set
-		var problems []delaytopics.Problem
+	ensure := func(name string, delay time.Duration) (topics.Set, error) {
+		var set topics.Set
+		var problems []topics.Problem
 		err := in.insist(ctx, "topics cannot be checked", func() (err error) {
-			set, problems, err = delaytopics.Ensure(ctx, adm, name, topicOptions(in.cfg, name, delay, in.cfg.CreateTopics))
+			set, problems, err = topics.Ensure(ctx, adm, name, topicOptions(in.cfg, name, delay, in.cfg.CreateTopics))
 			return err
 		})
 		for _, p := range problems {
@@ -157,7 +157,7 @@ func (in *instance) all() []string {
 func (in *instance) warnChained(ctx context.Context) {
 	var logs []string
 	for _, name := range in.cfg.TargetNames() {
-		logs = append(logs, delaytopics.Changelog(name))
+		logs = append(logs, topics.Changelog(name))
 	}
 	if len(logs) == 0 {
 		return
@@ -169,7 +169,7 @@ func (in *instance) warnChained(ctx context.Context) {
 	for log, d := range details {
 		if !d.absent && !d.refused {
 			in.log.Warn("a target is a request topic that others serve: what fires there has no due time and is refused, or is taken for a cancel if its value is null",
-				"target", strings.TrimSuffix(log, delaytopics.Changelog("")))
+				"target", strings.TrimSuffix(log, topics.Changelog("")))
 		}
 	}
 }

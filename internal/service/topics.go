@@ -14,14 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // checkTopicRights refuses to look at topics without the rights to do so.
 func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, create bool) error {
-	var grants []delaytopics.Grant
-	for _, g := range (delaytopics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create}).Service() {
+	var grants []topics.Grant
+	for _, g := range (topics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create}).Service() {
 		ops := []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
 		if slices.Contains(g.Operations, kmsg.ACLOperationCreate) {
 			ops = append(ops, kmsg.ACLOperationCreate)
@@ -84,11 +84,11 @@ type inspector struct {
 func (i *inspector) inspect(ctx context.Context, name string, delay time.Duration) error {
 	o := topicOptions(i.cfg, name, delay, i.create)
 	if i.create {
-		if _, _, err := delaytopics.Ensure(ctx, i.adm, name, o); err != nil && i.wrong == nil {
+		if _, _, err := topics.Ensure(ctx, i.adm, name, o); err != nil && i.wrong == nil {
 			i.wrong = err
 		}
 	}
-	in, err := delaytopics.Inspect(ctx, i.adm, name, o)
+	in, err := topics.Inspect(ctx, i.adm, name, o)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (i *inspector) inspect(ctx context.Context, name string, delay time.Duratio
 	return nil
 }
 
-func fatal(checks []delaytopics.Check) (n int) {
+func fatal(checks []topics.Check) (n int) {
 	for _, c := range checks {
 		if !c.OK && c.Fatal {
 			n++
@@ -112,7 +112,7 @@ func fatal(checks []delaytopics.Check) (n int) {
 const neededWidth = 40
 
 // printTopics prints a table for each topic.
-func printTopics(out io.Writer, in delaytopics.Inspection) {
+func printTopics(out io.Writer, in topics.Inspection) {
 	var t table.Writer
 	topic := ""
 	for _, c := range in.Checks {

@@ -5,20 +5,20 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/waterclock/waterclock/delaytopics"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // What topics prints fits a terminal, sentences about what is needed too, and names
 // each topic once.
 func TestTopicsAreNarrow(t *testing.T) {
 	name := "billing.reminders.timers.v2"
-	var in delaytopics.Inspection
-	for _, topic := range []string{name, delaytopics.Changelog(name), delaytopics.DeadLetters(name)} {
-		for _, p := range []delaytopics.Problem{
-			{Topic: topic, Setting: "partitions", Found: "4", Needed: "6, as of " + name + ": " + delaytopics.FollowAdvice, Fatal: true},
+	var in topics.Inspection
+	for _, topic := range []string{name, topics.Changelog(name), topics.DeadLetters(name)} {
+		for _, p := range []topics.Problem{
+			{Topic: topic, Setting: "partitions", Found: "4", Needed: "6, as of " + name + ": " + topics.FollowAdvice, Fatal: true},
 			{Topic: topic, Setting: "unclean.leader.election.enable", Found: "false", Needed: "false"},
 		} {
-			in.Checks = append(in.Checks, delaytopics.Check{Problem: p})
+			in.Checks = append(in.Checks, topics.Check{Problem: p})
 		}
 	}
 	var out strings.Builder

@@ -8,10 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -49,7 +49,7 @@ func TestRetentionIsLoweredAndAPartitionComesBack(t *testing.T) {
 	if wiped := log.Lines("wiping the local view"); len(wiped) > 0 {
 		t.Fatalf("within the bound: %s", wiped)
 	}
-	kafkatest.SetTopic(t, kadm.NewClient(cl), delaytopics.Changelog(requests), "delete.retention.ms", fmt.Sprint((4 * time.Hour).Milliseconds()))
+	kafkatest.SetTopic(t, kadm.NewClient(cl), topics.Changelog(requests), "delete.retention.ms", fmt.Sprint((4 * time.Hour).Milliseconds()))
 	rig.Wait(t, 2*time.Second) // for so long settings that were just read count
 	if err := other.Stop(); err != nil {
 		t.Fatal(err)

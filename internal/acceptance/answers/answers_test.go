@@ -8,11 +8,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // Timers of four partitions are listed page by page while others come, fire and are
@@ -116,7 +116,7 @@ func TestDecisionsAreSeen(t *testing.T) {
 	w.serve()
 	cl := w.c.Client(t)
 	out := kafkatest.Collect(t, w.c, w.target)
-	dead := kafkatest.Collect(t, w.c, delaytopics.DeadLetters(w.requests))
+	dead := kafkatest.Collect(t, w.c, topics.DeadLetters(w.requests))
 	const to, after, hour = waterclock.HeaderTargetTopic, waterclock.HeaderAfter, "1h"
 	fired := 0
 	for round := range 3 {

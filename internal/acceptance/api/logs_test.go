@@ -17,10 +17,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // Dead letters are listed from the newest on, page by page, and sent again as they were or
@@ -216,12 +216,12 @@ func historyOf(t *testing.T, c *kafkatest.Cluster, a *asked, requests string) {
 	}
 	log := page.body["log"].(map[string]any)
 	partition := int32(log["partition"].(float64))
-	if log["begins"] != 0.0 || log["oldest"] == nil || log["topic"] != delaytopics.Events(requests) {
+	if log["begins"] != 0.0 || log["oldest"] == nil || log["topic"] != topics.Events(requests) {
 		t.Errorf("log %v", log)
 	}
 	adm := c.Admin(t)
 	var cut kadm.Offsets
-	cut.Add(kadm.Offset{Topic: delaytopics.Events(requests), Partition: partition, At: int64(log["ends"].(float64))})
+	cut.Add(kadm.Offset{Topic: topics.Events(requests), Partition: partition, At: int64(log["ends"].(float64))})
 	if gone, err := adm.DeleteRecords(t.Context(), cut); err != nil || gone.Error() != nil {
 		t.Fatal(err, gone.Error())
 	}

@@ -11,11 +11,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/localkafka"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // Three brokers, one where tests may not be slow, are stopped, and the data of an earlier copy is put back: topics, the
@@ -63,12 +63,12 @@ func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 	as := func(*kgo.Record) {}
 	ends := func() (all [partitions]int64) {
 		t.Helper()
-		listed, err := c.Admin(t).ListEndOffsets(t.Context(), delaytopics.Changelog(requests))
+		listed, err := c.Admin(t).ListEndOffsets(t.Context(), topics.Changelog(requests))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range all {
-			o, _ := listed.Lookup(delaytopics.Changelog(requests), int32(i))
+			o, _ := listed.Lookup(topics.Changelog(requests), int32(i))
 			all[i] = o.Offset
 		}
 		return all

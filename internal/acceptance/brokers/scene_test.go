@@ -15,10 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -131,7 +131,7 @@ func (s *scene) placeReplicas(away int) {
 		switch {
 		case strings.HasPrefix(topic, "__") && away >= 0:
 			return func(p int) int { return (away + 1 + p%2) % brokerCount }
-		case topic == delaytopics.Changelog(s.requests):
+		case topic == topics.Changelog(s.requests):
 			return leadsChangelog
 		default:
 			return leadsTarget

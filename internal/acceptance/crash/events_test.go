@@ -15,10 +15,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -140,7 +141,7 @@ func (h *chronicle) check() {
 	h.Helper()
 	pending, types := make(map[string]state), make(map[waterclock.EventType]int)
 	fired, dead, settled := make(map[string]bool), make(map[string]int), make(map[waterclock.Source]int)
-	readAll(h.T, h.c, delaytopics.Events(h.requests), func(r *kgo.Record) {
+	readAll(h.T, h.c, topics.Events(h.requests), func(r *kgo.Record) {
 		e, err := waterclock.ParseEvent(r)
 		if err != nil {
 			h.Fatal(err)
@@ -255,7 +256,7 @@ func (h *chronicle) emissions(told map[string]bool) {
 func (h *chronicle) letters(told map[string]int) {
 	h.Helper()
 	there := make(map[string]int)
-	readAll(h.T, h.c, delaytopics.DeadLetters(h.requests), func(r *kgo.Record) {
+	readAll(h.T, h.c, topics.DeadLetters(h.requests), func(r *kgo.Record) {
 		d, err := waterclock.ParseDeadLetter(r)
 		if err != nil {
 			h.Fatal(err)
@@ -279,12 +280,12 @@ func (h *chronicle) letters(told map[string]int) {
 func (h *chronicle) pending(told map[string]state) {
 	h.Helper()
 	there := make(map[string]state)
-	readAll(h.T, h.c, delaytopics.Changelog(h.requests), func(r *kgo.Record) {
-		kind, id, err := delaytopics.ParseKey(r.Key)
+	readAll(h.T, h.c, topics.Changelog(h.requests), func(r *kgo.Record) {
+		kind, id, err := wire.ParseKey(r.Key)
 		switch {
 		case err != nil:
 			h.Fatal(err)
-		case kind != delaytopics.KindTimer:
+		case kind != wire.KindTimer:
 		case r.Value == nil:
 			delete(there, string(id))
 		default:

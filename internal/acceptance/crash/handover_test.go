@@ -7,9 +7,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -97,7 +97,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	if len(byID) != n {
 		kafkatest.Inexact(t, "%d timers sent, %d fired", n, len(byID))
 	}
-	all := owners(t, c, delaytopics.Changelog(requests))
+	all := owners(t, c, topics.Changelog(requests))
 	if len(all) != groupPartitions {
 		t.Errorf("%d of %d changelog partitions were written to", len(all), groupPartitions)
 	}
@@ -123,7 +123,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 func nothingDead(t testing.TB, c *kafkatest.Cluster, requests string) {
 	t.Helper()
 	dead := 0
-	readAll(t, c, delaytopics.DeadLetters(requests), func(r *kgo.Record) {
+	readAll(t, c, topics.DeadLetters(requests), func(r *kgo.Record) {
 		if dead++; dead <= 3 {
 			t.Errorf("dead letter of %q: %v", r.Key, r.Headers)
 		}

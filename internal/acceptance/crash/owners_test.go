@@ -11,9 +11,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // history is what one changelog partition tells about its owners.
@@ -22,7 +22,7 @@ type history struct {
 	claims int
 	// early holds checkpoints that wait for the claim of their own step: a
 	// first acquisition writes them in this order.
-	early    *delaytopics.Checkpoint
+	early    *wire.Checkpoint
 	position int64
 
 	last    time.Time // of the last checkpoint
@@ -38,7 +38,7 @@ type gap struct {
 }
 
 // checkpoint takes one in, and says what is wrong with it.
-func (h *history) checkpoint(c delaytopics.Checkpoint, at time.Time) (wrong string) {
+func (h *history) checkpoint(c wire.Checkpoint, at time.Time) (wrong string) {
 	if h.owner == "" && h.early == nil {
 		h.early = &c
 		return ""
@@ -55,7 +55,7 @@ func (h *history) checkpoint(c delaytopics.Checkpoint, at time.Time) (wrong stri
 }
 
 // claim takes one in.
-func (h *history) claim(c delaytopics.Claim, at time.Time) (wrong string) {
+func (h *history) claim(c wire.Claim, at time.Time) (wrong string) {
 	if e := h.early; e != nil && h.owner == "" && (e.Step != c.Step || e.Owner != c.Owner) {
 		wrong = fmt.Sprintf("checkpoint of %s before any claim; the first is of %s", e.Owner, c.Owner)
 	}
@@ -91,17 +91,17 @@ func owners(t testing.TB, c *kafkatest.Cluster, changelog string) map[int32]*his
 			h = &history{}
 			all[r.Partition] = h
 		}
-		kind, _, err := delaytopics.ParseKey(r.Key)
+		kind, _, err := wire.ParseKey(r.Key)
 		wrong := ""
 		switch kind {
-		case delaytopics.KindCheckpoint:
-			var cp delaytopics.Checkpoint
-			if cp, err = delaytopics.DecodeCheckpoint(r.Value); err == nil {
+		case wire.KindCheckpoint:
+			var cp wire.Checkpoint
+			if cp, err = wire.DecodeCheckpoint(r.Value); err == nil {
 				wrong = h.checkpoint(cp, r.Timestamp)
 			}
-		case delaytopics.KindClaim:
-			var cl delaytopics.Claim
-			if cl, err = delaytopics.DecodeClaim(r.Value); err == nil && cl.Step != "" { // see delaytopics.ClaimRecords
+		case wire.KindClaim:
+			var cl wire.Claim
+			if cl, err = wire.DecodeClaim(r.Value); err == nil && cl.Step != "" { // see wire.ClaimRecords
 				wrong = h.claim(cl, r.Timestamp)
 			}
 		}
@@ -185,9 +185,9 @@ func TestOwnersRule(t *testing.T) {
 			for i, r := range c.log {
 				at := time.Unix(int64(i), 0)
 				if r.claim {
-					wrong += h.claim(delaytopics.Claim{Owner: r.owner, Step: r.step}, at)
+					wrong += h.claim(wire.Claim{Owner: r.owner, Step: r.step}, at)
 				} else {
-					wrong += h.checkpoint(delaytopics.Checkpoint{Owner: r.owner, Step: r.step, Position: r.position}, at)
+					wrong += h.checkpoint(wire.Checkpoint{Owner: r.owner, Step: r.step, Position: r.position}, at)
 				}
 			}
 			if (wrong == "") != c.ok {

@@ -12,9 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -83,7 +84,7 @@ type run struct{ replayed int64 }
 func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 	requests := c.CreateTopic(t, crashPartitions, nil)
 	target := c.CreateTopic(t, crashPartitions, nil, requests+"-out")
-	changelog := delaytopics.Changelog(requests)
+	changelog := topics.Changelog(requests)
 	adm := c.Admin(t)
 	dir := t.TempDir()
 	// A static member is not waited for when it comes back: ready shows the
@@ -234,11 +235,11 @@ func firedOrPending(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector
 	t.Helper()
 	pending := make(map[string]bool, len(due))
 	readAll(t, c, changelog, func(r *kgo.Record) {
-		kind, id, err := delaytopics.ParseKey(r.Key)
+		kind, id, err := wire.ParseKey(r.Key)
 		if err != nil {
 			t.Fatalf("changelog record %d/%d: %v", r.Partition, r.Offset, err)
 		}
-		if kind != delaytopics.KindTimer {
+		if kind != wire.KindTimer {
 			return
 		}
 		if r.Value == nil {

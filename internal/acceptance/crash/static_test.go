@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // TestPausedStaticOwnerReplacedUnderItsName: an instance with an instance ID
@@ -62,7 +62,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	if byID := onceEach(t, out.Records()); len(byID) != n {
 		kafkatest.Inexact(t, "%d timers sent, %d fired", n, len(byID))
 	}
-	all := owners(t, c, delaytopics.Changelog(requests))
+	all := owners(t, c, topics.Changelog(requests))
 	for p, h := range all {
 		if h.claims != 2 {
 			t.Errorf("partition %d has %d claims, want that of the old one and that of the replacement", p, h.claims)

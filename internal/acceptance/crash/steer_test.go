@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -213,7 +213,7 @@ func (s *steeredScene) check(received []kafkatest.Received) {
 func (s *steeredScene) events(c *kafkatest.Cluster) {
 	s.Helper()
 	types, paused := make(map[waterclock.EventType]int), make(map[string]bool)
-	readAll(s.T, c, delaytopics.Events(s.requests), func(r *kgo.Record) {
+	readAll(s.T, c, topics.Events(s.requests), func(r *kgo.Record) {
 		e, err := waterclock.ParseEvent(r)
 		if err != nil {
 			s.Fatal(err)

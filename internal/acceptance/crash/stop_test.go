@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // TestSIGTERMHandsOverWithoutSessionTimeout has a session timeout so long that
@@ -62,7 +62,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 			if byID := onceEach(t, out.Records()); len(byID) != n {
 				kafkatest.Inexact(t, "%d timers sent, %d fired", n, len(byID))
 			}
-			logSilences(t, owners(t, c, delaytopics.Changelog(requests)), begun)
+			logSilences(t, owners(t, c, topics.Changelog(requests)), begun)
 			nothingDead(t, c, requests)
 		})
 	}

@@ -10,9 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // The changelog says that more of a request partition was taken in than its log
@@ -29,7 +30,7 @@ func TestRequestLogThatLostItsTail(t *testing.T) {
 	pending(t, n, p)
 	stopped(t, p)
 
-	cp, err := delaytopics.DecodeCheckpoint(s.checkpoint(t))
+	cp, err := wire.DecodeCheckpoint(s.checkpoint(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func TestRequestLogThatLostItsTail(t *testing.T) {
 	end, _ := ends.Lookup(s.requests, 0)
 	cp.Position, cp.Step = end.Offset+lost, "by hand"
 	manual := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	rig.Send(t, manual, &kgo.Record{Topic: delaytopics.Changelog(s.requests), Key: delaytopics.CheckpointKey(), Value: cp.AppendTo(nil)})
+	rig.Send(t, manual, &kgo.Record{Topic: topics.Changelog(s.requests), Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
 
 	p = rig.Start(t, s.arguments()...)
 	says := fmt.Sprintf("position %d of %s/0 lies beyond the log's end %d: the log lost its tail", cp.Position, s.requests, end.Offset)
@@ -138,13 +139,13 @@ func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
 	s.spread(t, target, "id-", n, time.Now().Add(20*time.Second))
 	pending(t, n, p)
 	stopped(t, p)
-	cp, err := delaytopics.DecodeCheckpoint(s.checkpoint(t))
+	cp, err := wire.DecodeCheckpoint(s.checkpoint(t))
 	if err != nil || cp.Epoch == 0 {
 		t.Fatalf("no epoch of requests is known: %+v, %v", cp, err)
 	}
 	cp.Epoch, cp.Step = cp.Epoch+100, "by hand"
 	manual := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	rig.Send(t, manual, &kgo.Record{Topic: delaytopics.Changelog(s.requests), Key: delaytopics.CheckpointKey(), Value: cp.AppendTo(nil)})
+	rig.Send(t, manual, &kgo.Record{Topic: topics.Changelog(s.requests), Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
 
 	p = rig.Start(t, s.arguments()...)
 	p.Ready(partitions, readyLimit)

@@ -13,9 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // recipeNoticed is more than it takes an instance to be sure that a topic is gone.
@@ -145,12 +145,12 @@ func TestRecipes(t *testing.T) {
 		},
 		{
 			name: "dead letters", now: partitions, more: []string{"--create-topics=false"},
-			spoil: func(t testing.TB, s *scene) { s.remove(t, delaytopics.DeadLetters(s.requests)) },
+			spoil: func(t testing.TB, s *scene) { s.remove(t, topics.DeadLetters(s.requests)) },
 			says:  []string{"topic REQUESTS.waterclock.dead-letters: topic is missing"},
 		},
 		{
 			name: "changelog", now: partitions,
-			spoil: func(t testing.TB, s *scene) { s.remove(t, delaytopics.Changelog(s.requests)) },
+			spoil: func(t testing.TB, s *scene) { s.remove(t, topics.Changelog(s.requests)) },
 			says:  []string{"topic REQUESTS.waterclock.changelog: topic is missing, must be there", "A changelog that was lost"},
 			again: []string{"REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "keep the data directories of all instances"},
 		},
@@ -217,9 +217,9 @@ func TestRecipes(t *testing.T) {
 // to the partition of the same number.
 func copyChangelog(t testing.TB, c *kafkatest.Cluster, from, to string) {
 	t.Helper()
-	in := c.Client(t, kgo.ConsumeTopics(delaytopics.Changelog(from)), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	in := c.Client(t, kgo.ConsumeTopics(topics.Changelog(from)), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	out := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	ends, err := kadm.NewClient(in).ListEndOffsets(t.Context(), delaytopics.Changelog(from))
+	ends, err := kadm.NewClient(in).ListEndOffsets(t.Context(), topics.Changelog(from))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func copyChangelog(t testing.TB, c *kafkatest.Cluster, from, to string) {
 	for len(left) > 0 {
 		fetches := in.PollFetches(t.Context())
 		fetches.EachRecord(func(r *kgo.Record) {
-			rig.Send(t, out, &kgo.Record{Topic: delaytopics.Changelog(to), Partition: r.Partition, Key: r.Key, Value: r.Value})
+			rig.Send(t, out, &kgo.Record{Topic: topics.Changelog(to), Partition: r.Partition, Key: r.Key, Value: r.Value})
 			if r.Offset+1 >= left[r.Partition] {
 				delete(left, r.Partition)
 			}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // partitions of the request topics.
@@ -61,7 +61,7 @@ func (s *scene) admin(t testing.TB, change func(context.Context, *kadm.Client) e
 func (s *scene) ensure(t testing.TB) {
 	t.Helper()
 	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
-		_, _, err := delaytopics.Ensure(ctx, adm, s.requests, delaytopics.Options{Create: true})
+		_, _, err := topics.Ensure(ctx, adm, s.requests, topics.Options{Create: true})
 		return err
 	})
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // served runs an instance until it has acquired every partition of the scene and
@@ -36,7 +37,7 @@ func (s *scene) put(t testing.TB, key, value []byte) {
 	t.Helper()
 	cl := s.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for i := range int32(partitions) {
-		rig.Send(t, cl, &kgo.Record{Topic: delaytopics.Changelog(s.requests), Partition: i, Key: key, Value: value})
+		rig.Send(t, cl, &kgo.Record{Topic: topics.Changelog(s.requests), Partition: i, Key: key, Value: value})
 	}
 }
 
@@ -44,7 +45,7 @@ func (s *scene) put(t testing.TB, key, value []byte) {
 func (s *scene) written(t testing.TB) (n int64) {
 	t.Helper()
 	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
-		ends, err := adm.ListEndOffsets(ctx, delaytopics.Changelog(s.requests))
+		ends, err := adm.ListEndOffsets(ctx, topics.Changelog(s.requests))
 		ends.Each(func(o kadm.ListedOffset) { n += max(0, o.Offset) })
 		return err
 	})
@@ -56,14 +57,14 @@ func (s *scene) checkpoint(t testing.TB) (value []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), exitLimit)
 	defer cancel()
-	cl := s.c.Client(t, kgo.ConsumeTopics(delaytopics.Changelog(s.requests)), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	cl := s.c.Client(t, kgo.ConsumeTopics(topics.Changelog(s.requests)), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	for value == nil {
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
 			t.Fatal("the changelog has no checkpoint")
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			if string(r.Key) == string(delaytopics.CheckpointKey()) {
+			if string(r.Key) == string(wire.CheckpointKey()) {
 				value = r.Value
 			}
 		})
@@ -85,7 +86,7 @@ var states = []struct {
 }{
 	{"changelog of another group", func(_ testing.TB, s *scene) []string { return []string{"--group", "other-" + s.requests} },
 		partitions, []string{"changelog REQUESTS.waterclock.changelog was written by group", "group-of-REQUESTS", "other-REQUESTS", "--accept-group"}, "--accept-group", false, true},
-	{"lost changelog", func(t testing.TB, s *scene) []string { s.remove(t, delaytopics.Changelog(s.requests)); return nil },
+	{"lost changelog", func(t testing.TB, s *scene) []string { s.remove(t, topics.Changelog(s.requests)); return nil },
 		partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "--accept-lost-changelog"}, "--accept-lost-changelog", false, false},
 	{"request topic recreated", func(t testing.TB, s *scene) []string {
 		s.remove(t, s.requests)
@@ -94,9 +95,9 @@ var states = []struct {
 	}, partitions, []string{"request topic REQUESTS was recreated since changelog REQUESTS.waterclock.changelog was written", "waterclock topics follow"}, "", false, false},
 	{"changelog copied from another topic", func(t testing.TB, s *scene) []string {
 		cp := s.checkpoint(t)
-		s.remove(t, delaytopics.Changelog(s.requests))
+		s.remove(t, topics.Changelog(s.requests))
 		s.ensure(t)
-		s.put(t, delaytopics.CheckpointKey(), cp)
+		s.put(t, wire.CheckpointKey(), cp)
 		return nil
 	}, partitions, []string{"changelog REQUESTS.waterclock.changelog was copied from another topic", "waterclock topics follow"}, "", false, false},
 	{"changelog with another's record", func(t testing.TB, s *scene) []string {
@@ -104,7 +105,7 @@ var states = []struct {
 		return nil
 	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock", "see who else writes to the changelog"}, "", false, false},
 	{"checkpoint of a newer format", func(t testing.TB, s *scene) []string {
-		s.put(t, delaytopics.CheckpointKey(), []byte{3, 0})
+		s.put(t, wire.CheckpointKey(), []byte{3, 0})
 		return nil
 	}, 0, []string{"left the group", "REQUESTS.waterclock.changelog", "written by a newer version of waterclock"}, "", true, false},
 	{"kind of record of a newer format", func(t testing.TB, s *scene) []string {

@@ -11,9 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // alter makes the service's own topics and sets one setting of a topic.
@@ -66,17 +66,17 @@ var wrongTopics = []struct {
 		"topic REQUESTS.waterclock.changelog: max.message.bytes is", "must be at least 4065536",
 		"topic REQUESTS.waterclock.dead-letters: max.message.bytes is",
 	}},
-	{"changelog missing", missing(delaytopics.Changelog, "--create-topics=false"), []string{"topic REQUESTS.waterclock.changelog: topic is missing, must be a topic with 4 partitions", "--create-topics"}},
-	{"changelog grew", larger(delaytopics.Changelog), []string{"topic REQUESTS.waterclock.changelog: partitions is 6, must be 4, as of REQUESTS"}},
-	{"changelog not compacted", alter(delaytopics.Changelog, "cleanup.policy", "delete"), []string{"topic REQUESTS.waterclock.changelog: cleanup.policy is delete, must be compact"}},
-	{"changelog compacted and deleted", alter(delaytopics.Changelog, "cleanup.policy", "compact,delete"), []string{"topic REQUESTS.waterclock.changelog: cleanup.policy is", "delete", "must be compact"}},
-	{"changelog with producers' timestamps", alter(delaytopics.Changelog, "message.timestamp.type", "CreateTime"), []string{"topic REQUESTS.waterclock.changelog: message.timestamp.type is CreateTime, must be LogAppendTime"}},
-	{"changelog forgets tombstones soon", alter(delaytopics.Changelog, "delete.retention.ms", "3599999"), []string{"topic REQUESTS.waterclock.changelog: delete.retention.ms is 3599999, must be at least 3600000"}},
-	{"changelog takes small messages only", alter(delaytopics.Changelog, "max.message.bytes", "1048588"), []string{"topic REQUESTS.waterclock.changelog: max.message.bytes is 1048588, must be at least 1114124"}},
-	{"dead letters missing", missing(delaytopics.DeadLetters, "--create-topics=false"), []string{"topic REQUESTS.waterclock.dead-letters: topic is missing, must be a topic with 4 partitions", "--create-topics"}},
-	{"dead letters grew", larger(delaytopics.DeadLetters), []string{"topic REQUESTS.waterclock.dead-letters: partitions is 6, must be 4, as of REQUESTS"}},
-	{"dead letters compacted", alter(delaytopics.DeadLetters, "cleanup.policy", "compact"), []string{"topic REQUESTS.waterclock.dead-letters: cleanup.policy is compact, must be delete"}},
-	{"dead letters take small messages only", alter(delaytopics.DeadLetters, "max.message.bytes", "1048588"), []string{"topic REQUESTS.waterclock.dead-letters: max.message.bytes is 1048588, must be at least 1114124"}},
+	{"changelog missing", missing(topics.Changelog, "--create-topics=false"), []string{"topic REQUESTS.waterclock.changelog: topic is missing, must be a topic with 4 partitions", "--create-topics"}},
+	{"changelog grew", larger(topics.Changelog), []string{"topic REQUESTS.waterclock.changelog: partitions is 6, must be 4, as of REQUESTS"}},
+	{"changelog not compacted", alter(topics.Changelog, "cleanup.policy", "delete"), []string{"topic REQUESTS.waterclock.changelog: cleanup.policy is delete, must be compact"}},
+	{"changelog compacted and deleted", alter(topics.Changelog, "cleanup.policy", "compact,delete"), []string{"topic REQUESTS.waterclock.changelog: cleanup.policy is", "delete", "must be compact"}},
+	{"changelog with producers' timestamps", alter(topics.Changelog, "message.timestamp.type", "CreateTime"), []string{"topic REQUESTS.waterclock.changelog: message.timestamp.type is CreateTime, must be LogAppendTime"}},
+	{"changelog forgets tombstones soon", alter(topics.Changelog, "delete.retention.ms", "3599999"), []string{"topic REQUESTS.waterclock.changelog: delete.retention.ms is 3599999, must be at least 3600000"}},
+	{"changelog takes small messages only", alter(topics.Changelog, "max.message.bytes", "1048588"), []string{"topic REQUESTS.waterclock.changelog: max.message.bytes is 1048588, must be at least 1114124"}},
+	{"dead letters missing", missing(topics.DeadLetters, "--create-topics=false"), []string{"topic REQUESTS.waterclock.dead-letters: topic is missing, must be a topic with 4 partitions", "--create-topics"}},
+	{"dead letters grew", larger(topics.DeadLetters), []string{"topic REQUESTS.waterclock.dead-letters: partitions is 6, must be 4, as of REQUESTS"}},
+	{"dead letters compacted", alter(topics.DeadLetters, "cleanup.policy", "compact"), []string{"topic REQUESTS.waterclock.dead-letters: cleanup.policy is compact, must be delete"}},
+	{"dead letters take small messages only", alter(topics.DeadLetters, "max.message.bytes", "1048588"), []string{"topic REQUESTS.waterclock.dead-letters: max.message.bytes is 1048588, must be at least 1114124"}},
 	{"more replicas than brokers", arg("--replication-factor=2"), []string{"create topic REQUESTS.waterclock.changelog with 2 replicas", "INVALID_REPLICATION_FACTOR", "--replication-factor"}},
 }
 
@@ -113,9 +113,9 @@ func TestUnwiseTopics(t *testing.T) {
 		setting, value string
 		want           string
 	}{
-		{delaytopics.Changelog, "min.compaction.lag.ms", "59999", "topic REQUESTS.waterclock.changelog: min.compaction.lag.ms is 59999, should be at least 60000"},
-		{delaytopics.Changelog, "unclean.leader.election.enable", "true", "topic REQUESTS.waterclock.changelog: unclean.leader.election.enable is true, should be false"},
-		{delaytopics.DeadLetters, "unclean.leader.election.enable", "true", "topic REQUESTS.waterclock.dead-letters: unclean.leader.election.enable is true, should be false"},
+		{topics.Changelog, "min.compaction.lag.ms", "59999", "topic REQUESTS.waterclock.changelog: min.compaction.lag.ms is 59999, should be at least 60000"},
+		{topics.Changelog, "unclean.leader.election.enable", "true", "topic REQUESTS.waterclock.changelog: unclean.leader.election.enable is true, should be false"},
+		{topics.DeadLetters, "unclean.leader.election.enable", "true", "topic REQUESTS.waterclock.dead-letters: unclean.leader.election.enable is true, should be false"},
 		{itself, "min.insync.replicas", "2", "topic REQUESTS.waterclock.changelog: min.insync.replicas is 1, should be at least 2"},
 		{itself, "min.insync.replicas", "2", "topic REQUESTS.waterclock.dead-letters: min.insync.replicas is 1, should be at least 2"},
 	} {
@@ -148,7 +148,7 @@ func TestWrongCluster(t *testing.T) {
 			_, err := adm.CreateTopic(ctx, 2, 1, map[string]*string{
 				"cleanup.policy": kadm.StringPtr("compact"), "message.timestamp.type": kadm.StringPtr("LogAppendTime"),
 				"max.message.bytes": kadm.StringPtr(strconv.Itoa(2 << 20)),
-			}, delaytopics.Changelog("timers"))
+			}, topics.Changelog("timers"))
 			return err
 		}, []string{"topic timers.waterclock.changelog: replication is 1, must be at least 3, as of timers"}},
 		{"transaction.version is 1", func(_ context.Context, c *kfake.Cluster, _ *kadm.Client) error {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // ahead moves the position of partition 0 that is in the changelog by n, beyond
@@ -23,18 +23,18 @@ func (w *world) ahead(n int64) {
 	logged := kafkatest.Collect(w.T, w.c, w.changelog())
 	rig.Until(w, patience, "a checkpoint", func() bool {
 		for _, r := range logged.Records() {
-			if kind, _, err := delaytopics.ParseKey(r.Key); err == nil && kind == delaytopics.KindCheckpoint {
+			if kind, _, err := wire.ParseKey(r.Key); err == nil && kind == wire.KindCheckpoint {
 				last = r.Record
 			}
 		}
 		return last != nil && logged.Quiet(quiet)
 	})
-	c, err := delaytopics.DecodeCheckpoint(last.Value)
+	c, err := wire.DecodeCheckpoint(last.Value)
 	if err != nil {
 		w.Fatal(err)
 	}
 	c.Position += n
-	w.send(&kgo.Record{Topic: w.changelog(), Key: delaytopics.CheckpointKey(), Value: c.AppendTo(nil)})
+	w.send(&kgo.Record{Topic: w.changelog(), Key: wire.CheckpointKey(), Value: c.AppendTo(nil)})
 }
 
 // A leader that was unresponsive, and wakes, shows its log without the end. So a

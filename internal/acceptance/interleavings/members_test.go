@@ -9,10 +9,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // The victim is a process that holds its own Produce requests: its step of
@@ -212,15 +212,15 @@ func (w *world) claims(changelog *kafkatest.Collector) (n int) {
 	w.Helper()
 	last := make(map[int32]string)
 	for _, r := range changelog.Records() {
-		if len(r.Key) != 1 || r.Key[0] != byte(delaytopics.KindClaim) {
+		if len(r.Key) != 1 || r.Key[0] != byte(wire.KindClaim) {
 			continue
 		}
-		claim, err := delaytopics.DecodeClaim(r.Value)
+		claim, err := wire.DecodeClaim(r.Value)
 		if err != nil {
 			w.Fatalf("claim at %d/%d: %v", r.Partition, r.Offset, err)
 		}
 		if claim.Step == "" {
-			continue // see delaytopics.ClaimRecords
+			continue // see wire.ClaimRecords
 		}
 		if last[r.Partition] == claim.Owner {
 			w.Errorf("partition %d was claimed twice in a row by %s", r.Partition, claim.Owner)

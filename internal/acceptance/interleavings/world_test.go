@@ -12,11 +12,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -67,7 +67,7 @@ func (w *world) config() *config.Config {
 }
 
 func (w *world) group() string     { return "group-of-" + w.requests }
-func (w *world) changelog() string { return delaytopics.Changelog(w.requests) }
+func (w *world) changelog() string { return topics.Changelog(w.requests) }
 
 func (w *world) request(id, value string, headers ...string) *kgo.Record {
 	r := &kgo.Record{Topic: w.requests, Key: []byte(id), Value: []byte(value)}

@@ -9,10 +9,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // Each setting of a topic that may be altered while instances run is raised and lowered under
@@ -25,7 +25,7 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	const partitions, limit = 4, time.Minute
 	c := kafkatest.Shared(t)
 	requests, target := c.CreateTopic(t, partitions, nil), c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	changelog, letters := delaytopics.Changelog(requests), delaytopics.DeadLetters(requests)
+	changelog, letters := topics.Changelog(requests), topics.DeadLetters(requests)
 	adm := kadm.NewClient(c.Client(t))
 	out := kafkatest.Collect(t, c, target)
 

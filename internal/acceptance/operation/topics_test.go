@@ -10,11 +10,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // Topics deleted, recreated, given more partitions or another policy while an
@@ -41,9 +41,9 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 				return err == nil
 			})
 		}},
-		{"changelog", ".waterclock.changelog|topic is missing", func(r string) { kafkatest.DeleteTopics(t, adm, delaytopics.Changelog(r)) }},
+		{"changelog", ".waterclock.changelog|topic is missing", func(r string) { kafkatest.DeleteTopics(t, adm, topics.Changelog(r)) }},
 		{"policy", ".waterclock.changelog|cleanup.policy is delete", func(r string) {
-			kafkatest.SetTopic(t, adm, delaytopics.Changelog(r), "cleanup.policy", "delete")
+			kafkatest.SetTopic(t, adm, topics.Changelog(r), "cleanup.policy", "delete")
 		}},
 	}
 	all := []string{good}
@@ -96,7 +96,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	out.WaitFor(50, time.Minute)
 
 	// First what is no reason to stop.
-	kafkatest.SetTopic(t, adm, delaytopics.Changelog(good), "min.compaction.lag.ms", "1")
+	kafkatest.SetTopic(t, adm, topics.Changelog(good), "min.compaction.lag.ms", "1")
 	rig.Until(t, 20*time.Second, "the alert", func() bool {
 		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alert") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alert") > 0
 	})

@@ -18,11 +18,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -261,4 +261,4 @@ func token(subject string, until time.Time) string {
 }
 
 // deadLetters is the name of a topic.
-func deadLetters(requests string) string { return delaytopics.DeadLetters(requests) }
+func deadLetters(requests string) string { return topics.DeadLetters(requests) }

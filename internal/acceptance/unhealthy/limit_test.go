@@ -8,10 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // The service's own topics come to take less than a timer that is pending needs. Its partition stands
@@ -24,7 +24,7 @@ func TestOwnTopicsThatTakeLessThanBefore(t *testing.T) {
 	adm := c.Admin(t)
 	requests := c.CreateTopic(t, 2, nil)
 	target := c.CreateTopic(t, 1, nil, requests+"-out")
-	changelog, letters := delaytopics.Changelog(requests), delaytopics.DeadLetters(requests)
+	changelog, letters := topics.Changelog(requests), topics.DeadLetters(requests)
 	in, log := rig.ServeLogged(t, rig.Config(t, c.Seeds(), requests), service.Options{})
 	in.Ready(2, patience)
 	out, dead := kafkatest.Collect(t, c, target), kafkatest.Collect(t, c, letters)

@@ -9,11 +9,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // ending is a step that ends, committed or aborted, while a partition that it
@@ -110,7 +110,7 @@ func (e *ending) begin(victim int) {
 	e.target = e.c.CreateTopic(e.T, 1, nil, name+"-out")
 	if e.changelog {
 		onBroker(e.T, e.c, e.requests, int32((victim+1)%3)) // one replica, hence the changelog too
-		e.unhealthy = delaytopics.Changelog(e.requests)
+		e.unhealthy = topics.Changelog(e.requests)
 	} else {
 		e.c.CreateTopic(e.T, 1, nil, e.requests)
 		e.unhealthy = name + "-unhealthy"

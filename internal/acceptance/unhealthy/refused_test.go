@@ -12,12 +12,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // refusals is an instance of one lane under load, and a topic of its own whose first
@@ -82,7 +82,7 @@ func startRefusals(t *testing.T, partitions int32, of func(requests string) stri
 	r.target = r.c.CreateTopic(t, partitions, nil, r.requests+"-out")
 	r.cfg = rig.Config(t, r.c.Seeds(), r.requests)
 	r.cfg.Lanes = 1
-	if policy := r.cfg.PolicyOf(r.requests); r.topic == delaytopics.Events(r.requests) {
+	if policy := r.cfg.PolicyOf(r.requests); r.topic == topics.Events(r.requests) {
 		policy.Events = true
 		r.cfg.Tenants = map[string]config.Policy{r.requests: policy}
 	}
@@ -171,7 +171,7 @@ func lateness(received []kafkatest.Received, from, to time.Time) (late []time.Du
 func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	const partitions = 4
-	r := startRefusals(t, partitions, delaytopics.Changelog)
+	r := startRefusals(t, partitions, topics.Changelog)
 	rig.Wait(t, time.Until(r.stopped.Add(brokerDeath)))
 	r.begin()
 	begun := time.Now()
@@ -220,7 +220,7 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	const partitions = 3
-	r := startRefusals(t, partitions, delaytopics.DeadLetters)
+	r := startRefusals(t, partitions, topics.DeadLetters)
 	dead := kafkatest.Collect(t, r.c, r.topic)
 	cl := r.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	bad := func(id string) {
@@ -257,7 +257,7 @@ func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 func TestEventsThatAreNotTakenStallTheirPartitionAlone(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	const partitions = 3
-	r := startRefusals(t, partitions, delaytopics.Events)
+	r := startRefusals(t, partitions, topics.Events)
 	told := kafkatest.Collect(t, r.c, r.topic)
 	r.begin()
 	begun := time.Now()

@@ -12,11 +12,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/delaytopics"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
@@ -166,7 +166,7 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 	s := newScene(t)
 	in, log := rig.ServeLogged(t, s.cfg, service.Options{})
 	in.Ready(4, soon)
-	dead := kafkatest.Collect(t, s.c, delaytopics.DeadLetters(s.requests))
+	dead := kafkatest.Collect(t, s.c, topics.DeadLetters(s.requests))
 
 	load := s.load("before", nil)
 	s.out.WaitFor(200, soon)

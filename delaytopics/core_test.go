@@ -1,0 +1,484 @@
+package delaytopics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
+)
+
+// holder is a token.
+type holder struct{ err error }
+
+func (h *holder) Err() error                        { return h.err }
+func (h *holder) Member() (emitter.Member, error)   { return emitter.Member{ID: "m"}, h.err }
+func (h *holder) Certain(context.Context) error     { return h.err }
+func (h *holder) Confirmed() (time.Duration, error) { return 0, h.err }
+func (h *holder) Refused(err error)                 { h.err = err }
+
+// ground is what partitions of a test share.
+type ground struct {
+	reader  *intake.Reader
+	targets *emitter.Targets
+	metrics *partition.Metrics
+}
+
+func newGround(t *testing.T) *ground {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "orders"), kfake.SeedTopics(1, "mail"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	g := &ground{targets: emitter.NewTargets(cl, emitter.TargetOptions{}), metrics: partition.NewMetrics(prometheus.NewRegistry())}
+	g.metrics.Mute()
+	if err := g.targets.Refresh(t.Context(), "orders", "mail"); err != nil {
+		t.Fatal(err)
+	}
+	if g.reader, err = intake.NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.reader.Client().Close)
+	return g
+}
+
+type must interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+const delay = 100 // ms
+
+// core drives a partition on one goroutine: it plays reader, lane, broker and clock, and
+// keeps what is committed.
+type core struct {
+	t      must
+	o      Options
+	now    int64 // Unix ms, may go back
+	p      *Partition
+	share  *emitter.Share // sealed, outcome open
+	log    []*kgo.Record  // of the topic
+	given  int            // of those, to this instance
+	end    int64          // of the checkpoints
+	at     int64          // the last committed position
+	came   []int64        // offsets with an outcome, in order
+	dead   map[int64]bool
+	health *emitter.Health
+}
+
+func newCore(t must, g *ground) *core {
+	c := &core{t: t, now: 1_700_000_000_000, dead: make(map[int64]bool)}
+	c.health = emitter.NewHealth(emitter.HealthOptions{Targets: g.targets, Logger: slog.New(slog.DiscardHandler)})
+	set := &topics.Set{
+		Request: topics.Topic{Name: "d", ID: [16]byte{1}, Partitions: 1}, Changelog: topics.Topic{Name: topics.Checkpoints("d"), ID: [16]byte{2}, Partitions: 1},
+		DeadLetters: topics.Topic{Name: topics.DeadLetters("d"), ID: [16]byte{3}, Partitions: 1, MaxMessageBytes: 1 << 20}, Delay: delay * time.Millisecond,
+	}
+	c.o = Options{
+		Options: ownership.Options{
+			Topics: set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Targets: g.targets, Health: c.health,
+			Now: func() time.Time { return time.UnixMilli(c.now) }, Logger: slog.New(slog.DiscardHandler),
+		},
+		Rules:  &intake.Rules{Topic: "d", DefaultTarget: "orders", Allow: func(string) bool { return true }},
+		Reader: g.reader, Queue: budget.Alone(1 << 20), Metrics: g.metrics,
+	}
+	c.take()
+	return c
+}
+
+// take begins a new instance from what is committed.
+func (c *core) take() {
+	c.o.Token = &holder{}
+	c.p = New(c.o)
+	c.p.waiter = c.health.Waiter(c.p.Kick)
+	c.p.acquired, c.p.position = true, c.at
+	c.p.JoinLane(c.p)
+	c.p.Own()
+	c.p.Tail.Known(c.end)
+	c.given, c.share = int(c.at), nil
+}
+
+// write puts a record into the log; at is by how much its timestamp differs from now.
+func (c *core) write(at int64, headers ...string) {
+	r := &kgo.Record{Topic: "d", Offset: int64(len(c.log)), Timestamp: time.UnixMilli(c.now + at), Key: fmt.Append(nil, len(c.log)%5)}
+	for i := 0; i < len(headers); i += 2 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+	}
+	c.log = append(c.log, r)
+}
+
+// deliver hands over up to n records.
+func (c *core) deliver(n int) {
+	n = min(n, len(c.log)-c.given)
+	if n > 0 {
+		c.p.Deliver(intake.Read{Records: c.log[c.given : c.given+n], Next: int64(c.given + n), End: int64(len(c.log))})
+		c.given += n
+	}
+}
+
+// seal asks for a share, and checks that nothing in it is early.
+func (c *core) seal(entries int) *emitter.Share {
+	c.t.Helper()
+	room := &emitter.Room{Entries: entries, Bytes: 1 << 20}
+	share := c.p.Seal("step", room)
+	if c.share != nil && share != nil {
+		c.t.Fatalf("a second share is out")
+	}
+	if share == nil {
+		return nil
+	}
+	c.share = share
+	if taken := entries - room.Entries; taken != len(share.Emissions)+len(share.Records)-1 {
+		c.t.Fatalf("%d entries are taken for %d emissions and %d records", taken, len(share.Emissions), len(share.Records))
+	}
+	for _, e := range share.Emissions {
+		if own := c.log[e.Seq].Timestamp.UnixMilli() + delay; e.Due > c.now || e.Due < own || e.Record.Timestamp.UnixMilli() != c.now {
+			c.t.Fatalf("offset %d is due at %d, its own time is %d, the clock shows %d", e.Seq, e.Due, own, c.now)
+		}
+	}
+	return share
+}
+
+// ends tells the outcome of the share that is out. Its checkpoint has an offset, as if
+// all was acknowledged.
+func (c *core) ends(o emitter.Outcome) {
+	c.t.Helper()
+	s := c.share
+	s.Records[0].Offset = c.end
+	c.end += 2 // and a marker
+	if o == emitter.Committed {
+		if err := s.Fence(); err != nil {
+			c.t.Fatalf("fenced: %v", err)
+		}
+		c.commit(s)
+	}
+	c.share = nil
+	s.Done(o)
+}
+
+// commit notes what a step did, and checks that it is what comes next.
+func (c *core) commit(s *emitter.Share) {
+	c.t.Helper()
+	outcome := make(map[int64]bool)
+	for i, e := range s.Emissions {
+		if i > 0 && e.Seq <= s.Emissions[i-1].Seq {
+			c.t.Fatalf("offset %d behind %d", e.Seq, s.Emissions[i-1].Seq)
+		}
+		outcome[e.Seq] = true
+	}
+	for _, r := range s.Records[1:] {
+		d, err := waterclock.ParseDeadLetter(r)
+		if err != nil {
+			c.t.Fatalf("%v", err)
+		}
+		outcome[d.Source.Offset], c.dead[d.Source.Offset] = true, true
+	}
+	cp, err := wire.DecodeCheckpoint(s.Records[0].Value)
+	if err != nil || cp.Position != s.Offset.At {
+		c.t.Fatalf("checkpoint at %d, fence at %d: %v", cp.Position, s.Offset.At, err)
+	}
+	if int64(len(outcome)) != cp.Position-c.at {
+		c.t.Fatalf("%d outcomes between %d and %d", len(outcome), c.at, cp.Position)
+	}
+	for ; c.at < cp.Position; c.at++ {
+		if !outcome[c.at] {
+			c.t.Fatalf("offset %d has no outcome", c.at)
+		}
+		c.came = append(c.came, c.at)
+	}
+}
+
+// Whatever happens between seals, each record has one outcome, in order, and none is
+// early.
+func TestEachRecordOnce(t *testing.T) {
+	g := newGround(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCore(t, g)
+		bad := make(map[int64]bool)
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			switch rapid.SampledFrom([]string{"write", "bad", "deliver", "seal", "commit", "abort", "refuse", "suspect", "lose", "clock", "back", "crash"}).Draw(t, "what") {
+			case "write":
+				c.write(rapid.Int64Range(-300, 50).Draw(t, "at"))
+			case "bad":
+				bad[int64(len(c.log))] = true
+				c.write(0, "timer-after", "1s")
+			case "deliver":
+				c.deliver(rapid.IntRange(1, 10).Draw(t, "n"))
+			case "seal":
+				if c.share == nil {
+					c.seal(rapid.IntRange(1, 10).Draw(t, "room"))
+				}
+			case "commit":
+				if c.share != nil {
+					c.ends(emitter.Committed)
+				}
+			case "abort":
+				if c.share != nil {
+					c.ends(emitter.Aborted)
+				}
+			case "refuse":
+				if c.share != nil && len(c.share.Emissions) > 0 {
+					e := &c.share.Emissions[rapid.IntRange(0, len(c.share.Emissions)-1).Draw(t, "which")]
+					e.Err, bad[e.Seq] = kerr.MessageTooLarge, true
+					c.ends(emitter.Aborted)
+				}
+			case "suspect":
+				if c.share != nil && len(c.share.Emissions) > 0 {
+					c.share.Emissions[rapid.IntRange(0, len(c.share.Emissions)-1).Draw(t, "which")].Suspect = true
+					c.ends(emitter.Aborted)
+				}
+			case "lose": // no answer to the checkpoint's record: there is doubt, and a look
+				if c.share != nil {
+					s := c.share
+					c.share = nil
+					s.Done(emitter.Aborted)
+					if !c.p.Tail.Doubt() || c.seal(10) != nil {
+						t.Fatalf("a step is sealed in doubt")
+					}
+					c.p.Tail.Known(c.end)
+				}
+			case "clock":
+				c.now += rapid.Int64Range(1, 200).Draw(t, "ms")
+			case "back":
+				c.now -= rapid.Int64Range(1, 200).Draw(t, "ms")
+			case "crash": // a refusal that is not committed is forgotten with it
+				for at := c.at; at < int64(len(c.log)); at++ {
+					if len(c.log[at].Headers) == 0 {
+						delete(bad, at)
+					}
+				}
+				c.take()
+			}
+		}
+		if c.share != nil {
+			c.ends(emitter.Committed)
+		}
+		c.deliver(len(c.log))
+		for c.now += 10_000; c.seal(3) != nil; {
+			c.ends(emitter.Committed)
+		}
+		if len(c.came) != len(c.log) {
+			t.Fatalf("%d of %d records have an outcome", len(c.came), len(c.log))
+		}
+		for at := range c.log {
+			if bad[int64(at)] != c.dead[int64(at)] {
+				t.Fatalf("offset %d: refused %v, a dead letter %v", at, bad[int64(at)], c.dead[int64(at)])
+			}
+		}
+	})
+}
+
+// A suspect is sealed by itself, in its place.
+func TestSuspectsGoAlone(t *testing.T) {
+	c := newCore(t, newGround(t))
+	for range 5 {
+		c.write(-delay)
+	}
+	c.deliver(5)
+	c.seal(10)
+	c.share.Emissions[2].Suspect = true
+	c.ends(emitter.Aborted)
+	for _, want := range []int{2, 1, 2} {
+		s := c.seal(10)
+		if len(s.Emissions) != want || s.Emissions[0].Alone != (want == 1) {
+			t.Fatalf("%d emissions, alone %v, want %d", len(s.Emissions), s.Emissions[0].Alone, want)
+		}
+		c.ends(emitter.Committed)
+	}
+}
+
+// A suspect that its target took by itself, in a step that was aborted, goes with others again.
+func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
+	c := newCore(t, newGround(t))
+	for range 3 {
+		c.write(-delay)
+	}
+	c.deliver(3)
+	c.seal(10)
+	c.share.Emissions[0].Suspect = true
+	c.ends(emitter.Aborted)
+	if s := c.seal(10); len(s.Emissions) != 1 || !s.Emissions[0].Alone {
+		t.Fatalf("%d emissions, want the suspect alone", len(s.Emissions))
+	}
+	c.share.Emissions[0].Cleared = true
+	c.ends(emitter.Aborted)
+	if s := c.seal(10); len(s.Emissions) != 3 || s.Emissions[0].Alone {
+		t.Errorf("%d emissions, the first one alone: %v, want 3", len(s.Emissions), s.Emissions[0].Alone)
+	}
+	c.ends(emitter.Committed)
+}
+
+// A target that is unhealthy stops the partition at its first record; what is before it
+// goes. A breaker that opens while a step is out stops it there.
+func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {
+	c := newCore(t, newGround(t))
+	for i := range 6 {
+		if i == 2 || i == 4 {
+			c.write(-delay, "timer-target-topic", "mail")
+		} else {
+			c.write(-delay)
+		}
+	}
+	c.deliver(6)
+	mail := timer.TopicPartition{Topic: "mail"}
+	if s := c.seal(10); len(s.Emissions) != 6 {
+		t.Fatalf("%d emissions", len(s.Emissions))
+	}
+	for i := range c.share.Emissions {
+		if e := &c.share.Emissions[i]; e.Record.Topic == "mail" {
+			e.Err = emitter.ErrUnhealthy
+		}
+	}
+	c.health.Trip(map[timer.TopicPartition]error{mail: errors.New("silent")})
+	c.ends(emitter.Aborted)
+	if s := c.seal(10); len(s.Emissions) != 2 {
+		t.Fatalf("%d emissions, want those before the target", len(s.Emissions))
+	}
+	c.ends(emitter.Committed)
+	if s := c.seal(10); s != nil {
+		t.Fatalf("%d emissions pass", len(s.Emissions))
+	}
+	if s := c.p.Status(); s.ParkedBy[mail] != 4 {
+		t.Errorf("parked: %v", s.ParkedBy)
+	}
+}
+
+// The lane asks with each of its steps. While the target at the front is not well that
+// costs nothing for what waits behind it.
+func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
+	const n, seals, most = 1000, 100, 4 << 10
+	c := newCore(t, newGround(t))
+	c.health.Trip(map[timer.TopicPartition]error{{Topic: "mail"}: errors.New("silent")})
+	for range n {
+		c.write(-delay, "timer-target-topic", "mail")
+	}
+	c.deliver(n)
+	if c.seal(n) != nil {
+		t.Fatal("sealed for a target that is not well")
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range seals {
+		c.seal(n)
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / seals; each > most {
+		t.Errorf("%d bytes are allocated each time that nothing of %d records may go, want %d at most", each, n, most)
+	}
+}
+
+// The marker of a producer's transaction behind the last record is nothing that waits.
+func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
+	c := newCore(t, newGround(t))
+	c.write(-delay)
+	c.p.Deliver(intake.Read{Records: c.log, Next: 1, End: 2})
+	c.seal(1)
+	c.ends(emitter.Committed)
+	if n := c.p.Status().Pending; n != 1 {
+		t.Errorf("%d pending while nobody knows what it is, want 1", n)
+	}
+	c.p.Deliver(intake.Read{Next: 2, End: 1})
+	if n := c.p.Status().Pending; n != 0 {
+		t.Errorf("%d pending", n)
+	}
+}
+
+// Records are delivered while a step with a dead letter ends: what is counted of it is not
+// read from a queue that grows meanwhile. It takes the race detector to fail.
+func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
+	c := newCore(t, newGround(t))
+	c.write(-c.now - 1) // no timestamp
+	c.deliver(1)
+	share := c.p.Seal("step", &emitter.Room{Entries: 10, Bytes: 1 << 20})
+	if share == nil || len(share.Records) != 2 {
+		t.Fatalf("sealed: %+v, want a checkpoint and a dead letter", share)
+	}
+	share.Records[0].Offset = c.end
+	for range 100 {
+		c.write(0)
+	}
+	delivered := make(chan struct{})
+	go func() {
+		defer close(delivered)
+		for range 100 {
+			c.deliver(1)
+		}
+	}()
+	share.Done(emitter.Committed)
+	<-delivered
+	if s := c.p.Status(); s.Queued != 100 {
+		t.Errorf("%d records are queued, want 100", s.Queued)
+	}
+}
+
+// The position passes the marker behind a record with the record. What was read later, it passes by a step of nothing, once
+// a second at most.
+func TestPositionPassesMarkers(t *testing.T) {
+	c := newCore(t, newGround(t))
+	c.write(-delay)
+	commits := func(position int64, emissions int) {
+		t.Helper()
+		share := c.p.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20})
+		if share == nil || share.Offset.At != position || len(share.Emissions) != emissions {
+			t.Fatalf("sealed %+v, want position %d with %d emissions", share, position, emissions)
+		}
+		cp, err := wire.DecodeCheckpoint(share.Records[0].Value)
+		if err != nil || cp.Position != position {
+			t.Fatalf("the checkpoint is at %d, %v", cp.Position, err)
+		}
+		share.Records[0].Offset = c.end
+		c.end += 2
+		if err := share.Fence(); err != nil {
+			t.Fatal(err)
+		}
+		share.Done(emitter.Committed)
+	}
+	idle := func() {
+		t.Helper()
+		if share := c.p.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
+			t.Fatalf("sealed %+v", share)
+		}
+	}
+	c.p.Deliver(intake.Read{Records: c.log, Next: 3, End: 1})
+	commits(3, 1)
+	c.p.Deliver(intake.Read{Next: 5, End: 1})
+	idle()
+	c.now += ownership.PassPause.Milliseconds()
+	commits(5, 0)
+	c.now += ownership.PassPause.Milliseconds()
+	idle()
+	c.now += delay
+	c.write(0)
+	r := c.log[1]
+	r.Offset = 5
+	c.p.Deliver(intake.Read{Records: []*kgo.Record{r}, Next: 6, End: 6})
+	c.p.Deliver(intake.Read{Next: 7, End: 6}) // its marker
+	c.now += ownership.PassPause.Milliseconds()
+	commits(7, 1)
+	if n := c.p.Status().Pending; n != 0 {
+		t.Errorf("%d pending", n)
+	}
+}

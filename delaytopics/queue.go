@@ -1,0 +1,85 @@
+package delaytopics
+
+import (
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/intake"
+)
+
+// itemMemory is about what a queued record holds beside its bytes.
+const itemMemory = 256
+
+// item is one record on its way.
+type item struct {
+	rec  *kgo.Record
+	due  int64 // Unix ms; never before that of the item in front; none if it need not wait
+	next int64 // the position behind it
+	says intake.Delayed
+	// refusal: it becomes a dead letter. undelivered: its target says so.
+	refusal     *intake.Refusal
+	undelivered bool
+	// suspect: its batch was refused, maybe for it.
+	suspect bool
+	bytes   int64
+}
+
+// queue holds what is read of a partition and not passed on, in order. It is pure: no
+// clock, no lock.
+//
+// Invariant: due does not decrease from front to back, nor from what was dropped to what
+// is added.
+type queue struct {
+	items []item
+	bytes int64
+	last  int64 // due of the last item ever added
+	end   int64 // every record below was added; the rest is markers and aborted records
+}
+
+// none is the due time of what need not wait: before any.
+const none = 0
+
+// add takes an item whose own time is due.
+func (q *queue) add(it item, due int64) {
+	q.last = max(q.last, due)
+	it.due = q.last
+	it.bytes = recordBytes(it.rec)
+	q.bytes += it.bytes
+	q.items = append(q.items, it)
+}
+
+// pass notes that nothing but markers and aborted records lies between the last item and a position: whoever has passed
+// the item on has passed them.
+func (q *queue) pass(position int64) {
+	if q.end = max(q.end, position); len(q.items) > 0 {
+		it := &q.items[len(q.items)-1]
+		it.next = max(it.next, position)
+	}
+}
+
+// drop drops n items from the front.
+func (q *queue) drop(n int) {
+	for i := range q.items[:n] {
+		q.bytes -= q.items[i].bytes
+		q.items[i] = item{} // its memory
+	}
+	if q.items = q.items[n:]; len(q.items) == 0 {
+		q.items = nil
+	}
+}
+
+// front is when the item at the front is due; ok: there is one.
+func (q *queue) front() (due int64, ok bool) {
+	if len(q.items) == 0 {
+		return 0, false
+	}
+	return q.items[0].due, true
+}
+
+// recordBytes is about what a record holds in memory.
+func recordBytes(r *kgo.Record) int64 {
+	n := itemMemory + len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return int64(n)
+}

@@ -1,0 +1,352 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/wire"
+)
+
+const (
+	// flushBytes bounds what is folded between two flushes unless Room is set, in bytes of keys
+	// and values and recordBytes more for each record, which is about what a fold holds it with.
+	// Portions that large go into the store as sorted tables.
+	flushBytes, recordBytes = 64 << 20, 256
+	// fetchPart of that is the room of one fetch, which is in memory as it came, and
+	// decompressed. Fetches that are larger than fetchMost save nothing.
+	fetchPart, fetchMost = 16, 4 << 20
+
+	// replayPause is the first pause behind a fetch that brought nothing; it
+	// doubles up to replayWait, which is hence how often progress is called while
+	// nothing moves. The pause is made here and not at the broker, where it would
+	// hold up the fetches of all others.
+	replayPause, replayWait = 2 * time.Millisecond, 100 * time.Millisecond
+	// restAfter is how long a replay that does not move holds on to what it
+	// needs to fold, and to the leader that it knows; answerWait bounds one fetch
+	// of a leader that is away: one that is not gets more than one try.
+	restAfter, answerWait = time.Second, 5 * time.Second
+)
+
+// Fold takes a changelog in, in log order. The bytes it is given are not written
+// again and may be kept.
+type Fold interface {
+	// Hold says that something is there to be folded. Nothing is fetched before it
+	// has returned: it may wait for a slot.
+	Hold(ctx context.Context) error
+	// Put says that t, whose bytes are value, is pending under id from now on.
+	Put(id, value []byte, t *timer.Timer) error
+	// Delete says that nothing is pending under id, whether it was or not.
+	Delete(id []byte) error
+	// Checkpoint gives the value of a checkpoint record: of the last one, its
+	// group and owner those of whoever wrote last, be it a claim.
+	Checkpoint(raw []byte) error
+	// Flush says that everything so far is the fold of the changelog below at. If only claims have
+	// followed the last named place, at is that place.
+	Flush(at Place) error
+	// Rest says, behind a Flush or an error, that nothing comes before the next Hold.
+	Rest()
+}
+
+// Place is a position in a changelog, and how to recognize it: an offset alone also exists in another
+// log, and in the same log after it was cut and has grown again.
+type Place struct {
+	Position int64 // everything below it is folded
+	// Named says that the record directly before Position is the last checkpoint: its step names the
+	// place. The fold may include more of the log, but only claims, which change no timer.
+	Named bool
+	// Epoch is the leader epoch of the last record that was read, not counting claims, and
+	// Read is the offset behind that record. Epoch 0: not known.
+	Epoch partlog.Epoch
+	Read  int64
+}
+
+// Replay folds a changelog partition. It is used by one goroutine.
+type Replay struct {
+	// Claimed, if not nil, is called with each claim that is folded.
+	Claimed func(wire.Claim)
+	// Room is how much is folded between two flushes, in bytes that it takes in memory; 0 is
+	// 64 MiB.
+	Room int
+	// Progress, if not nil, is called after every fetch with the position and the
+	// log's end, at least every replayWait while the leader answers: a position
+	// that stands below the end is held up by an open transaction.
+	Progress func(position, end int64)
+
+	r    *partlog.Reader
+	fold Fold
+	held bool // between Hold and Rest
+
+	last  wire.Checkpoint
+	found bool
+	at    Place // behind the last record that is not a claim
+	// named takes the step found directly before at; nil: that was looked up, or is not needed.
+	named func(step string) error
+
+	// bytes is what was folded since the last flush, records included; 0: nothing.
+	bytes int
+}
+
+// NewReplay returns a replay of the changelog partition that r reads, from r's
+// position on.
+func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold: fold} }
+
+// GoOn makes the replay continue a fold that ends at a place. last is the fold's last checkpoint,
+// nil if it has none. If the place is named, the replay first reads the record before it again, and
+// calls named with the step whose checkpoint that is; "" if no checkpoint is committed there any
+// more. If named returns an error, To returns it and folds nothing.
+func (p *Replay) GoOn(last *wire.Checkpoint, at Place, named func(step string) error) {
+	if p.found = last != nil; p.found {
+		p.last = *last
+	}
+	p.at = at
+	p.r.SetPosition(at.Position)
+	if at.Named {
+		p.named = named
+		p.r.SetPosition(at.Position - 1)
+	}
+}
+
+// Read returns the leader epoch of the last record that was read, not counting claims, and the offset
+// behind it.
+func (p *Replay) Read() (partlog.Epoch, int64) { return p.at.Epoch, p.at.Read }
+
+// Position is the offset up to which the changelog has been folded.
+func (p *Replay) Position() int64 { return p.r.Position() }
+
+// Last is the last checkpoint, with the group and the owner of whoever wrote
+// last, nil if there is none.
+func (p *Replay) Last() *wire.Checkpoint {
+	if !p.found {
+		return nil
+	}
+	last := p.last
+	return &last
+}
+
+// To folds what is committed up to the offset end, and perhaps beyond it. With
+// the high watermark for end it waits for the transactions that are open there.
+// It flushes when Room is used up, at the end, and where it has to wait, so that a
+// replay that is broken off is continued, not repeated.
+//
+// A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
+// both name topic, partition and offset. Other errors are those of the reader and
+// of the fold.
+func (p *Replay) To(ctx context.Context, end int64) error {
+	err := p.to(ctx, end)
+	p.letGo()
+	if err != nil {
+		return fmt.Errorf("replay %v: %w", p.r.Log(), err)
+	}
+	return nil
+}
+
+func (p *Replay) room() int { return cmp.Or(p.Room, flushBytes) }
+
+func (p *Replay) to(ctx context.Context, end int64) error {
+	p.r.SetCompacted(true)
+	p.r.SetMaxBytes(int32(min(fetchMost, p.room()/fetchPart)))
+	pause := replayPause
+	for moved := time.Now(); p.r.Position() < end; {
+		at := p.r.Position()
+		page, err := p.next(ctx)
+		if err == nil {
+			err = p.page(page.Records)
+		}
+		if err == nil && p.named != nil && p.r.Position() >= p.at.Position {
+			err = p.foundNamed(nil)
+		}
+		if err != nil {
+			return err
+		}
+		if p.Progress != nil {
+			p.Progress(p.r.Position(), max(page.HighWatermark, end))
+		}
+		if p.r.Position() > at {
+			moved, pause = time.Now(), replayPause
+			continue
+		}
+		if time.Since(moved) > restAfter {
+			if err := p.rest(); err != nil {
+				return err
+			}
+			moved = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, replayWait)
+		}
+	}
+	return p.flush(p.r.Position())
+}
+
+// next is a page without records where the leader does not answer, and where
+// there is nothing to be folded yet.
+func (p *Replay) next(ctx context.Context) (page partlog.Page, err error) {
+	if !p.held {
+		more := false
+		err := inTime(ctx, func(ctx context.Context) (err error) { more, err = p.r.More(ctx); return err })
+		if err != nil || !more {
+			return page, err
+		}
+		if err := p.fold.Hold(ctx); err != nil {
+			return page, err
+		}
+		p.held = true
+	}
+	err = inTime(ctx, func(ctx context.Context) (err error) { page, err = p.r.Next(ctx, 0); return err })
+	return page, err
+}
+
+// inTime bounds a question to a leader; that it is away is no error.
+func inTime(ctx context.Context, ask func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	err := ask(bounded)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// rest lets go of what others need, and looks for another leader.
+func (p *Replay) rest() error {
+	if err := p.flush(p.r.Position()); err != nil {
+		return err
+	}
+	p.letGo()
+	p.r.LookAgain()
+	return nil
+}
+
+func (p *Replay) letGo() {
+	if p.held {
+		p.held = false
+		p.fold.Rest()
+	}
+}
+
+func (p *Replay) page(records []*kgo.Record) error {
+	for _, rec := range records {
+		if p.named != nil {
+			if err := p.foundNamed(rec); err != nil {
+				return err
+			}
+			continue // it is folded
+		}
+		if err := p.record(rec); err != nil {
+			return at(rec, err)
+		}
+		if p.bytes += len(rec.Key) + len(rec.Value) + recordBytes; p.bytes < p.room() {
+			continue
+		}
+		if err := p.flush(rec.Offset + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Replay) flush(position int64) error {
+	if p.bytes == 0 {
+		return nil
+	}
+	p.bytes = 0
+	at := p.at
+	if !at.Named {
+		at.Position = position
+	}
+	return p.fold.Flush(at)
+}
+
+// foundNamed reports the step found where the last folded checkpoint was. rec is the first record
+// from that offset on, nil if there is none.
+func (p *Replay) foundNamed(rec *kgo.Record) error {
+	step := ""
+	if rec != nil && rec.Offset == p.at.Position-1 {
+		if kind, _, err := wire.ParseKey(rec.Key); err == nil && kind == wire.KindCheckpoint {
+			c, _ := wire.DecodeCheckpoint(rec.Value)
+			step = c.Step
+		}
+	}
+	named := p.named
+	p.named = nil
+	return named(step)
+}
+
+func (p *Replay) record(rec *kgo.Record) error {
+	kind, id, err := wire.ParseKey(rec.Key)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case wire.KindTimer:
+		p.reached(rec, false)
+		return p.timer(id, rec.Value)
+	case wire.KindCheckpoint:
+		p.reached(rec, true)
+		return p.checkpoint(rec.Value)
+	default:
+		return p.claim(rec)
+	}
+}
+
+func (p *Replay) reached(rec *kgo.Record, named bool) {
+	p.at = Place{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
+}
+
+// claim notes who has written last. Kept with the checkpoint it is not forgotten
+// where a later replay begins behind the claim.
+func (p *Replay) claim(rec *kgo.Record) error {
+	c, err := wire.DecodeClaim(rec.Value)
+	if err != nil {
+		return err
+	}
+	c.Appended = rec.Timestamp.UnixMilli()
+	if p.Claimed != nil {
+		p.Claimed(c)
+	}
+	if !p.found || p.last.Group == c.Group && p.last.Owner == c.Owner {
+		return nil
+	}
+	p.last.Group, p.last.Owner = c.Group, c.Owner
+	return p.fold.Checkpoint(p.last.AppendTo(nil))
+}
+
+func (p *Replay) timer(id, value []byte) error {
+	if value == nil {
+		return p.fold.Delete(id)
+	}
+	t, err := timer.Decode(value)
+	switch {
+	case errors.Is(err, timer.ErrNewerFormat):
+		return fmt.Errorf("%w: %w", wire.ErrNewerFormat, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", wire.ErrCorrupt, err)
+	case string(t.ID) != string(id):
+		return fmt.Errorf("timer %q under the key of %q: %w", t.ID, id, wire.ErrCorrupt)
+	}
+	return p.fold.Put(id, value, t)
+}
+
+func (p *Replay) checkpoint(value []byte) (err error) {
+	c, err := wire.DecodeCheckpoint(value)
+	if err != nil {
+		return err
+	}
+	p.last, p.found = c, true
+	return p.fold.Checkpoint(value)
+}
+
+// at names the record in an error.
+func at(rec *kgo.Record, err error) error {
+	return fmt.Errorf("record %v: %w", wire.SourceOf(rec), err)
+}

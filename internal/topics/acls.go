@@ -1,0 +1,285 @@
+package topics
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Access is what the rights of a service and of those who use it depend on.
+type Access struct {
+	Requests []string // request topics
+	Delayed  []string // fixed-delay topics
+	// DeadLetters are the topics of their dead letters, where those do not have the
+	// name of [DeadLetters].
+	DeadLetters map[string]string
+	// Events are the request topics that have a topic of events.
+	Events []string
+	// API says that instances write requests, and read dead letters and events, for those who
+	// call their API.
+	API bool
+	// Create says that the service makes its own topics.
+	Create bool
+	Group  string // consumer group of the service
+	// TransactionalIDs is the prefix of the service's transactional IDs.
+	TransactionalIDs string
+	// Targets are the globs of target topics, as in path.Match.
+	Targets []string
+}
+
+func (a Access) deadLetters(request string) string {
+	return cmp.Or(a.DeadLetters[request], DeadLetters(request))
+}
+
+// Grant is what one kind of principal must be allowed to do with one resource.
+type Grant struct {
+	Resource   kmsg.ACLResourceType
+	Name       string // of the resource; "*" is every one
+	Prefixed   bool   // every resource whose name begins with Name
+	Operations []kmsg.ACLOperation
+	// Why is one sentence: what it is for.
+	Why string
+}
+
+// Service returns the rights of an instance: all that it uses, and no more.
+// Write and Read include Describe. It needs no right to the cluster.
+func (a Access) Service() []Grant {
+	forCallers := func(op kmsg.ACLOperation, ops ...kmsg.ACLOperation) []kmsg.ACLOperation {
+		if a.API {
+			return append([]kmsg.ACLOperation{op}, ops...)
+		}
+		return ops
+	}
+	own := func(ops ...kmsg.ACLOperation) []kmsg.ACLOperation {
+		if a.Create {
+			ops = append(ops, kmsg.ACLOperationCreate)
+		}
+		return ops
+	}
+	grants := []Grant{
+		{kmsg.ACLResourceTypeGroup, a.Group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+			"Instances share the partitions as members of the group, and commit offsets in it."},
+		{kmsg.ACLResourceTypeTransactionalId, a.TransactionalIDs, true, []kmsg.ACLOperation{kmsg.ACLOperationWrite},
+			"Every step is a transaction; whoever acquires a partition ends those of an owner that is gone."},
+	}
+	for _, r := range a.Requests {
+		grants = append(grants,
+			Grant{kmsg.ACLResourceTypeTopic, r, false, forCallers(kmsg.ACLOperationWrite, kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs),
+				"Requests are read, and the topic's settings are checked."},
+			Grant{kmsg.ACLResourceTypeTopic, Changelog(r), false, own(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
+				"The changelog holds what is pending; it is written, and read when a partition is acquired."},
+			Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
+				"Rejected requests are written there."},
+		)
+		if slices.Contains(a.Events, r) {
+			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
+				"What becomes of timers is written there."})
+		}
+	}
+	for _, d := range a.Delayed {
+		grants = append(grants,
+			Grant{kmsg.ACLResourceTypeTopic, d, false, forCallers(kmsg.ACLOperationWrite, kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs),
+				"Records are read when they are due, and the topic's settings are checked."},
+			Grant{kmsg.ACLResourceTypeTopic, Checkpoints(d), false, own(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
+				"The checkpoints say how far records are passed on; they are written, and read when a partition is acquired."},
+			Grant{kmsg.ACLResourceTypeTopic, DeadLetters(d), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
+				"Records that cannot be passed on are written there."},
+		)
+	}
+	return append(grants, a.targets("Timers fire there; the settings tell what size the topic takes.",
+		kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...)
+}
+
+// Repair returns what an instance needs besides to write, by itself, transaction
+// markers that a broker has lost (KAFKA-20734). It is a right to the cluster, and
+// far-reaching; without it such a partition waits for an operator.
+func (a Access) Repair() []Grant {
+	grants := []Grant{
+		{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter},
+			"The marker of a transaction is written again."},
+		{kmsg.ACLResourceTypeTopic, "__consumer_offsets", false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+			"Open transactions of the group's offsets are looked at."},
+	}
+	for _, r := range slices.Concat(a.Requests, a.Delayed) {
+		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+			"The topic's open transactions are looked at."})
+		if slices.Contains(a.Events, r) {
+			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+				"The topic's open transactions are looked at."})
+		}
+	}
+	return append(grants, a.targets("The topic's open transactions are looked at.", kmsg.ACLOperationRead)...)
+}
+
+// Producers returns the rights of who schedules and cancels timers. One that
+// uses transactions needs Write on its own transactional ID besides.
+func (a Access) Producers() []Grant {
+	var grants []Grant
+	for _, r := range a.Requests {
+		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, r, false, []kmsg.ACLOperation{kmsg.ACLOperationWrite}, "Requests are written there."})
+	}
+	for _, d := range a.Delayed {
+		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, d, false, []kmsg.ACLOperation{kmsg.ACLOperationWrite}, "Records that are to come later are written there."})
+	}
+	return grants
+}
+
+// Consumers returns the rights of who receives what fires, as a member of group.
+func (a Access) Consumers(group string) []Grant {
+	return append([]Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the targets."}},
+		a.targets("What fires is read, with isolation.level=read_committed.", kmsg.ACLOperationRead)...)
+}
+
+// Undertakers returns the rights of who looks after dead letters, as a member of
+// group. They are apart because dead letters hold the payloads of all producers.
+func (a Access) Undertakers(group string) []Grant {
+	grants := []Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the dead letters."}}
+	for _, r := range slices.Concat(a.Requests, a.Delayed) {
+		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Dead letters are read."})
+	}
+	return grants
+}
+
+// Historians returns the rights of who reads events, as a member of group; none where
+// there are no events.
+func (a Access) Historians(group string) []Grant {
+	var grants []Grant
+	for _, r := range a.Requests {
+		if slices.Contains(a.Events, r) {
+			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
+				"Events are read, with isolation.level=read_committed."})
+		}
+	}
+	if len(grants) == 0 {
+		return nil
+	}
+	return append([]Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the events."}}, grants...)
+}
+
+// targets turns globs into the patterns that Kafka has: a name, a prefix, or
+// all. Where a glob says more than that, the pattern is wider, and the service's
+// own list of globs still holds.
+func (a Access) targets(why string, ops ...kmsg.ACLOperation) []Grant {
+	var grants []Grant
+	for _, glob := range a.Targets {
+		g := Grant{Resource: kmsg.ACLResourceTypeTopic, Name: glob, Operations: ops, Why: why}
+		if at := strings.IndexAny(glob, `*?[\`); at >= 0 {
+			g.Name, g.Prefixed = glob[:at], true
+			if g.Name == "" {
+				g.Name, g.Prefixed = "*", false
+			}
+			if strings.TrimSuffix(glob, "*") != glob[:at] {
+				g.Why += fmt.Sprintf(" Kafka has no pattern for %s: this one is wider.", glob)
+			}
+		}
+		if !slices.ContainsFunc(grants, func(o Grant) bool { return o.covers(g) }) {
+			grants = slices.DeleteFunc(grants, g.covers)
+			grants = append(grants, g)
+		}
+	}
+	return grants
+}
+
+// covers reports whether o's resources are among g's.
+func (g Grant) covers(o Grant) bool {
+	switch {
+	case g.Name == "*" && !g.Prefixed:
+		return true
+	case g.Prefixed:
+		return strings.HasPrefix(o.Name, g.Name) && o.Name != "*"
+	}
+	return !o.Prefixed && g.Name == o.Name
+}
+
+// Command is the shell command that gives the principals this right. server is
+// what follows the command's name: how it reaches the cluster.
+func (g Grant) Command(server string, principals ...string) string {
+	var b strings.Builder
+	b.WriteString("kafka-acls.sh " + server + " --add")
+	for _, p := range principals {
+		b.WriteString(" --allow-principal " + quote(p))
+	}
+	for _, op := range g.Operations {
+		b.WriteString(" --operation " + OperationName(op))
+	}
+	if g.Resource == kmsg.ACLResourceTypeCluster {
+		return b.String() + " --cluster"
+	}
+	b.WriteString(" " + resourceFlag(g.Resource) + " " + quote(g.Name))
+	if g.Prefixed {
+		b.WriteString(" --resource-pattern-type prefixed")
+	}
+	return b.String()
+}
+
+// Only returns the right for some of its operations.
+func (g Grant) Only(ops ...kmsg.ACLOperation) Grant {
+	g.Operations = ops
+	return g
+}
+
+// Missing is one sentence that says what a principal may not do, what that is
+// for, and how it is allowed to.
+func (g Grant) Missing(server, principal string) string {
+	return g.missing(principal, server, principal)
+}
+
+func (g Grant) missing(who, server, principal string) string {
+	names := make([]string, len(g.Operations))
+	for i, op := range g.Operations {
+		names[i] = OperationName(op)
+	}
+	return fmt.Sprintf("%s lacks the right %s on %s; grant it with: %s", who, strings.Join(names, ", "), g.ResourceName(), g.Command(server, principal))
+}
+
+// MayNotWrite is the sentence for a target that refuses the service, where it is
+// not known who that is and how an administrator reaches the cluster.
+func MayNotWrite(topic string) string {
+	g := Grant{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Operations: []kmsg.ACLOperation{kmsg.ACLOperationWrite}}
+	return g.missing("the service", "--bootstrap-server HOST:PORT", "User:NAME")
+}
+
+// ResourceName names what the right is about, for people.
+func (g Grant) ResourceName() string {
+	kind := map[kmsg.ACLResourceType]string{
+		kmsg.ACLResourceTypeTopic: "topic", kmsg.ACLResourceTypeGroup: "group",
+		kmsg.ACLResourceTypeTransactionalId: "transactional ID", kmsg.ACLResourceTypeCluster: "cluster",
+	}[g.Resource]
+	if g.Prefixed {
+		return fmt.Sprintf("each %s that begins with %s", kind, g.Name)
+	}
+	return kind + " " + g.Name
+}
+
+func resourceFlag(t kmsg.ACLResourceType) string {
+	switch t {
+	case kmsg.ACLResourceTypeGroup:
+		return "--group"
+	case kmsg.ACLResourceTypeTransactionalId:
+		return "--transactional-id"
+	}
+	return "--topic"
+}
+
+// OperationName is Kafka's name of an operation, as its tools take it.
+func OperationName(op kmsg.ACLOperation) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(op.String(), "_") {
+		b.WriteString(word[:1] + strings.ToLower(word[1:]))
+	}
+	return b.String()
+}
+
+// quote makes text one word of a POSIX shell.
+func quote(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-:/%+,@=", r)
+	}
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -1,0 +1,67 @@
+package topics
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+)
+
+// FollowAdvice says what to do when the request topic is not what its changelog
+// was written for.
+const FollowAdvice = "stop every instance and run waterclock topics follow, see \"Topics that change\" in docs/OPERATIONS.md"
+
+// LostAdvice says what to do when a changelog is not there any more.
+const LostAdvice = "keep the data directories of all instances, from which waterclock topics follow --restore takes what is pending: see \"A changelog that was lost\" in docs/OPERATIONS.md"
+
+// RecreatedAdvice says what to do about one of a service's topics that was recreated.
+func RecreatedAdvice(topic string) string {
+	if strings.HasSuffix(topic, changelogSuffix) {
+		return LostAdvice
+	}
+	return FollowAdvice
+}
+
+// RestartAdvice says what to do when a fixed-delay topic is not what it was.
+const RestartAdvice = "restart every instance: a topic that was recreated is read from its start, further partitions are served then"
+
+// LostCheckpointsAdvice says what to do when the checkpoints of a fixed-delay topic are
+// not there any more.
+const LostCheckpointsAdvice = "restart the instances, once with --accept-lost-changelog: records are passed on from the group's committed offset"
+
+// ChangedAdvice says what to do about one of a set's topics that was recreated.
+func (s *Set) ChangedAdvice(topic string) string {
+	switch {
+	case s.Delay == 0:
+		return RecreatedAdvice(topic)
+	case topic == s.Changelog.Name:
+		return LostCheckpointsAdvice
+	}
+	return RestartAdvice
+}
+
+// partitionsAdvice says what to do when the number of partitions is another one.
+func (s *Set) partitionsAdvice() string {
+	if s.Delay == 0 {
+		return FollowAdvice
+	}
+	return RestartAdvice
+}
+
+// LostTail is why requests cannot be read on: what was read lies beyond the log's end.
+func LostTail(position int64, log fmt.Stringer, end int64) error {
+	return fmt.Errorf("position %d of %v lies beyond the log's end %d: the log lost its tail; see \"A request log that lost its tail\" in docs/OPERATIONS.md", position, log, end)
+}
+
+// TopicID is a topic's UUID as Kafka's own tools write it.
+func TopicID(id [16]byte) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
+// OtherGroup is why a group must not serve a set whose changelog another one has written
+// to last.
+func (s *Set) OtherGroup(other, ours string) error {
+	what, topics := "changelog ", "request topic would both fire every timer"
+	if s.Delay > 0 {
+		what, topics = "", "fixed-delay topic would both pass every record on"
+	}
+	return fmt.Errorf("%s%s was written by group %q and this is group %q: two groups on one %s; "+
+		"stop the other one and start once with --accept-group", what, s.Changelog.Name, other, ours, topics)
+}

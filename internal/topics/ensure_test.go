@@ -1,0 +1,289 @@
+package topics
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+func TestEnsureCreates(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 3, map[string]string{"max.message.bytes": "2000000", "retention.ms": "3600000"})
+
+		before, err := Inspect(v.ctx, v.adm, v.request, Options{})
+		if err != nil || before.Set.Request.Partitions != 3 || before.Set.Changelog.Partitions != 0 {
+			t.Fatalf("before: %+v, %v", before, err)
+		}
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, Options{}); err == nil || !strings.Contains(err.Error(), "missing") {
+			t.Fatalf("created although it must not, or not needed: %v", err)
+		}
+
+		set, problems, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+		if err != nil || len(problems) > 0 {
+			t.Fatalf("%v, %v", problems, err)
+		}
+		const own = 2_000_000 + MessageRoom
+		want := Set{
+			Request: Topic{
+				Name: v.request, ID: set.Request.ID, Partitions: 3, MaxMessageBytes: 2_000_000,
+				Retention: time.Hour, DeleteRetention: 24 * time.Hour,
+			},
+			Changelog: Topic{
+				Name: v.request + ".waterclock.changelog", ID: set.Changelog.ID, Partitions: 3, MaxMessageBytes: own,
+				Retention: 7 * 24 * time.Hour, DeleteRetention: 24 * time.Hour,
+			},
+			DeadLetters: Topic{
+				Name: v.request + ".waterclock.dead-letters", ID: set.DeadLetters.ID, Partitions: 3, MaxMessageBytes: own,
+				Retention: set.DeadLetters.Retention, DeleteRetention: 24 * time.Hour,
+			},
+		}
+		if set != want {
+			t.Errorf("\n got %+v\nwant %+v", set, want)
+		}
+		if set.Request.ID == set.Changelog.ID || set.Changelog.ID == ([16]byte{}) {
+			t.Errorf("IDs %x, %x", set.Request.ID, set.Changelog.ID)
+		}
+		if again, _, err := Ensure(v.ctx, v.adm, v.request, Options{}); err != nil || again != set {
+			t.Errorf("again: %+v, %v", again, err)
+		}
+		if stop, alert, err := Recheck(v.ctx, v.adm, set, Options{}); len(stop)+len(alert) > 0 || err != nil {
+			t.Errorf("rechecked: %v, %v, %v", stop, alert, err)
+		}
+	})
+}
+
+// TestEnsureSettings looks at what the broker keeps of what was asked for.
+func TestEnsureSettings(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 1, nil)
+		o := Options{Create: true, Events: true, CompactEvents: true}
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, o); err != nil {
+			t.Fatal(err)
+		}
+		family, err := describe(v.ctx, v.adm, v.request, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, own := range family.own() {
+			s := family.settingsOf(own, 1)
+			want := s.all()
+			if !v.real { // kfake does not have every setting
+				want = s.least()
+			}
+			for name, value := range want {
+				if got := own.settings[name]; got != *value {
+					t.Errorf("%s: %s is %q, want %s", own.name, name, got, *value)
+				}
+			}
+		}
+	})
+}
+
+func TestEnsureRefuses(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		_, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+		var fatal *ProblemsError
+		if !errors.As(err, &fatal) || len(fatal.Problems) != 1 || fatal.Problems[0].Topic != v.request {
+			t.Fatalf("no request topic: %v", err)
+		}
+		if now, err := Inspect(v.ctx, v.adm, v.request, Options{}); err != nil || now.Set.Request.Partitions != 0 {
+			t.Fatalf("the request topic was created: %+v, %v", now.Set, err)
+		}
+
+		v.create(t, v.request, 2, map[string]string{"cleanup.policy": "compact"})
+		v.create(t, Changelog(v.request), 3, nil)
+		_, _, err = Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+		if !errors.As(err, &fatal) {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range fatal.Problems {
+			got = append(got, strings.TrimPrefix(p.Topic, v.request)+" "+p.Setting)
+		}
+		want := []string{
+			" cleanup.policy",
+			".waterclock.changelog partitions",
+			".waterclock.changelog max.message.bytes",
+			".waterclock.changelog cleanup.policy",
+			".waterclock.changelog message.timestamp.type",
+			".waterclock.dead-letters topic", // nothing is made beside such a topic
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestEnsureEvents: a topic of events is made where there are any, also of a request
+// topic that had none; it grows with it, and is made again when it is gone.
+func TestEnsureEvents(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 2, nil)
+		none, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+		if err != nil || none.Events != (Topic{}) {
+			t.Fatalf("%+v, %v", none.Events, err)
+		}
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, Options{Events: true}); err == nil || !strings.Contains(err.Error(), Events(v.request)+": topic is missing") {
+			t.Fatalf("missing: %v", err)
+		}
+		o := Options{Create: true, Events: true}
+		set, problems, err := Ensure(v.ctx, v.adm, v.request, o)
+		if err != nil || len(problems) > 0 || set.Events.Name != Events(v.request) || set.Events.Partitions != 2 || set.Events.MaxMessageBytes != createdSmallMessage ||
+			set.Changelog != none.Changelog {
+			t.Fatalf("%+v, %v, %v", set, problems, err)
+		}
+		if _, err := v.adm.DeleteTopic(v.ctx, set.Events.Name); err != nil {
+			t.Fatal(err)
+		}
+		made := false
+		for range 100 { // a broker may show what is gone for a moment
+			stop, _, err := Recheck(v.ctx, v.adm, set, Options{Create: true})
+			now, gone := Inspect(v.ctx, v.adm, v.request, o)
+			if made = len(stop) == 0 && errors.Join(err, gone) == nil && now.Set.Events.Partitions == 2 && now.Set.Events.ID != set.Events.ID; made {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if !made {
+			t.Error("a topic of events that is gone is not made again")
+		}
+	})
+}
+
+// TestEnsureTogether lets several instances start at once.
+func TestEnsureTogether(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 2, nil)
+		const instances = 5
+		sets := make([]Set, instances)
+		var g errgroup.Group
+		for i := range sets {
+			other := newVenue(t, v.seeds)
+			g.Go(func() (err error) {
+				sets[i], _, err = Ensure(v.ctx, other.adm, v.request, Options{Create: true})
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sets {
+			if s != sets[0] || s.Changelog.Partitions != 2 {
+				t.Errorf("got %+v and %+v", s, sets[0])
+			}
+		}
+	})
+}
+
+// Another instance has just made the topics, and the broker that is asked for
+// their settings has not heard of them yet.
+func TestEnsureWithABrokerBehind(t *testing.T) {
+	c := fake(t, 1)
+	v := newVenue(t, c.ListenAddrs())
+	v.create(t, v.request, 1, nil)
+	want, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := 3
+	c.ControlKey(kmsg.DescribeConfigs.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if behind--; behind < 0 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		for _, r := range req.(*kmsg.DescribeConfigsRequest).Resources {
+			answer := kmsg.NewDescribeConfigsResponseResource()
+			answer.ResourceType, answer.ResourceName = r.ResourceType, r.ResourceName
+			if r.ResourceName != v.request {
+				answer.ErrorCode = kerr.UnknownTopicOrPartition.Code
+			}
+			resp.Resources = append(resp.Resources, answer)
+		}
+		return resp, nil, true
+	})
+	got, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func TestEnsureFailsWithTheBroker(t *testing.T) {
+	c := fake(t, 1)
+	v := newVenue(t, c.ListenAddrs())
+	v.create(t, v.request, 1, nil)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+	_, _, err := Ensure(v.ctx, v.adm, v.request, Options{Create: true})
+	if !errors.Is(err, kerr.ClusterAuthorizationFailed) || !strings.Contains(err.Error(), Changelog(v.request)) {
+		t.Fatal(err)
+	}
+}
+
+// Own topics grow where that is asked for, and Recheck has dead letters that are gone
+// recreated, but no changelog.
+func TestEnsureGrows(t *testing.T) {
+	onBoth(t, func(t *testing.T, v venue) {
+		v.create(t, v.request, 2, nil)
+		o := Options{Create: true}
+		set, _, err := Ensure(v.ctx, v.adm, v.request, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := v.adm.UpdatePartitions(v.ctx, 5, v.request); err != nil || r.Error() != nil {
+			t.Fatal(err, r.Error())
+		}
+		for {
+			stop, _, err := Recheck(v.ctx, v.adm, set, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(stop) > 0 {
+				if !strings.Contains(stop[0].String(), "partitions is 5, must be 2, as before") {
+					t.Errorf("%v", stop)
+				}
+				break
+			}
+		}
+		if _, _, err := Ensure(v.ctx, v.adm, v.request, o); err == nil || !strings.Contains(err.Error(), FollowAdvice) {
+			t.Errorf("not told to: %v", err)
+		}
+		o.Grow = true
+		grown, _, err := Ensure(v.ctx, v.adm, v.request, o)
+		if err != nil || grown.Changelog.Partitions != 5 || grown.DeadLetters.Partitions != 5 || grown.Changelog.ID != set.Changelog.ID {
+			t.Fatalf("%+v, %v", grown, err)
+		}
+		gone := func(topic string) { kafkatest.DeleteTopics(t, v.adm, topic) }
+		gone(DeadLetters(v.request))
+		for made := false; !made; {
+			stop, alert, err := Recheck(v.ctx, v.adm, grown, Options{Create: true})
+			if err != nil || len(stop)+len(alert) > 0 {
+				t.Fatal(stop, alert, err)
+			}
+			now, err := Inspect(v.ctx, v.adm, v.request, Options{})
+			made = err == nil && now.Set.DeadLetters.Partitions == 5 && now.Set.DeadLetters.ID != grown.DeadLetters.ID
+		}
+		gone(Changelog(v.request))
+		for {
+			stop, _, err := Recheck(v.ctx, v.adm, grown, Options{Create: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(stop) > 0 {
+				if !stop[0].Gone() || !strings.Contains(stop[0].String(), LostAdvice) {
+					t.Errorf("%v", stop)
+				}
+				break
+			}
+		}
+	})
+}

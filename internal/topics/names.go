@@ -1,0 +1,41 @@
+package topics
+
+import "strings"
+
+const (
+	changelogSuffix   = ".waterclock.changelog"
+	deadLettersSuffix = ".waterclock.dead-letters"
+	eventsSuffix      = ".waterclock.events"
+	checkpointsSuffix = ".waterclock.checkpoints"
+
+	// maxTopicName is Kafka's limit for the name of a topic, in bytes.
+	maxTopicName = 249
+
+	// MaxRequestName is the longest name of a request topic, in bytes: the
+	// longest of its own topics' names must be a valid one.
+	MaxRequestName = maxTopicName - len(deadLettersSuffix)
+)
+
+// Changelog returns the name of the request topic's changelog.
+func Changelog(request string) string { return request + changelogSuffix }
+
+// DeadLetters returns the name of the dead-letter topic of a request topic, or of a
+// fixed-delay one.
+func DeadLetters(request string) string { return request + deadLettersSuffix }
+
+// Events returns the name of the topic that tells what becomes of a request topic's
+// timers.
+func Events(request string) string { return request + eventsSuffix }
+
+// Checkpoints returns the name of the topic that holds how far a fixed-delay topic is
+// passed on.
+func Checkpoints(delayed string) string { return delayed + checkpointsSuffix }
+
+// IsOwn reports whether a topic belongs to a delay service, whichever: no timer
+// may target it, and it can be no request topic.
+func IsOwn(name string) bool {
+	return strings.HasSuffix(name, changelogSuffix) ||
+		strings.HasSuffix(name, deadLettersSuffix) ||
+		strings.HasSuffix(name, eventsSuffix) ||
+		strings.HasSuffix(name, checkpointsSuffix)
+}

@@ -1,0 +1,129 @@
+package wire
+
+import (
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// eventFormat is the version of events that is written.
+const eventFormat = 1
+
+// Event is one thing that happened to a timer; [waterclock.Event] says what each field
+// means to a reader.
+type Event struct {
+	Type                     waterclock.EventType
+	ID                       []byte
+	At                       int64             // Unix milliseconds
+	Source, Previous, Cancel waterclock.Source // no topic: none
+	Request                  waterclock.Source // that steered, or did not count
+	// Occurred is the timer whose occurrence it is about, nil for none.
+	Occurred *timer.Timer
+	// Emission is the header waterclock-event of what was emitted, nil for nothing, and
+	// Partition where it was.
+	Emission       []byte
+	Partition      int32
+	Reason, Detail string
+	// Pending is what is pending now, nil for nothing; Unknown: that is not said.
+	Pending *timer.Timer
+	Unknown bool
+}
+
+// EventKey is the key of an event: the ID; empty, for a compacted topic takes no null,
+// where that is none.
+func EventKey(id []byte) []byte {
+	if n := len(id); n == 0 || n > waterclock.MaxIDBytes {
+		return []byte{}
+	}
+	return id
+}
+
+// AppendTo appends the value of the event's record: a JSON object, about 250 bytes, of
+// which every byte but those of texts has its fixed place. It is written by hand
+// because a lane stands still meanwhile, and as many are written as timers fire.
+func (e *Event) AppendTo(dst []byte) []byte {
+	dst = append(dst, `{"format":`...)
+	dst = strconv.AppendInt(dst, eventFormat, 10)
+	dst = appendField(dst, "type", string(e.Type))
+	if id := EventKey(e.ID); len(id) > 0 && utf8.Valid(id) {
+		dst = appendField(dst, "id", id)
+	}
+	dst = appendNumber(dst, "at", e.At)
+	dst = appendSource(dst, "source", &e.Source)
+	dst = appendSource(dst, "previous", &e.Previous)
+	dst = appendSource(dst, "cancel", &e.Cancel)
+	dst = appendSource(dst, "request", &e.Request)
+	if t := e.Occurred; t != nil {
+		dst = appendNumber(dst, "due", t.FiresAt())
+		dst = appendNumber(dst, "occurrence", t.FiresAs())
+		dst = appendNumber(dst, "lateness", e.At-t.FiresAt())
+		dst = appendField(dst, "target", t.Target.Topic)
+	} else if e.Pending != nil {
+		dst = appendField(dst, "target", e.Pending.Target.Topic)
+	}
+	if e.Emission != nil {
+		dst = appendNumber(dst, "partition", int64(e.Partition))
+		dst = appendField(dst, "emission", e.Emission)
+	}
+	if e.Reason != "" {
+		dst = appendField(dst, "reason", e.Reason)
+		dst = appendField(dst, "detail", cut(e.Detail, maxDetailBytes))
+	}
+	return append(e.appendPending(dst), '}')
+}
+
+func (e *Event) appendPending(dst []byte) []byte {
+	switch {
+	case e.Unknown:
+		return dst
+	case e.Pending == nil:
+		return append(dst, `,"pending":null`...)
+	}
+	dst = append(dst, `,"pending":{"due":`...)
+	dst = strconv.AppendInt(dst, e.Pending.Due, 10)
+	dst = appendNumber(dst, "occurrence", e.Pending.Occurrence)
+	if e.Pending.IsPaused() {
+		dst = append(appendName(dst, "paused"), "true"...)
+	}
+	return append(dst, '}')
+}
+
+// appendName appends the name of a member, which is not the first.
+func appendName(dst []byte, name string) []byte {
+	dst = append(dst, ',', '"')
+	dst = append(dst, name...)
+	return append(dst, '"', ':')
+}
+
+func appendNumber(dst []byte, name string, n int64) []byte {
+	return strconv.AppendInt(appendName(dst, name), n, 10)
+}
+
+// appendSource appends a place, if there is one.
+func appendSource(dst []byte, name string, s *waterclock.Source) []byte {
+	if s.Topic == "" {
+		return dst
+	}
+	dst = append(appendName(dst, name), '"')
+	dst = append(dst, s.Topic...) // of a Kafka topic: nothing to be escaped
+	dst = strconv.AppendInt(append(dst, '/'), int64(s.Partition), 10)
+	dst = strconv.AppendInt(append(dst, '/'), s.Offset, 10)
+	return append(dst, '"')
+}
+
+// appendField appends a text, with invalid bytes of UTF-8 replaced.
+func appendField[text string | []byte](dst []byte, name string, value text) []byte {
+	dst = appendName(dst, name)
+	for i := range len(value) {
+		if c := value[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(string(value)) // never an error of a string
+			return append(dst, quoted...)
+		}
+	}
+	dst = append(dst, '"')
+	dst = append(dst, value...)
+	return append(dst, '"')
+}

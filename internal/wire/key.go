@@ -1,0 +1,49 @@
+package wire
+
+import "fmt"
+
+// Kind is the first byte of every changelog key, so no timer ID can equal a
+// reserved key:
+//
+//	0x01 ID       a timer: its value is the timer's bytes (internal/timer), a
+//	              null value says that it is no longer pending
+//	0x02          the checkpoint: a Checkpoint
+//	0x03          the claim: a Claim
+type Kind byte
+
+// The kinds.
+const (
+	KindTimer      Kind = 1
+	KindCheckpoint Kind = 2
+	KindClaim      Kind = 3
+)
+
+// TimerKey appends the changelog key of the timer to dst.
+func TimerKey(dst, id []byte) []byte {
+	return append(append(dst, byte(KindTimer)), id...)
+}
+
+// CheckpointKey returns the changelog key of checkpoints, a new slice.
+func CheckpointKey() []byte { return []byte{byte(KindCheckpoint)} }
+
+// ClaimKey returns the changelog key of claims, a new slice.
+func ClaimKey() []byte { return []byte{byte(KindClaim)} }
+
+// ParseKey returns the kind of a changelog key and, of a timer's, the ID, which
+// aliases key. Errors wrap ErrNewerFormat for a kind that does not exist yet,
+// and ErrCorrupt.
+func ParseKey(key []byte) (Kind, []byte, error) {
+	if len(key) == 0 {
+		return 0, nil, fmt.Errorf("parse changelog key: empty: %w", ErrCorrupt)
+	}
+	kind, rest := Kind(key[0]), key[1:]
+	switch {
+	case kind > KindClaim:
+		return 0, nil, fmt.Errorf("parse changelog key: kind %d: %w", kind, ErrNewerFormat)
+	case kind == KindTimer && len(rest) > 0:
+		return kind, rest, nil
+	case kind > KindTimer && len(rest) == 0:
+		return kind, nil, nil
+	}
+	return 0, nil, fmt.Errorf("parse changelog key: kind %d, %d bytes: %w", kind, len(key), ErrCorrupt)
+}

@@ -1,0 +1,111 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+)
+
+var (
+	// ErrNewerFormat says that a later version of waterclock wrote the bytes:
+	// whoever reads them must not go on, and must not write either.
+	ErrNewerFormat = errors.New("written by a newer version of waterclock")
+
+	// ErrCorrupt says that no version of waterclock wrote the bytes.
+	ErrCorrupt = errors.New("not written by waterclock")
+)
+
+// appendText appends a string as uvarint length and bytes.
+func appendText(dst []byte, s string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
+}
+
+// decoder takes fields from the front of rest. After the first field that is
+// not there every further one is zero, and end returns ErrCorrupt.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+// open checks the format byte, which begins every value.
+func open(b []byte, format byte) (decoder, error) {
+	switch {
+	case len(b) == 0 || b[0] == 0:
+		return decoder{}, ErrCorrupt
+	case b[0] > format:
+		return decoder{}, ErrNewerFormat
+	}
+	return decoder{rest: b[1:]}, nil
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if d.bad || n > uint64(len(d.rest)) {
+		d.bad = true
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+// uvarint takes only the shortest form of a number, so that one value has one
+// encoding.
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
+		d.bad = true
+		return 0
+	}
+	d.take(uint64(n))
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	u := d.uvarint()
+	return int64(u>>1) ^ -int64(u&1) // zigzag
+}
+
+// offset takes a number that is not negative.
+func (d *decoder) offset() int64 {
+	u := d.uvarint()
+	if u > math.MaxInt64 {
+		d.bad = true
+		return 0
+	}
+	return int64(u)
+}
+
+func (d *decoder) int32() int32 {
+	v := d.varint()
+	if v != int64(int32(v)) {
+		d.bad = true
+		return 0
+	}
+	return int32(v)
+}
+
+// positive32 reads a number of at least 1.
+func (d *decoder) positive32() int32 {
+	u := d.uvarint()
+	if u < 1 || u > math.MaxInt32 {
+		d.bad = true
+		return 0
+	}
+	return int32(u)
+}
+
+func (d *decoder) text() string { return string(d.take(d.uvarint())) }
+
+func (d *decoder) uuid() (id [16]byte) {
+	copy(id[:], d.take(uint64(len(id))))
+	return id
+}
+
+// end is ErrCorrupt unless every field was there and nothing is left.
+func (d *decoder) end() error {
+	if d.bad || len(d.rest) > 0 {
+		return ErrCorrupt
+	}
+	return nil
+}
