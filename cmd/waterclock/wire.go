@@ -49,7 +49,7 @@ func realBackend() backend {
 		schedule:    service.Schedule,
 		steer:       service.Steer,
 		topics:      service.Topics,
-		follow:      service.Follow,
+		follow:      service.Repartition,
 		storeVerify: service.StoreVerify,
 		storeDump:   service.StoreDump,
 		acls:        service.ACLs,

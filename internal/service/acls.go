@@ -264,12 +264,12 @@ func (a *access) Collect(ch chan<- prometheus.Metric) {
 // ACLOptions are who is given rights by the commands that ACLs prints. Where
 // nobody is named there is no command.
 type ACLOptions struct {
-	Service       []string // principals as in User:x; empty: the one that the configuration logs in as
-	Producers     []string
-	Consumers     []string
-	Undertakers   []string // who reads dead letters
-	Historians    []string // who reads events
-	ConsumerGroup string
+	Service           []string // principals as in User:x; empty: the one that the configuration logs in as
+	Producers         []string
+	Consumers         []string
+	DeadLetterReaders []string // who reads dead letters
+	EventReaders      []string // who reads events
+	ConsumerGroup     string
 	// Tenant is the one request topic whose users are meant, and not the service;
 	// empty: all of them, and the service.
 	Tenant string
@@ -318,8 +318,8 @@ func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 		}
 		section(of+"Producers, who schedule and cancel", a.Producers(), o.Producers)
 		section(of+"Consumers, who receive what fires", a.Consumers(o.ConsumerGroup), o.Consumers)
-		section(of+"Whoever looks after dead letters, which hold payloads of all producers", a.Undertakers(o.ConsumerGroup+"-dead-letters"), o.Undertakers)
-		section(of+"Whoever reads events, which name all timers and their targets", a.Historians(o.ConsumerGroup+"-events"), o.Historians)
+		section(of+"Whoever looks after dead letters, which hold payloads of all producers", a.DeadLetterReaders(o.ConsumerGroup+"-dead-letters"), o.DeadLetterReaders)
+		section(of+"Whoever reads events, which name all timers and their targets", a.EventReaders(o.ConsumerGroup+"-events"), o.EventReaders)
 	}
 	_, err := io.WriteString(out, strings.TrimSuffix(b.String(), "\n"))
 	return err

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/follow"
+	"github.com/waterclock/waterclock/internal/repartition"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -53,11 +53,11 @@ func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
 		}
 		return time.Now()
 	}
-	o := follow.Options{
+	o := repartition.Options{
 		Client: opts, Admin: cl, Set: &set, Group: cfg.Group, Now: meanwhile,
 		Rules: &intake.Rules{Topic: requests, Partitions: now, Allow: func(string) bool { return true }},
 	}
-	if _, err := follow.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "stop every instance") || !strings.Contains(err.Error(), "nothing was changed") {
+	if _, err := repartition.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "stop every instance") || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Fatalf("with an instance: %v", err)
 	} else {
 		t.Log(err)
@@ -65,7 +65,7 @@ func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := follow.Run(t.Context(), o)
+	r, err := repartition.Run(t.Context(), o)
 	if err != nil || r.Done() || r.Taken != unread {
 		t.Fatalf("%+v, %v", r, err)
 	}

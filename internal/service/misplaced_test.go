@@ -77,7 +77,7 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	kafkatest.GrowTopics(t, kadm.NewClient(cl), now, requests)
 	counted(moves)
 	stop(in)
-	if err := service.Follow(t.Context(), cfg, nil, io.Discard); err != nil {
+	if err := service.Repartition(t.Context(), cfg, nil, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	in = rig.Serve(t, cfg, often)

@@ -114,7 +114,7 @@ func TestTopicsOfTenants(t *testing.T) {
 	if a.DeadLetters["timers"] != "failed" || a.DeadLetters["slow"] != "slow.waterclock.dead-letters" || !slices.Equal(a.Targets, []string{"orders", "mail.*", "*"}) {
 		t.Errorf("%+v", a)
 	}
-	for _, grants := range [][]topics.Grant{a.Service(), a.Repair(), a.Undertakers("g")} {
+	for _, grants := range [][]topics.Grant{a.Service(), a.Repair(), a.DeadLetterReaders("g")} {
 		found := false
 		for _, g := range grants {
 			found = found || g.Name == "failed"

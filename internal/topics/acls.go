@@ -133,9 +133,9 @@ func (a Access) Consumers(group string) []Grant {
 		a.targets("What fires is read, with isolation.level=read_committed.", kmsg.ACLOperationRead)...)
 }
 
-// Undertakers returns the rights of who looks after dead letters, as a member of
+// DeadLetterReaders returns the rights of who looks after dead letters, as a member of
 // group. They are apart because dead letters hold the payloads of all producers.
-func (a Access) Undertakers(group string) []Grant {
+func (a Access) DeadLetterReaders(group string) []Grant {
 	grants := []Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the dead letters."}}
 	for _, r := range slices.Concat(a.Requests, a.Delayed) {
 		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Dead letters are read."})
@@ -143,9 +143,9 @@ func (a Access) Undertakers(group string) []Grant {
 	return grants
 }
 
-// Historians returns the rights of who reads events, as a member of group; none where
+// EventReaders returns the rights of who reads events, as a member of group; none where
 // there are no events.
-func (a Access) Historians(group string) []Grant {
+func (a Access) EventReaders(group string) []Grant {
 	var grants []Grant
 	for _, r := range a.Requests {
 		if slices.Contains(a.Events, r) {

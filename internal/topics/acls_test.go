@@ -59,7 +59,7 @@ func TestUsersRights(t *testing.T) {
 		"--operation Alter --cluster", "--operation Read --topic __consumer_offsets",
 		"--operation Read --topic timers.waterclock.dead-letters", "--operation Read --topic slow.waterclock.dead-letters", "--operation Read --topic orders",
 	})
-	check(t, a.Undertakers("u"), []string{
+	check(t, a.DeadLetterReaders("u"), []string{
 		"--operation Read --group u", "--operation Read --topic timers.waterclock.dead-letters", "--operation Read --topic slow.waterclock.dead-letters",
 	})
 }
@@ -77,9 +77,9 @@ func TestRightsToEvents(t *testing.T) {
 	if want := []string{"kafka-acls.sh S --add --operation Write --operation DescribeConfigs --operation Create --topic slow.waterclock.events"}; !slices.Equal(named, want) {
 		t.Errorf("got %q, want %q", named, want)
 	}
-	check(t, a.Historians("e"), []string{"--operation Read --group e", "--operation Read --topic slow.waterclock.events"})
+	check(t, a.EventReaders("e"), []string{"--operation Read --group e", "--operation Read --topic slow.waterclock.events"})
 	check(t, a.Repair()[4:], []string{"--operation Read --topic slow.waterclock.events"})
-	if none := (Access{Requests: []string{"timers"}}).Historians("e"); none != nil {
+	if none := (Access{Requests: []string{"timers"}}).EventReaders("e"); none != nil {
 		t.Errorf("nobody has events: %v", none)
 	}
 }

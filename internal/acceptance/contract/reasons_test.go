@@ -27,7 +27,7 @@ var shownElsewhere = map[waterclock.Reason]string{
 	waterclock.ReasonUnsupported:         "TestDialectsOnABroker",
 	waterclock.ReasonBadValue:            "TestDialectsOnABroker",
 	waterclock.ReasonOverQuota:           "TestRequestsBeyondTheRate",
-	waterclock.ReasonMovedMeanwhile:      "TestWhatDependsIsRejected, package follow",
+	waterclock.ReasonMovedMeanwhile:      "TestWhatDependsIsRejected, package repartition",
 }
 
 // TestEveryReasonHasACase fails when a reason is added that nothing shows.

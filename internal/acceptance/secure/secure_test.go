@@ -35,7 +35,7 @@ func (w *world) enough(t *testing.T) {
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
 	w.grant(t, printed(t, cfg, service.ACLOptions{
-		Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, Undertakers: []string{"User:operator"}, ConsumerGroup: "billing-" + requests,
+		Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "billing-" + requests,
 	})...)
 	collect := func(user, group string, topics ...string) *kafkatest.Collector {
 		return kafkatest.CollectAs(t, w.Cluster, append(w.client(t, cfg, user), kgo.ConsumerGroup(group)), topics...)
@@ -116,7 +116,7 @@ func (w *world) eachRight(t *testing.T) {
 	t.Parallel()
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
-	rules := printed(t, cfg, service.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, Undertakers: []string{"User:operator"}, ConsumerGroup: "each"})
+	rules := printed(t, cfg, service.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "each"})
 	w.grant(t, rules...)
 	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
 	in.Ready(partitions, patience)

@@ -1,4 +1,4 @@
-package follow
+package repartition
 
 import (
 	"context"
@@ -45,12 +45,12 @@ type writer struct {
 }
 
 // begin begins the transaction, with the fence of every partition.
-func begin(ctx context.Context, f *follower) (*writer, error) {
-	w := &writer{ctx: ctx, set: f.o.Set, group: f.o.Group, step: "follow/" + rand.Text(), now: f.o.Now().UnixMilli()}
+func begin(ctx context.Context, j *job) (*writer, error) {
+	w := &writer{ctx: ctx, set: j.o.Set, group: j.o.Group, step: "follow/" + rand.Text(), now: j.o.Now().UnixMilli()}
 	// One ID for each request topic: a second run ends what the first left open.
 	w.id = emitter.TransactionalIDPrefix(w.group) + "follow/" + w.set.Request.Name
 	var err error
-	w.client, err = kgo.NewClient(append(f.o.Client[:len(f.o.Client):len(f.o.Client)],
+	w.client, err = kgo.NewClient(append(j.o.Client[:len(j.o.Client):len(j.o.Client)],
 		kgo.TransactionalID(w.id), kgo.TransactionTimeout(timeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(int32(min(w.set.Changelog.MaxMessageBytes, w.set.DeadLetters.MaxMessageBytes))),
@@ -58,7 +58,7 @@ func begin(ctx context.Context, f *follower) (*writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build transactional client: %w", err)
 	}
-	if err := w.fence(ctx, f.parts); err != nil {
+	if err := w.fence(ctx, j.parts); err != nil {
 		w.close()
 		if errors.Is(err, kerr.InvalidTransactionTimeout) {
 			err = fmt.Errorf("%w: let transactions take %s, with the brokers' transaction.max.timeout.ms", err, timeout)

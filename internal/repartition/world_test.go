@@ -1,4 +1,4 @@
-package follow
+package repartition
 
 import (
 	"context"
@@ -142,8 +142,8 @@ func (w *world) found() (pending []map[string]*timer.Timer, positions []int64) {
 			w.t.Fatal(err)
 		}
 		here, position := make(map[string]*timer.Timer), int64(0)
-		f := follower{o: Options{Admin: w.cl}}
-		err = f.read(w.t.Context(), at, bounds{0, end}, true, func(rec *kgo.Record) error {
+		j := job{o: Options{Admin: w.cl}}
+		err = j.read(w.t.Context(), at, bounds{0, end}, true, func(rec *kgo.Record) error {
 			kind, id, err := wire.ParseKey(rec.Key)
 			switch {
 			case err != nil || kind == wire.KindClaim:
@@ -185,8 +185,8 @@ func (w *world) check() {
 			}
 			generations[[2]int64{int64(i), t.Offset}] = id
 		}
-		f := follower{o: Options{Admin: w.cl}}
-		err = f.read(w.t.Context(), at, bounds{positions[i], end}, false, func(rec *kgo.Record) error {
+		j := job{o: Options{Admin: w.cl}}
+		err = j.read(w.t.Context(), at, bounds{positions[i], end}, false, func(rec *kgo.Record) error {
 			if rec.Value == nil {
 				delete(here, string(rec.Key))
 			} else {

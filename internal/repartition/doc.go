@@ -1,4 +1,4 @@
-// Package follow makes what is pending follow its request topic, when that is not
+// Package repartition makes what is pending follow its request topic, when that is not
 // the one any more that the changelog was written for: it was given more
 // partitions, so that the requests for an ID lie elsewhere now; or it was recreated;
 // or the changelog was copied to another cluster or another name.
@@ -46,4 +46,4 @@
 //     gets another, somebody else has written there, and nothing is committed.
 //   - A claim ends what is written to each partition. An owner that goes on in spite
 //     of all that finds it behind its own records, and stops (package ownership).
-package follow
+package repartition

@@ -11,17 +11,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/follow"
+	"github.com/waterclock/waterclock/internal/repartition"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Follow makes the pending timers of every request topic follow it, after it was
+// Repartition makes the pending timers of every request topic follow it, after it was
 // given more partitions or recreated, and says what it did. directories are data
 // directories of stopped instances, from which changelogs are restored that were lost.
-func Follow(ctx context.Context, cfg *config.Config, directories []string, out io.Writer) (err error) {
+func Repartition(ctx context.Context, cfg *config.Config, directories []string, out io.Writer) (err error) {
 	var views views
 	defer func() { err = errors.Join(err, views.close()) }()
 	for _, dir := range directories {
@@ -43,7 +43,7 @@ func Follow(ctx context.Context, cfg *config.Config, directories []string, out i
 	if err := reach(ctx, cfg, cl); err != nil {
 		return err
 	}
-	if err := follow.Nobody(ctx, cl, cfg.Group); err != nil {
+	if err := repartition.Nobody(ctx, cl, cfg.Group); err != nil {
 		return err
 	}
 	for _, name := range cfg.Requests {
@@ -53,19 +53,19 @@ func Follow(ctx context.Context, cfg *config.Config, directories []string, out i
 		if err != nil {
 			return err
 		}
-		o := follow.Options{
+		o := repartition.Options{
 			Client: opts, Admin: cl, Set: &set, Rules: rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Now: time.Now,
 		}
 		if len(views) > 0 {
-			o.View = func(p int32) (*follow.View, error) {
+			o.View = func(p int32) (*repartition.View, error) {
 				return views.newest(statestore.PartitionID{Topic: set.Request.ID, Partition: p})
 			}
 		}
-		r, err := follow.Run(ctx, o)
+		r, err := repartition.Run(ctx, o)
 		if err != nil {
 			return fmt.Errorf("request topic %s: %w", name, err)
 		}
-		printFollowed(out, name, &r)
+		printRepartition(out, name, &r)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (v views) close() (err error) {
 
 // newest is the view of a partition that has taken in most requests, the latest if
 // several have, nil if there is none.
-func (v views) newest(id statestore.PartitionID) (newest *follow.View, err error) {
+func (v views) newest(id statestore.PartitionID) (newest *repartition.View, err error) {
 	for _, s := range v {
 		m, err := s.Timers(id, nil)
 		if err != nil {
@@ -96,7 +96,7 @@ func (v views) newest(id statestore.PartitionID) (newest *follow.View, err error
 			return nil, fmt.Errorf("partition %s: %w", id, err)
 		}
 		if newest == nil || cmp.Or(cmp.Compare(cp.Position, newest.Last.Position), cmp.Compare(cp.Time, newest.Last.Time)) > 0 {
-			newest = &follow.View{Last: cp, Each: func(fn func(*timer.Timer) error) error {
+			newest = &repartition.View{Last: cp, Each: func(fn func(*timer.Timer) error) error {
 				_, err := s.Timers(id, fn)
 				return err
 			}}
@@ -105,7 +105,7 @@ func (v views) newest(id statestore.PartitionID) (newest *follow.View, err error
 	return newest, nil
 }
 
-func printFollowed(out io.Writer, name string, r *follow.Report) {
+func printRepartition(out io.Writer, name string, r *repartition.Report) {
 	if r.Done() {
 		fmt.Fprintf(out, "%s: nothing to do, its timers lie as for its %d partitions\n", name, r.Now)
 	} else {

@@ -1,4 +1,4 @@
-package follow
+package repartition
 
 import (
 	"context"
@@ -73,8 +73,8 @@ type Report struct {
 // Done reports whether there was nothing to do.
 func (r *Report) Done() bool { return r.Before == r.Now && !r.Recreated && r.Restored == 0 }
 
-// follower is the state of one Run.
-type follower struct {
+// job is the state of one Run.
+type job struct {
 	o      Options
 	parts  []part              // by partition, as many as there are now
 	early  map[string]struct{} // IDs pending where they belong now and did not before
@@ -98,33 +98,33 @@ type bounds struct{ from, end int64 }
 
 // Run makes the pending timers of one request topic follow it.
 func Run(ctx context.Context, o Options) (Report, error) {
-	f := &follower{o: o, parts: make([]part, o.Set.Request.Partitions), early: make(map[string]struct{})}
-	err := f.run(ctx)
-	return f.report, err
+	j := &job{o: o, parts: make([]part, o.Set.Request.Partitions), early: make(map[string]struct{})}
+	err := j.run(ctx)
+	return j.report, err
 }
 
-func (f *follower) run(ctx context.Context) error {
-	if err := Nobody(ctx, f.o.Admin, f.o.Group); err != nil {
+func (j *job) run(ctx context.Context) error {
+	if err := Nobody(ctx, j.o.Admin, j.o.Group); err != nil {
 		return err
 	}
-	if err := emitter.EndAll(ctx, f.o.Admin, f.o.Group); err != nil {
+	if err := emitter.EndAll(ctx, j.o.Admin, j.o.Group); err != nil {
 		return err
 	}
-	if err := f.look(ctx); err != nil || f.report.Done() {
+	if err := j.look(ctx); err != nil || j.report.Done() {
 		return err
 	}
 	var err error
-	if f.out, err = begin(ctx, f); err != nil {
+	if j.out, err = begin(ctx, j); err != nil {
 		return err
 	}
-	defer f.out.close()
-	if err := errors.Join(f.write(ctx), f.out.flush(ctx)); err != nil {
+	defer j.out.close()
+	if err := errors.Join(j.write(ctx), j.out.flush(ctx)); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
-	if err := Nobody(ctx, f.o.Admin, f.o.Group); err != nil {
+	if err := Nobody(ctx, j.o.Admin, j.o.Group); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
-	return f.out.commit(ctx)
+	return j.out.commit(ctx)
 }
 
 // Nobody is an error that says who is, if the group has members.
@@ -149,35 +149,35 @@ func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
 }
 
 // look finds out what there is to do.
-func (f *follower) look(ctx context.Context) error {
-	f.report.Now = int32(len(f.parts))
-	for i := range f.parts {
-		b, err := f.settled(ctx, f.changelog(i))
+func (j *job) look(ctx context.Context) error {
+	j.report.Now = int32(len(j.parts))
+	for i := range j.parts {
+		b, err := j.settled(ctx, j.changelog(i))
 		if err != nil {
 			return err
 		}
-		f.parts[i].changelog = b
+		j.parts[i].changelog = b
 	}
-	if err := errors.Join(f.noted(ctx), f.written(ctx)); err != nil {
+	if err := errors.Join(j.noted(ctx), j.written(ctx)); err != nil {
 		return err
 	}
-	if f.report.Before > f.report.Now {
-		return fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: give it as many", f.o.Set.Request.Name, f.report.Now, f.report.Before)
+	if j.report.Before > j.report.Now {
+		return fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: give it as many", j.o.Set.Request.Name, j.report.Now, j.report.Before)
 	}
-	if f.report.Before == 0 {
-		f.report.Before = f.report.Now // nothing was ever taken
+	if j.report.Before == 0 {
+		j.report.Before = j.report.Now // nothing was ever taken
 		return nil
 	}
-	for i := range f.before() {
-		if err := errors.Join(f.scan(ctx, i), f.restore(i)); err != nil {
+	for i := range j.before() {
+		if err := errors.Join(j.scan(ctx, i), j.restore(i)); err != nil {
 			return err
 		}
 	}
-	if f.report.Done() {
+	if j.report.Done() {
 		return nil
 	}
-	for i := range f.parts {
-		if err := f.requests(ctx, i); err != nil {
+	for i := range j.parts {
+		if err := j.requests(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -185,17 +185,17 @@ func (f *follower) look(ctx context.Context) error {
 }
 
 // before are the parts that there were before.
-func (f *follower) before() []part { return f.parts[:f.report.Before] }
+func (j *job) before() []part { return j.parts[:j.report.Before] }
 
 // written takes the partition count from the changelog, where nobody has noted it:
 // the last partition with a checkpoint is the last that there was. Its end tells
 // nothing, for an attempt that was given up leaves records there.
-func (f *follower) written(ctx context.Context) error {
-	for i := len(f.parts) - 1; i >= 0 && f.report.Before == 0; i-- {
-		err := f.read(ctx, f.changelog(i), f.parts[i].changelog, true, func(rec *kgo.Record) error {
+func (j *job) written(ctx context.Context) error {
+	for i := len(j.parts) - 1; i >= 0 && j.report.Before == 0; i-- {
+		err := j.read(ctx, j.changelog(i), j.parts[i].changelog, true, func(rec *kgo.Record) error {
 			kind, _, err := wire.ParseKey(rec.Key)
 			if kind == wire.KindCheckpoint {
-				f.report.Before = int32(i + 1)
+				j.report.Before = int32(i + 1)
 			}
 			return err
 		})
@@ -208,33 +208,33 @@ func (f *follower) written(ctx context.Context) error {
 
 // noted takes the partition count that the group's steps have noted with their
 // offsets.
-func (f *follower) noted(ctx context.Context) error {
-	committed, err := kadm.NewClient(f.o.Admin).FetchOffsets(ctx, f.o.Group)
+func (j *job) noted(ctx context.Context) error {
+	committed, err := kadm.NewClient(j.o.Admin).FetchOffsets(ctx, j.o.Group)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return fmt.Errorf("look at the group's offsets: %w", err)
 	}
-	for _, o := range committed[f.o.Set.Request.Name] {
+	for _, o := range committed[j.o.Set.Request.Name] {
 		note, err := wire.ParseCommitNote(o.Metadata)
 		if err != nil {
 			continue
 		}
-		if int(o.Partition) < len(f.parts) {
-			f.parts[o.Partition].note = note
+		if int(o.Partition) < len(j.parts) {
+			j.parts[o.Partition].note = note
 		}
 		switch {
 		case note.Partitions > 0:
-			f.report.Before = note.Partitions
-		case f.report.Before == 0:
-			f.report.Before = f.report.Now // an earlier version's note
+			j.report.Before = note.Partitions
+		case j.report.Before == 0:
+			j.report.Before = j.report.Now // an earlier version's note
 		}
 	}
 	return nil
 }
 
 // settled waits until no transaction is open on a log.
-func (f *follower) settled(ctx context.Context, t partlog.Log) (bounds, error) {
+func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 	for patience := time.Now().Add(settleLimit); ; {
-		start, stable, end, err := partlog.Bounds(ctx, f.o.Admin, t)
+		start, stable, end, err := partlog.Bounds(ctx, j.o.Admin, t)
 		if err != nil || stable == end {
 			return bounds{start, end}, err
 		}
@@ -251,10 +251,10 @@ func (f *follower) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 
 // scan looks through a changelog partition for its last checkpoint and for the IDs
 // that are pending there and belong there only now.
-func (f *follower) scan(ctx context.Context, i int) error {
-	p := &f.parts[i]
+func (j *job) scan(ctx context.Context, i int) error {
+	p := &j.parts[i]
 	misplaced := make(map[string]struct{})
-	err := f.read(ctx, f.changelog(i), p.changelog, true, func(rec *kgo.Record) error {
+	err := j.read(ctx, j.changelog(i), p.changelog, true, func(rec *kgo.Record) error {
 		kind, id, err := wire.ParseKey(rec.Key)
 		switch {
 		case err != nil:
@@ -267,12 +267,12 @@ func (f *follower) scan(ctx context.Context, i int) error {
 			c, err := wire.DecodeClaim(rec.Value)
 			p.last.Group = c.Group // that of whoever wrote last
 			return err
-		case kind != wire.KindTimer || f.was(id) == int32(i):
+		case kind != wire.KindTimer || j.was(id) == int32(i):
 			return nil
 		}
 		off := misplaced
-		if f.is(id) == int32(i) {
-			off = f.early
+		if j.is(id) == int32(i) {
+			off = j.early
 		}
 		if rec.Value == nil {
 			delete(off, string(id))
@@ -281,66 +281,66 @@ func (f *follower) scan(ctx context.Context, i int) error {
 		}
 		return nil
 	})
-	f.report.Misplaced += len(misplaced)
+	j.report.Misplaced += len(misplaced)
 	if err != nil || p.last == nil {
 		return err
 	}
-	if p.last.Group != f.o.Group && !f.o.AcceptGroup {
+	if p.last.Group != j.o.Group && !j.o.AcceptGroup {
 		return fmt.Errorf("changelog %s was written by group %q and this is group %q: give it with --group, or --accept-group if that one is gone",
-			f.o.Set.Changelog.Name, p.last.Group, f.o.Group)
+			j.o.Set.Changelog.Name, p.last.Group, j.o.Group)
 	}
-	if p.last.Request != f.o.Set.Request.ID || p.last.Changelog != f.o.Set.Changelog.ID {
-		f.report.Recreated = true
+	if p.last.Request != j.o.Set.Request.ID || p.last.Changelog != j.o.Set.Changelog.ID {
+		j.report.Recreated = true
 	}
 	return nil
 }
 
 // was and is are where the requests of an ID lay before, and lie now.
-func (f *follower) was(id []byte) int32 { return intake.Murmur2Partition(id, f.report.Before) }
-func (f *follower) is(id []byte) int32  { return intake.Murmur2Partition(id, f.report.Now) }
+func (j *job) was(id []byte) int32 { return intake.Murmur2Partition(id, j.report.Before) }
+func (j *job) is(id []byte) int32  { return intake.Murmur2Partition(id, j.report.Now) }
 
 // homeOf is where a timer of partition i belongs.
-func (f *follower) homeOf(id []byte, i int) int {
-	if f.was(id) != int32(i) {
+func (j *job) homeOf(id []byte, i int) int {
+	if j.was(id) != int32(i) {
 		return i
 	}
-	return int(f.is(id))
+	return int(j.is(id))
 }
 
 // requests finds what of the request log is to be taken in.
-func (f *follower) requests(ctx context.Context, i int) error {
-	p := &f.parts[i]
-	if p.last == nil || f.report.Recreated {
-		start, _, _, err := partlog.Bounds(ctx, f.o.Admin, f.requestLog(i))
+func (j *job) requests(ctx context.Context, i int) error {
+	p := &j.parts[i]
+	if p.last == nil || j.report.Recreated {
+		start, _, _, err := partlog.Bounds(ctx, j.o.Admin, j.requestLog(i))
 		p.requests = bounds{start, start} // the service reads them
 		return err
 	}
-	log, err := f.settled(ctx, f.requestLog(i))
+	log, err := j.settled(ctx, j.requestLog(i))
 	if err != nil {
 		return err
 	}
 	from := p.last.Position
 	if from > log.end {
-		return topics.LostTail(from, f.requestLog(i), log.end)
+		return topics.LostTail(from, j.requestLog(i), log.end)
 	}
-	f.report.Lost += max(0, log.from-from)
+	j.report.Lost += max(0, log.from-from)
 	p.requests = bounds{max(from, log.from), log.end}
 	return nil
 }
 
-func (f *follower) changelog(i int) partlog.Log {
-	return partlog.Log{Topic: f.o.Set.Changelog.Name, ID: f.o.Set.Changelog.ID, Partition: int32(i)}
+func (j *job) changelog(i int) partlog.Log {
+	return partlog.Log{Topic: j.o.Set.Changelog.Name, ID: j.o.Set.Changelog.ID, Partition: int32(i)}
 }
 
-func (f *follower) requestLog(i int) partlog.Log {
-	return partlog.Log{Topic: f.o.Set.Request.Name, ID: f.o.Set.Request.ID, Partition: int32(i)}
+func (j *job) requestLog(i int) partlog.Log {
+	return partlog.Log{Topic: j.o.Set.Request.Name, ID: j.o.Set.Request.ID, Partition: int32(i)}
 }
 
 // read calls take with every committed record of a log within bounds.
-func (f *follower) read(ctx context.Context, t partlog.Log, within bounds, compacted bool, take func(*kgo.Record) error) error {
-	r := partlog.NewReader(f.o.Admin, t, within.from)
+func (j *job) read(ctx context.Context, t partlog.Log, within bounds, compacted bool, take func(*kgo.Record) error) error {
+	r := partlog.NewReader(j.o.Admin, t, within.from)
 	r.SetCompacted(compacted)
-	for r.Position() < within.end && f.out.failed() == nil {
+	for r.Position() < within.end && j.out.failed() == nil {
 		page, err := r.Next(ctx, readWait)
 		if err != nil {
 			return err
