@@ -113,14 +113,14 @@ type parking struct {
 	stored bool
 }
 
-func newModel(t *rapid.T, seen map[string]int) *model {
+func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 	m := &model{
 		t: t, seen: seen, now: 1000, limit: rapid.SampledFrom([]int64{1500, 3000, 1 << 30}).Draw(t, "limit"),
 		grain:     rapid.SampledFrom([]uint{0, 0, 2, packedGrain}).Draw(t, "grain"),
 		blind:     rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 3, math.MaxUint64}).Draw(t, "blind"),
 		full:      rapid.SampledFrom([]int64{3, 100}).Draw(t, "full"),
 		ahead:     rapid.SampledFrom([]int64{0, ahead}).Draw(t, "ahead"),
-		behind:    rapid.SampledFrom([]int{-1, -1, 0, 1, 3}).Draw(t, "behind"),
+		behind:    behind,
 		unhealthy: map[string]bool{}, rows: map[string]row{}, state: map[string]*timer.Timer{}, ended: map[occurrence]timer.Outcome{}, unmet: map[int64]bool{},
 	}
 	m.restart()
@@ -1202,7 +1202,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	atLeast(t, "rapid.steps", 120)
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(t, seen)
+		m := newModel(t, seen, rapid.SampledFrom([]int{-1, -1, 0, 1, 3}).Draw(t, "behind"))
 		t.Repeat(m.actions())
 		m.finish()
 	})
@@ -1220,7 +1220,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 // it comes back before it is due. See TestWhatComesBackBeforeItIsDueWasNotMissed.
 func TestModelOfWhatComesBackBeforeItIsDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(t, map[string]int{})
+		m := newModel(t, map[string]int{}, -1)
 		m.request("id0", &timer.Timer{
 			Due: m.now - 5, Target: timer.Target{Topic: "a"},
 			Recurrence: &timer.Recurrence{Every: 1, Count: 1, Until: timer.NoUntil, CatchUp: timer.CatchUpNone},
@@ -1251,7 +1251,7 @@ func TestModelOfWhatComesBackBeforeItIsDue(t *testing.T) {
 // of that memory is planned. The cancel finds the timer, and of what ended nothing is left to end.
 func TestModelOfAMemoryThatIsRolledBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(t, map[string]int{})
+		m := newModel(t, map[string]int{}, -1)
 		m.turn(1)
 		m.request("id0", &timer.Timer{Due: m.now - 5, Target: timer.Target{Topic: "b"}, Remember: &timer.Remember{For: 1}}, false)
 		m.requested(1)
