@@ -17,7 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/localkafka"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/connect"
 )
 
 const (
@@ -226,7 +226,7 @@ func (r *run) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 }
 
 func newClient(cfg *config.Config, log *slog.Logger, opts ...kgo.Opt) (*kgo.Client, error) {
-	base, err := service.ClientOptions(cfg, "waterclock-bench", log)
+	base, err := connect.Options(cfg, "waterclock-bench", log)
 	if err != nil {
 		return nil, err
 	}

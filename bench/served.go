@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 const (
@@ -26,10 +26,10 @@ const (
 // hundreds of thousands of timers that nobody wants.
 func (r *run) awaitServed(ctx context.Context) error {
 	id, limit := r.name+"-probe", min(servedTimeout, r.Timeout/2)
-	sent, err := service.Schedule(ctx, r.Cluster, service.ScheduleRequest{Topic: r.requests, ID: id, To: r.target, Partition: -1, Wait: limit})
+	sent, err := commands.Schedule(ctx, r.Cluster, commands.ScheduleRequest{Topic: r.requests, ID: id, To: r.target, Partition: -1, Wait: limit})
 	switch {
-	case errors.Is(err, service.ErrUndecided):
-		_, cancelled := service.Steer(ctx, r.Cluster, service.SteerRequest{Topic: r.requests, ID: id, Action: service.Cancel})
+	case errors.Is(err, commands.ErrUndecided):
+		_, cancelled := commands.Steer(ctx, r.Cluster, commands.SteerRequest{Topic: r.requests, ID: id, Action: commands.Cancel})
 		return errors.Join(fmt.Errorf("look for the instances that serve %s: %w", r.requests, err), cancelled)
 	case err != nil:
 		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)

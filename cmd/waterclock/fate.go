@@ -10,7 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/internal/span"
 )
 
@@ -45,7 +45,7 @@ func (w *waiting) read(given bool) (time.Duration, error) {
 // asked is a request whose fate is told.
 type asked struct {
 	id        string
-	action    service.Action // "": it schedules
+	action    commands.Action // "": it schedules
 	condition string
 	maxLate   bool
 }
@@ -77,7 +77,7 @@ func (a *asked) fate(f *fate) (string, error) {
 	case waterclock.EventFired:
 		return id + " was due and has fired", nil
 	case waterclock.EventCancelled:
-		if a.action == service.Cancel && f.Event == nil {
+		if a.action == commands.Cancel && f.Event == nil {
 			return id + " is not pending any more: it is cancelled, unless it fired in the same moment (with events that is told)", nil
 		}
 		return id + " is cancelled", nil
@@ -95,7 +95,7 @@ func (a *asked) fate(f *fate) (string, error) {
 		return "", fmt.Errorf("%s: condition-not-met: --if %s does not hold, for %s; nothing has changed", id, a.condition, found(f.Event, a.condition))
 	case waterclock.EventRejected, waterclock.EventUndeliverable:
 		return "", refused(id, f)
-	case service.NothingDone:
+	case commands.NothingDone:
 		return "", fmt.Errorf("%s: nothing has changed: %s", id, a.nothing(f.Told))
 	case "":
 		return a.traceless()
@@ -140,14 +140,14 @@ func found(e *waterclock.Event, condition string) string {
 func (a *asked) nothing(told bool) string {
 	why := "nothing was pending under this ID"
 	switch {
-	case a.action == service.Cancel && told:
+	case a.action == commands.Cancel && told:
 		// Then it is as certain as it sounds.
-	case a.action == service.Cancel:
+	case a.action == commands.Cancel:
 		why += ", or it came and went in the same moment"
-	case a.action == service.Resume:
+	case a.action == commands.Resume:
 		why += ", or it was not paused"
 	default:
-		why += ", or it was " + map[service.Action]string{service.Pause: "paused", service.Trigger: "triggered"}[a.action] + " already"
+		why += ", or it was " + map[commands.Action]string{commands.Pause: "paused", commands.Trigger: "triggered"}[a.action] + " already"
 	}
 	if a.condition != "" && !told {
 		why += ", or --if " + a.condition + " did not hold"

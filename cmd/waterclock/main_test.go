@@ -19,7 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 // TestMain lets the scripts call the real program as waterclock.
@@ -323,7 +323,7 @@ func TestCancel(t *testing.T) {
 
 // Each command that steers writes what it is named for.
 func TestSteer(t *testing.T) {
-	for _, action := range []service.Action{service.Cancel, service.Trigger, service.Pause, service.Resume} {
+	for _, action := range []commands.Action{commands.Cancel, commands.Trigger, commands.Pause, commands.Resume} {
 		var c calls
 		code, stdout, stderr := runWith(&c, nil, "", string(action), "--id", "a1", "--topic", "slow", "--if", "slow/3/17")
 		want := steerRequest{Topic: "slow", ID: "a1", Action: action, If: "slow/3/17"}

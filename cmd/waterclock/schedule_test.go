@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 func TestSchedule(t *testing.T) {
@@ -197,8 +197,8 @@ func TestSaysFate(t *testing.T) {
 			"a1 is decided: it was due and has fired, or --if absent did not hold, or a later request for a1 has taken its place; which of them only events tell (the setting events)"},
 		{"nobody there", schedule, nil, errors.New("is anybody there?"), exitError, scheduled, "is anybody there? (what is written stays in the log and counts as soon as it is taken in)"},
 		{"paused", pause, event(waterclock.Event{Type: waterclock.EventPaused, Request: is}), nil, exitOK, paused + "a1 is paused\n", ""},
-		{"nothing to pause", pause, &fate{Outcome: service.NothingDone, Told: true}, nil, exitError, paused, "a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
-		{"nothing to cancel", cancel, &fate{Outcome: service.NothingDone, Told: true}, nil, exitError, "cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
+		{"nothing to pause", pause, &fate{Outcome: commands.NothingDone, Told: true}, nil, exitError, paused, "a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
+		{"nothing to cancel", cancel, &fate{Outcome: commands.NothingDone, Told: true}, nil, exitError, "cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
 		{"cancelled", cancel, event(waterclock.Event{Type: waterclock.EventCancelled, Cancel: is}), nil, exitOK, "cancel of a1 written to timers/3/18\na1 is cancelled\n", ""},
 		{"cancelled, without events", cancel, &fate{Outcome: waterclock.EventCancelled}, nil, exitOK,
 			"cancel of a1 written to timers/3/18\na1 is not pending any more: it is cancelled, unless it fired in the same moment (with events that is told)\n", ""},

@@ -11,14 +11,14 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 // conditionUsage is the help of --if.
 const conditionUsage = "do it only if `CONDITION` holds for what is pending when the service reads the request: absent, present or a waterclock-source (TOPIC/PARTITION/OFFSET)"
 
 func cancelCommand(p *process) *cobra.Command {
-	return steerCommand(p, service.Cancel, &cobra.Command{
+	return steerCommand(p, commands.Cancel, &cobra.Command{
 		Short: "cancel a timer",
 		Long: `cancel writes one request that cancels the pending timer of an ID. The service
 decides when it reads the request: if there is none it does nothing.
@@ -35,7 +35,7 @@ again meanwhile; an interrupt stops it.
 }
 
 func triggerCommand(p *process) *cobra.Command {
-	return steerCommand(p, service.Trigger, &cobra.Command{
+	return steerCommand(p, commands.Trigger, &cobra.Command{
 		Short: "have a timer fire now",
 		Long: `trigger writes one request that fires the pending timer of an ID now, also if it
 is paused. One that recurs goes on as if nothing had been: what fires is beside
@@ -48,7 +48,7 @@ reads the request: if there is no timer it does nothing.
 }
 
 func pauseCommand(p *process) *cobra.Command {
-	return steerCommand(p, service.Pause, &cobra.Command{
+	return steerCommand(p, commands.Pause, &cobra.Command{
 		Short: "have a timer not fire until it is resumed",
 		Long: `pause writes one request that keeps the timer of an ID pending, and has it not
 fire before a resume. Scheduled again it is another timer, which is not paused.
@@ -63,7 +63,7 @@ With --prefix, or another filter, it is a job for many timers: see cancel.
 }
 
 func resumeCommand(p *process) *cobra.Command {
-	return steerCommand(p, service.Resume, &cobra.Command{
+	return steerCommand(p, commands.Resume, &cobra.Command{
 		Short: "have a paused timer fire again",
 		Long: `resume writes one request that has the paused timer of an ID fire again: at once
 what is past due, and of missed occurrences those that its --catch-up has fire. The
@@ -107,7 +107,7 @@ func (a *asking) isNow(cmd *cobra.Command, topic, id string, looked int32) error
 const isNowTimeout = 5 * time.Second
 
 // steerCommand is a command that writes one request for a timer that is pending.
-func steerCommand(p *process, action service.Action, cmd *cobra.Command) *cobra.Command {
+func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra.Command {
 	r := steerRequest{Action: action}
 	cmd.Use = string(action)
 	load := clientSettings(p, cmd, &r.Topic)
@@ -117,7 +117,7 @@ func steerCommand(p *process, action service.Action, cmd *cobra.Command) *cobra.
 	var wait waiting
 	wait.flag(cmd)
 	many := job{asking: asking{p: p}}
-	if action != service.Trigger {
+	if action != commands.Trigger {
 		many.flags(cmd)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -147,7 +147,7 @@ func steerCommand(p *process, action service.Action, cmd *cobra.Command) *cobra.
 		}
 		this := asked{id: r.ID, action: action, condition: r.If}
 		err = this.said(p.stdout, &s, err)
-		if s.Fate != nil && s.Fate.Outcome == service.NothingDone {
+		if s.Fate != nil && s.Fate.Outcome == commands.NothingDone {
 			err = errors.Join(err, many.isNow(cmd, r.Topic, r.ID, s.Partition))
 		}
 		return err

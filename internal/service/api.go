@@ -18,6 +18,7 @@ import (
 	apiaccess "github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/service/connect"
 )
 
 // apiShutdown is how long calls in flight may take to end at a stop.
@@ -168,6 +169,14 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 		local.close()
 		forget()
 	}, nil
+}
+
+// ofTarget returns a note if a target topic does not exist, except in dev, which creates it on first use.
+func (in *instance) ofTarget(ctx context.Context, topic string) string {
+	if known, ok := in.targets.Cached(topic); in.o.AutoCreateTargets || ok && known.Err == nil {
+		return ""
+	}
+	return connect.MissingTarget(ctx, in.client, topic)
 }
 
 // callRoom is the memory of the API's calls.

@@ -21,6 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/recent"
+	"github.com/waterclock/waterclock/internal/service/connect"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -317,7 +318,7 @@ func (d *directory) Owners(ctx context.Context) (map[timer.TopicPartition]route.
 	case errors.As(err, &refused):
 		return nil, fmt.Errorf("fetch the group's offsets: %w", err)
 	case err != nil:
-		return nil, unreachable(cmp.Or(d.in.group.Unresponsive(), refusal(d.in.cfg, err),
+		return nil, unreachable(cmp.Or(d.in.group.Unresponsive(), connect.Refusal(d.in.cfg, err),
 			fmt.Sprintf("no broker (%s) answers who owns the partition: %v", strings.Join(d.in.cfg.Brokers, ", "), err)))
 	}
 	owners := make(map[timer.TopicPartition]route.Owner)

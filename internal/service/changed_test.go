@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -132,7 +133,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 		rig.Send(t, cl, rig.Timer(requests, "out", fmt.Sprint("id", i), time.Now().Add(time.Hour)))
 	}
 	in.Balanced(timers)
-	if err := service.Repartition(t.Context(), cfg, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "stop every instance") {
+	if err := commands.Repartition(t.Context(), cfg, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "stop every instance") {
 		t.Errorf("with a member: %v", err)
 	}
 	if err := in.Stop(); err != nil {
@@ -148,7 +149,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := service.Repartition(t.Context(), cfg, nil, &out); err != nil {
+	if err := commands.Repartition(t.Context(), cfg, nil, &out); err != nil {
 		t.Fatal(err)
 	}
 	t.Log(out.String())
@@ -167,7 +168,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Reset()
-	if err := service.StoreVerify(t.Context(), cfg.DataDir, &out); err != nil || !strings.Contains(out.String(), requests+"/6 ") {
+	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &out); err != nil || !strings.Contains(out.String(), requests+"/6 ") {
 		t.Errorf("store verify: %v\n%s", err, out.String())
 	}
 	t.Log(out.String())

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	e := newEdges(&instance{client: cl, parts: parts, log: discard()})
+	e := newEdges(&instance{client: cl, parts: parts, log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = e.Run(ctx) }()

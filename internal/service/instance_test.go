@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 const (
@@ -160,7 +161,7 @@ func TestDirectoryInUseIsRefused(t *testing.T) {
 func TestTopics(t *testing.T) {
 	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
 	var out strings.Builder
-	if err := service.Topics(t.Context(), cfg, false, &out); err == nil {
+	if err := commands.Topics(t.Context(), cfg, false, &out); err == nil {
 		t.Errorf("content with missing topics:\n%s", &out)
 	}
 	for _, name := range []string{requests + ".waterclock.changelog", requests + ".waterclock.dead-letters"} {
@@ -170,7 +171,7 @@ func TestTopics(t *testing.T) {
 	}
 	for _, create := range []bool{true, false} {
 		out.Reset()
-		if err := service.Topics(t.Context(), cfg, create, &out); err != nil {
+		if err := commands.Topics(t.Context(), cfg, create, &out); err != nil {
 			t.Errorf("create %v: %v:\n%s", create, err, &out)
 		}
 		if !strings.Contains(out.String(), "cleanup.policy") || strings.Contains(out.String(), "WRONG") {
@@ -178,7 +179,7 @@ func TestTopics(t *testing.T) {
 		}
 	}
 	cfg.Requests = []string{"nowhere"}
-	if err := service.Topics(t.Context(), cfg, true, &out); err == nil {
+	if err := commands.Topics(t.Context(), cfg, true, &out); err == nil {
 		t.Error("content with a request topic that does not exist")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 // Timers that lie off their partition are counted at all times: those of a producer
@@ -77,7 +78,7 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	kafkatest.GrowTopics(t, kadm.NewClient(cl), now, requests)
 	counted(moves)
 	stop(in)
-	if err := service.Repartition(t.Context(), cfg, nil, io.Discard); err != nil {
+	if err := commands.Repartition(t.Context(), cfg, nil, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	in = rig.Serve(t, cfg, often)

@@ -16,23 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/partition"
-	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/service/policy"
 )
-
-// delayRules are what records of a fixed-delay topic are judged by. It passes nothing on
-// to another one: a record could go round forever.
-func delayRules(cfg *config.Config, d config.DelayTopic, set topics.Set) *intake.Rules {
-	r := rules(cfg, set)
-	r.DefaultTarget = d.Target
-	never, delayed := r.Never, cfg.DelayTopics()
-	r.Never = func(topic string) string {
-		if slices.Contains(delayed, topic) {
-			return "it is a fixed-delay topic, from which records would come back to others of its kind forever"
-		}
-		return never(topic)
-	}
-	return r
-}
 
 // replaySlots is how many partitions are replayed at a time: one for each core, because a replay mostly
 // computes, but minReplays at least, and no more than memory has room for.
@@ -113,7 +98,7 @@ func (in *instance) openIntake() (err error) {
 		return err
 	}
 	for name, t := range in.topics {
-		in.reader.SetQuota(name, quota(in.cfg, t.set))
+		in.reader.SetQuota(name, policy.Quota(in.cfg, t.set))
 	}
 	in.group, err = membership.New(membership.Options{
 		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, Process: in.process, InstanceID: in.cfg.InstanceID, Topics: in.all(),

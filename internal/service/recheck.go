@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -220,7 +221,7 @@ func (r *recheck) stops() map[string]string {
 func (r *recheck) look(ctx context.Context, set topics.Set) (stop, alert []topics.Problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	return topics.Recheck(ctx, r.adm, set, topicOptions(r.in.cfg, set.Request.Name, set.Delay, r.in.cfg.CreateTopics))
+	return topics.Recheck(ctx, r.adm, set, policy.TopicOptions(r.in.cfg, set.Request.Name, set.Delay, r.in.cfg.CreateTopics))
 }
 
 // check looks at one request topic. What stops it must have been seen before.

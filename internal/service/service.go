@@ -39,8 +39,6 @@ const (
 	deadStoreWait = time.Second
 	// clientPrefix and the process ID make the client ID.
 	clientPrefix = "waterclock-"
-	// storeDir is the directory of the local store within the data directory.
-	storeDir = "store"
 )
 
 // Options are what tests and embedders set beyond configuration.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,23 +20,26 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/service/datadir"
+	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 // openClient makes the first client, and what tells who can be reached.
 func (in *instance) openClient() (err error) {
-	in.opts, err = clientOptions(in.cfg, clientPrefix+in.process, in.log)
+	in.opts, err = connect.Options(in.cfg, clientPrefix+in.process, in.log)
 	if err != nil {
 		return err
 	}
 	dial := in.o.Dial
 	if dial == nil {
-		dial = dialOf(in.cfg)
+		dial = connect.Dial(in.cfg)
 	}
 	in.dialer = dialer.New(dial, in.log, in.registry)
 	in.opts = append(in.opts, kgo.Dialer(in.dialer.Dial))
-	in.client, err = kgo.NewClient(requestOptions(in.opts)...)
+	in.client, err = kgo.NewClient(connect.RequestOptions(in.opts)...)
 	if err != nil {
 		return fmt.Errorf("build client: %w", err)
 	}
@@ -83,7 +85,7 @@ func (in *instance) openTopics(ctx context.Context) error {
 		var set topics.Set
 		var problems []topics.Problem
 		err := in.insist(ctx, "topics cannot be checked", func() (err error) {
-			set, problems, err = topics.Ensure(ctx, adm, name, topicOptions(in.cfg, name, delay, in.cfg.CreateTopics))
+			set, problems, err = topics.Ensure(ctx, adm, name, policy.TopicOptions(in.cfg, name, delay, in.cfg.CreateTopics))
 			return err
 		})
 		for _, p := range problems {
@@ -96,14 +98,14 @@ func (in *instance) openTopics(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		in.topics[name] = newServed(in.client, set, rules(in.cfg, set))
+		in.topics[name] = newServed(in.client, set, policy.Rules(in.cfg, set))
 	}
 	for _, d := range in.cfg.Delay {
 		set, err := ensure(d.Topic, d.Delay)
 		if err != nil {
 			return err
 		}
-		in.delayed[d.Topic] = newServed(in.client, set, delayRules(in.cfg, d, set))
+		in.delayed[d.Topic] = newServed(in.client, set, policy.DelayRules(in.cfg, d, set))
 	}
 	in.warnChained(ctx)
 	return nil
@@ -121,7 +123,7 @@ func (in *instance) insist(ctx context.Context, what string, try func() error) e
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(connectPause):
+		case <-time.After(connect.ConnectPause):
 		}
 	}
 }
@@ -150,6 +152,14 @@ func (in *instance) all() []string {
 	return slices.Concat(slices.Collect(maps.Keys(in.topics)), slices.Collect(maps.Keys(in.delayed)))
 }
 
+// requestTopics are the request topics as they are.
+func (in *instance) requestTopics() (all []topics.Topic) {
+	for _, t := range in.topics {
+		all = append(all, t.set.Request)
+	}
+	return all
+}
+
 // warnChained looks for targets, of those that are named in full, that are request
 // topics of another service. What fires carries no timer- headers, so there it is
 // refused, or cancels if its value is null. The latter may be meant, a cancel that
@@ -162,12 +172,12 @@ func (in *instance) warnChained(ctx context.Context) {
 	if len(logs) == 0 {
 		return
 	}
-	details, err := askTopics(ctx, in.client, logs)
+	details, err := connect.AskTopics(ctx, in.client, logs)
 	if err != nil {
 		in.log.Debug("cannot look whether targets are request topics", "err", err)
 	}
 	for log, d := range details {
-		if !d.absent && !d.refused {
+		if !d.Absent && !d.Refused {
 			in.log.Warn("a target is a request topic that others serve: what fires there has no due time and is refused, or is taken for a cancel if its value is null",
 				"target", strings.TrimSuffix(log, topics.Changelog("")))
 		}
@@ -193,7 +203,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	}
 	in.store, err = statestore.Open(statestore.Options{
 		Home: home,
-		Dir:  filepath.Join(in.cfg.DataDir, storeDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
+		Dir:  datadir.Store(in.cfg.DataDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
 		Memory: uint64(in.shares.Store), BeforeFlush: in.checkpoint,
 		OnFatal: func(err error) {
 			err = storeEnded(in.cfg.DataDir, err)
@@ -208,7 +218,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	if err := in.store.BindCluster(cluster.Cluster); err != nil {
 		return errors.Join(err, in.store.Close())
 	}
-	if err := noteNames(in.cfg.DataDir, in.topics); err != nil {
+	if err := datadir.NoteNames(in.cfg.DataDir, in.requestTopics()); err != nil {
 		in.log.Warn("the names of topics cannot be noted in the data directory", "err", err)
 	}
 	in.registry.MustRegister(in.store.Collector())

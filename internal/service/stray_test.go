@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 // A timer that its producer has put on another partition: dev warns of it too, the API finds it,
@@ -39,8 +40,8 @@ func TestTimerOffItsPartition(t *testing.T) {
 	for _, x := range []struct {
 		partition *int32
 		want      waterclock.EventType
-	}{{nil, service.NothingDone}, {&rec.Partition, waterclock.EventCancelled}} {
-		sent, err := service.Steer(t.Context(), cfg, service.SteerRequest{Topic: requests, ID: "a1", Action: service.Cancel, Partition: x.partition, Wait: limit})
+	}{{nil, commands.NothingDone}, {&rec.Partition, waterclock.EventCancelled}} {
+		sent, err := commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: "a1", Action: commands.Cancel, Partition: x.partition, Wait: limit})
 		if err != nil || sent.Fate == nil || sent.Fate.Outcome != x.want {
 			t.Errorf("%+v, %+v, %v; want %s", sent, sent.Fate, err, x.want)
 		}

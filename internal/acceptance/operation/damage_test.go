@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -37,11 +38,11 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	if err := service.StoreVerify(t.Context(), cfg.DataDir, &said); err != nil || strings.Count(said.String(), "| ok") != 4 {
+	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &said); err != nil || strings.Count(said.String(), "| ok") != 4 {
 		t.Errorf("verify of a good store: %v\n%s", err, &said)
 	}
 	said.Reset()
-	if err := service.StoreDump(t.Context(), cfg.DataDir, false, &said); err != nil || strings.Count(said.String(), `"row":"timer"`) != n {
+	if err := commands.StoreDump(t.Context(), cfg.DataDir, false, &said); err != nil || strings.Count(said.String(), `"row":"timer"`) != n {
 		t.Errorf("dump of a good store: %v, %d timers", err, strings.Count(said.String(), `"row":"timer"`))
 	}
 	tables, err := filepath.Glob(filepath.Join(cfg.DataDir, "store", "db", "*.sst"))
@@ -61,10 +62,10 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 		}
 	}
 	said.Reset()
-	if err := service.StoreVerify(t.Context(), cfg.DataDir, &said); !statestore.IsCorrupt(err) || !strings.Contains(said.String(), "DAMAGED") {
+	if err := commands.StoreVerify(t.Context(), cfg.DataDir, &said); !statestore.IsCorrupt(err) || !strings.Contains(said.String(), "DAMAGED") {
 		t.Errorf("verify of a damaged store: %v\n%s", err, &said)
 	}
-	if err := service.StoreDump(t.Context(), cfg.DataDir, false, &said); !statestore.IsCorrupt(err) {
+	if err := commands.StoreDump(t.Context(), cfg.DataDir, false, &said); !statestore.IsCorrupt(err) {
 		t.Errorf("dump of a damaged store: %v", err)
 	}
 	in, log := rig.ServeLogged(t, cfg, service.Options{})

@@ -21,7 +21,8 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/service/connect"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -93,7 +94,7 @@ func (w *world) client(t *testing.T, cfg *config.Config, user string) []kgo.Opt 
 	t.Helper()
 	as := *cfg
 	as.SASLUsername = user
-	opts, err := service.ClientOptions(&as, "client-of-"+user, slog.New(slog.DiscardHandler))
+	opts, err := connect.Options(&as, "client-of-"+user, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,10 +113,10 @@ func (r rule) String() string {
 
 // printed runs `topics acls` and reads its commands, as kafka-acls.sh would:
 // whatever that does not know fails the test.
-func printed(t *testing.T, cfg *config.Config, o service.ACLOptions) (rules []rule) {
+func printed(t *testing.T, cfg *config.Config, o commands.ACLOptions) (rules []rule) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := service.ACLs(cfg, o, &out); err != nil {
+	if err := commands.ACLs(cfg, o, &out); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 // TestLockedDownCluster: what `topics acls` prints is enough, and no more than that.
@@ -34,7 +35,7 @@ func (w *world) enough(t *testing.T) {
 	t.Parallel()
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
-	w.grant(t, printed(t, cfg, service.ACLOptions{
+	w.grant(t, printed(t, cfg, commands.ACLOptions{
 		Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "billing-" + requests,
 	})...)
 	collect := func(user, group string, topics ...string) *kafkatest.Collector {
@@ -116,7 +117,7 @@ func (w *world) eachRight(t *testing.T) {
 	t.Parallel()
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
-	rules := printed(t, cfg, service.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "each"})
+	rules := printed(t, cfg, commands.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "each"})
 	w.grant(t, rules...)
 	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
 	in.Ready(partitions, patience)
@@ -191,20 +192,20 @@ func (w *world) nothing(t *testing.T) {
 	requests, target, _ := w.topics(t)
 	cfg := w.config(t, requests)
 	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
-	rules := printed(t, cfg, service.ACLOptions{})
+	rules := printed(t, cfg, commands.ACLOptions{})
 	for _, r := range rules {
 		if r.principal == "User:waterclock" && r.name != target && !(r.prefixed && r.kind == "--topic") {
 			says(t, in, log, r.operation, r.name)
 		}
 	}
-	if err := service.Topics(t.Context(), cfg, true, new(strings.Builder)); err == nil || strings.Count(err.Error(), "User:waterclock lacks the right ") != 3 {
+	if err := commands.Topics(t.Context(), cfg, true, new(strings.Builder)); err == nil || strings.Count(err.Error(), "User:waterclock lacks the right ") != 3 {
 		t.Errorf("topics: %v", err)
 	}
-	if _, err := service.Schedule(t.Context(), cfg, service.ScheduleRequest{Topic: requests, ID: "a", To: target, Partition: -1}); err == nil ||
+	if _, err := commands.Schedule(t.Context(), cfg, commands.ScheduleRequest{Topic: requests, ID: "a", To: target, Partition: -1}); err == nil ||
 		!strings.Contains(err.Error(), "User:waterclock lacks the right Write on topic "+requests+"; grant it with: kafka-acls.sh") {
 		t.Errorf("schedule: %v", err)
 	}
-	if sent, err := service.Schedule(t.Context(), cfg, service.ScheduleRequest{Topic: requests, ID: "a", To: target, Partition: -1, Wait: patience}); err == nil || sent.Topic != "" ||
+	if sent, err := commands.Schedule(t.Context(), cfg, commands.ScheduleRequest{Topic: requests, ID: "a", To: target, Partition: -1, Wait: patience}); err == nil || sent.Topic != "" ||
 		!strings.Contains(err.Error(), "--wait: User:waterclock lacks the right Read on topic "+deadLetters(requests)) {
 		t.Errorf("schedule --wait: %+v, %v", sent, err)
 	}
@@ -230,11 +231,11 @@ func (w *world) wrongPassword(t *testing.T) {
 	t.Parallel()
 	requests, _, _ := w.topics(t)
 	cfg := w.config(t, requests)
-	w.grant(t, printed(t, cfg, service.ACLOptions{})...)
+	w.grant(t, printed(t, cfg, commands.ACLOptions{})...)
 	cfg.SASLPasswordFile = file(t, "password", "wrong-horse")
 	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
 	says(t, in, log, "the brokers refuse user waterclock (SCRAM-SHA-512)", cfg.SASLPasswordFile)
-	if _, err := service.Steer(t.Context(), cfg, service.SteerRequest{Topic: requests, ID: "a", Action: service.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse user waterclock") {
+	if _, err := commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse user waterclock") {
 		t.Errorf("cancel: %v", err)
 	}
 	put(t, cfg.SASLPasswordFile, password)
@@ -266,7 +267,7 @@ func (w *world) wrongPort(t *testing.T) {
 		if !c.sasl {
 			cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
 		}
-		if _, err := service.Steer(t.Context(), cfg, service.SteerRequest{Topic: requests, ID: "a", Action: service.Cancel}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -288,7 +289,7 @@ func (w *world) expired(t *testing.T) {
 	own := *cfg
 	own.Brokers, own.DataDir = w.Listener(kafkatest.ListenerMutual), t.TempDir()
 	own.TLSCert, own.TLSKey = w.security.Certificate(t, "renewed", time.Now().Add(-time.Minute))
-	w.grant(t, printed(t, &own, service.ACLOptions{Service: []string{"User:CN=renewed"}})...)
+	w.grant(t, printed(t, &own, commands.ACLOptions{Service: []string{"User:CN=renewed"}})...)
 	in, log = rig.ServeLogged(t, &own, service.Options{AccessInterval: look})
 	says(t, in, log, "the client certificate "+own.TLSCert, "replace it")
 	w.security.Certificate(t, "renewed", time.Now().Add(time.Hour))
@@ -328,7 +329,7 @@ func (w *world) mechanisms(t *testing.T) {
 			cfg := w.config(t, requests)
 			login(cfg)
 			cfg.LogLevel = -4 // debug
-			rules := printed(t, cfg, service.ACLOptions{})
+			rules := printed(t, cfg, commands.ACLOptions{})
 			if rules[0].principal != "User:"+name {
 				t.Errorf("acls takes the service for %s", rules[0].principal)
 			}
@@ -356,7 +357,7 @@ func (w *world) mechanisms(t *testing.T) {
 	expired := w.config(t, "unused")
 	expired.SASLMechanism, expired.SASLUsername, expired.SASLPasswordFile = config.SASLOAuth, "", ""
 	expired.SASLTokenFile = file(t, "token", token("bearer", time.Now().Add(-time.Minute)))
-	if _, err := service.Steer(t.Context(), expired, service.SteerRequest{Topic: "unused", ID: "a", Action: service.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
+	if _, err := commands.Steer(t.Context(), expired, commands.SteerRequest{Topic: "unused", ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
 		t.Errorf("an expired token: %v", err)
 	}
 }

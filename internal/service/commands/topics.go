@@ -1,4 +1,4 @@
-package service
+package commands
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -30,13 +32,13 @@ func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, c
 		}
 		grants = append(grants, g.Only(ops...))
 	}
-	missing, err := missingTopics(ctx, cl, grants)
+	missing, err := connect.MissingTopics(ctx, cl, grants)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, g := range missing {
-		errs = append(errs, errors.New(g.Missing(aclServer(cfg), principal(cfg))))
+		errs = append(errs, errors.New(connect.Missing(cfg, g)))
 	}
 	return errors.Join(errs...)
 }
@@ -44,16 +46,13 @@ func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, c
 // Topics prints and checks the topics of every request and fixed-delay topic, and with create
 // makes those that are missing. An error says that something is wrong with them.
 func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
-	cl, err := commandClient(cfg)
+	cl, err := connect.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	if err := reach(ctx, cfg, cl); err != nil {
-		return err
-	}
 	if err := checkTopicRights(ctx, cfg, cl, create); err != nil {
 		return err
 	}
@@ -82,7 +81,7 @@ type inspector struct {
 
 // inspect is about one request topic, or one fixed-delay topic, and what belongs to it.
 func (i *inspector) inspect(ctx context.Context, name string, delay time.Duration) error {
-	o := topicOptions(i.cfg, name, delay, i.create)
+	o := policy.TopicOptions(i.cfg, name, delay, i.create)
 	if i.create {
 		if _, _, err := topics.Ensure(ctx, i.adm, name, o); err != nil && i.wrong == nil {
 			i.wrong = err

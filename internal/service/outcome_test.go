@@ -12,12 +12,13 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 // sendAndWait schedules one timer and waits for its fate.
-func sendAndWait(t *testing.T, cfg *config.Config, id, to string, in, wait time.Duration) (service.Sent, error) {
+func sendAndWait(t *testing.T, cfg *config.Config, id, to string, in, wait time.Duration) (commands.Sent, error) {
 	t.Helper()
-	return service.Schedule(t.Context(), cfg, service.ScheduleRequest{Topic: requests, ID: id, In: in, To: to, Value: []byte("v"), Partition: -1, Wait: wait})
+	return commands.Schedule(t.Context(), cfg, commands.ScheduleRequest{Topic: requests, ID: id, In: in, To: to, Value: []byte("v"), Partition: -1, Wait: wait})
 }
 
 // Who waits for the fate of a request learns it: pending, refused, or gone already;
@@ -52,40 +53,40 @@ func fates(t *testing.T, cfg *config.Config, id string, events bool) {
 		}
 		return without
 	}
-	send := func(r service.ScheduleRequest) func() (service.Sent, error) {
+	send := func(r commands.ScheduleRequest) func() (commands.Sent, error) {
 		r.Topic, r.ID, r.Value, r.Partition, r.Wait = requests, id, []byte("v"), -1, limit
 		if r.To == "" {
 			r.To = target
 		}
-		return func() (service.Sent, error) { return service.Schedule(t.Context(), cfg, r) }
+		return func() (commands.Sent, error) { return commands.Schedule(t.Context(), cfg, r) }
 	}
-	steer := func(action service.Action, condition string) func() (service.Sent, error) {
-		return func() (service.Sent, error) {
-			return service.Steer(t.Context(), cfg, service.SteerRequest{Topic: requests, ID: id, Action: action, If: condition, Wait: limit})
+	steer := func(action commands.Action, condition string) func() (commands.Sent, error) {
+		return func() (commands.Sent, error) {
+			return commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: id, Action: action, If: condition, Wait: limit})
 		}
 	}
 	past := time.Now().Add(-hour)
 	for _, c := range []struct {
 		name string
-		send func() (service.Sent, error)
+		send func() (commands.Sent, error)
 		want waterclock.EventType
 	}{
-		{"nothing to cancel", steer(service.Cancel, ""), service.NothingDone},
-		{"nothing to pause", steer(service.Pause, ""), service.NothingDone},
-		{"not present", send(service.ScheduleRequest{In: hour, If: "present"}), either(waterclock.EventConditionNotMet, "")},
-		{"scheduled", send(service.ScheduleRequest{In: hour, If: "absent"}), waterclock.EventScheduled},
-		{"not absent", send(service.ScheduleRequest{In: hour, If: "absent"}), either(waterclock.EventConditionNotMet, "")},
-		{"not to be cancelled", steer(service.Cancel, "timers/0/999999"), either(waterclock.EventConditionNotMet, service.NothingDone)},
-		{"replaced", send(service.ScheduleRequest{In: hour}), either(waterclock.EventReplaced, waterclock.EventScheduled)},
-		{"refused", send(service.ScheduleRequest{In: 72 * hour}), waterclock.EventRejected},
-		{"paused", steer(service.Pause, ""), waterclock.EventPaused},
-		{"paused already", steer(service.Pause, ""), service.NothingDone},
-		{"resumed", steer(service.Resume, ""), waterclock.EventResumed},
-		{"triggered", steer(service.Trigger, ""), waterclock.EventTriggered},
-		{"due at once", send(service.ScheduleRequest{}), either(waterclock.EventFired, "")},
-		{"expired", send(service.ScheduleRequest{At: past, MaxLate: &none}), either(waterclock.EventExpired, "")},
-		{"scheduled again", send(service.ScheduleRequest{In: hour}), waterclock.EventScheduled},
-		{"cancelled", steer(service.Cancel, ""), waterclock.EventCancelled},
+		{"nothing to cancel", steer(commands.Cancel, ""), commands.NothingDone},
+		{"nothing to pause", steer(commands.Pause, ""), commands.NothingDone},
+		{"not present", send(commands.ScheduleRequest{In: hour, If: "present"}), either(waterclock.EventConditionNotMet, "")},
+		{"scheduled", send(commands.ScheduleRequest{In: hour, If: "absent"}), waterclock.EventScheduled},
+		{"not absent", send(commands.ScheduleRequest{In: hour, If: "absent"}), either(waterclock.EventConditionNotMet, "")},
+		{"not to be cancelled", steer(commands.Cancel, "timers/0/999999"), either(waterclock.EventConditionNotMet, commands.NothingDone)},
+		{"replaced", send(commands.ScheduleRequest{In: hour}), either(waterclock.EventReplaced, waterclock.EventScheduled)},
+		{"refused", send(commands.ScheduleRequest{In: 72 * hour}), waterclock.EventRejected},
+		{"paused", steer(commands.Pause, ""), waterclock.EventPaused},
+		{"paused already", steer(commands.Pause, ""), commands.NothingDone},
+		{"resumed", steer(commands.Resume, ""), waterclock.EventResumed},
+		{"triggered", steer(commands.Trigger, ""), waterclock.EventTriggered},
+		{"due at once", send(commands.ScheduleRequest{}), either(waterclock.EventFired, "")},
+		{"expired", send(commands.ScheduleRequest{At: past, MaxLate: &none}), either(waterclock.EventExpired, "")},
+		{"scheduled again", send(commands.ScheduleRequest{In: hour}), waterclock.EventScheduled},
+		{"cancelled", steer(commands.Cancel, ""), waterclock.EventCancelled},
 	} {
 		sent, err := c.send()
 		if err != nil || sent.Fate == nil || sent.Fate.Outcome != c.want || sent.Fate.Told != events {
@@ -110,7 +111,7 @@ func TestFateWhereNobodyServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent, err := sendAndWait(t, cfg, "a", target, time.Hour, time.Second)
-	if !errors.Is(err, service.ErrUndecided) || sent.Topic != requests || sent.Fate != nil {
+	if !errors.Is(err, commands.ErrUndecided) || sent.Topic != requests || sent.Fate != nil {
 		t.Errorf("nobody serves: %+v, %v", sent, err)
 	}
 }

@@ -1,9 +1,6 @@
-package service
+package policy
 
 import (
-	"bytes"
-	"context"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -62,7 +59,7 @@ func TestRulesOfTenants(t *testing.T) {
 		for i := 0; i < len(c.headers); i += 2 {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: c.headers[i], Value: []byte(c.headers[i+1])})
 		}
-		req, _, refusal := rules(cfg, setOf(c.topic)).Judge(rec, 1_700_000_000_000)
+		req, _, refusal := Rules(cfg, setOf(c.topic)).Judge(rec, 1_700_000_000_000)
 		switch {
 		case c.reason != "" && (refusal == nil || refusal.Reason != c.reason):
 			t.Errorf("%s: %+v, %+v, want %s", c.name, req.Schedule, refusal, c.reason)
@@ -70,21 +67,21 @@ func TestRulesOfTenants(t *testing.T) {
 			t.Errorf("%s: %+v, %+v, want a timer for %s", c.name, req.Schedule, refusal, c.target)
 		}
 	}
-	if got := quota(cfg, setOf("timers")); got != (intake.Quota{Rate: 7.5, Delay: true}) {
+	if got := Quota(cfg, setOf("timers")); got != (intake.Quota{Rate: 7.5, Delay: true}) {
 		t.Errorf("quota %+v", got)
 	}
 	p := cfg.Tenants["timers"]
 	p.LimitPending = 9 // which is not valid with a delay, and no matter here
 	cfg.Tenants["timers"] = p
-	if got := quota(cfg, setOf("timers")); got.Pending != 3 || rules(cfg, setOf("timers")).Quota != got {
+	if got := Quota(cfg, setOf("timers")); got.Pending != 3 || Rules(cfg, setOf("timers")).Quota != got {
 		t.Errorf("quota of pending timers %+v", got)
 	}
 	p.LimitPending = math.MaxInt
 	cfg.Tenants["timers"] = p
-	if got := quota(cfg, setOf("timers")).Pending; got != math.MaxInt64/4+1 {
+	if got := Quota(cfg, setOf("timers")).Pending; got != math.MaxInt64/4+1 {
 		t.Errorf("a share of %d of as many pending timers as can be said", got)
 	}
-	if got := quota(cfg, setOf("slow")); got.Rate != 0 {
+	if got := Quota(cfg, setOf("slow")); got.Rate != 0 {
 		t.Errorf("quota of the other %+v", got)
 	}
 }
@@ -110,7 +107,7 @@ func TestDialectsAreThoseOfTheConfiguration(t *testing.T) {
 // TestTopicsOfTenants: dead letters go where a tenant says, for everybody who asks.
 func TestTopicsOfTenants(t *testing.T) {
 	cfg := tenants()
-	a := accessOf(cfg)
+	a := Access(cfg)
 	if a.DeadLetters["timers"] != "failed" || a.DeadLetters["slow"] != "slow.waterclock.dead-letters" || !slices.Equal(a.Targets, []string{"orders", "mail.*", "*"}) {
 		t.Errorf("%+v", a)
 	}
@@ -126,81 +123,7 @@ func TestTopicsOfTenants(t *testing.T) {
 			t.Errorf("no right for the dead letters in %+v", grants)
 		}
 	}
-	if o := topicOptions(cfg, "timers", 0, true); o.DeadLetters != "failed" || !o.Create {
+	if o := TopicOptions(cfg, "timers", 0, true); o.DeadLetters != "failed" || !o.Create {
 		t.Errorf("%+v", o)
-	}
-}
-
-// TestTakeOver: what can change holds from the next request on, for requests and
-// for the look at rights; what cannot is named and stays; and what is read again
-// without a change changes nothing.
-func TestTakeOver(t *testing.T) {
-	cfg := tenants()
-	reader, err := intake.NewReader(1<<20, kgo.SeedBrokers("127.0.0.1:1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer func() { cancel(); _ = reader.Run(ctx) }() // which closes it
-	var log bytes.Buffer
-	in := &instance{
-		cfg: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg},
-		topics: map[string]*served{"timers": {set: setOf("timers"), rules: rules(cfg, setOf("timers"))}},
-	}
-	judge := in.topics["timers"].rules.Judge
-	allowed := func(target string) bool {
-		rec := &kgo.Record{Topic: "timers", Key: []byte("id"), Timestamp: time.UnixMilli(1_700_000_000_000), Headers: []kgo.RecordHeader{
-			{Key: "timer-after", Value: []byte("1s")}, {Key: "timer-target-topic", Value: []byte(target)},
-		}}
-		_, _, refusal := judge(rec, 1_700_000_000_000)
-		return refusal == nil
-	}
-	if !allowed("orders") || allowed("bills") {
-		t.Fatal("the first rules do not hold")
-	}
-	next := *cfg
-	p := cfg.Tenants["timers"]
-	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"bills"}, "bills", "elsewhere"
-	next.Tenants, next.Group = map[string]config.Policy{"timers": p}, "another"
-	running := in.takeOver(cfg, &next)
-	if allowed("orders") || !allowed("bills") {
-		t.Error("the new rules do not hold")
-	}
-	if got := in.access.wanted(); !slices.Equal(got.Targets, []string{"bills", "*"}) || got.Group != cfg.Group || got.DeadLetters["timers"] != "failed" {
-		t.Errorf("rights are looked at for %+v", got)
-	}
-	for _, want := range []string{"take effect at the next start", "group", "tenants.timers.dead-letters", "tenants.timers.targets"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log lacks %s:\n%s", want, log.String())
-		}
-	}
-	log.Reset()
-	if again := in.takeOver(running, &next); again != running || !strings.Contains(log.String(), "nothing changes now") {
-		t.Errorf("read again: %s", log.String())
-	}
-}
-
-// Targets change for fixed-delay topics too.
-func TestTakeOverOfFixedDelayTopics(t *testing.T) {
-	d := config.DelayTopic{Topic: "retry", Delay: time.Minute, Target: "orders"}
-	settings := config.Default()
-	cfg := &settings
-	cfg.Delay, cfg.Targets = []config.DelayTopic{d}, []string{"orders"}
-	in := &instance{
-		cfg: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg},
-		delayed: map[string]*served{"retry": {set: setOf("retry"), rules: delayRules(cfg, d, setOf("retry"))}},
-	}
-	refused := func() bool {
-		_, refusal := in.delayed["retry"].rules.JudgeDelayed(&kgo.Record{Topic: "retry"})
-		return refusal != nil
-	}
-	if refused() {
-		t.Fatal("the first rules do not hold")
-	}
-	next := *cfg
-	next.Targets = []string{"mail"}
-	in.takeOver(cfg, &next)
-	if !refused() {
-		t.Error("the new rules do not hold")
 	}
 }

@@ -1,4 +1,4 @@
-package service
+package commands
 
 import (
 	"cmp"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/repartition"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -31,30 +33,27 @@ func Repartition(ctx context.Context, cfg *config.Config, directories []string, 
 		}
 		views = append(views, s)
 	}
-	opts, err := clientOptions(cfg, commandClientID, discard())
+	opts, err := connect.CommandOptions(cfg)
 	if err != nil {
 		return err
 	}
-	cl, err := commandClient(cfg)
+	cl, err := connect.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	if err := reach(ctx, cfg, cl); err != nil {
-		return err
-	}
 	if err := repartition.Nobody(ctx, cl, cfg.Group); err != nil {
 		return err
 	}
 	for _, name := range cfg.Requests {
-		wanted := topicOptions(cfg, name, 0, cfg.CreateTopics)
+		wanted := policy.TopicOptions(cfg, name, 0, cfg.CreateTopics)
 		wanted.Grow = true
 		set, _, err := topics.Ensure(ctx, kadm.NewClient(cl), name, wanted)
 		if err != nil {
 			return err
 		}
 		o := repartition.Options{
-			Client: opts, Admin: cl, Set: &set, Rules: rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Now: time.Now,
+			Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Now: time.Now,
 		}
 		if len(views) > 0 {
 			o.View = func(p int32) (*repartition.View, error) {

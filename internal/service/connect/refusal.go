@@ -1,4 +1,4 @@
-package service
+package connect
 
 import (
 	"crypto/tls"
@@ -29,9 +29,9 @@ const dialFailed = "unable to dial"
 // oauthRefused is all that kgo has to say of the broker's answer to a bad token.
 const oauthRefused = "unexpected data in oauth response"
 
-// refusal says in one sentence why brokers that can be reached do not take this
+// Refusal says in one sentence why brokers that can be reached do not take this
 // client, or it is "": they are just away.
-func refusal(cfg *config.Config, err error) string {
+func Refusal(cfg *config.Config, err error) string {
 	var (
 		invalid   x509.CertificateInvalidError
 		authority x509.UnknownAuthorityError
@@ -136,9 +136,9 @@ func checkValidity(path string, tc *tls.Config) error {
 // unknownPrincipal stands where the configuration does not tell who logs in.
 const unknownPrincipal = "User:NAME"
 
-// principal is the name by which ACLs know whoever logs in with cfg, as brokers
+// Principal is the name by which ACLs know whoever logs in with cfg, as brokers
 // derive it unless they are told otherwise.
-func principal(cfg *config.Config) string {
+func Principal(cfg *config.Config) string {
 	switch {
 	case cfg.SASLMechanism == config.SASLOAuth:
 		return tokenPrincipal(cfg.SASLTokenFile)

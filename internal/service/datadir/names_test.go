@@ -1,4 +1,4 @@
-package service
+package datadir
 
 import (
 	"testing"
@@ -12,25 +12,25 @@ func TestNamesOfTopics(t *testing.T) {
 	dir := t.TempDir()
 	serve := func(ids map[string][16]byte) {
 		t.Helper()
-		all := make(map[string]*served)
+		var all []topics.Topic
 		for name, id := range ids {
-			all[name] = &served{set: topics.Set{Request: topics.Topic{Name: name, ID: id, Partitions: 8}}}
+			all = append(all, topics.Topic{Name: name, ID: id, Partitions: 8})
 		}
-		if err := noteNames(dir, all); err != nil {
+		if err := NoteNames(dir, all); err != nil {
 			t.Fatal(err)
 		}
 	}
 	serve(map[string][16]byte{"timers": {1}, "slow": {2}})
 	serve(map[string][16]byte{"timers": {1}})
 	serve(map[string][16]byte{"timers": {3}})
-	got, err := readNames(dir)
+	got, err := ReadNames(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[[16]byte]string{
 		{1}: "timers before it was recreated/7", {2}: "slow/7", {3}: "timers/7", {4}: "BAAAAAAAAAAAAAAAAAAAAA/7",
 	} {
-		if s := got.partition(statestore.PartitionID{Topic: id, Partition: 7}); s != want {
+		if s := got.Partition(statestore.PartitionID{Topic: id, Partition: 7}); s != want {
 			t.Errorf("%x is %s, want %s", id, s, want)
 		}
 	}

@@ -1,22 +1,38 @@
-package service
+package connect
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// missingTopics returns those of the grants for single topics, or their parts,
+// ACLServer is how kafka-acls.sh reaches cfg's cluster.
+func ACLServer(cfg *config.Config) string {
+	server := "--bootstrap-server " + strings.Join(cfg.Brokers, ",")
+	if cfg.TLS || cfg.SASLMechanism != config.SASLNone {
+		server += " --command-config admin.properties"
+	}
+	return server
+}
+
+// Missing returns the sentence for a right that the brokers do not grant, with the command that grants it.
+func Missing(cfg *config.Config, g topics.Grant) string {
+	return g.Missing(ACLServer(cfg), Principal(cfg))
+}
+
+// MissingTopics returns those of the grants for single topics, or their parts,
 // that the client does not have. What is said of a prefix cannot be asked for.
-func missingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) ([]topics.Grant, error) {
+func MissingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) ([]topics.Grant, error) {
 	var names []string
 	grants = slices.DeleteFunc(slices.Clone(grants), func(g topics.Grant) bool {
 		return g.Resource != kmsg.ACLResourceTypeTopic || g.Prefixed || g.Name == "*"
@@ -27,19 +43,19 @@ func missingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) (
 	if len(names) == 0 {
 		return nil, nil
 	}
-	details, err := askTopics(ctx, cl, names)
+	details, err := AskTopics(ctx, cl, names)
 	if err != nil {
 		return nil, err
 	}
 	var missing []topics.Grant
 	for _, g := range grants {
 		d, ok := details[g.Name]
-		if !ok || !d.refused && len(d.may) == 0 {
+		if !ok || !d.Refused && len(d.May) == 0 {
 			continue // the broker does not say
 		}
 		var lacks []kmsg.ACLOperation
 		for _, op := range g.Operations {
-			if !slices.Contains(d.may, op) && (d.refused || d.absent || op != kmsg.ACLOperationCreate) {
+			if !slices.Contains(d.May, op) && (d.Refused || d.Absent || op != kmsg.ACLOperationCreate) {
 				lacks = append(lacks, op)
 			}
 		}
@@ -50,16 +66,16 @@ func missingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) (
 	return missing, nil
 }
 
-// topicRights is what the broker says to a client about a topic.
-type topicRights struct {
-	absent  bool // there is no such topic
-	refused bool // the client may not even know whether there is
-	may     []kmsg.ACLOperation
+// TopicRights is what the broker says to a client about a topic.
+type TopicRights struct {
+	Absent  bool // there is no such topic
+	Refused bool // the client may not even know whether there is
+	May     []kmsg.ACLOperation
 }
 
-// askTopics sends the request itself: kadm makes one topic that may not be
+// AskTopics sends the request itself: kadm makes one topic that may not be
 // described an error of them all.
-func askTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]topicRights, error) {
+func AskTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]TopicRights, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
 	for _, n := range names {
@@ -71,16 +87,16 @@ func askTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]
 	if err != nil {
 		return nil, fmt.Errorf("ask for the rights to topics: %w", err)
 	}
-	rights := make(map[string]topicRights, len(names))
+	rights := make(map[string]TopicRights, len(names))
 	for _, t := range resp.Topics {
 		if t.Topic == nil {
 			continue
 		}
 		err := kerr.ErrorForCode(t.ErrorCode)
-		rights[*t.Topic] = topicRights{
-			absent:  errors.Is(err, kerr.UnknownTopicOrPartition),
-			refused: errors.Is(err, kerr.TopicAuthorizationFailed),
-			may:     kadm.DecodeACLOperations(t.AuthorizedOperations),
+		rights[*t.Topic] = TopicRights{
+			Absent:  errors.Is(err, kerr.UnknownTopicOrPartition),
+			Refused: errors.Is(err, kerr.TopicAuthorizationFailed),
+			May:     kadm.DecodeACLOperations(t.AuthorizedOperations),
 		}
 	}
 	return rights, askSettings(ctx, cl, rights)
@@ -88,10 +104,10 @@ func askTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]
 
 // askSettings asks for what a topic that may not be described does not tell: of
 // all rights it is DescribeConfigs alone that one can have nevertheless.
-func askSettings(ctx context.Context, cl *kgo.Client, rights map[string]topicRights) error {
+func askSettings(ctx context.Context, cl *kgo.Client, rights map[string]TopicRights) error {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for name, r := range rights {
-		if r.refused {
+		if r.Refused {
 			t := kmsg.NewDescribeConfigsRequestResource()
 			t.ResourceType, t.ResourceName, t.ConfigNames = kmsg.ConfigResourceTypeTopic, name, []string{"cleanup.policy"}
 			req.Resources = append(req.Resources, t)
@@ -107,15 +123,15 @@ func askSettings(ctx context.Context, cl *kgo.Client, rights map[string]topicRig
 	for _, t := range resp.Resources {
 		if !errors.Is(kerr.ErrorForCode(t.ErrorCode), kerr.TopicAuthorizationFailed) {
 			r := rights[t.ResourceName]
-			r.may = []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
+			r.May = []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
 			rights[t.ResourceName] = r
 		}
 	}
 	return nil
 }
 
-// lacksGroup asks by the heartbeat of a member that does not exist.
-func lacksGroup(ctx context.Context, cl *kgo.Client, group string) (bool, error) {
+// LacksGroup asks by the heartbeat of a member that does not exist.
+func LacksGroup(ctx context.Context, cl *kgo.Client, group string) (bool, error) {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.MemberID = group, "waterclock-rights"
 	resp, err := req.RequestWith(ctx, cl)
@@ -125,8 +141,8 @@ func lacksGroup(ctx context.Context, cl *kgo.Client, group string) (bool, error)
 	return denied(err, kerr.GroupAuthorizationFailed, "ask for the right to the group")
 }
 
-// lacksTransactions asks by the end of a transaction that does not exist.
-func lacksTransactions(ctx context.Context, cl *kgo.Client, id string) (bool, error) {
+// LacksTransactions asks by the end of a transaction that does not exist.
+func LacksTransactions(ctx context.Context, cl *kgo.Client, id string) (bool, error) {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.Commit = id, false
 	resp, err := req.RequestWith(ctx, cl)

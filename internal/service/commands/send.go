@@ -1,4 +1,6 @@
-package service
+// Package commands has the commands that talk to a cluster without being an instance (schedule, cancel,
+// topics), or that look into the data directory of a stopped one.
+package commands
 
 import (
 	"context"
@@ -13,6 +15,8 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -155,7 +159,7 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	if refusal := refusedAnywhere(rec, r.Topic, time.Now()); refusal != nil {
 		return Sent{}, invalid(fmt.Errorf("%s is not sent, for it would be refused: %s: %s", r.ID, refusal.Reason, refusal.Detail))
 	}
-	rec.Partition = byKey
+	rec.Partition = connect.ByKey
 	return sendAndWait(ctx, cfg, rec, sending{wait: r.Wait, due: r.due, to: r.To})
 }
 
@@ -164,7 +168,7 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refusal {
 	rules := &intake.Rules{
 		Topic: topic, Changelog: topics.Changelog(topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
-		Allow: func(string) bool { return true }, Never: never(&config.Config{Requests: []string{topic}}),
+		Allow: func(string) bool { return true }, Never: policy.Never(&config.Config{Requests: []string{topic}}),
 	}
 	at := *rec
 	at.Timestamp = now
@@ -185,7 +189,7 @@ type sending struct {
 
 // sendAndWait sends one request and waits for its fate.
 func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, s sending) (Sent, error) {
-	cl, err := reached(ctx, cfg)
+	cl, err := connect.Open(ctx, cfg)
 	if err != nil {
 		return Sent{}, err
 	}
@@ -204,7 +208,7 @@ func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, s sen
 		sent.Due = s.due(at)
 	}
 	if s.to != "" {
-		sent.Note = missingTarget(ctx, cl, s.to)
+		sent.Note = connect.MissingTarget(ctx, cl, s.to)
 	}
 	if w == nil {
 		return sent, nil
@@ -260,7 +264,7 @@ func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error
 	if err != nil {
 		return Sent{}, invalid(err)
 	}
-	rec.Partition = byKey
+	rec.Partition = connect.ByKey
 	if r.Partition != nil {
 		rec.Partition = *r.Partition
 	}
@@ -278,7 +282,7 @@ func (e *invalidError) Error() string { return e.err.Error() }
 func (e *invalidError) Unwrap() []error { return []error{e.err, config.ErrInvalid} }
 
 func send(ctx context.Context, cfg *config.Config, cl *kgo.Client, rec *kgo.Record) (Sent, time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
 	r, err := cl.ProduceSync(ctx, rec).First()
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -286,7 +290,7 @@ func send(ctx context.Context, cfg *config.Config, cl *kgo.Client, rec *kgo.Reco
 	}
 	if errors.Is(err, kerr.TopicAuthorizationFailed) {
 		grant := topics.Access{Requests: []string{rec.Topic}}.Producers()[0]
-		return Sent{}, time.Time{}, errors.New(grant.Missing(aclServer(cfg), principal(cfg)))
+		return Sent{}, time.Time{}, errors.New(connect.Missing(cfg, grant))
 	}
 	if err != nil {
 		return Sent{}, time.Time{}, fmt.Errorf("send to %s: %w", rec.Topic, err)

@@ -1,4 +1,4 @@
-package service
+package dev
 
 import (
 	"net"
@@ -10,7 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 // The embedded broker tells clients an address that they can reach, whatever it
 // listens on.
@@ -62,7 +66,7 @@ func TestTopicsThatDevMakesAreAsTheyShouldBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := Topics(t.Context(), &cfg, true, &out); err != nil || strings.Contains(out.String(), "warning") {
+	if err := commands.Topics(t.Context(), &cfg, true, &out); err != nil || strings.Contains(out.String(), "warning") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }

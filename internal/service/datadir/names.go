@@ -1,4 +1,6 @@
-package service
+// Package datadir knows what lies in an instance's data directory: the local store, and a file with
+// the names of the topics that the store knows by UUID alone.
+package datadir
 
 import (
 	"bufio"
@@ -17,31 +19,34 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
+// Store returns the directory of the local store within a data directory.
+func Store(dataDir string) string { return filepath.Join(dataDir, "store") }
+
 // namesFile, in the data directory, has a line for each request topic that the directory
 // was used for: UUID, partition count, name. The store knows UUIDs alone. It is for
 // people, and nothing depends on it. What changes is a new line.
 const namesFile = "topics.txt"
 
-// names are request topics by UUID.
-type names map[[16]byte]named
+// Names are request topics by UUID.
+type Names map[[16]byte]named
 
 type named struct {
 	name       string
 	partitions int32
 }
 
-// readNames returns what there is to be read. Where one name has stood for several
+// ReadNames returns what there is to be read. Where one name has stood for several
 // topics, the last one was the last to be served.
-func readNames(dataDir string) (names, error) {
+func ReadNames(dataDir string) (Names, error) {
 	f, err := os.Open(filepath.Join(dataDir, namesFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return names{}, nil
+		return Names{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	all, last := make(names), make(map[string][16]byte)
+	all, last := make(Names), make(map[string][16]byte)
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var id, name string
@@ -61,17 +66,16 @@ func readNames(dataDir string) (names, error) {
 	return all, lines.Err()
 }
 
-// noteNames adds the topics that are served to the directory's file.
-func noteNames(dataDir string, all map[string]*served) error {
-	known, err := readNames(dataDir)
+// NoteNames adds the topics that are served to the directory's file.
+func NoteNames(dataDir string, served []topics.Topic) error {
+	known, err := ReadNames(dataDir)
 	if err != nil {
 		return err
 	}
 	var lines strings.Builder
-	for name, t := range all {
-		r := &t.set.Request
-		if known[r.ID] != (named{name, r.Partitions}) {
-			fmt.Fprintf(&lines, "%s %d %s\n", topics.TopicID(r.ID), r.Partitions, name)
+	for _, t := range served {
+		if known[t.ID] != (named{t.Name, t.Partitions}) {
+			fmt.Fprintf(&lines, "%s %d %s\n", topics.TopicID(t.ID), t.Partitions, t.Name)
 		}
 	}
 	if lines.Len() == 0 {
@@ -85,8 +89,8 @@ func noteNames(dataDir string, all map[string]*served) error {
 	return errors.Join(err, f.Close())
 }
 
-// partition names a partition of the store.
-func (n names) partition(id statestore.PartitionID) string {
+// Partition names a partition of the store.
+func (n Names) Partition(id statestore.PartitionID) string {
 	of, known := n[id.Topic]
 	if !known {
 		of.name = topics.TopicID(id.Topic)
@@ -94,10 +98,10 @@ func (n names) partition(id statestore.PartitionID) string {
 	return fmt.Sprintf("%s/%d", of.name, id.Partition)
 }
 
-// misplaced counts the timers of a partition whose IDs murmur2 puts on another one:
+// Misplaced counts the timers of a partition whose IDs murmur2 puts on another one:
 // the cancels of producers that use it do not reach them. It is "" where the
 // partition count is not known.
-func (n names) misplaced(s *statestore.Store, id statestore.PartitionID) string {
+func (n Names) Misplaced(s *statestore.Store, id statestore.PartitionID) string {
 	of, known := n[id.Topic]
 	if !known {
 		return ""

@@ -1,4 +1,4 @@
-package service
+package dev
 
 import (
 	"context"
@@ -18,6 +18,8 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -189,7 +191,7 @@ func (s *show) consumer() (*kgo.Client, error) {
 	return kgo.NewClient(
 		kgo.SeedBrokers(s.cfg.Brokers...), kgo.ConsumeRegex(), kgo.ConsumeTopics(".*"), kgo.ConsumeExcludeTopics(exclude...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(s.since.UnixMilli())), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.MetadataMaxAge(showNewTopics), kgo.MetadataMinAge(metadataMinAge), kgo.FetchMaxWait(showFetchWait),
+		kgo.MetadataMaxAge(showNewTopics), kgo.MetadataMinAge(connect.MetadataMinAge), kgo.FetchMaxWait(showFetchWait),
 	)
 }
 
@@ -249,7 +251,7 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	if s.demo[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] {
 		return nil
 	}
-	req, _, refused := rules(s.cfg, topics.Set{Request: topics.Topic{Name: r.Topic}}).Judge(r, now.UnixMilli())
+	req, _, refused := policy.Rules(s.cfg, topics.Set{Request: topics.Topic{Name: r.Topic}}).Judge(r, now.UnixMilli())
 	counts := ""
 	if req.If.Kind != timer.IfAlways {
 		counts = ", if its condition holds"

@@ -1,4 +1,4 @@
-package service
+package connect
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ func TestRefusalOfTheWrongPort(t *testing.T) {
 		{"nothing where TLS or a login is wanted", false, config.SASLNone, &kgo.ErrFirstReadEOF{}, "wants TLS (--tls) or a login (--sasl-mechanism)"},
 	} {
 		cfg := &config.Config{Brokers: []string{"a:1"}, TLS: c.tls, SASLMechanism: c.sasl}
-		if got := refusal(cfg, c.err); !strings.Contains(got, "the brokers at a:1") || !strings.Contains(got, c.want) {
+		if got := Refusal(cfg, c.err); !strings.Contains(got, "the brokers at a:1") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -1,4 +1,5 @@
-package service
+// Package dev runs a broker and an instance in one process, to try things out, and prints what happens.
+package dev
 
 import (
 	"context"
@@ -23,6 +24,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/connect"
 )
 
 const (
@@ -32,12 +35,10 @@ const (
 	devLock = "LOCK"
 	// devPoll is how often dev looks whether its instance is live.
 	devPoll = 20 * time.Millisecond
-	// devCluster is the ID of dev's cluster.
-	devCluster = "waterclock-dev"
 )
 
-// DevOptions are those of Dev.
-type DevOptions struct {
+// Options are those of Run.
+type Options struct {
 	Config  *config.Config
 	Listen  string // address of the embedded broker, host:port; port 0 is any
 	Demo    bool   // schedule a few timers first
@@ -45,9 +46,9 @@ type DevOptions struct {
 	Out     io.Writer
 }
 
-// Dev runs everything in one process: an embedded broker that keeps its data in
+// Run runs everything in one process: an embedded broker that keeps its data in
 // a directory, and an instance. For development alone: nothing is replicated.
-func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
+func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	cfg := *o.Config
 	lock, err := lockDirectory(cfg.DataDir)
 	if err != nil {
@@ -78,7 +79,7 @@ func Dev(ctx context.Context, o DevOptions, log *slog.Logger) error {
 			fmt.Fprintf(o.Out, "what becomes of timers can no longer be shown: %v\n", err)
 		}
 	})
-	err = RunWith(ctx, &cfg, log, Options{AutoCreateTargets: true, Shown: true, Registry: s.registry, Started: s.servesHTTP, StartedAPI: s.servesAPI})
+	err = service.RunWith(ctx, &cfg, log, service.Options{AutoCreateTargets: true, Shown: true, Registry: s.registry, Started: s.servesHTTP, StartedAPI: s.servesAPI})
 	cancel()
 	showing.Wait()
 	if err == nil {
@@ -131,7 +132,7 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 		}
 	}
 	cluster, err := kfake.NewCluster(
-		kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(dir), kfake.ClusterID(devCluster),
+		kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(dir), kfake.ClusterID(connect.DevCluster),
 		kfake.DefaultNumPartitions(devPartitions),
 		kfake.GroupMinSessionTimeout(time.Second),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) {
@@ -225,7 +226,7 @@ func freePort(host string) (int, error) {
 // devTopics makes the request topics, those of fixed delay with the broker's time as
 // their check wants it, and the demo's target.
 func devTopics(ctx context.Context, cfg *config.Config, demo bool) error {
-	cl, err := commandClient(cfg)
+	cl, err := connect.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,6 @@
-package service
+// Package connect reaches a cluster as the settings say: addresses, TLS and logins. It says in one
+// sentence why brokers refuse a client, and which right a client lacks.
+package connect
 
 import (
 	"context"
@@ -24,14 +26,14 @@ import (
 )
 
 const (
-	// connectPause is the pause between two tries to reach the brokers at start.
-	connectPause = time.Second
+	// ConnectPause is the pause between two tries to reach the brokers at start.
+	ConnectPause = time.Second
 	// connectTimeout bounds one try.
 	connectTimeout = 5 * time.Second
 	// dialTimeout bounds the opening of one connection, a TLS handshake included.
 	dialTimeout = 4 * time.Second
-	// metadataMinAge: retries wait for fresh metadata, so it must come soon.
-	metadataMinAge                   = 250 * time.Millisecond
+	// MetadataMinAge: retries wait for fresh metadata, so it must come soon.
+	MetadataMinAge                   = 250 * time.Millisecond
 	minRetryBackoff, maxRetryBackoff = 10 * time.Millisecond, 300 * time.Millisecond
 	// requestRetries is how often: time limits end it sooner.
 	requestRetries = 1000
@@ -40,12 +42,12 @@ const (
 	transactionVersion = 2
 )
 
-// clientOptions are those of every client: brokers, identity and security.
-func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo.Opt, error) {
+// Options are those of every client: brokers, identity and security.
+func Options(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
 		kgo.ClientID(clientID),
-		kgo.MetadataMinAge(metadataMinAge),
+		kgo.MetadataMinAge(MetadataMinAge),
 		kgo.RetryBackoffFn(retryBackoff),
 		kgo.RequestRetries(requestRetries),
 		kgo.WithLogger(kslog.New(quiet(log))),
@@ -55,7 +57,7 @@ func clientOptions(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo
 			return nil, err
 		}
 	}
-	opts = append(opts, kgo.Dialer(dialOf(cfg)))
+	opts = append(opts, kgo.Dialer(Dial(cfg)))
 	m, err := mechanism(cfg)
 	if err != nil {
 		return nil, err
@@ -73,10 +75,10 @@ func retryBackoff(fails int) time.Duration {
 	return pause/2 + rand.N(pause/2)
 }
 
-// dialOf opens connections over TCP or TLS, within dialTimeout. It reads
+// Dial opens connections over TCP or TLS, within dialTimeout. It reads
 // authorities and certificate again at each connection, so that rotated files take
 // effect without a restart.
-func dialOf(cfg *config.Config) dialer.Func {
+func Dial(cfg *config.Config) dialer.Func {
 	if !cfg.TLS {
 		return (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
@@ -151,12 +153,13 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 	return nil, nil
 }
 
-// unfitError is a cluster that waterclock cannot run on.
-type unfitError struct{ msg string }
+// UnfitError is a cluster that waterclock cannot run on.
+type UnfitError struct{ msg string }
 
-func (e *unfitError) Error() string { return e.msg }
+func (e *UnfitError) Error() string { return e.msg }
 
-func checkBrokers(ctx context.Context, cl *kgo.Client) error {
+// CheckBrokers returns an error if no broker answers, and an UnfitError if the cluster is too old.
+func CheckBrokers(ctx context.Context, cl *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, cl)
@@ -170,14 +173,14 @@ func checkBrokers(ctx context.Context, cl *kgo.Client) error {
 		}
 	}
 	if level < transactionVersion {
-		return &unfitError{fmt.Sprintf("the cluster's transaction.version is %d and must be %d (Kafka 4.0 or later): raise it with "+
+		return &UnfitError{fmt.Sprintf("the cluster's transaction.version is %d and must be %d (Kafka 4.0 or later): raise it with "+
 			"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=%d", level, transactionVersion, transactionVersion)}
 	}
 	return nil
 }
 
-// requestOptions bound requests that something waits for.
-func requestOptions(opts []kgo.Opt) []kgo.Opt {
+// RequestOptions bound requests that something waits for.
+func RequestOptions(opts []kgo.Opt) []kgo.Opt {
 	return append(append([]kgo.Opt{}, opts...), kgo.RequestTimeoutOverhead(emitter.RequestTimeout))
 }
 

@@ -1,4 +1,4 @@
-package service
+package commands
 
 import (
 	"context"
@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/waterclock/waterclock/internal/service/datadir"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -22,7 +22,7 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	topics, err := readNames(dataDir)
+	topics, err := datadir.ReadNames(dataDir)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 		if !m.InSync.IsZero() {
 			inSync = m.InSync.UTC().Format(time.RFC3339)
 		}
-		t.AppendRow(table.Row{topics.partition(id), m.Position, m.Pending, m.Parked, topics.misplaced(s, id), inSync, verdict})
+		t.AppendRow(table.Row{topics.Partition(id), m.Position, m.Pending, m.Parked, topics.Misplaced(s, id), inSync, verdict})
 	})
 	t.Render()
 	if bad > 0 {
@@ -60,7 +60,7 @@ func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer
 }
 
 func openStopped(dataDir string) (*statestore.Store, error) {
-	s, err := statestore.OpenReadOnly(statestore.Options{Dir: filepath.Join(dataDir, storeDir), Logger: slog.New(slog.DiscardHandler)})
+	s, err := statestore.OpenReadOnly(statestore.Options{Dir: datadir.Store(dataDir), Logger: slog.New(slog.DiscardHandler)})
 	if errors.Is(err, statestore.ErrInUse) {
 		return nil, fmt.Errorf("%w; stop that, or copy the directory and look into the copy", err)
 	}

@@ -3,11 +3,8 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,8 +12,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -33,37 +31,6 @@ const (
 	// accessReminder is how often what is still missing is said again.
 	accessReminder = time.Minute
 )
-
-// accessOf is what the rights of cfg's service depend on.
-func accessOf(cfg *config.Config) topics.Access {
-	a := topics.Access{
-		Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: cfg.CreateTopics, API: cfg.API != "",
-		Group: cfg.Group, TransactionalIDs: emitter.TransactionalIDPrefix(cfg.Group), DeadLetters: make(map[string]string),
-	}
-	for _, r := range cfg.Requests {
-		a.DeadLetters[r] = deadLetters(cfg, r)
-		if cfg.PolicyOf(r).Events {
-			a.Events = append(a.Events, r)
-		}
-	}
-	for _, r := range slices.Concat(cfg.Requests, cfg.DelayTopics()) {
-		for _, glob := range cfg.TargetsOf(r) {
-			if !slices.Contains(a.Targets, glob) {
-				a.Targets = append(a.Targets, glob)
-			}
-		}
-	}
-	return a
-}
-
-// aclServer is how kafka-acls.sh reaches cfg's cluster.
-func aclServer(cfg *config.Config) string {
-	server := "--bootstrap-server " + strings.Join(cfg.Brokers, ",")
-	if cfg.TLS || cfg.SASLMechanism != config.SASLNone {
-		server += " --command-config admin.properties"
-	}
-	return server
-}
 
 // access is what the brokers let an instance do. They are asked before anything
 // else is, so that each missing right is one sentence and not the error of
@@ -95,9 +62,9 @@ func (a *access) wanted() topics.Access {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.targets != nil {
-		return accessOf(a.targets)
+		return policy.Access(a.targets)
 	}
-	return accessOf(a.cfg)
+	return policy.Access(a.cfg)
 }
 
 // Problems returns what keeps the instance from working, as sentences.
@@ -125,11 +92,11 @@ func (a *access) await(ctx context.Context) error {
 
 // attempt is one try of await; with a pause it is to be repeated after that.
 func (a *access) attempt(ctx context.Context) (pause time.Duration, err error) {
-	err = checkBrokers(ctx, a.client)
+	err = connect.CheckBrokers(ctx, a.client)
 	if err == nil {
 		err = a.look(ctx)
 	}
-	var unfit *unfitError
+	var unfit *connect.UnfitError
 	switch sentence := a.refusal(err); {
 	case errors.As(err, &unfit):
 		return 0, err
@@ -143,7 +110,7 @@ func (a *access) attempt(ctx context.Context) (pause time.Duration, err error) {
 			a.awaySaid = time.Now()
 			a.log.Warn("no broker can be reached, trying again every second", "brokers", a.cfg.Brokers, "err", err)
 		}
-		return connectPause, nil
+		return connect.ConnectPause, nil
 	case len(a.Problems()) > 0:
 		return refusedPause, nil
 	}
@@ -177,7 +144,7 @@ func (a *access) refusal(err error) string {
 	if err == nil {
 		return ""
 	}
-	return refusal(a.cfg, err)
+	return connect.Refusal(a.cfg, err)
 }
 
 // say makes the sentences the state of things, and logs them when they are new
@@ -213,7 +180,7 @@ func (a *access) look(ctx context.Context) error {
 	for _, g := range (topics.Access{Targets: wanted.Targets}).Service() {
 		targets[g.Name] = g.Resource == kmsg.ACLResourceTypeTopic
 	}
-	missing, err := missingTopics(ctx, a.client, grants)
+	missing, err := connect.MissingTopics(ctx, a.client, grants)
 	if err != nil {
 		return err
 	}
@@ -221,9 +188,9 @@ func (a *access) look(ctx context.Context) error {
 		var refused bool
 		switch g.Resource {
 		case kmsg.ACLResourceTypeGroup:
-			refused, err = lacksGroup(ctx, a.client, g.Name)
+			refused, err = connect.LacksGroup(ctx, a.client, g.Name)
 		case kmsg.ACLResourceTypeTransactionalId:
-			refused, err = lacksTransactions(ctx, a.client, a.probe)
+			refused, err = connect.LacksTransactions(ctx, a.client, a.probe)
 		default:
 			continue
 		}
@@ -236,7 +203,7 @@ func (a *access) look(ctx context.Context) error {
 	}
 	var problems, advice []string
 	for _, g := range missing {
-		sentence := g.Missing(aclServer(a.cfg), principal(a.cfg))
+		sentence := connect.Missing(a.cfg, g)
 		if g.Resource == kmsg.ACLResourceTypeTopic && targets[g.Name] {
 			advice = append(advice, sentence)
 		} else {
@@ -259,68 +226,4 @@ func (a *access) Collect(ch chan<- prometheus.Metric) {
 	n := len(a.problems) + len(a.advice)
 	a.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(descMissingRights, prometheus.GaugeValue, float64(n))
-}
-
-// ACLOptions are who is given rights by the commands that ACLs prints. Where
-// nobody is named there is no command.
-type ACLOptions struct {
-	Service           []string // principals as in User:x; empty: the one that the configuration logs in as
-	Producers         []string
-	Consumers         []string
-	DeadLetterReaders []string // who reads dead letters
-	EventReaders      []string // who reads events
-	ConsumerGroup     string
-	// Tenant is the one request topic whose users are meant, and not the service;
-	// empty: all of them, and the service.
-	Tenant string
-	// Repair adds what the service needs to write lost transaction markers.
-	Repair bool
-}
-
-// ACLs prints the commands that give a service with these settings, and those
-// who use it, the rights that they need. It asks no broker.
-func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
-	if len(o.Service) == 0 {
-		o.Service = []string{principal(cfg)}
-	}
-	tenants := slices.Concat(cfg.Requests, cfg.DelayTopics())
-	several := len(tenants) > 1
-	if o.Tenant != "" {
-		if !slices.Contains(tenants, o.Tenant) {
-			return &config.Problem{Setting: "tenant", Found: o.Tenant, Need: "one of the request topics: " + strings.Join(tenants, ", ")}
-		}
-		tenants, o.Service = []string{o.Tenant}, nil
-	}
-	a := accessOf(cfg)
-	var b strings.Builder
-	section := func(title string, grants []topics.Grant, principals []string) {
-		if len(principals) == 0 || len(grants) == 0 {
-			return
-		}
-		fmt.Fprintf(&b, "# %s: %s\n", title, strings.Join(principals, ", "))
-		for _, g := range grants {
-			fmt.Fprintf(&b, "\n# %s\n%s\n", g.Why, g.Command(aclServer(cfg), principals...))
-		}
-		fmt.Fprintln(&b)
-	}
-	section("The service", a.Service(), o.Service)
-	if o.Repair {
-		section("The service, to write transaction markers that a broker has lost (KAFKA-20734)", a.Repair(), o.Service)
-	}
-	for _, tenant := range tenants {
-		a.Requests, a.Delayed, a.Targets = []string{tenant}, nil, cfg.TargetsOf(tenant)
-		if !slices.Contains(cfg.Requests, tenant) {
-			a.Requests, a.Delayed = nil, []string{tenant}
-		}
-		of := ""
-		if several {
-			of = tenant + ": "
-		}
-		section(of+"Producers, who schedule and cancel", a.Producers(), o.Producers)
-		section(of+"Consumers, who receive what fires", a.Consumers(o.ConsumerGroup), o.Consumers)
-		section(of+"Whoever looks after dead letters, which hold payloads of all producers", a.DeadLetterReaders(o.ConsumerGroup+"-dead-letters"), o.DeadLetterReaders)
-		section(of+"Whoever reads events, which name all timers and their targets", a.EventReaders(o.ConsumerGroup+"-events"), o.EventReaders)
-	}
-	_, err := io.WriteString(out, strings.TrimSuffix(b.String(), "\n"))
-	return err
 }

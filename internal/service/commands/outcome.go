@@ -1,10 +1,9 @@
-package service
+package commands
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -77,7 +78,7 @@ type watcher struct {
 
 // watch begins to watch for the fate of a request on a topic.
 func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id string, kind Action) (*watcher, error) {
-	w := &watcher{cfg: cfg, client: cl, topic: topic, id: id, kind: kind, letters: deadLetters(cfg, topic), events: topics.Events(topic),
+	w := &watcher{cfg: cfg, client: cl, topic: topic, id: id, kind: kind, letters: policy.DeadLetters(cfg, topic), events: topics.Events(topic),
 		from: make(map[string]map[int32]kgo.Offset), read: make(map[string]map[int32]int64)}
 	if err := w.mayRead(ctx); err != nil {
 		return nil, err
@@ -112,13 +113,13 @@ func (w *watcher) mayRead(ctx context.Context) error {
 	for _, own := range []string{topics.Changelog(w.topic), w.letters, w.events} {
 		grants = append(grants, topics.Grant{Resource: kmsg.ACLResourceTypeTopic, Name: own, Operations: []kmsg.ACLOperation{kmsg.ACLOperationRead}})
 	}
-	missing, err := missingTopics(ctx, w.client, grants)
+	missing, err := connect.MissingTopics(ctx, w.client, grants)
 	for _, g := range missing {
 		if g.Name == w.events {
 			w.events = ""
 			continue
 		}
-		err = errors.Join(err, errors.New("--wait: "+g.Missing(aclServer(w.cfg), principal(w.cfg))))
+		err = errors.Join(err, errors.New("--wait: "+connect.Missing(w.cfg, g)))
 	}
 	return err
 }
@@ -148,7 +149,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 			w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
 		}
 	}
-	opts, err := clientOptions(w.cfg, "waterclock-cli", slog.New(slog.DiscardHandler))
+	opts, err := connect.CommandOptions(w.cfg)
 	if err != nil {
 		return Fate{}, err
 	}

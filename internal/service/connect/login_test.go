@@ -1,4 +1,4 @@
-package service
+package connect
 
 import (
 	"bytes"
@@ -64,7 +64,7 @@ func TestConfigurationTellsNoSecret(t *testing.T) {
 		out.Write(j)
 		out.Write(y)
 	}
-	opts, err := clientOptions(&cfg, "x", slog.New(slog.DiscardHandler))
+	opts, err := Options(&cfg, "x", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestPrincipal(t *testing.T) {
 		{"certificate that is not there", config.Config{TLS: true, TLSCert: "/none.pem"}, unknownPrincipal},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := principal(&c.cfg); got != c.want {
+			if got := Principal(&c.cfg); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 		})
@@ -134,7 +134,7 @@ func TestRefusal(t *testing.T) {
 		{"not yet", password, kerr.CoordinatorNotAvailable, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := refusal(&c.cfg, fmt.Errorf("wrapped: %w", c.err))
+			got := Refusal(&c.cfg, fmt.Errorf("wrapped: %w", c.err))
 			if !strings.Contains(got, c.want) || (c.want == "") != (got == "") {
 				t.Errorf("%q, want %q", got, c.want)
 			}

@@ -1,0 +1,69 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+const (
+	// CommandTimeout bounds what a command asks of a cluster.
+	CommandTimeout = 30 * time.Second
+	// commandID is the client ID of commands.
+	commandID = "waterclock-cli"
+	// ByKey, as a record's partition, leaves the choice to the record's key.
+	ByKey = -1
+)
+
+// CommandOptions returns the options of a command's clients. Such a client logs nothing: what goes
+// wrong is the command's error.
+func CommandOptions(cfg *config.Config) ([]kgo.Opt, error) {
+	return Options(cfg, commandID, slog.New(slog.DiscardHandler))
+}
+
+// Open returns the client of a command, once a broker has answered.
+func Open(ctx context.Context, cfg *config.Config) (*kgo.Client, error) {
+	opts, err := CommandOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(append(opts, kgo.RetryTimeout(connectTimeout), kgo.UnknownTopicRetries(2), kgo.RecordPartitioner(chosen{}))...)
+	if err != nil {
+		return nil, fmt.Errorf("build client: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
+	defer cancel()
+	if err = cl.Ping(ctx); err == nil {
+		return cl, nil
+	}
+	cl.Close()
+	if sentence := Refusal(cfg, err); sentence != "" {
+		return nil, errors.New(sentence)
+	}
+	return nil, fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
+}
+
+// chosen is a partitioner that takes the partition of the record or, if that is ByKey, of its key.
+type chosen struct{}
+
+// ForTopic implements kgo.Partitioner.
+func (chosen) ForTopic(topic string) kgo.TopicPartitioner {
+	return chosenOf{kgo.StickyKeyPartitioner(nil).ForTopic(topic)}
+}
+
+type chosenOf struct{ kgo.TopicPartitioner }
+
+// Partition implements kgo.TopicPartitioner.
+func (p chosenOf) Partition(r *kgo.Record, n int) int {
+	if r.Partition != ByKey {
+		return int(r.Partition) // out of range fails the record
+	}
+	return p.TopicPartitioner.Partition(r, n)
+}

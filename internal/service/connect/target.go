@@ -1,0 +1,30 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// DevCluster is the ID of the cluster that dev embeds.
+const DevCluster = "waterclock-dev"
+
+// targetTimeout bounds the look for a target: the note is not worth a longer wait.
+const targetTimeout = time.Second
+
+// MissingTarget returns a note if a topic does not exist; "" if it does, if that is unknown, or in dev,
+// which creates topics on first use.
+func MissingTarget(ctx context.Context, cl *kgo.Client, topic string) string {
+	ctx, cancel := context.WithTimeout(ctx, targetTimeout)
+	defer cancel()
+	m, err := kadm.NewClient(cl).Metadata(ctx, topic)
+	if err != nil || m.Cluster == DevCluster || !errors.Is(m.Topics[topic].Err, kerr.UnknownTopicOrPartition) {
+		return ""
+	}
+	return fmt.Sprintf("topic %s does not exist now: create it before the timer is due, or it becomes a dead letter then (target-unknown)", topic)
+}

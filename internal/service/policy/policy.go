@@ -1,0 +1,130 @@
+// Package policy derives from the settings what holds for one request topic or fixed-delay topic: the
+// rules for its requests, its quota, its own topics, and the rights that they need.
+package policy
+
+import (
+	"path"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/topics"
+)
+
+// Rules are what requests of one topic are judged by.
+func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
+	policy := cfg.PolicyOf(set.Request.Name)
+	limits := intake.DefaultLimits()
+	limits.Horizon, limits.Headers, limits.HeaderBytes = policy.LimitHorizon, policy.LimitHeaders, int(policy.LimitHeaderBytes)
+	limits.ValueBytes, limits.RecordBytes = int(policy.LimitValueBytes), set.Request.MaxMessageBytes
+	limits.Interval = max(limits.Interval, policy.LimitInterval)
+	check := intake.Warn
+	switch cfg.PartitionerCheck {
+	case config.CheckOff:
+		check = intake.Off
+	case config.CheckDeadLetter:
+		check = intake.DeadLetter
+	}
+	return &intake.Rules{
+		Topic: set.Request.Name, Changelog: set.Changelog.Name, Partitions: set.Request.Partitions, DefaultTarget: policy.DefaultTarget,
+		PartitionerCheck: check, Limits: limits, Quota: Quota(cfg, set), DefaultMaxLate: policy.DefaultMaxLate, LimitPast: policy.LimitPast, Dialect: intake.Dialect(policy.Dialect),
+		Never: Never(cfg),
+		Allow: func(topic string) bool {
+			return slices.ContainsFunc(policy.Targets, func(glob string) bool {
+				ok, err := path.Match(glob, topic)
+				return ok && err == nil
+			})
+		},
+	}
+}
+
+// DelayRules are what records of a fixed-delay topic are judged by. It passes nothing on
+// to another one: a record could go round forever.
+func DelayRules(cfg *config.Config, d config.DelayTopic, set topics.Set) *intake.Rules {
+	r := Rules(cfg, set)
+	r.DefaultTarget = d.Target
+	never, delayed := r.Never, cfg.DelayTopics()
+	r.Never = func(topic string) string {
+		if slices.Contains(delayed, topic) {
+			return "it is a fixed-delay topic, from which records would come back to others of its kind forever"
+		}
+		return never(topic)
+	}
+	return r
+}
+
+// Never says why no timer may fire to a topic, whatever the targets say; "" if one
+// may.
+func Never(cfg *config.Config) func(topic string) string {
+	requests, letters := make(map[string]bool), make(map[string]bool)
+	for _, r := range cfg.Requests {
+		requests[r] = true
+		letters[DeadLetters(cfg, r)] = true
+	}
+	return func(topic string) string {
+		switch {
+		case topics.IsOwn(topic), letters[topic]:
+			return "it is a topic that waterclock keeps for itself"
+		case requests[topic]:
+			return "it is a request topic, where what fires would be refused for want of a due time, or be taken for a cancel"
+		}
+		return ""
+	}
+}
+
+// Quota is what each partition of a request topic may have of its limits.
+func Quota(cfg *config.Config, set topics.Set) intake.Quota {
+	policy, partitions := cfg.PolicyOf(set.Request.Name), int64(max(1, set.Request.Partitions))
+	q := intake.Quota{
+		Rate:    float64(policy.LimitRate) / float64(partitions),
+		Pending: int64(policy.LimitPending) / partitions,
+		Delay:   policy.OverLimit == config.OverDelay,
+	}
+	if int64(policy.LimitPending)%partitions > 0 {
+		q.Pending++ // rounded up, so that each has some
+	}
+	return q
+}
+
+// DeadLetters is the topic of a request topic's dead letters.
+func DeadLetters(cfg *config.Config, requests string) string {
+	if name := cfg.PolicyOf(requests).DeadLetters; name != "" {
+		return name
+	}
+	return topics.DeadLetters(requests)
+}
+
+// TopicOptions say how the topics of a request topic, or with a delay of a fixed-delay
+// topic, are made and checked. What lies in a fixed-delay topic stays where it is when
+// that grows, so its own topics may grow with it.
+func TopicOptions(cfg *config.Config, topic string, delay time.Duration, create bool) topics.Options {
+	policy := cfg.PolicyOf(topic)
+	return topics.Options{
+		Create: create, Grow: create && delay != 0, Delay: delay, Replication: int16(cfg.ReplicationFactor), DeadLetters: DeadLetters(cfg, topic),
+		Events: policy.Events, CompactEvents: policy.EventsCleanup == config.CleanupCompact,
+	}
+}
+
+// Access is what the rights of cfg's service depend on.
+func Access(cfg *config.Config) topics.Access {
+	a := topics.Access{
+		Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: cfg.CreateTopics, API: cfg.API != "",
+		Group: cfg.Group, TransactionalIDs: emitter.TransactionalIDPrefix(cfg.Group), DeadLetters: make(map[string]string),
+	}
+	for _, r := range cfg.Requests {
+		a.DeadLetters[r] = DeadLetters(cfg, r)
+		if cfg.PolicyOf(r).Events {
+			a.Events = append(a.Events, r)
+		}
+	}
+	for _, r := range slices.Concat(cfg.Requests, cfg.DelayTopics()) {
+		for _, glob := range cfg.TargetsOf(r) {
+			if !slices.Contains(a.Targets, glob) {
+				a.Targets = append(a.Targets, glob)
+			}
+		}
+	}
+	return a
+}

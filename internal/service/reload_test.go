@@ -1,0 +1,107 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/policy"
+	"github.com/waterclock/waterclock/internal/topics"
+)
+
+// tenants are settings with a tenant for timers and none for slow.
+func tenants() *config.Config {
+	cfg := config.Default()
+	cfg.Brokers, cfg.Requests, cfg.Targets = []string{"127.0.0.1:9092"}, []string{"timers", "slow"}, []string{"*"}
+	p := cfg.PolicyOf("timers")
+	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"orders", "mail.*"}, "orders", "failed"
+	p.LimitValueBytes, p.LimitRate, p.OverLimit, p.Dialect = 10, 30, config.OverDelay, config.DialectRabbitMQ
+	cfg.Tenants = map[string]config.Policy{"timers": p}
+	return &cfg
+}
+
+func setOf(name string) topics.Set {
+	return topics.Set{Request: topics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
+}
+
+// TestTakeOver: what can change holds from the next request on, for requests and
+// for the look at rights; what cannot is named and stays; and what is read again
+// without a change changes nothing.
+func TestTakeOver(t *testing.T) {
+	cfg := tenants()
+	reader, err := intake.NewReader(1<<20, kgo.SeedBrokers("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); _ = reader.Run(ctx) }() // which closes it
+	var log bytes.Buffer
+	in := &instance{
+		cfg: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg},
+		topics: map[string]*served{"timers": {set: setOf("timers"), rules: policy.Rules(cfg, setOf("timers"))}},
+	}
+	judge := in.topics["timers"].rules.Judge
+	allowed := func(target string) bool {
+		rec := &kgo.Record{Topic: "timers", Key: []byte("id"), Timestamp: time.UnixMilli(1_700_000_000_000), Headers: []kgo.RecordHeader{
+			{Key: "timer-after", Value: []byte("1s")}, {Key: "timer-target-topic", Value: []byte(target)},
+		}}
+		_, _, refusal := judge(rec, 1_700_000_000_000)
+		return refusal == nil
+	}
+	if !allowed("orders") || allowed("bills") {
+		t.Fatal("the first rules do not hold")
+	}
+	next := *cfg
+	p := cfg.Tenants["timers"]
+	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"bills"}, "bills", "elsewhere"
+	next.Tenants, next.Group = map[string]config.Policy{"timers": p}, "another"
+	running := in.takeOver(cfg, &next)
+	if allowed("orders") || !allowed("bills") {
+		t.Error("the new rules do not hold")
+	}
+	if got := in.access.wanted(); !slices.Equal(got.Targets, []string{"bills", "*"}) || got.Group != cfg.Group || got.DeadLetters["timers"] != "failed" {
+		t.Errorf("rights are looked at for %+v", got)
+	}
+	for _, want := range []string{"take effect at the next start", "group", "tenants.timers.dead-letters", "tenants.timers.targets"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %s:\n%s", want, log.String())
+		}
+	}
+	log.Reset()
+	if again := in.takeOver(running, &next); again != running || !strings.Contains(log.String(), "nothing changes now") {
+		t.Errorf("read again: %s", log.String())
+	}
+}
+
+// Targets change for fixed-delay topics too.
+func TestTakeOverOfFixedDelayTopics(t *testing.T) {
+	d := config.DelayTopic{Topic: "retry", Delay: time.Minute, Target: "orders"}
+	settings := config.Default()
+	cfg := &settings
+	cfg.Delay, cfg.Targets = []config.DelayTopic{d}, []string{"orders"}
+	in := &instance{
+		cfg: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg},
+		delayed: map[string]*served{"retry": {set: setOf("retry"), rules: policy.DelayRules(cfg, d, setOf("retry"))}},
+	}
+	refused := func() bool {
+		_, refusal := in.delayed["retry"].rules.JudgeDelayed(&kgo.Record{Topic: "retry"})
+		return refusal != nil
+	}
+	if refused() {
+		t.Fatal("the first rules do not hold")
+	}
+	next := *cfg
+	next.Targets = []string{"mail"}
+	in.takeOver(cfg, &next)
+	if !refused() {
+		t.Error("the new rules do not hold")
+	}
+}
