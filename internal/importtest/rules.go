@@ -48,6 +48,7 @@ func rules() []Rule {
 		{Directory: "internal/api", Not: []string{kafka, pebble, "intake", "statestore", "emitter", "delaytopics", "internal/topics", "internal/wire", "internal/partition", "internal/ownership", "internal/config", "internal/service"}, Direct: true, Why: "the API asks whoever knows, and does not know how"},
 		{Directory: "internal/api/access", Not: []string{kafka, pebble, "", engine, "github.com/spf13"}, Why: "who may do what does not depend on what is done"},
 		{Directory: "internal/api/console", Not: []string{kafka, pebble, "intake", "delaytopics", "internal/topics", "internal/wire", "statestore", "emitter", "internal/planner", "internal/partition", "internal/ownership", "internal/config", "internal/api/route", "internal/query"}, Direct: true, Why: "the console knows what the API says, and no more"},
+		{Directory: "internal/history", Not: []string{pebble, engine}, Direct: true, Why: "a verdict rests on what users see, not on the service's code"},
 		{Directory: "internal/recent", Not: []string{kafka, pebble, "", engine}, Why: "what was counted does not depend on who asks"},
 		{Directory: "internal/kit", Not: []string{kafka, pebble, "", engine}, Why: "a list of alerts is text"},
 		{Directory: "internal/service", Not: []string{"bench", "internal/localkafka"}, Why: "an instance starts no brokers"},

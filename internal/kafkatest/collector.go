@@ -9,13 +9,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/history"
 )
 
-// Received is a record and when the collector got it.
-type Received struct {
-	*kgo.Record
-	At time.Time
-}
+// Received is a record, and when the collector got it.
+type Received = history.Received
 
 // Collector is a plain read_committed consumer, as users run them, that keeps
 // all it gets.
@@ -93,7 +92,7 @@ func (c *Collector) add(fetches kgo.Fetches, at time.Time) {
 	fetches.EachRecord(func(r *kgo.Record) {
 		c.read[partition{r.Topic, r.Partition}] = r.Offset + 1
 		if !r.Attrs.IsControl() {
-			c.records = append(c.records, Received{r, at})
+			c.records = append(c.records, Received{Record: r, At: at})
 		}
 	})
 	close(c.changed)

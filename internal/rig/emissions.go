@@ -1,61 +1,105 @@
 package rig
 
 import (
-	"fmt"
-	"strconv"
+	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// Emissions checks what a read_committed consumer received: nothing early by
-// its timestamp or by the receipt, nothing twice. It returns the emissions by
-// timer ID, in order of receipt. Headers are read by name: the check is what a
-// user could write without our code.
-func Emissions(t testing.TB, received []kafkatest.Received) map[string][]kafkatest.Received {
+// saidAtMost is how many violations of one check are shown.
+const saidAtMost = 10
+
+// Violations fails the test for each of them.
+func Violations(t testing.TB, wrong []history.Violation) {
 	t.Helper()
-	byID := make(map[string][]kafkatest.Received)
-	events := make(map[string]kafkatest.Received)
-	early, duplicated := 0, 0
-	for _, r := range received {
-		id, due, event := HeaderOf(r, "waterclock-id"), HeaderOf(r, "waterclock-due"), HeaderOf(r, "waterclock-event")
-		ms, err := strconv.ParseInt(due, 10, 64)
-		if err != nil || event == "" || id == "" {
-			t.Errorf("emission on %s/%d at %d lacks headers: %v", r.Topic, r.Partition, r.Offset, r.Headers)
-			continue
+	for i, v := range wrong {
+		if i == saidAtMost {
+			kafkatest.Inexact(t, "%d violations", len(wrong))
+			return
 		}
-		if r.Timestamp.UnixMilli() < ms || r.At.Before(time.UnixMilli(ms)) {
-			if early++; early <= 5 {
-				kafkatest.Inexact(t, "early: %s due %d, timestamp %d, received %d", id, ms, r.Timestamp.UnixMilli(), r.At.UnixMilli())
-			}
-		}
-		if first, twice := events[event]; twice {
-			if duplicated++; duplicated <= 5 {
-				kafkatest.Inexact(t, "duplicated: %s, event %s: %s and %s", id, event, location(first), location(r))
-			}
-		}
-		events[event] = r
-		byID[id] = append(byID[id], r)
+		kafkatest.Inexact(t, "%s", v)
 	}
-	if early+duplicated > 0 {
-		t.Errorf("%d early, %d duplicated of %d", early, duplicated, len(received))
+}
+
+// Emissions checks what a read_committed consumer received: nothing came early, and no
+// event twice. It returns the emissions by timer ID, in order of receipt.
+func Emissions(t testing.TB, received []history.Received) map[string][]history.Received {
+	t.Helper()
+	byID, wrong := history.Emissions(received)
+	Violations(t, wrong)
+	return byID
+}
+
+// Once is Emissions for timers that fire once each.
+func Once(t testing.TB, received []history.Received) map[string][]history.Received {
+	t.Helper()
+	byID, wrong := history.Once(received)
+	Violations(t, wrong)
+	return byID
+}
+
+// Exactly is Once for so many timers: no fewer, and no others.
+func Exactly(t testing.TB, received []history.Received, n int) map[string][]history.Received {
+	t.Helper()
+	byID := Once(t, received)
+	if len(byID) != n || len(received) != n {
+		kafkatest.Inexact(t, "%d emissions of %d timers, want %d", len(received), len(byID), n)
 	}
 	return byID
 }
 
-// location says where and when a record was written and received.
-func location(r kafkatest.Received) string {
-	return fmt.Sprintf("%s/%d at %d, producer %d epoch %d, leader epoch %d, written %s, received %s",
-		r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch, r.LeaderEpoch, r.Timestamp.Format(time.StampMilli), r.At.Format(time.StampMilli))
+// ExactlyIDs is Once for timers that are known by their IDs.
+func ExactlyIDs(t testing.TB, received []history.Received, ids []string) {
+	t.Helper()
+	Violations(t, history.Exactly(Once(t, received), ids))
 }
 
-// HeaderOf returns the value of the last header of a name, "" if there is none.
-func HeaderOf(r kafkatest.Received, name string) string {
-	for i := len(r.Headers) - 1; i >= 0; i-- {
-		if r.Headers[i].Key == name {
-			return string(r.Headers[i].Value)
+// Count reads the topics from their starts until the test ends, as a read_committed consumer does, and books
+// emissions instead of keeping them, for timers by the million. Their IDs are the numbers below n.
+func Count(t testing.TB, c *kafkatest.Cluster, n int, topics ...string) *history.Book {
+	t.Helper()
+	book := history.NewBook(history.Timers{}, n)
+	for range n {
+		book.Schedule(history.AnyDue)
+	}
+	cl := c.Client(t, kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			fetches, at := cl.PollFetches(ctx), time.Now()
+			fetches.EachRecord(func(r *kgo.Record) { book.Receive(history.Received{Record: r, At: at}) })
+		}
+	})
+	t.Cleanup(func() { // before the client's own
+		cancel()
+		wg.Wait()
+	})
+	return book
+}
+
+// Fired checks that so many timers of a book have fired, each once, and nothing else came.
+func Fired(t testing.TB, book *history.Book, n int) {
+	t.Helper()
+	c := book.Counts()
+	if c.Lost -= c.Scheduled - n; c.Received != n || c.Wrong() > 0 {
+		kafkatest.Inexact(t, "of %d timers: %+v", n, c)
+	}
+}
+
+// FiredBelow is how many timers of a book with numbers below n have fired.
+func FiredBelow(book *history.Book, n int) int {
+	for _, missing := range book.Missing() {
+		if missing < n {
+			n--
 		}
 	}
-	return ""
+	return n
 }

@@ -165,7 +165,7 @@ func TestDecisionsAreSeen(t *testing.T) {
 			if x.reason != "" {
 				dead.WaitFor(round+1, patience)
 				l := dead.Records()[round]
-				if reason, detail := rig.HeaderOf(l, waterclock.HeaderReason), rig.HeaderOf(l, waterclock.HeaderDetail); reason != d.Reason || detail != d.Detail {
+				if reason, detail := l.Header(waterclock.HeaderReason), l.Header(waterclock.HeaderDetail); reason != d.Reason || detail != d.Detail {
 					t.Errorf("told %q %q, the dead letter has %q %q", d.Reason, d.Detail, reason, detail)
 				}
 			}

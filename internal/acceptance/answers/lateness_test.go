@@ -51,7 +51,7 @@ func TestQuestionsDoNotSlowFirings(t *testing.T) {
 	out.WaitFor(sent, patience)
 	var late [2][]time.Duration
 	for _, r := range out.Records() {
-		due, err := strconv.ParseInt(rig.HeaderOf(r, waterclock.HeaderDue), 10, 64)
+		due, err := strconv.ParseInt(r.Header(waterclock.HeaderDue), 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}

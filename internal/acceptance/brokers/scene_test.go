@@ -218,9 +218,9 @@ func arrive(t testing.TB, c *kafkatest.Cluster, target, plain string) (emissions
 	observe(t, c, scenePartition, func(r *kgo.Record, at time.Time) {
 		got := arrival{n: -1, partition: r.Partition, due: r.Timestamp, at: at}
 		received := kafkatest.Received{Record: r, At: at}
-		if id, ok := strings.CutPrefix(rig.HeaderOf(received, "waterclock-id"), loadID0); ok {
+		if id, ok := strings.CutPrefix(received.Header("waterclock-id"), loadID0); ok {
 			n, err := strconv.Atoi(id)
-			due, err2 := strconv.ParseInt(rig.HeaderOf(received, "waterclock-due"), 10, 64)
+			due, err2 := strconv.ParseInt(received.Header("waterclock-due"), 10, 64)
 			if err != nil || err2 != nil {
 				n = -1
 			}

@@ -106,7 +106,7 @@ func (s *scene) fires(id, value, passed string) {
 	s.t.Helper()
 	r := s.fired.WaitFor(1, limit)[0]
 	name, want, _ := strings.Cut(passed, "=")
-	if rig.HeaderOf(r, "waterclock-id") != id || string(r.Value) != value || rig.HeaderOf(r, name) != want {
+	if r.Header("waterclock-id") != id || string(r.Value) != value || r.Header(name) != want {
 		s.t.Errorf("fired %q %q %v, want %s %q %s", r.Key, r.Value, r.Headers, id, value, passed)
 	}
 }

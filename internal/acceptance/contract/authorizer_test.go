@@ -130,9 +130,9 @@ func TestTargetNotAuthorized(t *testing.T) {
 	checkAll(t, s.out.Records(), wants, s.partitions)
 	lateness(t, s.out.Records(), time.Time{})
 	for _, l := range s.dead.Records() {
-		src := rig.HeaderOf(l, "waterclock-source")
-		if got := rig.HeaderOf(l, "waterclock-reason"); got != string(refused[src]) {
-			t.Errorf("dead letter of %s, %s: %s (%s), want %q", src, show(l.Key), got, rig.HeaderOf(l, "waterclock-detail"), refused[src])
+		src := l.Header("waterclock-source")
+		if got := l.Header("waterclock-reason"); got != string(refused[src]) {
+			t.Errorf("dead letter of %s, %s: %s (%s), want %q", src, show(l.Key), got, l.Header("waterclock-detail"), refused[src])
 		}
 		delete(refused, src)
 	}

@@ -138,11 +138,11 @@ func (s *spoken) check(t *testing.T, topic, letters string, emissions, dead []ka
 	t.Helper()
 	var fired, refused int
 	for _, r := range emissions {
-		if !strings.HasPrefix(rig.HeaderOf(r, "waterclock-source"), topic+"/") {
+		if !strings.HasPrefix(r.Header("waterclock-source"), topic+"/") {
 			continue
 		}
 		fired++
-		due, _ := strconv.ParseInt(rig.HeaderOf(r, "waterclock-due"), 10, 64)
+		due, _ := strconv.ParseInt(r.Header("waterclock-due"), 10, 64)
 		want := s.due
 		if want == 0 {
 			want = s.fires.Timestamp.UnixMilli() + 1500
@@ -166,7 +166,7 @@ func (s *spoken) check(t *testing.T, topic, letters string, emissions, dead []ka
 			continue
 		}
 		refused++
-		if got := rig.HeaderOf(r, "waterclock-reason"); got != string(s.reason) || !sameBytes(r.Value, s.refused.Value) ||
+		if got := r.Header("waterclock-reason"); got != string(s.reason) || !sameBytes(r.Value, s.refused.Value) ||
 			!slices.EqualFunc(r.Headers[:len(s.refused.Headers)], s.refused.Headers, sameHeader) {
 			t.Errorf("%s: a dead letter %q: %s, value %s", s.dialect, r.Headers, got, show(r.Value))
 		}
@@ -214,9 +214,9 @@ func TestETF1ReadmesProducer(t *testing.T) {
 	emissions.Quiet(settled)
 	seen := map[string]bool{}
 	for _, r := range emissions.Records() {
-		id := rig.HeaderOf(r, "scheduler-key")
+		id := r.Header("scheduler-key")
 		n, kept := strings.CutPrefix(id, "kept-")
-		if !kept || seen[id] || string(r.Key) != "video-"+n || string(r.Value) != "some value "+n || r.Timestamp.Before(at) || rig.HeaderOf(r, "scheduler-topic") != requests {
+		if !kept || seen[id] || string(r.Key) != "video-"+n || string(r.Value) != "some value "+n || r.Timestamp.Before(at) || r.Header("scheduler-topic") != requests {
 			t.Errorf("emission %s: key %s, value %s, headers %q", id, show(r.Key), show(r.Value), r.Headers)
 		}
 		seen[id] = true

@@ -126,7 +126,7 @@ func (w *want) faults(r kafkatest.Received, partitions map[string]int) (faults [
 	wantHeaders := append(slices.Clip(w.headers),
 		header("waterclock-id", w.id()), header("waterclock-due", strconv.FormatInt(w.due, 10)),
 		header("waterclock-occurrence", "1"), header("waterclock-source", source(w.request)),
-		header("waterclock-event", rig.HeaderOf(r, "waterclock-event")))
+		header("waterclock-event", r.Header("waterclock-event")))
 	if !slices.EqualFunc(r.Headers, wantHeaders, sameHeader) {
 		fault("headers %q, want %q", r.Headers, wantHeaders)
 	}
@@ -149,7 +149,7 @@ func checkAll(t testing.TB, received []kafkatest.Received, wants []want, partiti
 	rig.Emissions(t, received) // early, duplicated
 	bySource := make(map[string][]kafkatest.Received)
 	for _, r := range received {
-		s := rig.HeaderOf(r, "waterclock-source")
+		s := r.Header("waterclock-source")
 		bySource[s] = append(bySource[s], r)
 	}
 	lost, duplicated, wrong := 0, 0, 0
@@ -177,7 +177,7 @@ func checkAll(t testing.TB, received []kafkatest.Received, wants []want, partiti
 	shown := 0
 	for s, rs := range bySource {
 		if shown++; shown <= maxShown {
-			t.Errorf("emitted and not asked for: %s, id %q, %d times", s, rig.HeaderOf(rs[0], "waterclock-id"), len(rs))
+			t.Errorf("emitted and not asked for: %s, id %q, %d times", s, rs[0].Header("waterclock-id"), len(rs))
 		}
 	}
 	const sum = "%d asked for, %d received: %d lost, %d duplicated, %d wrong, %d not asked for"
@@ -194,7 +194,7 @@ func lateness(t testing.TB, received []kafkatest.Received, from time.Time) {
 	t.Helper()
 	var late []time.Duration
 	for _, r := range received {
-		ms, _ := strconv.ParseInt(rig.HeaderOf(r, "waterclock-due"), 10, 64)
+		ms, _ := strconv.ParseInt(r.Header("waterclock-due"), 10, 64)
 		due := time.UnixMilli(ms)
 		if due.Before(from) {
 			due = from

@@ -106,8 +106,8 @@ func TestMigrationByCopy(t *testing.T) {
 	in := serve(t, cfg, 4)
 	emissions := kafkatest.Collect(t, c, names.out)
 	fired := emissions.WaitFor(1, arrive+time.Minute)[0]
-	if rig.HeaderOf(fired, "scheduler-key") != "soon" || string(fired.Value) != "new" {
-		t.Errorf("fired %s with value %s", rig.HeaderOf(fired, "scheduler-key"), show(fired.Value))
+	if fired.Header("scheduler-key") != "soon" || string(fired.Value) != "new" {
+		t.Errorf("fired %s with value %s", fired.Header("scheduler-key"), show(fired.Value))
 	}
 	awaitPending(t, in, 4)
 	emissions.Quiet(settled)

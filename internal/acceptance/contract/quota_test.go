@@ -53,14 +53,14 @@ func TestRequestsBeyondTheRate(t *testing.T) {
 	}
 	by := func(topic string) (fired, letters int) {
 		for _, r := range emissions.Records() {
-			if strings.HasPrefix(rig.HeaderOf(r, "waterclock-source"), topic+"/") {
+			if strings.HasPrefix(r.Header("waterclock-source"), topic+"/") {
 				fired++
 			}
 		}
 		for _, r := range dead.Records() {
 			if r.Topic == topic+deadSuffix {
 				letters++
-				if got := rig.HeaderOf(r, "waterclock-reason"); got != string(waterclock.ReasonOverQuota) {
+				if got := r.Header("waterclock-reason"); got != string(waterclock.ReasonOverQuota) {
 					t.Errorf("a dead letter for %s", got)
 				}
 			}
@@ -178,7 +178,7 @@ func TestPendingBeyondTheLimit(t *testing.T) {
 	awaitPending(t, in, most)
 	dead.Quiet(settled)
 	for _, l := range dead.Records() {
-		if got := rig.HeaderOf(l, "waterclock-reason"); got != string(waterclock.ReasonOverQuota) {
+		if got := l.Header("waterclock-reason"); got != string(waterclock.ReasonOverQuota) {
 			t.Errorf("a dead letter for %s", got)
 		}
 	}
@@ -206,7 +206,7 @@ func TestTenantsMaxLate(t *testing.T) {
 	})
 	emissions.Quiet(settled)
 	for _, r := range emissions.Records() {
-		if rig.HeaderOf(r, "waterclock-id") == "late" {
+		if r.Header("waterclock-id") == "late" {
 			t.Errorf("it has fired an hour late: %q", r.Headers)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/rig"
 )
 
 const (
@@ -206,7 +205,7 @@ func (s *scene) awaitEmissions(t *testing.T) {
 func firedSources(received []kafkatest.Received) map[string]int {
 	fired := map[string]int{}
 	for _, r := range received {
-		fired[rig.HeaderOf(r, "waterclock-source")]++
+		fired[r.Header("waterclock-source")]++
 	}
 	return fired
 }

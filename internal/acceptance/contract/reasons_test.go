@@ -155,7 +155,7 @@ func TestEveryReasonBetweenGoodRequests(t *testing.T) {
 
 	letters := map[string][]kafkatest.Received{}
 	for _, l := range s.dead.Records() {
-		src := rig.HeaderOf(l, "waterclock-source")
+		src := l.Header("waterclock-source")
 		letters[src] = append(letters[src], l)
 	}
 	reasons := map[waterclock.Reason]float64{}
@@ -202,7 +202,7 @@ func (b *bad) faults(r *kgo.Record, due int64, l kafkatest.Received) (faults []s
 	if b.target != nil {
 		wantHeaders = rebuilt(r, due)
 	}
-	detail := rig.HeaderOf(l, "waterclock-detail")
+	detail := l.Header("waterclock-detail")
 	if len(detail) < 20 {
 		fault("detail %q is no sentence", detail)
 	}

@@ -68,7 +68,7 @@ func (s *scene) inOrder(t *testing.T) {
 	wrong := 0
 	for _, r := range s.out.Records() {
 		p := stand{emission: r.Offset}
-		if _, err := fmt.Sscan(lastPart(rig.HeaderOf(r, "waterclock-source"))+" "+rig.HeaderOf(r, "waterclock-due"), &p.request, &p.due); err != nil {
+		if _, err := fmt.Sscan(lastPart(r.Header("waterclock-source"))+" "+r.Header("waterclock-due"), &p.request, &p.due); err != nil {
 			t.Fatal(err)
 		}
 		before, ok := last[string(r.Key)]

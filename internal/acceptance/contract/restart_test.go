@@ -171,7 +171,7 @@ func testRestart(t *testing.T, directory func(*testing.T, string)) {
 	s.out.WaitFor(len(wants), time.Until(start.Add(afterStart))+arrive)
 	s.end(t, down, wants)
 	for _, r := range s.out.Records()[2*each:] {
-		if late := r.At.Sub(live); rig.HeaderOf(r, "waterclock-due") < fmt.Sprint(start.Add(startAgain).UnixMilli()) && late > onTime {
+		if late := r.At.Sub(live); r.Header("waterclock-due") < fmt.Sprint(start.Add(startAgain).UnixMilli()) && late > onTime {
 			t.Errorf("overdue %s came %s after the instance was live", show(r.Key), late)
 		}
 	}

@@ -24,7 +24,7 @@ const tolerance = 7 * time.Second
 func (s *scene) deadOf() map[string]string {
 	reasons := map[string]string{}
 	for _, l := range s.dead.Records() {
-		reasons[rig.HeaderOf(l, "waterclock-source")] = rig.HeaderOf(l, "waterclock-reason")
+		reasons[l.Header("waterclock-source")] = l.Header("waterclock-reason")
 	}
 	return reasons
 }
@@ -74,7 +74,7 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 	for _, r := range received {
 		old, grownTo := javaPartition(s.target, r.Key, before), javaPartition(s.target, r.Key, after)
 		switch {
-		case explicit[rig.HeaderOf(r, "waterclock-source")]:
+		case explicit[r.Header("waterclock-source")]:
 		case r.Timestamp.Before(grown.Add(-time.Second)):
 			counts["before"]++
 			if r.Partition != old {
@@ -91,7 +91,7 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 				t.Errorf("%s is on partition %d, want %d or %d", show(r.Key), r.Partition, old, grownTo)
 			}
 		}
-		partitionOf[rig.HeaderOf(r, "waterclock-source")] = r.Partition
+		partitionOf[r.Header("waterclock-source")] = r.Partition
 	}
 	for i := range wants {
 		if p, ok := partitionOf[source(wants[i].request)]; ok && wants[i].partition == byKey {
@@ -105,7 +105,7 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 	checkAll(t, received, wants, nil)
 	worst := time.Duration(0)
 	for _, r := range received {
-		ms, _ := strconv.ParseInt(rig.HeaderOf(r, "waterclock-due"), 10, 64)
+		ms, _ := strconv.ParseInt(r.Header("waterclock-due"), 10, 64)
 		worst = max(worst, r.Timestamp.Sub(time.UnixMilli(ms)))
 	}
 	t.Logf("worst lateness by timestamp: %s", worst)
@@ -165,7 +165,7 @@ func TestTargetRecreatedWhileRunning(t *testing.T) {
 	for _, l := range s.dead.Records() {
 		r := &kgo.Record{Topic: s.requests, Key: l.Key, Value: l.Value, Headers: l.Headers}
 		var due int64
-		if _, err := fmt.Sscan(rig.HeaderOf(l, "timer-at"), &due); err != nil {
+		if _, err := fmt.Sscan(l.Header("timer-at"), &due); err != nil {
 			t.Fatal(err)
 		}
 		fixed, again = append(fixed, r), append(again, plain(r, s.target, due))
@@ -303,11 +303,11 @@ func TestSeveralRequestTopicsInOneProcess(t *testing.T) {
 	checkAll(t, out.Records(), wants, partitions)
 	reasons := map[string]string{}
 	for _, l := range dead.Records() {
-		src := rig.HeaderOf(l, "waterclock-source")
+		src := l.Header("waterclock-source")
 		if _, twice := reasons[src]; twice {
 			t.Errorf("two dead letters of %s", src)
 		}
-		reasons[src] = l.Topic + " " + rig.HeaderOf(l, "waterclock-reason")
+		reasons[src] = l.Topic + " " + l.Header("waterclock-reason")
 	}
 	for _, w := range refused {
 		if got, want := reasons[source(w.request)], w.request.Topic+deadSuffix+" "+string(waterclock.ReasonTargetNotAllowed); got != want {

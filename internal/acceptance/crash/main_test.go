@@ -73,7 +73,7 @@ func awaitStream(t testing.TB, out *kafkatest.Collector, n int, limit time.Durat
 	for {
 		records := out.Records()
 		for _, r := range records[seen:] {
-			delete(missing, rig.HeaderOf(r, "waterclock-id"))
+			delete(missing, r.Header("waterclock-id"))
 		}
 		seen = len(records)
 		if len(missing) == 0 {
@@ -91,26 +91,6 @@ func awaitStream(t testing.TB, out *kafkatest.Collector, n int, limit time.Durat
 func some(m map[string]bool) []string {
 	keys := slices.Sorted(maps.Keys(m))
 	return keys[:min(5, len(keys))]
-}
-
-// onceEach checks that nothing was early or duplicated, and that no timer ID
-// fired twice. It returns the emissions by ID.
-func onceEach(t testing.TB, received []kafkatest.Received) map[string][]kafkatest.Received {
-	t.Helper()
-	byID := rig.Emissions(t, received)
-	duplicated := 0
-	for id, rs := range byID {
-		if len(rs) == 1 {
-			continue
-		}
-		if duplicated++; duplicated <= 5 {
-			kafkatest.Inexact(t, "duplicated: %s was emitted %d times", id, len(rs))
-		}
-	}
-	if duplicated > 0 {
-		kafkatest.Inexact(t, "duplicated: %d timers", duplicated)
-	}
-	return byID
 }
 
 // ends returns the high watermarks of a topic.

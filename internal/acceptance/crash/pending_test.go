@@ -213,7 +213,7 @@ func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, reque
 		records := out.Records()
 		defer func() { seen = len(records) }()
 		for _, r := range records[seen:] {
-			if rig.HeaderOf(r, "waterclock-id") == id {
+			if r.Header("waterclock-id") == id {
 				got = r
 				return true
 			}
@@ -248,7 +248,7 @@ func firedOrPending(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector
 			pending[string(id)] = true
 		}
 	})
-	byID := onceEach(t, out.WaitFor(len(due)-len(pending), 30*time.Second))
+	byID := rig.Once(t, out.WaitFor(len(due)-len(pending), 30*time.Second))
 	lost, both, late := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for id, at := range due {
 		switch fired := len(byID[id]) > 0; {

@@ -59,9 +59,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	awaitStream(t, out, n, time.Minute)
 	replacement.Settled()
 	stop(replacement)
-	if byID := onceEach(t, out.Records()); len(byID) != n {
-		kafkatest.Inexact(t, "%d timers sent, %d fired", n, len(byID))
-	}
+	rig.Exactly(t, out.Records(), n)
 	all := owners(t, c, topics.Changelog(requests))
 	for p, h := range all {
 		if h.claims != 2 {

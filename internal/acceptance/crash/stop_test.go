@@ -59,9 +59,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 			if code := second.Exit(enough); code != 0 {
 				t.Errorf("SIGTERM of the last one: exit %d", code)
 			}
-			if byID := onceEach(t, out.Records()); len(byID) != n {
-				kafkatest.Inexact(t, "%d timers sent, %d fired", n, len(byID))
-			}
+			rig.Exactly(t, out.Records(), n)
 			logSilences(t, owners(t, c, topics.Changelog(requests)), begun)
 			nothingDead(t, c, requests)
 		})
@@ -103,7 +101,7 @@ func TestUnreachableBrokersAtStart(t *testing.T) {
 	t.Logf("ready %s after the broker", p.Ready(crashPartitions, time.Minute).Round(time.Millisecond))
 	out := kafkatest.Collect(t, c, target)
 	rig.Send(t, c.Client(t), rig.Timer(requests, target, "a", time.Now().Add(time.Second)))
-	if byID := onceEach(t, out.WaitFor(1, 30*time.Second)); len(byID["a"]) != 1 {
+	if byID := rig.Once(t, out.WaitFor(1, 30*time.Second)); len(byID["a"]) != 1 {
 		t.Errorf("emissions: %v", byID)
 	}
 }

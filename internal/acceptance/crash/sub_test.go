@@ -46,7 +46,7 @@ func TestSubPartitionsChangeAtEachKill(t *testing.T) {
 	if code := last.Exit(20 * time.Second); code != 0 {
 		t.Errorf("exit %d on SIGTERM", code)
 	}
-	byID := onceEach(t, out.Records())
+	byID := rig.Once(t, out.Records())
 	delete(byID, streamID(n)) // it may be that its second request was not sent
 	if len(byID) != n {
 		kafkatest.Inexact(t, "%d timers sent, %d fired", n, len(byID))

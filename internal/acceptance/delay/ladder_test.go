@@ -95,7 +95,7 @@ func TestRetryLadder(t *testing.T) {
 	came := make(map[string][]kafkatest.Received) // by topic and key
 	for _, r := range out.Records() {
 		came[r.Topic+" "+string(r.Key)] = append(came[r.Topic+" "+string(r.Key)], r)
-		if !strings.HasSuffix(string(r.Key), "-"+rig.HeaderOf(r, "trace")) {
+		if !strings.HasSuffix(string(r.Key), "-"+r.Header("trace")) {
 			t.Errorf("%s on %s: headers %v", r.Key, r.Topic, r.Headers)
 		}
 	}
@@ -114,14 +114,14 @@ func TestRetryLadder(t *testing.T) {
 			if len(waited) != 1 {
 				t.Fatalf("%s: %d times on %s", key, len(waited), rung)
 			}
-			if rig.HeaderOf(back, "waterclock-attempt") != fmt.Sprint(n+1) || !strings.HasPrefix(rig.HeaderOf(back, "waterclock-source"), rung+"/") {
+			if back.Header("waterclock-attempt") != fmt.Sprint(n+1) || !strings.HasPrefix(back.Header("waterclock-source"), rung+"/") {
 				t.Errorf("%s: attempt %d has headers %v", key, n+1, back.Headers)
 			}
 			if late := back.Timestamp.Sub(waited[0].Timestamp) - delays[n]; late < 0 {
 				kafkatest.Inexact(t, "%s: attempt %d came %s early", key, n+1, -late)
 			}
 		}
-		if a := rig.HeaderOf(came["orders.failed "+key][0], "waterclock-attempt"); a != "3" {
+		if a := came["orders.failed "+key][0].Header("waterclock-attempt"); a != "3" {
 			t.Errorf("%s: given up after attempt %s", key, a)
 		}
 	}

@@ -174,7 +174,7 @@ func (w *world) finish(limit time.Duration) {
 	}
 	came, last := make(map[string]bool), make(map[string]int64)
 	for _, r := range w.out.Records() {
-		from := rig.HeaderOf(r, "waterclock-source")
+		from := r.Header("waterclock-source")
 		sent := w.sent[from]
 		switch {
 		case sent == nil:
@@ -203,7 +203,7 @@ func (w *world) finish(limit time.Duration) {
 
 // compare checks one record that came.
 func (w *world) compare(sent *kgo.Record, r *kafkatest.Received) error {
-	due, err := strconv.ParseInt(rig.HeaderOf(*r, "waterclock-due"), 10, 64)
+	due, err := strconv.ParseInt(r.Header("waterclock-due"), 10, 64)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (w *world) compare(sent *kgo.Record, r *kafkatest.Received) error {
 			return fmt.Errorf("headers %v, sent %v", r.Headers, sent.Headers)
 		}
 	}
-	if got := rig.HeaderOf(*r, "waterclock-attempt"); got != "1" {
+	if got := r.Header("waterclock-attempt"); got != "1" {
 		return fmt.Errorf("attempt %q", got)
 	}
 	return nil

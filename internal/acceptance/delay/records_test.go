@@ -82,7 +82,7 @@ func TestRecordsThatCannotBePassedOn(t *testing.T) {
 		if d.Reason != want[d.Source.String()] || d.Detail == "" {
 			t.Errorf("%v: %s, %s, want %s", d.Source, d.Reason, d.Detail, want[d.Source.String()])
 		}
-		if rig.HeaderOf(r, "user") != "" || len(r.Headers) < 5 { // the last of two is null, and all are kept
+		if r.Header("user") != "" || len(r.Headers) < 5 { // the last of two is null, and all are kept
 			t.Errorf("%v: headers %v", d.Source, r.Headers)
 		}
 		delete(want, d.Source.String())
@@ -138,7 +138,7 @@ func TestRecordsAsTheyCame(t *testing.T) {
 	if n, err := waterclock.Attempt(got.Record); n != 8 || err != nil {
 		t.Errorf("attempt %d, %v", n, err)
 	}
-	if rig.HeaderOf(got, "waterclock-id") != "" || rig.HeaderOf(got, "timer-target-topic") != "" || rig.HeaderOf(got, "waterclock-event") == "" ||
+	if got.Header("waterclock-id") != "" || got.Header("timer-target-topic") != "" || got.Header("waterclock-event") == "" ||
 		len(got.Headers) != len(user)+4 {
 		t.Errorf("headers %v", got.Headers)
 	}
@@ -171,7 +171,7 @@ func TestTimestamps(t *testing.T) {
 	w.finish(patience)
 	dues := make(map[string]string)
 	for _, r := range w.out.Records() {
-		dues[string(r.Key)] = rig.HeaderOf(r, "waterclock-due")
+		dues[string(r.Key)] = r.Header("waterclock-due")
 	}
 	first, third := fmt.Sprint(now.Add(w.delay).UnixMilli()), fmt.Sprint(now.Add(w.delay+time.Second).UnixMilli())
 	for key, want := range map[string]string{"r-0": first, "r-1": first, "r-2": third, "r-3": third, "r-4": third} {

@@ -87,7 +87,7 @@ func (c *consumer) has(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.received {
-		if rig.HeaderOf(r, "waterclock-id") == id {
+		if r.Header("waterclock-id") == id {
 			return true
 		}
 	}

@@ -286,7 +286,7 @@ func (r *reader) checkFired(t *testing.T) {
 	if v := string(all["a1"][0].Value); v != `{"order":17}` {
 		t.Errorf("a1 has value %s", v)
 	}
-	if v := rig.HeaderOf(all["b1"][0], "trace"); v != "17" {
+	if v := all["b1"][0].Header("trace"); v != "17" {
 		t.Errorf("b1 has trace %s", v)
 	}
 }

@@ -98,7 +98,7 @@ func TestRequestTopicThatGrew(t *testing.T) {
 		if want[string(r.Key)] != string(r.Value) {
 			t.Errorf("%s fired with %q, want %q", r.Key, r.Value, want[string(r.Key)])
 		}
-		if strings.HasPrefix(rig.HeaderOf(r, "waterclock-source"), s.requests+".waterclock.changelog/") {
+		if strings.HasPrefix(r.Header("waterclock-source"), s.requests+".waterclock.changelog/") {
 			moved++
 			if intake.Murmur2Partition(r.Key, partitions) == intake.Murmur2Partition(r.Key, grownTo) {
 				t.Errorf("%s was moved and needed not be", r.Key)

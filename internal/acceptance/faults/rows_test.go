@@ -199,8 +199,8 @@ func TestDirectoryCopiedWhileInUse(t *testing.T) {
 	})
 	exactly(t, out, 3*n)
 	for _, r := range out.Records() {
-		if strings.HasPrefix(rig.HeaderOf(r, "waterclock-id"), "cancelled-") {
-			t.Errorf("%s fired", rig.HeaderOf(r, "waterclock-id"))
+		if strings.HasPrefix(r.Header("waterclock-id"), "cancelled-") {
+			t.Errorf("%s fired", r.Header("waterclock-id"))
 		}
 	}
 	pending(t, 0, first, second)

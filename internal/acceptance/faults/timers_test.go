@@ -88,10 +88,7 @@ func exactly(t testing.TB, out *kafkatest.Collector, n int) {
 	if !out.Quiet(2 * time.Second) {
 		t.Error("emissions go on")
 	}
-	received := out.Records()
-	if byID := rig.Emissions(t, received); len(byID) != n || len(received) != n {
-		t.Errorf("%d emissions of %d timers, want %d", len(received), len(byID), n)
-	}
+	rig.Exactly(t, out.Records(), n)
 }
 
 // timer is a request, as any Kafka client would write it.

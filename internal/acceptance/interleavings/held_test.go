@@ -79,7 +79,7 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range w.out.Records() {
-		if id := rig.HeaderOf(r, "waterclock-id"); strings.HasPrefix(id, "load-0-") || id == "foreign" {
+		if id := r.Header("waterclock-id"); strings.HasPrefix(id, "load-0-") || id == "foreign" {
 			t.Fatalf("%s came while the transaction was open: this test tests nothing", id)
 		}
 	}

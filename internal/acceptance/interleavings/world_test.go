@@ -124,7 +124,7 @@ func (w *world) finish(want map[string][]string) {
 	rig.Until(w, patience, "barriers", func() bool {
 		barriers := 0
 		for _, r := range w.out.Records() {
-			if strings.HasPrefix(rig.HeaderOf(r, "waterclock-id"), "barrier-") {
+			if strings.HasPrefix(r.Header("waterclock-id"), "barrier-") {
 				barriers++
 			}
 		}

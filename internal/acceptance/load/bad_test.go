@@ -77,10 +77,7 @@ func TestBadRequestsBesideGoodOnes(t *testing.T) {
 	took := time.Since(start)
 	out.Quiet(quiet)
 
-	byID := rig.Emissions(t, out.Records())
-	if len(byID) != goods || len(out.Records()) != goods {
-		kafkatest.Inexact(t, "%d emissions of %d timers, want %d", len(out.Records()), len(byID), goods)
-	}
+	rig.Exactly(t, out.Records(), goods)
 	checkLetters(t, letters.Records(), bads)
 	_, peak := p.Memory()
 	t.Logf("%d bad requests sent in %s, all settled after %s, good timers up to %s late; peak memory %.1f MiB; %s",
@@ -104,8 +101,8 @@ func checkLetters(t *testing.T, letters []kafkatest.Received, bads int) {
 			t.Fatalf("a dead letter with the value %q", r.Value)
 		}
 		numbers[i]++
-		sources[rig.HeaderOf(r, "waterclock-source")]++
-		if got, want := rig.HeaderOf(r, "waterclock-reason"), bad[i%len(bad)].reason; got != want {
+		sources[r.Header("waterclock-source")]++
+		if got, want := r.Header("waterclock-reason"), bad[i%len(bad)].reason; got != want {
 			wrong = fmt.Sprintf("request %d: %s, want %s", i, got, want)
 		}
 	}
@@ -127,7 +124,7 @@ func checkLetters(t *testing.T, letters []kafkatest.Received, bads int) {
 // latest is the greatest lateness by receipt.
 func latest(emissions []kafkatest.Received) (most time.Duration) {
 	for _, r := range emissions {
-		ms, _ := strconv.ParseInt(rig.HeaderOf(r, "waterclock-due"), 10, 64) // checked before
+		ms, _ := strconv.ParseInt(r.Header("waterclock-due"), 10, 64) // checked before
 		most = max(most, r.At.Sub(time.UnixMilli(ms)))
 	}
 	return most.Round(time.Millisecond)

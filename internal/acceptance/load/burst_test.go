@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -63,7 +64,7 @@ func TestPeakMemoryWhileABrokerIsPaused(t *testing.T) {
 	first := time.Now().Add(burstLead / 2)
 	l.send(n, func(i int) time.Time { return first.Add(time.Duration(i) * time.Second / steady) })
 	rig.Wait(t, time.Until(first.Add((steadyFor-brokerPause)/2)))
-	before := l.out.Sums().Timers
+	before := l.out.Received()
 	c.Pause(0)
 	rig.Wait(t, brokerPause)
 	c.Resume(0)
@@ -78,7 +79,7 @@ type loaded struct {
 	t                *testing.T
 	p                *rig.Process
 	w                *watch
-	out              *rig.Tally
+	out              *history.Book
 	cl               *kgo.Client
 	requests, target string
 	empty            int64 // bytes it held before
@@ -113,11 +114,9 @@ func (l *loaded) send(n int, due func(i int) time.Time) {
 // hold.
 func (l *loaded) fired(n int) {
 	l.t.Helper()
-	l.w.until(settleLimit, "all fired", func() bool { return l.out.Sums().Timers == n })
+	l.w.until(settleLimit, "all fired", func() bool { return l.out.Received() == n })
 	l.w.atRest(settleLimit, 0)
-	if s := l.out.Sums(); s.Received != n || s.Early+s.Strays > 0 {
-		kafkatest.Inexact(l.t, "%d emissions of %d timers, %d early, %d strays", s.Received, n, s.Early, s.Strays)
-	}
+	rig.Fired(l.t, l.out, n)
 	_, peak := l.p.Memory()
 	l.t.Logf("peak memory %.1f MiB, %.1f when empty; %s", float64(peak)/mib, float64(l.empty)/mib, l.w)
 	if peak > peakLimit {

@@ -48,10 +48,7 @@ func TestRequestsOfAMegabyte(t *testing.T) {
 	w.atRest(settleLimit, 0)
 	took := time.Since(start)
 	out.Quiet(quiet)
-	byID := rig.Emissions(t, out.Records())
-	if len(byID) != large || len(out.Records()) != large {
-		kafkatest.Inexact(t, "%d emissions of %d timers, want %d", len(out.Records()), len(byID), large)
-	}
+	byID := rig.Exactly(t, out.Records(), large)
 	for i := range large {
 		for _, r := range byID[strconv.Itoa(i)] {
 			if !bytes.Equal(r.Value, noise(i)) {
@@ -114,17 +111,15 @@ func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig.Send(t, plain, timer(requests, target, packed, time.Now(), []byte("beside")))
-	if byID := rig.Emissions(t, out.WaitFor(packed+1, time.Minute)); len(byID) != packed+1 {
-		t.Errorf("%d timers fired, want %d", len(byID), packed+1)
-	}
+	rig.Exactly(t, out.WaitFor(packed+1, time.Minute), packed+1)
 	for _, l := range letters.WaitFor(packed, time.Minute) {
-		detail := rig.HeaderOf(l, "waterclock-detail")
+		detail := l.Header("waterclock-detail")
 		for offsets := range details {
 			if strings.Contains(detail, offsets) {
 				delete(details, offsets)
 			}
 		}
-		if got := rig.HeaderOf(l, "waterclock-reason"); got != "batch-too-large" || l.Key != nil || l.Value != nil {
+		if got := l.Header("waterclock-reason"); got != "batch-too-large" || l.Key != nil || l.Value != nil {
 			t.Errorf("a dead letter for %s: %s", got, detail)
 		}
 	}

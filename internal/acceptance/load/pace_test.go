@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -18,7 +19,7 @@ type wired struct {
 	wire             *kafkatest.Wire
 	cl               *kgo.Client
 	requests, target string
-	out              *rig.Tally
+	out              *history.Book
 }
 
 // pacedBy starts an instance with a firing interval, for that many timers.
@@ -41,10 +42,8 @@ func (w *wired) transactions() int { return w.wire.Requests(kmsg.EndTxn.Int16())
 // fired waits until all of so many timers have fired, each once.
 func (w *wired) fired(t *testing.T, timers int) {
 	t.Helper()
-	rig.Until(t, time.Minute, "all have fired", func() bool { return w.out.Sums().Timers == timers })
-	if s := w.out.Sums(); s.Duplicated+s.Early+s.Strays > 0 {
-		kafkatest.Inexact(t, "%+v", s)
-	}
+	rig.Until(t, time.Minute, "all have fired", func() bool { return w.out.Received() == timers })
+	rig.Fired(t, w.out, timers)
 }
 
 // The firing interval is the price of lateness: by what a broker sees, an instance makes no more transactions than it

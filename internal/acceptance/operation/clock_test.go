@@ -61,7 +61,7 @@ func TestClockSetBack(t *testing.T) {
 		}
 	}
 	out.Quiet(time.Second)
-	once(t, out.Records(), n)
+	rig.Exactly(t, out.Records(), n)
 	if got := in.Metric("waterclock_clock_jumps_total", "direction", "back"); got != 1 {
 		t.Errorf("%v jumps back are counted", got)
 	}
@@ -126,7 +126,7 @@ func TestOwnersClockHoursAhead(t *testing.T) {
 	rig.Send(t, cl, timers(s.requests, target, "soon-", n, soon, 0, nil)...)
 	rig.Send(t, cl, timers(s.requests, stamped, "stamped-", n, start, 0, nil)...)
 	rig.Until(t, time.Minute, "the clock is refused", func() bool { return s.refused() == 3 })
-	once(t, outStamped.WaitFor(n, time.Minute), n)
+	rig.Exactly(t, outStamped.WaitFor(n, time.Minute), n)
 	rig.Until(t, time.Minute, "all others are parked", func() bool { return s.Metric("waterclock_parked_timers") == 2*n })
 	// A minute apart at the most: the hour and the minute tell.
 	utc := time.Now().UTC()
@@ -151,9 +151,9 @@ func TestOwnersClockHoursAhead(t *testing.T) {
 	rig.Until(t, time.Minute, "the clock is right", func() bool { return s.refused() == 0 })
 	t.Logf("the clock is right %s before the later ones are due", time.Until(soon).Round(time.Second))
 	rig.Until(t, 10*time.Second, "ready", func() bool { status, _, _ := s.readyz(); return status == 200 })
-	once(t, out.WaitFor(n+n/2, 2*time.Minute), n+n/2)
+	rig.Exactly(t, out.WaitFor(n+n/2, 2*time.Minute), n+n/2)
 	for _, r := range out.Records() {
-		if due := rig.HeaderOf(r, "waterclock-due"); due > strconv.FormatInt(r.Timestamp.UnixMilli(), 10) || due > strconv.FormatInt(r.At.UnixMilli(), 10) {
+		if due := r.Header("waterclock-due"); due > strconv.FormatInt(r.Timestamp.UnixMilli(), 10) || due > strconv.FormatInt(r.At.UnixMilli(), 10) {
 			t.Errorf("%s is due %s and came with timestamp %d at %d", r.Key, due, r.Timestamp.UnixMilli(), r.At.UnixMilli())
 		}
 	}
@@ -185,7 +185,7 @@ func TestOwnersClockHoursBehind(t *testing.T) {
 		t.Errorf("the offset is shown %v s wrong", got)
 	}
 	s.ahead.Store(0)
-	once(t, out.WaitFor(2*n, time.Minute), 2*n)
+	rig.Exactly(t, out.WaitFor(2*n, time.Minute), 2*n)
 	out.Quiet(time.Second)
 	if got := len(s.letters.Records()); got > 0 || s.refused() != 0 {
 		t.Errorf("%d dead letters, %v targets refuse the clock", got, s.refused())
@@ -205,12 +205,12 @@ func TestTargetThatAllowsNoClockToBeOff(t *testing.T) {
 	rig.Send(t, cl, timers(s.requests, strict, "strict-", n, time.Now(), 0, nil)...)
 	rig.Until(t, time.Minute, "the topic is unhealthy", func() bool { return s.refused() == 3 })
 	rig.Send(t, cl, timers(s.requests, target, "id-", n, time.Now(), 0, nil)...)
-	once(t, out.WaitFor(n, time.Minute), n)
+	rig.Exactly(t, out.WaitFor(n, time.Minute), n)
 	if status, says, text := s.readyz(strict+"/", "message.timestamp.after.max.ms"); status != 200 || !says {
 		t.Errorf("readyz is %d: %s", status, text)
 	}
 	s.ahead.Store(0)
-	once(t, outStrict.WaitFor(n, time.Minute), n)
+	rig.Exactly(t, outStrict.WaitFor(n, time.Minute), n)
 	if got := len(s.letters.Records()); got > 0 {
 		t.Errorf("%d dead letters", got)
 	}

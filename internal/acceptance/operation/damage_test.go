@@ -74,7 +74,7 @@ func TestDamagedStoreIsReplayed(t *testing.T) {
 		t.Error("emissions go on")
 	}
 	received = append(received[:0:0], out.Records()...)
-	once(t, received, n)
+	rig.Exactly(t, received, n)
 	in.Ready(4, time.Minute)
 	in.Balanced(0)
 	thrown := log.Lines("throwing the table and its partitions away")

@@ -54,7 +54,7 @@ func TestFullDiskEndsTheProcess(t *testing.T) {
 	}
 	out.WaitFor(n, 2*time.Minute)
 	out.Quiet(time.Second)
-	once(t, out.Records(), n)
+	rig.Exactly(t, out.Records(), n)
 	p.Balanced(0)
 }
 

@@ -25,12 +25,3 @@ func timers(requests, target, prefix string, n int, at time.Time, spread time.Du
 	}
 	return recs
 }
-
-// once checks that each of n timers was emitted once, and nothing else.
-func once(t testing.TB, received []kafkatest.Received, n int) {
-	t.Helper()
-	byID := rig.Emissions(t, received)
-	if len(byID) != n || len(received) != n {
-		kafkatest.Inexact(t, "%d emissions of %d timers, sent %d", len(received), len(byID), n)
-	}
-}

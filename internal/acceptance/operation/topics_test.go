@@ -137,7 +137,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	<-done
 	n := int(sent.Load())
 	out.WaitFor(n, time.Minute)
-	once(t, out.Records(), n)
+	rig.Exactly(t, out.Records(), n)
 }
 
 // Requests that retention deletes before they are read are counted and said
@@ -171,7 +171,7 @@ func TestRequestsLostToRetention(t *testing.T) {
 	in.Ready(1, time.Minute)
 	out.WaitFor(10, time.Minute)
 	out.Quiet(time.Second)
-	once(t, out.Records(), 10)
+	rig.Exactly(t, out.Records(), 10)
 	if n := in.Metric("waterclock_requests_lost_total"); n != 10 {
 		t.Errorf("%v are counted as lost, want 10", n)
 	}
@@ -204,9 +204,9 @@ func TestClockSetAhead(t *testing.T) {
 	t.Logf("all fired %s after the jump", time.Since(set))
 	ids := make(map[string]bool)
 	for _, r := range received {
-		ids[rig.HeaderOf(r, "waterclock-id")] = true
+		ids[r.Header("waterclock-id")] = true
 		var due int64
-		if _, err := fmt.Sscan(rig.HeaderOf(r, "waterclock-due"), &due); err != nil || r.Timestamp.UnixMilli() < due {
+		if _, err := fmt.Sscan(r.Header("waterclock-due"), &due); err != nil || r.Timestamp.UnixMilli() < due {
 			kafkatest.Inexact(t, "early by the owner's clock: %s due %d, timestamp %d", r.Key, due, r.Timestamp.UnixMilli())
 		}
 	}
@@ -248,5 +248,5 @@ func TestTopicRecreatedBetweenChecks(t *testing.T) {
 		t.Errorf("ready %d: %s", status, body)
 	}
 	out.Quiet(time.Second)
-	once(t, out.Records(), 5)
+	rig.Exactly(t, out.Records(), 5)
 }

@@ -125,7 +125,7 @@ func (w *world) firings() map[string][]firing {
 
 func (w *world) number(r kafkatest.Received, header string) int64 {
 	w.Helper()
-	n, err := strconv.ParseInt(rig.HeaderOf(r, header), 10, 64)
+	n, err := strconv.ParseInt(r.Header(header), 10, 64)
 	if err != nil {
 		w.Fatalf("header %s of an emission of %s: %v", header, r.Key, err)
 	}
@@ -140,7 +140,7 @@ func (w *world) fired(id string, n int) {
 
 func (w *world) count(id string) (n int) {
 	for _, r := range w.out.Records() {
-		if rig.HeaderOf(r, "waterclock-id") == id {
+		if r.Header("waterclock-id") == id {
 			n++
 		}
 	}

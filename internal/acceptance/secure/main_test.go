@@ -237,21 +237,6 @@ func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 	})
 }
 
-// once checks that exactly these IDs fired, each once, none early.
-func once(t *testing.T, received []kafkatest.Received, ids []string) {
-	t.Helper()
-	byID := rig.Emissions(t, received)
-	for _, id := range ids {
-		if n := len(byID[id]); n != 1 {
-			kafkatest.Inexact(t, "%s fired %d times", id, n)
-		}
-		delete(byID, id)
-	}
-	for id := range byID {
-		kafkatest.Inexact(t, "%s fired and must not", id)
-	}
-}
-
 // token is a JWT without a signature, which Kafka takes where nothing else is
 // configured.
 func token(subject string, until time.Time) string {

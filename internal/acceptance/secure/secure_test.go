@@ -95,13 +95,13 @@ func (w *world) enough(t *testing.T) {
 	out.WaitFor(len(ids), patience)
 	for _, l := range dead.WaitFor(len(refused), patience) {
 		to := strings.TrimPrefix(string(l.Key), "to-")
-		if got := rig.HeaderOf(l, "waterclock-reason"); got != refused[to] || !strings.HasPrefix(refused[to], "target-") {
+		if got := l.Header("waterclock-reason"); got != refused[to] || !strings.HasPrefix(refused[to], "target-") {
 			t.Errorf("dead letter of %s: %s, want %q", l.Key, got, refused[to])
 		}
 		delete(refused, to)
 	}
 	out.Quiet(time.Second)
-	once(t, out.Records(), ids)
+	rig.ExactlyIDs(t, out.Records(), ids)
 	for name, p := range map[string]*rig.Process{"killed and restarted": a, "stopped": b} {
 		if log := withoutOffsets(p.Output()); strings.Contains(p.Output(), password) || strings.Contains(log, "AUTHORIZATION_FAILED") || strings.Contains(log, "do not let") {
 			t.Errorf("the one that was %s complains, or tells the password:\n%s", name, log)
@@ -163,7 +163,7 @@ func (w *world) eachRight(t *testing.T) {
 			refused++
 			letters := dead.WaitFor(refused, patience)
 			l := letters[len(letters)-1]
-			if reason, detail := rig.HeaderOf(l, "waterclock-reason"), rig.HeaderOf(l, "waterclock-detail"); reason != "target-not-authorized" || string(l.Key) != id ||
+			if reason, detail := l.Header("waterclock-reason"), l.Header("waterclock-detail"); reason != "target-not-authorized" || string(l.Key) != id ||
 				!strings.Contains(detail, to) || !strings.Contains(detail, "kafka-acls.sh") {
 				t.Errorf("without %s: dead letter of %s: %s: %s", r, l.Key, reason, detail)
 			}
@@ -180,7 +180,7 @@ func (w *world) eachRight(t *testing.T) {
 		t.Errorf("%d rights taken away, %d of targets", taken, refused)
 	}
 	out.Quiet(500 * time.Millisecond)
-	once(t, out.Records(), ids)
+	rig.ExactlyIDs(t, out.Records(), ids)
 	if n := len(dead.Records()); n != refused {
 		t.Errorf("%d dead letters, want %d", n, refused)
 	}
@@ -343,7 +343,7 @@ func (w *world) mechanisms(t *testing.T) {
 			if err := in.Stop(); err != nil {
 				t.Error(err)
 			}
-			once(t, out.Records(), []string{"a"})
+			rig.ExactlyIDs(t, out.Records(), []string{"a"})
 			if len(log.Lines("level=DEBUG")) == 0 {
 				t.Error("nothing is logged at debug level")
 			}

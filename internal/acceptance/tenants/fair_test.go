@@ -156,7 +156,7 @@ func (w *world) measure(received []kafkatest.Received, from, to time.Time) (l la
 	var late []time.Duration
 	for _, rs := range rig.Emissions(w.T, received) {
 		for _, r := range rs {
-			due, err := time.ParseDuration(rig.HeaderOf(r, "waterclock-due") + "ms") // since 1970
+			due, err := time.ParseDuration(r.Header("waterclock-due") + "ms") // since 1970
 			if err != nil {
 				w.Fatal(err)
 			}

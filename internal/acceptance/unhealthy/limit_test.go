@@ -65,7 +65,7 @@ func TestOwnTopicsThatTakeLessThanBefore(t *testing.T) {
 	send(1, "bad", large[:size/2], "never")
 	send(0, "behind", []byte("v"), "200ms")
 	fires("the other partition goes on", "small", 30)
-	if letter := dead.WaitFor(1, patience)[0]; rig.HeaderOf(letter, waterclock.HeaderTruncated) != "value" {
+	if letter := dead.WaitFor(1, patience)[0]; letter.Header(waterclock.HeaderTruncated) != "value" {
 		t.Errorf("the dead letter is not cut: %d bytes", len(letter.Value))
 	}
 	if n := count("large"); n != from {
@@ -81,7 +81,7 @@ func TestOwnTopicsThatTakeLessThanBefore(t *testing.T) {
 	in.Ready(2, patience)
 	seen := make(map[string]bool)
 	for _, r := range out.Records() {
-		event := rig.HeaderOf(r, waterclock.HeaderEvent)
+		event := r.Header(waterclock.HeaderEvent)
 		if seen[event] {
 			kafkatest.Inexact(t, "%s came twice", event)
 		}

@@ -142,7 +142,7 @@ func (r *refusals) partitions(in *rig.Instance, state string) float64 {
 // others are the emissions of timers of other request partitions than the first.
 func others(received []kafkatest.Received, partitions int32) (of []kafkatest.Received) {
 	for _, r := range received {
-		if intake.Murmur2Partition([]byte(rig.HeaderOf(r, "waterclock-id")), partitions) != 0 {
+		if intake.Murmur2Partition([]byte(r.Header("waterclock-id")), partitions) != 0 {
 			of = append(of, r)
 		}
 	}
@@ -153,7 +153,7 @@ func others(received []kafkatest.Received, partitions int32) (of []kafkatest.Rec
 func lateness(received []kafkatest.Received, from, to time.Time) (late []time.Duration) {
 	for _, r := range received {
 		var ms int64
-		if _, err := fmt.Sscan(rig.HeaderOf(r, "waterclock-due"), &ms); err != nil {
+		if _, err := fmt.Sscan(r.Header("waterclock-due"), &ms); err != nil {
 			continue
 		}
 		if due := time.UnixMilli(ms); due.After(from) && due.Before(to) {

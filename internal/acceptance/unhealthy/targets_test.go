@@ -121,7 +121,7 @@ func (s *scene) lateness(from, to time.Time) (p99, gap time.Duration) {
 			continue
 		}
 		gap, last = max(gap, r.At.Sub(last)), r.At
-		ms, _ := strconv.ParseInt(rig.HeaderOf(r, "waterclock-due"), 10, 64)
+		ms, _ := strconv.ParseInt(r.Header("waterclock-due"), 10, 64)
 		late = append(late, r.At.Sub(time.UnixMilli(ms)))
 	}
 	if len(late) < 200 {
@@ -338,7 +338,7 @@ func (s *scene) settled(in *rig.Instance, dead *kafkatest.Collector) {
 		if got[id] != "" {
 			got[id] += " and "
 		}
-		got[id] += "dead " + rig.HeaderOf(r, "waterclock-reason")
+		got[id] += "dead " + r.Header("waterclock-reason")
 	}
 	wrong := 0
 	for id, want := range s.want {

@@ -1,0 +1,153 @@
+package history
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+)
+
+const due = int64(1_700_000_000_000)
+
+func payload(b []byte, n int) []byte { return fmt.Appendf(b, "payload of %d", n) }
+
+// emission is what a correct service writes for an occurrence of timer n.
+func emission(n, occurrence int, due int64) Received {
+	id := []byte("p-" + strconv.Itoa(n))
+	return Received{At: time.UnixMilli(due), Record: &kgo.Record{
+		Key: id, Value: payload(nil, n), Timestamp: time.UnixMilli(due), Headers: []kgo.RecordHeader{
+			{Key: waterclock.HeaderID, Value: id}, {Key: waterclock.HeaderDue, Value: strconv.AppendInt(nil, due, 10)},
+			{Key: waterclock.HeaderOccurrence, Value: strconv.AppendInt(nil, int64(occurrence), 10)}}}}
+}
+
+func TestBookOfOneTimer(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(b *Book, r Received)
+		want Counts
+	}{
+		{"exact", func(b *Book, r Received) { b.Receive(r) }, Counts{Received: 1}},
+		{"lost", func(*Book, Received) {}, Counts{Lost: 1}},
+		{"duplicated", func(b *Book, r Received) { b.Receive(r); b.Receive(r) }, Counts{Received: 1, Duplicated: 1}},
+		{"early by its timestamp", func(b *Book, r Received) {
+			r.Timestamp = r.Timestamp.Add(-time.Millisecond)
+			b.Receive(r)
+		}, Counts{Received: 1, Early: 1}},
+		{"early by receipt", func(b *Book, r Received) {
+			r.At = r.At.Add(-time.Millisecond)
+			b.Receive(r)
+		}, Counts{Received: 1, Early: 1}},
+		{"another value", func(b *Book, r Received) { r.Value[3]++; b.Receive(r) }, Counts{Received: 1, Altered: 1}},
+		{"another key", func(b *Book, r Received) { r.Key = []byte("x"); b.Receive(r) }, Counts{Received: 1, Altered: 1}},
+		{"another due time", func(b *Book, r Received) { r.Headers[1].Value = []byte("17"); b.Receive(r) }, Counts{Received: 1, Altered: 1}},
+		{"no due time", func(b *Book, r Received) { r.Headers[1].Value = nil; b.Receive(r) }, Counts{Received: 1, Altered: 1}},
+		{"a timer that nobody scheduled", func(b *Book, r Received) { b.Receive(r); b.Receive(emission(1, 1, due)) }, Counts{Received: 1, Altered: 1}},
+		{"cancelled", func(b *Book, _ Received) { b.Cancel(0, time.UnixMilli(due)) }, Counts{Cancelled: 1}},
+		{"cancelled too late", func(b *Book, r Received) {
+			b.Cancel(0, time.UnixMilli(due+1))
+			b.Receive(r)
+			b.Cancel(0, time.UnixMilli(due))
+		}, Counts{Received: 1}},
+		{"cancelled in vain", func(b *Book, r Received) {
+			b.Cancel(0, time.UnixMilli(due))
+			b.Receive(r)
+		}, Counts{Cancelled: 1, Uncancelled: 1}},
+		{"doomed, and cancelled", func(b *Book, _ Received) { b.Doom(0); b.Cancelled(1) }, Counts{Cancelled: 1}},
+		{"doomed, and not cancelled", func(b *Book, r Received) { b.Doom(0); b.Receive(r) }, Counts{Received: 1}},
+		{"cancelled as the instance says, and there", func(b *Book, r Received) {
+			b.Doom(0)
+			b.Receive(r)
+			b.Cancelled(1)
+		}, Counts{Cancelled: 1, Received: 1, Uncancelled: 1}},
+		{"somebody else's", func(b *Book, r Received) {
+			b.Receive(r)
+			if b.Receive(Received{Record: &kgo.Record{Key: []byte("other")}}) {
+				t.Error("the book has taken what is not its own")
+			}
+		}, Counts{Received: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := NewBook(Timers{Prefix: "p-", Value: payload}, 1)
+			b.Schedule(due)
+			c.do(b, emission(0, 1, due))
+			b.Close()
+			c.want.Scheduled = 1
+			got := b.Counts()
+			if got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+			if err := got.Err("phase"); errors.Is(err, ErrInexact) == (got.Wrong() == 0) {
+				t.Errorf("%+v: %v", got, err)
+			}
+			select {
+			case <-b.Full():
+				if got.Received+got.Cancelled == 0 {
+					t.Error("complete without the emission")
+				}
+			default:
+				if got.Received+got.Cancelled == 1 {
+					t.Error("not complete")
+				}
+			}
+		})
+	}
+}
+
+// Each occurrence of a recurring timer is booked by itself, and must come once.
+func TestBookOfRecurringTimers(t *testing.T) {
+	const timers, last = 2, 3
+	b := NewBook(Timers{Prefix: "p-", Recurring: timers, Value: payload}, timers*last)
+	for range timers * last {
+		b.Schedule(0)
+	}
+	for i := range timers {
+		b.Recur(i, due+int64(i), time.Second)
+	}
+	b.Close()
+	for i := range timers {
+		for k := 1; k <= last; k++ {
+			if i == 0 || k < last {
+				b.Receive(emission(i, k, due+int64(i)+int64(k-1)*1000))
+			}
+		}
+	}
+	if missing := b.Missing(); len(missing) != 1 || missing[0]%timers != 1 {
+		t.Errorf("%v are missing", missing)
+	}
+	if got, want := b.Counts(), (Counts{Scheduled: 6, Received: 5, Lost: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	b.Receive(emission(0, 2, due+1000))                 // again
+	b.Receive(emission(1, last+1, due+1+1000*last))     // one too many
+	b.Receive(emission(timers, 1, due))                 // no such timer
+	b.Receive(emission(0, 0, due-1000))                 // no such occurrence
+	b.Receive(emission(1, last, due+1+1000*(last-1)+1)) // at another time
+	if got, want := b.Counts(), (Counts{Scheduled: 6, Received: 6, Duplicated: 1, Altered: 4}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A book that does not know when timers are due believes their emissions, and still finds early ones.
+func TestBookOfAnyDue(t *testing.T) {
+	b := NewBook(Timers{Prefix: "p-"}, 3)
+	for range 3 {
+		b.Schedule(AnyDue)
+	}
+	on, early := emission(0, 1, due), emission(1, 1, due+5)
+	early.Timestamp = time.UnixMilli(due + 4)
+	on.Value = bytes.Repeat(on.Value, 2)
+	b.Receive(on)
+	b.Receive(early)
+	if got, want := b.Counts(), (Counts{Scheduled: 3, Received: 2, Lost: 1, Early: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if again := b.Again().Counts(); again != (Counts{Scheduled: 3, Lost: 3}) {
+		t.Errorf("%+v", again)
+	}
+}
