@@ -76,7 +76,7 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 	}
 	router := route.New(o)
 	a := api.New(api.Options{
-		Version: "test", Process: process, Access: api.Access{May: f.allows, Some: f.some}, Asker: router, Internal: router, Topics: topics,
+		Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router, Internal: router, Topics: topics,
 		Delays:      map[string]api.Topic{"retry": {Partitions: partitions, MaxBytes: 1 << 20, DeadLetters: "retry.dead"}},
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
@@ -288,7 +288,7 @@ func TestPanic(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := api.New(api.Options{
 		Topics: map[string]api.Topic{"timers": {Partitions: 1}}, Registry: reg, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Access: api.Access{May: func(context.Context, access.Role, string, string) error { panic("a bug") }},
+		Rights: api.Rights{May: func(context.Context, access.Role, string, string) error { panic("a bug") }},
 	})
 	defer a.Close()
 	w := httptest.NewRecorder()
@@ -758,7 +758,7 @@ func TestRightsToJobs(t *testing.T) {
 	var asked []string
 	a := api.New(api.Options{
 		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}}, Logger: slog.New(slog.DiscardHandler),
-		Access: api.Access{May: func(_ context.Context, role access.Role, topic, id string) error {
+		Rights: api.Rights{May: func(_ context.Context, role access.Role, topic, id string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			asked = append(asked, fmt.Sprintf("%s %s %s", role, topic, id))

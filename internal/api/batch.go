@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -37,26 +36,32 @@ type BatchResults struct {
 // postTimers is the ID of the operation.
 const postTimers = "postTimers"
 
-func (a *API) registerBatch(h huma.API) {
-	op := operation(http.MethodPost, "/v1/topics/{topic}/timers", postTimers, "Schedule up to 1,000 timers",
+// batches are POSTs of many timers.
+type batches struct {
+	topics *topics
+	asker  Asker
+}
+
+func (b *batches) register(h huma.API) {
+	op := operation("timers", http.MethodPost, "/v1/topics/{topic}/timers", postTimers, "Schedule up to 1,000 timers",
 		"Each is a request of its own, and has a result of its own: the answer is 200 whatever became of them.",
 		"A timer without an ID gets one. With an Idempotency-Key that is made of the key, the caller, the topic and the timer's place in the list, and the timer counts only if none of that ID is pending, or has fired within Idempotency-Window:",
 		"so the same call made again finds what is pending, or has fired, unchanged. A key that was used with another body is 422.")
-	op.Tags, op.MaxBodyBytes = []string{"timers"}, maxPostBytes
+	op.MaxBodyBytes = maxPostBytes
 	describe[BatchResults](h, &op, nil)
 	before(&op, func(c huma.Context) error {
 		if err := isJSON(c.Header("Content-Type")); err != nil {
 			return err
 		}
-		return a.some(c.Context(), access.Write, c.Param("topic"))
+		return b.topics.some(c.Context(), access.Write, c.Param("topic"))
 	})
-	huma.Register(h, op, func(ctx context.Context, in *struct {
+	handle(h, op, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Wait
 		Key     string `header:"Idempotency-Key" maxLength:"255" doc:"Any text: the same in a call that is made again."`
 		Window  int64  `header:"Idempotency-Window" minimum:"0" maximum:"604800" default:"3600" doc:"For how many seconds the key counts once a timer has fired."`
 		RawBody []byte `contentType:"application/octet-stream"`
-	}) (*struct{ Body BatchResults }, error) {
+	}) (*body[BatchResults], error) {
 		timers, p := decodeTimers(ctx, in.RawBody)
 		if p != nil {
 			return nil, p
@@ -65,17 +70,10 @@ func (a *API) registerBatch(h huma.API) {
 		if in.Key != "" {
 			y.body = digest(timers)
 		}
-		results, err := a.batch(ctx, in.Topic, in.Wait.Wait, y, timers)
-		if err != nil {
-			return nil, err
-		}
-		return &struct{ Body BatchResults }{BatchResults{results}}, nil
+		results, err := b.batch(ctx, in.Topic, in.Wait.Wait, y, timers)
+		return &body[BatchResults]{BatchResults{results}}, err
 	})
-	// Behind Register, which would have the body as a tree in memory, of 50 times its size, to hold
-	// it against a schema.
-	h.OpenAPI().Paths[op.Path].Post.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		"application/json": {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[NewTimers](), true, "")},
-	}}
+	documentBody[NewTimers](h, h.OpenAPI().Paths[op.Path].Post, true)
 }
 
 // idempotency makes a repeated POST have the effect of one. Each timer's ID is derived from the
@@ -144,15 +142,15 @@ func (y *idempotency) reused(was *timer.Remember) *Problem {
 // used looks up the first timer whose ID is derived from the key, and returns the problem if the key was
 // used with a different body: then nothing is written. A call that comes in between is noticed timer by
 // timer, by writeBatch.
-func (a *API) used(ctx context.Context, y *idempotency, made []bool, requests []route.Request, name string, topic Topic) *Problem {
+func (b *batches) used(ctx context.Context, y *idempotency, made []bool, requests []route.Request, name string, topic Topic) *Problem {
 	i := slices.Index(made, true)
 	if i < 0 || len(requests[i].ID) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	at := a.at(name, topic, requests[i].ID)
-	answer, err := a.o.Asker.Ask(ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
+	at := b.topics.at(name, topic, requests[i].ID)
+	answer, err := b.asker.Ask(ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
 	if err != nil || answer.Timer == nil {
 		return nil // the write says why
 	}
@@ -160,38 +158,38 @@ func (a *API) used(ctx context.Context, y *idempotency, made []bool, requests []
 }
 
 // batch writes timers, those of each partition in their order.
-func (a *API) batch(ctx context.Context, name, wait string, y idempotency, timers []NewTimer) ([]BatchResult, error) {
-	topic := a.o.Topics[name] // it exists: some has found it
+func (b *batches) batch(ctx context.Context, name, wait string, y idempotency, timers []NewTimer) ([]BatchResult, error) {
+	topic := b.topics.requests[name] // it exists: some has found it
 	// The caller may have a right to some of the IDs only; then each timer is checked.
-	each := a.may(ctx, access.Write, name, "") != nil
+	each := b.topics.may(ctx, access.Write, name, "") != nil
 	results := make([]BatchResult, len(timers))
 	places := make(map[timer.TopicPartition][]int)
 	requests, made := make([]route.Request, len(timers)), make([]bool, len(timers))
 	for i := range timers {
 		made[i] = y.key != "" && len(timers[i].ID)+len(timers[i].IDBase64) == 0
-		r, err := a.batched(ctx, name, &y, i, &timers[i])
+		r, err := b.batched(ctx, name, &y, i, &timers[i])
 		if err == nil && each {
-			err = a.may(ctx, access.Write, name, string(r.ID))
+			err = b.topics.may(ctx, access.Write, name, string(r.ID))
 		}
 		if err == nil {
 			err = tooLarge(&r, topic)
 		}
 		results[i].ID = string(r.ID)
 		if err != nil {
-			results[i].fail(asProblem(err))
+			results[i].fail(badRequest(err))
 			continue
 		}
-		at := a.at(name, topic, r.ID)
+		at := b.topics.at(name, topic, r.ID)
 		requests[i], places[at] = r, append(places[at], i)
 	}
-	if p := a.used(ctx, &y, made, requests, name, topic); p != nil {
+	if p := b.used(ctx, &y, made, requests, name, topic); p != nil {
 		return nil, p
 	}
 	room := resultRoom{left: maxResultBytes}
 	var asks errgroup.Group
 	asks.SetLimit(asksAtOnce)
 	for at, is := range places {
-		asks.Go(func() error { a.writeBatch(ctx, at, wait, requests, is, &y, made, results, &room); return nil })
+		asks.Go(func() error { b.writeBatch(ctx, at, wait, requests, is, &y, made, results, &room); return nil })
 	}
 	_ = asks.Wait() // each result has its own problem
 	return results, nil
@@ -199,12 +197,12 @@ func (a *API) batch(ctx context.Context, name, wait string, y idempotency, timer
 
 // writeBatch writes the requests of one partition. is holds their indices in the lists, and made
 // says whose IDs were derived from the Idempotency-Key.
-func (a *API) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, y *idempotency, made []bool, results []BatchResult, room *resultRoom) {
+func (b *batches) writeBatch(ctx context.Context, at timer.TopicPartition, wait string, requests []route.Request, is []int, y *idempotency, made []bool, results []BatchResult, room *resultRoom) {
 	mine := make([]route.Request, len(is))
 	for n, i := range is {
 		mine[n] = requests[i]
 	}
-	written, err := a.write(ctx, at, wait, mine)
+	written, err := write(ctx, b.asker, at, wait, mine)
 	for n, i := range is {
 		r := &results[i]
 		if err != nil {
@@ -261,18 +259,11 @@ func (r *resultRoom) slim(t *Timer, w *route.Written) *Timer {
 
 func (r *BatchResult) fail(p *Problem) { r.Status, r.Problem = p.Status, p }
 
-func asProblem(err error) *Problem {
-	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
-		return p
-	}
-	return problem(http.StatusBadRequest, ReasonBadRequest, "%v", err)
-}
-
 // madePrefix begins the IDs that the API makes.
 const madePrefix = "wc-"
 
 // batched returns the request of one timer of a batch.
-func (a *API) batched(ctx context.Context, topic string, y *idempotency, i int, n *NewTimer) (route.Request, error) {
+func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i int, n *NewTimer) (route.Request, error) {
 	r, err := n.request(topic)
 	if err == nil {
 		err = schedules(&r)
@@ -291,7 +282,7 @@ func (a *API) batched(ctx context.Context, topic string, y *idempotency, i int, 
 		return r, fmt.Errorf("remember is given, but a timer whose ID is derived from the Idempotency-Key is remembered for Idempotency-Window: leave it out")
 	}
 	h := sha256.New()
-	for _, part := range []string{a.caller(ctx), topic, y.key, fmt.Sprint(i)} {
+	for _, part := range []string{b.topics.caller(ctx), topic, y.key, fmt.Sprint(i)} {
 		fmt.Fprintf(h, "%d %s\n", len(part), part)
 	}
 	r.ID = []byte(madePrefix + hex.EncodeToString(h.Sum(nil)[:16]))

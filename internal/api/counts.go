@@ -52,36 +52,59 @@ type DeadLetterCountList struct {
 	Topics []DeadLetterCounts `json:"topics" nullable:"false"`
 }
 
-func (a *API) registerCounts(h huma.API) {
-	op := operation(http.MethodGet, "/v1/dead-letters", "countDeadLetters", "Count the dead letters of the last hour and day, by topic and reason",
+// counts are the tallies of all topics that have dead letters, by name.
+type counts struct {
+	topics  *topics
+	logs    Logs
+	now     func() time.Time
+	life    *lifetime
+	tallies []*tally
+}
+
+func newCounts(ts *topics, o Options, life *lifetime) *counts {
+	c := &counts{topics: ts, logs: o.Logs, now: o.Now, life: life}
+	for _, of := range []struct {
+		topics map[string]Topic
+		delay  bool
+	}{{ts.requests, false}, {ts.delays, true}} {
+		for name, topic := range of.topics {
+			t := &tally{name: name, topic: topic, delay: of.delay}
+			t.forget()
+			c.tallies = append(c.tallies, t)
+		}
+	}
+	slices.SortFunc(c.tallies, func(x, y *tally) int { return cmp.Compare(x.name, y.name) })
+	return c
+}
+
+func (c *counts) register(h huma.API) {
+	op := operation("dead letters", http.MethodGet, "/v1/dead-letters", "countDeadLetters", "Count the dead letters of the last hour and day, by topic and reason",
 		"Of the topics that the caller may read. The instance that is asked counts the records of their logs, from the newest back; what it has counted it remembers.")
-	op.Tags = []string{"dead letters"}
-	describe[DeadLetterCountList](h, &op, nil)
-	huma.Register(h, op, func(ctx context.Context, in *struct {
+	reads(h, op, func(ctx context.Context, in *struct {
 		Topic string `query:"topic" doc:"Of that topic alone."`
-	}) (*struct{ Body DeadLetterCountList }, error) {
+	}) (all DeadLetterCountList, err error) {
 		if in.Topic != "" {
-			if _, err := a.lettersOf(ctx, access.Read, in.Topic, ""); err != nil {
-				return nil, err
+			if _, err := c.topics.withLetters(ctx, access.Read, in.Topic, ""); err != nil {
+				return all, err
 			}
 		}
 		var asked []*tally
-		for _, t := range a.tallies {
-			if (in.Topic == "" || in.Topic == t.name) && a.may(ctx, access.Read, t.name, "") == nil {
+		for _, t := range c.tallies {
+			if (in.Topic == "" || in.Topic == t.name) && c.topics.may(ctx, access.Read, t.name, "") == nil {
 				asked = append(asked, t)
 			}
 		}
 		for _, t := range asked {
-			t.look(a)
+			t.look(c.life, c.logs, c.now())
 		}
-		out := &struct{ Body DeadLetterCountList }{DeadLetterCountList{Topics: []DeadLetterCounts{}}}
+		all.Topics = []DeadLetterCounts{}
 		ctx, cancel := context.WithTimeout(ctx, tallyWait)
 		defer cancel()
 		for _, t := range asked {
 			t.wait(ctx)
-			out.Body.Topics = append(out.Body.Topics, t.counts(a.o.Now()))
+			all.Topics = append(all.Topics, t.counts(c.now()))
 		}
-		return out, nil
+		return all, nil
 	})
 }
 
@@ -107,22 +130,6 @@ type tally struct {
 	problem string
 }
 
-// newTallies are those of all topics, by name.
-func (a *API) newTallies() (all []*tally) {
-	for _, of := range []struct {
-		topics map[string]Topic
-		delay  bool
-	}{{a.o.Topics, false}, {a.o.Delays, true}} {
-		for name, topic := range of.topics {
-			t := &tally{name: name, topic: topic, delay: of.delay}
-			t.forget()
-			all = append(all, t)
-		}
-	}
-	slices.SortFunc(all, func(x, y *tally) int { return cmp.Compare(x.name, y.name) })
-	return all
-}
-
 // forget begins to count anew.
 func (t *tally) forget() {
 	t.low, t.next, t.over, t.window = make(map[int32]int64), make(map[int32]int64), make(map[int32]bool), tallyWindow
@@ -132,18 +139,17 @@ func (t *tally) forget() {
 }
 
 // look begins to look at the log, unless somebody does or what is known is new.
-func (t *tally) look(a *API) {
+func (t *tally) look(life *lifetime, logs Logs, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := a.o.Now()
-	if t.running != nil || now.Sub(t.at).Abs() < tallyAge || a.jobs.life.Err() != nil {
+	if t.running != nil || now.Sub(t.at).Abs() < tallyAge || life.ctx.Err() != nil {
 		return
 	}
 	t.running, t.at = make(chan struct{}), now
-	a.jobs.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(a.jobs.life, tallyTime)
+	life.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(life.ctx, tallyTime)
 		defer cancel()
-		whole, err := t.count(ctx, a.o.Logs, now)
+		whole, err := t.count(ctx, logs, now)
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.whole, t.problem = whole, ""; err != nil && ctx.Err() == nil {

@@ -34,7 +34,7 @@ func TestACallWithoutABodyIsLong(t *testing.T) {
 	a := api.New(api.Options{
 		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}},
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{},
-		Access: api.Access{May: func(ctx context.Context, _ access.Role, _, _ string) error {
+		Rights: api.Rights{May: func(ctx context.Context, _ access.Role, _, _ string) error {
 			select {
 			case <-ctx.Done():
 				canceled <- ctx.Err()

@@ -3,7 +3,9 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"html/template"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -72,4 +74,33 @@ func docsPage(o *huma.OpenAPI) []byte {
 		panic("the page of the API cannot be made: " + err.Error()) // it is the same in each process
 	}
 	return page.Bytes()
+}
+
+// serveDocument serves the OpenAPI document, which is complete by now.
+func serveDocument(mux *http.ServeMux, o *huma.OpenAPI) {
+	complete(o)
+	asJSON, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		panic("the OpenAPI document cannot be encoded: " + err.Error()) // it is the same in each process
+	}
+	asYAML, err := o.YAML()
+	if err != nil {
+		panic("the OpenAPI document cannot be encoded: " + err.Error())
+	}
+	page := docsPage(o)
+	for at, is := range map[string]struct {
+		contentType string
+		body        []byte
+	}{
+		"/openapi.json": {"application/openapi+json", asJSON},
+		"/openapi.yaml": {"application/openapi+yaml", asYAML},
+		"/docs":         {"text/html; charset=utf-8", page},
+	} {
+		mux.HandleFunc("GET "+at, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", is.contentType)
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+			_, _ = w.Write(is.body) // who asked is gone
+		})
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -26,67 +27,84 @@ const (
 
 const streamType = "text/event-stream"
 
-func (a *API) registerEvents(h huma.API) {
-	op := operation(http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on or from a position on",
+// events are the operations on the topics of events: what has happened to a timer, and what happens now.
+type events struct {
+	topics  *topics
+	logs    Logs
+	now     func() time.Time
+	streams *access.Pool
+	life    *lifetime
+	log     *slog.Logger
+}
+
+func newEvents(ts *topics, o Options, life *lifetime) *events {
+	return &events{topics: ts, logs: o.Logs, now: o.Now, log: o.Logger, life: life, streams: access.NewPool(maxStreams, maxStreams, streamWait)}
+}
+
+// watch is the parameters of watchEvents.
+type watch struct {
+	Topic    string `path:"topic" doc:"Request topic."`
+	ID       string `query:"id" doc:"Of that timer alone."`
+	Prefix   string `query:"prefix" doc:"Of timers whose IDs begin with it."`
+	Position string `query:"position" doc:"Go on there, and not from now on: log.position of listTimerEvents, or the id of a server-sent event."`
+	LastID   string `header:"Last-Event-ID" doc:"The same, and counts before it."`
+}
+
+func (e *events) register(h huma.API) {
+	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on or from a position on",
 		"Server-sent events, whose data are records of the events topic, as docs/FORMAT.md has them, with the timer's ID as id. The id of a server-sent event is the position behind it, which the header Last-Event-ID takes, as EventSource does by itself, or position.",
 		"410 (events-gone): the stream cannot begin at the position without leaving out events.",
 		"409: the request topic writes no events; it does with events: true.")
-	op.Tags = []string{"events"}
 	describe[struct{}](h, &op, nil)
 	op.Responses["200"] = &huma.Response{Description: "Events, until the caller goes.", Content: map[string]*huma.MediaType{streamType: {Schema: &huma.Schema{Type: "string"}}}}
-	huma.Register(h, op, func(ctx context.Context, in *struct {
-		Topic    string `path:"topic" doc:"Request topic."`
-		ID       string `query:"id" doc:"Of that timer alone."`
-		Prefix   string `query:"prefix" doc:"Of timers whose IDs begin with it."`
-		Position string `query:"position" doc:"Go on there, and not from now on: log.position of listTimerEvents, or the id of a server-sent event."`
-		LastID   string `header:"Last-Event-ID" doc:"The same, and counts before it."`
-	}) (*huma.StreamResponse, error) {
-		asked := in.Prefix
-		if in.ID != "" {
-			asked = in.ID
+	handle(h, op, e.watch)
+	e.registerHistory(h)
+}
+
+// watch begins a stream.
+func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, error) {
+	asked := cmp.Or(in.ID, in.Prefix)
+	topic, err := e.topics.withEvents(ctx, in.Topic, asked)
+	switch {
+	case err != nil:
+		return nil, err
+	case in.ID != "" && in.Prefix != "":
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "id and prefix are given: give one of them")
+	}
+	hold := e.streams.Take(ctx, 1, nil)
+	if hold == nil {
+		return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "this instance has %d streams of events, and no more at a time; the caller has its share of them", maxStreams)
+	}
+	begun := false
+	defer func() { // also if what follows panics
+		if !begun {
+			hold.Release()
 		}
-		topic, err := a.told(ctx, in.Topic, asked)
-		switch {
-		case err != nil:
-			return nil, err
-		case in.ID != "" && in.Prefix != "":
-			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "id and prefix are given: give one of them")
+	}()
+	first, n := int32(0), topic.Partitions
+	match := func(r *Record) bool { return strings.HasPrefix(string(r.Key), in.Prefix) }
+	if in.ID != "" {
+		first, n = e.topics.partitionOf([]byte(in.ID), topic.Partitions), 1
+		match = func(r *Record) bool { return string(r.Key) == in.ID }
+	}
+	at, err := e.begin(ctx, topic.Events, first, n, cmp.Or(in.LastID, in.Position))
+	if err != nil {
+		return nil, err
+	}
+	begun = true // from here on the body of the answer releases the hold
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		defer hold.Release()
+		r, w := humago.Unwrap(c)
+		if r.Method == http.MethodHead { // nothing is written, so it would not show that the caller is gone
+			w.Header().Set("Content-Type", streamType)
+			return
 		}
-		place := a.streams.Take(ctx, 1, nil)
-		if place == nil {
-			return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "this instance has %d streams of events, and no more at a time; the caller has its share of them", maxStreams)
-		}
-		begun := false
-		defer func() { // also if what follows panics
-			if !begun {
-				place.Release()
-			}
-		}()
-		first, n := int32(0), topic.Partitions
-		match := func(r *Record) bool { return strings.HasPrefix(string(r.Key), in.Prefix) }
-		if in.ID != "" {
-			first, n = a.o.PartitionOf([]byte(in.ID), topic.Partitions), 1
-			match = func(r *Record) bool { return string(r.Key) == in.ID }
-		}
-		at, err := a.begin(ctx, topic.Events, first, n, cmp.Or(in.LastID, in.Position))
-		if err != nil {
-			return nil, err
-		}
-		begun = true // its body releases the place
-		return &huma.StreamResponse{Body: func(c huma.Context) {
-			defer place.Release()
-			r, w := humago.Unwrap(c)
-			if r.Method == http.MethodHead { // what is written goes nowhere: that the caller is gone would not show
-				w.Header().Set("Content-Type", streamType)
-				return
-			}
-			ctx, cancel := context.WithCancel(c.Context())
-			defer cancel()
-			// The caller goes on from the last event that it has, if there is room for it then.
-			place.Cuttable(func() { cancel(); access.CutOff(w) })
-			a.stream(ctx, w, topic.Events, at, match, func() error { return a.may(c.Context(), access.Read, in.Topic, asked) })
-		}}, nil
-	})
+		ctx, cancel := context.WithCancel(c.Context())
+		defer cancel()
+		// A caller that is cut goes on from the last event that it has, once there is room.
+		hold.Cuttable(func() { cancel(); access.CutOff(w) })
+		e.stream(ctx, w, topic.Events, at, match, func() error { return e.topics.may(c.Context(), access.Read, in.Topic, asked) })
+	}}, nil
 }
 
 // stream tells a caller of events from a position on, until it goes, has no right to them any more,
@@ -106,17 +124,17 @@ func (a *API) registerEvents(h huma.API) {
 // not read: both are said instead of a stream, see begin. A stream that retention overtakes ends,
 // and whoever goes on is told so. Only what compaction takes is not told of: of a compacted topic
 // of events a stream that goes on tells what is left.
-func (a *API) stream(ctx context.Context, w http.ResponseWriter, topic string, at Position, match func(*Record) bool, may func() error) {
+func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string, at Position, match func(*Record) bool, may func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(a.jobs.life, cancel)()
+	defer context.AfterFunc(e.life.ctx, cancel)()
 	if err := access.Stream(w); err != nil {
-		a.o.Logger.Warn("events cannot be told on this connection", "err", err)
+		e.log.Warn("events cannot be told on this connection", "err", err)
 		return
 	}
 	w.Header().Set("Content-Type", streamType)
 	w.Header().Set("Cache-Control", "no-store")
-	err := a.o.Logs.Follow(ctx, topic, at, func(r *Record) error {
+	err := e.logs.Follow(ctx, topic, at, func(r *Record) error {
 		if r != nil && !match(r) {
 			return nil
 		}
@@ -130,7 +148,7 @@ func (a *API) stream(ctx context.Context, w http.ResponseWriter, topic string, a
 		return access.StreamWrite(w, []byte(text+"\n"))
 	})
 	if err != nil && ctx.Err() == nil {
-		a.o.Logger.Debug("events are no longer told", "topic", topic, "err", err)
+		e.log.Debug("events are no longer told", "topic", topic, "err", err)
 	}
 }
 

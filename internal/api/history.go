@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-
-	"github.com/waterclock/waterclock/internal/api/access"
 )
 
 // Limits of one call for what has happened to a timer. A cursor leads to what lies beyond them.
@@ -52,18 +50,16 @@ type EventLog struct {
 	Oldest    *time.Time `json:"oldest,omitempty" doc:"Without a cursor: timestamp of the oldest record of any timer. Nothing is known of the time before it."`
 }
 
-func (a *API) registerHistory(h huma.API) {
-	op := operation(http.MethodGet, onePath+"/events", "listTimerEvents", "See what has happened to a timer",
+func (e *events) registerHistory(h huma.API) {
+	op := operation("events", http.MethodGet, onePath+"/events", "listTimerEvents", "See what has happened to a timer",
 		"What the events topic still has of its ID, the newest first; also of a timer that is not pending any more. What happens from now on: watchEvents.",
 		"409: the request topic writes no events; it does with events: true. Of a compacted events topic the last event of each timer is there, and few more.")
-	op.Tags = []string{"events"}
-	describe[TimerEvents](h, &op, nil)
-	huma.Register(h, op, func(ctx context.Context, in *struct {
+	reads(h, op, func(ctx context.Context, in *struct {
 		OneTimer
 		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
 		Cursor string `query:"cursor" maxLength:"20" doc:"That of the page before."`
-	}) (*struct{ Body TimerEvents }, error) {
-		topic, err := a.told(ctx, in.Topic, in.ID)
+	}) (*TimerEvents, error) {
+		topic, err := e.topics.withEvents(ctx, in.Topic, in.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -73,30 +69,14 @@ func (a *API) registerHistory(h huma.API) {
 				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "the cursor is not one of this list: give that of the page before, or none")
 			}
 		}
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		page, err := a.history(ctx, topic.Events, a.o.PartitionOf([]byte(in.ID), topic.Partitions), in.ID, in.Limit, end)
-		if err != nil {
-			return nil, unread(err)
-		}
-		return &struct{ Body TimerEvents }{*page}, nil
+		return e.history(ctx, topic.Events, e.topics.partitionOf([]byte(in.ID), topic.Partitions), in.ID, in.Limit, end)
 	})
-}
-
-// told is a request topic that has events, of which the caller may see those of an ID, or of all
-// IDs with a prefix.
-func (a *API) told(ctx context.Context, name, id string) (Topic, error) {
-	topic, err := a.topic(ctx, access.Read, name, id)
-	if err == nil && topic.Events == "" {
-		err = problem(http.StatusConflict, ReasonNoEvents, "%s writes no events: set events: true below tenants: %s: in the configuration", name, name)
-	}
-	return topic, err
 }
 
 // history reads a partition from an offset backwards, span by span, until there are as many
 // events of an ID as are asked for, or one of the limits is met.
-func (a *API) history(ctx context.Context, topic string, partition int32, id string, limit int, end int64) (*TimerEvents, error) {
-	bounds, err := a.o.Logs.Bounds(ctx, topic)
+func (e *events) history(ctx context.Context, topic string, partition int32, id string, limit int, end int64) (*TimerEvents, error) {
+	bounds, err := e.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -105,17 +85,17 @@ func (a *API) history(ctx context.Context, topic string, partition int32, id str
 	page := &TimerEvents{Events: []TimerEvent{}, Log: EventLog{
 		Topic: topic, Partition: partition, Begins: begin, Ends: last, Position: Position{First: partition, Next: []int64{last}}.String(),
 	}}
-	s := &lookBack{logs: a.o.Logs, topic: topic, partition: partition, id: id}
+	s := &lookBack{logs: e.logs, topic: topic, partition: partition, id: id}
 	keep, err := reservePage(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
 	size := 0
 	defer func() { keep(size) }()
-	span, at, until := int64(historySpan), end, a.o.Now().Add(historyTime)
+	span, at, until := int64(historySpan), end, e.now().Add(historyTime)
 	// Each call comes further than its cursor, however little that is.
 	for at > begin && len(page.Events) < limit && size < pageBytes {
-		if at < end && (end-at >= maxHistoryOffsets || s.bytes >= maxHistoryBytes || a.o.Now().After(until)) {
+		if at < end && (end-at >= maxHistoryOffsets || s.bytes >= maxHistoryBytes || e.now().After(until)) {
 			break
 		}
 		from := max(begin, at-span)

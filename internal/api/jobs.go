@@ -50,12 +50,15 @@ type UnaskedInstance struct {
 	Problem string `json:"problem" doc:"Why it could not be asked."`
 }
 
-// jobs are those of this process, in memory, and what ends them.
+// jobs are those of this process, in memory.
 type jobs struct {
-	life context.Context //nolint:containedctx // of all jobs, and of streams of events, which end with it too
-	stop context.CancelFunc
-	wg   sync.WaitGroup
-	free *access.Pool
+	topics  *topics
+	asker   Asker
+	lists   *lists
+	process string // is in the jobs' IDs
+	now     func() time.Time
+	life    *lifetime
+	free    *access.Pool
 
 	mu  sync.Mutex // guards all, and what every job shows
 	all map[string]*job
@@ -64,36 +67,27 @@ type jobs struct {
 type job struct {
 	show   Job // guarded by jobs.mu
 	cancel context.CancelFunc
-	run    func(ctx context.Context, j *job) error // does all of it
-	filter query.Filter
-	rate   *rate.Limiter // of requests, those that are written again too
-	header string
 	topic  Topic
+	rate   *rate.Limiter // of requests, those that are written again too
 }
 
-func (j *jobs) begin() {
-	j.life, j.stop = context.WithCancel(context.Background())
-	j.all = make(map[string]*job)
-	j.free = access.NewPool(maxRunning, runningEach, 0)
+func newJobs(life *lifetime, ts *topics, l *lists, o Options) *jobs {
+	return &jobs{
+		topics: ts, asker: o.Asker, lists: l, process: o.Process, now: o.Now, life: life,
+		free: access.NewPool(maxRunning, runningEach, 0), all: make(map[string]*job),
+	}
 }
 
-func (j *jobs) end() {
-	j.stop()
-	j.wg.Wait()
-}
-
-func (a *API) registerJobs(h huma.API) {
+func (j *jobs) register(h huma.API) {
 	for _, s := range []struct{ action, header, summary string }{
 		{"cancel", waterclock.HeaderCancel, "Cancel all timers that a filter chooses"},
 		{"pause", waterclock.HeaderPause, "Pause all timers that a filter chooses"},
 		{"resume", waterclock.HeaderResume, "Resume all timers that a filter chooses"},
 	} {
-		op := operation(http.MethodPost, "/v1/topics/{topic}/timers/"+s.action, s.action+"Timers", s.summary,
+		op := operation("jobs", http.MethodPost, "/v1/topics/{topic}/timers/"+s.action, s.action+"Timers", s.summary,
 			"With dry-run it counts. Otherwise it starts a job, which writes a request for each timer, under the condition that it is still that timer:",
 			"what is scheduled again meanwhile is spared. The job lives in the memory of the instance that is asked, and ends with it.")
-		op.Tags, op.DefaultStatus = []string{"jobs"}, http.StatusAccepted
-		describe[JobStarted](h, &op, map[string]string{"200": "Of a dry run: how many there are."})
-		huma.Register(h, op, func(ctx context.Context, in *struct {
+		startsJob(h, op, func(ctx context.Context, in *struct {
 			Topic string `path:"topic" doc:"Request topic."`
 			Filter
 			All    bool `query:"all" doc:"All timers of the topic are meant: needed where nothing else is asked for."`
@@ -103,25 +97,21 @@ func (a *API) registerJobs(h huma.API) {
 			if in.Filter == (Filter{}) && !in.All && !in.DryRun {
 				return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses timers: give due-after, due-before, prefix, target or state, or all=true for all timers of %.100q", in.Topic)
 			}
-			return a.startJob(ctx, s.action, s.header, in.Topic, &in.Filter, in.DryRun, in.Rate)
+			return j.start(ctx, s.action, s.header, in.Topic, &in.Filter, in.DryRun, in.Rate)
 		})
 	}
-	list := operation(http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that run, and those that are remembered. An instance that owns no partition is known to itself alone.")
-	list.Tags = []string{"jobs"}
-	describe[JobList](h, &list, nil)
-	huma.Register(h, list, func(ctx context.Context, _ *struct{}) (*struct{ Body JobList }, error) {
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		all, unasked, err := a.o.Asker.AllJobs(ctx)
+	list := operation("jobs", http.MethodGet, "/v1/jobs", "listJobs", "List jobs", "Of all instances: those that run, and those that are remembered. An instance that owns no partition is known to itself alone.")
+	reads(h, list, func(ctx context.Context, _ *struct{}) (l JobList, err error) {
+		all, unasked, err := j.asker.AllJobs(ctx)
 		if err != nil {
-			return nil, routed(err)
+			return l, err
 		}
 		slices.SortFunc(all, func(x, y Job) int { return cmp.Or(y.Begun.Compare(x.Begun), cmp.Compare(x.ID, y.ID)) })
-		l := JobList{Jobs: append([]Job{}, all...)}
+		l.Jobs = append([]Job{}, all...)
 		for _, in := range unasked {
 			l.Unasked = append(l.Unasked, UnaskedInstance{in.Name, in.API, in.Problem})
 		}
-		return &struct{ Body JobList }{l}, nil
+		return l, nil
 	})
 	for _, s := range []struct {
 		method, id, summary, doc string
@@ -130,25 +120,26 @@ func (a *API) registerJobs(h huma.API) {
 		{http.MethodGet, "getJob", "See how far a job has come", "Asked of any instance.", false},
 		{http.MethodDelete, "stopJob", "Stop a job", "Asked of any instance. What it has written stays.", true},
 	} {
-		op := operation(s.method, "/v1/jobs/{id}", s.id, s.summary, s.doc)
-		op.Tags, op.DefaultStatus = []string{"jobs"}, http.StatusOK
-		describe[Job](h, &op, nil)
-		huma.Register(h, op, func(ctx context.Context, in *struct {
+		op := operation("jobs", s.method, "/v1/jobs/{id}", s.id, s.summary, s.doc)
+		op.DefaultStatus = http.StatusOK
+		reads(h, op, func(ctx context.Context, in *struct {
 			ID string `path:"id" maxLength:"100"`
-		}) (*struct{ Body Job }, error) {
-			ctx, cancel := context.WithTimeout(ctx, readTimeout)
-			defer cancel()
-			j, err := a.o.Asker.Job(ctx, in.ID, s.stop)
-			switch {
-			case err != nil:
-				return nil, routed(err)
-			case j == nil:
-				return nil, problem(http.StatusNotFound, ReasonNotFound,
+		}) (*Job, error) {
+			found, err := j.asker.Job(ctx, in.ID, s.stop)
+			if err == nil && found == nil {
+				err = problem(http.StatusNotFound, ReasonNotFound,
 					"there is no job %.60q: a job lives in the memory of the instance that was asked to start it, ends with it, and the last %d of each are remembered", in.ID, maxKept)
 			}
-			return &struct{ Body Job }{*j}, nil
+			return found, err
 		})
 	}
+}
+
+// startsJob registers an operation that starts a job or, in a dry run, counts.
+func startsJob[In any](h huma.API, op huma.Operation, start func(context.Context, *In) (*startedJob, error)) {
+	op.DefaultStatus = http.StatusAccepted
+	describe[JobStarted](h, &op, map[string]string{"200": "Of a dry run: how many there are."})
+	handle(h, op, start)
 }
 
 // JobStarted is a job, or what it would do.
@@ -164,7 +155,8 @@ type startedJob struct {
 	Body     JobStarted
 }
 
-func (a *API) startJob(ctx context.Context, action, header, name string, f *Filter, dry bool, perSecond int) (*startedJob, error) {
+// start starts a job that steers timers or, in a dry run, counts them.
+func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter, dry bool, perSecond int) (*startedJob, error) {
 	q, err := f.query()
 	if err != nil {
 		return nil, err
@@ -173,46 +165,41 @@ func (a *API) startJob(ctx context.Context, action, header, name string, f *Filt
 	if dry {
 		role = access.Read
 	}
-	topic, err := a.topic(ctx, role, name, q.Prefix)
+	topic, err := j.topics.topic(ctx, role, name, q.Prefix)
 	if err != nil {
 		return nil, err
 	}
 	if dry {
-		n, err := a.count(ctx, name, topic, &q)
-		if err != nil {
-			return nil, routed(err)
-		}
-		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &TimerCount{Count: n.N, Exact: n.Exact}}}, nil
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		n, err := j.lists.count(ctx, name, topic, &q)
+		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, err
 	}
-	return a.launch(ctx, &job{run: a.steerAll, filter: q, rate: paced(perSecond), header: header, topic: topic, show: Job{
-		ID: route.JobID(a.o.Process), Topic: name, Action: action, Prefix: q.Prefix, State: "running", Begun: a.o.Now().UTC(),
-	}})
+	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix}}
+	return j.launch(ctx, one, perSecond, func(ctx context.Context) error { return j.steerAll(ctx, one, header, q) })
 }
 
-// paced is how many requests a second a job writes.
-func paced(perSecond int) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/rateSteps))
-}
-
-// launch starts a job.
-func (a *API) launch(ctx context.Context, j *job) (*startedJob, error) {
-	place := a.jobs.free.Take(ctx, 1, nil)
-	if place == nil {
+// launch starts a job that may write so many requests a second.
+func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(context.Context) error) (*startedJob, error) {
+	hold := j.free.Take(ctx, 1, nil)
+	if hold == nil {
 		return nil, problem(http.StatusTooManyRequests, ReasonTooManyJobs, "%d jobs of a caller run on an instance at a time, and %d of all: wait for one, or stop one", runningEach, maxRunning)
 	}
+	one.show.ID, one.show.State, one.show.Begun = route.JobID(j.process), "running", j.now().UTC()
+	one.rate = rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/rateSteps))
 	// The caller stays the same when the call is over.
 	life, release := access.Outlive(ctx)
 	life, cancel := context.WithCancel(life)
-	j.cancel = cancel
-	a.jobs.add(j)
-	shown := j.show
-	end := context.AfterFunc(a.jobs.life, cancel)
-	a.jobs.wg.Go(func() {
-		defer place.Release()
+	one.cancel = cancel
+	j.add(one)
+	shown := one.show
+	end := context.AfterFunc(j.life.ctx, cancel)
+	j.life.wg.Go(func() {
+		defer hold.Release()
 		defer release()
 		defer end()
 		defer cancel()
-		a.runJob(life, j)
+		j.ended(life, one, run(life))
 	})
 	return &startedJob{Status: http.StatusAccepted, Location: "/v1/jobs/" + shown.ID, Body: JobStarted{Job: &shown}}, nil
 }
@@ -234,26 +221,26 @@ func (j *jobs) add(one *job) {
 	j.all[one.show.ID] = one
 }
 
-// JobsHere implements route.JobHolder.
-func (a *API) JobsHere(ctx context.Context, id string, stop bool) ([]Job, error) {
+// here returns the jobs that a caller may see, or stops one: see route.JobHolder.
+func (j *jobs) here(ctx context.Context, id string, stop bool) ([]Job, error) {
 	var found []*job
 	var shown []Job
-	a.jobs.mu.Lock()
-	for _, j := range a.jobs.all {
-		if id == "" || j.show.ID == id {
-			found, shown = append(found, j), append(shown, j.show)
+	j.mu.Lock()
+	for _, one := range j.all {
+		if id == "" || one.show.ID == id {
+			found, shown = append(found, one), append(shown, one.show)
 		}
 	}
-	a.jobs.mu.Unlock() // rights may be read from a file
+	j.mu.Unlock() // rights may be read from a file
 	if id == "" {
-		return slices.DeleteFunc(shown, func(s Job) bool { return a.may(ctx, access.Read, s.Topic, s.Prefix) != nil }), nil
+		return slices.DeleteFunc(shown, func(s Job) bool { return j.topics.may(ctx, access.Read, s.Topic, s.Prefix) != nil }), nil
 	}
 	role := access.Read
 	if stop {
 		role = access.Admin
 	}
 	for i := range found {
-		if err := a.may(ctx, role, shown[i].Topic, shown[i].Prefix); err != nil {
+		if err := j.topics.may(ctx, role, shown[i].Topic, shown[i].Prefix); err != nil {
 			return nil, &route.ForbiddenError{Detail: err.Error()}
 		}
 		if stop {
@@ -270,12 +257,11 @@ func (j *jobs) update(one *job, change func(*Job)) {
 	change(&one.show)
 }
 
-// runJob runs a job to its end.
-func (a *API) runJob(ctx context.Context, j *job) {
-	err := j.run(ctx, j)
+// ended says how a job has ended.
+func (j *jobs) ended(ctx context.Context, one *job, err error) {
 	var refused *Problem
-	a.jobs.update(j, func(s *Job) {
-		s.Ended, s.State = a.o.Now().UTC(), "done"
+	j.update(one, func(s *Job) {
+		s.Ended, s.State = j.now().UTC(), "done"
 		switch {
 		case ctx.Err() != nil:
 			s.State = "stopped"
@@ -287,22 +273,22 @@ func (a *API) runJob(ctx context.Context, j *job) {
 	})
 }
 
-// steerAll goes through the timers by ID. That order is the same however timers fire, are
-// scheduled again or move meanwhile, so each that is there all the time is met once. A page that
-// is tried again does no harm: each request counts for the very timer that was seen.
-func (a *API) steerAll(ctx context.Context, j *job) error {
-	p := query.Page{Filter: j.filter, Order: query.ByID, Limit: jobPage}
+// steerAll goes through the timers by ID. That order stays the same however timers fire, are
+// scheduled again or move meanwhile, so each timer that is there all the time is met once. A page that
+// is tried again does no harm: each request counts only for the very timer that was seen.
+func (j *jobs) steerAll(ctx context.Context, one *job, header string, f query.Filter) error {
+	p := query.Page{Filter: f, Order: query.ByID, Limit: jobPage}
 	for {
 		var found query.List
-		err := a.insist(ctx, j, func() (err error) {
-			found, err = a.page(ctx, j.show.Topic, j.topic, p)
+		err := j.insist(ctx, one, func() (err error) {
+			found, err = j.lists.page(ctx, one.show.Topic, one.topic, p)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		for part := range slices.Chunk(found.Timers, j.rate.Burst()) {
-			if err := a.steerPart(ctx, j, part); err != nil {
+		for part := range slices.Chunk(found.Timers, one.rate.Burst()) {
+			if err := j.steerPart(ctx, one, header, part); err != nil {
 				return err
 			}
 		}
@@ -313,19 +299,20 @@ func (a *API) steerAll(ctx context.Context, j *job) error {
 }
 
 // insist tries again while a partition moves, an answer is lost or late, or a log cannot be read, for
-// up to jobPatience. Each try needs the right that the job was started with: who has lost it meanwhile changes nothing more.
-func (a *API) insist(ctx context.Context, j *job, try func() error) error {
+// up to jobPatience. Each try needs the right that the job was started with: once that is taken away, the
+// job changes nothing more.
+func (j *jobs) insist(ctx context.Context, one *job, try func() error) error {
 	for began := time.Now(); ; {
-		err := a.may(ctx, access.Admin, j.show.Topic, j.show.Prefix)
+		err := j.topics.may(ctx, access.Admin, one.show.Topic, one.show.Prefix)
 		if err == nil {
 			err = try()
 		}
 		again := errors.Is(err, errLog) || errors.Is(err, route.ErrMoving) || errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded)
 		if !again || ctx.Err() != nil || time.Since(began) > jobPatience {
-			a.jobs.update(j, func(s *Job) { s.Problem = "" })
+			j.update(one, func(s *Job) { s.Problem = "" })
 			return err
 		}
-		a.jobs.update(j, func(s *Job) { s.Problem = "waits: " + err.Error() })
+		j.update(one, func(s *Job) { s.Problem = "waits: " + err.Error() })
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -334,15 +321,15 @@ func (a *API) insist(ctx context.Context, j *job, try func() error) error {
 	}
 }
 
-// steerPart writes the requests for timers, as many as may be written at once, those of each
-// partition beside the others'.
-func (a *API) steerPart(ctx context.Context, j *job, timers []*query.Timer) error {
+// steerPart writes the requests for as many timers as may be written at once. It writes to all their
+// partitions side by side.
+func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []*query.Timer) error {
 	requests := make(map[timer.TopicPartition][]route.Request)
 	for _, t := range timers {
-		// A timer of which the producer chose another partition is steered there.
+		// If its producer chose another partition, a timer is steered there.
 		at := timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
 		requests[at] = append(requests[at], route.Request{ID: t.ID, Headers: []timer.Header{
-			{Key: j.header, Value: []byte(waterclock.True)}, {Key: waterclock.HeaderIf, Value: []byte(t.Source)},
+			{Key: header, Value: []byte(waterclock.True)}, {Key: waterclock.HeaderIf, Value: []byte(t.Source)},
 		}})
 	}
 	asks, ctx := errgroup.WithContext(ctx)
@@ -350,17 +337,17 @@ func (a *API) steerPart(ctx context.Context, j *job, timers []*query.Timer) erro
 	for at, rs := range requests {
 		asks.Go(func() error {
 			var all []route.Written
-			err := a.insist(ctx, j, func() (err error) {
-				if err := j.rate.WaitN(ctx, len(rs)); err != nil {
+			err := j.insist(ctx, one, func() (err error) {
+				if err := one.rate.WaitN(ctx, len(rs)); err != nil {
 					return err
 				}
-				all, err = a.write(ctx, at, "decided", rs)
+				all, err = write(ctx, j.asker, at, "decided", rs)
 				return err
 			})
 			if err != nil {
 				return fmt.Errorf("partition %d: %w", at.Partition, err)
 			}
-			a.jobs.update(j, func(s *Job) { count(s, all) })
+			j.update(one, func(s *Job) { count(s, all) })
 			return nil
 		})
 	}

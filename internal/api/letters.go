@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
 )
 
 const (
@@ -67,27 +68,32 @@ func (f *letterFilter) over(r *Record) bool {
 	return !f.after.IsZero() && r.Time.Before(f.after.Add(-letterSlack))
 }
 
-// lettersOf are the parameters of what is about the dead letters of a topic, request topics and
-// fixed-delay topics alike.
-func (a *API) lettersOf(ctx context.Context, role access.Role, name, id string) (Topic, error) {
-	if t, ok := a.o.Delays[name]; ok {
-		return t, a.may(ctx, role, name, id)
-	}
-	return a.topic(ctx, role, name, id)
+// letters are the operations on dead letters, one or a page at a time.
+type letters struct {
+	topics *topics
+	asker  Asker
+	logs   Logs
+	timers *timers
+	now    func() time.Time
 }
 
-func (a *API) registerLetters(h huma.API) {
-	list := operation(http.MethodGet, "/v1/topics/{topic}/dead-letters", "listDeadLetters", "List dead letters, the newest first",
+// OneLetter are the parameters of what is about one dead letter.
+type OneLetter struct {
+	Topic     string `path:"topic" doc:"Request topic."`
+	Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
+	Offset    int64  `path:"offset" minimum:"0"`
+}
+
+func (l *letters) register(h huma.API) {
+	list := operation("dead letters", http.MethodGet, "/v1/topics/{topic}/dead-letters", "listDeadLetters", "List dead letters, the newest first",
 		"Of a request topic, or of a fixed-delay topic. With a filter a page may have few, or none, and a cursor: a call looks at so much of the log.")
-	list.Tags = []string{"dead letters"}
-	describe[DeadLetterList](h, &list, nil)
-	huma.Register(h, list, func(ctx context.Context, in *struct {
+	reads(h, list, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
 		LetterFilter
 		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"How many at most."`
 		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before, with the same filter."`
-	}) (*struct{ Body DeadLetterList }, error) {
-		topic, err := a.lettersOf(ctx, access.Read, in.Topic, "")
+	}) (*DeadLetterList, error) {
+		topic, err := l.topics.withLetters(ctx, access.Read, in.Topic, "")
 		if err != nil {
 			return nil, err
 		}
@@ -95,22 +101,48 @@ func (a *API) registerLetters(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		page, err := a.letters(ctx, topic.DeadLetters, &f, in.Limit, in.Cursor)
-		if err != nil {
-			return nil, unread(err)
-		}
-		return &struct{ Body DeadLetterList }{*page}, nil
+		return l.page(ctx, topic.DeadLetters, &f, in.Limit, in.Cursor)
 	})
-	a.registerCounts(h)
-	a.registerResends(h)
+	get := operation("dead letters", http.MethodGet, "/v1/topics/{topic}/dead-letters/{partition}/{offset}", "getDeadLetter", "See a dead letter, with its whole payload")
+	reads(h, get, func(ctx context.Context, in *OneLetter) (d DeadLetter, err error) {
+		_, r, err := l.at(ctx, in)
+		if err != nil {
+			return d, err
+		}
+		if p := access.Reserve(ctx, int64(pageFactor*r.size())); p != nil {
+			return d, refusedBy(p)
+		}
+		return letter(r), nil
+	})
+	resend := operation("dead letters", http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend", "resendDeadLetter", "Send the request of a dead letter again",
+		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where it is.")
+	resend.MaxBodyBytes = l.topics.largest()
+	before(&resend, func(c huma.Context) error {
+		if _, err := l.topics.withLetters(c.Context(), access.Read, c.Param("topic"), ""); err != nil {
+			return err
+		}
+		return l.topics.mayAny(c.Context(), access.Write, c.Param("topic"))
+	})
+	describe[Result](h, &resend, scheduledOrInTheLog())
+	handle(h, resend, func(ctx context.Context, in *struct {
+		OneLetter
+		Wait
+		RawBody []byte `contentType:"application/octet-stream"`
+	}) (*changed, error) {
+		// What is kept of the body is a copy: see registerPut.
+		c, err := decodeCorrection(in.RawBody, headersOf(ctx).Get("Content-Type"))
+		if err != nil {
+			return nil, err
+		}
+		return l.resend(ctx, &in.OneLetter, in.Wait.Wait, c)
+	})
+	documentBody[Correction](h, h.OpenAPI().Paths[resend.Path].Post, false)
 }
 
-// letters reads windows of each partition from behind, and takes the newest of all. Where the
+// page reads windows of each partition from behind, and takes the newest of all. Where the
 // next page begins each partition has a place of its own, below what was taken.
-func (a *API) letters(ctx context.Context, topic string, f *letterFilter, limit int, cursor string) (*DeadLetterList, error) {
-	bounds, err := a.o.Logs.Bounds(ctx, topic)
+func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit int, cursor string) (*DeadLetterList, error) {
+	bounds, err := l.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +152,14 @@ func (a *API) letters(ctx context.Context, topic string, f *letterFilter, limit 
 	}
 	// As many offsets of each are looked at first: a letter may have a marker of its transaction
 	// behind it.
-	d := downward{logs: a.o.Logs, topic: topic, bounds: bounds, low: low, window: int64(2*limit + 2)}
+	d := downward{logs: l.logs, topic: topic, bounds: bounds, low: low, window: int64(2*limit + 2)}
 	keep, err := reservePage(ctx, len(bounds))
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[int32][]*Record, len(bounds))
-	until, n, size := a.o.Now().Add(historyTime), 0, 0
-	for first := true; first || n < limit && size < pageBytes && d.looked < maxHistoryOffsets && a.o.Now().Before(until); first = false {
+	until, n, size := l.now().Add(historyTime), 0, 0
+	for first := true; first || n < limit && size < pageBytes && d.looked < maxHistoryOffsets && l.now().Before(until); first = false {
 		read, err := d.read(ctx, f, limit)
 		if err != nil && first {
 			return nil, err
@@ -221,4 +253,68 @@ func (d *downward) read(ctx context.Context, f *letterFilter, limit int) (bool, 
 		}
 	}
 	return true, nil
+}
+
+// resend writes the request of a dead letter again.
+func (l *letters) resend(ctx context.Context, in *OneLetter, wait string, c *Correction) (*changed, error) {
+	topic, r, err := l.at(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	_, delay := l.topics.delays[in.Topic]
+	request, err := c.request(r, delay)
+	if delay {
+		return l.delayAgain(ctx, in.Topic, topic, r, request, err)
+	}
+	return l.timers.change(ctx, &OneTimer{Topic: in.Topic, ID: string(request.ID)}, wait, request, false, err)
+}
+
+// delayAgain writes the record of a dead letter to its fixed-delay topic again. Nothing is decided of
+// such a record, so nothing is waited for.
+func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *Record, request route.Request, wrong error) (*changed, error) {
+	if err := l.topics.may(ctx, access.Write, name, string(request.ID)); err != nil {
+		return nil, err
+	}
+	if wrong != nil {
+		return nil, badRequest(wrong)
+	}
+	if err := tooLarge(&request, topic); err != nil {
+		return nil, err
+	}
+	at := delayedAt(r, topic)
+	all, err := write(ctx, l.asker, at, "written", []route.Request{request})
+	if err != nil {
+		return nil, err
+	}
+	status, result, wrongs := decided(at, string(request.ID), &all[0])
+	if wrongs != nil {
+		return nil, wrongs
+	}
+	result.Note = "it is passed on after the delay of its topic, counted from now"
+	return &changed{Status: status, Body: *result}, nil
+}
+
+// at reads one dead letter, if the caller may see those of its topic.
+func (l *letters) at(ctx context.Context, in *OneLetter) (topic Topic, found *Record, err error) {
+	if topic, err = l.topics.withLetters(ctx, access.Read, in.Topic, ""); err != nil {
+		return topic, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	bounds, err := l.logs.Bounds(ctx, topic.DeadLetters)
+	if err != nil {
+		return topic, nil, err
+	}
+	if b := bounds[in.Partition]; in.Offset >= b[0] && in.Offset < b[1] {
+		err = l.logs.Read(ctx, topic.DeadLetters, map[int32][2]int64{in.Partition: {in.Offset, in.Offset + 1}}, func(r *Record) error {
+			if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == in.Topic && r.Offset == in.Offset {
+				found = r
+			}
+			return nil
+		})
+	}
+	if err == nil && found == nil {
+		err = problem(http.StatusNotFound, ReasonNotFound, "%s/%d/%d is no dead letter of %s, or is one no more", topic.DeadLetters, in.Partition, in.Offset, in.Topic)
+	}
+	return topic, found, err
 }

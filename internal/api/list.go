@@ -108,50 +108,48 @@ type CountUntil struct {
 // maxUntil is how many instants one count may be for.
 const maxUntil = 100
 
-func (a *API) registerLists(h huma.API) {
-	list := operation(http.MethodGet, "/v1/topics/{topic}/timers", "listTimers", "List pending timers",
+// lists are the operations on the pending timers of a request topic.
+type lists struct {
+	topics *topics
+	asker  Asker
+	now    func() time.Time
+}
+
+func (l *lists) register(h huma.API) {
+	list := operation("timers", http.MethodGet, "/v1/topics/{topic}/timers", "listTimers", "List pending timers",
 		"Each partition answers from a committed state of its own. What is scheduled, fires, recurs or is steered between two pages is in one of them, in both or in neither.")
-	list.Tags = []string{"timers"}
-	describe[TimerList](h, &list, nil)
-	huma.Register(h, list, func(ctx context.Context, in *struct {
+	reads(h, list, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Filter
 		Order  string `query:"order" enum:"due,id" default:"due" doc:"due: as they fire, paused ones last. id: by the bytes of the ID."`
 		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
 		Cursor string `query:"cursor" doc:"That of the page before, with the same filter and order."`
-	}) (*struct{ Body TimerList }, error) {
-		page, err := a.list(ctx, in.Topic, &in.Filter, query.Order(in.Order), in.Limit, in.Cursor)
-		if err != nil {
-			return nil, err
-		}
-		return &struct{ Body TimerList }{*page}, nil
+	}) (TimerList, error) {
+		return l.list(ctx, in.Topic, &in.Filter, query.Order(in.Order), in.Limit, in.Cursor)
 	})
-	count := operation(http.MethodGet, "/v1/topics/{topic}/timers/count", "countTimers", "Count pending timers",
+	count := operation("timers", http.MethodGet, "/v1/topics/{topic}/timers/count", "countTimers", "Count pending timers",
 		"With until: how many fire before each of some instants, for the price of one look at those that fire before the last.")
-	count.Tags = []string{"timers"}
-	describe[TimerCount](h, &count, nil)
-	huma.Register(h, count, func(ctx context.Context, in *struct {
+	reads(h, count, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Filter
 		Until []string `query:"until" maxItems:"100" doc:"Instants, ascending, with commas between them: RFC 3339 with a zone, or Unix milliseconds. Paused timers do not count."`
-	}) (*struct{ Body TimerCount }, error) {
+	}) (n TimerCount, err error) {
 		f, err := in.query()
 		if err != nil {
-			return nil, err
+			return n, err
 		}
 		until, err := instants(in.Until)
 		if err != nil {
-			return nil, err
+			return n, err
 		}
-		topic, err := a.topic(ctx, access.Read, in.Topic, f.Prefix)
+		topic, err := l.topics.topic(ctx, access.Read, in.Topic, f.Prefix)
 		if err != nil {
-			return nil, err
+			return n, err
 		}
-		n, err := a.countUntil(ctx, in.Topic, topic, &f, until)
-		if err != nil {
-			return nil, routed(err)
+		if len(until) > 0 {
+			return l.countUntil(ctx, in.Topic, topic, &f, until)
 		}
-		return &struct{ Body TimerCount }{*n}, nil
+		return l.count(ctx, in.Topic, topic, &f)
 	})
 }
 
@@ -170,48 +168,40 @@ func instants(texts []string) (all []int64, err error) {
 	return all, nil
 }
 
-// countUntil counts by instants where there are any.
-func (a *API) countUntil(ctx context.Context, name string, topic Topic, f *query.Filter, until []int64) (*TimerCount, error) {
-	if len(until) == 0 {
-		n, err := a.count(ctx, name, topic, f)
-		return &TimerCount{Count: n.N, Exact: n.Exact}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	answers, err := a.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until})
+// countUntil counts the timers that fire before each of some instants.
+func (l *lists) countUntil(ctx context.Context, name string, topic Topic, f *query.Filter, until []int64) (TimerCount, error) {
+	answers, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until})
 	if err != nil {
-		return nil, err
+		return TimerCount{}, err
 	}
 	all := make([]CountUntil, len(until))
 	for i, at := range until {
 		all[i] = CountUntil{At: instantOf(at), Exact: true}
 		for _, answer := range answers {
 			if len(answer.Counts) != len(until) {
-				return nil, fmt.Errorf("an owner counts for %d instants of %d", len(answer.Counts), len(until))
+				return TimerCount{}, fmt.Errorf("an owner counts for %d instants of %d", len(answer.Counts), len(until))
 			}
 			all[i].Count, all[i].Exact = all[i].Count+answer.Counts[i].N, all[i].Exact && answer.Counts[i].Exact
 		}
 	}
 	last := all[len(all)-1]
-	return &TimerCount{Count: last.Count, Exact: last.Exact, Until: all}, nil
+	return TimerCount{Count: last.Count, Exact: last.Exact, Until: all}, nil
 }
 
 // count adds up what all partitions have.
-func (a *API) count(ctx context.Context, name string, topic Topic, f *query.Filter) (query.Count, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	all := query.Count{Exact: true}
-	answers, err := a.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}})
+func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Filter) (TimerCount, error) {
+	all := TimerCount{Exact: true}
+	answers, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}})
 	for _, answer := range answers {
 		if answer.Count != nil {
-			all.N, all.Exact = all.N+answer.Count.N, all.Exact && answer.Count.Exact
+			all.Count, all.Exact = all.Count+answer.Count.N, all.Exact && answer.Count.Exact
 		}
 	}
 	return all, err
 }
 
 // askAll asks all partitions of a topic the same.
-func (a *API) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route.Answer, error) {
+func (l *lists) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route.Answer, error) {
 	answers := make([]route.Answer, topic.Partitions)
 	asks, ctx := errgroup.WithContext(ctx)
 	asks.SetLimit(asksAtOnce)
@@ -219,7 +209,7 @@ func (a *API) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route.A
 		asks.Go(func() (err error) {
 			of := *c
 			of.Partition = p
-			answers[p], err = a.o.Asker.Ask(ctx, &of)
+			answers[p], err = l.asker.Ask(ctx, &of)
 			return err
 		})
 	}
@@ -254,30 +244,30 @@ func parseCursor(text string, order query.Order, filter string) (query.Place, er
 }
 
 // list answers with one page.
-func (a *API) list(ctx context.Context, name string, f *Filter, order query.Order, limit int, at string) (*TimerList, error) {
+func (l *lists) list(ctx context.Context, name string, f *Filter, order query.Order, limit int, at string) (list TimerList, err error) {
 	q, err := f.query()
 	if err != nil {
-		return nil, err
+		return list, err
 	}
-	topic, err := a.topic(ctx, access.Read, name, q.Prefix)
+	topic, err := l.topics.topic(ctx, access.Read, name, q.Prefix)
 	if err != nil {
-		return nil, err
+		return list, err
 	}
 	text := fmt.Sprintf("%+v", q)
 	from, err := parseCursor(at, order, text)
 	if err != nil {
-		return nil, err
+		return list, err
 	}
 	keep, err := reservePage(ctx, int(topic.Partitions))
 	if err != nil {
-		return nil, err
+		return list, err
 	}
-	found, err := a.page(ctx, name, topic, query.Page{Filter: q, Order: order, Limit: limit, After: from})
+	found, err := l.page(ctx, name, topic, query.Page{Filter: q, Order: order, Limit: limit, After: from})
 	keep(found.Size())
 	if err != nil {
-		return nil, routed(err)
+		return list, err
 	}
-	list := &TimerList{Timers: make([]*Timer, len(found.Timers)), Cursor: cursor(found.Next, text)}
+	list = TimerList{Timers: make([]*Timer, len(found.Timers)), Cursor: cursor(found.Next, text)}
 	for i, t := range found.Timers {
 		list.Timers[i] = viewOf(t, false)
 	}
@@ -316,15 +306,15 @@ func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err
 // what is held does not grow with the number of partitions, and again from where the merge has
 // come to until the page is full, of timers or of bytes. Where the filter passes little it ends before that, with less,
 // for a place is known from which to go on.
-func (a *API) page(ctx context.Context, name string, topic Topic, p query.Page) (query.List, error) {
+func (l *lists) page(ctx context.Context, name string, topic Topic, p query.Page) (query.List, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var all query.List
-	limit, until := p.Limit, a.o.Now().Add(fullPageTime)
+	limit, until := p.Limit, l.now().Add(fullPageTime)
 	p.Bytes = bytesShare(int(topic.Partitions))
 	for {
 		p.Limit = share(limit, topic.Partitions, len(all.Timers) > 0)
-		answers, err := a.askAll(ctx, topic, &route.Call{Kind: route.List, Topic: name, Page: &p})
+		answers, err := l.askAll(ctx, topic, &route.Call{Kind: route.List, Topic: name, Page: &p})
 		if err != nil {
 			return all, err
 		}
@@ -338,10 +328,7 @@ func (a *API) page(ctx context.Context, name string, topic Topic, p query.Page) 
 		next := query.Merge(p.Order, limit-len(all.Timers), parts)
 		all.Timers, all.Next = append(all.Timers, next.Timers...), next.Next
 		all.Cut(p.Order, pageBytes)
-		if all.Size() >= pageBytes/2 {
-			return all, nil
-		}
-		if all.Next.IsZero() || len(all.Timers) >= limit || a.o.Now().After(until) {
+		if all.Size() >= pageBytes/2 || all.Next.IsZero() || len(all.Timers) >= limit || l.now().After(until) {
 			return all, nil
 		}
 		p.After = all.Next

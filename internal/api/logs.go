@@ -5,20 +5,14 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -104,72 +98,6 @@ type Correction struct {
 	Value       *string `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
 	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null, instead of value."`
-}
-
-func (a *API) registerLogs(h huma.API) {
-	a.registerLetters(h)
-	get := operation(http.MethodGet, "/v1/topics/{topic}/dead-letters/{partition}/{offset}", "getDeadLetter", "See a dead letter, with its whole payload")
-	get.Tags = []string{"dead letters"}
-	describe[DeadLetter](h, &get, nil)
-	huma.Register(h, get, func(ctx context.Context, in *struct {
-		Topic     string `path:"topic" doc:"Request topic."`
-		Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
-		Offset    int64  `path:"offset" minimum:"0"`
-	}) (*struct{ Body DeadLetter }, error) {
-		topic, err := a.lettersOf(ctx, access.Read, in.Topic, "")
-		if err != nil {
-			return nil, err
-		}
-		r, err := a.letterAt(ctx, in.Topic, topic.DeadLetters, in.Partition, in.Offset)
-		if err != nil {
-			return nil, unread(err)
-		}
-		if p := access.Reserve(ctx, int64(pageFactor*r.size())); p != nil {
-			return nil, refusedBy(p)
-		}
-		return &struct{ Body DeadLetter }{letter(r)}, nil
-	})
-	resend := operation(http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/resend", "resendDeadLetter", "Send the request of a dead letter again",
-		"As it was, or corrected. It is a new request, behind all that are in the log; the dead letter stays where it is.")
-	resend.Tags, resend.MaxBodyBytes = []string{"dead letters"}, a.largest()
-	before(&resend, func(c huma.Context) error {
-		if _, err := a.lettersOf(c.Context(), access.Read, c.Param("topic"), ""); err != nil {
-			return err
-		}
-		return a.mayAny(c.Context(), access.Write, c.Param("topic"))
-	})
-	describe[Result](h, &resend, map[string]string{
-		"201": "Scheduled: nothing was pending under the ID.",
-		"202": "The request is in the log; what becomes of it is not known here.",
-	})
-	huma.Register(h, resend, func(ctx context.Context, in *struct {
-		Topic     string `path:"topic" doc:"Request topic."`
-		Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
-		Offset    int64  `path:"offset" minimum:"0"`
-		Wait
-		RawBody []byte `contentType:"application/octet-stream"`
-	}) (*changed, error) {
-		// What is kept of it is a copy: see registerPut.
-		c, err := decodeCorrection(in.RawBody, headersOf(ctx).Get("Content-Type"))
-		if err != nil {
-			return nil, err
-		}
-		return a.resend(ctx, in.Topic, in.Partition, in.Offset, in.Wait.Wait, c)
-	})
-	// Behind Register, see registerBatch.
-	h.OpenAPI().Paths[resend.Path].Post.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{
-		"application/json": {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Correction](), true, "")},
-	}}
-	a.registerEvents(h)
-	a.registerHistory(h)
-}
-
-// unread is the problem of an error of Logs.
-func unread(err error) error {
-	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
-		return p
-	}
-	return routed(&route.StuckError{Word: ReasonKafka, Detail: fmt.Sprintf("the logs in Kafka cannot be read now: %v", err)})
 }
 
 // newest are the newest records of a partition's span, in their order.
@@ -278,127 +206,4 @@ func missing(r *Record) []string {
 		return strings.Split(cut, ",")
 	}
 	return nil
-}
-
-// resend writes the request of a dead letter again.
-func (a *API) resend(ctx context.Context, name string, partition int32, offset int64, wait string, c *Correction) (*changed, error) {
-	topic, err := a.lettersOf(ctx, access.Read, name, "")
-	if err != nil {
-		return nil, err
-	}
-	r, err := a.letterAt(ctx, name, topic.DeadLetters, partition, offset)
-	if err != nil {
-		return nil, unread(err)
-	}
-	_, delay := a.o.Delays[name]
-	request, err := c.request(r, delay)
-	if delay {
-		return a.delayAgain(ctx, name, topic, r, request, err)
-	}
-	return a.change(ctx, &OneTimer{Topic: name, ID: string(request.ID)}, wait, request, false, err)
-}
-
-// delayAgain writes the record of a dead letter to its fixed-delay topic again. Nothing is decided of
-// such a record, so nothing is waited for.
-func (a *API) delayAgain(ctx context.Context, name string, topic Topic, r *Record, request route.Request, wrong error) (*changed, error) {
-	if err := a.may(ctx, access.Write, name, string(request.ID)); err != nil {
-		return nil, err
-	}
-	if wrong != nil {
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "%v", wrong)
-	}
-	if err := tooLarge(&request, topic); err != nil {
-		return nil, err
-	}
-	at := delayedAt(r, topic)
-	all, err := a.write(ctx, at, "written", []route.Request{request})
-	if err != nil {
-		return nil, routed(err)
-	}
-	status, result, wrongs := decided(at, string(request.ID), &all[0])
-	if wrongs != nil {
-		return nil, wrongs
-	}
-	result.Note = "it is passed on after the delay of its topic, counted from now"
-	return &changed{Status: status, Body: *result}, nil
-}
-
-// letterAt is one dead letter of a request topic.
-func (a *API) letterAt(ctx context.Context, name, topic string, partition int32, offset int64) (*Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	none := problem(http.StatusNotFound, ReasonNotFound, "%s/%d/%d is no dead letter of %s, or is one no more", topic, partition, offset, name)
-	bounds, err := a.o.Logs.Bounds(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	if b := bounds[partition]; offset < b[0] || offset >= b[1] {
-		return nil, none
-	}
-	var found *Record
-	err = a.o.Logs.Read(ctx, topic, map[int32][2]int64{partition: {offset, offset + 1}}, func(r *Record) error {
-		if s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource)); err == nil && s.Topic == name && r.Offset == offset {
-			found = r
-		}
-		return nil
-	})
-	if err == nil && found == nil {
-		return nil, none
-	}
-	return found, err
-}
-
-// request is that of a dead letter, corrected. One of a fixed-delay topic keeps the count of its
-// attempts, unless that is what was wrong.
-func (c *Correction) request(r *Record, delay bool) (route.Request, error) {
-	q := route.Request{ID: r.Key, Value: r.Value}
-	if c == nil {
-		c = &Correction{}
-	}
-	var typed *string
-	if c.ID != "" {
-		typed = &c.ID
-	}
-	id, err := oneOf("id", typed, c.IDBase64, false)
-	if err != nil {
-		return q, err
-	}
-	if len(id) > 0 {
-		if len(q.ID) > 0 && !bytes.Equal(q.ID, id) {
-			return q, fmt.Errorf("the dead letter has an ID, which stays: leave it out, or schedule another timer")
-		}
-		q.ID = id
-	}
-	value, err := oneOf("value", c.Value, c.ValueBase64, c.ValueNull)
-	switch {
-	case err != nil:
-		return q, err
-	case value != nil, c.ValueNull:
-		q.Value = value
-	case missing(r) != nil:
-		return q, fmt.Errorf("the payload of this dead letter did not fit and is gone: give it as value")
-	}
-	if c.Headers == nil {
-		if slices.Contains(missing(r), "headers") {
-			return q, fmt.Errorf("headers of this dead letter did not fit and are gone: give as headers all that are to be sent")
-		}
-		for _, h := range r.Headers {
-			counts := delay && h.Key == waterclock.HeaderAttempt && r.header(waterclock.HeaderReason) != string(waterclock.ReasonBadAttempt)
-			if !strings.HasPrefix(h.Key, waterclock.OwnPrefix) || counts {
-				q.Headers = append(q.Headers, h)
-			}
-		}
-		return q, nil
-	}
-	for _, h := range *c.Headers {
-		if h.Name == "" {
-			return q, fmt.Errorf("a header has no name")
-		}
-		header, err := h.header()
-		if err != nil {
-			return q, err
-		}
-		q.Headers = append(q.Headers, header)
-	}
-	return q, nil
 }

@@ -72,16 +72,16 @@ func parsePosition(text string) (Position, bool) {
 // decided or, where that is given, at a position. A partition that a position does not name, for
 // the topic has got more since, goes on at its first event. The error is a *Problem where that is
 // more than a stream tells: it never leaves out an event and goes on.
-func (a *API) begin(ctx context.Context, topic string, first, n int32, text string) (Position, error) {
+func (e *events) begin(ctx context.Context, topic string, first, n int32, text string) (Position, error) {
 	given, ok := parsePosition(text)
 	if text != "" && !ok {
 		return given, problem(http.StatusBadRequest, ReasonBadRequest, "the position is not one of a stream of events: give the last ID that one came with, log.position of a timer's events, or none")
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	bounds, err := a.o.Logs.Bounds(ctx, topic)
+	bounds, err := e.logs.Bounds(ctx, topic)
 	if err != nil {
-		return given, unread(err)
+		return given, err
 	}
 	at := Position{First: first, Next: slices.Repeat([]int64{0}, int(n))}
 	var behind int64

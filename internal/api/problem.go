@@ -76,16 +76,20 @@ func Starting(w http.ResponseWriter) {
 	problem(http.StatusServiceUnavailable, ReasonMoving, "the instance is starting; ask again").Write(w)
 }
 
-// routed is the problem of an error of package route.
+// routed returns the problem that stands for an error of package route or of Logs.
 func routed(err error) *Problem {
+	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
+		return p
+	}
 	var elsewhere *route.ElsewhereError
 	var forbidden *route.ForbiddenError
 	var stuck *route.StuckError
+	var unread *logError
 	switch {
+	case errors.As(err, &unread):
+		return stuckFor(ReasonKafka, "the logs in Kafka cannot be read now: "+unread.Error())
 	case errors.As(err, &stuck):
-		p := problem(http.StatusServiceUnavailable, stuck.Word, "%v", stuck)
-		p.RetryAfter = stuckAfter
-		return p
+		return stuckFor(stuck.Word, stuck.Error())
 	case errors.As(err, &forbidden):
 		return problem(http.StatusForbidden, cmp.Or(forbidden.Reason, ReasonForbidden), "%v", err)
 	case errors.As(err, &elsewhere):
@@ -101,6 +105,21 @@ func routed(err error) *Problem {
 		return problem(http.StatusServiceUnavailable, ReasonMoving, "%v; ask again", err)
 	}
 	return problem(http.StatusInternalServerError, ReasonInternal, "%v", err)
+}
+
+// stuckFor returns the problem of what is not over in a moment.
+func stuckFor(reason, detail string) *Problem {
+	p := problem(http.StatusServiceUnavailable, reason, "%s", detail)
+	p.RetryAfter = stuckAfter
+	return p
+}
+
+// badRequest returns the problem that stands for an error of what a caller has sent.
+func badRequest(err error) *Problem {
+	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
+		return p
+	}
+	return problem(http.StatusBadRequest, ReasonBadRequest, "%v", err)
 }
 
 // statusOf is the HTTP status of a request that became a dead letter: of what the caller can

@@ -20,7 +20,7 @@ func guarded(t *testing.T, bodyLimit int64, audit *slog.Logger) *instance {
 	router := route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0"})
 	a := api.New(api.Options{
 		Asker: router, Topics: map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20}}, PartitionOf: intake.Murmur2Partition,
-		Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{}, Access: api.Access{May: access.May, Some: access.MaySome},
+		Logger: slog.New(slog.DiscardHandler), Logs: emptyLogs{}, Rights: api.Rights{May: access.May, Some: access.MaySome},
 	})
 	router.HaveJobs(a)
 	t.Cleanup(a.Close)

@@ -53,14 +53,18 @@ type resendJob struct {
 	delay   bool
 }
 
-func (a *API) registerResends(h huma.API) {
-	op := operation(http.MethodPost, "/v1/topics/{topic}/dead-letters/resend", "resendDeadLetters", "Send the requests of all dead letters again that a filter chooses",
+// resends are the jobs that send dead letters again.
+type resends struct {
+	jobs *jobs
+	logs Logs
+}
+
+func (s *resends) register(h huma.API) {
+	op := operation("jobs", http.MethodPost, "/v1/topics/{topic}/dead-letters/resend", "resendDeadLetters", "Send the requests of all dead letters again that a filter chooses",
 		"With dry-run it counts. Otherwise it starts a job, which sends those that are in the log now, as they were. The letters stay: what was sent again before is sent again by another job with the same filter.",
 		"The newest go first, and count only if nothing is pending under their ID; with replace the oldest go first and take the place of what is pending. Of a fixed-delay topic records go again in the order of the log.",
 		"The job lives in the memory of the instance that is asked, and ends with it.")
-	op.Tags, op.DefaultStatus = []string{"jobs"}, http.StatusAccepted
-	describe[JobStarted](h, &op, map[string]string{"200": "Of a dry run: how many there are."})
-	huma.Register(h, op, func(ctx context.Context, in *struct {
+	startsJob(h, op, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
 		LetterFilter
 		All     bool `query:"all" doc:"All dead letters of the topic are meant: needed where nothing else is asked for."`
@@ -71,7 +75,8 @@ func (a *API) registerResends(h huma.API) {
 		if in.LetterFilter == (LetterFilter{}) && !in.All && !in.DryRun {
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses dead letters: give reason, prefix, after or before, or all=true for all of %.100q", in.Topic)
 		}
-		topic, err := a.lettersOf(ctx, access.Read, in.Topic, "")
+		topics := s.jobs.topics
+		topic, err := topics.withLetters(ctx, access.Read, in.Topic, "")
 		if err != nil {
 			return nil, err
 		}
@@ -80,26 +85,25 @@ func (a *API) registerResends(h huma.API) {
 			return nil, err
 		}
 		if in.DryRun {
-			return a.previewLetters(ctx, topic.DeadLetters, &f)
+			return s.preview(ctx, topic.DeadLetters, &f)
 		}
-		if _, err := a.lettersOf(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
+		if _, err := topics.withLetters(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
 			return nil, err
 		}
-		_, delay := a.o.Delays[in.Topic]
+		_, delay := topics.delays[in.Topic]
 		r := &resendJob{filter: f, replace: in.Replace, delay: delay}
-		return a.launch(ctx, &job{rate: paced(in.Rate), topic: topic, show: Job{
-			ID: route.JobID(a.o.Process), Topic: in.Topic, Action: "resend", Prefix: in.Prefix, State: "running", Begun: a.o.Now().UTC(),
-		}, run: func(ctx context.Context, j *job) error { return a.resendAll(ctx, j, r) }})
+		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
+		return s.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return s.resendAll(ctx, j, r) })
 	})
 }
 
-// previewLetters counts what a resend would send.
-func (a *API) previewLetters(ctx context.Context, topic string, f *letterFilter) (*startedJob, error) {
+// preview counts what a resend would send.
+func (s *resends) preview(ctx context.Context, topic string, f *letterFilter) (*startedJob, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	bounds, err := a.o.Logs.Bounds(ctx, topic)
+	bounds, err := s.logs.Bounds(ctx, topic)
 	if err != nil {
-		return nil, unread(err)
+		return nil, err
 	}
 	m := &LetterMatches{Exact: true, Reasons: make(map[string]int64)}
 	spans, left := make(map[int32][2]int64), int64(maxHistoryOffsets)
@@ -108,7 +112,7 @@ func (a *API) previewLetters(ctx context.Context, topic string, f *letterFilter)
 		from := max(b[0], b[1]-left/int64(len(bounds)-len(spans)))
 		spans[p], left, m.Exact = [2]int64{from, b[1]}, left-(b[1]-from), m.Exact && from == b[0]
 	}
-	err = a.o.Logs.Read(ctx, topic, spans, func(r *Record) error {
+	err = s.logs.Read(ctx, topic, spans, func(r *Record) error {
 		if f.match(r) {
 			m.Count++
 			m.Reasons[reasonOf(r, m.Reasons)]++
@@ -122,16 +126,16 @@ func (a *API) previewLetters(ctx context.Context, topic string, f *letterFilter)
 		m.Exact, err = false, nil
 	}
 	if err != nil {
-		return nil, unread(err)
+		return nil, err
 	}
 	return &startedJob{Status: http.StatusOK, Body: JobStarted{Letters: m}}, nil
 }
 
 // resendAll goes through the log as it is when the job begins.
-func (a *API) resendAll(ctx context.Context, j *job, r *resendJob) error {
+func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	var bounds map[int32][2]int64
-	err := a.insist(ctx, j, func() (err error) {
-		if bounds, err = a.o.Logs.Bounds(ctx, j.topic.DeadLetters); err != nil {
+	err := s.jobs.insist(ctx, j, func() (err error) {
+		if bounds, err = s.logs.Bounds(ctx, j.topic.DeadLetters); err != nil {
 			err = fmt.Errorf("%w: %w", errLog, err)
 		}
 		return err
@@ -147,8 +151,8 @@ func (a *API) resendAll(ctx context.Context, j *job, r *resendJob) error {
 				span = [2]int64{max(b[0], b[1]-window), b[1]}
 			}
 			var found []*Record
-			err := a.insist(ctx, j, func() (err error) {
-				found, err = a.readLetters(ctx, j.topic.DeadLetters, partition, span, &r.filter)
+			err := s.jobs.insist(ctx, j, func() (err error) {
+				found, err = s.readLetters(ctx, j.topic.DeadLetters, partition, span, &r.filter)
 				return err
 			})
 			if errors.Is(err, errLargeSpan) && window > 1 {
@@ -169,7 +173,7 @@ func (a *API) resendAll(ctx context.Context, j *job, r *resendJob) error {
 				if err := j.rate.WaitN(ctx, len(chunk)); err != nil {
 					return err
 				}
-				if err := a.resendChunk(ctx, j, r, chunk); err != nil {
+				if err := s.resendChunk(ctx, j, r, chunk); err != nil {
 					return err
 				}
 			}
@@ -181,11 +185,11 @@ func (a *API) resendAll(ctx context.Context, j *job, r *resendJob) error {
 func (r *resendJob) newestFirst() bool { return !r.replace && !r.delay }
 
 // readLetters reads what a job is for of a span; errLargeSpan: in parts.
-func (a *API) readLetters(ctx context.Context, topic string, partition int32, span [2]int64, f *letterFilter) (found []*Record, err error) {
+func (s *resends) readLetters(ctx context.Context, topic string, partition int32, span [2]int64, f *letterFilter) (found []*Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	size := 0
-	err = a.o.Logs.Read(ctx, topic, map[int32][2]int64{partition: span}, func(r *Record) error {
+	err = s.logs.Read(ctx, topic, map[int32][2]int64{partition: span}, func(r *Record) error {
 		if !f.match(r) {
 			return nil
 		}
@@ -202,26 +206,26 @@ func (a *API) readLetters(ctx context.Context, topic string, partition int32, sp
 }
 
 // resendChunk writes the requests of some letters in their order, those of each partition together.
-func (a *API) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
+func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
 	requests := make(map[timer.TopicPartition][]route.Request)
 	for _, l := range letters {
-		q, at, err := r.request(a, j, l)
+		q, at, err := r.request(s.jobs.topics, j, l)
 		if err == nil {
 			err = tooLarge(&q, j.topic)
 		}
 		if err != nil {
-			a.jobs.update(j, func(s *Job) { fail(s, err.Error()) })
+			s.jobs.update(j, func(shown *Job) { fail(shown, err.Error()) })
 			continue
 		}
 		requests[at] = append(requests[at], q)
 	}
 	for at, rs := range requests {
 		var all []route.Written
-		err := a.insist(ctx, j, func() (err error) {
+		err := s.jobs.insist(ctx, j, func() (err error) {
 			if r.delay {
-				all, err = a.write(ctx, at, "written", rs)
+				all, err = write(ctx, s.jobs.asker, at, "written", rs)
 			} else {
-				all, err = a.write(ctx, at, "decided", rs)
+				all, err = write(ctx, s.jobs.asker, at, "decided", rs)
 			}
 			if errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
 				all = slices.Repeat([]route.Written{{Offset: -1, Unknown: true, Problem: err.Error()}}, len(rs))
@@ -232,13 +236,13 @@ func (a *API) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*
 		if err != nil {
 			return err
 		}
-		a.jobs.update(j, func(s *Job) { resent(s, all) })
+		s.jobs.update(j, func(shown *Job) { resent(shown, all) })
 	}
 	return nil
 }
 
 // request is that of a letter, as it was, and where it goes.
-func (r *resendJob) request(a *API, j *job, l *Record) (q route.Request, at timer.TopicPartition, err error) {
+func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request, at timer.TopicPartition, err error) {
 	if q, err = (*Correction)(nil).request(l, r.delay); err != nil {
 		return q, at, err
 	}
@@ -249,7 +253,7 @@ func (r *resendJob) request(a *API, j *job, l *Record) (q route.Request, at time
 	if !r.replace && !own && len(q.ID) > 0 {
 		q.Headers = append(q.Headers, timer.Header{Key: waterclock.HeaderIf, Value: []byte(waterclock.IfAbsent)})
 	}
-	return q, a.at(j.show.Topic, j.topic, q.ID), nil
+	return q, topics.at(j.show.Topic, j.topic, q.ID), nil
 }
 
 // delayedAt is where the record of a dead letter of a fixed-delay topic was: it goes there again.

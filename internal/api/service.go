@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -53,63 +54,62 @@ type Occurrences struct {
 
 const maxNext = 1000
 
-func (a *API) registerService(h huma.API) {
-	cluster := operation(http.MethodGet, "/v1/cluster", "getCluster", "See instances and partitions")
-	cluster.Tags = []string{"service"}
-	describe[Cluster](h, &cluster, nil)
-	huma.Register(h, cluster, func(ctx context.Context, _ *struct{}) (*struct{ Body Cluster }, error) {
-		if err := a.may(ctx, access.Read, "", ""); err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		return &struct{ Body Cluster }{*a.cluster(ctx)}, nil
-	})
-	topics := operation(http.MethodGet, "/v1/topics", "listTopics", "List the request topics")
-	topics.Tags = []string{"service"}
-	describe[TopicList](h, &topics, nil)
-	huma.Register(h, topics, func(ctx context.Context, _ *struct{}) (*struct{ Body TopicList }, error) {
-		l := TopicList{Topics: []TopicInfo{}}
-		for _, name := range a.topicNames() {
-			if t := a.o.Topics[name]; a.may(ctx, access.Read, name, "") == nil {
-				l.Topics = append(l.Topics, TopicInfo{name, t.Partitions, t.MaxBytes})
-			}
-		}
-		return &struct{ Body TopicList }{l}, nil
-	})
-	a.registerNext(h)
+// service are the operations that are about no timer.
+type service struct {
+	topics *topics
+	asker  Asker
+	now    func() time.Time
 }
 
-func (a *API) registerNext(h huma.API) {
-	next := operation(http.MethodGet, "/v1/next", "nextOccurrences", "See when a cron expression comes next",
+func (s *service) register(h huma.API) {
+	reads(h, operation("service", http.MethodGet, "/v1/cluster", "getCluster", "See instances and partitions"),
+		func(ctx context.Context, _ *struct{}) (*Cluster, error) {
+			if err := s.topics.may(ctx, access.Read, "", ""); err != nil {
+				return nil, err
+			}
+			return s.cluster(ctx), nil
+		})
+	reads(h, operation("service", http.MethodGet, "/v1/topics", "listTopics", "List the request topics"),
+		func(ctx context.Context, _ *struct{}) (TopicList, error) {
+			l := TopicList{Topics: []TopicInfo{}}
+			for _, name := range slices.Sorted(maps.Keys(s.topics.requests)) {
+				if t := s.topics.requests[name]; s.topics.may(ctx, access.Read, name, "") == nil {
+					l.Topics = append(l.Topics, TopicInfo{name, t.Partitions, t.MaxBytes})
+				}
+			}
+			return l, nil
+		})
+	s.registerNext(h)
+}
+
+func (s *service) registerNext(h huma.API) {
+	next := operation("service", http.MethodGet, "/v1/next", "nextOccurrences", "See when a cron expression comes next",
 		"By the rules of time zones of the instance that is asked.")
-	next.Tags = []string{"service"}
-	describe[Occurrences](h, &next, nil)
-	huma.Register(h, next, func(_ context.Context, in *struct {
+	reads(h, next, func(_ context.Context, in *struct {
 		Cron string `query:"cron" required:"true" maxLength:"500" doc:"Expression of 5 or 6 fields, or a name as @daily."`
 		Zone string `query:"zone" doc:"IANA name of a time zone; without it UTC."`
 		N    int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"How many."`
 		From string `query:"from" doc:"Behind then: RFC 3339 with a zone, or Unix milliseconds; without it now."`
-	}) (*struct{ Body Occurrences }, error) {
+	}) (out Occurrences, err error) {
 		e, err := calendar.Parse(in.Cron)
 		if err != nil {
-			return nil, problem(http.StatusBadRequest, "bad-cron", "cron is %.60q: %v", in.Cron, err)
+			return out, problem(http.StatusBadRequest, "bad-cron", "cron is %.60q: %v", in.Cron, err)
 		}
 		loc, err := calendar.LoadZone(in.Zone)
 		if err != nil {
-			return nil, problem(http.StatusBadRequest, "unknown-zone", "zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", in.Zone, calendar.DidYouMean(in.Zone))
+			return out, problem(http.StatusBadRequest, "unknown-zone", "zone is %.60q, needs the IANA name of a time zone, such as Africa/Lagos%s", in.Zone, calendar.DidYouMean(in.Zone))
 		}
 		from, err := instant("from", in.From)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		if in.From == "" {
-			from = a.o.Now().UnixMilli()
+			from = s.now().UnixMilli()
 		}
 		if from < firstInstant || from > lastInstant {
-			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "from is %.60q, needs the years 0 to 9999", in.From)
+			return out, problem(http.StatusBadRequest, ReasonBadRequest, "from is %.60q, needs the years 0 to 9999", in.From)
 		}
-		out := &struct{ Body Occurrences }{Occurrences{Explanation: e.ExplainIn(loc), Zone: loc.String(), Next: []time.Time{}}}
+		out = Occurrences{Explanation: e.ExplainIn(loc), Zone: loc.String(), Next: []time.Time{}}
 		schedule, after := e.In(loc), time.UnixMilli(from).Unix()
 		for range min(in.N, maxNext) {
 			after, _ = schedule.Next(after)
@@ -117,15 +117,15 @@ func (a *API) registerNext(h huma.API) {
 			if y := next.Year(); y < 0 || y > 9999 {
 				break // RFC 3339 cannot write it
 			}
-			out.Body.Next = append(out.Body.Next, next)
+			out.Next = append(out.Next, next)
 		}
 		return out, nil
 	})
 }
 
 // cluster lays what all instances say side by side.
-func (a *API) cluster(ctx context.Context) *Cluster {
-	instances, owners := a.o.Asker.Instances(ctx)
+func (s *service) cluster(ctx context.Context) *Cluster {
+	instances, owners := s.asker.Instances(ctx)
 	other := "unowned"
 	if owners == nil { // who else is there could not be read
 		other = "unknown"
@@ -153,7 +153,7 @@ func (a *API) cluster(ctx context.Context) *Cluster {
 			known[at] = OwnedPartition{owner.Process, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition, State: "unknown", OldestUnknown: true}}
 		}
 	}
-	for name, t := range a.o.Topics {
+	for name, t := range s.topics.requests {
 		for p := range t.Partitions {
 			at := timer.TopicPartition{Topic: name, Partition: p}
 			if _, told := known[at]; !told {

@@ -15,22 +15,44 @@ const (
 	logReadsEach = 4
 )
 
-// turns are logs of which so many are read at a time.
-type turns struct {
+// boundedLogs are logs that a bounded number of calls read at a time. Errors of the logs are *logError.
+type boundedLogs struct {
 	Logs
 	free *access.Pool
 }
 
-func newTurns(l Logs) turns {
-	return turns{l, access.NewPool(logReads, logReadsEach, readTimeout)}
+func newBoundedLogs(l Logs) boundedLogs {
+	return boundedLogs{l, access.NewPool(logReads, logReadsEach, readTimeout)}
 }
 
-// Read implements Logs.
-func (t turns) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
-	turn := t.free.Take(ctx, 1, nil)
+// logError says that a log cannot be read now.
+type logError struct{ error }
+
+func (e *logError) Unwrap() error { return e.error }
+
+// Bounds implements Logs.
+func (l boundedLogs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
+	bounds, err := l.Logs.Bounds(ctx, topic)
+	if err != nil {
+		return nil, &logError{err}
+	}
+	return bounds, nil
+}
+
+// Read implements Logs. An error of fn is returned as it is.
+func (l boundedLogs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
+	turn := l.free.Take(ctx, 1, nil)
 	if turn == nil {
 		return problem(http.StatusServiceUnavailable, access.ReasonOverloaded, "%d calls read logs on this instance, %d of them one caller's, and no more do at a time: ask again", logReads, logReadsEach)
 	}
 	defer turn.Release()
-	return t.Logs.Read(ctx, topic, spans, fn)
+	var stopped error
+	err := l.Logs.Read(ctx, topic, spans, func(r *Record) error {
+		stopped = fn(r)
+		return stopped
+	})
+	if err != nil && stopped == nil {
+		return &logError{err}
+	}
+	return err
 }

@@ -158,7 +158,7 @@ func (s *apiServer) open(in *instance) (stop func(), err error) {
 	a := api.New(api.Options{
 		OfTarget: in.ofTarget,
 		Version:  ops.ReadBuild().Version, Process: in.process, Asker: router, Internal: router, Topics: topics, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
-		Access: api.Access{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
+		Rights: api.Rights{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
 	})
 	router.HaveJobs(a)
 	h := withConsole(in, a, history)

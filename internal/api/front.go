@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+type requestKey struct{}
+
+// bodyless keeps huma from limiting how long a body is read that there is not. net/http has
+// begun to look whether the caller is still there, and a limit that passes meanwhile is to it as
+// if he had gone: it cancels this call and all that come behind it on the connection.
+type bodyless struct{ http.ResponseWriter }
+
+func (w bodyless) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// SetReadDeadline does nothing.
+func (bodyless) SetReadDeadline(time.Time) error { return nil }
+
+// withRequest has handlers see the HTTP headers as they came, and huma no body where there is none.
+func withRequest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			w = bodyless{w}
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Header)))
+	})
+}
+
+func headersOf(ctx context.Context) http.Header {
+	h, _ := ctx.Value(requestKey{}).(http.Header)
+	return h
+}
+
+// front stands before the mux. It counts calls, and answers with problems for paths that do not exist
+// and for methods that a path does not have. A path that is not clean does not exist: the mux would
+// redirect it, and an ID must not be guessed.
+type front struct {
+	mux     *http.ServeMux
+	metrics *metrics
+	log     *slog.Logger
+}
+
+// ServeHTTP implements http.Handler.
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	escaped := r.URL.EscapedPath()
+	if path.Clean(escaped) != escaped {
+		problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q: percent-encode slashes of an ID as %%2F and dots as %%2E, and end with no slash", escaped).Write(w)
+		return
+	}
+	if _, pattern := f.mux.Handler(r); pattern != "" {
+		f.metrics.count(pattern, w, func(w *access.Recorder) {
+			defer f.panicked(w, r)
+			f.mux.ServeHTTP(w, r)
+		})
+		return
+	}
+	if allow := methodsAt(f.mux, r); len(allow) > 0 {
+		w.Header().Set("Allow", strings.Join(allow, ", "))
+		problem(http.StatusMethodNotAllowed, ReasonBadRequest, "%s is not for this path, but %s", r.Method, strings.Join(allow, ", ")).Write(w)
+		return
+	}
+	problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q; a slash in an ID is %%2F; /openapi.json says what there is", escaped).Write(w)
+}
+
+// panicked answers where a handler has panicked, and says so in the log, which net/http does for
+// Debug alone. What huma panics with when half an answer is written is that the caller is gone.
+func (f *front) panicked(w *access.Recorder, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	_, bug := v.(runtime.Error) //nolint:errorlint // it is not wrapped
+	if w.Status() != 0 && !bug {
+		panic(http.ErrAbortHandler)
+	}
+	f.log.Error("a call of the API panicked; please report it", "method", r.Method, "pattern", r.Pattern, "request", access.RequestOf(r.Context()), "err", v, "stack", string(debug.Stack()))
+	if w.Status() != 0 {
+		panic(http.ErrAbortHandler) // the answer is cut off, and seen to be
+	}
+	problem(http.StatusInternalServerError, ReasonInternal, "the call has met a bug: the instance's log has more; please report it").Write(w)
+}
+
+// methodsAt are the methods that a path has.
+func methodsAt(mux *http.ServeMux, r *http.Request) (allow []string) {
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := mux.Handler(other); pattern != "" {
+			allow = append(allow, method)
+		}
+	}
+	return allow
+}

@@ -1,0 +1,180 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+const (
+	// decideTimeout is how long a decision is waited for. It takes some milliseconds; behind
+	// a backlog it may take longer, and then the caller is told where the request stands.
+	decideTimeout = 10 * time.Second
+	// readTimeout bounds what only reads.
+	readTimeout = 10 * time.Second
+	// produceTimeout bounds a write that is not waited for.
+	produceTimeout = 15 * time.Second
+	// bodyTimeout bounds the reading of a body.
+	bodyTimeout = 10 * time.Second
+	// maxPostBytes bounds the body of a POST.
+	maxPostBytes = 8 << 20
+	// maxJSONFactor is by how much a payload grows as base64 in JSON, and then some.
+	maxJSONFactor = 2
+)
+
+// config is huma's, without what it would load from elsewhere or add to bodies.
+func config(version string) huma.Config {
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "waterclock", Version: version,
+				Description: "Timers in Kafka: make, see, cancel, pause and fire them. All that changes a timer is a record of its request topic, so the guarantees are those over Kafka.",
+			},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"password": {Type: "http", Scheme: "basic", Description: "Name and password of a caller, docs/ACCESS.md."},
+					"token":    {Type: "http", Scheme: "bearer", Description: "Token of a caller."},
+				},
+			},
+			// One of them, or neither: a client certificate, or an API that is open.
+			Security: []map[string][]string{{}, {"password": {}}, {"token": {}}},
+		},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{reasoned},
+	}
+}
+
+// reasoned makes problems of huma's own errors: with a reason, with what is wrong in the
+// detail, and without what was sent, which may be a payload. What is wrong with a call is 400,
+// where huma says 422. The status that is set first counts, see access.Recorder.
+func reasoned(c huma.Context, _ string, v any) (any, error) {
+	if p, ok := v.(*Problem); ok {
+		p.RequestID = access.RequestOf(c.Context())
+	}
+	e, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	status, reason, detail := e.Status, ReasonBadRequest, e.Detail
+	var errs []*huma.ErrorDetail
+	var what []string
+	for _, one := range e.Errors {
+		errs = append(errs, &huma.ErrorDetail{Message: one.Message, Location: one.Location})
+		what = append(what, strings.TrimPrefix(one.Location+": "+one.Message, ": "))
+	}
+	if len(what) > 0 {
+		detail = strings.Join(what, "; ")
+	}
+	unread := access.BodyProblem(c.Context())
+	switch {
+	case unread != nil:
+		status, reason, detail, errs = unread.Status, unread.Reason, unread.Detail, nil
+	case status == http.StatusUnprocessableEntity:
+		status = http.StatusBadRequest
+	case status == http.StatusRequestTimeout:
+		reason, detail = access.ReasonBodyTimeout, "the body did not arrive in time"
+	case status == http.StatusUnsupportedMediaType:
+		detail = "the body is JSON: send it with Content-Type: application/json"
+	case status == http.StatusRequestEntityTooLarge, detail == bodyEnded:
+		status, reason, detail = http.StatusRequestEntityTooLarge, ReasonTooLarge, "the body has more bytes than this call takes, or than api-body-limit allows"
+	case e.Detail == bodyUnread: // of a connection, or a guard, that does not say more
+		status, detail = http.StatusBadRequest, "the body ends early, or its parts are not well-formed"
+	case status >= http.StatusInternalServerError:
+		reason = ReasonInternal
+	}
+	if status != e.Status {
+		c.SetStatus(status)
+	}
+	p := problem(status, reason, "%s", detail)
+	p.Errors, p.RequestID = errs, access.RequestOf(c.Context())
+	return p, nil
+}
+
+// bodyUnread is what huma says of a body that cannot be read.
+const bodyUnread = "cannot read request body"
+
+// bodyEnded is what huma passes on of a body without a length that goes beyond a limit which
+// stands before it.
+var bodyEnded = (&http.MaxBytesError{}).Error()
+
+// operation is what all operations have in common.
+func operation(tag, method, path, id, summary string, description ...string) huma.Operation {
+	return huma.Operation{
+		OperationID: id, Method: method, Path: path, Summary: summary, Description: strings.Join(description, " "),
+		Tags: []string{tag}, BodyReadTimeout: bodyTimeout,
+	}
+}
+
+// body is an answer that is JSON and has no headers of its own.
+type body[T any] struct{ Body T }
+
+// reads registers an operation that only reads: its documentation, and a handler that has readTimeout
+// to make the answer's body.
+func reads[In, Body any](h huma.API, op huma.Operation, answer func(context.Context, *In) (Body, error)) {
+	describe[Body](h, &op, nil)
+	handle(h, op, func(ctx context.Context, in *In) (*body[Body], error) {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		b, err := answer(ctx, in)
+		return &body[Body]{b}, err
+	})
+}
+
+// handle registers an operation whose errors become problems.
+func handle[In, Out any](h huma.API, op huma.Operation, do func(context.Context, *In) (*Out, error)) {
+	huma.Register(h, op, func(ctx context.Context, in *In) (*Out, error) {
+		out, err := do(ctx, in)
+		if err != nil {
+			return nil, routed(err)
+		}
+		return out, nil
+	})
+}
+
+// describe sets the responses of an operation beside its usual one, which huma adds: statuses that
+// have the same body, and problems.
+func describe[Body any](h huma.API, op *huma.Operation, others map[string]string) {
+	schemas := h.OpenAPI().Components.Schemas
+	op.Responses = map[string]*huma.Response{"default": {
+		Description: "A problem, RFC 9457.",
+		Content:     map[string]*huma.MediaType{access.ProblemType: {Schema: schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")}},
+	}}
+	for status, text := range others {
+		op.Responses[status] = &huma.Response{
+			Description: text,
+			Content:     map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[Body](), true, "")}},
+		}
+	}
+}
+
+// documentBody documents the body of a registered operation as JSON of a type. It must follow
+// [handle]: huma would hold each body against a schema that it finds at registration, and for that make
+// a tree of it in memory, of 50 times its size.
+func documentBody[Body any](h huma.API, op *huma.Operation, required bool) {
+	op.RequestBody = &huma.RequestBody{Required: required, Content: map[string]*huma.MediaType{
+		jsonType: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Body](), true, "")},
+	}}
+}
+
+// before has an operation refuse calls before their bodies are read. What a body takes is the
+// caller's who has the right to send it.
+func before(op *huma.Operation, check func(c huma.Context) error) {
+	op.Middlewares = append(op.Middlewares, func(c huma.Context, next func(huma.Context)) {
+		if err := check(c); err != nil {
+			_, w := humago.Unwrap(c)
+			badRequest(err).Write(w)
+			return
+		}
+		next(c)
+	})
+}

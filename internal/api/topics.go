@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Topic is a request topic that is served.
+type Topic struct {
+	Partitions int32
+	MaxBytes   int // of a record
+	// DeadLetters and Events are the topics of those; Events is empty if there are none.
+	DeadLetters, Events string
+}
+
+// Rights says who may do what. Package access has the real one, whose guard stands before the API.
+// A nil function allows everything.
+type Rights struct {
+	// May says why a caller may not do something with an ID of a request topic, or with all
+	// that begin with it; nil: it may. An empty topic is the whole service.
+	May func(ctx context.Context, role access.Role, topic, id string) error
+	// Some says why a caller may not do something with any ID of a request topic.
+	Some func(ctx context.Context, role access.Role, topic string) error
+	// Caller names who calls.
+	Caller func(ctx context.Context) string
+}
+
+// topics are the topics that are served, and what a caller may do with them.
+type topics struct {
+	requests, delays map[string]Topic // request topics and fixed-delay topics
+	rights           Rights
+	partitionOf      func(id []byte, n int32) int32
+}
+
+// caller names who calls.
+func (t *topics) caller(ctx context.Context) string {
+	if t.rights.Caller == nil {
+		return ""
+	}
+	return t.rights.Caller(ctx)
+}
+
+// may is the problem of a caller that may not do something; nil: it may.
+func (t *topics) may(ctx context.Context, role access.Role, topic, id string) error {
+	if t.rights.May == nil {
+		return nil
+	}
+	if err := t.rights.May(ctx, role, topic, id); err != nil {
+		return problem(http.StatusForbidden, ReasonForbidden, "%v", err)
+	}
+	return nil
+}
+
+// topic is a topic that is served and that the caller may use so.
+func (t *topics) topic(ctx context.Context, role access.Role, name, id string) (Topic, error) {
+	if err := t.may(ctx, role, name, id); err != nil {
+		return Topic{}, err
+	}
+	return t.served(name)
+}
+
+// some says why the caller may not use any ID of a topic, or that the topic is not served.
+func (t *topics) some(ctx context.Context, role access.Role, name string) error {
+	if err := t.mayAny(ctx, role, name); err != nil {
+		return err
+	}
+	_, err := t.served(name)
+	return err
+}
+
+// mayAny says why the caller may not use any ID of a topic.
+func (t *topics) mayAny(ctx context.Context, role access.Role, name string) error {
+	if t.rights.Some == nil {
+		return nil
+	}
+	if err := t.rights.Some(ctx, role, name); err != nil {
+		return problem(http.StatusForbidden, ReasonForbidden, "%v", err)
+	}
+	return nil
+}
+
+func (t *topics) served(name string) (Topic, error) {
+	topic, ok := t.requests[name]
+	if !ok {
+		return topic, problem(http.StatusNotFound, ReasonNoTopic, "%.100q is none of the request topics that are served: see /v1/topics", name)
+	}
+	return topic, nil
+}
+
+// at is the partition of an ID.
+func (t *topics) at(name string, topic Topic, id []byte) timer.TopicPartition {
+	return timer.TopicPartition{Topic: name, Partition: t.partitionOf(id, topic.Partitions)}
+}
+
+// largest is the size of the largest body that any topic takes as JSON.
+func (t *topics) largest() int64 {
+	n := 0
+	for _, topic := range t.requests {
+		n = max(n, topic.MaxBytes)
+	}
+	return int64(n)*maxJSONFactor + 64<<10
+}
+
+// withLetters returns a topic that has dead letters, a request topic or a fixed-delay topic, if the caller
+// may use it so.
+func (t *topics) withLetters(ctx context.Context, role access.Role, name, id string) (Topic, error) {
+	if topic, ok := t.delays[name]; ok {
+		return topic, t.may(ctx, role, name, id)
+	}
+	return t.topic(ctx, role, name, id)
+}
+
+// withEvents returns a request topic that writes events, if the caller may see those of an ID, or of all
+// IDs with a prefix.
+func (t *topics) withEvents(ctx context.Context, name, id string) (Topic, error) {
+	topic, err := t.topic(ctx, access.Read, name, id)
+	if err == nil && topic.Events == "" {
+		err = problem(http.StatusConflict, ReasonNoEvents, "%s writes no events: set events: true below tenants: %s: in the configuration", name, name)
+	}
+	return topic, err
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// tooLarge says that Kafka would not take the record: so it cannot be a dead letter either.
+func tooLarge(r *route.Request, topic Topic) error {
+	n := recordOverhead + len(r.ID) + len(r.Value)
+	for _, h := range r.Headers {
+		n += headerOverhead + len(h.Key) + len(h.Value)
+	}
+	if n <= topic.MaxBytes {
+		return nil
+	}
+	return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge, "the request has %d bytes as a record, and the request topic takes %d (max.message.bytes)", n, topic.MaxBytes)
+}
+
+const (
+	recordOverhead = 61 + 21 // of a batch, and of the record in it at most
+	headerOverhead = 10      // two lengths
+)
+
+// callBytes is how large the requests of one call to an owner are together, but for one that
+// is larger alone: an instance bounds what it takes (api-body-limit).
+const callBytes = 512 << 10
+
+// write writes requests of one partition and, if asked to, waits for what becomes of them. An
+// error says that none was written, or that it is not known of any. Where a part was written and
+// the next one fails, each request behind it is told of by itself.
+func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait string, rs []route.Request) ([]route.Written, error) {
+	for i := range rs {
+		access.Wrote(ctx, string(rs[i].ID))
+	}
+	if wait == "written" {
+		ctx, cancel := context.WithTimeout(ctx, produceTimeout)
+		defer cancel()
+		return asker.Produce(ctx, at, rs), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout+produceTimeout)
+	defer cancel()
+	all := make([]route.Written, 0, len(rs))
+	for len(all) < len(rs) {
+		part := rs[len(all):]
+		part = part[:fit(part)]
+		answer, err := asker.Ask(ctx, &route.Call{
+			Kind: route.Write, Topic: at.Topic, Partition: at.Partition, Requests: part, WaitMillis: decideTimeout.Milliseconds(),
+		})
+		if err == nil && len(answer.Written) != len(part) {
+			err = fmt.Errorf("%w: the owner answers for %d requests of %d", route.ErrUnknown, len(answer.Written), len(part))
+		}
+		if err != nil && len(all) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			// Of those behind this part none was sent.
+			for i := range rs[len(all):] {
+				all = append(all, route.Written{Offset: -1, Unknown: i < len(part) && errors.Is(err, route.ErrUnknown), Problem: err.Error()})
+			}
+			return all, nil
+		}
+		all = append(all, answer.Written...)
+	}
+	return all, nil
+}
+
+// fit is how many requests go with one call, at least one.
+func fit(rs []route.Request) int {
+	size := 0
+	for n := range rs {
+		size += len(rs[n].ID) + len(rs[n].Value)
+		for _, h := range rs[n].Headers {
+			size += headerOverhead + len(h.Key) + len(h.Value)
+		}
+		if size > callBytes && n > 0 {
+			return n
+		}
+	}
+	return len(rs)
+}
+
+// decided is what a caller is told of a request.
+func decided(at timer.TopicPartition, id string, w *route.Written) (status int, r *Result, p *Problem) {
+	if w.Offset < 0 && w.Unknown {
+		return 0, nil, routed(fmt.Errorf("%w: %s", route.ErrUnknown, w.Problem))
+	}
+	if w.Offset < 0 {
+		return 0, nil, problem(http.StatusServiceUnavailable, ReasonNotWritten, "the request was not written: %s", w.Problem)
+	}
+	r = &Result{Topic: at.Topic, Partition: at.Partition, Offset: w.Offset}
+	d := w.Decision
+	if d == nil {
+		r.Outcome, r.Note = "written", w.Why
+		return http.StatusAccepted, r, nil
+	}
+	r.Outcome, r.Timer = d.Outcome, view(d.Pending, true)
+	switch d.Outcome {
+	case string(waterclock.EventRejected):
+		p = problem(statusOf(d.Reason), d.Reason, "%s", d.Detail)
+	case string(waterclock.EventConditionNotMet):
+		p = problem(http.StatusPreconditionFailed, ReasonConditionNotMet, "what the request counts under does not hold of timer %.100q: nothing has changed", id)
+		p.Pending = r.Timer
+	case "not-found":
+		if d.Pending != nil { // paused when it was, and the like
+			r.Outcome = "unchanged"
+			return http.StatusOK, r, nil
+		}
+		p = problem(http.StatusNotFound, ReasonNotFound, "no timer of ID %.100q was pending on %s: nothing has changed", id, at.Topic)
+	case string(waterclock.EventScheduled):
+		return http.StatusCreated, r, nil
+	default:
+		return http.StatusOK, r, nil
+	}
+	p.Request = fmt.Sprintf("%s/%d/%d", at.Topic, at.Partition, w.Offset)
+	return 0, nil, p
+}
