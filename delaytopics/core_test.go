@@ -16,29 +16,30 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // holder is a token.
 type holder struct{ err error }
 
-func (h *holder) Err() error                        { return h.err }
-func (h *holder) Member() (emitter.Member, error)   { return emitter.Member{ID: "m"}, h.err }
-func (h *holder) Certain(context.Context) error     { return h.err }
-func (h *holder) Confirmed() (time.Duration, error) { return 0, h.err }
-func (h *holder) Refused(err error)                 { h.err = err }
+func (h *holder) Err() error                          { return h.err }
+func (h *holder) Member() (transaction.Member, error) { return transaction.Member{ID: "m"}, h.err }
+func (h *holder) Certain(context.Context) error       { return h.err }
+func (h *holder) Confirmed() (time.Duration, error)   { return 0, h.err }
+func (h *holder) Refused(err error)                   { h.err = err }
 
 // ground is what partitions of a test share.
 type ground struct {
 	reader  *intake.Reader
-	targets *emitter.Targets
+	targets *targets.Metadata
 	metrics *partition.Metrics
 }
 
@@ -54,7 +55,7 @@ func newGround(t *testing.T) *ground {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	g := &ground{targets: emitter.NewTargets(cl, emitter.TargetOptions{}), metrics: partition.NewMetrics(prometheus.NewRegistry())}
+	g := &ground{targets: targets.NewMetadata(cl, targets.MetadataOptions{}), metrics: partition.NewMetrics(prometheus.NewRegistry())}
 	g.metrics.Mute()
 	if err := g.targets.Refresh(t.Context(), "orders", "mail"); err != nil {
 		t.Fatal(err)
@@ -80,26 +81,26 @@ type core struct {
 	o      Options
 	now    int64 // Unix ms, may go back
 	p      *Partition
-	share  *emitter.Share // sealed, outcome open
-	log    []*kgo.Record  // of the topic
-	given  int            // of those, to this instance
-	end    int64          // of the checkpoints
-	at     int64          // the last committed position
-	came   []int64        // offsets with an outcome, in order
+	share  *transaction.Share // sealed, outcome open
+	log    []*kgo.Record      // of the topic
+	given  int                // of those, to this instance
+	end    int64              // of the checkpoints
+	at     int64              // the last committed position
+	came   []int64            // offsets with an outcome, in order
 	dead   map[int64]bool
-	health *emitter.Health
+	health *targets.Health
 }
 
 func newCore(t must, g *ground) *core {
 	c := &core{t: t, now: 1_700_000_000_000, dead: make(map[int64]bool)}
-	c.health = emitter.NewHealth(emitter.HealthOptions{Targets: g.targets, Logger: slog.New(slog.DiscardHandler)})
+	c.health = targets.NewHealth(targets.HealthOptions{Targets: g.targets, Logger: slog.New(slog.DiscardHandler)})
 	set := &topics.Set{
 		Request: topics.Topic{Name: "d", ID: [16]byte{1}, Partitions: 1}, Changelog: topics.Topic{Name: topics.Checkpoints("d"), ID: [16]byte{2}, Partitions: 1},
 		DeadLetters: topics.Topic{Name: topics.DeadLetters("d"), ID: [16]byte{3}, Partitions: 1, MaxMessageBytes: 1 << 20}, Delay: delay * time.Millisecond,
 	}
 	c.o = Options{
 		Options: ownership.Options{
-			Topics: set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Targets: g.targets, Health: c.health,
+			Topics: set, Group: "g", Owner: "o", Lanes: transaction.NewLanes(transaction.Options{}), Targets: g.targets, Health: c.health,
 			Now: func() time.Time { return time.UnixMilli(c.now) }, Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules:  &intake.Rules{Topic: "d", DefaultTarget: "orders", Allow: func(string) bool { return true }},
@@ -140,9 +141,9 @@ func (c *core) deliver(n int) {
 }
 
 // seal asks for a share, and checks that nothing in it is early.
-func (c *core) seal(entries int) *emitter.Share {
+func (c *core) seal(entries int) *transaction.Share {
 	c.t.Helper()
-	room := &emitter.Room{Entries: entries, Bytes: 1 << 20}
+	room := &transaction.Room{Entries: entries, Bytes: 1 << 20}
 	share := c.p.Seal("step", room)
 	if c.share != nil && share != nil {
 		c.t.Fatalf("a second share is out")
@@ -164,12 +165,12 @@ func (c *core) seal(entries int) *emitter.Share {
 
 // ends tells the outcome of the share that is out. Its checkpoint has an offset, as if
 // all was acknowledged.
-func (c *core) ends(o emitter.Outcome) {
+func (c *core) ends(o transaction.Outcome) {
 	c.t.Helper()
 	s := c.share
 	s.Records[0].Offset = c.end
 	c.end += 2 // and a marker
-	if o == emitter.Committed {
+	if o == transaction.Committed {
 		if err := s.Fence(); err != nil {
 			c.t.Fatalf("fenced: %v", err)
 		}
@@ -180,7 +181,7 @@ func (c *core) ends(o emitter.Outcome) {
 }
 
 // commit notes what a step did, and checks that it is what comes next.
-func (c *core) commit(s *emitter.Share) {
+func (c *core) commit(s *transaction.Share) {
 	c.t.Helper()
 	outcome := make(map[int64]bool)
 	for i, e := range s.Emissions {
@@ -233,28 +234,28 @@ func TestEachRecordOnce(t *testing.T) {
 				}
 			case "commit":
 				if c.share != nil {
-					c.ends(emitter.Committed)
+					c.ends(transaction.Committed)
 				}
 			case "abort":
 				if c.share != nil {
-					c.ends(emitter.Aborted)
+					c.ends(transaction.Aborted)
 				}
 			case "refuse":
 				if c.share != nil && len(c.share.Emissions) > 0 {
 					e := &c.share.Emissions[rapid.IntRange(0, len(c.share.Emissions)-1).Draw(t, "which")]
 					e.Err, bad[e.Seq] = kerr.MessageTooLarge, true
-					c.ends(emitter.Aborted)
+					c.ends(transaction.Aborted)
 				}
 			case "suspect":
 				if c.share != nil && len(c.share.Emissions) > 0 {
 					c.share.Emissions[rapid.IntRange(0, len(c.share.Emissions)-1).Draw(t, "which")].Suspect = true
-					c.ends(emitter.Aborted)
+					c.ends(transaction.Aborted)
 				}
 			case "lose": // no answer to the checkpoint's record: there is doubt, and a look
 				if c.share != nil {
 					s := c.share
 					c.share = nil
-					s.Done(emitter.Aborted)
+					s.Done(transaction.Aborted)
 					if !c.p.Tail.Doubt() || c.seal(10) != nil {
 						t.Fatalf("a step is sealed in doubt")
 					}
@@ -274,11 +275,11 @@ func TestEachRecordOnce(t *testing.T) {
 			}
 		}
 		if c.share != nil {
-			c.ends(emitter.Committed)
+			c.ends(transaction.Committed)
 		}
 		c.deliver(len(c.log))
 		for c.now += 10_000; c.seal(3) != nil; {
-			c.ends(emitter.Committed)
+			c.ends(transaction.Committed)
 		}
 		if len(c.came) != len(c.log) {
 			t.Fatalf("%d of %d records have an outcome", len(c.came), len(c.log))
@@ -300,13 +301,13 @@ func TestSuspectsGoAlone(t *testing.T) {
 	c.deliver(5)
 	c.seal(10)
 	c.share.Emissions[2].Suspect = true
-	c.ends(emitter.Aborted)
+	c.ends(transaction.Aborted)
 	for _, want := range []int{2, 1, 2} {
 		s := c.seal(10)
 		if len(s.Emissions) != want || s.Emissions[0].Alone != (want == 1) {
 			t.Fatalf("%d emissions, alone %v, want %d", len(s.Emissions), s.Emissions[0].Alone, want)
 		}
-		c.ends(emitter.Committed)
+		c.ends(transaction.Committed)
 	}
 }
 
@@ -319,16 +320,16 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	c.deliver(3)
 	c.seal(10)
 	c.share.Emissions[0].Suspect = true
-	c.ends(emitter.Aborted)
+	c.ends(transaction.Aborted)
 	if s := c.seal(10); len(s.Emissions) != 1 || !s.Emissions[0].Alone {
 		t.Fatalf("%d emissions, want the suspect alone", len(s.Emissions))
 	}
 	c.share.Emissions[0].Cleared = true
-	c.ends(emitter.Aborted)
+	c.ends(transaction.Aborted)
 	if s := c.seal(10); len(s.Emissions) != 3 || s.Emissions[0].Alone {
 		t.Errorf("%d emissions, the first one alone: %v, want 3", len(s.Emissions), s.Emissions[0].Alone)
 	}
-	c.ends(emitter.Committed)
+	c.ends(transaction.Committed)
 }
 
 // A target that is unhealthy stops the partition at its first record; what is before it
@@ -349,15 +350,15 @@ func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {
 	}
 	for i := range c.share.Emissions {
 		if e := &c.share.Emissions[i]; e.Record.Topic == "mail" {
-			e.Err = emitter.ErrUnhealthy
+			e.Err = transaction.ErrUnhealthy
 		}
 	}
 	c.health.Trip(map[timer.TopicPartition]error{mail: errors.New("silent")})
-	c.ends(emitter.Aborted)
+	c.ends(transaction.Aborted)
 	if s := c.seal(10); len(s.Emissions) != 2 {
 		t.Fatalf("%d emissions, want those before the target", len(s.Emissions))
 	}
-	c.ends(emitter.Committed)
+	c.ends(transaction.Committed)
 	if s := c.seal(10); s != nil {
 		t.Fatalf("%d emissions pass", len(s.Emissions))
 	}
@@ -396,7 +397,7 @@ func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
 	c.write(-delay)
 	c.p.Deliver(intake.Read{Records: c.log, Next: 1, End: 2})
 	c.seal(1)
-	c.ends(emitter.Committed)
+	c.ends(transaction.Committed)
 	if n := c.p.Status().Pending; n != 1 {
 		t.Errorf("%d pending while nobody knows what it is, want 1", n)
 	}
@@ -412,7 +413,7 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 	c := newCore(t, newGround(t))
 	c.write(-c.now - 1) // no timestamp
 	c.deliver(1)
-	share := c.p.Seal("step", &emitter.Room{Entries: 10, Bytes: 1 << 20})
+	share := c.p.Seal("step", &transaction.Room{Entries: 10, Bytes: 1 << 20})
 	if share == nil || len(share.Records) != 2 {
 		t.Fatalf("sealed: %+v, want a checkpoint and a dead letter", share)
 	}
@@ -427,7 +428,7 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 			c.deliver(1)
 		}
 	}()
-	share.Done(emitter.Committed)
+	share.Done(transaction.Committed)
 	<-delivered
 	if s := c.p.Status(); s.Queued != 100 {
 		t.Errorf("%d records are queued, want 100", s.Queued)
@@ -441,7 +442,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 	c.write(-delay)
 	commits := func(position int64, emissions int) {
 		t.Helper()
-		share := c.p.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20})
+		share := c.p.Seal("step", &transaction.Room{Entries: 9, Bytes: 1 << 20})
 		if share == nil || share.Offset.At != position || len(share.Emissions) != emissions {
 			t.Fatalf("sealed %+v, want position %d with %d emissions", share, position, emissions)
 		}
@@ -454,11 +455,11 @@ func TestPositionPassesMarkers(t *testing.T) {
 		if err := share.Fence(); err != nil {
 			t.Fatal(err)
 		}
-		share.Done(emitter.Committed)
+		share.Done(transaction.Committed)
 	}
 	idle := func() {
 		t.Helper()
-		if share := c.p.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
+		if share := c.p.Seal("step", &transaction.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
 			t.Fatalf("sealed %+v", share)
 		}
 	}

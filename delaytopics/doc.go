@@ -48,7 +48,7 @@
 //
 //   - kill -9 before the offset commit is accepted: the transaction has at most
 //     announced partitions. The claim's step or the read of 4 may have to wait for its
-//     end, which the successor brings about (emitter.EndHanging). Nothing was emitted.
+//     end, which the successor brings about (hanging.End). Nothing was emitted.
 //   - kill -9 between the offset commit and EndTxn: step 1 is UNSTABLE until the
 //     transaction is ended, aborted. The position is the one before, and so is what was
 //     emitted.

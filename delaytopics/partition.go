@@ -5,11 +5,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -23,12 +23,12 @@ type Options struct {
 	Metrics           *partition.Metrics
 }
 
-// Partition is one owned partition of a fixed-delay topic. It implements emitter.Source
+// Partition is one owned partition of a fixed-delay topic. It implements transaction.Source
 // and intake.Sink.
 type Partition struct {
 	*ownership.Life
 	o            Options
-	waiter       *emitter.Waiter
+	waiter       *targets.Waiter
 	alertedAhead time.Time // when it was last said that a timestamp lies far ahead; Run's own
 
 	// Guarded by Mu, which is held over Reader.Pause and Resume, as are the fields of Life

@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -33,7 +33,7 @@ type sealed struct {
 	at      int64       // when it was sealed, Unix ms
 	mark    clocks.Mark // the same
 	next    int64       // the position behind it
-	share   *emitter.Share
+	share   *transaction.Share
 	made    emissions // from the first one on
 }
 
@@ -44,16 +44,16 @@ type dead struct {
 	undelivered bool
 }
 
-// Seal implements emitter.Source. It asks no broker, and waits for none.
-func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
+// Seal implements transaction.Source. It asks no broker, and waits for none.
+func (p *Partition) Seal(step string, room *transaction.Room) *transaction.Share {
 	return p.Life.Seal(step, room, p.seal)
 }
 
-// Wait implements emitter.Source: Run wakes the lane when something is due.
+// Wait implements transaction.Source: Run wakes the lane when something is due.
 func (p *Partition) Wait() time.Duration { return forever }
 
 // seal takes what is due, up to what may not go now. The lock is held.
-func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
+func (p *Partition) seal(step string, room *transaction.Room) *transaction.Share {
 	now := p.o.Now()
 	s := &sealed{p: p, mark: clocks.At(now)}
 	s.at = s.mark.Wall
@@ -61,7 +61,7 @@ func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
 	if n == 0 && !passes {
 		return nil
 	}
-	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
+	s.share = &transaction.Share{Token: p.o.Token, Done: s.done}
 	for s.n < n && s.take(s.n, n) {
 		it := &p.queue.items[s.n]
 		room.Entries--
@@ -84,7 +84,7 @@ func (p *Partition) seal(step string, room *emitter.Room) *emitter.Share {
 }
 
 // ready is how many items at the front are due and have room. A suspect goes alone.
-func (p *Partition) ready(now int64, room *emitter.Room) (n int) {
+func (p *Partition) ready(now int64, room *transaction.Room) (n int) {
 	bytes := room.Bytes
 	for n < len(p.queue.items) && n < room.Entries {
 		it := &p.queue.items[n]
@@ -118,10 +118,10 @@ func (s *sealed) take(i, ready int) bool {
 		return false
 	}
 	if s.share.Emissions == nil {
-		s.made, s.share.Emissions = p.newEmissions(s.at, p.queue.items[i:ready]), make([]emitter.Emission, 0, ready-i)
+		s.made, s.share.Emissions = p.newEmissions(s.at, p.queue.items[i:ready]), make([]transaction.Emission, 0, ready-i)
 	}
 	s.emitted = append(s.emitted, i)
-	s.share.Emissions = append(s.share.Emissions, emitter.Emission{
+	s.share.Emissions = append(s.share.Emissions, transaction.Emission{
 		Record: s.made.record(it, to.Partition), Due: it.due, Seq: it.rec.Offset, Permit: permit, Alone: it.suspect,
 	})
 	return true
@@ -143,10 +143,10 @@ func (s *sealed) letters() (all []*kgo.Record) {
 }
 
 // done takes the outcome of the step.
-func (s *sealed) done(o emitter.Outcome) {
+func (s *sealed) done(o transaction.Outcome) {
 	p := s.p
 	switch o {
-	case emitter.Committed:
+	case transaction.Committed:
 		p.o.Stamps.Offer(p.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(p.o.Now()))
 		s.count()
 		p.Mu.Lock()
@@ -155,7 +155,7 @@ func (s *sealed) done(o emitter.Outcome) {
 		p.end = max(p.end, s.next)
 		p.unblock()
 		p.Mu.Unlock()
-	case emitter.Aborted:
+	case transaction.Aborted:
 		s.verdicts()
 	}
 	p.Ended(s.share, s.share.Records[:1], o)
@@ -171,7 +171,7 @@ func (s *sealed) verdicts() {
 	}
 	for i := range s.share.Emissions {
 		em, it := &s.share.Emissions[i], &s.p.queue.items[s.emitted[i]]
-		if em.Err != nil && !errors.Is(em.Err, emitter.ErrUnhealthy) {
+		if em.Err != nil && !errors.Is(em.Err, transaction.ErrUnhealthy) {
 			reason, detail := partition.TargetRefusal(em.Err, em.Record)
 			it.refusal, it.undelivered = &intake.Refusal{Reason: waterclock.Reason(reason), Detail: detail}, true
 		}

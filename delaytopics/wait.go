@@ -6,9 +6,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -18,7 +18,7 @@ import (
 type blocked struct {
 	by       timer.TopicPartition
 	next     int64 // the position behind the item
-	permit   *emitter.Permit
+	permit   *targets.Permit
 	admitted int // items that may pass; 0: none, and the waiter tells when
 	used     int // of those, in the share that is being made or is out
 }
@@ -26,7 +26,7 @@ type blocked struct {
 // route chooses where an item goes: as a Java client would, and without a key to the
 // partition of the same number, so that its order is kept. It asks nobody.
 func (p *Partition) route(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
-	to = timer.TopicPartition{Topic: it.says.Target, Partition: emitter.Unplaced}
+	to = timer.TopicPartition{Topic: it.says.Target, Partition: timer.Unplaced}
 	target, known := p.o.Targets.Cached(it.says.Target)
 	if !known {
 		return p.o.Targets.ExamineAnyway(to.Topic), nil // one of each partition: what is at its front
@@ -51,7 +51,7 @@ func refused(reason, detail string) *intake.Refusal {
 
 // pass reports whether an item may go now, and with which permit. If it may not, all
 // behind it waits, and this partition for its target. The lock is held.
-func (p *Partition) pass(to timer.TopicPartition, next int64) (*emitter.Permit, bool) {
+func (p *Partition) pass(to timer.TopicPartition, next int64) (*targets.Permit, bool) {
 	if p.o.Health.Allow(to, nil) {
 		return nil, true
 	}

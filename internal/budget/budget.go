@@ -7,7 +7,7 @@
 // piled up. An eighth of the memory is set aside, in even parts: for each topic as much,
 // and within it for each of its partitions. The rest is common, for whoever needs more
 // than that. It goes by what everybody did so far, as the room of a step does (package
-// emitter): who is content with what it has is let keep it, and what that leaves is
+// transaction): who is content with what it has is let keep it, and what that leaves is
 // divided evenly between those who are not, first between topics, then between the
 // partitions of one. So
 //

@@ -18,7 +18,7 @@ func pkg(directory string, deps ...string) Package {
 // Every rule has a planted import that it finds, and a lawful one beside it.
 func TestCheckFindsPlantedImports(t *testing.T) {
 	all := []string{
-		mod + "/intake", mod + "/internal/topics", mod + "/statestore", mod + "/emitter",
+		mod + "/intake", mod + "/internal/topics", mod + "/statestore", mod + "/internal/transaction",
 		mod + "/internal/config", mod + "/internal/membership", mod + "/internal/ops",
 	}
 	behind := pkg("cmd/waterclock", mod+"/internal/service")
@@ -35,14 +35,16 @@ func TestCheckFindsPlantedImports(t *testing.T) {
 		{"command with Pebble", pkg("cmd/waterclock", pebble+"/v2"), []string{pebble + "/v2"}},
 		{"command with both behind the service", behind, nil},
 		{"intake with Pebble", pkg("intake", pebble+"/v2/vfs", kafka+"/pkg/kgo"), []string{pebble + "/v2/vfs"}},
-		{"below intake", pkg("intake/track", mod+"/emitter"), []string{mod + "/emitter"}},
+		{"below intake", pkg("intake/track", mod+"/internal/transaction"), []string{mod + "/internal/transaction"}},
 		{"intake with its own", pkg("intake", mod+"/intake/track", mod+"/internal/timer"), nil},
 		{"topics with the wheel", pkg("internal/topics", mod+"/internal/wheel"), []string{mod + "/internal/wheel"}},
 		{"topics with a name alike", pkg("internal/topics", mod+"/internal/wheelhouse"), nil},
 		{"store with Kafka", pkg("statestore", kafka+"/pkg/kmsg", pebble+"/v2"), []string{kafka + "/pkg/kmsg"}},
 		{"store with topics", pkg("statestore", mod+"/internal/topics"), []string{mod + "/internal/topics"}},
-		{"emitter with Pebble", pkg("emitter", pebble+"/v2"), []string{pebble + "/v2"}},
-		{"emitter with store", pkg("emitter", mod+"/statestore"), []string{mod + "/statestore"}},
+		{"transactions with Pebble", pkg("internal/transaction", pebble+"/v2"), []string{pebble + "/v2"}},
+		{"transactions with the store", pkg("internal/transaction", mod+"/statestore"), []string{mod + "/statestore"}},
+		{"repair with transactions", pkg("internal/hanging", mod+"/internal/targets", mod+"/internal/transaction"), []string{mod + "/internal/transaction"}},
+		{"targets with repair", pkg("internal/targets", mod+"/internal/hanging", mod+"/internal/timer"), []string{mod + "/internal/hanging"}},
 		{"timer with anything", pkg("internal/timer", mod+"/internal/wheel", "time"), []string{mod + "/internal/wheel"}},
 		{"timer with the root", pkg("internal/timer", mod), []string{mod}},
 		{"wheel with timer", pkg("internal/wheel", mod+"/internal/timer"), []string{mod + "/internal/timer"}},

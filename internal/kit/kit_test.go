@@ -153,7 +153,7 @@ func metrics(t *testing.T) map[string][]string {
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
-	for _, dir := range []string{"emitter", "intake", "statestore", "delaytopics", "internal"} {
+	for _, dir := range []string{"intake", "statestore", "delaytopics", "internal"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -12,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 const (
@@ -114,7 +114,7 @@ func (g *Group) Run(ctx context.Context) (err error) {
 	}
 	defer g.asking.Close()
 	for ctx.Err() == nil {
-		var was emitter.Member
+		var was transaction.Member
 		err := g.look(ctx)
 		if err == nil {
 			was, err = g.session(ctx)
@@ -140,7 +140,7 @@ func (g *Group) Run(ctx context.Context) (err error) {
 }
 
 // session is the life of one group client. It returns who that was at last.
-func (g *Group) session(ctx context.Context) (was emitter.Member, err error) {
+func (g *Group) session(ctx context.Context) (was transaction.Member, err error) {
 	p := &pulse{now: g.o.Now, last: time.Now()}
 	l := &lease{pulse: p}
 	l.proof = newProof(func(ctx context.Context) error { return l.ask(ctx, g.heartbeat) })

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
@@ -590,7 +590,7 @@ func TestLease(t *testing.T) {
 			if tc.alive != (err == nil) {
 				t.Fatalf("token: %v, want alive %v", err, tc.alive)
 			}
-			if tc.alive && m != (emitter.Member{ID: now.member, Generation: now.generation, InstanceID: l.instance}) {
+			if tc.alive && m != (transaction.Member{ID: now.member, Generation: now.generation, InstanceID: l.instance}) {
 				t.Errorf("proves %+v, the client would send %+v", m, now)
 			}
 			if !tc.alive {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // a second, and says so each time; poll ends that.) A join of our own that the
 // broker took in while the client closed looks the same; it costs one session
 // timeout.
-func (g *Group) awaitName(ctx context.Context, was emitter.Member) {
+func (g *Group) awaitName(ctx context.Context, was transaction.Member) {
 	if g.o.InstanceID == "" || was.ID == "" {
 		return
 	}

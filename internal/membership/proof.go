@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 const (
@@ -118,7 +118,7 @@ func (p *proof) send(ctx context.Context, q *question, last time.Time) time.Time
 
 // ask asks the group whether it knows the member of the lease. A refusal ends the
 // membership, as the refusal of a step does.
-func (l *lease) ask(ctx context.Context, beat func(context.Context, emitter.Member) error) error {
+func (l *lease) ask(ctx context.Context, beat func(context.Context, transaction.Member) error) error {
 	for {
 		m, err := l.check()
 		if err != nil {
@@ -145,7 +145,7 @@ func (l *lease) ask(ctx context.Context, beat func(context.Context, emitter.Memb
 }
 
 // heartbeat sends one heartbeat for a member.
-func (g *Group) heartbeat(ctx context.Context, m emitter.Member) error {
+func (g *Group) heartbeat(ctx context.Context, m transaction.Member) error {
 	ctx, cancel := context.WithTimeout(ctx, certainTimeout)
 	defer cancel()
 	req := kmsg.NewPtrHeartbeatRequest()

@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // coordinator is a model of the group coordinator of a group with one partition.
@@ -37,7 +37,7 @@ func (c *coordinator) happened() {
 }
 
 // heartbeat is what a broker does with one.
-func (c *coordinator) heartbeat(m emitter.Member) error {
+func (c *coordinator) heartbeat(m transaction.Member) error {
 	_, known := c.members[m.ID]
 	switch {
 	case m.InstanceID != nil && c.static[*m.InstanceID] == "":
@@ -63,7 +63,7 @@ type player struct {
 // beat is a heartbeat under way: arrive has the coordinator take it in, and answer the
 // answer come back. Each is closed by the test.
 type beat struct {
-	m               emitter.Member
+	m               transaction.Member
 	arrive, answer  chan struct{}
 	arrived, closed bool
 	err             error
@@ -97,7 +97,7 @@ func (m *model) join(instance string) *player {
 }
 
 // beat is how a process's heartbeat goes.
-func (m *model) beat(ctx context.Context, who emitter.Member) error {
+func (m *model) beat(ctx context.Context, who transaction.Member) error {
 	b := &beat{m: who, arrive: make(chan struct{}), answer: make(chan struct{})}
 	m.mu.Lock()
 	m.beats = append(m.beats, b)

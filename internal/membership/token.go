@@ -10,7 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 var (
@@ -21,7 +21,7 @@ var (
 )
 
 // Token is the right to act for one partition, from its assignment until it is
-// revoked, lost, or the lease breaks. It implements emitter.Token.
+// revoked, lost, or the lease breaks. It implements transaction.Token.
 type Token struct {
 	Topic     string
 	Partition int32
@@ -64,9 +64,9 @@ func (t *Token) Confirmed() (ago time.Duration, err error) {
 }
 
 // Member returns the identity to send with an offset commit at this moment.
-func (t *Token) Member() (emitter.Member, error) {
+func (t *Token) Member() (transaction.Member, error) {
 	if err := t.Err(); err != nil {
-		return emitter.Member{}, err
+		return transaction.Member{}, err
 	}
 	return t.lease.check()
 }
@@ -140,15 +140,15 @@ func (l *lease) joining(generation int32) {
 }
 
 // check compares the lease with what kgo would send now.
-func (l *lease) check() (emitter.Member, error) {
+func (l *lease) check() (transaction.Member, error) {
 	member, generation := l.view()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.compare(member, generation)
 	if l.broken != nil {
-		return emitter.Member{}, l.broken
+		return transaction.Member{}, l.broken
 	}
-	return emitter.Member{ID: member, Generation: generation, InstanceID: l.instance}, nil
+	return transaction.Member{ID: member, Generation: generation, InstanceID: l.instance}, nil
 }
 
 func (l *lease) compare(member string, generation int32) {

@@ -8,9 +8,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -84,9 +85,9 @@ func (l *Life) claimBehind(ctx context.Context, f *Follower, committed int64, st
 		}
 		c := &claim{
 			l: l, note: wire.CommitNote{Last: step}, at: at, first: f.Last() == nil,
-			end: f.replay.Position(), done: make(chan emitter.Outcome, 1),
+			end: f.replay.Position(), done: make(chan transaction.Outcome, 1),
 		}
-		if o, err := l.makeClaim(ctx, c); err != nil || o == emitter.Committed {
+		if o, err := l.makeClaim(ctx, c); err != nil || o == transaction.Committed {
 			return c, err
 		}
 	}
@@ -138,7 +139,7 @@ func (l *Life) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Tim
 // stableOffset fetches the committed offset, waiting for the end of a former
 // owner's accepted step, and helping it to one if that owner is gone.
 func (l *Life) stableOffset(ctx context.Context) (at int64, note wire.CommitNote, err error) {
-	o := emitter.StableOffset{
+	o := transaction.StableOffset{
 		Client: l.o.Client, Group: l.o.Group, Member: l.o.Token.Member,
 		Topic: l.o.Topics.Request.Name, TopicID: l.o.Topics.Request.ID, Partition: l.o.Partition,
 	}
@@ -199,14 +200,14 @@ func (l *Life) help(ctx context.Context, f *Follower, stop func()) error {
 // is what is waited for. Whether it works or not, whoever waits goes on waiting;
 // it returns only what an operator must end.
 func (l *Life) endHanging(ctx context.Context, offsets bool) error {
-	n, err := emitter.EndHanging(ctx, emitter.Hanging{
+	n, err := hanging.End(ctx, hanging.Options{
 		Client: l.o.Client, Group: l.o.Group, Topic: l.o.Topics.Changelog.Name, Partition: l.o.Partition,
 		Offsets: offsets, Markers: l.o.Markers, Committed: l.committed, Logger: l.Log,
 	})
 	if n > 0 {
 		l.metrics.Ended(n)
 	}
-	if errors.Is(err, emitter.ErrForeignTransaction) {
+	if errors.Is(err, hanging.ErrForeignTransaction) {
 		return err
 	}
 	if err != nil && ctx.Err() == nil && time.Since(l.hangingSaid) > hangingSaid {

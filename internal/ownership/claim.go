@@ -7,8 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -33,8 +33,8 @@ type claim struct {
 	at    int64
 	first bool  // write the first checkpoint too
 	end   int64 // of the changelog, as far as it was read
-	share *emitter.Share
-	done  chan emitter.Outcome
+	share *transaction.Share
+	done  chan transaction.Outcome
 
 	sealed, settled clocks.Mark // it was written in between; set before done tells
 }
@@ -42,7 +42,7 @@ type claim struct {
 // makeClaim has the lane try the claim, once. It ends when that is committed or
 // aborted, or the partition lost, failed or stopped: a claim that its changelog
 // does not take is tried by the lane when it may be time for it again.
-func (l *Life) makeClaim(ctx context.Context, c *claim) (emitter.Outcome, error) {
+func (l *Life) makeClaim(ctx context.Context, c *claim) (transaction.Outcome, error) {
 	l.Mu.Lock()
 	l.claim = c
 	l.Mu.Unlock()
@@ -58,7 +58,7 @@ func (l *Life) makeClaim(ctx context.Context, c *claim) (emitter.Outcome, error)
 		case <-again.C:
 			l.AwaitLeader()
 		case o := <-c.done:
-			if o == emitter.Lost {
+			if o == transaction.Lost {
 				return o, fmt.Errorf("claim of %v refused: the partition is lost", l.Requests())
 			}
 			return o, nil
@@ -67,7 +67,7 @@ func (l *Life) makeClaim(ctx context.Context, c *claim) (emitter.Outcome, error)
 }
 
 // seal is called with Mu held.
-func (c *claim) seal(step string) *emitter.Share {
+func (c *claim) seal(step string) *transaction.Share {
 	if c.share != nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (c *claim) seal(step string) *emitter.Share {
 	c.sealed = clocks.At(l.o.Now())
 	now := c.sealed.Wall
 	c.note.Step = step
-	c.share = &emitter.Share{Token: l.o.Token, Offset: l.Offset(c.at, c.note), Fence: c.fence, Done: c.settle}
+	c.share = &transaction.Share{Token: l.o.Token, Offset: l.Offset(c.at, c.note), Fence: c.fence, Done: c.settle}
 	if c.first {
 		c.share.Records = append(c.share.Records, l.LogRecord(wire.CheckpointKey(), l.CheckpointValue(c.at, step, now)))
 	}
@@ -116,7 +116,7 @@ func (c *claim) fence() error {
 	return nil
 }
 
-func (c *claim) settle(o emitter.Outcome) {
+func (c *claim) settle(o transaction.Outcome) {
 	c.l.Ended(c.share, nil, o)
 	c.settled = clocks.At(c.l.o.Now())
 	c.done <- o

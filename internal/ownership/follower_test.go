@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -161,7 +161,7 @@ func TestATakeWithoutALeaderAsksForNoTransactions(t *testing.T) {
 		return nil, nil, false
 	})
 	b := &leader{}
-	l.o.Targets = emitter.NewTargets(b, emitter.TargetOptions{})
+	l.o.Targets = targets.NewMetadata(b, targets.MetadataOptions{})
 	f := l.NewFollower(nil)
 	looks := func(by int32, enough func() bool) {
 		t.Helper()

@@ -10,11 +10,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -34,7 +36,7 @@ const (
 
 // Token is what membership gives for a partition.
 type Token interface {
-	emitter.Token
+	transaction.Token
 	Refused(err error)
 	// Certain and Confirmed are those of membership.Token.
 	Certain(ctx context.Context) error
@@ -60,10 +62,10 @@ type Options struct {
 	Group, Owner string
 	API          string // address that others reach this process's API at; empty: it has none
 	Token        Token
-	Lanes        *emitter.Lanes
-	Targets      *emitter.Targets
-	Health       *emitter.Health
-	Markers      *emitter.Markers // nil: lost markers are not looked for
+	Lanes        *transaction.Lanes
+	Targets      *targets.Metadata
+	Health       *targets.Health
+	Markers      *hanging.Markers // nil: lost markers are not looked for
 	Client       *kgo.Client      // fetches of replays and looks at the logs, admin requests
 	Now          func() time.Time
 	AcceptGroup  bool
@@ -249,7 +251,7 @@ func (l *Life) Reset() {
 }
 
 // JoinLane has the lane ask source, which is this partition, for its shares.
-func (l *Life) JoinLane(source emitter.Source) {
+func (l *Life) JoinLane(source transaction.Source) {
 	l.Mu.Lock()
 	l.inLane = true
 	l.Mu.Unlock()
@@ -258,7 +260,7 @@ func (l *Life) JoinLane(source emitter.Source) {
 
 // LeaveLane takes the partition out of the steps and waits for the one that may
 // be under way. The lane may still ask it to Seal, in vain.
-func (l *Life) LeaveLane(source emitter.Source) {
+func (l *Life) LeaveLane(source transaction.Source) {
 	l.o.Lanes.Remove(source)
 	l.Mu.Lock()
 	defer l.Mu.Unlock()

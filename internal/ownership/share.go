@@ -5,10 +5,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -19,9 +20,9 @@ func (l *Life) Own() {
 	l.owner, l.trouble = true, ""
 }
 
-// Seal is a kind's emitter.Source.Seal. It asks seal for the share, with Mu held, if one
+// Seal is a kind's transaction.Source.Seal. It asks seal for the share, with Mu held, if one
 // can be committed; before that, for the claim.
-func (l *Life) Seal(step string, room *emitter.Room, seal func(string, *emitter.Room) *emitter.Share) *emitter.Share {
+func (l *Life) Seal(step string, room *transaction.Room, seal func(string, *transaction.Room) *transaction.Share) *transaction.Share {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	if !l.inLane || l.draining.Load() || l.inFlight || l.failure != nil || l.Tail.doubt || l.o.Token.Err() != nil {
@@ -30,7 +31,7 @@ func (l *Life) Seal(step string, room *emitter.Room, seal func(string, *emitter.
 	if _, l.leaderless = l.missing(); l.leaderless {
 		return nil // no step can be committed; others must not wait for it
 	}
-	var share *emitter.Share
+	var share *transaction.Share
 	switch {
 	case l.owner:
 		share = seal(step, room)
@@ -73,16 +74,16 @@ func (l *Life) Fence(records []*kgo.Record) error {
 
 // Ended takes the outcome of a share that wrote records to the log, once the kind has
 // taken it: from here on another one may be sealed.
-func (l *Life) Ended(share *emitter.Share, records []*kgo.Record, o emitter.Outcome) {
-	if o == emitter.Lost && l.o.Token.Err() == nil {
+func (l *Life) Ended(share *transaction.Share, records []*kgo.Record, o transaction.Outcome) {
+	if o == transaction.Lost && l.o.Token.Err() == nil {
 		l.o.Token.Refused(fmt.Errorf("the group refused a step of %v", l.Requests()))
 	}
-	if o == emitter.Aborted && share.Err != nil {
+	if o == transaction.Aborted && share.Err != nil {
 		l.GiveUp(share.Err)
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	if o != emitter.Lost && l.owner {
+	if o != transaction.Lost && l.owner {
 		l.followTail(records)
 	}
 	l.heldUp(share, o)
@@ -92,14 +93,14 @@ func (l *Life) Ended(share *emitter.Share, records []*kgo.Record, o emitter.Outc
 
 // heldUp notes that a share held up its step. What ends it is the next commit: the lane
 // tries until there is one. Dead letters that were not taken go to another partition.
-func (l *Life) heldUp(share *emitter.Share, o emitter.Outcome) {
-	if o != emitter.Aborted {
+func (l *Life) heldUp(share *transaction.Share, o transaction.Outcome) {
+	if o != transaction.Aborted {
 		l.held = nil
 		return
 	}
 	for to, err := range share.Held {
 		l.held = fmt.Errorf("%s/%d takes no writes: %w", to.Topic, to.Partition, err)
-		if to.Topic == l.o.Topics.DeadLetters.Name && !emitter.TooLarge(err) && !emitter.NotAuthorized(err) { // else it is all of them
+		if to.Topic == l.o.Topics.DeadLetters.Name && !targets.TooLarge(err) && !targets.NotAuthorized(err) { // else it is all of them
 			l.o.Health.Avoid(to, err)
 		}
 	}
@@ -123,12 +124,12 @@ func (l *Life) CheckpointValue(position int64, step string, now int64) []byte {
 // Offset is the offset commit of a step, which is its fence within the group. The number
 // of partitions stands in that of request topics: see samePartitions. Where the API is
 // others read who is to be asked: the claim is the first to tell.
-func (l *Life) Offset(at int64, note wire.CommitNote) emitter.Offset {
+func (l *Life) Offset(at int64, note wire.CommitNote) transaction.Offset {
 	note.API = l.o.API
 	if l.o.Topics.Delay == 0 {
 		note.Partitions = l.o.Topics.Request.Partitions
 	}
-	return emitter.Offset{
+	return transaction.Offset{
 		Topic: l.o.Topics.Request.Name, TopicID: l.o.Topics.Request.ID, Partition: l.o.Partition,
 		At: at, Metadata: note.String(),
 	}

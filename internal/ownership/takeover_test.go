@@ -16,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/membership"
@@ -24,8 +23,10 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -82,8 +83,8 @@ type owner struct {
 	tokens chan *membership.Token
 }
 
-func (o *owner) Seal(step string, room *emitter.Room) *emitter.Share {
-	return o.Life.Seal(step, room, func(string, *emitter.Room) *emitter.Share { return nil })
+func (o *owner) Seal(step string, room *transaction.Room) *transaction.Share {
+	return o.Life.Seal(step, room, func(string, *transaction.Room) *transaction.Share { return nil })
 }
 func (*owner) Wait() time.Duration            { return time.Hour }
 func (o *owner) Assigned(t *membership.Token) { o.tokens <- t }
@@ -99,11 +100,11 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	defer cancel()
 	run := func(run func(context.Context) error) { all.Go(func() { _ = run(ctx) }) }
 	client := []kgo.Opt{kgo.SeedBrokers(seeds...)}
-	targets := emitter.NewTargets(cl, emitter.TargetOptions{})
-	lanes := emitter.NewLanes(emitter.Options{
+	metadata := targets.NewMetadata(cl, targets.MetadataOptions{})
+	lanes := transaction.NewLanes(transaction.Options{
 		Client: client, Admin: cl, Group: group, Process: "standby", TransactionalIDs: 2, TransactionTimeout: time.Minute,
-		BatchMaxBytes: targets.BatchMaxBytes, Version: targets.Version, Stale: targets.Stale, Refuted: targets.Refuted,
-		Logger: slog.Default(), Metrics: emitter.NewMetrics(prometheus.NewRegistry()),
+		BatchMaxBytes: metadata.BatchMaxBytes, Version: metadata.Version, Stale: metadata.Stale, Refuted: metadata.Refuted,
+		Logger: slog.Default(), Metrics: transaction.NewMetrics(prometheus.NewRegistry()),
 	})
 	o := &owner{tokens: make(chan *membership.Token, 1)}
 	member, err := membership.New(membership.Options{
@@ -113,7 +114,7 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(targets.Run)
+	run(metadata.Run)
 	run(lanes.Run)
 	run(member.Run)
 	var token *membership.Token
@@ -123,8 +124,8 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 		t.Fatal("nothing is assigned")
 	}
 	o.Life = ownership.New(ownership.Options{
-		Topics: set, Group: group, Owner: "standby", Token: token, Lanes: lanes, Targets: targets,
-		Health: emitter.NewHealth(emitter.HealthOptions{Targets: targets, Logger: slog.Default()}), Client: cl, Now: time.Now, Logger: slog.Default(),
+		Topics: set, Group: group, Owner: "standby", Token: token, Lanes: lanes, Targets: metadata,
+		Health: targets.NewHealth(targets.HealthOptions{Targets: metadata, Logger: slog.Default()}), Client: cl, Now: time.Now, Logger: slog.Default(),
 	}, count)
 	o.JoinLane(o)
 	defer o.LeaveLane(o)

@@ -12,9 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // brokers are those of target topics, as a core shows them to its partition: who
@@ -88,7 +89,7 @@ func (b *brokers) takes(p timer.TopicPartition) error {
 func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 	err := c.brokers.takes(p)
 	known, _ := c.o.Targets.Cached(p.Topic)
-	if errors.Is(err, kerr.UnknownTopicOrPartition) && !emitter.UnknownTopic(known.Err) && !c.o.Targets.Lacks(p) {
+	if errors.Is(err, kerr.UnknownTopicOrPartition) && !targets.UnknownTopic(known.Err) && !c.o.Targets.Lacks(p) {
 		return errors.New("nobody is known to lead it")
 	}
 	if err == nil {
@@ -121,9 +122,9 @@ func (c *core) park() {
 	for to := range c.p.parking.counts {
 		c.g.seen["parked"]++
 		switch to.Partition {
-		case emitter.AnyPartition:
+		case timer.AnyPartition:
 			c.g.seen["null key parked"]++
-		case emitter.Unplaced:
+		case timer.Unplaced:
 			c.g.seen["topic not known"]++
 		}
 	}
@@ -193,21 +194,21 @@ func (c *core) refused() bool {
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
 		if len(tripped) > 0 && !c.o.Health.Allow(target(e), e.Permit) {
-			e.Err = emitter.ErrUnhealthy
+			e.Err = transaction.ErrUnhealthy
 		}
 	}
 	c.abort()
 	return true
 }
 
-func target(e *emitter.Emission) timer.TopicPartition {
+func target(e *transaction.Emission) timer.TopicPartition {
 	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
 }
 
 // passing checks that a step has nothing for an unhealthy target but what was admitted.
 func (c *core) passing() {
 	c.t.Helper()
-	admitted := map[*emitter.Permit]int{}
+	admitted := map[*targets.Permit]int{}
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
 		if to := target(e); !c.o.Health.Allow(to, e.Permit) {

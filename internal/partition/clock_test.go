@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // The clock is set back by less than timers are ahead: each fires at its own
@@ -126,8 +126,8 @@ func TestSetBackWhatIsParkedWaitsForItsTime(t *testing.T) {
 // sleeper counts how often a lane that has no reason to be awake seals.
 type sleeper struct{ seals atomic.Int64 }
 
-func (s *sleeper) Seal(string, *emitter.Room) *emitter.Share { s.seals.Add(1); return nil }
-func (s *sleeper) Wait() time.Duration                       { return time.Hour }
+func (s *sleeper) Seal(string, *transaction.Room) *transaction.Share { s.seals.Add(1); return nil }
+func (s *sleeper) Wait() time.Duration                               { return time.Hour }
 
 func (s *sleeper) until(t *testing.T, seals int64) {
 	t.Helper()

@@ -23,14 +23,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -87,8 +88,8 @@ func (h *holder) Err() error {
 	}
 	return nil
 }
-func (h *holder) Member() (emitter.Member, error) {
-	return emitter.Member{ID: "m", Generation: 1}, h.Err()
+func (h *holder) Member() (transaction.Member, error) {
+	return transaction.Member{ID: "m", Generation: 1}, h.Err()
 }
 func (h *holder) Confirmed() (time.Duration, error) { return 0, h.Err() }
 func (h *holder) Certain(context.Context) error {
@@ -124,11 +125,11 @@ type core struct {
 	brokers *brokers
 
 	p       *Partition
-	write   func()         // of the checkpoint that is under way
-	unheard bool           // a step was committed, and the partition does not know
-	room    int            // entries of a step in a turn
-	lazy    bool           // checkpoints are the test's: else one follows each step
-	share   *emitter.Share // sealed, outcome open
+	write   func()             // of the checkpoint that is under way
+	unheard bool               // a step was committed, and the partition does not know
+	room    int                // entries of a step in a turn
+	lazy    bool               // checkpoints are the test's: else one follows each step
+	share   *transaction.Share // sealed, outcome open
 	steps   int
 	given   int // requests delivered to this instance
 	gate    int // requests in the log when it acquired the partition
@@ -176,7 +177,7 @@ func newCoreOf(t must, g *ground, wheelBytes int64, queue, subs int) *core {
 	}
 	c.o = Options{
 		Options: ownership.Options{
-			Topics: &c.set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Client: g.client,
+			Topics: &c.set, Group: "g", Owner: "o", Lanes: transaction.NewLanes(transaction.Options{}), Client: g.client,
 			Now: func() time.Time { return time.UnixMilli(c.now) }, Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules: &intake.Rules{
@@ -208,8 +209,8 @@ func (c *core) append(key, value []byte) int64 {
 func (c *core) process() {
 	clear(c.brokers.window)
 	now := func() time.Time { return c.mono }
-	c.o.Targets = emitter.NewTargets(c.brokers, emitter.TargetOptions{Now: now})
-	c.o.Health = emitter.NewHealth(emitter.HealthOptions{Probe: c.probe, Targets: c.o.Targets, Now: now, Logger: c.o.Logger})
+	c.o.Targets = targets.NewMetadata(c.brokers, targets.MetadataOptions{Now: now})
+	c.o.Health = targets.NewHealth(targets.HealthOptions{Probe: c.probe, Targets: c.o.Targets, Now: now, Logger: c.o.Logger})
 	c.look(0)
 }
 
@@ -504,7 +505,7 @@ func (c *core) seal(entries int) {
 		return
 	}
 	c.steps++
-	c.share = c.p.Seal(fmt.Sprint("step", c.steps), &emitter.Room{Entries: entries, Bytes: 1 << 20})
+	c.share = c.p.Seal(fmt.Sprint("step", c.steps), &transaction.Room{Entries: entries, Bytes: 1 << 20})
 	if c.share == nil {
 		return
 	}
@@ -595,7 +596,7 @@ func (c *core) commit(told bool) {
 		c.heard[r.Offset] = c.heard[r.Offset] || r.Offset < c.position
 	}
 	if told {
-		share.Done(emitter.Committed)
+		share.Done(transaction.Committed)
 		for e := range c.p.jobs[len(c.p.jobs)-1].step.Entries() {
 			switch e.Outcome {
 			case timer.None:
@@ -698,7 +699,7 @@ func (c *core) abort() {
 	for _, e := range share.Emissions {
 		c.aborted[e.Record] = true
 	}
-	share.Done(emitter.Aborted)
+	share.Done(transaction.Aborted)
 	if c.p.Tail.Doubt() != (c.aborts%2 == 1) {
 		c.t.Fatalf("in doubt %v of an aborted step, acknowledged %v", c.p.Tail.Doubt(), c.aborts%2 == 0)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 )
@@ -113,11 +113,11 @@ func (m *emissions) own(key, prefix string, numbers ...int64) {
 // refusalOf words a target's verdict.
 func refusalOf(err error, r *kgo.Record) *planner.Refusal {
 	switch {
-	case emitter.TooLarge(err):
+	case targets.TooLarge(err):
 		return &planner.Refusal{Reason: string(waterclock.ReasonTargetTooLarge), Detail: fmt.Sprintf("topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)}
-	case emitter.NotAuthorized(err):
+	case targets.NotAuthorized(err):
 		return &planner.Refusal{Reason: string(waterclock.ReasonTargetNotAuthorized), Detail: topics.MayNotWrite(r.Topic)}
-	case emitter.UnknownTopic(err):
+	case targets.UnknownTopic(err):
 		return &planner.Refusal{Reason: string(waterclock.ReasonTargetUnknown), Detail: fmt.Sprintf("topic %s did not exist when the timer fired: create it", r.Topic)}
 	}
 	return &planner.Refusal{Reason: string(waterclock.ReasonTargetRefused), Detail: fmt.Sprintf("topic %s refuses the record: %v; change the topic's settings or what is sent, and schedule the timer again", r.Topic, err)}

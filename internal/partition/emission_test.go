@@ -10,11 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 func emissionPartition() *Partition {
@@ -132,7 +132,7 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		if step == nil || step.Segments[0].Firings != n {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
-		s := &sealed{p: c.p, share: &emitter.Share{Emissions: make([]emitter.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
+		s := &sealed{p: c.p, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
 		k := &part{segment: step.Segments[0], slabs: new(slabs), emissions: n}
 		s.emit(k)
 		if got, want := cap(k.slabs.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {

@@ -4,9 +4,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -35,7 +35,7 @@ func (p *Partition) tells() bool { return p.o.Topics.Events.Name != "" }
 
 // within is how many entries, of how many bytes, the segment of a step may have for its
 // events to find room in it too: as many as there are entries, at most.
-func (p *Partition) within(room *emitter.Room) (entries int, bytes int64) {
+func (p *Partition) within(room *transaction.Room) (entries int, bytes int64) {
 	if !p.tells() {
 		return room.Entries, room.Bytes
 	}

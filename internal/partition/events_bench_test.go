@@ -3,7 +3,7 @@ package partition
 import (
 	"testing"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // BenchmarkSeal is what events add to sealing: the lane stands still meanwhile.
@@ -22,7 +22,7 @@ func BenchmarkSeal(b *testing.B) {
 			c.work()
 			sealed := 0
 			for b.Loop() {
-				c.p.Seal("step", &emitter.Room{Entries: 10_000, Bytes: 16 << 20}).Done(emitter.Aborted)
+				c.p.Seal("step", &transaction.Room{Entries: 10_000, Bytes: 16 << 20}).Done(transaction.Aborted)
 				c.p.Tail.Known(c.end)
 				sealed += timers
 			}

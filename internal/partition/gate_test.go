@@ -16,11 +16,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -58,7 +58,7 @@ func newGated(t *testing.T) *gated {
 	g.p = New(Options{
 		Options: ownership.Options{
 			Topics: &topics.Set{Request: topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1}},
-			Client: cl, Targets: emitter.NewTargets(cl, emitter.TargetOptions{}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Client: cl, Targets: targets.NewMetadata(cl, targets.MetadataOptions{}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		},
 		Reader: reader, Metrics: NewMetrics(prometheus.NewRegistry()), Rules: new(intake.Rules), Memory: Memory{Wheel: budget.Alone(1 << 20)},
 	})

@@ -8,12 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 func TestLag(t *testing.T) {
@@ -77,7 +77,7 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 // What is read last tells the lag until it is told that only markers are behind it.
 func TestLagEndsWithMarkers(t *testing.T) {
 	p := New(Options{
-		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Lanes: emitter.NewLanes(emitter.Options{})},
+		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Lanes: transaction.NewLanes(transaction.Options{})},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Memory:  Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}, Rules: new(intake.Rules),
 	})

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // A partition fails with entries planned and not sealed, and is acquired again
@@ -26,7 +26,7 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	c.p.LeaveLane(c.p)
 	c.p.reset()
 	c.p.JoinLane(c.p)
-	if share := c.p.Seal("early", &emitter.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
+	if share := c.p.Seal("early", &transaction.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
 		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier acquisition", len(share.Records), len(share.Emissions))
 	}
 }

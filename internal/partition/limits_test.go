@@ -4,9 +4,9 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // The limits of docs/LIMITS.md that a partition keeps: at the limit and one
@@ -235,7 +235,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 		c.deliver(1)
 		c.work()
 	}
-	if room := (emitter.Room{Entries: roomy, Bytes: 1 << 20}); c.p.Seal("all", &room) == nil || room.Entries != roomy-n {
+	if room := (transaction.Room{Entries: roomy, Bytes: 1 << 20}); c.p.Seal("all", &room) == nil || room.Entries != roomy-n {
 		t.Errorf("a step takes %d of %d requests", roomy-room.Entries, n)
 	}
 }
@@ -493,7 +493,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			c.deliver(5)
 			c.work()
 		}
-		room := emitter.Room{Entries: entries, Bytes: 1 << 20}
+		room := transaction.Room{Entries: entries, Bytes: 1 << 20}
 		c.p.Seal("by entries", &room)
 		if entries-room.Entries != want {
 			t.Errorf("room for %d entries: took %d, want %d", entries, entries-room.Entries, want)
@@ -511,7 +511,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			c.deliver(5)
 			c.work()
 		}
-		room := emitter.Room{Entries: roomy, Bytes: bytes - less}
+		room := transaction.Room{Entries: roomy, Bytes: bytes - less}
 		c.p.Seal("by bytes", &room)
 		if took := roomy - room.Entries; took != want {
 			t.Errorf("room for %d bytes: took %d entries, want %d", bytes-less, took, want)

@@ -7,23 +7,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Unhealthy targets. While a target partition is unhealthy its due timers stay pending
 // and are parked: moved, in the store alone, from the rows by due time to rows
 // by target, so that no scan steps over them. So it is while nobody knows what
-// partitions a topic has, or whether there is such a topic (emitter.Unplaced),
+// partitions a topic has, or whether there is such a topic (timer.Unplaced),
 // and where no partition is healthy that a null key might go to
-// (emitter.AnyPartition): those are parked for the topic.
+// (timer.AnyPartition): those are parked for the topic.
 
 // parked is what Run knows of timers that are parked: its own.
 type parked struct {
 	counts map[timer.TopicPartition]int64 // about how many, by target
 	moved  bool                           // since they were last shown
-	waiter *emitter.Waiter                // for those targets
+	waiter *targets.Waiter                // for those targets
 	// looked is when it was last looked for what is too late among them, and reached
 	// up to where, for targets that have more.
 	looked  time.Time
@@ -48,8 +48,8 @@ func (p *Partition) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool
 }
 
 // permitOf is a permit that went through the planner.
-func permitOf(tag any) *emitter.Permit {
-	permit, _ := tag.(*emitter.Permit)
+func permitOf(tag any) *targets.Permit {
+	permit, _ := tag.(*targets.Permit)
 	return permit
 }
 
@@ -127,7 +127,7 @@ func (p *Partition) unpark() error {
 // due pass. notDue says that some are not, because the clock was set back: they
 // need no admission, and nor does what is still parked, for it is due later. They
 // wait as any other timer, at the place of the horizon that they lower.
-func (p *Partition) unparkSome(to timer.TopicPartition, admit int, permit *emitter.Permit) (notDue bool, err error) {
+func (p *Partition) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (notDue bool, err error) {
 	timers, err := p.handle.Unpark(targetName(to), admit, loadBytes)
 	if err != nil {
 		return false, err
@@ -181,7 +181,7 @@ func (p *Partition) expireParked() error {
 	turn := func(t *timer.Timer) bool {
 		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
 	}
-	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{emitter.Unexamined(): turn, planner.Unreckoned: p.plans.reckons} {
+	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: p.plans.reckons} {
 		if p.parking.counts[to] > 0 {
 			if err := p.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err

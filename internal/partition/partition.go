@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -79,7 +79,7 @@ func (m *Memory) close() {
 	}
 }
 
-// Partition is one owned request partition. It implements emitter.Source and
+// Partition is one owned request partition. It implements transaction.Source and
 // intake.Sink.
 type Partition struct {
 	*ownership.Life
@@ -134,7 +134,7 @@ type Partition struct {
 // New returns a partition that Run will acquire.
 func New(o Options) *Partition {
 	if o.Health == nil {
-		o.Health = emitter.NewHealth(emitter.HealthOptions{Targets: o.Targets, Logger: o.Logger})
+		o.Health = targets.NewHealth(targets.HealthOptions{Targets: o.Targets, Logger: o.Logger})
 	}
 	p := &Partition{
 		Life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // idsOf are n numbers of IDs that belong to a sub.
@@ -152,7 +152,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 		})
 	}
 	planning.Wait()
-	share := c.p.Seal("step", &emitter.Room{Entries: n, Bytes: 1 << 20})
+	share := c.p.Seal("step", &transaction.Room{Entries: n, Bytes: 1 << 20})
 	letters := 0
 	for _, r := range share.Records {
 		if r.Topic == c.set.DeadLetters.Name {
@@ -162,7 +162,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 	if letters != n-most {
 		t.Errorf("%d of %d are refused, want %d", letters, n, n-most)
 	}
-	share.Done(emitter.Aborted)
+	share.Done(transaction.Aborted)
 }
 
 // Requests of one ID go to one sub, whatever else is in the batch; what has no key does too.
@@ -298,7 +298,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 	fired := map[string]int{}
 	const want = n + 2*n/10
 	for rounds := 0; len(fired) < want && rounds < 1000; rounds++ {
-		share := c.p.Seal("step", &emitter.Room{Entries: room, Bytes: 1 << 20})
+		share := c.p.Seal("step", &transaction.Room{Entries: room, Bytes: 1 << 20})
 		if share == nil {
 			c.apply()
 			continue
@@ -308,7 +308,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 				r.Offset = c.end + int64(i)
 			}
 			c.end += int64(len(share.Records)) + 1 // its marker
-			share.Done(emitter.Aborted)
+			share.Done(transaction.Aborted)
 			continue
 		}
 		for _, r := range share.Records {
@@ -318,7 +318,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 		for _, e := range share.Emissions {
 			fired[header(e.Record, waterclock.HeaderEvent)]++
 		}
-		share.Done(emitter.Committed)
+		share.Done(transaction.Committed)
 		c.apply()
 	}
 	cancel()

@@ -3,9 +3,9 @@ package partition
 import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -13,8 +13,8 @@ import (
 // nobody. What cannot be placed now waits for what it returns, which Health does
 // not allow: the topic, that more topics can be asked for, or partitions that it
 // does not have yet.
-func (p *Partition) route(t *timer.Target, permit *emitter.Permit) (to timer.TopicPartition, refused *planner.Refusal) {
-	to = timer.TopicPartition{Topic: t.Topic, Partition: emitter.Unplaced}
+func (p *Partition) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *planner.Refusal) {
+	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
 	target, known := p.o.Targets.Cached(t.Topic)
 	if !known {
 		return p.o.Targets.Examine(t.Topic), nil
@@ -30,7 +30,7 @@ func (p *Partition) route(t *timer.Target, permit *emitter.Permit) (to timer.Top
 		if p.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
 			return to, noPartition(t.Topic, t.Partition, n)
 		}
-		to.Partition = emitter.Beyond
+		to.Partition = timer.Beyond
 	case t.Partition != timer.AnyPartition:
 		to.Partition = t.Partition
 	case t.Key != nil:
@@ -53,5 +53,5 @@ func (p *Partition) anyPartition(topic string, leader []bool) int32 {
 			return k
 		}
 	}
-	return emitter.AnyPartition
+	return timer.AnyPartition
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -37,7 +36,7 @@ func TestNullKeyWithoutAnyLeaderHoldsUpNobody(t *testing.T) {
 		t.Fatalf("sealed a firing that has nowhere to go: %+v", c.share)
 	}
 	c.park()
-	anyOf := timer.TopicPartition{Topic: targetTopic, Partition: emitter.AnyPartition}
+	anyOf := timer.TopicPartition{Topic: targetTopic, Partition: timer.AnyPartition}
 	if c.p.parking.counts[anyOf] != 1 {
 		t.Fatalf("not parked: %v", c.p.parking.counts)
 	}
@@ -103,7 +102,7 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 		}
 	}
 	round()
-	beyond := timer.TopicPartition{Topic: targetTopic, Partition: emitter.Beyond}
+	beyond := timer.TopicPartition{Topic: targetTopic, Partition: timer.Beyond}
 	if n := c.p.parking.counts[beyond]; n != few || len(c.p.parking.counts) != 1 {
 		t.Errorf("parked: %v, want %d for %v", c.p.parking.counts, few, beyond)
 	}

@@ -7,11 +7,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -28,7 +28,7 @@ type sealed struct {
 	at         int64       // when it was sealed, Unix ms
 	mark       clocks.Mark // the same
 	began      time.Time   // the same
-	share      *emitter.Share
+	share      *transaction.Share
 }
 
 // part is what one sub adds.
@@ -47,16 +47,16 @@ type part struct {
 // forever is how long a source sleeps that something else wakes.
 const forever = time.Duration(math.MaxInt64)
 
-// Seal implements emitter.Source. It asks no broker, and waits for none: the lane
+// Seal implements transaction.Source. It asks no broker, and waits for none: the lane
 // stands still meanwhile, and so does whoever wants p.Mu. What cannot be placed by
 // what is known is rolled back like what goes to an unhealthy target.
-func (p *Partition) Seal(step string, room *emitter.Room) *emitter.Share {
+func (p *Partition) Seal(step string, room *transaction.Room) *transaction.Share {
 	p.nextDue.Store(never)
 	return p.Life.Seal(step, room, p.seal)
 }
 
 // seal is called with Mu held.
-func (p *Partition) seal(name string, room *emitter.Room) *emitter.Share {
+func (p *Partition) seal(name string, room *transaction.Room) *transaction.Share {
 	if len(p.jobs) >= maxUnfolded {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (p *Partition) roomToFire(step, out load) load {
 	return load{min(room.entries, step.entries-ready.entries), min(room.bytes, step.bytes-ready.bytes)}
 }
 
-// Wait implements emitter.Source: as of the last Seal.
+// Wait implements transaction.Source: as of the last Seal.
 func (p *Partition) Wait() time.Duration {
 	due := p.nextDue.Load()
 	if due == never {
@@ -163,7 +163,7 @@ func (s *sealed) build(step string) {
 	p := s.p
 	s.mark, s.began = p.clock.mark(), time.Now()
 	s.at = s.mark.Wall
-	s.share = &emitter.Share{Token: p.o.Token, Done: s.done}
+	s.share = &transaction.Share{Token: p.o.Token, Done: s.done}
 	s.parts = make([]part, len(p.plans.subs))
 	entries := s.step.Len()
 	p.plans.each(entries, func(x *sub) {
@@ -253,7 +253,7 @@ func (s *sealed) emit(k *part) {
 			continue
 		}
 		s.emitted[i] = e
-		s.share.Emissions[i] = emitter.Emission{
+		s.share.Emissions[i] = transaction.Emission{
 			Record: made.record(e.Emit, e.Partition), Due: e.Emit.FiresAt(), Seq: e.Emit.Offset, Permit: permitOf(e.Tag), Alone: e.Suspect,
 		}
 		i++
@@ -312,23 +312,23 @@ func (s *sealed) free() {
 }
 
 // done takes the outcome of the segment's step.
-func (s *sealed) done(o emitter.Outcome) {
+func (s *sealed) done(o transaction.Outcome) {
 	p := s.p
 	switch o {
-	case emitter.Committed:
+	case transaction.Committed:
 		p.o.Stamps.Offer(p.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
 		s.cleared()
 		s.commit()
-	case emitter.Aborted:
+	case transaction.Aborted:
 		for i := range s.parts {
 			s.verdicts(&s.parts[i])
 		}
 		s.giveBack()
-	case emitter.Lost:
+	case transaction.Lost:
 		s.giveBack()
 	}
 	p.Ended(s.share, s.share.Records[:s.changelog], o)
-	if o == emitter.Committed {
+	if o == transaction.Committed {
 		s.free()
 	}
 }
@@ -365,7 +365,7 @@ func (s *sealed) verdicts(k *part) {
 	for i := k.first; i < k.first+k.emissions; i++ {
 		em, e := &s.share.Emissions[i], s.emitted[i]
 		switch {
-		case errors.Is(em.Err, emitter.ErrUnhealthy):
+		case errors.Is(em.Err, transaction.ErrUnhealthy):
 			unhealthy = append(unhealthy, e)
 		case em.Err != nil:
 			e.Refusal = refusalOf(em.Err, em.Record)

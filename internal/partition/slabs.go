@@ -5,8 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // slabs hold the records of one share and what belongs to them, some 900 bytes for each
@@ -21,7 +21,7 @@ type slabs struct {
 	changes   []kgo.Record // of changes, with keys
 	keys      []byte
 	list      []*kgo.Record
-	emissions []emitter.Emission
+	emissions []transaction.Emission
 	emitted   []*planner.Entry
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -50,20 +50,20 @@ func looking(t *testing.T) *core {
 func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 	c := looking(t)
 	k, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic, otherTopic))
-	targets := emitter.NewTargets(cl, emitter.TargetOptions{})
+	metadata := targets.NewMetadata(cl, targets.MetadataOptions{})
 	c.brokers.leaders[otherTopic] = make([]int32, 3)
-	c.ok(targets.Refresh(t.Context(), otherTopic))
+	c.ok(metadata.Refresh(t.Context(), otherTopic))
 	answer := make(chan struct{})
 	k.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
 		k.KeepControl()
 		k.SleepControl(func() { <-answer })
 		return nil, nil, false
 	})
-	c.o.Targets = targets
-	c.o.Health = emitter.NewHealth(emitter.HealthOptions{Targets: targets, Logger: c.o.Logger})
+	c.o.Targets = metadata
+	c.o.Health = targets.NewHealth(targets.HealthOptions{Targets: metadata, Logger: c.o.Logger})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{}, 2)
-	for _, run := range []func(context.Context) error{targets.Run, c.o.Health.Run} {
+	for _, run := range []func(context.Context) error{metadata.Run, c.o.Health.Run} {
 		go func() { _ = run(ctx); done <- struct{}{} }()
 	}
 	defer func() { cancel(); <-done; <-done }()
@@ -111,8 +111,8 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	c.brokers.leaders[otherTopic] = make([]int32, 3)
 	var later atomic.Int64 // by what the clock of targets was set ahead
 	now := func() time.Time { return c.mono.Add(time.Duration(later.Load())) }
-	c.o.Targets = emitter.NewTargets(cl, emitter.TargetOptions{Now: now})
-	c.o.Health = emitter.NewHealth(emitter.HealthOptions{Targets: c.o.Targets, Logger: c.o.Logger, Now: now})
+	c.o.Targets = targets.NewMetadata(cl, targets.MetadataOptions{Now: now})
+	c.o.Health = targets.NewHealth(targets.HealthOptions{Targets: c.o.Targets, Logger: c.o.Logger, Now: now})
 	c.o.Rules.Allow = func(string) bool { return true }
 	c.o.Rules.Never = func(string) string { return "" }
 	ctx, cancel := context.WithCancel(t.Context())
@@ -270,7 +270,7 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 				c.now += 7
 				c.look(3 * time.Second) // several at once are a broker's death for a while
 			}
-			anyOf := timer.TopicPartition{Topic: targetTopic, Partition: emitter.AnyPartition}
+			anyOf := timer.TopicPartition{Topic: targetTopic, Partition: timer.AnyPartition}
 			if c.p.parking.counts[anyOf] != 8 {
 				t.Fatalf("parked: %v, want all for any partition", c.p.parking.counts)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -107,7 +107,7 @@ func (j *job) run(ctx context.Context) error {
 	if err := Nobody(ctx, j.o.Admin, j.o.Group); err != nil {
 		return err
 	}
-	if err := emitter.EndAll(ctx, j.o.Admin, j.o.Group); err != nil {
+	if err := hanging.EndAll(ctx, j.o.Admin, j.o.Group); err != nil {
 		return err
 	}
 	if err := j.look(ctx); err != nil || j.report.Done() {

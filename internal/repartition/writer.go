@@ -11,9 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -48,7 +49,7 @@ type writer struct {
 func begin(ctx context.Context, j *job) (*writer, error) {
 	w := &writer{ctx: ctx, set: j.o.Set, group: j.o.Group, step: "follow/" + rand.Text(), now: j.o.Now().UnixMilli()}
 	// One ID for each request topic: a second run ends what the first left open.
-	w.id = emitter.TransactionalIDPrefix(w.group) + "follow/" + w.set.Request.Name
+	w.id = hanging.TransactionalIDPrefix(w.group) + "follow/" + w.set.Request.Name
 	var err error
 	w.client, err = kgo.NewClient(append(j.o.Client[:len(j.o.Client):len(j.o.Client)],
 		kgo.TransactionalID(w.id), kgo.TransactionTimeout(timeout),
@@ -72,15 +73,15 @@ func (w *writer) fence(ctx context.Context, parts []part) error {
 	if err := w.client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
-	offsets := make([]emitter.Offset, len(parts))
+	offsets := make([]transaction.Offset, len(parts))
 	note := wire.CommitNote{Step: w.step, Partitions: int32(len(parts))}
 	for i := range parts {
 		w.next = append(w.next, parts[i].changelog.end)
-		offsets[i] = emitter.Offset{
+		offsets[i] = transaction.Offset{
 			Topic: w.set.Request.Name, TopicID: w.set.Request.ID, Partition: int32(i), At: parts[i].requests.end, Metadata: note.String(),
 		}
 	}
-	return emitter.CommitOffsets(ctx, w.client, w.id, w.group, offsets)
+	return transaction.CommitOffsets(ctx, w.client, w.id, w.group, offsets)
 }
 
 // move makes t pending in a partition that it did not come to by a request.
@@ -152,7 +153,7 @@ func (w *writer) failed() error {
 }
 
 // commit commits. An end that is not answered is asked for again and never given up for
-// an abort: see emitter.CommitAgain.
+// an abort: see transaction.CommitAgain.
 func (w *writer) commit(ctx context.Context) error {
 	id, epoch, err := w.client.ProducerID(ctx)
 	if err != nil {
@@ -164,7 +165,7 @@ func (w *writer) commit(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitLimit)
 	defer cancel()
-	if err := emitter.CommitAgain(ctx, w.client, w.id, id, epoch); err != nil {
+	if err := transaction.CommitAgain(ctx, w.client, w.id, id, epoch); err != nil {
 		return fmt.Errorf("commit: %w (%w); whether it was is not known: run it again, what is done is not done twice", ended, err)
 	}
 	return nil

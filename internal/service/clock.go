@@ -8,9 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/targets"
 )
 
 const (
@@ -42,7 +42,7 @@ const (
 type clockWatch struct {
 	now    func() time.Time // wall
 	clocks *clocks.Clocks
-	health *emitter.Health
+	health *targets.Health
 	wake   func() // everybody looks again
 	want   func() // the clocks are compared soon
 	log    *slog.Logger
@@ -53,7 +53,7 @@ type clockWatch struct {
 	refused    int       // target partitions that refused the clock then
 }
 
-func newClockWatch(now func() time.Time, known *clocks.Clocks, health *emitter.Health, wake, want func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
+func newClockWatch(now func() time.Time, known *clocks.Clocks, health *targets.Health, wake, want func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
 	c := &clockWatch{
 		now: now, clocks: known, health: health, wake: wake, want: want, log: log,
 		jumps: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/targets"
 )
 
 func TestClockWatch(t *testing.T) {
@@ -32,7 +32,7 @@ func TestClockWatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			woken := 0
 			log := slog.New(slog.DiscardHandler)
-			w := newClockWatch(time.Now, new(clocks.Clocks), emitter.NewHealth(emitter.HealthOptions{Logger: log}), func() { woken++ }, func() {}, log, prometheus.NewRegistry())
+			w := newClockWatch(time.Now, new(clocks.Clocks), targets.NewHealth(targets.HealthOptions{Logger: log}), func() { woken++ }, func() {}, log, prometheus.NewRegistry())
 			start := time.Now()
 			w.wall, w.mono = start.Round(0), start
 			w.look(start.Round(0).Add(c.wall), start.Add(c.mono))

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -74,7 +74,7 @@ type openTransaction struct {
 // producer is the answer for the transaction that begins at an offset.
 type producer struct {
 	at     int64
-	holder emitter.Holder
+	holder hanging.Holder
 	oldest time.Time // timestamp of the record at that offset
 }
 
@@ -228,11 +228,11 @@ func (e *edges) ask(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, nameTimeout)
 		defer cancel()
 		found := make(map[key]producer, len(at))
-		holders := emitter.FindHolders(ctx, e.in.client, at)
+		holders := hanging.FindHolders(ctx, e.in.client, at)
 		for tp, offset := range at {
 			holder, ok := holders[tp]
 			if !ok {
-				holder = emitter.Holder{ProducerID: -1, Err: context.DeadlineExceeded}
+				holder = hanging.Holder{ProducerID: -1, Err: context.DeadlineExceeded}
 			}
 			found[key{tp.Topic, tp.Partition}] = producer{offset, holder, e.stamp(ctx, tp, offset)}
 		}
@@ -288,7 +288,7 @@ func (e *edges) take(found map[key]producer) {
 }
 
 // name notes what was found out about the producer, unless more was known before.
-func (h *openTransaction) name(is emitter.Holder) {
+func (h *openTransaction) name(is hanging.Holder) {
 	if is.ProducerID < 0 && h.by.ProducerID != "" || is.TransactionalID == "" && h.by.TransactionalID != "" {
 		return
 	}
@@ -299,7 +299,7 @@ func (h *openTransaction) name(is emitter.Holder) {
 }
 
 // describe describes a producer to people.
-func describe(h emitter.Holder) string {
+func describe(h hanging.Holder) string {
 	switch {
 	case h.Err != nil:
 		return fmt.Sprintf("a producer that the brokers do not name (DescribeProducers: %v)", h.Err)

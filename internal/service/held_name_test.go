@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/ownership"
 )
 
@@ -16,15 +16,15 @@ func TestAHoldersNameIsAskedForUntilItIsKnown(t *testing.T) {
 	h := &openTransaction{at: 7, seen: now, by: ownership.Held{From: 7, Since: now}}
 	e := &edges{held: map[key]*openTransaction{k: h}}
 	began := now.Add(-time.Minute)
-	e.take(map[key]producer{k: {7, emitter.Holder{ProducerID: 4}, time.Time{}}})
+	e.take(map[key]producer{k: {7, hanging.Holder{ProducerID: 4}, time.Time{}}})
 	if h.known || h.by.ProducerID != "4" {
 		t.Errorf("of a producer whose coordinator is silent: %+v", h)
 	}
-	e.take(map[key]producer{k: {7, emitter.Holder{ProducerID: 4, TransactionalID: "billing", Began: began}, time.Time{}}})
+	e.take(map[key]producer{k: {7, hanging.Holder{ProducerID: 4, TransactionalID: "billing", Began: began}, time.Time{}}})
 	if h.known || h.by.TransactionalID != "billing" || !h.by.Since.Equal(began) {
 		t.Errorf("of a record that could not be read: %+v", h)
 	}
-	e.take(map[key]producer{k: {7, emitter.Holder{ProducerID: -1}, began}})
+	e.take(map[key]producer{k: {7, hanging.Holder{ProducerID: -1}, began}})
 	if !h.known || h.by.TransactionalID != "billing" || !h.by.Oldest.Equal(began) {
 		t.Errorf("in the end: %+v", h)
 	}

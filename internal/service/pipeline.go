@@ -11,12 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/service/policy"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // replaySlots is how many partitions are replayed at a time: one for each core, because a replay mostly
@@ -32,8 +34,8 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	in.scans = semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))
 	in.budgets = newBudgets(&in.shares, in.topics, in.delayed)
 	in.openMetrics()
-	laneMetrics := emitter.NewMetrics(in.registry)
-	in.openTargets(laneMetrics)
+	repairs := hanging.NewMetrics(in.registry)
+	in.openTargets(repairs)
 	in.clock = newClockWatch(in.o.Now, in.metrics.Clocks(), in.health, in.wake, in.stamps.Want, in.log, in.registry)
 	in.recheck = newRecheck(in)
 	if err := in.openIntake(); err != nil {
@@ -47,7 +49,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 			}
 		})
 	}
-	in.openLanes(laneMetrics)
+	in.openLanes()
 	start(in.lanes.Run)
 	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
 	start(in.recheck.Run)
@@ -60,7 +62,7 @@ func (in *instance) startPipeline(life context.Context, end context.CancelCauseF
 	start(in.targets.Run)
 	start(in.health.Run)
 	start(in.markers.Run)
-	start(in.newWatch(laneMetrics).Run)
+	start(in.newWatch(repairs).Run)
 	in.registry.MustRegister(&stateCollector{in})
 	return background, nil
 }
@@ -79,17 +81,18 @@ func (in *instance) openMetrics() {
 
 // openTargets makes what remembers which targets are unhealthy and which markers may be
 // missing, and tells the limits of our own topics.
-func (in *instance) openTargets(metrics *emitter.Metrics) {
+func (in *instance) openTargets(repairs *hanging.Metrics) {
 	for _, name := range in.all() {
 		t := in.of(name)
 		for _, own := range t.set.Own() {
 			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
 		}
 	}
-	in.markers = emitter.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, metrics)
-	in.health = emitter.NewHealth(emitter.HealthOptions{
-		Probe: emitter.NewProber(in.opts, in.cfg.Group, in.process, in.markers, in.o.Now).Probe, Targets: in.targets, Logger: in.log,
+	in.markers = hanging.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, repairs)
+	prober := targets.NewProber(targets.ProberOptions{
+		Client: in.opts, IDPrefix: hanging.TransactionalIDPrefix(in.cfg.Group) + in.process + "/", Metadata: in.targets, Probed: in.markers.Probed, Now: in.o.Now,
 	})
+	in.health = targets.NewHealth(targets.HealthOptions{Probe: prober.Probe, Targets: in.targets, Logger: in.log})
 }
 
 // openIntake makes what reads requests, and the member of the group.
@@ -109,12 +112,12 @@ func (in *instance) openIntake() (err error) {
 }
 
 // openLanes makes what commits the steps of all partitions.
-func (in *instance) openLanes(metrics *emitter.Metrics) {
-	lanes := emitter.NewLanes(emitter.Options{
+func (in *instance) openLanes() {
+	lanes := transaction.NewLanes(transaction.Options{
 		Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lanes: in.laneCount(),
 		TransactionalIDs: in.cfg.TransactionalIDs, Interval: in.cfg.FiringInterval, TransactionTimeout: in.cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
 		BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale, Refuted: in.targets.Refuted,
-		Health: in.health, Markers: in.markers, Reach: in.dialer, Leaders: in.targets, Logger: in.log, Metrics: metrics,
+		Health: in.health, Markers: in.markers, Reach: in.dialer, Leaders: in.targets, Logger: in.log, Metrics: transaction.NewMetrics(in.registry),
 	})
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -122,9 +125,9 @@ func (in *instance) openLanes(metrics *emitter.Metrics) {
 }
 
 // newWatch makes what ends the transactions that others of the group left open.
-func (in *instance) newWatch(metrics *emitter.Metrics) *emitter.Watch {
-	return &emitter.Watch{
-		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: metrics,
+func (in *instance) newWatch(repairs *hanging.Metrics) *hanging.Watch {
+	return &hanging.Watch{
+		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: repairs,
 		Living: func(g *kadm.DescribedGroup) (map[string]bool, bool) { return membership.Living(g, processOf) },
 	}
 }

@@ -18,16 +18,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -173,9 +175,9 @@ type instance struct {
 	dialer   *dialer.Dialer
 	store    *statestore.Store
 	reader   *intake.Reader
-	targets  *emitter.Targets
-	health   *emitter.Health
-	markers  *emitter.Markers
+	targets  *targets.Metadata
+	health   *targets.Health
+	markers  *hanging.Markers
 	group    *membership.Group
 	replays  *semaphore.Weighted
 	scans    *semaphore.Weighted
@@ -198,7 +200,7 @@ type instance struct {
 	mu     sync.Mutex // guards what follows
 	phase  string     // what start waits for; "" when running
 	access *access    // nil until there is a client
-	lanes  *emitter.Lanes
+	lanes  *transaction.Lanes
 	parts  map[key]*owned
 }
 

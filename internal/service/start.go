@@ -16,13 +16,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/service/connect"
 	"github.com/waterclock/waterclock/internal/service/datadir"
 	"github.com/waterclock/waterclock/internal/service/policy"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -43,7 +44,7 @@ func (in *instance) openClient() (err error) {
 	if err != nil {
 		return fmt.Errorf("build client: %w", err)
 	}
-	in.targets = emitter.NewTargets(in.client, emitter.TargetOptions{AutoCreate: in.o.AutoCreateTargets, MissingAfter: in.o.MissingAfter})
+	in.targets = targets.NewMetadata(in.client, targets.MetadataOptions{AutoCreate: in.o.AutoCreateTargets, MissingAfter: in.o.MissingAfter})
 	in.targets.Watch(in.dialer, in.reached)
 	in.dialer.OnChange(func() { in.targets.Reached(); in.reached() })
 	return nil
@@ -69,7 +70,7 @@ func (in *instance) reached() {
 
 // connect waits until the brokers let this process do what it needs.
 func (in *instance) connect(ctx context.Context) error {
-	a := &access{cfg: in.cfg, client: in.client, log: in.log, probe: emitter.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
+	a := &access{cfg: in.cfg, client: in.client, log: in.log, probe: hanging.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
 	in.mu.Lock()
 	in.access = a
 	in.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -99,7 +99,7 @@ func openStep(t testing.TB, v *rig.Victim, c *kafkatest.Cluster, group, topic st
 			t.Fatalf("list transactions: %v", err)
 		}
 		for id := range open {
-			if !strings.HasPrefix(id, emitter.TransactionalIDPrefix(group)) || open[id].State != "Ongoing" {
+			if !strings.HasPrefix(id, hanging.TransactionalIDPrefix(group)) || open[id].State != "Ongoing" {
 				continue
 			}
 			d, err := adm.DescribeTransactions(t.Context(), id)

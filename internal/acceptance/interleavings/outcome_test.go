@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -163,7 +163,7 @@ func (w *world) groupCoordinator() int32 {
 
 func (w *world) transactionCoordinator() int32 {
 	w.Helper()
-	id := emitter.TransactionalIDPrefix(w.group()) + "any" // there is one partition of __transaction_state
+	id := hanging.TransactionalIDPrefix(w.group()) + "any" // there is one partition of __transaction_state
 	found := w.adm.FindTxnCoordinators(w.Context(), id)[id]
 	if found.Err != nil {
 		w.Fatalf("find the transactions' coordinator: %v", found.Err)

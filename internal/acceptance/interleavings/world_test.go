@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -181,7 +181,7 @@ func (w *world) foreign(name string) *txn {
 // hanging is a producer as an owner of the group's would have it.
 func (w *world) hanging(name string) *txn {
 	w.Helper()
-	return &txn{w, w.c.Client(w.T, kgo.TransactionalID(emitter.TransactionalIDPrefix(w.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
+	return &txn{w, w.c.Client(w.T, kgo.TransactionalID(hanging.TransactionalIDPrefix(w.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
 }
 

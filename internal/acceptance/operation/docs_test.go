@@ -20,7 +20,7 @@ var (
 // sources calls see with the text of every file of the service that is no test.
 func sources(t *testing.T, see func(path, text string)) {
 	t.Helper()
-	for _, dir := range []string{"emitter", "intake", "statestore", "delaytopics", "internal"} {
+	for _, dir := range []string{"intake", "statestore", "delaytopics", "internal"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

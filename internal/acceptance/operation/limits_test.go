@@ -30,14 +30,16 @@ var heldBy = map[string]map[string]string{
 		"maxAhead":       "TestVerifyTimestampsAhead",
 	},
 	"internal/wire": {"maxDetailBytes": "TestDeadDetailIsBounded"},
-	"emitter": {
+	"internal/transaction": {
 		"MaxStepEntries":    "TestAStepsLimits",
 		"MaxStepBytes":      "TestAStepsLimits",
 		"sharedStepEntries": "TestStepsAreShortWhileOthersAreServed",
 		"MaxStepPartitions": "TestAStepsLimits",
-		"maxExamined":       "internal/partition.TestUnknownTargetsWaitInTurn",
-		"maxNewcomers":      "TestUnknownTopicsAreBounded",
-		"maxProbes":         "TestProbesAtATime",
+	},
+	"internal/targets": {
+		"maxExamined":  "internal/partition.TestUnknownTargetsWaitInTurn",
+		"maxNewcomers": "TestUnknownTopicsAreBounded",
+		"maxProbes":    "TestProbesAtATime",
 	},
 	"intake": {
 		"DefaultHorizon":     "internal/acceptance/operation.TestLimitsOfRequests",

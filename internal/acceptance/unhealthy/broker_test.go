@@ -7,7 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -90,7 +90,7 @@ func coordinatorOf(t *testing.T, c *kafkatest.Cluster, group string) (node int32
 	t.Helper()
 	adm := c.Admin(t)
 	rig.Until(t, patience, "a coordinator", func() bool {
-		id := emitter.TransactionalIDPrefix(group) + "any" // __transaction_state has one partition
+		id := hanging.TransactionalIDPrefix(group) + "any" // __transaction_state has one partition
 		found := adm.FindTxnCoordinators(t.Context(), id)[id]
 		node = found.NodeID
 		return found.Err == nil

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -38,7 +38,7 @@ func bystander(t *testing.T, c *kafkatest.Cluster, group string) int {
 	adm := c.Admin(t)
 	busy := map[int32]bool{}
 	rig.Until(t, patience, "coordinators", func() bool {
-		id := emitter.TransactionalIDPrefix(group) + "any" // __transaction_state has one partition
+		id := hanging.TransactionalIDPrefix(group) + "any" // __transaction_state has one partition
 		txn, grp := adm.FindTxnCoordinators(t.Context(), id)[id], adm.FindGroupCoordinators(t.Context(), group)[group]
 		if txn.Err != nil || grp.Err != nil {
 			return false
@@ -86,8 +86,8 @@ func moveTo(t *testing.T, cl *kgo.Client, topic string, broker int32) {
 	})
 }
 
-// hanging counts the transactions that a partition shows open.
-func hanging(t *testing.T, cl *kgo.Client, topic string) (n int) {
+// openOn counts the transactions that a partition shows open.
+func openOn(t *testing.T, cl *kgo.Client, topic string) (n int) {
 	t.Helper()
 	var set kadm.TopicsSet
 	set.Add(topic, 0)
@@ -111,7 +111,7 @@ func forgetOutcomes(t *testing.T, c *kafkatest.Cluster, group string) {
 		t.Fatal(err)
 	}
 	for id := range listed {
-		if !strings.HasPrefix(id, emitter.TransactionalIDPrefix(group)) {
+		if !strings.HasPrefix(id, hanging.TransactionalIDPrefix(group)) {
 			continue
 		}
 		if _, _, err := c.Client(t, kgo.TransactionalID(id)).ProducerID(t.Context()); err != nil {

@@ -211,7 +211,7 @@ func (e *ending) nextAcquires() {
 		m, err := kadm.NewClient(e.cl).Metadata(e.Context(), e.unhealthy)
 		return err == nil && m.Topics[e.unhealthy].Partitions[0].Leader >= 0
 	})
-	if hanging(e.T, e.cl, e.unhealthy) == 0 {
+	if openOn(e.T, e.cl, e.unhealthy) == 0 {
 		e.Fatalf("%s: no marker was lost: this test shows nothing", e.name)
 	}
 	next := *e.cfg

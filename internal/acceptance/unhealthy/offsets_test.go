@@ -58,7 +58,7 @@ func TestMarkerLostOnTheGroupsOffsetsTheNextAcquisitionRepairsIt(t *testing.T) {
 		t.Errorf("the first owner ended with %v", err)
 	}
 	c.Restart(int(victim))
-	if hanging(t, cl, offsetsTopic) == 0 {
+	if openOn(t, cl, offsetsTopic) == 0 {
 		t.Fatal("no marker was lost: this test shows nothing")
 	}
 

@@ -20,9 +20,9 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 	"github.com/twmb/franz-go/plugin/kslog"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 const (
@@ -181,7 +181,7 @@ func CheckBrokers(ctx context.Context, cl *kgo.Client) error {
 
 // RequestOptions bound requests that something waits for.
 func RequestOptions(opts []kgo.Opt) []kgo.Opt {
-	return append(append([]kgo.Opt{}, opts...), kgo.RequestTimeoutOverhead(emitter.RequestTimeout))
+	return append(append([]kgo.Opt{}, opts...), kgo.RequestTimeoutOverhead(transaction.RequestTimeout))
 }
 
 // quiet lets only errors of the Kafka client through, unless debugging: while a

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -111,7 +111,7 @@ func TopicOptions(cfg *config.Config, topic string, delay time.Duration, create 
 func Access(cfg *config.Config) topics.Access {
 	a := topics.Access{
 		Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: cfg.CreateTopics, API: cfg.API != "",
-		Group: cfg.Group, TransactionalIDs: emitter.TransactionalIDPrefix(cfg.Group), DeadLetters: make(map[string]string),
+		Group: cfg.Group, TransactionalIDs: hanging.TransactionalIDPrefix(cfg.Group), DeadLetters: make(map[string]string),
 	}
 	for _, r := range cfg.Requests {
 		a.DeadLetters[r] = DeadLetters(cfg, r)

@@ -1,0 +1,81 @@
+package hanging
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(kafkatest.LeakFree{M: m}) }
+
+// testLimit bounds whatever a test waits for.
+const testLimit = 30 * time.Second
+
+// world is a group with one member, and a changelog of two partitions.
+type world struct {
+	t         *testing.T
+	c         *kafkatest.Cluster
+	ctx       context.Context
+	member    *kgo.Client
+	group     string
+	changelog string
+}
+
+// newWorld makes a world on the shared broker, whose test runs beside others.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	c := kafkatest.Shared(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testLimit)
+	t.Cleanup(cancel)
+	request := c.CreateTopic(t, 2, nil)
+	w := &world{t: t, c: c, ctx: ctx, group: "group-of-" + request, changelog: c.CreateTopic(t, 2, nil, request+".changelog")}
+	w.member = c.Client(t, kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(request), kgo.DisableAutoCommit())
+	var polling sync.WaitGroup
+	polling.Go(func() {
+		for ctx.Err() == nil {
+			w.member.PollFetches(ctx)
+		}
+	})
+	t.Cleanup(func() { cancel(); polling.Wait() })
+	adm := kadm.NewClient(c.Client(t))
+	w.await("the member joins", func() bool {
+		g, err := adm.DescribeGroups(ctx, w.group)
+		return err == nil && g[w.group].State == "Stable"
+	})
+	return w
+}
+
+func (w *world) await(what string, ok func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(testLimit); !ok(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			w.t.Fatalf("%s: not in time", what)
+		}
+	}
+}
+
+// nothingIsOpen checks that a read_committed consumer of a changelog partition gets past everything,
+// and sees nothing.
+func (w *world) nothingIsOpen(partition int32) {
+	w.t.Helper()
+	cl := w.c.Client(w.t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.changelog: {partition: kgo.NewOffset().AtStart()}}))
+	if err := cl.ProduceSync(w.ctx, &kgo.Record{Topic: w.changelog, Partition: partition, Value: []byte("behind")}).FirstErr(); err != nil {
+		w.t.Fatal(err)
+	}
+	fetched := cl.PollFetches(w.ctx)
+	if recs := fetched.Records(); fetched.Err() != nil || len(recs) == 0 || string(recs[0].Value) != "behind" {
+		w.t.Errorf("%s/%d shows %v, %v; want the record behind everything", w.changelog, partition, recs, fetched.Err())
+	}
+}

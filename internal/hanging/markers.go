@@ -1,0 +1,318 @@
+package hanging
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// endedKept is how long the end of a transaction is remembered: longer than
+	// a broker's session, its answer to a marker that is under way, and a refresh
+	// of the targets together.
+	endedKept = time.Minute
+	// lagging is how much later than we a coordinator may hear of a leader: what ends
+	// later than that after a move has its marker. One that is further behind is
+	// fenced, and its successor writes the markers.
+	lagging = 12 * time.Second
+	// maxEndedTxns bounds the ends that are remembered; each keeps the list of the
+	// partitions of its step.
+	maxEndedTxns = 16_384
+	// alike is how many of the last ends are looked at for one with the same
+	// partitions, whose list then serves both.
+	alike = 16
+	// doubtAfter is how long a partition must have a leader again, with nothing
+	// of ours left open on it, until it is in no doubt any more.
+	doubtAfter = time.Second
+	// doubtKept is how long a partition that was deleted, or may not be looked
+	// at, is asked about.
+	doubtKept = time.Hour
+	// doubtSaid is how often it is logged that a partition cannot be looked at.
+	doubtSaid = time.Minute
+	// blindKept is how long it is remembered that the group's offsets may not be
+	// looked at.
+	blindKept = 10 * time.Minute
+	// markerTick is how often partitions in doubt are looked at.
+	markerTick = 500 * time.Millisecond
+	// markerPatience is how long a marker may be on its way: see overdue.
+	markerPatience = 400 * time.Millisecond
+	// markerTimeout bounds one look at one partition.
+	markerTimeout = 3 * time.Second
+)
+
+// ended is a transaction that was ended by this process.
+type endedTxn struct {
+	Producer
+	txnID string
+	how   Ending
+	parts map[string][]int32
+	at    time.Time
+}
+
+func (e *endedTxn) wrote(p timer.TopicPartition) bool {
+	for _, n := range e.parts[p.Topic] {
+		if n == p.Partition {
+			return true
+		}
+	}
+	return false
+}
+
+// doubt is a partition that had no leader, or another one, when a transaction on
+// it may have been ending: its marker may be missing.
+type doubt struct {
+	since        time.Time
+	moved        time.Time // when it was last found to have had no leader, or another one
+	healthySince time.Time // since when it has a leader and nothing of ours is open
+	noted        map[Producer]*endedTxn
+	alert        bool      // it has no leader, or is known to lack a marker
+	said         time.Time // when a look at it failed and that was logged
+	// awaited is since when markers that are on their way were seen to be.
+	awaited map[Producer]time.Time
+}
+
+// Markers remembers how transactions ended, and writes the markers that brokers
+// lost. A partition that has no leader while a transaction ends gets no marker
+// (KAFKA-20734): the coordinator takes it for deleted and calls the transaction
+// complete. When the leader is back the transaction hangs there, read_committed
+// readers of the partition with it, until the next marker of the same producer
+// ID closes it with that one's outcome, whatever its own was.
+//
+// So a transactional ID whose last transaction touched such a partition is not
+// begun again, and the marker of the right outcome is written once the leader is
+// back and still shows the transaction open. Nothing is asked while leaders stay:
+// that they moved is noticed by what refreshes the targets anyway, by a client's
+// own metadata at its next turn, and by steps that fail.
+//
+// A nil Markers remembers nothing. mu guards what follows it.
+type Markers struct {
+	client  *kgo.Client
+	targets *targets.Metadata
+	group   string
+	log     *slog.Logger
+	metrics *Metrics
+	doubts  atomic.Int32 // number of doubtful: the healthy way takes no lock
+	// blind is until when the group's offsets are not looked at, Unix ns.
+	blind atomic.Int64
+
+	mu         sync.Mutex
+	ends       []*endedTxn // in order of time
+	doubtful   map[timer.TopicPartition]*doubt
+	retiredIDs map[int64]struct{} // producer IDs not to be begun again
+	wake       chan struct{}
+}
+
+// NewMarkers returns a Markers that hears from metadata of leaders that moved. Run
+// writes the markers.
+func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *slog.Logger, m *Metrics) *Markers {
+	k := &Markers{
+		client: cl, targets: metadata, group: group, log: log, metrics: m,
+		doubtful: make(map[timer.TopicPartition]*doubt), retiredIDs: make(map[int64]struct{}), wake: make(chan struct{}, 1),
+	}
+	metadata.OnMoved(k.Moved)
+	return k
+}
+
+// refuseOffsets notes that the right to look at the group's offsets is not there.
+func (k *Markers) refuseOffsets() {
+	if k != nil {
+		k.blind.Store(time.Now().Add(blindKept).UnixNano())
+	}
+}
+
+// mayLookAtOffsets is false for some time after a refusal.
+func (k *Markers) mayLookAtOffsets() bool {
+	return k == nil || time.Now().UnixNano() > k.blind.Load()
+}
+
+// NoteEnd notes that a transaction was ended, or may have been.
+func (k *Markers) NoteEnd(txnID string, p Producer, how Ending, parts map[string][]int32) {
+	if k == nil {
+		return
+	}
+	e := &endedTxn{Producer: p, txnID: txnID, how: how, parts: parts, at: time.Now()}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forget(e.at)
+	for _, before := range k.ends[max(0, len(k.ends)-alike):] {
+		if maps.EqualFunc(parts, before.parts, slices.Equal) {
+			e.parts = before.parts
+		}
+	}
+	k.ends = append(k.ends, e)
+	for to, d := range k.doubtful {
+		// What ended long after the last move has its marker: a doubt that may not
+		// be looked into would else spend each transactional ID, and gather ends,
+		// for doubtKept.
+		if e.wrote(to) && e.at.Sub(d.moved) < lagging {
+			k.note(d, e)
+		}
+	}
+}
+
+// forget drops what is old. The lock is held.
+func (k *Markers) forget(now time.Time) {
+	n := 0
+	for n < len(k.ends) && (now.Sub(k.ends[n].at) > endedKept || len(k.ends)-n >= maxEndedTxns) {
+		n++
+	}
+	if n > len(k.ends)/2 || n > 1024 {
+		k.ends = append([]*endedTxn(nil), k.ends[n:]...)
+	}
+}
+
+// note ties an end to a doubt. The lock is held.
+func (k *Markers) note(d *doubt, e *endedTxn) {
+	d.noted[e.Producer] = e
+	d.healthySince = time.Time{}
+	k.retiredIDs[e.ID] = struct{}{}
+}
+
+// Moved puts a partition in doubt: it lost its leader, or has had another one
+// meanwhile.
+func (k *Markers) Moved(to timer.TopicPartition) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.doubtful[to]
+	if d == nil {
+		d = &doubt{since: time.Now(), noted: make(map[Producer]*endedTxn), alert: k.targets.State(to) == targets.Leaderless}
+		k.doubtful[to] = d
+		k.doubts.Store(int32(len(k.doubtful)))
+	}
+	d.healthySince, d.moved = time.Time{}, time.Now()
+	for _, e := range k.ends {
+		if e.wrote(to) {
+			k.note(d, e)
+		}
+	}
+	k.count()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Probed notes that the transaction of a probe was ended with an abort, and whether its partition failed.
+func (k *Markers) Probed(txnID string, producerID int64, epoch int16, to timer.TopicPartition, failed bool) {
+	k.NoteEnd(txnID, Producer{producerID, epoch}, EndingAbort, map[string][]int32{to.Topic: {to.Partition}})
+	if failed {
+		k.Moved(to)
+	}
+}
+
+// count sets the gauge. The lock is held.
+func (k *Markers) count() {
+	n := 0
+	for _, d := range k.doubtful {
+		if d.alert && len(d.noted) > 0 {
+			n++
+		}
+	}
+	k.metrics.missing.Set(float64(n))
+}
+
+// Retired reports whether a producer ID must not be begun again.
+func (k *Markers) Retired(id int64) bool {
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, retiredIDs := k.retiredIDs[id]
+	return retiredIDs
+}
+
+// Outcome is what is remembered of a transaction, and its transactional ID.
+func (k *Markers) Outcome(to timer.TopicPartition, p Producer) (how Ending, txnID string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d := k.doubtful[to]; d != nil {
+		if e := d.noted[p]; e != nil {
+			return e.how, e.txnID
+		}
+	}
+	for i := len(k.ends) - 1; i >= 0; i-- {
+		if k.ends[i].Producer == p {
+			return k.ends[i].how, k.ends[i].txnID
+		}
+	}
+	return EndingUnknown, ""
+}
+
+// Doubtful returns the partitions in doubt.
+func (k *Markers) Doubtful() (all []timer.TopicPartition) {
+	if k.doubts.Load() == 0 {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for to := range k.doubtful {
+		all = append(all, to)
+	}
+	return all
+}
+
+// looked tells what a look at a partition with a leader has shown. One with
+// nothing of ours open, twice over some time, is in no doubt any more.
+func (k *Markers) looked(to timer.TopicPartition, clear bool) {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.doubtful[to]
+	switch {
+	case d == nil:
+	case !clear:
+		d.healthySince, d.alert = time.Time{}, true
+		k.count()
+	case d.healthySince.IsZero():
+		d.healthySince, d.awaited = now, nil
+	case now.Sub(d.healthySince) >= doubtAfter:
+		k.dismiss(to)
+	}
+}
+
+// away tells that a partition in doubt has no leader.
+func (k *Markers) away(to timer.TopicPartition) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d := k.doubtful[to]; d != nil {
+		d.healthySince, d.awaited, d.alert, d.moved = time.Time{}, nil, true, time.Now()
+		k.count()
+	}
+}
+
+// dismiss ends a doubt. The lock is held.
+func (k *Markers) dismiss(to timer.TopicPartition) {
+	delete(k.doubtful, to)
+	k.doubts.Store(int32(len(k.doubtful)))
+	k.count()
+	if len(k.doubtful) == 0 {
+		// Lanes have had a turn of every ID since: doubtAfter is much longer.
+		k.forgetRetired()
+	}
+}
+
+// forgetRetired forgets producer IDs that nobody has ended anything with for long. The
+// lock is held.
+func (k *Markers) forgetRetired() {
+	recent := make(map[int64]struct{})
+	for _, e := range k.ends {
+		recent[e.ID] = struct{}{}
+	}
+	for id := range k.retiredIDs {
+		if _, ok := recent[id]; !ok {
+			delete(k.retiredIDs, id)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package hanging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/beats"
+)
+
+const (
+	// watchInterval is how often open transactions of the group are looked for.
+	watchInterval = time.Second
+	// watchYoung: a transaction younger than this is a step under way.
+	watchYoung = 500 * time.Millisecond
+	// watchSay is how often it says that it cannot.
+	watchSay = time.Minute
+	// watchTimeout bounds one look.
+	watchTimeout = 10 * time.Second
+)
+
+// Watch looks after the open transactions of the whole group. An open step holds
+// back the read_committed readers of every target it touched, so one of a
+// process that is surely no longer in the group is ended at once. One of a member that
+// lives is its own business: however slow the brokers are, to end it would have the step
+// done again, and make all later. Only the process itself ends one of its own that has
+// got stuck, when it is older than three quarters of the transaction timeout, which no
+// step of a lane becomes; what else is left the coordinator ends by that timeout.
+type Watch struct {
+	Client  *kgo.Client
+	Group   string
+	Process string // this process's ID
+	// Living returns the processes that are members of the group, and whether these are certainly
+	// all of them.
+	Living  func(*kadm.DescribedGroup) (processes map[string]bool, all bool)
+	Timeout time.Duration // of the group's transactions
+	Markers *Markers
+	Logger  *slog.Logger
+	Metrics *Metrics
+}
+
+// Run looks until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	t := beats.NewTicker(watchInterval)
+	defer t.Stop()
+	var said time.Time // while it fails
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			switch err := w.look(ctx); {
+			case err == nil:
+				said = time.Time{}
+			case unreachable(err):
+				// Whoever dials says once that the broker is down.
+			case ctx.Err() == nil && time.Since(said) > watchSay:
+				said = time.Now()
+				w.Logger.Warn("cannot look after open transactions", "err", err)
+			}
+		}
+	}
+}
+
+// unreachable reports whether err says that a connection could not be opened.
+func unreachable(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
+}
+
+func (w *Watch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+	defer cancel()
+	open, err := w.list(ctx, watchYoung)
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	stuck, err := w.list(ctx, w.Timeout*3/4)
+	if err != nil {
+		return err
+	}
+	living, all, err := w.living(ctx)
+	if err != nil {
+		return err
+	}
+	adm := kadm.NewClient(w.Client)
+	for id := range open {
+		process, _, _ := strings.Cut(strings.TrimPrefix(id, TransactionalIDPrefix(w.Group)), "/")
+		_, old := stuck[id]
+		old = old && process == w.Process
+		// A group that does not even show this process says nothing.
+		orphan := all && living[w.Process] && !living[process]
+		if !old && !orphan {
+			continue
+		}
+		d, err := adm.DescribeTransactions(ctx, id)
+		if err != nil {
+			return fmt.Errorf("describe transaction %s: %w", id, err)
+		}
+		if txn := d[id]; txn.Err == nil && txn.State == "Ongoing" {
+			w.Logger.Warn("ending an open transaction", "transactional_id", id, "hanging", orphan, "stuck", old)
+			if err := endTransaction(ctx, w.Client, adm, txn, w.Markers); err != nil {
+				return err
+			}
+			w.Metrics.ended.Inc()
+		}
+	}
+	return nil
+}
+
+// list returns the group's open transactions that are at least so old by the
+// brokers' clocks. A broker that is away does not hide those of the others: its
+// transactions have another coordinator soon.
+func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]struct{}, error) {
+	req := kmsg.NewPtrListTransactionsRequest()
+	req.StateFilters = []string{"Ongoing"}
+	req.DurationFilterMillis = age.Milliseconds()
+	ids := make(map[string]struct{})
+	var failed error
+	answers := 0
+	for _, shard := range w.Client.RequestSharded(ctx, req) {
+		resp, ok := shard.Resp.(*kmsg.ListTransactionsResponse)
+		err := shard.Err
+		if err == nil && ok {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if err != nil || !ok {
+			failed = err
+			continue
+		}
+		answers++
+		for _, t := range resp.TransactionStates {
+			if strings.HasPrefix(t.TransactionalID, TransactionalIDPrefix(w.Group)) {
+				ids[t.TransactionalID] = struct{}{}
+			}
+		}
+	}
+	if answers == 0 && failed != nil {
+		return nil, fmt.Errorf("list open transactions: %w", failed)
+	}
+	return ids, nil
+}
+
+// living returns the processes that are members of the group, and whether these are all of them.
+func (w *Watch) living(ctx context.Context) (processes map[string]bool, all bool, err error) {
+	groups, err := kadm.NewClient(w.Client).DescribeGroups(ctx, w.Group)
+	if err != nil {
+		return nil, false, fmt.Errorf("describe group %s: %w", w.Group, err)
+	}
+	g, ok := groups[w.Group]
+	if !ok {
+		return nil, false, errors.New("the coordinator does not describe the group")
+	}
+	if g.Err != nil {
+		return nil, false, fmt.Errorf("describe group %s: %w", w.Group, g.Err)
+	}
+	processes, all = w.Living(&g)
+	return processes, all, nil
+}

@@ -1,0 +1,62 @@
+package targets
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Trips reports whether the failure of an emission is the target's fault.
+func Trips(err error) bool {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, kgo.ErrRecordRetries):
+		return true
+	}
+	for _, e := range []error{
+		kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
+		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.FencedLeaderEpoch,
+		// Its limits do not allow what this machine's clock shows.
+		kerr.InvalidTimestamp,
+		// Nobody knows what these mean, nor when they end: but not for the others.
+		kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// Gone reports whether the broker does not know the topic or the partition. The
+// topic's metadata, asked for again, decides what that means.
+func Gone(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
+}
+
+// RefusedForGood reports whether a target's error will not go away by itself.
+func RefusedForGood(err error) bool {
+	for _, e := range []error{
+		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed,
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// UnknownTopic reports whether a target's error says that it does not exist.
+func UnknownTopic(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InvalidTopicException)
+}
+
+// TooLarge reports whether a target refused a record for its size.
+func TooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
+}
+
+// NotAuthorized reports whether the service may not write to a target.
+func NotAuthorized(err error) bool { return errors.Is(err, kerr.TopicAuthorizationFailed) }

@@ -1,0 +1,58 @@
+package targets
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+// However many names that do not exist somebody asks for, memory and questions have a bound, and
+// one that exists is known soon.
+func TestUnknownTopicsAreBounded(t *testing.T) {
+	t.Parallel()
+	const names = 20_000
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "there"))
+	var asked, questions atomic.Int64
+	c.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		asked.Add(int64(len(req.(*kmsg.MetadataRequest).Topics)))
+		questions.Add(1)
+		return nil, nil, false
+	})
+	targets := NewMetadata(cl, MetadataOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = targets.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	began := time.Now()
+	known := false
+	for n := 0; n < names || !known; n++ {
+		targets.Prefetch(fmt.Sprint("gone-", n%names))
+		targets.Prefetch("there")
+		if n%100 == 0 {
+			time.Sleep(5 * time.Millisecond)
+		}
+		_, known = targets.Cached("there")
+		targets.mu.Lock()
+		held, waiting := len(targets.topics), len(targets.wanted)+len(targets.newcomers)
+		targets.mu.Unlock()
+		if held > maxExamined+1 || waiting > maxExamined+maxNewcomers {
+			t.Fatalf("%d names are held, and %d to be asked for", held, waiting)
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal("a topic that exists is not known")
+		}
+	}
+	// Each name that is kept, once a second and once each 5 s; of the others some each 100 ms.
+	took := time.Since(began)
+	if n, most := asked.Load(), int64(maxWanted*(2+took/newcomersPause)+maxExamined*(2+2*took/verdictAgain)); n > most {
+		t.Errorf("asked for %d names in %d questions within %s, want %d at most", n, questions.Load(), took, most)
+	}
+}

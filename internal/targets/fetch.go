@@ -1,0 +1,333 @@
+package targets
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// maxOthers bounds the brokers that are asked about a topic which one of them
+	// does not know. At least all but one of them are others.
+	maxOthers = 4
+	// otherTimeout bounds the question to one of them.
+	otherTimeout = time.Second
+)
+
+// Run refreshes what is used until ctx ends.
+func (t *Metadata) Run(ctx context.Context) error {
+	next := time.NewTimer(targetRefresh)
+	defer next.Stop()
+	for {
+		names, all, pause := []string(nil), true, false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.wake:
+			names, all, pause = t.takeWanted(), t.takeAll(), t.full()
+		case <-next.C:
+		}
+		if all {
+			names = append(names, t.inUse()...)
+		}
+		if len(names) > 0 {
+			_ = t.Refresh(ctx, names...) // what is known stays; placement errors show at produce
+		}
+		if all {
+			if !t.AllReachable() {
+				t.changed()
+			}
+			next.Reset(t.pause())
+		}
+		if pause {
+			select {
+			case <-ctx.Done():
+			case <-time.After(newcomersPause):
+			}
+		}
+	}
+}
+
+// takeWanted takes what is to be fetched now: of newcomers as many as one look-up has, for
+// who leads those that are known is more pressing.
+func (t *Metadata) takeWanted() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := slices.Collect(maps.Keys(t.wanted))
+	clear(t.wanted)
+	n := 0
+	for name := range t.newcomers {
+		if n++; n > maxWanted {
+			t.rouse()
+			break
+		}
+		w = append(w, name)
+		delete(t.newcomers, name)
+	}
+	return w
+}
+
+// full reports whether nothing is kept of newcomers that are not there.
+func (t *Metadata) full() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.examined >= maxExamined/2
+}
+
+// takeAll reports whether all in use are asked for.
+func (t *Metadata) takeAll() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.wantAll
+	t.wantAll = false
+	return all
+}
+
+func (t *Metadata) inUse() (names []string) {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.noteUsed(now)
+	for name, e := range t.topics {
+		if e.idle(now) {
+			delete(t.topics, name)
+		} else {
+			names = append(names, name)
+		}
+	}
+	t.publish()
+	return names
+}
+
+// Refresh asks for metadata, and for the size limit of topics: of so many at a time that
+// brokers answer soon. Requests may name more, also such as do not exist.
+func (t *Metadata) Refresh(ctx context.Context, names ...string) error {
+	for some := range slices.Chunk(names, maxWanted) {
+		if err := t.fetchSome(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Metadata) fetchSome(ctx context.Context, names []string) error {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	began := t.o.Now()
+	answers, brokers, err := ask(ctx, t.client, names, t.o.AutoCreate)
+	if err != nil {
+		return fmt.Errorf("look up target topics: %w", err)
+	}
+	t.meet(brokers)
+	unknown := make(map[string]*kmsg.MetadataResponseTopic)
+	for name, a := range answers {
+		if Gone(kerr.ErrorForCode(a.ErrorCode)) {
+			unknown[name] = a
+			delete(answers, name)
+		}
+	}
+	t.learn(ctx, answers, began)
+	if len(unknown) > 0 {
+		t.askOthers(ctx, unknown)
+		t.learn(ctx, unknown, began)
+	}
+	return nil
+}
+
+// learn takes in answers to a question of some moment.
+func (t *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic, began time.Time) {
+	var usable []string
+	var moved []timer.TopicPartition
+	t.mu.Lock()
+	for name, answer := range answers {
+		e := t.topics[name]
+		if e == nil {
+			if answer.ErrorCode != 0 {
+				if t.examined >= maxExamined/2 {
+					continue
+				}
+				t.examined++
+			}
+			e = &cachedTopic{used: began}
+			t.topics[name] = e
+		}
+		if began.Before(e.refutedAt) {
+			continue // from before it was proved wrong
+		}
+		moved = append(moved, t.heed(e, answer, began)...)
+		if e.Err == nil {
+			usable = append(usable, name)
+		}
+	}
+	if t.strained() { // who leads is pressing, limits that are known are not
+		usable = slices.DeleteFunc(usable, func(name string) bool { return t.topics[name].maxBytes > 0 })
+	}
+	t.publish()
+	t.mu.Unlock()
+	if t.moves != nil {
+		for _, p := range moved {
+			t.moves(p)
+		}
+	}
+	if len(usable) > 0 {
+		t.fetchLimits(ctx, usable, began)
+	}
+	if t.heard != nil {
+		t.heard()
+	}
+}
+
+// ask returns what a broker, or any, says of topics.
+func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (map[string]*kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = create
+	for _, n := range names {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(n)
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, of)
+	if err != nil {
+		return nil, nil, err
+	}
+	answers := make(map[string]*kmsg.MetadataResponseTopic, len(resp.Topics))
+	for i := range resp.Topics {
+		if rt := &resp.Topics[i]; rt.Topic != nil {
+			answers[*rt.Topic] = rt
+		}
+	}
+	return answers, resp.Brokers, nil
+}
+
+// askOthers asks other brokers about topics that one does not know. A broker that
+// knows one has heard more; trouble is no word that there is none.
+func (t *Metadata) askOthers(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic) {
+	others := t.client.DiscoveredBrokers()
+	if len(others) < 2 {
+		return
+	}
+	unknown := slices.Collect(maps.Keys(answers))
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	ctx, cancel := context.WithTimeout(ctx, otherTimeout)
+	defer cancel()
+	all := make(chan map[string]*kmsg.MetadataResponseTopic)
+	n := min(len(others), maxOthers)
+	for _, b := range others[:n] {
+		go func() {
+			said, _, _ := ask(ctx, b, unknown, false) // one that does not answer says nothing
+			all <- said
+		}()
+	}
+	for range n {
+		for name, a := range <-all {
+			if err := kerr.ErrorForCode(a.ErrorCode); answers[name] != nil && !Gone(err) && answers[name].ErrorCode != 0 {
+				answers[name] = a
+			}
+		}
+	}
+}
+
+// heed takes in an answer to a question of some moment, and returns the partitions
+// that have had another leader. The lock is held.
+func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []timer.TopicPartition) {
+	got := TopicInfo{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
+	epochs, leaders, isr := make([]int32, len(rt.Partitions)), make([]int32, len(rt.Partitions)), make([][]int32, len(rt.Partitions))
+	for _, p := range rt.Partitions {
+		if int(p.Partition) < len(got.Leader) {
+			got.Leader[p.Partition], leaders[p.Partition], epochs[p.Partition] = p.Leader >= 0, p.Leader, p.LeaderEpoch
+			isr[p.Partition] = p.ISR
+		}
+	}
+	same := e.id == rt.TopicID
+	switch {
+	case got.Err != nil && !RefusedForGood(got.Err) && len(e.Leader) > 0:
+		return nil // passing trouble: what was known stays
+	case got.Err == nil && same && len(got.Leader) < len(e.Leader):
+		return nil // partitions do not get fewer: the broker is behind
+	case !Gone(got.Err):
+		e.missing = time.Time{}
+	case e.missing.IsZero():
+		e.missing = began
+	}
+	if !same || len(e.Leader) != len(got.Leader) {
+		t.moved(e)
+		e.beyond = time.Time{}
+	}
+	got.Compacted = e.Compacted && same
+	if same {
+		for p := range min(len(e.epochs), len(epochs)) {
+			if e.epochs[p] != epochs[p] || e.Leader[p] && !got.Leader[p] {
+				moved = append(moved, timer.TopicPartition{Topic: *rt.Topic, Partition: int32(p)})
+			}
+		}
+	}
+	t.settle(e, leaders)
+	e.TopicInfo, e.id, e.leaders, e.epochs, e.isr = got, rt.TopicID, leaders, epochs, isr
+	if got.Err != nil || e.maxBytes > 0 {
+		e.fetched = began // else once its limits are known, too
+	}
+	return moved
+}
+
+// fetchLimits reads max.message.bytes and cleanup.policy. A service that may not
+// describe a target goes by Kafka's defaults.
+func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.Time) {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	for _, n := range names {
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes", "cleanup.policy"}
+		req.Resources = append(req.Resources, r)
+	}
+	resp, err := req.RequestWith(ctx, t.client)
+	if err != nil {
+		return // a topic that has no limit yet stays unknown, and is asked for again
+	}
+	limits, compacted := make(map[string]int32), make(map[string]bool)
+	for _, r := range resp.Resources {
+		for _, c := range r.Configs {
+			switch {
+			case c.Value == nil:
+			case c.Name == "max.message.bytes":
+				if n, err := strconv.ParseInt(*c.Value, 10, 32); err == nil {
+					limits[r.ResourceName] = int32(n)
+				}
+			case c.Name == "cleanup.policy":
+				compacted[r.ResourceName] = strings.Contains(*c.Value, "compact")
+			}
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.publish()
+	for _, n := range names {
+		e := t.topics[n]
+		if e == nil {
+			continue
+		}
+		was := e.maxBytes
+		if !began.Before(e.refutedAt) {
+			e.fetched = began
+		}
+		if limit := limits[n]; limit > 0 {
+			e.maxBytes = limit
+		} else if e.maxBytes <= 0 {
+			e.maxBytes = DefaultBatchMaxBytes
+		}
+		if e.maxBytes != was {
+			t.moved(e)
+		}
+		if policy, ok := compacted[n]; ok {
+			e.Compacted = policy
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package targets
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Where a leader that cannot be reached has a successor, that one is left alone until
+// its followers may follow; nothing but time ends that, or the broker's return. Who
+// leads is asked often meanwhile, so that it is noticed at once.
+func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
+	now := time.Now()
+	reach := &fakeReach{}
+	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }})
+	targets.Watch(reach, func() {})
+	targets.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
+	targets.topics["t"] = &cachedTopic{used: now}
+	led := func(leaders ...int32) {
+		answer := kmsg.NewMetadataResponseTopic()
+		answer.Topic = kmsg.StringPtr("t")
+		for p, leader := range leaders {
+			answer.Partitions = append(answer.Partitions, kmsg.MetadataResponseTopicPartition{Partition: int32(p), Leader: leader})
+		}
+		targets.mu.Lock()
+		defer targets.mu.Unlock()
+		targets.heed(targets.topics["t"], &answer, now)
+	}
+	want := func(when string, pause time.Duration, away ...bool) {
+		t.Helper()
+		for p, want := range away {
+			if got := targets.Away(timer.TopicPartition{Topic: "t", Partition: int32(p)}); got != want {
+				t.Errorf("%s: partition %d is away: %v, want %v", when, p, got, want)
+			}
+		}
+		if got := targets.pause(); got != pause {
+			t.Errorf("%s: asked again after %s, want %s", when, got, pause)
+		}
+	}
+	led(0, 1, 1)
+	want("all is well", targetRefresh, false, false, false)
+	led(2, 1, 1)
+	want("a leader moved while all is well", targetRefresh, false, false, false)
+	led(0, 1, 1)
+	reach.lose("a:1")
+	want("a broker is lost, long ago", targetRefresh, true, false, false)
+	led(1, 2, -1)
+	want("the lost one has a successor, one that is there another", awayRefresh, true, false, false)
+	now = now.Add(settleTime)
+	want("settled", targetRefresh, false, false, false)
+	led(1, 2, 2)
+	want("one without leader has one", awayRefresh, false, false, true)
+	reach.gone = nil
+	want("the broker is back", targetRefresh, false, false, false)
+}
+
+// lostAt is a reach that lost its broker then.
+type lostAt struct {
+	*fakeReach
+	at time.Time
+}
+
+func (r *lostAt) LastLost() time.Time { return r.at }
+
+func (r *lostAt) Dying() bool { return Dying(r) }
+
+// A partition is shunned while a broker that was lost is in its in-sync replicas, and
+// not for long: it may be out of reach from here alone.
+func TestShun(t *testing.T) {
+	p := timer.TopicPartition{Topic: "t", Partition: 0}
+	for _, tc := range []struct {
+		name string
+		ends func(targets *Metadata, reach *lostAt, isr func(...int32))
+	}{
+		{"it leaves them", func(_ *Metadata, _ *lostAt, isr func(...int32)) { isr(1, 2) }},
+		{"it is back", func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.gone = nil }},
+		{"it takes too long", func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.at = time.Now().Add(-BrokerDeath) }},
+	} {
+		reach := &lostAt{&fakeReach{}, time.Now()}
+		targets := NewMetadata(nil, MetadataOptions{})
+		targets.Watch(reach, func() {})
+		targets.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
+		targets.topics["t"] = &cachedTopic{used: time.Now()}
+		isr := func(ids ...int32) {
+			answer := kmsg.NewMetadataResponseTopic()
+			answer.Topic = kmsg.StringPtr("t")
+			answer.Partitions = []kmsg.MetadataResponseTopicPartition{{Leader: 1, ISR: ids}}
+			targets.mu.Lock()
+			defer targets.mu.Unlock()
+			targets.heed(targets.topics["t"], &answer, time.Now())
+		}
+		isr(1, 2)
+		reach.lose("a:1")
+		if targets.Shun(p) || targets.Away(p) {
+			t.Errorf("%s: shunned, and waits for nobody", tc.name)
+		}
+		if isr(0, 1, 2); targets.Away(p) || !targets.Shun(p) || !targets.Away(p) || targets.pause() != awayRefresh {
+			t.Errorf("%s: not shunned by who has waited in vain, or before", tc.name)
+		}
+		tc.ends(targets, reach, isr)
+		if targets.Away(p) || targets.Shun(p) || targets.pause() != targetRefresh {
+			t.Errorf("%s, and it is still shunned", tc.name)
+		}
+	}
+}
+
+// A topic that is asked for first while some leader cannot be reached is known then:
+// its timers need nothing of that broker.
+func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
+		targets, reach := NewMetadata(cl, MetadataOptions{}), &fakeReach{}
+		targets.Watch(reach, func() {})
+		if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if _, known := targets.lookUp(t, "t"); !known {
+			t.Fatal("a topic is not known while all is well")
+		}
+		reach.lose(c.ListenAddrs()[0])
+		targets.Reached()
+		if _, known := targets.lookUp(t, "good"); !known {
+			t.Error("a topic is not known while the leader of another is away")
+		}
+	})
+}
+
+// Partitions that are led by a broker which cannot be reached are away, and our own
+// of them stalled, until metadata, asked for often now, shows another leader.
+func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
+		targets, reach := NewMetadata(cl, MetadataOptions{}), &fakeReach{}
+		changed := make(chan struct{}, 100)
+		targets.Watch(reach, func() { changed <- struct{}{} })
+		health := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
+		told := make(chan struct{}, 100)
+		waiter := health.Waiter(func() { told <- struct{}{} })
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = targets.Run(ctx) })
+		defer run.Wait()
+		defer cancel()
+
+		p, good := timer.TopicPartition{Topic: "t", Partition: 0}, timer.TopicPartition{Topic: "good", Partition: 0}
+		if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := targets.Refresh(t.Context(), "t", "good"); err != nil {
+			t.Fatal(err)
+		}
+		reach.lose(c.ListenAddrs()[0])
+		targets.Reached()
+		<-changed
+		admit := func(p timer.TopicPartition) int { n, _ := waiter.Admit(p, 5); return n }
+		waiter.Wait(p)
+		health.due(true)
+		for what, ok := range map[string]bool{
+			"away":      targets.Away(p) && !targets.Away(good),
+			"stalled":   targets.Stalled(p.Topic, p.Partition) && !targets.Stalled(good.Topic, good.Partition),
+			"unhealthy": !health.AllHealthy() && !health.Allow(p, nil) && health.Allow(good, nil),
+			"admitted":  admit(p) == 0 && admit(good) == 5,
+			"told":      len(told) == 0,
+		} {
+			if !ok {
+				t.Errorf("%s: not as it should be", what)
+			}
+		}
+		if err := c.MoveTopicPartition("t", 0, 2); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for targets.Away(p) {
+			select {
+			case <-changed:
+			case <-time.After(20 * time.Second):
+				t.Fatal("away for good")
+			}
+		}
+		if took := time.Since(start); took > targetRefresh/2 {
+			t.Errorf("another leader was known after %s", took)
+		}
+		if ps := health.due(true); len(ps) > 0 {
+			t.Errorf("%v to be probed", ps)
+		}
+		if !health.Allow(p, nil) || len(told) == 0 || !slices.Contains(waiter.Ready(), p) || admit(p) != 5 || len(health.Unhealthy()) > 0 {
+			t.Error("unhealthy, and somebody leads it")
+		}
+	})
+}

@@ -1,0 +1,9 @@
+package targets
+
+import (
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(kafkatest.LeakFree{M: m}) }

@@ -1,0 +1,427 @@
+package targets
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// targetRefresh is how old the partition count used for placement may be.
+	targetRefresh = 5 * time.Second
+	// missingAfter is how long all that are asked must say that a topic does not
+	// exist until that counts.
+	missingAfter = 10 * time.Second
+	// verdictAgain is how old a verdict that a topic cannot be used may be before
+	// it is asked for again, verdictKept how old before it does not count.
+	verdictAgain = time.Second
+	verdictKept  = 3 * time.Second
+	// refutedMax bounds the pause after a topic that metadata shows was refused as
+	// unknown; it doubles from refutedMin. After refutedKept it begins again.
+	refutedMin  = 50 * time.Millisecond
+	refutedMax  = 10 * time.Second
+	refutedKept = time.Minute
+	// targetIdle is how long a topic stays in the cache without being used.
+	targetIdle = 10 * time.Minute
+	// lookupTimeout bounds one look-up.
+	lookupTimeout = 2 * time.Second
+	// maxWanted bounds the topics of one look-up.
+	maxWanted = 1000
+	// maxExamined is of how many topics that are not known to be there, or cannot be used,
+	// Targets keeps what brokers say: those for which something waits, and up to a half of
+	// it those that were only asked for.
+	maxExamined = 1000
+	// maxNewcomers bounds the topics of which nothing is kept yet that are to be asked for;
+	// newcomersPause is between two look-ups of such while no more can be kept.
+	maxNewcomers   = 10_000
+	newcomersPause = 100 * time.Millisecond
+	// DefaultBatchMaxBytes is Kafka's default for max.message.bytes.
+	DefaultBatchMaxBytes = 1_048_588
+)
+
+// TopicInfo is what is known of one target topic.
+type TopicInfo struct {
+	// Leader tells for each partition whether it has a leader; its length is
+	// the partition count.
+	Leader []bool
+	// Compacted says that the topic refuses records without a key.
+	Compacted bool
+	// Err is the broker's verdict if the topic cannot be used.
+	Err error
+}
+
+// Brokers are who is asked; a *kgo.Client is.
+type Brokers interface {
+	kmsg.Requestor
+	DiscoveredBrokers() []*kgo.Broker
+}
+
+// MetadataOptions are what Targets go by.
+type MetadataOptions struct {
+	// AutoCreate lets the broker create topics on first use, where it is
+	// configured to (waterclock dev).
+	AutoCreate bool
+	// MissingAfter is how long a topic must be missing until that is a verdict;
+	// 0 is the usual 10 s.
+	MissingAfter time.Duration
+	// Now is the clock; nil is the machine's.
+	Now func() time.Time
+}
+
+// Metadata caches the metadata of target topics. Nobody who asks it waits for a
+// broker: what is not known is fetched by Run, and whoever needs it comes again.
+//
+// That a topic does not exist is the word of whichever broker was asked, and one
+// that is behind says so of a topic just made. So when one says it others are
+// asked too, and it is a verdict only when none of them knew the topic for
+// missingAfter; until then the topic is simply not known. What ends that: an
+// answer that has the topic, or the verdict. A broker that is cut off, and would
+// never say either, is not asked any more once the others have fenced it.
+//
+// The opposite happens too: metadata shows a topic that the broker which is to
+// write to it does not know (Refuted). Then the topic is not known until it was
+// asked for again, after a pause that doubles.
+//
+// Requests can name as many topics as they like, and what is not there takes memory and
+// questions until that is a verdict. So of such topics maxExamined are kept at a time.
+// What waits for another one waits for Unexamined, all together, until it has its Turn:
+// a place is free (inUse and reap free those that nobody uses any more), or the topic is
+// known. For whoever comes for a topic has it asked for, place or not; an answer that
+// there is no such topic is forgotten without a place, one that has it is kept. So
+// a topic that is there is not behind all that are not.
+//
+// Who asks with each timer takes no lock where all is well: see wellKnown.
+//
+// mu guards what follows it; requests are made without it.
+type Metadata struct {
+	client Brokers
+	o      MetadataOptions
+	moves  func(timer.TopicPartition) // nil: nobody wants to know; see OnMoved
+	heard  func()                     // the same, see onHeard
+	reach  Reach
+	// changed is told that others may lead: see Watch.
+	changed func()
+	known   atomic.Pointer[wellKnown]
+
+	mu       sync.Mutex
+	topics   map[string]*cachedTopic
+	hosts    map[int32]string    // addresses of brokers by node ID
+	fast     time.Time           // until then Run asks often, if it has reason to
+	wantAll  bool                // Run is to ask for all in use
+	versions int64               // the last version given
+	examined int                 // of topics, as publish has counted them, and Examine since
+	reaped   time.Time           // see reap
+	wanted   map[string]struct{} // of topics, to be fetched by Run
+	// newcomers are others to be fetched by Run.
+	newcomers map[string]struct{}
+	wake      chan struct{}
+}
+
+type cachedTopic struct {
+	TopicInfo
+	id       [16]byte
+	leaders  []int32             // node IDs by partition, -1 for none
+	epochs   []int32             // leader epochs by partition
+	isr      [][]int32           // node IDs of the in-sync replicas by partition
+	settled  map[int32]time.Time // until when new leaders are left alone, see Away
+	shunned  map[int32]bool      // see Shun
+	version  int64               // see Version
+	fetched  time.Time           // zero: to be asked for before it is used again
+	used     time.Time
+	missing  time.Time // since when nobody who was asked has known it; zero: somebody has
+	maxBytes int32
+
+	beyond time.Time // since when a partition is asked for that it does not have
+
+	refuted   int // times in a row
+	refutedAt time.Time
+	notBefore time.Time // not to be used before
+}
+
+// NewMetadata returns a cache that asks through cl.
+func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
+	if o.MissingAfter == 0 {
+		o.MissingAfter = missingAfter
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	t := &Metadata{
+		client: cl, o: o, topics: make(map[string]*cachedTopic), wanted: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: make(chan struct{}, 1),
+		hosts: make(map[int32]string), reach: AllThere{}, changed: func() {},
+	}
+	t.known.Store(&wellKnown{})
+	return t
+}
+
+// Cached returns what is known of a topic. Target.Err is the brokers' verdict; a
+// topic that is not known has yet to be asked for, see Prefetch.
+func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
+	if k := (*t.known.Load())[topic]; k != nil {
+		k.use()
+		return k.TopicInfo, true
+	}
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	if e == nil {
+		return TopicInfo{}, false
+	}
+	e.use(now)
+	t.renew(topic, e, now)
+	if !t.usable(e, now) {
+		return TopicInfo{}, false
+	}
+	return e.TopicInfo, true
+}
+
+// use notes that somebody wants to know of a topic. Our own are used forever.
+func (e *cachedTopic) use(now time.Time) {
+	if now.After(e.used) {
+		e.used = now
+	}
+}
+
+// renew has a verdict that is used asked for again, so that it does not get too
+// old between a look and the next: brokers that answer keep it. The lock is held.
+func (t *Metadata) renew(topic string, e *cachedTopic, now time.Time) {
+	if (e.Err != nil || !e.beyond.IsZero()) && now.Sub(e.fetched) > verdictAgain {
+		t.want(topic)
+	}
+}
+
+// usable reports whether an entry is known well enough. The lock is held.
+func (t *Metadata) usable(e *cachedTopic, now time.Time) bool {
+	switch {
+	case e.fetched.IsZero(), now.Before(e.notBefore):
+		return false
+	case e.Err == nil:
+		return len(e.Leader) > 0
+	case !RefusedForGood(e.Err), now.Sub(e.fetched) > verdictKept:
+		return false // passing trouble is no verdict, an old one may be wrong by now
+	}
+	return !Gone(e.Err) || now.Sub(e.missing) >= t.o.MissingAfter
+}
+
+// Prefetch has Run ask for a topic, if it is not known.
+func (t *Metadata) Prefetch(topic string) {
+	if (*t.known.Load())[topic] != nil {
+		return
+	}
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil && !e.fetched.IsZero() && (e.Err == nil || now.Sub(e.fetched) < verdictAgain) {
+		return
+	}
+	t.want(topic)
+}
+
+// want has a topic asked for. The lock is held.
+func (t *Metadata) want(topic string) {
+	switch {
+	case t.topics[topic] != nil:
+		t.wanted[strings.Clone(topic)] = struct{}{}
+	case len(t.newcomers) < maxNewcomers:
+		t.newcomers[strings.Clone(topic)] = struct{}{}
+	default:
+		return // who needs it asks again
+	}
+	t.rouse()
+}
+
+// rouse has Run look at what is wanted.
+func (t *Metadata) rouse() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Stale says that what is known of a topic's limits was proved wrong: it is asked
+// for again, and used meanwhile.
+func (t *Metadata) Stale(topic string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.want(topic)
+}
+
+// Refuted says that a broker which was to write to a topic does not know it.
+func (t *Metadata) Refuted(topic string) {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.want(topic)
+	e := t.topics[topic]
+	if e == nil {
+		return
+	}
+	if now.Sub(e.refutedAt) > refutedKept {
+		e.refuted = 0
+	}
+	if e.notBefore = now; e.refuted > 0 {
+		e.notBefore = now.Add(min(refutedMin<<min(e.refuted, 10), refutedMax))
+	}
+	e.refuted++
+	e.refutedAt, e.fetched = now, time.Time{}
+	t.publish()
+}
+
+// Version numbers what a client must know of a topic to write to it: it moves
+// when the topic is recreated, gains partitions or has another size limit.
+func (t *Metadata) Version(topic string) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil {
+		return e.version
+	}
+	return 0
+}
+
+// moved gives a new version. The lock is held.
+func (t *Metadata) moved(e *cachedTopic) {
+	t.versions++
+	e.version = t.versions
+}
+
+// OnMoved has f called, without a lock, for each partition that lost its leader
+// or has had another one since it was last asked for. Set it before anything else.
+func (t *Metadata) OnMoved(f func(timer.TopicPartition)) { t.moves = f }
+
+// onHeard has f called, without a lock, after each answer. Set it before anything
+// else.
+func (t *Metadata) onHeard(f func()) { t.heard = f }
+
+// Leadership is who leads a partition, by what was heard last.
+type Leadership uint8
+
+// The states of leadership.
+const (
+	Led         Leadership = iota
+	Leaderless             // or not known
+	NoPartition            // or no such topic
+	Forbidden              // the service may not use the topic
+)
+
+// State says who leads a partition, by what was heard last.
+func (t *Metadata) State(p timer.TopicPartition) Leadership {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	switch {
+	case e == nil, e.Err == nil && len(e.Leader) == 0:
+		return Leaderless // not known
+	case e.Err != nil && !t.usable(e, t.o.Now()):
+		return Leaderless // no verdict yet
+	case e.Err != nil && !Gone(e.Err):
+		return Forbidden
+	case e.Err != nil:
+		return NoPartition
+	case int(p.Partition) >= len(e.Leader):
+		if t.lacks(e) {
+			return NoPartition
+		}
+		return Leaderless
+	case !e.Leader[p.Partition], !t.AllReachable() && t.unreachable(e.leaders[p.Partition]):
+		return Leaderless
+	}
+	return Led
+}
+
+// leads says who leads a partition, and asks for that unless it was heard just now.
+func (t *Metadata) leads(ctx context.Context, p timer.TopicPartition) Leadership {
+	if !t.recent(p) {
+		_ = t.Refresh(ctx, p.Topic) // what is known stays
+	}
+	return t.State(p)
+}
+
+// recent reports whether what is known of a partition need not be asked for: that
+// it has a leader, or none, Run refreshes.
+func (t *Metadata) recent(p timer.TopicPartition) bool {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	if e == nil {
+		return false
+	}
+	e.use(now)
+	age := now.Sub(e.fetched)
+	if e.Err == nil && int(p.Partition) < len(e.Leader) {
+		return age < 2*targetRefresh
+	}
+	return age < verdictAgain
+}
+
+// Lacks reports whether a topic that is known does not have a partition. Like a
+// missing topic that has to hold for missingAfter.
+func (t *Metadata) Lacks(p timer.TopicPartition) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	if e == nil || e.Err != nil || len(e.Leader) == 0 || int(p.Partition) < len(e.Leader) {
+		return false
+	}
+	return t.lacks(e)
+}
+
+// doubts reports whether timers for a partition that the topic does not have should keep waiting: the
+// topic still has as many partitions as when it was first asked, and there is no verdict yet.
+func (t *Metadata) doubts(topic string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	return e != nil && !e.beyond.IsZero() && !t.lacks(e)
+}
+
+// lacks is Lacks of a partition beyond the last. The lock is held.
+func (t *Metadata) lacks(e *cachedTopic) bool {
+	now := t.o.Now()
+	if e.beyond.IsZero() {
+		e.beyond = now
+		t.publish()
+	}
+	return now.Sub(e.beyond) >= t.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
+}
+
+// Stalled reports whether one of our own partitions was last seen without a
+// leader, or with one that cannot be reached.
+func (t *Metadata) Stalled(topic string, partition int32) bool {
+	p := timer.TopicPartition{Topic: topic, Partition: partition}
+	return t.Leaderless(p) || t.Away(p)
+}
+
+// Leaderless reports that a partition was last seen without a leader.
+func (t *Metadata) Leaderless(p timer.TopicPartition) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	return e != nil && e.Err == nil && p.Partition >= 0 && int(p.Partition) < len(e.Leader) && !e.Leader[p.Partition]
+}
+
+// BatchMaxBytes is the largest record batch that a topic takes, as far as known.
+func (t *Metadata) BatchMaxBytes(topic string) int32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil && e.maxBytes > 0 {
+		return e.maxBytes
+	}
+	return DefaultBatchMaxBytes
+}
+
+// SetBatchMaxBytes tells the limit of one of the service's own topics.
+func (t *Metadata) SetBatchMaxBytes(topic string, n int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.topics[topic] = &cachedTopic{maxBytes: n, used: t.o.Now().Add(100 * 365 * 24 * time.Hour)}
+	t.publish()
+}

@@ -1,0 +1,212 @@
+package targets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// HeaderProbe marks the record of a probe. No read_committed consumer ever sees
+// one: its transaction is always aborted.
+const HeaderProbe = "waterclock-probe"
+
+// ProberOptions are what a Prober goes by.
+type ProberOptions struct {
+	Client   []kgo.Opt // brokers and security, as for every client
+	IDPrefix string    // of its transactional IDs
+	Metadata *Metadata
+	// Probed hears how the transaction of a probe was ended, which is by an abort, and whether the
+	// partition failed.
+	Probed func(txnID string, producerID int64, epoch int16, to timer.TopicPartition, failed bool)
+	// Now is the clock that the records of probes show, as emissions do.
+	Now func() time.Time
+}
+
+// Prober tries target partitions, outside the lanes.
+type Prober struct {
+	o ProberOptions
+
+	mu     sync.Mutex                        // guards what follows
+	serial int                               // how many IDs were made
+	free   []string                          // IDs whose last probe succeeded
+	left   map[timer.TopicPartition]leftOver // by partition whose last probe failed
+}
+
+// leftOver is the transactional ID of a probe that failed. It may have left an open transaction, which is ended only
+// when its marker is written to the probe's partition, so until then it is of use to that partition alone.
+type leftOver struct {
+	id string
+	at time.Time // when the partition was probed, or looked at, last
+}
+
+// leftFor is for how long an ID is kept for a partition that is neither probed nor looked at. Each breaker has
+// its partition looked at within breakerMax, and if thousands wait for maxProbes places within less than
+// this; so then there is no breaker any more, and the marker was written, or its topic is gone.
+const leftFor = time.Hour
+
+// NewProber returns a prober that has made no probes.
+func NewProber(o ProberOptions) *Prober {
+	return &Prober{o: o, left: make(map[timer.TopicPartition]leftOver)}
+}
+
+// take returns a probe's transactional ID: that of the last probe of the partition if it
+// failed, otherwise any free one.
+func (p *Prober) take(to timer.TopicPartition) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x, ok := p.left[to]; ok {
+		delete(p.left, to)
+		return x.id
+	}
+	if last := len(p.free) - 1; last >= 0 {
+		id := p.free[last]
+		p.free = p.free[:last]
+		return id
+	}
+	p.serial++
+	return fmt.Sprintf("%sprobe/%d", p.o.IDPrefix, p.serial)
+}
+
+// looked notes that a partition is looked at without a probe.
+func (p *Prober) looked(to timer.TopicPartition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x, ok := p.left[to]; ok {
+		p.left[to] = leftOver{x.id, time.Now()}
+	}
+}
+
+// give returns an ID after its probe. The ID is free for other partitions only if the probe succeeded:
+// otherwise they would have to wait for the marker of a transaction that it may have left open.
+func (p *Prober) give(to timer.TopicPartition, id string, through bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if through {
+		p.free = append(p.free, id)
+	} else {
+		p.left[to] = leftOver{id, time.Now()}
+	}
+	for at, x := range p.left {
+		if time.Since(x.at) > leftFor {
+			p.free = append(p.free, x.id)
+			delete(p.left, at)
+		}
+	}
+}
+
+var (
+	// errNoLeader is why a probe wrote nothing: there is nobody to write to.
+	errNoLeader = errors.New("nobody is known to lead it")
+	// errNotTried is the same where it came to no write for a reason that is not the
+	// target's: a transaction could not be begun, perhaps because that of the last probe is not ended.
+	errNotTried = errors.New("it was not tried")
+)
+
+// Probe writes one marked record to p in a transaction that it aborts, unless
+// metadata shows no leader. Only the write tells of the partition. What becomes of the probe's own transaction
+// is a matter of its coordinator: one that cannot be begun is errNotTried, and one that is not ended
+// after the write ends with its timeout.
+//
+// Brokers keep a transactional ID for a week, so IDs are reused: there are at most as many as partitions
+// that are unhealthy at the same time, plus maxProbes. Reuse is safe because no probe commits: any
+// transaction that a probe leaves open is aborted, whichever marker of its ID ends it.
+func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, EmissionDeadline)
+	defer cancel()
+	switch p.o.Metadata.leads(ctx, to) {
+	case NoPartition:
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, kerr.UnknownTopicOrPartition)
+	case Leaderless:
+		p.looked(to)
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, errNoLeader)
+	case Forbidden:
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, kerr.TopicAuthorizationFailed)
+	}
+	id := p.take(to)
+	defer func() { p.give(to, id, err == nil) }()
+	c, err := p.open(id)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	pid, epoch, err := c.ProducerID(ctx)
+	if err == nil {
+		err = c.BeginTransaction()
+	}
+	if err != nil {
+		return fmt.Errorf("probe %s/%d: %w: %w", to.Topic, to.Partition, errNotTried, err)
+	}
+	var failure error
+	done := make(chan struct{})
+	// With a key: a compacted topic refuses a record without.
+	r := &kgo.Record{Topic: to.Topic, Partition: to.Partition, Timestamp: p.o.Now(), Key: []byte(HeaderProbe), Headers: []kgo.RecordHeader{{Key: HeaderProbe}}}
+	c.Produce(ctx, r, func(_ *kgo.Record, err error) { failure = err; close(done) })
+	go func() { _ = c.Flush(ctx) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		c.UnsafeAbortBufferedRecords()
+		<-done
+		if failure == nil {
+			failure = ctx.Err()
+		}
+	}
+	p.abort(ctx, c)
+	p.o.Probed(id, pid, epoch, to, failure != nil)
+	if failure != nil {
+		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, failure)
+	}
+	return nil
+}
+
+// open makes a transactional client.
+func (p *Prober) open(id string) (*kgo.Client, error) {
+	cl, err := kgo.NewClient(append(slices.Clone(p.o.Client),
+		kgo.TransactionalID(id),
+		kgo.TransactionTimeout(probeTransaction),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ManualFlushing(),
+		kgo.ProduceRequestTimeout(probeReplicas),
+		kgo.RequestTimeoutOverhead(BrokerDeath),
+		kgo.RetryTimeout(probeTransaction/2),
+		kgo.MetadataMinAge(probeMetadata),
+		kgo.ConcurrentTransactionsBackoff(probeBackoff),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("build the client of a probe: %w", err)
+	}
+	return cl, nil
+}
+
+// abort ends a probe's transaction, and waits for that no longer than probeEnd: kgo looks at a
+// context only once there is a connection.
+func (p *Prober) abort(ctx context.Context, c *kgo.Client) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeEnd)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = c.EndTransaction(ctx, kgo.TryAbort) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+const (
+	// probeTransaction is the timeout of a probe's transaction: what a broker is
+	// left with after a failed probe must not hold readers back for long.
+	probeTransaction = 5 * time.Second
+	// probeEnd is how long its end is waited for, probeReplicas how long the broker waits for replicas.
+	probeEnd      = 2 * time.Second
+	probeReplicas = time.Second
+	// probeMetadata and probeBackoff are kgo's pauses before it asks again: see transaction.
+	probeMetadata = 250 * time.Millisecond
+	probeBackoff  = 2 * time.Millisecond
+)

@@ -1,0 +1,66 @@
+package targets
+
+import (
+	"sync"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// fakeReach is a Reach, and Leaders, that the test tells. mu guards both maps.
+type fakeReach struct {
+	mu    sync.Mutex
+	gone  map[string]bool
+	leads map[timer.TopicPartition]bool
+	// none have no leader, burdened wait for one that is gone.
+	none, burdened map[timer.TopicPartition]bool
+}
+
+func (r *fakeReach) AllReachable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.gone)+len(r.leads) == 0
+}
+
+func (r *fakeReach) Reachable(addr string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.gone[addr]
+}
+
+func (r *fakeReach) Away(p timer.TopicPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leads[p]
+}
+
+func (r *fakeReach) Dying() bool { return Dying(r) }
+
+func (r *fakeReach) Leaderless(p timer.TopicPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.none[p]
+}
+
+func (r *fakeReach) Shun(p timer.TopicPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.burdened[p] {
+		r.leads = map[timer.TopicPartition]bool{p: true}
+	}
+	return r.burdened[p]
+}
+
+func (r *fakeReach) LastLost() time.Time { return time.Now() }
+
+func (r *fakeReach) lose(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = map[string]bool{addr: true}
+}
+
+func (r *fakeReach) loseLeader(p timer.TopicPartition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leads = map[timer.TopicPartition]bool{p: true}
+}

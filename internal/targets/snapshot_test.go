@@ -1,0 +1,72 @@
+package targets
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// What is asked for with each timer follows each change of what is known: nothing that
+// was proved wrong is still given out, and what is given out is not idle.
+func TestWellKnownFollowsEachChange(t *testing.T) {
+	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t", "refuted", "lacking"))
+	now := time.Now()
+	targets := NewMetadata(cl, MetadataOptions{Now: func() time.Time { return now }})
+	well := func(topic string) bool { return (*targets.known.Load())[topic] != nil }
+	for _, topic := range []string{"t", "refuted", "lacking"} {
+		if well(topic) {
+			t.Errorf("%s before anybody was asked", topic)
+		}
+		if _, known := targets.lookUp(t, topic); !known || !well(topic) {
+			t.Errorf("%s is known: %v, well known: %v", topic, known, well(topic))
+		}
+	}
+
+	targets.Refuted("refuted")
+	if _, known := targets.Cached("refuted"); known || well("refuted") {
+		t.Errorf("refuted: known %v, well known %v", known, well("refuted"))
+	}
+	now = now.Add(time.Millisecond)
+	if _, known := targets.lookUp(t, "refuted"); !known || !well("refuted") {
+		t.Errorf("asked for again: known %v, well known %v", known, well("refuted"))
+	}
+
+	targets.Lacks(timer.TopicPartition{Topic: "lacking", Partition: 2})
+	if _, known := targets.Cached("lacking"); !known || well("lacking") {
+		t.Errorf("asked for a partition beyond the last: known %v, well known %v", known, well("lacking"))
+	}
+
+	now = now.Add(targetIdle - time.Second)
+	targets.Cached("t")
+	now = now.Add(2 * time.Second)
+	if names := targets.inUse(); len(names) != 1 || names[0] != "t" || well("refuted") || !well("t") {
+		t.Errorf("in use are %v; well known: t %v, refuted %v", names, well("t"), well("refuted"))
+	}
+	now = now.Add(targetIdle + time.Second)
+	if names := targets.inUse(); len(names) != 0 || well("t") {
+		t.Errorf("in use after a long time: %v, well known: %v", names, well("t"))
+	}
+}
+
+// BenchmarkCached is what a worker or a lane asks for each timer, from all cores.
+func BenchmarkCached(b *testing.B) {
+	targets := NewMetadata(nil, MetadataOptions{})
+	targets.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: make([]bool, 8)}, fetched: time.Now(), used: time.Now(), maxBytes: 1}
+	for name, publish := range map[string]bool{"locked": false, "well known": true} {
+		b.Run(name, func(b *testing.B) {
+			if publish {
+				targets.publish()
+			}
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					targets.Prefetch("t")
+					targets.Cached("t")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package transaction
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/hanging"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/targets"
+)
+
+// The only record of a step, an emission, fails locally after the announce and the
+// offset commit. If kgo's abort sent nothing, the broker's transaction would stay
+// open for the next step of the ID to join, and that one would commit the offset of
+// the step that failed. kgo sends one for a record that it has buffered; the lane
+// depends on that.
+func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
+	s := newStage(t)
+	l := s.lane()
+	failing, other := s.source(0, l), s.source(1, l)
+	other.step("1", other.emit("1"))
+	other.step("2", other.emit("2"))
+	other.wants(Committed, Committed) // both clients know their topics
+
+	failing.again = false
+	e := failing.emit(strings.Repeat("x", 2*targets.DefaultBatchMaxBytes))
+	failing.mu.Lock()
+	failing.queue = append(failing.queue, &Share{Token: failing.token, Emissions: []Emission{e}})
+	failing.mu.Unlock()
+	l.of.Wake()
+	failing.wants(Aborted)
+	listed, err := s.adm.ListTransactions(s.ctx, nil, []string{"Ongoing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range listed {
+		if strings.HasPrefix(id, hanging.TransactionalIDPrefix(s.group)) {
+			t.Errorf("the transaction of %s is still open", id)
+		}
+	}
+	other.step("3", other.emit("3"))
+	other.step("4", other.emit("4"))
+	other.wants(Committed, Committed)
+	failing.committed(0)
+	other.committed(4)
+	s.settled(0, nil, nil)
+	s.settled(1, []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"})
+}
+
+// The same with a record of our own: the broker's transaction has nothing produced;
+// it must not stay open for the next step of that transactional ID to join, which
+// would commit the failed step's offset.
+func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
+	s := newStage(t)
+	l := s.lane()
+	a, b := s.source(0, l), s.source(1, l)
+	a.again = false
+	sh := a.record(&kgo.Record{Topic: s.changelog, Value: noise(2 << 20)})
+	a.wants(Aborted)
+	if len(sh.Held) != 1 || sh.Err != nil {
+		t.Errorf("the service's own topic refused a record: held up by %v, %v", sh.Held, sh.Err)
+	}
+	for i := range 4 { // both transactional IDs come round
+		b.step(fmt.Sprint(i))
+		b.wants(Committed)
+	}
+	b.committed(4)
+	if at, metadata := s.offset(0); at != NoOffset {
+		t.Errorf("offset %d %q of the failed step is committed", at, metadata)
+	}
+	s.settled(1, nil, []string{"0", "1", "2", "3"})
+}
+
+// The leader takes the records and never answers, so that
+// AbortBufferedRecords gives up. The old records, which travel at last, must not
+// be part of the next transaction.
+func TestAbortBufferedRecordsGivesUp(t *testing.T) {
+	s := newStage(t)
+	wire := kafkatest.NewWire()
+	t.Cleanup(wire.Close)
+	l := s.lane(kgo.Dialer(wire.Dial))
+	src := s.source(0, l)
+	src.step("1", src.emit("1"))
+	src.step("2", src.emit("2"))
+	src.wants(Committed, Committed)
+
+	held := wire.Hold(kmsg.Produce.Int16())
+	src.again = false
+	src.step("old", src.emit("old"))
+	if err := held.Wait(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	src.wants(Aborted)
+	held.Release()
+	src.step("3", src.emit("3"))
+	src.step("4", src.emit("4"))
+	src.wants(Committed, Committed)
+	src.committed(4)
+	s.settled(0, []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"})
+	t.Logf("%d produce requests were held", held.Hits())
+}

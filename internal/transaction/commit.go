@@ -1,0 +1,221 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/internal/hanging"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// commit runs one transaction. nil: committed. errUnknown: to be resolved.
+// Anything else: aborted for sure.
+func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
+	if _, err := memberOf(shares); err != nil {
+		return err
+	}
+	to := footprintOf(shares)
+	parts := to.partitions()
+	ctx, release := l.during(ctx, parts)
+	defer release()
+	l.laps.begin()
+	defer func() {
+		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
+			err = fmt.Errorf("%w: %w", errAway, err)
+		}
+		if !l.apart { // a ward's tries take long each time, and the log has said why
+			l.laps.end(l.o.Logger, l.name, err)
+		}
+	}()
+	c, err := l.join(ctx, shares, parts)
+	if err != nil {
+		return err
+	}
+	l.joined()
+	out := outgoing{lane: l, c: c, shares: shares, to: to}
+	err = out.produce(ctx)
+	if err == nil {
+		err = c.awaitKnown(ctx, parts)
+	}
+	l.laps.through("produce")
+	if err == nil {
+		_, err = memberOf(shares)
+	}
+	if err == nil {
+		err = fenced(shares)
+	}
+	if err != nil {
+		l.abandon(ctx, &out, shares)
+		l.laps.through("abort")
+		return err
+	}
+	return l.end(ctx, c)
+}
+
+// join begins a transaction and sends the fence. With an error it is over: nothing
+// was produced.
+func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
+	c, culprits, err := l.begin(ctx, parts)
+	l.laps.through("announce")
+	switch {
+	case c == nil:
+		return nil, err
+	case errors.Is(err, errEmissions):
+		// Refused whole: the broker began nothing.
+		if !l.blame(shares, culprits) {
+			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
+		}
+		c.parts = nil
+		if c.abort(ctx) != nil {
+			l.drop(c)
+		}
+		return nil, err
+	case err == nil:
+		err = c.commitOffsets(ctx, l.o.Group, shares)
+		l.laps.through("offsets")
+	}
+	if err != nil {
+		// Nothing is produced yet, so kgo's own abort would send nothing and
+		// leave the broker's transaction open for the next one to join.
+		l.drop(c)
+		return nil, err
+	}
+	return c, nil
+}
+
+// abandon ends a transaction in which something was produced and that is not to be
+// committed. A partition that fails may have no leader, and then misses the marker.
+func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
+	if out.unsafe || out.held {
+		l.drop(out.c)
+	} else {
+		l.abort(ctx, out.c)
+	}
+	for p := range out.tripped {
+		l.o.Markers.Moved(p)
+	}
+	for _, s := range shares {
+		for p := range s.Held {
+			l.o.Markers.Moved(p)
+		}
+	}
+}
+
+// begin opens a transaction and announces its partitions. An ID whose last
+// transaction the broker has not ended yet is left for a fresh one, once. Without
+// a client nothing was begun.
+func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClient, culprits map[string]error, err error) {
+	for fresh := false; ; fresh = true {
+		if c, err = l.next(ctx, fresh); err != nil {
+			return nil, nil, err
+		}
+		l.needs(c)
+		c.hurried = l.anyAway(c.parts)
+		c.renew()
+		c.refresh(parts, l.o.Version)
+		if err := c.BeginTransaction(); err != nil {
+			l.drop(c)
+			return nil, nil, fmt.Errorf("begin transaction: %w", err)
+		}
+		culprits, err = c.announce(ctx, parts)
+		if !errors.Is(err, kerr.ConcurrentTransactions) {
+			return c, culprits, err
+		}
+		c.parts = nil // the last one is not over, so this one is not there
+		l.drop(c)
+		if fresh {
+			return nil, nil, err
+		}
+	}
+}
+
+// end commits. When its answer is not waited for any more the EndTxn goes on: resolve gets
+// the answer.
+func (l *Lane) end(ctx context.Context, c *txnClient) error {
+	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
+	defer cancel()
+	c.commit(l.of.ending)
+	var err error
+	select {
+	case err = <-c.answer:
+		c.answer = nil
+	case <-bounded.Done():
+		err = context.Cause(bounded)
+	}
+	l.laps.through("end")
+	switch {
+	case err == nil:
+		l.noteEnd(c, hanging.EndingCommit)
+		return nil
+	case errors.Is(err, kerr.OperationNotAttempted):
+		l.drop(c)
+		return fmt.Errorf("end transaction: %w", err)
+	default:
+		l.o.Logger.Warn("outcome of a step is unknown", "lane", l.name, "transactional_id", c.id, "err", err)
+		return errUnknown
+	}
+}
+
+// passed tells Health of committed emissions, while any target is unhealthy.
+func (l *Lane) passed(shares []*Share) {
+	if l.o.Health.AllHealthy() {
+		return
+	}
+	counts := make(map[timer.TopicPartition]int)
+	for _, s := range shares {
+		for i := range s.Emissions {
+			counts[s.Emissions[i].to()]++
+		}
+	}
+	for p, n := range counts {
+		l.o.Health.Committed(p, n)
+	}
+}
+
+// abort ends a transaction in which something was produced. That its coordinator
+// cannot be reached is not waited for.
+func (l *Lane) abort(ctx context.Context, c *txnClient) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	if l.away(c) || c.AbortBufferedRecords(bounded) != nil {
+		c.UnsafeAbortBufferedRecords()
+		l.drop(c)
+		return
+	}
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+	defer stop()
+	if err := c.abort(end); err != nil {
+		l.drop(c)
+		return
+	}
+	l.noteEnd(c, hanging.EndingAbort)
+}
+
+// blame marks what goes to refused topics and reports whether there is any. A
+// target that is gone is asked for again first: it may have been recreated, or
+// this broker has not heard of it yet.
+func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
+	for _, s := range shares {
+		for i := range s.Emissions {
+			topic := s.Emissions[i].Record.Topic
+			switch err, ok := culprits[topic]; {
+			case !ok:
+			case targets.Gone(err):
+				l.o.Refuted(topic)
+			default:
+				s.Emissions[i].Err, blamed = err, true
+			}
+		}
+		for _, r := range s.Records {
+			if err, ok := culprits[r.Topic]; ok {
+				s.refused(timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}, err)
+				blamed = true
+			}
+		}
+	}
+	return blamed
+}

@@ -1,0 +1,385 @@
+package transaction
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/hanging"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// oneRecord is a share of one record for a topic of the service's own.
+func oneRecord(topic string) *Share {
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: topic, Value: []byte("x")}}, Done: func(Outcome) {}}
+}
+
+// commitOne runs a step of such a share.
+func commitOne(t *testing.T, l *Lane) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return l.commit(ctx, []*Share{oneRecord("log")})
+}
+
+// begins has the client of a turn begin the next step.
+func begins(l *Lane, turn int) {
+	for _, c := range l.clients {
+		if c != nil {
+			c.used = time.Now()
+		}
+	}
+	l.clients[turn].used = time.Time{}
+}
+
+// eachCommits has each client of a lane commit a step.
+func eachCommits(t *testing.T, l *Lane) {
+	t.Helper()
+	for turn := range l.clients {
+		begins(l, turn)
+		if err := commitOne(t, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The last transaction of an ID is not over for the broker: a leader that died
+// before it got the marker. The step takes a fresh ID, at once.
+func TestABusyIDIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		l.prepare(t.Context())
+		eachCommits(t, l)
+		var busy []string
+		for _, cl := range l.clients {
+			busy = append(busy, cl.id)
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id, Err: kerr.ConcurrentTransactions, Count: -1})
+		}
+		begun := time.Now()
+		eachCommits(t, l)
+		if took := time.Since(begun); took > 6*time.Second {
+			t.Errorf("%d steps took %s", len(l.clients), took)
+		}
+		for i, cl := range l.clients {
+			if cl.id == busy[i] {
+				t.Errorf("%s is still in use", cl.id)
+			}
+		}
+	})
+}
+
+// The coordinator leaves every ID in doubt: a step uses up one fresh ID and ends,
+// it does not go on to make others.
+func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, Err: kerr.ConcurrentTransactions, Count: -1})
+		begun := time.Now()
+		if err := commitOne(t, l); err == nil {
+			t.Error("committed")
+		}
+		if took := time.Since(begun); took > 3*time.Second || l.serial > 4 {
+			t.Errorf("ended after %s with %d transactional IDs, want 4 at most", took, l.serial)
+		}
+	})
+}
+
+// Whatever a coordinator leaves unanswered, a step ends soon.
+func TestAStepsWaitsAreBounded(t *testing.T) {
+	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
+	for _, tc := range []struct {
+		key kmsg.Key
+		ill string // topic that takes no writes, so that the step is aborted
+	}{
+		{key: kmsg.InitProducerID}, {key: kmsg.AddPartitionsToTxn}, {key: kmsg.TxnOffsetCommit}, {key: kmsg.EndTxn}, {key: kmsg.EndTxn, ill: "t"},
+	} {
+		t.Run(tc.key.Name()+" "+tc.ill, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, l := fakeLane(t)
+				over := make(chan struct{})
+				t.Cleanup(func() { close(over) })
+				c.ControlKey(tc.key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+					c.KeepControl()
+					c.SleepControl(func() { <-over })
+					return nil, nil, false
+				})
+				if tc.ill != "" {
+					c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: tc.ill, Err: kerr.NotEnoughReplicas, Count: -1})
+				}
+				s := &fakeSource{ems: func() (es []Emission) {
+					if tc.ill != "" {
+						es = append(es, Emission{Record: &kgo.Record{Topic: tc.ill, Value: []byte("x")}})
+					}
+					return es
+				}}
+				if tc.key == kmsg.TxnOffsetCommit {
+					s.metadata = offsetUnresponsive
+				}
+				l.of.Add(s)
+				begun := time.Now()
+				_, err := l.step(t.Context())
+				if took := time.Since(begun); took > patience {
+					t.Errorf("the step took %s (%v)", took, err)
+				} else if took < answerTimeout {
+					t.Errorf("the step took only %s: it did not wait for %s", took, tc.key.Name())
+				}
+			})
+		})
+	}
+}
+
+// A connection to a coordinator breaks, and the broker takes the next one and says nothing
+// on it: a step ends as soon as with one that is there and silent.
+func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
+	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
+	for name, aborts := range map[string]bool{"announce": false, "abort": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, l := fakeLane(t)
+				conns := watchDials(l)
+				over := make(chan struct{})
+				t.Cleanup(func() { close(over) })
+				l.prepare(t.Context())
+				cut := func() { // all but those that records are sent over
+					c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
+						c.KeepControl()
+						c.SleepControl(func() { <-over })
+						return nil, nil, false
+					})
+					conns.cut(kmsg.Produce)
+				}
+				s := &fakeSource{ems: func() (es []Emission) {
+					if aborts {
+						es = append(es, Emission{Record: &kgo.Record{Topic: "t", Value: []byte("x")}})
+					}
+					return es
+				}}
+				l.of.Add(s)
+				if aborts {
+					var once sync.Once
+					c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+						once.Do(cut)
+						return nil, nil, false
+					})
+					c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
+				} else {
+					cut()
+				}
+				begun := time.Now()
+				_, err := l.step(t.Context())
+				if took := time.Since(begun); took > patience || took < answerTimeout {
+					t.Errorf("the step took %s, want %s to %s (%v)", took, answerTimeout, patience, err)
+				}
+			})
+		})
+	}
+}
+
+// marked gives a lane markers.
+func marked(t *testing.T, l *Lane) *hanging.Markers {
+	t.Helper()
+	l.o.Markers = hanging.NewMarkers(l.o.Admin, targets.NewMetadata(l.o.Admin, targets.MetadataOptions{}), "g", slog.New(slog.NewTextHandler(t.Output(), nil)), hanging.NewMetrics(prometheus.NewRegistry()))
+	return l.o.Markers
+}
+
+// A client cannot begin: the transaction before was committed, and stays so in
+// what is remembered.
+func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		k := marked(t, l)
+		l.prepare(t.Context())
+		eachCommits(t, l)
+		next := l.clients[l.order(time.Now())[0]]
+		if err := next.BeginTransaction(); err != nil { // so that the lane cannot
+			t.Fatal(err)
+		}
+		former := next.last
+		if err := commitOne(t, l); err == nil {
+			t.Fatal("the client begins twice")
+		}
+		if how, _ := k.Outcome(timer.TopicPartition{Topic: "log", Partition: 0}, former); how != hanging.EndingCommit {
+			t.Errorf("the former transaction is remembered as %s", how)
+		}
+	})
+}
+
+// The leader of a partition changes within a step: what its transactional ID wrote
+// there before may lack its marker, so it is not begun again.
+func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLaneOf(t, 2)
+		k := marked(t, l)
+		l.prepare(t.Context())
+		eachCommits(t, l)
+		leader := c.LeaderFor("log", 0)
+		var moved atomic.Bool
+		c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+			if moved.CompareAndSwap(false, true) {
+				c.SleepControl(func() {
+					if err := c.MoveTopicPartition("log", 0, 1-leader); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			return nil, nil, false
+		})
+		if err := commitOne(t, l); err != nil {
+			t.Fatal(err)
+		}
+		if cl := l.clients[l.turn]; !l.retired(cl) && !l.moved(cl, cl.leaders) {
+			t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
+		}
+		if ps := k.Doubtful(); len(ps) != 1 || ps[0] != (timer.TopicPartition{Topic: "log", Partition: 0}) {
+			t.Errorf("in doubt: %v, want log/0", ps)
+		}
+	})
+}
+
+// The last thing that a transactional ID does is an abort, and it ends before the
+// broker's epochs do.
+func TestWhenAnIDIsRetired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		for _, tc := range []struct {
+			name    string
+			c       txnClient
+			how     hanging.Ending
+			retired bool
+		}{
+			{"a commit", txnClient{last: hanging.Producer{ID: 1, Epoch: 7}}, hanging.EndingCommit, false},
+			{"an abort", txnClient{last: hanging.Producer{ID: 1, Epoch: 7}}, hanging.EndingAbort, true},
+			{"not known", txnClient{last: hanging.Producer{ID: 1, Epoch: 7}}, hanging.EndingUnknown, true},
+			{"one epoch to go", txnClient{last: hanging.Producer{ID: 1, Epoch: maxEpoch - 1}}, hanging.EndingCommit, false},
+			{"the last epoch", txnClient{last: hanging.Producer{ID: 1, Epoch: maxEpoch}}, hanging.EndingCommit, true},
+		} {
+			tc.c.Client = l.o.Admin
+			l.noteEnd(&tc.c, tc.how)
+			if got := l.retired(&tc.c); got != tc.retired {
+				t.Errorf("%s: retired %v, want %v", tc.name, got, tc.retired)
+			}
+		}
+	})
+}
+
+// The first producer of a cluster has the ID 0. When it is not to be begun again, a client
+// that has begun nothing yet still may; one that was that producer may not.
+func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		k := marked(t, l)
+		l.prepare(t.Context())
+		to := timer.TopicPartition{Topic: "log", Partition: 0}
+		k.NoteEnd("id", hanging.Producer{ID: 0, Epoch: 0}, hanging.EndingCommit, map[string][]int32{to.Topic: {to.Partition}})
+		k.Moved(to)
+		for _, c := range l.clients {
+			if l.retired(c) {
+				t.Errorf("%s is retired before it has begun anything", c.id)
+			}
+		}
+		was := l.clients[0]
+		was.last = hanging.Producer{ID: 0, Epoch: 0}
+		if !l.retired(was) {
+			t.Error("the first producer is to be begun again")
+		}
+	})
+}
+
+// deadToken is one that died.
+type deadToken struct{ fakeToken }
+
+func (deadToken) Err() error { return errDead }
+
+// The token of a partition is dead before it is taken out of the lane: the others'
+// steps go on without it.
+func TestADeadPartitionHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := fakeLane(t)
+		dead, healthy := steadily(l, "t"), steadily(l, "log")
+		dead.token = deadToken{}
+		for range 3 {
+			if _, err := l.step(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if healthy.committed() != 3 || dead.sealed != 1 || !dead.gone {
+			t.Errorf("%d of 3 steps committed; the dead one was sealed %d times and is lost: %v", healthy.committed(), dead.sealed, dead.gone)
+		}
+	})
+}
+
+// So with one that dies while it is in the ward.
+func TestADeadPartitionLeavesTheWard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
+		tok := &token{member: func() Member { return Member{ID: "m", Generation: 1} }}
+		unhealthy.token = tok
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+		runLane(t, l)
+		until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
+		tok.die()
+		until(t, "the ward is empty", testLimit, func() bool {
+			l.of.mu.Lock()
+			defer l.of.mu.Unlock()
+			return !l.of.ward.running && len(l.of.members) == 1
+		})
+		n := healthy.committed()
+		until(t, "the healthy one goes on", testLimit, func() bool { return healthy.committed() > n+3 })
+		if unhealthy.committed() != 0 {
+			t.Error("the unhealthy one committed")
+		}
+	})
+}
+
+// A commit is not answered, and its coordinator does not say what became of it: the
+// step's partitions wait for that, the others go on.
+func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		over := make(chan struct{})
+		end := sync.OnceFunc(func() { close(over) })
+		t.Cleanup(end)
+		var ill atomic.Pointer[string] // transactional ID of which the broker says nothing
+		c.ControlKey(kmsg.EndTxn.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			id := r.(*kmsg.EndTxnRequest).TransactionalID
+			ill.CompareAndSwap(nil, &id)
+			if *ill.Load() == id {
+				c.SleepControl(func() { <-over })
+			}
+			return nil, nil, false
+		})
+		c.ControlKey(kmsg.DescribeTransactions.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			c.SleepControl(func() { <-over })
+			return nil, nil, false
+		})
+		waits := steadily(l, "t")
+		runLane(t, l)
+		until(t, "a commit that is not answered", testLimit, func() bool { return ill.Load() != nil })
+		healthy := steadily(l, "log")
+		took := until(t, "the healthy one commits", testLimit, func() bool { return healthy.committed() > 10 })
+		if took > answerTimeout+3*time.Second {
+			t.Errorf("the healthy one commits after %s", took)
+		}
+		waits.mu.Lock()
+		if !waits.out || waits.n > 0 || waits.sealed != 1 {
+			t.Errorf("out %v, %d committed, sealed %d times", waits.out, waits.n, waits.sealed)
+		}
+		waits.mu.Unlock()
+		end()
+		until(t, "the step is resolved", testLimit, func() bool { return waits.committed() > 3 })
+		inOrder(t, waits)
+	})
+}

@@ -1,0 +1,377 @@
+package transaction
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// soonAway is well below every timeout that an answer could be given up by, and
+// awayLimit the time of a busy machine.
+const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
+
+// fakeReach is a Reach, and Leaders, that the test tells. mu guards both maps.
+type fakeReach struct {
+	mu    sync.Mutex
+	gone  map[string]bool
+	leads map[timer.TopicPartition]bool
+	// none have no leader, burdened wait for one that is gone.
+	none, burdened map[timer.TopicPartition]bool
+}
+
+func (r *fakeReach) AllReachable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.gone)+len(r.leads) == 0
+}
+
+func (r *fakeReach) Reachable(addr string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.gone[addr]
+}
+
+func (r *fakeReach) Away(p timer.TopicPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leads[p]
+}
+
+func (r *fakeReach) Dying() bool { return targets.Dying(r) }
+
+func (r *fakeReach) Leaderless(p timer.TopicPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.none[p]
+}
+
+func (r *fakeReach) Shun(p timer.TopicPartition) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.burdened[p] {
+		r.leads = map[timer.TopicPartition]bool{p: true}
+	}
+	return r.burdened[p]
+}
+
+func (r *fakeReach) LastLost() time.Time { return time.Now() }
+
+func (r *fakeReach) lose(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = map[string]bool{addr: true}
+}
+
+func (r *fakeReach) loseLeader(p timer.TopicPartition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leads = map[timer.TopicPartition]bool{p: true}
+}
+
+// awayLane is a fakeLane on three brokers, with three IDs and a reach.
+func awayLane(t *testing.T) (*kfake.Cluster, *Lane, *fakeReach) {
+	t.Helper()
+	c, l := fakeLaneOf(t, 3)
+	reach := &fakeReach{}
+	l.o.Reach, l.o.Leaders, l.clients = reach, reach, make([]*txnClient, 3)
+	return c, l, reach
+}
+
+// plainSource offers a share with one emission to good, and one to t as long as
+// that can be reached.
+func plainSource(l *Lane) *fakeSource {
+	return &fakeSource{ems: func() []Emission {
+		es := []Emission{{Record: &kgo.Record{Topic: "good", Value: []byte("x")}}}
+		if to := (timer.TopicPartition{Topic: "t", Partition: 0}); !l.o.Leaders.Away(to) {
+			es = append(es, Emission{Record: &kgo.Record{Topic: to.Topic, Value: []byte("y")}, Seq: 1})
+		}
+		return es
+	}}
+}
+
+// The IDs of a lane have coordinators on different brokers; one that cannot be
+// reached is passed over at once.
+func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l, reach := awayLane(t)
+		l.prepare(t.Context())
+		seats := make(map[string]bool)
+		for _, c := range l.clients {
+			seats[c.addr()] = true
+		}
+		if len(seats) != 3 || seats[""] {
+			t.Fatalf("coordinators %v of three IDs, want three brokers", seats)
+		}
+		gone := l.clients[1].addr()
+		reach.lose(gone)
+		l.of.Reached()
+		s := plainSource(l)
+		l.of.Add(s)
+		for range 6 {
+			if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
+				t.Fatalf("%v, %v", err, s.outcomes)
+			}
+		}
+		for _, c := range l.clients {
+			if c.addr() == gone {
+				t.Errorf("%s is in use, and its coordinator %s is away", c.id, gone)
+			}
+		}
+	})
+}
+
+// A step whose coordinator becomes unresponsive is given up, and the next one goes on
+// elsewhere.
+func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		held := hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
+		s := plainSource(l)
+		l.of.Add(s)
+		done := make(chan error, 1)
+		go func() { _, err := l.step(t.Context()); done <- err }()
+		<-held
+		l.mu.Lock()
+		gone := l.current.addr()
+		l.mu.Unlock()
+		reach.lose(gone)
+		start := time.Now()
+		l.of.Reached()
+		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+		if took := time.Since(start); took > soonAway {
+			t.Errorf("it took %s", took)
+		}
+		if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+	})
+}
+
+// A step that waits for leaders when its coordinator becomes unresponsive is given up as well,
+// and what it wrote is aborted beside the steps.
+func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		held, let := make(chan struct{}), make(chan struct{})
+		answer := sync.OnceFunc(func() { close(let) })
+		t.Cleanup(answer)
+		var first atomic.Bool
+		c.ControlKey(kmsg.Produce.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if first.CompareAndSwap(false, true) {
+				c.SleepControl(func() { close(held); <-let })
+			}
+			return nil, nil, false
+		})
+		var id atomic.Pointer[string] // whose end is not answered
+		hold(t, c, kmsg.EndTxn, func(r kmsg.Request) bool { return r.(*kmsg.EndTxnRequest).TransactionalID == *id.Load() })
+		s := plainSource(l)
+		l.of.Add(s)
+		done := make(chan error, 1)
+		go func() { _, err := l.step(t.Context()); done <- err }()
+		<-held
+		l.mu.Lock()
+		gone := l.current.addr()
+		id.Store(&l.current.id)
+		l.mu.Unlock()
+		reach.lose(gone)
+		start := time.Now()
+		l.of.Reached()
+		time.AfterFunc(abortTimeout/2, answer)
+		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+		if took := time.Since(start); took > soonAway {
+			t.Errorf("it took %s", took)
+		}
+		if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+	})
+}
+
+// A client whose coordinator becomes unresponsive while it is opened is given up, and one
+// with another coordinator opened.
+func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		held := hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
+		l.open(0)
+		<-held
+		l.mu.Lock()
+		for c := range l.tied {
+			reach.lose(c.addr())
+		}
+		l.mu.Unlock()
+		start := time.Now()
+		l.of.Reached()
+		if err := l.await(t.Context()); !errors.Is(err, errAway) {
+			t.Error(err)
+		}
+		l.open(0)
+		if err := l.await(t.Context()); err != nil || l.clients[0] == nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > soonAway {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// Clients that must not begin again are replaced beside the steps, which go on with
+// the others, however long that takes; with none left a step waits for one.
+func TestStepsDoNotWaitForOpenings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l, _ := awayLane(t)
+		l.prepare(t.Context())
+		let := make(chan struct{})
+		answer := sync.OnceFunc(func() { close(let) })
+		t.Cleanup(answer)
+		c.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			c.SleepControl(func() { <-let })
+			return nil, nil, false
+		})
+		s := plainSource(l)
+		l.of.Add(s)
+		step := func() {
+			t.Helper()
+			if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
+				t.Fatalf("%v, %v", err, s.outcomes)
+			}
+		}
+		l.clients[0].retire, l.clients[1].retire = true, true
+		start := time.Now()
+		for range 5 {
+			step()
+		}
+		if took := time.Since(start); took > answerTimeout/2 {
+			t.Errorf("steps took %s", took)
+		}
+		l.clients[2].retire = true
+		time.AfterFunc(answerTimeout/10, answer)
+		for range 5 {
+			step()
+		}
+		if l.serial > 9 {
+			t.Errorf("%d transactional IDs were used", l.serial)
+		}
+	})
+}
+
+// A step that wrote to a leader which becomes unresponsive is given up at once, and the
+// next one does without. So is one that has written nothing yet: its coordinators may wait
+// for that broker, and all else in the step would wait with them, in vain.
+func TestStepLeavesLeadersThatAreAway(t *testing.T) {
+	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn, "it is written to": kmsg.Produce} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, l, reach := awayLane(t)
+				unresponsive := c.TopicInfo("t").TopicID
+				held := hold(t, c, key, func(r kmsg.Request) bool {
+					p, produces := r.(*kmsg.ProduceRequest)
+					return !produces || slices.ContainsFunc(p.Topics, func(x kmsg.ProduceRequestTopic) bool { return x.TopicID == unresponsive })
+				})
+				s := plainSource(l)
+				l.of.Add(s)
+				done := make(chan error, 1)
+				go func() { _, err := l.step(t.Context()); done <- err }()
+				<-held
+				reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
+				start := time.Now()
+				l.of.Reached()
+				if err := <-done; !errors.Is(err, errAway) {
+					t.Error(err)
+				}
+				if took := time.Since(start); took > soonAway {
+					t.Errorf("it took %s", took)
+				}
+				if _, err := l.step(t.Context()); err != nil || s.outcomes[1] != Committed {
+					t.Errorf("%v, %v", err, s.outcomes)
+				}
+			})
+		})
+	}
+}
+
+// While a broker dies a target that does not answer is waited for, since its leader
+// may be waiting itself; but not one without a leader: the step of all others would
+// wait with it.
+func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+		to := timer.TopicPartition{Topic: "t", Partition: 0}
+		reach.lose("127.0.0.1:1")
+		reach.none = map[timer.TopicPartition]bool{to: true}
+		s := plainSource(l)
+		l.of.Add(s)
+		start := time.Now()
+		_, err := l.step(t.Context())
+		if err != nil || len(s.outcomes) != 1 || s.outcomes[0] != Aborted {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+		if took := time.Since(start); took > targets.BrokerDeath-2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if l.o.Health.Allow(to, nil) {
+			t.Error("it is not held to be unhealthy")
+		}
+	})
+}
+
+// hold keeps the first such request from being answered until the test ends; held
+// tells of it.
+func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request) bool) (held chan struct{}) {
+	held = make(chan struct{})
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	var first atomic.Bool
+	c.ControlKey(key.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if which(r) && first.CompareAndSwap(false, true) {
+			c.SleepControl(func() { close(held); <-end })
+		}
+		return nil, nil, false
+	})
+	return held
+}
+
+// A target's leader waits for a broker that died, and takes no writes until that has
+// left its in-sync replicas; the other partitions of the step have none there. The
+// step leaves it, and the next one does without.
+func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+		to := timer.TopicPartition{Topic: "t", Partition: 0}
+		reach.lose("127.0.0.1:1")
+		reach.burdened = map[timer.TopicPartition]bool{to: true}
+		s := plainSource(l)
+		l.of.Add(s)
+		start := time.Now()
+		if _, err := l.step(t.Context()); !errors.Is(err, errAway) {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > targets.BrokerDeath-2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if _, err := l.step(t.Context()); err != nil || s.outcomes[len(s.outcomes)-1] != Committed {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package transaction
+
+import "time"
+
+const (
+	// sharedStepEntries and sharedStepBytes are what sources with backlogs have of a step
+	// together while a request topic without a backlog is served too. That topic waits for
+	// the step that is under way, so the step should be short. If entries are most of a step's
+	// time, half of them take half as long, and little is lost. If round trips are, half
+	// as much goes through, and never less, however far away the brokers are. With a tenth
+	// there would be no such bound.
+	sharedStepEntries = MaxStepEntries / 2
+	sharedStepBytes   = MaxStepBytes / 2
+	// sharedFor is for how long after its last entry a request topic counts as served: a timer
+	// now and then must not slow others all the time.
+	sharedFor = time.Second
+)
+
+// portions shares the room of a step between sources, by what they took of the last
+// one. A source that took less than it was offered is likely to need as much again. What
+// that leaves is divided evenly, first between request topics, then between the partitions of
+// one. So a topic with a backlog, or with many partitions, slows no other, and has all
+// that nobody else needs. Shares are worked out over all lanes: a source whose topic has only
+// a few of the sources in a lane gets more of that lane's steps, because the others have theirs in
+// other lanes too.
+type portions struct {
+	room   Room           // of the step
+	left   Room           // what the sources leave that take less than they are offered
+	hungry map[string]int // sources that take all they get, by request topic, whoever asks them
+	among  float64        // the sum of the parts of the hungry sources that are asked for this step
+}
+
+// portion is what a source took of a step; the zero value is nothing.
+type portion struct {
+	topic string // its request topic
+	room  Room
+	all   bool // it took all that it was offered: it may have more
+}
+
+// size is how much of a step it is.
+func (p *portion) size() float64 {
+	return max(float64(p.room.Entries)/MaxStepEntries, float64(p.room.Bytes)/MaxStepBytes)
+}
+
+// portionsLocked works out what there is to be divided between members.
+func (p *Lanes) portionsLocked(members []*member, room Room, now time.Time) portions {
+	o := portions{room: room, hungry: make(map[string]int)}
+	for _, m := range p.members {
+		if m.last.all {
+			o.hungry[m.last.topic]++
+		}
+	}
+	if p.sharedLocked(o.hungry, members, now) {
+		o.room = Room{min(room.Entries, sharedStepEntries), min(room.Bytes, sharedStepBytes)}
+	}
+	o.left = room
+	for _, m := range members {
+		if m.last.all {
+			o.among += o.part(&m.last)
+		} else {
+			o.left.Entries -= m.last.room.Entries
+			o.left.Bytes -= m.last.room.Bytes
+		}
+	}
+	o.left = Room{min(o.left.Entries, o.room.Entries), min(o.left.Bytes, o.room.Bytes)}
+	return o
+}
+
+// sharedLocked notes which request topics are served that have no backlog, and reports
+// whether one was lately, beside some that have.
+func (p *Lanes) sharedLocked(hungry map[string]int, members []*member, now time.Time) (yes bool) {
+	for _, m := range members {
+		if !m.last.all && m.last.topic != "" {
+			p.content[m.last.topic] = now
+		}
+	}
+	for topic, at := range p.content {
+		switch {
+		case now.Sub(at) > sharedFor:
+			delete(p.content, topic)
+		case hungry[topic] == 0:
+			yes = true
+		}
+	}
+	return yes && len(hungry) > 0
+}
+
+// part is a source's part of what the hungry ones share, or what it would be if the source were hungry.
+func (o *portions) part(last *portion) float64 {
+	topics, own := len(o.hungry), o.hungry[last.topic]
+	if own == 0 {
+		topics++
+	}
+	if !last.all {
+		own++
+	}
+	return 1 / float64(max(1, topics*own))
+}
+
+// of is how much of the room that is left a source is offered.
+func (o *portions) of(m *member, room Room) Room {
+	part := 1.0
+	if o.among > 0 {
+		part = min(1, o.part(&m.last)/o.among)
+	}
+	entries, bytes := int(float64(o.left.Entries)*part), int64(float64(o.left.Bytes)*part)
+	if !m.last.all { // what was set aside for it, too
+		entries, bytes = entries+m.last.room.Entries, bytes+m.last.room.Bytes
+	}
+	return Room{min(room.Entries, max(minStepEntries, entries)), min(room.Bytes, max(minPortionBytes, bytes))}
+}
+
+// taken is what a source has taken of what it was offered; share is nil for nothing.
+func taken(share *Share, offered, left Room) portion {
+	if share == nil {
+		return portion{}
+	}
+	return portion{
+		topic: share.Offset.Topic,
+		room:  Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes},
+		all:   left.Entries <= offered.Entries/4 || left.Bytes <= offered.Bytes/4,
+	}
+}

@@ -1,0 +1,420 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(kafkatest.LeakFree{M: m}) }
+
+const (
+	// testLimit bounds whatever a test waits for.
+	testLimit = 60 * time.Second
+	// testTimeout is the transaction timeout of lanes under test: half of it is
+	// how long an unanswered EndTxn is repeated.
+	testTimeout = 4 * time.Second
+)
+
+// stage is what a lane needs around it: a group with one real member, a request
+// topic whose offsets are committed, a changelog and a target, each with two
+// partitions, and a consumer of the last two.
+type stage struct {
+	t         *testing.T
+	c         *kafkatest.Cluster
+	ctx       context.Context
+	plain     *kgo.Client
+	adm       *kadm.Client
+	group     string
+	request   string
+	requestID [16]byte
+	changelog string
+	target    string
+	member    *kgo.Client
+	seen      *kafkatest.Collector // of the target
+	logged    *kafkatest.Collector // of the changelog
+
+	limits map[string]int32 // max.message.bytes as far as lanes know; set before lanes start
+
+	mu    sync.Mutex // guards stale
+	stale []string   // topics that lanes found changed
+}
+
+// newStage makes a stage on the shared broker, whose test runs beside others.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	t.Parallel()
+	return newStageOn(t, kafkatest.Shared(t))
+}
+
+// newStageOn makes a stage whose member has these options.
+func newStageOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *stage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testLimit)
+	t.Cleanup(cancel)
+	s := &stage{t: t, c: c, ctx: ctx, plain: c.Client(t, opts...)}
+	s.adm = kadm.NewClient(s.plain)
+	s.request = c.CreateTopic(t, 2, nil)
+	s.group = "group-of-" + s.request
+	topics, err := s.adm.ListTopics(ctx, s.request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.requestID = topics[s.request].ID
+	s.changelog = c.CreateTopic(t, 2, nil, s.request+".changelog")
+	s.target = c.CreateTopic(t, 2, nil, s.request+".target")
+	s.join(opts...)
+	s.seen = kafkatest.Collect(t, c, s.target)
+	s.logged = kafkatest.Collect(t, c, s.changelog)
+	return s
+}
+
+// join makes the stage's client a member of the group.
+func (s *stage) join(opts ...kgo.Opt) {
+	s.t.Helper()
+	s.member = s.enter(opts...)
+	s.await("the member joins", func() bool {
+		id, generation := s.member.GroupMetadata()
+		g, err := s.adm.DescribeGroups(s.ctx, s.group)
+		return id != "" && generation > 0 && err == nil && g[s.group].State == "Stable"
+	})
+}
+
+// enter has another client join the group.
+func (s *stage) enter(opts ...kgo.Opt) *kgo.Client {
+	s.t.Helper()
+	cl := s.c.Client(s.t, append([]kgo.Opt{
+		kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.request), kgo.DisableAutoCommit(), kgo.SessionTimeout(30 * time.Second),
+	}, opts...)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	var polling sync.WaitGroup
+	polling.Go(func() {
+		for ctx.Err() == nil {
+			cl.PollFetches(ctx)
+		}
+	})
+	s.t.Cleanup(func() { cancel(); polling.Wait() })
+	return cl
+}
+
+func (s *stage) limit(topic string) int32 {
+	if n, ok := s.limits[topic]; ok {
+		return n
+	}
+	return targets.DefaultBatchMaxBytes
+}
+
+func (s *stage) isStale(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = append(s.stale, topic)
+}
+
+func (s *stage) await(what string, ok func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(testLimit / 2); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("%s: not in time", what)
+		}
+	}
+}
+
+// lane starts the only one of its lanes, which is stopped with the test.
+func (s *stage) lane(opts ...kgo.Opt) *Lane {
+	s.t.Helper()
+	return s.laneOf(Options{Client: opts, Admin: s.c.Client(s.t), TransactionTimeout: testTimeout})
+}
+
+// laneOf starts lanes with these options and the stage's own, and returns the first.
+func (s *stage) laneOf(o Options) *Lane {
+	s.t.Helper()
+	o.Client = append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, o.Client...)
+	o.Group, o.Process, o.TransactionalIDs = s.group, "p", 2
+	o.BatchMaxBytes = s.limit
+	o.Version = func(string) int64 { return 1 }
+	o.Stale, o.Refuted = s.isStale, s.isStale
+	o.Logger, o.Metrics = slog.New(slog.NewTextHandler(s.t.Output(), nil)), NewMetrics(prometheus.NewRegistry())
+	l := oneLane(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := l.of.Run(ctx); err != nil {
+			s.t.Errorf("lane ended with %v", err)
+		}
+	}()
+	s.t.Cleanup(func() { cancel(); <-done })
+	return l
+}
+
+// offset is what is committed for a request partition, once it is stable.
+func (s *stage) offset(partition int32) (at int64, metadata string) {
+	s.t.Helper()
+	s.await("the committed offset is stable", func() bool {
+		var err error
+		at, metadata, err = s.stable(partition).Fetch(s.ctx)
+		return err == nil
+	})
+	return at, metadata
+}
+
+func (s *stage) stable(partition int32) *StableOffset {
+	return &StableOffset{
+		Client: s.plain, Group: s.group, Member: s.alive().Member,
+		Topic: s.request, TopicID: s.requestID, Partition: partition,
+	}
+}
+
+// token is a token in the hands of a test. mu guards the fields below it.
+type token struct {
+	mu     sync.Mutex
+	err    error
+	member func() Member
+	asked  int // calls of Member
+}
+
+// alive is a token of the stage's member.
+func (s *stage) alive() *token { return &token{member: s.identity} }
+
+func (s *stage) identity() Member {
+	id, generation := s.member.GroupMetadata()
+	return Member{ID: id, Generation: generation}
+}
+
+func (k *token) Err() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+func (k *token) Member() (Member, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil {
+		return Member{}, k.err
+	}
+	k.asked++
+	return k.member(), nil
+}
+
+var errDead = errors.New("lost for the test")
+
+func (k *token) die() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = errDead
+}
+
+// source is a partition of a test: it has steps to be committed, one after
+// another, and seals a step again that was aborted.
+type source struct {
+	s         *stage
+	partition int32
+	token     *token
+	outcomes  chan Outcome
+
+	mu    sync.Mutex // guards what follows
+	lane  *Lane
+	at    int64 // offset to commit next
+	out   *Share
+	queue []*Share
+	steps []string // names of the steps that were committed
+	again bool     // seal an aborted share again
+}
+
+func (s *stage) source(partition int32, l *Lane) *source {
+	src := &source{s: s, partition: partition, token: s.alive(), outcomes: make(chan Outcome, 1000), lane: l, again: true}
+	l.of.Add(src)
+	s.t.Cleanup(func() { l.of.Remove(src) })
+	return src
+}
+
+// step queues a share: one changelog record and emissions of these values.
+func (s *source) step(name string, emissions ...Emission) *Share {
+	return s.record(&kgo.Record{Topic: s.s.changelog, Partition: s.partition, Key: []byte("k"), Value: []byte(name)}, emissions...)
+}
+
+// record queues a share with this record of the service's own.
+func (s *source) record(r *kgo.Record, emissions ...Emission) *Share {
+	sh := &Share{
+		Token:     s.token,
+		Records:   []*kgo.Record{r},
+		Emissions: emissions,
+	}
+	s.mu.Lock()
+	s.queue = append(s.queue, sh)
+	s.mu.Unlock()
+	s.lane.of.Wake()
+	return sh
+}
+
+// emit is an emission to the stage's target.
+func (s *source) emit(value string) Emission {
+	return Emission{Record: &kgo.Record{Topic: s.s.target, Partition: s.partition, Key: []byte("k"), Value: []byte(value)}}
+}
+
+// Seal implements Source.
+func (s *source) Seal(step string, room *Room) *Share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.out != nil || len(s.queue) == 0 {
+		return nil
+	}
+	sh := s.queue[0]
+	s.out = sh
+	sh.renew()
+	room.Entries--
+	sh.Done = func(o Outcome) { s.done(step, o) }
+	sh.Offset = Offset{
+		Topic: s.s.request, Partition: s.partition, At: s.at + 1, Metadata: step,
+	}
+	return sh
+}
+
+func (*source) Wait() time.Duration { return maxSleep }
+
+// renew makes new records, as each seal must: kgo keeps in a record the context
+// that it was first sent with.
+func (s *Share) renew() {
+	for i, r := range s.Records {
+		s.Records[i] = &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
+	}
+	for i := range s.Emissions {
+		r := s.Emissions[i].Record
+		s.Emissions[i].Record = &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
+	}
+}
+
+func (s *source) done(step string, o Outcome) {
+	s.mu.Lock()
+	switch o {
+	case Committed:
+		s.queue = s.queue[1:]
+		s.at++
+		s.steps = append(s.steps, step)
+	case Aborted:
+		if !s.again {
+			s.queue = s.queue[1:]
+		}
+	case Lost:
+		s.queue = nil
+	}
+	s.out = nil
+	s.mu.Unlock()
+	s.outcomes <- o
+	s.lane.of.Wake()
+}
+
+// outcome waits for the end of the next step.
+func (s *source) outcome() Outcome {
+	s.s.t.Helper()
+	select {
+	case o := <-s.outcomes:
+		return o
+	case <-time.After(testLimit / 2):
+		s.s.t.Fatalf("no outcome on partition %d", s.partition)
+		return 0
+	}
+}
+
+func (s *source) wants(want ...Outcome) {
+	s.s.t.Helper()
+	for i, w := range want {
+		if got := s.outcome(); got != w {
+			s.s.t.Fatalf("outcome %d is %v, want %v", i, got, w)
+		}
+	}
+}
+
+// committed checks that the last step's offset and name are what the group has.
+func (s *source) committed(steps int) {
+	s.s.t.Helper()
+	s.mu.Lock()
+	names := s.steps
+	s.mu.Unlock()
+	if len(names) != steps {
+		s.s.t.Fatalf("%d steps committed, want %d", len(names), steps)
+	}
+	at, metadata := s.s.offset(s.partition)
+	if steps == 0 {
+		if at != NoOffset {
+			s.s.t.Errorf("offset %d %q is committed, want none", at, metadata)
+		}
+		return
+	}
+	if at != int64(steps) || metadata != names[steps-1] {
+		s.s.t.Errorf("offset %d %q is committed, want %d %q", at, metadata, steps, names[steps-1])
+	}
+}
+
+// values are what a read_committed consumer has of a partition, once n records
+// came on it all in all.
+func (s *stage) values(c *kafkatest.Collector, n int, partition int32) (vs []string) {
+	s.t.Helper()
+	for _, r := range c.WaitFor(n, testLimit/2) {
+		if r.Partition == partition {
+			vs = append(vs, string(r.Value))
+		}
+	}
+	return vs
+}
+
+// settled checks that the consumers have seen just this, and that no open
+// transaction holds them back: a marker record behind everything shows up.
+func (s *stage) settled(partition int32, emissions, changes []string) {
+	s.t.Helper()
+	cl := s.c.Client(s.t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for _, x := range []struct {
+		topic string
+		c     *kafkatest.Collector
+		want  []string
+	}{{s.target, s.seen, emissions}, {s.changelog, s.logged, changes}} {
+		rec := &kgo.Record{Topic: x.topic, Partition: partition, Value: []byte("behind")}
+		if err := cl.ProduceSync(s.ctx, rec).FirstErr(); err != nil {
+			s.t.Fatal(err)
+		}
+		var got []string
+		s.await("the record behind everything is seen on "+x.topic, func() bool {
+			got = got[:0]
+			for _, r := range x.c.Records() {
+				if r.Partition == partition {
+					got = append(got, string(r.Value))
+				}
+			}
+			return len(got) > 0 && got[len(got)-1] == "behind"
+		})
+		if want := append(append([]string{}, x.want...), "behind"); fmt.Sprint(got) != fmt.Sprint(want) {
+			s.t.Errorf("%s/%d shows %q, want %q", x.topic, partition, got, want)
+		}
+	}
+}
+
+// oneLane is the only one of its lanes.
+func oneLane(o Options) *Lane { return NewLanes(o).all[0] }
+
+// holdUp has a source, which waits, hold up a step.
+func (l *Lane) holdUp(ctx context.Context, s Source, share *Share) {
+	l.of.mu.Lock()
+	i := slices.IndexFunc(l.of.members, func(m *member) bool { return m.Source == s })
+	share.of = l.of.members[i]
+	share.of.out = true
+	l.of.waiting = slices.DeleteFunc(l.of.waiting, func(m *member) bool { return m == share.of })
+	l.of.mu.Unlock()
+	share.hold(timer.TopicPartition{Topic: "log"}, kerr.NotEnoughReplicas)
+	l.of.settled(ctx, []*Share{share})
+	share.Held = nil
+}

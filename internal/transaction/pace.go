@@ -1,0 +1,34 @@
+package transaction
+
+import "time"
+
+// pace says when a lane's next step may begin. A transaction costs the brokers and this
+// process some milliseconds of processor time whatever it carries. So a lane waits for an
+// interval from one seal to the next, and what becomes ready meanwhile shares a transaction.
+// Each lane has a pace of its own, but lanes beside the first one only join when steps are full.
+//
+// Three things bound what the pause costs. It counts from the seal, so a lane that has rested
+// for an interval seals at once: a timer now and then is not late for it. Nothing waits longer
+// than an interval, because the lane seals when the pause is over, whether somebody woke it or
+// not. And a step that could not take all that was ready, or that was not committed, is followed
+// at once: a backlog, or a step that is to be sealed again without its culprit, does not wait.
+//
+// Nobody gets past it. A caller of the API who waits for a decision waits for the step, like
+// everybody else. If such a request hurried the step, callers would set the pace, and all would
+// pay for it.
+//
+// It belongs to the lane's goroutine.
+type pace struct {
+	interval time.Duration // 0: no pause
+	next     time.Time     // when the next step may begin
+}
+
+// sealed notes that a step was sealed at a moment. With hurry the next one may begin at once.
+func (p *pace) sealed(at time.Time, hurry bool) {
+	if p.next = at; !hurry {
+		p.next = at.Add(p.interval)
+	}
+}
+
+// wait is how much of the pause is left.
+func (p *pace) wait(now time.Time) time.Duration { return max(0, p.next.Sub(now)) }

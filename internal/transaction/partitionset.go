@@ -1,0 +1,110 @@
+package transaction
+
+import (
+	"sync/atomic"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// footprint is what a step writes to. It is made once, before the transaction begins;
+// then only the counts in it change, so promises find theirs without a lock. A step
+// has up to ten thousand records for a few dozen partitions: so there is no map by
+// record, nor by partition.
+type footprint struct {
+	topics map[string][]*outstanding // by partition, nil where nothing goes; counts emissions
+	own    [][]*outstanding          // of each share's own records, parallel to the shares
+
+	topic string // that was noted last
+	slots []*outstanding
+}
+
+// outstanding counts records for one partition that are sent and not acknowledged.
+type outstanding struct {
+	to timer.TopicPartition
+	n  atomic.Int32
+}
+
+func footprintOf(shares []*Share) *footprint {
+	f := &footprint{topics: make(map[string][]*outstanding), own: make([][]*outstanding, len(shares))}
+	for i, s := range shares {
+		for _, r := range s.Records {
+			if countOf(f.own[i], r.Topic, r.Partition) == nil {
+				f.own[i] = append(f.own[i], &outstanding{to: timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}})
+				f.note(r.Topic, r.Partition)
+			}
+		}
+		for k := range s.Emissions {
+			r := s.Emissions[k].Record
+			f.note(r.Topic, r.Partition)
+		}
+	}
+	return f
+}
+
+// note says that something goes to a partition.
+func (f *footprint) note(topic string, partition int32) {
+	if topic != f.topic {
+		f.topic, f.slots = topic, f.topics[topic]
+	}
+	if n := int(partition) + 1; n > len(f.slots) {
+		f.slots = append(f.slots, make([]*outstanding, n-len(f.slots))...)
+		f.topics[topic] = f.slots
+	}
+	if f.slots[partition] == nil {
+		f.slots[partition] = &outstanding{to: timer.TopicPartition{Topic: topic, Partition: partition}}
+	}
+}
+
+// emissions counts those for a partition that was noted.
+func (f *footprint) emissions(topic string, partition int32) *outstanding {
+	return f.topics[topic][partition]
+}
+
+// waiting calls do for each partition that has not acknowledged all emissions sent.
+func (f *footprint) waiting(do func(timer.TopicPartition)) {
+	for _, slots := range f.topics {
+		for _, o := range slots {
+			if o != nil && o.n.Load() > 0 {
+				do(o.to)
+			}
+		}
+	}
+}
+
+// ownWaiting calls do for each partition that has not acknowledged all of a share's
+// own records, with the share's number, and returns how many records those are.
+func (f *footprint) ownWaiting(do func(share int, to timer.TopicPartition)) (records int32) {
+	for i, own := range f.own {
+		for _, o := range own {
+			if n := o.n.Load(); n > 0 {
+				records += n
+				do(i, o.to)
+			}
+		}
+	}
+	return records
+}
+
+// partitions lists what is written to, in order.
+func (f *footprint) partitions() map[string][]int32 {
+	all := make(map[string][]int32, len(f.topics))
+	for topic, slots := range f.topics {
+		for k, o := range slots {
+			if o != nil {
+				all[topic] = append(all[topic], int32(k))
+			}
+		}
+	}
+	return all
+}
+
+// countOf is the count of a partition, nil if there is none. A share writes to one
+// partition of the changelog, and to one of the dead letters and of events at most.
+func countOf(counts []*outstanding, topic string, partition int32) *outstanding {
+	for _, o := range counts {
+		if o.to.Partition == partition && o.to.Topic == topic {
+			return o
+		}
+	}
+	return nil
+}

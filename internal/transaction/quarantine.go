@@ -1,0 +1,309 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// wardPause is the pause between two tries of a source that holds up steps; it
+	// grows to wardShare of the time that the source has been unhealthy, up to
+	// wardPauseMax. A try itself takes up to ownDeadline, so a partition that takes
+	// writes again is noticed soon.
+	wardPause    = 250 * time.Millisecond
+	wardPauseMax = 15 * time.Second
+	wardShare    = 16
+	// While the transaction of the last try is not ended, the pause grows to
+	// unendedShare of the time, up to unendedMax: see ward.
+	unendedPause = time.Second
+	unendedMax   = 5 * time.Minute
+	unendedShare = 4
+	// wardTick is how often a source that has nothing to seal is asked again.
+	wardTick = 100 * time.Millisecond
+	// wardEntries bounds a share while it is tried, and doubles with each that is
+	// taken: what a leader takes and cannot replicate stays in its log, aborted, try
+	// after try, and a partition may be too slow for more.
+	wardEntries = 100
+	// wardMemory is how soon behind its release a source must hold up a step again
+	// to be kept in the ward for longer: probationMin, doubling to probationMax.
+	wardMemory   = time.Minute
+	probationMin = 2 * time.Second
+	probationMax = time.Minute
+)
+
+// A ward is where sources are that have held up a step: partitions of our own did not
+// take what they write (Share.Held). A source is with the lanes or in their ward; the ward
+// tries those whose time has come in steps of their own, with one transactional client of
+// its own, while the lanes go on with the others.
+//
+//	lanes ── holds up a step ──► ward ── its own records are taken ──► lanes
+//	                             │  ▲
+//	                             └──┘ held up again: a longer pause
+//
+// A source leaves the ward when its records are taken, in a step that commits or
+// in one that others hold up, and it has no more ready than a try may have: what is
+// too slow for the lanes goes on here at its own pace. One that comes back soon is
+// released only after some time without a failure: what is unhealthy from time to time
+// would else hold up the others each time. And it leaves when it is removed, since
+// its token is dead or it is acquired again. One that has nothing to seal is asked again
+// each wardTick. Several are tried at once, since most often they suffer from the
+// same thing; whoever is not named for a failure is tried again at once, without
+// those that were.
+//
+// A transaction on a partition that takes no writes cannot be ended there either:
+// its coordinator goes on to send the marker, as fast as it can, until it is taken.
+// So a try is not followed by another while its own transaction is not ended, or
+// only after a long pause, should others be to blame for that; and when it is
+// ended the partition takes writes, and is tried at once.
+//
+// Order is the source's: what was aborted is sealed again from the same sequence,
+// and one share of it at a time is out, whoever asks. So one whose step's outcome is not
+// known is not asked, and released only when it is.
+//
+// The goroutine is there while a source is. Lanes.mu guards the fields.
+type ward struct {
+	of      *Lanes
+	stalls  map[*member]*stall
+	running bool
+	lane    *Lane // of the goroutine, or of the last one
+	// serial and counter go on from one goroutine to the next: see Lane.
+	serial  int
+	counter int64
+}
+
+// stall is one source in the ward.
+type stall struct {
+	request      timer.TopicPartition // of the source
+	since, next  time.Time
+	heldSince    time.Time       // when it first held up a step since it was healthy
+	unended      <-chan struct{} // closed when the last try's transaction is ended; or nil
+	anyway       time.Time       // when to try although it is not
+	healthySince time.Time       // since when all it was tried with is taken; zero: it is unhealthy
+	drained      bool            // the last try took all that was ready
+	entries      int             // that the next try may have
+	probation    time.Duration
+	released     time.Time
+}
+
+// over reports whether to give the source back.
+func (st *stall) over() bool {
+	return !st.healthySince.IsZero() && time.Since(st.healthySince) >= st.probation && (st.drained || st.entries >= MaxStepEntries)
+}
+
+// fails notes a try that the source held up, and what tells that its transaction
+// is ended.
+func (st *stall) fails(end <-chan struct{}) {
+	now := time.Now()
+	if !st.healthySince.IsZero() {
+		st.heldSince = now
+	}
+	lasts := now.Sub(st.heldSince)
+	st.healthySince, st.entries, st.unended = time.Time{}, wardEntries, end
+	st.next = now.Add(min(wardPauseMax, max(wardPause, lasts/wardShare)))
+	st.anyway = now.Add(min(unendedMax, max(unendedPause, lasts/unendedShare)))
+}
+
+// due reports whether to try the source.
+func (st *stall) due(now time.Time) bool {
+	if now.Before(st.next) {
+		return false
+	}
+	if st.unended == nil || !now.Before(st.anyway) {
+		return true
+	}
+	select {
+	case <-st.unended:
+		return true
+	default:
+		return false
+	}
+}
+
+func newWard(of *Lanes) *ward {
+	return &ward{of: of, stalls: make(map[*member]*stall)}
+}
+
+// admitLocked takes a source over from the lanes. The lock is held.
+func (w *ward) admitLocked(ctx context.Context, s *Share) {
+	now, m := time.Now(), s.of
+	st := &stall{request: timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, since: now, heldSince: now, next: now, entries: wardEntries}
+	if was := m.past; was != nil && now.Sub(was.released) < wardMemory {
+		st.probation = min(max(probationMin, 2*was.probation), probationMax)
+	}
+	w.stalls[m], m.in, m.last = st, st, portion{}
+	w.of.o.Logger.Warn("a partition holds up the steps of others and is tried apart from them",
+		"topic", st.request.Topic, "partition", st.request.Partition, "err", s.heldBy())
+	if !w.running {
+		w.running = true
+		w.of.aside.Go(func() { w.run(ctx) })
+	}
+}
+
+// leaveLocked takes a member out. The lock is held.
+func (w *ward) leaveLocked(m *member) {
+	delete(w.stalls, m)
+	m.in = nil
+}
+
+// releaseLocked gives a source back to the lanes. The lock is held.
+func (w *ward) releaseLocked(m *member) {
+	st := m.in
+	w.leaveLocked(m)
+	st.released = time.Now()
+	m.past = st
+	w.of.waitLocked(m)
+	w.of.o.Logger.Info("a partition that held up steps is part of them again",
+		"topic", st.request.Topic, "partition", st.request.Partition, "after", time.Since(st.since))
+	w.of.Wake()
+}
+
+// run tries what is in the ward until nothing is.
+func (w *ward) run(ctx context.Context) {
+	o := w.of.o
+	o.TransactionalIDs = 1
+	l := newLane(w.of, &o, "ward")
+	l.apart = true
+	w.of.mu.Lock()
+	w.lane = l
+	w.of.mu.Unlock()
+	l.serial, l.counter = w.serial, w.counter
+	defer func() {
+		for _, e := range l.ends {
+			e.stop()
+		}
+		l.closeClients()
+	}()
+	for ctx.Err() == nil {
+		due, ok := w.due()
+		if !ok {
+			return
+		}
+		shares := w.seal(l.nextStep(), due)
+		if len(shares) == 0 {
+			_ = sleep(ctx, wardTick)
+		} else {
+			err := l.runStep(ctx, shares)
+			w.judge(shares, err, l.lastEnd())
+			w.stopEnds(l)
+		}
+		w.serial, w.counter = l.serial, l.counter
+	}
+}
+
+// stopEnds gives up the ends of earlier tries that no source waits for any more.
+func (w *ward) stopEnds(l *Lane) {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	l.stopEnds(func(end <-chan struct{}) bool {
+		for _, st := range w.stalls {
+			if st.unended == end {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// due returns the sources whose time has come. It is not ok when the ward is empty:
+// the goroutine must end.
+func (w *ward) due() (due []*member, ok bool) {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	now := time.Now()
+	for m, st := range w.stalls {
+		if !m.out && st.due(now) && len(due) < MaxStepPartitions {
+			due = append(due, m)
+			m.out = true
+		}
+	}
+	w.running = len(w.stalls) > 0
+	return due, w.running
+}
+
+// seal collects a small share of each source.
+func (w *ward) seal(step string, due []*member) (shares []*Share) {
+	for _, m := range due {
+		entries := w.room(m)
+		room := &Room{Entries: entries, Bytes: MaxStepBytes / MaxStepEntries * int64(entries)}
+		share := w.of.sealOf(m, step, room)
+		if share != nil {
+			shares = append(shares, share)
+		}
+		w.sealed(m, share != nil, room.Entries > 0 && room.Bytes > 0)
+	}
+	return shares
+}
+
+func (w *ward) room(m *member) int {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	if m.in != nil {
+		return m.in.entries
+	}
+	return wardEntries
+}
+
+// sealed notes whether a source had something ready, and no more than that.
+func (w *ward) sealed(m *member, something, drained bool) {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	m.out = something
+	st := m.in
+	if st == nil {
+		return
+	}
+	if st.drained = drained; something {
+		return
+	}
+	st.next = time.Now().Add(wardTick)
+	if st.over() {
+		w.releaseLocked(m)
+	}
+}
+
+// judge says what is next for the sources of a step that was tried.
+func (w *ward) judge(shares []*Share, err error, end <-chan struct{}) {
+	for _, s := range shares {
+		if s.Token.Err() != nil {
+			w.of.drop(s.of)
+			continue
+		}
+		w.of.mu.Lock()
+		if s.of.in != nil {
+			w.judgeLocked(s, s.of.in, err, end)
+		}
+		w.of.mu.Unlock()
+	}
+}
+
+func (w *ward) judgeLocked(s *Share, st *stall, err error, end <-chan struct{}) {
+	st.next, st.unended = time.Now(), nil
+	switch {
+	case s.Held != nil:
+		st.fails(end)
+	case !s.proven && !errors.Is(err, errHeld):
+		st.fails(nil)
+	case !s.proven: // others were to blame
+	default:
+		st.entries = min(2*st.entries, MaxStepEntries)
+		if st.healthySince.IsZero() {
+			st.healthySince = st.next
+		}
+		if st.over() {
+			w.releaseLocked(s.of)
+		}
+	}
+}
+
+// heldBy says what holds a share up, in a sentence.
+func (s *Share) heldBy() error {
+	var all []error
+	for p, err := range s.Held {
+		all = append(all, fmt.Errorf("%s/%d takes no writes: %w", p.Topic, p.Partition, err))
+	}
+	return errors.Join(all...)
+}

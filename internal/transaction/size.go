@@ -1,0 +1,42 @@
+package transaction
+
+import "time"
+
+// longStep is how long the entries of a step may take before the next step gets fewer.
+const longStep = 100 * time.Millisecond
+
+// size is how many entries a lane's next step may have. It belongs to the lane's goroutine.
+//
+// A timer that falls due just behind a seal waits for the whole step. On quiet processors
+// MaxStepEntries fit in longStep. Beside other work, or with slow disks, they take longer, and a
+// backlog fills each step with as many all the same. So after a step whose entries took longer than
+// that, the next one gets a quarter fewer, down to half of MaxStepEntries. Round trips do not count:
+// they take as long with fewer entries.
+//
+// The limit stops at half because a step may be long for another reason than its size, such as one
+// slow disk. Then half a step carries half as much, and with smaller steps there would be no bound on
+// what is lost (see sharedStepEntries). If entries are what takes long, half of them take half as
+// long, and as much goes through.
+//
+// Targets that do not acknowledge in time take the limit below half. Each step that is committed then
+// doubles it, up to half. Above that it doubles if the entries took less than half of longStep: twice
+// as many then take less than longStep.
+type size struct {
+	limit int // entries, minStepEntries to MaxStepEntries
+}
+
+// committed notes a step that was committed, and how long it took from its seal on, without its round
+// trips.
+func (s *size) committed(took time.Duration) {
+	switch {
+	case s.limit < sharedStepEntries:
+		s.limit = min(2*s.limit, sharedStepEntries)
+	case took > longStep:
+		s.limit = max(3*s.limit/4, sharedStepEntries)
+	case took < longStep/2:
+		s.limit = min(2*s.limit, MaxStepEntries)
+	}
+}
+
+// unacknowledged notes a step that was not acknowledged in time: it may simply have been too large.
+func (s *size) unacknowledged() { s.limit = max(s.limit/4, minStepEntries) }

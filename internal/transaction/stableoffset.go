@@ -1,0 +1,167 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// NoOffset is what StableOffset.Fetch returns for a partition without a committed
+// offset.
+const NoOffset int64 = -1
+
+// ErrUnstable is kerr.UnstableOffsetCommit: an accepted step is still open.
+var ErrUnstable error = kerr.UnstableOffsetCommit
+
+// StableOffset reads the committed offset of one partition, as its new owner must:
+// no step that a former owner had accepted may be overlooked.
+//
+// A coordinator that was unresponsive while another took its place does not know, when
+// it wakes, and answers from before. So a broker that answers must first have
+// shown, by a heartbeat, that it knows this member in its generation: whatever
+// that broker knows then holds every offset commit that was accepted before that
+// generation, for one log holds both, in this order.
+type StableOffset struct {
+	Client    *kgo.Client
+	Group     string
+	Member    func() (Member, error)
+	Topic     string
+	TopicID   [16]byte
+	Partition int32
+}
+
+// Fetch returns the committed offset and its metadata, or ErrUnstable while a
+// transaction with an accepted offset commit is open. What passes (no
+// coordinator, one that does not know the member yet) it waits for, while ctx
+// lives.
+func (o *StableOffset) Fetch(ctx context.Context) (at int64, metadata string, err error) {
+	for backoff := concurrentBackoff; ; backoff = min(2*backoff, offsetBackoff) {
+		at, metadata, err = o.try(ctx)
+		if err == nil || !passes(err) {
+			return at, metadata, err
+		}
+		if sleep(ctx, backoff) != nil {
+			return 0, "", err
+		}
+	}
+}
+
+// offsetBackoff is the longest pause between two attempts.
+const offsetBackoff = 250 * time.Millisecond
+
+// passes reports whether a coordinator may answer otherwise later. One that does
+// not know the member may be behind; if none does, membership says so.
+func passes(err error) bool {
+	var ke *kerr.Error
+	switch {
+	case errors.Is(err, ErrUnstable), errors.Is(err, errTokens):
+		return false
+	case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.IllegalGeneration):
+		return true
+	case errors.As(err, &ke):
+		return ke.Retriable
+	}
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) // a matter of transport
+}
+
+func (o *StableOffset) try(ctx context.Context) (int64, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*RequestTimeout)
+	defer cancel()
+	m, err := o.Member()
+	if err != nil {
+		return 0, "", fmt.Errorf("%w: %w", errTokens, err)
+	}
+	broker, err := o.coordinator(ctx)
+	if err == nil {
+		err = o.heartbeat(ctx, broker, m)
+	}
+	if err != nil {
+		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", o.Topic, o.Partition, err)
+	}
+	return o.fetch(ctx, broker)
+}
+
+func (o *StableOffset) coordinator(ctx context.Context) (*kgo.Broker, error) {
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorKey, req.CoordinatorKeys = o.Group, []string{o.Group}
+	resp, err := req.RequestWith(ctx, o.Client)
+	if err != nil {
+		return nil, fmt.Errorf("find the group's coordinator: %w", err)
+	}
+	for _, found := range resp.Coordinators {
+		if found.Key == o.Group {
+			return o.Client.Broker(int(found.NodeID)), kerr.ErrorForCode(found.ErrorCode)
+		}
+	}
+	return nil, kerr.CoordinatorNotAvailable
+}
+
+func (o *StableOffset) heartbeat(ctx context.Context, broker *kgo.Broker, m Member) error {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.Generation, req.InstanceID = o.Group, m.ID, m.Generation, m.InstanceID
+	resp, err := broker.Request(ctx, req)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.(*kmsg.HeartbeatResponse).ErrorCode)
+	}
+	if errors.Is(err, kerr.RebalanceInProgress) {
+		return nil // a next generation is being made: it knows this one
+	}
+	return err
+}
+
+// fetch asks for just this partition. Asked for all of a group, as kadm does, a
+// broker lists the partitions that have an offset, so one whose first commit is
+// still open would look like one without any, and its next owner would not wait
+// for the step; and a partition would be held up by the steps of all others.
+func (o *StableOffset) fetch(ctx context.Context, broker *kgo.Broker) (int64, string, error) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable = true
+	g, t := kmsg.NewOffsetFetchRequestGroup(), kmsg.NewOffsetFetchRequestGroupTopic()
+	t.Topic, t.TopicID, t.Partitions = o.Topic, o.TopicID, []int32{o.Partition}
+	g.Group, g.Topics = o.Group, append(g.Topics, t)
+	req.Groups = append(req.Groups, g)
+	resp, err := broker.Request(ctx, req)
+	if err != nil {
+		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", o.Topic, o.Partition, err)
+	}
+	at, metadata, err := o.answer(resp.(*kmsg.OffsetFetchResponse))
+	if err != nil {
+		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", o.Topic, o.Partition, err)
+	}
+	return at, metadata, nil
+}
+
+func (o *StableOffset) answer(resp *kmsg.OffsetFetchResponse) (int64, string, error) {
+	for i := range resp.Groups {
+		if err := kerr.ErrorForCode(resp.Groups[i].ErrorCode); err != nil {
+			return 0, "", err
+		}
+		for _, t := range resp.Groups[i].Topics {
+			for _, p := range t.Partitions {
+				if p.Partition == o.Partition { // of the one topic that was asked for
+					return committedOffset(&p)
+				}
+			}
+		}
+	}
+	return 0, "", errors.New("the group coordinator does not answer for it")
+}
+
+func committedOffset(p *kmsg.OffsetFetchResponseGroupTopicPartition) (int64, string, error) {
+	if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+		return 0, "", err
+	}
+	if p.Offset < 0 {
+		return NoOffset, "", nil
+	}
+	metadata := ""
+	if p.Metadata != nil {
+		metadata = *p.Metadata
+	}
+	return p.Offset, metadata, nil
+}

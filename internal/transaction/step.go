@@ -1,0 +1,216 @@
+package transaction
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// Limits of one step. A bigger step is more efficient and later: these are
+// where throughput stops growing on the machines measured.
+const (
+	MaxStepEntries = 10_000
+	MaxStepBytes   = 16 << 20
+	// minStepEntries is what a step may have at least, however slow targets are.
+	minStepEntries = 100
+	// minPortionBytes is what a source may have of a step at least.
+	minPortionBytes = 64 << 10
+	// MaxStepPartitions bounds the request partitions of a step: each costs a
+	// marker.
+	MaxStepPartitions = 256
+)
+
+// Room is what is left of a step's limits.
+type Room struct {
+	Entries int
+	Bytes   int64
+}
+
+// Source is a partition that contributes to steps. One goroutine at a time calls Seal.
+type Source interface {
+	// Seal fixes what the partition adds to the step named step and takes it
+	// off room; nil when nothing is ready, and while a share is out, from Seal to
+	// Share.Done.
+	Seal(step string, room *Room) *Share
+	// Wait is for how long, as of the last Seal that returned nil, nothing will fall
+	// due in the source. What comes otherwise wakes the lanes.
+	Wait() time.Duration
+}
+
+// Token is a lease on one partition. Its holder may commit for the partition until the group takes it away.
+type Token interface {
+	// Err is nil while the partition is held and its lease holds at this moment.
+	Err() error
+	// Member returns what to prove membership with at this moment.
+	Member() (Member, error)
+}
+
+// Member is the identity that an offset commit carries.
+type Member struct {
+	ID         string
+	Generation int32
+	InstanceID *string
+}
+
+// Offset is the fence of one partition: the offset commit of a step.
+type Offset struct {
+	Topic     string
+	TopicID   [16]byte
+	Partition int32
+	At        int64
+	Metadata  string
+}
+
+// Emission is a record for a target topic. Emissions of one step are written
+// in order of (Due, Seq).
+type Emission struct {
+	Record   *kgo.Record
+	Due, Seq int64
+	// Err is set by the lane when the target refuses the record for good, or is
+	// unhealthy (ErrUnhealthy); the step is then aborted, and the source seals something
+	// else in its place.
+	Err error
+	// Suspect is set by the lane, with Aborted, when the target partition
+	// refused records of the step and this may be one of them: a broker refuses
+	// a batch whole. The source seals it again with Alone.
+	Suspect bool
+	// Cleared is set by the lane when it was Alone and its target took it: it is no suspect
+	// any more, and should the step be aborted the source seals it again as any other.
+	Cleared bool
+	// Permit is what Health admitted, nil for a target that is healthy.
+	Permit *targets.Permit
+	// Alone has the record written in a batch of its own, in its place.
+	Alone bool
+}
+
+// ErrUnhealthy is the Err of an emission whose target partition is unhealthy: the timer
+// has to stay pending until Health admits it.
+var ErrUnhealthy = errors.New("target partition is unhealthy")
+
+func (e *Emission) to() timer.TopicPartition {
+	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
+}
+
+// Share is what one partition adds to a step.
+type Share struct {
+	Offset Offset
+	Token  Token
+	// Records go to the service's own topics, the first one to a topic that keeps
+	// it for as long as the token is alive: read back, it tells whether the step
+	// was committed.
+	Records   []*kgo.Record
+	Emissions []Emission
+	// Fence, if not nil, is called when every record is acknowledged, before the
+	// commit; the offsets in Records are known. An error has the step aborted, and
+	// sealed again at once.
+	Fence func() error
+	// Done takes the outcome.
+	Done func(Outcome)
+	// Err is set, with Aborted, when the same must not be sealed again: a topic of
+	// Records is gone, or nothing tells any more whether the step was committed.
+	Err error
+	// Held is set, with Aborted, when the share held up the step: partitions of our
+	// own that did not take its records, or its offset, and why. It may be sealed
+	// again; the lane does so apart from the others until it commits (see ward).
+	Held map[timer.TopicPartition]error
+
+	of     *member
+	proven bool // every record of Records was taken
+}
+
+// hold notes what holds up a share.
+func (s *Share) hold(p timer.TopicPartition, err error) {
+	if s.Held == nil {
+		s.Held = make(map[timer.TopicPartition]error)
+	}
+	s.Held[p] = err
+}
+
+// refused notes that one of our own topics refuses records. If the topic exists, the share holds up
+// the step: a setting or a right of the topic was changed, and the ward notices when it is
+// restored. None of the records may be left out, so the partition stalls until then.
+func (s *Share) refused(to timer.TopicPartition, err error) {
+	switch {
+	case targets.Gone(err):
+		s.Err = fmt.Errorf("the service's own topic %s refuses records: %w", to.Topic, err)
+	case targets.TooLarge(err):
+		s.hold(to, fmt.Errorf("a record is larger than its max.message.bytes: raise that to what it was ('waterclock topics' says how much is needed): %w", err))
+	default:
+		s.hold(to, err)
+	}
+}
+
+// suspects reports whether anything of the share goes alone.
+func (s *Share) suspects() bool {
+	if s == nil {
+		return false
+	}
+	for i := range s.Emissions {
+		if s.Emissions[i].Alone {
+			return true
+		}
+	}
+	return false
+}
+
+// Outcome is what became of a share.
+type Outcome uint8
+
+const (
+	// Committed: the transaction is committed; offsets in Records are known.
+	Committed Outcome = iota + 1
+	// Aborted for sure: may be sealed again.
+	Aborted
+	// Lost: the partition's token died, nothing of it may be sealed again.
+	Lost
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Committed:
+		return "committed"
+	case Aborted:
+		return "aborted"
+	case Lost:
+		return "lost"
+	}
+	return "unknown"
+}
+
+// fenced asks all shares: each learns what it can.
+func fenced(shares []*Share) (err error) {
+	for _, s := range shares {
+		if s.Fence == nil {
+			continue
+		}
+		if why := s.Fence(); why != nil {
+			err = fmt.Errorf("%w: %w", errFence, why)
+		}
+	}
+	return err
+}
+
+var (
+	// errRefused: the group refuses the member; every partition is lost.
+	errRefused = errors.New("group refuses the member")
+	// errEmissions: at least one Emission.Err is set.
+	errEmissions = errors.New("a target refuses an emission")
+	// errUnknown: the outcome of EndTxn is not known.
+	errUnknown = errors.New("outcome of the commit is unknown")
+	// errLate: targets did not acknowledge emissions in time.
+	errLate = errors.New("targets do not acknowledge in time")
+	// errAlone: there is more to be written one by one than a step has time for; at least
+	// one Emission.Cleared is set.
+	errAlone = errors.New("emissions that are written one by one take long")
+	// errHeld: at least one Share.Held is set.
+	errHeld = errors.New("a partition of our own holds up the step")
+	// errFence: a share's Fence refused.
+	errFence = errors.New("a share must not be committed")
+	// errTokens: a token died while the step was under way.
+	errTokens = errors.New("a token died")
+)

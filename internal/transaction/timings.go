@@ -1,0 +1,60 @@
+package transaction
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// slowStep is how long a step may take before the log says what took that long.
+const slowStep = time.Second
+
+// laps are the parts of the step under way that have ended, and how long each took. The
+// lane's loop has them.
+type laps struct {
+	began, last time.Time
+	ended       []lap
+}
+
+type lap struct {
+	part string
+	took time.Duration
+}
+
+func (p *laps) begin() {
+	p.began = time.Now()
+	p.last, p.ended = p.began, p.ended[:0]
+}
+
+// through notes the end of a part.
+func (p *laps) through(part string) {
+	now := time.Now()
+	p.ended = append(p.ended, lap{part, now.Sub(p.last)})
+	p.last = now
+}
+
+// of is how long some of the parts have taken together.
+func (p *laps) of(parts ...string) (took time.Duration) {
+	for _, l := range p.ended {
+		if slices.Contains(parts, l.part) {
+			took += l.took
+		}
+	}
+	return took
+}
+
+// end logs a step that took long: as a whole, and each of its parts.
+func (p *laps) end(log *slog.Logger, lane string, err error) {
+	took := time.Since(p.began)
+	if took <= slowStep {
+		return
+	}
+	attrs := []any{"lane", lane, "took", took}
+	for _, l := range p.ended {
+		attrs = append(attrs, l.part, l.took)
+	}
+	if err != nil {
+		attrs = append(attrs, "err", err)
+	}
+	log.Warn("a step took long", attrs...)
+}

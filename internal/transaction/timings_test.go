@@ -1,0 +1,69 @@
+package transaction
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A coordinator takes its time to end a transaction: the log says that the step took
+// long, and that it was its end.
+func TestTheLogSaysWhatAStepTookLongFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		var first sync.Once // the next one is quick
+		c.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+			first.Do(func() { c.SleepControl(func() { time.Sleep(slowStep + 200*time.Millisecond) }) })
+			return nil, nil, false
+		})
+		var log bytes.Buffer
+		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		s := &fakeSource{ems: func() []Emission { return []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("v")}}} }}
+		l.of.Add(s)
+		for range 2 {
+			if _, err := l.step(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said := log.String()
+		if n := strings.Count(said, "a step took long"); n != 1 || strings.Contains(said, "err=") {
+			t.Errorf("the log has %d slow steps, want one, and no error:\n%s", n, said)
+		}
+		for _, part := range []string{" announce=", " offsets=", " produce=", " end=1."} {
+			if !strings.Contains(said, part) {
+				t.Errorf("the log does not say%s:\n%s", part, said)
+			}
+		}
+	})
+}
+
+// What is tried apart from the others, since its partition takes no writes, takes long each
+// time, for hours maybe; the log has said so.
+func TestTriesThatTakeLongAreNotSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		silence(t, c, &steady{own: "log"})
+		var log bytes.Buffer
+		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		w := newLane(l.of, l.o, "ward")
+		w.apart = true
+		t.Cleanup(w.closeClients)
+		s := &fakeSource{ems: func() []Emission { return nil }}
+		share := s.Seal("s", &Room{Entries: 1})
+		share.of = new(member)
+		if err := w.runStep(t.Context(), []*Share{share}); !errors.Is(err, errHeld) {
+			t.Fatal(err)
+		}
+		if said := log.String(); strings.Contains(said, "a step took long") {
+			t.Error(said)
+		}
+	})
+}
