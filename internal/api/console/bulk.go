@@ -6,11 +6,10 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"golang.org/x/sync/errgroup"
 )
 
 // What is done to several timers: to all that a filter chooses, by a job of the API, or to those that
@@ -39,15 +38,14 @@ func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err
 	if q, err = s.filter(v.now); err != nil {
 		return s, nil, nil, nil, wrong(http.StatusBadRequest, err.Error())
 	}
-	return s, do, []string{"v1", "topics", s.Topic, "timers", do.Do}, q, nil
+	return s, do, []string{"topics", s.Topic, "timers", do.Do}, q, nil
 }
 
 // bulkAsk counts what a job would be for, and asks.
-func (c *Console) bulkAsk(v *visit) {
+func (c *Console) bulkAsk(v *visit) error {
 	s, do, path, q, err := v.bulkOf()
 	if err != nil {
-		v.fail(asProblem(err))
-		return
+		return err
 	}
 	at := []string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to", asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}
 	p := &bulkPage{
@@ -66,17 +64,16 @@ func (c *Console) bulkAsk(v *visit) {
 		err = errors.New("the API does not say how many there are")
 	}
 	if err != nil {
-		v.fail(asProblem(err))
-		return
+		return err
 	}
 	p.Count, p.More = preview.Matching.Count, !preview.Matching.Exact
-	v.show(http.StatusOK, "bulk", p.Title, p)
+	return v.show(nil, "bulk", p.Title, p)
 }
 
 // bulk starts the job.
-func (c *Console) bulk(v *visit) {
+func (c *Console) bulk(v *visit) error {
 	_, _, path, q, err := v.bulkOf()
-	v.start(path, q, err)
+	return v.start(path, q, err)
 }
 
 // pick is a timer that was ticked: its ID, which may have any bytes, and its source.
@@ -103,59 +100,50 @@ type pickPage struct {
 }
 
 // selected asks about the timers that were ticked, or does what was asked about.
-func (c *Console) selected(v *visit) {
+func (c *Console) selected(v *visit) error {
 	topic, do := v.query("topic"), actionOf(v.r.PostForm.Get("do"))
 	if topic == "" || do == nil {
-		v.fail(wrong(http.StatusBadRequest, "the form does not say what to do with timers of which topic; go back to the list of timers"))
-		return
+		return wrong(http.StatusBadRequest, "the form does not say what to do with timers of which topic; go back to the list of timers")
 	}
 	p := &pickPage{Action: *do, Topic: topic, Back: link("/timers", "topic", topic)}
 	for _, value := range v.r.PostForm["pick"] {
 		id, source, ok := strings.Cut(value, " ")
 		raw, err := base64.RawURLEncoding.DecodeString(id)
 		if !ok || err != nil || len(p.Picked) >= timersOnPage {
-			v.fail(wrong(http.StatusBadRequest, "the form is not one of the list of timers; go back and tick them again"))
-			return
+			return wrong(http.StatusBadRequest, "the form is not one of the list of timers; go back and tick them again")
 		}
 		p.Picked = append(p.Picked, picked{Value: value, ID: string(raw), Source: source, Link: link("/timer", "topic", topic, "id", string(raw))})
 	}
 	if len(p.Picked) == 0 {
-		v.fail(wrong(http.StatusBadRequest, "no timer is ticked; go back and tick some, or choose what is for all that match"))
-		return
+		return wrong(http.StatusBadRequest, "no timer is ticked; go back and tick some, or choose what is for all that match")
 	}
 	if v.r.PostForm.Get("sure") != "" {
 		p.steer(v)
 	}
-	v.show(http.StatusOK, "selected", do.Label, p)
+	return v.show(nil, "selected", do.Label, p)
 }
 
 // nothingSelected answers where the address of a selection is opened by itself.
-func (c *Console) nothingSelected(v *visit) {
-	v.fail(wrong(http.StatusBadRequest, "timers are ticked in the list of timers; go there first"))
+func (c *Console) nothingSelected(v *visit) error {
+	return wrong(http.StatusBadRequest, "timers are ticked in the list of timers; go there first")
 }
 
 // steer steers each timer, on condition that it is still the one that was ticked.
 func (p *pickPage) steer(v *visit) {
 	p.Done = true
-	var steps sync.WaitGroup
-	free := make(chan struct{}, stepsAtOnce)
+	var steps errgroup.Group
+	steps.SetLimit(stepsAtOnce)
 	for i := range p.Picked {
-		free <- struct{}{}
-		steps.Go(func() {
-			defer func() { <-free }()
+		steps.Go(func() error {
 			one := &p.Picked[i]
-			path := []string{"v1", "topics", p.Topic, "timers", one.ID}
-			if p.Action.segment != "" {
-				path = append(path, p.Action.segment)
-			}
-			var result api.Result
-			err := v.ask(call{method: p.Action.method, path: path, header: http.Header{"If-Match": {strconv.Quote(one.Source)}}}, &result)
-			if one.Wrong = asConflict(err); one.Wrong == nil {
+			result, wrong := v.steer(&p.Action, p.Topic, one.ID, one.Source)
+			if one.Wrong = wrong; wrong == nil {
 				one.Outcome = doneWords(result.Outcome, "")
 			}
+			return nil
 		})
 	}
-	steps.Wait()
+	_ = steps.Wait() // each timer has its own problem
 	for _, one := range p.Picked {
 		if one.Wrong != nil {
 			p.Failed++

@@ -53,7 +53,7 @@ func asProblem(err error) *api.Problem {
 // call is one call of the API.
 type call struct {
 	method string
-	path   []string // segments, not escaped
+	path   []string // segments behind /v1, not escaped
 	query  url.Values
 	header http.Header
 	body   any // as JSON; nil: none
@@ -63,6 +63,7 @@ type call struct {
 // path, "." and ".." too, which are IDs like any other.
 func (c *call) target() string {
 	var b strings.Builder
+	b.WriteString("/v1")
 	for _, s := range c.path {
 		b.WriteByte('/')
 		s = url.PathEscape(s)
@@ -173,7 +174,7 @@ func (v *visit) topics() ([]api.TopicInfo, error) {
 	var all struct {
 		Topics []api.TopicInfo `json:"topics"`
 	}
-	err := v.ask(call{path: []string{"v1", "topics"}}, &all)
+	err := v.ask(call{path: []string{"topics"}}, &all)
 	return all.Topics, err
 }
 

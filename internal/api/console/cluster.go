@@ -1,8 +1,6 @@
 package console
 
 import (
-	"net/http"
-
 	"github.com/waterclock/waterclock/internal/api"
 )
 
@@ -15,11 +13,10 @@ type clusterPage struct {
 	Only string
 }
 
-func (c *Console) cluster(v *visit) {
+func (c *Console) cluster(v *visit) error {
 	p := &clusterPage{Cluster: &api.Cluster{}, Only: v.query("only")}
-	if err := v.ask(call{path: []string{"v1", "cluster"}}, p.Cluster); err != nil {
-		v.fail(asProblem(err))
-		return
+	if err := v.ask(call{path: []string{"cluster"}}, p.Cluster); err != nil {
+		return err
 	}
 	if p.Only == "not-live" {
 		some := p.Partitions[:0:0]
@@ -33,5 +30,5 @@ func (c *Console) cluster(v *visit) {
 	if n := len(p.Partitions); n > maxRows {
 		p.Partitions, p.Left = p.Partitions[:maxRows], n-maxRows
 	}
-	v.show(http.StatusOK, "cluster", "Cluster", p)
+	return v.show(nil, "cluster", "Cluster", p)
 }

@@ -49,7 +49,7 @@ type Console struct {
 
 // page are the methods that a path has; post may be nil.
 type page struct {
-	get, post func(*visit)
+	get, post func(*visit) error
 }
 
 type asset struct {
@@ -101,55 +101,55 @@ func mustRead(name string) []byte {
 // of the console's is the API's.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := r.URL.EscapedPath()
-	if p, ok := c.pages[at]; ok {
-		c.servePage(w, r, p)
-		return
-	}
 	if a, ok := c.static[at]; ok {
 		a.serve(w, r)
 		return
 	}
-	if notOfTheAPI(r, at) {
-		v := &visit{c: c, w: w, r: r, now: c.o.Now().UTC()}
-		v.fail(wrong(http.StatusNotFound, "there is no page at this address"))
+	p, ok := c.pages[at]
+	if !ok && !seeksPage(r, at) {
+		c.o.API.ServeHTTP(w, r)
 		return
 	}
-	c.o.API.ServeHTTP(w, r)
+	v := &visit{c: c, w: w, r: r, now: c.o.Now().UTC()}
+	err := error(wrong(http.StatusNotFound, "there is no page at this address"))
+	if ok {
+		err = p.serve(v)
+	}
+	if err != nil {
+		wrong := asProblem(err)
+		_ = v.show(wrong, "problem", heading(wrong), wrong) // it has no problem
+	}
 }
 
-// notOfTheAPI reports whether somebody with a browser looks for a page that there is not. Programs are
-// told so by the API.
-func notOfTheAPI(r *http.Request, at string) bool {
+// seeksPage reports whether a browser asks for a page. If there is none, a program is told so by the API.
+func seeksPage(r *http.Request, at string) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	return reads && strings.Contains(r.Header.Get("Accept"), "text/html") &&
 		!strings.HasPrefix(at, "/v1/") && !strings.HasPrefix(at, "/openapi.") && at != "/docs"
 }
 
-func (c *Console) servePage(w http.ResponseWriter, r *http.Request, p page) {
-	v := &visit{c: c, w: w, r: r, now: c.o.Now().UTC()}
+// serve answers with a page, or returns why not.
+func (p page) serve(v *visit) error {
 	switch {
-	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		p.get(v)
-	case r.Method == http.MethodPost && p.post != nil:
-		// The guard has looked too; without it pages of other sites must not get here.
-		if err := http.NewCrossOriginProtection().Check(r); err != nil {
-			v.fail(&api.Problem{Problem: *access.NewProblem(http.StatusForbidden, access.ReasonCrossOrigin, "a page of another site sent this form; use those of the console itself")})
-			return
+	case v.r.Method == http.MethodGet || v.r.Method == http.MethodHead:
+		return p.get(v)
+	case v.r.Method == http.MethodPost && p.post != nil:
+		// The guard checks this too. Without a guard, pages of other sites must not get here either.
+		if err := http.NewCrossOriginProtection().Check(v.r); err != nil {
+			return &api.Problem{Problem: *access.NewProblem(http.StatusForbidden, access.ReasonCrossOrigin, "a page of another site sent this form; use those of the console itself")}
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if err := r.ParseForm(); err != nil {
-			v.fail(unreadable(err))
-			return
+		v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+		if err := v.r.ParseForm(); err != nil {
+			return unreadable(err)
 		}
-		p.post(v)
-	default:
-		allow := "GET, HEAD"
-		if p.post != nil {
-			allow += ", POST"
-		}
-		w.Header().Set("Allow", allow)
-		v.fail(wrong(http.StatusMethodNotAllowed, r.Method+" is not for this page, but "+allow))
+		return p.post(v)
 	}
+	allow := "GET, HEAD"
+	if p.post != nil {
+		allow += ", POST"
+	}
+	v.w.Header().Set("Allow", allow)
+	return wrong(http.StatusMethodNotAllowed, v.r.Method+" is not for this page, but "+allow)
 }
 
 // unreadable is the problem of a form that could not be read.
@@ -212,7 +212,7 @@ func (v *visit) deadLetters() *api.DeadLetterCountList {
 	if !v.counted {
 		v.counted = true
 		var all api.DeadLetterCountList
-		if v.ask(call{path: []string{"v1", "dead-letters"}}, &all) == nil {
+		if v.ask(call{path: []string{"dead-letters"}}, &all) == nil {
 			v.dead = &all
 		}
 	}
@@ -235,16 +235,22 @@ func (v *visit) badge() *deadBadge {
 	return &b
 }
 
-// show answers with a page.
-func (v *visit) show(status int, name, title string, content any) {
+// show answers with a page. The status is that of what is wrong, if something is.
+func (v *visit) show(wrong *api.Problem, name, title string, content any) error {
 	var body bytes.Buffer
 	err := v.c.sets[name].Execute(&body, view{Title: title, Path: v.r.URL.Path, Now: v.now, Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(), Page: content})
 	if err != nil {
 		v.c.o.Logger.Error("make a page of the console", "page", name, "err", err)
 		http.Error(v.w, "the page cannot be made; the log of the instance says why", http.StatusInternalServerError)
-		return
+		return nil
 	}
-	h := v.w.Header()
+	h, status := v.w.Header(), http.StatusOK
+	if wrong != nil {
+		status = wrong.Status
+		if after := wrong.GetHeaders().Get("Retry-After"); after != "" {
+			h.Set("Retry-After", after)
+		}
+	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -252,13 +258,14 @@ func (v *visit) show(status int, name, title string, content any) {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(body.Bytes()) // who asked is gone
+	_, _ = v.w.Write(body.Bytes()) // the browser is gone
+	return nil
 }
 
-// fail answers with a page that says what is wrong.
-func (v *visit) fail(p *api.Problem) {
-	v.retryAfter(p)
-	v.show(p.Status, "problem", heading(p), p)
+// lead has the browser go to a page.
+func (v *visit) lead(to template.URL) error {
+	http.Redirect(v.w, v.r, string(to), http.StatusSeeOther)
+	return nil
 }
 
 // query is a parameter of the page's address, without what is around it.

@@ -50,7 +50,7 @@ type deadLetterPage struct {
 // letter asks for the dead letter that the page's address names.
 func (v *visit) letter() (d api.DeadLetter, topic string, path []string, err error) {
 	topic = v.query("topic")
-	path = []string{"v1", "topics", topic, "dead-letters", v.query("partition"), v.query("offset")}
+	path = []string{"topics", topic, "dead-letters", v.query("partition"), v.query("offset")}
 	if slices.Contains(path, "") {
 		return d, topic, path, wrong(http.StatusBadRequest, "the address of a dead letter's page has topic, partition and offset; find it on the page of dead letters")
 	}
@@ -58,13 +58,12 @@ func (v *visit) letter() (d api.DeadLetter, topic string, path []string, err err
 }
 
 // deadLetter shows one with the form that corrects it.
-func (c *Console) deadLetter(v *visit) {
+func (c *Console) deadLetter(v *visit) error {
 	d, topic, _, err := v.letter()
 	if err != nil {
-		v.fail(asProblem(err))
-		return
+		return err
 	}
-	v.showLetter(http.StatusOK, topic, &d, correctionOf(&d), false, nil)
+	return v.showLetter(topic, &d, correctionOf(&d), false, nil)
 }
 
 // correctionOf is a dead letter as the form shows it first: with a field for the target where
@@ -111,7 +110,7 @@ func payloadOf(d *api.DeadLetter) string {
 func asTyped(text string) string { return strings.ReplaceAll(lines10(text), "\r", "\n") }
 
 // showLetter shows the form, or what it would send.
-func (v *visit) showLetter(status int, topic string, d *api.DeadLetter, c correction, sure bool, wrong *api.Problem) {
+func (v *visit) showLetter(topic string, d *api.DeadLetter, c correction, sure bool, wrong *api.Problem) error {
 	p := &deadLetterPage{Typed: c, Row: rowOfDead(topic, v.isDelay(topic), *d), Topic: topic, Sure: sure, Wrong: wrong}
 	p.Back, p.Delay = link("/dead-letters", "topic", topic), v.isDelay(topic)
 	p.Text = d.Truncated || isTyped(d)
@@ -121,41 +120,33 @@ func (v *visit) showLetter(status int, topic string, d *api.DeadLetter, c correc
 			p.Typed.Headers = append(p.Typed.Headers, field{As: asText})
 		}
 	}
-	if wrong != nil {
-		v.retryAfter(wrong)
-	}
-	v.show(status, "dead-letter", "Dead letter", p)
+	return v.show(wrong, "dead-letter", "Dead letter", p)
 }
 
 // correct looks a correction over, or sends it.
-func (c *Console) correct(v *visit) {
+func (c *Console) correct(v *visit) error {
 	d, topic, path, err := v.letter()
 	if err != nil {
-		v.fail(asProblem(err))
-		return
+		return err
 	}
 	typed, err := v.correction()
 	if err != nil {
 		p := wrong(http.StatusBadRequest, err.Error())
 		p.Title = "Not sent"
-		v.showLetter(http.StatusBadRequest, topic, &d, typed, false, p)
-		return
+		return v.showLetter(topic, &d, typed, false, p)
 	}
 	if do := v.r.PostForm.Get("do"); do != "send" {
-		v.showLetter(http.StatusOK, topic, &d, typed, do == "check", nil)
-		return
+		return v.showLetter(topic, &d, typed, do == "check", nil)
 	}
 	var result api.Result
 	if err := v.ask(call{method: http.MethodPost, path: append(path, "resend"), body: typed.of(&d)}, &result); err != nil {
-		p := asProblem(err)
-		v.showLetter(p.Status, topic, &d, typed, false, p)
-		return
+		return v.showLetter(topic, &d, typed, false, asProblem(err))
 	}
 	id := rowOfDead(topic, false, d).Raw
 	if id == "" {
 		id = typed.ID
 	}
-	v.redirect(topic, id, &result)
+	return v.redirect(topic, id, &result)
 }
 
 // correction is what was typed. A header without a name is left out.

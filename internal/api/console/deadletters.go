@@ -78,12 +78,11 @@ func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
 	return r
 }
 
-func (c *Console) deadLetters(v *visit) {
+func (c *Console) deadLetters(v *visit) error {
 	p := &deadLettersPage{Now: v.now, deadSearch: deadSearch{
 		Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to"),
 	}}
 	p.Done = doneWords(v.query("done"), v.query("request"))
-	status := http.StatusOK
 	var err error
 	if p.Topic, p.Topics, err = v.chosen(); err == nil {
 		p.count(v)
@@ -93,10 +92,8 @@ func (c *Console) deadLetters(v *visit) {
 	}
 	if err != nil {
 		p.Wrong = asProblem(err)
-		status = p.Wrong.Status
-		v.retryAfter(p.Wrong)
 	}
-	v.show(status, "dead-letters", "Dead letters", p)
+	return v.show(p.Wrong, "dead-letters", "Dead letters", p)
 }
 
 // count fills in what is known of all dead letters of the topic; fixed-delay topics can be chosen too.
@@ -159,7 +156,7 @@ func (p *deadLettersPage) find(v *visit) error {
 		p.First = link("/dead-letters", again...)
 	}
 	var list api.DeadLetterList
-	if err := v.ask(call{path: []string{"v1", "topics", p.Topic, "dead-letters"}, query: q}, &list); err != nil {
+	if err := v.ask(call{path: []string{"topics", p.Topic, "dead-letters"}, query: q}, &list); err != nil {
 		return err
 	}
 	for _, d := range list.DeadLetters {
@@ -172,18 +169,16 @@ func (p *deadLettersPage) find(v *visit) error {
 }
 
 // resend writes the request of a dead letter again, as it was.
-func (c *Console) resend(v *visit) {
+func (c *Console) resend(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	partition, offset := v.r.PostForm.Get("partition"), v.r.PostForm.Get("offset")
 	if topic == "" || partition == "" || offset == "" {
-		v.fail(wrong(http.StatusBadRequest, "the form does not say which dead letter; go back to the page of dead letters"))
-		return
+		return wrong(http.StatusBadRequest, "the form does not say which dead letter; go back to the page of dead letters")
 	}
 	var result api.Result
-	err := v.ask(call{method: http.MethodPost, path: []string{"v1", "topics", topic, "dead-letters", partition, offset, "resend"}}, &result)
+	err := v.ask(call{method: http.MethodPost, path: []string{"topics", topic, "dead-letters", partition, offset, "resend"}}, &result)
 	if err != nil {
-		v.fail(asProblem(err))
-		return
+		return err
 	}
-	v.redirect(topic, id, &result)
+	return v.redirect(topic, id, &result)
 }

@@ -62,7 +62,7 @@ func (v *visit) history(topic, id string) *events {
 		q.Set("cursor", cursor)
 	}
 	var page api.TimerEvents
-	if err := v.askWithin(ctx, call{path: []string{"v1", "topics", topic, "timers", id, "events"}, query: q}, &page); err != nil {
+	if err := v.askWithin(ctx, call{path: []string{"topics", topic, "timers", id, "events"}, query: q}, &page); err != nil {
 		p := asProblem(err)
 		return &events{Wrong: p, Off: p.Reason == api.ReasonNoEvents}
 	}
@@ -77,7 +77,7 @@ func (v *visit) history(topic, id string) *events {
 	case cursor != "":
 		e.Newest = link("/timer", "topic", topic, "id", id)
 	case v.query("watch") != "":
-		stream := call{path: []string{"v1", "topics", topic, "events"}, query: url.Values{"id": {id}, "position": {page.Log.Position}}}
+		stream := call{path: []string{"topics", topic, "events"}, query: url.Values{"id": {id}, "position": {page.Log.Position}}}
 		e.Go = template.URL(stream.target()) //nolint:gosec // escaped
 	default:
 		e.Watch = link("/timer", "topic", topic, "id", id, "watch", "1")

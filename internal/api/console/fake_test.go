@@ -141,7 +141,9 @@ func newFake(t *testing.T) *fakeAPI {
 // that turns the direction of writing.
 const evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>/../%2F\x00\u202e"
 
-func segmentOf(s string) string { return (&call{path: []string{s}}).target()[1:] }
+func segmentOf(s string) string {
+	return strings.TrimPrefix((&call{path: []string{s}}).target(), "/v1/")
+}
 
 // counted has the API count n timers, and as many more before each instant that it is asked for
 // as it has come to.

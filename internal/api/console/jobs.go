@@ -80,11 +80,10 @@ func between(now time.Time, after, from, before, to string) (url.Values, error) 
 }
 
 // resendAsk shows what sending all dead letters of a filter again would do.
-func (c *Console) resendAsk(v *visit) {
+func (c *Console) resendAsk(v *visit) error {
 	s, path, q, err := v.resending()
 	if err != nil {
-		v.fail(asProblem(err))
-		return
+		return err
 	}
 	p := &bulkPage{
 		Title: "Resend dead letters", Topic: s.Topic, Filter: filterWords(q), Letters: true, Delay: v.isDelay(s.Topic), Rate: "1000",
@@ -98,8 +97,7 @@ func (c *Console) resendAsk(v *visit) {
 		err = errors.New("the API does not say how many there are")
 	}
 	if err != nil {
-		v.fail(asProblem(err))
-		return
+		return err
 	}
 	m := preview.Letters
 	p.Count, p.More, p.NotWhole = m.Count-m.NotWhole, !m.Exact, m.NotWhole
@@ -111,7 +109,7 @@ func (c *Console) resendAsk(v *visit) {
 		}
 		p.Reasons = append(p.Reasons, pair{reason, number(m.Reasons[reason])})
 	}
-	v.show(http.StatusOK, "bulk", p.Title, p)
+	return v.show(nil, "bulk", p.Title, p)
 }
 
 // resending reads what a page is to send again.
@@ -123,20 +121,20 @@ func (v *visit) resending() (s deadSearch, path []string, q url.Values, err erro
 	if q, err = s.filter(v.now); err != nil {
 		return s, nil, nil, wrong(http.StatusBadRequest, err.Error())
 	}
-	return s, []string{"v1", "topics", s.Topic, "dead-letters", "resend"}, q, nil
+	return s, []string{"topics", s.Topic, "dead-letters", "resend"}, q, nil
 }
 
 // resendAll starts the job.
-func (c *Console) resendAll(v *visit) {
+func (c *Console) resendAll(v *visit) error {
 	_, path, q, err := v.resending()
 	if err == nil && v.r.PostForm.Get("replace") != "" {
 		q.Set("replace", "true")
 	}
-	v.start(path, q, err)
+	return v.start(path, q, err)
 }
 
 // start starts a job and leads to its page.
-func (v *visit) start(path []string, q url.Values, err error) {
+func (v *visit) start(path []string, q url.Values, err error) error {
 	var started api.JobStarted
 	if err == nil {
 		if len(q) == 0 || len(q) == 1 && q.Get("replace") != "" {
@@ -151,10 +149,9 @@ func (v *visit) start(path []string, q url.Values, err error) {
 		err = errors.New("the API does not say which job it has started")
 	}
 	if err != nil {
-		v.fail(asProblem(err))
-		return
+		return err
 	}
-	http.Redirect(v.w, v.r, string(link("/job", "id", started.Job.ID)), http.StatusSeeOther)
+	return v.lead(link("/job", "id", started.Job.ID))
 }
 
 type jobPage struct {
@@ -165,25 +162,23 @@ type jobPage struct {
 }
 
 // job tells how far one is.
-func (c *Console) job(v *visit) {
+func (c *Console) job(v *visit) error {
 	p := &jobPage{Job: &api.Job{}, Now: v.now}
-	if err := v.ask(call{path: []string{"v1", "jobs", cmp.Or(v.query("id"), "none")}}, p.Job); err != nil {
-		v.fail(asProblem(err))
-		return
+	if err := v.ask(call{path: []string{"jobs", cmp.Or(v.query("id"), "none")}}, p.Job); err != nil {
+		return err
 	}
 	p.Stop, p.Back = link("/job", "id", p.ID), link("/timers", "topic", p.Topic, "q", p.Prefix)
 	if p.Action == "resend" {
 		p.Back = link("/dead-letters", "topic", p.Topic)
 	}
-	v.show(http.StatusOK, "job", "Job", p)
+	return v.show(nil, "job", "Job", p)
 }
 
 // stopJob stops it.
-func (c *Console) stopJob(v *visit) {
+func (c *Console) stopJob(v *visit) error {
 	id := v.query("id")
-	if err := v.ask(call{method: http.MethodDelete, path: []string{"v1", "jobs", cmp.Or(id, "none")}}, nil); err != nil {
-		v.fail(asProblem(err))
-		return
+	if err := v.ask(call{method: http.MethodDelete, path: []string{"jobs", cmp.Or(id, "none")}}, nil); err != nil {
+		return err
 	}
-	http.Redirect(v.w, v.r, string(link("/job", "id", id)), http.StatusSeeOther)
+	return v.lead(link("/job", "id", id))
 }

@@ -116,10 +116,10 @@ type dueTotal struct {
 
 const maxNotLive = 8
 
-func (c *Console) overview(v *visit) {
+func (c *Console) overview(v *visit) error {
 	p := &overviewPage{Now: v.now}
 	cluster := &api.Cluster{}
-	if err := v.ask(call{path: []string{"v1", "cluster"}}, cluster); err != nil {
+	if err := v.ask(call{path: []string{"cluster"}}, cluster); err != nil {
 		p.Wrong = asProblem(err)
 	} else {
 		p.Cluster, p.Health = cluster, healthOf(cluster)
@@ -137,7 +137,7 @@ func (c *Console) overview(v *visit) {
 		p.Remember = true
 		p.remember(c.o.History)
 	}
-	v.show(http.StatusOK, "overview", "Overview", p)
+	return v.show(nil, "overview", "Overview", p)
 }
 
 func healthOf(c *api.Cluster) health {
@@ -226,7 +226,7 @@ func (v *visit) firesBefore(topic string, until []time.Time) ([]api.CountUntil, 
 		texts[i] = strconv.FormatInt(at.UnixMilli(), 10)
 	}
 	var n api.TimerCount
-	err := v.ask(call{path: []string{"v1", "topics", topic, "timers", "count"}, query: url.Values{"until": {strings.Join(texts, ",")}}}, &n)
+	err := v.ask(call{path: []string{"topics", topic, "timers", "count"}, query: url.Values{"until": {strings.Join(texts, ",")}}}, &n)
 	if err == nil && len(n.Until) != len(sorted) {
 		err = errors.New("the API counts for other instants than it was asked for")
 	}

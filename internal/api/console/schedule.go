@@ -53,41 +53,35 @@ type explained struct {
 
 // scheduleForm shows the form, with what the address says filled in; cron and zone are
 // explained, as the script of the page asks while one types.
-func (c *Console) scheduleForm(v *visit) {
+func (c *Console) scheduleForm(v *visit) error {
 	if v.query("edit") == "" {
-		v.form(http.StatusOK, formOf(v.raw), nil)
-		return
+		return v.form(formOf(v.raw), nil)
 	}
 	t := &api.Timer{}
-	err := v.ask(call{path: []string{"v1", "topics", v.query("topic"), "timers", v.raw("id")}}, t)
-	switch {
-	case err != nil:
-		v.fail(asProblem(err))
-	case t.ID == "":
-		v.fail(wrong(http.StatusBadRequest, "the ID of this timer is no text, which no form takes: schedule it again over the API"))
-	default:
-		v.form(http.StatusOK, formOfTimer(t), nil)
+	err := v.ask(call{path: []string{"topics", v.query("topic"), "timers", v.raw("id")}}, t)
+	if err == nil && t.ID == "" {
+		err = wrong(http.StatusBadRequest, "the ID of this timer is no text, which no form takes: schedule it again over the API")
 	}
+	if err != nil {
+		return err
+	}
+	return v.form(formOfTimer(t), nil)
 }
 
 // form shows the form.
-func (v *visit) form(status int, f form, wrong *api.Problem) {
+func (v *visit) form(f form, wrong *api.Problem) error {
 	p := &schedulePage{form: f, Wrong: wrong}
 	topic, names, err := v.chosen()
 	if err != nil && wrong == nil {
 		p.Wrong = asProblem(err)
-		status = p.Wrong.Status
 	}
 	p.Topic, p.Topics = topic, names
 	p.Explained = v.explain(f.Cron, f.Zone)
-	if p.Wrong != nil {
-		v.retryAfter(p.Wrong)
-	}
 	title := "Schedule"
 	if f.Source != "" {
 		title = "Edit timer"
 	}
-	v.show(status, "schedule", title, p)
+	return v.show(p.Wrong, "schedule", title, p)
 }
 
 // explain is nil where there is nothing to explain.
@@ -96,7 +90,7 @@ func (v *visit) explain(cron, zone string) *explained {
 		return nil
 	}
 	e := &explained{}
-	err := v.ask(call{path: []string{"v1", "next"}, query: url.Values{"cron": {cron}, "zone": {zone}, "n": {"5"}}}, &e.Occurrences)
+	err := v.ask(call{path: []string{"next"}, query: url.Values{"cron": {cron}, "zone": {zone}, "n": {"5"}}}, &e.Occurrences)
 	if err != nil {
 		e.Wrong = asProblem(err)
 	}
@@ -104,22 +98,20 @@ func (v *visit) explain(cron, zone string) *explained {
 }
 
 // schedule writes the timer, or shows the form again.
-func (c *Console) schedule(v *visit) {
+func (c *Console) schedule(v *visit) error {
 	f := formOf(v.r.PostForm.Get)
 	if v.r.PostForm.Get("do") == "explain" {
-		v.form(http.StatusOK, f, nil)
-		return
+		return v.form(f, nil)
 	}
 	timer, err := f.timer()
 	if err != nil {
 		p := wrong(http.StatusBadRequest, err.Error())
 		p.Title = "Not scheduled"
-		v.form(http.StatusBadRequest, f, p)
-		return
+		return v.form(f, p)
 	}
 	var result api.Result
 	err = v.ask(call{
-		method: http.MethodPut, path: []string{"v1", "topics", f.Topic, "timers", f.ID},
+		method: http.MethodPut, path: []string{"topics", f.Topic, "timers", f.ID},
 		header: http.Header{"Content-Type": {timerType}}, body: timer,
 	}, &result)
 	if err != nil {
@@ -127,10 +119,9 @@ func (c *Console) schedule(v *visit) {
 		if f.Source != "" {
 			p = asConflict(err)
 		}
-		v.form(p.Status, f, p)
-		return
+		return v.form(f, p)
 	}
-	v.redirect(f.Topic, f.ID, &result)
+	return v.redirect(f.Topic, f.ID, &result)
 }
 
 // timer is what the form asks for. Only what the API could not be told is refused here.

@@ -72,20 +72,18 @@ type actionLink struct {
 	Link template.URL
 }
 
-func (c *Console) timer(v *visit) {
+func (c *Console) timer(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	if topic == "" || id == "" {
-		v.fail(wrong(http.StatusBadRequest, "the address of a timer's page has topic and id; find the timer on the page of timers"))
-		return
+		return wrong(http.StatusBadRequest, "the address of a timer's page has topic and id; find the timer on the page of timers")
 	}
 	t := &api.Timer{}
-	err := v.ask(call{path: []string{"v1", "topics", topic, "timers", id}}, t)
+	err := v.ask(call{path: []string{"topics", topic, "timers", id}}, t)
 	if err == nil && t.Source == "" {
 		err = wrong(http.StatusNotFound, "a timer of the ID "+id+" cannot be got over the API, which has something else at its path; the list of timers has it")
 	}
 	if do := actionOf(v.query("do")); do != nil && err == nil {
-		v.show(http.StatusOK, "confirm", do.Label, confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
-		return
+		return v.show(nil, "confirm", do.Label, confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
 	}
 	p := &timerPage{Now: v.now, Topic: topic, ID: id, AsHex: v.query("as") == "hex"}
 	p.Done = doneWords(v.query("done"), v.query("request"))
@@ -93,21 +91,18 @@ func (c *Console) timer(v *visit) {
 	if v.r.Header.Get(liveHeader) == "" || gone {
 		p.Events = v.history(topic, id)
 	}
-	status := http.StatusOK
-	if err != nil {
-		p.Wrong = asProblem(err)
-		status = p.Wrong.Status
-		if gone {
-			p.Over = overOf(topic, p.Events)
-		}
-		if p.Done != "" && status == http.StatusNotFound {
-			status = http.StatusOK // so it was meant
-		}
-		v.retryAfter(p.Wrong)
-	} else {
+	if err == nil {
 		p.fill(v, t)
+		return v.show(nil, "timer", "Timer", p)
 	}
-	v.show(status, "timer", "Timer", p)
+	p.Wrong = asProblem(err)
+	if gone {
+		p.Over = overOf(topic, p.Events)
+	}
+	if p.Done != "" && p.Wrong.Status == http.StatusNotFound {
+		return v.show(nil, "timer", "Timer", p) // as the caller wanted
+	}
+	return v.show(p.Wrong, "timer", "Timer", p)
 }
 
 // over is what has become of a timer that is not pending.
@@ -179,7 +174,7 @@ func (v *visit) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 	}
 	if r.Cron != "" {
 		var found api.Occurrences
-		err := v.ask(call{path: []string{"v1", "next"}, query: url.Values{
+		err := v.ask(call{path: []string{"next"}, query: url.Values{
 			"cron": {r.Cron}, "zone": {r.Zone}, "n": {strconv.Itoa(nextShown - 1)}, "from": {strconv.FormatInt(t.DueMillis, 10)},
 		}}, &found)
 		if err != nil {
@@ -215,28 +210,33 @@ type confirmPage struct {
 }
 
 // steer does what the page before has asked about.
-func (c *Console) steer(v *visit) {
+func (c *Console) steer(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	do := actionOf(v.r.PostForm.Get("do"))
 	if do == nil || topic == "" || id == "" {
-		v.fail(wrong(http.StatusBadRequest, "the form does not say what to do with which timer; go back to the timer's page"))
-		return
+		return wrong(http.StatusBadRequest, "the form does not say what to do with which timer; go back to the timer's page")
 	}
-	path := []string{"v1", "topics", topic, "timers", id}
+	result, wrong := v.steer(do, topic, id, v.r.PostForm.Get("source"))
+	if wrong != nil {
+		return wrong
+	}
+	return v.redirect(topic, id, result)
+}
+
+// steer does something to a timer, on condition that it is still the one with that source, if one is
+// given.
+func (v *visit) steer(do *action, topic, id, source string) (*api.Result, *api.Problem) {
+	path := []string{"topics", topic, "timers", id}
 	if do.segment != "" {
 		path = append(path, do.segment)
 	}
 	header := http.Header{}
-	if source := v.r.PostForm.Get("source"); source != "" {
+	if source != "" {
 		header.Set("If-Match", strconv.Quote(source))
 	}
 	var result api.Result
 	err := v.ask(call{method: do.method, path: path, header: header}, &result)
-	if p := asConflict(err); p != nil {
-		v.fail(p)
-		return
-	}
-	v.redirect(topic, id, &result)
+	return &result, asConflict(err)
 }
 
 // asConflict adds to a problem what only who looked before can say.
@@ -251,13 +251,13 @@ func asConflict(err error) *api.Problem {
 	return p
 }
 
-func (v *visit) redirect(topic, id string, r *api.Result) {
+func (v *visit) redirect(topic, id string, r *api.Result) error {
 	at := r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
 	to := link("/timer", "topic", topic, "id", id, "done", r.Outcome, "request", at)
 	if v.isDelay(topic) {
 		to = link("/dead-letters", "topic", topic, "done", "delayed", "request", at)
 	}
-	http.Redirect(v.w, v.r, string(to), http.StatusSeeOther)
+	return v.lead(to)
 }
 
 // doneWords says what a request did. Both are of the page's address, which anybody may have

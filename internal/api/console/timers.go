@@ -63,9 +63,8 @@ func rawID(t *api.Timer) string {
 	return t.ID
 }
 
-func (c *Console) timers(v *visit) {
+func (c *Console) timers(v *visit) error {
 	p := &timersPage{Now: v.now}
-	status := http.StatusOK
 	topic, names, err := v.chosen()
 	p.search = search{
 		Topic: topic, Topics: names, Q: cmp.Or(v.query("q"), v.query("prefix")), From: v.query("from"), To: v.query("to"),
@@ -81,17 +80,7 @@ func (c *Console) timers(v *visit) {
 		}
 		p.Wrong = p.find(v)
 	}
-	if p.Wrong != nil {
-		status = p.Wrong.Status
-		v.retryAfter(p.Wrong)
-	}
-	v.show(status, "timers", "Timers", p)
-}
-
-func (v *visit) retryAfter(p *api.Problem) {
-	if after := p.GetHeaders().Get("Retry-After"); after != "" {
-		v.w.Header().Set("Retry-After", after)
-	}
+	return v.show(p.Wrong, "timers", "Timers", p)
 }
 
 // filter is the search as parameters of the API.
@@ -121,7 +110,7 @@ func (p *timersPage) lookAround(v *visit, names []string) {
 	chosen := p.Topic
 	for _, topic := range names {
 		var n api.TimerCount
-		if v.ask(call{path: []string{"v1", "topics", topic, "timers", "count"}, query: q}, &n) != nil || n.Count == 0 {
+		if v.ask(call{path: []string{"topics", topic, "timers", "count"}, query: q}, &n) != nil || n.Count == 0 {
 			continue // what cannot be counted is no find; its own page says why
 		}
 		p.Topic = topic
@@ -144,9 +133,9 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
-	path := []string{"v1", "topics", p.Topic, "timers"}
+	path := []string{"topics", p.Topic, "timers"}
 	var n api.TimerCount
-	if v.ask(call{path: append(path[:4:4], "count"), query: q}, &n) == nil {
+	if v.ask(call{path: append(path[:3:3], "count"), query: q}, &n) == nil {
 		p.Count = &n
 	}
 	order := p.Order
@@ -187,7 +176,7 @@ func (v *visit) inWords(r *api.Recurrence, said map[[2]string]string) string {
 	words, asked := said[[2]string{r.Cron, r.Zone}]
 	if !asked {
 		var found api.Occurrences
-		if v.ask(call{path: []string{"v1", "next"}, query: url.Values{"cron": {r.Cron}, "zone": {r.Zone}, "n": {"0"}}}, &found) == nil {
+		if v.ask(call{path: []string{"next"}, query: url.Values{"cron": {r.Cron}, "zone": {r.Zone}, "n": {"0"}}}, &found) == nil {
 			words = found.Explanation
 			// The zone is beside it, and what is said of clocks that are set is for the timer's page.
 			words, _, _ = strings.Cut(words, ", by the clock of ")

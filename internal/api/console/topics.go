@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"html/template"
-	"net/http"
 	"slices"
 
 	"github.com/waterclock/waterclock/internal/api"
@@ -33,7 +32,7 @@ type topicRow struct {
 }
 
 // topicsOf lays what the API says of topics side by side, by name.
-func (c *Console) topicsOf(v *visit) {
+func (c *Console) topicsOf(v *visit) error {
 	p := &topicsPage{}
 	rows := make(map[string]*topicRow)
 	row := func(name string, delay bool) *topicRow {
@@ -46,12 +45,9 @@ func (c *Console) topicsOf(v *visit) {
 		}
 		return rows[name]
 	}
-	status := http.StatusOK
 	all, err := v.topics()
 	if err != nil {
 		p.Wrong = asProblem(err)
-		status = p.Wrong.Status
-		v.retryAfter(p.Wrong)
 	}
 	for _, t := range all {
 		row(t.Topic, false).Partitions = int(t.Partitions)
@@ -62,7 +58,7 @@ func (c *Console) topicsOf(v *visit) {
 		}
 	}
 	var cluster api.Cluster
-	if err := v.ask(call{path: []string{"v1", "cluster"}}, &cluster); err != nil {
+	if err := v.ask(call{path: []string{"cluster"}}, &cluster); err != nil {
 		p.Note = asProblem(err)
 	}
 	known := make(map[string]int)
@@ -83,5 +79,5 @@ func (c *Console) topicsOf(v *visit) {
 		p.Rows = append(p.Rows, *r)
 	}
 	slices.SortFunc(p.Rows, func(x, y topicRow) int { return cmp.Compare(x.Name, y.Name) })
-	v.show(status, "topics", "Topics", p)
+	return v.show(p.Wrong, "topics", "Topics", p)
 }
