@@ -156,7 +156,7 @@ type batch struct {
 }
 
 func (p *Partition) newBatchLocked() *batch {
-	return &batch{p: p, b: p.s.db.NewBatch(), lowest: last, tally: p.tallyLocked(), targets: targetChanges{of: &p.targets}}
+	return &batch{p: p, b: p.s.db.NewBatch(), lowest: last, tally: p.tallyFor(p.state.Partitions), targets: targetChanges{of: &p.targets}}
 }
 
 func (w *batch) close() { w.b.Close() }
@@ -234,7 +234,7 @@ func (w *batch) set(key, value []byte) { w.b.Set(key, value, nil) }
 // state of p; p.write is held. Every batch has the meta row: see doc.go.
 func (w *batch) commit(p *Partition, next meta) error {
 	next.Pending += w.pending
-	w.tally.enter(p, &next)
+	w.tally.enter(&next)
 	next.Parked += w.targets.parked
 	next.low = p.low.put(w.lowest)
 	for _, t := range w.targets.next {

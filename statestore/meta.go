@@ -25,8 +25,8 @@ type Meta struct {
 	// parked: see [Handle.Park].
 	Pending, Parked int64
 	// Misplaced is how many of them have IDs that belong on another partition,
-	// where the request topic has so many Partitions: see [Partition.CountFor].
-	// 0 partitions: nobody has counted.
+	// where the request topic has so many Partitions: see [Handle.CountFor].
+	// 0 partitions: they are not counted.
 	Partitions int32
 	Misplaced  int64
 	// InSync is a time at which the store is known to have held everything, by

@@ -2,7 +2,6 @@ package statestore
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -314,8 +313,7 @@ type machine struct {
 	ids     [2]PartitionID
 	handles [2]*Handle
 	synced  [2]int64 // position that a crash must not lose
-	counts  [2]*Recount
-	learned int // filters
+	learned int      // filters
 
 	// history is what was parked at each position since the last flush: a
 	// crash may go back to each of these, and to nothing else.
@@ -362,31 +360,12 @@ func check(t *rapid.T, err error) {
 	}
 }
 
-// close ends the recounts that nobody has run: too late to be noticed.
-func (m *machine) close(t *rapid.T) {
-	stopped, cancel := context.WithCancel(context.Background())
-	cancel()
-	for i := range m.counts {
-		check(t, m.count(stopped, i))
-	}
-	check(t, m.s.Close())
-}
-
-func (m *machine) count(ctx context.Context, i int) error {
-	r := m.counts[i]
-	m.counts[i] = nil
-	if r == nil {
-		return nil
-	}
-	return r.Run(ctx)
-}
-
 // crash takes what a power failure leaves, opens it, and rolls the model back to
 // the positions found.
 func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 	fs := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 0))})
 	tableIDs := m.s.tableIDs
-	m.close(t)
+	check(t, m.s.Close())
 	m.open(t, fs, tableIDs)
 	for i, p := range m.parts {
 		meta, err := m.handles[i].Meta()
@@ -425,7 +404,7 @@ func TestModel(t *testing.T) {
 			m.parts[i] = l.empty()
 		}
 		m.open(t, vfs.NewCrashableMem(), rapid.IntRange(1, 40).Draw(t, "tableIDs"))
-		defer func() { m.close(t) }()
+		defer func() { check(t, m.s.Close()) }()
 		defer func() { learned += m.learned }()
 		m.remember()
 		target := rapid.SampledFrom([]string{"orders/0", "orders/1", "mail/0"})
@@ -505,18 +484,16 @@ func TestModel(t *testing.T) {
 				m.handles[i] = m.s.Partition(m.ids[i]).Acquire()
 			},
 			"count misplaced": func(t *rapid.T) {
-				i := part(t)
-				check(t, m.count(context.Background(), i))
-				var err error
-				m.counts[i], err = m.s.Partition(m.ids[i]).CountFor(rapid.Int32Range(1, 3).Draw(t, "partitions"))
+				i, partitions := part(t), rapid.Int32Range(1, 3).Draw(t, "partitions")
+				before, err := m.handles[i].Meta()
 				check(t, err)
-			},
-			"misplaced are counted": func(t *rapid.T) {
-				i := part(t)
-				under := m.counts[i] != nil && m.s.Partition(m.ids[i]).recount == m.counts[i]
-				check(t, m.count(context.Background(), i))
-				if _, known := m.s.Partition(m.ids[i]).Misplaced(); under && !known {
-					t.Fatal("they are not known then")
+				counted, err := m.handles[i].CountFor(partitions)
+				check(t, err)
+				if want := before.Pending == 0 || before.Partitions == partitions; counted != want {
+					t.Fatalf("%d timers counted for %d partitions are counted for %d: %v, want %v", before.Pending, before.Partitions, partitions, counted, want)
+				}
+				if _, known := m.s.Partition(m.ids[i]).Misplaced(); counted && !known {
+					t.Fatal("their number is not known")
 				}
 			},
 			"live": func(t *rapid.T) { check(t, m.handles[part(t)].Live(testNow, held)) },
@@ -531,7 +508,7 @@ func TestModel(t *testing.T) {
 			},
 			"restart": func(t *rapid.T) {
 				tableIDs := m.s.tableIDs
-				m.close(t)
+				check(t, m.s.Close())
 				m.flushed()
 				m.open(t, m.fs, tableIDs)
 			},

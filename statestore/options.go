@@ -33,7 +33,7 @@ type Options struct {
 	FlushChanges int64
 
 	// Home says on which of the partitions of its request topic an ID belongs; nil:
-	// nothing is counted that lies elsewhere. See [Partition.CountFor].
+	// nothing is counted that lies elsewhere. See [Handle.CountFor].
 	Home func(id []byte, partitions int32) int32
 
 	// BeforeFlush is called before what changed goes to disk at an interval, to

@@ -44,7 +44,6 @@ type Partition struct {
 	write     sync.Mutex
 	state     meta
 	targets   targets   // those with parked timers; of state
-	recount   *Recount  // of misplaced timers, nil if none is under way
 	wipes     int       // counts them, so that a sweep notices one
 	unflushed bool      // rows may lie in memory alone
 	learning  *learning // nil while no filter is learned
@@ -149,7 +148,6 @@ func (p *Partition) loadLocked() error {
 	if err != nil {
 		return fmt.Errorf("partition %s: %w", p.id, err)
 	}
-	p.recount = nil // what it has heard of changes may not be so
 	p.setState(m)
 	p.targets = ts
 	p.low.reset(m.low)
@@ -367,7 +365,6 @@ func (k *Handle) Wipe() error {
 	if err := p.s.db.Excise(context.Background(), span); err != nil {
 		return fmt.Errorf("wipe partition %s: %w", p.id, err)
 	}
-	p.recount = nil
 	p.setState(emptyMeta())
 	p.targets = newTargets()
 	p.low.reset(last)

@@ -34,12 +34,12 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	for _, at := range parked {
 		targets.remove(at)
 	}
-	misplaced := p.tallyLocked()
+	misplaced := p.tallyFor(p.state.Partitions)
 	for i := range records {
 		next.Pending += records[i].gain()
 		misplaced.add(records[i].id, records[i].before, records[i].after)
 	}
-	misplaced.enter(p, &next)
+	misplaced.enter(&next)
 	next.Parked += targets.parked
 	next.low = p.low.put(lowest)
 	if err := p.settleLocked(); err != nil {

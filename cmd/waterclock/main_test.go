@@ -68,7 +68,7 @@ type calls struct {
 	topic       string
 	id          string
 	create      bool
-	directories []string
+	repartition commands.RepartitionOptions
 	reported    string
 }
 
@@ -97,8 +97,8 @@ func (c *calls) backend() backend {
 			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
-		follow: func(_ context.Context, cfg *config.Config, directories []string, out io.Writer) error {
-			c.cfg, c.directories = cfg, directories
+		follow: func(_ context.Context, cfg *config.Config, o commands.RepartitionOptions, out io.Writer) error {
+			c.cfg, c.repartition = cfg, o
 			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
@@ -304,8 +304,8 @@ func TestTopics(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	c := calls{reported: "t: done\n"}
-	code, stdout, stderr := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t", "--targets", "*", "--group", "g", "--restore", "a,b")
-	if code != exitOK || stdout != "t: done\n" || c.cfg.Group != "g" || len(c.directories) != 2 {
+	code, stdout, stderr := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t", "--targets", "*", "--group", "g", "--restore", "a,b", "--dry-run")
+	if code != exitOK || stdout != "t: done\n" || c.cfg.Group != "g" || len(c.repartition.Restore) != 2 || !c.repartition.DryRun {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
 	if code, _, _ := runWith(&c, nil, "", "topics", "follow", "--brokers", "a:1", "--requests", "t"); code != exitUsage {

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 func topicsCommand(p *process) *cobra.Command {
@@ -47,6 +48,8 @@ partition where requests for its ID lie now, and says how many. All of it is one
 transaction: killed or refused it changes nothing, and what is done is not done twice.
 Needs the settings of serve, by which requests are judged.
 
+With --dry-run it only counts timers and changes nothing. Instances may run meanwhile.
+
 With --restore it writes a changelog that was lost again, from the data directories of
 stopped instances.
 
@@ -56,13 +59,15 @@ It exits 1 if nothing was done that had to be.`,
 	}
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
 		config.Client, config.Topics, config.Instance, config.Log)
-	directories := cmd.Flags().StringSlice("restore", nil, "take what is pending from the data directories of all instances, `DIRECTORY,...`, where a changelog was lost")
+	var o commands.RepartitionOptions
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only count the timers that would move, and those that lie off their partition; instances may run")
+	cmd.Flags().StringSliceVar(&o.Restore, "restore", nil, "take what is pending from the data directories of all instances, `DIRECTORY,...`, where a changelog was lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()
 		if err != nil {
 			return err
 		}
-		return p.backend.follow(cmd.Context(), cfg, *directories, p.stdout)
+		return p.backend.follow(cmd.Context(), cfg, o, p.stdout)
 	}
 	return cmd
 }

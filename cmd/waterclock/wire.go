@@ -19,7 +19,7 @@ type backend struct {
 	schedule    func(context.Context, *config.Config, commands.ScheduleRequest) (commands.Sent, error)
 	steer       func(context.Context, *config.Config, commands.SteerRequest) (commands.Sent, error)
 	topics      func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
-	follow      func(ctx context.Context, cfg *config.Config, directories []string, out io.Writer) error
+	follow      func(ctx context.Context, cfg *config.Config, o commands.RepartitionOptions, out io.Writer) error
 	storeVerify func(ctx context.Context, dataDir string, out io.Writer) error
 	storeDump   func(ctx context.Context, dataDir string, payloads bool, out io.Writer) error
 	acls        func(cfg *config.Config, o commands.ACLOptions, out io.Writer) error

@@ -23,8 +23,6 @@ type Local struct {
 	Room       int                 // bytes that one replay takes in memory; 0: see replay.Replay
 	AcceptLost bool                // the changelog may be lost
 	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
-	// Opened, unless it is nil, is called once the view is open, kept or wiped.
-	Opened func(context.Context) error
 }
 
 // view is what a follower begins with.
@@ -61,8 +59,17 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 	if v.newest, err = partlog.Newest(ctx, f.o.Client, f.log); err != nil {
 		return v, err
 	}
+	partitions := f.o.Topics.Request.Partitions
 	if why == "" {
 		why = v.refuted()
+	}
+	if why == "" && unreadable == nil {
+		switch counted, err := local.Handle.CountFor(partitions); {
+		case err != nil:
+			return v, fmt.Errorf("read the store: %w", err)
+		case !counted:
+			why = fmt.Sprintf("misplaced timers were counted for %d partitions, and the request topic has %d", v.view.Partitions, partitions)
+		}
 	}
 	if why != "" && !local.AcceptLost {
 		if err := f.holdsSomething(ctx, v.log.start, v.log.end); err != nil {
@@ -81,13 +88,11 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 		if err := local.Handle.Wipe(); err != nil {
 			return v, fmt.Errorf("wipe the store: %w", err)
 		}
+		if _, err := local.Handle.CountFor(partitions); err != nil {
+			return v, fmt.Errorf("count misplaced timers: %w", err)
+		}
 		local.Damage = nil
 		v.view, v.last = statestore.Meta{Position: -1}, nil
-	}
-	if local.Opened != nil {
-		if err := local.Opened(ctx); err != nil {
-			return v, err
-		}
 	}
 	v.begun, v.end, v.from = time.Now(), v.log.end, v.view.Position
 	if v.from < 0 {

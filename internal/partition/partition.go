@@ -93,8 +93,7 @@ type Partition struct {
 	local       ownership.Local // the view that handle is the right to
 	checkpoints checkpoints
 	parking     parked
-	strayed     atomic.Bool    // a request has come whose ID belongs on another partition
-	counts      sync.WaitGroup // scans for misplaced timers, which end with serve
+	strayed     atomic.Bool // a request has come whose ID belongs on another partition
 
 	// The lane's own.
 	suspects int   // entries that are not committed and are suspects
@@ -140,7 +139,7 @@ func New(o Options) *Partition {
 		Life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},
 		backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
 	}
-	p.local = ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost, Opened: p.countMisplaced}
+	p.local = ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost}
 	p.Busy = func() bool { return len(p.jobs) > 0 || p.applying }
 	p.nextDue.Store(never)
 	return p
@@ -182,7 +181,6 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.handle, p.keeps = p.o.Store.Acquire(), 0
 	defer p.handle.Release()
 	ctx, cancel := context.WithCancel(ctx)
-	defer p.counts.Wait()
 	defer cancel()
 	p.checkpoints = checkpoints{done: make(chan error, 1)}
 	defer p.settle()

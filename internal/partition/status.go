@@ -34,6 +34,10 @@ func (p *Partition) Status() ownership.Status {
 	return s
 }
 
+// HasStrays reports whether timers may be pending here whose IDs belong on other partitions: the store
+// has some or does not count them, or such a request has come that the store does not know yet.
+func (p *Partition) HasStrays() bool { return p.strayed.Load() || p.Status().Misplaced != 0 }
+
 // overdue returns for how long the oldest timer in memory has been due that is not planned yet, which
 // shows a shut gate, a full queue and steps that are behind; and the same for the oldest timer whose
 // firing is not committed, so that no consumer has seen it.

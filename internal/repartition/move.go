@@ -103,15 +103,21 @@ func (j *job) lastRecords(ctx context.Context, i int) (map[string]int64, error) 
 // hand moves one timer of partition i to where it belongs.
 func (j *job) hand(t *timer.Timer, i int) {
 	to := j.homeOf(t.ID, i)
+	_, replaced := j.early[string(t.ID)]
+	if replaced = replaced && to != i; replaced {
+		j.report.Replaced++
+	} else {
+		j.report.Moved++
+	}
+	if j.o.DryRun {
+		return
+	}
 	if to != i {
 		j.out.remove(int32(i), t.ID)
-		if _, there := j.early[string(t.ID)]; there {
-			j.report.Replaced++
-			return
-		}
 	}
-	j.report.Moved++
-	j.out.move(int32(to), t)
+	if !replaced {
+		j.out.move(int32(to), t)
+	}
 }
 
 // takeLeaving takes in the requests of partition i whose IDs leave it.

@@ -48,6 +48,9 @@ type Options struct {
 	View func(partition int32) (*View, error)
 	// AcceptLost lets a view be one that lacks the last steps.
 	AcceptLost bool
+	// DryRun counts the timers and changes nothing. Instances may run meanwhile, and the service's
+	// own topics may lack partitions, or may not exist.
+	DryRun bool
 }
 
 // View is what a stopped instance's directory holds of a partition.
@@ -104,6 +107,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 }
 
 func (j *job) run(ctx context.Context) error {
+	if j.o.DryRun {
+		return j.count(ctx)
+	}
 	if err := Nobody(ctx, j.o.Admin, j.o.Group); err != nil {
 		return err
 	}
@@ -112,6 +118,11 @@ func (j *job) run(ctx context.Context) error {
 	}
 	if err := j.look(ctx); err != nil || j.report.Done() {
 		return err
+	}
+	for i := range j.parts {
+		if err := j.requests(ctx, i); err != nil {
+			return err
+		}
 	}
 	var err error
 	if j.out, err = begin(ctx, j); err != nil {
@@ -125,6 +136,19 @@ func (j *job) run(ctx context.Context) error {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
 	return j.out.commit(ctx)
+}
+
+// count is run without its effects.
+func (j *job) count(ctx context.Context) error {
+	if err := j.look(ctx); err != nil || j.report.Done() {
+		return err
+	}
+	for i := range j.before() {
+		if err := j.move(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Nobody is an error that says who is, if the group has members.
@@ -151,7 +175,11 @@ func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
 // look finds out what there is to do.
 func (j *job) look(ctx context.Context) error {
 	j.report.Now = int32(len(j.parts))
-	for i := range j.parts {
+	there := len(j.parts)
+	if j.o.DryRun {
+		there = min(there, int(j.o.Set.Changelog.Partitions))
+	}
+	for i := range there {
 		b, err := j.settled(ctx, j.changelog(i))
 		if err != nil {
 			return err
@@ -170,14 +198,6 @@ func (j *job) look(ctx context.Context) error {
 	}
 	for i := range j.before() {
 		if err := errors.Join(j.scan(ctx, i), j.restore(i)); err != nil {
-			return err
-		}
-	}
-	if j.report.Done() {
-		return nil
-	}
-	for i := range j.parts {
-		if err := j.requests(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -231,12 +251,13 @@ func (j *job) noted(ctx context.Context) error {
 	return nil
 }
 
-// settled waits until no transaction is open on a log.
+// settled waits until no transaction is open on a log. A dry run does not wait: it reads what is
+// committed.
 func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 	for patience := time.Now().Add(settleLimit); ; {
 		start, stable, end, err := partlog.Bounds(ctx, j.o.Admin, t)
-		if err != nil || stable == end {
-			return bounds{start, end}, err
+		if err != nil || stable == end || j.o.DryRun {
+			return bounds{start, stable}, err
 		}
 		if time.Now().After(patience) {
 			return bounds{}, fmt.Errorf("a transaction is open on %v at offset %d: see whose it is with kafka-transactions.sh, and end it", t, stable)

@@ -133,7 +133,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 		rig.Send(t, cl, rig.Timer(requests, "out", fmt.Sprint("id", i), time.Now().Add(time.Hour)))
 	}
 	in.Balanced(timers)
-	if err := commands.Repartition(t.Context(), cfg, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "stop every instance") {
+	if err := commands.Repartition(t.Context(), cfg, commands.RepartitionOptions{}, io.Discard); err == nil || !strings.Contains(err.Error(), "stop every instance") {
 		t.Errorf("with a member: %v", err)
 	}
 	if err := in.Stop(); err != nil {
@@ -149,7 +149,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := commands.Repartition(t.Context(), cfg, nil, &out); err != nil {
+	if err := commands.Repartition(t.Context(), cfg, commands.RepartitionOptions{}, &out); err != nil {
 		t.Fatal(err)
 	}
 	t.Log(out.String())

@@ -29,7 +29,6 @@ type partitionOf struct {
 	Reason    string `json:"reason,omitempty"`
 	Warning   string `json:"warning,omitempty"`
 	Pending   int64  `json:"pending"`
-	Misplaced int64  `json:"misplaced,omitempty"` // of them, with IDs that belong elsewhere
 	Replayed  int64  `json:"replayed,omitempty"`
 	ReplayEnd int64  `json:"replay_end,omitempty"`
 }
@@ -62,7 +61,7 @@ func (in *instance) Ready() (bool, any) {
 		if r.Topics[k.topic] == nil {
 			r.Topics[k.topic] = make(map[string]partitionOf)
 		}
-		po := partitionOf{State: s.State.String(), Reason: s.Reason, Warning: s.Warning, Pending: s.Pending, Misplaced: max(s.Misplaced, 0)}
+		po := partitionOf{State: s.State.String(), Reason: s.Reason, Warning: s.Warning, Pending: s.Pending}
 		if s.State == ownership.Replaying {
 			po.Replayed, po.ReplayEnd = s.Replayed, s.ReplayEnd
 		}
@@ -88,7 +87,7 @@ type stateCollector struct{ in *instance }
 var (
 	descPartitions  = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
 	descPending     = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
-	descMisplaced   = prometheus.NewDesc("waterclock_misplaced_timers", "Pending timers of owned partitions whose IDs murmur2 puts on another partition; none while they are counted.", []string{"topic"}, nil)
+	descMisplaced   = prometheus.NewDesc("waterclock_misplaced_timers", "Pending timers of owned partitions whose IDs murmur2 puts on another partition.", []string{"topic"}, nil)
 	descParked      = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for an unhealthy target, about.", []string{"topic"}, nil)
 	descReplay      = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
 	descLedger      = prometheus.NewDesc("waterclock_ledger", "Pending at the acquisition, plus accepted, minus outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)

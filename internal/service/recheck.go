@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
 )
@@ -97,7 +96,6 @@ func (r *recheck) Run(ctx context.Context) error {
 			return nil
 		case <-complain.C:
 			r.complain()
-			r.recount(ctx)
 		case <-settings.C:
 			r.readSettings(ctx)
 		case <-glance.C:
@@ -239,7 +237,6 @@ func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 		result = "stop"
 		r.wrong.WithLabelValues(name, "stop").Set(float64(len(stop)))
 		r.stopTopic(name, stop)
-		r.recount(ctx)
 	case len(alert) > 0:
 		result = "alert"
 	}
@@ -288,29 +285,6 @@ func (r *recheck) stopTopic(name string, problems []topics.Problem) {
 	r.complain()
 	for _, p := range r.in.ownedOf(name) {
 		p.Refuse(why)
-	}
-}
-
-// recount has what is pending counted for the partitions that stopped topics have
-// now: those that `topics follow` will move. It goes on with what is there at the
-// next complaint, if nobody answers now.
-func (r *recheck) recount(ctx context.Context) {
-	for name := range r.stops() {
-		if r.in.topics[name] == nil {
-			continue // nothing is pending for a fixed-delay topic
-		}
-		asking, cancel := context.WithTimeout(ctx, recheckTimeout)
-		found, err := r.adm.ListTopics(kadm.WithAuthorizedOps(asking), name)
-		cancel()
-		is := found[name]
-		if err != nil || is.Err != nil || [16]byte(is.ID) != r.in.topics[name].set.Request.ID {
-			continue
-		}
-		for _, p := range r.in.ownedOf(name) {
-			if err := p.(*partition.Partition).CountMisplaced(ctx, int32(len(is.Partitions))); err != nil {
-				r.in.log.Warn("cannot count the timers that lie off their partition", "topic", name, "err", err)
-			}
-		}
 	}
 }
 

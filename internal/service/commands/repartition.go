@@ -20,13 +20,18 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Repartition makes the pending timers of every request topic follow it, after it was
-// given more partitions or recreated, and says what it did. directories are data
-// directories of stopped instances, from which changelogs are restored that were lost.
-func Repartition(ctx context.Context, cfg *config.Config, directories []string, out io.Writer) (err error) {
+// RepartitionOptions of Repartition.
+type RepartitionOptions struct {
+	Restore []string // data directories of stopped instances, from which lost changelogs are restored
+	DryRun  bool     // only counts the timers; instances may run meanwhile
+}
+
+// Repartition moves the pending timers of every request topic to where their IDs lie, after the topic
+// was given more partitions or recreated, and prints what it did.
+func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, out io.Writer) (err error) {
 	var views views
 	defer func() { err = errors.Join(err, views.close()) }()
-	for _, dir := range directories {
+	for _, dir := range o.Restore {
 		s, err := openStopped(dir)
 		if err != nil {
 			return err
@@ -42,31 +47,45 @@ func Repartition(ctx context.Context, cfg *config.Config, directories []string, 
 		return err
 	}
 	defer cl.Close()
-	if err := repartition.Nobody(ctx, cl, cfg.Group); err != nil {
-		return err
+	if !o.DryRun {
+		if err := repartition.Nobody(ctx, cl, cfg.Group); err != nil {
+			return err
+		}
 	}
 	for _, name := range cfg.Requests {
-		wanted := policy.TopicOptions(cfg, name, 0, cfg.CreateTopics)
-		wanted.Grow = true
-		set, _, err := topics.Ensure(ctx, kadm.NewClient(cl), name, wanted)
+		set, err := topicsToMove(ctx, cfg, name, kadm.NewClient(cl), o.DryRun)
 		if err != nil {
 			return err
 		}
-		o := repartition.Options{
-			Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Now: time.Now,
+		job := repartition.Options{
+			Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog,
+			Now: time.Now, DryRun: o.DryRun,
 		}
 		if len(views) > 0 {
-			o.View = func(p int32) (*repartition.View, error) {
+			job.View = func(p int32) (*repartition.View, error) {
 				return views.newest(statestore.PartitionID{Topic: set.Request.ID, Partition: p})
 			}
 		}
-		r, err := repartition.Run(ctx, o)
+		r, err := repartition.Run(ctx, job)
 		if err != nil {
 			return fmt.Errorf("request topic %s: %w", name, err)
 		}
-		printRepartition(out, name, &r)
+		printRepartition(out, name, &r, o.DryRun)
 	}
 	return nil
+}
+
+// topicsToMove gives the service's own topics of a request topic the partitions that they lack. A dry
+// run takes them as they are.
+func topicsToMove(ctx context.Context, cfg *config.Config, name string, adm *kadm.Client, dryRun bool) (topics.Set, error) {
+	wanted := policy.TopicOptions(cfg, name, 0, cfg.CreateTopics)
+	if dryRun {
+		found, err := topics.Inspect(ctx, adm, name, wanted)
+		return found.Set, err
+	}
+	wanted.Grow = true
+	set, _, err := topics.Ensure(ctx, adm, name, wanted)
+	return set, err
 }
 
 // views are the stores of stopped instances.
@@ -104,10 +123,14 @@ func (v views) newest(id statestore.PartitionID) (newest *repartition.View, err 
 	return newest, nil
 }
 
-func printRepartition(out io.Writer, name string, r *repartition.Report) {
-	if r.Done() {
+func printRepartition(out io.Writer, name string, r *repartition.Report, dryRun bool) {
+	switch {
+	case r.Done():
 		fmt.Fprintf(out, "%s: nothing to do, its timers lie as for its %d partitions\n", name, r.Now)
-	} else {
+	case dryRun:
+		fmt.Fprintf(out, "%s: %d partitions, before %d; to be restored: %d; timers to be moved: %d, to be replaced by later requests: %d; nothing was changed\n",
+			name, r.Now, r.Before, r.Restored, r.Moved, r.Replaced)
+	default:
 		fmt.Fprintf(out, "%s: %d partitions, before %d; restored: %d; timers moved: %d, replaced by later requests: %d; requests taken in: %d, refused: %d\n",
 			name, r.Now, r.Before, r.Restored, r.Moved, r.Replaced, r.Taken, r.Refused)
 	}

@@ -28,7 +28,7 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 	}
 	t := table.NewWriter()
 	t.SetOutputMirror(out)
-	t.AppendHeader(table.Row{"partition", "position", "pending", "parked", "misplaced", "in sync", ""})
+	t.AppendHeader(table.Row{"partition", "position", "pending", "parked", "in sync", ""})
 	bad := 0
 	err = s.VerifyAll(ctx, func(id statestore.PartitionID, m statestore.Meta, err error) {
 		verdict, inSync := "ok", "never"
@@ -39,7 +39,7 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 		if !m.InSync.IsZero() {
 			inSync = m.InSync.UTC().Format(time.RFC3339)
 		}
-		t.AppendRow(table.Row{topics.Partition(id), m.Position, m.Pending, m.Parked, topics.Misplaced(s, id), inSync, verdict})
+		t.AppendRow(table.Row{topics.Partition(id), m.Position, m.Pending, m.Parked, inSync, verdict})
 	})
 	t.Render()
 	if bad > 0 {

@@ -10,11 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
-	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -96,25 +93,4 @@ func (n Names) Partition(id statestore.PartitionID) string {
 		of.name = topics.TopicID(id.Topic)
 	}
 	return fmt.Sprintf("%s/%d", of.name, id.Partition)
-}
-
-// Misplaced counts the timers of a partition whose IDs murmur2 puts on another one:
-// the cancels of producers that use it do not reach them. It is "" where the
-// partition count is not known.
-func (n Names) Misplaced(s *statestore.Store, id statestore.PartitionID) string {
-	of, known := n[id.Topic]
-	if !known {
-		return ""
-	}
-	count := 0
-	_, err := s.Timers(id, func(t *timer.Timer) error {
-		if intake.Murmur2Partition(t.ID, of.partitions) != id.Partition {
-			count++
-		}
-		return nil
-	})
-	if err != nil {
-		return ""
-	}
-	return strconv.Itoa(count)
 }
