@@ -38,6 +38,7 @@ const (
 // the events read on their own give exactly the emissions, the dead letters and what is
 // pending; and each follows from those before it.
 func TestEventsAreTheHistory(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

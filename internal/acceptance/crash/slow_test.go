@@ -35,6 +35,7 @@ func (c slowly) Read(b []byte) (int, error) {
 // on to show the client IDs of the first processes; nobody ends a transaction of a
 // process that lives.
 func TestStaticRestartsBesideSlowBrokers(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const instances, delay = 3, 350 * time.Millisecond
 	c := kafkatest.Shared(t)

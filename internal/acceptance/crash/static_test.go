@@ -14,6 +14,7 @@ import (
 // directory) acquires its partitions at once and with the same generation, then the
 // old one goes on in the middle of whatever it did. Its step must be refused.
 func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

@@ -30,9 +30,8 @@ const (
 	// test's alone, so a p99 that is too large is taken again, windows times.
 	window  = 8 * time.Second
 	windows = 4
-	// away is how long the only replica of a target is away, shortAway where tests may
-	// not be slow: no longer than what is done meanwhile takes.
-	away, shortAway = 60 * time.Second, 30 * time.Second
+	// away is how long the only replica of a target is away.
+	away = time.Minute
 )
 
 // scene is three brokers, an instance, targets of every kind, and what is
@@ -153,16 +152,13 @@ func (s *scene) within(what string, before time.Duration, from time.Time) {
 
 // Several things in one run, for three brokers are dear: a target that does not
 // exist, one that refuses the size, with neighbours in its batch, and one whose only
-// replica is away, a minute in CI, with requests for IDs that are just firing. Others
+// replica is away, for a minute, with requests for IDs that are just firing. Others
 // notice one gap, then nothing; every parked timer fires once afterwards, what
 // was cancelled or replaced meanwhile does not, and two restarts of the instance
 // in between, the second without its directory, change nothing.
 func TestOtherTargetsNoticeOneGap(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
-	away := away
-	if !kafkatest.Slow() {
-		away = shortAway
-	}
 	s := newScene(t)
 	in, log := rig.ServeLogged(t, s.cfg, service.Options{})
 	in.Ready(4, soon)
