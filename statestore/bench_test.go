@@ -300,7 +300,7 @@ func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int6
 	must(b, r.Flush(w.n))
 	b.StopTimer()
 	report(b, int64(b.N), start, cpu0)
-	b.ReportMetric(float64(s.Metrics().Level0Layers), "level0-layers")
+	b.ReportMetric(float64(s.level0Layers()), "level0-layers")
 	benchMerged(b, s, cpu0)
 }
 
@@ -313,7 +313,7 @@ func benchMerged(b *testing.B, s *Store, cpu0 time.Duration) {
 		}
 	}
 	b.ReportMetric(float64((cpu()-cpu0).Nanoseconds())/float64(b.N)/1000, "merged-us/timer")
-	b.ReportMetric(float64(s.Metrics().BytesWritten)/float64(b.N), "B-written/timer")
+	b.ReportMetric(float64(bytesWritten(s.db.Metrics()))/float64(b.N), "B-written/timer")
 }
 
 // BenchmarkPass has timers pass through the store as those do that wait for longer than
@@ -379,9 +379,9 @@ func BenchmarkPass(b *testing.B) {
 		}
 	}
 	report(b, int64(b.N), start, cpu0)
-	m := s.Metrics()
-	b.ReportMetric(float64(m.BytesWritten)/float64(b.N), "B-written/timer")
-	b.ReportMetric(float64(m.Compactions), "compactions")
+	m := s.db.Metrics()
+	b.ReportMetric(float64(bytesWritten(m))/float64(b.N), "B-written/timer")
+	b.ReportMetric(float64(m.Compact.Count), "compactions")
 }
 
 // BenchmarkTakeIn has timers come that are due within the day, each ID looked up before, as

@@ -36,7 +36,7 @@ func TestCacheStaysInItsRoom(t *testing.T) {
 				t.Fatalf("%d timers read, want %d", n, values)
 			}
 		}
-		return s.Metrics().CacheBytes
+		return s.db.Metrics().BlockCache.Size
 	}
 	if got, room := read(), int64(o.Memory); got > room || got < room/4 {
 		t.Errorf("%d bytes of blocks in a room of %d", got, room)

@@ -33,14 +33,13 @@ func TestCompactionsWaitForReplays(t *testing.T) {
 					time.Sleep(replayRest / 2)
 					synctest.Wait()
 				}
-				m := s.Metrics()
-				if merged := m.Level0Layers < tables; merged != c.merged {
-					t.Fatalf("%d layers of %d tables, %d compactions", m.Level0Layers, tables, m.Compactions)
+				if layers := s.level0Layers(); layers < tables != c.merged {
+					t.Fatalf("%d layers of %d tables, %d compactions", layers, tables, s.db.Metrics().Compact.Count)
 				}
 				time.Sleep(replayRest)
 				synctest.Wait()
-				if m := s.Metrics(); m.Level0Layers >= compactLayers/2 {
-					t.Fatalf("%d layers after the replay", m.Level0Layers)
+				if layers := s.level0Layers(); layers >= compactLayers/2 {
+					t.Fatalf("%d layers after the replay", layers)
 				}
 			})
 		})
@@ -111,8 +110,8 @@ func TestCompactionsDoNotWaitForReplaysThatLookUp(t *testing.T) {
 		// The first tables, before there was anything to look up, hold them up for a while.
 		time.Sleep(replayRest / 10)
 		synctest.Wait()
-		if m := s.Metrics(); m.Level0Layers > compactLayers {
-			t.Fatalf("%d layers", m.Level0Layers)
+		if layers := s.level0Layers(); layers > compactLayers {
+			t.Fatalf("%d layers", layers)
 		}
 	})
 }

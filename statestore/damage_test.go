@@ -120,7 +120,7 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 	if n, err := scanAll(handles[2]); n != 300 || err != nil {
 		t.Fatalf("the third partition: %d %v", n, err)
 	}
-	if n := s.Metrics().DamagedTables; n != 1 {
+	if n := s.events.damagedTables.Load(); n != 1 {
 		t.Fatalf("%d damaged tables", n)
 	}
 	// The first is wiped and filled again, the second not before a restart.

@@ -22,10 +22,9 @@ const longStall = time.Second
 // events hears what Pebble does in the background, counts it and decides when
 // the database cannot go on.
 type events struct {
-	log     *slog.Logger
-	onFatal func(error)
-	// onDamage is told of damaged tables; nil: they are fatal.
-	onDamage func(pebble.DataCorruptionInfo)
+	log      *slog.Logger
+	onFatal  func(error)
+	onDamage func(pebble.DataCorruptionInfo) // called once or more for each damaged table
 
 	readOnly bool // damage is the reader's matter
 
@@ -106,12 +105,8 @@ func (e *events) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: e.backgroundError,
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			switch {
-			case e.readOnly:
-			case e.onDamage != nil:
+			if !e.readOnly {
 				e.onDamage(info)
-			default:
-				e.fatal(fmt.Errorf("pebble: table %s is damaged: %w", info.Path, info.Details))
 			}
 		},
 		FlushEnd: func(info pebble.FlushInfo) {
@@ -150,7 +145,7 @@ func (e *events) stallEnd() {
 }
 
 func (e *events) backgroundError(err error) {
-	if e.onDamage != nil && pebble.ExtractDataCorruptionInfo(err) != nil {
+	if pebble.ExtractDataCorruptionInfo(err) != nil {
 		return // onDamage has heard of it; until the table is gone Pebble may try it thousands of times
 	}
 	e.background.Add(1)

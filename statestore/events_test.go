@@ -157,7 +157,6 @@ func TestBackgroundErrors(t *testing.T) {
 		{"disk full, wrapped", func(l *pebble.EventListener) { l.BackgroundError(fmt.Errorf("x: %w", syscall.ENOSPC)) }, true},
 		{"read-only", func(l *pebble.EventListener) { l.BackgroundError(syscall.EROFS) }, true},
 		{"corruption", func(l *pebble.EventListener) { l.BackgroundError(pebble.ErrCorruption) }, true},
-		{"damaged table", func(l *pebble.EventListener) { l.DataCorruption(pebble.DataCorruptionInfo{Details: io.EOF}) }, true},
 		{"many in a row", func(l *pebble.EventListener) {
 			for range maxBackgroundErrors {
 				l.BackgroundError(io.EOF)

@@ -40,3 +40,10 @@ func getTimer(it *idIterator, p prefix, id []byte) (*timer.Timer, error) {
 	}
 	return decodeTimer(bytes.Clone(row))
 }
+
+// Lookup is LookupAll of one ID, for tests.
+func (k *Handle) Lookup(id []byte) (timer.Ref, error) {
+	refs := []timer.Ref{timer.Absent}
+	err := k.LookupAll([][]byte{id}, refs)
+	return refs[0], err
+}

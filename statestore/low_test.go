@@ -125,10 +125,10 @@ func TestPeriodicFlush(t *testing.T) {
 		if p := crashed(); p != 1 {
 			t.Fatalf("position %d after the flush interval", p)
 		}
-		flushes := s.Metrics().Flushes
+		flushes := s.db.Metrics().Flush.Count
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if got := s.Metrics().Flushes; got != flushes {
+		if got := s.db.Metrics().Flush.Count; got != flushes {
 			t.Fatalf("%d flushes of nothing", got-flushes)
 		}
 	})

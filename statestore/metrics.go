@@ -3,81 +3,18 @@ package statestore
 import (
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics is how the store fares. Counts and times are since Open.
-type Metrics struct {
-	DiskBytes      uint64 // of the database, files not yet removed included
-	FreeBytes      int64  // free for this process on the store's disk; -1: not known
-	ObsoleteBytes  uint64 // of them: tables no longer in use, or held by a reader alone
-	MemTableBytes  uint64 // of memtables
-	Level0Layers   int    // sublevels of level 0: what a read passes through before the rest
-	ReadAmp        int    // layers a read passes through at most
-	CompactionDebt uint64 // bytes that compactions are behind, estimated
-	Flushes        int64
-	Compactions    int64
-	Ingests        uint64
-	BytesWritten   uint64 // to disk by flushes, ingests and compactions
-	Tombstones     uint64 // approximate number of deletions not yet compacted away
-
-	CacheBytes               int64 // of cached blocks
-	CacheHits, CacheMisses   int64 // of the block cache
-	FilterHits, FilterMisses int64 // probes that a table filter answered, and did not
-
-	Stalls           int64         // times writers had to wait for flushes
-	Stalled          time.Duration // how long they did
-	ReplayWaits      int64         // flushes of replays, and large checkpoints, that waited for compactions
-	ReplayWaited     time.Duration // how long they did
-	SlowDisk         int64         // operations of the disk that took over 5 s
-	BackgroundErrors int64         // failed flushes and compactions
-	DamagedTables    int64         // found and thrown away
-}
-
-// Metrics reads the counters; zero after Close.
-func (s *Store) Metrics() Metrics {
-	if err := s.enter(); err != nil {
-		return Metrics{}
-	}
-	defer s.leave()
-	m := s.db.Metrics()
-	total := m.Total()
-	return Metrics{
-		DiskBytes:        m.DiskSpaceUsage(),
-		FreeBytes:        s.freeBytes(),
-		ObsoleteBytes:    m.Table.ObsoleteSize + m.Table.ZombieSize,
-		MemTableBytes:    m.MemTable.Size,
-		Level0Layers:     int(m.Levels[0].Sublevels),
-		ReadAmp:          m.ReadAmp(),
-		CompactionDebt:   m.Compact.EstimatedDebt,
-		Flushes:          m.Flush.Count,
-		Compactions:      m.Compact.Count,
-		Ingests:          m.Ingest.Count,
-		BytesWritten:     total.TableBytesFlushed + total.TableBytesCompacted, // in Pebble's total what is flushed has the ingests in it
-		Tombstones:       m.Keys.TombstoneCount,
-		CacheBytes:       m.BlockCache.Size,
-		CacheHits:        m.BlockCache.Hits,
-		CacheMisses:      m.BlockCache.Misses,
-		FilterHits:       m.Filter.Hits,
-		FilterMisses:     m.Filter.Misses,
-		Stalls:           s.events.stalls.Load(),
-		Stalled:          s.events.stalled(),
-		ReplayWaits:      s.events.replayWaits.Load(),
-		ReplayWaited:     time.Duration(s.events.replayNanos.Load()),
-		SlowDisk:         s.events.slowDisk.Load(),
-		BackgroundErrors: s.events.background.Load(),
-		DamagedTables:    s.events.damagedTables.Load(),
-	}
-}
-
-// metric is one exported value of Metrics.
+// metric is one exported value. It is read from Pebble's metrics, unless the store counts it itself.
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
-	value func(*Metrics) float64
+	value func(*pebble.Metrics) float64
 }
 
-// Collector exports Metrics to Prometheus.
+// Collector exports what the store counts to Prometheus. Counts and times are since Open.
 type Collector struct {
 	s       *Store
 	metrics []metric
@@ -85,74 +22,89 @@ type Collector struct {
 
 // Collector returns a new collector for the store, to be registered once.
 func (s *Store) Collector() *Collector {
-	c := &Collector{s: s}
+	c, e := &Collector{s: s}, s.events
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	add := func(name, help string, kind prometheus.ValueType, value func(*Metrics) float64) {
+	add := func(name, help string, kind prometheus.ValueType, value func(*pebble.Metrics) float64) {
 		desc := prometheus.NewDesc("waterclock_store_"+name, help, nil, nil)
 		c.metrics = append(c.metrics, metric{desc, kind, value})
 	}
 	add("disk_bytes", "Bytes the local store takes on disk.",
-		gauge, func(m *Metrics) float64 { return float64(m.DiskBytes) })
+		gauge, func(m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) })
 	add("free_bytes", "Bytes that the disk of the data directory has free for this process; -1: not known.",
-		gauge, func(m *Metrics) float64 { return float64(m.FreeBytes) })
+		gauge, func(_ *pebble.Metrics) float64 { return float64(s.freeBytes()) })
 	add("obsolete_bytes", "Bytes on disk that are no longer in use and about to be removed.",
-		gauge, func(m *Metrics) float64 { return float64(m.ObsoleteBytes) })
+		gauge, func(m *pebble.Metrics) float64 { return float64(m.Table.ObsoleteSize + m.Table.ZombieSize) })
 	add("memtable_bytes", "Bytes of memory that hold what is not on disk yet.",
-		gauge, func(m *Metrics) float64 { return float64(m.MemTableBytes) })
+		gauge, func(m *pebble.Metrics) float64 { return float64(m.MemTable.Size) })
 	add("level0_layers", "Layers of tables that wait to be compacted into the rest.",
-		gauge, func(m *Metrics) float64 { return float64(m.Level0Layers) })
+		gauge, func(m *pebble.Metrics) float64 { return float64(m.Levels[0].Sublevels) })
 	add("read_amplification", "Layers of tables that a read passes through at most.",
-		gauge, func(m *Metrics) float64 { return float64(m.ReadAmp) })
+		gauge, func(m *pebble.Metrics) float64 { return float64(m.ReadAmp()) })
 	add("compaction_debt_bytes", "Bytes that compactions are behind, estimated.",
-		gauge, func(m *Metrics) float64 { return float64(m.CompactionDebt) })
+		gauge, func(m *pebble.Metrics) float64 { return float64(m.Compact.EstimatedDebt) })
 	add("tombstones", "Deletions that have not been compacted away, approximately.",
-		gauge, func(m *Metrics) float64 { return float64(m.Tombstones) })
+		gauge, func(m *pebble.Metrics) float64 { return float64(m.Keys.TombstoneCount) })
 	add("flushes_total", "Flushes of memory to disk.",
-		counter, func(m *Metrics) float64 { return float64(m.Flushes) })
+		counter, func(m *pebble.Metrics) float64 { return float64(m.Flush.Count) })
 	add("compactions_total", "Compactions of tables.",
-		counter, func(m *Metrics) float64 { return float64(m.Compactions) })
+		counter, func(m *pebble.Metrics) float64 { return float64(m.Compact.Count) })
 	add("ingests_total", "Tables that replays wrote, and wipes.",
-		counter, func(m *Metrics) float64 { return float64(m.Ingests) })
+		counter, func(m *pebble.Metrics) float64 { return float64(m.Ingest.Count) })
 	add("written_bytes_total", "Bytes written to disk by flushes, ingests and compactions.",
-		counter, func(m *Metrics) float64 { return float64(m.BytesWritten) })
+		counter, func(m *pebble.Metrics) float64 { return float64(bytesWritten(m)) })
 	add("cache_bytes", "Bytes of memory that hold blocks of tables that were read.",
-		gauge, func(m *Metrics) float64 { return float64(m.CacheBytes) })
+		gauge, func(m *pebble.Metrics) float64 { return float64(m.BlockCache.Size) })
 	add("cache_hits_total", "Reads of blocks that the cache answered.",
-		counter, func(m *Metrics) float64 { return float64(m.CacheHits) })
+		counter, func(m *pebble.Metrics) float64 { return float64(m.BlockCache.Hits) })
 	add("cache_misses_total", "Reads of blocks that went to the disk.",
-		counter, func(m *Metrics) float64 { return float64(m.CacheMisses) })
+		counter, func(m *pebble.Metrics) float64 { return float64(m.BlockCache.Misses) })
 	add("filter_hits_total", "Probes for a timer ID that a table filter answered with no.",
-		counter, func(m *Metrics) float64 { return float64(m.FilterHits) })
+		counter, func(m *pebble.Metrics) float64 { return float64(m.Filter.Hits) })
 	add("filter_misses_total", "Probes for a timer ID that had to read a block.",
-		counter, func(m *Metrics) float64 { return float64(m.FilterMisses) })
+		counter, func(m *pebble.Metrics) float64 { return float64(m.Filter.Misses) })
 	add("stalls_total", "Times that writers had to wait for the disk.",
-		counter, func(m *Metrics) float64 { return float64(m.Stalls) })
+		counter, func(_ *pebble.Metrics) float64 { return float64(e.stalls.Load()) })
 	add("stalled_seconds_total", "Time that writers had to wait for the disk.",
-		counter, func(m *Metrics) float64 { return m.Stalled.Seconds() })
+		counter, func(_ *pebble.Metrics) float64 { return e.stalled().Seconds() })
 	add("replay_waits_total", "Times that a replay, or a large checkpoint, had to wait for compactions.",
-		counter, func(m *Metrics) float64 { return float64(m.ReplayWaits) })
+		counter, func(_ *pebble.Metrics) float64 { return float64(e.replayWaits.Load()) })
 	add("replay_waited_seconds_total", "Time that replays had to wait for compactions.",
-		counter, func(m *Metrics) float64 { return m.ReplayWaited.Seconds() })
+		counter, func(_ *pebble.Metrics) float64 { return time.Duration(e.replayNanos.Load()).Seconds() })
 	add("slow_disk_total", "Operations of the disk that took longer than five seconds.",
-		counter, func(m *Metrics) float64 { return float64(m.SlowDisk) })
+		counter, func(_ *pebble.Metrics) float64 { return float64(e.slowDisk.Load()) })
 	add("background_errors_total", "Flushes and compactions that failed.",
-		counter, func(m *Metrics) float64 { return float64(m.BackgroundErrors) })
+		counter, func(_ *pebble.Metrics) float64 { return float64(e.background.Load()) })
 	add("damaged_tables_total", "Tables found damaged and thrown away; their partitions are replayed.",
-		counter, func(m *Metrics) float64 { return float64(m.DamagedTables) })
+		counter, func(_ *pebble.Metrics) float64 { return float64(e.damagedTables.Load()) })
 	return c
 }
 
-// Describe is for Prometheus.
+// level0Layers returns how many layers of tables level 0 has.
+func (s *Store) level0Layers() int { return int(s.db.Metrics().Levels[0].Sublevels) }
+
+// bytesWritten is what flushes, compactions and ingests have written. Ingested tables are among those
+// that Pebble's total counts as flushed.
+func bytesWritten(m *pebble.Metrics) uint64 {
+	total := m.Total()
+	return total.TableBytesFlushed + total.TableBytesCompacted
+}
+
+// Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for i := range c.metrics {
 		ch <- c.metrics[i].desc
 	}
 }
 
-// Collect is for Prometheus.
+// Collect implements prometheus.Collector. After Close, or a fatal error, every value is 0.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	m := c.s.Metrics()
+	value := func(metric) float64 { return 0 }
+	if c.s.enter() == nil {
+		defer c.s.leave()
+		m := c.s.db.Metrics()
+		value = func(x metric) float64 { return x.value(m) }
+	}
 	for _, x := range c.metrics {
-		ch <- prometheus.MustNewConstMetric(x.desc, x.kind, x.value(&m))
+		ch <- prometheus.MustNewConstMetric(x.desc, x.kind, value(x))
 	}
 }

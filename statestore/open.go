@@ -170,7 +170,7 @@ func (s *Store) openDatabase() (err error) {
 	if err != nil || s.readOnly {
 		return err
 	}
-	s.compactions.replaying(int(s.db.Metrics().Levels[0].Sublevels)) // of the process before
+	s.compactions.replaying(s.level0Layers()) // of the process before
 	t := pebbleOptions(&s.o)
 	t.FS = s.o.fs()
 	t.EnsureDefaults() // MakeWriterOptions needs them

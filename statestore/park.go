@@ -166,7 +166,7 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 	}
 	w := p.newBatchLocked()
 	defer w.close()
-	var copies slab
+	copies := arena{block: slabSize}
 	ok := it.First()
 	for ; ok && max > 0 && maxBytes > 0; ok = it.Next() {
 		var x *timer.Timer

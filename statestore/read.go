@@ -38,13 +38,6 @@ func (k *Handle) enterRead() error {
 	return err
 }
 
-// Lookup is LookupAll of one ID.
-func (k *Handle) Lookup(id []byte) (timer.Ref, error) {
-	refs := []timer.Ref{timer.Absent}
-	err := k.LookupAll([][]byte{id}, refs)
-	return refs[0], err
-}
-
 // LookupAll looks up many IDs: refs[i] becomes what is pending under ids[i], timer.Absent for
 // nothing, each as of some moment of the call. An ID that is not there costs a tenth of a microsecond
 // where the partition has a filter of all its IDs; else one to two, for the filters of the tables, and no
@@ -109,28 +102,23 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 	return timers, parked, nil
 }
 
-// seekTimer reads the ID row and the row that it names, which one iterator sees as they
-// are at one moment.
+// seekTimer reads the ID row and the row that it names. One iterator sees both as they are at one
+// moment.
 func (p *Partition) seekTimer(it *idIterator, id []byte) (*timer.Timer, place, error) {
 	at, err := it.seek(p.prefix, id)
 	if err != nil || at.ref.IsAbsent() {
 		return nil, nowhere, err
 	}
-	t, err := p.timerAt(it, id, at)
-	return t, at, err
-}
-
-// timerAt reads the row at a place, which is that of the ID.
-func (p *Partition) timerAt(it *idIterator, id []byte, at place) (*timer.Timer, error) {
 	key := appendRowKey(nil, p.prefix, at)
 	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
-		return nil, errors.Join(it.Error(), fmt.Errorf("timer %q has no row at %v: %w", id, at.ref, ErrCorrupt))
+		return nil, at, errors.Join(it.Error(), fmt.Errorf("timer %q has no row at %v: %w", id, at.ref, ErrCorrupt))
 	}
 	row, err := it.ValueAndErr()
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
-	return decodeTimer(bytes.Clone(row))
+	t, err := decodeTimer(bytes.Clone(row))
+	return t, at, err
 }
 
 // idIterator looks IDs up, one after another.
@@ -225,7 +213,7 @@ func (k *Handle) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*time
 		start = low
 	}
 	next, done = to, true
-	var copies slab
+	copies := arena{block: slabSize}
 	for ok := it.SeekGE(appendDueKey(nil, k.p.prefix, start)); ok; ok = it.Next() {
 		if len(rows) == max || maxBytes <= 0 {
 			next, done = behind(rows[len(rows)-1]), false
@@ -250,19 +238,4 @@ func behind(t *timer.Timer) timer.Ref {
 	at := t.Ref()
 	at.Offset++
 	return at
-}
-
-// slab copies byte slices into few allocations.
-type slab struct{ free []byte }
-
-func (s *slab) copy(b []byte) []byte {
-	if len(b) > slabSize/4 {
-		return bytes.Clone(b)
-	}
-	if len(b) > cap(s.free)-len(s.free) {
-		s.free = make([]byte, 0, slabSize)
-	}
-	n := len(s.free)
-	s.free = append(s.free, b...)
-	return s.free[n:len(s.free):len(s.free)]
 }

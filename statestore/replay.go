@@ -28,6 +28,8 @@ const (
 	// A replay that looks up more than one in lookUpShare of what it flushes does not have
 	// compactions wait: see Replay.looksUp.
 	lookUpShare = 8
+
+	replayBlock = 1 << 20 // bytes of IDs and rows that are allocated at a time
 )
 
 // Replay folds changelog records into a partition, in the order of the log. It
@@ -80,7 +82,7 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 			k.p.id, changelog, s.Changelog, ErrForeignChangelog)
 	}
 	k.live = false
-	k.replay = &Replay{k: k, changelog: changelog, looksUp: s.Pending > 0}
+	k.replay = &Replay{k: k, changelog: changelog, arena: arena{block: replayBlock}, looksUp: s.Pending > 0}
 	return k.replay, nil
 }
 
@@ -262,21 +264,21 @@ func (r *Replay) resolve() error {
 	return errors.Join(err, it.Close(), p.intact())
 }
 
-// arena copies byte slices into blocks that are used again after reset.
+// arena copies byte slices into blocks, which are used again after reset. A block stays in memory
+// as long as one slice of it does.
 type arena struct {
+	block  int // bytes of a block
 	blocks [][]byte
 	used   int // blocks in use, the last of them partly
 }
 
-const arenaBlock = 1 << 20 // bytes
-
 func (a *arena) copy(b []byte) []byte {
-	if len(b) > arenaBlock/4 {
+	if len(b) > a.block/4 {
 		return bytes.Clone(b)
 	}
 	if a.used == 0 || len(b) > cap(a.blocks[a.used-1])-len(a.blocks[a.used-1]) {
 		if a.used == len(a.blocks) {
-			a.blocks = append(a.blocks, make([]byte, 0, arenaBlock))
+			a.blocks = append(a.blocks, make([]byte, 0, a.block))
 		}
 		a.blocks[a.used] = a.blocks[a.used][:0]
 		a.used++

@@ -89,7 +89,7 @@ func (k *Handle) layers() (int, error) {
 	if err := k.check(); err != nil {
 		return 0, err
 	}
-	return int(s.db.Metrics().Levels[0].Sublevels), nil
+	return s.level0Layers(), nil
 }
 
 // signal wakes everybody who waits, each time it is given.

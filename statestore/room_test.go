@@ -69,8 +69,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 				t.Fatalf("waited %v", d)
 			}
 			wantIDs(t, r.k, "a")
-			if m := s.Metrics(); m.ReplayWaits != 1 || m.ReplayWaited != roomWait {
-				t.Fatalf("%+v", m)
+			if n, took := s.events.replayWaits.Load(), s.events.replayNanos.Load(); n != 1 || took != roomWait.Nanoseconds() {
+				t.Fatalf("%d waits of %d ns", n, took)
 			}
 			// A few records need no table, hence no room.
 			s.tableIDs = 2
@@ -95,8 +95,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 			if d := time.Since(start); d != 0 {
 				t.Fatalf("woke after %v", d)
 			}
-			if m := s.Metrics(); m.ReplayWaits != 1 {
-				t.Fatalf("%+v", m)
+			if n := s.events.replayWaits.Load(); n != 1 {
+				t.Fatalf("%d waits", n)
 			}
 		})
 	})
@@ -116,13 +116,13 @@ func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	for i := range int64(100) {
 		must(t, model.put(r, i*50))
 		must(t, r.Flush(i*50))
-		most = max(most, s.Metrics().Level0Layers)
+		most = max(most, s.level0Layers())
 	}
 	if d := time.Since(start); most > compactLayers || d > roomWait {
 		t.Fatalf("%d layers, in %v", most, d)
 	}
 	must(t, model.compare(k))
-	if s.Metrics().ReplayWaits == 0 && most == compactLayers { // a slow replay leaves compactions time
+	if s.events.replayWaits.Load() == 0 && most == compactLayers { // a slow replay leaves compactions time
 		t.Fatal("there was no room, and it never waited")
 	}
 }
@@ -190,7 +190,7 @@ func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
 	s.compactions.hold() // as if it took long
 	must(t, s.openDatabase())
 	defer s.db.Close()
-	layers := s.Metrics().Level0Layers
+	layers := s.level0Layers()
 	if room := s.room(layers, false); layers < roomLayers || room != layers+spareLayers {
 		t.Errorf("with %d layers: %d are too many", layers, room)
 	}

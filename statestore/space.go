@@ -1,10 +1,6 @@
 package statestore
 
-import (
-	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-)
+import "time"
 
 const (
 	// leastSpace is what must be free on the disk, in bytes, beside as much as the store takes: a
@@ -16,11 +12,7 @@ const (
 
 // freeBytes is what the disk of the store has free for this process, -1 if that cannot be told.
 func (s *Store) freeBytes() int64 {
-	fs := s.o.FS
-	if fs == nil {
-		fs = vfs.Default
-	}
-	usage, err := fs.GetDiskUsage(s.o.Dir)
+	usage, err := s.o.fs().GetDiskUsage(s.o.Dir)
 	if err != nil {
 		return -1 // a file system in memory, for one
 	}
@@ -33,7 +25,7 @@ func (s *Store) lookAtSpace() {
 	if free < 0 || time.Since(s.spaceSaid) < saySpace {
 		return
 	}
-	takes := s.Metrics().DiskBytes
+	takes := s.db.Metrics().DiskSpaceUsage()
 	if need := int64(takes) + leastSpace; free < need {
 		s.spaceSaid = time.Now()
 		s.o.Logger.Warn("the disk of the data directory is nearly full: the instance ends when it is; make room, or give it a larger one",

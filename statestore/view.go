@@ -374,22 +374,12 @@ func (v *View) Row(at Place) (*Row, error) {
 	return &Row{Ref: at.Ref(), Parked: at.Parked(), value: value}, err
 }
 
-// Find returns what is pending under an ID, nil for nothing, and whether it is parked.
+// Find returns the timer that is pending under an ID, nil for none, and whether it is parked. An answer
+// is the owner's: the partition was not acquired by anybody else before it was read.
 func (k *Handle) Find(id []byte) (t *timer.Timer, parked bool, err error) {
-	if err := k.enterRead(); err != nil {
+	timers, parkedOf, err := k.GetAll([][]byte{id})
+	if err = errors.Join(err, k.check()); err != nil {
 		return nil, false, err
 	}
-	defer k.p.s.leave()
-	it, err := k.p.s.idIter()
-	if err != nil {
-		return nil, false, fmt.Errorf("find timer in partition %s: %w", k.p.id, err)
-	}
-	at, err := it.seek(k.p.prefix, id)
-	if err == nil && !at.ref.IsAbsent() {
-		t, err = k.p.timerAt(it, id, at)
-	}
-	if err = errors.Join(err, it.Close(), k.p.intact(), k.check()); err != nil {
-		return nil, false, fmt.Errorf("find timer in partition %s: %w", k.p.id, err)
-	}
-	return t, at.target != 0, nil
+	return timers[0], parkedOf[0], nil
 }
