@@ -34,8 +34,8 @@ type Batch struct {
 func (k *Handle) Apply(b *Batch) error {
 	if s := k.p.s; s.large(b) {
 		select {
-		case s.making <- struct{}{}:
-			defer func() { <-s.making }()
+		case s.tableTurns <- struct{}{}:
+			defer func() { <-s.tableTurns }()
 		case <-s.events.dead: // who has the turn may keep it
 			return s.events.err()
 		}
@@ -49,18 +49,18 @@ func (k *Handle) Apply(b *Batch) error {
 	if err != nil {
 		return fmt.Errorf("apply to partition %s: %w", p.id, err)
 	}
-	places, err := p.placesLocked()
+	locator, err := p.locatorLocked()
 	if err != nil {
 		return fmt.Errorf("apply to partition %s: %w", p.id, err)
 	}
-	defer places.close()
+	defer locator.close()
 	if b.Checkpoint != nil {
 		next.Checkpoint, next.Named = bytes.Clone(b.Checkpoint), true
 	} else if len(b.Changes) > 0 {
 		next.Named = false
 	}
 	if p.s.large(b) {
-		records, err := p.recordsOf(b, places)
+		records, err := p.recordsOf(b, locator)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (k *Handle) Apply(b *Batch) error {
 			return fmt.Errorf("apply to partition %s: %w", p.id, err)
 		}
 		w.scratch = c.AppendTo(w.scratch[:0])
-		before, err := places.of(c.ID, c.Before)
+		before, err := locator.of(c.ID, c.Before)
 		if err != nil {
 			return fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
 		}
@@ -103,14 +103,14 @@ func (s *Store) large(b *Batch) bool {
 }
 
 // recordsOf returns the changes of a batch in the order of their IDs.
-func (p *Partition) recordsOf(b *Batch, places *places) ([]record, error) {
+func (p *Partition) recordsOf(b *Batch, locator *locator) ([]record, error) {
 	records := make([]record, len(b.Changes))
 	for i := range b.Changes {
 		c := &b.Changes[i]
 		err := checkID(c.ID)
-		var before place
+		var before Location
 		if err == nil {
-			before, err = places.of(c.ID, c.Before)
+			before, err = locator.of(c.ID, c.Before)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
@@ -136,7 +136,7 @@ func (p *Partition) advanceLocked(position int64, changelog [16]byte) (meta, err
 	if position < 0 || position < next.Position {
 		return next, fmt.Errorf("position %d, stored %d: %w", position, next.Position, ErrPosition)
 	}
-	if next.Position != nothing && next.Changelog != changelog {
+	if next.Position != noPosition && next.Changelog != changelog {
 		return next, fmt.Errorf("changelog %x, stored %x: %w", changelog, next.Changelog, ErrForeignChangelog)
 	}
 	next.Position, next.Changelog = position, changelog
@@ -163,8 +163,8 @@ func (w *batch) close() { w.b.Close() }
 
 // change writes what became of one ID: row are the bytes of the timer after.
 // Writing to a batch in memory cannot fail.
-func (w *batch) change(p prefix, id []byte, before place, after timer.Ref, row []byte) {
-	stays := before == place{ref: after}
+func (w *batch) change(p prefix, id []byte, before Location, after timer.Ref, row []byte) {
+	stays := before == Location{ref: after}
 	w.tally.add(id, before.ref, after)
 	if !before.ref.IsAbsent() {
 		w.pending--
@@ -181,14 +181,14 @@ func (w *batch) change(p prefix, id []byte, before place, after timer.Ref, row [
 		return
 	}
 	w.pending++
-	w.putRow(p, place{ref: after}, row)
+	w.putRow(p, Location{ref: after}, row)
 	if !stays {
-		w.putID(p, id, place{ref: after})
+		w.putID(p, id, Location{ref: after})
 	}
 }
 
 // putRow writes a timer's row, not its ID row.
-func (w *batch) putRow(p prefix, at place, row []byte) {
+func (w *batch) putRow(p prefix, at Location, row []byte) {
 	size := dueKeySize
 	if at.target != 0 {
 		size = parkedKeySize
@@ -203,7 +203,7 @@ func (w *batch) putRow(p prefix, at place, row []byte) {
 }
 
 // deleteRow deletes a timer's row, not its ID row.
-func (w *batch) deleteRow(p prefix, at place) {
+func (w *batch) deleteRow(p prefix, at Location) {
 	size := dueKeySize
 	if at.target != 0 {
 		size = parkedKeySize
@@ -216,15 +216,15 @@ func (w *batch) deleteRow(p prefix, at place) {
 	op.Finish()
 }
 
-func (w *batch) putID(p prefix, id []byte, at place) {
-	w.p.noteLocked(id)
+func (w *batch) putID(p prefix, id []byte, at Location) {
+	w.p.ids.noteLocked(id)
 	size := refSize
 	if at.target != 0 {
 		size = parkedIDSize
 	}
 	op := w.b.SetDeferred(idAt+len(id), size)
 	appendIDKey(op.Key[:0], p, id)
-	appendPlace(op.Value[:0], at)
+	appendLocation(op.Value[:0], at)
 	op.Finish()
 }
 

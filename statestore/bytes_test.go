@@ -61,9 +61,9 @@ func TestLayout(t *testing.T) {
 		{"meta key", topic + "6d", p.key(kindMeta)},
 		{"meta row", "04" + goldenMeta[2:] + "0000000000000001" + "00000006" + "0000000000000001" +
 			"01" + "00000008" + "0000000000000005" + "000000000036ee80", row[:]},
-		{"ID row", "8000000000000001" + "8000000000000002", appendPlace(nil, place{ref: ref})},
-		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007", appendPlace(nil, place{ref, 7})},
-		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002", appendRowKey(nil, p, place{ref, 7})},
+		{"ID row", "8000000000000001" + "8000000000000002", appendLocation(nil, Location{ref: ref})},
+		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007", appendLocation(nil, Location{ref, 7})},
+		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002", appendRowKey(nil, p, Location{ref, 7})},
 		{"target key", topic + "74" + "00000007", appendNumberKey(nil, p, kindTarget, 7)},
 		{"target row", "0000000000000009" + "8000000000000001" + "8000000000000002" + "6f72646572732f33", unhealthy.encode()},
 	} {
@@ -180,15 +180,15 @@ func FuzzDecodeMeta(f *testing.F) {
 }
 
 func FuzzDecodePlace(f *testing.F) {
-	f.Add(appendPlace(nil, place{ref: timer.Ref{Due: 1, Offset: 2}}))
-	f.Add(appendPlace(nil, place{timer.Ref{Due: -1, Offset: 2}, 3}))
+	f.Add(appendLocation(nil, Location{ref: timer.Ref{Due: 1, Offset: 2}}))
+	f.Add(appendLocation(nil, Location{timer.Ref{Due: -1, Offset: 2}, 3}))
 	f.Add(make([]byte, parkedIDSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		at, err := decodePlace(b)
+		at, err := decodeLocation(b)
 		if err != nil {
 			return
 		}
-		if again := appendPlace(nil, at); !bytes.Equal(again, b) {
+		if again := appendLocation(nil, at); !bytes.Equal(again, b) {
 			t.Fatalf("%x came back as %x", b, again)
 		}
 	})

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// holdLayers of tables in level 0 are merged also while a replay goes on. It must be
+	// pauseLayers of tables in level 0 are merged also while a replay goes on. It must be
 	// less than the replayRoom*roomLayers that a replay waits at: nothing would end that.
-	holdLayers = 40
+	pauseLayers = 40
 	// replayRest is for how long no replay must have written a table for compactions to go on.
 	replayRest = 5 * time.Second
 	// compactionsCheck is how often compactions that had to wait are tried again.
@@ -19,7 +19,7 @@ const (
 )
 
 // compactions lets Pebble compact, that is merge tables, as many at a time as Pebble says, but
-// not while a replay writes tables and level 0 has fewer than holdLayers: each would be
+// not while a replay writes tables and level 0 has fewer than pauseLayers: each would be
 // merged with what is below again and again. What has come in one go is merged in one go.
 // A replay that ends, or stands still, holds nothing up for longer than replayRest; one
 // that looks up what it has stored, as where timers have fired, holds up nothing: each
@@ -30,7 +30,7 @@ const (
 // TrySchedule with its own locks held, so mu is never held while Pebble is called, but for
 // GetAllowedWithoutPermission, which takes none.
 type compactions struct {
-	holdLayers atomic.Int64 // see the constant; tests change it
+	pauseLayers atomic.Int64 // see the constant; tests change it
 
 	replayed atomic.Int64 // when a replay last wrote a table and looked up little, Unix ns
 	layers   atomic.Int64 // of level 0 when one last wrote a table, or of Open, less what was merged since; 0: none did
@@ -46,7 +46,7 @@ type compactions struct {
 
 func newCompactions() *compactions {
 	c := &compactions{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	c.holdLayers.Store(holdLayers)
+	c.pauseLayers.Store(pauseLayers)
 	return c
 }
 
@@ -70,7 +70,7 @@ func (c *compactions) left(now int) int {
 // held reports whether compactions wait for a replay. A clock that was set ends that too.
 func (c *compactions) held() bool {
 	since := time.Duration(time.Now().UnixNano() - c.replayed.Load())
-	return c.layers.Load() < c.holdLayers.Load() && since >= 0 && since < replayRest
+	return c.layers.Load() < c.pauseLayers.Load() && since >= 0 && since < replayRest
 }
 
 // Register implements pebble.CompactionScheduler.

@@ -15,13 +15,13 @@ func TestCompactionsWaitForReplays(t *testing.T) {
 	for name, c := range map[string]struct {
 		hold   int64
 		merged bool
-	}{"there is room": {holdLayers, false}, "too many layers": {compactLayers, true}} {
+	}{"there is room": {pauseLayers, false}, "too many layers": {compactLayers, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memStore(t)
 				defer s.Close()
 				s.tableIDs = 1
-				s.compactions.holdLayers.Store(c.hold)
+				s.compactions.pauseLayers.Store(c.hold)
 				k := s.Partition(partition0).Acquire()
 				r, err := k.Replay(changelog, testNow)
 				must(t, err)
@@ -55,8 +55,8 @@ func TestWhenCompactionsWait(t *testing.T) {
 		want   bool
 	}{
 		"it writes":             {1, 0, true},
-		"it wrote before":       {holdLayers - 1, replayRest / 2, true},
-		"too many layers":       {holdLayers, 0, false},
+		"it wrote before":       {pauseLayers - 1, replayRest / 2, true},
+		"too many layers":       {pauseLayers, 0, false},
 		"it rests":              {1, replayRest, false},
 		"the clock is set back": {1, -time.Hour, false},
 	} {

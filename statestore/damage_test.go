@@ -133,7 +133,7 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 	for i, want := range []int64{1, 0, 300} {
 		m, err := s.Partition(parts[i]).Acquire().Meta()
 		must(t, err)
-		if m.Pending != want || (m.Position == nothing) != (want == 0) {
+		if m.Pending != want || (m.Position == noPosition) != (want == 0) {
 			t.Errorf("partition %d after a restart: %+v, want %d pending", i, m, want)
 		}
 	}

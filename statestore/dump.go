@@ -206,7 +206,7 @@ func (d *dumper) fill(r *dumpRow, key, row []byte) error {
 		return d.timer(r, key[parkedAt:], row)
 	case kindID:
 		r.Row = "id"
-		at, err := decodePlace(row)
+		at, err := decodeLocation(row)
 		if err != nil {
 			return fmt.Errorf("%w: %w", err, ErrCorrupt)
 		}

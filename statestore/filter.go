@@ -66,6 +66,25 @@ type bloomPart struct {
 	room  int      // for how many more IDs; guarded by Partition.write
 }
 
+// filterPool is what the filters of all partitions share.
+type filterPool struct {
+	seed      maphash.Seed
+	bytes     atomic.Int64   // that they take
+	share     int64          // bytes that they may take
+	learns    chan *idFilter // those that may be worth learning
+	learnRows int            // see the constant; tests change it
+}
+
+// idFilter is the filter of one partition. Partition.write guards it, except for reads of current and
+// unanswered.
+type idFilter struct {
+	p          *Partition
+	pool       *filterPool
+	current    atomic.Pointer[filter] // nil while there is none
+	unanswered atomic.Int64           // look-ups since there is none
+	learning   *learning              // nil while none is learned
+}
+
 // learning is a filter that is being learned.
 type learning struct {
 	filter *filter // it has a part, so it can always take one more ID
@@ -101,35 +120,35 @@ func (f *filter) bytes() (n int64) {
 }
 
 // hash returns the hash of an ID that all filters of the store use.
-func (s *Store) hash(id []byte) uint64 { return maphash.Bytes(s.seed, id) }
+func (o *filterPool) hash(id []byte) uint64 { return maphash.Bytes(o.seed, id) }
 
 // denies reports whether a filter says that the store has no row for an ID. f may be nil.
-func (s *Store) denies(f *filter, id []byte) bool { return f != nil && !f.maybe(s.hash(id)) }
+func (o *filterPool) denies(f *filter, id []byte) bool { return f != nil && !f.maybe(o.hash(id)) }
 
 // noteLocked adds an ID whose row is about to be written.
-func (p *Partition) noteLocked(id []byte) {
-	f, l := p.filter.Load(), p.learning
+func (i *idFilter) noteLocked(id []byte) {
+	f, l := i.current.Load(), i.learning
 	if f == nil && l == nil {
 		return
 	}
-	hash := p.s.hash(id)
+	hash := i.pool.hash(id)
 	if f != nil {
-		if grown := p.addLocked(f, hash); grown != f {
-			p.filter.Store(grown)
+		if grown := i.addLocked(f, hash); grown != f {
+			i.current.Store(grown)
 		}
 	}
 	if l != nil {
-		l.filter = p.addLocked(l.filter, hash)
+		l.filter = i.addLocked(l.filter, hash)
 	}
 }
 
 // addLocked returns f with an ID: f itself, or f grown, or nil if there is no memory for a first part.
-func (p *Partition) addLocked(f *filter, hash uint64) *filter {
+func (i *idFilter) addLocked(f *filter, hash uint64) *filter {
 	if f.maybe(hash) {
 		return f
 	}
 	if len(f.parts) == 0 || f.parts[len(f.parts)-1].room == 0 {
-		if f = p.growLocked(f); f == nil {
+		if f = i.growLocked(f); f == nil {
 			return nil
 		}
 	}
@@ -143,17 +162,17 @@ func (p *Partition) addLocked(f *filter, hash uint64) *filter {
 
 // growLocked returns f with room for more. If memory is short its last part takes as many again, and then answers
 // maybe more often.
-func (p *Partition) growLocked(f *filter) *filter {
+func (i *idFilter) growLocked(f *filter) *filter {
 	words := leastWords
 	if n := len(f.parts); n > 0 {
 		words = len(f.parts[n-1].words) * partGrowth
-		if f.ids > garbage*(p.state.Pending+leastWords*64/idBits) {
-			p.s.askToLearn(p)
+		if f.ids > garbage*(i.p.state.Pending+leastWords*64/idBits) {
+			i.askToLearn()
 		}
 	}
 	size := int64(words) * 8
-	k := p.owner.Load()
-	if replayed := k != nil && k.replay != nil; !p.s.reserve(size, replayed && f.bytes()+size <= replayFilter) {
+	k := i.p.owner.Load()
+	if replayed := k != nil && k.replay != nil; !i.pool.reserve(size, replayed && f.bytes()+size <= replayFilter) {
 		if len(f.parts) == 0 {
 			return nil
 		}
@@ -165,108 +184,110 @@ func (p *Partition) growLocked(f *filter) *filter {
 }
 
 // reserve takes memory for a filter; beyond the share of filters only with beyond.
-func (s *Store) reserve(bytes int64, beyond bool) bool {
-	if s.filters.Add(bytes) <= int64(s.o.Memory/filterPart) || beyond {
+func (o *filterPool) reserve(bytes int64, beyond bool) bool {
+	if o.bytes.Add(bytes) <= o.share || beyond {
 		return true
 	}
-	s.filters.Add(-bytes)
+	o.bytes.Add(-bytes)
 	return false
 }
 
-// setFilterLocked replaces the partition's filter; nil: it has none.
-func (p *Partition) setFilterLocked(f *filter) {
-	if old := p.filter.Swap(f); old != nil {
-		p.s.filters.Add(-old.bytes())
+// setLocked replaces the partition's filter; nil: it has none.
+func (i *idFilter) setLocked(f *filter) {
+	if old := i.current.Swap(f); old != nil {
+		i.pool.bytes.Add(-old.bytes())
 	}
-	p.unanswered.Store(0)
+	i.unanswered.Store(0)
 }
 
 // fitLocked lets go of the filter if filters take more than their share.
-func (p *Partition) fitLocked() {
-	if p.s.filters.Load() > int64(p.s.o.Memory/filterPart) {
-		p.setFilterLocked(nil)
+func (i *idFilter) fitLocked() {
+	if i.pool.bytes.Load() > i.pool.share {
+		i.setLocked(nil)
 	}
 }
 
 // forgetLearningLocked drops what is being learned.
-func (p *Partition) forgetLearningLocked() {
-	if p.learning != nil {
-		p.s.filters.Add(-p.learning.filter.bytes())
-		p.learning = nil
+func (i *idFilter) forgetLearningLocked() {
+	if i.learning != nil {
+		i.pool.bytes.Add(-i.learning.filter.bytes())
+		i.learning = nil
 	}
 }
 
 // askToLearn has the store look whether a filter of the partition should be learned.
-func (s *Store) askToLearn(p *Partition) {
+func (i *idFilter) askToLearn() {
 	select {
-	case s.learns <- p:
+	case i.pool.learns <- i:
 	default: // it is asked again
 	}
 }
 
 // unansweredBy counts n look-ups that went to the store because there is no filter.
-func (p *Partition) unansweredBy(n int) {
-	if after := p.unanswered.Add(int64(n)); after/learnCheck != (after-int64(n))/learnCheck {
-		p.s.askToLearn(p)
+func (i *idFilter) unansweredBy(n int) {
+	if after := i.unanswered.Add(int64(n)); after/learnCheck != (after-int64(n))/learnCheck {
+		i.askToLearn()
 	}
 }
 
 // learn begins to learn a filter of the partition if that is worth it, or goes on with it. It reports whether
 // there is more to do.
-func (p *Partition) learn() (more bool, err error) {
-	l := p.beginLearning()
+func (i *idFilter) learn() (more bool, err error) {
+	l := i.beginLearning()
 	if l == nil {
 		return false, nil
 	}
-	hashes, next, err := p.readIDs(l.from)
-	return p.learned(l, hashes, next, err)
+	hashes, next, err := i.readIDs(l.from)
+	return i.learned(l, hashes, next, err)
 }
 
 // learned adds the IDs that were read, and with the last of them puts the filter to use.
-func (p *Partition) learned(l *learning, hashes []uint64, next []byte, err error) (more bool, _ error) {
-	p.write.Lock()
-	defer p.write.Unlock()
-	if p.learning != l {
+func (i *idFilter) learned(l *learning, hashes []uint64, next []byte, err error) (more bool, _ error) {
+	i.p.write.Lock()
+	defer i.p.write.Unlock()
+	if i.learning != l {
 		return false, nil // wiped meanwhile
 	}
 	if err != nil {
-		p.forgetLearningLocked()
+		i.forgetLearningLocked()
 		return false, err
 	}
 	for _, hash := range hashes {
-		l.filter = p.addLocked(l.filter, hash)
+		l.filter = i.addLocked(l.filter, hash)
 	}
 	if l.from = next; next != nil {
 		return true, nil
 	}
-	p.learning = nil
-	p.setFilterLocked(l.filter)
+	i.learning = nil
+	i.setLocked(l.filter)
 	return false, nil
 }
 
 // beginLearning returns the filter that is being learned; nil if there is nothing to learn.
-func (p *Partition) beginLearning() *learning {
+func (i *idFilter) beginLearning() *learning {
+	p := i.p
 	p.write.Lock()
 	defer p.write.Unlock()
-	if p.learning != nil || p.damaged.Load() || !p.loaded.Load() {
-		return p.learning
+	if i.learning != nil || p.damaged.Load() || !p.loaded.Load() {
+		return i.learning
 	}
-	pending, f := p.state.Pending, p.filter.Load()
-	if f == nil && p.unanswered.Load() < pending/learnShare || f != nil && f.ids <= garbage*(pending+leastWords*64/idBits) {
+	pending, f := p.state.Pending, i.current.Load()
+	if f == nil && i.unanswered.Load() < pending/learnShare || f != nil && f.ids <= garbage*(pending+leastWords*64/idBits) {
 		return nil
 	}
 	// A quarter more than there are, and up to the next power of two.
 	words := max(leastWords, 1<<bits.Len64(uint64(pending+pending/4)*idBits/64))
-	p.unanswered.Store(0)
-	if !p.s.reserve(int64(words)*8, false) {
+	i.unanswered.Store(0)
+	if !i.pool.reserve(int64(words)*8, false) {
 		return nil
 	}
-	p.learning = &learning{filter: &filter{parts: []*bloomPart{newBloomPart(words)}}, from: p.prefix.key(kindID)}
-	return p.learning
+	i.learning = &learning{filter: &filter{parts: []*bloomPart{newBloomPart(words)}}, from: p.prefix.key(kindID)}
+	return i.learning
 }
 
 // readIDs reads some rows by ID, and returns the key to go on from; nil if there are no more.
-func (p *Partition) readIDs(from []byte) (hashes []uint64, next []byte, err error) {
+func (i *idFilter) readIDs(from []byte) (hashes []uint64, next []byte, err error) {
+	p := i.p
 	if err := p.s.enter(); err != nil {
 		return nil, nil, err
 	}
@@ -276,11 +297,11 @@ func (p *Partition) readIDs(from []byte) (hashes []uint64, next []byte, err erro
 		return nil, nil, err
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		if len(hashes) == p.s.learnRows {
+		if len(hashes) == i.pool.learnRows {
 			next = append([]byte{}, it.Key()...)
 			break
 		}
-		hashes = append(hashes, p.s.hash(it.Key()[idAt:]))
+		hashes = append(hashes, i.pool.hash(it.Key()[idAt:]))
 	}
 	return hashes, next, errors.Join(it.Close(), p.intact())
 }

@@ -20,22 +20,22 @@ func TestFilter(t *testing.T) {
 	p := s.Partition(partition0)
 	p.write.Lock()
 	defer p.write.Unlock()
-	p.setFilterLocked(&filter{})
+	p.ids.setLocked(&filter{})
 	const n = 300_000
 	for i := range int64(n) {
-		p.noteLocked(benchID(i))
+		p.ids.noteLocked(benchID(i))
 	}
-	f, wrong := p.filter.Load(), 0
+	f, wrong := p.ids.current.Load(), 0
 	for i := range int64(n) {
-		if s.denies(f, benchID(i)) {
+		if s.filters.denies(f, benchID(i)) {
 			t.Fatalf("%d was added", i)
 		}
-		if !s.denies(f, benchID(n+i)) {
+		if !s.filters.denies(f, benchID(n+i)) {
 			wrong++
 		}
 	}
 	t.Logf("%d of %d that were not added may be there, by %d parts of %d bytes", wrong, n, len(f.parts), f.bytes())
-	if wrong > n/50 || len(f.parts) < 3 || s.filters.Load() != f.bytes() || f.bytes() > n*8 {
+	if wrong > n/50 || len(f.parts) < 3 || s.filters.bytes.Load() != f.bytes() || f.bytes() > n*8 {
 		t.Fatalf("%d of %d that were not added, %d bytes in %d parts", wrong, n, f.bytes(), len(f.parts))
 	}
 }
@@ -67,7 +67,7 @@ func TestReplayRemembersWhatItStored(t *testing.T) {
 				check(t, model.put(r, step))
 				check(t, r.Flush(step))
 			}
-			if f := k.p.filter.Load(); f != nil && len(f.parts) > 0 {
+			if f := k.p.ids.current.Load(); f != nil && len(f.parts) > 0 {
 				remembered++
 			}
 			check(t, model.compare(k))
@@ -104,7 +104,7 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 		must(t, err)
 		return !ref.IsAbsent()
 	}
-	for deadline := time.Now().Add(30 * time.Second); p.filter.Load() == nil; {
+	for deadline := time.Now().Add(30 * time.Second); p.ids.current.Load() == nil; {
 		if time.Now().After(deadline) {
 			t.Fatal("no filter was learned")
 		}
@@ -116,18 +116,18 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 			}
 		}
 	}
-	f := p.filter.Load()
+	f := p.ids.current.Load()
 	for i := range stored {
-		if s.denies(f, benchID(i)) || !lookUp(i) {
+		if s.filters.denies(f, benchID(i)) || !lookUp(i) {
 			t.Fatalf("ID %d of %d is denied", i, stored)
 		}
 	}
-	if s.filters.Load() != f.bytes() {
-		t.Fatalf("%d bytes count, the filter has %d", s.filters.Load(), f.bytes())
+	if s.filters.bytes.Load() != f.bytes() {
+		t.Fatalf("%d bytes count, the filter has %d", s.filters.bytes.Load(), f.bytes())
 	}
 	must(t, k.Wipe())
-	if lookUp(0) || s.filters.Load() != 0 {
-		t.Fatalf("wiped, and filters take %d bytes", s.filters.Load())
+	if lookUp(0) || s.filters.bytes.Load() != 0 {
+		t.Fatalf("wiped, and filters take %d bytes", s.filters.bytes.Load())
 	}
 	storeIDs(k, 0, 1)
 	if !lookUp(0) {
@@ -142,24 +142,24 @@ func TestWipeEndsLearning(t *testing.T) {
 	k := p.Acquire()
 	must(t, k.Apply(batchAt(1, put(newTimer("old", 1, 1), timer.Absent))))
 	p.write.Lock()
-	p.setFilterLocked(nil)
-	p.unanswered.Store(learnCheck)
+	p.ids.setLocked(nil)
+	p.ids.unanswered.Store(learnCheck)
 	p.write.Unlock()
-	l := p.beginLearning()
-	hashes, next, err := p.readIDs(l.from)
+	l := p.ids.beginLearning()
+	hashes, next, err := p.ids.readIDs(l.from)
 	if err != nil || len(hashes) != 1 {
 		t.Fatalf("%d IDs, %v", len(hashes), err)
 	}
 	must(t, k.Wipe())
 	must(t, k.Apply(batchAt(1, put(newTimer("new", 1, 1), timer.Absent))))
-	if more, err := p.learned(l, hashes, next, err); more || err != nil {
+	if more, err := p.ids.learned(l, hashes, next, err); more || err != nil {
 		t.Fatalf("%v, %v", more, err)
 	}
 	if ref, err := k.Lookup([]byte("new")); err != nil || ref.IsAbsent() {
 		t.Fatalf("%v, %v", ref, err)
 	}
-	if f := p.filter.Load(); s.filters.Load() != f.bytes() {
-		t.Fatalf("%d bytes count, the filter has %d", s.filters.Load(), f.bytes())
+	if f := p.ids.current.Load(); s.filters.bytes.Load() != f.bytes() {
+		t.Fatalf("%d bytes count, the filter has %d", s.filters.bytes.Load(), f.bytes())
 	}
 }
 
@@ -190,7 +190,7 @@ func TestFiltersKeepToTheirShare(t *testing.T) {
 			return
 		}
 		must(t, r.Flush(next))
-		if taken := s.filters.Load(); taken <= share {
+		if taken := s.filters.bytes.Load(); taken <= share {
 			t.Fatalf("a replay takes %d bytes of filters, %d are its share", taken, share)
 		}
 		r.Close()
@@ -198,7 +198,7 @@ func TestFiltersKeepToTheirShare(t *testing.T) {
 	for i, id := range []PartitionID{partition0, partition1} {
 		k, first := s.Partition(id).Acquire(), next
 		fill(k, i == 1)
-		if taken := s.filters.Load(); taken > share {
+		if taken := s.filters.bytes.Load(); taken > share {
 			t.Fatalf("filters take %d bytes of %d", taken, share)
 		}
 		for n := first; n < next; n += 100 {
@@ -210,7 +210,7 @@ func TestFiltersKeepToTheirShare(t *testing.T) {
 			t.Fatalf("an ID that is not there: %v, %v", ref, err)
 		}
 	}
-	if s.Partition(partition0).filter.Load() == nil || s.Partition(partition1).filter.Load() != nil {
+	if s.Partition(partition0).ids.current.Load() == nil || s.Partition(partition1).ids.current.Load() != nil {
 		t.Fatal("the partition that was replayed has a filter, or the other one has none")
 	}
 }

@@ -36,18 +36,24 @@ const (
 )
 
 var (
-	errBadRef   = errors.New("row holds no due time and offset")
-	errBadPlace = errors.New("row says no place of a timer")
+	errBadRef      = errors.New("row holds no due time and offset")
+	errBadLocation = errors.New("row says no place of a timer")
 )
 
-// place says where the row of a pending timer lies.
-type place struct {
+// Location is where the row of a pending timer lies.
+type Location struct {
 	ref    timer.Ref
-	target uint32 // number of the target it is parked for; 0: among the rows by due time
+	target uint32 // number of the target that it is parked for; 0: it lies among the rows by due time
 }
 
-// nowhere is the place of a timer that is not pending.
-var nowhere = place{ref: timer.Absent}
+// nowhere is the location of a timer that is not pending.
+var nowhere = Location{ref: timer.Absent}
+
+// Ref is the timer's place in firing order.
+func (l Location) Ref() timer.Ref { return l.ref }
+
+// Parked reports whether the timer is parked.
+func (l Location) Parked() bool { return l.target != 0 }
 
 // prefix is the first bytes of every key of a partition.
 type prefix [prefixSize]byte
@@ -120,15 +126,15 @@ func appendNumberKey(dst []byte, p prefix, kind byte, number uint32) []byte {
 }
 
 // appendRowKey appends the key of the timer's row, wherever that lies.
-func appendRowKey(dst []byte, p prefix, at place) []byte {
+func appendRowKey(dst []byte, p prefix, at Location) []byte {
 	if at.target != 0 {
 		return appendParkedKey(dst, p, at.target, at.ref)
 	}
 	return appendDueKey(dst, p, at.ref)
 }
 
-// appendPlace appends the value of an ID row.
-func appendPlace(dst []byte, at place) []byte {
+// appendLocation appends the value of an ID row.
+func appendLocation(dst []byte, at Location) []byte {
 	dst = appendRef(dst, at.ref)
 	if at.target != 0 {
 		dst = binary.BigEndian.AppendUint32(dst, at.target)
@@ -136,18 +142,18 @@ func appendPlace(dst []byte, at place) []byte {
 	return dst
 }
 
-// decodePlace reads the value of an ID row.
-func decodePlace(b []byte) (at place, err error) {
+// decodeLocation reads the value of an ID row.
+func decodeLocation(b []byte) (at Location, err error) {
 	if len(b) == refSize {
 		at.ref, err = decodeRef(b)
 		return at, err
 	}
 	if len(b) != parkedIDSize {
-		return nowhere, errBadPlace
+		return nowhere, errBadLocation
 	}
 	at.target = binary.BigEndian.Uint32(b[refSize:])
 	if at.target == 0 {
-		return nowhere, errBadPlace
+		return nowhere, errBadLocation
 	}
 	at.ref, err = decodeRef(b[:refSize])
 	return at, err

@@ -10,7 +10,7 @@ import (
 )
 
 // nothing is the position of a partition that holds nothing.
-const nothing int64 = -1
+const noPosition int64 = -1
 
 // Meta says how far a partition's fold of its changelog is.
 type Meta struct {
@@ -77,7 +77,7 @@ type meta struct {
 	low timer.Ref // Invariant: no row by due time is before low
 }
 
-func emptyMeta() meta { return meta{Meta: Meta{Position: nothing}, low: last} }
+func emptyMeta() meta { return meta{Meta: Meta{Position: noPosition}, low: last} }
 
 // put writes metaSize bytes.
 func (m *meta) put(dst []byte) {

@@ -346,7 +346,7 @@ func (m *machine) open(t *rapid.T, fs *vfs.MemFS, tableIDs int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.tableIDs, s.learnRows = tableIDs, 5
+	s.tableIDs, s.filters.learnRows = tableIDs, 5
 	m.s = s
 	for i := range m.handles {
 		m.handles[i] = s.Partition(m.ids[i]).Acquire()
@@ -447,13 +447,13 @@ func TestModel(t *testing.T) {
 			"learn": func(t *rapid.T) { // some rows; whatever comes before the next ones
 				p := m.s.Partition(m.ids[part(t)])
 				p.write.Lock()
-				if p.learning == nil {
-					p.setFilterLocked(nil)
-					p.unanswered.Store(1 << 40)
+				if p.ids.learning == nil {
+					p.ids.setLocked(nil)
+					p.ids.unanswered.Store(1 << 40)
 				}
 				p.write.Unlock()
-				more, err := p.learn()
-				if check(t, err); !more && p.filter.Load() != nil {
+				more, err := p.ids.learn()
+				if check(t, err); !more && p.ids.current.Load() != nil {
 					m.learned++
 				}
 			},

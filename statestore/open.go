@@ -52,16 +52,16 @@ func newStore(o Options) *Store {
 		opened:      make(chan struct{}),
 		done:        make(chan struct{}),
 		sweeps:      make(chan *Partition, maxSweepsWaiting),
-		learns:      make(chan *Partition, maxSweepsWaiting),
-		seed:        maphash.MakeSeed(),
 		flush:       make(chan struct{}, 1),
-		making:      make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		tableTurns:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		partitions:  make(map[PartitionID]*Partition),
 		compactions: newCompactions(),
 		tableIDs:    tableIDs,
 		roomLayers:  roomLayers,
-		learnRows:   learnRows,
 	}
+	f := &s.filters
+	f.seed, f.share, f.learnRows = maphash.MakeSeed(), int64(o.Memory/filterPart), learnRows
+	f.learns = make(chan *idFilter, maxSweepsWaiting)
 	s.events.onDamage = s.damaged
 	return s
 }

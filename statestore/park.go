@@ -72,9 +72,9 @@ func (p *Partition) parkLocked(name string, timers []*timer.Timer) error {
 		if row == nil {
 			continue
 		}
-		at := place{t.Ref(), number}
+		at := Location{t.Ref(), number}
 		w.putRow(p.prefix, at, row)
-		w.deleteRow(p.prefix, place{ref: at.ref})
+		w.deleteRow(p.prefix, Location{ref: at.ref})
 		w.putID(p.prefix, t.ID, at)
 	}
 	if err = errors.Join(err, it.Close()); err != nil || w.b.Empty() {
@@ -187,9 +187,9 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 			err = fmt.Errorf("parked row %x: %w", it.Key()[parkedAt:], err)
 			break
 		}
-		w.deleteRow(p.prefix, place{x.Ref(), number})
-		w.putRow(p.prefix, place{ref: x.Ref()}, row)
-		w.putID(p.prefix, x.ID, place{ref: x.Ref()})
+		w.deleteRow(p.prefix, Location{x.Ref(), number})
+		w.putRow(p.prefix, Location{ref: x.Ref()}, row)
+		w.putID(p.prefix, x.ID, Location{ref: x.Ref()})
 		timers = append(timers, x)
 	}
 	next = first
@@ -254,20 +254,20 @@ func (p *Partition) oldestParked(t *target) (ref timer.Ref, err error) {
 
 // places looks up where the timers lie that a step found pending. It is nil, and
 // looks up nothing, while the partition has no parked timers.
-type places struct {
+type locator struct {
 	p  *Partition
 	it *idIterator
 }
 
-func (p *Partition) placesLocked() (*places, error) {
+func (p *Partition) locatorLocked() (*locator, error) {
 	if p.state.Parked == 0 {
 		return nil, nil
 	}
 	it, err := p.s.idIter()
-	return &places{p, it}, err
+	return &locator{p, it}, err
 }
 
-func (l *places) close() {
+func (l *locator) close() {
 	if l != nil {
 		l.it.Close() // of took every error
 	}
@@ -275,16 +275,16 @@ func (l *places) close() {
 
 // of returns the place of the timer that the caller says is pending at ref. It
 // is believed: only where the timer lies is looked up.
-func (l *places) of(id []byte, ref timer.Ref) (place, error) {
+func (l *locator) of(id []byte, ref timer.Ref) (Location, error) {
 	if l == nil || ref.IsAbsent() {
-		return place{ref: ref}, nil
+		return Location{ref: ref}, nil
 	}
 	at, err := l.it.seek(l.p.prefix, id)
 	if err != nil {
 		return at, err
 	}
 	if at.ref != ref {
-		return place{ref: ref}, nil
+		return Location{ref: ref}, nil
 	}
 	return at, l.p.targets.check(at)
 }

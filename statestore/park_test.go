@@ -321,22 +321,22 @@ func TestVerifyFindsFaults(t *testing.T) {
 		{"lost parked row", func(r rows) { r.b.Delete(appendParkedKey(nil, r.p, 1, r.ts[0].Ref()), nil) }},
 		{"lost ID row", func(r rows) { r.b.Delete(appendIDKey(nil, r.p, []byte("a")), nil) }},
 		{"ID row alone", func(r rows) {
-			set(r, appendIDKey(nil, r.p, []byte("z")), appendPlace(nil, place{ref: timer.Ref{Due: 1, Offset: 1}}))
+			set(r, appendIDKey(nil, r.p, []byte("z")), appendLocation(nil, Location{ref: timer.Ref{Due: 1, Offset: 1}}))
 		}},
 		{"ID row of 3 bytes", func(r rows) { set(r, appendIDKey(nil, r.p, []byte("c")), []byte("abc")) }},
 		{"parked and not", func(r rows) {
 			set(r, appendDueKey(nil, r.p, r.ts[0].Ref()), r.ts[0].AppendTo(nil))
 		}},
 		{"ID row forgets the parking", func(r rows) {
-			set(r, appendIDKey(nil, r.p, []byte("a")), appendPlace(nil, place{ref: r.ts[0].Ref()}))
+			set(r, appendIDKey(nil, r.p, []byte("a")), appendLocation(nil, Location{ref: r.ts[0].Ref()}))
 		}},
 		{"parked for another target", func(r rows) {
-			set(r, appendIDKey(nil, r.p, []byte("a")), appendPlace(nil, place{r.ts[0].Ref(), 2}))
+			set(r, appendIDKey(nil, r.p, []byte("a")), appendLocation(nil, Location{r.ts[0].Ref(), 2}))
 		}},
 		{"parked for an unknown target", func(r rows) {
 			r.b.Delete(appendParkedKey(nil, r.p, 1, r.ts[0].Ref()), nil)
 			set(r, appendParkedKey(nil, r.p, 9, r.ts[0].Ref()), r.ts[0].AppendTo(nil))
-			set(r, appendIDKey(nil, r.p, []byte("a")), appendPlace(nil, place{r.ts[0].Ref(), 9}))
+			set(r, appendIDKey(nil, r.p, []byte("a")), appendLocation(nil, Location{r.ts[0].Ref(), 9}))
 		}},
 		{"target lost", func(r rows) { r.b.Delete(appendNumberKey(nil, r.p, kindTarget, 1), nil) }},
 		{"target counts wrong", func(r rows) {

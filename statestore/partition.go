@@ -32,9 +32,7 @@ type Partition struct {
 	// set while nobody is inside the store.
 	damaged atomic.Bool
 
-	// filter is nil while there is none. It is set under write, read by all.
-	filter     atomic.Pointer[filter]
-	unanswered atomic.Int64 // look-ups since there is no filter
+	ids idFilter
 
 	// misplaced is what state says of it, for all to see; -1: not known.
 	misplaced atomic.Int64
@@ -43,14 +41,14 @@ type Partition struct {
 	// follows, and the fields of the owner that say so.
 	write     sync.Mutex
 	state     meta
-	targets   targets   // those with parked timers; of state
-	wipes     int       // counts them, so that a sweep notices one
-	unflushed bool      // rows may lie in memory alone
-	learning  *learning // nil while no filter is learned
+	targets   targets // those with parked timers; of state
+	wipes     int     // counts them, so that a sweep notices one
+	unflushed bool    // rows may lie in memory alone
 }
 
 func newPartition(s *Store, id PartitionID) *Partition {
 	p := &Partition{s: s, id: id, prefix: id.prefix(), low: newLowBound()}
+	p.ids.p, p.ids.pool = p, &s.filters
 	p.misplaced.Store(-1)
 	return p
 }
@@ -151,8 +149,8 @@ func (p *Partition) loadLocked() error {
 	p.setState(m)
 	p.targets = ts
 	p.low.reset(m.low)
-	if p.filter.Load() == nil && m.Pending == 0 {
-		p.setFilterLocked(&filter{})
+	if p.ids.current.Load() == nil && m.Pending == 0 {
+		p.ids.setLocked(&filter{})
 	}
 	p.loaded.Store(true)
 	return nil
@@ -188,7 +186,7 @@ func get(r pebble.Reader, key []byte) ([]byte, error) {
 // be wiped before it is used.
 func (k *Handle) Meta() (Meta, error) {
 	if err := k.enter(); err != nil {
-		return Meta{Position: nothing}, err
+		return Meta{Position: noPosition}, err
 	}
 	defer k.leave()
 	m := k.p.state.Meta
@@ -208,7 +206,7 @@ func (p *Partition) Look() (m Meta, ok bool) {
 	}
 	defer p.write.Unlock()
 	m, err := p.lookLocked()
-	return m, err == nil && m.Position != nothing
+	return m, err == nil && m.Position != noPosition
 }
 
 // lookLocked reads without keeping anything of it; write is held.
@@ -332,7 +330,7 @@ func (p *Partition) refresh() error {
 	}
 	defer p.write.Unlock()
 	k := p.owner.Load()
-	if k == nil || !k.live || p.damaged.Load() || !p.loaded.Load() || p.state.Position == nothing {
+	if k == nil || !k.live || p.damaged.Load() || !p.loaded.Load() || p.state.Position == noPosition {
 		return nil
 	}
 	k.confirm()
@@ -357,7 +355,7 @@ func (k *Handle) Wipe() error {
 	k.live, k.replay = false, nil
 	p.wipes++
 	p.loaded.Store(false) // should the excise fail, read what there is
-	if err := p.settleLocked(); err != nil {
+	if err := p.flushLocked(); err != nil {
 		return fmt.Errorf("wipe partition %s: %w", p.id, err)
 	}
 	next := p.prefix.next()
@@ -368,16 +366,16 @@ func (k *Handle) Wipe() error {
 	p.setState(emptyMeta())
 	p.targets = newTargets()
 	p.low.reset(last)
-	p.forgetLearningLocked()
-	p.setFilterLocked(&filter{})
+	p.ids.forgetLearningLocked()
+	p.ids.setLocked(&filter{})
 	p.loaded.Store(true)
 	p.damaged.Store(false)
 	return nil
 }
 
-// settleLocked makes sure that no row of the partition lies in memory alone,
+// flushLocked makes sure that no row of the partition lies in memory alone,
 // before a table or an excise passes the memtables by: see doc.go.
-func (p *Partition) settleLocked() error {
+func (p *Partition) flushLocked() error {
 	if !p.unflushed {
 		return nil
 	}

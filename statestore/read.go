@@ -54,16 +54,16 @@ func (k *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
 }
 
 func (k *Handle) lookUp(ids [][]byte, refs []timer.Ref) (err error) {
-	f := k.p.filter.Load()
+	f := k.p.ids.current.Load()
 	if f == nil {
-		k.p.unansweredBy(len(ids))
+		k.p.ids.unansweredBy(len(ids))
 	}
 	var it *idIterator // since it was needed
 	for i := 0; i < len(ids) && err == nil; i++ {
 		if err := checkID(ids[i]); err != nil {
 			return err
 		}
-		if refs[i] = timer.Absent; k.p.s.denies(f, ids[i]) {
+		if refs[i] = timer.Absent; k.p.s.filters.denies(f, ids[i]) {
 			continue
 		}
 		if it == nil {
@@ -72,7 +72,7 @@ func (k *Handle) lookUp(ids [][]byte, refs []timer.Ref) (err error) {
 			}
 			defer func() { err = errors.Join(err, it.Close()) }()
 		}
-		var at place
+		var at Location
 		at, err = it.seek(k.p.prefix, ids[i])
 		refs[i] = at.ref
 	}
@@ -92,7 +92,7 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 	}
 	timers, parked = make([]*timer.Timer, len(ids)), make([]bool, len(ids))
 	for i := 0; i < len(ids) && err == nil; i++ {
-		var at place
+		var at Location
 		timers[i], at, err = k.p.seekTimer(it, ids[i])
 		parked[i] = at.target != 0
 	}
@@ -104,7 +104,7 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 
 // seekTimer reads the ID row and the row that it names. One iterator sees both as they are at one
 // moment.
-func (p *Partition) seekTimer(it *idIterator, id []byte) (*timer.Timer, place, error) {
+func (p *Partition) seekTimer(it *idIterator, id []byte) (*timer.Timer, Location, error) {
 	at, err := it.seek(p.prefix, id)
 	if err != nil || at.ref.IsAbsent() {
 		return nil, nowhere, err
@@ -134,7 +134,7 @@ func (s *Store) idIter() (*idIterator, error) {
 	return &idIterator{Iterator: it}, err
 }
 
-func (it *idIterator) seek(p prefix, id []byte) (place, error) {
+func (it *idIterator) seek(p prefix, id []byte) (Location, error) {
 	if err := checkID(id); err != nil {
 		return nowhere, err
 	}
@@ -146,7 +146,7 @@ func (it *idIterator) seek(p prefix, id []byte) (place, error) {
 	if err != nil {
 		return nowhere, err
 	}
-	at, err := decodePlace(row)
+	at, err := decodeLocation(row)
 	if err != nil {
 		return nowhere, fmt.Errorf("ID row: %w: %w", err, ErrCorrupt)
 	}

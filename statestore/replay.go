@@ -73,7 +73,7 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 	}
 	defer k.leave()
 	s := &k.p.state
-	if s.Position == nothing {
+	if s.Position == noPosition {
 		// The empty fold is in sync with everything that is still in the log:
 		// a tombstone can only be missed from now on.
 		s.InSync = now
@@ -173,7 +173,7 @@ func (r *Replay) Close() {
 	if r.k.replay == r {
 		r.k.replay = nil
 	}
-	r.k.p.fitLocked()
+	r.k.p.ids.fitLocked()
 }
 
 func (r *Replay) flushLocked(position int64) error {
@@ -190,7 +190,7 @@ func (r *Replay) flushLocked(position int64) error {
 	}
 	next.Mark = r.mark
 	if r.large() {
-		if p.state.Position == nothing {
+		if p.state.Position == noPosition {
 			if err := p.anchorLocked(next); err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func (r *Replay) flushLocked(position int64) error {
 	defer w.close()
 	for i := range r.records {
 		c := &r.records[i]
-		w.change(p.prefix, c.id, place{c.before, c.target}, c.after, c.row)
+		w.change(p.prefix, c.id, Location{c.before, c.target}, c.after, c.row)
 	}
 	if r.checkpoint != nil {
 		w.set(p.prefix.key(kindCheckpoint), r.checkpoint)
@@ -244,14 +244,14 @@ func (r *Replay) dedupe() {
 func (r *Replay) resolve() error {
 	p, lookUps := r.k.p, 0
 	defer func() { r.looksUp = lookUps*lookUpShare > len(r.records) }()
-	f := p.filter.Load()
+	f := p.ids.current.Load()
 	it, err := p.s.idIter()
 	if err != nil {
 		return err
 	}
 	for i := range r.records {
 		c := &r.records[i]
-		if p.s.denies(f, c.id) {
+		if p.s.filters.denies(f, c.id) {
 			continue
 		}
 		lookUps++

@@ -107,7 +107,7 @@ func TestReplayWaitsForRoom(t *testing.T) {
 func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
 	s.tableIDs, s.roomLayers = 1, compactLayers/replayRoom
-	s.compactions.holdLayers.Store(compactLayers / 2)
+	s.compactions.pauseLayers.Store(compactLayers / 2)
 	k := s.Partition(partition0).Acquire()
 	r, err := k.Replay(changelog, testNow)
 	must(t, err)
@@ -210,8 +210,8 @@ func TestTablesAreMadeInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
 		s.tableIDs = 10
-		for range cap(s.making) {
-			s.making <- struct{}{}
+		for range cap(s.tableTurns) {
+			s.tableTurns <- struct{}{}
 		}
 		k := s.Partition(partition0).Acquire()
 		large, applied := batch(5, 20), make(chan error, 1)
@@ -220,10 +220,10 @@ func TestTablesAreMadeInTurns(t *testing.T) {
 		if synctest.Wait(); len(applied) > 0 || len(large.Changes) != 20 {
 			t.Fatal("one more is made than there are turns")
 		}
-		<-s.making
+		<-s.tableTurns
 		must(t, <-applied)
-		if len(large.Changes) != 0 || len(s.making) != cap(s.making)-1 {
-			t.Errorf("%d changes are kept, %d turns taken", len(large.Changes), len(s.making))
+		if len(large.Changes) != 0 || len(s.tableTurns) != cap(s.tableTurns)-1 {
+			t.Errorf("%d changes are kept, %d turns taken", len(large.Changes), len(s.tableTurns))
 		}
 		if m, err := k.Meta(); err != nil || m.Pending != 25 {
 			t.Errorf("%d are pending, %v", m.Pending, err)
@@ -232,8 +232,8 @@ func TestTablesAreMadeInTurns(t *testing.T) {
 	t.Run("a fatal error", func(t *testing.T) {
 		s := memStore(t)
 		s.tableIDs, s.events.onFatal = 10, func(error) {}
-		for range cap(s.making) {
-			s.making <- struct{}{}
+		for range cap(s.tableTurns) {
+			s.tableTurns <- struct{}{}
 		}
 		k, applied := s.Partition(partition0).Acquire(), make(chan error, 1)
 		go func() { applied <- k.Apply(batch(0, 20)) }()

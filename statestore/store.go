@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -49,22 +48,19 @@ type Store struct {
 	stop chan struct{}
 	done chan struct{}
 	// sweeps names partitions whose low bound is worth raising.
-	sweeps chan *Partition
-	// learns names partitions of which a filter may be worth learning.
-	learns  chan *Partition
-	seed    maphash.Seed // of filters
-	filters atomic.Int64 // bytes that they take
+	sweeps  chan *Partition
+	filters filterPool
 
 	// maintain is held over one flush or sweep at a time, I/O included.
-	maintain  sync.Mutex
-	dirty     atomic.Bool   // something was written since the last flush began
-	behind    atomic.Int64  // changes that the disk lacks: see Handle.Behind
-	flush     chan struct{} // they are too many
-	spaceSaid time.Time     // when the disk was last said to be nearly full; run's own
-	tables    atomic.Uint64 // built so far
-	making    chan struct{} // a turn each to make a table of a batch; taken before life and a partition's locks
+	maintain   sync.Mutex
+	dirty      atomic.Bool   // something was written since the last flush began
+	behind     atomic.Int64  // changes that the disk lacks: see Handle.Behind
+	flush      chan struct{} // they are too many
+	spaceSaid  time.Time     // when the disk was last said to be nearly full; run's own
+	tables     atomic.Uint64 // built so far
+	tableTurns chan struct{} // a turn each to make a table of a batch; taken before life and a partition's locks
 	// See the constants of these names; tests change them before they replay.
-	tableIDs, roomLayers, learnRows int
+	tableIDs, roomLayers int
 
 	// life is held for reading by everything that uses db, for writing by
 	// Close. It is never taken twice by one goroutine.
@@ -125,13 +121,13 @@ func (s *Store) run() {
 				s.o.Logger.Error("sweep of the store failed", "partition", p.id.String(), "err", err)
 			}
 			continue
-		case p := <-s.learns:
-			more, err := p.learn()
+		case ids := <-s.filters.learns:
+			more, err := ids.learn()
 			if more {
-				s.askToLearn(p)
+				ids.askToLearn()
 			}
 			if err != nil && !errors.Is(err, ErrEnded) {
-				s.o.Logger.Warn("filter of timer IDs was not learned", "partition", p.id.String(), "err", err)
+				s.o.Logger.Warn("filter of timer IDs was not learned", "partition", ids.p.id.String(), "err", err)
 			}
 			continue
 		case <-timer.C:
@@ -341,7 +337,7 @@ func (s *Store) Drop(id PartitionID, old func(Meta) bool) (bool, error) {
 	}
 	defer k.Release()
 	m, err := k.look()
-	if err == nil && (m.Position == nothing || !old(m)) {
+	if err == nil && (m.Position == noPosition || !old(m)) {
 		return false, nil
 	}
 	if err == nil || IsCorrupt(err) {

@@ -42,7 +42,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	misplaced.enter(&next)
 	next.Parked += targets.parked
 	next.low = p.low.put(lowest)
-	if err := p.settleLocked(); err != nil {
+	if err := p.flushLocked(); err != nil {
 		return err
 	}
 	fsys := p.s.o.fs()
@@ -101,13 +101,13 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 }
 
 // parkedRows are the parked rows that the records delete, in order.
-func parkedRows(records []record) (rows []place) {
+func parkedRows(records []record) (rows []Location) {
 	for i := range records {
 		if c := &records[i]; c.target != 0 {
-			rows = append(rows, place{c.before, c.target})
+			rows = append(rows, Location{c.before, c.target})
 		}
 	}
-	slices.SortFunc(rows, func(a, b place) int {
+	slices.SortFunc(rows, func(a, b Location) int {
 		if a.target != b.target {
 			return cmp.Compare(a.target, b.target)
 		}
@@ -121,8 +121,8 @@ type tableRows struct {
 	meta    *meta
 	dues    []dueRow
 	records []record
-	parked  []place  // to delete
-	targets []target // to write, or to delete if nothing is parked for it
+	parked  []Location // to delete
+	targets []target   // to write, or to delete if nothing is parked for it
 }
 
 // writeTable writes all rows in the order of their keys.
@@ -153,7 +153,7 @@ func (p *Partition) writeTable(fsys vfs.FS, path string, rows *tableRows) (err e
 	return p.writeParked(w, rows.parked, rows.targets)
 }
 
-func (p *Partition) writeParked(w *sstable.Writer, rows []place, targets []target) error {
+func (p *Partition) writeParked(w *sstable.Writer, rows []Location, targets []target) error {
 	for _, at := range rows {
 		if err := w.Delete(appendRowKey(nil, p.prefix, at)); err != nil {
 			return err
@@ -204,7 +204,7 @@ func (p *Partition) writeIDs(w *sstable.Writer, records []record) (err error) {
 		key = appendIDKey(key[:0], p.prefix, c.id)
 		switch {
 		case !c.after.IsAbsent():
-			p.noteLocked(c.id)
+			p.ids.noteLocked(c.id)
 			putRef(ref[:], c.after)
 			err = w.Set(key, ref[:])
 		case !c.before.IsAbsent():

@@ -101,7 +101,7 @@ func (ts *targets) free() uint32 {
 }
 
 // check refuses the place of a timer that is parked for no known target.
-func (ts *targets) check(at place) error {
+func (ts *targets) check(at Location) error {
 	if _, ok := ts.byNumber[at.target]; at.target != 0 && !ok {
 		return fmt.Errorf("parked for unknown target %d: %w", at.target, ErrCorrupt)
 	}
@@ -139,7 +139,7 @@ func (c *targetChanges) change(number uint32, f func(*target)) {
 	c.next[number] = t
 }
 
-func (c *targetChanges) put(at place) {
+func (c *targetChanges) put(at Location) {
 	c.parked++
 	c.change(at.target, func(t *target) {
 		t.count++
@@ -149,7 +149,7 @@ func (c *targetChanges) put(at place) {
 	})
 }
 
-func (c *targetChanges) remove(at place) {
+func (c *targetChanges) remove(at Location) {
 	c.parked--
 	c.change(at.target, func(t *target) { t.count-- })
 }

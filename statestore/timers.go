@@ -16,7 +16,7 @@ import (
 // ErrCorrupt or ErrNewerFormat, or are those of fn.
 func (s *Store) Timers(id PartitionID, fn func(*timer.Timer) error) (Meta, error) {
 	if err := s.enter(); err != nil {
-		return Meta{Position: nothing}, err
+		return Meta{Position: noPosition}, err
 	}
 	defer s.leave()
 	p := s.Partition(id)

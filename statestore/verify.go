@@ -195,14 +195,14 @@ func (v *verifier) row(key, row []byte) error {
 	switch key[kindAt] {
 	case kindDue:
 		v.dues++
-		return v.timer(key, place{}, v.low, row)
+		return v.timer(key, Location{}, v.low, row)
 	case kindParked:
 		if len(key) != parkedKeySize {
 			return fmt.Errorf("key %x: %w", key, ErrCorrupt)
 		}
 		number := binary.BigEndian.Uint32(key[numberAt:])
 		v.parked[number]++
-		return v.timer(key, place{target: number}, v.targets.byNumber[number].low, row)
+		return v.timer(key, Location{target: number}, v.targets.byNumber[number].low, row)
 	case kindID:
 		v.ids++
 		id := key[idAt:]
@@ -219,7 +219,7 @@ func (v *verifier) row(key, row []byte) error {
 
 // timer checks a timer's row: its key, that the timer belongs there, and that
 // its ID row says so. at lacks the ref.
-func (v *verifier) timer(key []byte, at place, low timer.Ref, row []byte) error {
+func (v *verifier) timer(key []byte, at Location, low timer.Ref, row []byte) error {
 	t, err := decodeTimer(bytes.Clone(row))
 	if err != nil {
 		return fmt.Errorf("key %x: %w", key, err)
@@ -232,7 +232,7 @@ func (v *verifier) timer(key []byte, at place, low timer.Ref, row []byte) error 
 	if err != nil {
 		return err
 	}
-	if back, err := decodePlace(idRow); err != nil || back != at {
+	if back, err := decodeLocation(idRow); err != nil || back != at {
 		return fmt.Errorf("key %x holds the timer %q, whose ID row points to %+v: %w", key, t.ID, back, ErrCorrupt)
 	}
 	return nil

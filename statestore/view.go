@@ -2,9 +2,9 @@ package statestore
 
 import (
 	"bytes"
-	"container/heap"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -183,10 +183,10 @@ type rowsByTarget struct {
 	it      *pebble.Iterator
 	prefix  prefix
 	to      timer.Ref
-	targets []*ahead // heap, by the first row
+	targets []*ahead // in the order of their first rows
 }
 
-// ahead are rows of one target that were read; never none in the heap.
+// ahead are rows of one target that were read. It has at least one while it is in targets.
 type ahead struct {
 	number uint32
 	rows   []Row
@@ -223,11 +223,8 @@ func (v *View) parked(from, to timer.Ref) (*rowsByTarget, error) {
 			l.close()
 			return nil, err
 		}
-		if len(a.rows) > 0 {
-			l.targets = append(l.targets, a)
-		}
+		l.add(a)
 	}
-	heap.Init(l)
 	return l, nil
 }
 
@@ -266,18 +263,24 @@ func (l *rowsByTarget) first() *Row {
 
 func (l *rowsByTarget) next() error {
 	a := l.targets[0]
+	l.targets = l.targets[1:]
 	if a.rows = a.rows[1:]; len(a.rows) == 0 {
 		a.rows = nil
 		if err := l.read(a); err != nil {
 			return err
 		}
 	}
-	if len(a.rows) == 0 {
-		heap.Pop(l)
-	} else {
-		heap.Fix(l, 0)
-	}
+	l.add(a)
 	return nil
+}
+
+// add puts a target in order, unless all its rows are read.
+func (l *rowsByTarget) add(a *ahead) {
+	if len(a.rows) == 0 {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(l.targets, a.rows[0].Ref, func(b *ahead, ref timer.Ref) int { return b.rows[0].Ref.Compare(ref) })
+	l.targets = slices.Insert(l.targets, i, a)
 }
 
 func (l *rowsByTarget) close() {
@@ -286,40 +289,9 @@ func (l *rowsByTarget) close() {
 	}
 }
 
-// Len, Less, Swap, Push and Pop are heap.Interface.
-func (l *rowsByTarget) Len() int { return len(l.targets) }
-
-// Less is by the order of firing.
-func (l *rowsByTarget) Less(i, j int) bool {
-	return l.targets[i].rows[0].Ref.Compare(l.targets[j].rows[0].Ref) < 0
-}
-
-// Swap swaps two targets.
-func (l *rowsByTarget) Swap(i, j int) { l.targets[i], l.targets[j] = l.targets[j], l.targets[i] }
-
-// Push is never called.
-func (l *rowsByTarget) Push(any) { panic("statestore: a target is added to those that are read") }
-
-// Pop takes out the last one.
-func (l *rowsByTarget) Pop() any {
-	n := len(l.targets) - 1
-	a := l.targets[n]
-	l.targets[n], l.targets = nil, l.targets[:n]
-	return a
-}
-
-// Place says where the row of an ID lies.
-type Place struct{ at place }
-
-// Ref is the timer's place in the order of firing.
-func (p Place) Ref() timer.Ref { return p.at.ref }
-
-// Parked reports whether it is parked.
-func (p Place) Parked() bool { return p.at.target != 0 }
-
 // IDs calls fn with the IDs with from <= ID that begin with prefix, in the order of
 // their bytes, until it returns false. id is not to be kept.
-func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Place) (more bool, err error)) error {
+func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Location) (more bool, err error)) error {
 	p := v.k.p
 	if bytes.Compare(from, prefix) < 0 {
 		from = prefix
@@ -330,16 +302,16 @@ func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Place) (more bool,
 	}
 	more := true
 	for ok := it.First(); ok && more && err == nil; ok = more && it.Next() {
-		var at place
+		var at Location
 		var row []byte
 		if row, err = it.ValueAndErr(); err == nil {
-			at, err = decodePlace(row)
+			at, err = decodeLocation(row)
 		}
 		if err != nil {
 			err = fmt.Errorf("ID row %x: %w: %w", it.Key()[idAt:], err, ErrCorrupt)
 			break
 		}
-		more, err = fn(it.Key()[idAt:], Place{at})
+		more, err = fn(it.Key()[idAt:], at)
 	}
 	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
 		return fmt.Errorf("view partition %s: %w", p.id, err)
@@ -358,7 +330,7 @@ func behindAll(key []byte) []byte {
 }
 
 // Row reads the row at a place that IDs has given.
-func (v *View) Row(at Place) (*Row, error) {
+func (v *View) Row(at Location) (*Row, error) {
 	p := v.k.p
 	if v.one == nil {
 		var err error
@@ -366,9 +338,9 @@ func (v *View) Row(at Place) (*Row, error) {
 			return nil, err
 		}
 	}
-	key := appendRowKey(nil, p.prefix, at.at)
+	key := appendRowKey(nil, p.prefix, at)
 	if !v.one.SeekGE(key) || !bytes.Equal(v.one.Key(), key) {
-		return nil, errors.Join(v.one.Error(), fmt.Errorf("no row at %v: %w", at.at.ref, ErrCorrupt))
+		return nil, errors.Join(v.one.Error(), fmt.Errorf("no row at %v: %w", at.ref, ErrCorrupt))
 	}
 	value, err := v.one.ValueAndErr()
 	return &Row{Ref: at.Ref(), Parked: at.Parked(), value: value}, err

@@ -85,7 +85,7 @@ func TestViewIsOneMoment(t *testing.T) {
 
 		start, prefix := byID[rnd.IntN(len(byID))].id, []string{"", "a", "b1", "c", "x"}[rnd.IntN(5)]
 		got, want = nil, nil
-		must(t, v.IDs([]byte(start), []byte(prefix), func(id []byte, at Place) (bool, error) {
+		must(t, v.IDs([]byte(start), []byte(prefix), func(id []byte, at Location) (bool, error) {
 			r, err := v.Row(at)
 			must(t, err)
 			if own, err := r.ID(); err != nil || !bytes.Equal(own, id) {

@@ -181,7 +181,7 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 	rest.Prefix = ""
 	all := rest == query.Filter{}
 	done = true
-	err = s.v.IDs([]byte(s.after.ID()), []byte(s.f.Prefix), func(id []byte, at statestore.Place) (more bool, err error) {
+	err = s.v.IDs([]byte(s.after.ID()), []byte(s.f.Prefix), func(id []byte, at statestore.Location) (more bool, err error) {
 		place := query.IDPlace(id, s.a.p.o.Partition)
 		if place.Compare(s.after) <= 0 {
 			return true, nil
@@ -211,7 +211,7 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 }
 
 // mayMatch tells by a place alone what the filter cannot match.
-func (s *scan) mayMatch(at statestore.Place) bool {
+func (s *scan) mayMatch(at statestore.Location) bool {
 	ref := at.Ref()
 	if ref.IsRemembered() != (s.f.State == query.Remembered) {
 		return false
