@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// checkAPI holds who can reach the API, and whether they are known there.
+// checkAPI checks that nobody reaches the API by accident.
 func (c *Config) checkAPI(p *problems) {
 	p.want(c.API == "" || isAddress(c.API, false), "api", c.API, "host:port, or to be empty")
 	p.want(c.API == "" || c.APIOpen || c.APIUsers != "" || access.IsLoopback(c.API), "api", c.API,
@@ -35,8 +35,8 @@ func (c *Config) checkAPI(p *problems) {
 	between(p, "api-concurrent", c.APIConcurrent, 1, MaxAPIConcurrent)
 }
 
-// UnservedGrants names the grants in api-users that are about no topic which the instance serves. A
-// file that cannot be read has none: Validate says that.
+// UnservedGrants names the grants in api-users that are about no topic of this instance. If the file
+// cannot be read, there are none: Validate reports that.
 func (c *Config) UnservedGrants() []string {
 	if c.APIUsers == "" {
 		return nil
@@ -70,7 +70,7 @@ func (c *Config) checkAPIFiles(p *problems) {
 
 func (c *Config) checkAPICert(path string) error {
 	if c.APITLSKey == "" {
-		return nil // which is said
+		return nil // checkAPI reports it
 	}
 	_, err := tls.LoadX509KeyPair(path, c.APITLSKey)
 	return err

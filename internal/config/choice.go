@@ -14,7 +14,7 @@ type choice[T ~string] struct {
 }
 
 func (c choice[T]) String() string {
-	if c.p == nil { // pflag asks a zero value whether a default is worth printing
+	if c.p == nil { // pflag asks a zero value if a default is worth printing
 		return ""
 	}
 	return string(*c.p)

@@ -1,4 +1,4 @@
-// Package config is what a waterclock process can be told: one struct, its
+// Package config has the settings of a waterclock process: one struct, its
 // defaults, its layers and its rules.
 //
 // Every setting has one name. By a mechanical rule --data-dir is the flag,
@@ -7,8 +7,12 @@
 // not known is an error in each layer, with the nearest known one. Secrets are
 // never settings: a setting names the file that holds one.
 //
-// The package knows no Kafka: what a setting means there is decided by those
-// who read it.
+// pflag parses every value in every layer, so a setting has one rule for what it may
+// be. A library that merges layers (koanf, viper) would save little here and lose two
+// things: a problem names the file and line of its value, and 007 stays text.
+//
+// The package knows no Kafka: the readers of a setting decide what it means
+// there.
 package config
 
 import (
@@ -18,7 +22,7 @@ import (
 	"github.com/waterclock/waterclock/internal/memory"
 )
 
-// Config holds every setting. A field's comment names the setting where it is
+// Config holds every setting. A field's comment names the setting if it is
 // not simply the field's name in kebab case. A Config comes from [Default] or a
 // [Loader] and is not changed after [Config.Validate].
 type Config struct {
@@ -35,7 +39,7 @@ type Config struct {
 
 	// What is served. An entry of Targets and DefaultTarget may be prefixed with
 	// a request topic and a colon, and then counts for that topic alone; read
-	// them through TargetsOf and DefaultTargetOf.
+	// them through PolicyOf.
 	Requests            []string // request topics
 	Delay               []DelayTopic
 	Targets             []string // [topic:]glob as in path.Match; a target is denied unless one matches
@@ -49,9 +53,9 @@ type Config struct {
 	LimitHorizon        time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
 	LimitHeaders        int           // headers of a request, 1 to MaxHeaders
 	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
-	// Tenants are the policies of request topics that have one of their own, by
-	// topic, complete: where it says nothing the settings above hold. They come from
-	// the file alone. Read them through PolicyOf.
+	// Tenants are the policies of request topics that have their own, by topic. Each
+	// is complete: the settings above fill in what the file leaves out. They come
+	// only from the file. Read them through PolicyOf.
 	Tenants map[string]Policy
 
 	// The instance.
@@ -64,13 +68,13 @@ type Config struct {
 	API                string        // address of the HTTP API; empty: none
 	Advertise          string        // host:port that others reach API at; empty: as it is bound
 	Console            bool          // pages for people at API
-	APIOpen            bool          // api-open: whoever reaches API may do everything: a proxy authenticates
-	APIUsers           string        // api-users: YAML file of who may call API, and do what; empty: only this machine may
+	APIOpen            bool          // api-open: everybody who reaches API may do everything, because a proxy authenticates
+	APIUsers           string        // api-users: YAML file of callers and their rights; empty: only this machine may call API
 	APITLSCert         string        // api-tls-cert: PEM file of the certificate of API, with APITLSKey; empty: plain HTTP
 	APITLSKey          string        // api-tls-key: PEM file of its private key
 	APIClientCA        string        // api-client-ca: PEM file of the authorities of callers' certificates; needs APIUsers
 	APIKeyFile         string        // api-key-file: file of the key that instances share, to forward calls
-	APIPeers           []string      // api-peers: globs of the hosts that calls are forwarded to; none: whatever an instance of the group has told
+	APIPeers           []string      // api-peers: globs of the hosts that calls are forwarded to; none: any host that an instance of the group has published
 	APIBodyLimit       Size          // api-body-limit: bytes of a body, MinAPIBody to MaxAPIBody
 	APIRate            int           // api-rate: calls a second of one caller; 0: no limit
 	APIConcurrent      int           // api-concurrent: calls of one caller at a time, 1 to MaxAPIConcurrent
@@ -94,7 +98,7 @@ type Config struct {
 	Demo   bool   // schedule a few timers at the start
 }
 
-// OnStop is what becomes of the group membership at a clean stop.
+// OnStop says what happens to the group membership at a clean stop.
 type OnStop string
 
 // The choices of on-stop.
@@ -103,7 +107,7 @@ const (
 	Stay  OnStop = "stay"  // the partitions wait for this instance; needs an instance ID
 )
 
-// Check is what is done with a key that is not on its murmur2 partition.
+// Check says what to do with a key that is not on its murmur2 partition.
 type Check string
 
 // The choices of partitioner-check.
@@ -113,10 +117,10 @@ const (
 	CheckDeadLetter Check = "dead-letter"
 )
 
-// Where the audit of the API goes, beside a file.
+// Values of api-audit that are no files.
 const (
-	AuditStderr = "stderr" // to the standard error, beside the log
-	AuditOff    = "off"    // to nobody
+	AuditStderr = "stderr" // standard error, next to the log
+	AuditOff    = "off"    // nowhere
 )
 
 // LogFormat is how a log line is written.
@@ -166,8 +170,8 @@ const (
 	MinMemory             = Size(memory.Minimum)
 )
 
-// Default returns the settings of serve where nothing else is said. Brokers,
-// Requests and Targets have no default.
+// Default returns the default settings of serve. Brokers, Requests and Targets
+// have no default.
 func Default() Config {
 	return Config{
 		PartitionerCheck:   CheckWarn,

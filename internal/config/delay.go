@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/span"
 )
 
-// DelayTopic is a fixed-delay topic: its records are passed on so long after their
+// DelayTopic is a fixed-delay topic: its records are passed on that delay after their
 // timestamps.
 type DelayTopic struct {
 	Topic  string
@@ -19,7 +19,7 @@ type DelayTopic struct {
 	Target string        // of records that name none; empty: they must
 }
 
-// String is what one entry of --delay is: TOPIC:DURATION, or TOPIC:DURATION:TARGET.
+// String writes an entry of --delay: TOPIC:DURATION, or TOPIC:DURATION:TARGET.
 func (d DelayTopic) String() string {
 	text := d.Topic + ":" + span.String(d.Delay)
 	if d.Target != "" {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// EnvURL is the one variable of that prefix which is no setting: the HTTP API that
+// EnvURL is the one variable with that prefix that is no setting. It names the HTTP API that
 // commands call.
 const EnvURL = EnvPrefix + "URL"
 
@@ -20,9 +20,8 @@ func settingOf(env string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env, EnvPrefix), "_", "-"))
 }
 
-// isServiceLink tells the variables that Kubernetes sets in every pod for a
-// Service called waterclock, or waterclock-something. They are not meant for us
-// and no setting has such a name.
+// isServiceLink reports whether Kubernetes sets a variable in every pod for a
+// Service called waterclock, or waterclock-something. No setting has such a name.
 func isServiceLink(env string) bool {
 	ok, _ := regexp.MatchString(`^WATERCLOCK(_[A-Z0-9]+)*?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|`+
 		`PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`, env)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +22,6 @@ const fileSetting = "config"
 type Loader struct {
 	defaults Config
 	cfg      Config
-	file     string
 	all      *pflag.FlagSet // every setting, also those that are no flag of the command
 	sets     [groups]*pflag.FlagSet
 	offered  [groups]bool // as flags of the command
@@ -30,7 +30,7 @@ type Loader struct {
 // NewLoader returns a loader that starts from defaults.
 func NewLoader(defaults Config) *Loader {
 	l := &Loader{defaults: defaults, cfg: defaults, all: pflag.NewFlagSet("all", pflag.ContinueOnError)}
-	l.all.StringVar(&l.file, fileSetting, "", "read settings from YAML `FILE`")
+	l.all.String(fileSetting, "", "read settings from YAML `FILE`")
 	for g := range groups {
 		l.sets[g] = pflag.NewFlagSet("", pflag.ContinueOnError)
 		l.sets[g].SortFlags = false
@@ -51,79 +51,62 @@ func (l *Loader) AddFlags(fs *pflag.FlagSet, groups ...Group) {
 	}
 }
 
-// Load applies the YAML file and the environment, given as by os.Environ, to
-// what the flags left unset. It returns every problem at once, all of them
-// [Problem]s but those of reading the file. It does not call Validate. It may be
-// called again, and then reads the file again.
+// Load returns the configuration. A flag wins over the environment, given as by
+// os.Environ, and the environment over the YAML file. It returns every problem at once,
+// each a [Problem]. It does not call Validate. It may be called again, and then
+// reads the file again.
 func (l *Loader) Load(environ []string) (*Config, error) {
-	fresh := NewLoader(l.defaults)
-	fresh.offered = l.offered
-	var errs []error
-	l.all.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			errs = append(errs, fresh.set(f))
-		}
-	})
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return fresh.load(environ)
-}
-
-// set takes over what a flag of another loader was set to.
-func (l *Loader) set(flag *pflag.Flag) error {
-	f := l.all.Lookup(flag.Name)
-	f.Changed = true
-	if list, ok := flag.Value.(pflag.SliceValue); ok {
-		return f.Value.(pflag.SliceValue).Replace(list.GetSlice())
-	}
-	return f.Value.Set(flag.Value.String())
-}
-
-func (l *Loader) load(environ []string) (*Config, error) {
+	flags := l.given()
 	env, errs := l.environment(environ)
-	if v, ok := env[fileSetting]; ok && !l.all.Lookup(fileSetting).Changed {
-		l.file = v.items[0]
-	}
 	var said file
-	if l.file != "" {
+	if path := cmp.Or(flags[fileSetting], env[fileSetting]); path != nil && path.items[0] != "" {
 		var err error
-		if said, err = readFile(l.file); err != nil {
-			errs = append(errs, err)
-		}
+		said, err = readFile(path.items[0])
+		errs = append(errs, err)
 	}
 	errs = append(errs, l.unknownKeys(said.settings)...)
-	l.all.VisitAll(func(f *pflag.Flag) {
-		v, ok := env[f.Name]
-		if !ok {
-			v, ok = said.settings[f.Name]
-		}
-		if !ok || f.Changed || f.Name == fileSetting {
+	next := NewLoader(l.defaults)
+	next.all.VisitAll(func(f *pflag.Flag) {
+		v := cmp.Or(flags[f.Name], env[f.Name], said.settings[f.Name])
+		if v == nil || f.Name == fileSetting {
 			return
 		}
-		if err := v.apply(f, f.Name); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, v.apply(f, f.Name))
 		if l.devAlone(f.Name) {
 			errs = append(errs, &Problem{Setting: f.Name, Source: v.source, Need: "to be left out: waterclock dev alone has it"})
 		}
 	})
-	errs = append(errs, l.tenants(said.tenants)...)
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	errs = append(errs, next.tenants(said.tenants)...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
-	cfg := l.cfg
-	return &cfg, nil
+	return &next.cfg, nil
 }
 
-// devAlone reports whether the command is an instance that has no broker of its own, and a setting is
-// about that broker.
+// given returns what the flags of the command say.
+func (l *Loader) given() map[string]*value {
+	flags := make(map[string]*value)
+	l.all.VisitAll(func(f *pflag.Flag) {
+		list, isList := f.Value.(pflag.SliceValue)
+		switch {
+		case !f.Changed:
+		case isList:
+			flags[f.Name] = &value{items: list.GetSlice(), isList: true, source: "--" + f.Name}
+		default:
+			flags[f.Name] = &value{items: []string{f.Value.String()}, source: "--" + f.Name}
+		}
+	})
+	return flags
+}
+
+// devAlone reports whether a setting is about the embedded broker, and the command is an instance
+// without one.
 func (l *Loader) devAlone(setting string) bool {
 	return l.offered[Instance] && !l.offered[DevOnly] && l.sets[DevOnly].Lookup(setting) != nil
 }
 
-// tenants applies what the file says of each tenant to what holds for all.
-func (l *Loader) tenants(said map[string]map[string]value) (errs []error) {
+// tenants sets the policy of each tenant: the settings for all, with the tenant's own in their place.
+func (l *Loader) tenants(said map[string]map[string]*value) (errs []error) {
 	for _, topic := range sortedKeys(said) {
 		policy := l.cfg.commonPolicy(topic)
 		fs := policy.flags()
@@ -137,9 +120,7 @@ func (l *Loader) tenants(said map[string]map[string]value) (errs []error) {
 				})
 				continue
 			}
-			if err := v.apply(f, tenantKey(topic, name)); err != nil {
-				errs = append(errs, err)
-			}
+			errs = append(errs, v.apply(f, tenantKey(topic, name)))
 		}
 		if l.cfg.Tenants == nil {
 			l.cfg.Tenants = make(map[string]Policy)
@@ -150,28 +131,31 @@ func (l *Loader) tenants(said map[string]map[string]value) (errs []error) {
 }
 
 // environment picks the settings out of the environment.
-func (l *Loader) environment(environ []string) (map[string]value, []error) {
-	env := map[string]value{}
+func (l *Loader) environment(environ []string) (map[string]*value, []error) {
+	env := make(map[string]*value)
 	var errs []error
+	known := l.names()
+	for i, name := range known {
+		known[i] = EnvOf(name)
+	}
 	for _, kv := range environ {
 		name, text, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, EnvPrefix) || name == EnvURL || isServiceLink(name) {
 			continue
 		}
-		setting := settingOf(name)
-		if l.all.Lookup(setting) == nil || EnvOf(setting) != name {
+		if !slices.Contains(known, name) {
 			errs = append(errs, &Problem{
 				Setting: name, Source: "environment",
-				Need: "to be unset or a known name" + hint(name, EnvPrefix, mapAll(l.names(), EnvOf)),
+				Need: "to be unset or a known name" + hint(name, EnvPrefix, known),
 			})
 			continue
 		}
-		env[setting] = value{items: []string{text}, source: name}
+		env[settingOf(name)] = &value{items: []string{text}, source: name}
 	}
 	return env, errs
 }
 
-func (l *Loader) unknownKeys(file map[string]value) []error {
+func (l *Loader) unknownKeys(file map[string]*value) []error {
 	var errs []error
 	known := append(slices.DeleteFunc(l.names(), func(n string) bool { return n == fileSetting }), tenantsSetting)
 	for _, key := range sortedKeys(file) {
@@ -188,14 +172,13 @@ func (l *Loader) unknownKeys(file map[string]value) []error {
 // names returns the names of all settings, sorted.
 func (l *Loader) names() []string { return namesOf(l.all) }
 
-func namesOf(fs *pflag.FlagSet) []string {
-	var names []string
+func namesOf(fs *pflag.FlagSet) (names []string) {
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	slices.Sort(names)
 	return names
 }
 
-// value is what one layer says about one setting.
+// value is the value of one setting in one layer.
 type value struct {
 	items  []string // one, unless isList
 	isList bool     // a YAML list
@@ -203,7 +186,7 @@ type value struct {
 }
 
 // apply sets the flag f, of a setting with that name, to v.
-func (v value) apply(f *pflag.Flag, name string) error {
+func (v *value) apply(f *pflag.Flag, name string) error {
 	var err error
 	multi, ok := f.Value.(pflag.SliceValue)
 	switch {
@@ -225,8 +208,8 @@ func (v value) apply(f *pflag.Flag, name string) error {
 	}
 }
 
-// Need says what the value of a flag must be that was refused with err, to follow
-// the word "needs".
+// Need says what a flag needs whose value was rejected with err. It follows the
+// word "needs".
 func Need(f *pflag.Flag, err error) string {
 	switch f.Value.Type() {
 	case "bool":

@@ -223,7 +223,7 @@ func FuzzParseYAML(f *testing.F) {
 		if err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%v is not ErrInvalid", err)
 		}
-		all := []map[string]value{file.settings}
+		all := []map[string]*value{file.settings}
 		for _, tenant := range file.tenants {
 			all = append(all, tenant)
 		}

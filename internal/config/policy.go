@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Policy is what the requests of one request topic may ask for: the settings of
+// Policy says what the requests of one request topic may ask for. It is the settings of
 // a tenant. Read it through [Config.PolicyOf].
 type Policy struct {
 	Targets          []string      // globs as in path.Match; a target is denied unless one matches
@@ -23,13 +23,13 @@ type Policy struct {
 	LimitPending     int           // pending timers of the topic; 0: no limit
 	LimitRate        int           // requests a second of the topic; 0: no limit
 	OverLimit        OverLimit     // what becomes of requests beyond LimitRate; beyond LimitPending, dead letters
-	Events           bool          // tell what becomes of timers on a topic of its own
+	Events           bool          // write the outcomes of timers to a topic of its own
 	EventsCleanup    Cleanup       // how that topic is cleaned up when it is created
 	DeadLetters      string        // the topic of its dead letters; empty: named after the request topic
 	Dialect          Dialect       // the scheduler whose requests are understood beside our own
 }
 
-// OverLimit is what becomes of requests that are too many.
+// OverLimit says what happens to requests beyond a limit.
 type OverLimit string
 
 // The choices of over-limit.
@@ -77,8 +77,8 @@ const (
 // those of request topics, by topic.
 const tenantsSetting = "tenants"
 
-// PolicyOf returns the policy of a request topic: that of its tenant, or what the
-// settings for all say.
+// PolicyOf returns the policy of a request topic: its tenant's, or else the one that the
+// settings for all make.
 func (c *Config) PolicyOf(requests string) Policy {
 	if p, ok := c.Tenants[requests]; ok {
 		return p
@@ -86,7 +86,7 @@ func (c *Config) PolicyOf(requests string) Policy {
 	return c.commonPolicy(requests)
 }
 
-// commonPolicy is what holds for a request topic where its tenant says nothing.
+// commonPolicy returns the policy that the settings for all make for a request topic.
 func (c *Config) commonPolicy(requests string) Policy {
 	p := Policy{
 		LimitHorizon: c.LimitHorizon, LimitHeaders: c.LimitHeaders, LimitHeaderBytes: c.LimitHeaderBytes,
@@ -128,7 +128,7 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 		"understand requests of `SCHEDULER` too: etf1, sky, sky-json, rabbitmq, nats or pulsar (default: none)")
 }
 
-// flags are the settings of a tenant as they stand.
+// flags returns the settings of a tenant with their values.
 func (p *Policy) flags() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.SortFlags = false
@@ -136,8 +136,8 @@ func (p *Policy) flags() *pflag.FlagSet {
 	return fs
 }
 
-// live are the settings that take effect while an instance runs, by their names
-// in the file: those for all, and those of a tenant.
+// live returns the settings for all that take effect while an instance runs, and
+// liveOfTenant those of a tenant, by their names in the file.
 func live() []string {
 	return []string{"targets", "default-target", "limit-horizon", "limit-headers", "limit-header-bytes"}
 }
@@ -150,34 +150,33 @@ func liveOfTenant() []string {
 // instance differ: those that take effect while it runs, and those that do at its
 // next start.
 func (c *Config) Changes(next *Config) (now, later []string) {
-	note := func(name string, live bool) {
-		if live {
-			now = append(now, name)
-		} else {
-			later = append(later, name)
-		}
-	}
-	after := next.flags()
-	c.flags().VisitAll(func(f *pflag.Flag) {
-		if f.Value.String() != after.Lookup(f.Name).Value.String() {
-			note(f.Name, slices.Contains(live(), f.Name))
-		}
-	})
-	for _, topic := range c.Requests {
-		_, was := c.Tenants[topic]
-		_, is := next.Tenants[topic]
-		if !was && !is {
-			continue // as the settings for all
-		}
-		before, after := c.PolicyOf(topic), next.PolicyOf(topic)
-		found := after.flags()
-		before.flags().VisitAll(func(f *pflag.Flag) {
-			if f.Value.String() != found.Lookup(f.Name).Value.String() {
-				note(tenantKey(topic, f.Name), slices.Contains(liveOfTenant(), f.Name))
+	compare := func(before, after *pflag.FlagSet, live []string, key func(name string) string) {
+		before.VisitAll(func(f *pflag.Flag) {
+			switch {
+			case f.Value.String() == after.Lookup(f.Name).Value.String():
+			case slices.Contains(live, f.Name):
+				now = append(now, key(f.Name))
+			default:
+				later = append(later, key(f.Name))
 			}
 		})
 	}
+	compare(c.flags(), next.flags(), live(), func(name string) string { return name })
+	for _, topic := range c.tenantsWith(next) {
+		before, after := c.PolicyOf(topic), next.PolicyOf(topic)
+		compare(before.flags(), after.flags(), liveOfTenant(), func(name string) string { return tenantKey(topic, name) })
+	}
 	return now, later
+}
+
+// tenantsWith returns the request topics that are tenants in c or in next. For all others the settings
+// for all hold.
+func (c *Config) tenantsWith(next *Config) []string {
+	return slices.DeleteFunc(slices.Clone(c.Requests), func(topic string) bool {
+		_, was := c.Tenants[topic]
+		_, is := next.Tenants[topic]
+		return !was && !is
+	})
 }
 
 // Live returns c with the settings of next that take effect while an instance
@@ -187,12 +186,7 @@ func (c *Config) Live(next *Config) *Config {
 	out.Targets, out.DefaultTarget = next.Targets, next.DefaultTarget
 	out.LimitHorizon, out.LimitHeaders, out.LimitHeaderBytes = next.LimitHorizon, next.LimitHeaders, next.LimitHeaderBytes
 	out.Tenants = nil
-	for _, topic := range c.Requests {
-		_, was := c.Tenants[topic]
-		_, is := next.Tenants[topic]
-		if !was && !is {
-			continue // as the settings for all
-		}
+	for _, topic := range c.tenantsWith(next) {
 		p, before := next.PolicyOf(topic), c.PolicyOf(topic)
 		p.Events, p.EventsCleanup, p.DeadLetters = before.Events, before.EventsCleanup, before.DeadLetters
 		if out.Tenants == nil {
@@ -208,7 +202,7 @@ func tenantKey(topic, name string) string {
 	return strings.Join([]string{tenantsSetting, topic, name}, ".")
 }
 
-// checkTenants holds who has a policy, and where dead letters go.
+// checkTenants checks which topics have a policy, and where dead letters go.
 func (c *Config) checkTenants(p *problems) {
 	letters := make(map[string]string) // topics of dead letters, and whose they are
 	for _, topic := range sortedKeys(c.Tenants) {
@@ -230,7 +224,7 @@ func (c *Config) checkTenants(p *problems) {
 	}
 }
 
-// checkPolicies holds what is said of each tenant's requests.
+// checkPolicies checks the policy of each tenant.
 func (c *Config) checkPolicies(p *problems) {
 	for _, topic := range sortedKeys(c.Tenants) {
 		t := c.Tenants[topic]
@@ -274,22 +268,4 @@ func (c *Config) checkPolicy(p *problems, topic string, t *Policy) {
 	oneOf(p, key("over-limit"), t.OverLimit, overLimits())
 	oneOf(p, key("dialect"), t.Dialect, dialects())
 	oneOf(p, key("events-cleanup"), t.EventsCleanup, cleanups())
-}
-
-// settings lists the settings of a policy that have a value.
-func (p Policy) settings() (names, texts []string) {
-	p.flags().VisitAll(func(f *pflag.Flag) {
-		if text := flagText(f); text != "" {
-			names, texts = append(names, f.Name), append(texts, text)
-		}
-	})
-	return names, texts
-}
-
-// flagText is a flag's value as a reader wants it: a list without brackets.
-func flagText(f *pflag.Flag) string {
-	if list, ok := f.Value.(pflag.SliceValue); ok {
-		return strings.Join(list.GetSlice(), ",")
-	}
-	return f.Value.String()
 }

@@ -26,7 +26,7 @@ func (c *Config) YAML() ([]byte, error) {
 	return yaml.Marshal(all)
 }
 
-// settingsOf are the flags that have a value, or have none where the default is
+// settingsOf returns the flags that have a value, and those that have none although the default is
 // one.
 func settingsOf(fs *pflag.FlagSet) yaml.MapSlice {
 	var all yaml.MapSlice
@@ -65,8 +65,8 @@ func typed(f *pflag.Flag) any {
 }
 
 // Example writes a file with every setting of an instance and of a tenant, each
-// with what it means. What is needed has a value; the others show their default
-// behind a #, and a setting of the file after that is taken away.
+// with its meaning. Required settings have a value. The others show their default
+// behind a #.
 func Example() []byte {
 	var b bytes.Buffer
 	b.WriteString("# waterclock serve --config THIS-FILE\n#\n# A flag wins over the environment, the environment over this file: --data-dir,\n" +

@@ -56,8 +56,8 @@ func Replaced(setting string) string {
 	return ""
 }
 
-// hint says what has taken the place of the name found, or proposes the known name nearest to it,
-// if one is near.
+// hint says what has replaced the setting that was found, or else proposes the nearest known name,
+// if there is one.
 func hint(found, prefix string, known []string) string {
 	setting := found
 	if prefix != "" {
@@ -70,14 +70,6 @@ func hint(found, prefix string, known []string) string {
 		return fmt.Sprintf("; did you mean %s?", best)
 	}
 	return ""
-}
-
-func mapAll(names []string, fn func(string) string) []string {
-	out := make([]string, len(names))
-	for i, n := range names {
-		out[i] = fn(n)
-	}
-	return out
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -9,10 +9,6 @@ import (
 // on a request topic may name.
 func (c *Config) TargetsOf(requests string) []string { return c.PolicyOf(requests).Targets }
 
-// DefaultTargetOf returns the target of requests on a request topic that name
-// none, or "" if they must.
-func (c *Config) DefaultTargetOf(requests string) string { return c.PolicyOf(requests).DefaultTarget }
-
 // TargetNames returns the targets that are named in full, and are no globs.
 func (c *Config) TargetNames() []string {
 	var names []string

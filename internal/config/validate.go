@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/span"
 )
 
@@ -38,15 +39,15 @@ func (c *Config) ValidateDev() error {
 	return errors.Join(p...)
 }
 
-// ValidateClient is Validate for what a mere client uses: how to reach Kafka.
+// ValidateClient is Validate for a client, which only needs to reach Kafka.
 func (c *Config) ValidateClient() error {
 	var p problems
 	c.checkClient(&p)
 	return errors.Join(p...)
 }
 
-// ValidateTopics is Validate for what the topics themselves need: how to reach
-// Kafka, the request topics, and how their companions are created.
+// ValidateTopics is Validate for commands that look after topics: how to reach
+// Kafka, the request topics, and how the service's own topics are created.
 func (c *Config) ValidateTopics() error {
 	var p problems
 	c.checkClient(&p)
@@ -55,7 +56,7 @@ func (c *Config) ValidateTopics() error {
 	return errors.Join(p...)
 }
 
-// ValidateACLs is Validate for what rights depend on: how to reach Kafka, the
+// ValidateACLs is Validate for the settings that rights depend on: how to reach Kafka, the
 // request topics and their targets, and the group.
 func (c *Config) ValidateACLs() error {
 	var p problems
@@ -66,10 +67,10 @@ func (c *Config) ValidateACLs() error {
 	return errors.Join(p...)
 }
 
-// problems gathers what is wrong.
+// problems gathers problems.
 type problems []error
 
-// want notes a problem unless ok.
+// want adds a problem unless ok.
 func (p *problems) want(ok bool, setting string, found any, need string) {
 	if !ok {
 		*p = append(*p, &Problem{Setting: setting, Found: show(found), Need: need})
@@ -140,7 +141,7 @@ func (c *Config) checkDelay(p *problems) {
 }
 
 func (c *Config) checkTargets(p *problems) {
-	// Nobody needs targets for all where each tenant has its own.
+	// If each tenant has targets of its own, there need be none for all.
 	common := slices.ContainsFunc(c.Requests, func(t string) bool { _, ok := c.Tenants[t]; return !ok })
 	p.want(len(c.Targets) > 0 || !common && len(c.Requests) > 0, "targets", "", "at least one glob, as in orders or mail.*; * allows every topic")
 	for _, t := range c.Targets {
@@ -165,7 +166,7 @@ func (c *Config) checkTargets(p *problems) {
 		if _, ok := c.Tenants[topic]; ok {
 			continue // checked by itself
 		}
-		name := c.DefaultTargetOf(topic)
+		name := c.PolicyOf(topic).DefaultTarget
 		p.want(name == "" || matchAny(c.TargetsOf(topic), name), "default-target", name,
 			"to be one of the targets of "+topic)
 	}
@@ -177,18 +178,18 @@ func isGlob(glob string) bool {
 	return err == nil && glob != ""
 }
 
-// neverTargets is what a target must be, whatever else is allowed. What fires
-// carries no timer- headers: on a request topic it would be a dead letter, or a
+// neverTargets says what a target needs to be, whatever else is allowed. An emission
+// carries no timer- headers, so on a request topic it would be a dead letter or a
 // cancel.
 const neverTargets = "topics that neither begin with __ nor belong to the service nor are request topics nor hold dead letters: no timer may fire there"
 
-// neverTarget tells the name of a topic to which no timer may fire. A glob may
-// match such topics; requests that name them are refused.
+// neverTarget reports whether no timer may fire to a topic of that name. A glob may
+// match such topics: requests that name them are rejected.
 func (c *Config) neverTarget(name string) bool {
 	return isReserved(name) || slices.Contains(c.Requests, name) || c.IsDeadLetters(name)
 }
 
-// serves tells whether the prefix of a target names a topic that is served, or is none.
+// serves reports whether the prefix of a target is empty, or a topic that is served.
 func (c *Config) serves(topic string) bool {
 	return topic == "" || slices.Contains(c.Requests, topic) || slices.Contains(c.DelayTopics(), topic)
 }
@@ -232,7 +233,7 @@ func (c *Config) checkResources(p *problems) {
 		err := web.Validate(c.HTTPWebConfig)
 		p.want(err == nil, "http-web-config", c.HTTPWebConfig, fmt.Sprintf("a web configuration as Prometheus exporters have: %v", err))
 	}
-	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && isLoopback(c.Pprof), "pprof", c.Pprof,
+	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && access.IsLoopback(c.Pprof), "pprof", c.Pprof,
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
 	between(p, "lanes", c.Lanes, 0, MaxLanes)
 	between(p, "sub-partitions", c.SubPartitions, 0, MaxSubPartitions)
@@ -254,7 +255,7 @@ func (c *Config) checkTLS(p *problems) {
 	}
 }
 
-// checkSASL holds, for each mechanism, which of the three settings it needs.
+// checkSASL checks the three settings that a mechanism needs, or does not.
 func (c *Config) checkSASL(p *problems) {
 	oneOf(p, "sasl-mechanism", c.SASLMechanism, saslMechanisms())
 	by := " with sasl-mechanism " + string(c.SASLMechanism)
@@ -264,7 +265,7 @@ func (c *Config) checkSASL(p *problems) {
 	user := slices.Contains([]SASL{SASLPlain, SASLScram256, SASLScram512, SASLAWS}, c.SASLMechanism)
 	p.want(user == (c.SASLUsername != ""), "sasl-username", c.SASLUsername, setOrNot(user)+by)
 	p.want(user == (c.SASLPasswordFile != ""), "sasl-password-file", c.SASLPasswordFile, setOrNot(user)+by)
-	if c.SASLMechanism != SASLAWS { // where a session token is optional
+	if c.SASLMechanism != SASLAWS { // its session token is optional
 		token := c.SASLMechanism == SASLOAuth
 		p.want(token == (c.SASLTokenFile != ""), "sasl-token-file", c.SASLTokenFile, setOrNot(token)+by)
 	}
@@ -294,14 +295,14 @@ const (
 	ownInfix = ".waterclock."
 )
 
-// isTopic tells whether Kafka takes s as the name of a topic (or as a
+// isTopic reports whether Kafka takes s as the name of a topic (or as a
 // group.instance.id, for which it has the same rule).
 func isTopic(s string) bool {
 	ok, _ := regexp.MatchString(`^[a-zA-Z0-9._-]+$`, s)
 	return ok && len(s) <= maxTopic && s != "." && s != ".."
 }
 
-// isReserved tells Kafka's own topics and the service's.
+// isReserved reports whether a topic is Kafka's own or the service's.
 func isReserved(topic string) bool {
 	if strings.HasPrefix(topic, "__") {
 		return true
@@ -310,17 +311,10 @@ func isReserved(topic string) bool {
 	return i >= 0 && slices.Contains([]string{"changelog", "dead-letters", "events", "checkpoints"}, topic[i+len(ownInfix):])
 }
 
-// isAddress tells whether s is host:port with a port that is a number; a port
-// of 0, which means any, only where one listens.
+// isAddress reports whether s is host:port with a number as port. A port of 0, which
+// means any, is only good to listen on.
 func isAddress(s string, remote bool) bool {
 	host, port, err := net.SplitHostPort(s)
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	return err == nil && portErr == nil && (!remote || host != "" && n > 0)
-}
-
-// isLoopback tells whether only this machine can reach host:port.
-func isLoopback(s string) bool {
-	host, _, err := net.SplitHostPort(s)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }

@@ -225,12 +225,12 @@ func TestTargets(t *testing.T) {
 		if got := strings.Join(c.TargetsOf(r.topic), " "); got != r.globs {
 			t.Errorf("targets of %s: %q, want %q", r.topic, got, r.globs)
 		}
-		if got := c.DefaultTargetOf(r.topic); got != r.target {
+		if got := c.PolicyOf(r.topic).DefaultTarget; got != r.target {
 			t.Errorf("default target of %s: %q, want %q", r.topic, got, r.target)
 		}
 	}
 	c.DefaultTarget = nil
-	if got := c.DefaultTargetOf("slow"); got != "" {
+	if got := c.PolicyOf("slow").DefaultTarget; got != "" {
 		t.Errorf("no default target: %q", got)
 	}
 }

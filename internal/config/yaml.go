@@ -13,58 +13,63 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// file is what a YAML file says.
+// file is the content of a YAML file.
 type file struct {
-	settings map[string]value            // by name
-	tenants  map[string]map[string]value // by request topic and name
+	settings map[string]*value            // by name
+	tenants  map[string]map[string]*value // by request topic and name
 }
 
-// parseYAML reads a mapping of settings, flat but for that of the tenants. A
-// value is a scalar or a list of scalars; scalars are taken as they are written,
-// so that an instance ID of 007 stays one. It returns no errors but Problems, of
-// each setting that it leaves out, or a syntax error, which says where it is.
+// parseYAML reads a mapping of settings, which is flat except for tenants. A
+// value is a scalar or a list of scalars. Scalars are taken as they are written,
+// so an instance ID of 007 stays that. All errors are Problems: one for each setting
+// that it leaves out, or one for a syntax error, with its line.
 func parseYAML(path string, data []byte) (file, error) {
-	f := file{settings: make(map[string]value)}
+	f := file{settings: make(map[string]*value)}
 	doc, err := decodeYAML(path, data)
 	if err != nil {
 		return f, err
 	}
 	var errs []error
 	for _, key := range sortedKeys(doc) {
-		switch n := doc[key].node; {
-		case n == nil:
-			errs = append(errs, &Problem{Setting: key, Source: path, Need: "a value"})
-		case key == tenantsSetting:
+		if n := doc[key].node; n != nil && key == tenantsSetting {
 			f.tenants, err = tenantsOf(path, n)
-			errs = append(errs, err)
-		default:
-			errs = append(errs, put(f.settings, key, path, key, n))
+		} else {
+			err = put(f.settings, key, path, key, n)
 		}
+		errs = append(errs, err)
 	}
 	return f, errors.Join(errs...)
 }
 
 // put puts the value of a setting into a map, under its key there.
-func put(into map[string]value, key, path, setting string, n ast.Node) error {
-	v, err := valueOf(path, setting, n)
-	if err == nil {
-		into[key] = v
+func put(into map[string]*value, key, path, setting string, n ast.Node) error {
+	source := path
+	if n != nil {
+		source = position(path, n)
 	}
-	return err
+	if _, null := n.(*ast.NullNode); null || n == nil {
+		return &Problem{Setting: setting, Source: source, Need: "a value"}
+	}
+	texts, isList, err := scalarsOf(setting, n)
+	if err != nil {
+		return &Problem{Setting: setting, Source: source, Need: err.Error()}
+	}
+	into[key] = &value{items: texts, isList: isList, source: source}
+	return nil
 }
 
 // tenantsOf reads the mapping of request topics to settings.
-func tenantsOf(path string, n ast.Node) (map[string]map[string]value, error) {
+func tenantsOf(path string, n ast.Node) (map[string]map[string]*value, error) {
 	topics, err := mappingOf(path, tenantsSetting, n, "request topics, each with settings of its own")
 	if err != nil {
 		return nil, err
 	}
 	var errs []error
-	tenants := make(map[string]map[string]value, len(topics))
+	tenants := make(map[string]map[string]*value, len(topics))
 	for _, topic := range sortedKeys(topics) {
 		settings, err := mappingOf(path, tenantsSetting+"."+topic, topics[topic], "settings")
 		errs = append(errs, err)
-		tenants[topic] = make(map[string]value, len(settings))
+		tenants[topic] = make(map[string]*value, len(settings))
 		for _, name := range sortedKeys(settings) {
 			errs = append(errs, put(tenants[topic], name, path, tenantKey(topic, name), settings[name]))
 		}
@@ -92,18 +97,6 @@ func mappingOf(path, setting string, n ast.Node, of string) (map[string]ast.Node
 		nodes[key] = each.Value()
 	}
 	return nodes, nil
-}
-
-// valueOf reads the value of a setting.
-func valueOf(path, setting string, n ast.Node) (value, error) {
-	if _, null := n.(*ast.NullNode); null {
-		return value{}, &Problem{Setting: setting, Source: position(path, n), Need: "a value"}
-	}
-	scalars, isList, err := scalarsOf(setting, n)
-	if err != nil {
-		return value{}, &Problem{Setting: setting, Source: position(path, n), Need: err.Error()}
-	}
-	return value{items: scalars, isList: isList, source: position(path, n)}, nil
 }
 
 func position(path string, n ast.Node) string {
@@ -143,7 +136,7 @@ func decodeYAML(path string, data []byte) (map[string]yamlValue, error) {
 // aliasLike is a value that begins with *, which a glob does easily.
 var aliasLike = regexp.MustCompile(`(?:[:\[,]|(?m:^)[ \t]*-)[ \t]*(\*[^\s,\]#]*)`)
 
-// unquotedStar finds the first value that YAML takes for an alias, and its line.
+// unquotedStar returns the first value that YAML takes for an alias, and its line.
 func unquotedStar(data []byte) (star string, line int) {
 	at := aliasLike.FindSubmatchIndex(data)
 	if at == nil {
@@ -179,7 +172,7 @@ func scalarsOf(key string, n ast.Node) (texts []string, isList bool, err error) 
 	return texts, true, nil
 }
 
-// itemOf is scalarOf, but for the entries of delay, which may be mappings.
+// itemOf is scalarOf, except that entries of delay may be mappings.
 func itemOf(key string, n ast.Node) (string, error) {
 	if m, ok := n.(*ast.MappingNode); ok && key == delaySetting {
 		return delayText(m)
