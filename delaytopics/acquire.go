@@ -11,9 +11,9 @@ import (
 )
 
 // acquire makes this process the partition's owner, see the package comment. It
-// returns where records are to be read from.
+// returns where records are to be read from. From then on the lane seals what is due.
 func (p *Partition) acquire(ctx context.Context) (from int64, err error) {
-	a, err := p.Acquire(ctx, p.NewFollower(nil), p.begin)
+	a, err := p.life.Acquire(ctx, p.life.NewFollower(nil), p.begin)
 	if err != nil {
 		return 0, err
 	}
@@ -22,11 +22,12 @@ func (p *Partition) acquire(ctx context.Context) (from int64, err error) {
 		return 0, err
 	}
 	if a.Committed >= 0 && a.Committed != from {
-		p.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed", a.Committed, "checkpoint", from)
+		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed", a.Committed, "checkpoint", from)
 	}
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.mu.Lock()
 	p.acquired, p.position, p.end = true, from, end
+	p.mu.Unlock()
+	p.life.Own(a.Behind)
 	return from, nil
 }
 
@@ -35,16 +36,16 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	switch {
 	case committed >= 0 && !p.o.AcceptLost:
 		return 0, &ownership.Fatal{Err: fmt.Errorf("an offset is committed for %v and %s holds no checkpoint: the checkpoints were lost; if no other group has served the topic since, %s",
-			p.Requests(), p.o.Topics.Changelog.Name, topics.LostCheckpointsAdvice)}
+			p.life.Requests(), p.o.Topics.Changelog.Name, topics.LostCheckpointsAdvice)}
 	case committed >= 0:
-		p.Log.Warn("the checkpoints are lost and that is accepted: the group's offset decides", "position", committed)
+		p.life.Log.Warn("the checkpoints are lost and that is accepted: the group's offset decides", "position", committed)
 		return committed, nil
 	}
-	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.Requests())
+	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.life.Requests())
 	if err != nil {
 		return 0, err
 	}
-	p.Log.Info("first acquisition of this partition: passing the topic on from its start", "position", start)
+	p.life.Log.Info("first acquisition of this partition: passing the topic on from its start", "position", start)
 	return start, nil
 }
 
@@ -56,11 +57,11 @@ func (p *Partition) from(ctx context.Context, last *wire.Checkpoint) (from, end 
 			p.o.Topics.Changelog.Name, topics.TopicID(last.Changelog), topics.TopicID(p.o.Topics.Changelog.ID), topics.LostCheckpointsAdvice)}
 	}
 	if last.Request == p.o.Topics.Request.ID {
-		return p.ReadFrom(ctx, last)
+		return p.life.Input.ReadFrom(ctx, last)
 	}
-	from, _, end, err = partlog.Bounds(ctx, p.o.Client, p.Requests())
+	from, _, end, err = partlog.Bounds(ctx, p.o.Client, p.life.Requests())
 	if err == nil {
-		p.Log.Warn("the topic was recreated since its checkpoint was written: passing it on from its start", "position", from)
+		p.life.Log.Warn("the topic was recreated since its checkpoint was written: passing it on from its start", "position", from)
 	}
 	return from, end, err
 }

@@ -114,11 +114,10 @@ func newCore(t must, g *ground) *core {
 func (c *core) take() {
 	c.o.Token = &holder{}
 	c.p = New(c.o)
-	c.p.waiter = c.health.Waiter(c.p.Kick)
+	c.p.waiter = c.health.Waiter(c.p.life.Kick)
 	c.p.acquired, c.p.position = true, c.at
-	c.p.JoinLane(c.p)
-	c.p.Own()
-	c.p.Tail.Known(c.end)
+	c.p.life.Steps.Join(c.p)
+	c.p.life.Own(c.end)
 	c.given, c.share = int(c.at), nil
 }
 
@@ -256,10 +255,10 @@ func TestEachRecordOnce(t *testing.T) {
 					s := c.share
 					c.share = nil
 					s.Done(transaction.Aborted)
-					if !c.p.Tail.Doubt() || c.seal(10) != nil {
+					if !c.p.life.Steps.Doubt() || c.seal(10) != nil {
 						t.Fatalf("a step is sealed in doubt")
 					}
-					c.p.Tail.Known(c.end)
+					c.p.life.Own(c.end)
 				}
 			case "clock":
 				c.now += rapid.Int64Range(1, 200).Draw(t, "ms")

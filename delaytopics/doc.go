@@ -32,7 +32,7 @@
 //     former owner whose offset commit was accepted.
 //  2. Read the checkpoints' end, read_committed, up to the high watermark as of now. Who
 //     wrote last says which group is served.
-//  3. Write a claim, directly behind what was read (see ownership.Tail), in a step that
+//  3. Write a claim, directly behind what was read (see ownership.Steps), in a step that
 //     repeats the committed offset. Somebody else's record between the two has it
 //     aborted, and 2 comes again.
 //  4. Read up to the claim, read_committed: all before it is decided now.
@@ -89,5 +89,5 @@
 // # Goroutines
 //
 // Run acquires the partition, sees to the clock and resumes intake; the reader's goroutine
-// calls Deliver; the lane's calls Seal and Done. Mu guards what they share.
+// calls Deliver; the lane's calls Seal and Done. mu guards what they share.
 package delaytopics

@@ -26,13 +26,12 @@ type Options struct {
 // Partition is one owned partition of a fixed-delay topic. It implements transaction.Source
 // and intake.Sink.
 type Partition struct {
-	*ownership.Life
+	life         *ownership.Life
 	o            Options
 	waiter       *targets.Waiter
 	alertedAhead time.Time // when it was last said that a timestamp lies far ahead; Run's own
 
-	// Guarded by Mu, which is held over Reader.Pause and Resume, as are the fields of Life
-	// that say so.
+	mu       sync.Mutex // guards what follows; held over Reader.Pause and Resume
 	queue    queue
 	position int64 // just behind what is passed on
 	end      int64 // of the log, as it was last seen
@@ -43,46 +42,39 @@ type Partition struct {
 }
 
 // New returns a partition that Run will acquire.
-func New(o Options) *Partition { return &Partition{Life: ownership.New(o.Options, o.Metrics), o: o} }
+func New(o Options) *Partition { return &Partition{life: ownership.New(o.Options, o.Metrics), o: o} }
 
 // Run acquires the partition and serves it until ctx ends or its token dies.
 func (p *Partition) Run(ctx context.Context) {
 	defer p.o.Queue.Close()
-	p.Life.Run(ctx, p.serve, p.reset)
+	p.life.Run(ctx, p.serve)
 }
 
-// reset forgets everything: the next serve begins from what is committed. The lane
-// holds nothing of the partition at that point, nor does the reader.
-func (p *Partition) reset() {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	p.Reset()
+// forget forgets everything: the next serve begins from what is committed.
+func (p *Partition) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.acquired, p.queue, p.blocked, p.paused = false, queue{}, nil, false
 	p.o.Queue.Set(0)
 }
 
 // serve is one acquisition and the life after it.
 func (p *Partition) serve(ctx context.Context) error {
-	p.SetState(ownership.Acquiring)
-	p.waiter = p.o.Health.Waiter(p.Kick)
+	p.life.SetState(ownership.Acquiring)
+	p.waiter = p.o.Health.Waiter(p.life.Kick)
 	defer p.waiter.Close()
-	p.JoinLane(p)
-	defer p.LeaveLane(p)
+	defer p.forget()
+	p.life.Steps.Join(p)
+	defer p.life.Steps.Leave(p)
 	from, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var others sync.WaitGroup
-	defer others.Wait()
-	defer cancel()
-	p.Aside = others.Go
-	p.Own()
 	topic := p.o.Topics.Request.Name
 	p.o.Reader.Add(topic, p.o.Partition, from, p)
 	defer p.o.Reader.Remove(topic, p.o.Partition, p)
-	p.SetState(ownership.Live)
-	p.Log.Info("partition live", "position", from, "delay", p.o.Topics.Delay)
+	p.life.SetState(ownership.Live)
+	p.life.Log.Info("partition live", "position", from, "delay", p.o.Topics.Delay)
 	return p.loop(ctx)
 }
 
@@ -95,12 +87,12 @@ func (p *Partition) loop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ownership.ErrStopped
-		case <-p.Failed():
-			return p.Failure()
-		case <-p.Kicked:
+		case <-p.life.Failed():
+			return p.life.Failure()
+		case <-p.life.Kicked:
 		case <-t.C:
 		}
-		p.Look(ctx)
+		p.life.Look(ctx)
 		p.admit()
 		t.Reset(p.round())
 	}
@@ -110,19 +102,19 @@ func (p *Partition) loop(ctx context.Context) error {
 // returns when to look again.
 func (p *Partition) round() time.Duration {
 	now := p.o.Now()
-	p.Mu.Lock()
+	p.mu.Lock()
 	due, ok := p.queue.front()
 	p.resume(now)
 	passes := p.passes(now)
-	p.Mu.Unlock()
+	p.mu.Unlock()
 	if passes {
 		p.o.Lanes.Wake()
 	}
 	if ok && due != none && due < now.UnixMilli() {
-		p.WatchRetention(time.UnixMilli(due).Add(-p.o.Topics.Delay))
+		p.life.Input.WatchRetention(time.UnixMilli(due).Add(-p.o.Topics.Delay))
 	}
 	p.watchAhead(now, due, ok)
-	p.AwaitLeader()
+	p.life.Steps.AwaitLeader()
 	wait := ownership.Tick
 	if ok {
 		wait = min(ownership.Tick, time.UnixMilli(due).Sub(now))
@@ -143,18 +135,30 @@ func (p *Partition) passes(now time.Time) bool {
 }
 
 // Wake makes the partition look at the clock again: it was set.
-func (p *Partition) Wake() { p.Kick() }
+func (p *Partition) Wake() { p.life.Kick() }
+
+// Life is what the partition has in common with those of other kinds.
+func (p *Partition) Life() *ownership.Life { return p.life }
+
+// Serving is that of its Life.
+func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.Serving() }
+
+// SetLogEnd notes a look at the end of the log that is read.
+func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
+
+// Drain stops sealing and waits, for a second at most, until the step under way has ended.
+func (p *Partition) Drain() { p.life.Drain() }
 
 // Status returns a snapshot.
 func (p *Partition) Status() ownership.Status {
-	s := p.Life.Status()
+	s := p.life.Status()
 	now := p.o.Now().UnixMilli()
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	s.Queued, s.QueuedBytes = len(p.queue.items), p.queue.bytes
 	if p.acquired {
 		s.Pending = max(0, p.end-p.position)
-		if e, known := p.LogEnd(); known && e.Held() {
+		if e, known := p.life.Input.End(); known && e.Held() {
 			s.Pending = max(s.Pending, e.End-p.position)
 		}
 	}

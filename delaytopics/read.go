@@ -28,9 +28,9 @@ const (
 // Deliver implements intake.Sink.
 func (p *Partition) Deliver(r intake.Read) {
 	now := p.o.Now()
-	p.Read(r.Records, r.Next, r.Epoch)
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.life.Input.Read(r.Records, r.Next, r.Epoch)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.end = r.End // less than was known, if what is at the end is markers
 	for _, rec := range r.Records {
 		p.queueRecord(rec)
@@ -40,7 +40,7 @@ func (p *Partition) Deliver(r intake.Read) {
 		p.paused = true
 		p.o.Reader.Pause(p.o.Topics.Request.Name, p.o.Partition)
 	}
-	p.Kick()
+	p.life.Kick()
 }
 
 // queueRecord judges a record and queues it. The lock is held.
@@ -90,7 +90,7 @@ func (p *Partition) Fail(err error) {
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		err = fmt.Errorf("the log no longer holds the position: %w", err)
 	}
-	p.GiveUp(fmt.Errorf("read records: %w", err))
+	p.life.GiveUp(fmt.Errorf("read records: %w", err))
 }
 
 // watchAhead says so when everything waits for a record whose timestamp lies far ahead.
@@ -100,25 +100,25 @@ func (p *Partition) watchAhead(now time.Time, due int64, ok bool) {
 		return
 	}
 	p.alertedAhead = time.Now()
-	p.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or this machine's, and message.timestamp.after.max.ms of the topic",
+	p.life.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or this machine's, and message.timestamp.after.max.ms of the topic",
 		"ahead", ahead)
 }
 
 // SkipBatch implements intake.Sink.
 func (p *Partition) SkipBatch(first, next int64) bool {
-	known, aborted := p.LookedAt(first, next)
+	known, aborted := p.life.Input.LookedAt(first, next)
 	if !known || aborted {
 		return known
 	}
-	p.Log.Warn("a batch of records is too large when decompressed and becomes a dead letter", "from", first, "to", next)
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.life.Log.Warn("a batch of records is too large when decompressed and becomes a dead letter", "from", first, "to", next)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.queue.add(item{
 		rec: &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}, next: next,
 		refusal: &intake.Refusal{Reason: waterclock.ReasonBatchTooLarge, Detail: fmt.Sprintf(
 			"the batch of records at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
 			first, next-1)},
 	}, none)
-	p.Kick()
+	p.life.Kick()
 	return true
 }

@@ -46,14 +46,16 @@ type dead struct {
 
 // Seal implements transaction.Source. It asks no broker, and waits for none.
 func (p *Partition) Seal(step string, room *transaction.Room) *transaction.Share {
-	return p.Life.Seal(step, room, p.seal)
+	return p.life.Steps.Seal(step, room, p.seal)
 }
 
 // Wait implements transaction.Source: Run wakes the lane when something is due.
 func (p *Partition) Wait() time.Duration { return forever }
 
-// seal takes what is due, up to what may not go now. The lock is held.
+// seal takes what is due, up to what may not go now.
 func (p *Partition) seal(step string, room *transaction.Room) *transaction.Share {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := p.o.Now()
 	s := &sealed{p: p, mark: clocks.At(now)}
 	s.at = s.mark.Wall
@@ -76,10 +78,10 @@ func (p *Partition) seal(step string, room *transaction.Room) *transaction.Share
 		return nil
 	}
 	p.stepped = now
-	s.share.Offset = p.Offset(s.next, wire.CommitNote{Step: step})
-	s.share.Records = append(s.share.Records, p.LogRecord(wire.CheckpointKey(), p.CheckpointValue(s.next, step, s.at)))
+	s.share.Offset = p.life.Records.Offset(s.next, wire.CommitNote{Step: step})
+	s.share.Records = append(s.share.Records, p.life.Records.Checkpoint(s.next, step, s.at))
 	s.share.Records = append(s.share.Records, s.letters()...)
-	s.share.Fence = func() error { return p.Fence(s.share.Records[:1]) }
+	s.share.Fence = func() error { return p.life.Steps.Fence(s.share.Records[:1]) }
 	return s.share
 }
 
@@ -132,8 +134,8 @@ func (s *sealed) letters() (all []*kgo.Record) {
 	if len(s.dead) == 0 {
 		return nil
 	}
-	p, at := s.p, s.p.DeadLetters()
-	now, to := p.o.Metrics.Clocks().Brokers(s.mark), p.LettersTo()
+	p, at := s.p, s.p.life.Records.DeadLetterPartition()
+	now, to := p.o.Metrics.Clocks().Brokers(s.mark), p.life.Records.DeadLetterTopic()
 	for _, d := range s.dead {
 		l := wire.DeadRequest(to, d.rec, string(d.refusal.Reason), d.refusal.Detail)
 		l.Partition, l.Timestamp = at, now
@@ -147,25 +149,25 @@ func (s *sealed) done(o transaction.Outcome) {
 	p := s.p
 	switch o {
 	case transaction.Committed:
-		p.o.Stamps.Offer(p.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(p.o.Now()))
+		p.o.Stamps.Offer(p.life.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(p.o.Now()))
 		s.count()
-		p.Mu.Lock()
+		p.mu.Lock()
 		p.queue.drop(s.n)
 		p.position = s.next
 		p.end = max(p.end, s.next)
 		p.unblock()
-		p.Mu.Unlock()
+		p.mu.Unlock()
 	case transaction.Aborted:
 		s.verdicts()
 	}
-	p.Ended(s.share, s.share.Records[:1], o)
-	p.Kick()
+	p.life.Steps.Ended(s.share, s.share.Records[:1], o)
+	p.life.Kick()
 }
 
 // verdicts notes what the targets said of the emissions of an aborted step.
 func (s *sealed) verdicts() {
-	s.p.Mu.Lock()
-	defer s.p.Mu.Unlock()
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
 	if s.p.blocked != nil {
 		s.p.blocked.used = 0
 	}
@@ -188,7 +190,7 @@ func (s *sealed) count() {
 	}
 	p.o.Metrics.Passed(p.o.Topics.Request.Name, s.at, max(s.at, p.o.Now().UnixMilli()), due)
 	for _, d := range s.dead {
-		p.o.Metrics.Refused(p.Log, p.o.Topics.Request.Name, string(d.refusal.Reason), d.undelivered,
+		p.o.Metrics.Refused(p.life.Log, p.o.Topics.Request.Name, string(d.refusal.Reason), d.undelivered,
 			"detail", d.refusal.Detail, "offset", d.rec.Offset)
 	}
 }

@@ -96,10 +96,10 @@ func (p *Partition) unblock() {
 // admit takes what may pass now.
 func (p *Partition) admit() {
 	for _, to := range p.waiter.Ready() {
-		p.Mu.Lock()
+		p.mu.Lock()
 		b := p.blocked
 		waits := b != nil && b.by == to && b.used == 0
-		p.Mu.Unlock()
+		p.mu.Unlock()
 		if !waits {
 			continue
 		}
@@ -107,11 +107,11 @@ func (p *Partition) admit() {
 		if n == 0 {
 			continue // told again
 		}
-		p.Mu.Lock()
+		p.mu.Lock()
 		if p.blocked == b {
 			b.admitted, b.permit = n, permit
 		}
-		p.Mu.Unlock()
+		p.mu.Unlock()
 		p.o.Lanes.Wake()
 	}
 }

@@ -28,7 +28,9 @@ func lastStep(n wire.CommitNote) string {
 // brings the first checkpoint: behind another's that would lead back before what is
 // settled.
 type claim struct {
-	l     *Life
+	o     *Options
+	steps *Steps
+	recs  *Records
 	note  wire.CommitNote
 	at    int64
 	first bool  // write the first checkpoint too
@@ -39,53 +41,49 @@ type claim struct {
 	sealed, settled clocks.Mark // it was written in between; set before done tells
 }
 
-// makeClaim has the lane try the claim, once. It ends when that is committed or
+// make has the lane try the claim, once. It ends when that is committed or
 // aborted, or the partition lost, failed or stopped: a claim that its changelog
 // does not take is tried by the lane when it may be time for it again.
-func (l *Life) makeClaim(ctx context.Context, c *claim) (transaction.Outcome, error) {
-	l.Mu.Lock()
-	l.claim = c
-	l.Mu.Unlock()
-	l.o.Lanes.Wake()
+func (c *claim) make(ctx context.Context, f *failure) (transaction.Outcome, error) {
+	c.steps.offer(c)
 	again := time.NewTicker(Tick)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-l.failed:
-			return 0, l.Failure()
+		case <-f.done():
+			return 0, f.why()
 		case <-again.C:
-			l.AwaitLeader()
+			c.steps.AwaitLeader()
 		case o := <-c.done:
 			if o == transaction.Lost {
-				return o, fmt.Errorf("claim of %v refused: the partition is lost", l.Requests())
+				return o, fmt.Errorf("claim of %v refused: the partition is lost", c.o.requests())
 			}
 			return o, nil
 		}
 	}
 }
 
-// seal is called with Mu held.
+// seal makes the share, once.
 func (c *claim) seal(step string) *transaction.Share {
 	if c.share != nil {
 		return nil
 	}
-	l := c.l
-	m, err := l.o.Token.Member()
+	m, err := c.o.Token.Member()
 	if err != nil {
 		return nil
 	}
-	c.sealed = clocks.At(l.o.Now())
+	c.sealed = clocks.At(c.o.Now())
 	now := c.sealed.Wall
 	c.note.Step = step
-	c.share = &transaction.Share{Token: l.o.Token, Offset: l.Offset(c.at, c.note), Fence: c.fence, Done: c.settle}
+	c.share = &transaction.Share{Token: c.o.Token, Offset: c.recs.Offset(c.at, c.note), Fence: c.fence, Done: c.settle}
 	if c.first {
-		c.share.Records = append(c.share.Records, l.LogRecord(wire.CheckpointKey(), l.CheckpointValue(c.at, step, now)))
+		c.share.Records = append(c.share.Records, c.recs.Checkpoint(c.at, step, now))
 	}
-	cl := wire.Claim{Step: step, Group: l.o.Group, Owner: l.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
+	cl := wire.Claim{Step: step, Group: c.o.Group, Owner: c.o.Owner, Member: m.ID, Generation: m.Generation, Time: now}
 	for _, value := range cl.Values() {
-		c.share.Records = append(c.share.Records, l.LogRecord(wire.ClaimKey(), value))
+		c.share.Records = append(c.share.Records, c.recs.Changelog(wire.ClaimKey(), value))
 	}
 	return c.share
 }
@@ -106,7 +104,7 @@ func (c *claim) fence() error {
 	if err != nil {
 		return err
 	}
-	directly := c.first || !c.l.o.AcceptGroup
+	directly := c.first || !c.o.AcceptGroup
 	if from, n := all[0].Offset, int64(len(all)); directly && (from != c.end || last+1 != from+n) {
 		return fmt.Errorf("%w: a claim of %d records is at offsets %d to %d and not at %d", errForeignRecords, n, from, last, c.end)
 	}
@@ -117,7 +115,7 @@ func (c *claim) fence() error {
 }
 
 func (c *claim) settle(o transaction.Outcome) {
-	c.l.Ended(c.share, nil, o)
-	c.settled = clocks.At(c.l.o.Now())
+	c.steps.Ended(c.share, nil, o)
+	c.settled = clocks.At(c.o.Now())
 	c.done <- o
 }

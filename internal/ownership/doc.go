@@ -4,8 +4,9 @@
 // Each has a log that only its owner writes to, the changelog, or the checkpoints of a
 // fixed-delay topic. A [Follower] folds such a log, and claims nothing: it may go on
 // forever. [Life.Acquire] makes this process the owner, going on from where a follower
-// stands. A [Life] is what is around that: one acquisition after another, what may be
-// sealed, the end of the log by which owners of different groups are held apart.
+// stands. A [Life] runs one acquisition after another. It holds a room for each concern: [Steps]
+// (what may be sealed, and the end of the log by which owners of different groups are held apart),
+// [Input] (the log that is read) and [Records] (what steps write).
 //
 // # The order of an acquisition
 //
@@ -23,11 +24,12 @@
 //
 // # The kind's duties
 //
-// A kind of partition embeds a Life, and
+// A kind of partition holds a Life, and
 //
-//  1. has [Life.Run] serve it: [Life.JoinLane], [Life.Acquire], [Life.Own], its own loop,
-//     [Life.LeaveLane];
+//  1. has [Life.Run] serve it: [Steps.Join], [Life.Acquire], [Life.Own], its own loop,
+//     [Steps.Leave];
 //  2. calls [Life.Look] often while it is the owner, and ends with what [Life.Failed] tells;
-//  3. seals by [Life.Seal], which says when nothing is to be sealed, with [Life.Fence] for
-//     the records in the log, and tells the end of each share by [Life.Ended], last of all.
+//  3. seals by [Steps.Seal], which says when nothing is to be sealed, with [Steps.Fence] for
+//     the records in the log, and tells the end of each share by [Steps.Ended], last of all;
+//  4. tells its [Input] what it reads, and has [Records] make what its steps write.
 package ownership

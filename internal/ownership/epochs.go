@@ -64,7 +64,3 @@ func (e *epochs) below(position int64) partlog.Epoch {
 	}
 	return 0
 }
-
-// Read notes the leader epochs of what was read, in the order of the log: of requests, and of the last record below next,
-// whatever it is.
-func (l *Life) Read(recs []*kgo.Record, next int64, last int32) { l.epochs.read(recs, next, last) }

@@ -44,7 +44,10 @@ type Follower struct {
 	o      FollowOptions
 	log    partlog.Log
 	replay *replay.Replay // nil: not opened
-	by     *Life          // the acquisition that this follower serves; nil: it merely follows
+	// help, unless it is nil, ends what holds up a replay, until ctx ends, or calls stop and returns why it cannot.
+	// It is set while the follower serves an acquisition.
+	help func(ctx context.Context, f *Follower, stop func()) error
+	show func(State) // set together with help: shows where the acquisition is
 	// claimed, unless it is nil, is called with each claim that is folded.
 	claimed func(wire.Claim)
 
@@ -67,13 +70,6 @@ func NewFollower(o FollowOptions) *Follower {
 		o.Settings = NewSettings(nil, o.Topics)
 	}
 	return &Follower{o: o, log: logOf(&o.Topics.Changelog, o.Partition)}
-}
-
-// NewFollower returns the follower of an acquisition; local is as in FollowOptions.
-func (l *Life) NewFollower(local *Local) *Follower {
-	return NewFollower(FollowOptions{
-		Topics: l.o.Topics, Partition: l.o.Partition, Client: l.o.Client, Settings: l.o.Settings, Local: local, Logger: l.Log, Metrics: l.metrics,
-	})
 }
 
 // Position is the offset up to which the changelog is folded. It is safe for all.
@@ -253,13 +249,13 @@ func (f *Follower) to(ctx context.Context, end int64) error { return f.run(ctx, 
 // run has a replay go up to an offset. In an acquisition somebody sees to it that no former
 // owner's transaction is in the way.
 func (f *Follower) run(ctx context.Context, r *replay.Replay, end int64) error {
-	if f.by == nil {
+	if f.help == nil {
 		return beyond(r.To(ctx, end))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	helper := make(chan error, 1)
-	go func() { helper <- f.by.help(ctx, f, cancel) }()
+	go func() { helper <- f.help(ctx, f, cancel) }()
 	err := r.To(ctx, end)
 	cancel()
 	if helpErr := <-helper; helpErr != nil && err != nil {
@@ -269,7 +265,7 @@ func (f *Follower) run(ctx context.Context, r *replay.Replay, end int64) error {
 }
 
 func (f *Follower) progress(position, end int64) {
-	if now := time.Now(); f.by != nil && now.Sub(f.said) > progressEvery {
+	if now := time.Now(); f.help != nil && now.Sub(f.said) > progressEvery {
 		f.said = now
 		f.o.Logger.Info("replaying the changelog", "position", position, "end", end)
 	}

@@ -168,7 +168,7 @@ func TestATakeWithoutALeaderAsksForNoTransactions(t *testing.T) {
 		b.led(t, &l.o, by)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- l.help(ctx, f, cancel) }()
+		go func() { done <- l.acquirer.help(ctx, f, cancel) }()
 		for end := time.Now().Add(20 * time.Second); !enough() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 		cancel()

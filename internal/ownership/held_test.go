@@ -27,9 +27,9 @@ func TestRetentionAlert(t *testing.T) {
 			}, count)
 			for range 2 { // the second is not said
 				if oldest := time.Now().Add(-x.lag); how == "read" {
-					l.WatchRetention(oldest)
+					l.Input.WatchRetention(oldest)
 				} else {
-					l.SetLogEnd(LogEnd{By: &Held{Oldest: oldest}})
+					l.Input.SetEnd(LogEnd{By: &Held{Oldest: oldest}})
 				}
 			}
 			if n := count.near.Load(); n != x.alert {

@@ -108,14 +108,14 @@ func online(t *testing.T) (*Life, *kfake.Cluster) {
 		*to = topics.Topic{Name: name, ID: details[name].ID, Partitions: 1, DeleteRetention: 2 * time.Hour}
 	}
 	l.o.Settings = NewSettings(nil, l.o.Topics)
-	l.Aside = func(run func()) { run() }
+	l.tail.aside = func(run func()) { run() }
 	return l, c
 }
 
 type source struct{ *Life }
 
 func (s source) Seal(step string, room *transaction.Room) *transaction.Share {
-	return s.Life.Seal(step, room, func(string, *transaction.Room) *transaction.Share { return &transaction.Share{} })
+	return s.Steps.Seal(step, room, func(string, *transaction.Room) *transaction.Share { return &transaction.Share{} })
 }
 func (source) Wait() time.Duration { return time.Hour }
 
@@ -123,13 +123,13 @@ func (source) Wait() time.Duration { return time.Hour }
 func TestDrainGivesUpOnAStuckStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := offline(&leader{})
-		l.inFlight, l.inLane, l.owner = true, true, true
+		l.Steps.out, l.Steps.joined, l.Steps.owner = true, true, true
 		start := time.Now()
 		l.Drain()
 		if took := time.Since(start); took != DrainTimeout {
 			t.Errorf("drained after %s, want %s", took, DrainTimeout)
 		}
-		l.inFlight = false
+		l.Steps.out = false
 		if (source{l}).Seal("late", &transaction.Room{Entries: 1, Bytes: 1}) != nil {
 			t.Error("a revoked partition seals")
 		}
@@ -142,11 +142,11 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := offline(&leader{})
 		set, p := l.o.Topics, source{l}
-		l.JoinLane(p)
+		l.Steps.Join(p)
 		made := make(chan error, 1)
 		go func() { // as claimBehind does, which reads the changelog in between
 			for {
-				o, err := l.makeClaim(t.Context(), &claim{l: l, done: make(chan transaction.Outcome, 1)})
+				o, err := (&claim{o: &l.o, steps: l.Steps, recs: l.Records, done: make(chan transaction.Outcome, 1)}).make(t.Context(), l.failure)
 				if err != nil || o == transaction.Committed {
 					made <- err
 					return
@@ -174,7 +174,7 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 		if p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) != nil {
 			t.Error("a share is sealed before the partition is owned")
 		}
-		if l.Own(); p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) == nil {
+		if l.Own(0); p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) == nil {
 			t.Error("no share is sealed of a partition that is owned")
 		}
 	})
@@ -201,17 +201,17 @@ func TestACutIsSaidUntilTheNextCheckpoint(t *testing.T) {
 		resp.Topics = append(resp.Topics, rt)
 		return resp, nil, true
 	})
-	at, _, err := l.ReadFrom(t.Context(), &wire.Checkpoint{Position: 4, Epoch: 1})
-	if n := l.metrics.(*counted).cut.Load(); err != nil || at != 4 || n != 2 {
+	at, _, err := l.Input.ReadFrom(t.Context(), &wire.Checkpoint{Position: 4, Epoch: 1})
+	if n := l.acquirer.metrics.(*counted).cut.Load(); err != nil || at != 4 || n != 2 {
 		t.Fatalf("read from %d, %d offsets cut, %v", at, n, err)
 	}
-	next, err := wire.DecodeCheckpoint(l.CheckpointValue(at, "s", 0)) // of a step of firings alone
+	next, err := wire.DecodeCheckpoint(l.Records.Checkpoint(at, "s", 0).Value) // of a step of firings alone
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := time.Now()
-	at, _, err = l.ReadFrom(t.Context(), &next)
-	if n, took := l.metrics.(*counted).cut.Load(), time.Since(again); err != nil || at != 4 || n != 2 || took > behindPatience/2 {
+	at, _, err = l.Input.ReadFrom(t.Context(), &next)
+	if n, took := l.acquirer.metrics.(*counted).cut.Load(), time.Since(again); err != nil || at != 4 || n != 2 || took > behindPatience/2 {
 		t.Errorf("again it takes %s to read from %d, %d offsets cut in all, %v", took, at, n, err)
 	}
 }

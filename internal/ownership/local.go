@@ -179,8 +179,8 @@ func (i *intoLocal) Rest() {
 }
 
 func (i *intoLocal) show(s State) {
-	if i.f.by != nil {
-		i.f.by.SetState(s)
+	if i.f.show != nil {
+		i.f.show(s)
 	}
 }
 

@@ -14,17 +14,17 @@ import (
 // behind it, and otherwise nothing was committed after it: then the name of the
 // last step in the committed offset, as the acquisition found it, tells. That is not known
 // before.
-func (l *Life) committed(ctx context.Context, producerID, from int64) (bool, error) {
-	owned, note := l.Changelog(), l.found.Load()
+func (a *acquirer) committed(ctx context.Context, producerID, from int64) (bool, error) {
+	owned, note := a.o.changelog(), a.found.Load()
 	if note == nil {
 		return false, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and the committed offset is not known yet",
 			owned, producerID, from)
 	}
-	_, _, end, err := partlog.Bounds(ctx, l.o.Client, owned)
+	_, _, end, err := partlog.Bounds(ctx, a.o.Client, owned)
 	if err != nil {
 		return false, err
 	}
-	r := partlog.NewReader(l.o.Client, owned, from)
+	r := partlog.NewReader(a.o.Client, owned, from)
 	r.SetCompacted(true)
 	r.SetUncommitted()
 	hanging, after := "", false

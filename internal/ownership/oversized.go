@@ -25,46 +25,46 @@ type oversized struct {
 
 // LookedAt says, for an intake.Sink's SkipBatch, whether it is known whose the batch is,
 // and if so whether it is that of an aborted transaction. Somebody will look otherwise.
-func (l *Life) LookedAt(first, next int64) (known, aborted bool) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	if l.oversized == nil || l.oversized.next != next {
-		l.oversized = &oversized{first: first, next: next}
+func (in *Input) LookedAt(first, next int64) (known, aborted bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.oversized == nil || in.oversized.next != next {
+		in.oversized = &oversized{first: first, next: next}
 	}
-	o := l.oversized
+	o := in.oversized
 	if o.known {
-		l.oversized = nil
+		in.oversized = nil
 	} else {
-		l.Kick()
+		in.kick()
 	}
 	return o.known, o.aborted
 }
 
 // lookAtOversized sees to it that somebody looks whose batch intake stands before.
-func (l *Life) lookAtOversized(ctx context.Context) {
-	l.Mu.Lock()
-	o := l.oversized
+func (in *Input) lookAtOversized(ctx context.Context) {
+	in.mu.Lock()
+	o := in.oversized
 	start := o != nil && !o.looking
 	if start {
 		o.looking = true
 	}
-	l.Mu.Unlock()
+	in.mu.Unlock()
 	if !start {
 		return
 	}
-	l.Aside(func() {
+	in.aside(func() {
 		ctx, cancel := context.WithTimeout(ctx, oversizedTimeout)
 		defer cancel()
-		log := partlog.NewReader(l.o.Client, l.Requests(), o.next-1) // first may lie before the log's start
+		log := partlog.NewReader(in.o.Client, in.o.requests(), o.next-1) // first may lie before the log's start
 		log.SetMaxBytes(1)
 		aborted, err := log.Aborted(ctx)
-		l.Mu.Lock()
-		defer l.Mu.Unlock()
+		in.mu.Lock()
+		defer in.mu.Unlock()
 		switch {
-		case l.oversized != o:
+		case in.oversized != o:
 		case err != nil:
-			l.oversized = nil
-			l.Log.Warn("cannot look whether records that are too large are those of an aborted transaction", "from", o.first, "to", o.next, "err", err)
+			in.oversized = nil
+			in.log.Warn("cannot look whether records that are too large are those of an aborted transaction", "from", o.first, "to", o.next, "err", err)
 		default:
 			o.known, o.aborted = true, aborted
 		}

@@ -16,15 +16,15 @@ import (
 // sameTopics sees to it that the topics are those that the instance started
 // with. Requests are read by the topic's name: of one that was recreated,
 // those below the old position would be passed over without a word.
-func (l *Life) sameTopics(ctx context.Context) error {
-	both := []*topics.Topic{&l.o.Topics.Request, &l.o.Topics.Changelog}
+func sameTopics(ctx context.Context, o *Options) error {
+	both := []*topics.Topic{&o.Topics.Request, &o.Topics.Changelog}
 	req := kmsg.NewPtrMetadataRequest()
 	for _, t := range both {
 		rt := kmsg.NewMetadataRequestTopic()
 		rt.Topic = kmsg.StringPtr(t.Name)
 		req.Topics = append(req.Topics, rt)
 	}
-	resp, err := req.RequestWith(ctx, l.o.Client)
+	resp, err := req.RequestWith(ctx, o.Client)
 	if err != nil {
 		return fmt.Errorf("look whether topics are the same: %w", err)
 	}
@@ -39,7 +39,7 @@ func (l *Life) sameTopics(ctx context.Context) error {
 			}
 			if got.TopicID != t.ID {
 				return &Fatal{fmt.Errorf("topic %s was recreated while this instance ran (its ID is %s, it was %s): %s",
-					t.Name, topics.TopicID(got.TopicID), topics.TopicID(t.ID), l.o.Topics.ChangedAdvice(t.Name))}
+					t.Name, topics.TopicID(got.TopicID), topics.TopicID(t.ID), o.Topics.ChangedAdvice(t.Name))}
 			}
 		}
 	}
@@ -49,30 +49,30 @@ func (l *Life) sameTopics(ctx context.Context) error {
 // samePartitions sees to it that the request topic has as many partitions as when
 // the note was written: a timer whose ID lies on another partition now would miss
 // its cancels.
-func (l *Life) samePartitions(note wire.CommitNote) error {
-	if is := l.o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
-		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s", l.o.Topics.Request.Name, is, note.Partitions, topics.FollowAdvice)}
+func samePartitions(o *Options, note wire.CommitNote) error {
+	if is := o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
+		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s", o.Topics.Request.Name, is, note.Partitions, topics.FollowAdvice)}
 	}
 	return nil
 }
 
-// SamePartitionsElsewhere is samePartitions for a partition that nobody has acquired
+// samePartitionsElsewhere is samePartitions for a partition that nobody has acquired
 // yet: the notes of the others tell whether the topic is new or has grown. The
 // changelog does not, if it was given partitions by hand.
-func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
-	committed, err := kadm.NewClient(l.o.Client).FetchOffsets(ctx, l.o.Group)
+func samePartitionsElsewhere(ctx context.Context, o *Options) error {
+	committed, err := kadm.NewClient(o.Client).FetchOffsets(ctx, o.Group)
 	if errors.Is(err, kerr.GroupIDNotFound) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("look at the offsets of other partitions: %w", err)
 	}
-	for _, o := range committed[l.o.Topics.Request.Name] {
-		note, err := wire.ParseCommitNote(o.Metadata)
+	for _, c := range committed[o.Topics.Request.Name] {
+		note, err := wire.ParseCommitNote(c.Metadata)
 		if err != nil {
 			continue // somebody else's: see stableOffset
 		}
-		if err := l.samePartitions(note); err != nil {
+		if err := samePartitions(o, note); err != nil {
 			return err
 		}
 	}

@@ -80,9 +80,6 @@ func (s *Settings) ask() (any, error) {
 	return nil, nil
 }
 
-// Settings returns the settings of the partition's topics as last read.
-func (l *Life) Settings() topics.Settings { return l.o.Settings.Last() }
-
 // Last returns the settings as last read, for callers that cannot wait.
 func (s *Settings) Last() topics.Settings {
 	s.mu.Lock()

@@ -1,8 +1,6 @@
 package ownership
 
 import (
-	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -55,52 +53,4 @@ type Status struct {
 	Overdue, Uncommitted, OldestParked time.Duration
 	// ParkedBy is about how many timers are parked for each target.
 	ParkedBy map[timer.TopicPartition]int64
-}
-
-// SetState is for who serves the partition.
-func (l *Life) SetState(s State) {
-	if State(l.state.Swap(int32(s))) != s {
-		l.since.Store(time.Now().UnixMilli())
-	}
-}
-
-// Serving tells, without a lock, where in its life the partition is, but for Stalled; and
-// whether it is being handed over.
-func (l *Life) Serving() (s State, leaving bool) { return State(l.state.Load()), l.draining.Load() }
-
-// Status returns what a Life knows: State, Reason and the progress of the replay.
-func (l *Life) Status() Status {
-	s := Status{State: State(l.state.Load())}
-	if ms := l.since.Load(); ms != 0 {
-		s.Since = time.UnixMilli(ms)
-	}
-	if w := l.warning.Load(); w != nil {
-		s.Warning = *w
-	}
-	if f := l.follower.Load(); f != nil {
-		s.Replayed, s.ReplayEnd = f.position.Load(), f.end.Load()
-	}
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	log, missing := l.missing()
-	switch {
-	case l.failure != nil:
-		s.Reason = l.failure.Error()
-	case missing:
-		// As of now, not of the last seal: a share may be out, waiting for the leader.
-		s.Reason = fmt.Sprintf("no leader for %v that can be reached", log)
-	case l.held != nil:
-		s.Reason = l.held.Error()
-	case l.Tail.doubt && time.Since(l.Tail.at) > doubtShown:
-		s.Reason = "looking at what was written last to " + l.o.Topics.Changelog.Name + ": replicas lack it, or somebody else may have claimed the partition"
-	}
-	s.Reason = cmp.Or(s.Reason, l.trouble)
-	if s.State == Live && l.failure == nil && s.Reason != "" {
-		s.State = Stalled
-	}
-	if e, _ := l.LogEnd(); e.By != nil {
-		s.Held = e.By
-		s.Reason = cmp.Or(s.Reason, e.By.String())
-	}
-	return s
 }

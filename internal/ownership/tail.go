@@ -24,7 +24,7 @@ var (
 	errForeignRecords = errors.New("somebody else may have written to the changelog")
 )
 
-// Tail is what an owner knows of the end of its changelog partition. It is the
+// tail is what an owner knows of the end of its changelog partition. It is the
 // fence between owners that the group does not hold apart, being in different
 // groups: of two who write there, log order says which one may go on.
 //
@@ -54,7 +54,7 @@ var (
 // all that is written, up to the end of the log. If there is a claim it waits for
 // the end of that: committed it ends the partition, aborted it is nothing. Nobody
 // looks while the leader is away.
-type Tail struct {
+type tail struct {
 	next  int64     // see above
 	seen  int64     // there is no claim of somebody else below, but in doubt
 	at    time.Time // of the last news, good or bad
@@ -73,7 +73,7 @@ func lastOffset(records []*kgo.Record) (int64, error) {
 }
 
 // check says whether a step that wrote records may be committed.
-func (t *Tail) check(records []*kgo.Record) error {
+func (t *tail) check(records []*kgo.Record) error {
 	last, err := lastOffset(records)
 	if err != nil {
 		return err
@@ -86,22 +86,18 @@ func (t *Tail) check(records []*kgo.Record) error {
 }
 
 // passed notes a step that has ended, and passed the check.
-func (t *Tail) passed(records []*kgo.Record) {
+func (t *tail) passed(records []*kgo.Record) {
 	t.next += int64(len(records)) + 1
 	t.seen, t.at = records[len(records)-1].Offset+1, time.Now()
 }
 
-// Doubt reports that somebody else may have written to the log: nothing is sealed until
-// its end was looked at, which Known tells.
-func (t *Tail) Doubt() bool { return t.doubt }
-
-func (t *Tail) distrust() {
+func (t *tail) distrust() {
 	if !t.doubt {
 		t.doubt, t.at = true, time.Now()
 	}
 }
 
-// Known begins at an offset below which there is no claim of somebody else. Some
+// known begins at an offset below which there is no claim of somebody else. Some
 // markers of ours may come yet: of a step that was aborted, perhaps before it wrote
 // anything, and of those before it.
-func (t *Tail) Known(at int64) { *t = Tail{next: at + owed, seen: at, at: time.Now()} }
+func (t *tail) known(at int64) { *t = tail{next: at + owed, seen: at, at: time.Now()} }

@@ -47,8 +47,8 @@ func (l *sharedLog) step(n, first int, between func()) (records []*kgo.Record) {
 func TestNoStepPassesBehindAClaim(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := &sharedLog{claim: -1}
-		var tl Tail
-		tl.Known(0)
+		var tl tail
+		tl.known(0)
 		marker := func() {
 			if log.markers > 0 {
 				log.markers--
@@ -91,7 +91,7 @@ func TestNoStepPassesBehindAClaim(t *testing.T) {
 			if log.claim >= 0 {
 				return // a look finds it
 			}
-			tl.Known(log.end)
+			tl.known(log.end)
 		}
 	})
 }
@@ -101,8 +101,8 @@ func TestNoStepPassesBehindAClaim(t *testing.T) {
 func TestOwnStepsPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := &sharedLog{}
-		var tl Tail
-		tl.Known(0)
+		var tl tail
+		tl.known(0)
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			for log.markers > 2 || log.markers > 0 && rapid.Bool().Draw(t, "marker") {
 				log.markers--
@@ -125,8 +125,8 @@ func TestOwnStepsPass(t *testing.T) {
 }
 
 func TestTailRefuses(t *testing.T) {
-	var tl Tail
-	tl.Known(10)
+	var tl tail
+	tl.known(10)
 	at := func(offsets ...int64) (rs []*kgo.Record) {
 		for _, o := range offsets {
 			rs = append(rs, &kgo.Record{Offset: o})
@@ -156,12 +156,12 @@ func TestTailRefuses(t *testing.T) {
 // claimed it.
 func TestIdlePartitionNoticesAClaim(t *testing.T) {
 	l, _ := online(t)
-	l.Tail.Known(0)
+	l.Steps.tail.known(0)
 	later := func() {
-		l.Tail.at = time.Now().Add(-2 * tailEvery)
-		l.peekAtTail(t.Context())
+		l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
+		l.tail.peek(t.Context())
 	}
-	if later(); l.Tail.doubt {
+	if later(); l.Steps.tail.doubt {
 		t.Fatal("in doubt of nothing")
 	}
 	for range wire.ClaimRecords {
@@ -171,16 +171,16 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l.peekAtTail(t.Context()); l.Tail.doubt {
+	if l.tail.peek(t.Context()); l.Steps.tail.doubt {
 		t.Error("looked again at once")
 	}
-	if later(); !l.Tail.doubt {
+	if later(); !l.Steps.tail.doubt {
 		t.Fatal("the claim was not noticed")
 	}
-	l.lookAtTail(t.Context())
+	l.tail.look(t.Context())
 	var fatal *Fatal
-	if !errors.As(l.failure, &fatal) || !strings.Contains(fatal.Error(), "--accept-group") {
-		t.Errorf("ends with %v", l.failure)
+	if !errors.As(l.Failure(), &fatal) || !strings.Contains(fatal.Error(), "--accept-group") {
+		t.Errorf("ends with %v", l.Failure())
 	}
 }
 
@@ -209,20 +209,20 @@ func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
 				return resp, nil, true
 			})
 			var looks sync.WaitGroup
-			l.Aside = func(f func()) { looks.Go(f) }
-			l.Tail.Known(0)
-			l.Tail.distrust()
-			l.lookAtTail(t.Context())
+			l.tail.aside = func(f func()) { looks.Go(f) }
+			l.Steps.tail.known(0)
+			l.Steps.tail.distrust()
+			l.tail.look(t.Context())
 			for begun := time.Now(); asked.Load() < 5; time.Sleep(time.Millisecond) {
 				if time.Since(begun) > 10*time.Second {
 					t.Fatal("nobody asks where the leader writes next")
 				}
 			}
-			l.Mu.Lock()
-			if !l.Tail.doubt {
+			l.Steps.mu.Lock()
+			if !l.Steps.tail.doubt {
 				t.Error("no doubt of records that nobody is shown")
 			}
-			l.Mu.Unlock()
+			l.Steps.mu.Unlock()
 			want := int64(0)
 			if shown {
 				want = 3
@@ -236,8 +236,8 @@ func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
 				lacking.Store(0)
 			}
 			looks.Wait()
-			if l.Tail.doubt || l.Tail.seen != want || l.failure != nil {
-				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Tail.doubt, l.Tail.seen, l.failure, want)
+			if l.Steps.tail.doubt || l.Steps.tail.seen != want || l.Failure() != nil {
+				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Steps.tail.doubt, l.Steps.tail.seen, l.failure, want)
 			}
 		})
 	}
@@ -248,11 +248,11 @@ func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
 // there.
 func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
 	l, _ := online(t)
-	l.Tail.Known(100)
-	l.Tail.distrust()
-	l.lookAtTail(t.Context())
-	if !errors.Is(l.failure, partlog.ErrOutOfRange) {
-		t.Errorf("%v, doubt %v, nothing strange below %d; want that the log does not get there", l.failure, l.Tail.doubt, l.Tail.seen)
+	l.Steps.tail.known(100)
+	l.Steps.tail.distrust()
+	l.tail.look(t.Context())
+	if !errors.Is(l.Failure(), partlog.ErrOutOfRange) {
+		t.Errorf("%v, doubt %v, nothing strange below %d; want that the log does not get there", l.Failure(), l.Steps.tail.doubt, l.Steps.tail.seen)
 	}
 }
 
@@ -260,11 +260,11 @@ func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
 func TestDoubtIsShown(t *testing.T) {
 	l := offline(&leader{})
 	l.SetState(Live)
-	l.Tail.distrust()
+	l.Steps.tail.distrust()
 	if s := l.Status(); s.State != Live {
 		t.Errorf("%s at once", s.State)
 	}
-	l.Tail.at = time.Now().Add(-2 * doubtShown)
+	l.Steps.tail.at = time.Now().Add(-2 * doubtShown)
 	if s := l.Status(); s.State != Stalled || !strings.Contains(s.Reason, "claimed") {
 		t.Errorf("%s: %s", s.State, s.Reason)
 	}
@@ -276,19 +276,19 @@ func TestNobodyLooksAtTheTailOfALeaderThatIsAway(t *testing.T) {
 	b := &leader{}
 	l := offline(b)
 	looks := 0
-	l.Aside = func(func()) { looks++ }
+	l.tail.aside = func(func()) { looks++ }
 	l.SetState(Live)
-	l.Tail.distrust()
-	l.Tail.at = time.Now().Add(-2 * doubtShown)
+	l.Steps.tail.distrust()
+	l.Steps.tail.at = time.Now().Add(-2 * doubtShown)
 	b.led(t, &l.o, -1)
-	l.lookAtTail(t.Context())
+	l.tail.look(t.Context())
 	if s := l.Status(); looks > 0 || s.State != Stalled || !strings.Contains(s.Reason, "no leader") {
 		t.Errorf("without a leader: %d looks, %s: %s", looks, s.State, s.Reason)
 	}
 	b.led(t, &l.o, 0)
-	l.lookAtTail(t.Context())
-	if l.lookAtTail(t.Context()); looks != 1 || l.leaderless {
-		t.Errorf("with a leader: %d looks, want 1; leaderless: %v", looks, l.leaderless)
+	l.tail.look(t.Context())
+	if l.tail.look(t.Context()); looks != 1 || l.Steps.leaderless {
+		t.Errorf("with a leader: %d looks, want 1; leaderless: %v", looks, l.Steps.leaderless)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestClaimBehindAnotherGroup(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			l := offline(&leader{})
 			l.o.AcceptGroup = x.accept
-			cl := &claim{l: l, first: x.first, end: 5}
+			cl := &claim{o: &l.o, steps: l.Steps, recs: l.Records, first: x.first, end: 5}
 			cl.seal("claim")
 			for i, r := range cl.share.Records {
 				r.Offset = x.at + int64(i)

@@ -84,7 +84,7 @@ type owner struct {
 }
 
 func (o *owner) Seal(step string, room *transaction.Room) *transaction.Share {
-	return o.Life.Seal(step, room, func(string, *transaction.Room) *transaction.Share { return nil })
+	return o.Steps.Seal(step, room, func(string, *transaction.Room) *transaction.Share { return nil })
 }
 func (*owner) Wait() time.Duration            { return time.Hour }
 func (o *owner) Assigned(t *membership.Token) { o.tokens <- t }
@@ -127,8 +127,8 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 		Topics: set, Group: group, Owner: "standby", Token: token, Lanes: lanes, Targets: metadata,
 		Health: targets.NewHealth(targets.HealthOptions{Targets: metadata, Logger: slog.Default()}), Client: cl, Now: time.Now, Logger: slog.Default(),
 	}, count)
-	o.JoinLane(o)
-	defer o.LeaveLane(o)
+	o.Steps.Join(o)
+	defer o.Steps.Leave(o)
 	a, err := o.Acquire(ctx, f, func(context.Context, int64) (int64, error) { return 0, errors.New("no checkpoint was found") })
 	if err != nil {
 		t.Fatal(err)

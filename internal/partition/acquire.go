@@ -16,28 +16,28 @@ import (
 
 // acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
 // partition"). It returns where requests are to be read from, and the end of
-// the request log as of the acquisition, for the gate.
-func (p *Partition) acquire(ctx context.Context) (from, end int64, err error) {
+// the request log as of the acquisition, for the gate, and what Life.Own wants.
+func (p *Partition) acquire(ctx context.Context) (from, end, behind int64, err error) {
 	p.local.Handle = p.handle
-	a, err := p.Acquire(ctx, p.NewFollower(&p.local), p.begin)
+	a, err := p.life.Acquire(ctx, p.life.NewFollower(&p.local), p.begin)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	from, end, err = p.requestPosition(ctx, &a.Last, a.Committed)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	meta, err := p.handle.Meta()
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	p.pending.Store(meta.Pending)
 	p.taken.Store(true)
 	p.ledger.open(meta.Pending)
 	if err := p.handle.Live(a.Now, p.o.Token.Confirmed); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	return from, end, p.noteKeeps()
+	return from, end, a.Behind, p.noteKeeps()
 }
 
 // raiseAfter is for how long delete.retention.ms must have been longer than noted before the longer value
@@ -48,7 +48,7 @@ const raiseAfter = 5 * time.Minute
 // noteKeeps tells the store for how long the changelog keeps deletions. The next opening of the view
 // needs the lowest value in force since the view was in sync.
 func (p *Partition) noteKeeps() error {
-	keeps := p.Settings().Keeps()
+	keeps := p.life.Settings().Keeps()
 	switch {
 	case keeps <= p.keeps:
 		p.raised = time.Time{}
@@ -65,19 +65,19 @@ func (p *Partition) noteKeeps() error {
 // begin says where requests are read from whose changelog holds no checkpoint.
 func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	if committed >= 0 && !p.o.AcceptLost {
-		return 0, ownership.LostChangelog(p.Requests(), p.Changelog(), "an offset is committed")
+		return 0, ownership.LostChangelog(p.life.Requests(), p.life.Changelog(), "an offset is committed")
 	}
-	if err := p.SamePartitionsElsewhere(ctx); err != nil {
+	if err := p.life.SamePartitionsElsewhere(ctx); err != nil {
 		return 0, err
 	}
-	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.Requests())
+	start, _, _, err := partlog.Bounds(ctx, p.o.Client, p.life.Requests())
 	if err != nil {
 		return 0, err
 	}
 	if committed >= 0 {
-		p.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start, so what has fired and is still there fires again", "position", start, "committed", committed)
+		p.life.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start, so what has fired and is still there fires again", "position", start, "committed", committed)
 	} else {
-		p.Log.Info("first acquisition of this partition: reading requests from the log's start", "position", start)
+		p.life.Log.Info("first acquisition of this partition: reading requests from the log's start", "position", start)
 	}
 	return start, nil
 }
@@ -94,9 +94,9 @@ func (p *Partition) requestPosition(ctx context.Context, last *wire.Checkpoint, 
 			p.o.Topics.Changelog.Name, topics.TopicID(last.Changelog), topics.TopicID(p.o.Topics.Changelog.ID), topics.FollowAdvice)}
 	}
 	if committed >= 0 && committed != last.Position {
-		p.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", last.Position)
+		p.life.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", last.Position)
 	}
-	return p.ReadFrom(ctx, last)
+	return p.life.Input.ReadFrom(ctx, last)
 }
 
 // readError words an error of intake.

@@ -58,14 +58,14 @@ func (p *Partition) stopAnswering() {
 // answering returns what answers now, or why nothing does.
 func (p *Partition) answering() (*answers, error) {
 	a := p.answers.Load()
-	switch s, leaving := p.Serving(); {
+	switch s, leaving := p.life.Serving(); {
 	case leaving, s == ownership.Gone, p.o.Token.Err() != nil:
-		return nil, fmt.Errorf("%v: %w", p.Requests(), query.ErrMoved)
+		return nil, fmt.Errorf("%v: %w", p.life.Requests(), query.ErrMoved)
 	case s != ownership.Live:
-		is := p.Life.Status()
-		return nil, fmt.Errorf("%v: %w", p.Requests(), &query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
+		is := p.life.Status()
+		return nil, fmt.Errorf("%v: %w", p.life.Requests(), &query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
 	case a == nil:
-		return nil, fmt.Errorf("%v: %w", p.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
+		return nil, fmt.Errorf("%v: %w", p.life.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
 	}
 	return a, nil
 }
@@ -75,19 +75,19 @@ func (p *Partition) answering() (*answers, error) {
 func (a *answers) still(ctx context.Context, err error) error {
 	p := a.p
 	if unsure := p.o.Token.Certain(ctx); unsure != nil {
-		return fmt.Errorf("%v: %w: %w", p.Requests(), query.ErrMoved, unsure)
+		return fmt.Errorf("%v: %w: %w", p.life.Requests(), query.ErrMoved, unsure)
 	}
 	if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
-		p.GiveUp(err) // it is repaired as if the partition itself had met it
+		p.life.GiveUp(err) // it is repaired as if the partition itself had met it
 	}
 	now, why := p.answering()
 	switch {
 	case why != nil:
 		return why
 	case now != a:
-		return fmt.Errorf("%v was acquired again: %w", p.Requests(), query.ErrMoved)
+		return fmt.Errorf("%v was acquired again: %w", p.life.Requests(), query.ErrMoved)
 	case errors.Is(err, statestore.ErrNotOwner), errors.Is(err, statestore.ErrClosed):
-		return fmt.Errorf("%v: %w", p.Requests(), query.ErrMoved)
+		return fmt.Errorf("%v: %w", p.life.Requests(), query.ErrMoved)
 	}
 	return err
 }
@@ -165,7 +165,7 @@ func (a *answers) overlaid(ctx context.Context, s *slot, fn func(*statestore.Vie
 			return v, fn(v)
 		}
 		if try == overlayTries {
-			return nil, fmt.Errorf("%v: %w", a.p.Requests(), query.ErrBusy)
+			return nil, fmt.Errorf("%v: %w", a.p.life.Requests(), query.ErrBusy)
 		}
 		if try > 0 { // what the store lacks is more than there is room for
 			s.give()

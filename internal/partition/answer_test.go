@@ -306,7 +306,7 @@ func TestAnOverlayThatIsTooLargeIsStored(t *testing.T) {
 	asked := 0
 	for done := false; !done; {
 		select {
-		case <-c.p.Kicked:
+		case <-c.p.life.Kicked:
 			if w := c.p.askedFor(); w != nil {
 				asked++
 				c.checkpoint()
@@ -421,7 +421,7 @@ func TestQuestionsBesideTheWork(t *testing.T) {
 			c.store()
 			c.thaw()
 		}
-		for len(c.p.jobs) >= maxUnfolded-1 {
+		for len(c.p.handover.jobs) >= maxUnfolded-1 {
 			c.apply()
 		}
 	}

@@ -33,15 +33,7 @@ func (p *Partition) nextJob() *job {
 	if p.checkpoints.writing && p.deltaFull() {
 		return nil
 	}
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	if len(p.jobs) == 0 {
-		return nil
-	}
-	j := p.jobs[0]
-	p.jobs = p.jobs[1:]
-	p.applying = true
-	return j
+	return p.handover.next()
 }
 
 // apply folds a committed step into the delta, whatever has become of the token: what
@@ -66,12 +58,7 @@ func (p *Partition) count(j *job) {
 
 func (p *Partition) foldIn(j *job) {
 	defer func() {
-		p.Mu.Lock()
-		p.applying = false
-		full := len(p.jobs) >= maxUnfolded-1
-		p.Stir()
-		p.Mu.Unlock()
-		if full {
+		if p.handover.applied() {
 			p.o.Lanes.Wake()
 		}
 	}()

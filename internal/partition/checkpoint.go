@@ -29,6 +29,7 @@ type checkpoints struct {
 
 	writing bool
 	done    chan error      // tells that it is written
+	aside   func(func())    // runs what writes it
 	waiters []chan struct{} // closed when it has ended
 	ended   time.Time       // when the last one did
 	lost    bool            // one has failed: nothing more can be stored
@@ -44,14 +45,14 @@ func release(waiters []chan struct{}) {
 // unless ctx ends first or the partition is not live.
 func (p *Partition) Checkpoint(ctx context.Context) {
 	done := make(chan struct{})
-	p.Mu.Lock()
+	p.mu.Lock()
 	if !p.looping {
-		p.Mu.Unlock()
+		p.mu.Unlock()
 		return
 	}
 	p.asked = append(p.asked, done)
-	p.Mu.Unlock()
-	p.Kick()
+	p.mu.Unlock()
+	p.life.Kick()
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -60,8 +61,8 @@ func (p *Partition) Checkpoint(ctx context.Context) {
 
 // askedFor returns who waits for the next checkpoint.
 func (p *Partition) askedFor() []chan struct{} {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	asked := p.asked
 	p.asked = nil
 	return asked
@@ -70,9 +71,9 @@ func (p *Partition) askedFor() []chan struct{} {
 // setLooping notes that somebody looks after who asks for a checkpoint, or lets
 // them go.
 func (p *Partition) setLooping(yes bool) {
-	p.Mu.Lock()
+	p.mu.Lock()
 	p.looping = yes
-	p.Mu.Unlock()
+	p.mu.Unlock()
 	if !yes {
 		release(p.askedFor())
 		release(p.checkpoints.waiters)
@@ -110,15 +111,15 @@ func (p *Partition) checkpoint(ctx context.Context) {
 // not wait for the disk to keep up.
 func (p *Partition) beginCheckpoint(ctx context.Context) {
 	b := p.freeze()
-	p.Aside(func() {
+	p.checkpoints.aside(func() {
 		start, n := time.Now(), len(b.Changes)
 		err := p.handle.WaitForRoom(ctx, b)
 		if err == nil || ctx.Err() != nil {
 			err = p.handle.Apply(b)
 		}
-		p.Log.Debug("checkpoint of the store written", "changes", n, "took", time.Since(start))
+		p.life.Log.Debug("checkpoint of the store written", "changes", n, "took", time.Since(start))
 		p.checkpoints.done <- err
-		p.Kick()
+		p.life.Kick()
 	})
 }
 
@@ -169,6 +170,6 @@ func (p *Partition) settle() {
 		err = p.handle.Apply(p.freeze())
 	}
 	if err != nil && !errors.Is(err, statestore.ErrEnded) {
-		p.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
+		p.life.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
 	}
 }

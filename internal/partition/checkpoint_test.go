@@ -37,7 +37,7 @@ func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
 		c.work()
 		c.seal(1)
 		c.commit(true)
-		for e := range c.p.jobs[0].step.Entries() {
+		for e := range c.p.handover.jobs[0].step.Entries() {
 			if e.Outcome != want {
 				t.Fatalf("outcome %v, want %v", e.Outcome, want)
 			}
@@ -113,7 +113,7 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 	step := func(id int) int {
 		c.schedule(id, 100_000)
 		c.turn(0)
-		return len(c.p.jobs)
+		return len(c.p.handover.jobs)
 	}
 	step(1)
 	c.p.o.Memory.Delta = budget.Alone(c.p.plans.deltaBytes())
@@ -129,7 +129,7 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 	for range 2 {
 		c.apply()
 	}
-	if n := len(c.p.jobs); n != 0 {
+	if n := len(c.p.handover.jobs); n != 0 {
 		t.Fatalf("%d steps wait behind the checkpoint", n)
 	}
 	c.finish()
@@ -144,9 +144,9 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 		asked := len(c.p.asked)
 		go func() { c.p.Checkpoint(t.Context()); close(answered) }()
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			c.p.Mu.Lock()
+			c.p.mu.Lock()
 			n := len(c.p.asked)
-			c.p.Mu.Unlock()
+			c.p.mu.Unlock()
 			if n > asked || !c.p.looping {
 				break
 			}
@@ -237,7 +237,7 @@ func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
 	for i := 2; i < 6; i++ {
 		_, err := c.p.round(t.Context())
 		c.ok(err)
-		if n := len(c.p.jobs); n != 0 {
+		if n := len(c.p.handover.jobs); n != 0 {
 			t.Errorf("%d steps wait for the end of the next checkpoint, want none behind that of the last", n)
 		}
 		full(i * 10)

@@ -223,7 +223,7 @@ func (c *core) acquire() {
 	c.o.Token = &holder{}
 	p := New(c.o)
 	p.checkpoints.done, c.write, c.unheard = make(chan error, 1), nil, false
-	p.Aside = func(write func()) { c.write = write }
+	p.checkpoints.aside = func(write func()) { c.write = write }
 	p.handle = c.o.Store.Acquire()
 	c.storeIsFold(p)
 	meta, err := p.handle.Meta()
@@ -247,7 +247,7 @@ func (c *core) acquire() {
 	}
 	c.ok(replay.Flush(c.changelog[len(c.changelog)-1].offset + 1))
 	c.ok(p.handle.Live(time.UnixMilli(c.now), p.o.Token.Confirmed))
-	p.Tail.Known(c.end)
+
 	c.storeIsFold(p)
 	meta, err = p.handle.Meta()
 	c.ok(err)
@@ -255,10 +255,10 @@ func (c *core) acquire() {
 	p.plans = p.newPlans(c.position)
 	p.pending.Store(0)
 	p.answer()
-	p.SetState(ownership.Live)
+	p.life.SetState(ownership.Live)
 	p.delivered.Store(c.position)
-	p.JoinLane(p)
-	p.Own()
+	p.life.Steps.Join(p)
+	p.life.Own(c.end)
 	c.ok(p.openParked())
 	if len(p.parking.counts) > 0 {
 		c.g.seen["taken with parked timers"]++
@@ -597,7 +597,7 @@ func (c *core) commit(told bool) {
 	}
 	if told {
 		share.Done(transaction.Committed)
-		for e := range c.p.jobs[len(c.p.jobs)-1].step.Entries() {
+		for e := range c.p.handover.jobs[len(c.p.handover.jobs)-1].step.Entries() {
 			switch e.Outcome {
 			case timer.None:
 				c.g.seen["rolled back"]++
@@ -700,11 +700,11 @@ func (c *core) abort() {
 		c.aborted[e.Record] = true
 	}
 	share.Done(transaction.Aborted)
-	if c.p.Tail.Doubt() != (c.aborts%2 == 1) {
-		c.t.Fatalf("in doubt %v of an aborted step, acknowledged %v", c.p.Tail.Doubt(), c.aborts%2 == 0)
+	if c.p.life.Steps.Doubt() != (c.aborts%2 == 1) {
+		c.t.Fatalf("in doubt %v of an aborted step, acknowledged %v", c.p.life.Steps.Doubt(), c.aborts%2 == 0)
 	}
-	if c.p.Tail.Doubt() {
-		c.p.Tail.Known(c.end)
+	if c.p.life.Steps.Doubt() {
+		c.p.life.Own(c.end)
 	}
 }
 
@@ -829,7 +829,7 @@ func (c *core) rest(done func() bool) {
 		if c.p.plans.wanted() || c.p.checkpoints.writing {
 			c.checkpoint()
 		}
-		if still++; worked || c.p.backlog.onTheirWay().entries > 0 || c.given < len(c.requests) || len(c.p.jobs) > 0 {
+		if still++; worked || c.p.backlog.onTheirWay().entries > 0 || c.given < len(c.requests) || len(c.p.handover.jobs) > 0 {
 			still = 0
 		}
 	}

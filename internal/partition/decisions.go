@@ -98,7 +98,7 @@ func (w *Watcher) Decision(ctx context.Context, offset int64) (query.Decision, e
 		x, err = d.wait(ctx, wait)
 	}
 	if err != nil {
-		return query.Decision{}, fmt.Errorf("decision of %v, offset %d: %w", p.Requests(), offset, err)
+		return query.Decision{}, fmt.Errorf("decision of %v, offset %d: %w", p.life.Requests(), offset, err)
 	}
 	q := query.Decision{Outcome: string(eventTypes[x.outcome])}
 	if x.why != nil {

@@ -23,7 +23,7 @@ func BenchmarkSeal(b *testing.B) {
 			sealed := 0
 			for b.Loop() {
 				c.p.Seal("step", &transaction.Room{Entries: 10_000, Bytes: 16 << 20}).Done(transaction.Aborted)
-				c.p.Tail.Known(c.end)
+				c.p.life.Own(c.end)
 				sealed += timers
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(sealed), "ns/timer")

@@ -138,7 +138,7 @@ func TestEventsTellEachThing(t *testing.T) {
 func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, 1000)
 	c.tell()
-	c.p.SetState(ownership.Live)
+	c.p.life.SetState(ownership.Live)
 	c.brokers.leaders[c.set.Events.Name] = []int32{-1}
 	c.ok(c.o.Targets.Refresh(t.Context(), c.set.Events.Name))
 	c.schedule(1, 10)

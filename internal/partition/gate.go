@@ -45,7 +45,7 @@ const heldPatience = 10 * time.Second
 // acquisition. A live owner does not wait either; it reads such requests when the transaction ends.
 // So a request behind an open transaction counts as if it were written when the transaction ends.
 func (p *Partition) gate(ctx context.Context, end int64) {
-	look := partlog.NewReader(p.o.Reader.Client(), p.Requests(), p.delivered.Load())
+	look := partlog.NewReader(p.o.Reader.Client(), p.life.Requests(), p.delivered.Load())
 	look.SetMaxBytes(gateBytes)
 	unpacker := p.o.Reader.Unpacker()
 	look.SetDecompressor(unpacker)
@@ -76,14 +76,14 @@ func (p *Partition) gate(ctx context.Context, end int64) {
 		tooLarge := errors.Is(err, kgo.ErrMaxDecompress) // requests, to be refused by intake
 		if err != nil && !tooLarge {
 			if ctx.Err() == nil {
-				p.GiveUp(fmt.Errorf("look at the request log: %w", err))
+				p.life.GiveUp(fmt.Errorf("look at the request log: %w", err))
 			}
 			return
 		}
 		held := !tooLarge && look.Position() == from && page.LastStable <= from
 		if held {
 			if patience -= waited; patience <= 0 { // not the time in which nobody answers
-				p.Log.Warn("timers fire although requests that were in the log at the acquisition cannot be read: a transaction of another producer is open; cancels among them may come too late",
+				p.life.Log.Warn("timers fire although requests that were in the log at the acquisition cannot be read: a transaction of another producer is open; cancels among them may come too late",
 					"from", from, "to", end)
 				break
 			}
@@ -94,6 +94,6 @@ func (p *Partition) gate(ctx context.Context, end int64) {
 		}
 	}
 	p.plans.open()
-	p.SetState(ownership.Live)
-	p.Log.Info("partition live", "position", look.Position(), "pending", p.pending.Load())
+	p.life.SetState(ownership.Live)
+	p.life.Log.Info("partition live", "position", look.Position(), "pending", p.pending.Load())
 }

@@ -22,7 +22,7 @@ func (c *core) hold(topic string, partition int32) {
 // entries are sealed again, and the first commit ends it.
 func TestHeldUpUntilACommit(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, 1000)
-	c.p.SetState(ownership.Live)
+	c.p.life.SetState(ownership.Live)
 	c.schedule(1, 10)
 	c.deliver(1)
 	c.work()

@@ -13,7 +13,7 @@ const caughtUp = time.Second
 // The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers
 // lie before it. But nothing is delivered while intake is paused, nor from behind the
 // first record of an open transaction, whichever producer has it. Then the log itself is asked, once a
-// second: see ownership.Life.SetLogEnd. Offsets are counted then, including markers and aborted
+// second: see ownership.life.SetLogEnd. Offsets are counted then, including markers and aborted
 // records, until the transaction ends and deliveries come again.
 type lag struct {
 	mu     sync.Mutex
@@ -64,7 +64,7 @@ func (l *lag) now(now time.Time, paused bool, u unread) (behind int64, age time.
 func (p *Partition) lagNow() (behind int64, age time.Duration) {
 	paused := p.isPaused()
 	var u unread
-	e, known := p.LogEnd()
+	e, known := p.life.Input.End()
 	if waits := e.End - p.delivered.Load(); known && waits > 0 && (paused || e.Held()) {
 		u.behind = waits
 		if e.Held() {

@@ -66,7 +66,7 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 		{"open, markers before it", partlog.Edge{Stable: 105, End: 110}, 10},
 		{"ended", partlog.Edge{Stable: 110, End: 110}, 0},
 	} {
-		p.SetLogEnd(ownership.LogEnd{Edge: x.edge, Since: time.Now().Add(-time.Minute)})
+		p.life.Input.SetEnd(ownership.LogEnd{Edge: x.edge, Since: time.Now().Add(-time.Minute)})
 		behind, age := p.lagNow()
 		if behind != x.behind || (age > 50*time.Second) != (behind > 0) {
 			t.Errorf("%s: %d behind for %s, want %d", x.name, behind, age, x.behind)

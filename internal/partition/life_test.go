@@ -2,7 +2,6 @@ package partition
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,10 +21,10 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	if c.p.backlog.onTheirWay().entries == 0 {
 		t.Fatal("nothing is planned")
 	}
-	c.p.GiveUp(errors.New("the store had a hiccup"))
-	c.p.LeaveLane(c.p)
+	c.p.life.GiveUp(errors.New("the store had a hiccup"))
+	c.p.life.Steps.Leave(c.p)
 	c.p.reset()
-	c.p.JoinLane(c.p)
+	c.p.life.Steps.Join(c.p)
 	if share := c.p.Seal("early", &transaction.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
 		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier acquisition", len(share.Records), len(share.Emissions))
 	}
@@ -38,12 +37,10 @@ func TestDrainWaitsForTheStepAndItsApply(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.seal(10)
-	var begun atomic.Bool
-	busy := c.p.Busy
-	c.p.Busy = func() bool { begun.Store(true); return busy() }
 	drained := make(chan struct{})
 	go func() { c.p.Drain(); close(drained) }()
-	for end := time.Now().Add(20 * time.Second); !begun.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	leaving := func() bool { _, leaving := c.p.life.Serving(); return leaving }
+	for end := time.Now().Add(20 * time.Second); !leaving() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	c.commit(true)
 	select {

@@ -26,16 +26,16 @@ func (p *Partition) loop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ownership.ErrStopped
-		case <-p.Failed():
-			return p.Failure()
-		case <-p.Kicked:
+		case <-p.life.Failed():
+			return p.life.Failure()
+		case <-p.life.Kicked:
 		case <-t.C:
 			if err := p.noteKeeps(); err != nil {
 				return err
 			}
 			p.publishParked()
 			p.showLag()
-			p.AwaitLeader()
+			p.life.Steps.AwaitLeader()
 			p.noticeJump()
 			p.lapse()
 		}
@@ -59,7 +59,7 @@ func (p *Partition) round(ctx context.Context) (more bool, err error) {
 	}
 	p.resumeIfFree()
 	p.checkpoint(ctx)
-	p.Look(ctx)
+	p.life.Look(ctx)
 	return p.load()
 }
 
@@ -74,7 +74,7 @@ func (p *Partition) noticeJump() {
 // Wake has the lane and the partition look at the clock again: it was set.
 func (p *Partition) Wake() {
 	p.o.Lanes.Wake()
-	p.Kick()
+	p.life.Kick()
 }
 
 // load scans a chunk of the store and gives the planner what it finds. It reports

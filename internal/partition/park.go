@@ -55,30 +55,32 @@ func permitOf(tag any) *targets.Permit {
 
 // park has the partition's goroutine park timers.
 func (p *Partition) park(all []parkings) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, x := range all {
 		p.toPark = append(p.toPark, x)
 		for _, l := range x.what {
 			p.toParkBytes += l.Bytes
 		}
-		p.Kick()
+		p.life.Kick()
 	}
 }
 
 // muchToPark reports whether so much waits to be parked that no more is to be loaded:
 // no wheel counts it, and while a checkpoint is written nothing is parked.
 func (p *Partition) muchToPark() bool {
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return p.toParkBytes >= p.o.Memory.Delta.Limit()
 }
 
 // parkAll moves rows. It is the partition's goroutine's, which scans too: a load
 // before has met the items, one after does not have the rows.
 func (p *Partition) parkAll() error {
-	p.Mu.Lock()
+	p.mu.Lock()
 	all := p.toPark
 	p.toPark, p.toParkBytes = nil, 0
-	p.Mu.Unlock()
+	p.mu.Unlock()
 	for _, x := range all {
 		for to, l := range x.what {
 			if err := p.handle.Park(targetName(to), l.Timers); err != nil {
@@ -250,7 +252,7 @@ func (p *Partition) openParked() error {
 	if err != nil {
 		return fmt.Errorf("read parked timers: %w", err)
 	}
-	p.parking.waiter = p.o.Health.Waiter(p.Kick)
+	p.parking.waiter = p.o.Health.Waiter(p.life.Kick)
 	p.parking.counts = make(map[timer.TopicPartition]int64)
 	p.parking.reached = make(map[timer.TopicPartition]timer.Ref)
 	p.parked.Store(0)

@@ -82,7 +82,7 @@ func (m *Memory) close() {
 // Partition is one owned request partition. It implements transaction.Source and
 // intake.Sink.
 type Partition struct {
-	*ownership.Life
+	life  *ownership.Life
 	o     Options
 	clock clock
 
@@ -114,9 +114,9 @@ type Partition struct {
 	answers   atomic.Pointer[answers] // nil: nothing is answered
 	nextDue   atomic.Int64            // when Seal may find something by itself, Unix ms; never: something wakes the lane
 
-	// Guarded by Mu, as are the fields of Life that say so.
-	jobs        []*job // committed steps, to be folded in order
-	applying    bool
+	handover *handover
+
+	mu          sync.Mutex      // guards what follows
 	looping     bool            // Run sees to checkpoints
 	asked       []chan struct{} // closed when what was committed is in the store
 	toPark      []parkings
@@ -136,11 +136,10 @@ func New(o Options) *Partition {
 		o.Health = targets.NewHealth(targets.HealthOptions{Targets: o.Targets, Logger: o.Logger})
 	}
 	p := &Partition{
-		Life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},
-		backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
+		life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},
+		handover: newHandover(), backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
 	}
 	p.local = ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost}
-	p.Busy = func() bool { return len(p.jobs) > 0 || p.applying }
 	p.nextDue.Store(never)
 	return p
 }
@@ -148,24 +147,25 @@ func New(o Options) *Partition {
 // Run acquires the partition and serves it until ctx ends or its token dies.
 func (p *Partition) Run(ctx context.Context) {
 	defer p.o.Memory.close()
-	p.Life.Run(ctx, func(ctx context.Context) error {
+	p.life.Run(ctx, func(ctx context.Context) error {
+		defer p.reset()
 		err := p.serve(ctx)
 		if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
 			p.local.Damage = err
 		}
 		return err
-	}, p.reset)
+	})
 }
 
 // reset forgets everything planned: the next serve begins from what is
 // committed. The lane holds nothing of the partition at that point.
 func (p *Partition) reset() {
 	p.taken.Store(false)
-	p.Mu.Lock()
-	defer p.Mu.Unlock()
-	p.Reset()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.toPark, p.toParkBytes = nil, 0
-	p.jobs, p.applying, p.suspects = nil, false, 0
+	p.handover.clear()
+	p.suspects = 0
 	p.plans = nil
 	p.backlog.reset()
 	p.pauseMu.Lock()
@@ -175,20 +175,33 @@ func (p *Partition) reset() {
 	p.o.Memory.Delta.Set(0)
 }
 
+// Life is what the partition has in common with those of other kinds.
+func (p *Partition) Life() *ownership.Life { return p.life }
+
+// Serving is that of its Life.
+func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.Serving() }
+
+// SetLogEnd notes a look at the end of the log that is read.
+func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
+
+// Drain stops sealing and waits, for a second at most, until the step under way is applied.
+func (p *Partition) Drain() { p.handover.awaitIdle(p.life.Drain()) }
+
 // serve is one acquisition and the life after it.
 func (p *Partition) serve(ctx context.Context) error {
-	p.SetState(ownership.Acquiring)
+	p.life.SetState(ownership.Acquiring)
 	p.handle, p.keeps = p.o.Store.Acquire(), 0
 	defer p.handle.Release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p.checkpoints = checkpoints{done: make(chan error, 1)}
+	var others sync.WaitGroup
+	p.checkpoints = checkpoints{done: make(chan error, 1), aside: others.Go}
 	defer p.settle()
-	p.JoinLane(p)
-	defer p.LeaveLane(p)
+	p.life.Steps.Join(p)
+	defer p.life.Steps.Leave(p)
 	// A replay may wait for half a minute until the disk keeps up.
 	through := context.AfterFunc(ctx, p.handle.Release)
-	from, end, err := p.acquire(ctx)
+	from, end, behind, err := p.acquire(ctx)
 	through()
 	if err != nil {
 		return err
@@ -203,17 +216,15 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.delivered.Store(from)
 	p.arrivals.begin(from)
 	p.opened.Store(math.MaxInt64)
-	p.SetState(ownership.Gated)
+	p.life.SetState(ownership.Gated)
 
 	ctx, cancel = context.WithCancel(ctx)
-	var others sync.WaitGroup
 	defer others.Wait()
 	defer cancel()
-	p.Aside = others.Go
 	for _, s := range p.plans.subs {
 		others.Go(func() { s.planAll(ctx) })
 	}
-	p.Own()
+	p.life.Own(behind)
 	p.o.Reader.Add(p.o.Topics.Request.Name, p.o.Partition, from, p)
 	defer p.o.Reader.Remove(p.o.Topics.Request.Name, p.o.Partition, p)
 	others.Go(func() { p.gate(ctx, end) })

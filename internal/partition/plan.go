@@ -17,7 +17,7 @@ import (
 func (s *sub) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.planHanded(); err != nil {
-			s.plans.p.GiveUp(err)
+			s.plans.p.life.GiveUp(err)
 			return
 		}
 		select {
@@ -73,8 +73,6 @@ func (s *sub) fireAhead(room load) {
 	s.mu.Unlock()
 	p.backlog.fired(fired.Entries, fired.Bytes)
 	if held != nil {
-		p.Mu.Lock()
-		defer p.Mu.Unlock()
 		p.park([]parkings{{s, held}})
 	}
 }

@@ -26,7 +26,7 @@ import (
 // All share one store. A scan of it is split by ID, and each planner takes what lies above its own
 // horizon. The goroutine that folds steps freezes all planners for a checkpoint, between two steps.
 //
-// Locks: each sub has one. It is taken behind Partition.Mu, and several are taken in the order of their
+// Locks: each sub has one. Several are taken in the order of their
 // numbers. They are held for about a millisecond at most: over no I/O, and over no lock but those of the
 // tracker, arrivals, Targets and Health. A commit holds all of them, so whoever holds all of them sees each
 // step whole or not at all.
@@ -35,8 +35,8 @@ type plans struct {
 	subs     []*sub
 	planners []*planner.Planner // of subs, each guarded by its lock
 	seed     maphash.Seed
-	turn     int // guarded by Partition.Mu: the sub whose firings get the room left over by others first
-	last     int // guarded by Partition.Mu: entries of the last step
+	turn     int // the lane's own: the sub whose firings get the room left over by others first
+	last     int // the lane's own: entries of the last step
 
 	mu      sync.Mutex // guards tracker
 	tracker *tracker.Tracker

@@ -67,9 +67,9 @@ func (in *inbox) takeAll() (list []delivery, ahead load) {
 // Deliver takes requests in, to be planned. It implements intake.Sink.
 func (p *Partition) Deliver(r intake.Read) {
 	recs, end := r.Records, r.End
-	p.Read(recs, r.Next, r.Epoch)
+	p.life.Input.Read(recs, r.Next, r.Epoch)
 	if n := len(recs); n > 0 {
-		p.WatchRetention(recs[0].Timestamp)
+		p.life.Input.WatchRetention(recs[0].Timestamp)
 		now := p.o.Now()
 		p.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, now)
 		p.arrivals.read(recs[n-1].Offset+1, now.UnixMilli())
@@ -100,7 +100,7 @@ func batchOf(recs []*kgo.Record) (n int, bytes int64) {
 
 // SkipBatch implements intake.Sink.
 func (p *Partition) SkipBatch(first, next int64) bool {
-	known, aborted := p.LookedAt(first, next)
+	known, aborted := p.life.Input.LookedAt(first, next)
 	switch {
 	case !known:
 		return false
@@ -115,7 +115,7 @@ func (p *Partition) SkipBatch(first, next int64) bool {
 // refuseBatch has a batch of requests that is too large to be looked into become one
 // dead letter, in its place.
 func (p *Partition) refuseBatch(first, next int64) {
-	p.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
+	p.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}
 	p.plans.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
 	p.delivered.Store(next)
@@ -128,7 +128,7 @@ func batchTooLarge(first, next int64) *planner.Refusal {
 }
 
 // Fail takes an error of reading. It implements intake.Sink.
-func (p *Partition) Fail(err error) { p.GiveUp(readError(err)) }
+func (p *Partition) Fail(err error) { p.life.GiveUp(readError(err)) }
 
 // recordSize is about how many bytes a record holds in memory, as it is or, which
 // is more, once it is planned.

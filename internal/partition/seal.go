@@ -48,16 +48,16 @@ type part struct {
 const forever = time.Duration(math.MaxInt64)
 
 // Seal implements transaction.Source. It asks no broker, and waits for none: the lane
-// stands still meanwhile, and so does whoever wants p.Mu. What cannot be placed by
+// stands still meanwhile. What cannot be placed by
 // what is known is rolled back like what goes to an unhealthy target.
 func (p *Partition) Seal(step string, room *transaction.Room) *transaction.Share {
 	p.nextDue.Store(never)
-	return p.Life.Seal(step, room, p.seal)
+	return p.life.Steps.Seal(step, room, p.seal)
 }
 
-// seal is called with Mu held.
+// seal makes a share of what is due.
 func (p *Partition) seal(name string, room *transaction.Room) *transaction.Share {
-	if len(p.jobs) >= maxUnfolded {
+	if p.handover.full() {
 		return nil
 	}
 	entries, bytes := p.within(room)
@@ -84,11 +84,11 @@ func (p *Partition) step(entries int, bytes int64) *planner.Step {
 	p.backlog.fired(fired.Entries, fired.Bytes)
 	p.park(toPark)
 	if p.plans.relieved() {
-		p.Kick()
+		p.life.Kick()
 	}
 	step := p.plans.take(entries, bytes, p.mayPass(now))
 	if step != nil && p.backlog.sealed(now, load{entries, bytes}, step, p.late(now)) {
-		p.Kick() // what was held back goes on
+		p.life.Kick() // what was held back goes on
 	}
 	due, ok := p.plans.next()
 	if step != nil {
@@ -187,8 +187,9 @@ func (s *sealed) build(step string) {
 		s.changes(k)
 		s.events(k)
 	})
-	s.checkpoint = p.CheckpointValue(s.step.Position, step, s.at)
-	s.share.Records = append(s.share.Records, p.LogRecord(wire.CheckpointKey(), s.checkpoint))
+	checkpoint := p.life.Records.Checkpoint(s.step.Position, step, s.at)
+	s.checkpoint = checkpoint.Value
+	s.share.Records = append(s.share.Records, checkpoint)
 	s.changelog++
 	if dead {
 		s.deadLetters()
@@ -197,8 +198,8 @@ func (s *sealed) build(step string) {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
 		s.told += len(s.parts[i].events)
 	}
-	s.share.Fence = func() error { return p.Fence(s.share.Records[:s.changelog]) }
-	s.share.Offset = p.Offset(s.step.Position, wire.CommitNote{Step: step})
+	s.share.Fence = func() error { return p.life.Steps.Fence(s.share.Records[:s.changelog]) }
+	s.share.Offset = p.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }
 
 // route chooses where each firing goes, and rolls back what must not be emitted now.
@@ -264,7 +265,7 @@ func (s *sealed) emit(k *part) {
 // leaves in a record the context of the step that it was first sent with.
 func (s *sealed) deadLetters() {
 	p := s.p
-	at, to, now := p.DeadLetters(), p.LettersTo(), p.o.Metrics.clocks.Brokers(s.mark)
+	at, to, now := p.life.Records.DeadLetterPartition(), p.life.Records.DeadLetterTopic(), p.o.Metrics.clocks.Brokers(s.mark)
 	for e := range s.step.Entries() {
 		if e.Refusal == nil {
 			continue
@@ -294,7 +295,7 @@ func (s *sealed) changes(k *part) {
 	for i := range changes {
 		first := len(keys)
 		keys = wire.TimerKey(keys, changes[i].ID)
-		records = append(records, *s.p.LogRecord(keys[first:len(keys):len(keys)], changes[i].Value))
+		records = append(records, *s.p.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Value))
 		s.share.Records[k.records+i] = &records[i]
 	}
 	k.slabs.changes, k.slabs.keys = records, keys
@@ -316,7 +317,7 @@ func (s *sealed) done(o transaction.Outcome) {
 	p := s.p
 	switch o {
 	case transaction.Committed:
-		p.o.Stamps.Offer(p.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
+		p.o.Stamps.Offer(p.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
 		s.cleared()
 		s.commit()
 	case transaction.Aborted:
@@ -327,7 +328,7 @@ func (s *sealed) done(o transaction.Outcome) {
 	case transaction.Lost:
 		s.giveBack()
 	}
-	p.Ended(s.share, s.share.Records[:s.changelog], o)
+	p.life.Steps.Ended(s.share, s.share.Records[:s.changelog], o)
 	if o == transaction.Committed {
 		s.free()
 	}
@@ -339,10 +340,8 @@ func (s *sealed) commit() {
 	p.plans.commit()
 	p.decide(s.step)
 	p.backlog.commit(loadOf(s.step.Requests()), loadOf(s.step.Firings()), time.Since(s.began))
-	p.Mu.Lock()
-	p.jobs = append(p.jobs, s.job())
-	p.Mu.Unlock()
-	p.Kick()
+	p.handover.put(s.job())
+	p.life.Kick()
 }
 
 func loadOf(entries int, bytes int64) load { return load{entries, bytes} }

@@ -9,7 +9,7 @@ import (
 
 // Status returns a snapshot.
 func (p *Partition) Status() ownership.Status {
-	s := p.Life.Status()
+	s := p.life.Status()
 	s.Pending, s.Parked = p.pending.Load(), p.parked.Load()
 	s.Overdue, s.Uncommitted = p.overdue()
 	if oldest := p.oldest.Load(); oldest != 0 {

@@ -356,7 +356,7 @@ func TestWhatIsHeldUpByAMissingLeaderSaysSo(t *testing.T) {
 	changelog := c.o.Topics.Changelog.Name
 	c.brokers.leaders[changelog] = []int32{0}
 	c.ok(c.o.Targets.Refresh(t.Context(), changelog))
-	c.p.SetState(ownership.Live)
+	c.p.life.SetState(ownership.Live)
 	c.schedule(1, 1000)
 	c.deliver(1)
 	c.work()

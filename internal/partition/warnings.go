@@ -73,7 +73,7 @@ func (m *Metrics) Mute() { m.warnings.muted = true }
 // warnUnreckoned warns that timers wait for the rules of their time zones.
 func (m *Metrics) warnUnreckoned(p *Partition, t *timer.Timer) {
 	if ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
-		p.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
+		p.life.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
 			"zone", t.Recurrence.Zone, "timer", string(t.ID[:min(len(t.ID), warnedID)]), "not_logged_before", unsaid)
 	}
 }
@@ -113,7 +113,7 @@ func (p *Partition) warn(unsaid int, msg string, attrs ...any) {
 	if unsaid > 0 {
 		attrs = append(attrs, "not_logged_before", unsaid)
 	}
-	p.Log.Warn(msg, attrs...)
+	p.life.Log.Warn(msg, attrs...)
 }
 
 func shortID(id []byte) string {

@@ -277,7 +277,7 @@ func (a answering) unanswered(err error) error {
 	var notLive *query.NotLiveError
 	if errors.As(err, &notLive) && notLive.Failed {
 		return &route.StuckError{Word: route.PartitionFailed, Detail: fmt.Sprintf("%v has failed at instance %s, since %s, and does not go on by itself: %s. Mend that, then restart the instance; until then nothing of the partition fires, and what is written waits in the log",
-			a.p.Requests(), a.in.owner(), notLive.Since.UTC().Format(time.RFC3339), strings.TrimSuffix(notLive.Reason, "."))}
+			a.p.Life().Requests(), a.in.owner(), notLive.Since.UTC().Format(time.RFC3339), strings.TrimSuffix(notLive.Reason, "."))}
 	}
 	if silent := a.in.group.Unresponsive(); silent != "" {
 		return unreachable(silent)

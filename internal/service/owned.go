@@ -28,11 +28,11 @@ type owned struct {
 type servedPartition interface {
 	Run(ctx context.Context)
 	Drain()
-	Refuse(why error)
 	Wake()
 	Status() ownership.Status
 	Serving() (s ownership.State, leaving bool)
 	SetLogEnd(e ownership.LogEnd)
+	Life() *ownership.Life
 }
 
 // Assigned implements membership.Handler.
@@ -53,10 +53,10 @@ func (in *instance) Assigned(t *membership.Token) {
 	}
 	in.parts[k] = o
 	if why := in.recheck.stop(t.Topic); why != nil {
-		o.p.Refuse(why)
+		o.p.Life().Refuse(why)
 	} else if t.Partition >= topic.set.Request.Partitions {
 		in.recheck.soon()
-		o.p.Refuse(errNewPartition)
+		o.p.Life().Refuse(errNewPartition)
 	}
 	in.partsWG.Go(func() {
 		defer close(o.gone)

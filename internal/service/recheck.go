@@ -284,7 +284,7 @@ func (r *recheck) stopTopic(name string, problems []topics.Problem) {
 	r.mu.Unlock()
 	r.complain()
 	for _, p := range r.in.ownedOf(name) {
-		p.Refuse(why)
+		p.Life().Refuse(why)
 	}
 }
 

@@ -64,7 +64,7 @@ func (w *world) ask(n int32, fn func(*partition.Partition) error) {
 		all := slices.Clone(w.mine)
 		w.mu.Unlock()
 		for _, p := range slices.Backward(all) {
-			if p.Requests().Partition != n {
+			if p.Life().Requests().Partition != n {
 				continue
 			}
 			if err = fn(p); err == nil {

@@ -1,0 +1,145 @@
+package ownership
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
+)
+
+// Input is what an owner knows of the log that it reads. It is safe for concurrent use.
+type Input struct {
+	o       *Options
+	log     *slog.Logger
+	metrics Metrics
+	epochs  *epochs // of requests
+	aside   func(func())
+	kick    func()
+
+	end     atomic.Pointer[LogEnd]    // nil: not looked at since the acquisition began
+	warning atomic.Pointer[string]    // see Status.Warning
+	alerted atomic.Pointer[time.Time] // when the log last said that retention is near
+
+	mu        sync.Mutex // guards oversized
+	oversized *oversized // a batch that intake does not get past
+}
+
+// reset forgets the life before.
+func (in *Input) reset() {
+	in.end.Store(nil)
+	in.warning.Store(nil)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.oversized = nil
+}
+
+// Read notes the leader epochs of what was read, in the order of the log: of requests, and of the last record below
+// next, whatever it is.
+func (in *Input) Read(recs []*kgo.Record, next int64, last int32) { in.epochs.read(recs, next, last) }
+
+// SetEnd notes a look at the log's end. It is safe for concurrent use.
+func (in *Input) SetEnd(e LogEnd) {
+	in.end.Store(&e)
+	if e.By != nil && !e.By.Oldest.IsZero() {
+		in.WatchRetention(e.By.Oldest)
+	}
+}
+
+// End returns what SetEnd last noted; false if nothing was noted since the last acquisition began.
+func (in *Input) End() (e LogEnd, known bool) {
+	if x := in.end.Load(); x != nil {
+		return *x, true
+	}
+	return e, false
+}
+
+const (
+	// Intake that lags by more than this part of the request topic's retention raises an alert:
+	// requests that are not read in time are deleted unread.
+	retentionAlertNum, retentionAlertDen = 3, 4
+	// retentionAlertEvery is how often the alert is repeated.
+	retentionAlertEvery = time.Minute
+)
+
+// WatchRetention raises an alert if a record with this timestamp, which is still needed, may soon be
+// deleted. It is safe for concurrent use.
+func (in *Input) WatchRetention(oldest time.Time) {
+	retention, lag := in.o.Settings.Last().Retention, in.o.Now().Sub(oldest)
+	if retention <= 0 || lag < retention/retentionAlertDen*retentionAlertNum {
+		return
+	}
+	last, now := in.alerted.Load(), time.Now()
+	if last != nil && now.Sub(*last) < retentionAlertEvery || !in.alerted.CompareAndSwap(last, &now) {
+		return
+	}
+	in.metrics.NearRetention(in.o.Topics.Request.Name)
+	in.log.Error("records are read, or passed on, so late that retention may soon delete them: raise retention.ms, or find out what holds up this partition",
+		"lag", lag, "retention", retention)
+}
+
+// ReadFrom says where what is owned is to be read on behind a checkpoint: at its position,
+// or where retention has left its begin. end is the log's, the high watermark. What
+// it counts as lost are offsets: markers of transactions and records of aborted ones among
+// them were no requests, and nothing is left that could tell.
+//
+// Of a log that was cut below the position, and has grown again beyond, what stands below
+// the position now is not read. An offset that is settled names a generation for ever, in
+// rows, in events, in what consumers deduplicate by; a second request there would be taken for
+// the first. So it is said as loudly as possible: an operator knows who can send again.
+func (in *Input) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end int64, err error) {
+	from, epoch := last.Position, last.Epoch
+	start, end, cut, err := in.boundsFrom(ctx, from, epoch)
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case from > end:
+		return 0, 0, &Fatal{topics.LostTail(from, in.o.requests(), end)}
+	case from < start:
+		in.log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", start, "count", start-from)
+		in.metrics.Lost(in.o.Topics.Request.Name, start-from)
+		from, epoch = start, 0
+	case cut < from:
+		in.sayCut(max(cut, start), from)
+		epoch = 0 // what is below from now is of another one
+	}
+	in.epochs.begin(from, epoch)
+	return from, end, nil
+}
+
+// sayCut says that requests are settled which the log holds no more, and that of those that
+// are in their place none is read. The next checkpoint ends that.
+func (in *Input) sayCut(from, to int64) {
+	why := fmt.Sprintf("%v was cut at offset %d and has grown again: requests up to %d were settled before, and what stands at these offsets now is not read; see \"A request log that lost its tail\" in docs/OPERATIONS.md",
+		in.o.requests(), from, to)
+	in.log.Error("a log lost requests that are settled, and holds others in their place that are not read: send those again", "from", from, "to", to, "why", why)
+	in.metrics.Cut(in.o.Topics.Request.Name, to-from)
+	in.warning.Store(&why)
+}
+
+// boundsFrom asks where what is owned begins and ends, and below which offset it still is as
+// it was when it was read up to from, in an epoch. It asks again for some time where that is
+// before from: a leader that was unresponsive, and wakes, shows the log without its end
+// until it hears that others have taken over.
+func (in *Input) boundsFrom(ctx context.Context, from int64, epoch partlog.Epoch) (start, end, same int64, err error) {
+	for patience := time.Now().Add(behindPatience); ; {
+		start, _, end, err = partlog.Bounds(ctx, in.o.Client, in.o.requests())
+		if same = end; err == nil && epoch > 0 {
+			same, err = partlog.EpochEnd(ctx, in.o.Client, in.o.requests(), epoch)
+		}
+		if err != nil || from <= min(end, same) || time.Now().After(patience) {
+			return start, end, same, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, 0, ctx.Err()
+		case <-time.After(behindPause):
+		}
+	}
+}

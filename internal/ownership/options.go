@@ -1,0 +1,93 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/hanging"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
+)
+
+const (
+	// Tick is how often a partition looks after itself, whatever happens.
+	Tick = 100 * time.Millisecond
+	// PassPause is how long after a partition's last step a step may pass nothing but markers and aborted records.
+	PassPause = time.Second
+	// DrainTimeout is how long a step under way may delay a revocation.
+	DrainTimeout = time.Second
+)
+
+// Token is what membership gives for a partition.
+type Token interface {
+	transaction.Token
+	Refused(err error)
+	// Certain and Confirmed are those of membership.Token.
+	Certain(ctx context.Context) error
+	Confirmed() (ago time.Duration, err error)
+}
+
+// Metrics count what happens to the partitions of a process.
+type Metrics interface {
+	Replayed(offsets int64)
+	Damaged()                                        // a local view was damaged
+	Ended(transactions int)                          // hanging transactions of former owners
+	Lost(topic string, records int64)                // offsets that retention deleted before they were read
+	Cut(topic string, offsets int64)                 // offsets that were cut off the log after their requests were settled
+	NearRetention(topic string)                      // an alert that retention may soon delete unread records
+	Stamped(before, after clocks.Mark, at time.Time) // a broker stamped a record between two moments
+}
+
+// Options of an owned partition, of whatever kind.
+type Options struct {
+	Topics       *topics.Set
+	Settings     *Settings // of Topics; nil: they stay as they were found
+	Partition    int32
+	Group, Owner string
+	API          string // address at which others reach this process's API; empty: it has none
+	Token        Token
+	Lanes        *transaction.Lanes
+	Targets      *targets.Metadata
+	Health       *targets.Health
+	Markers      *hanging.Markers // nil: lost markers are not looked for
+	Client       *kgo.Client      // for replays, looks at the logs, and admin requests
+	Now          func() time.Time
+	AcceptGroup  bool
+	AcceptLost   bool // accept that the owners' log is lost, although an offset says that there was one
+	Logger       *slog.Logger
+	// Newer is called, unless it is nil, if a later version wrote the log.
+	Newer func(why error)
+}
+
+// requests is the partition that is owned.
+func (o *Options) requests() partlog.Log { return logOf(&o.Topics.Request, o.Partition) }
+
+// changelog is the partition that only the owner writes to.
+func (o *Options) changelog() partlog.Log { return logOf(&o.Topics.Changelog, o.Partition) }
+
+func logOf(t *topics.Topic, partition int32) partlog.Log {
+	return partlog.Log{Topic: t.Name, ID: t.ID, Partition: partition}
+}
+
+// otherGroup is why a partition ends whose changelog another group wrote to last.
+func (o *Options) otherGroup(group string) error {
+	return &Fatal{o.Topics.OtherGroup(group, o.Group)}
+}
+
+// ErrStopped is why a partition's loop ends when its context ends.
+var ErrStopped = errors.New("partition stopped")
+
+// Fatal marks an error that trying again will not fix: the partition stays
+// failed until an operator acts.
+type Fatal struct{ Err error }
+
+func (f *Fatal) Error() string { return f.Err.Error() }
+
+func (f *Fatal) Unwrap() error { return f.Err }

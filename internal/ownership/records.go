@@ -1,0 +1,67 @@
+package ownership
+
+import (
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
+	"github.com/waterclock/waterclock/internal/wire"
+)
+
+// Records makes what an owner's steps write besides emissions. It is safe for concurrent use.
+type Records struct {
+	o      *Options
+	epochs *epochs
+}
+
+// Changelog is a record for the log of the partition's owners.
+func (r *Records) Changelog(key, value []byte) *kgo.Record {
+	// -1: not known to be written.
+	return &kgo.Record{Topic: r.o.Topics.Changelog.Name, Partition: r.o.Partition, Key: key, Value: value, Offset: -1}
+}
+
+// Checkpoint is the record that says up to which position a step has settled requests; now is in Unix ms.
+func (r *Records) Checkpoint(position int64, step string, now int64) *kgo.Record {
+	c := wire.Checkpoint{
+		Request: r.o.Topics.Request.ID, Changelog: r.o.Topics.Changelog.ID,
+		Position: position, Step: step, Group: r.o.Group, Owner: r.o.Owner, Time: now, Epoch: r.epochs.below(position),
+	}
+	return r.Changelog(wire.CheckpointKey(), c.AppendTo(nil))
+}
+
+// Offset is the offset commit of a step, which is its fence within the group. For request topics it carries the
+// number of partitions: see samePartitions. It carries the API's address too, so that other instances find the
+// owner from its claim on.
+func (r *Records) Offset(at int64, note wire.CommitNote) transaction.Offset {
+	note.API = r.o.API
+	if r.o.Topics.Delay == 0 {
+		note.Partitions = r.o.Topics.Request.Partitions
+	}
+	return transaction.Offset{
+		Topic: r.o.Topics.Request.Name, TopicID: r.o.Topics.Request.ID, Partition: r.o.Partition,
+		At: at, Metadata: note.String(),
+	}
+}
+
+// DeadLetterTopic is the topic of dead letters as it is now: it may take less than at the start.
+func (r *Records) DeadLetterTopic() *topics.Topic {
+	t := r.o.Topics.DeadLetters
+	if limit := int(r.o.Targets.BatchMaxBytes(t.Name)); t.MaxMessageBytes > limit {
+		t.MaxMessageBytes = limit
+	}
+	return &t
+}
+
+// DeadLetterPartition is the partition for dead letters: the one of our number or, if that takes no writes,
+// the next one that does, as far as known. If none does, the step is held up, and is tried apart from the others.
+func (r *Records) DeadLetterPartition() int32 {
+	t := &r.o.Topics.DeadLetters
+	for i := range t.Partitions {
+		k := (r.o.Partition + i) % t.Partitions
+		if !r.o.Targets.Stalled(t.Name, k) && r.o.Health.Allow(timer.TopicPartition{Topic: t.Name, Partition: k}, nil) {
+			return k
+		}
+	}
+	return r.o.Partition
+}

@@ -1,0 +1,288 @@
+package ownership
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/transaction"
+)
+
+// doubtShown is from when on a doubt about the end of the changelog is shown: mostly it is over at once.
+const doubtShown = time.Second
+
+// Steps is a partition's part in the steps of its lane: whether it may seal a share, and how the last one ended.
+//
+// A share is out from when Seal asks for it until Ended, and one is out at a time. So the calls of seal and the ends
+// of shares follow each other, and what a kind keeps for them needs no lock.
+type Steps struct {
+	o        *Options
+	failure  *failure
+	log      *slog.Logger
+	kick     func()
+	draining atomic.Bool // revoked: nothing is sealed any more
+
+	mu         sync.Mutex // guards what follows; neither I/O nor seal happens under it
+	idle       *sync.Cond // no share is out any more
+	joined     bool       // between Join and Leave; a late Seal finds it false
+	owner      bool       // the kind seals, no claim is made any more
+	out        bool       // a share is being sealed, or is out
+	claim      *claim     // to be sealed, or out
+	tail       tail
+	leaderless bool  // the log has no leader, or one out of reach, so nothing is sealed; each Seal looks again
+	blocked    error // why the last share held up its step; ended by the next commit
+}
+
+func newSteps(o *Options, f *failure, log *slog.Logger, kick func()) *Steps {
+	s := &Steps{o: o, failure: f, log: log, kick: kick}
+	s.idle = sync.NewCond(&s.mu)
+	return s
+}
+
+// reset forgets the life before.
+func (s *Steps) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owner, s.claim, s.tail = false, nil, tail{}
+	s.leaderless, s.blocked = false, nil
+}
+
+// Join has the lanes ask source, which is this partition, for its shares.
+func (s *Steps) Join(source transaction.Source) {
+	s.mu.Lock()
+	s.joined = true
+	s.mu.Unlock()
+	s.o.Lanes.Add(source)
+}
+
+// Leave takes the partition out of the steps and waits until no share is out. A lane may still ask it to Seal,
+// in vain.
+func (s *Steps) Leave(source transaction.Source) {
+	s.o.Lanes.Remove(source)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joined = false
+	for s.out {
+		s.idle.Wait()
+	}
+}
+
+// own has Seal ask the kind from here on. No claim of somebody else stands in the changelog below an offset.
+func (s *Steps) own(at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owner = true
+	s.tail.known(at)
+}
+
+// offer has the next Seal return the share of a claim.
+func (s *Steps) offer(c *claim) {
+	s.mu.Lock()
+	s.claim = c
+	s.mu.Unlock()
+	s.o.Lanes.Wake()
+}
+
+// Seal is a kind's transaction.Source.Seal. It calls seal for the share if one can be committed. Before Own it
+// returns the claim instead.
+func (s *Steps) Seal(step string, room *transaction.Room, seal func(string, *transaction.Room) *transaction.Share) (share *transaction.Share) {
+	owner, c := s.begin()
+	switch {
+	case owner:
+		share = seal(step, room)
+	case c != nil:
+		share = c.seal(step)
+	default:
+		return nil
+	}
+	if share == nil {
+		s.end()
+	}
+	return share
+}
+
+// begin decides whether a share may be sealed: by the kind, or of the claim. If so it is out, until end.
+func (s *Steps) begin() (owner bool, c *claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.joined || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt || s.o.Token.Err() != nil {
+		return false, nil
+	}
+	if _, s.leaderless = s.missing(); s.leaderless {
+		return false, nil // no step can be committed; others must not wait for it
+	}
+	s.out = s.owner || s.claim != nil
+	return s.owner, s.claim
+}
+
+func (s *Steps) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out = false
+	s.idle.Broadcast()
+}
+
+// missing is a partition without a leader, or with one out of reach, that the next step
+// is to write to: that of the log or, since an owner's steps tell of what they do, that
+// of events. mu is held.
+func (s *Steps) missing() (log partlog.Log, missing bool) {
+	log = s.o.changelog()
+	if s.o.Targets.Stalled(log.Topic, log.Partition) {
+		return log, true
+	}
+	log.Topic = s.o.Topics.Events.Name
+	return log, s.owner && log.Topic != "" && s.o.Targets.Stalled(log.Topic, log.Partition)
+}
+
+// AwaitLeader has the lane ask again if nothing is sealed because there is no leader.
+func (s *Steps) AwaitLeader() {
+	s.mu.Lock()
+	leaderless := s.leaderless
+	s.mu.Unlock()
+	if leaderless {
+		s.o.Lanes.Wake()
+	}
+}
+
+// Fence says whether the step may be committed that wrote records to the log: no claim
+// stands before what it wrote.
+func (s *Steps) Fence(records []*kgo.Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tail.check(records)
+}
+
+// Ended takes the outcome of a share that wrote records to the log, once the kind has
+// taken it: from here on another one may be sealed.
+func (s *Steps) Ended(share *transaction.Share, records []*kgo.Record, o transaction.Outcome) {
+	if o == transaction.Lost && s.o.Token.Err() == nil {
+		s.o.Token.Refused(fmt.Errorf("the group refused a step of %v", s.o.requests()))
+	}
+	if o == transaction.Aborted && share.Err != nil {
+		s.failure.giveUp(share.Err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o != transaction.Lost && s.owner {
+		s.follow(records)
+	}
+	s.noteBlocked(share, o)
+	s.out = false
+	s.idle.Broadcast()
+}
+
+// follow notes where a step of ours has written, however it ended. mu is held.
+func (s *Steps) follow(records []*kgo.Record) {
+	if err := s.tail.check(records); err != nil {
+		s.tail.distrust()
+		s.log.Debug("looking at the end of the changelog", "err", err)
+		s.kick()
+		return
+	}
+	s.tail.passed(records)
+}
+
+// noteBlocked notes that a share held up its step. The next commit ends that: the lane
+// tries until there is one. Dead letters that were not taken go to another partition. mu is held.
+func (s *Steps) noteBlocked(share *transaction.Share, o transaction.Outcome) {
+	if o != transaction.Aborted {
+		s.blocked = nil
+		return
+	}
+	for to, err := range share.Held {
+		s.blocked = fmt.Errorf("%s/%d takes no writes: %w", to.Topic, to.Partition, err)
+		if to.Topic == s.o.Topics.DeadLetters.Name && !targets.TooLarge(err) && !targets.NotAuthorized(err) { // else it is all of them
+			s.o.Health.Avoid(to, err)
+		}
+	}
+}
+
+// Doubt reports that somebody else may have written to the changelog: nothing is sealed until
+// a look at its end has told.
+func (s *Steps) Doubt() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tail.doubt
+}
+
+// idleFor reports whether the changelog's end is believed, and there was no news of it for so long. Then the time
+// counts anew.
+func (s *Steps) idleFor(d time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tail.doubt || time.Since(s.tail.at) <= d {
+		return false
+	}
+	s.tail.at = time.Now()
+	return true
+}
+
+// endsAt takes the end of the changelog as it was a moment ago. While a share is out it says nothing.
+func (s *Steps) endsAt(end int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if end > s.tail.next && !s.out {
+		s.tail.distrust()
+	}
+}
+
+// beginLook reports whether a look is to begin, and from which offset on: there is doubt, and a leader. known ends
+// the look.
+func (s *Steps) beginLook() (from int64, start bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.tail.doubt || s.tail.look {
+		return 0, false
+	}
+	s.leaderless = s.o.Targets.Stalled(s.o.Topics.Changelog.Name, s.o.Partition)
+	s.tail.look = !s.leaderless
+	return s.tail.seen, s.tail.look
+}
+
+// known ends all doubt: no claim of somebody else stands in the changelog below an offset.
+func (s *Steps) known(at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tail.known(at)
+}
+
+// reason is why nothing can be committed, as far as is known; "" if nothing is.
+func (s *Steps) reason() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log, missing := s.missing()
+	switch {
+	case missing:
+		// As of now, not of the last seal: a share may be out, waiting for the leader.
+		return fmt.Sprintf("no leader for %v that can be reached", log)
+	case s.blocked != nil:
+		return s.blocked.Error()
+	case s.tail.doubt && time.Since(s.tail.at) > doubtShown:
+		return "looking at what was written last to " + s.o.Topics.Changelog.Name + ": replicas lack it, or somebody else may have claimed the partition"
+	}
+	return ""
+}
+
+// drain stops sealing and waits, at most DrainTimeout, until no share is out. It returns when that time ends.
+func (s *Steps) drain() (until time.Time) {
+	until = time.Now().Add(DrainTimeout) // before the timer: it wakes once
+	deadline := time.AfterFunc(DrainTimeout, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.idle.Broadcast()
+	})
+	defer deadline.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining.Store(true)
+	for s.out && time.Now().Before(until) {
+		s.idle.Wait()
+	}
+	return until
+}
