@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -85,7 +86,7 @@ func meant(key string) string {
 	if len(key) > maxMeant {
 		return ""
 	}
-	if best := near.Name(strings.ToLower(key), waterclock.RequestPrefix, requestHeaders()); best != "" {
+	if best := near.Name(strings.ToLower(key), waterclock.RequestPrefix, headerNames[:]); best != "" {
 		return " (did you mean " + best + "?)"
 	}
 	return ""
@@ -159,74 +160,36 @@ func classifyTimer(key string) name {
 	return unknownTimer
 }
 
-// requestHeaders are the names of all headers that requests have.
-func requestHeaders() []string {
-	return []string{
-		atHeader:              waterclock.HeaderAt,
-		afterHeader:           waterclock.HeaderAfter,
-		cancelHeader:          waterclock.HeaderCancel,
-		targetTopicHeader:     waterclock.HeaderTargetTopic,
-		targetKeyHeader:       waterclock.HeaderTargetKey,
-		targetKeyNullHeader:   waterclock.HeaderTargetKeyNull,
-		targetPartitionHeader: waterclock.HeaderTargetPartition,
-		everyHeader:           waterclock.HeaderEvery,
-		cronHeader:            waterclock.HeaderCron,
-		zoneHeader:            waterclock.HeaderZone,
-		untilHeader:           waterclock.HeaderUntil,
-		countHeader:           waterclock.HeaderCount,
-		jitterHeader:          waterclock.HeaderJitter,
-		catchUpHeader:         waterclock.HeaderCatchUp,
-		maxLateHeader:         waterclock.HeaderMaxLate,
-		rememberHeader:        waterclock.HeaderRemember,
-		triggerHeader:         waterclock.HeaderTrigger,
-		pauseHeader:           waterclock.HeaderPause,
-		resumeHeader:          waterclock.HeaderResume,
-		ifHeader:              waterclock.HeaderIf,
-	}
+// headerNames are the names of all headers that requests have.
+var headerNames = [names]string{
+	atHeader:              waterclock.HeaderAt,
+	afterHeader:           waterclock.HeaderAfter,
+	cancelHeader:          waterclock.HeaderCancel,
+	targetTopicHeader:     waterclock.HeaderTargetTopic,
+	targetKeyHeader:       waterclock.HeaderTargetKey,
+	targetKeyNullHeader:   waterclock.HeaderTargetKeyNull,
+	targetPartitionHeader: waterclock.HeaderTargetPartition,
+	everyHeader:           waterclock.HeaderEvery,
+	cronHeader:            waterclock.HeaderCron,
+	zoneHeader:            waterclock.HeaderZone,
+	untilHeader:           waterclock.HeaderUntil,
+	countHeader:           waterclock.HeaderCount,
+	jitterHeader:          waterclock.HeaderJitter,
+	catchUpHeader:         waterclock.HeaderCatchUp,
+	maxLateHeader:         waterclock.HeaderMaxLate,
+	triggerHeader:         waterclock.HeaderTrigger,
+	pauseHeader:           waterclock.HeaderPause,
+	resumeHeader:          waterclock.HeaderResume,
+	ifHeader:              waterclock.HeaderIf,
+	rememberHeader:        waterclock.HeaderRemember,
 }
 
+// String returns the header's name.
+func (n name) String() string { return headerNames[n] }
+
 func known(key string) name {
-	switch key {
-	case waterclock.HeaderAt:
-		return atHeader
-	case waterclock.HeaderAfter:
-		return afterHeader
-	case waterclock.HeaderCancel:
-		return cancelHeader
-	case waterclock.HeaderTargetTopic:
-		return targetTopicHeader
-	case waterclock.HeaderTargetKey:
-		return targetKeyHeader
-	case waterclock.HeaderTargetKeyNull:
-		return targetKeyNullHeader
-	case waterclock.HeaderTargetPartition:
-		return targetPartitionHeader
-	case waterclock.HeaderEvery:
-		return everyHeader
-	case waterclock.HeaderCron:
-		return cronHeader
-	case waterclock.HeaderZone:
-		return zoneHeader
-	case waterclock.HeaderUntil:
-		return untilHeader
-	case waterclock.HeaderCount:
-		return countHeader
-	case waterclock.HeaderJitter:
-		return jitterHeader
-	case waterclock.HeaderCatchUp:
-		return catchUpHeader
-	case waterclock.HeaderMaxLate:
-		return maxLateHeader
-	case waterclock.HeaderRemember:
-		return rememberHeader
-	case waterclock.HeaderTrigger:
-		return triggerHeader
-	case waterclock.HeaderPause:
-		return pauseHeader
-	case waterclock.HeaderResume:
-		return resumeHeader
-	case waterclock.HeaderIf:
-		return ifHeader
+	if n := slices.Index(headerNames[:], key); n >= 0 {
+		return name(n)
 	}
 	return unknownTimer
 }

@@ -58,19 +58,13 @@ func (h *headers) fit() *Refusal {
 	case h.recurs():
 		return nil
 	}
-	for i, header := range needRecurrence {
-		if h.has(zoneHeader + name(i)) {
+	for n := zoneHeader; n <= catchUpHeader; n++ { // they need a recurrence
+		if h.has(n) {
 			return refuse(waterclock.ReasonNoRecurrence,
-				"%s is given and the timer does not recur: add timer-every or timer-cron, or leave it out.", header)
+				"%s is given and the timer does not recur: add timer-every or timer-cron, or leave it out.", n)
 		}
 	}
 	return nil
-}
-
-// needRecurrence are the headers that say nothing of a timer that fires once, from
-// zoneHeader on.
-var needRecurrence = [...]string{
-	waterclock.HeaderZone, waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp,
 }
 
 func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *Refusal) {

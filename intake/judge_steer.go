@@ -12,15 +12,14 @@ import (
 // steering lists the headers that make a request do something else than schedule, in
 // the order in which two of them are named.
 var steering = [...]struct {
-	name   name
-	header string
-	bad    waterclock.Reason
-	steer  timer.Steer // 0: it cancels
+	name  name
+	bad   waterclock.Reason
+	steer timer.Steer // 0: it cancels
 }{
-	{cancelHeader, waterclock.HeaderCancel, waterclock.ReasonBadCancel, 0},
-	{triggerHeader, waterclock.HeaderTrigger, waterclock.ReasonBadTrigger, timer.Trigger},
-	{pauseHeader, waterclock.HeaderPause, waterclock.ReasonBadPause, timer.Pause},
-	{resumeHeader, waterclock.HeaderResume, waterclock.ReasonBadResume, timer.Resume},
+	{cancelHeader, waterclock.ReasonBadCancel, 0},
+	{triggerHeader, waterclock.ReasonBadTrigger, timer.Trigger},
+	{pauseHeader, waterclock.ReasonBadPause, timer.Pause},
+	{resumeHeader, waterclock.ReasonBadResume, timer.Resume},
 }
 
 // steers decides whether the record cancels or steers, rather than schedules. Such a
@@ -34,10 +33,10 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 			continue
 		case string(h.values[s.name]) != waterclock.True:
 			return 0, false, refuse(s.bad,
-				"%s is %s: the only value is true; leave the header out to schedule.", s.header, quote(h.values[s.name]))
+				"%s is %s: the only value is true; leave the header out to schedule.", s.name, quote(h.values[s.name]))
 		case first >= 0:
 			return 0, false, refuse(waterclock.ReasonTwoActions,
-				"%s comes together with %s: send two requests, in the order that is meant.", steering[first].header, s.header)
+				"%s comes together with %s: send two requests, in the order that is meant.", steering[first].name, s.name)
 		}
 		first = i
 	}
@@ -51,7 +50,7 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 			reason = waterclock.ReasonSteeringDueTime
 		}
 		return 0, false, refuse(reason,
-			"%s comes together with a due time: send it without timer-at, timer-after, timer-every and timer-cron, or a request without %s.", s.header, s.header)
+			"%s comes together with a due time: send it without timer-at, timer-after, timer-every and timer-cron, or a request without %s.", s.name, s.name)
 	}
 	return s.steer, true, nil
 }

@@ -4,7 +4,7 @@ import "testing"
 
 // What is proposed in the place of a misspelt header is one that requests have.
 func TestMisspeltHeaderProposesOne(t *testing.T) {
-	for n, header := range requestHeaders() {
+	for n, header := range headerNames {
 		if known(header) != name(n) {
 			t.Errorf("%s is not the header %d", header, n)
 		}
