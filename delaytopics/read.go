@@ -43,10 +43,10 @@ func (p *Partition) Deliver(r intake.Read) {
 	p.life.Kick()
 }
 
-// queueRecord judges a record and queues it. The lock is held.
+// queueRecord validates a record and queues it. The lock is held.
 func (p *Partition) queueRecord(r *kgo.Record) {
 	it := item{rec: r, next: r.Offset + 1}
-	it.says, it.refusal = p.o.Rules.JudgeDelayed(r)
+	it.says, it.refusal = p.o.Rules.ValidateDelayed(r)
 	at := r.Timestamp.UnixMilli()
 	if it.refusal == nil {
 		it.refusal = judgeTime(at)

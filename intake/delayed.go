@@ -17,12 +17,12 @@ type Delayed struct {
 	Headers []kgo.RecordHeader // those that go with it, in order; they may be the record's own
 }
 
-// JudgeDelayed reads a record of a fixed-delay topic, or says why it cannot be passed
+// ValidateDelayed reads a record of a fixed-delay topic, or says why it cannot be passed
 // on. Of the headers that speak to the service it takes timer-target-topic and
 // waterclock-attempt; it refuses any other timer- header, for it would have no effect,
-// and drops those of the service. The same record is judged the same whenever it is read,
+// and drops those of the service. The same record is validated alike whenever it is read,
 // by the same rules: those that hold now, see Replace.
-func (r *Rules) JudgeDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
+func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 	r = r.Current()
 	var named, attempt []byte
 	hasTarget, hasAttempt, ours := false, false, 0

@@ -28,7 +28,7 @@ func delayedRules() *Rules {
 		}}
 }
 
-func TestJudgeDelayed(t *testing.T) {
+func TestValidateDelayed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		headers []string
 		target  string
@@ -47,7 +47,7 @@ func TestJudgeDelayed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rec := delayed(tc.headers...)
 			before := delayed(tc.headers...)
-			d, refusal := delayedRules().JudgeDelayed(rec)
+			d, refusal := delayedRules().ValidateDelayed(rec)
 			if refusal != nil {
 				t.Fatalf("refused: %+v", refusal)
 			}
@@ -62,7 +62,7 @@ func TestJudgeDelayed(t *testing.T) {
 	}
 }
 
-func TestJudgeDelayedRefuses(t *testing.T) {
+func TestValidateDelayedRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		headers []string
 		want    waterclock.Reason
@@ -94,7 +94,7 @@ func TestJudgeDelayedRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := delayedRules()
 			for range 2 { // the second time, the target's verdict is remembered
-				_, refusal := r.JudgeDelayed(delayed(tc.headers...))
+				_, refusal := r.ValidateDelayed(delayed(tc.headers...))
 				if refusal == nil || refusal.Reason != tc.want || !strings.Contains(refusal.Detail, tc.says) {
 					t.Errorf("got %+v, want %s with %q", refusal, tc.want, tc.says)
 				}
@@ -103,7 +103,7 @@ func TestJudgeDelayedRefuses(t *testing.T) {
 	}
 	r := delayedRules()
 	r.DefaultTarget = ""
-	if _, refusal := r.JudgeDelayed(delayed("a", "b")); refusal == nil || refusal.Reason != waterclock.ReasonNoTarget {
+	if _, refusal := r.ValidateDelayed(delayed("a", "b")); refusal == nil || refusal.Reason != waterclock.ReasonNoTarget {
 		t.Errorf("without a target: %+v", refusal)
 	}
 }
@@ -111,13 +111,13 @@ func TestJudgeDelayedRefuses(t *testing.T) {
 // Other rules hold for fixed-delay topics too, from the next record on.
 func TestRulesOfFixedDelayTopicsAreReplaced(t *testing.T) {
 	rules := delayedRules()
-	if _, refusal := rules.JudgeDelayed(delayed()); refusal != nil {
+	if _, refusal := rules.ValidateDelayed(delayed()); refusal != nil {
 		t.Fatalf("refused: %+v", refusal)
 	}
 	strict := delayedRules()
 	strict.Allow = func(string) bool { return false }
 	rules.Replace(strict)
-	if _, refusal := rules.JudgeDelayed(delayed()); refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
+	if _, refusal := rules.ValidateDelayed(delayed()); refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
 		t.Errorf("by other rules: %+v", refusal)
 	}
 }

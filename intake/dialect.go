@@ -13,7 +13,7 @@ import (
 
 // Dialect is the language of another scheduler in which requests of a topic may
 // be written. What a record says in it is said again in our own headers, and
-// then judged like any request: limits, targets and reasons are the same. What
+// then validated like any request: limits, targets and reasons are the same. What
 // our own headers cannot say is refused.
 //
 // Our own headers are understood beside every dialect, so that producers can be

@@ -24,7 +24,7 @@ type said struct {
 	detail string
 }
 
-// hear judges what is said in a dialect.
+// hear validates what is said in a dialect.
 func hear(t *testing.T, d Dialect, all []said) {
 	t.Helper()
 	rules := testRules()
@@ -33,7 +33,7 @@ func hear(t *testing.T, d Dialect, all []said) {
 		t.Run(c.name, func(t *testing.T) {
 			c.rec.Topic = "timers"
 			before := fmt.Sprintf("%q", c.rec.Headers)
-			req, _, refusal := rules.Judge(c.rec, now)
+			req, _, refusal := rules.Validate(c.rec, now)
 			if after := fmt.Sprintf("%q", c.rec.Headers); after != before {
 				t.Errorf("the record's headers are %s, were %s", after, before)
 			}
@@ -315,7 +315,7 @@ func TestNATSRecurs(t *testing.T) {
 		}
 		rules := testRules()
 		rules.Dialect = NATS
-		req, _, refusal := rules.Judge(request(body, headers...), now)
+		req, _, refusal := rules.Validate(request(body, headers...), now)
 		switch {
 		case c.reason != "" && (refusal == nil || refusal.Reason != c.reason):
 			t.Errorf("%s, %s: %+v, %+v, want %s", c.schedule, c.zone, req.Schedule, refusal, c.reason)
@@ -378,13 +378,13 @@ func FuzzDialects(f *testing.F) {
 			}
 		}
 		rec := build()
-		first, _, why := rules.Judge(rec, now)
+		first, _, why := rules.Validate(rec, now)
 		if !reflect.DeepEqual(rec, build()) {
 			t.Fatalf("the record is %+v, was %+v", rec, build())
 		}
-		again, _, whyAgain := rules.Judge(rec, now)
+		again, _, whyAgain := rules.Validate(rec, now)
 		if !reflect.DeepEqual(first, again) || !reflect.DeepEqual(why, whyAgain) {
-			t.Fatalf("judged %+v, %+v, then %+v, %+v", first, why, again, whyAgain)
+			t.Fatalf("validated %+v, %+v, then %+v, %+v", first, why, again, whyAgain)
 		}
 	})
 }

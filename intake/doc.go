@@ -1,5 +1,5 @@
 // Package intake takes requests in: it reads request partitions from offsets of
-// our own, no faster than they may come (Reader), and judges each record by the
+// our own, no faster than they may come (Reader), and validates each record by the
 // contract with users, in the language of another scheduler where that is asked for
 // (Rules, Dialect).
 //

@@ -112,7 +112,7 @@ func (r *Rules) Full(pending int64) *Refusal {
 		"%d timers of %s are pending on the partition, its share of limit-pending is %d: cancel some, let some fire, or raise it.", pending, r.Topic, r.Quota.Pending)
 }
 
-// overQuota marks a record that a meter did not admit, for Judge.
+// overQuota marks a record that a meter did not admit, for Validate.
 type overQuota struct{}
 
 func markOver(rec *kgo.Record) {

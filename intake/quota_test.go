@@ -111,9 +111,9 @@ func TestMeterDelays(t *testing.T) {
 	}
 }
 
-// TestJudgeOverQuota: what a meter did not admit is refused if it schedules and
+// TestValidateOverQuota: what a meter did not admit is refused if it schedules and
 // nothing else is wrong with it; a cancel never is.
-func TestJudgeOverQuota(t *testing.T) {
+func TestValidateOverQuota(t *testing.T) {
 	over := func(r *kgo.Record) *kgo.Record {
 		markOver(r)
 		return r
@@ -130,14 +130,14 @@ func TestJudgeOverQuota(t *testing.T) {
 		{"over, and bad", over(request(body, "timer-at", "x")), waterclock.ReasonBadTime},
 		{"a cancel", over(request(nil)), ""},
 	} {
-		_, _, refusal := rules.Judge(c.rec, now)
+		_, _, refusal := rules.Validate(c.rec, now)
 		if got := refusal; got == nil && c.want != "" || got != nil && got.Reason != c.want {
 			t.Errorf("%s: %+v, want %q", c.name, got, c.want)
 		}
 	}
 	rules = testRules()
 	rules.Dialect, rules.DefaultTarget = RabbitMQ, "ok"
-	if _, _, refusal := rules.Judge(over(request(body, "x-delay", "1")), now); refusal == nil || refusal.Reason != waterclock.ReasonOverQuota {
+	if _, _, refusal := rules.Validate(over(request(body, "x-delay", "1")), now); refusal == nil || refusal.Reason != waterclock.ReasonOverQuota {
 		t.Errorf("in a dialect: %+v", refusal)
 	}
 }
@@ -161,25 +161,25 @@ func TestRulesFull(t *testing.T) {
 // ones do not.
 func TestRulesAreReplaced(t *testing.T) {
 	rules := testRules()
-	judge := func(want waterclock.Reason) {
+	validate := func(want waterclock.Reason) {
 		t.Helper()
-		_, _, refusal := rules.Judge(request(body, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
+		_, _, refusal := rules.Validate(request(body, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
 		if refusal == nil && want != "" || refusal != nil && refusal.Reason != want {
 			t.Errorf("got %+v, want %q", refusal, want)
 		}
 	}
-	judge("")
+	validate("")
 	strict := testRules()
 	strict.Allow = func(string) bool { return false }
 	rules.Replace(strict)
-	judge(waterclock.ReasonTargetNotAllowed)
+	validate(waterclock.ReasonTargetNotAllowed)
 	small := testRules()
 	small.Limits.ValueBytes = 1
 	rules.Replace(small)
-	judge(waterclock.ReasonValueTooLarge)
+	validate(waterclock.ReasonValueTooLarge)
 	if rules.Current() != small {
 		t.Error("other rules hold")
 	}
 	rules.Replace(testRules())
-	judge("")
+	validate("")
 }

@@ -133,7 +133,7 @@ func (p *fakePartition) take(r *route.Request) int64 {
 	for _, h := range r.Headers {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
-	req, _, refused := p.rules.Judge(rec, time.Now().UnixMilli())
+	req, _, refused := p.rules.Validate(rec, time.Now().UnixMilli())
 	if refused != nil {
 		p.decided[offset] = query.Decision{Outcome: "rejected", Reason: string(refused.Reason), Detail: refused.Detail}
 		return offset

@@ -119,7 +119,7 @@ func (s *sub) judgeSome(d *delivery) (*planner.Batch, error) {
 			b.Refuse(rec, rec.Offset, d.refusal)
 			continue
 		}
-		depends, err := s.judge(b, rec, now)
+		depends, err := s.validate(b, rec, now)
 		if err != nil {
 			return nil, err
 		}
@@ -145,11 +145,11 @@ func maxDepending(rules *intake.Rules) int {
 	return max(1, maxBatchBytes/rules.Limits.RecordBytes)
 }
 
-// judge adds a record to a batch, as a request or as a refusal. It reports whether its outcome
+// validate adds a record to a batch, as a request or as a refusal. It reports whether its outcome
 // depends on what is pending.
-func (s *sub) judge(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
+func (s *sub) validate(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
 	p := s.plans.p
-	r, misplaced, refused := p.o.Rules.Judge(rec, now)
+	r, misplaced, refused := p.o.Rules.Validate(rec, now)
 	switch {
 	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
 		p.o.Metrics.misplaced(rec.Topic) // the refusal says it

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -138,7 +140,7 @@ func (j *job) takeStaying(ctx context.Context, i int) error {
 	})
 }
 
-// take judges the requests of partition i that nobody has taken in, those that
+// take validates the requests of partition i that nobody has taken in, those that
 // leave it or the others; plan gets those that are not rejected.
 func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Request)) error {
 	return j.read(ctx, j.requestLog(i), j.parts[i].requests, false, func(rec *kgo.Record) error {
@@ -146,7 +148,7 @@ func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Req
 			return nil
 		}
 		j.report.Taken++
-		req, refusal := j.judge(rec, leaving)
+		req, refusal := j.validate(rec, leaving)
 		if refusal != nil {
 			j.report.Refused++
 			j.out.dead(wire.DeadRequest(&j.o.Set.DeadLetters, rec, string(refusal.Reason), refusal.Detail))
@@ -155,4 +157,22 @@ func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Req
 		plan(req)
 		return nil
 	})
+}
+
+// validate says of a request what the service would say. A request that leaves its partition was
+// written where its ID belonged then, so it does not lie on a wrong partition. A request that depends
+// on what is pending is rejected: the timer may have come from another partition, whose requests
+// stand in no order with those of this one.
+func (j *job) validate(rec *kgo.Record, leaving bool) (timer.Request, *intake.Refusal) {
+	here := rec
+	if leaving {
+		moved := *rec
+		moved.Partition = j.is(rec.Key)
+		here = &moved
+	}
+	req, _, refusal := j.o.Rules.Validate(here, j.o.Now().UnixMilli())
+	if refusal == nil && req.Depends() {
+		refusal = &intake.Refusal{Reason: waterclock.ReasonMovedMeanwhile, Detail: "the request depends on what is pending where it stands, and the timers were moved before it was taken in: send it again."}
+	}
+	return req, refusal
 }

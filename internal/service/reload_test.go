@@ -48,7 +48,7 @@ func TestTakeOver(t *testing.T) {
 		cfg: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg},
 		topics: map[string]*served{"timers": {set: setOf("timers"), rules: policy.Rules(cfg, setOf("timers"))}},
 	}
-	judge := in.topics["timers"].rules.Judge
+	judge := in.topics["timers"].rules.Validate
 	allowed := func(target string) bool {
 		rec := &kgo.Record{Topic: "timers", Key: []byte("id"), Timestamp: time.UnixMilli(1_700_000_000_000), Headers: []kgo.RecordHeader{
 			{Key: "timer-after", Value: []byte("1s")}, {Key: "timer-target-topic", Value: []byte(target)},
@@ -92,7 +92,7 @@ func TestTakeOverOfFixedDelayTopics(t *testing.T) {
 		delayed: map[string]*served{"retry": {set: setOf("retry"), rules: policy.DelayRules(cfg, d, setOf("retry"))}},
 	}
 	refused := func() bool {
-		_, refusal := in.delayed["retry"].rules.JudgeDelayed(&kgo.Record{Topic: "retry"})
+		_, refusal := in.delayed["retry"].rules.ValidateDelayed(&kgo.Record{Topic: "retry"})
 		return refusal != nil
 	}
 	if refused() {

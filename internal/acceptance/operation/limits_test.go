@@ -22,8 +22,8 @@ import (
 var heldBy = map[string]map[string]string{
 	".": {
 		"MaxIDBytes":    "internal/acceptance/operation.TestLimitsOfRequests",
-		"MaxRemember":   "intake.TestJudgeRemembers",
-		"MaxTokenBytes": "intake.TestJudgeRemembers",
+		"MaxRemember":   "intake.TestValidateRemembers",
+		"MaxTokenBytes": "intake.TestValidateRemembers",
 	},
 	"internal/topics": {
 		"MaxRequestName": "TestNames",
@@ -45,8 +45,8 @@ var heldBy = map[string]map[string]string{
 		"DefaultHorizon":     "internal/acceptance/operation.TestLimitsOfRequests",
 		"DefaultHeaders":     "internal/acceptance/operation.TestLimitsOfRequests",
 		"DefaultHeaderBytes": "internal/acceptance/operation.TestLimitsOfRequests",
-		"DefaultInterval":    "TestJudgeAcceptsRecurrences TestJudgeRefusesRecurrences",
-		"RecordBytes":        "TestJudgeRecordBytes",
+		"DefaultInterval":    "TestValidateAcceptsRecurrences TestValidateRefusesRecurrences",
+		"RecordBytes":        "TestValidateRecordBytes",
 		"burst":              "TestMeter TestMeterBounds",
 		"fetchMaxBytes":      "TestAFetchIsBounded",
 		"fetchMaxPartition":  "TestAFetchIsBounded",
@@ -241,7 +241,7 @@ func TestLimitsOfRequests(t *testing.T) {
 		{"one byte more", request(1, soon, 3, 64<<10+1), waterclock.ReasonHeadersTooLarge},
 	} {
 		rules := &intake.Rules{Topic: "requests", Partitions: 1, Allow: func(string) bool { return true }, Limits: intake.DefaultLimits()}
-		_, _, refused := rules.Judge(c.r, now.UnixMilli())
+		_, _, refused := rules.Validate(c.r, now.UnixMilli())
 		got := waterclock.Reason("")
 		if refused != nil {
 			got = refused.Reason

@@ -172,7 +172,7 @@ func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refus
 	}
 	at := *rec
 	at.Timestamp = now
-	_, _, refusal := rules.Judge(&at, now.UnixMilli())
+	_, _, refusal := rules.Validate(&at, now.UnixMilli())
 	if refusal != nil && refusal.Reason == waterclock.ReasonUnknownZone {
 		return nil // the service may have newer rules of zones
 	}

@@ -59,7 +59,7 @@ func TestRulesOfTenants(t *testing.T) {
 		for i := 0; i < len(c.headers); i += 2 {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: c.headers[i], Value: []byte(c.headers[i+1])})
 		}
-		req, _, refusal := Rules(cfg, setOf(c.topic)).Judge(rec, 1_700_000_000_000)
+		req, _, refusal := Rules(cfg, setOf(c.topic)).Validate(rec, 1_700_000_000_000)
 		switch {
 		case c.reason != "" && (refusal == nil || refusal.Reason != c.reason):
 			t.Errorf("%s: %+v, %+v, want %s", c.name, req.Schedule, refusal, c.reason)

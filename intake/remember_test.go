@@ -8,7 +8,7 @@ import (
 )
 
 // A timer is remembered for up to MaxRemember, with a token of up to MaxTokenBytes.
-func TestJudgeRemembers(t *testing.T) {
+func TestValidateRemembers(t *testing.T) {
 	long := strings.Repeat("~", waterclock.MaxTokenBytes)
 	for _, c := range []struct {
 		text  string
@@ -27,7 +27,7 @@ func TestJudgeRemembers(t *testing.T) {
 		{"token", 0, "", false},
 	} {
 		r := testRules()
-		req, _, refused := r.Judge(request([]byte("v"), "timer-after", "1s", "timer-target-topic", "ok", "timer-remember", c.text), now)
+		req, _, refused := r.Validate(request([]byte("v"), "timer-after", "1s", "timer-target-topic", "ok", "timer-remember", c.text), now)
 		switch {
 		case !c.ok && (refused == nil || refused.Reason != waterclock.ReasonBadRemember):
 			t.Errorf("%q is taken: %+v", c.text, refused)

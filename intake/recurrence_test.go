@@ -26,7 +26,7 @@ func TestDefaultMaxLate(t *testing.T) {
 	} {
 		c.rules.DefaultMaxLate = 5 * time.Second
 		headers := append([]string{"timer-at", "1700000000000", "timer-target-topic", "ok"}, c.headers...)
-		req, _, refusal := c.rules.Judge(request(nil, headers...), now)
+		req, _, refusal := c.rules.Validate(request(nil, headers...), now)
 		if refusal != nil || req.Schedule.TooLate != c.want {
 			t.Errorf("%q: %+v, %+v, want too late at %d", c.headers, req.Schedule, refusal, c.want)
 		}
@@ -49,14 +49,14 @@ func TestLimitPast(t *testing.T) {
 	} {
 		rules := testRules()
 		rules.LimitPast = time.Second
-		req, _, refusal := rules.Judge(request(nil, append(c.headers, "timer-target-topic", "ok")...), now)
+		req, _, refusal := rules.Validate(request(nil, append(c.headers, "timer-target-topic", "ok")...), now)
 		if refusal != nil || req.Schedule.TooLate != c.want {
 			t.Errorf("%q: %+v, %+v, want too late at %d", c.headers, req.Schedule, refusal, c.want)
 		}
 	}
 }
 
-func TestJudgeAcceptsRecurrences(t *testing.T) {
+func TestValidateAcceptsRecurrences(t *testing.T) {
 	target := []string{"timer-target-topic", "ok"}
 	// stamped is 2023-11-14T22:13:19.5Z.
 	nine := time.Date(2023, 11, 15, 8, 0, 0, 0, time.UTC).UnixMilli()
@@ -97,7 +97,7 @@ func TestJudgeAcceptsRecurrences(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			req, _, refusal := testRules().Judge(request([]byte("v"), append(tt.headers, target...)...), now)
+			req, _, refusal := testRules().Validate(request([]byte("v"), append(tt.headers, target...)...), now)
 			if refusal != nil {
 				t.Fatalf("refused: %+v", refusal)
 			}
@@ -109,9 +109,9 @@ func TestJudgeAcceptsRecurrences(t *testing.T) {
 	}
 }
 
-// TestJudgeJitter: the first occurrence has its share too.
-func TestJudgeJitter(t *testing.T) {
-	req, _, refusal := testRules().Judge(request(nil, "timer-every", "1m", "timer-jitter", "30s", "timer-until", "2023-11-14T22:14:19.5Z", "timer-target-topic", "ok"), now)
+// TestValidateJitter: the first occurrence has its share too.
+func TestValidateJitter(t *testing.T) {
+	req, _, refusal := testRules().Validate(request(nil, "timer-every", "1m", "timer-jitter", "30s", "timer-until", "2023-11-14T22:14:19.5Z", "timer-target-topic", "ok"), now)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -202,38 +202,38 @@ func badRecurrences() []badRecurrence {
 	}
 }
 
-func TestJudgeRefusesRecurrences(t *testing.T) {
+func TestValidateRefusesRecurrences(t *testing.T) {
 	for _, tt := range badRecurrences() {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := request([]byte("v"), append(tt.headers, "timer-target-topic", "ok")...)
-			req, _, refusal := testRules().Judge(rec, now)
+			req, _, refusal := testRules().Validate(rec, now)
 			if refusal == nil {
 				t.Fatalf("accepted: %+v, %+v", req.Schedule, req.Schedule.Recurrence)
 			}
 			if refusal.Reason != tt.want || !strings.Contains(refusal.Detail, tt.says) {
 				t.Errorf("got %s: %s\nwant %s with %q", refusal.Reason, refusal.Detail, tt.want, tt.says)
 			}
-			checkJudged(t, rec)
+			checkValidated(t, rec)
 		})
 	}
 	for _, headers := range [][]string{{"timer-every", "1m"}, {"timer-cron", "0 9 * * *"}} {
 		rec := with(request(nil, append(headers, "timer-target-topic", "ok")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) })
-		if _, _, refusal := testRules().Judge(rec, now); refusal == nil || refusal.Reason != waterclock.ReasonNoTimestamp {
+		if _, _, refusal := testRules().Validate(rec, now); refusal == nil || refusal.Reason != waterclock.ReasonNoTimestamp {
 			t.Errorf("%q without a timestamp: %+v", headers, refusal)
 		}
 		rec = with(rec, func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) })
-		if _, _, refusal := testRules().Judge(rec, now); refusal == nil || refusal.Reason != waterclock.ReasonBeyondHorizon {
+		if _, _, refusal := testRules().Validate(rec, now); refusal == nil || refusal.Reason != waterclock.ReasonBeyondHorizon {
 			t.Errorf("%q behind a forged timestamp: %+v", headers, refusal)
 		}
 		rec = with(rec, func(r *kgo.Record) { r.Timestamp = time.UnixMilli(0) })
-		if req, _, refusal := testRules().Judge(rec, now); refusal != nil || req.Schedule.Due >= now {
+		if req, _, refusal := testRules().Validate(rec, now); refusal != nil || req.Schedule.Due >= now {
 			t.Errorf("%q behind an old timestamp: %+v, %+v", headers, req.Schedule, refusal)
 		}
 	}
 }
 
-// TestJudgeShortestInterval: the limit holds for expressions too.
-func TestJudgeShortestInterval(t *testing.T) {
+// TestValidateShortestInterval: the limit holds for expressions too.
+func TestValidateShortestInterval(t *testing.T) {
 	r := testRules()
 	r.Limits.Interval = 10 * time.Minute
 	for text, fits := range map[string]bool{
@@ -241,19 +241,19 @@ func TestJudgeShortestInterval(t *testing.T) {
 		"timer-cron=* * * * * *": false, "timer-cron=@hourly": true, "timer-cron=55,0 23,0 * * *": false, "timer-cron=55,0 23,0 * * 1": true,
 	} {
 		name, value, _ := strings.Cut(text, "=")
-		_, _, refusal := r.Judge(request(nil, name, value, "timer-target-topic", "ok"), now)
+		_, _, refusal := r.Validate(request(nil, name, value, "timer-target-topic", "ok"), now)
 		if fits != (refusal == nil) || !fits && refusal.Reason != waterclock.ReasonIntervalTooShort {
 			t.Errorf("%s: %+v, fits %v", text, refusal, fits)
 		}
 	}
 }
 
-func TestJudgeRecurrenceAllocations(t *testing.T) {
+func TestValidateRecurrenceAllocations(t *testing.T) {
 	r := testRules()
 	for _, headers := range [][]string{{"timer-every", "1m"}, {"timer-cron", "0 9 * * *", "timer-zone", "Africa/Lagos"}} {
 		rec := request(nil, append(headers, "timer-target-topic", "ok")...)
 		got := testing.AllocsPerRun(100, func() {
-			if _, _, refusal := r.Judge(rec, now); refusal != nil {
+			if _, _, refusal := r.Validate(rec, now); refusal != nil {
 				t.Fatal(refusal)
 			}
 		})

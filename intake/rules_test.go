@@ -49,7 +49,7 @@ func nullHeader(name string) func(*kgo.Record) {
 	return func(r *kgo.Record) { r.Headers = append(r.Headers, kgo.RecordHeader{Key: name}) }
 }
 
-func TestJudgeAccepts(t *testing.T) {
+func TestValidateAccepts(t *testing.T) {
 	payload := []byte("payload")
 	// plain is the timer that the least of requests makes; each case changes it.
 	plain := func(change func(*timer.Timer)) *timer.Timer {
@@ -130,7 +130,7 @@ func TestJudgeAccepts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			req, misplaced, refusal := testRules().Judge(tt.rec, now)
+			req, misplaced, refusal := testRules().Validate(tt.rec, now)
 			if refusal != nil || misplaced {
 				t.Fatalf("refusal %+v, misplaced %v", refusal, misplaced)
 			}
@@ -143,7 +143,7 @@ func TestJudgeAccepts(t *testing.T) {
 }
 
 // What a request that steers does, from when, and under what condition.
-func TestJudgeSteers(t *testing.T) {
+func TestValidateSteers(t *testing.T) {
 	at := []string{"timer-at", "1700000000000", "timer-target-topic", "ok"}
 	due := &timer.Timer{
 		ID: []byte("id"), Offset: 42, Due: now, Occurrence: 1, Target: timer.Target{Topic: "ok", Partition: timer.AnyPartition, Key: []byte("id")}, Value: []byte("v"),
@@ -178,7 +178,7 @@ func TestJudgeSteers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := testRules()
 			r.Changelog = "timers.waterclock.changelog"
-			req, _, refusal := r.Judge(tt.rec, now)
+			req, _, refusal := r.Validate(tt.rec, now)
 			tt.want.ID, tt.want.Offset = tt.rec.Key, 42
 			if refusal != nil || !reflect.DeepEqual(req, tt.want) {
 				t.Errorf("\n got %+v %+v\nwant %+v", req, refusal, tt.want)
@@ -187,7 +187,7 @@ func TestJudgeSteers(t *testing.T) {
 	}
 }
 
-func TestJudgeRefuses(t *testing.T) {
+func TestValidateRefuses(t *testing.T) {
 	v := []byte("payload")
 	at := []string{"timer-at", "1700000000000"}
 	target := []string{"timer-target-topic", "ok"}
@@ -283,7 +283,7 @@ func TestJudgeRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := testRules()
 			for range 2 { // the second time, the target's verdict is remembered
-				req, _, refusal := r.Judge(tt.rec, now)
+				req, _, refusal := r.Validate(tt.rec, now)
 				if refusal == nil {
 					t.Fatalf("accepted: %+v", req.Schedule)
 				}
@@ -315,10 +315,10 @@ func TestJudgeRefuses(t *testing.T) {
 	}
 }
 
-func TestJudgeInternalTargetAllowedByMistake(t *testing.T) {
+func TestValidateInternalTargetAllowedByMistake(t *testing.T) {
 	r := testRules()
 	r.Allow = func(string) bool { return true }
-	_, _, refusal := r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", "__x"), now)
+	_, _, refusal := r.Validate(request(nil, "timer-at", "1700000000000", "timer-target-topic", "__x"), now)
 	if refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
 		t.Errorf("got %+v", refusal)
 	}
@@ -327,15 +327,15 @@ func TestJudgeInternalTargetAllowedByMistake(t *testing.T) {
 	}
 	r = testRules()
 	r.Allow = nil
-	_, _, refusal = r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
+	_, _, refusal = r.Validate(request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
 	if refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
 		t.Errorf("without a list: %+v", refusal)
 	}
 }
 
-// TestJudgeTargetThatNeverCanBe: the list of targets is no advice where it would
+// TestValidateTargetThatNeverCanBe: the list of targets is no advice where it would
 // not help.
-func TestJudgeTargetThatNeverCanBe(t *testing.T) {
+func TestValidateTargetThatNeverCanBe(t *testing.T) {
 	r := testRules()
 	r.Never = func(topic string) string {
 		if topic == "okbutown" {
@@ -344,7 +344,7 @@ func TestJudgeTargetThatNeverCanBe(t *testing.T) {
 		return ""
 	}
 	to := func(topic string) *Refusal {
-		_, _, refusal := r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", topic), now)
+		_, _, refusal := r.Validate(request(nil, "timer-at", "1700000000000", "timer-target-topic", topic), now)
 		return refusal
 	}
 	if got := to("okbutown"); got == nil || got.Reason != waterclock.ReasonTargetNotAllowed || got.Detail != "no timer may write to okbutown: it is ours; choose another target." {
@@ -358,25 +358,25 @@ func TestJudgeTargetThatNeverCanBe(t *testing.T) {
 	}
 }
 
-func TestJudgeDefaultTarget(t *testing.T) {
+func TestValidateDefaultTarget(t *testing.T) {
 	r := testRules()
 	r.DefaultTarget = "ok.default"
-	req, _, refusal := r.Judge(request(nil, "timer-at", "1700000000000"), now)
+	req, _, refusal := r.Validate(request(nil, "timer-at", "1700000000000"), now)
 	if refusal != nil || req.Schedule.Target.Topic != "ok.default" {
 		t.Errorf("got %+v, %+v", req.Schedule, refusal)
 	}
-	req, _, refusal = r.Judge(request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
+	req, _, refusal = r.Validate(request(nil, "timer-at", "1700000000000", "timer-target-topic", "ok"), now)
 	if refusal != nil || req.Schedule.Target.Topic != "ok" {
 		t.Errorf("with a header: got %+v, %+v", req.Schedule, refusal)
 	}
 	r = testRules()
 	r.DefaultTarget = "forbidden"
-	if _, _, refusal = r.Judge(request(nil, "timer-at", "1700000000000"), now); refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
+	if _, _, refusal = r.Validate(request(nil, "timer-at", "1700000000000"), now); refusal == nil || refusal.Reason != waterclock.ReasonTargetNotAllowed {
 		t.Errorf("a default that is not allowed: %+v", refusal)
 	}
 }
 
-func TestJudgeLimitsLowered(t *testing.T) {
+func TestValidateLimitsLowered(t *testing.T) {
 	r := testRules()
 	r.Limits = Limits{Horizon: time.Hour, Headers: 3, HeaderBytes: 100, ValueBytes: 4}
 	base := []string{"timer-after", "1h", "timer-target-topic", "ok"}
@@ -395,7 +395,7 @@ func TestJudgeLimitsLowered(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got waterclock.Reason
-			if _, _, refusal := r.Judge(tt.rec, now); refusal != nil {
+			if _, _, refusal := r.Validate(tt.rec, now); refusal != nil {
 				got = refusal.Reason
 			}
 			if got != tt.want {
@@ -405,7 +405,7 @@ func TestJudgeLimitsLowered(t *testing.T) {
 	}
 }
 
-func TestJudgePartitionerCheck(t *testing.T) {
+func TestValidatePartitionerCheck(t *testing.T) {
 	right := Murmur2Partition([]byte("id"), 8)
 	tests := []struct {
 		check     PartitionerCheck
@@ -425,7 +425,7 @@ func TestJudgePartitionerCheck(t *testing.T) {
 		r.PartitionerCheck = tt.check
 		rec := request(nil) // a cancel is checked too: it would miss its timer
 		rec.Partition = tt.partition
-		_, misplaced, refusal := r.Judge(rec, now)
+		_, misplaced, refusal := r.Validate(rec, now)
 		var got waterclock.Reason
 		if refusal != nil {
 			got = refusal.Reason
@@ -436,8 +436,8 @@ func TestJudgePartitionerCheck(t *testing.T) {
 	}
 }
 
-// TestJudgeRecordBytes: what only fits compressed is refused, a cancel is not.
-func TestJudgeRecordBytes(t *testing.T) {
+// TestValidateRecordBytes: what only fits compressed is refused, a cancel is not.
+func TestValidateRecordBytes(t *testing.T) {
 	headers := []string{"timer-after", "1h", "timer-target-topic", "ok", "waterclock-x", "y"}
 	rec := request([]byte("value"), headers...)
 	size := len(rec.Key) + len(rec.Value) + len(strings.Join(headers, ""))
@@ -445,45 +445,45 @@ func TestJudgeRecordBytes(t *testing.T) {
 		r := testRules()
 		r.Limits.RecordBytes = limit
 		var got waterclock.Reason
-		if _, _, refusal := r.Judge(rec, now); refusal != nil {
+		if _, _, refusal := r.Validate(rec, now); refusal != nil {
 			got = refusal.Reason
 		}
 		if got != want {
 			t.Errorf("%d bytes under a limit of %d: got %q, want %q", size, limit, got, want)
 		}
-		if _, _, refusal := r.Judge(request(make([]byte, size), "timer-cancel", "true"), now); refusal != nil {
+		if _, _, refusal := r.Validate(request(make([]byte, size), "timer-cancel", "true"), now); refusal != nil {
 			t.Errorf("a cancel under a limit of %d: %+v", limit, refusal)
 		}
 	}
 }
 
-// TestJudgeRemembersTargets asks once for each topic, up to the limit.
-func TestJudgeRemembersTargets(t *testing.T) {
+// TestValidateRemembersTargets asks once for each topic, up to the limit.
+func TestValidateRemembersTargets(t *testing.T) {
 	asked := 0
 	r := testRules()
 	r.Allow = func(string) bool { asked++; return true }
-	judge := func(topic string) {
-		if _, _, refusal := r.Judge(request(nil, "timer-after", "1s", "timer-target-topic", topic), now); refusal != nil {
+	validate := func(topic string) {
+		if _, _, refusal := r.Validate(request(nil, "timer-after", "1s", "timer-target-topic", topic), now); refusal != nil {
 			t.Fatal(refusal)
 		}
 	}
 	for range 3 {
-		judge("a")
-		judge("b")
+		validate("a")
+		validate("b")
 	}
 	if asked != 2 {
 		t.Errorf("asked %d times for two topics", asked)
 	}
 	for i := range 2 * maxTargets {
-		judge(strings.Repeat("x", i%200+1) + strings.Repeat("y", i/200))
+		validate(strings.Repeat("x", i%200+1) + strings.Repeat("y", i/200))
 	}
 	if got := len(*r.targets.known.Load()); got != maxTargets {
 		t.Errorf("remembers %d topics, want %d", got, maxTargets)
 	}
 }
 
-// TestJudgeAllocations: the timer, and the list of headers if any are kept.
-func TestJudgeAllocations(t *testing.T) {
+// TestValidateAllocations: the timer, and the list of headers if any are kept.
+func TestValidateAllocations(t *testing.T) {
 	r := testRules()
 	r.PartitionerCheck, r.DefaultTarget = Warn, "ok.a.target.that.is.longer.than.thirty-two.bytes"
 	tests := []struct {
@@ -499,7 +499,7 @@ func TestJudgeAllocations(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got := testing.AllocsPerRun(100, func() {
-			if _, _, refusal := r.Judge(tt.rec, now); refusal != nil {
+			if _, _, refusal := r.Validate(tt.rec, now); refusal != nil {
 				t.Fatal(refusal)
 			}
 		})
@@ -509,14 +509,14 @@ func TestJudgeAllocations(t *testing.T) {
 	}
 }
 
-// checkJudged holds what is true of every record, however it is judged.
-func checkJudged(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
+// checkValidated holds what is true of every record, valid or not.
+func checkValidated(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
 	r := testRules()
 	r.PartitionerCheck = Warn
-	req, misplaced, refusal := r.Judge(rec, now)
-	again, _, refusalAgain := r.Judge(rec, now)
+	req, misplaced, refusal := r.Validate(rec, now)
+	again, _, refusalAgain := r.Validate(rec, now)
 	if !reflect.DeepEqual(req, again) || !reflect.DeepEqual(refusal, refusalAgain) {
-		t.Fatalf("judged twice, two ways: %+v %+v, %+v %+v", req, refusal, again, refusalAgain)
+		t.Fatalf("validated twice, two ways: %+v %+v, %+v %+v", req, refusal, again, refusalAgain)
 	}
 	if refusal != nil {
 		if req.Schedule != nil || refusal.Reason.Meaning() == "" {
@@ -548,7 +548,7 @@ func checkJudged(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
 	}
 }
 
-func TestJudgeProperties(t *testing.T) {
+func TestValidateProperties(t *testing.T) {
 	names := rapid.OneOf(
 		rapid.SampledFrom([]string{
 			"timer-at", "timer-after", "timer-cancel", "timer-target-topic", "timer-target-key",
@@ -575,11 +575,11 @@ func TestJudgeProperties(t *testing.T) {
 			}
 			rec.Headers = append(rec.Headers, h)
 		}
-		checkJudged(t, rec)
+		checkValidated(t, rec)
 	})
 }
 
-func FuzzJudge(f *testing.F) {
+func FuzzValidate(f *testing.F) {
 	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-at", []byte("1700000000000"), "timer-target-topic", []byte("ok"))
 	f.Add([]byte("id"), []byte("v"), int64(-1), "timer-after", []byte("P1DT2H"), "timer-target-topic", []byte("ok"))
 	f.Add([]byte("id"), []byte(nil), int64(0), "timer-cancel", []byte("true"), "Timer-At", []byte("x"))
@@ -587,18 +587,18 @@ func FuzzJudge(f *testing.F) {
 	f.Add([]byte("id"), []byte("v"), int64(stamped), "timer-every", []byte("1m"), "timer-jitter", []byte("5s"))
 	f.Add([]byte("id"), []byte(nil), int64(0), "timer-target-key", []byte(nil), "timer-target-partition", []byte("1"))
 	f.Fuzz(func(t *testing.T, key, value []byte, stamp int64, name1 string, value1 []byte, name2 string, value2 []byte) {
-		checkJudged(t, &kgo.Record{
+		checkValidated(t, &kgo.Record{
 			Key: key, Value: value, Timestamp: time.UnixMilli(stamp),
 			Headers: []kgo.RecordHeader{{Key: name1, Value: value1}, {Key: name2, Value: value2}, {Key: "timer-target-topic", Value: []byte("ok")}},
 		})
-		checkJudged(t, &kgo.Record{
+		checkValidated(t, &kgo.Record{
 			Key: key, Value: value, Timestamp: time.UnixMilli(stamp),
 			Headers: []kgo.RecordHeader{{Key: name1, Value: value1}, {Key: name2, Value: value2}},
 		})
 	})
 }
 
-func BenchmarkJudge(b *testing.B) {
+func BenchmarkValidate(b *testing.B) {
 	tests := []struct {
 		name string
 		rec  *kgo.Record
@@ -615,7 +615,7 @@ func BenchmarkJudge(b *testing.B) {
 			r.PartitionerCheck = Warn
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, refusal := r.Judge(tt.rec, now); refusal != nil {
+				if _, _, refusal := r.Validate(tt.rec, now); refusal != nil {
 					b.Fatal(refusal)
 				}
 			}
@@ -644,7 +644,7 @@ func TestTheHorizonCountsFromTheLaterClock(t *testing.T) {
 	} {
 		rec := request(nil, "timer-after", tt.after, "timer-target-topic", "ok")
 		rec.Timestamp = time.UnixMilli(now).Add(tt.ahead)
-		_, _, refusal := r.Judge(rec, now)
+		_, _, refusal := r.Validate(rec, now)
 		if tt.want == "" && refusal != nil || tt.want != "" && (refusal == nil || refusal.Reason != tt.want) {
 			t.Errorf("%s: %+v", tt.name, refusal)
 		}

@@ -59,8 +59,8 @@ const (
 	DeadLetter
 )
 
-// Rules is what the requests of one request topic are judged by. The exported
-// fields must not change once Judge has been called; then any number of
+// Rules is what the requests of one request topic are validated by. The exported
+// fields must not change once Validate has been called; then any number of
 // goroutines may call it, and others take their place by Replace. A Rules must not
 // be copied after that either.
 type Rules struct {
@@ -94,8 +94,8 @@ type Rules struct {
 	schedules calendar.Cache
 }
 
-// Replace has all later calls of Judge go by other rules, of the same topic, which
-// must not have been used before: a request is judged by the ones or the others
+// Replace has all later calls of Validate go by other rules, of the same topic, which
+// must not have been used before: a request is validated by the ones or the others
 // as a whole. It may be called at any time, again and again.
 func (r *Rules) Replace(with *Rules) { r.newer.Store(with) }
 
@@ -131,18 +131,18 @@ func quote[B []byte | string](text B) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Judge turns one record of the request topic into a request, or says why it
+// Validate turns one record of the request topic into a request, or says why it
 // is rejected. now is Unix milliseconds and used for the horizon, and by what steers:
-// but for that, the same record is judged the same whenever it is read.
+// but for that, the same record is validated alike whenever it is read.
 //
 // req shares the record's memory. With a refusal it holds only ID and Offset.
 // misplaced says that the record's partition is not the one that murmur2 of its
 // key names; it is never set when PartitionerCheck is Off.
-func (r *Rules) Judge(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
-	return r.Current().judge(rec, now)
+func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
+	return r.Current().validate(rec, now)
 }
 
-func (r *Rules) judge(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
+func (r *Rules) validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
 	if len(rec.Key) == 0 || len(rec.Key) > waterclock.MaxIDBytes {
 		return req, false, refuse(waterclock.ReasonBadKey,

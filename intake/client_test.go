@@ -11,9 +11,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestJudgeTakesWhatTheClientBuilds: what waterclock.Schedule builds means here
+// TestValidateTakesWhatTheClientBuilds: what waterclock.Schedule builds means here
 // what was said there.
-func TestJudgeTakesWhatTheClientBuilds(t *testing.T) {
+func TestValidateTakesWhatTheClientBuilds(t *testing.T) {
 	r := testRules()
 	rapid.Check(t, func(t *rapid.T) {
 		id := string(rapid.SliceOfN(rapid.Byte(), 1, 512).Draw(t, "id"))
@@ -52,7 +52,7 @@ func TestJudgeTakesWhatTheClientBuilds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, _, refusal := r.Judge(rec, now)
+		req, _, refusal := r.Validate(rec, now)
 		if refusal != nil {
 			t.Fatalf("refused: %+v", refusal)
 		}
@@ -62,8 +62,8 @@ func TestJudgeTakesWhatTheClientBuilds(t *testing.T) {
 	})
 }
 
-// TestJudgeTakesTheClientsRecurrences: and so do recurring timers.
-func TestJudgeTakesTheClientsRecurrences(t *testing.T) {
+// TestValidateTakesTheClientsRecurrences: and so do recurring timers.
+func TestValidateTakesTheClientsRecurrences(t *testing.T) {
 	r := testRules()
 	rapid.Check(t, func(t *rapid.T) {
 		stamp := time.UnixMilli(rapid.Int64Range(0, now).Draw(t, "timestamp"))
@@ -106,7 +106,7 @@ func TestJudgeTakesTheClientsRecurrences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, _, refusal := r.Judge(rec, now)
+		req, _, refusal := r.Validate(rec, now)
 		if refusal != nil {
 			t.Fatalf("refused: %+v", refusal)
 		}
@@ -128,13 +128,13 @@ func drawNullable(t *rapid.T, label string) []byte {
 	return rapid.SliceOf(rapid.Byte()).Draw(t, label)
 }
 
-// TestJudgeTakesTheClientsCancel: a cancel built there cancels here.
-func TestJudgeTakesTheClientsCancel(t *testing.T) {
+// TestValidateTakesTheClientsCancel: a cancel built there cancels here.
+func TestValidateTakesTheClientsCancel(t *testing.T) {
 	rec, err := waterclock.Cancel("timers", "id")
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, _, refusal := testRules().Judge(rec, now)
+	req, _, refusal := testRules().Validate(rec, now)
 	if refusal != nil || req.Schedule != nil || string(req.ID) != "id" {
 		t.Errorf("got %+v, %+v", req, refusal)
 	}

@@ -109,7 +109,7 @@ func (h *headers) targetPartition() (int32, *Refusal) {
 }
 
 // maxTargets is how many target topics one Rules remembers. The names behind it
-// are judged again each time.
+// are checked again each time.
 const maxTargets = 1024
 
 // verdict is what became of one target topic: its name, or why it is refused.
