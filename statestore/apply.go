@@ -34,8 +34,8 @@ type Batch struct {
 func (k *Handle) Apply(b *Batch) error {
 	if s := k.p.s; s.large(b) {
 		select {
-		case s.tableTurns <- struct{}{}:
-			defer func() { <-s.tableTurns }()
+		case s.tables.turns <- struct{}{}:
+			defer func() { <-s.tables.turns }()
 		case <-s.events.dead: // who has the turn may keep it
 			return s.events.err()
 		}
@@ -89,7 +89,7 @@ func (k *Handle) Apply(b *Batch) error {
 
 // large says that the batch is worth a table.
 func (s *Store) large(b *Batch) bool {
-	if len(b.Changes) >= s.tableIDs {
+	if len(b.Changes) >= s.tables.leastIDs {
 		return true
 	}
 	bytes := 0
@@ -257,7 +257,7 @@ func (w *batch) commit(p *Partition, next meta) error {
 	}
 	p.setState(next)
 	w.targets.install()
-	p.s.dirty.Store(true)
+	p.s.upkeep.dirty.Store(true)
 	p.deleted(w.deleted)
 	return nil
 }

@@ -20,7 +20,7 @@ func TestCompactionsWaitForReplays(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memStore(t)
 				defer s.Close()
-				s.tableIDs = 1
+				s.tables.leastIDs = 1
 				s.compactions.pauseLayers.Store(c.hold)
 				k := s.Partition(partition0).Acquire()
 				r, err := k.Replay(changelog, testNow)
@@ -95,7 +95,7 @@ func TestCompactionsDoNotWaitForReplaysThatLookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
 		defer s.Close()
-		s.tableIDs = 1
+		s.tables.leastIDs = 1
 		k := s.Partition(partition0).Acquire()
 		r, err := k.Replay(changelog, testNow)
 		must(t, err)

@@ -55,7 +55,7 @@ func childCrash() {
 	if err != nil {
 		childFail(err)
 	}
-	s.tableIDs = 100
+	s.tables.leastIDs = 100
 	fmt.Println("open")
 	for i := range crashParts {
 		go func() {

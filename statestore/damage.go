@@ -5,52 +5,56 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A damaged table is thrown away as a whole: Pebble tells which keys it spans,
-// and every partition of which a key may lie there loses all it has in the
-// store. Its owner is refused with ErrCorrupt until it wipes the partition, and
-// replays it. Nothing of the table need be read for that, as cutting one
-// partition out of it would.
-
-// IsCorrupt says that err is about stored bytes that make no sense. Wiping the
-// partition that it was met in cures it.
+// IsCorrupt reports whether err is about stored bytes that make no sense. Wiping the partition in which
+// it was met cures it.
 func IsCorrupt(err error) bool {
 	return errors.Is(err, ErrCorrupt) || pebble.IsCorruptionError(err)
 }
 
-// tablePart names a table by its path and its bounds: what a wipe has left of one
-// file on its two sides is two tables.
+// damage throws away damaged tables. A table goes as a whole: Pebble says which keys it spans, and every
+// partition that may have a key there loses everything it has in the store. Its owner is refused with
+// ErrCorrupt until it wipes the partition, and replays it. So nothing of the table has to be read, as it
+// would be to cut one partition out of it.
+type damage struct {
+	s         *Store
+	discarded sync.Map      // by tablePart
+	opened    chan struct{} // closed when Open has returned
+}
+
+// tablePart is one table: a path and its bounds. A wipe may leave two parts of one file, one on each
+// side.
 type tablePart struct{ path, start, end string }
 
-// damaged is told of a table by whoever reads it, perhaps with locks of ours or
-// of Pebble. Its partitions are refused at once: where an excise cuts a table and
-// cannot read the rows beside the cut, Pebble takes them for not there.
-func (s *Store) damaged(info pebble.DataCorruptionInfo) {
+// met is called by whoever reads a damaged table, perhaps with our locks or Pebble's held. The table's
+// partitions are refused at once: if an excise cuts a table and cannot read the rows next to the cut,
+// Pebble treats them as missing.
+func (d *damage) met(info pebble.DataCorruptionInfo) {
 	part := tablePart{info.Path, string(info.Bounds.Start), string(info.Bounds.End.Key)}
-	if _, twice := s.discarded.LoadOrStore(part, true); twice {
+	if _, twice := d.discarded.LoadOrStore(part, true); twice {
 		return
 	}
 	var first, last prefix
 	if copy(first[:], info.Bounds.Start) < prefixSize || copy(last[:], info.Bounds.End.Key) < prefixSize {
-		s.events.fatal(fmt.Errorf("pebble: table %s, which spans %x to %x, is damaged: %w", info.Path, info.Bounds.Start, info.Bounds.End.Key, info.Details))
+		d.s.events.fatal(fmt.Errorf("pebble: table %s, which spans %x to %x, is damaged: %w", info.Path, info.Bounds.Start, info.Bounds.End.Key, info.Details))
 		return
 	}
-	s.refuse(first, last)
+	d.refuse(first, last)
 	go func() {
-		<-s.opened
-		if err := s.discard(info, first, last); err != nil {
-			s.events.fatal(fmt.Errorf("throw away damaged table %s (%w): %w", info.Path, info.Details, err))
+		<-d.opened
+		if err := d.discard(info, first, last); err != nil {
+			d.s.events.fatal(fmt.Errorf("throw away damaged table %s (%w): %w", info.Path, info.Details, err))
 		}
 	}()
 }
 
-// refuse has what partitions from first to last hold not believed until they are
-// wiped, and names them.
-func (s *Store) refuse(first, last prefix) (hit string) {
-	for _, p := range s.known() {
+// refuse marks the partitions from first to last as damaged until they are wiped, and names them.
+func (d *damage) refuse(first, last prefix) (hit string) {
+	for _, p := range d.s.known() {
 		if p.prefix.compare(first) >= 0 && p.prefix.compare(last) <= 0 {
 			p.damaged.Store(true)
 			p.loaded.Store(false)
@@ -60,10 +64,11 @@ func (s *Store) refuse(first, last prefix) (hit string) {
 	return hit
 }
 
-// discard removes what partitions that reach into the table have. Nobody is
-// inside the store meanwhile: whoever comes after it is refused, instead of
-// taking what is missing for not there.
-func (s *Store) discard(info pebble.DataCorruptionInfo, first, last prefix) error {
+// discard removes everything that the partitions which reach into the table have. Nobody is inside the
+// store meanwhile. Whoever enters afterwards is refused, and so does not take missing rows for timers that
+// are not pending.
+func (d *damage) discard(info pebble.DataCorruptionInfo, first, last prefix) error {
+	s := d.s
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {
@@ -71,25 +76,24 @@ func (s *Store) discard(info pebble.DataCorruptionInfo, first, last prefix) erro
 	}
 	err := s.db.Flush()
 	if err == nil {
-		first, last, err = s.exciseWhole(first, last)
+		first, last, err = d.excise(first, last)
 	}
-	hit := s.refuse(first, last)
+	hit := d.refuse(first, last)
 	s.events.damagedTables.Add(1)
 	s.o.Logger.Error("store is damaged: throwing the table and its partitions away, they are replayed", "path", info.Path, "partitions", hit, "err", info.Details)
 	return err
 }
 
-// exciseWhole excises the partitions from first to last. A table that reaches
-// beyond them has to be read where it is cut; if it is damaged too, it goes with
-// them, and so on. It returns which partitions are gone.
-func (s *Store) exciseWhole(first, last prefix) (prefix, prefix, error) {
+// excise removes the partitions from first to last, and returns which ones are gone. A table that reaches
+// beyond them has to be read where it is cut. If it is damaged too, it goes with them, and so on.
+func (d *damage) excise(first, last prefix) (prefix, prefix, error) {
 	for {
 		end := last.next()
-		err := s.db.Excise(context.Background(), pebble.KeyRange{Start: first[:], End: end[:]})
+		err := d.s.db.Excise(context.Background(), pebble.KeyRange{Start: first[:], End: end[:]})
 		if !pebble.IsCorruptionError(err) {
 			return first, last, err
 		}
-		low, high, listErr := s.reach(first, last)
+		low, high, listErr := d.reach(first, last)
 		if listErr != nil || low == first && high == last {
 			return first, last, errors.Join(err, listErr)
 		}
@@ -97,11 +101,11 @@ func (s *Store) exciseWhole(first, last prefix) (prefix, prefix, error) {
 	}
 }
 
-// reach is the first and the last partition of the tables that hold something of
-// those from first to last.
-func (s *Store) reach(first, last prefix) (low, high prefix, err error) {
+// reach returns the first and the last partition of all tables that hold something of the partitions from
+// first to last.
+func (d *damage) reach(first, last prefix) (low, high prefix, err error) {
 	low, high = first, last
-	levels, err := s.db.SSTables()
+	levels, err := d.s.db.SSTables()
 	for _, tables := range levels {
 		for _, t := range tables {
 			var from, to prefix
@@ -116,7 +120,7 @@ func (s *Store) reach(first, last prefix) (low, high prefix, err error) {
 	return low, high, err
 }
 
-// intact refuses a partition that lost a table, until it is wiped.
+// intact returns an error if the partition has lost a table and was not wiped since.
 func (p *Partition) intact() error {
 	if p.damaged.Load() {
 		return fmt.Errorf("partition %s lay in a damaged table: %w", p.id, ErrCorrupt)

@@ -66,7 +66,7 @@ func TestFullDiskAtATable(t *testing.T) {
 	fatal := make(chan error, 2)
 	o.OnFatal = func(err error) { fatal <- err }
 	s := mustOpen(t, o)
-	s.tableIDs = 1
+	s.tables.leastIDs = 1
 	k := s.Partition(partition0).Acquire()
 	full.On()
 	err := k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent)))

@@ -49,7 +49,7 @@ func TestReplayRemembersWhatItStored(t *testing.T) {
 		s, err := Open(testOptions(vfs.NewMem()))
 		check(t, err)
 		defer s.Close()
-		s.tableIDs = rapid.IntRange(1, 30).Draw(t, "tableIDs")
+		s.tables.leastIDs = rapid.IntRange(1, 30).Draw(t, "tableIDs")
 		k := s.Partition(partition0).Acquire()
 		model := log{seed: rapid.Uint64().Draw(t, "seed"), names: 60}.empty()
 		r, err := k.Replay(changelog, testNow)

@@ -122,7 +122,7 @@ func (p *Partition) deleted(n int) {
 		return
 	}
 	select {
-	case p.s.sweeps <- p:
+	case p.s.upkeep.sweeps <- p:
 	default:
 		p.sweepQueued.Store(false)
 	}

@@ -31,7 +31,7 @@ func (s *Store) Collector() *Collector {
 	add("disk_bytes", "Bytes the local store takes on disk.",
 		gauge, func(m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) })
 	add("free_bytes", "Bytes that the disk of the data directory has free for this process; -1: not known.",
-		gauge, func(_ *pebble.Metrics) float64 { return float64(s.freeBytes()) })
+		gauge, func(_ *pebble.Metrics) float64 { return float64(s.o.freeBytes()) })
 	add("obsolete_bytes", "Bytes on disk that are no longer in use and about to be removed.",
 		gauge, func(m *pebble.Metrics) float64 { return float64(m.Table.ObsoleteSize + m.Table.ZombieSize) })
 	add("memtable_bytes", "Bytes of memory that hold what is not on disk yet.",

@@ -120,7 +120,7 @@ func TestMetricsOfObsoleteTables(t *testing.T) {
 func TestBytesWritten(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()
-	s.tableIDs = 1
+	s.tables.leastIDs = 1
 	r, err := s.Partition(partition0).Acquire().Replay(changelog, testNow)
 	must(t, err)
 	row := make([]byte, 100_000)

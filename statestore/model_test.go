@@ -346,7 +346,7 @@ func (m *machine) open(t *rapid.T, fs *vfs.MemFS, tableIDs int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.tableIDs, s.filters.learnRows = tableIDs, 5
+	s.tables.leastIDs, s.filters.learnRows = tableIDs, 5
 	m.s = s
 	for i := range m.handles {
 		m.handles[i] = s.Partition(m.ids[i]).Acquire()
@@ -364,7 +364,7 @@ func check(t *rapid.T, err error) {
 // the positions found.
 func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 	fs := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 0))})
-	tableIDs := m.s.tableIDs
+	tableIDs := m.s.tables.leastIDs
 	check(t, m.s.Close())
 	m.open(t, fs, tableIDs)
 	for i, p := range m.parts {
@@ -507,7 +507,7 @@ func TestModel(t *testing.T) {
 				m.flushed()
 			},
 			"restart": func(t *rapid.T) {
-				tableIDs := m.s.tableIDs
+				tableIDs := m.s.tables.leastIDs
 				check(t, m.s.Close())
 				m.flushed()
 				m.open(t, m.fs, tableIDs)

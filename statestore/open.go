@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"runtime"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -28,7 +29,7 @@ func Open(o Options) (_ *Store, err error) {
 			s.closed = true
 			s.lock.Close()
 		}
-		close(s.opened)
+		close(s.damage.opened)
 	}()
 	if err := s.openIdentity(); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
@@ -39,7 +40,7 @@ func Open(o Options) (_ *Store, err error) {
 	if err := s.openDatabase(); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
 	}
-	go s.run()
+	go s.upkeep.run()
 	return s, nil
 }
 
@@ -48,21 +49,18 @@ func newStore(o Options) *Store {
 	s := &Store{
 		o:           o,
 		events:      &events{log: o.Logger, onFatal: o.OnFatal, dead: make(chan struct{})},
-		stop:        make(chan struct{}),
-		opened:      make(chan struct{}),
-		done:        make(chan struct{}),
-		sweeps:      make(chan *Partition, maxSweepsWaiting),
-		flush:       make(chan struct{}, 1),
-		tableTurns:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		partitions:  make(map[PartitionID]*Partition),
 		compactions: newCompactions(),
-		tableIDs:    tableIDs,
 		roomLayers:  roomLayers,
 	}
+	s.upkeep.init(s)
+	s.close = sync.OnceValue(s.closeOnce)
 	f := &s.filters
 	f.seed, f.share, f.learnRows = maphash.MakeSeed(), int64(o.Memory/filterPart), learnRows
 	f.learns = make(chan *idFilter, maxSweepsWaiting)
-	s.events.onDamage = s.damaged
+	s.tables.leastIDs, s.tables.turns = tableIDs, make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+	s.damage.s, s.damage.opened = s, make(chan struct{})
+	s.events.onDamage = s.damage.met
 	return s
 }
 
@@ -78,7 +76,7 @@ func OpenReadOnly(o Options) (_ *Store, err error) {
 	s := newStore(o)
 	o = s.o
 	s.readOnly, s.events.readOnly = true, true
-	close(s.done) // nothing runs
+	close(s.upkeep.done) // nothing runs
 	id, err := readIdentity(o.fs(), o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
@@ -174,8 +172,8 @@ func (s *Store) openDatabase() (err error) {
 	t := pebbleOptions(&s.o)
 	t.FS = s.o.fs()
 	t.EnsureDefaults() // MakeWriterOptions needs them
-	s.table = t.MakeWriterOptions(0, s.db.TableFormat())
-	s.table.DisableValueBlocks = true // as pebbleOptions has it for Pebble's own
+	s.tables.options = t.MakeWriterOptions(0, s.db.TableFormat())
+	s.tables.options.DisableValueBlocks = true // as pebbleOptions has it for Pebble's own
 	return s.syncDirectory()
 }
 

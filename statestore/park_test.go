@@ -165,7 +165,7 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 					must(t, k.Apply(batchAt(10, change)))
 				} else {
 					if how == "table" {
-						s.tableIDs = 1
+						s.tables.leastIDs = 1
 					}
 					r, err := k.Replay(changelog, testNow)
 					must(t, err)
@@ -199,7 +199,7 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 // The last parked timer goes by a replay's table: the target goes with it.
 func TestReplayOfTheLastParkedTimer(t *testing.T) {
 	s := memStore(t)
-	s.tableIDs = 1
+	s.tables.leastIDs = 1
 	k, ts := withTimers(t, s)
 	must(t, k.Park(unhealthy, ts[:1]))
 	must(t, k.Park("mail/0", ts[1:2]))

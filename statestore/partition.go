@@ -282,16 +282,7 @@ func (k *Handle) Keeps(d time.Duration) error {
 // Behind says that the owner has so many more changes in the changelog that the disk
 // lacks, in the store or not. If they become too many, the store has what waits applied
 // and goes to disk before its time.
-func (k *Handle) Behind(changes int) {
-	s := k.p.s
-	if s.behind.Add(int64(changes)) < s.o.FlushChanges {
-		return
-	}
-	select {
-	case s.flush <- struct{}{}:
-	default: // it is on its way
-	}
-}
+func (k *Handle) Behind(changes int) { k.p.s.upkeep.changed(changes) }
 
 // confirm moves the in-sync time of a live handle; p.write is held.
 //

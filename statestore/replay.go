@@ -222,7 +222,7 @@ func (p *Partition) anchorLocked(next meta) error {
 
 // large says that the records, once deduped, are worth a table.
 func (r *Replay) large() bool {
-	return len(r.records) >= r.k.p.s.tableIDs || r.bytes >= tableBytes
+	return len(r.records) >= r.k.p.s.tables.leastIDs || r.bytes >= tableBytes
 }
 
 // dedupe sorts the records by ID and keeps the last one of each.

@@ -55,7 +55,7 @@ func (k *Handle) waitForRoom(ctx context.Context, replaying bool) error {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.stop:
+		case <-s.upkeep.stop:
 			return ErrClosed
 		case <-deadline.C:
 			s.o.Logger.Warn("store does not keep up", "partition", k.p.id.String(), "level0_layers", layers)

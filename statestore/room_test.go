@@ -16,7 +16,7 @@ import (
 // its tables, with one record put.
 func full(t *testing.T) (*Store, *Replay) {
 	s := memStore(t)
-	s.tableIDs, s.roomLayers = 1, 0
+	s.tables.leastIDs, s.roomLayers = 1, 0
 	r, err := s.Partition(partition0).Acquire().Replay(changelog, testNow)
 	must(t, err)
 	must(t, r.Put([]byte("a"), nil, newTimer("a", 1, 1)))
@@ -73,7 +73,7 @@ func TestReplayWaitsForRoom(t *testing.T) {
 				t.Fatalf("%d waits of %d ns", n, took)
 			}
 			// A few records need no table, hence no room.
-			s.tableIDs = 2
+			s.tables.leastIDs = 2
 			must(t, r.Put([]byte("b"), nil, newTimer("b", 2, 2)))
 			must(t, r.Flush(2))
 			if d := time.Since(start); d != roomWait {
@@ -106,7 +106,7 @@ func TestReplayWaitsForRoom(t *testing.T) {
 // compactions wake it, and there are never more.
 func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
-	s.tableIDs, s.roomLayers = 1, compactLayers/replayRoom
+	s.tables.leastIDs, s.roomLayers = 1, compactLayers/replayRoom
 	s.compactions.pauseLayers.Store(compactLayers / 2)
 	k := s.Partition(partition0).Acquire()
 	r, err := k.Replay(changelog, testNow)
@@ -138,7 +138,7 @@ func TestFewChangesNeedNoRoom(t *testing.T) {
 			ids  int
 			want time.Duration
 		}{{2, 0}, {1, roomWait}} {
-			s.tableIDs = x.ids
+			s.tables.leastIDs = x.ids
 			must(t, r.k.WaitForRoom(t.Context(), b))
 			if d := time.Since(start); d != x.want {
 				t.Errorf("a change waited %v where %d make a table, want %v", d, x.ids, x.want)
@@ -177,7 +177,7 @@ func TestWhatAReplayLeftHoldsUpNoCheckpoint(t *testing.T) {
 func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
-	s.tableIDs = 1
+	s.tables.leastIDs = 1
 	r, err := s.Partition(partition0).Acquire().Replay(changelog, testNow)
 	must(t, err)
 	for i := range int64(roomLayers) {
@@ -209,9 +209,9 @@ func TestTablesAreMadeInTurns(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
-		s.tableIDs = 10
-		for range cap(s.tableTurns) {
-			s.tableTurns <- struct{}{}
+		s.tables.leastIDs = 10
+		for range cap(s.tables.turns) {
+			s.tables.turns <- struct{}{}
 		}
 		k := s.Partition(partition0).Acquire()
 		large, applied := batch(5, 20), make(chan error, 1)
@@ -220,10 +220,10 @@ func TestTablesAreMadeInTurns(t *testing.T) {
 		if synctest.Wait(); len(applied) > 0 || len(large.Changes) != 20 {
 			t.Fatal("one more is made than there are turns")
 		}
-		<-s.tableTurns
+		<-s.tables.turns
 		must(t, <-applied)
-		if len(large.Changes) != 0 || len(s.tableTurns) != cap(s.tableTurns)-1 {
-			t.Errorf("%d changes are kept, %d turns taken", len(large.Changes), len(s.tableTurns))
+		if len(large.Changes) != 0 || len(s.tables.turns) != cap(s.tables.turns)-1 {
+			t.Errorf("%d changes are kept, %d turns taken", len(large.Changes), len(s.tables.turns))
 		}
 		if m, err := k.Meta(); err != nil || m.Pending != 25 {
 			t.Errorf("%d are pending, %v", m.Pending, err)
@@ -231,9 +231,9 @@ func TestTablesAreMadeInTurns(t *testing.T) {
 	})
 	t.Run("a fatal error", func(t *testing.T) {
 		s := memStore(t)
-		s.tableIDs, s.events.onFatal = 10, func(error) {}
-		for range cap(s.tableTurns) {
-			s.tableTurns <- struct{}{}
+		s.tables.leastIDs, s.events.onFatal = 10, func(error) {}
+		for range cap(s.tables.turns) {
+			s.tables.turns <- struct{}{}
 		}
 		k, applied := s.Partition(partition0).Acquire(), make(chan error, 1)
 		go func() { applied <- k.Apply(batch(0, 20)) }()

@@ -3,32 +3,32 @@ package statestore
 import "time"
 
 const (
-	// leastSpace is what must be free on the disk, in bytes, beside as much as the store takes: a
-	// compaction may write all of it once more before it removes what it replaces.
+	// leastSpace bytes must be free on the disk, on top of the store's size: a compaction may write all
+	// of it once more before it removes what it replaces.
 	leastSpace = 256 << 20
-	// saySpace is how often it is said that there is less.
+	// saySpace is how often it warns that there is less.
 	saySpace = 10 * time.Minute
 )
 
-// freeBytes is what the disk of the store has free for this process, -1 if that cannot be told.
-func (s *Store) freeBytes() int64 {
-	usage, err := s.o.fs().GetDiskUsage(s.o.Dir)
+// freeBytes is what the store's disk has free for this process, or -1 if that is not known.
+func (o *Options) freeBytes() int64 {
+	usage, err := o.fs().GetDiskUsage(o.Dir)
 	if err != nil {
-		return -1 // a file system in memory, for one
+		return -1 // for example a file system in memory
 	}
 	return int64(min(usage.AvailBytes, 1<<62))
 }
 
-// lookAtSpace warns of a disk that is nearly full. A full one ends the process. It is run's own.
-func (s *Store) lookAtSpace() {
-	free := s.freeBytes()
-	if free < 0 || time.Since(s.spaceSaid) < saySpace {
+// lookAtSpace warns if the disk is nearly full. A full disk ends the process.
+func (u *upkeep) lookAtSpace() {
+	free := u.s.o.freeBytes()
+	if free < 0 || time.Since(u.spaceSaid) < saySpace {
 		return
 	}
-	takes := s.db.Metrics().DiskSpaceUsage()
+	takes := u.s.db.Metrics().DiskSpaceUsage()
 	if need := int64(takes) + leastSpace; free < need {
-		s.spaceSaid = time.Now()
-		s.o.Logger.Warn("the disk of the data directory is nearly full: the instance ends when it is; make room, or give it a larger one",
-			"directory", s.o.Dir, "free_bytes", free, "wanted_bytes", need, "store_bytes", takes)
+		u.spaceSaid = time.Now()
+		u.s.o.Logger.Warn("the disk of the data directory is nearly full: the instance ends when it is; make room, or give it a larger one",
+			"directory", u.s.o.Dir, "free_bytes", free, "wanted_bytes", need, "store_bytes", takes)
 	}
 }

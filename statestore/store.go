@@ -1,20 +1,13 @@
 package statestore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/sstable"
 )
-
-// beforeFlushWait is how long a flush waits for what is applied before it.
-const beforeFlushWait = 10 * time.Second
 
 const (
 	databaseDir = "db"
@@ -32,51 +25,35 @@ type PartitionID struct {
 // String is the UUID in hex, a slash and the number.
 func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id.Partition) }
 
-// Store is the local state of one process. Its methods, and those of what it
-// hands out, may be called at the same time from several goroutines.
+// Store is the local state of one process. All methods of the store, its partitions and their handles
+// may be called concurrently.
 type Store struct {
-	o           Options
+	o        Options
+	readOnly bool // see OpenReadOnly
+	lock     io.Closer
+	events   *events
+
 	db          *pebble.DB
 	cache       *pebble.Cache
-	table       sstable.WriterOptions // of tables to ingest
-	lock        io.Closer
-	events      *events
-	compactions *compactions // lets Pebble merge
+	compactions *compactions // lets Pebble compact
 
-	readOnly bool // see OpenReadOnly
+	upkeep     upkeep
+	filters    filterPool
+	tables     tableMaker
+	damage     damage
+	roomLayers int // see the constant; tests change it before they replay
 
-	stop chan struct{}
-	done chan struct{}
-	// sweeps names partitions whose low bound is worth raising.
-	sweeps  chan *Partition
-	filters filterPool
-
-	// maintain is held over one flush or sweep at a time, I/O included.
-	maintain   sync.Mutex
-	dirty      atomic.Bool   // something was written since the last flush began
-	behind     atomic.Int64  // changes that the disk lacks: see Handle.Behind
-	flush      chan struct{} // they are too many
-	spaceSaid  time.Time     // when the disk was last said to be nearly full; run's own
-	tables     atomic.Uint64 // built so far
-	tableTurns chan struct{} // a turn each to make a table of a batch; taken before life and a partition's locks
-	// See the constants of these names; tests change them before they replay.
-	tableIDs, roomLayers int
-
-	// life is held for reading by everything that uses db, for writing by
-	// Close. It is never taken twice by one goroutine.
+	// life is held for reading by everything that uses db, and for writing by Close. No goroutine takes
+	// it twice.
 	life   sync.RWMutex
 	closed bool
 
-	discarded sync.Map      // damaged tables, by tablePart
-	opened    chan struct{} // closed when Open is through
-
-	// mu guards what follows, never over I/O but that of identity.
+	// mu guards the fields below. It is held over no I/O except that of identity.
 	mu         sync.Mutex
 	identity   identity
 	partitions map[PartitionID]*Partition
 
-	closing  sync.Once
-	closeErr error
+	close func() error // does its work once
 }
 
 // enter keeps the database open until leave.
@@ -103,68 +80,6 @@ func (s *Store) enterChange() error {
 
 func (s *Store) leave() { s.life.RUnlock() }
 
-// run flushes, sweeps and learns until stop: at an interval, and when so much has changed that
-// a restart after a kill would have long to replay. The timer starts again after each
-// flush, also when the process was paused between them.
-func (s *Store) run() {
-	defer close(s.done)
-	timer := time.NewTimer(s.o.FlushInterval)
-	defer timer.Stop()
-	s.lookAtSpace()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case p := <-s.sweeps:
-			p.sweepQueued.Store(false)
-			if err := s.sweep(p); err != nil {
-				s.o.Logger.Error("sweep of the store failed", "partition", p.id.String(), "err", err)
-			}
-			continue
-		case ids := <-s.filters.learns:
-			more, err := ids.learn()
-			if more {
-				ids.askToLearn()
-			}
-			if err != nil && !errors.Is(err, ErrEnded) {
-				s.o.Logger.Warn("filter of timer IDs was not learned", "partition", ids.p.id.String(), "err", err)
-			}
-			continue
-		case <-timer.C:
-		case <-s.flush:
-			if s.behind.Load() < s.o.FlushChanges {
-				continue // a flush came before
-			}
-		}
-		s.behind.Store(0)
-		s.lookAtSpace()
-		s.beforeFlush()
-		if err := s.Flush(); err != nil && !errors.Is(err, ErrEnded) {
-			s.o.Logger.Error("flush of the store failed", "err", err)
-		}
-		timer.Reset(s.o.FlushInterval)
-	}
-}
-
-// beforeFlush has what waits applied, for beforeFlushWait at most.
-func (s *Store) beforeFlush() {
-	if s.o.BeforeFlush == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), beforeFlushWait)
-	defer cancel()
-	stopped := make(chan struct{})
-	defer close(stopped)
-	go func() {
-		select {
-		case <-s.stop:
-			cancel()
-		case <-stopped:
-		}
-	}()
-	s.o.BeforeFlush(ctx)
-}
-
 // Flush makes everything durable that was applied before. It records the
 // in-sync time of every live partition, idle ones too.
 func (s *Store) Flush() error {
@@ -172,8 +87,8 @@ func (s *Store) Flush() error {
 		return err
 	}
 	defer s.leave()
-	s.maintain.Lock()
-	defer s.maintain.Unlock()
+	s.upkeep.busy.Lock()
+	defer s.upkeep.busy.Unlock()
 	for _, p := range s.known() {
 		if p.deletions.Load() > 0 {
 			if err := p.sweep(); err != nil {
@@ -184,24 +99,14 @@ func (s *Store) Flush() error {
 			return fmt.Errorf("flush store: partition %s: %w", p.id, err)
 		}
 	}
-	if !s.dirty.Swap(false) {
+	if !s.upkeep.dirty.Swap(false) {
 		return nil
 	}
 	if err := s.db.Flush(); err != nil {
-		s.dirty.Store(true)
+		s.upkeep.dirty.Store(true)
 		return fmt.Errorf("flush store: %w", err)
 	}
 	return nil
-}
-
-func (s *Store) sweep(p *Partition) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.leave()
-	s.maintain.Lock()
-	defer s.maintain.Unlock()
-	return p.sweep()
 }
 
 // known returns the partitions that were asked for so far.
@@ -215,30 +120,29 @@ func (s *Store) known() []*Partition {
 	return ps
 }
 
-// Close flushes and closes the store; everything after it gets ErrClosed. It
-// waits for what is under way. Only the first call does something, all return
-// the same error. After a fatal error, also one that comes meanwhile, it returns
-// that and leaves the database, whose locks may be held forever, and the
-// directory's lock to the end of the process.
-func (s *Store) Close() error {
-	s.closing.Do(func() {
-		close(s.stop)
-		if s.closeErr = s.events.err(); s.closeErr != nil {
-			return
-		}
-		closed := make(chan error, 1)
-		go func() { closed <- s.shut() }()
-		select {
-		case s.closeErr = <-closed:
-		case <-s.events.dead:
-			s.closeErr = s.events.err()
-		}
-	})
-	return s.closeErr
+// Close waits for calls under way, flushes and closes the store. From then on every call returns
+// ErrClosed. Further calls of Close return the same error and do nothing. After a fatal error, even one
+// that comes meanwhile, Close returns that error and leaves the database alone: its locks may be held
+// forever. The directory then stays locked until the process ends.
+func (s *Store) Close() error { return s.close() }
+
+func (s *Store) closeOnce() error {
+	close(s.upkeep.stop)
+	if err := s.events.err(); err != nil {
+		return err
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.shut() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-s.events.dead:
+		return s.events.err()
+	}
 }
 
 func (s *Store) shut() error {
-	<-s.done
+	<-s.upkeep.done
 	var flushErr error
 	if !s.readOnly {
 		flushErr = s.Flush()

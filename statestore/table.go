@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -46,9 +47,9 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 		return err
 	}
 	fsys := p.s.o.fs()
-	path := fsys.PathJoin(p.s.o.Dir, tablesDir, fmt.Sprintf("%06d.sst", p.s.tables.Add(1)))
-	rows := tableRows{&next, dues, records, parked, targets.sorted()}
-	if err := p.writeTable(fsys, path, &rows); err != nil {
+	path := fsys.PathJoin(p.s.o.Dir, tablesDir, fmt.Sprintf("%06d.sst", p.s.tables.made.Add(1)))
+	rows := tableRows{p, &next, dues, records, parked, targets.sorted()}
+	if err := rows.write(fsys, path); err != nil {
 		return errors.Join(p.s.events.tableError(err), fsys.Remove(path))
 	}
 	if err := p.s.db.Ingest(context.Background(), []string{path}); err != nil {
@@ -116,75 +117,63 @@ func parkedRows(records []record) (rows []Location) {
 	return rows
 }
 
+// tableMaker is what all tables of a store share.
+type tableMaker struct {
+	options  sstable.WriterOptions
+	made     atomic.Uint64
+	turns    chan struct{} // one for each table of a batch that is made; taken before life and a partition's locks
+	leastIDs int           // see tableIDs; tests change it
+}
+
 // tableRows is what goes into one table, each list in order.
 type tableRows struct {
+	p       *Partition
 	meta    *meta
 	dues    []dueRow
 	records []record
 	parked  []Location // to delete
-	targets []target   // to write, or to delete if nothing is parked for it
+	targets []target   // to write, or to delete if nothing is parked for them
 }
 
-// writeTable writes all rows in the order of their keys.
-func (p *Partition) writeTable(fsys vfs.FS, path string, rows *tableRows) (err error) {
+// write makes the table: all rows in the order of their keys.
+func (r *tableRows) write(fsys vfs.FS, path string) (err error) {
 	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
 	// Closing the writer syncs and closes the file.
-	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), p.s.table)
+	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), r.p.s.tables.options)
 	defer func() { err = errors.Join(err, w.Close()) }()
-	if rows.meta.Checkpoint != nil {
-		if err := w.Set(p.prefix.key(kindCheckpoint), rows.meta.Checkpoint); err != nil {
+	if r.meta.Checkpoint != nil {
+		if err := w.Set(r.p.prefix.key(kindCheckpoint), r.meta.Checkpoint); err != nil {
 			return err
 		}
 	}
-	if err := p.writeDues(w, rows.dues, rows.records); err != nil {
+	if err := r.writeDues(w); err != nil {
 		return err
 	}
-	if err := p.writeIDs(w, rows.records); err != nil {
+	if err := r.writeIDs(w); err != nil {
 		return err
 	}
 	row := make([]byte, metaSize)
-	rows.meta.put(row)
-	if err := w.Set(p.prefix.key(kindMeta), row); err != nil {
+	r.meta.put(row)
+	if err := w.Set(r.p.prefix.key(kindMeta), row); err != nil {
 		return err
 	}
-	return p.writeParked(w, rows.parked, rows.targets)
+	return r.writeParked(w)
 }
 
-func (p *Partition) writeParked(w *sstable.Writer, rows []Location, targets []target) error {
-	for _, at := range rows {
-		if err := w.Delete(appendRowKey(nil, p.prefix, at)); err != nil {
-			return err
-		}
-	}
-	for i := range targets {
-		key := appendNumberKey(nil, p.prefix, kindTarget, targets[i].number)
-		var err error
-		if targets[i].count == 0 {
-			err = w.Delete(key)
-		} else {
-			err = w.Set(key, targets[i].encode())
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *Partition) writeDues(w *sstable.Writer, dues []dueRow, records []record) (err error) {
+func (r *tableRows) writeDues(w *sstable.Writer) (err error) {
 	key := make([]byte, 0, dueKeySize)
 	var scratch []byte
-	for _, d := range dues {
-		key = appendDueKey(key[:0], p.prefix, d.ref)
+	for _, d := range r.dues {
+		key = appendDueKey(key[:0], r.p.prefix, d.ref)
 		if d.of == deletion {
 			err = w.Delete(key)
 		} else {
-			row := records[d.of].row
+			row := r.records[d.of].row
 			if row == nil {
-				scratch = records[d.of].timer.AppendTo(scratch[:0])
+				scratch = r.records[d.of].timer.AppendTo(scratch[:0])
 				row = scratch
 			}
 			err = w.Set(key, row)
@@ -196,19 +185,40 @@ func (p *Partition) writeDues(w *sstable.Writer, dues []dueRow, records []record
 	return nil
 }
 
-func (p *Partition) writeIDs(w *sstable.Writer, records []record) (err error) {
+func (r *tableRows) writeIDs(w *sstable.Writer) (err error) {
 	key := make([]byte, 0, idAt+maxIDSize)
 	var ref [refSize]byte
-	for i := range records {
-		c := &records[i]
-		key = appendIDKey(key[:0], p.prefix, c.id)
+	for i := range r.records {
+		c := &r.records[i]
+		key = appendIDKey(key[:0], r.p.prefix, c.id)
 		switch {
 		case !c.after.IsAbsent():
-			p.ids.noteLocked(c.id)
+			r.p.ids.noteLocked(c.id)
 			putRef(ref[:], c.after)
 			err = w.Set(key, ref[:])
 		case !c.before.IsAbsent():
 			err = w.Delete(key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *tableRows) writeParked(w *sstable.Writer) error {
+	for _, at := range r.parked {
+		if err := w.Delete(appendRowKey(nil, r.p.prefix, at)); err != nil {
+			return err
+		}
+	}
+	for i := range r.targets {
+		key := appendNumberKey(nil, r.p.prefix, kindTarget, r.targets[i].number)
+		var err error
+		if r.targets[i].count == 0 {
+			err = w.Delete(key)
+		} else {
+			err = w.Set(key, r.targets[i].encode())
 		}
 		if err != nil {
 			return err
