@@ -202,15 +202,17 @@ func (a *answering) List(_ context.Context, page query.Page) (query.List, error)
 	var all []*query.Timer
 	for _, t := range a.p.pending {
 		q := a.p.show(t)
-		if place := query.PlaceOf(page.Order, q); page.After.IsZero() || place.Compare(page.After) > 0 {
+		if place := query.CursorOf(page.Order, q); page.After.IsZero() || place.Compare(page.After) > 0 {
 			all = append(all, q)
 		}
 	}
-	slices.SortFunc(all, func(x, y *query.Timer) int { return query.PlaceOf(page.Order, x).Compare(query.PlaceOf(page.Order, y)) })
+	slices.SortFunc(all, func(x, y *query.Timer) int {
+		return query.CursorOf(page.Order, x).Compare(query.CursorOf(page.Order, y))
+	})
 	var l query.List
 	for i, q := range all {
 		if len(l.Timers) == page.Limit || i == page.Limit+3 {
-			l.Next = query.PlaceOf(page.Order, all[i-1])
+			l.Next = query.CursorOf(page.Order, all[i-1])
 			break
 		}
 		if page.Filter.Match(q) {

@@ -218,7 +218,7 @@ func (l *lists) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route
 
 // cursor is where a list goes on, as text. A place means the same to all partitions. The
 // filter is in it because with another one timers would be skipped.
-func cursor(place query.Place, filter string) string {
+func cursor(place query.Cursor, filter string) string {
 	if place.IsZero() {
 		return ""
 	}
@@ -230,12 +230,12 @@ func sumOf(filter string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func parseCursor(text string, order query.Order, filter string) (query.Place, error) {
+func parseCursor(text string, order query.Order, filter string) (query.Cursor, error) {
 	if text == "" {
-		return query.Place{}, nil
+		return query.Cursor{}, nil
 	}
 	of, sum, _ := strings.Cut(text, "~")
-	place, err := query.ParsePlace(of)
+	place, err := query.ParseCursor(of)
 	if err != nil || place.Order() != order || sum != sumOf(filter) {
 		return place, problem(http.StatusBadRequest, ReasonBadRequest,
 			"the cursor is not one of this list: give the cursor of the page before, with the same filter and order, or none")

@@ -47,7 +47,7 @@ func (c *core) walk(page query.Page) (all []*query.Timer) {
 		if l.Next.Compare(page.After) <= 0 {
 			c.t.Fatalf("a page behind %v goes on at %v", page.After, l.Next)
 		}
-		page.After, err = query.ParsePlace(l.Next.String())
+		page.After, err = query.ParseCursor(l.Next.String())
 		c.ok(err)
 	}
 	c.t.Fatalf("no end to %+v", page)
@@ -77,18 +77,18 @@ func (c *core) answersAre(page query.Page) {
 	if n, err := c.p.Count(ctx, query.Filter{}); err != nil || n != (query.Count{N: int64(len(fold)), Exact: true}) {
 		c.t.Fatalf("%+v are counted, %d are committed: %v", n, len(fold), err)
 	}
-	var want []query.Place
+	var want []query.Cursor
 	for id, t := range fold {
 		q := &query.Timer{Timer: t, State: stateOf(t, parked[id])}
 		if page.Filter.Match(q) {
-			want = append(want, query.PlaceOf(page.Order, q))
+			want = append(want, query.CursorOf(page.Order, q))
 		}
 	}
-	slices.SortFunc(want, query.Place.Compare)
+	slices.SortFunc(want, query.Cursor.Compare)
 	got := c.walk(page)
-	places := make([]query.Place, len(got))
+	places := make([]query.Cursor, len(got))
 	for i, q := range got {
-		if places[i] = query.PlaceOf(page.Order, q); !same(q, fold[string(q.ID)]) {
+		if places[i] = query.CursorOf(page.Order, q); !same(q, fold[string(q.ID)]) {
 			c.t.Fatalf("listed is %+v, committed is %+v", q, fold[string(q.ID)])
 		}
 	}

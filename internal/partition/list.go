@@ -140,7 +140,7 @@ func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, er
 	switch {
 	case b.full(), !b.takeOver(rest):
 		if n := len(b.list.Timers); !done || len(b.over) > 0 || b.cut {
-			b.list.Next = query.PlaceOf(b.page.Order, b.list.Timers[n-1])
+			b.list.Next = query.CursorOf(b.page.Order, b.list.Timers[n-1])
 		}
 	case !done:
 		b.list.Next = s.reached
@@ -148,8 +148,8 @@ func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, er
 	return b.list, nil
 }
 
-func (b *builder) place(t *timer.Timer) query.Place {
-	return query.PlaceOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.p.o.Partition})
+func (b *builder) place(t *timer.Timer) query.Cursor {
+	return query.CursorOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.p.o.Partition})
 }
 
 // takeOver adds the overlay's first timers as long as they are before something. It
@@ -247,7 +247,7 @@ func (p *Partition) CountUntil(ctx context.Context, f query.Filter, bounds []int
 		return true
 	}
 	done, beyond := true, false
-	var reached query.Place
+	var reached query.Cursor
 	err = a.counting(ctx, &f, func(t *timer.Timer) { count(t.Ref()) }, func(s *scan) (err error) {
 		done, err = s.byDue(ctx, func(ref timer.Ref, _ *statestore.Row) (bool, error) {
 			beyond = !count(ref)

@@ -6,17 +6,16 @@ import (
 )
 
 var (
-	// ErrMoved says that the partition is not this process's any more, or is being handed
-	// over. What was asked about a request it cannot say: whoever has the partition now
-	// can tell what is pending.
+	// ErrMoved says that this process does not own the partition any more, or is handing it
+	// over. It cannot say what became of a request. The new owner knows what is pending.
 	ErrMoved = errors.New("partition is on its way to another instance")
 
-	// ErrForgotten says that what became of a request is not remembered: it was decided
-	// before somebody watched, or so long ago that others have taken its place.
+	// ErrForgotten says that the decision on a request is not remembered: it was made before anybody
+	// watched, or later ones have taken its room.
 	ErrForgotten = errors.New("the decision is not remembered")
 )
 
-// ErrBusy says that so much is changing that nobody could be shown one state of it.
+// ErrBusy says that too much is changing to show one consistent state.
 var ErrBusy = errors.New("more is changing than a question can follow: ask again")
 
 // NotLiveError says that the partition cannot answer yet, or not any more: it is being

@@ -1,5 +1,5 @@
-// Package query has the words in which pending timers are asked for and shown: by the
-// HTTP API, between instances, and of a partition that answers. It is pure.
+// Package query has the types of questions about pending timers and of their answers. The
+// HTTP API, the calls between instances, and the partitions that answer share them. It is pure.
 package query
 
 import (
@@ -18,8 +18,8 @@ const (
 	Triggered State = "triggered" // it fires now, whatever its due time
 	Paused    State = "paused"    // it does not fire until it is resumed
 	Parked    State = "parked"    // it is due, and waits for its target
-	// Remembered is one that is pending no more: it has fired, and its ID stays taken for a while.
-	// Only who asks for the state, or for the one ID, is shown it.
+	// Remembered is a timer that is not pending any more: it has fired, and its ID stays taken for a
+	// while. It is shown only to questions for this state or for its ID.
 	Remembered State = "remembered"
 )
 
@@ -33,7 +33,7 @@ type Timer struct {
 	State     State
 }
 
-// Filter says which timers are asked for; its zero value is all.
+// Filter selects timers; its zero value selects all.
 type Filter struct {
 	DueAfter  int64  // Unix ms, due then or later; 0: whenever
 	DueBefore int64  // Unix ms, due before it; 0: whenever
@@ -42,7 +42,7 @@ type Filter struct {
 	State     State  // empty: any but Remembered
 }
 
-// filterJSON is a Filter on its way: a prefix is bytes, and text in JSON is UTF-8.
+// filterJSON is the JSON of a Filter: a prefix is bytes, and text in JSON is UTF-8.
 type filterJSON struct {
 	DueAfter  int64  `json:"dueAfter,omitempty"`
 	DueBefore int64  `json:"dueBefore,omitempty"`
@@ -66,7 +66,7 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Match reports whether a timer is one of those asked for.
+// Match reports whether the filter selects a timer.
 func (f *Filter) Match(t *Timer) bool {
 	return (f.DueAfter == 0 || t.Due >= f.DueAfter) && (f.DueBefore == 0 || t.Due < f.DueBefore) &&
 		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) &&
@@ -82,7 +82,7 @@ const (
 	ByID  Order = "id"  // by the bytes of the ID
 )
 
-// Decision is what became of a request, once that is committed.
+// Decision is the committed outcome of a request.
 type Decision struct {
 	// Outcome is in the words of the outcome events (waterclock.EventType), or
 	// "not-found" of a request that found nothing pending.

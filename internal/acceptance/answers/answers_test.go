@@ -67,7 +67,7 @@ func TestPagesAcrossRebalances(t *testing.T) {
 	} {
 		walk.page.Limit = perPage
 		seen, pages, longest, start := map[string]int{}, 0, time.Duration(0), time.Now()
-		var last query.Place
+		var last query.Cursor
 		for {
 			if pages++; pages == 15 {
 				walk.event()
@@ -76,7 +76,7 @@ func TestPagesAcrossRebalances(t *testing.T) {
 			l := w.page(walk.page)
 			longest = max(longest, time.Since(at))
 			for _, q := range l.Timers {
-				place := query.PlaceOf(walk.page.Order, q)
+				place := query.CursorOf(walk.page.Order, q)
 				if place.Compare(last) <= 0 {
 					t.Fatalf("%s: %s at %v behind %v", walk.name, q.ID, place, last)
 				}
@@ -87,7 +87,7 @@ func TestPagesAcrossRebalances(t *testing.T) {
 				break
 			}
 			var err error
-			if walk.page.After, err = query.ParsePlace(l.Next.String()); err != nil {
+			if walk.page.After, err = query.ParseCursor(l.Next.String()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -112,7 +112,7 @@ type Answer struct {
 	Timer  *Shown       `json:"timer,omitempty"`  // Get, Find; nil: nothing is pending
 	Clean  bool         `json:"clean,omitempty"`  // Find: the instance owns no partition of the topic that has strays
 	Timers []Shown      `json:"timers,omitempty"` // List, without payloads
-	Next   query.Place  `json:"next"`             // List, see query.List
+	Next   query.Cursor `json:"next"`             // List, see query.List
 	Count  *query.Count `json:"count,omitempty"`
 	// Counts are those of a Count with Until.
 	Counts   []query.Count `json:"counts,omitempty"`

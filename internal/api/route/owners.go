@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/timer"
+	"golang.org/x/sync/singleflight"
 )
 
 const (
-	// ownersAge is how old what is known of owners may be when nothing speaks against it,
-	// ownersPause how soon it is read again when something does.
+	// ownersAge is how old the known owners may be. If an instance turns out not to be the owner,
+	// they are read again, but not within ownersPause.
 	ownersAge   = time.Second
 	ownersPause = 100 * time.Millisecond
-	// ownersTimeout bounds one look.
+	// ownersTimeout bounds one read of the directory.
 	ownersTimeout = 3 * time.Second
 )
 
-// Owner is who has committed an offset of a partition last.
+// Owner is the process that has committed the last offset of a partition.
 type Owner struct {
 	Process string // ID of its process
-	API     string // address of its API, as a URL; empty: it has told none
+	API     string // address of its API, as a URL; empty: it has none
 }
 
 // Directory reads who owns the partitions of the group.
@@ -29,61 +30,45 @@ type Directory interface {
 	Owners(ctx context.Context) (map[timer.TopicPartition]Owner, error)
 }
 
-// owners is what was read of the directory.
+// owners caches the directory.
 type owners struct {
-	from Directory
+	from   Directory
+	flight singleflight.Group // callers that find the cache too old share one read
 
 	mu  sync.Mutex // guards what follows
-	at  time.Time  // when known was asked for
+	at  time.Time  // when the last read began; zero: it has failed
 	all map[timer.TopicPartition]Owner
-	// asking is the look under way, closed when it has ended; nil: none.
-	asking chan struct{}
-	err    error // of the last look
 }
 
-// of returns the owners as they were max ago or later. All who find that too old wait for the same
-// look at the directory.
+// of returns the owners as they were at most max ago.
 func (o *owners) of(ctx context.Context, max time.Duration) (map[timer.TopicPartition]Owner, error) {
-	for {
-		o.mu.Lock()
-		if o.err == nil && time.Since(o.at) < max {
-			defer o.mu.Unlock()
-			return o.all, nil
+	o.mu.Lock()
+	at, all := o.at, o.all
+	o.mu.Unlock()
+	if time.Since(at) < max {
+		return all, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: who owns it cannot be read: %w", ErrMoving, ctx.Err())
+	case read := <-o.flight.DoChan("", o.read):
+		if read.Err != nil {
+			return nil, fmt.Errorf("%w: who owns it cannot be read: %w", ErrMoving, read.Err)
 		}
-		if o.asking == nil {
-			o.asking = make(chan struct{})
-			go o.look(o.asking)
-		}
-		wait, before := o.asking, o.at
-		o.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: who owns it cannot be read: %w", ErrMoving, ctx.Err())
-		case <-wait:
-		}
-		o.mu.Lock()
-		all, err, fresh := o.all, o.err, o.at != before
-		o.mu.Unlock()
-		if err != nil {
-			return nil, fmt.Errorf("%w: who owns it cannot be read: %w", ErrMoving, err)
-		}
-		if fresh {
-			return all, nil
-		}
+		return read.Val.(map[timer.TopicPartition]Owner), nil
 	}
 }
 
-// look reads the directory for all who wait. It ends within ownersTimeout.
-func (o *owners) look(done chan struct{}) {
+// read reads the directory. No caller's end ends it, but ownersTimeout does.
+func (o *owners) read() (any, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), ownersTimeout)
 	defer cancel()
 	all, err := o.from.Owners(ctx)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at, o.err, o.asking = began, err, nil
-	if err == nil {
-		o.all = all
+	if o.at, o.all = began, all; err != nil {
+		o.at = time.Time{}
 	}
-	close(done)
+	return all, err
 }
