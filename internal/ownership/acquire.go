@@ -200,7 +200,7 @@ func (a *acquirer) help(ctx context.Context, f *Follower, stop func()) error {
 		case <-t.C:
 		}
 		now := f.position.Load()
-		if now != last || f.waiting.Load() || a.o.Targets.Stalled(a.o.Topics.Changelog.Name, a.o.Partition) {
+		if now != last || f.waiting.Load() || a.o.Targets.Leaders.Stalled(a.o.Topics.Changelog.Name, a.o.Partition) {
 			last = now
 			continue
 		}

@@ -133,11 +133,11 @@ func (s *Steps) end() {
 // of events. mu is held.
 func (s *Steps) missing() (log partlog.Log, missing bool) {
 	log = s.o.changelog()
-	if s.o.Targets.Stalled(log.Topic, log.Partition) {
+	if s.o.Targets.Leaders.Stalled(log.Topic, log.Partition) {
 		return log, true
 	}
 	log.Topic = s.o.Topics.Events.Name
-	return log, s.owner && log.Topic != "" && s.o.Targets.Stalled(log.Topic, log.Partition)
+	return log, s.owner && log.Topic != "" && s.o.Targets.Leaders.Stalled(log.Topic, log.Partition)
 }
 
 // AwaitLeader has the lane ask again if nothing is sealed because there is no leader.
@@ -240,7 +240,7 @@ func (s *Steps) beginLook() (from int64, start bool) {
 	if !s.tail.doubt || s.tail.look {
 		return 0, false
 	}
-	s.leaderless = s.o.Targets.Stalled(s.o.Topics.Changelog.Name, s.o.Partition)
+	s.leaderless = s.o.Targets.Leaders.Stalled(s.o.Topics.Changelog.Name, s.o.Partition)
 	s.tail.look = !s.leaderless
 	return s.tail.seen, s.tail.look
 }

@@ -117,7 +117,7 @@ func (in *instance) openLanes() {
 		Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lanes: in.laneCount(),
 		TransactionalIDs: in.cfg.TransactionalIDs, Interval: in.cfg.FiringInterval, TransactionTimeout: in.cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
 		BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale, Refuted: in.targets.Refuted,
-		Health: in.health, Markers: in.markers, Reach: in.dialer, Leaders: in.targets, Logger: in.log, Metrics: transaction.NewMetrics(in.registry),
+		Health: in.health, Markers: in.markers, Leaders: in.targets.Leaders, Logger: in.log, Metrics: transaction.NewMetrics(in.registry),
 	})
 	in.mu.Lock()
 	defer in.mu.Unlock()

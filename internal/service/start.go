@@ -44,8 +44,7 @@ func (in *instance) openClient() (err error) {
 	if err != nil {
 		return fmt.Errorf("build client: %w", err)
 	}
-	in.targets = targets.NewMetadata(in.client, targets.MetadataOptions{AutoCreate: in.o.AutoCreateTargets, MissingAfter: in.o.MissingAfter})
-	in.targets.Watch(in.dialer, in.reached)
+	in.targets = targets.NewMetadata(in.client, targets.MetadataOptions{AutoCreate: in.o.AutoCreateTargets, MissingAfter: in.o.MissingAfter, Reach: in.dialer, Changed: in.reached})
 	in.dialer.OnChange(func() { in.targets.Reached(); in.reached() })
 	return nil
 }

@@ -70,10 +70,16 @@ func (t *Metadata) reap(now time.Time) {
 	t.reaped = now
 	for name, e := range t.topics {
 		if e.idle(now) {
-			delete(t.topics, name)
+			t.drop(name)
 		}
 	}
 	t.publish()
+}
+
+// drop forgets a topic. The lock is held.
+func (t *Metadata) drop(name string) {
+	delete(t.topics, name)
+	t.Leaders.forget(name)
 }
 
 // unsettled reports whether an entry takes one of the places of those that are examined:

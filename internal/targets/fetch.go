@@ -44,8 +44,8 @@ func (t *Metadata) Run(ctx context.Context) error {
 			_ = t.Refresh(ctx, names...) // what is known stays; placement errors show at produce
 		}
 		if all {
-			if !t.AllReachable() {
-				t.changed()
+			if !t.Leaders.AllReachable() {
+				t.o.Changed()
 			}
 			next.Reset(t.pause())
 		}
@@ -56,6 +56,24 @@ func (t *Metadata) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// pause is how long Run waits before it asks for all in use again.
+func (t *Metadata) pause() time.Duration {
+	if t.Leaders.pressing() {
+		return awayRefresh
+	}
+	return targetRefresh
+}
+
+// Reached has Run ask at once who leads now, and often while somebody does who
+// cannot be reached.
+func (t *Metadata) Reached() {
+	t.Leaders.hurry()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wantAll = true
+	t.rouse()
 }
 
 // takeWanted takes what is to be fetched now: of newcomers as many as one look-up has, for
@@ -100,7 +118,7 @@ func (t *Metadata) inUse() (names []string) {
 	t.noteUsed(now)
 	for name, e := range t.topics {
 		if e.idle(now) {
-			delete(t.topics, name)
+			t.drop(name)
 		} else {
 			names = append(names, name)
 		}
@@ -128,7 +146,7 @@ func (t *Metadata) fetchSome(ctx context.Context, names []string) error {
 	if err != nil {
 		return fmt.Errorf("look up target topics: %w", err)
 	}
-	t.meet(brokers)
+	t.Leaders.meet(brokers)
 	unknown := make(map[string]*kmsg.MetadataResponseTopic)
 	for name, a := range answers {
 		if Gone(kerr.ErrorForCode(a.ErrorCode)) {
@@ -169,7 +187,7 @@ func (t *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataR
 			usable = append(usable, name)
 		}
 	}
-	if t.strained() { // who leads is pressing, limits that are known are not
+	if t.Leaders.pressing() { // who leads is pressing, limits that are known are not
 		usable = slices.DeleteFunc(usable, func(name string) bool { return t.topics[name].maxBytes > 0 })
 	}
 	t.publish()
@@ -271,8 +289,8 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 			}
 		}
 	}
-	t.settle(e, leaders)
-	e.TopicInfo, e.id, e.leaders, e.epochs, e.isr = got, rt.TopicID, leaders, epochs, isr
+	t.Leaders.learn(*rt.Topic, leaders, isr)
+	e.TopicInfo, e.id, e.epochs = got, rt.TopicID, epochs
 	if got.Err != nil || e.maxBytes > 0 {
 		e.fetched = began // else once its limits are known, too
 	}

@@ -77,13 +77,20 @@ type Health struct {
 	o         HealthOptions
 	unhealthy atomic.Int32  // number of breakers: the healthy way takes no lock
 	wake      chan struct{} // Run looks at once
-	led       Leaders
+	led       leaders
 
 	mu       sync.Mutex
 	breakers map[timer.TopicPartition]*breaker
 	probes   int  // under way
 	more     bool // others may wait for a place among them
 	serial   int64
+}
+
+// leaders are Leaders, or a test's.
+type leaders interface {
+	AllReachable() bool
+	Away(timer.TopicPartition) bool
+	Dying() bool
 }
 
 // breaker of one target partition: waiting for next, or probing, or with a
@@ -109,9 +116,9 @@ func NewHealth(o HealthOptions) *Health {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Health{o: o, wake: make(chan struct{}, 1), led: AllThere{}, breakers: make(map[timer.TopicPartition]*breaker)}
+	h := &Health{o: o, wake: make(chan struct{}, 1), led: NewLeaders(nil, o.Now), breakers: make(map[timer.TopicPartition]*breaker)}
 	if o.Targets != nil {
-		h.led = o.Targets
+		h.led = o.Targets.Leaders
 		o.Targets.onHeard(h.poke)
 	}
 	return h

@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -32,168 +33,199 @@ type Reach interface {
 	LastLost() time.Time
 }
 
-// Leaders tells which partitions cannot be written to now: led by a broker that cannot
-// be reached, or by none.
-type Leaders interface {
-	// AllReachable reports that none is, which costs nothing.
-	AllReachable() bool
-	Away(p timer.TopicPartition) bool
-	// Dying reports that a broker was lost so recently that the others may not have
-	// given it up.
-	Dying() bool
-	// Leaderless reports that a partition has no leader, by what was heard last.
-	Leaderless(p timer.TopicPartition) bool
-	// Shun says that a partition takes no writes while others do. Where a broker that
-	// cannot be reached is in its in-sync replicas, it is Away for now, and Shun true.
-	Shun(p timer.TopicPartition) bool
+// allThere is the Reach of a process that watches no brokers.
+type allThere struct{}
+
+func (allThere) AllReachable() bool    { return true }
+func (allThere) Reachable(string) bool { return true }
+func (allThere) LastLost() time.Time   { return time.Time{} }
+
+// Leaders knows which partitions cannot be written to now: those without a leader, and those that
+// are away. A partition is away
+//   - while its leader, by the last metadata, is a broker that cannot be reached;
+//   - for settleTime after such a leader has got a successor;
+//   - while it waits for a broker in its in-sync replicas that cannot be reached, see Shun.
+//
+// All of this is worked out from metadata and from what the dialer sees, so nothing has to be tried before
+// the partition is written to again: each of these states ends by metadata, by the broker's return, or by time.
+//
+// mu guards topics, hosts and fast.
+type Leaders struct {
+	Reach
+	now func() time.Time
+
+	mu     sync.Mutex
+	topics map[string]*topicLeaders
+	hosts  map[int32]string // addresses of brokers by node ID
+	fast   time.Time        // until then metadata is asked for often while a leader cannot be reached
 }
 
-// AllThere is Reach and Leaders of those who are told of none.
-type AllThere struct{}
+// topicLeaders are the leaders of a topic's partitions.
+type topicLeaders struct {
+	nodes   []int32             // node IDs by partition, -1 for none
+	isr     [][]int32           // node IDs of the in-sync replicas by partition
+	settled map[int32]time.Time // until when new leaders are left alone
+	shunned map[int32]bool      // see Shun
+}
 
-func (AllThere) AllReachable() bool    { return true }
-func (AllThere) Reachable(string) bool { return true }
-func (AllThere) LastLost() time.Time   { return time.Time{} }
-
-func (AllThere) Away(timer.TopicPartition) bool { return false }
-
-func (AllThere) Dying() bool { return false }
-
-func (AllThere) Leaderless(timer.TopicPartition) bool { return false }
-
-func (AllThere) Shun(timer.TopicPartition) bool { return false }
+// NewLeaders returns Leaders that know no partition, with the clock of now. nil: all brokers can be reached.
+func NewLeaders(reach Reach, now func() time.Time) *Leaders {
+	if reach == nil {
+		reach = allThere{}
+	}
+	return &Leaders{Reach: reach, now: now, topics: make(map[string]*topicLeaders), hosts: make(map[int32]string)}
+}
 
 // Dying reports whether a broker has died or become unresponsive so recently that the
 // others may not have given it up: it is in the in-sync replicas of partitions
 // that they lead, which take no writes until it is not.
-func Dying(r Reach) bool {
-	return !r.AllReachable() && time.Since(r.LastLost()) < BrokerDeath
-}
-
-// Watch has partitions that are led by a broker which cannot be reached taken for
-// Away. Set it before anything else, and call Reached whenever reach changes.
-// changed is called, without a lock, when others may lead since.
-func (t *Metadata) Watch(reach Reach, changed func()) { t.reach, t.changed = reach, changed }
-
-// Reached has Run ask at once who leads now, and often while somebody does who
-// cannot be reached.
-func (t *Metadata) Reached() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.fast, t.wantAll = time.Now().Add(refreshFast), true
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
-// meet learns the brokers' addresses.
-func (t *Metadata) meet(brokers []kmsg.MetadataResponseBroker) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, b := range brokers {
-		t.hosts[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
-	}
+func (l *Leaders) Dying() bool {
+	return !l.AllReachable() && time.Since(l.LastLost()) < BrokerDeath
 }
 
 // Away reports whether a partition is led by a broker that cannot be reached now, or
-// waits for one (see Shun). That ends settleTime after metadata names another leader,
-// or when the broker answers again.
-func (t *Metadata) Away(p timer.TopicPartition) bool {
-	if t.AllReachable() {
+// waits for one.
+func (l *Leaders) Away(p timer.TopicPartition) bool {
+	if l.AllReachable() {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[p.Topic]
-	if e == nil || p.Partition < 0 || int(p.Partition) >= len(e.leaders) {
-		return false
-	}
-	return t.unreachable(e.leaders[p.Partition]) || t.unsettled(e, p.Partition)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.of(p)
+	return t != nil && (l.unreachable(t.nodes[p.Partition]) || l.waits(t, p.Partition))
 }
 
-// unsettled reports whether a partition is to be left alone although its leader is
+// Leaderless reports that a partition was last seen without a leader.
+func (l *Leaders) Leaderless(p timer.TopicPartition) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.of(p)
+	return t != nil && t.nodes[p.Partition] < 0
+}
+
+// Stalled reports whether a partition was last seen without a leader, or is away.
+func (l *Leaders) Stalled(topic string, partition int32) bool {
+	p := timer.TopicPartition{Topic: topic, Partition: partition}
+	return l.Leaderless(p) || l.Away(p)
+}
+
+// unled reports whether a partition has no leader, or one that cannot be reached.
+func (l *Leaders) unled(p timer.TopicPartition) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.of(p)
+	return t != nil && (t.nodes[p.Partition] < 0 || !l.AllReachable() && l.unreachable(t.nodes[p.Partition]))
+}
+
+// Shun says that a partition takes no writes while others do. If a broker that cannot be reached is in
+// its in-sync replicas, the partition is away for now, and Shun true. The caller has waited in vain: the
+// broker may be out of reach from here alone, and is in no leader's way then. The state ends when the
+// broker leaves the in-sync replicas or answers again, and after BrokerDeath.
+func (l *Leaders) Shun(p timer.TopicPartition) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.of(p)
+	if t == nil || !l.burdened(t, p.Partition) {
+		return false
+	}
+	if t.shunned == nil {
+		t.shunned = make(map[int32]bool)
+	}
+	t.shunned[p.Partition] = true
+	return true
+}
+
+// of returns the leaders of the topic of a partition, nil if the partition is not known. The lock is held.
+func (l *Leaders) of(p timer.TopicPartition) *topicLeaders {
+	t := l.topics[p.Topic]
+	if t == nil || p.Partition < 0 || int(p.Partition) >= len(t.nodes) {
+		return nil
+	}
+	return t
+}
+
+// waits reports whether a partition is to be left alone although its leader is
 // there. The lock is held.
-func (t *Metadata) unsettled(e *cachedTopic, partition int32) bool {
-	return t.o.Now().Before(e.settled[partition]) || e.shunned[partition] && t.burdened(e, partition)
+func (l *Leaders) waits(t *topicLeaders, partition int32) bool {
+	return l.now().Before(t.settled[partition]) || t.shunned[partition] && l.burdened(t, partition)
 }
 
 // burdened reports whether a partition's in-sync replicas hold a broker that died or
 // became unresponsive so recently that it may stay there for now. The lock is held.
-func (t *Metadata) burdened(e *cachedTopic, partition int32) bool {
-	return Dying(t.reach) && slices.ContainsFunc(e.isr[partition], t.unreachable)
+func (l *Leaders) burdened(t *topicLeaders, partition int32) bool {
+	return l.Dying() && slices.ContainsFunc(t.isr[partition], l.unreachable)
 }
 
-// Shun implements Leaders. It is asked by who has waited in vain: the broker may be out
-// of reach from here alone, and is in no leader's way then. What ends it: the broker
-// leaves the in-sync replicas, or answers again; or BrokerDeath.
-func (t *Metadata) Shun(p timer.TopicPartition) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[p.Topic]
-	if e == nil || p.Partition < 0 || int(p.Partition) >= len(e.isr) || !t.burdened(e, p.Partition) {
-		return false
-	}
-	if e.shunned == nil {
-		e.shunned = make(map[int32]bool)
-	}
-	e.shunned[p.Partition] = true
-	return true
+// unreachable reports whether a broker cannot be reached. The lock is held.
+func (l *Leaders) unreachable(node int32) bool {
+	addr, known := l.hosts[node]
+	return known && !l.Reachable(addr)
 }
 
-// settle notes partitions whose leader, which could not be reached, has a successor,
-// before that is taken over. The lock is held.
-func (t *Metadata) settle(e *cachedTopic, leaders []int32) {
-	if t.AllReachable() {
-		e.settled, e.shunned = nil, nil
-		return
+// meet learns the brokers' addresses.
+func (l *Leaders) meet(brokers []kmsg.MetadataResponseBroker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range brokers {
+		l.hosts[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 	}
-	for p := range min(len(e.leaders), len(leaders)) {
-		was, is := e.leaders[p], leaders[p]
-		if is >= 0 && is != was && (was < 0 || t.unreachable(was)) {
-			if e.settled == nil {
-				e.settled = make(map[int32]time.Time)
+}
+
+// learn takes in who leads the partitions of a topic. A leader in the place of one that could not be
+// reached is left alone for settleTime.
+func (l *Leaders) learn(topic string, nodes []int32, isr [][]int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.topics[topic]
+	if t == nil {
+		t = new(topicLeaders)
+		l.topics[topic] = t
+	}
+	if l.AllReachable() {
+		t.settled, t.shunned = nil, nil
+	} else {
+		for p := range min(len(t.nodes), len(nodes)) {
+			was, is := t.nodes[p], nodes[p]
+			if is >= 0 && is != was && (was < 0 || l.unreachable(was)) {
+				if t.settled == nil {
+					t.settled = make(map[int32]time.Time)
+				}
+				t.settled[int32(p)] = l.now().Add(settleTime)
 			}
-			e.settled[int32(p)] = t.o.Now().Add(settleTime)
 		}
 	}
+	t.nodes, t.isr = nodes, isr
 }
 
-// AllReachable reports that no partition is Away, which costs nothing.
-func (t *Metadata) AllReachable() bool { return t.reach.AllReachable() }
-
-// Dying implements Leaders.
-func (t *Metadata) Dying() bool { return Dying(t.reach) }
-
-// unreachable reports whether a leader cannot be reached. The lock is held.
-func (t *Metadata) unreachable(leader int32) bool {
-	addr, known := t.hosts[leader]
-	return known && !t.reach.Reachable(addr)
+// forget drops a topic.
+func (l *Leaders) forget(topic string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.topics, topic)
 }
 
-// strained reports whether partitions in use are Away: for how long Run asks often
-// then is bounded, but for new leaders, which are soon settled. The lock is held.
-func (t *Metadata) strained() bool {
-	if t.AllReachable() {
+// hurry has metadata asked for often, for a while, if a leader cannot be reached.
+func (l *Leaders) hurry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fast = time.Now().Add(refreshFast)
+}
+
+// pressing reports whether partitions in use are away: for how long metadata is asked for often
+// then is bounded, but for new leaders, which are soon settled.
+func (l *Leaders) pressing() bool {
+	if l.AllReachable() {
 		return false
 	}
-	tired := time.Now().After(t.fast)
-	for _, e := range t.topics {
-		for p, leader := range e.leaders {
-			if !tired && t.unreachable(leader) || t.unsettled(e, int32(p)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tired := time.Now().After(l.fast)
+	for _, t := range l.topics {
+		for p, node := range t.nodes {
+			if !tired && l.unreachable(node) || l.waits(t, int32(p)) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// pause is how long Run waits before it asks again.
-func (t *Metadata) pause() time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.strained() {
-		return awayRefresh
-	}
-	return targetRefresh
 }

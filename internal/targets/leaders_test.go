@@ -22,9 +22,8 @@ import (
 func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	now := time.Now()
 	reach := &fakeReach{}
-	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }})
-	targets.Watch(reach, func() {})
-	targets.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
+	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }, Reach: reach})
+	targets.Leaders.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
 	targets.topics["t"] = &cachedTopic{used: now}
 	led := func(leaders ...int32) {
 		answer := kmsg.NewMetadataResponseTopic()
@@ -39,7 +38,7 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	want := func(when string, pause time.Duration, away ...bool) {
 		t.Helper()
 		for p, want := range away {
-			if got := targets.Away(timer.TopicPartition{Topic: "t", Partition: int32(p)}); got != want {
+			if got := targets.Leaders.Away(timer.TopicPartition{Topic: "t", Partition: int32(p)}); got != want {
 				t.Errorf("%s: partition %d is away: %v, want %v", when, p, got, want)
 			}
 		}
@@ -72,7 +71,7 @@ type lostAt struct {
 
 func (r *lostAt) LastLost() time.Time { return r.at }
 
-func (r *lostAt) Dying() bool { return Dying(r) }
+func (r *lostAt) Dying() bool { return NewLeaders(r, time.Now).Dying() }
 
 // A partition is shunned while a broker that was lost is in its in-sync replicas, and
 // not for long: it may be out of reach from here alone.
@@ -87,9 +86,8 @@ func TestShun(t *testing.T) {
 		{"it takes too long", func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.at = time.Now().Add(-BrokerDeath) }},
 	} {
 		reach := &lostAt{&fakeReach{}, time.Now()}
-		targets := NewMetadata(nil, MetadataOptions{})
-		targets.Watch(reach, func() {})
-		targets.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
+		targets := NewMetadata(nil, MetadataOptions{Reach: reach})
+		targets.Leaders.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
 		targets.topics["t"] = &cachedTopic{used: time.Now()}
 		isr := func(ids ...int32) {
 			answer := kmsg.NewMetadataResponseTopic()
@@ -101,14 +99,14 @@ func TestShun(t *testing.T) {
 		}
 		isr(1, 2)
 		reach.lose("a:1")
-		if targets.Shun(p) || targets.Away(p) {
+		if targets.Leaders.Shun(p) || targets.Leaders.Away(p) {
 			t.Errorf("%s: shunned, and waits for nobody", tc.name)
 		}
-		if isr(0, 1, 2); targets.Away(p) || !targets.Shun(p) || !targets.Away(p) || targets.pause() != awayRefresh {
+		if isr(0, 1, 2); targets.Leaders.Away(p) || !targets.Leaders.Shun(p) || !targets.Leaders.Away(p) || targets.pause() != awayRefresh {
 			t.Errorf("%s: not shunned by who has waited in vain, or before", tc.name)
 		}
 		tc.ends(targets, reach, isr)
-		if targets.Away(p) || targets.Shun(p) || targets.pause() != targetRefresh {
+		if targets.Leaders.Away(p) || targets.Leaders.Shun(p) || targets.pause() != targetRefresh {
 			t.Errorf("%s, and it is still shunned", tc.name)
 		}
 	}
@@ -119,8 +117,8 @@ func TestShun(t *testing.T) {
 func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
-		targets, reach := NewMetadata(cl, MetadataOptions{}), &fakeReach{}
-		targets.Watch(reach, func() {})
+		reach := &fakeReach{}
+		targets := NewMetadata(cl, MetadataOptions{Reach: reach})
 		if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -140,9 +138,8 @@ func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
-		targets, reach := NewMetadata(cl, MetadataOptions{}), &fakeReach{}
-		changed := make(chan struct{}, 100)
-		targets.Watch(reach, func() { changed <- struct{}{} })
+		reach, changed := &fakeReach{}, make(chan struct{}, 100)
+		targets := NewMetadata(cl, MetadataOptions{Reach: reach, Changed: func() { changed <- struct{}{} }})
 		health := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
 		told := make(chan struct{}, 100)
 		waiter := health.Waiter(func() { told <- struct{}{} })
@@ -166,8 +163,8 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 		waiter.Wait(p)
 		health.due(true)
 		for what, ok := range map[string]bool{
-			"away":      targets.Away(p) && !targets.Away(good),
-			"stalled":   targets.Stalled(p.Topic, p.Partition) && !targets.Stalled(good.Topic, good.Partition),
+			"away":      targets.Leaders.Away(p) && !targets.Leaders.Away(good),
+			"stalled":   targets.Leaders.Stalled(p.Topic, p.Partition) && !targets.Leaders.Stalled(good.Topic, good.Partition),
 			"unhealthy": !health.AllHealthy() && !health.Allow(p, nil) && health.Allow(good, nil),
 			"admitted":  admit(p) == 0 && admit(good) == 5,
 			"told":      len(told) == 0,
@@ -180,7 +177,7 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		for targets.Away(p) {
+		for targets.Leaders.Away(p) {
 			select {
 			case <-changed:
 			case <-time.After(20 * time.Second):

@@ -73,6 +73,10 @@ type MetadataOptions struct {
 	MissingAfter time.Duration
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
+	// Reach tells which brokers cannot be reached; nil: all can be. The caller calls Reached when that changes.
+	Reach Reach
+	// Changed is called, without a lock, when other brokers may lead since; nil: nobody wants to know.
+	Changed func()
 }
 
 // Metadata caches the metadata of target topics. Nobody who asks it waits for a
@@ -101,19 +105,16 @@ type MetadataOptions struct {
 //
 // mu guards what follows it; requests are made without it.
 type Metadata struct {
+	Leaders *Leaders // of all partitions that are in use
+
 	client Brokers
 	o      MetadataOptions
 	moves  func(timer.TopicPartition) // nil: nobody wants to know; see OnMoved
 	heard  func()                     // the same, see onHeard
-	reach  Reach
-	// changed is told that others may lead: see Watch.
-	changed func()
-	known   atomic.Pointer[wellKnown]
+	known  atomic.Pointer[wellKnown]
 
 	mu       sync.Mutex
 	topics   map[string]*cachedTopic
-	hosts    map[int32]string    // addresses of brokers by node ID
-	fast     time.Time           // until then Run asks often, if it has reason to
 	wantAll  bool                // Run is to ask for all in use
 	versions int64               // the last version given
 	examined int                 // of topics, as publish has counted them, and Examine since
@@ -127,13 +128,9 @@ type Metadata struct {
 type cachedTopic struct {
 	TopicInfo
 	id       [16]byte
-	leaders  []int32             // node IDs by partition, -1 for none
-	epochs   []int32             // leader epochs by partition
-	isr      [][]int32           // node IDs of the in-sync replicas by partition
-	settled  map[int32]time.Time // until when new leaders are left alone, see Away
-	shunned  map[int32]bool      // see Shun
-	version  int64               // see Version
-	fetched  time.Time           // zero: to be asked for before it is used again
+	epochs   []int32   // leader epochs by partition
+	version  int64     // see Version
+	fetched  time.Time // zero: to be asked for before it is used again
 	used     time.Time
 	missing  time.Time // since when nobody who was asked has known it; zero: somebody has
 	maxBytes int32
@@ -153,9 +150,12 @@ func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
 	t := &Metadata{
-		client: cl, o: o, topics: make(map[string]*cachedTopic), wanted: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: make(chan struct{}, 1),
-		hosts: make(map[int32]string), reach: AllThere{}, changed: func() {},
+		Leaders: NewLeaders(o.Reach, o.Now),
+		client:  cl, o: o, topics: make(map[string]*cachedTopic), wanted: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: make(chan struct{}, 1),
 	}
 	t.known.Store(&wellKnown{})
 	return t
@@ -330,7 +330,7 @@ func (t *Metadata) State(p timer.TopicPartition) Leadership {
 			return NoPartition
 		}
 		return Leaderless
-	case !e.Leader[p.Partition], !t.AllReachable() && t.unreachable(e.leaders[p.Partition]):
+	case !e.Leader[p.Partition], t.Leaders.unled(p):
 		return Leaderless
 	}
 	return Led
@@ -391,21 +391,6 @@ func (t *Metadata) lacks(e *cachedTopic) bool {
 		t.publish()
 	}
 	return now.Sub(e.beyond) >= t.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
-}
-
-// Stalled reports whether one of our own partitions was last seen without a
-// leader, or with one that cannot be reached.
-func (t *Metadata) Stalled(topic string, partition int32) bool {
-	p := timer.TopicPartition{Topic: topic, Partition: partition}
-	return t.Leaderless(p) || t.Away(p)
-}
-
-// Leaderless reports that a partition was last seen without a leader.
-func (t *Metadata) Leaderless(p timer.TopicPartition) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[p.Topic]
-	return e != nil && e.Err == nil && p.Partition >= 0 && int(p.Partition) < len(e.Leader) && !e.Leader[p.Partition]
 }
 
 // BatchMaxBytes is the largest record batch that a topic takes, as far as known.

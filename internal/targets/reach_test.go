@@ -12,8 +12,6 @@ type fakeReach struct {
 	mu    sync.Mutex
 	gone  map[string]bool
 	leads map[timer.TopicPartition]bool
-	// none have no leader, burdened wait for one that is gone.
-	none, burdened map[timer.TopicPartition]bool
 }
 
 func (r *fakeReach) AllReachable() bool {
@@ -34,22 +32,7 @@ func (r *fakeReach) Away(p timer.TopicPartition) bool {
 	return r.leads[p]
 }
 
-func (r *fakeReach) Dying() bool { return Dying(r) }
-
-func (r *fakeReach) Leaderless(p timer.TopicPartition) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.none[p]
-}
-
-func (r *fakeReach) Shun(p timer.TopicPartition) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.burdened[p] {
-		r.leads = map[timer.TopicPartition]bool{p: true}
-	}
-	return r.burdened[p]
-}
+func (r *fakeReach) Dying() bool { return NewLeaders(r, time.Now).Dying() }
 
 func (r *fakeReach) LastLost() time.Time { return time.Now() }
 

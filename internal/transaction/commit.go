@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -27,7 +28,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
-		if !l.apart { // a ward's tries take long each time, and the log has said why
+		if !l.aborts.apart { // a ward's tries take long each time, and the log has said why
 			l.laps.end(l.o.Logger, l.name, err)
 		}
 	}()
@@ -110,7 +111,7 @@ func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
 // a client nothing was begun.
 func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClient, culprits map[string]error, err error) {
 	for fresh := false; ; fresh = true {
-		if c, err = l.next(ctx, fresh); err != nil {
+		if c, err = l.pool.next(ctx, fresh); err != nil {
 			return nil, nil, err
 		}
 		l.needs(c)
@@ -149,7 +150,7 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	l.laps.through("end")
 	switch {
 	case err == nil:
-		l.noteEnd(c, hanging.EndingCommit)
+		c.noteEnd(l.o.Markers, hanging.EndingCommit)
 		return nil
 	case errors.Is(err, kerr.OperationNotAttempted):
 		l.drop(c)
@@ -181,7 +182,7 @@ func (l *Lane) passed(shares []*Share) {
 func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
-	if l.away(c) || c.AbortBufferedRecords(bounded) != nil {
+	if l.pool.away(c) || c.AbortBufferedRecords(bounded) != nil {
 		c.UnsafeAbortBufferedRecords()
 		l.drop(c)
 		return
@@ -192,7 +193,7 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 		l.drop(c)
 		return
 	}
-	l.noteEnd(c, hanging.EndingAbort)
+	c.noteEnd(l.o.Markers, hanging.EndingAbort)
 }
 
 // blame marks what goes to refused topics and reports whether there is any. A
@@ -218,4 +219,30 @@ func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 		}
 	}
 	return blamed
+}
+
+// drop throws a client away whose transaction must not be ended by it, and has
+// the broker abort that transaction: a new client of the same ID calls
+// InitProducerID. The ID is not used again. It waits for that dropWait and goes
+// on then: nobody would commit the transaction, and nothing of the lane depends
+// on its end, but readers of every target in it do. So the attempts go on beside
+// the steps, also while the coordinator is away, until the broker's transaction
+// timeout has passed.
+func (l *Lane) drop(c *txnClient) {
+	l.pool.forget(c)
+	c.Close()
+	l.o.Metrics.retired.Inc()
+	if c.parts != nil {
+		defer c.noteEnd(l.o.Markers, hanging.EndingAbort)
+	}
+	done := l.aborts.begin(c)
+	if !l.o.Leaders.AllReachable() {
+		return // its end may wait for what cannot be reached
+	}
+	t := time.NewTimer(dropWait)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
 }

@@ -34,18 +34,18 @@ func commitOne(t *testing.T, l *Lane) error {
 
 // begins has the client of a turn begin the next step.
 func begins(l *Lane, turn int) {
-	for _, c := range l.clients {
+	for _, c := range l.pool.clients {
 		if c != nil {
 			c.used = time.Now()
 		}
 	}
-	l.clients[turn].used = time.Time{}
+	l.pool.clients[turn].used = time.Time{}
 }
 
 // eachCommits has each client of a lane commit a step.
 func eachCommits(t *testing.T, l *Lane) {
 	t.Helper()
-	for turn := range l.clients {
+	for turn := range l.pool.clients {
 		begins(l, turn)
 		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
@@ -58,19 +58,19 @@ func eachCommits(t *testing.T, l *Lane) {
 func TestABusyIDIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
-		l.prepare(t.Context())
+		l.pool.prepare(t.Context())
 		eachCommits(t, l)
 		var busy []string
-		for _, cl := range l.clients {
+		for _, cl := range l.pool.clients {
 			busy = append(busy, cl.id)
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, TxnID: cl.id, Err: kerr.ConcurrentTransactions, Count: -1})
 		}
 		begun := time.Now()
 		eachCommits(t, l)
 		if took := time.Since(begun); took > 6*time.Second {
-			t.Errorf("%d steps took %s", len(l.clients), took)
+			t.Errorf("%d steps took %s", len(l.pool.clients), took)
 		}
-		for i, cl := range l.clients {
+		for i, cl := range l.pool.clients {
 			if cl.id == busy[i] {
 				t.Errorf("%s is still in use", cl.id)
 			}
@@ -88,8 +88,8 @@ func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 		if err := commitOne(t, l); err == nil {
 			t.Error("committed")
 		}
-		if took := time.Since(begun); took > 3*time.Second || l.serial > 4 {
-			t.Errorf("ended after %s with %d transactional IDs, want 4 at most", took, l.serial)
+		if took := time.Since(begun); took > 3*time.Second || l.pool.serial > 4 {
+			t.Errorf("ended after %s with %d transactional IDs, want 4 at most", took, l.pool.serial)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 				conns := watchDials(l)
 				over := make(chan struct{})
 				t.Cleanup(func() { close(over) })
-				l.prepare(t.Context())
+				l.pool.prepare(t.Context())
 				cut := func() { // all but those that records are sent over
 					c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
 						c.KeepControl()
@@ -198,9 +198,9 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
 		k := marked(t, l)
-		l.prepare(t.Context())
+		l.pool.prepare(t.Context())
 		eachCommits(t, l)
-		next := l.clients[l.order(time.Now())[0]]
+		next := l.pool.clients[l.pool.order(time.Now())[0]]
 		if err := next.BeginTransaction(); err != nil { // so that the lane cannot
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
 		k := marked(t, l)
-		l.prepare(t.Context())
+		l.pool.prepare(t.Context())
 		eachCommits(t, l)
 		leader := c.LeaderFor("log", 0)
 		var moved atomic.Bool
@@ -237,7 +237,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
 		}
-		if cl := l.clients[l.turn]; !l.retired(cl) && !l.moved(cl, cl.leaders) {
+		if cl := l.pool.clients[l.pool.turn]; !l.pool.retired(cl) && !cl.moved(l.o.Markers, cl.leaders) {
 			t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
 		}
 		if ps := k.Doubtful(); len(ps) != 1 || ps[0] != (timer.TopicPartition{Topic: "log", Partition: 0}) {
@@ -264,8 +264,8 @@ func TestWhenAnIDIsRetired(t *testing.T) {
 			{"the last epoch", txnClient{last: hanging.Producer{ID: 1, Epoch: maxEpoch}}, hanging.EndingCommit, true},
 		} {
 			tc.c.Client = l.o.Admin
-			l.noteEnd(&tc.c, tc.how)
-			if got := l.retired(&tc.c); got != tc.retired {
+			tc.c.noteEnd(l.o.Markers, tc.how)
+			if got := l.pool.retired(&tc.c); got != tc.retired {
 				t.Errorf("%s: retired %v, want %v", tc.name, got, tc.retired)
 			}
 		}
@@ -278,18 +278,18 @@ func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
 		k := marked(t, l)
-		l.prepare(t.Context())
+		l.pool.prepare(t.Context())
 		to := timer.TopicPartition{Topic: "log", Partition: 0}
 		k.NoteEnd("id", hanging.Producer{ID: 0, Epoch: 0}, hanging.EndingCommit, map[string][]int32{to.Topic: {to.Partition}})
 		k.Moved(to)
-		for _, c := range l.clients {
-			if l.retired(c) {
+		for _, c := range l.pool.clients {
+			if l.pool.retired(c) {
 				t.Errorf("%s is retired before it has begun anything", c.id)
 			}
 		}
-		was := l.clients[0]
+		was := l.pool.clients[0]
 		was.last = hanging.Producer{ID: 0, Epoch: 0}
-		if !l.retired(was) {
+		if !l.pool.retired(was) {
 			t.Error("the first producer is to be begun again")
 		}
 	})

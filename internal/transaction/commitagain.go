@@ -20,10 +20,10 @@ const commitAgainPause = 200 * time.Millisecond
 
 // commitAgain has the coordinator commit a transaction whose EndTxn was not answered.
 // Unknown without an error: it refuses, for the transaction is over already.
-func (l *Lane) commitAgain(ctx context.Context, c *txnClient) (how hanging.Ending, err error) {
-	err = commitAgain(ctx, l.o.Admin, c.id, c.last, func() bool {
+func (d *inDoubt) commitAgain(ctx context.Context) (how hanging.Ending, err error) {
+	err = commitAgain(ctx, d.lane.o.Admin, d.client.id, d.client.last, func() bool {
 		var err error
-		how, err = l.said(ctx, c)
+		how, err = d.said(ctx)
 		return err == nil && how != hanging.EndingUnknown
 	})
 	switch {
@@ -103,13 +103,14 @@ func CommitAgain(ctx context.Context, cl *kgo.Client, id string, producerID int6
 // was answered (heard), but with an error that kgo repeats it for, that no longer holds: the
 // next answer is CONCURRENT_TRANSACTIONS until all markers are written, whatever has been
 // decided. Then the coordinator is asked.
-func (l *Lane) said(ctx context.Context, c *txnClient) (hanging.Ending, error) {
+func (d *inDoubt) said(ctx context.Context) (hanging.Ending, error) {
+	c := d.client
 	if c.answered() {
 		return hanging.EndingCommit, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	txn, _, err := hanging.TransactionOf(ctx, kadm.NewClient(l.o.Admin), c.last.ID, c.id)
+	txn, _, err := hanging.TransactionOf(ctx, kadm.NewClient(d.lane.o.Admin), c.last.ID, c.id)
 	if err == nil && hanging.UnderWay(txn, c.last) {
 		if c.answer != nil && !c.heard.Load() {
 			return hanging.EndingUnknown, nil

@@ -3,39 +3,19 @@ package transaction
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Transactional IDs and the brokers that coordinate them.
-//
-// The coordinator of an ID is the leader of a partition of __transaction_state,
-// by hash of the ID: another ID, another coordinator. The IDs that a lane uses in
-// turn have coordinators on different brokers, where there are several, so that
-// not all of them go with one. An ID whose coordinator cannot be reached is passed
-// over: its client is closed, and another ID takes its turn, with a coordinator
-// that can be (see tend). A step under way there is given up, unless EndTxn was sent: then
-// its outcome has to be resolved, which waits for the next coordinator.
-
-const (
-	// candidates is how many IDs are looked at to choose one by its coordinator.
-	candidates = 8
-	// findTimeout bounds the question for coordinators; without an answer the
-	// first ID is taken. While a broker is away the answer matters more.
-	findTimeout, findAway = 200 * time.Millisecond, time.Second
-	// awayBackoff bounds the pause between attempts while a broker is away.
-	awayBackoff = 200 * time.Millisecond
-)
+// awayBackoff bounds the pause between attempts while a broker is away.
+const awayBackoff = 200 * time.Millisecond
 
 // errAway: a broker that the step needs cannot be reached.
 var errAway = errors.New("a broker that the step needs cannot be reached")
@@ -81,46 +61,9 @@ func (s *seat) addr() string {
 	return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 }
 
-// away reports whether a client's coordinator cannot be reached.
-func (l *Lane) away(c *txnClient) bool {
-	return !l.o.Reach.AllReachable() && !l.o.Reach.Reachable(c.addr())
-}
-
-// newID returns an ID that was not used yet, and its coordinator: one that can be
-// reached and, of those, one that has the fewest of the lane's other IDs (used).
-func (l *Lane) newID(ctx context.Context, serial int, used map[string]int) (id string, at *kgo.BrokerMetadata) {
-	ids := make([]string, candidates)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("%s%s/%s/%d.%d", hanging.TransactionalIDPrefix(l.o.Group), l.o.Process, l.name, serial, i)
-	}
-	patience := findTimeout
-	if !l.o.Reach.AllReachable() {
-		patience = findAway
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	id = ids[0]
-	found := kadm.NewClient(l.o.Admin).FindTxnCoordinators(ctx, ids...)
-	fewest := 0
-	for _, candidate := range ids {
-		f, ok := found[candidate]
-		if !ok || f.Err != nil || f.NodeID < 0 {
-			continue
-		}
-		addr := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
-		if !l.o.Reach.Reachable(addr) {
-			continue
-		}
-		if at == nil || used[addr] < fewest {
-			id, at, fewest = candidate, &kgo.BrokerMetadata{NodeID: f.NodeID, Host: f.Host, Port: f.Port}, used[addr]
-		}
-	}
-	return id, at
-}
-
 // anyAway reports whether the leader of one of these partitions cannot be reached.
 func (l *Lane) anyAway(parts map[string][]int32) bool {
-	if l.o.Reach.AllReachable() {
+	if l.o.Leaders.AllReachable() {
 		return false
 	}
 	for topic, ps := range parts {
@@ -144,11 +87,11 @@ func (l *Lane) anyAway(parts map[string][]int32) bool {
 func (l *Lane) during(ctx context.Context, parts map[string][]int32) (during context.Context, end func()) {
 	during, cancel := context.WithCancelCause(ctx)
 	l.mu.Lock()
-	l.current, l.joining, l.cancel = nil, parts, cancel
+	l.under = underWay{joining: parts, cancel: cancel}
 	l.mu.Unlock()
 	return during, func() {
 		l.mu.Lock()
-		l.current, l.joining, l.cancel = nil, nil, nil
+		l.under = underWay{}
 		l.mu.Unlock()
 		cancel(nil)
 	}
@@ -158,7 +101,7 @@ func (l *Lane) during(ctx context.Context, parts map[string][]int32) (during con
 func (l *Lane) needs(c *txnClient) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.current = c
+	l.under.current = c
 	l.leave()
 }
 
@@ -167,19 +110,13 @@ func (l *Lane) needs(c *txnClient) {
 func (l *Lane) joined() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.joining = nil
+	l.under.joining = nil
 }
 
-// leave ends the step under way, and openings, if their coordinator is away. The
-// lock is held.
+// leave gives the step under way up if a broker that it needs is away. The lock is held.
 func (l *Lane) leave() {
-	for c, cancel := range l.tied {
-		if l.away(c) {
-			cancel(errAway)
-		}
-	}
-	if l.cancel != nil && (l.current != nil && l.away(l.current) || l.anyAway(l.joining)) {
-		l.cancel(errAway)
+	if l.under.cancel != nil && (l.under.current != nil && l.pool.away(l.under.current) || l.anyAway(l.under.joining)) {
+		l.under.cancel(errAway)
 	}
 }
 
@@ -188,6 +125,7 @@ func (l *Lane) reachedNow() {
 	l.mu.Lock()
 	l.leave()
 	l.mu.Unlock()
+	l.pool.leave()
 	select {
 	case l.reached <- struct{}{}:
 	default:
@@ -195,8 +133,8 @@ func (l *Lane) reachedNow() {
 }
 
 // pauseLimit bounds the pause between two attempts at something.
-func (l *Lane) pauseLimit() time.Duration {
-	if l.o.Reach.AllReachable() {
+func pauseLimit(leaders Leaders) time.Duration {
+	if leaders.AllReachable() {
 		return maxBackoff
 	}
 	return awayBackoff

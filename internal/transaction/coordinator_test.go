@@ -22,7 +22,7 @@ import (
 // awayLimit the time of a busy machine.
 const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
 
-// fakeReach is a Reach, and Leaders, that the test tells. mu guards both maps.
+// fakeReach is Leaders that the test tells. mu guards both maps.
 type fakeReach struct {
 	mu    sync.Mutex
 	gone  map[string]bool
@@ -49,7 +49,7 @@ func (r *fakeReach) Away(p timer.TopicPartition) bool {
 	return r.leads[p]
 }
 
-func (r *fakeReach) Dying() bool { return targets.Dying(r) }
+func (r *fakeReach) Dying() bool { return !r.AllReachable() }
 
 func (r *fakeReach) Leaderless(p timer.TopicPartition) bool {
 	r.mu.Lock()
@@ -65,8 +65,6 @@ func (r *fakeReach) Shun(p timer.TopicPartition) bool {
 	}
 	return r.burdened[p]
 }
-
-func (r *fakeReach) LastLost() time.Time { return time.Now() }
 
 func (r *fakeReach) lose(addr string) {
 	r.mu.Lock()
@@ -85,7 +83,7 @@ func awayLane(t *testing.T) (*kfake.Cluster, *Lane, *fakeReach) {
 	t.Helper()
 	c, l := fakeLaneOf(t, 3)
 	reach := &fakeReach{}
-	l.o.Reach, l.o.Leaders, l.clients = reach, reach, make([]*txnClient, 3)
+	l.o.Leaders, l.pool.clients = reach, make([]*txnClient, 3)
 	return c, l, reach
 }
 
@@ -106,15 +104,15 @@ func plainSource(l *Lane) *fakeSource {
 func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, reach := awayLane(t)
-		l.prepare(t.Context())
+		l.pool.prepare(t.Context())
 		seats := make(map[string]bool)
-		for _, c := range l.clients {
+		for _, c := range l.pool.clients {
 			seats[c.addr()] = true
 		}
 		if len(seats) != 3 || seats[""] {
 			t.Fatalf("coordinators %v of three IDs, want three brokers", seats)
 		}
-		gone := l.clients[1].addr()
+		gone := l.pool.clients[1].addr()
 		reach.lose(gone)
 		l.of.Reached()
 		s := plainSource(l)
@@ -124,7 +122,7 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 				t.Fatalf("%v, %v", err, s.outcomes)
 			}
 		}
-		for _, c := range l.clients {
+		for _, c := range l.pool.clients {
 			if c.addr() == gone {
 				t.Errorf("%s is in use, and its coordinator %s is away", c.id, gone)
 			}
@@ -144,7 +142,7 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 		go func() { _, err := l.step(t.Context()); done <- err }()
 		<-held
 		l.mu.Lock()
-		gone := l.current.addr()
+		gone := l.under.current.addr()
 		l.mu.Unlock()
 		reach.lose(gone)
 		start := time.Now()
@@ -185,8 +183,8 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 		go func() { _, err := l.step(t.Context()); done <- err }()
 		<-held
 		l.mu.Lock()
-		gone := l.current.addr()
-		id.Store(&l.current.id)
+		gone := l.under.current.addr()
+		id.Store(&l.under.current.id)
 		l.mu.Unlock()
 		reach.lose(gone)
 		start := time.Now()
@@ -210,20 +208,20 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
 		held := hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
-		l.open(0)
+		l.pool.open(0)
 		<-held
-		l.mu.Lock()
-		for c := range l.tied {
+		l.pool.mu.Lock()
+		for c := range l.pool.tied {
 			reach.lose(c.addr())
 		}
-		l.mu.Unlock()
+		l.pool.mu.Unlock()
 		start := time.Now()
 		l.of.Reached()
-		if err := l.await(t.Context()); !errors.Is(err, errAway) {
+		if err := l.pool.await(t.Context()); !errors.Is(err, errAway) {
 			t.Error(err)
 		}
-		l.open(0)
-		if err := l.await(t.Context()); err != nil || l.clients[0] == nil {
+		l.pool.open(0)
+		if err := l.pool.await(t.Context()); err != nil || l.pool.clients[0] == nil {
 			t.Error(err)
 		}
 		if took := time.Since(start); took > soonAway {
@@ -237,7 +235,7 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 func TestStepsDoNotWaitForOpenings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, _ := awayLane(t)
-		l.prepare(t.Context())
+		l.pool.prepare(t.Context())
 		let := make(chan struct{})
 		answer := sync.OnceFunc(func() { close(let) })
 		t.Cleanup(answer)
@@ -254,7 +252,7 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 				t.Fatalf("%v, %v", err, s.outcomes)
 			}
 		}
-		l.clients[0].retire, l.clients[1].retire = true, true
+		l.pool.clients[0].retire, l.pool.clients[1].retire = true, true
 		start := time.Now()
 		for range 5 {
 			step()
@@ -262,13 +260,13 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 		if took := time.Since(start); took > answerTimeout/2 {
 			t.Errorf("steps took %s", took)
 		}
-		l.clients[2].retire = true
+		l.pool.clients[2].retire = true
 		time.AfterFunc(answerTimeout/10, answer)
 		for range 5 {
 			step()
 		}
-		if l.serial > 9 {
-			t.Errorf("%d transactional IDs were used", l.serial)
+		if l.pool.serial > 9 {
+			t.Errorf("%d transactional IDs were used", l.pool.serial)
 		}
 	})
 }

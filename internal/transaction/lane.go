@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // A lane's loop serves many partitions, so it waits for nothing for long. What
@@ -50,10 +50,9 @@ type Options struct {
 	Health *targets.Health
 	// Markers remembers how transactions ended; nil: nobody does.
 	Markers *hanging.Markers
-	// Reach tells which brokers cannot be reached, and Leaders which partitions they
-	// lead; nil: all can be. Whoever sets them calls Lanes.Reached.
-	Reach   targets.Reach
-	Leaders targets.Leaders
+	// Leaders tells which brokers cannot be reached, and which partitions cannot be written to; nil: all
+	// can be. The caller calls Lanes.Reached when that changes.
+	Leaders Leaders
 	// CommitTimeout is how long an EndTxn may go unanswered until its outcome is found
 	// out by other means; 0: answerTimeout.
 	CommitTimeout time.Duration
@@ -68,42 +67,50 @@ type Options struct {
 	Metrics *Metrics // nil: not shown
 }
 
+// Leaders tells which partitions cannot be written to now; a *targets.Leaders does.
+type Leaders interface {
+	// AllReachable reports that all brokers can be reached, which costs nothing.
+	AllReachable() bool
+	Reachable(addr string) bool
+	// Dying reports that a broker was lost so recently that the others may not have
+	// given it up.
+	Dying() bool
+	Away(p timer.TopicPartition) bool
+	Leaderless(p timer.TopicPartition) bool
+	Shun(p timer.TopicPartition) bool
+}
+
 // Lane is one loop of steps, one of its Lanes, or their ward's.
 type Lane struct {
 	of      *Lanes
-	o       *Options // a ward's has its own
+	o       *Options // a quarantine's has its own
 	name    string   // of its steps and transactional IDs within the process
-	clients []*txnClient
-	turn    int
-	opening map[int]bool // turns that a client is being opened for
-	serial  int          // of transactional IDs
-	counter int64        // of steps
+	pool    *pool
+	aborts  aborts
+	counter int64 // of steps
 	pace    pace
 	more    bool // the step under way may not have taken all that was ready
 	laps    laps // of the step under way
 	size    size // of the next step
-	// apart: the lane is a ward's, whose steps are tries: they write to targets last, and
-	// it is known when their transactions have ended. Their ends are its loop's own.
-	apart bool
-	ends  []end
 
 	called  chan struct{} // a spare lane is to join
 	reached chan struct{} // a broker came or went, for the step under way
-	news    chan struct{} // something was opened
 
-	mu      sync.Mutex                             // guards what follows
-	current *txnClient                             // whose coordinator the step needs now
-	joining map[string][]int32                     // what the step is to write to, until joined
-	cancel  context.CancelCauseFunc                // gives the step up
-	tied    map[*txnClient]context.CancelCauseFunc // being opened, and what gives them up
-	opened  []opened                               // to be taken over by the loop
-	closed  bool                                   // nobody takes over any more
+	mu    sync.Mutex // guards under
+	under underWay
+}
+
+// underWay is what the step under way needs and what gives it up; the zero value if there is none.
+type underWay struct {
+	current *txnClient         // the step needs its coordinator now
+	joining map[string][]int32 // what the step is to write to, until joined
+	cancel  context.CancelCauseFunc
 }
 
 func newLane(of *Lanes, o *Options, name string) *Lane {
 	return &Lane{
-		of: of, o: o, name: name, called: make(chan struct{}, 1), reached: make(chan struct{}, 1), news: make(chan struct{}, 1),
-		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
+		of: of, o: o, name: name, pool: newPool(of, o, name), aborts: aborts{of: of, o: o},
+		called: make(chan struct{}, 1), reached: make(chan struct{}, 1),
 		pace: pace{interval: o.Interval}, size: size{limit: MaxStepEntries},
 	}
 }
@@ -120,7 +127,7 @@ func (l *Lane) run(ctx context.Context) error {
 				return nil
 			case <-l.called:
 			}
-			l.prepare(ctx)
+			l.pool.prepare(ctx)
 			l.of.joined()
 			active = true
 		}
@@ -137,7 +144,7 @@ func (l *Lane) run(ctx context.Context) error {
 			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
 			l.of.Wake() // others may do better
 			_ = sleep(ctx, backoff)
-			backoff = min(2*backoff, l.pauseLimit())
+			backoff = min(2*backoff, pauseLimit(l.o.Leaders))
 			continue
 		}
 		backoff = minBackoff
@@ -155,25 +162,6 @@ func (l *Lane) run(ctx context.Context) error {
 		case <-l.of.wake:
 		case <-due.C:
 		}
-	}
-}
-
-// prepare opens the clients that are not there ahead of the first steps, one after
-// another, so that each knows the others' coordinators. Errors show up there. One that is slow is
-// not waited for where another is there: others may need the lane, and steps wait for nobody but
-// where none is left.
-func (l *Lane) prepare(ctx context.Context) {
-	slow, cancel := context.WithTimeout(ctx, stuckAfter)
-	defer cancel()
-	for turn, c := range l.clients {
-		if c == nil {
-			l.open(turn)
-			_ = l.await(slow)
-		}
-	}
-	none := func() bool { return !slices.ContainsFunc(l.clients, func(c *txnClient) bool { return c != nil }) }
-	for none() && len(l.opening) > 0 && ctx.Err() == nil {
-		_ = l.await(ctx)
 	}
 }
 
@@ -217,15 +205,15 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	defer cancel()
 	err := l.commit(bounded, shares)
 	if errors.Is(err, errUnknown) {
-		c := l.clients[l.turn]
-		l.clients[l.turn] = nil
+		c := l.pool.clients[l.pool.turn]
+		l.pool.forget(c)
 		l.of.aside.Go(func() {
-			l.finish(ctx, shares, start, l.resolve(c, shares))
+			l.finish(ctx, shares, start, (&inDoubt{l, c, shares}).resolve())
 			l.of.Wake()
 		})
 		return err
 	}
-	if c := l.clients[l.turn]; c != nil {
+	if c := l.pool.clients[l.pool.turn]; c != nil {
 		c.used = time.Now()
 	}
 	l.finish(ctx, shares, start, err)

@@ -110,8 +110,8 @@ func NewLanes(o Options) *Lanes {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
-	if o.Reach == nil {
-		o.Reach, o.Leaders = targets.AllThere{}, targets.AllThere{}
+	if o.Leaders == nil {
+		o.Leaders = targets.NewLeaders(nil, time.Now)
 	}
 	p := &Lanes{o: o, wake: make(chan struct{}, 1), content: make(map[string]time.Time)}
 	p.ending, p.giveUp = context.WithCancel(context.Background())
@@ -219,7 +219,7 @@ func (p *Lanes) close() {
 	patience := time.AfterFunc(2*RequestTimeout, p.giveUp)
 	defer patience.Stop()
 	for _, l := range p.all {
-		l.closeClients()
+		l.pool.close()
 	}
 	p.aside.Wait()
 	p.giveUp()

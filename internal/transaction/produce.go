@@ -68,7 +68,7 @@ func (o *outgoing) produce(ctx context.Context) error {
 	}
 	emissions := ordered(o.shares)
 	var err error
-	if o.lane.apart {
+	if o.lane.aborts.apart {
 		err = o.flush(ctx)
 	}
 	if err == nil {
@@ -234,7 +234,7 @@ func (o *outgoing) hold(s *Share, to timer.TopicPartition, err error) {
 // patience is how long targets may take. One whose leader waits for a dead broker
 // to leave its in-sync replicas is not to blame.
 func (o *outgoing) patience() time.Duration {
-	if targets.Dying(o.lane.o.Reach) {
+	if o.lane.o.Leaders.Dying() {
 		return targets.BrokerDeath
 	}
 	return targets.EmissionDeadline
@@ -301,7 +301,7 @@ func (o *outgoing) watch(flushed <-chan struct{}) {
 // leadersAway reports whether to give up, since a partition that is waited for is
 // led by a broker that cannot be reached: what is sealed next does without it.
 func (o *outgoing) leadersAway() bool {
-	if o.lane.o.Reach.AllReachable() {
+	if o.lane.o.Leaders.AllReachable() {
 		return false
 	}
 	o.mu.Lock()
@@ -317,7 +317,7 @@ func (o *outgoing) leadersAway() bool {
 func (o *outgoing) overdue(waited time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	wait := targets.Dying(o.lane.o.Reach)
+	wait := o.lane.o.Leaders.Dying()
 	own := o.to.ownWaiting(func(int, timer.TopicPartition) {})
 	late := false
 	switch {

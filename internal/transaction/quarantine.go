@@ -166,16 +166,16 @@ func (w *ward) run(ctx context.Context) {
 	o := w.of.o
 	o.TransactionalIDs = 1
 	l := newLane(w.of, &o, "ward")
-	l.apart = true
+	l.aborts.apart = true
 	w.of.mu.Lock()
 	w.lane = l
 	w.of.mu.Unlock()
-	l.serial, l.counter = w.serial, w.counter
+	l.pool.serial, l.counter = w.serial, w.counter
 	defer func() {
-		for _, e := range l.ends {
+		for _, e := range l.aborts.ends {
 			e.stop()
 		}
-		l.closeClients()
+		l.pool.close()
 	}()
 	for ctx.Err() == nil {
 		due, ok := w.due()
@@ -187,10 +187,10 @@ func (w *ward) run(ctx context.Context) {
 			_ = sleep(ctx, wardTick)
 		} else {
 			err := l.runStep(ctx, shares)
-			w.judge(shares, err, l.lastEnd())
+			w.judge(shares, err, l.aborts.last())
 			w.stopEnds(l)
 		}
-		w.serial, w.counter = l.serial, l.counter
+		w.serial, w.counter = l.pool.serial, l.counter
 	}
 }
 
@@ -198,7 +198,7 @@ func (w *ward) run(ctx context.Context) {
 func (w *ward) stopEnds(l *Lane) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
-	l.stopEnds(func(end <-chan struct{}) bool {
+	l.aborts.stop(func(end <-chan struct{}) bool {
 		for _, st := range w.stalls {
 			if st.unended == end {
 				return true

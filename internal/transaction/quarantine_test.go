@@ -188,7 +188,7 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 				if tc.dying {
 					reach := &fakeReach{}
 					reach.lose("127.0.0.1:1")
-					l.o.Reach, l.o.Leaders = reach, reach
+					l.o.Leaders = reach
 				}
 				for i, topic := range []string{"log", "t"} {
 					if err := c.MoveTopicPartition(topic, 0, int32(i)); err != nil {

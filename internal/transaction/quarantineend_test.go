@@ -26,7 +26,7 @@ type wardEnds struct {
 func newWardEnds(t *testing.T) *wardEnds {
 	c, of := fakeLane(t)
 	e := &wardEnds{l: newLane(of.of, of.o, "ward"), over: make(map[string]bool)}
-	e.l.apart = true
+	e.l.aborts.apart = true
 	t.Cleanup(of.of.giveUp)
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -48,7 +48,7 @@ func newWardEnds(t *testing.T) *wardEnds {
 
 // begin has a transaction of that ID given up.
 func (e *wardEnds) begin(id string) (ended <-chan struct{}) {
-	return e.l.endAside(&txnClient{id: id, parts: map[string][]int32{"t": {0}}})
+	return e.l.aborts.begin(&txnClient{id: id, parts: map[string][]int32{"t": {0}}})
 }
 
 func (e *wardEnds) end(id string) {
@@ -93,16 +93,16 @@ func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
 		w.stalls[first] = &stall{unended: ended}
 		w.stalls[second] = &stall{unended: e.begin("b")}
 		w.stopEnds(e.l)
-		if len(e.l.ends) != 2 {
-			t.Errorf("%d ends are waited for, want 2", len(e.l.ends))
+		if len(e.l.aborts.ends) != 2 {
+			t.Errorf("%d ends are waited for, want 2", len(e.l.aborts.ends))
 		}
 		e.end("a")
 		if !isClosed(ended, testLimit) {
 			t.Error("not told of the end")
 		}
 		w.leaveLocked(first)
-		if w.stopEnds(e.l); len(e.l.ends) != 1 {
-			t.Errorf("%d ends are waited for, want 1", len(e.l.ends))
+		if w.stopEnds(e.l); len(e.l.aborts.ends) != 1 {
+			t.Errorf("%d ends are waited for, want 1", len(e.l.aborts.ends))
 		}
 	})
 }

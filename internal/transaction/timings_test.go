@@ -54,8 +54,8 @@ func TestTriesThatTakeLongAreNotSaid(t *testing.T) {
 		var log bytes.Buffer
 		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		w := newLane(l.of, l.o, "ward")
-		w.apart = true
-		t.Cleanup(w.closeClients)
+		w.aborts.apart = true
+		t.Cleanup(w.pool.close)
 		s := &fakeSource{ems: func() []Emission { return nil }}
 		share := s.Seal("s", &Room{Entries: 1})
 		share.of = new(member)

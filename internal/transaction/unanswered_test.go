@@ -38,7 +38,7 @@ func TestAnUnresolvedStepIsGivenUpAsAWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		if err := l.resolve(client, shares); err == nil {
+		if err := (&inDoubt{l, client, shares}).resolve(); err == nil {
 			t.Fatal("resolved")
 		}
 		if took := time.Since(begun); took > 4*l.o.TransactionTimeout {
@@ -84,7 +84,7 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 		token := &mortal{}
 		shares := []*Share{{Token: token, Records: []*kgo.Record{{Topic: "log"}}}}
 		done := make(chan error, 1)
-		go func() { done <- l.resolve(client, shares) }()
+		go func() { done <- (&inDoubt{l, client, shares}).resolve() }()
 		<-asked
 		token.dead.Store(true)
 		select {
@@ -133,7 +133,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 				client.dropped.Store(restarted)
 				done := make(chan error, 1)
 				go func() {
-					done <- l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}})
+					done <- (&inDoubt{l, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
 				}()
 				if restarted {
 					until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 2 })
@@ -189,7 +189,7 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 		client.last = last
 		done := make(chan error, 1)
 		go func() {
-			done <- l.resolve(client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}})
+			done <- (&inDoubt{l, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
 		}()
 		until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 3 || len(done) > 0 })
 		select {

@@ -21,11 +21,11 @@ func TestTheOrderInWhichClientsBegin(t *testing.T) {
 		{"large ones", markersRest, 0, []int{0, 1, 0, 1, 0, 1, 0, 1}},
 		{"rare ones", 5 * time.Millisecond, time.Minute, []int{0, 0, 0, 0, 0, 0, 0, 0}},
 	} {
-		l := &Lane{clients: []*txnClient{{}, {}, {}, {}}}
+		p := &pool{clients: []*txnClient{{}, {}, {}, {}}}
 		var got []int
 		for range tt.want {
-			turn := l.order(now)[0]
-			l.clients[turn].used = now.Add(tt.steps)
+			turn := p.order(now)[0]
+			p.clients[turn].used = now.Add(tt.steps)
 			now = now.Add(tt.steps + tt.pause)
 			got = append(got, turn)
 		}
@@ -33,8 +33,8 @@ func TestTheOrderInWhichClientsBegin(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.what, got, tt.want)
 		}
 	}
-	l := &Lane{clients: []*txnClient{{used: now}, nil, {used: now.Add(-markersRest)}, {used: now.Add(-2 * markersRest)}}}
-	if got := l.order(now); !slices.Equal(got, []int{2, 3, 1, 0}) {
+	p := &pool{clients: []*txnClient{{used: now}, nil, {used: now.Add(-markersRest)}, {used: now.Add(-2 * markersRest)}}}
+	if got := p.order(now); !slices.Equal(got, []int{2, 3, 1, 0}) {
 		t.Errorf("%v, want the one that was used last of those that have rested, and last the one that has not", got)
 	}
 }

@@ -1,0 +1,108 @@
+package transaction
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// aborts ends transactions that a lane has given up. Nobody would commit them, and nothing of the lane
+// depends on their end, but readers of every target in them do. So they are ended beside the loop.
+type aborts struct {
+	of *Lanes
+	o  *Options
+	// apart: the lane is a quarantine's, which waits for the ends. Its loop has the field below.
+	apart bool
+	ends  []end
+}
+
+// end is that of a transaction that was given up in a ward: done is closed when
+// there is one, unless stop was called before.
+type end struct {
+	done <-chan struct{}
+	stop context.CancelFunc
+}
+
+// begin has the broker abort the last transaction of an ID, beside the loop; the
+// channel is closed when it has. Who gave it up in a ward waits for the markers too,
+// for as long as it likes: see ward.
+func (a *aborts) begin(c *txnClient) <-chan struct{} {
+	ctx, cancel := context.WithTimeout(a.of.ending, a.o.TransactionTimeout)
+	done := make(chan struct{})
+	if a.apart {
+		cancel()
+		ctx, cancel = context.WithCancel(a.of.ending)
+		a.ends = append(a.ends, end{done, cancel})
+	}
+	a.of.aside.Go(func() {
+		defer cancel()
+		decided := c.parts != nil && a.abortNow(ctx, c)
+		if decided && !a.apart || a.endLast(ctx, c.id) {
+			close(done)
+		}
+	})
+	return done
+}
+
+// last is that of the transaction that was given up last.
+func (a *aborts) last() <-chan struct{} {
+	if len(a.ends) == 0 {
+		return nil
+	}
+	return a.ends[len(a.ends)-1].done
+}
+
+// stop gives up the ends that nobody waits for, but for the last.
+func (a *aborts) stop(waits func(<-chan struct{}) bool) {
+	last := a.last()
+	a.ends = slices.DeleteFunc(a.ends, func(e end) bool {
+		if e.done == last || waits(e.done) {
+			return false
+		}
+		e.stop()
+		return true
+	})
+}
+
+// abortNow has the broker abort the transaction of a client that is closed. Readers
+// wait for it, so it takes one request, where endLast takes a new client. The answer
+// says that it is decided: its markers may have to be written yet.
+func (a *aborts) abortNow(ctx context.Context, c *txnClient) bool {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = c.id, c.last.ID, c.last.Epoch
+	resp, err := req.RequestWith(ctx, a.o.Admin)
+	return err == nil && resp.ErrorCode == 0
+}
+
+// endLast tries until the last transaction of an ID is ended.
+func (a *aborts) endLast(ctx context.Context, id string) bool {
+	for backoff := minBackoff; ; backoff = min(2*backoff, pauseLimit(a.o.Leaders)) {
+		bounded, stop := context.WithTimeout(ctx, a.o.TransactionTimeout)
+		err := initProducerID(bounded, a.o, id)
+		stop()
+		if err == nil {
+			return true
+		}
+		if sleep(ctx, backoff) != nil {
+			a.o.Logger.Info("a step is left to the broker's transaction timeout", "transactional_id", id, "err", err)
+			return false
+		}
+	}
+}
+
+// initProducerID makes the broker finish or abort the ID's last transaction.
+func initProducerID(ctx context.Context, o *Options, id string) error {
+	fresh, err := newTxnClient(o, id)
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	if _, _, err := fresh.ProducerID(ctx); err != nil {
+		return fmt.Errorf("init producer ID of %s: %w", id, err)
+	}
+	return nil
+}

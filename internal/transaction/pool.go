@@ -1,0 +1,348 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/hanging"
+)
+
+// A pool has a lane's transactional clients. One at a time is in a transaction; the others rest.
+//
+// To replace a client that must not begin again takes a coordinator to be found, connections and a
+// producer ID: 50 ms if all is well, and seconds while a broker is away, which is when most have to be
+// replaced. So clients are opened on goroutines of their own, as soon as the need is known, and steps go on
+// with the others. A step waits only if no client is left. An opening ends by itself, with a client or
+// with an error: after answerTimeout at the latest, and at once when its coordinator cannot be reached any
+// more. Then the next step begins another.
+//
+// The coordinator of a transactional ID is the leader of a partition of __transaction_state, by hash of
+// the ID: another ID, another coordinator. The IDs of a pool have coordinators on different brokers if there
+// are several, so that not all of them go with one. A client whose coordinator cannot be reached
+// is closed, and another ID takes its turn, with a coordinator that can be.
+//
+// The lane's loop has the fields above mu.
+type pool struct {
+	of      *Lanes
+	o       *Options
+	name    string // the lane's
+	clients []*txnClient
+	turn    int
+	opening map[int]bool  // turns that a client is being opened for
+	serial  int           // of transactional IDs
+	news    chan struct{} // something was opened
+
+	mu     sync.Mutex                             // guards what follows
+	tied   map[*txnClient]context.CancelCauseFunc // being opened, and what gives them up
+	opened []opened                               // to be taken over by the loop
+	closed bool                                   // nobody takes over any more
+}
+
+func newPool(of *Lanes, o *Options, name string) *pool {
+	return &pool{
+		of: of, o: o, name: name, news: make(chan struct{}, 1),
+		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
+	}
+}
+
+// opened is what came of an opening.
+type opened struct {
+	turn int
+	c    *txnClient
+	err  error
+}
+
+// markersRest is how long after its transaction a client begins another only if no other
+// client may: until then the markers are most likely on their way, and the coordinator
+// has the next transaction of this ID wait for them.
+const markersRest = 30 * time.Millisecond
+
+const (
+	// candidates is how many IDs are looked at to choose one by its coordinator.
+	candidates = 8
+	// findTimeout bounds the question for coordinators; without an answer the
+	// first ID is taken. While a broker is away the answer matters more.
+	findTimeout, findAway = 200 * time.Millisecond, time.Second
+)
+
+// prepare opens the clients that are not there ahead of the first steps, one after
+// another, so that each knows the others' coordinators. Errors show up there. One that is slow is
+// not waited for where another is there: others may need the lane, and steps wait for nobody but
+// where none is left.
+func (p *pool) prepare(ctx context.Context) {
+	slow, cancel := context.WithTimeout(ctx, stuckAfter)
+	defer cancel()
+	for turn, c := range p.clients {
+		if c == nil {
+			p.open(turn)
+			_ = p.await(slow)
+		}
+	}
+	none := func() bool { return !slices.ContainsFunc(p.clients, func(c *txnClient) bool { return c != nil }) }
+	for none() && len(p.opening) > 0 && ctx.Err() == nil {
+		_ = p.await(ctx)
+	}
+}
+
+// next makes it the turn of a client that may begin, of one that never has where
+// fresh, and waits for one if there is none.
+func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	p.tend()
+	for {
+		now := time.Now()
+		for _, p.turn = range p.order(now) {
+			switch c := p.clients[p.turn]; {
+			case c == nil:
+			case c.moved(p.o.Markers, c.leaders):
+				p.retire(p.turn)
+				p.open(p.turn)
+			case !fresh, c.last == hanging.NoProducer():
+				c.used = now // should it be left at once, the next one is another
+				return c, nil
+			}
+		}
+		if err := p.await(ctx); err != nil && (ctx.Err() != nil || len(p.opening) == 0) {
+			return nil, err
+		}
+	}
+}
+
+// order is the order in which clients are asked to begin: of those that have rested the one
+// whose transaction ended last, which has its connection still, and the buffers for large
+// requests, that kgo keeps in pools which collections of garbage empty; then the others,
+// those first that have rested longest. So small steps use all in turn, and large ones two.
+func (p *pool) order(now time.Time) []int {
+	turns := make([]int, len(p.clients))
+	used := make([]time.Time, len(p.clients))
+	for i, c := range p.clients {
+		if turns[i] = i; c != nil {
+			used[i] = c.used
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b int) int {
+		rested := func(i int) bool { return now.Sub(used[i]) >= markersRest }
+		if rested(a) && rested(b) {
+			return used[b].Compare(used[a])
+		}
+		return used[a].Compare(used[b])
+	})
+	return turns
+}
+
+// tend closes clients that must not begin again, and has others opened.
+func (p *pool) tend() {
+	_ = p.collect()
+	for turn, c := range p.clients {
+		if c != nil && p.retired(c) {
+			p.retire(turn)
+		}
+		p.open(turn)
+	}
+}
+
+// maxEpoch is where an ID is retired, before brokers give it another producer ID:
+// they fail to if the last epochs meet a fencing abort (KAFKA-19367 in 4.0.0,
+// KAFKA-20090).
+const maxEpoch = 32_000
+
+// retired reports whether a client must not begin again: a marker of its next
+// transaction could close what its last one may have left open on a partition
+// whose leader went away. What the client itself knows of leaders (moved), which
+// takes a look at each partition, is looked at in its turn.
+func (p *pool) retired(c *txnClient) bool {
+	return c.retire || c.BufferedProduceRecords() > 0 || p.away(c) || c.last.Epoch >= maxEpoch || p.o.Markers.Retired(c.last.ID)
+}
+
+// away reports whether a client's coordinator cannot be reached.
+func (p *pool) away(c *txnClient) bool {
+	return !p.o.Leaders.AllReachable() && !p.o.Leaders.Reachable(c.addr())
+}
+
+func (p *pool) retire(turn int) {
+	p.o.Metrics.retired.Inc()
+	p.clients[turn].Close()
+	p.clients[turn] = nil
+}
+
+// forget takes out a client that its caller closes.
+func (p *pool) forget(c *txnClient) {
+	if i := slices.Index(p.clients, c); i >= 0 {
+		p.clients[i] = nil
+	}
+}
+
+// open has a client opened for a turn that has none.
+func (p *pool) open(turn int) {
+	if p.clients[turn] != nil || p.opening[turn] {
+		return
+	}
+	p.opening[turn] = true
+	p.serial++
+	serial, used := p.serial, make(map[string]int)
+	for _, c := range p.clients {
+		if c != nil {
+			used[c.addr()]++
+		}
+	}
+	p.of.aside.Go(func() {
+		c, err := p.newClient(serial, used)
+		if !p.hand(opened{turn, c, err}) && c != nil {
+			c.Close()
+		}
+	})
+}
+
+// newClient opens a client with its producer ID loaded: one that begins before that
+// runs its first transaction in the old mode.
+func (p *pool) newClient(serial int, used map[string]int) (*txnClient, error) {
+	ctx, cancel := context.WithTimeout(p.of.ending, answerTimeout)
+	defer cancel()
+	id, at := p.newID(ctx, serial, used)
+	c, err := newTxnClient(p.o, id)
+	if err != nil {
+		return nil, err
+	}
+	c.at.Store(at)
+	p.o.Metrics.clientsOpened.Inc()
+	ctx, free := p.tie(ctx, c)
+	defer free()
+	if _, _, err := c.ProducerID(ctx); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("load producer ID of %s: %w", c.id, errors.Join(err, context.Cause(ctx)))
+	}
+	return c, nil
+}
+
+// newID returns an ID that was not used yet, and its coordinator: one that can be
+// reached and, of those, one that has the fewest of the lane's other IDs (used).
+func (p *pool) newID(ctx context.Context, serial int, used map[string]int) (id string, at *kgo.BrokerMetadata) {
+	ids := make([]string, candidates)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%s%s/%s/%d.%d", hanging.TransactionalIDPrefix(p.o.Group), p.o.Process, p.name, serial, i)
+	}
+	patience := findTimeout
+	if !p.o.Leaders.AllReachable() {
+		patience = findAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	id = ids[0]
+	found := kadm.NewClient(p.o.Admin).FindTxnCoordinators(ctx, ids...)
+	fewest := 0
+	for _, candidate := range ids {
+		f, ok := found[candidate]
+		if !ok || f.Err != nil || f.NodeID < 0 {
+			continue
+		}
+		addr := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
+		if !p.o.Leaders.Reachable(addr) {
+			continue
+		}
+		if at == nil || used[addr] < fewest {
+			id, at, fewest = candidate, &kgo.BrokerMetadata{NodeID: f.NodeID, Host: f.Host, Port: f.Port}, used[addr]
+		}
+	}
+	return id, at
+}
+
+// tie returns a context that ends, with errAway, when the coordinator of a client
+// that is being opened cannot be reached any more, and with the pool.
+func (p *pool) tie(ctx context.Context, c *txnClient) (tied context.Context, free func()) {
+	tied, cancel := context.WithCancelCause(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tied[c] = cancel
+	if p.leaveLocked(); p.closed {
+		cancel(context.Canceled)
+	}
+	return tied, func() {
+		p.mu.Lock()
+		delete(p.tied, c)
+		p.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// leave gives up openings whose coordinator is away.
+func (p *pool) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaveLocked()
+}
+
+func (p *pool) leaveLocked() {
+	for c, cancel := range p.tied {
+		if p.away(c) {
+			cancel(errAway)
+		}
+	}
+}
+
+// hand gives the loop what was opened, unless the lane is closed.
+func (p *pool) hand(o opened) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.opened = append(p.opened, o)
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// await waits until an opening has ended, and returns its error.
+func (p *pool) await(ctx context.Context) error {
+	select {
+	case <-p.news:
+		return p.collect()
+	case <-ctx.Done():
+		return fmt.Errorf("open a transactional client: %w", ctx.Err())
+	}
+}
+
+// collect takes over what was opened.
+func (p *pool) collect() (err error) {
+	p.mu.Lock()
+	all := p.opened
+	p.opened = nil
+	p.mu.Unlock()
+	for _, o := range all {
+		delete(p.opening, o.turn)
+		if o.err != nil {
+			err = o.err
+			continue
+		}
+		p.clients[o.turn] = o.c
+	}
+	return err
+}
+
+// close closes all that are open, and ends what is being opened.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	for _, cancel := range p.tied {
+		cancel(context.Canceled)
+	}
+	p.mu.Unlock()
+	_ = p.collect()
+	for _, c := range p.clients {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
