@@ -6,11 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
+	"path"
+	"strconv"
+	"strings"
 	"time"
 
+	vegeta "github.com/tsenart/vegeta/v12/lib"
 	"github.com/waterclock/waterclock"
+	"golang.org/x/sync/errgroup"
 )
 
 // APIConfig measures the HTTP API.
@@ -43,55 +47,48 @@ func DefaultAPI() APIConfig {
 }
 
 func (c *APIConfig) check() error {
-	return errors.Join(c.SteadyConfig.check(), wantTimers(c.Idle), wantTimers(c.Puts), wantTimers(c.Gets), wantTimers(c.Pending),
-		want(c.Local, "local", c.Local, "an instance of the run's own (--local): others have callers of their own"),
-		want(c.Callers >= 1 && c.Callers <= 256, "callers", c.Callers, "1 to 256, as many as an instance allows"),
-		want(c.Lists >= 1 && c.Lists <= 10_000, "lists", c.Lists, "1 to 10000"),
-		want(len(c.Rates) == 1, "rates", c.Rates, "one"),
-		want(c.Doomed >= 2 && c.Doomed <= max(2, c.Pending/10), "doomed", c.Doomed, "2 to a tenth of --pending"),
-		want(c.CancelRate >= 1 && c.CancelRate <= 50_000, "cancel-rate", c.CancelRate, "1 to 50000"),
-		want(c.Disturb >= 1 && c.Disturb <= 10_000, "disturb", c.Disturb, "1 to 10000"),
+	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), wantTimers(c.Idle, c.Puts, c.Gets, c.Pending),
+		between("callers", 1, 256, c.Callers), between("lists", 1, 10_000, c.Lists), between("rates of this workload", 1, 1, len(c.Rates)),
+		between("doomed", 2, max(2, c.Pending/10), c.Doomed), between("cancel-rate", 1, 50_000, c.CancelRate), between("disturb", 1, 10_000, c.Disturb),
 		want(c.GetRate > 0 && c.ListRate > 0, "gets-beside, lists-beside", fmt.Sprint(c.GetRate, c.ListRate), "more than 0"))
 }
 
-// RunAPI measures calls next to bare HTTP servers, and the steady rate with questions next to
+// measure measures calls next to bare HTTP servers, and the steady rate with questions next to
 // the same rate without.
-func RunAPI(ctx context.Context, c APIConfig) ([]*Report, error) {
-	c.Requests = "" // the instance is the run's own
-	if err := c.check(); err != nil {
-		return nil, err
+func (c *APIConfig) measure(ctx context.Context, r *run) error {
+	a := &apiRun{run: r, c: c, rep: r.report("api")}
+	a.api = true
+	a.rep.RatioIs, a.rep.CPURatioIs = "PUTs a second / bare server that writes", "of the service for a PUT / of the bare server"
+	if err := r.serveWarm(ctx); err != nil {
+		return err
 	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		a := &apiRun{run: r, c: c, rep: r.report("api")}
-		a.api = true
-		a.rep.RatioIs, a.rep.CPURatioIs = "PUTs a second / bare server that writes", "of the service for a PUT / of the bare server"
-		if err := r.serveWarm(ctx); err != nil {
-			return err
-		}
-		for range c.Rounds {
-			for _, measure := range []func(context.Context) error{a.idle, a.puts, a.gets} {
-				if err := measure(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		for _, measure := range []func(context.Context) error{a.load, a.lists, a.beside, a.steer} {
-			if err := measure(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := c.rounds(func() error { return a.each(ctx, a.idle, a.puts, a.gets) })
+	if err != nil {
+		return err
+	}
+	return a.each(ctx, a.load, a.lists, a.beside, a.steer)
 }
 
 // apiRun is a run of calls.
 type apiRun struct {
 	*run
-	c       APIConfig
+	c       *APIConfig
 	rep     *Report
 	pending int // timers that are, and stay so
 	last    string
 }
+
+func (a *apiRun) each(ctx context.Context, measures ...func(context.Context) error) error {
+	for _, measure := range measures {
+		if err := measure(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// url is where a path is asked for.
+func (a *apiRun) url(path string) string { return "http://" + a.serving.api + path }
 
 // timers is the path of all timers.
 func (a *apiRun) timers() string { return "/v1/topics/" + a.requests + "/timers" }
@@ -99,29 +96,39 @@ func (a *apiRun) timers() string { return "/v1/topics/" + a.requests + "/timers"
 // timer is the path of one.
 func (a *apiRun) timer(id []byte) string { return a.timers() + "/" + string(id) }
 
-// putting are PUTs of timers that nobody has put before.
-func (a *apiRun) putting(name string, calls, callers int) (traffic, *ledger) {
-	a.phases++
-	l := newLedger(fmt.Sprintf("%s-%d-", a.name, a.phases), a.ValueBytes, 0)
-	header := fmt.Sprintf("%s: 24h\r\n%s: %s\r\n", waterclock.HeaderAfter, waterclock.HeaderTargetTopic, a.target)
+// putting are PUTs of timers that no call has put before.
+func (a *apiRun) putting(name string, calls, callers int) (traffic, *batch) {
+	b := a.nextBatch(0)
+	header := http.Header{}
+	header.Set(waterclock.HeaderAfter, "24h")
+	header.Set(waterclock.HeaderTargetTopic, a.target)
 	return traffic{
 		name: name, addr: a.serving.api, pid: a.serving.pid(), calls: calls, callers: callers, check: status(http.StatusCreated),
 		ask: func(i int) request {
-			return request{method: "PUT", path: a.timer(l.id(i)), header: header, body: l.payload(i)}
+			return request{method: http.MethodPut, path: a.timer(b.id(i)), header: header, body: b.payload(i)}
 		},
-	}, l
+	}, b
 }
 
-// server is a bare HTTP server.
-func (a *apiRun) server(ctx context.Context, o order) (*loop, error) {
-	a.phases++
-	o.Name = fmt.Sprintf("%s-server-%d", a.name, a.phases)
-	return a.newLoop(ctx, o)
+// getting are GETs of timers of a batch, which are verified.
+func (a *apiRun) getting(name string, b *batch, number func(i int) int) traffic {
+	return traffic{
+		name: name, addr: a.serving.api, pid: a.serving.pid(),
+		ask: func(i int) request {
+			return request{method: http.MethodGet, path: a.timer(b.id(number(i)))}
+		},
+		check: func(got *vegeta.Result) error {
+			id := path.Base(got.URL)
+			n, err := strconv.Atoi(strings.TrimPrefix(id, b.prefix))
+			return errors.Join(err, a.isTimer(got, id, b.payload(n)))
+		},
+	}
 }
 
 // limitOf makes the same calls to a bare server.
 func (a *apiRun) limitOf(ctx context.Context, t traffic, o order, want int) (*Calls, error) {
-	s, err := a.server(ctx, o)
+	o.Name = a.name + "-server"
+	s, err := a.newLoop(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -146,12 +153,12 @@ const warmCalls = 2_000
 
 // idle is one caller who waits for each answer.
 func (a *apiRun) idle(ctx context.Context) error {
-	t, l := a.putting("PUT, idle", a.c.Idle, 1)
+	t, b := a.putting("PUT, idle", a.c.Idle, 1)
 	bare, err := a.bareWriter(ctx, t)
 	if err != nil {
 		return err
 	}
-	c, err := a.put(ctx, t, l)
+	c, err := a.put(ctx, t, b)
 	if err != nil {
 		return err
 	}
@@ -161,7 +168,7 @@ func (a *apiRun) idle(ctx context.Context) error {
 
 // bareWriter puts as t does to a bare server that writes to a topic that nobody reads.
 func (a *apiRun) bareWriter(ctx context.Context, t traffic) (*Calls, error) {
-	topic, err := a.unread(ctx)
+	topic, err := a.makeTopic(ctx, "unread")
 	if err != nil {
 		return nil, err
 	}
@@ -175,24 +182,24 @@ func (a *apiRun) puts(ctx context.Context) error {
 		return err
 	}
 	a.pending += warm.calls
-	t, l := a.putting("PUT", a.c.Puts, a.c.Callers)
+	t, b := a.putting("PUT", a.c.Puts, a.c.Callers)
 	bare, err := a.bareWriter(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer a.profile("put")()
-	c, err := a.put(ctx, t, l)
+	c, err := a.put(ctx, t, b)
 	if err != nil {
 		return err
 	}
-	a.rep.round(c.PerSecond, bare.PerSecond, c.CPU, bare.own())
-	a.last = string(l.id(a.c.Puts - 1))
+	a.rep.round(c.PerSecond, bare.PerSecond, c.CPU, bare.CPU.own())
+	a.last = string(b.id(a.c.Puts - 1))
 	return nil
 }
 
 // put makes the calls, and sees to it that all of them have become timers: as many as were put,
 // and some of them looked at.
-func (a *apiRun) put(ctx context.Context, t traffic, l *ledger) (*Calls, error) {
+func (a *apiRun) put(ctx context.Context, t traffic, b *batch) (*Calls, error) {
 	c, err := a.drive(ctx, t)
 	if err != nil {
 		return nil, err
@@ -200,20 +207,14 @@ func (a *apiRun) put(ctx context.Context, t traffic, l *ledger) (*Calls, error) 
 	a.rep.Calls = append(a.rep.Calls, c)
 	a.pending += t.calls
 	p := &Phase{Name: t.name}
-	if err := a.allPending(ctx, p, a.pending, pendingTimeout); err != nil {
+	if err := a.serving.allPending(ctx, p, a.pending, pendingTimeout); err != nil {
 		a.rep.Phases = append(a.rep.Phases, p)
 		return nil, err
 	}
-	_, err = a.drive(ctx, traffic{
-		name: t.name + ", verified", addr: t.addr, pid: t.pid, calls: min(t.calls, a.c.verifiedSample), callers: 1,
-		ask: func(i int) request {
-			return request{method: "GET", path: a.timer(l.id(i * t.calls / min(t.calls, a.c.verifiedSample)))}
-		},
-		check: func(i, status int, body []byte) error {
-			n := i * t.calls / min(t.calls, a.c.verifiedSample)
-			return a.isTimer(status, body, l.id(n), l.payload(n))
-		},
-	})
+	sample := min(t.calls, a.c.verifiedSample)
+	verified := a.getting(t.name+", verified", b, func(i int) int { return i * t.calls / sample })
+	verified.calls = sample
+	_, err = a.drive(ctx, verified)
 	return c, err
 }
 
@@ -228,17 +229,17 @@ type timerJSON struct {
 	}
 }
 
-func (a *apiRun) isTimer(status int, body, id, payload []byte) error {
+func (a *apiRun) isTimer(got *vegeta.Result, id string, payload []byte) error {
 	var t timerJSON
-	if err := json.Unmarshal(body, &t); status != http.StatusOK || err != nil {
-		return fmt.Errorf("answered %d, %.300s: %w", status, body, err)
+	if err := json.Unmarshal(got.Body, &t); got.Code != http.StatusOK || err != nil {
+		return fmt.Errorf("answered %d, %.300s: %w", got.Code, got.Body, err)
 	}
-	got := t.Payload.Base64
+	value := t.Payload.Base64
 	if t.Payload.Text != "" {
-		got = []byte(t.Payload.Text)
+		value = []byte(t.Payload.Text)
 	}
-	if t.ID != string(id) || !bytes.Equal(got, payload) || t.Target.Topic != a.target {
-		return fmt.Errorf("another timer than %s: %.300s", id, body)
+	if t.ID != id || !bytes.Equal(value, payload) || t.Target.Topic != a.target {
+		return fmt.Errorf("another timer than %s: %.300s", id, got.Body)
 	}
 	return nil
 }
@@ -246,23 +247,17 @@ func (a *apiRun) isTimer(status int, body, id, payload []byte) error {
 // gets are callers who ask for one of the timers as fast as they are answered. It has been
 // verified that it is the one.
 func (a *apiRun) gets(ctx context.Context) error {
-	c, err := newCaller(ctx, a.serving.api)
-	if err != nil {
-		return err
+	q := request{method: http.MethodGet, path: a.timer([]byte(a.last))}
+	code, body, err := get(ctx, a.url(q.path), callTimeout)
+	if err = errors.Join(err, wantStatus(http.StatusOK, code, body)); err != nil {
+		return fmt.Errorf("get a timer: %w", err)
 	}
-	defer c.close()
-	q := request{method: "GET", path: a.timer([]byte(a.last))}
-	code, body, err := c.do(&q)
-	if err != nil || code != http.StatusOK {
-		return fmt.Errorf("get a timer: %d: %w", code, err)
-	}
-	body = bytes.Clone(body)
 	t := traffic{
 		name: "GET", addr: a.serving.api, pid: a.serving.pid(), calls: a.c.Gets, callers: a.c.Callers,
 		ask: func(int) request { return q },
-		check: func(_, status int, got []byte) error {
-			if status != http.StatusOK || !bytes.Equal(got, body) {
-				return fmt.Errorf("answered %d, another timer: %.300s", status, got)
+		check: func(got *vegeta.Result) error {
+			if got.Code != http.StatusOK || !bytes.Equal(got.Body, body) {
+				return fmt.Errorf("answered %d, another timer: %.300s", got.Code, got.Body)
 			}
 			return nil
 		},
@@ -278,7 +273,7 @@ func (a *apiRun) gets(ctx context.Context) error {
 	}
 	a.rep.Calls = append(a.rep.Calls, got)
 	a.rep.ratio("GETs a second / bare server that answers the same", got.PerSecond, bare.PerSecond)
-	a.rep.ratio("of the service for a GET / of the bare server", got.own(), bare.own())
+	a.rep.ratio("of the service for a GET / of the bare server", got.CPU.own(), bare.CPU.own())
 	return nil
 }
 
@@ -290,27 +285,19 @@ const (
 
 // load schedules the timers that lists are taken of.
 func (a *apiRun) load(ctx context.Context) error {
-	random := rand.New(rand.NewPCG(5, 6))
 	gone := a.c.Pending / a.c.Doomed
 	for prefix, n := range map[string]int{gonePrefix: gone, keptPrefix: a.c.Pending - gone} {
-		l := newLedger(prefix, a.ValueBytes, 0)
-		err := a.schedule(ctx, l, offer{timers: n, unbooked: true, due: func(_ int, now time.Time) int64 {
-			return now.Add(a.c.ahead).UnixMilli() + random.Int64N(a.c.ahead.Milliseconds())
-		}})
-		if err != nil {
+		if err := a.scheduleFar(ctx, newBatch(prefix, a.ValueBytes, 0), n, a.c.ahead); err != nil {
 			return err
 		}
 	}
 	a.pending += a.c.Pending
-	if err := a.awaitSettled(ctx); err != nil {
-		return err
-	}
 	p := &Phase{Name: "load"}
-	if err := a.allPending(ctx, p, a.pending, pendingTimeout); err != nil {
+	err := a.serving.allPending(ctx, p, a.pending, pendingTimeout)
+	if err != nil {
 		a.rep.Phases = append(a.rep.Phases, p)
-		return err
 	}
-	return nil
+	return err
 }
 
 // lists takes pages, the first ones and others, one after the other.
@@ -339,12 +326,12 @@ func (a *apiRun) listing(order string, calls int) traffic {
 	return traffic{
 		name: fmt.Sprintf("list of %d of %d by %s", page, a.pending, order), addr: a.serving.api, pid: a.serving.pid(), calls: calls, callers: 1,
 		ask: func(int) request {
-			return request{method: "GET", path: fmt.Sprintf("%s?order=%s&limit=%d", a.timers(), order, page)}
+			return request{method: http.MethodGet, path: fmt.Sprintf("%s?order=%s&limit=%d", a.timers(), order, page)}
 		},
-		check: func(_, status int, body []byte) error {
+		check: func(got *vegeta.Result) error {
 			var list struct{ Timers []timerJSON }
-			if err := json.Unmarshal(body, &list); status != http.StatusOK || err != nil || len(list.Timers) != page {
-				return fmt.Errorf("answered %d, %d timers of %d: %w", status, len(list.Timers), page, err)
+			if err := json.Unmarshal(got.Body, &list); got.Code != http.StatusOK || err != nil || len(list.Timers) != page {
+				return fmt.Errorf("answered %d, %d timers of %d: %w", got.Code, len(list.Timers), page, err)
 			}
 			for i := range list.Timers[1:] {
 				x, y := list.Timers[i], list.Timers[i+1]
@@ -355,4 +342,34 @@ func (a *apiRun) listing(order string, calls int) traffic {
 			return nil
 		},
 	}
+}
+
+// beside measures the steady rate, and then the same with questions beside it.
+func (a *apiRun) beside(ctx context.Context) error {
+	rate := a.c.Rates[0]
+	without, err := a.c.paced(ctx, a.run, a.rep, rate, fmt.Sprintf("%.0f/s", rate))
+	if err != nil {
+		return err
+	}
+	kept := a.c.Pending - a.c.Pending/a.c.Doomed
+	const stride = 7919 // so that neighbours are not asked for in turn
+	gets := a.getting("GETs beside the steady rate", newBatch(keptPrefix, a.ValueBytes, 0), func(i int) int { return i * stride % kept })
+	lists := a.listing("due", 0)
+	lists.check = status(http.StatusOK) // what fires meanwhile may make it short; the check would cost what is shared
+	gets.rate, lists.rate = a.c.GetRate, a.c.ListRate
+
+	life, cancel := context.WithCancel(ctx)
+	defer cancel()
+	asking, life := errgroup.WithContext(life)
+	for _, t := range []traffic{gets, lists} {
+		asking.Go(func() error { _, err := a.drive(life, t); return err })
+	}
+	with, err := a.c.paced(ctx, a.run, a.rep, rate, fmt.Sprintf("%.0f/s, asked", rate))
+	cancel()
+	if err = errors.Join(err, asking.Wait()); err != nil {
+		return err
+	}
+	a.rep.ratio("p99 by receipt with questions beside / without", with.ByReceipt.P99, without.ByReceipt.P99)
+	a.rep.ratio("p50 by receipt with questions beside / without", with.ByReceipt.P50, without.ByReceipt.P50)
+	return nil
 }

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/history"
 )
 
 const (
@@ -36,20 +39,24 @@ type jobJSON struct {
 }
 
 // steer cancels all timers of a prefix by a job, while others of the same prefix are scheduled,
-// re-scheduled and fire. What must have become of each is worked out from the log of requests
-// and from what fired: see fates.
+// re-scheduled and fire. What must have become of each follows from the log of requests and
+// from what fired, see judge.
 func (a *apiRun) steer(ctx context.Context) error {
-	f, err := a.newFates(ctx)
+	ends, err := a.ends(ctx, a.target)
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	fired, err := a.newClient(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{a.target: ends}), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		return err
+	}
+	defer fired.Close()
 	life, stop := context.WithCancel(ctx)
 	defer stop()
 	disturbed := make(chan error, 1)
 	go func() { disturbed <- a.disturb(life) }()
 	defer a.profile("steer")()
-	m := &meter{run: a.run}
+	m := &meter{r: a.run}
 	m.start(a.serving.pid())
 	job, err := a.job(ctx)
 	m.stop()
@@ -62,61 +69,52 @@ func (a *apiRun) steer(ctx context.Context) error {
 	}
 	p := &Phase{Name: fmt.Sprintf("cancel by prefix, of %d", a.c.Pending)}
 	a.rep.Phases = append(a.rep.Phases, p)
-	if p.Exact, err = a.judge(ctx, f, job); err != nil {
+	if p.Exact, err = a.judge(ctx, fired, job); err != nil {
 		return err
 	}
 	p.Note = fmt.Sprintf("the job came to %d timers, cancelled %d and spared %d that had fired or were re-scheduled meanwhile", job.Seen, job.Changed, job.Spared)
 	p.perSecond(job.Seen, m.begin.at, m.end.at)
 	m.measure(p, max(1, job.Seen))
 	_, p.PeakRSS = memory(a.serving.pid())
-	return p.Exact.err(p.Name)
+	return p.Exact.Err(p.Name)
 }
 
 // job starts the job and waits for its end.
-func (a *apiRun) job(ctx context.Context) (jobJSON, error) {
-	c, err := newCaller(ctx, a.serving.api)
-	if err != nil {
-		return jobJSON{}, err
-	}
-	defer c.close()
-	q := request{method: "POST", path: fmt.Sprintf("%s/cancel?prefix=%s&rate=%d", a.timers(), gonePrefix, a.c.CancelRate)}
+func (a *apiRun) job(ctx context.Context) (j jobJSON, err error) {
 	var started struct{ Job struct{ ID string } }
-	if err := c.json(&q, http.StatusAccepted, &started); err != nil {
-		return jobJSON{}, err
+	path := fmt.Sprintf("%s/cancel?prefix=%s&rate=%d", a.timers(), gonePrefix, a.c.CancelRate)
+	if err := a.json(ctx, http.MethodPost, path, http.StatusAccepted, &started); err != nil {
+		return j, err
 	}
 	bar := a.bar("cancel by prefix", a.c.Pending/a.c.Doomed)
-	for {
-		var j jobJSON
-		if err := c.json(&request{method: "GET", path: "/v1/jobs/" + started.Job.ID}, http.StatusOK, &j); err != nil {
-			return j, err
+	err = poll(ctx, jobPoll, func() (bool, error) {
+		j = jobJSON{}
+		if err := a.json(ctx, http.MethodGet, "/v1/jobs/"+started.Job.ID, http.StatusOK, &j); err != nil {
+			return false, err
 		}
 		_ = bar.Set(j.Seen)
 		switch {
 		case j.State == "done" && j.Failed == 0:
-			_ = bar.Finish()
-			return j, nil
+			return true, bar.Finish()
 		case j.State != "running":
-			return j, fmt.Errorf("the job has ended otherwise than it should: %+v", j)
+			return false, fmt.Errorf("the job has ended otherwise than it should: %+v", j)
 		}
-		select {
-		case <-ctx.Done():
-			return j, ctx.Err()
-		case <-time.After(jobPoll):
-		}
-	}
+		return false, nil
+	}, ctx.Err)
+	return j, err
 }
 
 // json makes a call whose answer is JSON.
-func (c *caller) json(q *request, want int, answer any) error {
-	code, body, err := c.do(q)
+func (a *apiRun) json(ctx context.Context, method, path string, want int, answer any) error {
+	code, body, err := call(ctx, method, a.url(path), callTimeout)
 	if err == nil {
-		err = status(want)(0, code, body)
+		err = wantStatus(want, code, body)
 	}
 	if err == nil {
 		err = json.Unmarshal(body, answer)
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", q.method, q.path, err)
+		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return nil
 }
@@ -159,4 +157,121 @@ func (a *apiRun) disturb(ctx context.Context) error {
 	default:
 		return err
 	}
+}
+
+// judge compares what is with what must be. Of the job's prefix all that was there before the job began, and
+// was not scheduled again, must have been cancelled; and the job must know what it did.
+func (a *apiRun) judge(ctx context.Context, target *kgo.Client, job jobJSON) (c history.Counts, err error) {
+	log, err := a.requestsOf(ctx, gonePrefix)
+	if err != nil {
+		return c, err
+	}
+	fired, err := a.firedOf(ctx, target, log)
+	if err != nil {
+		return c, err
+	}
+	left, err := a.left(ctx)
+	if err != nil {
+		return c, err
+	}
+	f := history.NewFold(log, fired)
+	c = f.Judge(left, time.Now().UnixMilli(), func(id string, t *history.Timer) bool {
+		return !strings.HasPrefix(id, newPrefix) && !strings.HasPrefix(id, soonPrefix) && !t.Replaced
+	})
+	c.Altered += max(f.Cancelled-job.Changed, job.Changed-f.Cancelled) + max(f.NotCancelled-job.Spared, job.Spared-f.NotCancelled)
+	return c, a.keptAll(ctx, &c)
+}
+
+// requestsOf reads all requests for IDs of a prefix.
+func (a *apiRun) requestsOf(ctx context.Context, prefix string) (log []history.Request, err error) {
+	end, err := a.logEnd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := a.newClient(kgo.ConsumeTopics(a.requests), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	for n := int64(0); n < end; {
+		fetches := cl.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			return nil, fmt.Errorf("read the requests: %w", err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			n++
+			if strings.HasPrefix(string(r.Key), prefix) {
+				log = append(log, history.RequestOf(r))
+			}
+		})
+	}
+	return log, nil
+}
+
+// firedOf counts emissions by source until all has come that must: what falls due soon and is named by
+// no cancel. Of what is named by one, and has fired before, the emission is there, for the job
+// knows what became of each. What has not come within pendingTimeout is lost.
+func (a *apiRun) firedOf(ctx context.Context, target *kgo.Client, log []history.Request) (map[string]int, error) {
+	fired, missing, named := make(map[string]int), make(map[string]bool), make(map[string]bool)
+	for _, q := range log {
+		named[q.Cancels] = true
+	}
+	for _, q := range log {
+		if strings.HasPrefix(q.ID, soonPrefix) && q.Cancels == "" && !named[q.Source] {
+			missing[q.Source] = true
+		}
+	}
+	for quiet, deadline := false, time.Now().Add(pendingTimeout+firesWithin); !quiet || len(missing) > 0 && time.Now().Before(deadline); {
+		wait, cancel := context.WithTimeout(ctx, time.Second)
+		fetches := target.PollFetches(wait)
+		cancel()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		quiet = fetches.NumRecords() == 0
+		fetches.EachRecord(func(r *kgo.Record) {
+			if source := (history.Received{Record: r}).Header(waterclock.HeaderSource); source != "" && strings.HasPrefix(string(r.Key), gonePrefix) {
+				fired[source]++
+				delete(missing, source)
+			}
+		})
+	}
+	return fired, nil
+}
+
+// left are the sources of the timers of the prefix that are pending, by ID.
+func (a *apiRun) left(ctx context.Context) (map[string]string, error) {
+	left := make(map[string]string)
+	for cursor, more := "", true; more; more = cursor != "" {
+		var list struct {
+			Timers []timerJSON
+			Cursor string
+		}
+		path := fmt.Sprintf("%s?order=id&prefix=%s&limit=%d&cursor=%s", a.timers(), gonePrefix, steerPage, url.QueryEscape(cursor))
+		if err := a.json(ctx, http.MethodGet, path, http.StatusOK, &list); err != nil {
+			return nil, err
+		}
+		for _, t := range list.Timers {
+			left[t.ID] = t.Source
+		}
+		cursor = list.Cursor
+	}
+	return left, nil
+}
+
+// keptAll sees to it that the other timers are all there.
+func (a *apiRun) keptAll(ctx context.Context, c *history.Counts) error {
+	want := a.c.Pending - a.c.Pending/a.c.Doomed
+	var count struct {
+		Count int
+		Exact bool
+	}
+	if err := a.json(ctx, http.MethodGet, a.timers()+"/count?prefix="+keptPrefix, http.StatusOK, &count); err != nil {
+		return err
+	}
+	if count.Exact || count.Count > want {
+		c.Lost += max(want-count.Count, count.Count-want)
+	}
+	c.Scheduled += want
+	return nil
 }

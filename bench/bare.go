@@ -23,12 +23,12 @@ import (
 
 // order is what a bare loop is to do.
 type order struct {
-	Kind   string // pass, steps or read; kindProduce or kindAnswer
+	Kind   string // one of the kinds below
 	Name   string // part of transactional IDs and of the group
 	In     string // topic that is read, and whose positions are committed
 	Out    string // topic of what stands for emissions
 	State  string // topic of what stands for changelog records
-	IDs    int    // transactional IDs in turn, of each loop; 0 for no transactions
+	IDs    int    // transactional IDs in turn, of each loop
 	Loops  int    // pass: loops side by side, each with its part of the partitions; others have one
 	Fanout int    // pass: records out for each one in; steps: written for each timer, 3 for a life, 2 for a firing
 	Step   int    // pass: records in of a transaction
@@ -47,6 +47,17 @@ type order struct {
 
 	Profile string // file for a processor profile; empty: none
 }
+
+// The kinds of bare loops and of bare servers. A server does what an API must do at least: one
+// writes what it is sent to Kafka and answers when all replicas in sync have it, the other
+// answers bytes that it has.
+const (
+	kindPass    = "pass"  // consumes In, writes Fanout records for each one, commits positions
+	kindSteps   = "steps" // is fed from memory at an even rate
+	kindRead    = "read"  // consumes In
+	kindProduce = "produce"
+	kindAnswer  = "answer"
+)
 
 // start tells a bare loop that is ready to begin.
 type start struct{ At time.Time } // steps: when the first timer is due
@@ -99,7 +110,7 @@ type bare struct {
 // run opens what is needed, awaits the start and works.
 func (b *bare) run(ctx context.Context, await func() (start, error)) error {
 	work := b.read
-	if b.Kind != "read" {
+	if b.Kind != kindRead {
 		loops := make([]*stepper, max(1, b.Loops))
 		for i := range loops {
 			s, err := b.newStepper(ctx, fmt.Sprintf("%s-%d", b.Name, i))
@@ -110,7 +121,7 @@ func (b *bare) run(ctx context.Context, await func() (start, error)) error {
 			loops[i] = s
 		}
 		work = func(ctx context.Context, begin start) error { return b.pass(ctx, loops) }
-		if b.Kind == "steps" {
+		if b.Kind == kindSteps {
 			work = func(ctx context.Context, begin start) error { return b.steps(ctx, loops[0], begin.At) }
 		}
 	}

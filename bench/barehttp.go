@@ -15,14 +15,6 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// The kinds of bare servers: what an API must do at least, and nothing around it. One writes
-// what it is sent to Kafka and answers when all replicas in sync have it, the other answers
-// bytes that it has.
-const (
-	kindProduce = "produce"
-	kindAnswer  = "answer"
-)
-
 // bareLinger is that of the service's own producer of requests.
 const bareLinger = time.Millisecond
 

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,33 +19,69 @@ const (
 	MaxPartitions = 1_000
 	MaxValue      = 1 << 20 // bytes
 	MaxRounds     = 100
-	// MaxStep is how many records in one transaction of a bare loop takes.
+	// MaxStep is how many records a bare loop may put into one transaction.
 	MaxStep = 100_000
-	// MaxIDs is how many transactional IDs a bare loop has in turn at most.
+	// MaxIDs is how many transactional IDs a bare loop may use in turn.
 	MaxIDs = 4
 	// MaxBrokers is the size of the largest cluster that a run starts.
 	MaxBrokers = 3
 )
 
-// Common is what all workloads are told.
+// Workload is one of the configurations of this package.
+type Workload interface {
+	common() *Common
+	check() error // all problems of the settings
+	measure(context.Context, *run) error
+}
+
+// Run runs a workload on topics of its own, within its timeout. The reports are valid if
+// there is no error, or ErrInexact.
+func Run(ctx context.Context, w Workload) ([]*Report, error) {
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	if o, several := w.(*OverloadConfig); several && o.one == "" {
+		return o.each(ctx)
+	}
+	return runWith(ctx, w.common(), w.measure)
+}
+
+// runWith measures in a run of its own.
+func runWith(ctx context.Context, c *Common, measure func(context.Context, *run) error) ([]*Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	r, err := c.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(measure(ctx, r), r.close())
+	if err != nil && !errors.Is(err, ErrInexact) {
+		return nil, err
+	}
+	for _, rep := range r.reports {
+		rep.finish()
+	}
+	return r.reports, err
+}
+
+// Common are the settings of all workloads.
 type Common struct {
-	// Cluster says how to reach Kafka; Group, and the settings of an instance,
-	// count as well. It is not changed.
+	// Cluster says how to reach Kafka. Its Group, and the settings of an instance, count
+	// as well. It is not changed.
 	Cluster *config.Config
-	// Local starts an instance for the topics of the run, and Brokers brokers
-	// where Cluster names none. Otherwise somebody else serves Requests, and
-	// allows Target.
+	// Local starts an instance for the topics of the run, and Brokers brokers if Cluster
+	// names none. Otherwise running instances serve Requests, and must allow Target.
 	Local   bool
 	Brokers int
-	// Events has that instance tell of its timers on a topic of their own.
+	// Events has the started instance write outcome events.
 	Events bool
 	// Serve and Bare are the commands that run an instance and a bare loop, see
 	// [RunBare], as processes: the program and its first arguments. Flags follow.
 	Serve, Bare []string
 	// Dir is an empty directory for data, Logs one for what processes write.
 	Dir, Logs string
-	// Requests and Target are topics; when empty the run makes its own and
-	// deletes them at its end. A named Target is made when missing.
+	// Requests and Target are topics. If they are empty, the run makes its own and
+	// deletes them at its end. A named Target is made if it is missing.
 	Requests, Target string
 	Partitions       int   // of topics that the run makes
 	Replication      int   // of topics that the run makes; -1: the broker's default
@@ -53,7 +90,7 @@ type Common struct {
 	PassRecords      int   // of each pass-through
 	IDs              []int // transactional IDs in turn, of a pass-through, in the same way
 	Loops            []int // loops of a pass-through side by side, in the same way
-	Rounds           int   // how often all is repeated; medians are reported
+	Rounds           int   // how often everything is repeated; medians are reported
 	Timeout          time.Duration
 	Profiles         string    // directory for processor profiles of instance and bare loops; empty: none
 	Progress         io.Writer // draws progress bars; nil for none
@@ -65,14 +102,15 @@ type Common struct {
 	stub   server // in place of an instance, in tests
 }
 
-// DefaultCommon returns the usual settings; Cluster, Serve, Bare, Dir and Logs
-// are for the caller to set.
+// DefaultCommon returns the usual settings. The caller sets Cluster, Serve, Bare, Dir and Logs.
 func DefaultCommon() Common {
 	return Common{
 		Brokers: 1, Partitions: 8, Replication: -1, ValueBytes: 200, Steps: []int{1_000, 5_000, 20_000}, PassRecords: 500_000,
 		IDs: []int{2, 1}, Loops: []int{1, 2, 4}, Rounds: 1, Timeout: 30 * time.Minute, linger: time.Second, Log: slog.New(slog.DiscardHandler),
 	}
 }
+
+func (c *Common) common() *Common { return c }
 
 // check returns every problem of the settings.
 func (c *Common) check() error {
@@ -83,25 +121,28 @@ func (c *Common) check() error {
 
 // checkBare is check for a run that needs no instance.
 func (c *Common) checkBare() error {
-	errs := []error{
+	return errors.Join(
 		want(c.Brokers == 1 || c.Brokers == MaxBrokers, "local-brokers", c.Brokers, "1 or 3"),
-		want(c.Partitions >= 1 && c.Partitions <= MaxPartitions, "partitions", c.Partitions, "1 to 1000"),
-		want(c.ValueBytes >= 0 && c.ValueBytes <= MaxValue, "value-bytes", c.ValueBytes, "0 to 1048576"),
+		between("partitions", 1, MaxPartitions, c.Partitions),
+		between("value-bytes", 0, MaxValue, c.ValueBytes),
 		want(c.Timeout > 0, "timeout", c.Timeout, "more than 0"),
-		want(c.PassRecords >= 1 && c.PassRecords <= MaxTimers, "records", c.PassRecords, fmt.Sprint("1 to ", MaxTimers)),
-		wantEach("ids", c.IDs, MaxIDs),
-		wantEach("loops", c.Loops, MaxPartitions),
-		wantEach("transaction-sizes", c.Steps, MaxStep),
-		want(c.Rounds >= 1 && c.Rounds <= MaxRounds, "rounds", c.Rounds, fmt.Sprint("1 to ", MaxRounds)),
-	}
-	return errors.Join(errs...)
+		between("records", 1, MaxTimers, c.PassRecords),
+		between("ids", 1, MaxIDs, c.IDs...),
+		between("loops", 1, MaxPartitions, c.Loops...),
+		between("transaction-sizes", 1, MaxStep, c.Steps...),
+		between("rounds", 1, MaxRounds, c.Rounds))
 }
 
-// wantEach wants at least one number, and each of them from 1 to most.
-func wantEach(setting string, ns []int, most int) error {
-	errs := []error{want(len(ns) > 0, setting, "", "at least one")}
-	for _, n := range ns {
-		errs = append(errs, want(n >= 1 && n <= most, setting, n, fmt.Sprint("1 to ", most)))
+// checkOwn is check for a workload that needs an instance of the run's own.
+func (c *Common) checkOwn() error {
+	return errors.Join(c.check(), want((c.Local || c.stub != nil) && c.Requests == "", "local", c.Local, "true: this needs instances of the run's own (--local)"))
+}
+
+// between wants at least one value, and each of them within limits.
+func between[T int | float64 | time.Duration](setting string, least, most T, values ...T) error {
+	errs := []error{want(len(values) > 0, setting, "", "at least one")}
+	for _, v := range values {
+		errs = append(errs, want(v >= least && v <= most, setting, v, fmt.Sprint(least, " to ", most)))
 	}
 	return errors.Join(errs...)
 }
@@ -113,12 +154,29 @@ func want(ok bool, setting string, found any, need string) error {
 	return &config.Problem{Setting: setting, Found: fmt.Sprint(found), Need: need}
 }
 
-func wantTimers(n int) error {
-	return want(n >= 1 && n <= MaxTimers, "timers", n, fmt.Sprint("1 to ", MaxTimers))
+func wantTimers(n ...int) error { return between("timers", 1, MaxTimers, n...) }
+
+// Lives are timers that live for a while.
+type Lives struct {
+	// Each is due between Least and Least plus Spread after it is sent.
+	Least, Spread time.Duration
 }
 
-func wantSpan(name string, d time.Duration) error {
-	return want(d >= 0 && d <= time.Hour, name, d, "0 to 1h")
+func (l Lives) check() error {
+	return errors.Join(between("least", 0, time.Hour, l.Least), between("spread", 0, time.Hour, l.Spread))
+}
+
+// lead is how long timers must have been sent until as many fall due as are sent.
+func (l Lives) lead() time.Duration { return l.Least + l.Spread }
+
+// rounds repeats do.
+func (c *Common) rounds(do func() error) error {
+	for range c.Rounds {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // median of at least one value.
@@ -126,3 +184,6 @@ func median(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
+
+// timersIn is how many timers of a rate fall into a span.
+func timersIn(rate float64, span time.Duration) int { return int(rate * span.Seconds()) }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/config"
 )
 
 // BurstConfig measures timers that are all due at one moment, some time after they
@@ -17,29 +19,58 @@ type BurstConfig struct {
 // DefaultBurst returns the usual workload.
 func DefaultBurst() BurstConfig { return BurstConfig{Common: DefaultCommon(), Timers: 200_000} }
 
-// How long before they are due the timers of a burst are sent, so that they are
-// taken in by then: some time, and what it takes at this share of the limit.
+func (c *BurstConfig) check() error { return errors.Join(c.Common.check(), wantTimers(c.Timers)) }
+
+// measure measures a burst next to a pass-through of 1 record in and 1 out: taking in and
+// firing apart.
+func (c *BurstConfig) measure(ctx context.Context, r *run) error {
+	rep := r.report("burst")
+	rep.RatioIs, rep.CPURatioIs = "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record"
+	return r.atOnce(ctx, rep, c.Timers, offer{}, func(p *phase) error {
+		_, err := p.takenIn(ctx, rep)
+		return err
+	})
+}
+
+// FixedConfig measures a fixed-delay topic: records that all fall due at one moment.
+type FixedConfig struct {
+	Common
+	Records int
+	Delay   time.Duration // from 1ms
+}
+
+// DefaultFixed returns the usual workload.
+func DefaultFixed() FixedConfig {
+	return FixedConfig{Common: DefaultCommon(), Records: 200_000, Delay: 2 * time.Second}
+}
+
+func (c *FixedConfig) check() error {
+	return errors.Join(c.checkOwn(), wantTimers(c.Records), between("delay", config.MinDelay, 24*time.Hour, c.Delay))
+}
+
+// measure measures a fixed-delay topic next to a pass-through of 1 record in and 1 out.
+func (c *FixedConfig) measure(ctx context.Context, r *run) error {
+	topic, err := r.makeTopic(ctx, "delayed")
+	if err != nil {
+		return err
+	}
+	r.delayed = config.DelayTopic{Topic: topic, Delay: c.Delay, Target: r.target}
+	rep := r.report("fixed")
+	rep.RatioIs, rep.CPURatioIs = "passed on a second / bare 1:1", "of the service for a record / of bare 1:1"
+	return r.atOnce(ctx, rep, c.Records, offer{topic: topic, delay: c.Delay}, func(*phase) error { return nil })
+}
+
+// The timers of a burst are sent so long before they are due that they are taken in by
+// then: some time, and what taking them in needs at this share of the limit.
 const (
 	burstLead  = 4 * time.Second
 	burstShare = 0.1
 )
 
-// RunBurst measures a burst next to a pass-through of 1 record in and 1 out.
-func RunBurst(ctx context.Context, c BurstConfig) ([]*Report, error) {
-	if err := errors.Join(c.check(), wantTimers(c.Timers)); err != nil {
-		return nil, err
-	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		rep := r.report("burst")
-		rep.RatioIs, rep.CPURatioIs = "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record"
-		return r.besideOneToOne(ctx, rep, c.Rounds, c.Timers, r.burst)
-	})
-}
-
-// besideOneToOne measures something of n timers or records next to a pass-through of 1
-// record in and 1 out, so many times.
-func (r *run) besideOneToOne(ctx context.Context, rep *Report, rounds, n int, measure func(context.Context, *Report, int, *limit) (*Phase, error)) error {
-	for range rounds {
+// atOnce measures n timers or records that are due at one moment next to a pass-through of 1
+// record in and 1 out. It calls sent when all of them are in the log.
+func (r *run) atOnce(ctx context.Context, rep *Report, n int, o offer, sent func(*phase) error) error {
+	return r.rounds(func() error {
 		one, err := r.limit(ctx, rep, oneToOne)
 		if err != nil {
 			return err
@@ -47,61 +78,50 @@ func (r *run) besideOneToOne(ctx context.Context, rep *Report, rounds, n int, me
 		if err := r.serveWarm(ctx); err != nil {
 			return err
 		}
-		p, err := measure(ctx, rep, n, one)
+		p, err := r.begin(ctx, rep.Workload, n)
 		if err != nil {
 			return err
 		}
-		rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
-	}
-	return nil
+		defer p.stopReading()
+		defer r.profile(rep.Workload)()
+		lead, err := leadOf(ctx, n, one)
+		if err != nil {
+			return fmt.Errorf("%s: %w", rep.Workload, err)
+		}
+		p.start(r.serving.pid())
+		due := p.meter.begin.at.Add(lead).Truncate(time.Millisecond)
+		o.timers, o.due = n, func(int, time.Time) int64 { return due.UnixMilli() }
+		if err := r.schedule(ctx, p.batch, o); err != nil {
+			return err
+		}
+		if err := sent(p); err != nil {
+			return err
+		}
+		fired, err := p.fireAt(ctx, rep, due)
+		if err != nil {
+			return err
+		}
+		rep.round(fired.PerSecond, one.perSecond, fired.CPU, one.cpu)
+		return nil
+	})
 }
 
-// burst measures taking in and firing apart.
-func (r *run) burst(ctx context.Context, rep *Report, timers int, one *limit) (*Phase, error) {
-	l, col, err := r.phase(ctx, "burst", timers)
-	if err != nil {
-		return nil, err
+// fireAt measures the firings of timers that are all due at one moment, which is to come.
+func (p *phase) fireAt(ctx context.Context, rep *Report, due time.Time) (*Phase, error) {
+	if !time.Now().Before(due) {
+		return nil, fmt.Errorf("%s: %d timers fell due before they were taken in: try fewer", rep.Workload, p.timers)
 	}
-	defer col.stop()
-	m := &meter{run: r}
-	defer r.profile("burst")()
-	m.start(r.serving.pid())
-	lead, err := leadOf(ctx, timers, one)
-	if err != nil {
-		return nil, fmt.Errorf("burst: %w", err)
-	}
-	due := m.begin.at.Add(lead).Truncate(time.Millisecond)
-	if err := r.schedule(ctx, l, offer{timers: timers, due: func(int, time.Time) int64 { return due.UnixMilli() }}); err != nil {
-		return nil, err
-	}
-	l.close()
-	if err := r.awaitSettled(ctx); err != nil {
-		return nil, err
-	}
-	m.stop()
-	if !m.end.at.Before(due) {
-		return nil, fmt.Errorf("burst: %d timers were not taken in within %s: try fewer", timers, lead)
-	}
-	taken := &Phase{Name: "taking in", Exact: Exactness{Scheduled: timers}}
-	m.measure(taken, timers)
-	taken.perSecond(timers, m.begin.at, m.end.at)
 	sleepUntil(ctx, due)
-	m.start(r.serving.pid())
-	col.finish(ctx, r.bar("burst", timers))
-	m.stop()
-	p := &Phase{Name: "burst"}
-	m.measure(p, timers)
-	p.perSecond(timers, due, l.last)
-	_, p.PeakRSS = memory(r.serving.pid())
-	p.late(l, window{})
-	rep.Phases = append(rep.Phases, taken, p)
-	return p, p.verify(l)
+	p.start(p.r.serving.pid())
+	p.finish(ctx)
+	p.stop()
+	return p.tell(rep, due)
 }
 
-// leadOf is how long before they fall due n timers are sent, so that all are taken in by then. A machine
-// that is slow needs long: a run that ends before that would take them for lost.
+// leadOf is how long before they fall due n timers are sent, so that all are taken in by then. A slow
+// machine needs long: a run that ends before that would take them for lost.
 func leadOf(ctx context.Context, n int, one *limit) (time.Duration, error) {
-	lead := burstLead + time.Duration(float64(n)/(burstShare*one.perSecond)*float64(time.Second))
+	lead := burstLead + seconds(float64(n)/(burstShare*one.perSecond))
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= lead {
 		return 0, fmt.Errorf("%d timers need %s to be taken in at the speed of this machine, and the run ends in %s: raise --timeout, or try fewer",
 			n, lead.Round(time.Second), time.Until(end).Round(time.Second))

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
+
+// callTimeout bounds one call over HTTP.
+const callTimeout = time.Minute
 
 // Calls are calls of one kind over HTTP, one after the other of each caller. All were
 // answered as they must be: else there is no report.
@@ -24,25 +28,26 @@ type Calls struct {
 	PerStep float64 `json:"per_transaction,omitempty"`
 }
 
-// own is the processor time of the service, or the bare server, for a call.
-func (c *Calls) own() float64 {
-	if c.CPU == nil {
-		return 0
-	}
-	return c.CPU.Own
+// request is one call.
+type request struct {
+	method, path string
+	header       http.Header
+	body         []byte
 }
 
-// answers says what is wrong with an answer to call i.
-type answers func(i int, status int, body []byte) error
+// answered says what is wrong with an answer.
+type answered func(*vegeta.Result) error
 
-// status is the check of calls of which the status alone says enough.
-func status(want int) answers {
-	return func(_, status int, body []byte) error {
-		if status == want {
-			return nil
-		}
-		return fmt.Errorf("answered %d, not %d: %.300s", status, want, body)
+// status is the check of calls whose status alone says enough.
+func status(want int) answered {
+	return func(got *vegeta.Result) error { return wantStatus(want, int(got.Code), got.Body) }
+}
+
+func wantStatus(want, got int, body []byte) error {
+	if got == want {
+		return nil
 	}
+	return fmt.Errorf("answered %d, not %d: %.300s", got, want, body)
 }
 
 // traffic is calls of one kind.
@@ -51,56 +56,67 @@ type traffic struct {
 	addr    string
 	pid     int // of the server
 	callers int
-	calls   int
+	calls   int     // 0: until the context ends
+	rate    float64 // a second; 0: each caller calls again when it is answered
 	ask     func(i int) request
-	check   answers
+	check   answered
 }
 
 // drive makes the calls and measures them. The first error ends it.
 func (r *run) drive(ctx context.Context, t traffic) (*Calls, error) {
-	took := make([]int32, t.calls) // µs
-	m := &meter{run: r}
-	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
-	conns := make([]*caller, t.callers)
-	for i := range conns {
-		c, err := newCaller(ctx, t.addr)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.name, err)
+	targets := func(target *vegeta.Target) error {
+		i := int(next.Add(1)) - 1
+		if t.calls > 0 && i >= t.calls || ctx.Err() != nil {
+			return vegeta.ErrNoTargets
 		}
-		defer c.close()
-		conns[i] = c
+		q := t.ask(i)
+		*target = vegeta.Target{Method: q.method, URL: "http://" + t.addr + q.path, Header: q.header, Body: q.body}
+		return nil
 	}
+	callers := uint64(max(1, t.callers))
+	attacker := vegeta.NewAttacker(vegeta.Workers(callers), vegeta.MaxWorkers(callers), vegeta.Connections(int(callers)), vegeta.MaxConnections(int(callers)),
+		vegeta.Timeout(callTimeout), vegeta.HTTP2(false))
+	pace := vegeta.ConstantPacer{} // as fast as they are answered
+	if t.rate > 0 {
+		pace = vegeta.ConstantPacer{Freq: 1, Per: seconds(1 / t.rate)}
+	}
+	var took []int32 // µs
+	var failed error
 	bar := r.bar(t.name, t.calls)
+	m := &meter{r: r}
 	m.start(t.pid)
-	for _, c := range conns {
-		g.Go(func() error {
-			for i := int(next.Add(1)) - 1; i < t.calls && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				began, q := time.Now(), t.ask(i)
-				status, body, err := c.do(&q)
-				took[i] = int32(time.Since(began).Microseconds())
-				if err = errors.Join(err); err == nil {
-					err = t.check(i, status, body)
-				}
-				if err != nil {
-					return fmt.Errorf("%s: %w", t.name, err)
-				}
-				if i%1024 == 0 {
-					_ = bar.Set(i)
-				}
-			}
-			return ctx.Err()
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
+	for got := range attacker.Attack(targets, pace, 0, t.name) {
+		if failed != nil || got.Error == vegeta.ErrNoTargets.Error() {
+			continue
+		}
+		if failed = errors.Join(answerError(got), t.check(got)); failed != nil {
+			attacker.Stop()
+		}
+		if took = append(took, int32(got.Latency.Microseconds())); len(took)%1024 == 0 {
+			_ = bar.Set(len(took))
+		}
 	}
 	m.stop()
 	_ = bar.Finish()
-	c := &Calls{Name: t.name, Callers: t.callers, Calls: t.calls, Answered: *latenessOf(took, 1000), CPU: m.end.since(m.begin, t.calls)}
-	c.PerSecond = float64(t.calls) / m.end.at.Sub(m.begin.at).Seconds()
-	if steps := m.end.steps - m.begin.steps; m.begin.steps >= 0 && steps > 0 {
-		c.PerStep = float64(t.calls) / float64(steps)
+	switch {
+	case failed != nil:
+		return nil, fmt.Errorf("%s: %w", t.name, failed)
+	case len(took) < t.calls:
+		return nil, errors.Join(ctx.Err(), fmt.Errorf("%s: %d calls of %d", t.name, len(took), t.calls))
+	case t.calls == 0:
+		return nil, nil // nobody asks how they were
 	}
+	c := &Calls{Name: t.name, Callers: t.callers, Calls: t.calls, Answered: *latenessOf(took, 1000)}
+	c.CPU, c.PerStep, _ = m.cost(t.calls)
+	c.PerSecond = float64(t.calls) / m.end.at.Sub(m.begin.at).Seconds()
 	return c, nil
+}
+
+// answerError is that of a call without an answer. What an answer with another status than 200 means, its check says.
+func answerError(got *vegeta.Result) error {
+	if got.Code == 0 {
+		return fmt.Errorf("%s %s: %s", got.Method, got.URL, got.Error)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -20,64 +21,51 @@ func DefaultCancel() CancelConfig {
 	return CancelConfig{Common: DefaultCommon(), Timers: 500_000, Kept: 10, Least: 5 * time.Second}
 }
 
-// RunCancel measures requests next to a pass-through of 1 record in and 1 out, and
+func (c *CancelConfig) check() error {
+	return errors.Join(c.Common.check(), wantTimers(c.Timers), between("kept", 1, math.MaxInt, c.Kept),
+		between("least", 2*maxAhead, time.Hour, c.Least)) // the cancels must be read before
+}
+
+// measure measures requests next to a pass-through of 1 record in and 1 out, and
 // next to as many lives of timers that nobody cancels.
-func RunCancel(ctx context.Context, c CancelConfig) ([]*Report, error) {
-	err := errors.Join(c.check(), wantTimers(c.Timers), wantSpan("least", c.Least),
-		want(c.Least >= 2*maxAhead, "least", c.Least, "at least 2s: the cancels must be read before"),
-		want(c.Kept >= 1, "kept", c.Kept, "1 or more"))
-	if err != nil {
-		return nil, err
-	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		rep := r.report("cancel")
-		rep.RatioIs, rep.CPURatioIs = "requests a second / bare 1:1", "of the service for a request / of bare 1:1 for a record"
-		for range c.Rounds {
-			if err := r.cancels(ctx, rep, c); err != nil {
-				return err
-			}
+func (c *CancelConfig) measure(ctx context.Context, r *run) error {
+	rep := r.report("cancel")
+	rep.RatioIs, rep.CPURatioIs = "requests a second / bare 1:1", "of the service for a request / of bare 1:1 for a record"
+	return c.rounds(func() error {
+		one, err := r.limit(ctx, rep, oneToOne)
+		if err != nil {
+			return err
 		}
+		if err := r.serveWarm(ctx); err != nil {
+			return err
+		}
+		all, err := c.requests(ctx, r, rep, "life", nil)
+		if err != nil {
+			return err
+		}
+		p, err := c.requests(ctx, r, rep, "cancel (requests)", func(i int) bool { return i%c.Kept != 0 })
+		if err != nil {
+			return err
+		}
+		rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
+		rep.ratio("requests a second / those of timers that nobody cancels", p.PerSecond, all.PerSecond)
 		return nil
 	})
 }
 
-func (r *run) cancels(ctx context.Context, rep *Report, c CancelConfig) error {
-	one, err := r.limit(ctx, rep, oneToOne)
-	if err != nil {
-		return err
-	}
-	if err := r.serveWarm(ctx); err != nil {
-		return err
-	}
-	lives := r.newLives("life", c.Timers, c.Least, 0)
-	all, err := r.takenAndFired(ctx, rep, lives)
-	if err != nil {
-		return err
-	}
-	lives = r.newLives("cancel (requests)", c.Timers, c.Least, 0)
-	lives.cancel = func(i int) bool { return i%c.Kept != 0 }
-	p, err := r.takenAndFired(ctx, rep, lives)
-	if err != nil {
-		return err
-	}
-	rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
-	rep.ratio("requests a second / those of timers that nobody cancels", p.PerSecond, all.PerSecond)
-	return nil
-}
-
-// takenAndFired measures how fast requests are taken in, and what each costs until
+// requests measures how fast requests are taken in, and what each costs until
 // the last timer has fired.
-func (r *run) takenAndFired(ctx context.Context, rep *Report, l *lives) (*Phase, error) {
-	taken := &Phase{Name: l.name}
-	if err := l.fire(ctx, taken); err != nil {
+func (c *CancelConfig) requests(ctx context.Context, r *run, rep *Report, name string, cancel func(int) bool) (*Phase, error) {
+	l := lives{Lives: Lives{Least: c.Least}, name: name, timers: c.Timers, cancel: cancel}
+	if err := l.fire(ctx, r, &Report{}); err != nil {
 		return nil, err
 	}
-	p, err := l.whole(rep)
+	p, err := l.tell(rep, l.meter.begin.at)
 	if err != nil {
 		return nil, err
 	}
-	requests := p.Exact.Scheduled + p.Exact.Cancelled
-	p.perSecond(requests, l.meter.begin.at, l.meter.begin.at.Add(time.Duration(taken.Seconds*float64(time.Second))))
-	l.meter.measure(p, requests)
+	n := p.Exact.Scheduled + p.Exact.Cancelled
+	p.perSecond(n, l.meter.begin.at, l.meter.begin.at.Add(seconds(l.taken.Seconds)))
+	l.measure(p, n)
 	return p, nil
 }

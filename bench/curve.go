@@ -38,33 +38,21 @@ func DefaultCurve() CurveConfig {
 }
 
 func (c *CurveConfig) check() error {
-	errs := []error{
-		c.SteadyConfig.check(), wantSpan("rest", c.Rest),
-		want(c.Local || c.stub != nil, "local", c.Local, "true: each interval has an instance of its own"),
-		want(len(c.Intervals) > 0, "intervals", "", "at least one"),
-	}
-	for _, interval := range c.Intervals {
-		errs = append(errs, want(interval >= 0 && interval <= config.MaxFiringInterval, "intervals", interval, "0 to 1s"))
-	}
-	return errors.Join(errs...)
+	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), between("rest", 0, time.Hour, c.Rest),
+		between("intervals", 0, config.MaxFiringInterval, c.Intervals...))
 }
 
-// RunCurve measures each rate with each interval.
-func RunCurve(ctx context.Context, c CurveConfig) ([]*Report, error) {
-	if err := c.check(); err != nil {
-		return nil, err
+// measure measures each rate with each interval.
+func (c *CurveConfig) measure(ctx context.Context, r *run) error {
+	rep := r.report(curve)
+	if err := r.rest(ctx, rep, c.Rest); err != nil {
+		return err
 	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		rep := r.report(curve)
-		if err := r.rest(ctx, rep, c.Rest); err != nil {
-			return err
-		}
-		for range c.Rounds {
-			for _, rate := range c.Rates {
-				for _, interval := range c.Intervals {
-					if err := r.point(ctx, rep, c.SteadyConfig, rate, interval); err != nil {
-						return err
-					}
+	return c.rounds(func() error {
+		for _, rate := range c.Rates {
+			for _, interval := range c.Intervals {
+				if err := c.point(ctx, r, rep, rate, interval); err != nil {
+					return err
 				}
 			}
 		}
@@ -73,12 +61,12 @@ func RunCurve(ctx context.Context, c CurveConfig) ([]*Report, error) {
 }
 
 // point measures a rate with an interval.
-func (r *run) point(ctx context.Context, rep *Report, c SteadyConfig, rate float64, interval time.Duration) error {
+func (c *SteadyConfig) point(ctx context.Context, r *run, rep *Report, rate float64, interval time.Duration) error {
 	r.cfg.FiringInterval = interval
 	if err := r.serveWarm(ctx); err != nil {
 		return err
 	}
-	p, err := r.paced(ctx, rep, c, rate, fmt.Sprintf("%.0f/s, interval %s", rate, interval))
+	p, err := c.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s, interval %s", rate, interval))
 	if err != nil {
 		return err
 	}
@@ -86,6 +74,9 @@ func (r *run) point(ctx context.Context, rep *Report, c SteadyConfig, rate float
 	p.Interval = &ms
 	return r.unserve()
 }
+
+// restDelay is how long an instance has had nothing to do before that is measured.
+const restDelay = 5 * time.Second
 
 // rest measures an instance with nothing to do and the brokers beside it, and then the brokers alone.
 func (r *run) rest(ctx context.Context, rep *Report, span time.Duration) error {
@@ -95,30 +86,20 @@ func (r *run) rest(ctx context.Context, rep *Report, span time.Duration) error {
 	if err := r.serveWarm(ctx); err != nil {
 		return err
 	}
-	m := &meter{run: r}
-	from := time.Now().Add(restDelay)
-	<-r.meterDuring(ctx, m, r.serving.pid(), window{from, from.Add(span)})
-	// Of one second, in place of a timer, what is µs is a share of a core in millionths.
-	rep.Idle = m.end.since(m.begin, int(span/time.Second))
+	idle := func(pid int) *CPU {
+		m := &meter{r: r}
+		<-m.during(ctx, pid, windowAfter(time.Now(), Lives{Least: restDelay}, span))
+		// Of one second, in place of a timer: µs are millionths of a core.
+		return m.end.since(m.begin, int(span/time.Second))
+	}
+	rep.Idle = idle(r.serving.pid())
 	if err := r.unserve(); err != nil {
 		return err
 	}
-	from = time.Now().Add(restDelay)
-	<-r.meterDuring(ctx, m, os.Getpid(), window{from, from.Add(span)})
-	if alone := m.end.since(m.begin, int(span/time.Second)); alone != nil {
+	if alone := idle(os.Getpid()); alone != nil {
 		rep.IdleBroker = alone.Broker
 	}
 	return ctx.Err()
-}
-
-// restDelay is how long an instance has had nothing to do before that is measured.
-const restDelay = 5 * time.Second
-
-// unserve stops the run's instance, for the next one.
-func (r *run) unserve() error {
-	err := r.serving.stop()
-	r.serving = nil
-	return err
 }
 
 // writeCurve writes the points of a curve: of several rounds the median.

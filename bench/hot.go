@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/history"
 )
 
 // HotConfig measures one partition that gets everything, by the number of its sub-partitions.
@@ -14,10 +15,10 @@ type HotConfig struct {
 	Common
 	Timers int
 	// Subs are the numbers of sub-partitions, one after the other, each with an instance of its own.
-	// The first one is what the others are compared with.
+	// The others are compared with the first one.
 	Subs []int
 	// Start is how long an instance may take to start: timers are due that long after the last
-	// one is sent, and longer where there are many.
+	// one is sent, and longer if there are many.
 	Start time.Duration
 }
 
@@ -27,164 +28,108 @@ func DefaultHot() HotConfig {
 }
 
 func (c *HotConfig) check() error {
-	errs := []error{
-		c.Common.check(), wantTimers(c.Timers), wantSpan("start", c.Start),
-		want(c.Local, "local", c.Local, "true: each number has an instance of its own"),
-		want(c.Requests == "", "requests", c.Requests, "to be empty: the run makes a topic of one partition"),
-		want(len(c.Subs) > 0, "sub-partitions", "", "at least one"),
-	}
-	for _, n := range c.Subs {
-		errs = append(errs, want(n >= 1 && n <= config.MaxSubPartitions, "sub-partitions", n, fmt.Sprint("1 to ", config.MaxSubPartitions)))
-	}
-	return errors.Join(errs...)
+	return errors.Join(c.checkOwn(), wantTimers(c.Timers), between("start", 0, time.Hour, c.Start),
+		between("sub-partitions", 1, config.MaxSubPartitions, c.Subs...))
 }
 
-// RunHot measures how fast one partition takes in requests that wait in its log, and then fires timers that
+// measure measures how fast one partition takes in requests that wait in its log, and then fires timers that
 // are all due, next to a pass-through of 1 record in and 1 out of one partition.
-func RunHot(ctx context.Context, c HotConfig) ([]*Report, error) {
-	if err := c.check(); err != nil {
-		return nil, err
+func (c *HotConfig) measure(ctx context.Context, r *run) (err error) {
+	// All loops of a pass-through read from one log and write to one, too.
+	r.Partitions, r.partitions = 1, 1
+	if r.requests, err = r.makeTopic(ctx, "hot"); err != nil {
+		return err
 	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		if err := r.onePartition(ctx); err != nil {
-			return err
-		}
-		rep := r.report("hot")
-		most, err := r.limit(ctx, rep, oneToOne)
-		if err != nil {
-			return err
-		}
-		for range c.Rounds {
-			var first hotRates
-			for _, n := range c.Subs {
-				at, err := r.hot(ctx, rep, c, n)
-				if err != nil {
-					return err
+	rep := r.report("hot")
+	most, err := r.limit(ctx, rep, oneToOne)
+	if err != nil {
+		return err
+	}
+	return c.rounds(func() error {
+		var first []*Phase
+		for _, n := range c.Subs {
+			told, err := c.sub(ctx, r, rep, n)
+			if err != nil {
+				return err
+			}
+			if first == nil {
+				first = told
+			}
+			for i, what := range []string{"requests", "firings"} {
+				name := fmt.Sprintf("%s a second with %d sub-partitions / ", what, n)
+				rep.ratio(name+"bare 1:1", told[i].PerSecond, most.perSecond)
+				if n != c.Subs[0] {
+					rep.ratio(fmt.Sprint(name, c.Subs[0]), told[i].PerSecond, first[i].PerSecond)
 				}
-				rep.ratio(fmt.Sprintf("requests a second with %d sub-partitions / bare 1:1", n), at.requests, most.perSecond)
-				rep.ratio(fmt.Sprintf("firings a second with %d sub-partitions / bare 1:1", n), at.firings, most.perSecond)
-				if first == (hotRates{}) {
-					first = at
-					continue
-				}
-				rep.ratio(fmt.Sprintf("requests a second with %d sub-partitions / %d", n, c.Subs[0]), at.requests, first.requests)
-				rep.ratio(fmt.Sprintf("firings a second with %d sub-partitions / %d", n, c.Subs[0]), at.firings, first.firings)
 			}
 		}
 		return nil
 	})
 }
 
-// hotRates are a second.
-type hotRates struct{ requests, firings float64 }
-
-// hotOffer is how many timers a second are put into the log while nobody runs, and hotTake how
+// hotOffer is how many timers a second are put into the log while no instance runs, and hotTake how
 // many are taken in at least.
 const hotOffer, hotTake = 100_000, 10_000
 
-// onePartition has the run serve a request topic of one partition. So has the topic that pass-throughs read, and
-// those that they write: all of their loops read from one log and write to one.
-func (r *run) onePartition(ctx context.Context) (err error) {
-	r.Partitions, r.partitions = 1, 1
-	r.requests, err = r.makeTopic(ctx, "hot")
-	return err
-}
-
-// hot measures one number of sub-partitions. The requests wait in the log when the instance
-// starts, and the timers are in memory when they fall due.
-func (r *run) hot(ctx context.Context, rep *Report, c HotConfig, subs int) (rates hotRates, err error) {
-	timers := c.Timers
+// sub measures requests and firings with one number of sub-partitions. The requests wait in the log when
+// the instance starts, and the timers are in memory when they fall due.
+func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*Phase, error) {
 	r.cfg.SubPartitions = subs
-	if err := r.serveWarm(ctx); err != nil { // the group, topics and brokers know it then
-		return rates, err
+	if err := r.serveWarm(ctx); err != nil { // group, topics and brokers are warm then
+		return nil, err
 	}
 	if err := r.unserve(); err != nil {
-		return rates, err
+		return nil, err
 	}
 	name := fmt.Sprintf("%d sub-partitions", subs)
-	l, col, err := r.phase(ctx, name, timers)
-	if err != nil {
-		return rates, err
-	}
-	defer col.stop()
-	due := time.Now().Add(c.Start + time.Duration(timers)*(time.Second/hotOffer+time.Second/hotTake)).Truncate(time.Millisecond)
-	if err := r.schedule(ctx, l, offer{timers: timers, rate: hotOffer, due: func(int, time.Time) int64 { return due.UnixMilli() }}); err != nil {
-		return rates, err
-	}
-	l.close()
-	before, err := r.settled(ctx)
-	if err != nil {
-		return rates, err
-	}
-	if err := r.launchNow(); err != nil {
-		return rates, err
-	}
-	taken, err := r.drain(ctx, rep, name, timers, before)
-	if err != nil {
-		return rates, err
-	}
-	if !time.Now().Before(due) {
-		return rates, fmt.Errorf("hot: %d timers were not taken in before they fell due: try fewer", timers)
-	}
-	sleepUntil(ctx, due)
-	m := &meter{run: r}
-	stop := r.profile("firings " + name)
-	m.start(r.serving.pid())
-	col.finish(ctx, r.bar(name, timers))
-	m.stop()
-	stop()
-	p := &Phase{Name: "firings, " + name}
-	rep.Phases = append(rep.Phases, p)
-	m.measure(p, timers)
-	p.perSecond(timers, due, l.last)
-	_, p.PeakRSS = memory(r.serving.pid())
-	p.late(l, window{})
-	if err := p.verify(l); err != nil {
-		return rates, err
-	}
-	return hotRates{taken.PerSecond, p.PerSecond}, r.unserve()
-}
-
-// launchNow starts the run's instance, and does not wait for it.
-func (r *run) launchNow() (err error) {
-	cfg := r.settings()
-	r.serving, err = r.launch(&cfg)
-	return err
-}
-
-// drain waits until all requests are taken in, and measures from when the first ones were.
-func (r *run) drain(ctx context.Context, rep *Report, name string, timers int, before int64) (*Phase, error) {
-	end, err := r.logEnd(ctx)
+	p, err := r.begin(ctx, "firings, "+name, c.Timers)
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{run: r}
-	t := time.NewTicker(settledPoll)
-	defer t.Stop()
-	first, stop := int64(0), func() {}
-	defer func() { stop() }()
-	for {
-		n, err := r.settled(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if n > before && first == 0 {
-			first, stop = n, r.profile("requests "+name)
+	defer p.stopReading()
+	due := time.Now().Add(c.Start + time.Duration(c.Timers)*(time.Second/hotOffer+time.Second/hotTake)).Truncate(time.Millisecond)
+	if err := r.schedule(ctx, p.batch, offer{timers: c.Timers, rate: hotOffer, due: func(int, time.Time) int64 { return due.UnixMilli() }}); err != nil {
+		return nil, err
+	}
+	before, err := r.settled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := r.settings()
+	if r.serving, err = r.launch(&cfg); err != nil {
+		return nil, err
+	}
+	taken, err := r.drain(ctx, "requests, "+name, c.Timers, before)
+	if err != nil {
+		return nil, err
+	}
+	rep.Phases = append(rep.Phases, taken)
+	stop := r.profile(p.name)
+	fired, err := p.fireAt(ctx, rep, due)
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	return []*Phase{taken, fired}, r.unserve()
+}
+
+// drain waits until all requests are taken in, and measures from when the first ones were.
+func (r *run) drain(ctx context.Context, name string, timers int, before int64) (*Phase, error) {
+	m := &meter{r: r}
+	first, last, stop := int64(0), int64(0), func() {}
+	err := r.awaitTakenIn(ctx, func(n int64) {
+		if last = n; n > before && first == 0 {
+			first, stop = n, r.profile(name)
 			m.start(r.serving.pid())
 		}
-		if n >= end {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for %d requests to be taken in, %d are: %w", end, n, ctx.Err())
-		case <-t.C:
-		}
+	})
+	stop()
+	if err != nil {
+		return nil, err
 	}
 	m.stop()
-	p := &Phase{Name: "requests, " + name, Exact: Exactness{Scheduled: timers}}
-	rep.Phases = append(rep.Phases, p)
-	m.measure(p, int(max(1, end-first)))
-	p.perSecond(int(end-first), m.begin.at, m.end.at)
+	p := &Phase{Name: name, Exact: history.Counts{Scheduled: timers}}
+	m.measure(p, int(max(1, last-first)))
+	p.perSecond(int(last-first), m.begin.at, m.end.at)
 	return p, nil
 }

@@ -2,11 +2,13 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +20,14 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// termTimeout bounds a clean stop.
-const termTimeout = time.Minute
+const (
+	// termTimeout bounds a clean stop.
+	termTimeout = time.Minute
+	// readyPoll is how often /readyz is asked.
+	readyPoll = 5 * time.Millisecond
+	// getTimeout bounds one answer.
+	getTimeout = 2 * time.Second
+)
 
 // server serves the request topic of a configuration until ctx ends. It calls
 // started, at most once, with the address at which it serves HTTP.
@@ -34,29 +42,31 @@ type instance struct {
 	end      func() error // of a stub
 }
 
-// pid is 0 where no process is known.
-func (i *instance) pid() int {
-	if i == nil || i.process == nil {
-		return 0
-	}
-	return i.Pid()
-}
-
 // serve starts the run's instance, if it has one, and waits until it is ready.
-func (r *run) serve(ctx context.Context) error {
+func (r *run) serve(ctx context.Context) (err error) {
+	partitions := r.partitions
+	if r.delayed.Topic != "" {
+		partitions += r.Partitions
+	}
 	switch {
 	case r.serving != nil || !r.Local && r.stub == nil:
 		return nil
 	case r.stub != nil:
-		return r.serveStub(ctx)
+		r.serving = r.startStub(ctx)
+		return awaitReady(ctx, r.serving.http, partitions)
 	}
 	cfg := r.settings()
-	i, err := r.launch(&cfg)
-	if err != nil {
+	if r.serving, err = r.launch(&cfg); err != nil {
 		return err
 	}
-	r.serving = i
-	return i.ready(ctx, r.served())
+	return r.serving.ready(ctx, partitions)
+}
+
+// unserve stops the run's instance, for the next one.
+func (r *run) unserve() error {
+	err := r.serving.stop()
+	r.serving = nil
+	return err
 }
 
 // settings are those of the run's instance.
@@ -67,73 +77,42 @@ func (r *run) settings() config.Config {
 		cfg.Delay = []config.DelayTopic{r.delayed}
 	}
 	cfg.DataDir = filepath.Join(r.Dir, "data")
-	if r.Events {
-		policy := cfg.PolicyOf(r.requests)
-		policy.Events = true
-		cfg.Tenants = map[string]config.Policy{r.requests: policy}
-	}
 	return cfg
 }
 
-// tenants are the arguments by which an instance has the policies of cfg, of which the
-// file alone tells: those of request topics with events.
-func (r *run) tenants(cfg *config.Config) (args []string, err error) {
-	if len(cfg.Tenants) == 0 {
-		return nil, nil
-	}
-	text := "tenants:\n"
-	for topic := range cfg.Tenants {
-		text += fmt.Sprintf("  %q: {events: true}\n", topic)
-	}
-	name := filepath.Join(r.Dir, "waterclock.yaml")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		return nil, fmt.Errorf("write the settings of the instance: %w", err)
-	}
-	return []string{"--config", name}, nil
-}
-
-// served is how many partitions the run's instance serves.
-func (r *run) served() int {
-	if r.delayed.Topic != "" {
-		return r.partitions + r.Partitions
-	}
-	return r.partitions
-}
-
 // launch starts an instance as a process.
-func (r *run) launch(cfg *config.Config) (*instance, error) {
-	addr, err := freeAddr()
-	if err != nil {
-		return nil, err
-	}
+func (r *run) launch(cfg *config.Config) (i *instance, err error) {
+	i = &instance{}
 	args := []string{
 		"--brokers", strings.Join(cfg.Brokers, ","), "--requests", strings.Join(cfg.Requests, ","), "--targets", strings.Join(cfg.Targets, ","),
-		"--group", cfg.Group, "--data-dir", cfg.DataDir, "--http", addr, "--on-stop", string(cfg.OnStop),
+		"--group", cfg.Group, "--data-dir", cfg.DataDir, "--on-stop", string(cfg.OnStop),
 		"--firing-interval", cfg.FiringInterval.String(), "--sub-partitions", strconv.Itoa(cfg.SubPartitions),
 	}
 	for _, d := range cfg.Delay {
 		args = append(args, "--delay", d.String())
 	}
-	tenants, err := r.tenants(cfg)
-	if err != nil {
-		return nil, err
+	if r.Events { // which only the file can tell
+		text := fmt.Sprintf("tenants:\n  %q: {events: true}\n", r.requests)
+		name := filepath.Join(r.Dir, "waterclock.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			return nil, fmt.Errorf("write the settings of the instance: %w", err)
+		}
+		args = append(args, "--config", name)
 	}
-	args = append(args, tenants...)
 	if cfg.InstanceID != "" {
 		args = append(args, "--instance-id", cfg.InstanceID)
 	}
-	i := &instance{http: addr}
-	if r.api {
-		if i.api, err = freeAddr(); err != nil {
+	for flag, a := range map[string]struct {
+		wanted bool
+		addr   *string
+	}{"--http": {true, &i.http}, "--api": {r.api, &i.api}, "--pprof": {r.Profiles != "", &i.pprof}} {
+		if !a.wanted {
+			continue
+		}
+		if *a.addr, err = freeAddr(); err != nil {
 			return nil, err
 		}
-		args = append(args, "--api", i.api)
-	}
-	if r.Profiles != "" {
-		if i.pprof, err = freeAddr(); err != nil {
-			return nil, err
-		}
-		args = append(args, "--pprof", i.pprof)
+		args = append(args, flag, *a.addr)
 	}
 	cmd := exec.Command(r.Serve[0], append(r.Serve[1:len(r.Serve):len(r.Serve)], args...)...)
 	i.process, err = startProcess(cmd, filepath.Join(r.Logs, "service.log"))
@@ -152,32 +131,92 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-func (r *run) serveStub(ctx context.Context) error {
+func (r *run) startStub(ctx context.Context) *instance {
 	cfg := r.settings()
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	started, done := make(chan string, 1), make(chan error, 1)
 	go func() { done <- r.stub(life, &cfg, func(http string) { started <- http }) }()
-	r.serving = &instance{http: <-started, end: func() error {
+	return &instance{http: <-started, end: func() error {
 		cancel()
 		return <-done
 	}}
-	return awaitReady(ctx, r.serving.http, r.served())
+}
+
+// pid is 0 if no process is known.
+func (i *instance) pid() int {
+	if i == nil || i.process == nil {
+		return 0
+	}
+	return i.Pid()
 }
 
 // ready waits until the instance serves all partitions.
 func (i *instance) ready(ctx context.Context, partitions int) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ready := make(chan error, 1)
-	go func() { ready <- awaitReady(ctx, i.http, partitions) }()
-	select {
-	case err := <-ready:
-		return err
-	case <-i.Exited():
-		cancel(nil)
-		<-ready //nolint:errcheck // it says that it was cancelled
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-i.Exited():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := awaitReady(ctx, i.http, partitions)
+	if err != nil && !i.Alive() {
 		return fmt.Errorf("instance ended before it was ready: %w\n%s", errors.Join(i.Wait()), i.tail())
 	}
+	return err
+}
+
+// awaitReady waits until an instance is ready and owns all partitions.
+func awaitReady(ctx context.Context, addr string, partitions int) error {
+	live := 0
+	return poll(ctx, readyPoll, func() (ready bool, _ error) {
+		ready, live = askReady(ctx, addr)
+		return ready && live == partitions, nil
+	}, func() error {
+		return fmt.Errorf("wait for %d live partitions, %d are: %w", partitions, live, ctx.Err())
+	})
+}
+
+// askReady asks /readyz once; no answer is not ready.
+func askReady(ctx context.Context, addr string) (ready bool, live int) {
+	status, b, err := get(ctx, "http://"+addr+"/readyz", getTimeout)
+	var body struct {
+		Detail struct {
+			Topics map[string]map[string]struct{ State string }
+		}
+	}
+	if err != nil || json.Unmarshal(b, &body) != nil {
+		return false, 0
+	}
+	for _, ps := range body.Detail.Topics {
+		for _, p := range ps {
+			if p.State == "live" {
+				live++
+			}
+		}
+	}
+	return status == http.StatusOK, live
+}
+
+func get(ctx context.Context, url string, timeout time.Duration) (status int, body []byte, err error) {
+	return call(ctx, http.MethodGet, url, timeout)
+}
+
+// call makes one call over HTTP.
+func call(ctx context.Context, method, url string, timeout time.Duration) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := (&http.Client{Timeout: timeout}).Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
 }
 
 // stop ends the instance in order.
@@ -214,14 +253,9 @@ func (i *instance) metric(ctx context.Context, name string) (int64, error) {
 }
 
 // samples reads those of one metric, at least one, by their labels as they stand there. It parses no
-// more than that.
+// more than that: what it costs is measured too.
 func (i *instance) samples(ctx context.Context, name string) (map[string]float64, error) {
-	resp, err := get(ctx, i.http, "/metrics")
-	if err != nil {
-		return nil, fmt.Errorf("read /metrics: %w", err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
+	_, b, err := get(ctx, "http://"+i.http+"/metrics", getTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("read /metrics: %w", err)
 	}
@@ -240,6 +274,24 @@ func (i *instance) samples(ctx context.Context, name string) (map[string]float64
 		return nil, fmt.Errorf("read metric %s: the instance has none", name)
 	}
 	return samples, nil
+}
+
+// pendingTimeout bounds how long the last of what is taken in may take to be applied.
+const pendingTimeout = 10 * time.Second
+
+// allPending asks the instance whether it has exactly as many timers, for so long.
+func (i *instance) allPending(ctx context.Context, p *Phase, timers int, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := poll(ctx, barEvery, func() (bool, error) {
+		n, err := i.metric(ctx, "waterclock_pending_timers")
+		if err != nil {
+			return false, err
+		}
+		p.Exact.Scheduled, p.Exact.Lost, p.Exact.Altered = timers, max(0, timers-int(n)), max(0, int(n)-timers)
+		return int(n) == timers, nil
+	}, func() error { return nil })
+	return errors.Join(err, p.Exact.Err(p.Name))
 }
 
 // diskUse is the sum of the sizes of all files in a directory.

@@ -2,30 +2,15 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
 
-// passKind is a kind of pass-through.
-type passKind struct {
-	fanout int // records out for each one in
-	plain  bool
-}
-
-func (k passKind) String() string {
-	if k.plain {
-		return fmt.Sprintf("plain 1:%d", k.fanout)
-	}
-	return fmt.Sprintf("bare 1:%d", k.fanout)
-}
-
-// The pass-throughs that others are measured by: what a firing writes, or a timer
-// that stays pending, and what a timer's life writes: its changelog record, its
-// emission, its tombstone.
-var (
-	oneToOne   = passKind{fanout: 1}
-	oneToThree = passKind{fanout: 3}
-)
+// The pass-throughs that others are measured by, as records out for each one in: what a
+// firing writes, or a timer that stays pending, and what a timer's life writes: its
+// changelog record, its emission, its tombstone.
+const oneToOne, oneToThree = 1, 3
 
 // shape is how a pass-through goes about it.
 type shape struct {
@@ -72,30 +57,25 @@ type LimitConfig struct{ Common }
 // DefaultLimit returns the usual pass-throughs.
 func DefaultLimit() LimitConfig { return LimitConfig{DefaultCommon()} }
 
-// RunLimit measures what the machine can do without timers.
-func RunLimit(ctx context.Context, c LimitConfig) ([]*Report, error) {
-	c.Requests = ""
-	if err := c.checkBare(); err != nil {
-		return nil, err
-	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		rep := r.report("limit")
-		for range c.Rounds {
-			for _, kind := range []passKind{oneToOne, oneToThree, {1, true}, {3, true}} {
-				if _, err := r.limit(ctx, rep, kind); err != nil {
-					return err
-				}
-			}
+func (c *LimitConfig) check() error { return c.checkBare() }
+
+func (c *LimitConfig) measure(ctx context.Context, r *run) error {
+	rep := r.report("limit")
+	return c.rounds(func() error {
+		_, one := r.limit(ctx, rep, oneToOne)
+		if one != nil {
+			return one
 		}
-		return nil
+		_, three := r.limit(ctx, rep, oneToThree)
+		return three
 	})
 }
 
 // input is what pass-throughs read: requests in a topic of their own, which are in
 // the log before any clock starts.
 type input struct {
-	topic  string
-	ledger *ledger
+	topic string
+	batch *batch
 }
 
 // fill makes the input, and warms clients and brokers up: a JVM that has just
@@ -108,106 +88,135 @@ func (r *run) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l := newLedger(r.name+"-in-", r.ValueBytes, r.PassRecords)
+	b := newBatch(r.name+"-in-", r.ValueBytes, r.PassRecords)
 	o := offer{timers: r.PassRecords, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }, topic: topic}
-	if err := r.schedule(ctx, l, o); err != nil {
+	if err := r.schedule(ctx, b, o); err != nil {
 		return err
 	}
-	l.close()
-	r.input = &input{topic: topic, ledger: l}
-	_, err = r.pass(ctx, oneToThree, shape{r.Steps[0], r.IDs[0], r.Loops[0]})
+	r.input = &input{topic: topic, batch: b}
+	_, err = r.pass(ctx, &Report{}, oneToThree, shape{r.Steps[0], r.IDs[0], r.Loops[0]})
 	return err
 }
 
-// limit measures a kind of pass-through: with each size of a step, then with the best of
+// limit measures a pass-through: with each size of a step, then with the best of
 // them each number of transactional IDs, then of loops.
-func (r *run) limit(ctx context.Context, rep *Report, kind passKind) (*limit, error) {
+func (r *run) limit(ctx context.Context, rep *Report, fanout int) (*limit, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
 	best, most := shape{r.Steps[0], r.IDs[0], r.Loops[0]}, &limit{}
-	try := func(s shape) error {
-		p, err := r.pass(ctx, kind, s)
-		if p != nil {
-			rep.Phases = append(rep.Phases, p)
+	try := func(values []int, with func(shape, int) shape) error {
+		for _, v := range values {
+			s := with(best, v)
+			p, err := r.pass(ctx, rep, fanout, s)
+			if err != nil {
+				return err
+			}
+			if p.PerSecond > most.perSecond {
+				best = s
+			}
+			most.add(p)
 		}
-		if err != nil {
-			return err
-		}
-		if p.PerSecond > most.perSecond {
-			best = s
-		}
-		most.add(p)
 		return nil
 	}
-	for _, step := range r.Steps {
-		if err := try(shape{step, r.IDs[0], r.Loops[0]}); err != nil {
-			return nil, err
-		}
+	if err := try(r.Steps, func(s shape, step int) shape { s.step = step; return s }); err != nil {
+		return nil, err
 	}
-	for _, ids := range r.IDs[1:] {
-		if kind.plain {
-			break
-		}
-		if err := try(shape{best.step, ids, best.loops}); err != nil {
-			return nil, err
-		}
+	if err := try(r.IDs[1:], func(s shape, ids int) shape { s.ids = ids; return s }); err != nil {
+		return nil, err
 	}
-	for _, loops := range r.Loops[1:] {
-		if err := try(shape{best.step, best.ids, loops}); err != nil {
-			return nil, err
-		}
-	}
-	return most, nil
+	return most, try(r.Loops[1:], func(s shape, loops int) shape { s.loops = loops; return s })
 }
 
 // pass runs one pass-through.
-func (r *run) pass(ctx context.Context, kind passKind, s shape) (*Phase, error) {
-	r.phases++
-	what := fmt.Sprintf("pass-%d", r.phases)
-	o := order{Kind: "pass", Name: r.name + "-" + what, In: r.input.topic, Records: r.PassRecords, Fanout: kind.fanout, Step: s.step, IDs: s.ids, Loops: s.loops}
-	if kind.plain {
-		o.IDs = 0
-	}
-	name := fmt.Sprintf("%s, %v", kind, s)
-	l := r.input.ledger.again()
-	m := &meter{run: r}
-	err := r.bare(ctx, o, l, func(ctx context.Context, loop *loop, col *collector) error {
-		m.start(loop.Pid())
-		if err := loop.work(ctx, time.Now()); err != nil {
+func (r *run) pass(ctx context.Context, rep *Report, fanout int, s shape) (told *Phase, err error) {
+	name := fmt.Sprintf("bare 1:%d, %v", fanout, s)
+	b := *r.input.batch
+	b.Book = b.Again()
+	o := order{Kind: kindPass, In: r.input.topic, Records: r.PassRecords, Fanout: fanout, Step: s.step, IDs: s.ids, Loops: s.loops}
+	err = r.leadLoop(ctx, name, o, &b, func(l *loop, p *phase) error {
+		p.start(l.Pid())
+		if err := l.work(ctx, time.Now()); err != nil {
 			return err
 		}
-		col.finish(ctx, r.bar(name, r.PassRecords))
-		m.stop()
-		return nil
+		p.finish(ctx)
+		p.stop()
+		told, err = p.tell(rep, p.meter.begin.at)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	p := &Phase{Name: name, Bare: true}
-	p.perSecond(r.PassRecords, m.begin.at, l.last)
-	m.measure(p, r.PassRecords)
-	p.PerStep = float64(s.step)
-	return p, p.verify(l)
+	told.Bare, told.ByTimestamp, told.ByReceipt, told.PeakRSS, told.PerStep = true, nil, nil, 0, float64(s.step)
+	return told, nil
 }
 
-// bare has do lead a bare loop whose output l expects.
-func (r *run) bare(ctx context.Context, o order, l *ledger, do func(context.Context, *loop, *collector) error) (err error) {
-	if o.Out, err = r.makeTopic(ctx, fmt.Sprintf("out-%d", r.phases)); err != nil {
+// leadLoop has do lead a bare loop, whose output is expected to be a batch.
+func (r *run) leadLoop(ctx context.Context, name string, o order, b *batch, do func(*loop, *phase) error) (err error) {
+	if o.Out, err = r.makeTopic(ctx, "out"); err != nil {
 		return err
 	}
-	if o.State, err = r.makeTopic(ctx, fmt.Sprintf("state-%d", r.phases)); err != nil {
+	if o.State, err = r.makeTopic(ctx, "state"); err != nil {
 		return err
 	}
-	col, err := r.collect(ctx, o.Out, l)
+	o.Name = o.Out // no other loop has it
+	p, err := r.collect(ctx, name, o.Out, b, o.Records)
 	if err != nil {
 		return err
 	}
-	defer col.stop()
-	loop, err := r.newLoop(ctx, o)
+	defer p.stopReading()
+	l, err := r.newLoop(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer loop.end()
-	return do(ctx, loop, col)
+	defer l.end()
+	return do(l, p)
+}
+
+// stepsDelay is how long before its first timer is due a bare loop is told of it.
+const stepsDelay = time.Second
+
+// bareSteps measures the bare loop that is fed from memory, with the Rate, the Interval and the Fanout of o.
+// Beside lives a producer sends as many requests as it would for the service.
+func (r *run) bareSteps(ctx context.Context, rep *Report, lives Lives, d time.Duration, o order) (told *Phase, err error) {
+	o.Kind, o.IDs, o.Records = kindSteps, MaxIDs, timersIn(o.Rate, lives.lead()+d)
+	if o.In, err = r.makeTopic(ctx, "unread"); err != nil {
+		return nil, err
+	}
+	o.Prefix, o.ValueBytes, o.Partitions = o.In+"-", r.ValueBytes, r.Partitions
+	err = r.leadLoop(ctx, "bare loop", o, newBatch(o.Prefix, r.ValueBytes, o.Records), func(l *loop, p *phase) error {
+		first := time.Now().Truncate(time.Millisecond).Add(stepsDelay)
+		for i := range o.Records {
+			p.Schedule(dueOf(first, i, o.Rate).UnixMilli())
+		}
+		w := windowAfter(first, lives, d)
+		over := p.during(ctx, l.Pid(), w)
+		beside := make(chan error, 1)
+		go func() {
+			if o.Fanout < oneToThree {
+				beside <- nil // firings: they were scheduled before
+				return
+			}
+			unread := newBatch(o.Prefix, r.ValueBytes, 0)
+			beside <- r.schedule(ctx, unread, offer{timers: o.Records, rate: o.Rate, topic: o.In, unbooked: true, due: Lives{}.due()})
+		}()
+		err := errors.Join(l.work(ctx, first), <-beside)
+		if err == nil {
+			p.finish(ctx)
+		}
+		<-over
+		if err != nil {
+			return err
+		}
+		told, err = p.tell(rep, first)
+		if err != nil {
+			return err
+		}
+		told.Bare, told.Rate, told.Seconds, told.PerSecond, told.PeakRSS = true, o.Rate, 0, 0, 0
+		told.late(p.batch, w)
+		p.measure(told, p.receivedIn(w))
+		told.PerStep = float64(o.Records) / float64(l.steps)
+		return nil
+	})
+	return told, err
 }

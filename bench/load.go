@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"time"
+
+	"github.com/waterclock/waterclock"
 )
 
 // LoadConfig measures many timers that are due far in the future, and lateness with
@@ -18,51 +22,58 @@ type LoadConfig struct {
 // DefaultLoad returns the usual workload.
 func DefaultLoad() LoadConfig {
 	c := LoadConfig{SteadyConfig: DefaultSteady(), Pending: 2_000_000, Ahead: 24 * time.Hour}
-	c.Rates = []float64{10_000}
+	c.Rates, c.Local = []float64{10_000}, true
 	return c
 }
 
-// RunLoad measures taking in next to a pass-through of 1 record in and 1 out, and
-// each rate on top of it next to the same rate before. It starts an instance of its
-// own: nobody's topic should be left with that many timers.
-func RunLoad(ctx context.Context, c LoadConfig) ([]*Report, error) {
-	c.Local, c.Requests, c.Target = true, "", ""
-	if err := errors.Join(c.check(), wantTimers(c.Pending), wantAhead(c.Ahead), want(c.Rounds == 1, "rounds", c.Rounds, "1")); err != nil {
-		return nil, err
+func (c *LoadConfig) check() error {
+	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), wantTimers(c.Pending), wantAhead(c.Ahead), between("rounds", 1, 1, c.Rounds))
+}
+
+func wantAhead(d time.Duration) error {
+	return want(d >= time.Hour, "ahead", d, "at least 1h: nothing of it may fire in the run")
+}
+
+// measure measures taking in next to a pass-through of 1 record in and 1 out, and
+// each rate on top of it next to the same rate before.
+func (c *LoadConfig) measure(ctx context.Context, r *run) error {
+	rep := r.report("load")
+	rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a timer / of bare 1:1 for a record"
+	one, err := r.limit(ctx, rep, oneToOne)
+	if err != nil {
+		return err
 	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		rep := r.report("load")
-		rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a timer / of bare 1:1 for a record"
-		one, err := r.limit(ctx, rep, oneToOne)
+	if err := r.serveWarm(ctx); err != nil {
+		return err
+	}
+	before := make([]*Phase, len(c.Rates))
+	for i, rate := range c.Rates {
+		if before[i], err = c.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s before", rate)); err != nil {
+			return err
+		}
+	}
+	if err := c.load(ctx, r, rep, one); err != nil {
+		return err
+	}
+	for i, rate := range c.Rates {
+		top := r.report("steady on top of load")
+		top.Rate = rate
+		top.RatioIs, top.CPURatioIs = "p99 by receipt / without the load", "of the service for a timer / without the load"
+		p, err := c.paced(ctx, r, top, rate, fmt.Sprintf("%.0f/s on top", rate))
 		if err != nil {
 			return err
 		}
-		if err := r.serveWarm(ctx); err != nil {
-			return err
-		}
-		before := make([]*Phase, len(c.Rates))
-		for i, rate := range c.Rates {
-			if before[i], err = r.paced(ctx, rep, c.SteadyConfig, rate, fmt.Sprintf("%.0f/s before", rate)); err != nil {
-				return err
-			}
-		}
-		if err := r.load(ctx, rep, c, one); err != nil {
-			return err
-		}
-		for i, rate := range c.Rates {
-			if err := r.onTop(ctx, c, rate, before[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+		top.round(p.ByReceipt.P99, before[i].ByReceipt.P99, p.CPU, before[i].CPU.own())
+		top.ratio("p50 by receipt / without the load", p.ByReceipt.P50, before[i].ByReceipt.P50)
+	}
+	return nil
 }
 
-func (r *run) load(ctx context.Context, rep *Report, c LoadConfig, one *limit) error {
-	m := &meter{run: r}
+func (c *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) error {
+	m := &meter{r: r}
 	defer r.profile("load")()
 	m.start(r.serving.pid())
-	if err := r.scheduleFar(ctx, c.Pending, c.Ahead); err != nil {
+	if err := r.scheduleFar(ctx, r.nextBatch(0), c.Pending, c.Ahead); err != nil {
 		return err
 	}
 	m.stop()
@@ -77,42 +88,29 @@ func (r *run) load(ctx context.Context, rep *Report, c LoadConfig, one *limit) e
 	}
 	rep.Sizes = &Sizes{Pending: c.Pending, Request: r.requestBytes(c.Pending), Disk: float64(disk) / float64(c.Pending)}
 	rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
-	return r.allPending(ctx, p, c.Pending, pendingTimeout)
+	return r.serving.allPending(ctx, p, c.Pending, pendingTimeout)
 }
 
-// pendingTimeout bounds how long the last of what is taken in may be applied.
-const pendingTimeout = 10 * time.Second
-
-// allPending asks the instance whether it has exactly as many timers, for so long.
-func (r *run) allPending(ctx context.Context, p *Phase, timers int, limit time.Duration) error {
-	deadline := time.Now().Add(limit)
-	for {
-		n, err := r.serving.metric(ctx, "waterclock_pending_timers")
-		if err != nil {
-			return err
+// scheduleFar schedules timers that are not due in the run, and waits until they
+// are taken in.
+func (r *run) scheduleFar(ctx context.Context, b *batch, timers int, ahead time.Duration) error {
+	bar := r.bar("scheduling", timers)
+	random := rand.New(rand.NewPCG(3, 4))
+	err := r.schedule(ctx, b, offer{timers: timers, unbooked: true, due: func(i int, now time.Time) int64 {
+		if i%1024 == 0 {
+			_ = bar.Set(i)
 		}
-		if int(n) == timers || time.Now().After(deadline) {
-			p.Exact = Exactness{Scheduled: timers, Lost: max(0, timers-int(n)), Altered: max(0, int(n)-timers)}
-			return p.Exact.err(p.Name)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(barEvery):
-		}
-	}
-}
-
-// onTop measures a rate while the timers are pending.
-func (r *run) onTop(ctx context.Context, c LoadConfig, rate float64, before *Phase) error {
-	rep := r.report("steady on top of load")
-	rep.Rate = rate
-	rep.RatioIs, rep.CPURatioIs = "p99 by receipt / without the load", "of the service for a timer / without the load"
-	p, err := r.paced(ctx, rep, c.SteadyConfig, rate, fmt.Sprintf("%.0f/s on top", rate))
+		return now.Add(ahead).UnixMilli() + random.Int64N(ahead.Milliseconds())
+	}})
 	if err != nil {
 		return err
 	}
-	rep.round(p.ByReceipt.P99, before.ByReceipt.P99, p.CPU, before.own())
-	rep.ratio("p50 by receipt / without the load", p.ByReceipt.P50, before.ByReceipt.P50)
-	return nil
+	_ = bar.Finish()
+	return r.awaitSettled(ctx)
+}
+
+// requestBytes is about what one request of so many holds.
+func (r *run) requestBytes(timers int) int {
+	headers := len(waterclock.HeaderAt) + len("1700000000000") + len(waterclock.HeaderTargetTopic) + len(r.target)
+	return len(r.name) + len("-1-") + len(strconv.Itoa(timers)) + r.ValueBytes + headers
 }

@@ -23,9 +23,9 @@ func TestLocal(t *testing.T) {
 	cfg.Brokers = nil
 	c.Cluster, c.Replication, c.Timeout, c.PassRecords, c.Steps = &cfg, -1, 4*time.Minute, 20_000, []int{1000}
 	var seeds []string
-	reports, err := c.workload(t.Context(), func(ctx context.Context, r *run) error {
+	reports, err := runWith(t.Context(), &c.Common, func(ctx context.Context, r *run) error {
 		seeds = r.cluster.Seeds()
-		return errors.Join(r.lifeRounds(ctx, c), r.unserve(), curveOf1000(ctx, r))
+		return errors.Join(c.measure(ctx, r), r.unserve(), curveOf1000(ctx, r))
 	})
 	if errors.Is(err, ErrInexact) {
 		kafkatest.Inexact(t, "%v", err)
@@ -57,7 +57,7 @@ func curveOf1000(ctx context.Context, r *run) error {
 	c := DefaultSteady()
 	c.Duration, c.Least, c.Spread = 2*time.Second, time.Second, time.Second
 	for _, interval := range []time.Duration{0, 100 * time.Millisecond} {
-		if err := r.point(ctx, rep, c, 1000, interval); err != nil {
+		if err := c.point(ctx, r, rep, 1000, interval); err != nil {
 			return err
 		}
 	}
@@ -86,7 +86,7 @@ func TestLocalWithoutJava(t *testing.T) {
 	cfg := *c.Cluster
 	cfg.Brokers = nil
 	c.Cluster = &cfg
-	_, err := RunLife(t.Context(), c)
+	_, err := Run(t.Context(), &c)
 	if err == nil || !strings.Contains(err.Error(), "which needs Java 17 or later and Maven (or give --brokers): no java command") {
 		t.Errorf("%v", err)
 	}

@@ -43,7 +43,7 @@ type offer struct {
 	// cancel says whether timer i is to be cancelled, behind cancelBehind others;
 	// nil: none is.
 	cancel func(i int) bool
-	// late says that cancels may be read too late: it is not known which timers come.
+	// late says that cancels may be read too late: then it is not known which timers come.
 	late bool
 	// every is the interval of timers that recur, last their last occurrence; 0: they do
 	// not recur.
@@ -51,7 +51,7 @@ type offer struct {
 	last  int
 	// topic is where the requests go; empty: the run's request topic.
 	topic string
-	// unbooked are in no ledger: nothing is to come of them.
+	// unbooked timers are in no book: nothing comes of them in the run.
 	unbooked bool
 	// delay is that of the fixed-delay topic that records go to; 0: they are requests.
 	delay time.Duration
@@ -59,7 +59,7 @@ type offer struct {
 
 // schedule sends the stream to the request topic and waits until the broker has
 // it. Every request that it returns for without error is in the log.
-func (r *run) schedule(ctx context.Context, l *ledger, o offer) error {
+func (r *run) schedule(ctx context.Context, b *batch, o offer) error {
 	if o.topic == "" {
 		o.topic = r.requests
 	}
@@ -68,7 +68,7 @@ func (r *run) schedule(ctx context.Context, l *ledger, o offer) error {
 		return err
 	}
 	defer cl.Close()
-	s := &sender{run: r, offer: o, ledger: l, client: cl, target: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}}
+	s := &sender{run: r, offer: o, batch: b, client: cl, target: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}}
 	hold := func() bool { return false }
 	if o.rate == 0 && o.topic == r.requests {
 		h, err := r.newHold(ctx)
@@ -97,7 +97,7 @@ func (r *run) schedule(ctx context.Context, l *ledger, o offer) error {
 type sender struct {
 	*run
 	offer
-	ledger  *ledger
+	batch   *batch
 	client  *kgo.Client
 	target  kgo.RecordHeader
 	sent    int64 // requests
@@ -110,12 +110,12 @@ func (s *sender) send(i int, now time.Time) {
 	due := s.due(i, now)
 	switch {
 	case s.every > 0:
-		s.ledger.recur(i, due, s.every)
+		s.batch.Recur(i, due, s.every)
 	case !s.unbooked:
-		s.ledger.schedule(due)
+		s.batch.Schedule(due)
 	}
 	if s.delay > 0 {
-		s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(i), Value: s.ledger.payload(i), Timestamp: time.UnixMilli(due).Add(-s.delay)})
+		s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(i), Value: s.batch.payload(i), Timestamp: time.UnixMilli(due).Add(-s.delay)})
 		return
 	}
 	headers := []kgo.RecordHeader{{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}
@@ -124,7 +124,7 @@ func (s *sender) send(i int, now time.Time) {
 			kgo.RecordHeader{Key: waterclock.HeaderCount, Value: strconv.AppendInt(nil, int64(s.last), 10)},
 			kgo.RecordHeader{Key: waterclock.HeaderCatchUp, Value: []byte(waterclock.CatchUpAll)})
 	}
-	s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(i), Value: s.ledger.payload(i), Headers: headers})
+	s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(i), Value: s.batch.payload(i), Headers: headers})
 	if s.cancel != nil && s.cancel(i) {
 		s.doomed = append(s.doomed, i)
 	}
@@ -139,12 +139,12 @@ func (s *sender) cancelFirst(now time.Time) {
 	n := s.doomed[0]
 	s.doomed = s.doomed[1:]
 	if s.late {
-		s.ledger.doom(n)
-		s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(n)})
+		s.batch.Doom(n)
+		s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(n)})
 		return
 	}
-	if s.ledger.cancel(n, now.Add(maxAhead)) {
-		s.produce(&kgo.Record{Topic: s.topic, Key: s.ledger.id(n)})
+	if s.batch.Cancel(n, now.Add(maxAhead)) {
+		s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(n)})
 	}
 }
 
@@ -262,39 +262,32 @@ func (r *run) settled(ctx context.Context) (int64, error) {
 }
 
 // logEnd returns the sum of the request topic's ends.
-func (r *run) logEnd(ctx context.Context) (int64, error) {
-	ends, err := kadm.NewClient(r.client).ListEndOffsets(ctx, r.requests)
-	if err == nil {
-		err = ends.Error()
+func (r *run) logEnd(ctx context.Context) (sum int64, err error) {
+	ends, err := r.ends(ctx, r.requests)
+	for _, end := range ends {
+		sum += end.EpochOffset().Offset
 	}
-	if err != nil {
-		return 0, fmt.Errorf("list the ends of %s: %w", r.requests, err)
-	}
-	var sum int64
-	ends.Each(func(o kadm.ListedOffset) { sum += o.Offset })
-	return sum, nil
+	return sum, err
 }
 
 // awaitSettled waits until every request in the log is taken in.
 func (r *run) awaitSettled(ctx context.Context) error {
+	return r.awaitTakenIn(ctx, func(int64) {})
+}
+
+// awaitTakenIn is awaitSettled. It calls look with how many requests are taken in so far.
+func (r *run) awaitTakenIn(ctx context.Context, look func(n int64)) error {
 	end, err := r.logEnd(ctx)
 	if err != nil {
 		return err
 	}
-	t := time.NewTicker(settledPoll)
-	defer t.Stop()
-	for {
-		n, err := r.settled(ctx)
-		if err != nil {
-			return err
+	n := int64(0)
+	return poll(ctx, settledPoll, func() (bool, error) {
+		if n, err = r.settled(ctx); err == nil {
+			look(n)
 		}
-		if n >= end {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %d requests to be taken in, %d are: %w", end, n, ctx.Err())
-		case <-t.C:
-		}
-	}
+		return n >= end, err
+	}, func() error {
+		return fmt.Errorf("wait for %d requests to be taken in, %d are: %w", end, n, ctx.Err())
+	})
 }

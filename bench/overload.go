@@ -4,25 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/internal/history"
 )
 
 // OverloadConfig measures instances that are offered more timers than go through: for some time 0.8 of
 // their capacity, then twice their capacity, then nothing until they have caught up, then 0.8 again.
 type OverloadConfig struct {
 	Common
+	Lives
 	Cases    []string      // of OverloadCases, one after the other
 	Capacity float64       // timers a second; 0: it is measured first, in the same run
 	Timers   int           // by how many it is measured
 	Before   time.Duration // for how long 0.8 of it is offered, before and after
 	Over     time.Duration // for how long twice of it is
-	// Each timer is due between Least and Least plus Spread after it is sent.
-	Least, Spread time.Duration
-	Kept          int // in the case "cancels" one in so many timers is not cancelled
+	Kept     int           // in the case "cancels" one in so many timers is not cancelled
+
+	one string // the case that this configuration is for; empty: all of Cases
 }
 
 // The cases of an overload.
@@ -38,7 +44,8 @@ func OverloadCases() []string { return []string{overPlain, overCancels, overHot,
 
 const (
 	overBefore, overFactor = 0.8, 2.0 // of the capacity
-	overBeside             = 0.2      // of the capacity: what the other partitions have beside a hot one
+	overShare              = 0.2      // of the capacity: what the other partitions have beside a hot one
+	overBeside             = "others" // the stream of those
 	// overAgain is how long after the end of an overload lateness is to be as before.
 	overAgain = 10 * time.Second
 )
@@ -47,48 +54,32 @@ const (
 func DefaultOverload() OverloadConfig {
 	return OverloadConfig{
 		Common: DefaultCommon(), Cases: OverloadCases(), Timers: 500_000, Before: 20 * time.Second, Over: time.Minute,
-		Least: 2 * time.Second, Spread: 4 * time.Second, Kept: 10,
+		Lives: Lives{Least: 2 * time.Second, Spread: 4 * time.Second}, Kept: 10,
 	}
 }
 
-func (c *OverloadConfig) lead() time.Duration { return c.Least + c.Spread }
-
 func (c *OverloadConfig) check() error {
 	errs := []error{
-		c.Common.check(), wantTimers(c.Timers), wantSpan("least", c.Least), wantSpan("spread", c.Spread),
-		want(c.Local || c.stub != nil, "local", c.Local, "true: an overload is for an instance of the run"),
-		want(c.Partitions >= 2, "partitions", c.Partitions, "2 or more"),
-		want(c.Capacity >= 0 && c.Capacity <= MaxRate/overFactor, "capacity", c.Capacity, fmt.Sprint("0 to ", MaxRate/overFactor, " a second")),
+		c.checkOwn(), wantTimers(c.Timers), c.Lives.check(), between("partitions", 2, MaxPartitions, c.Partitions),
+		between("capacity", 0, MaxRate/overFactor, c.Capacity), between("over", time.Millisecond, time.Hour, c.Over), between("kept", 1, math.MaxInt, c.Kept),
 		want(c.Before > c.lead() && c.Before <= time.Hour, "before", c.Before, "more than least and spread, at most 1h"),
-		want(c.Over > 0 && c.Over <= time.Hour, "over", c.Over, "more than 0, at most 1h"),
-		want(c.Kept >= 1, "kept", c.Kept, "1 or more"),
 		want(len(c.Cases) > 0, "cases", "", "at least one"),
 	}
 	for _, name := range c.Cases {
-		known := false
-		for _, k := range OverloadCases() {
-			known = known || k == name
-		}
-		errs = append(errs, want(known, "cases", name, fmt.Sprint(OverloadCases())))
+		errs = append(errs, want(slices.Contains(OverloadCases(), name), "cases", name, fmt.Sprint(OverloadCases())))
 	}
 	return errors.Join(errs...)
 }
 
-// RunOverload measures each case with brokers, topics and an instance of its own, and reports it.
-func RunOverload(ctx context.Context, c OverloadConfig) (reports []*Report, err error) {
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	for i, name := range c.Cases {
-		one := c
-		one.Dir = filepath.Join(c.Dir, fmt.Sprint("case-", i))
+// each runs each case with brokers, topics and an instance of its own.
+func (c *OverloadConfig) each(ctx context.Context) (reports []*Report, err error) {
+	for _, name := range c.Cases {
+		one := *c
+		one.one, one.Dir = name, filepath.Join(c.Dir, name)
 		if err := os.MkdirAll(one.Dir, 0o755); err != nil {
 			return reports, fmt.Errorf("make a directory: %w", err)
 		}
-		reps, err := one.workload(ctx, func(ctx context.Context, r *run) error {
-			o := &overload{run: r, c: &one, name: name, rep: r.report("overload, " + name)}
-			return o.measure(ctx)
-		})
+		reps, err := Run(ctx, &one)
 		reports = append(reports, reps...)
 		if err != nil {
 			return reports, err
@@ -113,18 +104,18 @@ type overload struct {
 
 // stream is timers that are scheduled at one rate after the other.
 type stream struct {
-	ledger *ledger
-	col    *collector
+	*phase
 	cancel func(i int) bool
-	random *rand.Rand
+	due    func(int, time.Time) int64
 	sent   int // timers
 }
 
-func (o *overload) measure(ctx context.Context) error {
+func (c *OverloadConfig) measure(ctx context.Context, r *run) error {
+	o := &overload{run: r, c: c, name: c.one, rep: r.report("overload, " + c.one), capacity: c.Capacity}
 	if err := o.serveWarm(ctx); err != nil {
 		return err
 	}
-	if o.capacity = o.c.Capacity; o.capacity == 0 {
+	if o.capacity == 0 {
 		if err := o.measureCapacity(ctx); err != nil {
 			return err
 		}
@@ -133,60 +124,52 @@ func (o *overload) measure(ctx context.Context) error {
 	return o.overload(ctx)
 }
 
+// open begins a stream of what the case is about, or of what goes on beside it.
 func (o *overload) open(ctx context.Context, name string, timers int) (s *stream, err error) {
-	s = &stream{random: rand.New(rand.NewPCG(1, 2))}
-	s.ledger, s.col, err = o.phase(ctx, name, timers)
+	s = &stream{due: o.c.due()}
+	b := o.nextBatch(0)
+	switch {
+	case o.name == overCancels:
+		s.cancel = func(i int) bool { return i%o.c.Kept != 0 }
+	case o.name == overHot:
+		b.place(o.partitions, func(p int) bool { return (p == 0) == (name != overBeside) })
+	}
+	s.phase, err = o.collect(ctx, name, o.target, b.open(timers), timers)
 	return s, err
 }
 
-// shape makes a stream what the case is about.
-func (o *overload) shape(s *stream) {
-	switch o.name {
-	case overCancels:
-		s.cancel = func(i int) bool { return i%o.c.Kept != 0 }
-	case overHot:
-		s.ledger.place(o.partitions, func(p int) bool { return p == 0 })
-	}
-}
-
-// measureCapacity measures as many timers as go through.
+// measureCapacity measures how many timers a second go through.
 func (o *overload) measureCapacity(ctx context.Context) error {
 	s, err := o.open(ctx, "capacity", o.c.Timers)
 	if err != nil {
 		return err
 	}
-	defer s.col.stop()
-	o.shape(s)
-	m := &meter{run: o.run}
-	m.start(o.serving.pid())
-	if err := o.schedule(ctx, s.ledger, o.offer(s, o.c.Timers, 0)); err != nil {
+	defer s.stopReading()
+	s.start(o.serving.pid())
+	if err := o.schedule(ctx, s.batch, s.offer(o.c.Timers, 0)); err != nil {
 		return err
 	}
 	if err := o.awaitSettled(ctx); err != nil {
 		return err
 	}
 	taken := time.Now()
-	s.ledger.close()
-	s.col.finish(ctx, o.bar("capacity", o.c.Timers))
-	m.stop()
-	p := &Phase{Name: "capacity"}
-	o.rep.Phases = append(o.rep.Phases, p)
+	s.finish(ctx)
+	s.stop()
+	p, err := s.tell(o.rep, s.meter.begin.at)
+	if err != nil {
+		return err
+	}
 	// In the beginning nothing is due, and in the end nothing is taken in.
-	p.perSecond(o.c.Timers, m.begin.at, taken.Add(o.c.lead()/2))
-	m.measure(p, o.c.Timers)
-	_, p.PeakRSS = memory(o.serving.pid())
-	p.late(s.ledger, window{})
+	p.perSecond(o.c.Timers, s.meter.begin.at, taken.Add(o.c.lead()/2))
 	o.capacity = p.PerSecond
-	return p.verify(s.ledger)
+	return nil
 }
 
-// offer is the next timers of a stream, at a rate; 0: as many as are taken in.
-func (o *overload) offer(s *stream, timers int, rate float64) offer {
+// offer is the next timers of the stream, at a rate; 0: as many as are taken in.
+func (s *stream) offer(timers int, rate float64) offer {
 	first := s.sent
 	s.sent += timers
-	return offer{timers: timers, rate: rate, cancel: s.cancel, first: first, late: rate > 0, due: func(_ int, now time.Time) int64 {
-		return now.Add(o.c.Least).UnixMilli() + 1 + s.random.Int64N(1+o.c.Spread.Milliseconds())
-	}}
+	return offer{timers: timers, rate: rate, cancel: s.cancel, first: first, late: rate > 0, due: s.due}
 }
 
 // produce offers a share of the capacity for a time, and beside it what the other partitions have.
@@ -195,36 +178,34 @@ func (o *overload) produce(ctx context.Context, share float64) (window, error) {
 	if share == overFactor {
 		d = o.c.Over
 	}
-	beside := make(chan error, 1)
-	if s := o.beside; s != nil {
-		rate := overBeside * o.capacity
-		more := o.offer(s, int(rate*d.Seconds()), rate)
-		go func() { beside <- o.schedule(ctx, s.ledger, more) }()
-	} else {
-		beside <- nil
+	var sending errgroup.Group
+	send := func(s *stream, rate float64) {
+		next := s.offer(timersIn(rate, d), rate)
+		sending.Go(func() error { return o.schedule(ctx, s.batch, next) })
 	}
-	rate := share * o.capacity
-	err := errors.Join(o.schedule(ctx, o.all.ledger, o.offer(o.all, int(rate*d.Seconds()), rate)), <-beside)
+	send(o.all, share*o.capacity)
+	if o.beside != nil {
+		send(o.beside, overShare*o.capacity)
+	}
+	err := sending.Wait()
 	w.to = time.Now()
 	return w, err
 }
 
 // overload does it, and measures what was before, meanwhile, until all is taken in, and after it.
 func (o *overload) overload(ctx context.Context) (err error) {
-	o.all, err = o.open(ctx, o.name, int(o.capacity*(overFactor*o.c.Over+2*o.c.Before).Seconds()))
+	o.all, err = o.open(ctx, o.name, timersIn(o.capacity, overFactor*o.c.Over+2*o.c.Before))
 	if err != nil {
 		return err
 	}
-	defer o.all.col.stop()
-	o.shape(o.all)
+	defer o.all.stopReading()
 	if o.name == overHot {
-		if o.beside, err = o.open(ctx, "others", int(o.capacity*overBeside*(o.c.Over+2*o.c.Before).Seconds())); err != nil {
+		if o.beside, err = o.open(ctx, overBeside, timersIn(o.capacity*overShare, o.c.Over+2*o.c.Before)); err != nil {
 			return err
 		}
-		defer o.beside.col.stop()
-		o.beside.ledger.place(o.partitions, func(p int) bool { return p != 0 })
+		defer o.beside.stopReading()
 	}
-	cancelled, err := o.outcomes(ctx, "cancelled")
+	cancelled, err := o.cancelled(ctx)
 	if err != nil {
 		return err
 	}
@@ -249,25 +230,23 @@ func (o *overload) overload(ctx context.Context) (err error) {
 	if err := errors.Join(o.awaitSettled(ctx), o.atRest(ctx)); err != nil {
 		return err
 	}
-	o.all.ledger.close()
 	if o.all.cancel != nil {
-		n, err := o.outcomes(ctx, "cancelled")
+		n, err := o.cancelled(ctx)
 		if err != nil {
 			return err
 		}
-		o.all.ledger.cancelled(n - cancelled)
+		o.all.Cancelled(n - cancelled)
 	}
-	o.all.col.finish(ctx, o.bar(o.name, o.all.sent))
+	o.all.finish(ctx)
 	if o.beside != nil {
-		o.beside.ledger.close()
-		o.beside.col.finish(ctx, o.bar("others", o.beside.sent))
+		o.beside.finish(ctx)
 	}
 	o.watch.stop()
 	before.from, after.from = before.from.Add(o.c.lead()), drain.to.Add(min(overAgain, o.c.Before/2))
 	return o.tell(before, over, drain, after)
 }
 
-// joinLater has another instance join in the middle of the overload, where that is the case.
+// joinLater starts another instance in the middle of the overload, if the case is about that.
 func (o *overload) joinLater(ctx context.Context) <-chan error {
 	joined := make(chan error, 1)
 	if o.name != overRebalance {
@@ -298,24 +277,26 @@ func (o *overload) stopSecond() {
 // atRest waits until nothing is pending.
 func (o *overload) atRest(ctx context.Context) error {
 	for _, i := range []*instance{o.serving, o.second} {
-		for n := int64(1); i != nil && n > 0; {
-			var err error
-			if n, err = i.metric(ctx, "waterclock_pending_timers"); err != nil {
-				return err
-			}
-			if n > 0 && !sleepUntil(ctx, time.Now().Add(settledPoll)) {
-				return fmt.Errorf("wait for %d pending timers: %w", n, ctx.Err())
-			}
+		if i == nil {
+			continue
+		}
+		n := int64(0)
+		err := poll(ctx, settledPoll, func() (_ bool, err error) {
+			n, err = i.metric(ctx, "waterclock_pending_timers")
+			return n == 0, err
+		}, func() error { return fmt.Errorf("wait for %d pending timers: %w", n, ctx.Err()) })
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// outcomes is how many there were of a kind, as the instance that was there from the beginning says.
-func (o *overload) outcomes(ctx context.Context, kind string) (n int, err error) {
+// cancelled is how many timers were cancelled, as the instance says that was there from the beginning.
+func (o *overload) cancelled(ctx context.Context) (n int, err error) {
 	samples, err := o.serving.samples(ctx, "waterclock_outcomes_total")
 	for labels, v := range samples {
-		if strings.Contains(labels, `outcome="`+kind+`"`) {
+		if strings.Contains(labels, `outcome="cancelled"`) {
 			n += int(v)
 		}
 	}
@@ -335,7 +316,7 @@ func (o *overload) tell(before, over, drain, after window) error {
 		p.Note += fmt.Sprintf("; late by its own doing: p50 %.0f, p99 %.0f ms", p.OwnP50, p.OwnP99)
 	}
 	if b.CPU != nil && at.CPU != nil {
-		rep.round(0, 0, at.CPU, b.own())
+		rep.round(0, 0, at.CPU, b.CPU.own())
 		rep.CPURatioIs = "of the service for a timer at twice the capacity / at 0.8 of it"
 		rep.ratio("of the service and the broker for a timer at twice the capacity / at 0.8 of it", at.CPU.Own+at.CPU.Broker, b.CPU.Own+b.CPU.Broker)
 	}
@@ -346,8 +327,8 @@ func (o *overload) tell(before, over, drain, after window) error {
 	err := o.whole(o.all, "all of them")
 	if o.beside != nil {
 		p, q := &Phase{Name: "the other partitions before"}, &Phase{Name: "the other partitions meanwhile"}
-		p.late(o.beside.ledger, before)
-		q.late(o.beside.ledger, over)
+		p.late(o.beside.batch, before)
+		q.late(o.beside.batch, over)
 		rep.Phases = append(rep.Phases, p, q)
 		rep.ratio("p99 by receipt on the other partitions, meanwhile / before", q.ByReceipt.p99(), p.ByReceipt.p99())
 		err = errors.Join(err, o.whole(o.beside, "all on the other partitions"))
@@ -359,7 +340,7 @@ func (o *overload) tell(before, over, drain, after window) error {
 func (o *overload) whole(s *stream, name string) error {
 	p := &Phase{Name: name}
 	o.rep.Phases = append(o.rep.Phases, p)
-	return p.verify(s.ledger)
+	return p.verify(s.batch)
 }
 
 // tellPhase reports what went on within w. A timer counts half when it is taken in, and half when it is
@@ -369,7 +350,7 @@ func (o *overload) tellPhase(name string, w window, share float64) *Phase {
 	o.rep.Phases = append(o.rep.Phases, p)
 	first, last := o.watch.within(w)
 	timers := int((last.settled - first.settled + last.received - first.received) / 2)
-	p.Exact = Exactness{Scheduled: timers, Received: timers}
+	p.Exact = history.Counts{Scheduled: timers, Received: timers}
 	p.CPU = last.usage.since(first.usage, timers)
 	if steps := last.steps - first.steps; steps > 0 {
 		p.PerStep = float64(timers) / float64(steps)
@@ -377,7 +358,7 @@ func (o *overload) tellPhase(name string, w window, share float64) *Phase {
 	p.PeakRSS = int64(o.watch.most(w, func(s *glance) float64 { return s.rss }))
 	p.OwnP50, p.OwnP99 = last.late.since(first.late)
 	if share == overBefore {
-		p.late(o.all.ledger, w)
+		p.late(o.all.batch, w)
 	} else if p.Seconds = last.at.Sub(first.at).Seconds(); p.Seconds > 0 {
 		p.PerSecond = float64(timers) / p.Seconds
 	}

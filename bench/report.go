@@ -5,6 +5,8 @@ import (
 	"io"
 	"runtime"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/history"
 )
 
 // Report is what a run measured of a workload.
@@ -78,11 +80,9 @@ type Phase struct {
 	OwnP50 float64 `json:"own_p50_ms,omitempty"`
 	OwnP99 float64 `json:"own_p99_ms,omitempty"`
 	// PeakRSS is that of the instance so far, in bytes.
-	PeakRSS int64     `json:"peak_rss_bytes,omitempty"`
-	Exact   Exactness `json:"exact"`
-	Note    string    `json:"note,omitempty"`
-
-	series *series // of its lateness by receipt, for a plot
+	PeakRSS int64          `json:"peak_rss_bytes,omitempty"`
+	Exact   history.Counts `json:"exact"`
+	Note    string         `json:"note,omitempty"`
 }
 
 // Ratio is a figure of waterclock over the machine's own: of throughputs more is
@@ -147,7 +147,7 @@ func (rep *Report) ratio(name string, value, of float64) {
 func (rep *Report) finish() {
 	rep.Verified = true
 	for _, p := range rep.Phases {
-		rep.Verified = rep.Verified && p.Exact.wrong() == 0
+		rep.Verified = rep.Verified && p.Exact.Wrong() == 0
 		rep.PeakRSS = max(rep.PeakRSS, p.PeakRSS)
 	}
 	if !rep.Verified {
@@ -173,23 +173,12 @@ func (p *Phase) perSecond(timers int, from, to time.Time) {
 }
 
 // late notes how late the timers were that were due within w.
-func (p *Phase) late(l *ledger, w window) {
-	p.ByTimestamp, p.ByReceipt = l.lateness(w)
-	p.series = l.series(w)
-}
-
-// own is the processor time of the service, or the bare loop, for a timer.
-func (p *Phase) own() float64 {
-	if p.CPU == nil {
-		return 0
-	}
-	return p.CPU.Own
-}
+func (p *Phase) late(b *batch, w window) { p.ByTimestamp, p.ByReceipt = b.lateness(w) }
 
 // verify notes what became of all timers, and fails if that is not as it must be.
-func (p *Phase) verify(l *ledger) error {
-	p.Exact = l.result()
-	return p.Exact.err(p.Name)
+func (p *Phase) verify(b *batch) error {
+	p.Exact = b.Counts()
+	return p.Exact.Err(p.Name)
 }
 
 // WriteJSON writes the report as indented JSON.

@@ -38,33 +38,13 @@ type run struct {
 	group            string
 	client           *kgo.Client       // administration
 	partitions       int               // of the request topic
-	delayed          config.DelayTopic // served too; its Topic is empty if there is none
 	made             []string          // topics to delete
+	serving          *instance         // nil before serve, and if other instances serve
+	delayed          config.DelayTopic // served too; its Topic is empty if there is none
 	api              bool              // the instance has its HTTP API
-	serving          *instance         // nil before serve, and where somebody else serves
-	phases           int
-	ledgers          []*ledger // of all phases that schedule
-	input            *input    // of pass-throughs; nil before the first
+	batches          []*batch          // of all phases that schedule
+	input            *input            // of pass-throughs; nil before the first
 	reports          []*Report
-}
-
-// workload runs measure on topics of its own, within the timeout. The reports are
-// of use with ErrInexact too, and only with that error.
-func (c *Common) workload(ctx context.Context, measure func(context.Context, *run) error) ([]*Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	r, err := c.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = errors.Join(measure(ctx, r), r.close())
-	if err != nil && !errors.Is(err, ErrInexact) {
-		return nil, err
-	}
-	for _, rep := range r.reports {
-		rep.finish()
-	}
-	return r.reports, err
 }
 
 // report begins a report of the run.
@@ -193,7 +173,7 @@ func (r *run) changelog() string { return r.requests + ".waterclock.changelog" }
 
 // makeTopic makes a topic of the run.
 func (r *run) makeTopic(ctx context.Context, what string) (string, error) {
-	name := r.name + "-" + what
+	name := fmt.Sprintf("%s-%s-%d", r.name, what, len(r.made))
 	err := r.create(ctx, name, r.Partitions)
 	if err == nil {
 		r.made = append(r.made, name)
@@ -208,15 +188,30 @@ func (r *run) create(ctx context.Context, topic string, partitions int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, topicTimeout)
 	defer cancel()
+	return poll(ctx, topicPoll, func() (bool, error) {
+		_, err = r.countPartitions(ctx, topic)
+		return err == nil, nil
+	}, func() error { return err })
+}
+
+// poll calls done again and again until it says so or fails, or until ctx ends. Then what
+// tells the error.
+func poll(ctx context.Context, every time.Duration, done func() (bool, error), what func() error) error {
+	t := time.NewTicker(every)
+	defer t.Stop()
 	for {
-		_, err := r.countPartitions(ctx, topic)
-		if err == nil {
+		ok, err := done()
+		switch {
+		case ok:
 			return nil
+		case ctx.Err() != nil: // which is why done failed
+			return what()
+		case err != nil:
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return err
-		case <-time.After(topicPoll):
+		case <-t.C:
 		}
 	}
 }
@@ -235,18 +230,6 @@ func newClient(cfg *config.Config, log *slog.Logger, opts ...kgo.Opt) (*kgo.Clie
 		return nil, fmt.Errorf("build client: %w", err)
 	}
 	return cl, nil
-}
-
-// phase opens a ledger and its consumer.
-func (r *run) phase(ctx context.Context, name string, timers int) (*ledger, *collector, error) {
-	r.phases++
-	l := newLedger(fmt.Sprintf("%s-%d-", r.name, r.phases), r.ValueBytes, timers)
-	r.ledgers = append(r.ledgers, l)
-	col, err := r.collect(ctx, r.target, l)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return l, col, nil
 }
 
 // bar draws progress towards total; it is never nil.

@@ -36,21 +36,15 @@ func (r *run) awaitServed(ctx context.Context) error {
 	case sent.Fate.Refused != nil:
 		return fmt.Errorf("the instances that serve %s refuse timers for %s: %s: %s", r.requests, r.target, sent.Fate.Refused.Reason, sent.Fate.Refused.Detail)
 	}
-	deadline := time.Now().Add(limit)
-	for {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	// The marker that ends the step may reach the offsets last.
+	return poll(ctx, settledPoll, func() (bool, error) {
 		n, err := r.settled(ctx)
-		if err != nil || n > 0 {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("group %s has taken nothing in on %s, somebody else has: give the group of the instances with --group", r.group, r.requests)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(settledPoll): // the mark of the step's end may come there last
-		}
-	}
+		return n > 0, err
+	}, func() error {
+		return fmt.Errorf("group %s has taken nothing in on %s, somebody else has: give the group of the instances with --group", r.group, r.requests)
+	})
 }
 
 // tidy cancels, on a request topic that is not the run's own, what it has
@@ -60,9 +54,9 @@ func (r *run) tidy() error {
 		return nil
 	}
 	var cancels []*kgo.Record
-	for _, l := range r.ledgers {
-		for _, id := range l.missing() {
-			rec, err := waterclock.Cancel(r.requests, id)
+	for _, b := range r.batches {
+		for _, n := range b.Missing() {
+			rec, err := waterclock.Cancel(r.requests, string(b.id(n)))
 			if err != nil {
 				return err
 			}

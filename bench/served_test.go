@@ -73,7 +73,7 @@ func TestRequestTopicThatNobodyServes(t *testing.T) {
 	fails := func(name, want string) {
 		t.Helper()
 		begin, before := time.Now(), written(t, adm)
-		_, err := RunSteady(t.Context(), l)
+		_, err := Run(t.Context(), &l)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
@@ -97,9 +97,9 @@ func TestLeftoversAreCancelled(t *testing.T) {
 	l, adm := named(t)
 	stop := serveNamed(t, l, l.Cluster.Group, "*")
 	defer stop()
-	life := LifeConfig{Common: l.Common, Timers: 200, Least: time.Hour}
+	life := LifeConfig{Common: l.Common, Timers: 200, Lives: Lives{Least: time.Hour}}
 	life.Timeout = 10 * time.Second
-	reports, err := RunLife(t.Context(), life)
+	reports, err := Run(t.Context(), &life)
 	if len(reports) != 1 || phaseOf(t, reports[0], "life").Exact.Lost != 200 {
 		t.Fatalf("%v, %+v: want 200 timers that are not due in the run", err, reports)
 	}

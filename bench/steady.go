@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
 // SteadyConfig measures how late emissions are at given rates.
 type SteadyConfig struct {
 	Common
+	Lives                  // timers are sent for so long before the measured time, too
 	Rates    []float64     // timers a second, one after the other
 	Duration time.Duration // of what is measured of each
-	// Each timer is due between Least and Least plus Spread after it is sent. So
-	// long the measured time is preceded by timers that warm up.
-	Least, Spread time.Duration
 	// Every is the interval of recurring timers that are measured at each rate too, as
 	// many as make it; 0: none are.
 	Every time.Duration
@@ -24,178 +23,136 @@ type SteadyConfig struct {
 func DefaultSteady() SteadyConfig {
 	return SteadyConfig{
 		Common: DefaultCommon(), Rates: []float64{1_000, 10_000, 30_000}, Duration: 20 * time.Second,
-		Least: time.Second, Spread: 4 * time.Second,
+		Lives: Lives{Least: time.Second, Spread: 4 * time.Second},
 	}
 }
 
 func (c *SteadyConfig) check() error {
 	errs := []error{
-		c.Common.check(), wantSpan("least", c.Least), wantSpan("spread", c.Spread),
+		c.Common.check(), c.Lives.check(), between("rates", 1, MaxRate, c.Rates...),
 		want(c.Duration > 0 && c.Duration <= time.Hour, "duration", c.Duration, "more than 0, at most 1h"),
-		want(len(c.Rates) > 0, "rates", "", "at least one"),
 		want(c.Every == 0 || c.Every >= time.Second && c.Every <= time.Hour && c.Every%time.Millisecond == 0, "every", c.Every, "whole milliseconds, 1s to 1h, or 0"),
 	}
 	for _, rate := range c.Rates {
-		errs = append(errs, want(rate >= 1 && rate <= MaxRate, "rates", rate, fmt.Sprint("1 to ", MaxRate, " a second")),
-			wantTimers(int(rate*(c.lead()+c.Duration).Seconds())))
+		errs = append(errs, wantTimers(timersIn(rate, c.lead()+c.Duration)))
 		if c.Every > 0 {
-			errs = append(errs, wantTimers(c.recurring(rate)), wantTimers(c.recurring(rate)*c.occurrences()))
+			errs = append(errs, wantTimers(c.recurring(rate), c.recurring(rate)*c.occurrences()))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// lead is how long a rate goes on before it is measured: until as many timers fall
-// due as are scheduled.
-func (c *SteadyConfig) lead() time.Duration { return c.Least + c.Spread }
-
-// RunSteady measures, for each rate, a bare loop of steps and then the whole path,
+// measure measures, for each rate, a bare loop of steps and then the whole path,
 // and reports each rate by itself.
-func RunSteady(ctx context.Context, c SteadyConfig) ([]*Report, error) {
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	return c.workload(ctx, func(ctx context.Context, r *run) error {
-		for _, rate := range c.Rates {
-			rep := r.report("steady")
-			rep.Rate = rate
-			rep.RatioIs, rep.CPURatioIs = "p99 by receipt / bare loop of steps", "of the service for a timer / of the bare loop for one"
-			for range c.Rounds {
-				if err := r.steady(ctx, rep, c, rate); err != nil {
-					return err
-				}
-			}
+func (c *SteadyConfig) measure(ctx context.Context, r *run) error {
+	for _, rate := range c.Rates {
+		rep := r.report("steady")
+		rep.Rate = rate
+		rep.RatioIs, rep.CPURatioIs = "p99 by receipt / bare loop of steps", "of the service for a timer / of the bare loop for one"
+		if err := c.rounds(func() error { return c.steady(ctx, r, rep, rate) }); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
-func (r *run) steady(ctx context.Context, rep *Report, c SteadyConfig, rate float64) error {
-	bare, err := r.steps(ctx, rep, c, order{Rate: rate, Fanout: oneToThree.fanout})
+func (c *SteadyConfig) steady(ctx context.Context, r *run, rep *Report, rate float64) error {
+	bare, err := r.bareSteps(ctx, rep, c.Lives, c.Duration, order{Rate: rate, Fanout: oneToThree})
 	if err != nil {
 		return err
 	}
 	if err := r.serveWarm(ctx); err != nil {
 		return err
 	}
-	p, err := r.paced(ctx, rep, c, rate, fmt.Sprintf("%.0f/s", rate))
+	p, err := c.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s", rate))
 	if err != nil {
 		return err
 	}
-	rep.round(p.ByReceipt.P99, bare.ByReceipt.P99, p.CPU, bare.own())
+	rep.round(p.ByReceipt.P99, bare.ByReceipt.P99, p.CPU, bare.CPU.own())
 	rep.ratio("p50 by receipt / bare loop of steps", p.ByReceipt.P50, bare.ByReceipt.P50)
-	rep.ratio("of the service for a transaction / of the bare loop for one", p.own()*p.PerStep, bare.own()*bare.PerStep)
+	rep.ratio("of the service for a transaction / of the bare loop for one", p.CPU.own()*p.PerStep, bare.CPU.own()*bare.PerStep)
 	if c.Every == 0 {
 		return nil
 	}
-	return r.recur(ctx, rep, c, rate, p)
+	return c.recur(ctx, r, rep, rate, p)
 }
 
-// measured is the span of due times that count, of timers sent from begin on.
-func (c *SteadyConfig) measured(begin time.Time) window {
-	from := begin.Add(c.lead())
-	return window{from, from.Add(c.Duration)}
-}
-
-// meterDuring reads what is used within w, which has not begun. It ends with w or
-// ctx.
-func (r *run) meterDuring(ctx context.Context, m *meter, pid int, w window) (done <-chan struct{}) {
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		if !sleepUntil(ctx, w.from) {
-			return
-		}
-		m.start(pid)
-		sleepUntil(ctx, w.to)
-		m.stop()
-	}()
-	return over
-}
-
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(time.Until(at)):
-		return true
-	}
+// windowAfter is the measured span of due times, of timers sent from begin on.
+func windowAfter(begin time.Time, l Lives, d time.Duration) window {
+	from := begin.Add(l.lead())
+	return window{from, from.Add(d)}
 }
 
 // paced schedules timers at a rate for as long as it takes, and measures them.
-func (r *run) paced(ctx context.Context, rep *Report, c SteadyConfig, rate float64, name string) (*Phase, error) {
-	l := r.newLives(name, int(rate*(c.lead()+c.Duration).Seconds()), c.Least, c.Spread)
-	l.rate = rate
-	m := &meter{run: r}
-	w := c.measured(time.Now())
-	over := r.meterDuring(ctx, m, r.serving.pid(), w)
-	err := l.fire(ctx, nil)
+func (c *SteadyConfig) paced(ctx context.Context, r *run, rep *Report, rate float64, name string) (*Phase, error) {
+	l := lives{Lives: c.Lives, name: name, timers: timersIn(rate, c.lead()+c.Duration), rate: rate}
+	m := &meter{r: r}
+	w := windowAfter(time.Now(), c.Lives, c.Duration)
+	over := m.during(ctx, r.serving.pid(), w)
+	err := l.fire(ctx, r, nil)
 	<-over
 	if err != nil {
 		return nil, err
 	}
-	p, err := l.whole(rep)
+	p, err := l.tell(rep, l.meter.begin.at)
 	if err != nil {
 		return nil, err
 	}
-	p.PerSecond = 0
-	p.late(l.ledger, w)
-	m.measure(p, l.ledger.receivedIn(w))
+	p.Rate, p.PerSecond = rate, 0
+	p.late(l.batch, w)
+	m.measure(p, l.receivedIn(w))
 	return p, nil
 }
 
-// steps measures the bare loop that is fed from memory, with the Rate, the Interval and the Fanout of o.
-// Beside lives a producer sends as many requests as it would for the service.
-func (r *run) steps(ctx context.Context, rep *Report, c SteadyConfig, o order) (*Phase, error) {
-	timers := int(o.Rate * (c.lead() + c.Duration).Seconds())
-	requests, err := r.unread(ctx)
-	if err != nil {
-		return nil, err
+// recurSettle is how long after the last first firing of recurring timers the measured
+// time begins: the cost of scheduling them is over then.
+const recurSettle = time.Second
+
+// recurring is how many timers of the interval make a rate.
+func (c *SteadyConfig) recurring(rate float64) int {
+	return max(1, int(math.Round(rate*c.Every.Seconds())))
+}
+
+// occurrences is how many each of them has: so many that the first one of them goes on to
+// the end of the measured time, which begins when the last one has fired once.
+func (c *SteadyConfig) occurrences() int {
+	return 2 + int(math.Ceil(float64(recurSettle+c.Duration)/float64(c.Every)))
+}
+
+// recur measures recurring timers that make the same rate of firings as plain ones that
+// were measured before. They are scheduled at that rate too, for as long as an interval,
+// so their firings are spread over it.
+func (c *SteadyConfig) recur(ctx context.Context, r *run, rep *Report, rate float64, plain *Phase) error {
+	timers, last := c.recurring(rate), c.occurrences()
+	b := r.nextBatch(0)
+	b.recurring = timers
+	b.open(timers * last)
+	for range timers * last {
+		b.Schedule(math.MaxInt64 - 1) // until it is sent
 	}
-	o.Kind, o.Name, o.In, o.IDs, o.Records = "steps", fmt.Sprintf("%s-steps-%d", r.name, r.phases), requests, MaxIDs, timers
-	o.Prefix, o.ValueBytes, o.Partitions = fmt.Sprintf("%s-%d-", r.name, r.phases), r.ValueBytes, r.Partitions
-	p := &Phase{Name: "bare loop", Bare: true, Rate: o.Rate}
-	l := newLedger(o.Prefix, r.ValueBytes, timers)
-	err = r.bare(ctx, o, l, func(ctx context.Context, loop *loop, col *collector) error {
-		first := time.Now().Truncate(time.Millisecond).Add(stepsDelay)
-		for i := range timers {
-			l.schedule(dueOf(first, i, o.Rate).UnixMilli())
-		}
-		l.close()
-		w := c.measured(first)
-		m := &meter{run: r}
-		over := r.meterDuring(ctx, m, loop.Pid(), w)
-		beside := make(chan error, 1)
-		go func() {
-			if o.Fanout < oneToThree.fanout {
-				beside <- nil // firings: they were scheduled before
-				return
-			}
-			unread := newLedger(o.Prefix, r.ValueBytes, timers)
-			beside <- r.schedule(ctx, unread, offer{timers: timers, rate: o.Rate, topic: requests, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }})
-		}()
-		err := errors.Join(loop.work(ctx, first), <-beside)
-		if err == nil {
-			col.finish(ctx, r.bar(p.Name, timers))
-		}
-		<-over
-		p.late(l, w)
-		m.measure(p, l.receivedIn(w))
-		p.PerStep = float64(timers) / float64(loop.steps)
+	p, err := r.collect(ctx, fmt.Sprintf("%.0f/s every %s", rate, c.Every), r.target, b, timers*last)
+	if err != nil {
 		return err
-	})
-	if err != nil {
-		return nil, err
 	}
-	rep.Phases = append(rep.Phases, p)
-	return p, p.verify(l)
+	defer p.stopReading()
+	defer r.profile(p.name)()
+	w := windowAfter(time.Now(), Lives{Least: c.Least, Spread: c.Every + recurSettle}, c.Duration)
+	over := p.during(ctx, r.serving.pid(), w)
+	err = r.schedule(ctx, b, offer{timers: timers, rate: rate, every: c.Every, last: last, due: Lives{Least: c.Least}.due()})
+	if err != nil {
+		return err
+	}
+	p.finish(ctx)
+	<-over
+	told, err := p.tell(rep, time.Time{})
+	if err != nil {
+		return err
+	}
+	told.Rate, told.Seconds, told.PerSecond = rate, 0, 0
+	told.late(b, w)
+	p.measure(told, b.receivedIn(w))
+	rep.ratio("p99 by receipt of recurring timers / of plain ones", told.ByReceipt.P99, plain.ByReceipt.P99)
+	rep.ratio("p50 by receipt of recurring timers / of plain ones", told.ByReceipt.P50, plain.ByReceipt.P50)
+	rep.ratio("of the service for a firing / for a plain timer", told.CPU.own(), plain.CPU.own())
+	return nil
 }
-
-// unread makes the topic of a phase that is written and not read.
-func (r *run) unread(ctx context.Context) (string, error) {
-	r.phases++
-	return r.makeTopic(ctx, fmt.Sprintf("unread-%d", r.phases))
-}
-
-// stepsDelay is how long before its first timer is due a bare loop is told of it.
-const stepsDelay = time.Second

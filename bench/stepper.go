@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -11,8 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -23,12 +23,11 @@ const (
 )
 
 // stepper commits bare steps: the transactions that waterclock writes, with both
-// cures (transactional IDs in turn, one announce), and nothing around them; or,
-// where there are no transactional IDs, the same without transactions. It gives up
+// cures (transactional IDs in turn, one announce), and nothing around them. It gives up
 // at the first error: it measures a healthy cluster.
 type stepper struct {
 	clients []*kgo.Client
-	ids     []string // none: no transactions
+	ids     []string
 	group   string
 	source  string // topic of the offset commits
 	topicID [16]byte
@@ -37,14 +36,11 @@ type stepper struct {
 
 func (b *bare) newStepper(ctx context.Context, name string) (*stepper, error) {
 	s := &stepper{group: b.Name, source: b.In}
-	for i := range max(1, b.IDs) {
+	for i := range b.IDs {
 		id := fmt.Sprintf("%s-%d", name, i)
-		opts := []kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ManualFlushing(), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8 * MaxStep)}
-		if b.IDs > 0 {
-			opts = append(opts, kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.ConcurrentTransactionsBackoff(concurrentBackoff))
-			s.ids = append(s.ids, id)
-		}
-		cl, err := newClient(b.cfg, b.log, opts...)
+		s.ids = append(s.ids, id)
+		cl, err := newClient(b.cfg, b.log, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ManualFlushing(), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(8*MaxStep),
+			kgo.TransactionalID(id), kgo.TransactionTimeout(stepperTimeout), kgo.ConcurrentTransactionsBackoff(concurrentBackoff))
 		if err == nil {
 			s.clients = append(s.clients, cl)
 			_, _, err = cl.ProducerID(ctx)
@@ -69,11 +65,8 @@ func (s *stepper) close() {
 	}
 }
 
-// step writes recs and positions, in one transaction if there are any.
+// step writes recs and positions in one transaction.
 func (s *stepper) step(ctx context.Context, positions map[int32]int64, recs []*kgo.Record) error {
-	if len(s.ids) == 0 {
-		return s.plain(ctx, positions, recs)
-	}
 	cl, id := s.clients[s.turn], s.ids[s.turn]
 	s.turn = (s.turn + 1) % len(s.clients)
 	if err := cl.BeginTransaction(); err != nil {
@@ -90,21 +83,6 @@ func (s *stepper) step(ctx context.Context, positions map[int32]int64, recs []*k
 	}
 	if err := cl.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return fmt.Errorf("end transaction: %w", err)
-	}
-	return nil
-}
-
-// plain is a step without a transaction.
-func (s *stepper) plain(ctx context.Context, positions map[int32]int64, recs []*kgo.Record) error {
-	if err := write(ctx, s.clients[0], recs); err != nil {
-		return err
-	}
-	offsets := make(kadm.Offsets)
-	for partition, at := range positions {
-		offsets.AddOffset(s.source, partition, at, -1)
-	}
-	if err := kadm.NewClient(s.clients[0]).CommitAllOffsets(ctx, s.group, offsets); err != nil {
-		return fmt.Errorf("commit offsets: %w", err)
 	}
 	return nil
 }
@@ -135,21 +113,12 @@ func announce(ctx context.Context, cl *kgo.Client, id string, recs []*kgo.Record
 	}
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, pid, epoch
-	seen := make(map[timer.TopicPartition]bool)
-	topics := make(map[string]int)
+	touched := make(kadm.TopicsSet)
 	for _, r := range recs {
-		at := timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}
-		if seen[at] {
-			continue
-		}
-		seen[at] = true
-		i, ok := topics[r.Topic]
-		if !ok {
-			i = len(req.Topics)
-			topics[r.Topic] = i
-			req.Topics = append(req.Topics, kmsg.AddPartitionsToTxnRequestTopic{Topic: r.Topic})
-		}
-		req.Topics[i].Partitions = append(req.Topics[i].Partitions, r.Partition)
+		touched.Add(r.Topic, r.Partition)
+	}
+	for topic, partitions := range touched {
+		req.Topics = append(req.Topics, kmsg.AddPartitionsToTxnRequestTopic{Topic: topic, Partitions: slices.Collect(maps.Keys(partitions))})
 	}
 	return retryConcurrent(ctx, func() error {
 		resp, err := req.RequestWith(ctx, cl)
@@ -207,10 +176,8 @@ func retryConcurrent(ctx context.Context, do func() error) error {
 		if !errors.Is(err, kerr.ConcurrentTransactions) && !errors.Is(err, kerr.CoordinatorLoadInProgress) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleepUntil(ctx, time.Now().Add(concurrentBackoff)) {
 			return err
-		case <-time.After(concurrentBackoff):
 		}
 	}
 }

@@ -1,23 +1,16 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
-// ticks is how many a second the kernel counts processor time in, as it shows it
-// to programs: the same on every Linux.
-const ticks = 100
-
-// usage is processor time that was used up to a moment. A field is negative where
-// the system does not tell: it is Linux that does.
+// usage is processor time that was used up to a moment. A field is negative if
+// the system does not tell: Linux does.
 type usage struct {
 	at      time.Time
 	own     time.Duration // of the service, or of the bare loop in its place
@@ -30,56 +23,78 @@ type usage struct {
 // CPU is processor time in µs per timer, and what else went on meanwhile.
 type CPU struct {
 	Own     float64 `json:"own_us"`              // the service, or the bare loop in its place
-	Broker  float64 `json:"broker_us,omitempty"` // where the run has started it
-	Clients float64 `json:"clients_us"`          // who schedules, receives and verifies
+	Broker  float64 `json:"broker_us,omitempty"` // if the run has started it
+	Clients float64 `json:"clients_us"`          // the process that schedules, receives and verifies
 	// Others is the share of the machine's processor time that went to others.
 	Others float64 `json:"others"`
 }
 
+// own is 0 if nothing is known.
+func (c *CPU) own() float64 {
+	if c == nil {
+		return 0
+	}
+	return c.Own
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
 // cpuTime is the processor time of a process so far, of all its threads.
 func cpuTime(pid int) time.Duration {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return -1
 	}
-	return parseStat(b)
-}
-
-// parseStat reads utime and stime, the fields 14 and 15 of a /proc/PID/stat. The
-// second field is a name in parentheses that may hold anything.
-func parseStat(b []byte) time.Duration {
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 13 {
+	stat, err := p.Stat()
+	if err != nil {
 		return -1
 	}
-	return parseTicks(f[11]) + parseTicks(f[12])
-}
-
-func parseTicks(b []byte) time.Duration {
-	n, _ := strconv.ParseInt(string(b), 10, 64) // the kernel writes numbers
-	return time.Duration(n) * time.Second / ticks
+	return seconds(stat.CPUTime())
 }
 
 // machineTime is what all processes and the kernel have used so far.
 func machineTime() time.Duration {
-	b, err := os.ReadFile("/proc/stat")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return -1
 	}
-	line, _, _ := bytes.Cut(b, []byte("\n"))
-	f := bytes.Fields(line)
-	if len(f) < 8 {
+	stat, err := fs.Stat()
+	if err != nil {
 		return -1
 	}
-	sum := time.Duration(0)
-	for _, i := range []int{1, 2, 3, 6, 7} { // user, nice, system, irq, softirq; not idle, nor waits for a disk
-		sum += parseTicks(f[i])
-	}
-	return sum
+	c := stat.CPUTotal
+	return seconds(c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ) // not idle, nor waits for a disk
 }
 
-// usageOf is what has been used by now, by the process pid among others; 0 is
-// nobody known.
+// memory reads the resident size of a process and its peak, in bytes; 0 if the
+// system does not tell.
+func memory(pid int) (rss, peak int64) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0
+	}
+	status, err := p.NewStatus()
+	if err != nil {
+		return 0, 0
+	}
+	return int64(status.VmRSS), int64(status.VmHWM)
+}
+
+// load is the machine's load over the last minute; 0 if the system does not tell.
+func load() float64 {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	avg, err := fs.LoadAvg()
+	if err != nil {
+		return 0
+	}
+	return avg.Load1
+}
+
+// usageOf is what has been used by now, by the process pid among others; 0 stands for
+// an unknown process.
 func (r *run) usageOf(pid int) usage {
 	u := usage{at: time.Now(), own: -1, broker: -1, clients: cpuTime(os.Getpid()), machine: machineTime(), steps: -1}
 	if pid != 0 {
@@ -99,7 +114,7 @@ func (r *run) usageOf(pid int) usage {
 	return u
 }
 
-// since divides what was used since then by a number of timers. It is nil where
+// since divides what was used since then by a number of timers. It is nil if
 // the system does not tell.
 func (u usage) since(then usage, timers int) *CPU {
 	if u.own < 0 || then.own < 0 || timers == 0 {
@@ -120,64 +135,52 @@ func (u usage) since(then usage, timers int) *CPU {
 
 // meter reads what is used in the course of a phase.
 type meter struct {
-	*run
-	pid        int // whose processor time is told apart
+	r          *run
+	pid        int // of the process whose processor time is told apart
 	begin, end usage
 }
 
 func (m *meter) start(pid int) {
 	m.pid = pid
-	m.begin = m.usageOf(pid)
+	m.begin = m.r.usageOf(pid)
 }
 
-func (m *meter) stop() { m.end = m.usageOf(m.pid) }
+func (m *meter) stop() { m.end = m.r.usageOf(m.pid) }
+
+// during reads what is used within w, which has not begun. It ends with w or ctx.
+func (m *meter) during(ctx context.Context, pid int, w window) (done <-chan struct{}) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if !sleepUntil(ctx, w.from) {
+			return
+		}
+		m.start(pid)
+		sleepUntil(ctx, w.to)
+		m.stop()
+	}()
+	return over
+}
+
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(time.Until(at)):
+		return true
+	}
+}
+
+// cost is what was used for each of a number of timers, calls or records.
+func (m *meter) cost(n int) (cpu *CPU, perStep, stepsPerSecond float64) {
+	cpu = m.end.since(m.begin, n)
+	if steps := m.end.steps - m.begin.steps; m.begin.steps >= 0 && steps > 0 {
+		perStep, stepsPerSecond = float64(n)/float64(steps), float64(steps)/m.end.at.Sub(m.begin.at).Seconds()
+	}
+	return cpu, perStep, stepsPerSecond
+}
 
 // measure notes what was used for each of a number of timers.
 func (m *meter) measure(p *Phase, timers int) {
-	p.CPU = m.end.since(m.begin, timers)
-	if steps := m.end.steps - m.begin.steps; m.begin.steps >= 0 && steps > 0 {
-		p.PerStep = float64(timers) / float64(steps)
-		p.Transactions = float64(steps) / m.end.at.Sub(m.begin.at).Seconds()
-	}
-}
-
-// memory reads resident size and its peak of a process, in bytes; 0 where the
-// system does not tell.
-func memory(pid int) (rss, peak int64) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, 0
-	}
-	return ParseStatus(b)
-}
-
-// ParseStatus reads VmRSS and VmHWM of a /proc/PID/status, in bytes; 0 for what it
-// lacks.
-func ParseStatus(b []byte) (rss, peak int64) {
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) != 3 || f[2] != "kB" {
-			continue
-		}
-		n, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes numbers
-		switch f[0] {
-		case "VmRSS:":
-			rss = n << 10
-		case "VmHWM:":
-			peak = n << 10
-		}
-	}
-	return rss, peak
-}
-
-// load is the machine's load over the last minute; 0 where the system does not tell.
-func load() float64 {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return 0
-	}
-	first, _, _ := strings.Cut(string(b), " ")
-	f, _ := strconv.ParseFloat(first, 64) // the kernel writes numbers
-	return f
+	p.CPU, p.PerStep, p.Transactions = m.cost(timers)
 }

@@ -107,9 +107,9 @@ func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 		return g, false
 	}
 	rss, _ := memory(w.o.serving.pid())
-	g.rss, g.settled, g.end, g.received = float64(rss), float64(settled), float64(end), float64(w.o.all.ledger.received())
+	g.rss, g.settled, g.end, g.received = float64(rss), float64(settled), float64(end), float64(w.o.all.Received())
 	if w.o.beside != nil {
-		g.received += float64(w.o.beside.ledger.received())
+		g.received += float64(w.o.beside.Received())
 	}
 	return g, true
 }

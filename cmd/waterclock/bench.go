@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,18 +36,14 @@ what has not fired. It exits 1 if an emission was lost, duplicated, early or alt
 	return cmd
 }
 
-// measure runs a workload.
-type measure func(context.Context) ([]*bench.Report, error)
-
 // benchFlags are the flags of every workload that are no settings of a service.
 type benchFlags struct {
 	json bool
 	logs string // directory
-	plot string // file
 }
 
 // bindBench declares what all workloads share and gives cmd its life.
-func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
+func bindBench(p *process, cmd *cobra.Command, c *bench.Common, w bench.Workload) {
 	defaults := config.Default()
 	defaults.Brokers, defaults.DataDir, defaults.HTTP = nil, "", "127.0.0.1:0"
 	defaults.LogLevel = slog.LevelWarn // of the bench itself; an instance has its own default
@@ -64,10 +59,9 @@ func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
 	f := &benchFlags{}
 	fs := cmd.Flags()
 	fs.BoolVar(&f.json, "json", false, "print reports as JSON, one object each")
-	fs.StringVar(&f.plot, "plot", "", "draw lateness over time and its distribution in `FILE`, as SVG; of several reports in one file each")
 	fs.StringVar(&f.logs, "logs", "", "keep what the processes of the run write in `DIRECTORY`")
 	fs.StringVar(&c.Profiles, "profiles", "", "write processor profiles of the instance and of the bare loops to `DIRECTORY`")
-	fs.BoolVar(&c.Local, "local", false, "start an instance, and a broker unless --brokers names some")
+	fs.BoolVar(&c.Local, "local", c.Local, "start an instance, and a broker unless --brokers names some")
 	fs.IntVar(&c.Brokers, "local-brokers", c.Brokers, "start `N` brokers, 1 or 3")
 	fs.IntVar(&c.Partitions, "partitions", c.Partitions, "give the topics of the run `N` partitions")
 	fs.IntVar(&c.Replication, "replication-factor", c.Replication, "give the topics of the run `N` replicas; -1 for the broker's default")
@@ -84,12 +78,12 @@ func bindBench(p *process, cmd *cobra.Command, c *bench.Common, do measure) {
 			return err
 		}
 		c.Cluster = cfg
-		return f.run(p, cmd, c, do)
+		return f.run(p, cmd, c, w)
 	}
 }
 
 // run measures, and prints what was measured.
-func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do measure) error {
+func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, w bench.Workload) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -105,7 +99,7 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 		return err
 	}
 	defer os.RemoveAll(c.Dir)
-	reports, err := do(cmd.Context())
+	reports, err := bench.Run(cmd.Context(), w)
 	if f.logs == "" {
 		err = keepLogs(p.stderr, c.Logs, err)
 	}
@@ -115,7 +109,7 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, c *bench.Common, do mea
 // makeDirectories makes those of a run, and sees to it that what it is to leave can be
 // left.
 func (f *benchFlags) makeDirectories(c *bench.Common) (err error) {
-	for name, dir := range map[string]string{"logs": f.logs, "profiles": c.Profiles, "plot": filepath.Dir(f.plot)} {
+	for name, dir := range map[string]string{"logs": f.logs, "profiles": c.Profiles} {
 		if dir != "" {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return usagef("--%s: %v", name, err)
@@ -136,33 +130,12 @@ func (f *benchFlags) makeDirectories(c *bench.Common) (err error) {
 }
 
 func (f *benchFlags) print(w io.Writer, reports []*bench.Report) (err error) {
-	for i, rep := range reports {
+	for _, rep := range reports {
 		if f.json {
 			err = errors.Join(err, rep.WriteJSON(w))
 		} else {
 			rep.WriteTable(w)
 		}
-		if f.plot != "" && rep.Verified {
-			err = errors.Join(err, draw(rep, f.plot, i))
-		}
-	}
-	return err
-}
-
-// draw writes the plot of a report; the first one has the name that was asked for,
-// the others a number in theirs.
-func draw(rep *bench.Report, path string, number int) error {
-	if number > 0 {
-		ext := filepath.Ext(path)
-		path = fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, ext), number+1, ext)
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return usagef("--plot: %v", err)
-	}
-	err = errors.Join(rep.WritePlot(file), file.Close())
-	if errors.Is(err, bench.ErrNoPlot) {
-		return errors.Join(err, os.Remove(path))
 	}
 	return err
 }
@@ -193,19 +166,19 @@ func terminal(w io.Writer) bool {
 func benchLife(p *process) *cobra.Command {
 	c := bench.DefaultLife()
 	cmd := &cobra.Command{Use: "life", Short: "timers that live two seconds, as many as go through"}
-	bindLives(p, cmd, &c, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunLife(ctx, c) })
+	bindLives(p, cmd, &c, &c)
 	return cmd
 }
 
 func benchWait(p *process) *cobra.Command {
 	c := bench.DefaultWait()
 	cmd := &cobra.Command{Use: "wait", Short: "timers that wait 15 to 60 s: taken in as fast as can be, fired as they fall due"}
-	bindLives(p, cmd, &c, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunWait(ctx, c) })
+	bindLives(p, cmd, &c.LifeConfig, &c)
 	return cmd
 }
 
-func bindLives(p *process, cmd *cobra.Command, c *bench.LifeConfig, do measure) {
-	bindBench(p, cmd, &c.Common, do)
+func bindLives(p *process, cmd *cobra.Command, c *bench.LifeConfig, w bench.Workload) {
+	bindBench(p, cmd, &c.Common, w)
 	bindInstances(cmd, &c.Common)
 	fs := cmd.Flags()
 	fs.BoolVar(&c.Events, "events", false, "have the instance write outcome events; with --local alone")
@@ -217,14 +190,14 @@ func bindLives(p *process, cmd *cobra.Command, c *bench.LifeConfig, do measure) 
 func benchSteady(p *process) *cobra.Command {
 	c := bench.DefaultSteady()
 	cmd := &cobra.Command{Use: "steady", Short: "how late emissions are at given rates, next to a bare loop of transactions"}
-	bindSteady(p, cmd, &c, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunSteady(ctx, c) })
+	bindSteady(p, cmd, &c, &c)
 	bindInstances(cmd, &c.Common)
 	cmd.Flags().DurationVar(&c.Every, "every", c.Every, "at each rate measure recurring timers with an interval of `DURATION` too; 0 for none")
 	return cmd
 }
 
-func bindSteady(p *process, cmd *cobra.Command, c *bench.SteadyConfig, do measure) {
-	bindBench(p, cmd, &c.Common, do)
+func bindSteady(p *process, cmd *cobra.Command, c *bench.SteadyConfig, w bench.Workload) {
+	bindBench(p, cmd, &c.Common, w)
 	fs := cmd.Flags()
 	fs.Float64SliceVar(&c.Rates, "rates", c.Rates, "schedule so many timers a second, one after the other: `N,...`")
 	fs.DurationVar(&c.Duration, "duration", c.Duration, "each rate is measured for `DURATION`")
@@ -241,7 +214,7 @@ func benchCurve(p *process) *cobra.Command {
 --firing-interval, and measures it at each rate. The first interval is what the
 others are compared with.`,
 	}
-	bindSteady(p, cmd, &c.SteadyConfig, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunCurve(ctx, c) })
+	bindSteady(p, cmd, &c.SteadyConfig, &c)
 	cmd.Flags().DurationSliceVar(&c.Intervals, "intervals", c.Intervals, "begin transactions at most so often, one after the other: `DURATION,...`")
 	cmd.Flags().DurationVar(&c.Rest, "rest", c.Rest, "measure an instance with nothing to do for `DURATION`, and then the brokers alone; 0 for neither")
 	return cmd
@@ -250,7 +223,7 @@ others are compared with.`,
 func benchBurst(p *process) *cobra.Command {
 	c := bench.DefaultBurst()
 	cmd := &cobra.Command{Use: "burst", Short: "timers that are all due at one moment"}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunBurst(ctx, c) })
+	bindBench(p, cmd, &c.Common, &c)
 	bindInstances(cmd, &c.Common)
 	cmd.Flags().IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
 	return cmd
@@ -264,7 +237,7 @@ func benchHot(p *process) *cobra.Command {
 		Long: `hot starts instances of its own, one for each of --subs, which are its
 --sub-partitions. The first number is what the others are compared with.`,
 	}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunHot(ctx, c) })
+	bindBench(p, cmd, &c.Common, &c)
 	cmd.Flags().IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
 	cmd.Flags().DurationVar(&c.Start, "start", c.Start, "an instance may take `DURATION` to start; then timers are taken in, and then they are due")
 	cmd.Flags().IntSliceVar(&c.Subs, "subs", c.Subs, "plan in so many parts, one number after the other: `N,...`")
@@ -277,7 +250,7 @@ func benchFixed(p *process) *cobra.Command {
 		Use: "fixed", Short: "records of a fixed-delay topic that are all due at one moment",
 		Long: "fixed starts an instance of its own, for a fixed-delay topic of the run.",
 	}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunFixed(ctx, c) })
+	bindBench(p, cmd, &c.Common, &c)
 	fs := cmd.Flags()
 	fs.IntVar(&c.Records, "delayed", c.Records, "send `N` records through the fixed-delay topic")
 	fs.DurationVar(&c.Delay, "delay", c.Delay, "its delay")
@@ -287,7 +260,7 @@ func benchFixed(p *process) *cobra.Command {
 func benchCancel(p *process) *cobra.Command {
 	c := bench.DefaultCancel()
 	cmd := &cobra.Command{Use: "cancel", Short: "timers of which nine in ten are cancelled"}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunCancel(ctx, c) })
+	bindBench(p, cmd, &c.Common, &c)
 	bindInstances(cmd, &c.Common)
 	fs := cmd.Flags()
 	fs.IntVar(&c.Timers, "timers", c.Timers, "schedule `N` timers")
@@ -306,7 +279,7 @@ the capacity, nothing until all is taken in, and 0.8 again. The cases: timers al
 them cancelled (cancels); all of them on one partition, beside a modest load on the others (hot);
 another instance that joins in the middle (rebalance).`,
 	}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunOverload(ctx, c) })
+	bindBench(p, cmd, &c.Common, &c)
 	fs := cmd.Flags()
 	fs.StringSliceVar(&c.Cases, "cases", c.Cases, "measure `CASE,...`, one after the other")
 	fs.Float64Var(&c.Capacity, "capacity", c.Capacity, "take `N` timers a second for the capacity; 0: measure it first")
@@ -326,7 +299,7 @@ func benchLoad(p *process) *cobra.Command {
 		Short: "many timers that are not due for a day, and how late others are meanwhile",
 		Long:  "load starts an instance of its own: nobody's topic should be left with that many timers.",
 	}
-	bindSteady(p, cmd, &c.SteadyConfig, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunLoad(ctx, c) })
+	bindSteady(p, cmd, &c.SteadyConfig, &c)
 	cmd.Flags().IntVar(&c.Pending, "pending", c.Pending, "schedule `N` timers that stay pending")
 	return cmd
 }
@@ -340,7 +313,7 @@ func benchRestart(p *process) *cobra.Command {
 directory of one away. They are static members of a group of the run, so that the time
 to ready is theirs and not the group's.`,
 	}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunRestart(ctx, c) })
+	bindBench(p, cmd, &c.Common, &c)
 	fs := cmd.Flags()
 	fs.IntVar(&c.Pending, "pending", c.Pending, "schedule `N` timers that stay pending")
 	fs.IntVar(&c.Overdue, "overdue", c.Overdue, "let `N` timers fall due while the instance is stopped")
@@ -353,7 +326,7 @@ func benchAPI(p *process) *cobra.Command {
 		Use: "api", Short: "calls of the HTTP API: how fast, how dear, and how late timers are beside them",
 		Long: "api starts an instance of its own, whose API nobody else calls.",
 	}
-	bindSteady(p, cmd, &c.SteadyConfig, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunAPI(ctx, c) })
+	bindSteady(p, cmd, &c.SteadyConfig, &c)
 	fs := cmd.Flags()
 	fs.IntVar(&c.Idle, "idle", c.Idle, "one caller makes `N` PUTs")
 	fs.IntVar(&c.Puts, "puts", c.Puts, "all callers make `N` PUTs together")
@@ -375,7 +348,7 @@ func benchLimit(p *process) *cobra.Command {
 		Use:   "limit",
 		Short: "what the cluster can do without timers: consume, produce, commit",
 	}
-	bindBench(p, cmd, &c.Common, func(ctx context.Context) ([]*bench.Report, error) { return bench.RunLimit(ctx, c) })
+	bindBench(p, cmd, &c.Common, &c)
 	return cmd
 }
 

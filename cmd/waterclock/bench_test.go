@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/bench"
-	"github.com/waterclock/waterclock/internal/config"
 )
 
 func TestBenchUsage(t *testing.T) {
@@ -100,20 +99,5 @@ func TestBenchKeepsLogs(t *testing.T) {
 				t.Errorf("%v, %v, said %q", err, gone, said.String())
 			}
 		})
-	}
-}
-
-// A plot of nothing is an error, and leaves no file.
-func TestBenchPlotsNothing(t *testing.T) {
-	dir := t.TempDir()
-	err := draw(&bench.Report{Workload: "limit"}, filepath.Join(dir, "a.svg"), 1)
-	if !errors.Is(err, bench.ErrNoPlot) {
-		t.Error(err)
-	}
-	if files, _ := os.ReadDir(dir); len(files) > 0 {
-		t.Errorf("%v", files)
-	}
-	if err := draw(&bench.Report{}, filepath.Join(dir, "missing", "a.svg"), 0); !errors.Is(err, config.ErrInvalid) {
-		t.Error(err)
 	}
 }

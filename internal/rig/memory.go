@@ -1,10 +1,8 @@
 package rig
 
 import (
-	"fmt"
-	"os"
+	"github.com/prometheus/procfs"
 
-	"github.com/waterclock/waterclock/bench"
 	"github.com/waterclock/waterclock/internal/memory"
 )
 
@@ -19,14 +17,13 @@ func Queues(bytes int64) *memory.Shares {
 // and VmHWM), in bytes. Only Linux tells.
 func (p *Process) Memory() (now, peak int64) {
 	p.t.Helper()
-	path := fmt.Sprintf("/proc/%d/status", p.Pid())
-	b, err := os.ReadFile(path)
+	proc, err := procfs.NewProc(p.Pid())
 	if err != nil {
 		p.t.Fatalf("rig: memory of the process: %v", err)
 	}
-	now, peak = bench.ParseStatus(b)
-	if now == 0 || peak == 0 {
-		p.t.Fatalf("rig: %s has no VmRSS or no VmHWM", path)
+	status, err := proc.NewStatus()
+	if err != nil || status.VmRSS == 0 || status.VmHWM == 0 {
+		p.t.Fatalf("rig: memory of the process: %+v, %v", status, err)
 	}
-	return now, peak
+	return int64(status.VmRSS), int64(status.VmHWM)
 }

@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/history"
+)
+
+// barEvery is how often a progress bar is moved.
+const barEvery = 100 * time.Millisecond
+
+// phase is a measurement under way: timers, their plain consumer, and what is used
+// meanwhile.
+type phase struct {
+	*batch
+	meter
+	name   string
+	timers int
+
+	client *kgo.Client   // the consumer; its one goroutine books into the batch
+	done   chan struct{} // closed when that has ended
+	cancel context.CancelFunc
+}
+
+// nextBatch is n timers that no phase before had.
+func (r *run) nextBatch(n int) *batch {
+	b := newBatch(fmt.Sprintf("%s-%d-", r.name, len(r.batches)), r.ValueBytes, n)
+	r.batches = append(r.batches, b)
+	return b
+}
+
+// begin opens a phase of n timers, which the caller stops.
+func (r *run) begin(ctx context.Context, name string, n int) (*phase, error) {
+	return r.collect(ctx, name, r.target, r.nextBatch(n), n)
+}
+
+// collect is begin for a batch that there is, whose n timers come on a topic. It reads from
+// the topic's present end.
+func (r *run) collect(ctx context.Context, name, topic string, b *batch, n int) (*phase, error) {
+	from, err := r.ends(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	cl, err := r.newClient(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		return nil, err
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p := &phase{batch: b, meter: meter{r: r}, name: name, timers: n, client: cl, done: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(p.done)
+		for life.Err() == nil {
+			fetches, at := cl.PollFetches(life), time.Now()
+			fetches.EachRecord(func(rec *kgo.Record) { b.Receive(history.Received{Record: rec, At: at}) })
+		}
+	}()
+	return p, nil
+}
+
+// ends are the ends of a topic's partitions.
+func (r *run) ends(ctx context.Context, topic string) (map[int32]kgo.Offset, error) {
+	listed, err := kadm.NewClient(r.client).ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
+	}
+	ends := make(map[int32]kgo.Offset)
+	listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = kgo.NewOffset().At(o.Offset) })
+	return ends, nil
+}
+
+// finish says that no more is scheduled, waits until everything has come, plus some time more, or
+// until ctx ends, and stops reading. What has not come then is lost.
+func (p *phase) finish(ctx context.Context) {
+	p.Close()
+	bar := p.r.bar(p.name, p.timers)
+	_ = poll(ctx, barEvery, func() (bool, error) {
+		_ = bar.Set(p.Received())
+		select {
+		case <-p.Full():
+			return true, nil
+		default:
+			return false, nil
+		}
+	}, ctx.Err)
+	_ = bar.Finish()
+	sleepUntil(ctx, time.Now().Add(p.r.linger))
+	p.stopReading()
+}
+
+// stopReading may be called twice.
+func (p *phase) stopReading() {
+	p.cancel()
+	<-p.done
+	p.client.Close()
+}
+
+// tell adds to the report what the phase has come to: how fast it was from a moment to the last receipt,
+// what it cost, how late its timers were. It fails unless the emissions were exact.
+func (p *phase) tell(rep *Report, from time.Time) (*Phase, error) {
+	told := &Phase{Name: p.name}
+	rep.Phases = append(rep.Phases, told)
+	_, last := p.Span()
+	told.perSecond(p.timers, from, last)
+	p.measure(told, p.timers)
+	_, told.PeakRSS = memory(p.pid)
+	told.late(p.batch, window{})
+	if err := told.verify(p.batch); err != nil {
+		return nil, fmt.Errorf("%s: %w", rep.Workload, err)
+	}
+	return told, nil
+}
+
+// takenIn waits until all requests are taken in, and adds to the report how that was.
+func (p *phase) takenIn(ctx context.Context, rep *Report) (*Phase, error) {
+	if err := p.r.awaitSettled(ctx); err != nil {
+		return nil, err
+	}
+	p.stop()
+	told := &Phase{Name: "taking in", Exact: history.Counts{Scheduled: p.timers}}
+	rep.Phases = append(rep.Phases, told)
+	told.perSecond(p.timers, p.meter.begin.at, p.end.at)
+	p.measure(told, p.timers)
+	_, told.PeakRSS = memory(p.pid)
+	if p.Received() > 0 {
+		told.Note = "some fired before all were taken in"
+	}
+	return told, nil
+}
