@@ -1,7 +1,7 @@
 package planner
 
 import (
-	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -88,12 +88,12 @@ func (d *delta) add(it *Item, stored timer.Ref, after *timer.Timer) {
 }
 
 // restore takes in what was said of an item, as it is now, while it was packed or gone.
-func (d *delta) restore(it *Item, state packed.State, stored timer.Ref) {
-	if state&packed.Stale != 0 {
+func (d *delta) restore(it *Item, state memtable.State, stored timer.Ref) {
+	if state&memtable.Dirty != 0 {
 		d.add(it, stored, it.timer)
 		d.bytes += it.deltaBytes()
 	}
-	if state&packed.Frozen != 0 {
+	if state&memtable.Flushing != 0 {
 		d.frozen = append(d.frozen, it)
 		it.change.after, it.change.frozen = it.timer, int32(len(d.frozen))
 	}
@@ -161,7 +161,7 @@ func (p *Planner) settle(s *Segment) int {
 // DeltaBytes is about how much memory the changes hold that no checkpoint is being
 // written of, beside what the wheel holds.
 func (p *Planner) DeltaBytes() int64 {
-	return p.delta.bytes + p.packedBeyond.StaleBytes() + p.gone.Bytes()
+	return p.delta.bytes + p.table.DirtyBytes()
 }
 
 // Freeze begins a checkpoint: it returns what brings the store to where the last step
@@ -171,19 +171,20 @@ func (p *Planner) Freeze() []timer.Change {
 	if d.out {
 		panic("planner: a checkpoint is being written already")
 	}
-	all := make([]timer.Change, 0, len(d.items)+p.packed.Marked()+p.packedBeyond.Marked()+p.gone.Len())
+	all := make([]timer.Change, 0, len(d.items)+p.table.Changed()+p.table.Buried())
 	for _, it := range d.items {
 		c := &it.change
 		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))
 		c.at, c.frozen = 0, c.at
 	}
-	frozen := func(r packed.Record) {
+	p.table.Flush(func(k memtable.Kind, r memtable.Record) {
+		if k == memtable.Tombstone {
+			all = append(all, timer.ChangeOf(r.Bytes, r.Stored, nil))
+			return
+		}
 		id, at, _ := timer.DecodePlace(r.Bytes)
 		all = append(all, timer.Change{ID: id, Before: r.Stored, After: at, Bytes: r.Bytes})
-	}
-	p.packed.Freeze(frozen)
-	p.packedBeyond.Freeze(frozen)
-	p.gone.Freeze(func(id []byte, stored timer.Ref) { all = append(all, timer.ChangeOf(id, stored, nil)) })
+	})
 	d.frozen, d.items, d.bytes, d.out = d.items, nil, 0, true
 	d.freezing = d.folded
 	p.wanted = false
@@ -194,9 +195,7 @@ func (p *Planner) Freeze() []timer.Change {
 func (p *Planner) Thaw() {
 	frozen := p.delta.frozen
 	p.delta.frozen, p.delta.out, p.delta.stored = nil, false, p.delta.freezing
-	p.packed.Thaw(nil)
-	p.packedBeyond.Thaw(p.forgetStored)
-	p.gone.Thaw()
+	p.table.Flushed()
 	for _, it := range frozen {
 		if it == nil {
 			continue
@@ -206,7 +205,7 @@ func (p *Planner) Thaw() {
 			it.change.after = nil
 		}
 		if it.kept() {
-			p.pack(it)
+			p.encode(it)
 			continue
 		}
 		p.release(it)

@@ -3,7 +3,7 @@ package planner
 import (
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -55,7 +55,7 @@ func TestTheDeltaCountsWhatTheWheelDoesNot(t *testing.T) {
 	}
 	one := committed(p, due, due+1, far+1)
 	size := func(i int) int64 {
-		r := packed.Record{Bytes: one[i].AppendTo(nil)}
+		r := memtable.Record{Bytes: one[i].AppendTo(nil)}
 		return r.Size()
 	}
 	wants("two in the wheel, one beyond", size(2))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -32,7 +32,7 @@ func TestWhatIsNearestIsNotEvicted(t *testing.T) {
 			}
 		}
 		add(c.small, c.smallDue, 100)
-		add(c.large, c.largeDue, packed.MaxBytes)
+		add(c.large, c.largeDue, memtable.MaxBytes)
 		inOrder(timers)
 		p.Load(Lowest, timer.Ref{Due: 10_000}, timers)
 		if p.held() > limit+limit/4 || p.held() < limit/4 {
@@ -55,8 +55,8 @@ func TestFiringKeepsTheLimit(t *testing.T) {
 			Recurrence: &timer.Recurrence{Every: 1000, Until: timer.NoUntil, CatchUp: timer.CatchUpAll}}
 	}
 	p.Load(Lowest, timer.Ref{Due: 10_000}, timers)
-	if p.packed.Len() != n {
-		t.Fatalf("%d are packed, want %d", p.packed.Len(), n)
+	if p.records() != n {
+		t.Fatalf("%d are packed, want %d", p.records(), n)
 	}
 	if fired, _ := p.Fire(1000, n, 1<<40, free); fired.Entries != n {
 		t.Fatalf("%d fire, want %d", fired.Entries, n)
@@ -83,8 +83,8 @@ func TestPackingGoesOnBehindAClockThatWasAhead(t *testing.T) {
 	p.Fire(day, 1, 1<<40, free)
 	p.Fire(1000, 1, 1<<40, free)
 	schedule("b", day/2)
-	if p.packed.Len() != 2 {
-		t.Errorf("%d of 2 are packed", p.packed.Len())
+	if p.records() != 2 {
+		t.Errorf("%d of 2 are packed", p.records())
 	}
 	for _, now := range []int64{day / 2, 9 * day} {
 		if fired, _ := p.Fire(now-1, 1, 1<<40, free); fired.Entries != 0 {
@@ -107,7 +107,12 @@ func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
 	out := p.Take(n, 1<<40)
 	p.Commit()
 	p.Fold(out, 1<<20)
-	if p.ids.n != 0 || len(p.ids.spare) > 1 {
-		t.Errorf("%d items, %d to be used again", p.ids.n, len(p.ids.spare))
+	if p.table.Objects() != 0 || len(p.items) > 1 {
+		t.Errorf("%d items, %d to be used again", p.table.Objects(), len(p.items))
 	}
+}
+
+// records is how many timers are encoded.
+func (p *Planner) records() int {
+	return p.table.Len() - p.table.Objects() - p.table.Buried()
 }

@@ -1,8 +1,8 @@
 package planner
 
 import (
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/wheel"
 )
 
 const (
@@ -13,8 +13,8 @@ const (
 	// maxOverdue is how many occurrences fire at a time that follow others of the
 	// same timer at once: who catches up has the rest of a step, and not all of it.
 	maxOverdue = 500
-	// setBack is by how much the clock must have gone back for what is packed to move, so
-	// that what is due at the same time is packed again.
+	// setBack is by how much the clock must have gone back for slots to be closed, so
+	// that what is due at the same time is encoded again.
 	setBack = 60_000 // ms
 	// ahead is by how much what was missed must lie ahead of the clock for all items to be looked
 	// through: some callers come with a time that is a little older than that of others.
@@ -32,7 +32,7 @@ type Fired struct {
 	Bytes   int64
 }
 
-// dueItems are items that the wheel gave out; the lists are used again and again.
+// dueItems are items that are due; the lists are used again and again.
 type dueItems struct{ free, behind []*Item }
 
 // Fire plans the firings of timers that are due now: limit at most, and one more than
@@ -43,7 +43,7 @@ type dueItems struct{ free, behind []*Item }
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fired, parkings Parkings) {
 	fired, p.moved = p.moved, Fired{}
 	p.notAhead(now)
-	p.packed.Lower(now + setBack) // else nothing is packed until it is there again
+	p.table.SetBack(now + setBack) // else nothing is encoded until it is there again
 	overdue, behind := maxOverdue, p.roomBehind()
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
 		if !first { // each pass fires one occurrence of a timer
@@ -51,15 +51,15 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 		}
 		n := limit
 		for limit > 0 && bytes > 0 {
-			it, unpacked := p.popDue(now)
+			it, decoded := p.popDue(now)
 			if it == nil {
 				break
 			}
 			if it.unsettled() && behind.full() && it.permit == nil {
-				if unpacked {
+				if decoded {
 					it.own()
 				}
-				p.waiting[it] = struct{}{}
+				it.waiting = true
 				continue
 			}
 			bytes -= Held(it.timer) + EntryMemory
@@ -70,7 +70,7 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 				by, held = Unreckoned, true
 			}
 			if held {
-				if unpacked {
+				if decoded {
 					it.own()
 				}
 				p.hold(it, by, now, &parkings)
@@ -89,7 +89,7 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 		q.rest = p.fireAll(q.rest, p.due.behind, now, &fired)
 		p.due.clear()
 	}
-	p.evict() // what recurs takes more as an item than it did packed
+	p.evict() // what recurs takes more as an item than as a record
 	return fired, parkings
 }
 
@@ -130,21 +130,19 @@ func (p *Planner) roomBehind() *behindRoom {
 // unsettled reports whether an earlier entry of the item is not committed.
 func (it *Item) unsettled() bool { return it.last != nil && !it.last.chunk.committed }
 
-// popDue takes what is due first out of the wheel, nil if nothing is. What was packed has its
+// popDue takes out what is due first, nil if nothing is. One that was just decoded has its
 // bytes in a chunk of many.
-func (p *Planner) popDue(now int64) (it *Item, unpacked bool) {
-	first, waits := p.wheel.First(now)
-	if at, ok := p.packed.First(now); ok && (!waits || at.Compare(first) < 0) {
-		return p.unpack(p.packed.Pop()), true
-	}
-	if waits {
-		p.wheel.Pop(now, 1, func(s *wheel.Entry[*Item]) bool {
-			it = s.Value
-			return true
-		})
+func (p *Planner) popDue(now int64) (it *Item, decoded bool) {
+	at := p.table.Pop(now)
+	switch at.Kind() {
+	case memtable.None:
+		return nil, false
+	case memtable.Object:
+		it = p.items[at.Number()]
 		p.left(it)
+		return it, false
 	}
-	return it, false
+	return p.decode(at, false), true
 }
 
 // add adds an item by where its firing has its place: before all requests, or behind
@@ -205,8 +203,7 @@ func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 		it.permit = permit // nothing was emitted with it: it is for what follows
 	}
 	if it.near && it.ref.Due < now {
-		p.wheel.Remove(&it.slot)
-		it.slot.Key.Due = now
-		p.wheel.Insert(&it.slot)
+		p.table.Remove(it.number)
+		p.table.Put(it.number, memtable.Soon, memtable.Key{Due: now, Seq: it.ref.Offset})
 	}
 }

@@ -1,8 +1,8 @@
 package planner
 
 import (
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/wheel"
 )
 
 // LoadFrom returns where the next scan of the store is to begin: at the horizon. false: memory
@@ -16,12 +16,15 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		return // the horizon was lowered meanwhile; the next load begins there
 	}
 	for _, t := range timers {
-		if t.Ref().Compare(p.horizon) < 0 || p.knows(t.ID) {
+		if t.Ref().Compare(p.horizon) < 0 || p.table.Find(t.ID) != 0 {
 			continue
 		}
 		again := p.rescheduled(t)
-		if again == t && p.packStored(t) {
-			continue
+		if again == t && encodable(t) {
+			p.scratch = t.AppendTo(p.scratch[:0])
+			if p.table.AddStored(p.scratch) {
+				continue
+			}
 		}
 		it := p.newItem(string(t.ID), t.Ref(), t)
 		p.insert(it)
@@ -37,35 +40,22 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 	p.evict()
 }
 
-// reach raises the horizon, over what was beyond it until now; and takes along what is
+// reach raises the horizon: what was later until now is soon, and so is what is
 // due in the same millisecond.
 func (p *Planner) reach(to timer.Ref) {
-	p.beyond.Pop(to.Due, p.beyond.Len(), func(s *wheel.Entry[*Item]) bool {
-		p.insert(s.Value)
-		return true
-	})
-	for _, ok := p.packedBeyond.First(to.Due); ok; _, ok = p.packedBeyond.First(to.Due) {
-		p.nearer(p.packedBeyond.Pop())
-	}
+	p.table.Approach(to.Due, func(number int32) { p.insert(p.items[number]) })
 	p.horizon = to
 }
 
-// evict forgets the farthest timers of a wheel that holds more than its limit, up to a
+// evict forgets the farthest timers while those that are soon take more than the limit, up to a
 // quarter at a time.
 func (p *Planner) evict() {
 	for p.held() > p.limit+p.limit/4 {
-		items, packed := p.wheel.Len(), p.packed.Len()
-		if items+packed < 4 {
+		n := p.table.In(memtable.Soon)
+		if n < 4 {
 			return
 		}
-		// What is farther of the two is what both are to lose: of neither more than a quarter.
-		k, ok := p.wheel.Farthest(max(1, items/4))
-		if packed > 0 {
-			if at := p.packed.Farthest(max(1, packed/4)); !ok || k.Compare(at) < 0 {
-				k = at
-			}
-		}
-		p.evictFrom(k)
+		p.evictFrom(p.table.Farthest(n / 4))
 		p.full = true
 	}
 }
@@ -81,23 +71,21 @@ func (p *Planner) Resize(bytes int64) {
 // that a load passed over.
 func (p *Planner) Lower(to timer.Ref) { p.evictFrom(key(to)) }
 
-func (p *Planner) evictFrom(k wheel.Key) {
+func (p *Planner) evictFrom(k memtable.Key) {
 	at := timer.Ref{Due: k.Due, Offset: k.Seq}
-	p.packedBeyond.Lower(k.Due)
-	p.wheel.EvictFrom(k, func(s *wheel.Entry[*Item]) {
-		it := s.Value
+	p.table.Evict(k, func(number int32) {
+		it := p.items[number]
 		p.left(it)
 		if it.ref.Compare(at) < 0 { // it was to have its turn later than it is due
 			at = it.ref
 		}
 		if it.kept() || it.missed != 0 {
 			p.postpone(it)
-			p.pack(it)
+			p.encode(it)
 		} else {
 			p.forget(it)
 		}
 	})
-	p.packed.EvictFrom(k, p.farther)
 	// Never up: what was admitted, or has waited, may lie above the horizon, and
 	// the rows between that and k were not loaded.
 	if at.Compare(p.horizon) < 0 {

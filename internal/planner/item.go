@@ -1,9 +1,6 @@
 package planner
 
-import (
-	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/wheel"
-)
+import "github.com/waterclock/waterclock/internal/timer"
 
 const (
 	// itemMemory is about what an ID takes that has an item: this, its place among the
@@ -21,8 +18,7 @@ func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 // Item is what is known of one timer ID to which something happens, or will soon. What only
 // waits is packed.
 type Item struct {
-	id  string
-	sum uint64 // of the ID
+	id string
 	// ref is the planned place, Absent if nothing will be pending. A place stands for one version
 	// of a timer: by its place a change is told, and a load or an admission that comes too late.
 	// Steering leaves due time and generation as they are, so the places of steered timers are
@@ -34,18 +30,20 @@ type Item struct {
 	// where it is due when the trigger asked for it; after a restart the first load finds it.
 	ref     timer.Ref
 	timer   *timer.Timer // in memory, if pending here
-	slot    wheel.Entry[*Item]
-	last    *Entry // the latest one not folded
-	change  change // what the delta knows
-	permit  any    // to fire although its target is unhealthy
-	missed  int64  // the occurrence was due by then and missed: it was held, Unix ms; see miss
-	entries int32  // planned and not folded
-	pins    int32  // batches that have met it and are not planned
-	number  int32  // see ids
-	unknown bool   // the store is being asked for ref
-	near    bool   // in the wheel of what falls due soon
-	parking bool   // on its way to the parked rows
-	retired bool   // its change is packed, or gone: an overlay that copies takes it from here
+	last    *Entry       // the latest one not folded
+	change  change       // what the delta knows
+	permit  any          // to fire although its target is unhealthy
+	missed  int64        // the occurrence was due by then and missed: it was held, Unix ms; see miss
+	entries int32        // planned and not folded
+	pins    int32        // batches that have met it and are not planned
+	number  int32        // of its object
+	unknown bool         // the store is being asked for ref
+	near    bool         // soon
+	// waiting: its firing was rolled back, or found no room behind requests (Behind), and it waits until its
+	// entries are folded; or its target is unhealthy, and it waits until the store has it.
+	waiting bool
+	parking bool // on its way to the parked rows
+	retired bool // its change is packed, or gone: an overlay that copies takes it from here
 
 	// Of who holds the segment that is out.
 	at      int32    // which of its changes

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -116,7 +116,7 @@ type parking struct {
 func newModel(t *rapid.T, seen map[string]int, behind int) *model {
 	m := &model{
 		t: t, seen: seen, now: 1000, limit: rapid.SampledFrom([]int64{1500, 3000, 1 << 30}).Draw(t, "limit"),
-		grain:     rapid.SampledFrom([]uint{0, 0, 2, packedGrain}).Draw(t, "grain"),
+		grain:     rapid.SampledFrom([]uint{0, 0, 2, grain}).Draw(t, "grain"),
 		blind:     rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 3, math.MaxUint64}).Draw(t, "blind"),
 		full:      rapid.SampledFrom([]int64{3, 100}).Draw(t, "full"),
 		ahead:     rapid.SampledFrom([]int64{0, ahead}).Draw(t, "ahead"),
@@ -140,7 +140,7 @@ func (m *model) restart() {
 		}
 	}
 	m.p = newPlanner(m.position(), m.now, m.limit, m.grain)
-	m.p.ids.index.Blind, m.p.ahead = m.blind, m.ahead
+	m.p.table.Blind, m.p.ahead = m.blind, m.ahead
 	if m.behind >= 0 {
 		m.p.Behind(m.behind, math.MaxInt64)
 	}
@@ -298,7 +298,7 @@ func (m *model) fire(limit int, bytes int64) {
 	for at, by := range m.missed { // the clock may have been set back
 		m.missed[at] = min(by, m.now)
 	}
-	waits, room, permits := len(m.p.waiting), m.p.roomBehind(), 0
+	waits, room, permits := waiting(m.p), m.p.roomBehind(), 0
 	fired, parkings := m.p.Fire(m.now, limit, bytes, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 		if t.FiresAt() > m.now {
 			m.t.Fatalf("timer %q is due at %d and fires at %d", t.ID, t.FiresAt(), m.now)
@@ -317,7 +317,7 @@ func (m *model) fire(limit int, bytes int64) {
 		}
 	}
 	if left := m.p.roomBehind(); left != nil {
-		m.saw("left to wait behind requests", left.full() && len(m.p.waiting) > waits && len(m.unhealthy) == 0)
+		m.saw("left to wait behind requests", left.full() && waiting(m.p) > waits && len(m.unhealthy) == 0)
 		if left.entries < min(0, room.entries)-permits {
 			m.t.Fatalf("%d firings more than %d stand behind requests", -left.entries, m.behind)
 		}
@@ -683,7 +683,7 @@ func (m *model) write() {
 		if c.After.IsAbsent() {
 			delete(m.rows, string(c.ID))
 		} else {
-			m.rows[string(c.ID)] = row{Timer: unpacked(c.AppendTo(nil))}
+			m.rows[string(c.ID)] = row{Timer: decoded(c.AppendTo(nil))}
 		}
 	}
 	m.changes = nil
@@ -779,7 +779,7 @@ func (m *model) admit() {
 	}
 	for _, t := range m.admitting {
 		it, _, at := m.p.lookup(t.ID)
-		if it == nil && at.Kind() != kindPacked || it != nil && !it.near && !it.unknown && it.ref == t.Ref() { // else it has come before, or has changed
+		if it == nil && at.Kind() != memtable.Soon || it != nil && !it.near && !it.unknown && it.ref == t.Ref() { // else it has come before, or has changed
 			m.comes(t)
 		}
 	}
@@ -880,11 +880,11 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		}
 	}
 	near, beyond, waiting, held, missed, earliest := 0, 0, 0, int64(0), int64(0), int64(math.MaxInt64)
-	all := p.ids.all()
-	if len(all) != p.ids.n || p.ids.index.Len() != p.ids.n-len(p.ids.twins)+p.packed.Len()+p.packedBeyond.Len()+p.gone.Len() {
-		m.t.Fatalf("%d items of %d, %d twins, %d in the index", len(all), p.ids.n, len(p.ids.twins), p.ids.index.Len())
+	all := p.all()
+	if len(all) != p.table.Objects() {
+		m.t.Fatalf("%d items, %d objects", len(all), p.table.Objects())
 	}
-	m.saw("twins", len(p.ids.twins) > 0)
+	m.saw("twins", m.blind != 0 && p.table.Len() > 4)
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		it := all[id]
 		if found, _, _ := p.lookup([]byte(id)); found != it {
@@ -899,8 +899,11 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		if !it.unknown && it.ref != planned[id].Ref() || it.timer != nil && it.timer.Ref() != it.ref {
 			m.t.Fatalf("%q is %v (%v) here, planned %v", id, it.ref, it.timer.Ref(), planned[id].Ref())
 		}
-		_, waits := p.waiting[it]
-		later := it.slot.InWheel() && !it.near
+		kind, key := p.table.Place(it.number)
+		waits, later := it.waiting, kind == memtable.Later
+		if it.near != (kind == memtable.Soon) {
+			m.t.Fatalf("%q is near: %v, and in %d", id, it.near, kind)
+		}
 		if n := btoi(it.near) + btoi(later) + btoi(waits) + btoi(it.parking); n != btoi(it.timer != nil) {
 			m.t.Fatalf("%q is in %d places: near %v, beyond %v, waiting %v, parking %v; pending %v", id, n, it.near, later, waits, it.parking, it.timer != nil)
 		}
@@ -929,65 +932,84 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 				m.t.Fatalf("%q is paused, and in the wheel", id)
 			}
 			held += Held(it.timer)
-			earliest = min(earliest, it.slot.Key.Due) // who catches up has its turn later
+			earliest = min(earliest, key.Due) // who catches up has its turn later
 		}
 	}
 	if missed != p.missed {
 		m.t.Fatalf("%d bytes are kept of what was missed, %d are counted", missed, p.missed)
 	}
-	m.checkPacked(p.packed, planned, &near, &held)
-	m.checkPacked(p.packedBeyond, planned, &beyond, nil)
-	near, beyond = near-p.packed.Len(), beyond-p.packedBeyond.Len()
-	if near != p.wheel.Len() || beyond != p.beyond.Len() || waiting != len(p.waiting) || held != p.held() {
-		m.t.Fatalf("in the wheel %d of %d bytes, beyond %d, waiting %d; want %d, %d, %d, %d",
-			p.wheel.Len(), p.held(), p.beyond.Len(), len(p.waiting), near, held, beyond, waiting)
+	known := len(all) + p.table.Buried() - near - beyond
+	m.checkRecords(planned, &near, &beyond, &held)
+	if known += near + beyond; p.table.Len() != known {
+		m.t.Fatalf("%d IDs are known, want %d", p.table.Len(), known)
 	}
-	if met := m.batch != nil; p.held() > p.limit+p.limit/4 && near+p.packed.Len() >= 4 && !met { // else Plan forgets
+	if near != p.table.In(memtable.Soon) || beyond != p.table.In(memtable.Later) || held != p.held() {
+		m.t.Fatalf("%d of %d bytes are soon, %d later; want %d of %d, %d",
+			p.table.In(memtable.Soon), p.held(), p.table.In(memtable.Later), near, held, beyond)
+	}
+	if met := m.batch != nil; p.held() > p.limit+p.limit/4 && near >= 4 && !met { // else Plan forgets
 		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.held(), p.limit)
 	}
-	if due, ok := p.Next(); p.open && ok != (near+p.packed.Len() > 0) || ok && due > earliest {
+	if due, ok := p.Next(); p.open && ok != (near > 0) || ok && due > earliest {
 		m.t.Fatalf("next is %d, %v; want at most %d", due, ok, earliest)
 	}
 }
 
-// checkPacked looks at what is packed: no item is there of it, it is what is planned, and
+// checkRecords looks at what is encoded: no item is there of it, it is what is planned, and
 // what the delta needs to know of it is known.
-func (m *model) checkPacked(w *packed.Wheel, planned map[string]*timer.Timer, n *int, held *int64) {
-	p, found := m.p, 0
+func (m *model) checkRecords(planned map[string]*timer.Timer, near, beyond *int, held *int64) {
+	p := m.p
 	for id, t := range planned {
 		it, r, at := p.lookup([]byte(id))
-		if at == 0 || at.Kind() == kindGone || p.packedIn(at) != w {
+		switch at.Kind() {
+		case memtable.Soon:
+			*near++
+			*held += r.Size()
+		case memtable.Later:
+			*beyond++
+		default:
 			continue
 		}
-		found++
-		*n++
-		m.saw("packed", w == p.packed)
-		m.saw("packed beyond the horizon", w == p.packedBeyond)
-		if held != nil {
-			*held += r.Size()
-		}
-		if it != nil || !bytes.Equal(r.Bytes, bytesOf(t)) || w == p.packedBeyond && r.State == 0 {
+		later := at.Kind() == memtable.Later
+		m.saw("packed", !later)
+		m.saw("packed beyond the horizon", later)
+		if it != nil || !bytes.Equal(r.Bytes, bytesOf(t)) || later && r.State == 0 {
 			m.t.Fatalf("%q is packed, state %d, with an item %v; planned is %v", id, r.State, it != nil, t.Ref())
 		}
-		if w == p.packedBeyond && t.Ref().Compare(p.horizon) < 0 {
+		if later && t.Ref().Compare(p.horizon) < 0 {
 			m.t.Fatalf("%q is packed beyond the horizon at %v: %v", id, p.horizon, t.Ref())
 		}
 	}
-	if found != w.Len() {
-		m.t.Fatalf("%d are packed, of which %d are pending", w.Len(), found)
+}
+
+// lookup returns what is known of an ID.
+func (p *Planner) lookup(id []byte) (it *Item, r memtable.Record, at memtable.Ref) {
+	switch at = p.table.Find(id); at.Kind() {
+	case memtable.None:
+		return nil, r, 0
+	case memtable.Object:
+		return p.items[at.Number()], r, 0
 	}
+	return nil, p.table.At(at), at
 }
 
 // all are all items.
-func (s *ids) all() map[string]*Item {
-	all := make(map[string]*Item, s.n)
-	maps.Copy(all, s.twins)
-	for _, it := range s.items {
-		if it != nil {
+func (p *Planner) all() map[string]*Item {
+	all := make(map[string]*Item)
+	for _, it := range p.items {
+		if it != nil && it.id != "" {
 			all[it.id] = it
 		}
 	}
 	return all
+}
+
+// waits is how many items wait.
+func waiting(p *Planner) (n int) {
+	for _, it := range p.all() {
+		n += btoi(it.waiting)
+	}
+	return n
 }
 
 func bytesOf(t *timer.Timer) []byte {
@@ -1006,8 +1028,8 @@ func (m *model) checkMissing(planned map[string]*timer.Timer) {
 		switch {
 		case t.Ref().Compare(below) >= 0, m.rows[id].parked != "" && m.rows[id].Ref() == t.Ref():
 		case slices.ContainsFunc(m.admitting, func(a *timer.Timer) bool { return a.Ref() == t.Ref() }):
-		case at.Kind() == kindPacked:
-		case it == nil, it.timer == nil && it.pins == 0, it.slot.InWheel() && !it.near: // what has pins is to be replaced
+		case it == nil && at.Kind() == memtable.Soon:
+		case it == nil, it.timer == nil && it.pins == 0, m.p.isLater(it): // what has pins is to be replaced
 			m.t.Fatalf("%q at %v is missing below %v", id, t.Ref(), below)
 		}
 	}
@@ -1040,7 +1062,7 @@ func (m *model) checkDelta() {
 			base[id] = t.Ref()
 		}
 	}
-	in, all := map[string]bool{}, m.p.ids.all()
+	in, all := map[string]bool{}, m.p.all()
 	for i, it := range d.items {
 		in[it.id] = true
 		held += it.deltaBytes()
@@ -1048,37 +1070,38 @@ func (m *model) checkDelta() {
 			m.t.Fatalf("%q is at %d of the delta, want %d", it.id, it.change.at, i+1)
 		}
 	}
-	for _, w := range []*packed.Wheel{m.p.packed, m.p.packedBeyond} {
-		w.Marks(func(r packed.Record) {
-			id, at, _ := timer.DecodePlace(r.Bytes)
-			if w == m.p.packedBeyond && r.State&packed.Stale != 0 {
-				held += r.Size()
-			}
-			was, ok := base[string(id)]
-			if !ok {
-				was = timer.Absent
-			}
-			switch is := m.folded[string(id)].Ref(); {
-			case r.State == packed.Stale|packed.Frozen, r.State&packed.Frozen != 0 && m.frozen == nil:
-				m.t.Fatalf("%q is packed, state %d", id, r.State)
-			case m.folding:
-			case r.State == packed.Stale && (r.Stored != was || at != is || was == is), r.State == packed.Frozen && (at != was || at != is):
-				m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
-			}
-		})
-	}
-	m.p.gone.Each(func(id []byte, stored timer.Ref, state packed.State) {
-		m.saw("gone", state == packed.Stale)
-		m.saw("gone, and being deleted", state == packed.Frozen)
-		if state == packed.Stale {
+	m.p.table.EachChanged(func(k memtable.Kind, r memtable.Record) {
+		id, at, _ := timer.DecodePlace(r.Bytes)
+		if k == memtable.Later && r.State&memtable.Dirty != 0 {
+			held += r.Size()
+		}
+		was, ok := base[string(id)]
+		if !ok {
+			was = timer.Absent
+		}
+		switch is := m.folded[string(id)].Ref(); {
+		case r.State == memtable.Dirty|memtable.Flushing, r.State&memtable.Flushing != 0 && m.frozen == nil:
+			m.t.Fatalf("%q is packed, state %d", id, r.State)
+		case m.folding:
+		case r.State == memtable.Dirty && (r.Stored != was || at != is || was == is), r.State == memtable.Flushing && (at != was || at != is):
+			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
+		}
+	})
+	tombstones := m.p.table.Tombstones()
+	tombstones.Each(func(id []byte, flushing bool) {
+		m.saw("gone", !flushing)
+		m.saw("gone, and being deleted", flushing)
+		if !flushing {
 			held += int64(len(id)) + 64
 		}
-		if _, r, at := m.p.lookup(id); at.Kind() != kindGone || r.State != state || r.Stored != stored {
+		_, r, at := m.p.lookup(id)
+		if stored := r.Stored; at.Kind() != memtable.Tombstone || (r.State == memtable.Flushing) != flushing || flushing && stored != timer.Absent {
 			m.t.Fatalf("%q is gone, and not found", id)
 		}
+		stored, state := r.Stored, r.State
 		is, pending := m.folded[string(id)]
 		was, ok := base[string(id)]
-		if state == packed.Frozen && (ok || m.frozen == nil) || state == packed.Stale && (!ok || was != stored) && !m.folding || pending && is != nil && !m.folding {
+		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) && !m.folding || pending && is != nil && !m.folding {
 			m.t.Fatalf("%q is gone, state %d, from %v; it was %v, is %v", id, state, stored, was, is.Ref())
 		}
 	})
@@ -1089,7 +1112,7 @@ func (m *model) checkDelta() {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(m.folded)) {
-		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&packed.Stale == 0 && base[id] != m.folded[id].Ref() {
+		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&memtable.Dirty == 0 && base[id] != m.folded[id].Ref() {
 			m.t.Fatalf("%q is packed as what the store has, which is %v, not %v", id, base[id], m.folded[id].Ref())
 		}
 	}
@@ -1149,7 +1172,7 @@ func (m *model) finish() {
 		}
 	}
 	p := m.p
-	if items, held := p.Size(); items != 0 || held != 0 || p.DeltaBytes() != 0 || len(p.waiting) != 0 || len(p.sequence.first)+len(p.sequence.rest) != 0 {
+	if items, held := p.Size(); items != 0 || held != 0 || p.DeltaBytes() != 0 || waiting(p) != 0 || len(p.sequence.first)+len(p.sequence.rest) != 0 {
 		m.t.Fatalf("%d items of %d bytes are left, the delta has %d", items, held, p.DeltaBytes())
 	}
 }
@@ -1454,4 +1477,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 		},
 	}
+}
+
+func (p *Planner) isLater(it *Item) bool {
+	k, _ := p.table.Place(it.number)
+	return k == memtable.Later
 }

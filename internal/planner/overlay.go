@@ -3,7 +3,7 @@ package planner
 import (
 	"slices"
 
-	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -83,10 +83,10 @@ type Overlay struct {
 	bytes int64 // about what they hold in memory
 	most  int64 // of these and of the notes together
 
-	notes  *notes      // ours; nil: it is lapsed
-	items  []*Item     // to be copied
-	packed []record    // the same of what was packed
-	gone   packed.Gone // a clone
+	notes  *notes   // ours; nil: it is lapsed
+	items  []*Item  // to be copied
+	packed []record // the same of what was packed
+	gone   memtable.Tombstones
 	copied []Known
 	base   int64 // the last step that the delta had when it was begun
 	frozen int64 // the last one of the checkpoint that was being written then
@@ -105,13 +105,11 @@ func (o *Overlay) Begin(p *Planner, room []*Item, most int64) {
 	o.known, o.forgotten = p.delta.stored, p.delta.stored
 	p.notes = o.notes
 	o.items = append(append(room[:0], p.delta.items...), p.delta.frozen...)
-	o.packed = make([]record, 0, p.packed.Marked()+p.packedBeyond.Marked())
-	note := func(r packed.Record) {
-		o.packed = append(o.packed, record{r.Bytes, o.stepOf(r.State&packed.Stale != 0, o.frozen)})
-	}
-	p.packed.Marks(note)
-	p.packedBeyond.Marks(note)
-	o.gone = p.gone.Clone()
+	o.packed = make([]record, 0, p.table.Changed())
+	p.table.EachChanged(func(_ memtable.Kind, r memtable.Record) {
+		o.packed = append(o.packed, record{r.Bytes, o.stepOf(r.State&memtable.Dirty != 0, o.frozen)})
+	})
+	o.gone = p.table.Tombstones()
 	for _, s := range p.committed {
 		for _, c := range s.Changes() { // an item that was let go of may be another's by now
 			o.taken = append(o.taken, Known{string(c.ID), c.After.Ref(), c.After, s.number})
@@ -167,13 +165,13 @@ func (o *Overlay) Put() {
 		if o.bytes > o.most {
 			break // it is not whole
 		}
-		t := unpacked(x.bytes)
+		t := decoded(x.bytes)
 		o.put(Known{string(t.ID), t.Ref(), t, x.step})
 	}
-	o.gone.Each(func(id []byte, _ timer.Ref, state packed.State) {
-		o.put(Known{ID: string(id), Ref: timer.Absent, step: o.stepOf(state == packed.Stale, o.frozen)})
+	o.gone.Each(func(id []byte, flushing bool) {
+		o.put(Known{ID: string(id), Ref: timer.Absent, step: o.stepOf(!flushing, o.frozen)})
 	})
-	o.copied, o.packed, o.gone = nil, nil, packed.Gone{}
+	o.copied, o.packed, o.gone = nil, nil, memtable.Tombstones{}
 }
 
 // Look notes what the store has. A view of it is made then.
@@ -277,13 +275,19 @@ type Committed struct {
 
 // Committed asks for what is committed of an ID.
 func (p *Planner) Committed(id []byte) (c Committed) {
-	it, r, at := p.lookup(id)
-	if it == nil {
-		if c.known = r.State != 0; c.known && at.Kind() != kindGone {
-			c.after = unpacked(r.Bytes)
+	at := p.table.Find(id)
+	switch at.Kind() {
+	case memtable.None:
+		return c
+	case memtable.Object:
+	default:
+		r := p.table.At(at)
+		if c.known = r.State != 0; c.known && at.Kind() != memtable.Tombstone {
+			c.after = decoded(r.Bytes)
 		}
 		return c
 	}
+	it := p.items[at.Number()]
 	c.id, c.after, c.known = it.id, it.change.after, it.change.stale()
 	if it.entries > 0 {
 		for _, s := range p.committed {

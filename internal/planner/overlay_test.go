@@ -86,14 +86,14 @@ func TestWhatIsPackedMeanwhileIsCopied(t *testing.T) {
 	b := NewBatch(1)
 	b.Position = 3
 	b.Add(nil, timer.Request{ID: s.ID, Offset: 2, Schedule: s, If: timer.Condition{Kind: timer.IfAbsent}}, nil)
-	if unknown := p.Meet(b); !unknown.Empty() || p.packed.Len() != 0 {
+	if unknown := p.Meet(b); !unknown.Empty() || p.records() != 0 {
 		t.Fatal("it is packed though a batch has met it")
 	}
 	var o Overlay
 	o.Begin(p, nil, 1<<30)
 	p.Plan(b) // which changes nothing
 	step()
-	if p.packed.Len() != 1 {
+	if p.records() != 1 {
 		t.Fatal("it is not packed again")
 	}
 	for done := false; !done; {
@@ -126,8 +126,8 @@ func TestWhatIsGoneIsCopied(t *testing.T) {
 		}
 		plan(p, timer.Request{ID: s.ID, Offset: 2}, nil)
 		p.fold()
-		if p.gone.Len() != 1 || p.ids.n != 0 {
-			t.Fatalf("%d are gone, %d items", p.gone.Len(), p.ids.n)
+		if p.table.Buried() != 1 || p.table.Objects() != 0 {
+			t.Fatalf("%d are gone, %d items", p.table.Buried(), p.table.Objects())
 		}
 		if late {
 			o.Begin(p, nil, 1<<30)

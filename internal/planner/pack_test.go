@@ -22,7 +22,7 @@ func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 		rows = append(rows, &timer.Timer{ID: fmt.Append(nil, i), Offset: int64(i), Due: 1000 + int64(i), Occurrence: 1, Target: timer.Target{Topic: topic}})
 	}
 	p.Load(Lowest, Highest, rows)
-	if n := p.packed.Len(); n != len(rows) {
+	if n := p.records(); n != len(rows) {
 		t.Fatalf("%d of %d are packed", n, len(rows))
 	}
 	p.Fire(1<<20, 1<<20, 1<<40, free)

@@ -22,7 +22,7 @@ func (p *Planner) hold(it *Item, by timer.TopicPartition, now int64, out *Parkin
 	it.permit = nil
 	p.miss(it, now)
 	if it.kept() {
-		p.waiting[it] = struct{}{}
+		it.waiting = true
 		p.wanted = true
 		return
 	}
@@ -47,7 +47,7 @@ func (p *Planner) Parked(l *Parking) {
 		case !it.parking || it.timer != l.Timers[i]:
 		case it.kept():
 			it.parking = false
-			p.waiting[it] = struct{}{}
+			it.waiting = true
 		default:
 			p.drop(it)
 			p.forget(it)
@@ -66,13 +66,12 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 		case it == nil:
 			it = p.newItem(string(t.ID), t.Ref(), t)
 		case it.unknown || it.ref != t.Ref() || it.near:
-			p.pack(it)
+			p.encode(it)
 			continue
 		}
-		delete(p.waiting, it)
-		p.beyond.Remove(&it.slot)
+		p.table.Remove(it.number)
 		p.unmiss(it)
-		it.timer, it.permit, it.parking = t, permit, false
+		it.timer, it.permit, it.waiting, it.parking = t, permit, false, false
 		p.miss(it, now)
 		p.insert(it)
 	}

@@ -41,7 +41,7 @@ func TestWhatWasMissedIsKeptThroughEviction(t *testing.T) {
 		for _, c := range p.Freeze() {
 			delete(store, string(c.ID))
 			if b := c.AppendTo(nil); len(b) > 0 {
-				store[string(c.ID)] = unpacked(b)
+				store[string(c.ID)] = decoded(b)
 			}
 		}
 		p.Thaw()

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -82,12 +82,12 @@ func TestPendingIsCounted(t *testing.T) {
 			}
 			offset++
 			clear(pending)
-			for id, it := range p.ids.all() {
+			for id, it := range p.all() {
 				if !it.ref.IsAbsent() {
 					pending[id] = true
 				}
 			}
-			p.packed.Marks(func(r packed.Record) { pending[string(unpacked(r.Bytes).ID)] = true })
+			p.table.EachChanged(func(_ memtable.Kind, r memtable.Record) { pending[string(r.ID())] = true })
 			for id := range pending {
 				delete(leaving, id)
 			}

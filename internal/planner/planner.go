@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/waterclock/waterclock/internal/calendar"
-	"github.com/waterclock/waterclock/internal/packed"
+	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/wheel"
 )
 
 // Lowest is below every pending timer, Highest above.
@@ -22,29 +21,23 @@ const Memory = 24 << 10
 
 // Planner is what is known and planned of one partition, or of a part of it. Make one with [New].
 type Planner struct {
-	ids   ids
-	wheel *wheel.Wheel[*Item]
-	// beyond holds pending items that the store lacks, above the horizon.
-	beyond *wheel.Wheel[*Item]
-	// packed belongs to the wheel, packedBeyond to beyond: see pack.go.
-	packed, packedBeyond *packed.Wheel
-	gone                 *packed.Gone // IDs of which the store alone has something
-	scratch              []byte
-	topics               map[string]string // see topic
-	// waiting holds items whose firing was rolled back, or found no room behind requests (Behind), until their
-	// entries are folded, or whose target is unhealthy, until the store has them.
-	waiting map[*Item]struct{}
-	behind  *behindRoom // see Behind
-	// horizon is a place in the order of firing. Invariant: every pending timer below it is in
-	// the wheel, or waits, or is parked. Loads raise the horizon. Evictions lower it, and then
-	// loads begin there again.
+	// table is what is known, by ID. What is not in it is in the store as it is, or nowhere.
+	table   *memtable.Table
+	items   []*Item // by the number of their objects; those of free numbers are empty, or nil
+	scratch []byte
+	topics  map[string]string // see topic
+	behind  *behindRoom       // see Behind
+	// horizon is a place in the order of firing. Invariant: every pending timer below it is
+	// soon, or waits, or is parked; a record that is later lies at or above it, and the store
+	// lacks that. Loads raise the horizon. Evictions lower it, and then loads begin there again.
+	// What was admitted, or has waited, may be soon above it: a load passes over that.
 	//
 	// No stale row gets into the wheel, and no row is missed, because of two things. Load does
 	// not take an ID of which something is known. And between a scan and the Load of what it
 	// found nothing is forgotten that the store has learned meanwhile: see the caller's duties.
 	horizon timer.Ref
 	limit   int64 // of bytes, see New
-	bytes   int64 // held by the items in the wheel
+	bytes   int64 // held by the items that are soon
 	missed  int64 // bytes, of the items whose missed is set: see Crowded
 	latest  int64 // no item was missed by later, see notAhead
 	ahead   int64 // see the constant
@@ -69,18 +62,13 @@ type Planner struct {
 // New returns a planner of a partition whose requests are settled up to position. It
 // keeps timers of about so many bytes in its wheel, and a quarter more at most. now is
 // in Unix milliseconds, here and everywhere.
-func New(position, now, bytes int64) *Planner { return newPlanner(position, now, bytes, packedGrain) }
+func New(position, now, bytes int64) *Planner { return newPlanner(position, now, bytes, grain) }
 
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
-	p := &Planner{
-		wheel: wheel.New[*Item](now), beyond: wheel.New[*Item](now),
-		waiting: make(map[*Item]struct{}), topics: make(map[string]string), horizon: Lowest, limit: bytes, ahead: ahead,
+	return &Planner{
+		table: memtable.New(now, grain), topics: make(map[string]string), horizon: Lowest, limit: bytes, ahead: ahead,
 		sequence: sequence{position: position}, schedules: new(calendar.Cache), count: new(Count),
 	}
-	p.packed = packed.New(&p.ids.index, kindPacked, now, grain)
-	p.packedBeyond = packed.New(&p.ids.index, kindBeyond, now, grain)
-	p.gone = packed.NewGone(&p.ids.index, kindGone)
-	return p
 }
 
 // Share has the planner remember schedules where others do: it is some megabytes of them
@@ -121,30 +109,19 @@ func (p *Planner) Next() (due int64, ok bool) {
 // Oldest returns the earliest due time in memory, whether timers may fire or not; it
 // may say too early by what a slot of the wheel spans. false: there is none.
 func (p *Planner) Oldest() (due int64, ok bool) {
-	due, ok = p.wheel.Next()
-	if first, any := p.packed.Next(); any && (!ok || first < due) {
-		return first, true
-	}
-	return due, ok
+	return p.table.Next()
 }
 
 // First returns the place of the timer that fires next, if that may fire now.
 func (p *Planner) First(now int64) (at timer.Ref, ok bool) {
-	first, ok := p.wheel.First(now)
-	if packed, any := p.packed.First(now); any && (!ok || packed.Compare(first) < 0) {
-		first, ok = packed, true
-	}
+	first, ok := p.table.First(now)
 	return timer.Ref{Due: first.Due, Offset: first.Seq}, ok && p.open
 }
 
-// Size is how many IDs something is kept of, packed or not, and about how many bytes the timers in
-// the wheel hold.
-func (p *Planner) Size() (items int, bytes int64) {
-	return p.ids.n + p.packed.Len() + p.packedBeyond.Len() + p.gone.Len(), p.held()
-}
+// Size is how many IDs something is kept of, and about how many bytes the timers that are soon take.
+func (p *Planner) Size() (ids int, bytes int64) { return p.table.Len(), p.held() }
 
-// held is about how many bytes the timers in the wheel take, packed or not.
-func (p *Planner) held() int64 { return p.bytes + p.packed.Bytes() }
+func (p *Planner) held() int64 { return p.bytes + p.table.SoonBytes() }
 
 // set makes t the planned state of an item.
 func (p *Planner) set(it *Item, t *timer.Timer) {
@@ -192,13 +169,8 @@ func (p *Planner) notAhead(now int64) {
 		return
 	}
 	var all []*Item // before one of them is forgotten
-	for _, it := range p.ids.items {
+	for _, it := range p.items {
 		if it != nil && it.missed != 0 {
-			all = append(all, it)
-		}
-	}
-	for _, it := range p.ids.twins {
-		if it.missed != 0 {
 			all = append(all, it)
 		}
 	}
@@ -218,28 +190,24 @@ func (p *Planner) unmiss(it *Item) {
 
 // drop takes an item's pending timer out of memory.
 func (p *Planner) drop(it *Item) {
+	p.table.Remove(it.number)
 	if it.near {
-		p.wheel.Remove(&it.slot)
 		p.left(it)
-	} else {
-		p.beyond.Remove(&it.slot)
 	}
-	delete(p.waiting, it)
 	p.unmiss(it)
-	it.timer, it.permit, it.parking = nil, nil, false
+	it.timer, it.permit, it.waiting, it.parking = nil, nil, false, false
 }
 
-// insert puts an item that is in no wheel among those that fall due soon.
+// insert has an item that is neither soon nor later be soon.
 func (p *Planner) insert(it *Item) {
-	it.slot.Key = wheel.Key{Due: it.timer.FiresAt(), Seq: it.ref.Offset}
-	p.wheel.Insert(&it.slot)
+	p.table.Put(it.number, memtable.Soon, memtable.Key{Due: it.timer.FiresAt(), Seq: it.ref.Offset})
 	p.delta.bytes -= it.deltaBytes()
 	it.near = true
 	p.delta.bytes += it.deltaBytes()
 	p.bytes += Held(it.timer)
 }
 
-// left notes that the wheel has given an item out.
+// left notes that an item was taken out of what is soon.
 func (p *Planner) left(it *Item) {
 	p.delta.bytes -= it.deltaBytes()
 	it.near = false
@@ -247,18 +215,15 @@ func (p *Planner) left(it *Item) {
 	p.bytes -= Held(it.timer)
 }
 
-// postpone puts an item that is in no wheel beyond the horizon.
-func (p *Planner) postpone(it *Item) {
-	it.slot.Key = key(it.ref)
-	p.beyond.Insert(&it.slot)
-}
+// postpone has an item that is neither soon nor later be later.
+func (p *Planner) postpone(it *Item) { p.table.Put(it.number, memtable.Later, key(it.ref)) }
 
-// release looks at an item that the planner may need no longer: what waited goes
-// back into the wheel, where it is looked at when due; what the store knows as well
-// is forgotten, unless it is to fire soon; what only waits is packed.
+// release looks at an item that the planner may need no longer: what waited for its entries is
+// soon again, and looked at when due; what the store knows as well
+// is forgotten, unless it is to fire soon; what only waits to be due is encoded.
 func (p *Planner) release(it *Item) {
-	if _, waits := p.waiting[it]; waits && it.entries == 0 {
-		delete(p.waiting, it)
+	if it.waiting && it.entries == 0 {
+		it.waiting = false
 		p.insert(it)
 	}
 	if !it.kept() && !it.near && !it.parking && it.missed == 0 {
@@ -266,5 +231,5 @@ func (p *Planner) release(it *Item) {
 		p.forget(it)
 		return
 	}
-	p.pack(it)
+	p.encode(it)
 }

@@ -57,7 +57,7 @@ func (p *Planner) rollBack(e *Entry) {
 	}
 	if is == t {
 		p.become(it, t)
-		p.waiting[it] = struct{}{}
+		it.waiting = true
 	} else {
 		p.set(it, is)
 	}

@@ -107,11 +107,11 @@ var heldBy = map[string]map[string]string{
 		"Calls":    "internal/api/access.TestBodies internal/api/access.TestSlowBodiesHoldUpNobody internal/api/access.TestAnswersThatAreNotTaken",
 		"Overlay":  "internal/partition.TestAnOverlayThatIsTooLargeIsStored",
 	},
+	"internal/memtable": {
+		"MaxBytes": "TestLargeTimersAreNotRecords",
+	},
 	"internal/ownership": {
 		"DrainTimeout": "TestDrainGivesUpOnAStuckStep",
-	},
-	"internal/packed": {
-		"MaxBytes": "TestLargeTimersAreNotPacked",
 	},
 	"internal/partition": {
 		"queueEntry":     "TestIntakePausesAtTheQueuesLimit TestFiringsWaitAtTheirLimit",

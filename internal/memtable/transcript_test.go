@@ -1,7 +1,8 @@
-package wheel
+package memtable
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -9,12 +10,12 @@ import (
 )
 
 // TestTranscript runs the transcripts in testdata; go test -rewrite writes what
-// the wheel answers.
+// the table answers.
 //
-//	new now=N                 a new wheel
-//	insert due=(D,…) [seq=S]  entries; Seq counts up from 1 unless given
+//	new now=N                 a new table, with slots of a millisecond
+//	insert due=(D,…) [seq=S]  objects that are soon; Seq counts up from 1 unless given
 //	remove seq=S
-//	pop now=N [limit=L] [stop=S]   stop: the callback refuses this Seq
+//	pop now=N [limit=L]
 //	next
 //	evict due=D seq=S
 //	farthest n=N
@@ -28,9 +29,9 @@ func TestTranscript(t *testing.T) {
 }
 
 type script struct {
-	w    *Wheel[string]
-	byID map[int64]*Entry[string]
-	seq  int64
+	table   *Table
+	numbers map[int64]int32 // by Seq
+	seq     int64
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -39,44 +40,46 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	d.MaybeScanArgs(t, "now", &now)
 	switch d.Cmd {
 	case "new":
-		*s = script{w: New[string](now), byID: map[int64]*Entry[string]{}}
+		*s = script{table: New(now, 0), numbers: map[int64]int32{}}
 	case "insert":
 		s.insert(t, d)
 	case "remove":
 		d.ScanArgs(t, "seq", &seq)
-		s.w.Remove(s.byID[seq])
+		s.table.Remove(s.numbers[seq])
 	case "pop":
-		limit, stop := 1000, int64(-1)
+		limit := math.MaxInt
 		d.MaybeScanArgs(t, "limit", &limit)
-		d.MaybeScanArgs(t, "stop", &stop)
 		out.WriteString("popped")
-		s.w.Pop(now, limit, func(e *Entry[string]) bool {
-			if e.Key.Seq == stop {
-				return false
+		for ; limit > 0; limit-- {
+			k, ok := s.table.First(now)
+			if !ok {
+				break
 			}
-			fmt.Fprintf(&out, " %d/%d", e.Key.Due, e.Key.Seq)
-			return true
-		})
+			if at := s.table.Pop(now); at.Number() != s.numbers[k.Seq] {
+				t.Fatalf("%s: %v is popped, first is %v", d.Pos, at, k)
+			}
+			fmt.Fprintf(&out, " %d/%d", k.Due, k.Seq)
+		}
 		out.WriteString("\n")
 	case "next":
-		if at, ok := s.w.Next(); ok {
+		if at, ok := s.table.Next(); ok {
 			fmt.Fprintf(&out, "next %d\n", at)
 		}
 	case "evict":
 		d.ScanArgs(t, "due", &due)
 		d.ScanArgs(t, "seq", &seq)
 		n := 0
-		s.w.EvictFrom(Key{due, seq}, func(*Entry[string]) { n++ })
+		s.table.Evict(Key{due, seq}, func(int32) { n++ })
 		fmt.Fprintf(&out, "evicted %d\n", n)
 	case "farthest":
 		var n int
 		d.ScanArgs(t, "n", &n)
-		k, ok := s.w.Farthest(n)
-		fmt.Fprintf(&out, "%d/%d %v\n", k.Due, k.Seq, ok)
+		k := s.table.Farthest(n)
+		fmt.Fprintf(&out, "%d/%d\n", k.Due, k.Seq)
 	default:
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
-	fmt.Fprintf(&out, "len %d", s.w.Len())
+	fmt.Fprintf(&out, "len %d", s.table.In(Soon))
 	return out.String() + "\n"
 }
 
@@ -87,8 +90,7 @@ func (s *script) insert(t *testing.T, d *datadriven.TestData) {
 		s.seq++
 		seq := s.seq
 		d.MaybeScanArgs(t, "seq", &seq)
-		e := &Entry[string]{Key: Key{due, seq}}
-		s.byID[seq] = e
-		s.w.Insert(e)
+		s.numbers[seq] = s.table.AddObject(fmt.Sprint("id", seq))
+		s.table.Put(s.numbers[seq], Soon, Key{due, seq})
 	}
 }

@@ -1,0 +1,176 @@
+package memtable
+
+import (
+	"fmt"
+	"testing"
+	"unsafe"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// memory is what the chunks of a wheel take.
+func (w *wheel) memory() (n int) {
+	for _, all := range w.buckets {
+		if all == nil {
+			continue
+		}
+		for i := range all {
+			n += cap(all[i].chunks) * int(unsafe.Sizeof(chunk{}))
+			for _, c := range all[i].chunks {
+				n += cap(c.b)
+			}
+		}
+	}
+	return n
+}
+
+// A timer of MaxBytes may be a record, one of more may not.
+func TestLargeTimersAreNotRecords(t *testing.T) {
+	table := New(0, 6)
+	small := waits("a", 1000, 0)
+	for more, want := range map[int]bool{0: true, 1: false} {
+		b := waits(string(rune('a'+more)), 1000, MaxBytes-len(small)-1+more) // the length takes two bytes
+		if len(b) != MaxBytes+more {
+			t.Fatalf("%d bytes", len(b))
+		}
+		if table.AddStored(b) != want {
+			t.Errorf("a timer of %d bytes is a record: %v", len(b), !want)
+		}
+	}
+	if table.Bury(table.AddObject(string(make([]byte, MaxBytes+1))), timer.Absent) {
+		t.Error("an ID of more than MaxBytes is buried")
+	}
+}
+
+func waits(id string, due int64, size int) []byte {
+	t := timer.Timer{ID: []byte(id), Due: due, Occurrence: 1, Value: make([]byte, size)}
+	return t.AppendTo(nil)
+}
+
+// drop forgets a record.
+func (t *Table) drop(id string) {
+	number, _, _ := t.Decode(t.Find([]byte(id)))
+	t.Forget(number)
+}
+
+// What comes and goes beside what stays takes no memory when it is gone: neither a timer
+// that is replaced all the time, nor one behind the other.
+func TestWhatComesAndGoesTakesNoMemory(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		there int
+	}{{"one", 1}, {"many", 300}} {
+		table := New(0, 6)
+		add := func(id string) {
+			if !table.AddStored(waits(id, 10_000_000, 200)) {
+				t.Fatal("it is refused")
+			}
+		}
+		for i := range 3 {
+			add(fmt.Sprint("stays", i))
+		}
+		most := 0
+		for i := range 200_000 {
+			add(fmt.Sprint("goes", i))
+			if i < c.there {
+				continue
+			}
+			table.drop(fmt.Sprint("goes", i-c.there))
+			most = max(most, table.soon.memory())
+		}
+		if want := 2*int(table.SoonBytes()) + 4*chunkBytes; most > want {
+			t.Errorf("%s: up to %d bytes are taken for %d records of %d bytes, want %d at most", c.name, most, table.In(Soon), table.SoonBytes(), want)
+		}
+	}
+}
+
+// Tombstones that come and go again and again, while some stay, leave no more memory behind than
+// what is there takes, and a little.
+func TestTombstonesThatAreDugUpTakeNoMemory(t *testing.T) {
+	table := New(0, 6)
+	add := func(id string) {
+		if !table.Bury(table.AddObject(id), timer.Ref{Due: 1, Offset: 2}) {
+			t.Fatalf("%q is not buried", id)
+		}
+	}
+	for i := range 100_000 {
+		add(fmt.Sprint("comes and goes ", i))
+		if i%500 == 0 {
+			add(fmt.Sprint("stays ", i))
+		}
+		table.drop(fmt.Sprint("comes and goes ", i))
+	}
+	held := 0
+	for _, c := range table.tombstones[table.now].chunks {
+		held += cap(c.b) + chunkHeader
+	}
+	if limit := 2*int(table.DirtyBytes()) + 2*chunkBytes; table.Buried() != 200 || held > limit {
+		t.Errorf("%d bytes are held of %d tombstones, want %d at most", held, table.Buried(), limit)
+	}
+	for i := 0; i < 100_000; i += 500 {
+		id := fmt.Append(nil, "stays ", i)
+		if r := table.At(table.Find(id)); string(r.Bytes) != string(id) || r.Stored.Offset != 2 {
+			t.Fatalf("%q is found as %q, from %v", id, r.Bytes, r.Stored)
+		}
+	}
+}
+
+// A chunk is as large as what is there asks for.
+func TestOneThatIsReplacedTakesSmallChunks(t *testing.T) {
+	table := New(0, 6)
+	add := func(id string) { table.AddStored(waits(id, 10_000_000, 200)) }
+	for i := range 2 {
+		add(fmt.Sprint("stays", i))
+	}
+	for range 100 {
+		add("goes")
+		level, slot, at, _ := table.Find([]byte("goes")).place().split()
+		if n := cap(table.soon.buckets[level][slot].chunks[at].b); n > 2<<10 {
+			t.Fatalf("a chunk of %d bytes for one of some 200", n)
+		}
+		table.drop("goes")
+	}
+}
+
+// A slot that many records were in leaves nothing behind.
+func TestALongSlotLeavesNothing(t *testing.T) {
+	table := New(0, 6)
+	for i := range 2 * maxReady {
+		table.AddStored(waits(fmt.Sprint(i), 1000, 0))
+	}
+	n := 0
+	for at := table.Pop(1000); at != 0; at = table.Pop(1000) {
+		number, _, _ := table.Decode(at)
+		table.Forget(number)
+		n++
+	}
+	if n != 2*4096 || cap(table.soon.ready) > maxReady || table.soon.memory() != 0 || len(table.index.cells) > minCells || table.objects != nil {
+		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(table.soon.ready), table.soon.memory(), len(table.index.cells))
+	}
+}
+
+// What was taken out of the slot that was open does not stay there when the clock is
+// set back, and the slot is one of many again.
+func TestASlotThatWasOpenKeepsNoMemory(t *testing.T) {
+	table := New(0, 6)
+	const n, each = 200, 20
+	for i := range n {
+		if !table.AddStored(waits(fmt.Sprint(i), 1000, 1000)) {
+			t.Fatal("it is refused")
+		}
+	}
+	if _, ok := table.First(1000); !ok {
+		t.Fatal("nothing is due")
+	}
+	for i := range n { // some of each chunk stay
+		if i%each > 0 {
+			table.drop(fmt.Sprint(i))
+		}
+	}
+	if table.SetBack(900); table.In(Soon) != n/each || table.soon.memory() > 2*int(table.SoonBytes())+2*chunkBytes {
+		t.Errorf("%d bytes are taken for %d records of %d", table.soon.memory(), table.In(Soon), table.SoonBytes())
+	}
+	if k, ok := table.First(1000); !ok || k.Due != 1000 {
+		t.Errorf("first is %v, %v", k, ok)
+	}
+}

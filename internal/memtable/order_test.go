@@ -1,0 +1,125 @@
+package memtable
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func TestPutTwicePanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	table := New(0, 0)
+	number := table.AddObject("a")
+	table.Put(number, Soon, Key{Due: 5})
+	table.Put(number, Later, Key{Due: 5})
+}
+
+// Very many timers of one millisecond, in several orders, come in order. Were any of them quadratic, this would
+// take minutes.
+func TestOneMillisecond(t *testing.T) {
+	const n, due = 100_000, 1_000_000
+	shuffled := rand.New(rand.NewPCG(1, 2)).Perm(n)
+	for _, c := range []struct {
+		name string
+		now  int64 // the table's when the timers come
+		seq  func(i int) int64
+	}{
+		{"ahead, in order", 0, func(i int) int64 { return int64(i) }},
+		{"ahead, shuffled", 0, func(i int) int64 { return int64(shuffled[i]) }},
+		{"late, in order", due, func(i int) int64 { return int64(i) }},
+		{"late, reversed", due, func(i int) int64 { return int64(n - 1 - i) }},
+		{"late, shuffled", due, func(i int) int64 { return int64(shuffled[i]) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			table := New(c.now, 6)
+			for i := range n {
+				table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{due, c.seq(i)})
+			}
+			for want := range int64(n) {
+				if k, ok := table.First(due); !ok || k.Seq != want {
+					t.Fatalf("first is %v, %v, want seq %d", k, ok, want)
+				}
+				table.Pop(due)
+			}
+			if at := table.Pop(due); at != 0 || table.In(Soon) != 0 {
+				t.Fatalf("%d are left", table.In(Soon))
+			}
+		})
+	}
+}
+
+// The clock was hours ahead and is set back: what is put below that mark comes at its time, in order, with what
+// was there, and Next tells when.
+func TestBelowTheHighMark(t *testing.T) {
+	const now, hours = 1_700_000_000_000, 2 * 3600_000
+	table := New(now, 0)
+	table.Pop(now + hours)
+	for i, in := range []int64{5000, 10, hours + 1, 3_600_000, 10, 0} {
+		table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{Due: now + in, Seq: int64(i)})
+	}
+	var got []int64
+	for table.In(Soon) > 0 {
+		at, ok := table.Next()
+		if !ok {
+			t.Fatalf("no next of %d", table.In(Soon))
+		}
+		if k, ok := table.First(at - 1); ok {
+			t.Errorf("%v is given out at %d", k, at-1)
+		}
+		for k, ok := table.First(at); ok; k, ok = table.First(at) {
+			got = append(got, k.Seq)
+			table.Pop(at)
+		}
+	}
+	if want := []int64{5, 1, 4, 0, 3, 2}; !slices.Equal(got, want) {
+		t.Errorf("given out were %v, want %v", got, want)
+	}
+}
+
+// What is due all the time, so that the open slot never is empty, takes no memory when it is gone.
+func TestAnOpenSlotThatIsNeverEmpty(t *testing.T) {
+	table := New(1000, 6)
+	next := 0
+	add := func() {
+		table.Put(table.AddObject(fmt.Sprint(next)), Soon, Key{Due: 900, Seq: int64(next)})
+		next++
+	}
+	for range 100 {
+		add()
+	}
+	for range 200_000 {
+		add()
+		at := table.Pop(1000)
+		if at.Kind() != Object {
+			t.Fatal("nothing is due")
+		}
+		table.Forget(at.Number())
+	}
+	if entries := cap(table.soon.ready) + cap(table.soon.late); table.soon.memory() > 3*chunkBytes || entries > 4*maxReady {
+		t.Errorf("%d bytes and %d entries are taken for 100", table.soon.memory(), entries)
+	}
+}
+
+// BenchmarkOrder puts objects up to a minute ahead and pops them as time passes, with 100,000 pending.
+func BenchmarkOrder(b *testing.B) {
+	const pending = 100_000
+	r := rand.New(rand.NewPCG(1, 2))
+	table := New(0, 6)
+	for i := range pending {
+		table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{r.Int64N(60_000), int64(i)})
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; i < b.N; {
+		now, _ := table.Next()
+		for at := table.Pop(now); at != 0; at = table.Pop(now) {
+			table.Put(at.Number(), Soon, Key{now + 1 + r.Int64N(60_000), int64(i)})
+			i++
+		}
+	}
+}

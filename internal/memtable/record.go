@@ -1,0 +1,223 @@
+package memtable
+
+import (
+	"cmp"
+	"encoding/binary"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// MaxBytes is the size of the largest timer that is a record. Beside a larger one an object
+	// does not matter.
+	MaxBytes = 4 << 10
+	// overhead is about how many bytes a record takes beside those of the timer: 21 to 43 of
+	// the index, its header, its share of what is not filled of the last chunks. Dead records
+	// may hold as much again as the others, and 16 KiB a slot.
+	overhead = 48
+
+	minChunk, chunkBytes = 512, 16 << 10
+	// chunkHeader is how many bytes a chunk takes that has no record left.
+	chunkHeader = 32
+)
+
+// State is what the store has of a record.
+type State uint8
+
+const (
+	// Dirty: committed steps have changed it, and the store does not have that.
+	Dirty State = 1 << iota
+	// Flushing: a checkpoint that is being written has it as it is.
+	Flushing
+
+	alive
+	placed    // Stored is not Absent, and stands behind the bytes
+	reference // to an object: a key and a number
+)
+
+// Record is a timer as the bytes that it is stored in, or the ID of a tombstone.
+type Record struct {
+	Bytes  []byte // see timer.Decode
+	State  State
+	Stored timer.Ref // what the store has of one that is dirty
+}
+
+// Size is about how many bytes of memory the record takes. A reference is the object's.
+func (r *Record) Size() int64 {
+	if r.State&reference != 0 {
+		return 0
+	}
+	return int64(len(r.Bytes)) + overhead
+}
+
+// ID is that of the timer.
+func (r *Record) ID() []byte {
+	id, _, _ := timer.DecodePlace(r.Bytes)
+	return id
+}
+
+func (r *Record) key() Key {
+	_, k := r.place()
+	return k
+}
+
+// place is the record's place in the order of firing, and its ID unless it is a reference.
+func (r *Record) place() (id []byte, k Key) {
+	if r.State&reference != 0 {
+		return nil, Key{int64(binary.LittleEndian.Uint64(r.Bytes)), int64(binary.LittleEndian.Uint64(r.Bytes[8:]))}
+	}
+	id, at, _ := timer.DecodePlace(r.Bytes)
+	return id, Key{Due: at.Due, Seq: at.Offset}
+}
+
+// length is how many bytes of a chunk it takes.
+func (r *Record) length() int {
+	n := 1 + 1 + len(r.Bytes)
+	if len(r.Bytes) >= 1<<7 {
+		n++
+	}
+	if len(r.Bytes) >= 1<<14 {
+		n++
+	}
+	if r.State&placed != 0 {
+		n += 16
+	}
+	return n
+}
+
+func (k Key) appendReference(b []byte, number int32) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(k.Due))
+	b = binary.LittleEndian.AppendUint64(b, uint64(k.Seq))
+	return binary.LittleEndian.AppendUint32(b, uint32(number))
+}
+
+// number is that of the object that a reference refers to.
+func (r *Record) number() int32 { return int32(binary.LittleEndian.Uint32(r.Bytes[16:])) }
+
+// public has no flags of ours.
+func (r Record) public() Record {
+	r.State &= Dirty | Flushing
+	return r
+}
+
+// Key places a timer in the order of firing: by Due, in Unix milliseconds, then by Seq.
+type Key struct{ Due, Seq int64 }
+
+// Compare orders keys: -1, 0 or +1.
+func (k Key) Compare(o Key) int {
+	if k.Due != o.Due {
+		return cmp.Compare(k.Due, o.Due)
+	}
+	return cmp.Compare(k.Seq, o.Seq)
+}
+
+// bucket is some records in chunks. They are appended, and die where they lie.
+type bucket struct {
+	chunks []chunk
+	n      int // records
+	marked int // that are dirty or being flushed
+	live   int // bytes of the records
+	held   int // bytes of chunks, those of dead records too
+}
+
+// chunk is some records, one behind the other:
+//
+//	state, 1 byte | length of bytes, varint | bytes | if placed: due and offset of what is stored, 8 bytes each
+//
+// Its memory does not move.
+type chunk struct {
+	b []byte
+	n int // records; what has none left has no memory either
+}
+
+func marks(s State) int {
+	if s&(Dirty|Flushing) != 0 {
+		return 1
+	}
+	return 0
+}
+
+// append adds a record behind the others.
+func (b *bucket) append(r *Record) (at, offset int) {
+	state, size := r.State&(Dirty|Flushing|reference)|alive, 1+binary.MaxVarintLen16+len(r.Bytes)
+	if r.State&Dirty != 0 && !r.Stored.IsAbsent() {
+		state, size = state|placed, size+16
+	}
+	at = len(b.chunks) - 1
+	if at < 0 || cap(b.chunks[at].b)-len(b.chunks[at].b) < size {
+		at++
+		room := min(chunkBytes, max(minChunk, b.live)) // no more than is there
+		b.chunks = append(b.chunks, chunk{b: make([]byte, 0, max(room, size))})
+	}
+	c := &b.chunks[at]
+	offset = len(c.b)
+	c.b = binary.AppendUvarint(append(c.b, byte(state)), uint64(len(r.Bytes)))
+	c.b = append(c.b, r.Bytes...)
+	if state&placed != 0 {
+		c.b = binary.LittleEndian.AppendUint64(c.b, uint64(r.Stored.Due))
+		c.b = binary.LittleEndian.AppendUint64(c.b, uint64(r.Stored.Offset))
+	}
+	c.n++
+	b.n++
+	b.live, b.held = b.live+len(c.b)-offset, b.held+len(c.b)-offset
+	b.marked += marks(state)
+	return at, offset
+}
+
+// read returns the record at an offset, and where the next one begins. A dead one is not alive.
+func (c *chunk) read(offset int) (r Record, next int) {
+	r.State, r.Stored = State(c.b[offset]), timer.Absent
+	n, size := binary.Uvarint(c.b[offset+1:])
+	from := offset + 1 + size
+	next = from + int(n)
+	r.Bytes = c.b[from:next:next]
+	if r.State&placed != 0 {
+		r.Stored.Due = int64(binary.LittleEndian.Uint64(c.b[next:]))
+		r.Stored.Offset = int64(binary.LittleEndian.Uint64(c.b[next+8:]))
+		next += 16
+	}
+	return r, next
+}
+
+// isAlive reports whether the record at an offset of a chunk is not dead.
+func (b *bucket) isAlive(i, offset int) bool {
+	return i < len(b.chunks) && b.chunks[i].n > 0 && State(b.chunks[i].b[offset])&alive != 0
+}
+
+// at returns the record at an offset of a chunk.
+func (b *bucket) at(i, offset int) Record {
+	r, _ := b.chunks[i].read(offset)
+	return r
+}
+
+// remove has a record be dead.
+func (b *bucket) remove(r *Record, i, offset int) {
+	c := &b.chunks[i]
+	c.b[offset] &= byte(placed) // it tells where the next one begins
+	b.n--
+	b.live -= r.length()
+	b.marked -= marks(r.State)
+	if c.n--; c.n == 0 {
+		b.held -= len(c.b)
+		c.b = nil
+	}
+}
+
+// wasteful reports whether more than half of the memory, and much, is of dead records.
+func (b *bucket) wasteful() bool {
+	return b.held+len(b.chunks)*chunkHeader > 2*b.live+chunkBytes
+}
+
+// each calls fn with each record, which is not to be kept and may be removed, and the chunk and offset that it
+// is at.
+func (b *bucket) each(fn func(r *Record, i, offset int)) {
+	var r Record // one: it escapes
+	for i := range b.chunks {
+		c := chunk{b: b.chunks[i].b} // fn may empty it
+		for offset, next := 0, 0; offset < len(c.b); offset = next {
+			if r, next = c.read(offset); r.State&alive != 0 {
+				fn(&r, i, offset)
+			}
+		}
+	}
+}

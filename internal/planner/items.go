@@ -1,0 +1,191 @@
+package planner
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/memtable"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// grain makes slots of 64 ms: what is due sooner is not worth encoding.
+const grain = 6
+
+// maxSpare is how many items are kept for use again: a timer has one until its step is folded, and one when
+// it fires.
+const maxSpare = 4096
+
+// newItem makes an item of an ID of which nothing is known.
+func (p *Planner) newItem(id string, ref timer.Ref, t *timer.Timer) *Item {
+	return p.item(p.table.AddObject(id), id, ref, t)
+}
+
+// item is the item of a new object.
+func (p *Planner) item(number int32, id string, ref timer.Ref, t *timer.Timer) *Item {
+	if int(number) == len(p.items) {
+		p.items = append(p.items, nil)
+	}
+	it := p.items[number]
+	if it == nil {
+		it = new(Item)
+		p.items[number] = it
+	}
+	it.number, it.id, it.ref, it.timer = number, id, ref, t
+	return it
+}
+
+// find returns the item of an ID, nil if nothing is known of it. What was encoded, or a tombstone, has one again.
+func (p *Planner) find(id []byte) *Item {
+	at := p.table.Find(id)
+	switch at.Kind() {
+	case memtable.None:
+		return nil
+	case memtable.Object:
+		return p.items[at.Number()]
+	}
+	it := p.decode(at, true)
+	switch at.Kind() {
+	case memtable.Soon:
+		p.insert(it)
+	case memtable.Later:
+		p.postpone(it)
+	}
+	return it
+}
+
+// decode makes an item, neither soon nor later, of a record or a tombstone. Its own bytes are a copy, or those of the
+// record.
+func (p *Planner) decode(at memtable.Ref, own bool) *Item {
+	number, id, r := p.table.Decode(at)
+	if at.Kind() == memtable.Tombstone {
+		it := p.item(number, id, timer.Absent, nil)
+		p.delta.restore(it, r.State, r.Stored)
+		return it
+	}
+	if own {
+		r.Bytes = bytes.Clone(r.Bytes)
+	}
+	t := decoded(r.Bytes)
+	t.Target.Topic = p.topic(t.Target.Topic)
+	it := p.item(number, id, t.Ref(), t)
+	p.delta.restore(it, r.State, r.Stored)
+	return it
+}
+
+// decoded is the timer of a record.
+func decoded(b []byte) *timer.Timer {
+	t, err := timer.Decode(b)
+	if err != nil {
+		panic("planner: a record cannot be read: " + err.Error())
+	}
+	return t
+}
+
+// encode has an item be a record or a tombstone, if nothing happens to it: neither an
+// entry nor a request nor a checkpoint knows the item, it waits for nothing but its due time,
+// and what it stands for is all in its bytes and its place.
+func (p *Planner) encode(it *Item) {
+	t := it.timer
+	switch {
+	case it.entries > 0 || it.pins > 0:
+		return
+	case t == nil:
+		p.bury(it)
+		return
+	case it.change.frozen != 0 || it.permit != nil || it.missed != 0 || !encodable(t):
+		return
+	}
+	if k, key := p.table.Place(it.number); k == memtable.None || key.Due != t.Due {
+		return
+	}
+	r := memtable.Record{Stored: timer.Absent}
+	if it.change.at != 0 {
+		r.State, r.Stored = memtable.Dirty, it.change.stored
+	}
+	p.scratch = t.AppendTo(p.scratch[:0])
+	if r.Bytes = p.scratch; !p.table.Encode(it.number, r) {
+		return
+	}
+	if it.near {
+		p.left(it)
+	}
+	if it.change.at != 0 {
+		p.outOfDelta(it)
+	}
+	p.retire(it)
+}
+
+// encodable reports whether a timer may be a record by what it is.
+func encodable(t *timer.Timer) bool { return t.Steering == nil && t.Size() <= memtable.MaxBytes }
+
+// bury has an item under whose ID nothing is pending be a tombstone, if the
+// store has something still, or will by the checkpoint that is being written.
+func (p *Planner) bury(it *Item) {
+	c := &it.change
+	if c.at == 0 || !p.table.Bury(it.number, c.stored) {
+		return
+	}
+	if c.frozen != 0 { // nothing is left to be done about it when the checkpoint ends
+		p.delta.frozen[c.frozen-1] = nil
+	}
+	p.outOfDelta(it)
+	p.retire(it)
+}
+
+// outOfDelta takes an item out of the delta whose change goes into a record.
+func (p *Planner) outOfDelta(it *Item) {
+	it.retired = true
+	p.delta.bytes -= it.deltaBytes()
+	p.delta.drop(it)
+}
+
+// forget forgets an item, and its ID.
+func (p *Planner) forget(it *Item) {
+	p.table.Forget(it.number)
+	p.retire(it)
+}
+
+// retire forgets an item that has no object any more. It is used again, unless an
+// overlay may look at it: nobody else does, for no entry of it is left that is not folded, no
+// batch and no checkpoint that knows it, and who parks looks at the timer too.
+func (p *Planner) retire(it *Item) {
+	switch n := p.table.Objects(); {
+	case n == 0: // not to hold on to what was long once
+		p.items = nil
+	case p.notes == nil && len(p.items)-n <= maxSpare:
+		*it = Item{}
+	default:
+		p.items[it.number] = nil
+	}
+}
+
+// maxTopics is how many names of topics a planner remembers.
+const maxTopics = 1000
+
+// topic is a topic's name in memory of its own: who remembers what a timer's topic is called
+// would keep the chunk that the timer was encoded in.
+func (p *Planner) topic(name string) string {
+	own, ok := p.topics[name]
+	if !ok {
+		if len(p.topics) >= maxTopics {
+			clear(p.topics)
+		}
+		own = strings.Clone(name)
+		p.topics[own] = own
+	}
+	return own
+}
+
+// own gives an item that was just decoded, and that will wait, bytes of its own: it would keep
+// a whole chunk.
+func (it *Item) own() {
+	t := decoded(it.timer.AppendTo(nil))
+	t.Target.Topic = it.timer.Target.Topic
+	if it.change.after == it.timer {
+		it.change.after = t
+	}
+	it.timer = t
+}
+
+// key is a place in the order of firing.
+func key(r timer.Ref) memtable.Key { return memtable.Key{Due: r.Due, Seq: r.Offset} }
