@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Where a record batch of version 2 has what Aborted needs (KIP-98), and how long its
-// header is.
+// Where Aborted finds what it needs in a record batch of version 2 (KIP-98), and the
+// size of the batch's header.
 const (
 	magicAt           = 16
 	attributesAt      = 21
@@ -22,18 +22,18 @@ const (
 	transactional = 1 << 4 // of the attributes
 )
 
-// Aborted reports whether the batch that holds the position is one of an aborted
-// transaction. It looks at the batch's header alone, of whatever size the batch is,
-// and does not move. The position must lie below the last stable offset. Errors are
-// those of Next.
+// Aborted reports whether the batch at the position belongs to an aborted
+// transaction. It reads only the batch's header, so the batch may have any size, and
+// does not move. The position must lie below the last stable offset. Errors are those
+// of Next.
 func (r *Reader) Aborted(ctx context.Context) (aborted bool, err error) {
-	err = r.route.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
+	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
 		resp, err := r.answer(ctx, leader, 0)
 		if err != nil {
 			return err
 		}
 		if len(resp.RecordBatches) == 0 {
-			r.follower = noBroker
+			r.replica = noBroker
 			return kerr.OffsetNotAvailable // the leader does not show it yet, or again
 		}
 		aborted, err = r.abortedIn(resp)
@@ -42,18 +42,18 @@ func (r *Reader) Aborted(ctx context.Context) (aborted bool, err error) {
 	return aborted && err == nil, err
 }
 
-// abortedIn looks for the first batch of an answer in its list of aborted
-// transactions, which has those that reach to the position or beyond: one of the same
-// producer that began at or before the batch is the batch's.
+// abortedIn looks for the first batch of an answer in the answer's list of aborted
+// transactions. The list has those that reach the position. A transaction of the same
+// producer that began at or before the batch is the batch's own.
 func (r *Reader) abortedIn(resp *kmsg.FetchResponseTopicPartition) (bool, error) {
 	b := resp.RecordBatches
 	if len(b) < batchHeader || b[magicAt] != 2 {
-		return false, &finalError{fmt.Errorf("decode %v at %d: %d bytes are no batch", r.route.t, r.position, len(b))}
+		return false, &finalError{fmt.Errorf("decode %v at %d: %d bytes are no batch", r.leader.t, r.position, len(b))}
 	}
 	first := int64(binary.BigEndian.Uint64(b))
 	last := first + int64(int32(binary.BigEndian.Uint32(b[lastOffsetDeltaAt:])))
 	if r.position < first || r.position > last {
-		return false, &finalError{fmt.Errorf("decode %v at %d: the batch there has the offsets %d to %d", r.route.t, r.position, first, last)}
+		return false, &finalError{fmt.Errorf("decode %v at %d: the batch there has the offsets %d to %d", r.leader.t, r.position, first, last)}
 	}
 	if binary.BigEndian.Uint16(b[attributesAt:])&transactional == 0 {
 		return false, nil

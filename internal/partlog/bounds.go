@@ -20,37 +20,37 @@ const (
 	readCommitted   int8 = 1
 )
 
-// Bounds returns where the log of t begins, the offset below which no
-// transaction is open, and the offset of the next record to be written. They
-// are asked for in this order, so start <= lastStable <= highWatermark, each as
-// of some moment during the call. A leader that is away is waited for until ctx
-// ends; a topic that is gone is an ErrTopicGone after DefaultLimits.
+// Bounds returns where the log of t begins, the offset below which no transaction is
+// open, and the offset of the next record to be written. It asks for them in this
+// order, so start <= lastStable <= highWatermark, each as of some moment during the
+// call. It waits for a leader that is away until ctx ends. If the topic is gone, it
+// returns an ErrTopicGone after the time of DefaultLimits.
 func Bounds(ctx context.Context, cl *kgo.Client, t Log) (start, lastStable, highWatermark int64, err error) {
-	r := newRoute(cl, t, DefaultLimits())
-	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
-		start, lastStable, highWatermark, err = r.bounds(ctx, br)
+	l := newLeader(cl, t)
+	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
+		start, lastStable, highWatermark, err = l.bounds(ctx, br)
 		return err
 	})
 	return start, lastStable, highWatermark, err
 }
 
-func (r *route) bounds(ctx context.Context, br *kgo.Broker) (start, lastStable, highWatermark int64, err error) {
-	if start, err = r.listOffset(ctx, br, earliest, readUncommitted); err != nil {
+func (l *leader) bounds(ctx context.Context, br *kgo.Broker) (start, lastStable, highWatermark int64, err error) {
+	if start, err = l.listOffset(ctx, br, earliest, readUncommitted); err != nil {
 		return
 	}
-	if lastStable, err = r.listOffset(ctx, br, latest, readCommitted); err != nil {
+	if lastStable, err = l.listOffset(ctx, br, latest, readCommitted); err != nil {
 		return
 	}
-	highWatermark, err = r.listOffset(ctx, br, latest, readUncommitted)
+	highWatermark, err = l.listOffset(ctx, br, latest, readUncommitted)
 	return
 }
 
-// Newest returns the latest timestamp of the records of t, zero if it has none.
-// Where they have LogAppendTime it is at or before the leader's clock.
+// Newest returns the latest timestamp of the records of t, zero if it has none. With
+// LogAppendTime the timestamp is at or before the leader's clock.
 func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error) {
-	r := newRoute(cl, t, DefaultLimits())
-	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
-		p, err := r.list(ctx, br, newest, readUncommitted)
+	l := newLeader(cl, t)
+	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
+		p, err := l.list(ctx, br, newest, readUncommitted)
 		if err == nil && p.Timestamp >= 0 {
 			at = time.UnixMilli(p.Timestamp)
 		}
@@ -59,15 +59,15 @@ func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error
 	return at, err
 }
 
-// End returns the offset of the next record that the leader of t will write. Unlike the
-// high watermark it is behind what in-sync followers still lack, which no reader is shown:
-// Kafka calls it the log end offset. Leaders that are away, and topics that are gone, are as
-// with Bounds.
+// End returns the offset of the next record that the leader of t will write, which Kafka
+// calls the log end offset. It is beyond the high watermark if in-sync followers lack records
+// that the leader has. Leaders that are away, and topics that are gone, are handled as by
+// Bounds.
 func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, err error) {
-	r := newRoute(cl, t, DefaultLimits())
-	r.replica = debugging
-	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
-		end, err = r.listOffset(ctx, br, latest, readUncommitted)
+	l := newLeader(cl, t)
+	l.as = debugging
+	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
+		end, err = l.listOffset(ctx, br, latest, readUncommitted)
 		return err
 	})
 	return end, err
@@ -85,14 +85,14 @@ func EpochOf(kafka int32) Epoch { return Epoch(max(kafka, -1) + 1) }
 // as e, the log has none of its records, and end is -1 (KIP-101, KIP-320). Leaders that are
 // away and topics that are gone are handled as by Bounds.
 func EpochEnd(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (end int64, err error) {
-	r := newRoute(cl, t, DefaultLimits())
-	err = r.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
+	l := newLeader(cl, t)
+	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
 		req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 		req.ReplicaID = consumer
 		rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
 		rt.Topic = t.Topic
 		rp := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
-		rp.Partition, rp.CurrentLeaderEpoch, rp.LeaderEpoch = t.Partition, r.epoch, int32(e)-1
+		rp.Partition, rp.CurrentLeaderEpoch, rp.LeaderEpoch = t.Partition, l.epoch, int32(e)-1
 		rt.Partitions = append(rt.Partitions, rp)
 		req.Topics = append(req.Topics, rt)
 		kresp, err := br.Request(ctx, req)
@@ -110,21 +110,21 @@ func EpochEnd(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (end int64, e
 	return end, err
 }
 
-func (r *route) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (int64, error) {
-	p, err := r.list(ctx, br, at, isolation)
+func (l *leader) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (int64, error) {
+	p, err := l.list(ctx, br, at, isolation)
 	return p.Offset, err
 }
 
-func (r *route) list(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (p kmsg.ListOffsetsResponseTopicPartition, err error) {
+func (l *leader) list(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (p kmsg.ListOffsetsResponseTopicPartition, err error) {
 	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID, req.IsolationLevel = r.replica, isolation
+	req.ReplicaID, req.IsolationLevel = l.as, isolation
 	rt := kmsg.NewListOffsetsRequestTopic()
-	rt.Topic = r.t.Topic
+	rt.Topic = l.t.Topic
 	rp := kmsg.NewListOffsetsRequestTopicPartition()
-	rp.Partition = r.t.Partition
+	rp.Partition = l.t.Partition
 	rp.Timestamp = at
-	if r.replica == debugging {
-		rp.CurrentLeaderEpoch = r.epoch // without it a follower answers too, with what it has
+	if l.as == debugging {
+		rp.CurrentLeaderEpoch = l.epoch // without it a follower answers too, with what it has
 	}
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)

@@ -7,9 +7,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Edge is where a log ends for the two kinds of readers.
+// Edge has the ends of a log for readers of committed and of all records.
 //
 // Invariant: Stable <= End. If Stable < End, the record at Stable belongs to a transaction that
 // was open between the two questions, and no read_committed reader gets past it.
@@ -21,12 +22,12 @@ type Edge struct {
 // Held reports whether an open transaction keeps records from being read.
 func (e Edge) Held() bool { return e.Stable < e.End }
 
-// NoLeader stands for leaders that are not known.
+// NoLeader says that the leader is not known.
 const NoLeader = noBroker
 
-// Edges asks the leader of many logs where they end, with two successive requests. Each may take limit. Logs that it
-// does not lead, or has not told of in time, are left out. With [NoLeader] the client looks up leaders and asks
-// them at once, and the slowest of them is waited for. Topics go by name.
+// Edges asks the leader of many logs where they end, with two successive requests. Each may take limit. The result
+// lacks logs that the broker does not lead, or for which it did not answer in time. With [NoLeader] the client looks
+// the leaders up, asks all of them at once, and waits for the slowest. Topics go by name.
 func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, limit time.Duration) map[Log]Edge {
 	if len(logs) == 0 {
 		return nil
@@ -37,27 +38,27 @@ func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, limit 
 	stables := latestOf(ctx, cl, leader, logs, readCommitted, limit)
 	edges := make(map[Log]Edge, len(logs))
 	for _, l := range logs {
-		end, some := ends[place{l.Topic, l.Partition}]
-		if stable, both := stables[place{l.Topic, l.Partition}]; some && both {
+		end, some := ends[l.partition()]
+		if stable, both := stables[l.partition()]; some && both {
 			edges[l] = Edge{Stable: stable, End: max(end, stable)}
 		}
 	}
 	return edges
 }
 
-// leadersAge is how old what is known of leaders may be.
+// leadersAge is how old cached metadata may be.
 const leadersAge = time.Second
 
-// Leaders returns the node IDs of the leaders of logs. Logs without a leader, or of which none is known, are left
-// out. Topics go by name. The error says that no broker has told within limit.
+// Leaders returns the node IDs of the leaders of logs. Logs without a known leader are left out. Topics go by name.
+// It returns an error if no broker answered within limit.
 func Leaders(ctx context.Context, cl *kgo.Client, logs []Log, limit time.Duration) (map[Log]int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
-	asked := make(map[place]Log, len(logs))
+	asked := make(map[timer.TopicPartition]Log, len(logs))
 	topics := make(map[string]bool)
 	for _, l := range logs {
-		asked[place{l.Topic, l.Partition}] = l
+		asked[l.partition()] = l
 		if !topics[l.Topic] {
 			topics[l.Topic] = true
 			t := kmsg.NewMetadataRequestTopic()
@@ -75,7 +76,7 @@ func Leaders(ctx context.Context, cl *kgo.Client, logs []Log, limit time.Duratio
 			if t.Topic == nil || p.Leader < 0 {
 				continue
 			}
-			if l, some := asked[place{*t.Topic, p.Partition}]; some {
+			if l, some := asked[timer.TopicPartition{Topic: *t.Topic, Partition: p.Partition}]; some {
 				leaders[l] = p.Leader
 			}
 		}
@@ -83,12 +84,7 @@ func Leaders(ctx context.Context, cl *kgo.Client, logs []Log, limit time.Duratio
 	return leaders, nil
 }
 
-type place struct {
-	topic     string
-	partition int32
-}
-
-func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, isolation int8, limit time.Duration) map[place]int64 {
+func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, isolation int8, limit time.Duration) map[timer.TopicPartition]int64 {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	topics := make(map[string][]kmsg.ListOffsetsRequestTopicPartition)
@@ -111,7 +107,7 @@ func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, iso
 		resp, err := cl.Broker(int(leader)).Request(ctx, req)
 		shards = append(shards, kgo.ResponseShard{Resp: resp, Err: err})
 	}
-	found := make(map[place]int64, len(logs))
+	found := make(map[timer.TopicPartition]int64, len(logs))
 	for _, shard := range shards {
 		resp, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
 		if shard.Err != nil || !ok {
@@ -120,7 +116,7 @@ func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, iso
 		for _, t := range resp.Topics {
 			for _, p := range t.Partitions {
 				if p.ErrorCode == 0 {
-					found[place{t.Topic, p.Partition}] = p.Offset
+					found[timer.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = p.Offset
 				}
 			}
 		}

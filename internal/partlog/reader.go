@@ -12,22 +12,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Reader reads one partition. It belongs to one goroutine at a time, and holds
-// no resource but memory: drop it when done.
+// Reader reads one partition. One goroutine at a time uses it. It needs no Close.
 //
 // Invariant: every committed record in [from, position) has been returned, in
 // order and once.
 type Reader struct {
-	route    route
+	leader   leader
 	position int64
 
 	// compacted: see SetCompacted.
 	compacted bool
 	// isolation of what is returned: see SetUncommitted.
 	isolation int8
-	// follower is a replica other than the leader that the broker sent us to
+	// replica is one other than the leader that the broker sent us to
 	// (KIP-392), noBroker for none.
-	follower int32
+	replica int32
 
 	decompressor kgo.Decompressor
 }
@@ -51,81 +50,77 @@ type Page struct {
 // holds up all other fetches of cl to that broker, and they hold up Next.
 func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 	return &Reader{
-		route:        newRoute(cl, t, DefaultLimits()),
+		leader:       newLeader(cl, t),
 		position:     from,
 		isolation:    readCommitted,
-		follower:     noBroker,
+		replica:      noBroker,
 		decompressor: kgo.DefaultDecompressor(),
 	}
 }
 
-// Position is the offset up to which the log has been looked at: the next
-// record is at or above it. A gate on offset n is open once Position() >= n.
+// Position is the offset up to which the log has been read: the next record is at
+// or above it.
 func (r *Reader) Position() int64 { return r.position }
 
-// SetPosition has the next Next begin at an offset.
+// SetPosition makes the next Next begin at an offset.
 func (r *Reader) SetPosition(to int64) { r.position = to }
 
-// Log is what r reads; its ID is known once a Next has succeeded.
-func (r *Reader) Log() Log { return r.route.t }
-
-// Limits returns the limits in force.
-func (r *Reader) Limits() Limits { return r.route.limits }
+// Log is the log that r reads; its ID is known once a Next has succeeded.
+func (r *Reader) Log() Log { return r.leader.t }
 
 // SetLimits replaces the limits, from the next Next on.
-func (r *Reader) SetLimits(l Limits) { r.route.limits = l }
+func (r *Reader) SetLimits(l Limits) { r.leader.limits = l }
 
 // SetMaxBytes sets Limits.MaxBytes alone.
-func (r *Reader) SetMaxBytes(n int32) { r.route.limits.MaxBytes = n }
+func (r *Reader) SetMaxBytes(n int32) { r.leader.limits.MaxBytes = n }
 
-// SetDecompressor replaces the decompressor, which bounds nothing, from the next
-// Next on.
+// SetDecompressor replaces the decompressor from the next Next on. The default one
+// sets no limit to what a batch decompresses to.
 func (r *Reader) SetDecompressor(d kgo.Decompressor) { r.decompressor = d }
 
 // SetCompacted says that the topic is compacted (cleanup.policy holds
-// "compact"). Then a fetch that brings nothing below the last stable offset
-// means that compaction has removed all there was, and the position moves to
-// that offset. In a log that is not compacted there is no such hole; there the
-// same answer means that the records lie in remote storage and did not come in
-// time (tiered storage excludes compaction), and the position must stay.
+// "compact"). If a fetch brings nothing below the last stable offset, compaction
+// has removed all records there, and the position moves to that offset. A log that
+// is not compacted has no such hole. There the same answer means that the records
+// lie in remote storage and did not come in time, and the position must stay.
+// (Kafka has no tiered storage for compacted topics.)
 func (r *Reader) SetCompacted(c bool) { r.compacted = c }
 
-// LookAgain has the next Next ask again who leads the partition. One that others
-// have replaced, and that does not hear of it, goes on to answer, without an
-// error and without what was written since.
-func (r *Reader) LookAgain() { r.route.leader, r.follower = noBroker, noBroker }
+// LookAgain makes the next Next look the leader up again. A former leader that has
+// not heard of its successor goes on answering, without an error and without the
+// records that were written since.
+func (r *Reader) LookAgain() { r.leader.node, r.replica = noBroker, noBroker }
 
-// SetUncommitted has Next return whatever is in the log up to the high watermark:
-// records of open and of aborted transactions too.
+// SetUncommitted makes Next return all records up to the high watermark, those of
+// open and of aborted transactions too.
 func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 
-// Next sends one fetch from the position, waits at the broker for data for at
-// most wait (rounded down to milliseconds, 0: not at all), returns what came
-// and moves the position, which can move although no record came. A page
-// without records and without movement is no error: there is nothing more
-// below the last stable offset.
+// Next sends one fetch from the position, returns the records and moves the
+// position. The broker waits for data for at most wait, which is rounded down to
+// milliseconds. The position can move although no record came. If neither a record
+// came nor the position moved, there is nothing more below the last stable offset.
 //
-// Errors: *OutOfRangeError, *TopicGoneError, ctx's (joined with what kept it
-// waiting), kgo.ErrClientClosed, a refusal, or a batch that does not decode; in
-// each case the position is unchanged and no record is lost by calling again.
+// Errors: *OutOfRangeError, *TopicGoneError, the context's (joined with what kept
+// Next waiting), kgo.ErrClientClosed, a refusal, or a batch that does not decode.
+// After an error the position is unchanged, so a further call loses no record.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
 	var page Page
-	err := r.route.do(ctx, func(ctx context.Context, leader *kgo.Broker) (err error) {
+	err := r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) (err error) {
 		page, err = r.try(ctx, leader, wait)
 		return err
 	})
 	return page, err
 }
 
-// More asks whether a Next would move the position, or would say that it is not in
-// the log, as of now. It waits out what Next does, and returns its errors.
+// More reports whether a Next would move the position, or would return an
+// OutOfRangeError, as of now. It waits and fails as Next does.
 func (r *Reader) More(ctx context.Context) (more bool, err error) {
-	err = r.route.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
-		end, err := r.route.listOffset(ctx, leader, latest, readCommitted)
+	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
+		end, err := r.leader.listOffset(ctx, leader, latest, readCommitted)
 		if more = end > r.position; more || err != nil || end == r.position {
 			return err
 		}
-		end, err = r.route.listOffset(ctx, leader, latest, readUncommitted)
+		end, err = r.leader.listOffset(ctx, leader, latest, readUncommitted)
 		more = end < r.position
 		return err
 	})
@@ -140,40 +135,40 @@ func (r *Reader) try(ctx context.Context, leader *kgo.Broker, wait time.Duration
 	return r.take(resp)
 }
 
-// answer is what the leader, or the follower that it names, says of the position.
+// answer fetches from the leader, or from the follower that the leader named.
 func (r *Reader) answer(ctx context.Context, leader *kgo.Broker, wait time.Duration) (*kmsg.FetchResponseTopicPartition, error) {
 	br := leader
-	if r.follower != noBroker {
-		br = r.route.cl.Broker(int(r.follower))
+	if r.replica != noBroker {
+		br = r.leader.cl.Broker(int(r.replica))
 	}
 	resp, err := r.fetch(ctx, br, wait)
 	if err != nil {
-		r.follower = noBroker
+		r.replica = noBroker
 		return nil, err
 	}
 	switch err := kerr.ErrorForCode(resp.ErrorCode); {
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		return nil, r.outOfRange(ctx, leader)
 	case err != nil:
-		r.follower = noBroker
+		r.replica = noBroker
 		return nil, err
 	}
 	return resp, nil
 }
 
-// outOfRange returns the error for a position that the leader has not, and a
-// retriable one if the leader has it: a follower was behind, or the leader had
-// just begun to lead.
+// outOfRange returns the error for a position that is not in the leader's log. If it
+// is, a follower was behind or the leader had just begun to lead, and the error can be
+// retried.
 func (r *Reader) outOfRange(ctx context.Context, leader *kgo.Broker) error {
-	r.follower = noBroker
-	start, _, end, err := r.route.bounds(ctx, leader)
+	r.replica = noBroker
+	start, _, end, err := r.leader.bounds(ctx, leader)
 	if err != nil {
 		return err
 	}
 	if start <= r.position && r.position <= end {
 		return kerr.OffsetNotAvailable
 	}
-	return &finalError{&OutOfRangeError{Log: r.route.t, Position: r.position, LogStart: start, End: end}}
+	return &finalError{&OutOfRangeError{Log: r.leader.t, Position: r.position, LogStart: start, End: end}}
 }
 
 // fetch sends one Fetch outside of any fetch session and returns the
@@ -198,17 +193,17 @@ func (r *Reader) request(wait time.Duration) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis = int32(min(wait, time.Hour).Milliseconds())
 	req.MinBytes = 1
-	// The limit stands at the partition alone: where that of the request cuts
-	// an answer, kfake leaves out which of its transactions were aborted.
+	// Only the partition has a limit: if the limit of a request cuts an answer,
+	// kfake does not list the aborted transactions.
 	req.MaxBytes = math.MaxInt32
 	req.IsolationLevel = r.isolation
 	rt := kmsg.NewFetchRequestTopic()
-	rt.Topic = r.route.t.Topic // up to v12
-	rt.TopicID = r.route.t.ID  // from v13
+	rt.Topic = r.leader.t.Topic // up to v12
+	rt.TopicID = r.leader.t.ID  // from v13
 	rp := kmsg.NewFetchRequestTopicPartition()
-	rp.Partition = r.route.t.Partition
+	rp.Partition = r.leader.t.Partition
 	rp.FetchOffset = r.position
-	rp.PartitionMaxBytes = r.route.limits.MaxBytes
+	rp.PartitionMaxBytes = r.leader.limits.MaxBytes
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	return req
@@ -219,22 +214,22 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	opts := kgo.ProcessFetchPartitionOpts{
 		Offset:         r.position,
 		IsolationLevel: kgo.ReadCommitted(),
-		Topic:          r.route.t.Topic,
-		Partition:      r.route.t.Partition,
+		Topic:          r.leader.t.Topic,
+		Partition:      r.leader.t.Partition,
 	}
 	if r.isolation == readUncommitted {
 		opts.IsolationLevel = kgo.ReadUncommitted()
 	}
-	// next is r.position if nothing was decoded; it moves past markers,
-	// aborted batches and the empty batches that compaction leaves.
+	// next is r.position if nothing was decoded. It is past markers, aborted
+	// batches and the empty batches that compaction leaves.
 	fp, next := kgo.ProcessFetchPartition(opts, resp, r.decompressor, nil)
-	// What came before a bad batch counts, the next fetch begins at it.
+	// Records before a bad batch count; the next fetch begins at that batch.
 	switch {
 	case fp.Err == nil:
 	case len(fp.Records) > 0:
 		next = fp.Records[len(fp.Records)-1].Offset + 1
 	case next <= r.position:
-		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %w", r.route.t, r.position, fp.Err)}
+		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %w", r.leader.t, r.position, fp.Err)}
 	}
 	page := Page{
 		Records:       fp.Records,
@@ -246,9 +241,9 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	case next > r.position:
 		r.position = next
 	case resp.PreferredReadReplica >= 0:
-		r.follower = resp.PreferredReadReplica
+		r.replica = resp.PreferredReadReplica
 	case len(resp.RecordBatches) > 0:
-		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %d bytes hold no whole batch", r.route.t, r.position, len(resp.RecordBatches))}
+		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %d bytes hold no whole batch", r.leader.t, r.position, len(resp.RecordBatches))}
 	case r.compacted && r.position < fp.LastStableOffset:
 		r.position = fp.LastStableOffset
 	}

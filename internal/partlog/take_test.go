@@ -23,30 +23,30 @@ func TestTakeOfNothing(t *testing.T) {
 		compacted bool
 		change    func(a *kmsg.FetchResponseTopicPartition)
 		position  int64
-		follower  int32
+		replica   int32
 	}{
-		{name: "a log with no holes: the records come later", position: 5, follower: noBroker},
-		{name: "a compacted log: there were none", compacted: true, position: 10, follower: noBroker},
+		{name: "a log with no holes: the records come later", position: 5, replica: noBroker},
+		{name: "a compacted log: there were none", compacted: true, position: 10, replica: noBroker},
 		{
-			name:      "sent to a follower: nobody has looked",
+			name:      "sent to a replica: nobody has looked",
 			compacted: true,
 			change:    func(a *kmsg.FetchResponseTopicPartition) { a.PreferredReadReplica = 3 },
 			position:  5,
-			follower:  3,
+			replica:   3,
 		},
 		{
 			name:      "at the last stable offset",
 			compacted: true,
 			change:    func(a *kmsg.FetchResponseTopicPartition) { a.LastStableOffset = 5 },
 			position:  5,
-			follower:  noBroker,
+			replica:   noBroker,
 		},
 		{
 			name:      "a follower that is behind",
 			compacted: true,
 			change:    func(a *kmsg.FetchResponseTopicPartition) { a.LastStableOffset = 3 },
 			position:  5,
-			follower:  noBroker,
+			replica:   noBroker,
 		},
 	}
 	for _, tt := range tests {
@@ -58,8 +58,8 @@ func TestTakeOfNothing(t *testing.T) {
 				tt.change(a)
 			}
 			page, err := r.take(a)
-			if err != nil || len(page.Records) != 0 || r.Position() != tt.position || r.follower != tt.follower {
-				t.Errorf("got %v at %d, follower %d; want %d, %d", err, r.Position(), r.follower, tt.position, tt.follower)
+			if err != nil || len(page.Records) != 0 || r.Position() != tt.position || r.replica != tt.replica {
+				t.Errorf("got %v at %d, follower %d; want %d, %d", err, r.Position(), r.replica, tt.position, tt.replica)
 			}
 		})
 	}

@@ -4,21 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Log names one partition of one incarnation of a topic.
 type Log struct {
 	Topic string
-	// ID is the topic's UUID; a topic that was deleted and made again under
-	// the same name has another one, and is then reported as gone. A zero ID
-	// means: whatever the name stands for at the first look-up, from then on
-	// only that.
+	// ID is the topic's UUID. If a topic of that name has another ID, it was
+	// recreated, and this one is reported as gone. With a zero ID, the first
+	// look-up by name determines the ID.
 	ID        [16]byte
 	Partition int32
 }
 
 // String returns "topic/partition".
 func (t Log) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partition) }
+
+// partition names the log without its incarnation.
+func (t Log) partition() timer.TopicPartition {
+	return timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
+}
 
 // Errors that a Reader returns wrap these where callers branch on them.
 var (
@@ -33,8 +39,7 @@ var (
 	ErrTopicGone = errors.New("topic is gone")
 )
 
-// OutOfRangeError says where the log begins and ends instead. The Reader's
-// position has not moved.
+// OutOfRangeError has the bounds of the log. The Reader's position has not moved.
 type OutOfRangeError struct {
 	Log      Log
 	Position int64 // the offset that was asked for
@@ -49,10 +54,10 @@ func (e *OutOfRangeError) Error() string {
 // Is reports whether target is ErrOutOfRange.
 func (e *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange }
 
-// TopicGoneError says what the brokers answer instead.
+// TopicGoneError says how the brokers denied the topic.
 type TopicGoneError struct {
 	Log Log
-	// Found is the UUID that the name stands for now, zero if for nothing.
+	// Found is the UUID of the topic that has the name now, zero if there is none.
 	Found [16]byte
 	Cause error
 }

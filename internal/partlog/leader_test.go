@@ -85,20 +85,20 @@ func TestBacksOff(t *testing.T) {
 }
 
 func TestGoneOnlyAfterTheLimit(t *testing.T) {
-	var r route
-	r.limits.GoneAfter = time.Hour
+	var l leader
+	l.limits.GoneAfter = time.Hour
 	denied := &deniedError{cause: kerr.UnknownTopicID}
-	if err := r.verdict(denied); err != nil {
+	if err := l.verdict(denied); err != nil {
 		t.Fatalf("gone at once: %v", err)
 	}
-	r.deniedSince = time.Now().Add(-time.Hour)
-	if err := r.verdict(denied); !errors.Is(err, ErrTopicGone) {
+	l.deniedSince = time.Now().Add(-time.Hour)
+	if err := l.verdict(denied); !errors.Is(err, ErrTopicGone) {
 		t.Fatalf("not gone after the limit: %v", err)
 	}
 	topic := kmsg.NewMetadataResponseTopic()
 	topic.Partitions = []kmsg.MetadataResponseTopicPartition{{Partition: 0, Leader: 4}}
-	if err := r.learn(&topic); err != nil || r.leader != 4 || !r.deniedSince.IsZero() {
-		t.Fatalf("seen again: %v, leader %d, denied since %v", err, r.leader, r.deniedSince)
+	if err := l.learn(&topic); err != nil || l.node != 4 || !l.deniedSince.IsZero() {
+		t.Fatalf("seen again: %v, leader %d, denied since %v", err, l.node, l.deniedSince)
 	}
 }
 
