@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/waterclock/waterclock/internal/api/access/yamltext"
 	"github.com/waterclock/waterclock/internal/span"
 )
 
@@ -103,11 +104,11 @@ var errDelayMapping = errors.New("entries as in {topic: orders.retry.5m, delay: 
 func delayText(n *ast.MappingNode) (string, error) {
 	fields := map[string]string{}
 	for _, v := range n.Values {
-		key, err := scalarOf(v.Key)
+		key, err := yamltext.Scalar(v.Key)
 		if err != nil {
 			return "", errDelayMapping
 		}
-		value, err := scalarOf(v.Value)
+		value, err := yamltext.Scalar(v.Value)
 		if _, twice := fields[key]; err != nil || twice || key != "topic" && key != "delay" && key != "target" || value == "" || strings.Contains(value, ":") {
 			return "", errDelayMapping
 		}

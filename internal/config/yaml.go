@@ -9,8 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/access/yamltext"
 )
 
 // file is the content of a YAML file.
@@ -52,7 +51,7 @@ func put(into map[string]*value, key, path, setting string, n ast.Node) error {
 	}
 	texts, isList, err := scalarsOf(setting, n)
 	if err != nil {
-		return &Problem{Setting: setting, Source: source, Need: err.Error()}
+		return &Problem{Setting: setting, Source: source, Need: needOf(err)}
 	}
 	into[key] = &value{items: texts, isList: isList, source: source}
 	return nil
@@ -90,13 +89,21 @@ func mappingOf(path, setting string, n ast.Node, of string) (map[string]ast.Node
 	}
 	nodes := make(map[string]ast.Node)
 	for each := m.MapRange(); each.Next(); {
-		key, err := scalarOf(each.Key())
+		key, err := yamltext.Scalar(each.Key())
 		if err != nil {
 			return nil, &Problem{Setting: setting, Source: position(path, n), Need: "keys that are names"}
 		}
 		nodes[key] = each.Value()
 	}
 	return nodes, nil
+}
+
+// needOf says what a setting needs whose value is none.
+func needOf(err error) string {
+	if errors.Is(err, yamltext.ErrNotScalar) {
+		return "a single value or a list of them"
+	}
+	return err.Error()
 }
 
 func position(path string, n ast.Node) string {
@@ -124,7 +131,7 @@ func decodeYAML(path string, data []byte) (map[string]yamlValue, error) {
 				Need: fmt.Sprintf("quotes around it, as in '%s': a * that begins a value names an alias in YAML", star),
 			}
 		}
-		line, key, need := access.YAMLFault(err)
+		line, key, need := yamltext.Fault(err)
 		if key == "" {
 			return nil, &Problem{Setting: fileSetting, Found: path, Source: fmt.Sprintf("line %d", line), Need: need}
 		}
@@ -154,12 +161,10 @@ func (v *yamlValue) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-var errNotScalar = errors.New("a single value or a list of them")
-
 func scalarsOf(key string, n ast.Node) (texts []string, isList bool, err error) {
 	seq, isList := n.(*ast.SequenceNode)
 	if !isList {
-		text, err := scalarOf(n)
+		text, err := yamltext.Scalar(n)
 		return []string{text}, false, err
 	}
 	for _, item := range seq.Values {
@@ -172,22 +177,10 @@ func scalarsOf(key string, n ast.Node) (texts []string, isList bool, err error) 
 	return texts, true, nil
 }
 
-// itemOf is scalarOf, except that entries of delay may be mappings.
+// itemOf is yamltext.Scalar, except that entries of delay may be mappings.
 func itemOf(key string, n ast.Node) (string, error) {
 	if m, ok := n.(*ast.MappingNode); ok && key == delaySetting {
 		return delayText(m)
 	}
-	return scalarOf(n)
-}
-
-func scalarOf(n ast.Node) (string, error) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, nil
-	case *ast.LiteralNode:
-		return n.Value.Value, nil
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		return n.GetToken().Value, nil
-	}
-	return "", errNotScalar
+	return yamltext.Scalar(n)
 }

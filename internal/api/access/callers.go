@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+	"github.com/waterclock/waterclock/internal/api/access/yamltext"
 	"golang.org/x/crypto/bcrypt"
 )
 
@@ -114,16 +115,11 @@ type (
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler.
 func (t *text) UnmarshalYAML(n ast.Node) error {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		*t = text(n.Value)
-	case *ast.LiteralNode:
-		*t = text(n.Value.Value)
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		*t = text(n.GetToken().Value)
-	default:
+	scalar, err := yamltext.Scalar(n)
+	if err != nil {
 		return &scalarError{n.GetToken()}
 	}
+	*t = text(scalar)
 	return nil
 }
 
@@ -131,7 +127,7 @@ func (t *text) UnmarshalYAML(n ast.Node) error {
 type scalarError struct{ at *token.Token }
 
 func (e *scalarError) Error() string {
-	return fmt.Sprintf("line %d: %s needs a single value, between quotes if it has a colon", e.at.Position.Line, keyOf(e.at.Prev))
+	return fmt.Sprintf("line %d: %s needs a single value, between quotes if it has a colon", e.at.Position.Line, yamltext.KeyOf(e.at.Prev))
 }
 
 var (
@@ -209,7 +205,7 @@ func decodeCallers(data []byte) (file callersFile, err error) {
 		if bytes.Contains(data, []byte(": *")) {
 			hint = "; a * that begins a value needs quotes: '*'"
 		}
-		line, key, need := YAMLFault(err)
+		line, key, need := yamltext.Fault(err)
 		if key == "" {
 			key = "it"
 		}

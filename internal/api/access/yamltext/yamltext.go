@@ -1,4 +1,6 @@
-package access
+// Package yamltext says in plain words what is wrong with a YAML file, and takes scalars as they are
+// written.
+package yamltext
 
 import (
 	"errors"
@@ -10,10 +12,25 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// YAMLFault says what the YAML library found wrong with a file: the line (0: not known), the key
-// that the fault belongs to ("": none), and what that needs. It stands here, and not with the
-// settings, because those know this package.
-func YAMLFault(err error) (line int, key, need string) {
+// ErrNotScalar says that a node is a list or a mapping.
+var ErrNotScalar = errors.New("not a scalar")
+
+// Scalar returns the text of a scalar as it is written: 007 is neither 7 nor a number.
+func Scalar(n ast.Node) (string, error) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value, nil
+	case *ast.LiteralNode:
+		return n.Value.Value, nil
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		return n.GetToken().Value, nil
+	}
+	return "", ErrNotScalar
+}
+
+// Fault says what the YAML library found wrong with a file: the line (0: not known), the key that the
+// fault belongs to ("": none), and what the key needs.
+func Fault(err error) (line int, key, need string) {
 	var fault yaml.Error
 	if !errors.As(err, &fault) {
 		return 0, "", fmt.Sprintf("well-formed YAML: %v", err)
@@ -22,7 +39,7 @@ func YAMLFault(err error) (line int, key, need string) {
 	if t != nil && t.Position != nil {
 		line = t.Position.Line
 	}
-	key = keyOf(t)
+	key = KeyOf(t)
 	switch fault := fault.(type) {
 	case *yaml.UnexpectedNodeTypeError:
 		return line, key, fmt.Sprintf("%s, not %s", kind(fault.Expected), kind(fault.Actual))
@@ -38,7 +55,7 @@ func YAMLFault(err error) (line int, key, need string) {
 // alreadyDefined is what the library says of a key that is given twice.
 const alreadyDefined = "already defined"
 
-// syntax says what is needed where a file is not well-formed.
+// syntax says what a file needs that is not well-formed.
 func syntax(message string) string {
 	for _, fault := range []struct{ has, need string }{
 		{"sequence end token", "a ] at the end of its list"},
@@ -57,8 +74,8 @@ func syntax(message string) string {
 	return "well-formed YAML: " + message
 }
 
-// keyOf is the key that a token stands behind.
-func keyOf(t *token.Token) string {
+// KeyOf returns the key that a token stands behind.
+func KeyOf(t *token.Token) string {
 	for ; t != nil; t = t.Prev {
 		if t.Type == token.MappingValueType && t.Prev != nil && t.Prev.Type != token.SequenceEndType && t.Prev.Type != token.MappingEndType {
 			return t.Prev.Value
@@ -67,7 +84,7 @@ func keyOf(t *token.Token) string {
 	return ""
 }
 
-// kind names what stands in a file.
+// kind names a type of node.
 func kind(n ast.NodeType) string {
 	switch n {
 	case ast.MappingType, ast.MappingValueType:
