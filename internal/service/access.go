@@ -110,7 +110,7 @@ func (a *access) attempt(ctx context.Context) (pause time.Duration, err error) {
 			a.awaySaid = time.Now()
 			a.log.Warn("no broker can be reached, trying again every second", "brokers", a.cfg.Brokers, "err", err)
 		}
-		return connect.ConnectPause, nil
+		return connectPause, nil
 	case len(a.Problems()) > 0:
 		return refusedPause, nil
 	}

@@ -3,9 +3,14 @@ package service
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -40,9 +45,14 @@ const (
 // producers, one for leaders, and one for each leader of logs. Each has one question under way at most, and
 // what it finds comes through its channel. So a broker that does not answer delays the figures of its own logs alone.
 type edges struct {
-	in    *instance
-	held  map[key]*openTransaction // by partition whose log is held up now
-	named chan map[key]producer
+	partitions *partitions
+	topics     *servedTopics
+	client     *kgo.Client
+	reader     *intake.Reader
+	log        *slog.Logger
+
+	held  map[timer.TopicPartition]*openTransaction // by partition whose log is held up now
+	named chan map[timer.TopicPartition]producer
 	asked bool // a question for producers is under way
 
 	leaders map[partlog.Log]int32 // by log as last looked up; one that is not there is asked for with the others like it
@@ -78,9 +88,9 @@ type producer struct {
 	oldest time.Time // timestamp of the record at that offset
 }
 
-func newEdges(in *instance) *edges {
+func newEdges(ps *partitions, t *servedTopics, cl *kgo.Client, r *intake.Reader, log *slog.Logger) *edges {
 	return &edges{
-		in: in, held: make(map[key]*openTransaction), named: make(chan map[key]producer, 1),
+		partitions: ps, topics: t, client: cl, reader: r, log: log, held: make(map[timer.TopicPartition]*openTransaction), named: make(chan map[timer.TopicPartition]producer, 1),
 		led: make(chan map[partlog.Log]int32, 1), looks: make(map[int32]bool), looked: make(chan edgesOf),
 	}
 }
@@ -123,7 +133,7 @@ func (e *edges) Run(ctx context.Context) error {
 // look asks where the logs of all partitions that read requests end, but for leaders that have not
 // answered the question before.
 func (e *edges) look(ctx context.Context) {
-	parts := e.in.reading()
+	parts := e.reading()
 	for k := range e.held {
 		if parts[k] == nil {
 			delete(e.held, k)
@@ -132,7 +142,7 @@ func (e *edges) look(ctx context.Context) {
 	var all []partlog.Log
 	by := make(map[int32][]partlog.Log)
 	for k := range parts {
-		l := partlog.Log{Topic: k.topic, Partition: k.partition}
+		l := partlog.Log{Topic: k.Topic, Partition: k.Partition}
 		all = append(all, l)
 		leader := e.leaderOf(l)
 		by[leader] = append(by[leader], l)
@@ -143,14 +153,14 @@ func (e *edges) look(ctx context.Context) {
 		}
 		e.looks[leader] = true
 		go func() {
-			found := partlog.Edges(ctx, e.in.client, leader, logs, edgeTimeout)
+			found := partlog.Edges(ctx, e.client, leader, logs, edgeTimeout)
 			e.looked <- edgesOf{leader, found, len(found) == len(logs)}
 		}()
 	}
 	if len(all) > 0 && !e.leading && time.Since(e.ledAt) >= leadersEvery {
 		e.leading, e.ledAt = true, time.Now()
 		go func() {
-			led, err := partlog.Leaders(ctx, e.in.client, all, leadersEvery)
+			led, err := partlog.Leaders(ctx, e.client, all, leadersEvery)
 			if err != nil {
 				led = nil // those of before are the better guess
 			}
@@ -171,8 +181,8 @@ func (e *edges) tell(of edgesOf) {
 	if !of.all {
 		e.ledAt = time.Time{} // some may have another leader by now
 	}
-	for k, p := range e.in.reading() {
-		l := partlog.Log{Topic: k.topic, Partition: k.partition}
+	for k, p := range e.reading() {
+		l := partlog.Log{Topic: k.Topic, Partition: k.Partition}
 		if edge, ok := of.found[l]; ok && e.leaderOf(l) == of.leader {
 			p.SetLogEnd(e.judge(k, edge, time.Now()))
 		}
@@ -180,11 +190,11 @@ func (e *edges) tell(of edgesOf) {
 }
 
 // judge keeps track of the open transaction of one partition, and returns what to tell the partition.
-func (e *edges) judge(k key, edge partlog.Edge, now time.Time) ownership.LogEnd {
+func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) ownership.LogEnd {
 	h := e.held[k]
 	if h != nil && (!edge.Held() || edge.Stable != h.at) {
 		if !h.said.IsZero() {
-			e.in.log.Info("requests behind a transaction can be read: it has ended", "topic", k.topic, "partition", k.partition,
+			e.log.Info("requests behind a transaction can be read: it has ended", "topic", k.Topic, "partition", k.Partition,
 				"offset", h.at, "producer", h.by.Producer)
 		}
 		delete(e.held, k)
@@ -205,8 +215,8 @@ func (e *edges) judge(k key, edge partlog.Edge, now time.Time) ownership.LogEnd 
 	by.Count = edge.End - edge.Stable
 	if end.By = &by; now.Sub(h.seen) >= heldSaid && now.Sub(h.said) >= heldSaidEvery {
 		h.said = now
-		e.in.log.Warn("requests cannot be read: a transaction of another producer is open on the request topic; see docs/OPERATIONS.md, An open transaction on the request topic",
-			"topic", k.topic, "partition", k.partition, "offset", by.From, "count", by.Count, "producer", by.Producer, "since", by.Since)
+		e.log.Warn("requests cannot be read: a transaction of another producer is open on the request topic; see docs/OPERATIONS.md, An open transaction on the request topic",
+			"topic", k.Topic, "partition", k.Partition, "offset", by.From, "count", by.Count, "producer", by.Producer, "since", by.Since)
 	}
 	return end
 }
@@ -217,7 +227,7 @@ func (e *edges) ask(ctx context.Context) {
 	for k, h := range e.held {
 		if !h.known && now.Sub(h.seen) >= heldNamed-edgeEvery && now.Sub(h.asked) >= heldAgain && !e.asked {
 			h.asked = now
-			at[timer.TopicPartition{Topic: k.topic, Partition: k.partition}] = h.at
+			at[k] = h.at
 		}
 	}
 	if len(at) == 0 {
@@ -227,39 +237,36 @@ func (e *edges) ask(ctx context.Context) {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, nameTimeout)
 		defer cancel()
-		found := make(map[key]producer, len(at))
-		holders := hanging.FindHolders(ctx, e.in.client, at)
+		found := make(map[timer.TopicPartition]producer, len(at))
+		holders := hanging.FindHolders(ctx, e.client, at)
 		for tp, offset := range at {
 			holder, ok := holders[tp]
 			if !ok {
 				holder = hanging.Holder{ProducerID: -1, Err: context.DeadlineExceeded}
 			}
-			found[key{tp.Topic, tp.Partition}] = producer{offset, holder, e.stamp(ctx, tp, offset)}
+			found[tp] = producer{offset, holder, e.stamp(ctx, tp, offset)}
 		}
 		e.named <- found
 	}()
 }
 
 // reading returns the partitions of this instance that read requests.
-func (in *instance) reading() map[key]servedPartition {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	parts := make(map[key]servedPartition, len(in.parts))
-	for k, o := range in.parts {
-		if s, _ := o.p.Serving(); s == ownership.Gated || s == ownership.Live {
-			parts[k] = o.p
-		}
-	}
+func (e *edges) reading() map[timer.TopicPartition]servedPartition {
+	parts := e.partitions.all()
+	maps.DeleteFunc(parts, func(_ timer.TopicPartition, p servedPartition) bool {
+		s, _ := p.Serving()
+		return s != ownership.Gated && s != ownership.Live
+	})
 	return parts
 }
 
 // stamp returns the timestamp of a record, even of an open transaction; zero if it cannot be
 // read.
 func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
-	r := partlog.NewReader(e.in.client, partlog.Log{Topic: tp.Topic, ID: e.in.of(tp.Topic).set.Request.ID, Partition: tp.Partition}, offset)
+	r := partlog.NewReader(e.client, partlog.Log{Topic: tp.Topic, ID: e.topics.of(tp.Topic).set.Request.ID, Partition: tp.Partition}, offset)
 	r.SetUncommitted()
 	r.SetMaxBytes(1)
-	r.SetDecompressor(e.in.reader.Unpacker())
+	r.SetDecompressor(e.reader.Unpacker())
 	page, err := r.Next(ctx, 0)
 	if err != nil || len(page.Records) == 0 || page.Records[0].Offset != offset || page.Records[0].Timestamp.UnixMilli() <= 0 {
 		return time.Time{}
@@ -268,7 +275,7 @@ func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64
 }
 
 // take notes the answers of a question for producers.
-func (e *edges) take(found map[key]producer) {
+func (e *edges) take(found map[timer.TopicPartition]producer) {
 	for k, n := range found {
 		h := e.held[k]
 		if h == nil || h.at != n.at {

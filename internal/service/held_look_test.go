@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // lookedAt is a live partition that notes when it was last told where its log ends.
@@ -61,10 +62,10 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 	const partitions = 6
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(partitions, "r"))
 	var logs []partlog.Log
-	parts, byNode := make(map[key]*owned), make(map[int32][]*lookedAt)
+	ps, byNode := newPartitions(slog.New(slog.DiscardHandler)), make(map[int32][]*lookedAt)
 	for n := range int32(partitions) {
 		p := &lookedAt{}
-		parts[key{"r", n}] = &owned{p: p}
+		ps.owned[timer.TopicPartition{Topic: "r", Partition: n}] = &owned{p: p}
 		logs = append(logs, partlog.Log{Topic: "r", Partition: n})
 		if err := c.MoveTopicPartition("r", n, n%3); err != nil {
 			t.Fatal(err)
@@ -75,7 +76,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 		t.Fatal(leaders, err)
 	}
 	for l, leader := range leaders {
-		byNode[leader] = append(byNode[leader], parts[key{l.Topic, l.Partition}].p.(*lookedAt))
+		byNode[leader] = append(byNode[leader], ps.owned[timer.TopicPartition{Topic: l.Topic, Partition: l.Partition}].p.(*lookedAt))
 	}
 	silentNode := leaders[logs[0]]
 	var silent sync.RWMutex // held while the broker is silent
@@ -86,7 +87,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	e := newEdges(&instance{client: cl, parts: parts, log: slog.New(slog.DiscardHandler)})
+	e := newEdges(ps, nil, cl, nil, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = e.Run(ctx) }()

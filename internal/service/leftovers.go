@@ -4,10 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"math"
-	"slices"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -36,21 +35,25 @@ type leftovers struct {
 	log  *slog.Logger
 }
 
-func (in *instance) newLeftovers() *leftovers {
-	return &leftovers{store: in.store, now: in.o.Now, keep: in.absences, last: in.lastCopy, log: in.log}
+func newLeftovers(store *statestore.Store, t *servedTopics, ps *partitions, now func() time.Time, log *slog.Logger) *leftovers {
+	return &leftovers{
+		store: store, now: now, log: log,
+		keep: func(ctx context.Context) map[[16]byte]time.Duration { return absences(ctx, t, log) },
+		last: func(id statestore.PartitionID, changelog [16]byte) bool { return lastCopy(t, ps, id, changelog) },
+	}
 }
 
 // absences holds for how long the views of each request topic may be out of use: forever where nobody
 // says, because a topic is gone or no broker answers. That keeps no view of another topic.
-func (in *instance) absences(ctx context.Context) map[[16]byte]time.Duration {
+func absences(ctx context.Context, t *servedTopics, log *slog.Logger) map[[16]byte]time.Duration {
 	all := make(map[[16]byte]time.Duration)
-	for name, t := range in.topics {
+	for name, s := range t.requests() {
 		asking, cancel := context.WithTimeout(ctx, recheckTimeout)
-		now, err := t.settings.Now(asking)
+		now, err := s.settings.Now(asking)
 		cancel()
-		if all[t.set.Request.ID] = now.MaxAbsence(); err != nil {
-			all[t.set.Request.ID] = math.MaxInt64
-			in.log.Warn("cannot look for what the local store need not keep of a topic", "topic", name, "err", err)
+		if all[s.set.Request.ID] = now.MaxAbsence(); err != nil {
+			all[s.set.Request.ID] = math.MaxInt64
+			log.Warn("cannot look for what the local store need not keep of a topic", "topic", name, "err", err)
 		}
 	}
 	return all
@@ -60,10 +63,10 @@ func (in *instance) absences(ctx context.Context) map[[16]byte]time.Duration {
 // partition's pending timers: its topic is served, and the changelog is another one
 // now, or the topic is stopped, or the partition is ours and does not run. If the
 // changelog was lost topics follow --restore needs the view.
-func (in *instance) lastCopy(id statestore.PartitionID, changelog [16]byte) bool {
-	for name, t := range in.topics {
-		if t.set.Request.ID == id.Topic {
-			return changelog != t.set.Changelog.ID || in.recheck.stop(name) != nil || in.has(key{name, id.Partition})
+func lastCopy(t *servedTopics, ps *partitions, id statestore.PartitionID, changelog [16]byte) bool {
+	for name, s := range t.requests() {
+		if s.set.Request.ID == id.Topic {
+			return changelog != s.set.Changelog.ID || t.stopOf(name) != nil || ps.has(timer.TopicPartition{Topic: name, Partition: id.Partition})
 		}
 	}
 	return false
@@ -110,38 +113,4 @@ func (l *leftovers) drop(ctx context.Context) {
 			l.log.Info("dropped what the local store held of a partition that is elsewhere: it is too old to be of use", "partition", id.String())
 		}
 	}
-}
-
-// views returns the local views of changelogs in the store, the youngest first, for the
-// balancer of the group. They are a hint: if an acquisition does not believe a view, it
-// replays the changelog.
-func (in *instance) views() (views []membership.View) {
-	ids, err := in.store.Partitions()
-	if err != nil {
-		return nil
-	}
-	names := make(map[[16]byte]string)
-	for name, t := range in.topics {
-		names[t.set.Request.ID] = name
-	}
-	type held struct {
-		membership.View
-		inSync time.Time
-	}
-	var all []held
-	for _, id := range ids {
-		t := in.topics[names[id.Topic]]
-		if t == nil {
-			continue
-		}
-		m, ok := in.store.Partition(id).Look()
-		if ok && m.Changelog == t.set.Changelog.ID && m.Named && in.o.Now().Sub(m.InSync) < t.settings.Last().MaxAbsence() {
-			all = append(all, held{membership.View{Topic: names[id.Topic], Partition: id.Partition, Position: m.Position}, m.InSync})
-		}
-	}
-	slices.SortStableFunc(all, func(a, b held) int { return b.inSync.Compare(a.inSync) })
-	for _, h := range all {
-		views = append(views, h.View)
-	}
-	return views
 }

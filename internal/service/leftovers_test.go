@@ -91,12 +91,10 @@ func TestTheLastCopyIsKept(t *testing.T) {
 	defer s.Close()
 	set := topics.Set{Request: topics.Topic{ID: [16]byte{1}}, Changelog: topics.Topic{ID: [16]byte{2}, DeleteRetention: 2 * time.Hour}}
 	halted := topics.Set{Request: topics.Topic{ID: [16]byte{3}}, Changelog: topics.Topic{ID: [16]byte{4}, DeleteRetention: 2 * time.Hour}}
-	in := &instance{
-		store: s, log: slog.New(slog.DiscardHandler), o: Options{Now: time.Now},
-		topics:  map[string]*served{"r": newServed(nil, set, nil), "halted": newServed(nil, halted, nil)},
-		parts:   map[key]*owned{{"r", 1}: {}},
-		recheck: &recheck{stopped: map[string]error{"halted": errors.New("its changelog is gone")}},
-	}
+	served := newServedTopics(map[string]*served{"r": newServed(nil, set, nil), "halted": newServed(nil, halted, nil)})
+	served.stop("halted", []topics.Problem{{Setting: "topic", Found: "missing"}})
+	ps := newPartitions(slog.New(slog.DiscardHandler))
+	ps.owned[timer.TopicPartition{Topic: "r", Partition: 1}] = &owned{}
 	view := func(topic, changelog [16]byte, n int32) statestore.PartitionID {
 		id := statestore.PartitionID{Topic: topic, Partition: n}
 		k := s.Partition(id).Acquire()
@@ -112,7 +110,7 @@ func TestTheLastCopyIsKept(t *testing.T) {
 		view(set.Request.ID, [16]byte{9}, 2),
 		view(halted.Request.ID, halted.Changelog.ID, 0),
 	}
-	in.newLeftovers().drop(t.Context())
+	newLeftovers(s, served, ps, time.Now, slog.New(slog.DiscardHandler)).drop(t.Context())
 	if got, err := s.Partitions(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("left are %v, %v, want %v", got, err, want)
 	}
@@ -127,8 +125,8 @@ func TestATopicThatIsGoneKeepsItsOwnViews(t *testing.T) {
 			Changelog: topics.Topic{Name: "gone.waterclock.changelog", DeleteRetention: 2 * time.Hour},
 		}
 	}
-	in := &instance{log: slog.New(slog.DiscardHandler), topics: map[string]*served{"gone": newServed(cl, set(1), nil), "there": newServed(nil, set(2), nil)}}
-	if got := in.absences(t.Context()); got[[16]byte{1}] != math.MaxInt64 || got[[16]byte{2}] != time.Hour {
+	served := newServedTopics(map[string]*served{"gone": newServed(cl, set(1), nil), "there": newServed(nil, set(2), nil)})
+	if got := absences(t.Context(), served, slog.New(slog.DiscardHandler)); got[[16]byte{1}] != math.MaxInt64 || got[[16]byte{2}] != time.Hour {
 		t.Errorf("views are good for %v", got)
 	}
 }

@@ -6,130 +6,141 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/waterclock/waterclock/delaytopics"
+
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
+const (
+	// minReplays is how many partitions may be replayed at a time even on one core.
+	minReplays = 2
+	// maxLanes is how many lanes there may be at most if --lanes is not set. On four cores a fourth lane
+	// brings a fiftieth to a tenth more; nothing was measured with more than six.
+	maxLanes = 8
+	// deadStoreWait is how long the end of partitions is waited for when the
+	// store cannot go on.
+	deadStoreWait = time.Second
+)
+
 // replaySlots is how many partitions are replayed at a time: one for each core, because a replay mostly
 // computes, but minReplays at least, and no more than memory has room for.
 func replaySlots(cores, room int) int { return min(room, max(minReplays, cores)) }
 
-// startPipeline builds everything between intake and the lanes, and starts it under
-// life. What ends with an error ends the instance.
-func (in *instance) startPipeline(life context.Context, end context.CancelCauseFunc) (*sync.WaitGroup, error) {
-	in.setPhase("joining the group")
-	in.life = life
-	in.replays = semaphore.NewWeighted(int64(replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays)))
-	in.scans = semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))
-	in.budgets = newBudgets(&in.shares, in.topics, in.delayed)
-	in.openMetrics()
-	repairs := hanging.NewMetrics(in.registry)
-	in.openTargets(repairs)
-	in.clock = newClockWatch(in.o.Now, in.metrics.Clocks(), in.health, in.wake, in.stamps.Want, in.log, in.registry)
-	in.recheck = newRecheck(in)
-	if err := in.openIntake(); err != nil {
-		return nil, err
+// laneCount is how many lanes there may be: one for each core, but two on one core, because a second
+// lane goes on while the first waits for the broker.
+func laneCount(set int) int {
+	if set > 0 {
+		return set
 	}
-	background := new(sync.WaitGroup)
-	start := func(run func(context.Context) error) {
-		background.Go(func() {
-			if err := run(life); err != nil {
-				end(err)
-			}
-		})
-	}
-	in.openLanes()
-	start(in.lanes.Run)
-	start(func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil })
-	start(in.recheck.Run)
-	start(newEdges(in).Run)
-	start(in.stamps.Run)
-	start(in.newLeftovers().Run)
-	start(in.clock.Run)
-	start(in.reader.Run)
-	start(in.reload)
-	start(in.targets.Run)
-	start(in.health.Run)
-	start(in.markers.Run)
-	start(in.newWatch(repairs).Run)
-	in.registry.MustRegister(&stateCollector{in})
-	return background, nil
+	return min(maxLanes, max(2, runtime.GOMAXPROCS(0)))
 }
 
-// openMetrics makes what partitions count in.
-func (in *instance) openMetrics() {
-	in.metrics = partition.NewMetrics(in.registry)
+// pipeline is everything between the request topics and the targets, and what watches over it.
+type pipeline struct {
+	member *member
+	health *targets.Health
+	clock  *clockWatch
+
+	runs    []func(context.Context) error // until their context ends
+	running sync.WaitGroup
+}
+
+// openPipeline builds everything between the request topics and the targets. Its member is in no group yet.
+func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
+	cfg, c, log := in.cfg, in.cluster, in.log
+	metrics := partition.NewMetrics(in.registry)
 	if in.o.Shown {
-		in.metrics.Mute()
+		metrics.Mute()
 	}
-	for _, name := range in.all() {
-		in.metrics.Serve(name)
-	}
-	in.stamps = partition.NewStamps(in.client, in.metrics)
-}
-
-// openTargets makes what remembers which targets are unhealthy and which markers may be
-// missing, and tells the limits of our own topics.
-func (in *instance) openTargets(repairs *hanging.Metrics) {
-	for _, name := range in.all() {
-		t := in.of(name)
+	for name, t := range in.topics.byName {
+		metrics.Serve(name)
 		for _, own := range t.set.Own() {
-			in.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
+			c.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
 		}
 	}
-	in.markers = hanging.NewMarkers(in.client, in.targets, in.cfg.Group, in.log, repairs)
+	stamps := partition.NewStamps(c.client, metrics)
+	repairs := hanging.NewMetrics(in.registry)
+	markers := hanging.NewMarkers(c.client, c.targets, cfg.Group, log, repairs)
+	p := &pipeline{member: newMember(ctx, cfg.Group, log)}
 	prober := targets.NewProber(targets.ProberOptions{
-		Client: in.opts, IDPrefix: hanging.TransactionalIDPrefix(in.cfg.Group) + in.process + "/", Metadata: in.targets, Probed: in.markers.Probed, Now: in.o.Now,
+		Client: c.options, IDPrefix: hanging.TransactionalIDPrefix(cfg.Group) + in.process + "/", Metadata: c.targets, Probed: markers.Probed, Now: in.o.Now,
 	})
-	in.health = targets.NewHealth(targets.HealthOptions{Probe: prober.Probe, Targets: in.targets, Logger: in.log})
-}
-
-// openIntake makes what reads requests, and the member of the group.
-func (in *instance) openIntake() (err error) {
-	if in.reader, err = intake.NewReader(in.largestRequest(), in.opts...); err != nil {
-		return err
-	}
-	for name, t := range in.topics {
-		in.reader.SetQuota(name, policy.Quota(in.cfg, t.set))
-	}
-	in.group, err = membership.New(membership.Options{
-		Client: append(slices.Clone(in.opts), kgo.Dialer(in.dialer.DialPatiently)), Group: in.cfg.Group, Process: in.process, InstanceID: in.cfg.InstanceID, Topics: in.all(),
-		SessionTimeout: in.cfg.SessionTimeout, RebalanceTimeout: in.cfg.RebalanceTimeout,
-		Leave: in.cfg.OnStop == config.Leave, Now: in.o.Now, Views: in.views, Logger: in.log,
-	}, in)
-	return err
-}
-
-// openLanes makes what commits the steps of all partitions.
-func (in *instance) openLanes() {
+	p.health = targets.NewHealth(targets.HealthOptions{Probe: prober.Probe, Targets: c.targets, Logger: log})
+	p.clock = newClockWatch(in.o.Now, metrics.Clocks(), p.health, in.partitions.wake, stamps.Want, log, in.registry)
 	lanes := transaction.NewLanes(transaction.Options{
-		Client: in.opts, Admin: in.client, Group: in.cfg.Group, Process: in.process, Lanes: in.laneCount(),
-		TransactionalIDs: in.cfg.TransactionalIDs, Interval: in.cfg.FiringInterval, TransactionTimeout: in.cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
-		BatchMaxBytes: in.targets.BatchMaxBytes, Version: in.targets.Version, Stale: in.targets.Stale, Refuted: in.targets.Refuted,
-		Health: in.health, Markers: in.markers, Leaders: in.targets.Leaders, Logger: in.log, Metrics: transaction.NewMetrics(in.registry),
+		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
+		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval, TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
+		BatchMaxBytes: c.targets.BatchMaxBytes, Version: c.targets.Version, Stale: c.targets.Stale, Refuted: c.targets.Refuted,
+		Health: p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log, Metrics: transaction.NewMetrics(in.registry),
 	})
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.lanes = lanes
-}
-
-// newWatch makes what ends the transactions that others of the group left open.
-func (in *instance) newWatch(repairs *hanging.Metrics) *hanging.Watch {
-	return &hanging.Watch{
-		Client: in.client, Group: in.cfg.Group, Process: in.process, Timeout: in.cfg.TransactionTimeout, Markers: in.markers, Logger: in.log, Metrics: repairs,
+	reader, err := in.openReader()
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{
+		store: in.store, budgets: newBudgets(&in.shares, in.topics), assigned: in.o.Assigned,
+		shared: ownership.Options{
+			Group: cfg.Group, Owner: in.name(), API: in.api.URL(), Lanes: lanes, Targets: c.targets, Health: p.health, Markers: markers, Client: c.client,
+			Now: in.o.Now, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Logger: log, Newer: p.member.resign,
+		},
+		timers: partition.Options{
+			Reader: reader, Stamps: stamps, Metrics: metrics, HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
+			Replays:       semaphore.NewWeighted(int64(replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays))),
+			Scans:         semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
+			SubPartitions: func() int { return subPartitions(cfg.SubPartitions, in.partitions.count(), in.shares.Total) },
+		},
+		delays: delaytopics.Options{Reader: reader, Stamps: stamps, Metrics: metrics},
+	}
+	in.partitions.topics, in.partitions.build = in.topics, b.build
+	p.member.group, err = membership.New(membership.Options{
+		Client: append(slices.Clone(c.options), kgo.Dialer(c.dialer.DialPatiently)), Group: cfg.Group, Process: in.process, InstanceID: cfg.InstanceID, Topics: in.topics.names(),
+		SessionTimeout: cfg.SessionTimeout, RebalanceTimeout: cfg.RebalanceTimeout, Leave: cfg.OnStop == config.Leave, Now: in.o.Now, Logger: log,
+		Views: func() []membership.View { return localViews(in.store, in.topics, in.o.Now()) },
+	}, in.partitions)
+	if err != nil {
+		return nil, err
+	}
+	in.registry.MustRegister(&stateCollector{in.partitions, in.topics, p.member.group, cfg.PartitionerCheck != config.CheckOff})
+	c.lanes.Store(lanes)
+	watch := &hanging.Watch{
+		Client: c.client, Group: cfg.Group, Process: in.process, Timeout: cfg.TransactionTimeout, Markers: markers, Logger: log, Metrics: repairs,
 		Living: func(g *kadm.DescribedGroup) (map[string]bool, bool) { return membership.Living(g, processOf) },
 	}
+	p.runs = []func(context.Context) error{
+		lanes.Run, reader.Run, c.targets.Run, p.health.Run, markers.Run, watch.Run, stamps.Run, p.clock.Run,
+		newRecheck(cfg, in.topics, in.partitions, c.client, log, in.registry).Run,
+		newEdges(in.partitions, in.topics, c.client, reader, log).Run,
+		newLeftovers(in.store, in.topics, in.partitions, in.o.Now, log).Run,
+		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, log}).Run,
+		func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil },
+	}
+	return p, nil
+}
+
+// openReader makes the client that reads requests.
+func (in *instance) openReader() (*intake.Reader, error) {
+	reader, err := intake.NewReader(in.topics.largestRequest(), in.cluster.options...)
+	if err != nil {
+		return nil, err
+	}
+	for name, t := range in.topics.requests() {
+		reader.SetQuota(name, policy.Quota(in.cfg, t.set))
+	}
+	return reader, nil
 }
 
 // processOf returns the process in a client ID, "" for a foreign one.
@@ -141,23 +152,13 @@ func processOf(clientID string) string {
 	return p
 }
 
-// maxLanes is how many lanes there may be at most if --lanes is not set. On four cores a fourth lane
-// brings a fiftieth to a tenth more; nothing was measured with more than six.
-const maxLanes = 8
-
-// laneCount is how many lanes there may be: one for each core, but two on one core, because a second
-// lane goes on while the first waits for the broker.
-func (in *instance) laneCount() int {
-	if in.cfg.Lanes > 0 {
-		return in.cfg.Lanes
+// start runs everything until life ends; failed is told of an error.
+func (p *pipeline) start(life context.Context, failed func(error)) {
+	for _, run := range p.runs {
+		p.running.Go(func() {
+			if err := run(life); err != nil {
+				failed(err)
+			}
+		})
 	}
-	return min(maxLanes, max(2, runtime.GOMAXPROCS(0)))
-}
-
-// largestRequest is the size of the largest record that any topic takes that is read.
-func (in *instance) largestRequest() (n int) {
-	for _, name := range in.all() {
-		n = max(n, in.of(name).set.Request.MaxMessageBytes)
-	}
-	return n
 }

@@ -44,11 +44,11 @@ func TestTakeOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer func() { cancel(); _ = reader.Run(ctx) }() // which closes it
 	var log bytes.Buffer
-	in := &instance{
-		cfg: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg},
-		topics: map[string]*served{"timers": {set: setOf("timers"), rules: policy.Rules(cfg, setOf("timers"))}},
+	r := &reloader{
+		running: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg},
+		topics: newServedTopics(map[string]*served{"timers": {set: setOf("timers"), rules: policy.Rules(cfg, setOf("timers"))}}),
 	}
-	judge := in.topics["timers"].rules.Validate
+	judge := r.topics.of("timers").rules.Validate
 	allowed := func(target string) bool {
 		rec := &kgo.Record{Topic: "timers", Key: []byte("id"), Timestamp: time.UnixMilli(1_700_000_000_000), Headers: []kgo.RecordHeader{
 			{Key: "timer-after", Value: []byte("1s")}, {Key: "timer-target-topic", Value: []byte(target)},
@@ -63,11 +63,11 @@ func TestTakeOver(t *testing.T) {
 	p := cfg.Tenants["timers"]
 	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"bills"}, "bills", "elsewhere"
 	next.Tenants, next.Group = map[string]config.Policy{"timers": p}, "another"
-	running := in.takeOver(cfg, &next)
+	r.takeOver(&next)
 	if allowed("orders") || !allowed("bills") {
 		t.Error("the new rules do not hold")
 	}
-	if got := in.access.wanted(); !slices.Equal(got.Targets, []string{"bills", "*"}) || got.Group != cfg.Group || got.DeadLetters["timers"] != "failed" {
+	if got := r.access.wanted(); !slices.Equal(got.Targets, []string{"bills", "*"}) || got.Group != cfg.Group || got.DeadLetters["timers"] != "failed" {
 		t.Errorf("rights are looked at for %+v", got)
 	}
 	for _, want := range []string{"take effect at the next start", "group", "tenants.timers.dead-letters", "tenants.timers.targets"} {
@@ -76,7 +76,8 @@ func TestTakeOver(t *testing.T) {
 		}
 	}
 	log.Reset()
-	if again := in.takeOver(running, &next); again != running || !strings.Contains(log.String(), "nothing changes now") {
+	running := r.running
+	if r.takeOver(&next); r.running != running || !strings.Contains(log.String(), "nothing changes now") {
 		t.Errorf("read again: %s", log.String())
 	}
 }
@@ -87,12 +88,14 @@ func TestTakeOverOfFixedDelayTopics(t *testing.T) {
 	settings := config.Default()
 	cfg := &settings
 	cfg.Delay, cfg.Targets = []config.DelayTopic{d}, []string{"orders"}
-	in := &instance{
-		cfg: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg},
-		delayed: map[string]*served{"retry": {set: setOf("retry"), rules: policy.DelayRules(cfg, d, setOf("retry"))}},
+	set := setOf("retry")
+	set.Delay = d.Delay
+	r := &reloader{
+		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg},
+		topics: newServedTopics(map[string]*served{"retry": {set: set, rules: policy.DelayRules(cfg, d, set)}}),
 	}
 	refused := func() bool {
-		_, refusal := in.delayed["retry"].rules.ValidateDelayed(&kgo.Record{Topic: "retry"})
+		_, refusal := r.topics.of("retry").rules.ValidateDelayed(&kgo.Record{Topic: "retry"})
 		return refusal != nil
 	}
 	if refused() {
@@ -100,7 +103,7 @@ func TestTakeOverOfFixedDelayTopics(t *testing.T) {
 	}
 	next := *cfg
 	next.Targets = []string{"mail"}
-	in.takeOver(cfg, &next)
+	r.takeOver(&next)
 	if !refused() {
 		t.Error("the new rules do not hold")
 	}

@@ -15,32 +15,22 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/internal/hanging"
-	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ops"
-	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
-	"github.com/waterclock/waterclock/internal/targets"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
+	"github.com/waterclock/waterclock/internal/service/apiserver"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 const (
-	// minReplays is how many partitions may be replayed at a time even on one core.
-	minReplays = 2
-	// deadStoreWait is how long the end of partitions is waited for when the
-	// store cannot go on.
-	deadStoreWait = time.Second
 	// clientPrefix and the process ID make the client ID.
 	clientPrefix = "waterclock-"
+	// connectPause is the pause between two tries to reach the brokers at start.
+	connectPause = time.Second
 )
 
 // Options are what tests and embedders set beyond configuration.
@@ -103,12 +93,16 @@ func Serve(ctx context.Context, cfg *config.Config, reload <-chan *config.Config
 
 // RunWith is Run with options.
 func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) error {
-	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), begun: time.Now(), parts: make(map[key]*owned)}
+	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), begun: time.Now(), registry: o.Registry, partitions: newPartitions(log)}
+	in.ready = &readiness{partitions: in.partitions, phase: "reaching the brokers"}
 	if in.o.Now == nil {
 		in.o.Now = time.Now
 	}
-	in.sayStart()
-	in.shareMemory()
+	if in.registry == nil {
+		in.registry = prometheus.NewRegistry()
+	}
+	in.logStart()
+	in.divideMemory()
 	err := refusedSetting(cfg, in.run(ctx))
 	if err == nil {
 		log.Info("stopped", "process", in.process, "after", time.Since(in.begun).Round(time.Millisecond))
@@ -116,8 +110,29 @@ func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Option
 	return err
 }
 
-// sayStart logs what a reader of the log will want to know first.
-func (in *instance) sayStart() {
+// instance is one running process. It starts its parts in order, and stops them.
+type instance struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	o        Options
+	process  string
+	begun    time.Time
+	registry *prometheus.Registry
+	shares   memory.Shares
+
+	ready      *readiness
+	api        *apiserver.Server // nil: none
+	partitions *partitions
+	cluster    *cluster
+	access     *access
+	topics     *servedTopics
+	store      *statestore.Store
+	// storeDead: calls into the store may never return.
+	storeDead atomic.Bool
+}
+
+// logStart logs what a reader of the log will want to know first.
+func (in *instance) logStart() {
 	b := ops.ReadBuild()
 	dir, err := filepath.Abs(in.cfg.DataDir)
 	if err != nil {
@@ -127,8 +142,8 @@ func (in *instance) sayStart() {
 		"data_dir", dir, "settings", in.cfg)
 }
 
-// shareMemory divides the memory that there is, and says what it is and why.
-func (in *instance) shareMemory() {
+// divideMemory divides the memory that there is, and logs how much it is and why.
+func (in *instance) divideMemory() {
 	if in.o.Memory != nil {
 		in.shares = *in.o.Memory
 		return
@@ -155,110 +170,38 @@ func randomID() string {
 	return hex.EncodeToString(b[:])
 }
 
-type key struct {
-	topic     string
-	partition int32
+// name names this process where owners are named, for people.
+func (in *instance) name() string {
+	name := in.cfg.InstanceID
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return name + "/" + in.process
 }
 
-// instance is one running process. It implements membership.Handler and
-// ops.Readiness.
-type instance struct {
-	cfg     *config.Config
-	log     *slog.Logger
-	o       Options
-	process string
-	begun   time.Time
-
-	registry *prometheus.Registry
-	opts     []kgo.Opt
-	client   *kgo.Client // administration and raw fetches
-	dialer   *dialer.Dialer
-	store    *statestore.Store
-	reader   *intake.Reader
-	targets  *targets.Metadata
-	health   *targets.Health
-	markers  *hanging.Markers
-	group    *membership.Group
-	replays  *semaphore.Weighted
-	scans    *semaphore.Weighted
-	shares   memory.Shares
-	budgets  budgets
-	topics   map[string]*served // request topics
-	delayed  map[string]*served // fixed-delay topics
-	metrics  *partition.Metrics
-	stamps   *partition.Stamps
-	clock    *clockWatch
-	recheck  *recheck
-	api      *apiServer      // nil: none
-	life     context.Context // of partitions
-	member   context.Context // of the membership
-	leave    context.CancelCauseFunc
-	partsWG  sync.WaitGroup
-	// storeDead: calls into the store may never return.
-	storeDead atomic.Bool
-
-	mu     sync.Mutex // guards what follows
-	phase  string     // what start waits for; "" when running
-	access *access    // nil until there is a client
-	lanes  *transaction.Lanes
-	parts  map[key]*owned
-}
-
-// served is one request topic, or one fixed-delay topic.
-type served struct {
-	set      topics.Set
-	settings *ownership.Settings
-	rules    *intake.Rules
-}
-
-func newServed(cl *kgo.Client, set topics.Set, rules *intake.Rules) *served {
-	s := &served{set: set, rules: rules}
-	s.settings = ownership.NewSettings(cl, &s.set)
-	return s
-}
-
+// run serves HTTP and runs the instance until ctx ends or a part of it fails.
 func (in *instance) run(ctx context.Context) error {
-	in.registry = in.o.Registry
-	if in.registry == nil {
-		in.registry = prometheus.NewRegistry()
-	}
 	in.registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	in.setPhase("reaching the brokers")
 
-	// What must outlive membership runs under life; its failure ends all.
+	// What must outlive membership runs under life; its failure ends everything.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	var background sync.WaitGroup
-	defer background.Wait()
-	defer end(nil)
-	servers, err := in.listen()
-	for _, s := range servers {
-		background.Go(func() {
-			if err := s.Run(life); err != nil {
+	var servers sync.WaitGroup
+	stop := func() { end(nil); servers.Wait() }
+	defer stop()
+	serve := func(run func(context.Context) error) {
+		servers.Go(func() {
+			if err := run(life); err != nil {
 				end(err)
 			}
 		})
 	}
-	if err != nil {
+	if err := in.listen(serve); err != nil {
 		return err
-	}
-	if in.api, err = in.listenAPI(); err != nil {
-		return err
-	}
-	if in.api != nil {
-		background.Go(func() {
-			if err := in.api.Run(life); err != nil {
-				end(err)
-			}
-		})
-		if in.o.StartedAPI != nil {
-			in.o.StartedAPI(in.api.URL())
-		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
-	defer stop()
-	err = in.serve(ctx, life, end)
+	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
+	err := in.serve(ctx, life, end)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -271,16 +214,15 @@ func (in *instance) run(ctx context.Context) error {
 	return err
 }
 
-// listen binds the addresses for HTTP and the profiler. What it returns must be run,
-// also with an error.
-func (in *instance) listen() (servers []*ops.Server, err error) {
+// listen binds the addresses for HTTP, the profiler and the API, and passes on what serves them.
+func (in *instance) listen(serve func(run func(context.Context) error)) (err error) {
 	if in.cfg.HTTP != "" {
-		server := ops.NewServer(in.cfg.HTTP, in.registry, in, in.log)
+		server := ops.NewServer(in.cfg.HTTP, in.registry, in.ready, in.log)
 		server.Secure(in.cfg.HTTPWebConfig)
 		if err := server.Listen(); err != nil {
-			return nil, err
+			return err
 		}
-		servers = append(servers, server)
+		serve(server.Run)
 		if in.o.Started != nil {
 			in.o.Started(server.Addr())
 		}
@@ -288,66 +230,88 @@ func (in *instance) listen() (servers []*ops.Server, err error) {
 	if in.cfg.Pprof != "" {
 		profiler := ops.NewProfiler(in.cfg.Pprof, in.log)
 		if err := profiler.Listen(); err != nil {
-			return servers, err
+			return err
 		}
-		servers = append(servers, profiler)
+		serve(profiler.Run)
 	}
-	return servers, nil
+	if in.api, err = apiserver.Listen(in.cfg, in.shares.Calls, in.log, in.registry); in.api == nil {
+		return err
+	}
+	serve(in.api.Run)
+	if in.o.StartedAPI != nil {
+		in.o.StartedAPI(in.api.URL())
+	}
+	return nil
 }
 
-// serve starts everything from the brokers on, and runs until ctx ends.
-func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc) error {
-	if err := in.openClient(); err != nil {
+// serve starts everything from the brokers on, and runs until ctx ends. An error of what runs under life
+// is passed on to end.
+func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc) (err error) {
+	if in.cluster, err = openCluster(in.cfg, in.process, &in.o, in.log, in.registry); err != nil {
 		return err
 	}
-	defer in.client.Close()
-	defer in.probe(life)()
-	if err := in.connect(ctx); err != nil {
+	defer in.cluster.close()
+	if err := in.awaitAccess(ctx); err != nil {
 		return err
 	}
-	if err := in.openTopics(ctx); err != nil {
+	in.ready.setPhase("checking topics")
+	if in.topics, err = openTopics(ctx, in.cfg, in.cluster); err != nil {
 		return err
 	}
+	in.ready.setPhase("opening the store")
 	if err := in.openStore(ctx, end); err != nil {
 		return err
 	}
-	defer func() {
-		if err := in.store.Close(); err != nil && !errors.Is(err, statestore.ErrEnded) {
-			in.log.Error("close the store", "err", err)
-		}
-	}()
-	in.member, in.leave = context.WithCancelCause(ctx)
-	defer in.leave(nil)
-	background, err := in.startPipeline(life, end)
+	defer in.closeStore()
+	in.ready.setPhase("joining the group")
+	p, err := in.openPipeline(ctx)
 	if err != nil {
 		return err
 	}
-	if in.api != nil {
-		stop, err := in.api.open(in)
-		if err != nil {
-			end(err)
-			return err
-		}
-		defer stop()
+	in.partitions.life = life
+	p.start(life, end)
+	stopAPI, err := in.openAPI(p)
+	if err == nil {
+		in.ready.runs(p.member, p.clock, in.topics)
+		in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "delay", in.cfg.DelayTopics(), "process", in.process)
+		err = p.member.run(ctx, func(why error) {
+			in.ready.setPhase("left the group: " + why.Error() + "; run a version that can read it")
+		})
 	}
-	in.setPhase("")
-	in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "delay", in.cfg.DelayTopics(), "process", in.process)
-	err = in.group.Run(in.member) // drains and leaves when ctx ends
-	in.standAside(ctx, err)
-	in.setPhase("stopped")
+	in.ready.setPhase("stopped")
 	end(nil)
-	in.awaitEnd(background)
+	in.awaitEnd(p)
+	stopAPI()
 	return err
+}
+
+// openAPI has the API answer, if there is one, until stop is called.
+func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
+	if in.api == nil {
+		return func() {}, nil
+	}
+	return in.api.Open(&apiserver.Instance{
+		Name: in.name(), Process: in.process, Begun: in.begun, Now: in.o.Now, Client: in.cluster.client, Options: in.cluster.options, Topics: in.topics.sets(),
+		Group: p.member.group, Problem: p.member.problem, Partitions: in.partitions, Targets: in.cluster.targets, CreateTargets: in.o.AutoCreateTargets, Health: p.health,
+	})
+}
+
+// awaitAccess waits until the brokers let this process do what it needs.
+func (in *instance) awaitAccess(ctx context.Context) error {
+	in.access = &access{cfg: in.cfg, client: in.cluster.client, log: in.log, probe: hanging.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
+	in.ready.setAccess(in.access)
+	in.registry.MustRegister(in.access)
+	return in.access.await(ctx)
 }
 
 // awaitEnd waits for partitions and all else that runs, unless they are held up by
 // a write that is blocked forever.
-func (in *instance) awaitEnd(background *sync.WaitGroup) {
+func (in *instance) awaitEnd(p *pipeline) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		in.partsWG.Wait()
-		background.Wait()
+		in.partitions.wg.Wait()
+		p.running.Wait()
 	}()
 	for {
 		select {
@@ -359,10 +323,4 @@ func (in *instance) awaitEnd(background *sync.WaitGroup) {
 			}
 		}
 	}
-}
-
-func (in *instance) setPhase(p string) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.phase = p
 }

@@ -26,8 +26,6 @@ import (
 )
 
 const (
-	// ConnectPause is the pause between two tries to reach the brokers at start.
-	ConnectPause = time.Second
 	// connectTimeout bounds one try.
 	connectTimeout = 5 * time.Second
 	// dialTimeout bounds the opening of one connection, a TLS handshake included.

@@ -63,14 +63,18 @@ func ReadNames(dataDir string) (Names, error) {
 	return all, lines.Err()
 }
 
-// NoteNames adds the topics that are served to the directory's file.
-func NoteNames(dataDir string, served []topics.Topic) error {
+// NoteNames adds the request topics that are served to the directory's file.
+func NoteNames(dataDir string, sets []topics.Set) error {
 	known, err := ReadNames(dataDir)
 	if err != nil {
 		return err
 	}
 	var lines strings.Builder
-	for _, t := range served {
+	for i := range sets {
+		t := &sets[i].Request
+		if sets[i].Delay != 0 {
+			continue // the store has nothing of it
+		}
 		if known[t.ID] != (named{t.Name, t.Partitions}) {
 			fmt.Fprintf(&lines, "%s %d %s\n", topics.TopicID(t.ID), t.Partitions, t.Name)
 		}

@@ -12,9 +12,9 @@ func TestNamesOfTopics(t *testing.T) {
 	dir := t.TempDir()
 	serve := func(ids map[string][16]byte) {
 		t.Helper()
-		var all []topics.Topic
+		var all []topics.Set
 		for name, id := range ids {
-			all = append(all, topics.Topic{Name: name, ID: id, Partitions: 8})
+			all = append(all, topics.Set{Request: topics.Topic{Name: name, ID: id, Partitions: 8}})
 		}
 		if err := NoteNames(dir, all); err != nil {
 			t.Fatal(err)

@@ -1,10 +1,13 @@
-package service
+// Package apiserver serves the HTTP API of an instance: it binds internal/api and internal/api/route to
+// the instance's partitions, its group and its brokers.
+package apiserver
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -13,22 +16,36 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
 	apiaccess "github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/api/console"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/recent"
 	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // apiShutdown is how long calls in flight may take to end at a stop.
 const apiShutdown = 2 * time.Second
 
-// apiServer is the HTTP API of an instance. It is bound before there are brokers, so that an
+// Server is the HTTP API of an instance. It is bound before there are brokers, so that an
 // address that is taken is known at once, and so that the instance can tell others where it is
 // asked; it answers once the instance runs.
-type apiServer struct {
-	in       *instance
+type Server struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	registry *prometheus.Registry
 	guard    *apiaccess.Guard
 	listener net.Listener
 	address  string // by which others know it, as a URL
@@ -36,17 +53,40 @@ type apiServer struct {
 	unaudit  func() // ends the audit
 }
 
-// listenAPI binds the address of the API; nil: there is none.
-func (in *instance) listenAPI() (*apiServer, error) {
-	cfg := in.cfg
+// Instance is what the API asks of the instance that it belongs to, once that runs.
+type Instance struct {
+	Name, Process string // for people; its ID
+	Begun         time.Time
+	Now           func() time.Time
+	Client        *kgo.Client // administration
+	Options       []kgo.Opt   // of further clients
+	Topics        []topics.Set
+	Group         *membership.Group
+	Problem       func() string // why the instance is no member of its group, or may be none; "" if it is one
+	Partitions    Partitions
+	Targets       *targets.Metadata
+	CreateTargets bool // targets are made on first use
+	Health        *targets.Health
+}
+
+// Partitions are the partitions that the instance owns.
+type Partitions interface {
+	// Owned returns a partition of a request topic; nil if it is not owned, or lost.
+	Owned(at timer.TopicPartition) *partition.Partition
+	// Status returns the states of all partitions that are not gone.
+	Status() map[timer.TopicPartition]ownership.Status
+}
+
+// Listen binds the address of the API; nil: there is none. Calls may take that many bytes of memory.
+func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *prometheus.Registry) (*Server, error) {
 	if cfg.API == "" {
 		return nil, nil
 	}
-	audit, stop, err := ops.Audit(cfg.APIAudit, in.log)
+	audit, stop, err := ops.Audit(cfg.APIAudit, log)
 	if err != nil {
 		return nil, fmt.Errorf("open the API: %w", err)
 	}
-	s := &apiServer{in: in, unaudit: stop}
+	s := &Server{cfg: cfg, log: log, registry: registry, unaudit: stop}
 	defer func() {
 		if s.listener == nil {
 			stop()
@@ -55,14 +95,14 @@ func (in *instance) listenAPI() (*apiServer, error) {
 	s.guard, err = apiaccess.New(apiaccess.Options{
 		Audit:   audit,
 		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
-		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Memory: in.shares.Calls, Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
-		Registry: in.registry,
-	}, in.log)
+		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Memory: memory, Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
+		Registry: registry,
+	}, log)
 	if err != nil {
 		return nil, fmt.Errorf("open the API: %w", err)
 	}
 	for _, grant := range cfg.UnservedGrants() {
-		in.log.Warn("a grant in api-users is for topics that this instance does not serve", "grant", grant)
+		log.Warn("a grant in api-users is for topics that this instance does not serve", "grant", grant)
 	}
 	l, err := net.Listen("tcp", cfg.API)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -91,7 +131,7 @@ func advertise(bound string) string {
 }
 
 // URL is the address by which others know the API; empty: there is none.
-func (s *apiServer) URL() string {
+func (s *Server) URL() string {
 	if s == nil {
 		return ""
 	}
@@ -99,9 +139,9 @@ func (s *apiServer) URL() string {
 }
 
 // Run serves until ctx ends.
-func (s *apiServer) Run(ctx context.Context) error {
+func (s *Server) Run(ctx context.Context) error {
 	server := s.guard.Server(s.guard.Wrap(http.HandlerFunc(s.serve)))
-	s.in.log.Info("serving the API", "address", s.listener.Addr().String(), "advertised", s.address, "forwards", s.in.cfg.APIKeyFile != "")
+	s.log.Info("serving the API", "address", s.listener.Addr().String(), "advertised", s.address, "forwards", s.cfg.APIKeyFile != "")
 	var stopping sync.WaitGroup
 	over, cancel := context.WithCancel(ctx)
 	stopping.Go(func() {
@@ -123,7 +163,7 @@ func (s *apiServer) Run(ctx context.Context) error {
 }
 
 // serve answers once there is somebody to ask.
-func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if h := s.handler.Load(); h != nil {
 		(*h).ServeHTTP(w, r)
 		return
@@ -131,52 +171,69 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	api.Starting(w)
 }
 
-// open makes what answers, when topics are known and partitions can be owned. What it returns
-// ends that.
-func (s *apiServer) open(in *instance) (stop func(), err error) {
-	history, forget := in.remember()
-	local, err := newLocal(in, history)
+// Open makes what answers, when topics are known and partitions can be owned. The result ends it.
+func (s *Server) Open(in *Instance) (stop func(), err error) {
+	local, err := newLocal(in, s.address)
 	if err != nil {
-		forget()
-		return nil, err
+		return func() {}, err
 	}
+	history, forget := remember(s.registry, s.log)
+	local.history = history
 	o := route.Options{
-		Local: local, Directory: &directory{in}, Process: in.process, MaxBody: int64(in.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{},
+		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{},
 	}
-	if in.cfg.APIKeyFile != "" {
+	if s.cfg.APIKeyFile != "" {
 		o.Transport = s.guard.Peers()
 	}
 	router := route.New(o)
-	topics := make(map[string]api.Topic, len(in.topics))
-	for name, t := range in.topics {
-		topics[name] = api.Topic{Partitions: t.set.Request.Partitions, MaxBytes: t.set.Request.MaxMessageBytes, DeadLetters: t.set.DeadLetters.Name, Events: t.set.Events.Name}
-	}
-	delays := make(map[string]api.Topic, len(in.delayed))
-	for name, t := range in.delayed {
-		delays[name] = api.Topic{Partitions: t.set.Request.Partitions, MaxBytes: t.set.Request.MaxMessageBytes, DeadLetters: t.set.DeadLetters.Name}
+	requests, delays := make(map[string]api.Topic), make(map[string]api.Topic)
+	for i := range in.Topics {
+		set := &in.Topics[i]
+		t := api.Topic{Partitions: set.Request.Partitions, MaxBytes: set.Request.MaxMessageBytes, DeadLetters: set.DeadLetters.Name}
+		if set.Delay != 0 {
+			delays[set.Request.Name] = t
+			continue
+		}
+		t.Events = set.Events.Name
+		requests[set.Request.Name] = t
 	}
 	a := api.New(api.Options{
-		OfTarget: in.ofTarget,
-		Version:  ops.ReadBuild().Version, Process: in.process, Asker: router, Internal: router, Topics: topics, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: in.log, Registry: in.registry,
+		OfTarget: in.noteOfTarget,
+		Version:  ops.ReadBuild().Version, Process: in.Process, Asker: router, Internal: router, Topics: requests, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: s.log, Registry: s.registry,
 		Rights: api.Rights{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
 	})
 	router.HaveJobs(a)
-	h := withConsole(in, a, history)
+	var h http.Handler = a
+	if s.cfg.Console {
+		h = console.New(console.Options{API: a, History: history, Logger: s.log, Now: in.Now})
+	}
 	s.handler.Store(&h)
 	return func() {
 		s.handler.Store(nil)
 		a.Close()
-		local.close()
+		local.producer.Close()
 		forget()
 	}, nil
 }
 
-// ofTarget returns a note if a target topic does not exist, except in dev, which creates it on first use.
-func (in *instance) ofTarget(ctx context.Context, topic string) string {
-	if known, ok := in.targets.Cached(topic); in.o.AutoCreateTargets || ok && known.Err == nil {
+// remember begins to remember what the instance does, for the API and the console. The result ends it.
+func remember(registry *prometheus.Registry, log *slog.Logger) (h *recent.History, stop func()) {
+	h = recent.New(registry, log)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { h.Run(ctx) })
+	return h, func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// noteOfTarget returns a note if a target topic does not exist, except in dev, which creates it on first use.
+func (in *Instance) noteOfTarget(ctx context.Context, topic string) string {
+	if known, ok := in.Targets.Cached(topic); in.CreateTargets || ok && known.Err == nil {
 		return ""
 	}
-	return connect.MissingTarget(ctx, in.client, topic)
+	return connect.MissingTarget(ctx, in.Client, topic)
 }
 
 // callRoom is the memory of the API's calls.

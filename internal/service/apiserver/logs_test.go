@@ -1,4 +1,4 @@
-package service
+package apiserver
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func TestFollowEndsAtAGap(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	l := &logs{in: &instance{opts: opts}}
+	l := &logs{&Instance{Options: opts}}
 	told := errors.New("told")
 	follow := func(from int64) error {
 		return l.Follow(ctx, "events", api.Position{Next: []int64{from}}, func(r *api.Record) error {

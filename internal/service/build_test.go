@@ -3,6 +3,7 @@ package service
 import (
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/config"
@@ -18,7 +19,9 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 		return &served{set: topics.Set{Request: topics.Topic{Partitions: partitions}}}
 	}
 	s := memory.Divide(memory.Minimum)
-	m := newBudgets(&s, map[string]*served{"large": topic(partitions), "small": topic(1)}, map[string]*served{"delayed": topic(partitions)})
+	delayed := topic(partitions)
+	delayed.set.Delay = time.Minute
+	m := newBudgets(&s, newServedTopics(map[string]*served{"large": topic(partitions), "small": topic(1), "delayed": delayed}))
 	for _, c := range []struct {
 		name   string
 		b      *budget.Budget
@@ -73,11 +76,7 @@ func TestSubPartitionsByCoresAndMemory(t *testing.T) {
 		{0, 0, min(cores, config.MaxSubPartitions)}, {0, 1, min(cores, config.MaxSubPartitions)}, {0, cores, 1}, {0, 1000, 1},
 		{1, 1, 1}, {8, 1, 8}, {8, 50, 8}, {8, 1000, 1}, {3, 300, 2},
 	} {
-		in := &instance{cfg: &config.Config{SubPartitions: c.set}, parts: make(map[key]*owned), shares: memory.Divide(memory.Minimum)}
-		for i := range c.owned {
-			in.parts[key{"r", int32(i)}] = &owned{}
-		}
-		if got := in.subPartitions(); got != c.want {
+		if got := subPartitions(c.set, c.owned, memory.Divide(memory.Minimum).Total); got != c.want {
 			t.Errorf("set %d, %d owned: %d planners for each, want %d", c.set, c.owned, got, c.want)
 		}
 	}

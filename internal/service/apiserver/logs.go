@@ -1,4 +1,4 @@
-package service
+package apiserver
 
 import (
 	"context"
@@ -25,11 +25,11 @@ const (
 )
 
 // logs reads the topics beside request topics. It implements api.Logs.
-type logs struct{ in *instance }
+type logs struct{ in *Instance }
 
 // Bounds implements api.Logs: the ends are those of what is committed or aborted.
 func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
-	adm := kadm.NewClient(l.in.client)
+	adm := kadm.NewClient(l.in.Client)
 	starts, err := adm.ListStartOffsets(ctx, topic)
 	if err == nil {
 		err = starts.Error()
@@ -56,7 +56,7 @@ func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, er
 // consumer reads partitions of a topic from offsets on, committed records and all markers:
 // without those the end of a log that one closes could not be told.
 func (l *logs) consumer(topic string, from map[int32]kgo.Offset, more ...kgo.Opt) (*kgo.Client, error) {
-	cl, err := kgo.NewClient(append(append(slices.Clone(l.in.opts), more...),
+	cl, err := kgo.NewClient(append(append(slices.Clone(l.in.Options), more...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.FetchMaxBytes(logsFetchBytes), kgo.FetchMaxPartitionBytes(logsFetchBytes), kgo.MaxConcurrentFetches(logsFetches))...)
 	if err != nil {

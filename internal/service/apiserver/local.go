@@ -1,0 +1,195 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/recent"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// apiBuffered and apiBufferedBytes are what the API's requests may hold on their way to
+	// Kafka; more wait.
+	apiBuffered, apiBufferedBytes = 8 * apiRoom / requestMemory, 32 << 20
+	// apiRoom is what those of one partition may hold of it, in bytes, and requestMemory what
+	// one takes beside its own.
+	apiRoom, requestMemory = 4 << 20, 512
+	// apiDelivery is how long a request is tried to be written.
+	apiDelivery = 10 * time.Second
+	// latenessOf is the time over which an instance tells how late its firings were.
+	latenessOf = 5 * time.Minute
+)
+
+// local is this instance as the API sees it. It implements route.Local.
+type local struct {
+	in       *Instance
+	url      string // of the API
+	producer *kgo.Client
+	history  *recent.History
+
+	mu    sync.Mutex // guards rooms
+	rooms map[timer.TopicPartition]*semaphore.Weighted
+}
+
+// room returns the room that the requests of a partition may take on their way. Requests behind one that
+// is never answered stay there for as long: they must not take the room of other partitions' requests.
+func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	room := l.rooms[at]
+	if room == nil {
+		if l.rooms == nil {
+			l.rooms = make(map[timer.TopicPartition]*semaphore.Weighted)
+		}
+		room = semaphore.NewWeighted(apiRoom)
+		l.rooms[at] = room
+	}
+	return room
+}
+
+// newLocal makes the client that writes requests: one idempotent producer for all callers,
+// so that no request is written twice however often it is sent.
+func newLocal(in *Instance, url string) (*local, error) {
+	largest := 0
+	for i := range in.Topics {
+		largest = max(largest, in.Topics[i].Request.MaxMessageBytes)
+	}
+	cl, err := kgo.NewClient(append(slices.Clone(in.Options),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+		kgo.RecordDeliveryTimeout(apiDelivery), kgo.MaxBufferedRecords(apiBuffered), kgo.MaxBufferedBytes(apiBufferedBytes),
+		kgo.ProducerBatchMaxBytes(int32(largest)), kgo.UnknownTopicRetries(-1))...)
+	if err != nil {
+		return nil, fmt.Errorf("build the API's producer: %w", err)
+	}
+	return &local{in: in, url: url, producer: cl}, nil
+}
+
+// Owned implements route.Local.
+func (l *local) Owned(at timer.TopicPartition) route.Partition {
+	if p := l.in.Partitions.Owned(at); p != nil {
+		return answering{p, l.in}
+	}
+	return nil
+}
+
+// Strays implements route.Local.
+func (l *local) Strays(topic string) (strays []route.Partition) {
+	for i := range l.in.Topics {
+		set := &l.in.Topics[i].Request
+		for n := int32(0); set.Name == topic && n < set.Partitions; n++ {
+			if p := l.in.Partitions.Owned(timer.TopicPartition{Topic: topic, Partition: n}); p != nil && p.HasStrays() {
+				strays = append(strays, answering{p, l.in})
+			}
+		}
+	}
+	return strays
+}
+
+// Produce implements route.Local. An idempotent producer keeps each record that it has sent
+// until a broker answers, whatever ctx and apiDelivery say, and a broker that is
+// gone never answers. So Produce waits no longer than ctx; records without an answer by then are unknown.
+func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written {
+	type one struct {
+		i int
+		w route.Written
+	}
+	told := make(chan one, len(requests)) // room for all, so that senders never wait
+	room := l.room(at)
+	for i := range requests {
+		rec := recordOf(at, &requests[i])
+		size := min(apiRoom, sizeOf(rec))
+		if err := room.Acquire(ctx, size); err != nil {
+			told <- one{i, route.Written{Offset: -1, Problem: fmt.Sprintf("Kafka does not take what waits for partition %d of %s", at.Partition, at.Topic)}}
+			continue
+		}
+		l.producer.Produce(ctx, rec, func(r *kgo.Record, err error) {
+			room.Release(size)
+			told <- one{i, writtenAt(r, err)}
+		})
+	}
+	written := make([]route.Written, len(requests))
+	for i := range written {
+		written[i] = route.Written{Offset: -1, Unknown: true, Problem: "Kafka has not answered in time"}
+	}
+	for n := 0; n < len(requests); n++ {
+		select {
+		case x := <-told:
+			written[x.i] = x.w
+			continue
+		default: // answers that are here count even if ctx has ended
+		}
+		select {
+		case x := <-told:
+			written[x.i] = x.w
+		case <-ctx.Done():
+			return written
+		}
+	}
+	return written
+}
+
+func sizeOf(r *kgo.Record) int64 {
+	n := requestMemory + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += len(h.Key) + len(h.Value)
+	}
+	return int64(n)
+}
+
+func recordOf(at timer.TopicPartition, r *route.Request) *kgo.Record {
+	rec := &kgo.Record{Topic: at.Topic, Partition: at.Partition, Key: r.ID, Value: r.Value}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	return rec
+}
+
+// writtenAt says what is known of a record. A record that a broker refuses for good is not in the log;
+// after any other error this is unknown, because an answer may have been lost.
+func writtenAt(r *kgo.Record, err error) route.Written {
+	switch {
+	case err == nil && r.Offset < 0: // sent twice, and the broker no longer knows its offset
+		return route.Written{Offset: -1, Unknown: true, Problem: "Kafka has it, and does not tell where"}
+	case err == nil:
+		return route.Written{Offset: r.Offset}
+	}
+	var refused *kerr.Error
+	certain := errors.Is(err, kgo.ErrMaxBuffered) || errors.As(err, &refused) && !refused.Retriable
+	return route.Written{Offset: -1, Unknown: !certain, Problem: err.Error()}
+}
+
+// Status implements route.Local.
+func (l *local) Status() route.Instance {
+	in := l.in
+	s := route.Instance{Name: in.Name, API: l.url, Version: ops.ReadBuild().Version, Started: in.Begun.UTC(), Member: in.Group.Joined(), Problem: in.Problem()}
+	if p, some := l.history.Last(latenessOf); some && p.Count > 0 {
+		s.Lateness = &route.Lateness{OverSeconds: p.To.Sub(p.From).Seconds(), Firings: p.Count, P50Seconds: p.P50.AtMost(), P99Seconds: p.P99.AtMost()}
+	}
+	delayed := make(map[string]bool)
+	for i := range in.Topics {
+		delayed[in.Topics[i].Request.Name] = in.Topics[i].Delay != 0
+	}
+	for at, st := range in.Partitions.Status() {
+		s.Partitions = append(s.Partitions, route.PartitionStatus{
+			Topic: at.Topic, Partition: at.Partition, FixedDelay: delayed[at.Topic], State: st.State.String(), Since: st.Since.UTC(), Reason: st.Reason,
+			Pending: st.Pending, Parked: st.Parked, Queued: st.Queued, LagRecords: st.Behind, LagSeconds: st.Lag.Seconds(), OldestDueSecs: max(st.Overdue, st.Uncommitted, st.OldestParked).Seconds(),
+			OldestUnknown: st.State != ownership.Live && st.State != ownership.Gated && st.State != ownership.Stalled,
+		})
+	}
+	for p, since := range in.Health.Unhealthy() {
+		s.Unhealthy = append(s.Unhealthy, route.UnhealthyTarget{Topic: p.Topic, Partition: p.Label(), Since: since.UTC()})
+	}
+	return s
+}

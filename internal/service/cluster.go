@@ -1,0 +1,100 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/dialer"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/transaction"
+)
+
+// cluster is what an instance knows of its brokers and how to reach them.
+type cluster struct {
+	log     *slog.Logger
+	options []kgo.Opt   // of further clients
+	client  *kgo.Client // administration and raw fetches
+	dialer  *dialer.Dialer
+	targets *targets.Metadata
+	lanes   atomic.Pointer[transaction.Lanes] // are told when a broker comes or goes; nil until they run
+
+	stopProbe context.CancelFunc
+	probing   sync.WaitGroup
+}
+
+// openCluster makes the first client, and the dialer that probes the brokers until close is called.
+func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logger, registry *prometheus.Registry) (*cluster, error) {
+	c := &cluster{log: log}
+	var err error
+	if c.options, err = connect.Options(cfg, clientPrefix+process, log); err != nil {
+		return nil, err
+	}
+	dial := o.Dial
+	if dial == nil {
+		dial = connect.Dial(cfg)
+	}
+	c.dialer = dialer.New(dial, log, registry)
+	c.options = append(c.options, kgo.Dialer(c.dialer.Dial))
+	if c.client, err = kgo.NewClient(connect.RequestOptions(c.options)...); err != nil {
+		return nil, fmt.Errorf("build client: %w", err)
+	}
+	c.targets = targets.NewMetadata(c.client, targets.MetadataOptions{AutoCreate: o.AutoCreateTargets, MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
+	c.dialer.OnChange(func() { c.targets.Reached(); c.reached() })
+	ctx, stop := context.WithCancel(context.Background())
+	c.stopProbe = stop
+	c.probing.Go(func() { _ = c.dialer.Run(ctx) })
+	return c, nil
+}
+
+func (c *cluster) close() {
+	c.stopProbe()
+	c.probing.Wait()
+	c.client.Close()
+}
+
+// reached tells the lanes that a broker came or went.
+func (c *cluster) reached() {
+	if lanes := c.lanes.Load(); lanes != nil {
+		lanes.Reached()
+	}
+}
+
+// insist tries again for as long as connections break: a broker that dies while an
+// instance starts does not end it.
+func (c *cluster) insist(ctx context.Context, what string, try func() error) error {
+	for {
+		err := try()
+		if err == nil || !connectionBroke(err) || ctx.Err() != nil {
+			return err
+		}
+		c.log.Warn(what+", trying again every second", "err", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(connectPause):
+		}
+	}
+}
+
+// connectionBroke reports that no broker has answered.
+func connectionBroke(err error) bool {
+	var network net.Error
+	for _, cut := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed} {
+		if errors.Is(err, cut) {
+			return true
+		}
+	}
+	return errors.As(err, &network)
+}

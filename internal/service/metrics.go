@@ -1,0 +1,135 @@
+package service
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/ownership"
+)
+
+// stateCollector shows partitions by state and pending timers.
+type stateCollector struct {
+	partitions *partitions
+	topics     *servedTopics
+	group      *membership.Group
+	misplaced  bool // timers off their partition are counted
+}
+
+var (
+	descPartitions  = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
+	descPending     = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
+	descMisplaced   = prometheus.NewDesc("waterclock_misplaced_timers", "Pending timers of owned partitions whose IDs murmur2 puts on another partition.", []string{"topic"}, nil)
+	descParked      = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for an unhealthy target, about.", []string{"topic"}, nil)
+	descReplay      = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
+	descLedger      = prometheus.NewDesc("waterclock_ledger", "Pending at the acquisition, plus accepted, minus outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
+	descQueued      = prometheus.NewDesc("waterclock_queue_entries", "Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
+	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes that they hold.", []string{"topic"}, nil)
+	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds", "For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
+	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds", "For how long the oldest timer has been due whose firing is not committed; parked timers do not count.", []string{"topic"}, nil)
+	descHeld        = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a producer has kept requests behind it from being read, from 2 s on.", []string{"topic", "partition", "producer_id", "transactional_id"}, nil)
+	descForeign     = prometheus.NewDesc("waterclock_group_foreign", "1 while programs that are no instances of this version use the group: they keep this instance out, or it leads the group and gives them nothing; else 0.", nil, nil)
+	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descPartitions, descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted, descHeld, descForeign, descParkedBy,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	foreign := 0.0
+	if c.group.Foreign() {
+		foreign = 1
+	}
+	ch <- prometheus.MustNewConstMetric(descForeign, prometheus.GaugeValue, foreign)
+	type sums struct {
+		states  [ownership.Gone]int
+		pending int64
+		off     int64 // misplaced
+		unknown bool  // how many those are
+		parked  int64
+		remain  int64
+		ledger  int64
+		queued  int
+		bytes   int64
+		overdue time.Duration
+		waits   time.Duration
+	}
+	parkedBy := make(map[[3]string]int64)
+	all := make(map[string]*sums)
+	var held []prometheus.Metric
+	for _, name := range c.topics.names() {
+		all[name] = &sums{}
+	}
+	for at, s := range c.partitions.Status() {
+		sum := all[at.Topic]
+		sum.states[s.State]++
+		sum.pending += s.Pending
+		sum.off, sum.unknown = sum.off+max(s.Misplaced, 0), sum.unknown || s.Misplaced < 0
+		sum.parked += s.Parked
+		sum.ledger += s.Ledger
+		sum.queued += s.Queued
+		sum.bytes += s.QueuedBytes
+		sum.overdue, sum.waits = max(sum.overdue, s.Overdue), max(sum.waits, s.Uncommitted)
+		if h := s.Held; h != nil {
+			held = append(held, prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, max(0, time.Since(h.Since).Seconds()),
+				at.Topic, strconv.Itoa(int(at.Partition)), h.ProducerID, h.TransactionalID))
+		}
+		for to, n := range s.ParkedBy {
+			parkedBy[[3]string{at.Topic, to.Topic, to.Label()}] += n
+		}
+		if s.State == ownership.Replaying {
+			sum.remain += max(0, s.ReplayEnd-s.Replayed)
+		}
+	}
+	for topic, sum := range all {
+		for st, n := range sum.states {
+			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, ownership.State(st).String())
+		}
+		if !sum.unknown && c.misplaced {
+			ch <- prometheus.MustNewConstMetric(descMisplaced, prometheus.GaugeValue, float64(sum.off), topic)
+		}
+		for desc, value := range map[*prometheus.Desc]float64{
+			descPending: float64(sum.pending), descParked: float64(sum.parked), descLedger: float64(sum.ledger), descQueued: float64(sum.queued), descQueuedBytes: float64(sum.bytes),
+			descOverdue: sum.overdue.Seconds(), descUncommitted: sum.waits.Seconds(), descReplay: float64(sum.remain),
+		} {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, topic)
+		}
+	}
+	for _, m := range held {
+		ch <- m
+	}
+	showParked(ch, parkedBy)
+}
+
+// maxParkedShown is how many target partitions with parked timers have a metric
+// of their own, those with most; the others are shown as one.
+const maxParkedShown = 100
+
+func showParked(ch chan<- prometheus.Metric, by map[[3]string]int64) {
+	targets := slices.SortedFunc(maps.Keys(by), func(a, b [3]string) int {
+		return cmp.Or(cmp.Compare(by[b], by[a]), slices.Compare(a[:], b[:]))
+	})
+	others := make(map[string]int64)
+	for i, t := range targets {
+		if i < maxParkedShown {
+			ch <- prometheus.MustNewConstMetric(descParkedBy, prometheus.GaugeValue, float64(by[t]), t[:]...)
+		} else {
+			others[t[0]] += by[t]
+		}
+	}
+	for topic, n := range others {
+		ch <- prometheus.MustNewConstMetric(descParkedBy, prometheus.GaugeValue, float64(n), topic, "others", "")
+	}
+}
