@@ -13,8 +13,8 @@ import (
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	c := DefaultAPI()
-	c.Common, c.Idle, c.Puts, c.Gets, c.Callers, c.Pending, c.Lists = common(t), 3, 60, 60, 4, 500, 2
-	c.Rates, c.Duration, c.Least, c.Spread, c.Disturb, c.CancelRate = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond, 50, 1000
+	c.Common, c.idle, c.Puts, c.Gets, c.Callers, c.Pending, c.lists = common(t), 3, 60, 60, 4, 500, 2
+	c.Rates, c.Duration, c.Least, c.Spread, c.disturb, c.cancelRate = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond, 50, 1000
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
 	for i, name := range []string{"bare PUT, idle", "PUT, idle", "bare PUT", "PUT", "bare GET", "GET", "list of 500 of 623 by due", "list of 500 of 623 by id"} {
@@ -48,7 +48,7 @@ func TestDriveFails(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
 	c := DefaultCommon()
-	_, err := (&run{Common: &c}).drive(t.Context(), traffic{
+	_, err := drive(t.Context(), &run{Common: &c}, traffic{
 		name: "GET", addr: strings.TrimPrefix(s.URL, "http://"), callers: 2, calls: 10, check: status(http.StatusOK),
 		ask: func(int) request { return request{method: http.MethodGet, path: "/"} },
 	})

@@ -82,7 +82,7 @@ func (a *apiRun) steer(ctx context.Context) error {
 // job starts the job and waits for its end.
 func (a *apiRun) job(ctx context.Context) (j jobJSON, err error) {
 	var started struct{ Job struct{ ID string } }
-	path := fmt.Sprintf("%s/cancel?prefix=%s&rate=%d", a.timers(), gonePrefix, a.c.CancelRate)
+	path := fmt.Sprintf("%s/cancel?prefix=%s&rate=%d", a.timers(), gonePrefix, a.c.cancelRate)
 	if err := a.json(ctx, http.MethodPost, path, http.StatusAccepted, &started); err != nil {
 		return j, err
 	}
@@ -142,7 +142,7 @@ func (a *apiRun) disturb(ctx context.Context) error {
 		})
 	}
 	const stride = 7919 // of those that are re-scheduled: before and behind where the job is
-	err = pace(ctx, MaxTimers, float64(a.c.Disturb), func() bool { return false }, func(i int, now time.Time) {
+	err = pace(ctx, MaxTimers, float64(a.c.disturb), func() bool { return false }, func(i int, now time.Time) {
 		produce(fmt.Sprint(newPrefix, i), now.Add(a.c.ahead))
 		produce(fmt.Sprint(soonPrefix, i), now.Add(firesWithin/10+time.Duration(i)*time.Millisecond%firesWithin))
 		produce(fmt.Sprint(gonePrefix, i*stride%gone), now.Add(2*a.c.ahead))

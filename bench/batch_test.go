@@ -60,19 +60,19 @@ func TestBestLimit(t *testing.T) {
 // What this process uses is seen, and is what the machine uses too.
 func TestUsage(t *testing.T) {
 	r := &run{Common: &Common{}}
-	begin := r.usageOf(os.Getpid())
+	begin := usageOf(r, os.Getpid())
 	if begin.own < 0 {
 		t.Skip("this system does not tell")
 	}
-	for u := r.usageOf(os.Getpid()); u.own-begin.own < 50*time.Millisecond; u = r.usageOf(os.Getpid()) {
+	for u := usageOf(r, os.Getpid()); u.own-begin.own < 50*time.Millisecond; u = usageOf(r, os.Getpid()) {
 	}
-	u := r.usageOf(os.Getpid())
+	u := usageOf(r, os.Getpid())
 	c := u.since(begin, 10)
 	// The process is read twice, and goes on in between.
 	if c.Own < 5000 || c.Own > 6*5000 || c.Clients < c.Own || c.Clients > c.Own+5000 || u.machine-begin.machine < 30*time.Millisecond {
 		t.Errorf("%+v, of the machine %s", c, u.machine-begin.machine)
 	}
-	if r.usageOf(0).since(r.usageOf(0), 10) != nil {
+	if usageOf(r, 0).since(usageOf(r, 0), 10) != nil {
 		t.Error("the processor time of nobody is known")
 	}
 }

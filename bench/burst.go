@@ -26,7 +26,7 @@ func (c *BurstConfig) check() error { return errors.Join(c.Common.check(), wantT
 func (c *BurstConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("burst")
 	rep.RatioIs, rep.CPURatioIs = "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record"
-	return r.atOnce(ctx, rep, c.Timers, offer{}, func(p *phase) error {
+	return atOnce(ctx, r, rep, c.Timers, offer{}, func(p *phase) error {
 		_, err := p.takenIn(ctx, rep)
 		return err
 	})
@@ -57,7 +57,7 @@ func (c *FixedConfig) measure(ctx context.Context, r *run) error {
 	r.delayed = config.DelayTopic{Topic: topic, Delay: c.Delay, Target: r.target}
 	rep := r.report("fixed")
 	rep.RatioIs, rep.CPURatioIs = "passed on a second / bare 1:1", "of the service for a record / of bare 1:1"
-	return r.atOnce(ctx, rep, c.Records, offer{topic: topic, delay: c.Delay}, func(*phase) error { return nil })
+	return atOnce(ctx, r, rep, c.Records, offer{topic: topic, delay: c.Delay}, func(*phase) error { return nil })
 }
 
 // The timers of a burst are sent so long before they are due that they are taken in by
@@ -69,13 +69,13 @@ const (
 
 // atOnce measures n timers or records that are due at one moment next to a pass-through of 1
 // record in and 1 out. It calls sent when all of them are in the log.
-func (r *run) atOnce(ctx context.Context, rep *Report, n int, o offer, sent func(*phase) error) error {
+func atOnce(ctx context.Context, r *run, rep *Report, n int, o offer, sent func(*phase) error) error {
 	return r.rounds(func() error {
-		one, err := r.limit(ctx, rep, oneToOne)
+		one, err := r.bare.limit(ctx, rep, oneToOne)
 		if err != nil {
 			return err
 		}
-		if err := r.serveWarm(ctx); err != nil {
+		if err := serveWarm(ctx, r); err != nil {
 			return err
 		}
 		p, err := r.begin(ctx, rep.Workload, n)

@@ -63,7 +63,7 @@ type traffic struct {
 }
 
 // drive makes the calls and measures them. The first error ends it.
-func (r *run) drive(ctx context.Context, t traffic) (*Calls, error) {
+func drive(ctx context.Context, r *run, t traffic) (*Calls, error) {
 	var next atomic.Int64
 	targets := func(target *vegeta.Target) error {
 		i := int(next.Add(1)) - 1

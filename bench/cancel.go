@@ -32,11 +32,11 @@ func (c *CancelConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("cancel")
 	rep.RatioIs, rep.CPURatioIs = "requests a second / bare 1:1", "of the service for a request / of bare 1:1 for a record"
 	return c.rounds(func() error {
-		one, err := r.limit(ctx, rep, oneToOne)
+		one, err := r.bare.limit(ctx, rep, oneToOne)
 		if err != nil {
 			return err
 		}
-		if err := r.serveWarm(ctx); err != nil {
+		if err := serveWarm(ctx, r); err != nil {
 			return err
 		}
 		all, err := c.requests(ctx, r, rep, "life", nil)

@@ -45,7 +45,7 @@ func (c *CurveConfig) check() error {
 // measure measures each rate with each interval.
 func (c *CurveConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report(curve)
-	if err := r.rest(ctx, rep, c.Rest); err != nil {
+	if err := rest(ctx, r, rep, c.Rest); err != nil {
 		return err
 	}
 	return c.rounds(func() error {
@@ -63,7 +63,7 @@ func (c *CurveConfig) measure(ctx context.Context, r *run) error {
 // point measures a rate with an interval.
 func (c *SteadyConfig) point(ctx context.Context, r *run, rep *Report, rate float64, interval time.Duration) error {
 	r.cfg.FiringInterval = interval
-	if err := r.serveWarm(ctx); err != nil {
+	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
 	p, err := c.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s, interval %s", rate, interval))
@@ -79,11 +79,11 @@ func (c *SteadyConfig) point(ctx context.Context, r *run, rep *Report, rate floa
 const restDelay = 5 * time.Second
 
 // rest measures an instance with nothing to do and the brokers beside it, and then the brokers alone.
-func (r *run) rest(ctx context.Context, rep *Report, span time.Duration) error {
+func rest(ctx context.Context, r *run, rep *Report, span time.Duration) error {
 	if span == 0 {
 		return nil
 	}
-	if err := r.serveWarm(ctx); err != nil {
+	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
 	idle := func(pid int) *CPU {

@@ -41,7 +41,7 @@ func (c *HotConfig) measure(ctx context.Context, r *run) (err error) {
 		return err
 	}
 	rep := r.report("hot")
-	most, err := r.limit(ctx, rep, oneToOne)
+	most, err := r.bare.limit(ctx, rep, oneToOne)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ const hotOffer, hotTake = 100_000, 10_000
 // the instance starts, and the timers are in memory when they fall due.
 func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*Phase, error) {
 	r.cfg.SubPartitions = subs
-	if err := r.serveWarm(ctx); err != nil { // group, topics and brokers are warm then
+	if err := serveWarm(ctx, r); err != nil { // group, topics and brokers are warm then
 		return nil, err
 	}
 	if err := r.unserve(); err != nil {
@@ -99,7 +99,7 @@ func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*
 	if r.serving, err = r.launch(&cfg); err != nil {
 		return nil, err
 	}
-	taken, err := r.drain(ctx, "requests, "+name, c.Timers, before)
+	taken, err := drain(ctx, r, "requests, "+name, c.Timers, before)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*
 }
 
 // drain waits until all requests are taken in, and measures from when the first ones were.
-func (r *run) drain(ctx context.Context, name string, timers int, before int64) (*Phase, error) {
+func drain(ctx context.Context, r *run, name string, timers int, before int64) (*Phase, error) {
 	m := &meter{r: r}
 	first, last, stop := int64(0), int64(0), func() {}
 	err := r.awaitTakenIn(ctx, func(n int64) {

@@ -52,7 +52,7 @@ func (r *run) serve(ctx context.Context) (err error) {
 	case r.serving != nil || !r.Local && r.stub == nil:
 		return nil
 	case r.stub != nil:
-		r.serving = r.startStub(ctx)
+		r.serving = startStub(ctx, r)
 		return awaitReady(ctx, r.serving.http, partitions)
 	}
 	cfg := r.settings()
@@ -131,7 +131,7 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-func (r *run) startStub(ctx context.Context) *instance {
+func startStub(ctx context.Context, r *run) *instance {
 	cfg := r.settings()
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	started, done := make(chan string, 1), make(chan error, 1)

@@ -29,11 +29,11 @@ func (c *LifeConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("life")
 	rep.RatioIs, rep.CPURatioIs = "lives a second / bare 1:3", "of the service for a life / of bare 1:3 for a record"
 	return c.rounds(func() error {
-		three, err := r.limit(ctx, rep, oneToThree)
+		three, err := r.bare.limit(ctx, rep, oneToThree)
 		if err != nil {
 			return err
 		}
-		if err := r.serveWarm(ctx); err != nil {
+		if err := serveWarm(ctx, r); err != nil {
 			return err
 		}
 		l := lives{Lives: c.Lives, name: "life", timers: c.Timers}
@@ -71,17 +71,17 @@ func (c *WaitConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("wait")
 	rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a life / of bare 1:1 and a bare firing"
 	return c.rounds(func() error {
-		one, err := r.limit(ctx, rep, oneToOne)
+		one, err := r.bare.limit(ctx, rep, oneToOne)
 		if err != nil {
 			return err
 		}
 		spread := max(c.Spread, time.Second)
-		firing, err := r.bareSteps(ctx, rep, Lives{Least: firingsLead}, min(spread, firingsFor),
+		firing, err := r.bare.steps(ctx, rep, Lives{Least: firingsLead}, min(spread, firingsFor),
 			order{Rate: float64(c.Timers) / spread.Seconds(), Interval: r.cfg.FiringInterval, Fanout: 2})
 		if err != nil {
 			return err
 		}
-		if err := r.serveWarm(ctx); err != nil {
+		if err := serveWarm(ctx, r); err != nil {
 			return err
 		}
 		l := lives{Lives: c.Lives, name: "wait", timers: c.Timers}
@@ -111,7 +111,7 @@ type lives struct {
 }
 
 // serveWarm sees to it that an instance runs and has done what it does once.
-func (r *run) serveWarm(ctx context.Context) error {
+func serveWarm(ctx context.Context, r *run) error {
 	if r.serving != nil {
 		return nil
 	}

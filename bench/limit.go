@@ -62,13 +62,19 @@ func (c *LimitConfig) check() error { return c.checkBare() }
 func (c *LimitConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("limit")
 	return c.rounds(func() error {
-		_, one := r.limit(ctx, rep, oneToOne)
+		_, one := r.bare.limit(ctx, rep, oneToOne)
 		if one != nil {
 			return one
 		}
-		_, three := r.limit(ctx, rep, oneToThree)
+		_, three := r.bare.limit(ctx, rep, oneToThree)
 		return three
 	})
+}
+
+// bareLoops measure what the machine can do without timers.
+type bareLoops struct {
+	*run
+	input *input // of pass-throughs; nil before the first
 }
 
 // input is what pass-throughs read: requests in a topic of their own, which are in
@@ -80,7 +86,7 @@ type input struct {
 
 // fill makes the input, and warms clients and brokers up: a JVM that has just
 // started is slow.
-func (r *run) fill(ctx context.Context) error {
+func (r *bareLoops) fill(ctx context.Context) error {
 	if r.input != nil {
 		return nil
 	}
@@ -100,7 +106,7 @@ func (r *run) fill(ctx context.Context) error {
 
 // limit measures a pass-through: with each size of a step, then with the best of
 // them each number of transactional IDs, then of loops.
-func (r *run) limit(ctx context.Context, rep *Report, fanout int) (*limit, error) {
+func (r *bareLoops) limit(ctx context.Context, rep *Report, fanout int) (*limit, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
@@ -129,7 +135,7 @@ func (r *run) limit(ctx context.Context, rep *Report, fanout int) (*limit, error
 }
 
 // pass runs one pass-through.
-func (r *run) pass(ctx context.Context, rep *Report, fanout int, s shape) (told *Phase, err error) {
+func (r *bareLoops) pass(ctx context.Context, rep *Report, fanout int, s shape) (told *Phase, err error) {
 	name := fmt.Sprintf("bare 1:%d, %v", fanout, s)
 	b := *r.input.batch
 	b.Book = b.Again()
@@ -152,7 +158,7 @@ func (r *run) pass(ctx context.Context, rep *Report, fanout int, s shape) (told 
 }
 
 // leadLoop has do lead a bare loop, whose output is expected to be a batch.
-func (r *run) leadLoop(ctx context.Context, name string, o order, b *batch, do func(*loop, *phase) error) (err error) {
+func (r *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batch, do func(*loop, *phase) error) (err error) {
 	if o.Out, err = r.makeTopic(ctx, "out"); err != nil {
 		return err
 	}
@@ -178,7 +184,7 @@ const stepsDelay = time.Second
 
 // bareSteps measures the bare loop that is fed from memory, with the Rate, the Interval and the Fanout of o.
 // Beside lives a producer sends as many requests as it would for the service.
-func (r *run) bareSteps(ctx context.Context, rep *Report, lives Lives, d time.Duration, o order) (told *Phase, err error) {
+func (r *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.Duration, o order) (told *Phase, err error) {
 	o.Kind, o.IDs, o.Records = kindSteps, MaxIDs, timersIn(o.Rate, lives.lead()+d)
 	if o.In, err = r.makeTopic(ctx, "unread"); err != nil {
 		return nil, err

@@ -39,11 +39,11 @@ func wantAhead(d time.Duration) error {
 func (c *LoadConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("load")
 	rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a timer / of bare 1:1 for a record"
-	one, err := r.limit(ctx, rep, oneToOne)
+	one, err := r.bare.limit(ctx, rep, oneToOne)
 	if err != nil {
 		return err
 	}
-	if err := r.serveWarm(ctx); err != nil {
+	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
 	before := make([]*Phase, len(c.Rates))
@@ -73,7 +73,7 @@ func (c *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) 
 	m := &meter{r: r}
 	defer r.profile("load")()
 	m.start(r.serving.pid())
-	if err := r.scheduleFar(ctx, r.nextBatch(0), c.Pending, c.Ahead); err != nil {
+	if err := scheduleFar(ctx, r, r.nextBatch(0), c.Pending, c.Ahead); err != nil {
 		return err
 	}
 	m.stop()
@@ -86,14 +86,14 @@ func (c *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) 
 	if err != nil {
 		return err
 	}
-	rep.Sizes = &Sizes{Pending: c.Pending, Request: r.requestBytes(c.Pending), Disk: float64(disk) / float64(c.Pending)}
+	rep.Sizes = &Sizes{Pending: c.Pending, Request: requestBytes(r, c.Pending), Disk: float64(disk) / float64(c.Pending)}
 	rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
 	return r.serving.allPending(ctx, p, c.Pending, pendingTimeout)
 }
 
 // scheduleFar schedules timers that are not due in the run, and waits until they
 // are taken in.
-func (r *run) scheduleFar(ctx context.Context, b *batch, timers int, ahead time.Duration) error {
+func scheduleFar(ctx context.Context, r *run, b *batch, timers int, ahead time.Duration) error {
 	bar := r.bar("scheduling", timers)
 	random := rand.New(rand.NewPCG(3, 4))
 	err := r.schedule(ctx, b, offer{timers: timers, unbooked: true, due: func(i int, now time.Time) int64 {
@@ -110,7 +110,7 @@ func (r *run) scheduleFar(ctx context.Context, b *batch, timers int, ahead time.
 }
 
 // requestBytes is about what one request of so many holds.
-func (r *run) requestBytes(timers int) int {
+func requestBytes(r *run, timers int) int {
 	headers := len(waterclock.HeaderAt) + len("1700000000000") + len(waterclock.HeaderTargetTopic) + len(r.target)
 	return len(r.name) + len("-1-") + len(strconv.Itoa(timers)) + r.ValueBytes + headers
 }

@@ -25,7 +25,7 @@ type loop struct {
 }
 
 // newLoop starts a bare loop.
-func (r *run) newLoop(ctx context.Context, o order) (*loop, error) {
+func (r *bareLoops) newLoop(ctx context.Context, o order) (*loop, error) {
 	if r.Profiles != "" {
 		o.Profile = filepath.Join(r.Profiles, o.Name+".pprof")
 	}

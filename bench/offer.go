@@ -71,7 +71,7 @@ func (r *run) schedule(ctx context.Context, b *batch, o offer) error {
 	s := &sender{run: r, offer: o, batch: b, client: cl, target: kgo.RecordHeader{Key: waterclock.HeaderTargetTopic, Value: []byte(r.target)}}
 	hold := func() bool { return false }
 	if o.rate == 0 && o.topic == r.requests {
-		h, err := r.newHold(ctx)
+		h, err := newHold(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ type look struct {
 	settled int64
 }
 
-func (r *run) newHold(ctx context.Context) (*hold, error) {
+func newHold(ctx context.Context, r *run) (*hold, error) {
 	before, err := r.settled(ctx)
 	if err != nil {
 		return nil, err

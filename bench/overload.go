@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,7 +25,6 @@ type OverloadConfig struct {
 	Timers   int           // by how many it is measured
 	Before   time.Duration // for how long 0.8 of it is offered, before and after
 	Over     time.Duration // for how long twice of it is
-	Kept     int           // in the case "cancels" one in so many timers is not cancelled
 
 	one string // the case that this configuration is for; empty: all of Cases
 }
@@ -45,6 +43,7 @@ func OverloadCases() []string { return []string{overPlain, overCancels, overHot,
 const (
 	overBefore, overFactor = 0.8, 2.0 // of the capacity
 	overShare              = 0.2      // of the capacity: what the other partitions have beside a hot one
+	overKept               = 10       // one in so many timers of the case "cancels" is not cancelled
 	overBeside             = "others" // the stream of those
 	// overAgain is how long after the end of an overload lateness is to be as before.
 	overAgain = 10 * time.Second
@@ -54,14 +53,14 @@ const (
 func DefaultOverload() OverloadConfig {
 	return OverloadConfig{
 		Common: DefaultCommon(), Cases: OverloadCases(), Timers: 500_000, Before: 20 * time.Second, Over: time.Minute,
-		Lives: Lives{Least: 2 * time.Second, Spread: 4 * time.Second}, Kept: 10,
+		Lives: Lives{Least: 2 * time.Second, Spread: 4 * time.Second},
 	}
 }
 
 func (c *OverloadConfig) check() error {
 	errs := []error{
 		c.checkOwn(), wantTimers(c.Timers), c.Lives.check(), between("partitions", 2, MaxPartitions, c.Partitions),
-		between("capacity", 0, MaxRate/overFactor, c.Capacity), between("over", time.Millisecond, time.Hour, c.Over), between("kept", 1, math.MaxInt, c.Kept),
+		between("capacity", 0, MaxRate/overFactor, c.Capacity), between("over", time.Millisecond, time.Hour, c.Over),
 		want(c.Before > c.lead() && c.Before <= time.Hour, "before", c.Before, "more than least and spread, at most 1h"),
 		want(len(c.Cases) > 0, "cases", "", "at least one"),
 	}
@@ -112,7 +111,7 @@ type stream struct {
 
 func (c *OverloadConfig) measure(ctx context.Context, r *run) error {
 	o := &overload{run: r, c: c, name: c.one, rep: r.report("overload, " + c.one), capacity: c.Capacity}
-	if err := o.serveWarm(ctx); err != nil {
+	if err := serveWarm(ctx, o.run); err != nil {
 		return err
 	}
 	if o.capacity == 0 {
@@ -130,7 +129,7 @@ func (o *overload) open(ctx context.Context, name string, timers int) (s *stream
 	b := o.nextBatch(0)
 	switch {
 	case o.name == overCancels:
-		s.cancel = func(i int) bool { return i%o.c.Kept != 0 }
+		s.cancel = func(i int) bool { return i%overKept != 0 }
 	case o.name == overHot:
 		b.place(o.partitions, func(p int) bool { return (p == 0) == (name != overBeside) })
 	}

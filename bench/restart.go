@@ -55,7 +55,7 @@ func (s *restart) starts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.scheduleFar(ctx, s.nextBatch(0), s.c.Pending, s.c.Ahead); err != nil {
+	if err := scheduleFar(ctx, s.run, s.nextBatch(0), s.c.Pending, s.c.Ahead); err != nil {
 		return err
 	}
 	_, peak := memory(s.serving.pid())
@@ -73,7 +73,7 @@ func (s *restart) starts(ctx context.Context) error {
 	}
 	n := float64(s.c.Pending)
 	s.rep.Sizes = &Sizes{
-		Pending: s.c.Pending, Request: s.requestBytes(s.c.Pending), Disk: float64(disk) / n,
+		Pending: s.c.Pending, Request: requestBytes(s.run, s.c.Pending), Disk: float64(disk) / n,
 		Memory: float64(clean.RSS-empty.RSS) / n, PeakMemory: float64(peak-empty.RSS) / n,
 	}
 	s.rep.PeakRSS = peak
@@ -93,7 +93,7 @@ func (s *restart) starts(ctx context.Context) error {
 // consume measures a plain consumer of the changelog.
 func (s *restart) consume(ctx context.Context) (*Phase, error) {
 	n := s.c.Pending
-	loop, err := s.newLoop(ctx, order{Kind: kindRead, Name: s.name + "-read", In: s.changelog(), Records: n})
+	loop, err := s.bare.newLoop(ctx, order{Kind: kindRead, Name: s.name + "-read", In: changelog(s.requests), Records: n})
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ type run struct {
 	delayed          config.DelayTopic // served too; its Topic is empty if there is none
 	api              bool              // the instance has its HTTP API
 	batches          []*batch          // of all phases that schedule
-	input            *input            // of pass-throughs; nil before the first
+	bare             *bareLoops
 	reports          []*Report
 }
 
@@ -60,6 +60,7 @@ func (c *Common) start(ctx context.Context) (*run, error) {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	r := &run{Common: c, cfg: *c.Cluster, name: "waterclock-bench-" + hex.EncodeToString(b[:])}
+	r.bare = &bareLoops{run: r}
 	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
@@ -158,7 +159,7 @@ func (r *run) close() error {
 func (r *run) own() []string {
 	own := r.made
 	if r.Requests == "" && r.requests != "" {
-		own = append(own, r.changelog(), r.requests+".waterclock.dead-letters")
+		own = append(own, changelog(r.requests), r.requests+".waterclock.dead-letters")
 		if r.Events {
 			own = append(own, r.requests+".waterclock.events")
 		}
@@ -169,7 +170,7 @@ func (r *run) own() []string {
 	return own
 }
 
-func (r *run) changelog() string { return r.requests + ".waterclock.changelog" }
+func changelog(requests string) string { return requests + ".waterclock.changelog" }
 
 // makeTopic makes a topic of the run.
 func (r *run) makeTopic(ctx context.Context, what string) (string, error) {

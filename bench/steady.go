@@ -57,11 +57,11 @@ func (c *SteadyConfig) measure(ctx context.Context, r *run) error {
 }
 
 func (c *SteadyConfig) steady(ctx context.Context, r *run, rep *Report, rate float64) error {
-	bare, err := r.bareSteps(ctx, rep, c.Lives, c.Duration, order{Rate: rate, Fanout: oneToThree})
+	bare, err := r.bare.steps(ctx, rep, c.Lives, c.Duration, order{Rate: rate, Fanout: oneToThree})
 	if err != nil {
 		return err
 	}
-	if err := r.serveWarm(ctx); err != nil {
+	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
 	p, err := c.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s", rate))

@@ -95,7 +95,7 @@ func load() float64 {
 
 // usageOf is what has been used by now, by the process pid among others; 0 stands for
 // an unknown process.
-func (r *run) usageOf(pid int) usage {
+func usageOf(r *run, pid int) usage {
 	u := usage{at: time.Now(), own: -1, broker: -1, clients: cpuTime(os.Getpid()), machine: machineTime(), steps: -1}
 	if pid != 0 {
 		u.own = cpuTime(pid)
@@ -142,10 +142,10 @@ type meter struct {
 
 func (m *meter) start(pid int) {
 	m.pid = pid
-	m.begin = m.r.usageOf(pid)
+	m.begin = usageOf(m.r, pid)
 }
 
-func (m *meter) stop() { m.end = m.r.usageOf(m.pid) }
+func (m *meter) stop() { m.end = usageOf(m.r, m.pid) }
 
 // during reads what is used within w, which has not begun. It ends with w or ctx.
 func (m *meter) during(ctx context.Context, pid int, w window) (done <-chan struct{}) {

@@ -78,7 +78,7 @@ func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 	w.mu.Lock()
 	second := w.second
 	w.mu.Unlock()
-	g = &glance{usage: w.o.usageOf(w.o.serving.pid()), late: make(latenesses)}
+	g = &glance{usage: usageOf(w.o.run, w.o.serving.pid()), late: make(latenesses)}
 	for _, i := range []*instance{w.o.serving, second} {
 		if i == nil {
 			continue

@@ -288,7 +288,6 @@ another instance that joins in the middle (rebalance).`,
 	fs.DurationVar(&c.Over, "over", c.Over, "offer twice of it for `DURATION`")
 	fs.DurationVar(&c.Least, "least", c.Least, "each timer is due `DURATION` or more after it is sent")
 	fs.DurationVar(&c.Spread, "spread", c.Spread, "and that up to `DURATION` later")
-	fs.IntVar(&c.Kept, "kept", c.Kept, "in the case cancels one timer in `N` is not cancelled")
 	return cmd
 }
 
@@ -328,17 +327,11 @@ func benchAPI(p *process) *cobra.Command {
 	}
 	bindSteady(p, cmd, &c.SteadyConfig, &c)
 	fs := cmd.Flags()
-	fs.IntVar(&c.Idle, "idle", c.Idle, "one caller makes `N` PUTs")
 	fs.IntVar(&c.Puts, "puts", c.Puts, "all callers make `N` PUTs together")
 	fs.IntVar(&c.Gets, "gets", c.Gets, "all callers make `N` GETs together")
 	fs.IntVar(&c.Callers, "callers", c.Callers, "`N` callers call at a time")
 	fs.IntVar(&c.Pending, "pending", c.Pending, "schedule `N` timers that lists are taken of, and jobs cancel some of")
-	fs.IntVar(&c.Lists, "lists", c.Lists, "one caller takes `N` lists")
-	fs.Float64Var(&c.GetRate, "gets-beside", c.GetRate, "beside the steady rate make `N` GETs a second")
-	fs.Float64Var(&c.ListRate, "lists-beside", c.ListRate, "beside the steady rate take `N` lists a second")
 	fs.IntVar(&c.Doomed, "doomed", c.Doomed, "one in `N` of the pending timers is cancelled by its prefix")
-	fs.IntVar(&c.CancelRate, "cancel-rate", c.CancelRate, "by a job that cancels `N` a second")
-	fs.IntVar(&c.Disturb, "disturb", c.Disturb, "while `N` of that prefix are scheduled, `N` re-scheduled and `N` fire a second")
 	return cmd
 }
 

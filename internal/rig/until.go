@@ -24,14 +24,23 @@ func untilNextLook(start time.Time) time.Duration {
 // that is longer than limit; what says then what did not come.
 func Until(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
+	took, came := Within(limit, ok)
+	if !came {
+		t.Fatalf("%s: not within %s", what, limit)
+	}
+	return took
+}
+
+// Within polls ok until it is true, and reports whether it was within limit, and how long that took.
+func Within(limit time.Duration, ok func() bool) (took time.Duration, came bool) {
 	start := time.Now()
 	for !ok() {
 		if time.Since(start) > limit {
-			t.Fatalf("%s: not within %s", what, limit)
+			return limit, false
 		}
 		time.Sleep(untilNextLook(start))
 	}
-	return time.Since(start)
+	return time.Since(start), true
 }
 
 // Wait waits for d, or for the end of the test.

@@ -57,9 +57,8 @@ func (w *world) serve() *rig.Instance {
 // is said to be so.
 func (w *world) ask(n int32, fn func(*partition.Partition) error) {
 	w.t.Helper()
-	until := time.Now().Add(patience)
 	var err error
-	for time.Now().Before(until) {
+	_, answered := rig.Within(patience, func() bool {
 		w.mu.Lock()
 		all := slices.Clone(w.mine)
 		w.mu.Unlock()
@@ -68,15 +67,17 @@ func (w *world) ask(n int32, fn func(*partition.Partition) error) {
 				continue
 			}
 			if err = fn(p); err == nil {
-				return
+				return true
 			}
 			if !query.Again(err) {
 				w.t.Fatalf("partition %d: %v", n, err)
 			}
 		}
-		time.Sleep(10 * time.Millisecond)
+		return false
+	})
+	if !answered {
+		w.t.Fatalf("partition %d answers nothing for %s: %v", n, patience, err)
 	}
-	w.t.Fatalf("partition %d answers nothing for %s: %v", n, patience, err)
 }
 
 // page asks all partitions for a page.

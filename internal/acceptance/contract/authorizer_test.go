@@ -104,7 +104,7 @@ func TestTargetNotAuthorized(t *testing.T) {
 	if _, err := adm.DeleteACLs(t.Context(), rule(taken, kadm.OpAny).Deny(anyone).DenyHosts("*").Allow(anyone).AllowHosts("*")); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * time.Second) // for so long a refusal may be remembered
+	rig.Wait(t, 3*time.Second) // for so long a refusal may be remembered
 	send(20, "", taken)
 	done()
 

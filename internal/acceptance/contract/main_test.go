@@ -241,16 +241,12 @@ func awaitSettled(t testing.TB, in *rig.Instance, n int) {
 
 func await(t testing.TB, what string, look func() (float64, bool)) {
 	t.Helper()
-	deadline := time.Now().Add(arrive)
-	for {
-		got, ok := look()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("waited %s for %s, there are %v", arrive, what, got)
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
+	got := 0.0
+	_, ok := rig.Within(arrive, func() (ok bool) {
+		got, ok = look()
+		return ok
+	})
+	if !ok {
+		t.Errorf("waited %s for %s, there are %v", arrive, what, got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/rig"
 )
 
 const (
@@ -132,8 +133,8 @@ func (s *scene) races(t *testing.T, rng *rand.Rand, round int, early float64) (h
 
 // dueNow returns how many of races, which are about in order of when, are to be
 // written by now, having slept until there is at least one.
-func dueNow(races []*race) (n int) {
-	time.Sleep(time.Until(races[0].when))
+func dueNow(t testing.TB, races []*race) (n int) {
+	rig.Wait(t, time.Until(races[0].when))
 	now := time.Now()
 	for n < len(races) && !races[n].when.After(now) {
 		n++
@@ -143,7 +144,7 @@ func dueNow(races []*race) (n int) {
 
 func writeDirect(t *testing.T, cl *kgo.Client, races []*race) {
 	for len(races) > 0 {
-		n := dueNow(races)
+		n := dueNow(t, races)
 		for _, r := range races[:n] {
 			r.wrote = time.Now()
 			cl.Produce(context.Background(), r.second.request, func(_ *kgo.Record, err error) {
@@ -164,7 +165,7 @@ func writeDirect(t *testing.T, cl *kgo.Client, races []*race) {
 func writeTransactional(t *testing.T, cl *kgo.Client, races []*race) {
 	ctx := context.Background()
 	for len(races) > 0 {
-		n := dueNow(races)
+		n := dueNow(t, races)
 		if err := cl.BeginTransaction(); err != nil {
 			t.Errorf("begin: %v", err)
 			return

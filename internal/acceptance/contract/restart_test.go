@@ -151,10 +151,10 @@ func testRestart(t *testing.T, directory func(*testing.T, string)) {
 	if took := time.Since(start); took > whileDown {
 		t.Fatalf("it took %s until the first instance had stopped: too slow a machine for this test", took)
 	}
-	time.Sleep(time.Until(start.Add(whileDown + time.Second))) // let it fall due
+	rig.Wait(t, time.Until(start.Add(whileDown+time.Second))) // let it fall due
 	down := tell(func(x *told) []act { return x.down })
 	directory(t, cfg.DataDir)
-	time.Sleep(time.Until(start.Add(startAgain)))
+	rig.Wait(t, time.Until(start.Add(startAgain)))
 
 	s.in = rig.Serve(t, cfg, service.Options{})
 	ready := s.in.Ready(4, arrive)

@@ -158,7 +158,7 @@ func TestTargetRecreatedWhileRunning(t *testing.T) {
 	}
 	s.cluster.CreateTopic(t, 3, nil, s.target)
 	recreated := kafkatest.Collect(t, s.cluster, s.target)
-	time.Sleep(tolerance)
+	rig.Wait(t, tolerance)
 	again := send(50, time.Now().Add(200*time.Millisecond))
 	// What was refused is sent again as it lies there, and fires at once.
 	var fixed []*kgo.Record
@@ -221,7 +221,7 @@ func TestTargetSizeLimitChangesWhileRunning(t *testing.T) {
 	s.dead.WaitFor(len(tooLarge), arrive)
 	s.out.WaitFor(len(wants), arrive)
 	limit(1_000_000)
-	time.Sleep(tolerance)
+	rig.Wait(t, tolerance)
 	wants = append(wants, send("raised", time.Now().Add(500*time.Millisecond))...)
 	awaitSettled(t, s.in, requests)
 	awaitPending(t, s.in, 0)

@@ -21,9 +21,6 @@ import (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-// poll is how often something is looked at that tells no one of its changes.
-const poll = 20 * time.Millisecond
-
 // live is how many partitions the instance has live, -1 if it is not ready.
 func live(p *rig.Process) int {
 	status, body := p.Readyz()
@@ -69,21 +66,18 @@ func awaitStream(t testing.TB, out *kafkatest.Collector, n int, limit time.Durat
 	for i := range n {
 		missing[streamID(i)] = true
 	}
-	seen, start := 0, time.Now()
-	for {
+	seen := 0
+	_, came := rig.Within(limit, func() bool {
 		records := out.Records()
 		for _, r := range records[seen:] {
 			delete(missing, r.Header("waterclock-id"))
 		}
 		seen = len(records)
-		if len(missing) == 0 {
-			return
-		}
-		if time.Since(start) > limit {
-			kafkatest.Inexact(t, "lost: %d of %d streamed timers after %s, such as %v", len(missing), n, limit, some(missing))
-			t.FailNow()
-		}
-		time.Sleep(poll)
+		return len(missing) == 0
+	})
+	if !came {
+		kafkatest.Inexact(t, "lost: %d of %d streamed timers after %s, such as %v", len(missing), n, limit, some(missing))
+		t.FailNow()
 	}
 }
 

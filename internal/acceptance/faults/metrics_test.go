@@ -146,7 +146,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		p := rig.Start(t, s.arguments()...)
 		p.Ready(partitions, readyLimit)
 		p.Pause()
-		time.Sleep(6 * time.Second)
+		rig.Wait(t, 6*time.Second)
 		p.Continue()
 		rising(t, &p.Web, "waterclock_pauses_total")
 		settled(t, &p.Web)

@@ -59,7 +59,7 @@ func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 			const missing = 5
 			w.ahead(missing)
 			in := rig.Serve(t, w.config(), service.Options{})
-			time.Sleep(2 * time.Second) // it looks meanwhile
+			rig.Wait(t, 2*time.Second) // it looks meanwhile
 			if status, body := in.Readyz(); status == http.StatusOK || strings.Contains(body, "failed") {
 				t.Errorf("%d %s two seconds after the start, want an acquisition under way", status, body)
 			}

@@ -70,7 +70,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 	}
 	var within [3]int // kills by how many partitions were live
 	kill := func(p *rig.Process, most int) {
-		time.Sleep(time.Duration(rng.IntN(most)) * time.Millisecond) // where in it is what the seed says
+		rig.Wait(t, time.Duration(rng.IntN(most))*time.Millisecond) // where in it is what the seed says
 		p.Kill()
 		within[strings.Count(p.Output(), "partition live")]++
 	}

@@ -32,8 +32,6 @@ func TestMain(m *testing.M) {
 const (
 	// partitions of every topic of these tests.
 	partitions = 4
-	// poll is how often an instance's metrics are read.
-	poll = 50 * time.Millisecond
 	// maxBuffered is how many requests wait in a test's producer.
 	maxBuffered = 50_000
 	mib         = 1 << 20

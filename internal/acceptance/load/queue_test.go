@@ -74,17 +74,10 @@ func (w *watch) look() {
 // until waits for ok and ends the test if it stays false for the limit.
 func (w *watch) until(limit time.Duration, what string, ok func() bool) time.Duration {
 	w.t.Helper()
-	start := time.Now()
-	for {
+	return rig.Until(w.t, limit, what, func() bool {
 		w.look()
-		if ok() {
-			return time.Since(start)
-		}
-		if time.Since(start) > limit {
-			w.t.Fatalf("not within %s: %s", limit, what)
-		}
-		time.Sleep(poll)
-	}
+		return ok()
+	})
 }
 
 // during looks on while do runs, and ends the test if that fails.
