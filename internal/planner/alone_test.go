@@ -14,4 +14,4 @@ func (p *Planner) Commit() { Commit([]*Planner{p}) }
 func (p *Planner) Return() { Return([]*Planner{p}) }
 
 // pending is how many timers are pending once all that is planned is committed.
-func (p *Planner) pending() int64 { return p.count.n.Load() - p.leaving }
+func (p *Planner) pending() int64 { return p.tally.count.n.Load() - p.tally.leaving }

@@ -20,16 +20,15 @@ import (
 // into what begins empty, whose changes are held against the frozen ones, as if these
 // were stored. One checkpoint at a time.
 //
-// What an ID stands for is in neither place the truth alone, so its item, its record, or that it
-// is gone, stays until the store has what the last committed step said of it.
+// What an ID stands for is in neither place the truth alone, so its item, record or tombstone
+// stays until the store has what the last committed step said of it.
 //
-// Most of what it holds is in the wheel as well, and takes its memory once. So it counts
-// only what the wheel does not: as long as that has room for what is pending nothing has
-// to be written, however much comes and goes. What the wheel gives out or forgets is the
-// delta's again.
+// Most of what it holds fires soon, and takes its memory once. So it counts only what is
+// not soon: as long as there is room for what is pending nothing has to be written, however
+// much comes and goes. What is given out or evicted is the delta's again.
 type delta struct {
-	items  []*Item // that differ from the store, each once; what is packed or gone is not here
-	bytes  int64   // about what they hold beside the wheel; see Item.deltaBytes
+	items  []*Item // that differ from the store, each once; records and tombstones are not here
+	bytes  int64   // about what those hold that are not soon; see Item.deltaBytes
 	frozen []*Item // being written; nil: it is gone since
 	out    bool    // a checkpoint is: Thaw ends it
 
@@ -51,8 +50,8 @@ type change struct {
 // item.
 func (c *change) stale() bool { return c.at != 0 || c.frozen != 0 }
 
-// deltaBytes is about how much memory the delta holds for the item, beside what the
-// wheel does: it changes with what is in either.
+// deltaBytes is about how much memory the delta holds for the item, beside what is counted
+// of it while it is soon.
 func (it *Item) deltaBytes() (n int64) {
 	c := &it.change
 	if c.at == 0 {
@@ -87,7 +86,7 @@ func (d *delta) add(it *Item, stored timer.Ref, after *timer.Timer) {
 	c.at, c.stored, c.after = int32(len(d.items)), stored, after
 }
 
-// restore takes in what was said of an item, as it is now, while it was packed or gone.
+// restore takes in what was said of an item, as it is now, while it was a record or a tombstone.
 func (d *delta) restore(it *Item, state memtable.State, stored timer.Ref) {
 	if state&memtable.Dirty != 0 {
 		d.add(it, stored, it.timer)
@@ -123,17 +122,17 @@ func (p *Planner) Fold(s *Segment, limit int) (pending int, done bool) {
 		if c.After != nil {
 			pending++
 		}
-		p.delta.fold(c.item, c.Before, c.After)
+		p.known.delta.fold(c.item, c.Before, c.After)
 	}
 	for limit > 0 && len(s.first)+len(s.rest) > 0 {
 		limit -= p.settle(s)
 	}
-	p.evict() // what waited may be much
+	p.known.evict() // what waited may be much
 	if len(s.first)+len(s.rest) > 0 {
 		return pending, false
 	}
 	p.committed = p.committed[1:]
-	p.delta.folded = s.number
+	p.known.delta.folded = s.number
 	return pending, true
 }
 
@@ -152,32 +151,32 @@ func (p *Planner) settle(s *Segment) int {
 		}
 		if it.entries--; it.entries == 0 {
 			it.last = nil
-			p.release(it)
+			p.known.release(it)
 		}
 	}
 	return len(c.entries)
 }
 
 // DeltaBytes is about how much memory the changes hold that no checkpoint is being
-// written of, beside what the wheel holds.
+// written of, beside what is soon.
 func (p *Planner) DeltaBytes() int64 {
-	return p.delta.bytes + p.table.DirtyBytes()
+	return p.known.delta.bytes + p.known.table.DirtyBytes()
 }
 
 // Freeze begins a checkpoint: it returns what brings the store to where the last step
 // led that was folded. Thaw ends it.
 func (p *Planner) Freeze() []timer.Change {
-	d := &p.delta
+	d := &p.known.delta
 	if d.out {
 		panic("planner: a checkpoint is being written already")
 	}
-	all := make([]timer.Change, 0, len(d.items)+p.table.Changed()+p.table.Buried())
+	all := make([]timer.Change, 0, len(d.items)+p.known.table.Changed()+p.known.table.Buried())
 	for _, it := range d.items {
 		c := &it.change
 		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))
 		c.at, c.frozen = 0, c.at
 	}
-	p.table.Flush(func(k memtable.Kind, r memtable.Record) {
+	p.known.table.Flush(func(k memtable.Kind, r memtable.Record) {
 		if k == memtable.Tombstone {
 			all = append(all, timer.ChangeOf(r.Bytes, r.Stored, nil))
 			return
@@ -193,9 +192,9 @@ func (p *Planner) Freeze() []timer.Change {
 
 // Thaw ends a checkpoint that is in the store: what it has is forgotten here.
 func (p *Planner) Thaw() {
-	frozen := p.delta.frozen
-	p.delta.frozen, p.delta.out, p.delta.stored = nil, false, p.delta.freezing
-	p.table.Flushed()
+	frozen := p.known.delta.frozen
+	p.known.delta.frozen, p.known.delta.out, p.known.delta.stored = nil, false, p.known.delta.freezing
+	p.known.table.Flushed()
 	for _, it := range frozen {
 		if it == nil {
 			continue
@@ -205,10 +204,10 @@ func (p *Planner) Thaw() {
 			it.change.after = nil
 		}
 		if it.kept() {
-			p.encode(it)
+			p.known.encode(it)
 			continue
 		}
-		p.release(it)
+		p.known.release(it)
 	}
-	p.evict()
+	p.known.evict()
 }

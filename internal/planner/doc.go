@@ -11,12 +11,12 @@
 // If it knows nothing of an ID, the store is the truth. It knows
 //
 //   - every ID to which something happens: there is an [Item] of it;
-//   - every pending timer below the horizon, a place in the order of firing up to which the store is loaded: it is in
-//     the wheel unless it waits for its target, so a firing needs no look-up;
+//   - every pending timer below the horizon, a place in the order of firing up to which the store is loaded: a firing
+//     needs no look-up;
 //   - every entry that is planned and not committed: it is in the sequence, of which each step takes a prefix;
 //   - every change of committed steps that the store does not have: it is in the delta, which a checkpoint writes.
 //
-// Timers that only wait are packed, which means that they are bytes and not items. Questions are answered with what is
+// A timer that only waits to be due is a record, which means encoded bytes, and not an item: see package memtable. Questions are answered with what is
 // committed, not with what is planned: see [Overlay] and [Planner.Committed]. What always holds stands at the types
 // and fields that it binds.
 //

@@ -35,8 +35,8 @@ func TestWhatIsNearestIsNotEvicted(t *testing.T) {
 		add(c.large, c.largeDue, memtable.MaxBytes)
 		inOrder(timers)
 		p.Load(Lowest, timer.Ref{Due: 10_000}, timers)
-		if p.held() > limit+limit/4 || p.held() < limit/4 {
-			t.Errorf("%s: %d bytes are left, the limit is %d", c.name, p.held(), limit)
+		if p.known.held() > limit+limit/4 || p.known.held() < limit/4 {
+			t.Errorf("%s: %d bytes are left, the limit is %d", c.name, p.known.held(), limit)
 		}
 		if fired, _ := p.Fire(10_000, 1, 1<<40, free); fired.Entries != 1 {
 			t.Errorf("%s: %d fire, want 1", c.name, fired.Entries)
@@ -61,8 +61,8 @@ func TestFiringKeepsTheLimit(t *testing.T) {
 	if fired, _ := p.Fire(1000, n, 1<<40, free); fired.Entries != n {
 		t.Fatalf("%d fire, want %d", fired.Entries, n)
 	}
-	if p.held() > limit+limit/4 {
-		t.Errorf("%d bytes are held, the limit is %d", p.held(), limit)
+	if p.known.held() > limit+limit/4 {
+		t.Errorf("%d bytes are held, the limit is %d", p.known.held(), limit)
 	}
 }
 
@@ -107,12 +107,12 @@ func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
 	out := p.Take(n, 1<<40)
 	p.Commit()
 	p.Fold(out, 1<<20)
-	if p.table.Objects() != 0 || len(p.items) > 1 {
-		t.Errorf("%d items, %d to be used again", p.table.Objects(), len(p.items))
+	if p.known.table.Objects() != 0 || len(p.known.items) > 1 {
+		t.Errorf("%d items, %d to be used again", p.known.table.Objects(), len(p.known.items))
 	}
 }
 
 // records is how many timers are encoded.
 func (p *Planner) records() int {
-	return p.table.Len() - p.table.Objects() - p.table.Buried()
+	return p.known.table.Len() - p.known.table.Objects() - p.known.table.Buried()
 }

@@ -42,8 +42,9 @@ type dueItems struct{ free, behind []*Item }
 // time by the rules of their zones.
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fired, parkings Parkings) {
 	fired, p.moved = p.moved, Fired{}
-	p.notAhead(now)
-	p.table.SetBack(now + setBack) // else nothing is encoded until it is there again
+	p.opened = min(p.opened, now)
+	p.known.notAhead(now, p.ahead)
+	p.known.table.SetBack(now + setBack) // else nothing is encoded until it is there again
 	overdue, behind := maxOverdue, p.roomBehind()
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
 		if !first { // each pass fires one occurrence of a timer
@@ -89,7 +90,7 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 		q.rest = p.fireAll(q.rest, p.due.behind, now, &fired)
 		p.due.clear()
 	}
-	p.evict() // what recurs takes more as an item than as a record
+	p.known.evict() // what recurs takes more as an item than as a record
 	return fired, parkings
 }
 
@@ -133,16 +134,16 @@ func (it *Item) unsettled() bool { return it.last != nil && !it.last.chunk.commi
 // popDue takes out what is due first, nil if nothing is. One that was just decoded has its
 // bytes in a chunk of many.
 func (p *Planner) popDue(now int64) (it *Item, decoded bool) {
-	at := p.table.Pop(now)
+	at := p.known.table.Pop(now)
 	switch at.Kind() {
 	case memtable.None:
 		return nil, false
 	case memtable.Object:
-		it = p.items[at.Number()]
-		p.left(it)
+		it = p.known.items[at.Number()]
+		p.known.left(it)
 		return it, false
 	}
-	return p.decode(at, false), true
+	return p.known.decode(at, false), true
 }
 
 // add adds an item by where its firing has its place: before all requests, or behind
@@ -183,12 +184,12 @@ func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *Fired)
 	return list
 }
 
-// fireOne plans the firing of an item that the wheel gave out. What follows of the
+// fireOne plans the firing of an item that is due. What follows of the
 // same timer and is due too has its turn behind what is due for the first time.
 func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	e.item, e.chunk, e.firing = it, c, true
 	if it.missed > now {
-		p.miss(it, now) // what comes behind this was not missed
+		p.known.miss(it, now) // what comes behind this was not missed
 	}
 	e.missed = it.missed
 	e.Entry = p.occur(it, now)
@@ -196,14 +197,14 @@ func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	if e.After != nil {
 		e.Value = e.After.AppendTo(nil)
 	}
-	p.note(e)
+	p.tally.note(e)
 	permit := it.permit
-	p.set(it, e.After)
+	p.known.set(it, e.After)
 	if e.Emit == nil && e.After != nil {
 		it.permit = permit // nothing was emitted with it: it is for what follows
 	}
 	if it.near && it.ref.Due < now {
-		p.table.Remove(it.number)
-		p.table.Put(it.number, memtable.Soon, memtable.Key{Due: now, Seq: it.ref.Offset})
+		p.known.table.Remove(it.number)
+		p.known.table.Put(it.number, memtable.Soon, memtable.Key{Due: now, Seq: it.ref.Offset})
 	}
 }

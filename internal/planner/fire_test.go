@@ -90,7 +90,7 @@ func TestUncommitted(t *testing.T) {
 		}
 	}
 	is("nothing is planned", never)
-	later := p.find([]byte("id3"))
+	later := p.known.find([]byte("id3"))
 	p.reschedule(later, later.timer)
 	is("a timer is put off", never)
 	p.Fire(30, 10, 1<<40, free)

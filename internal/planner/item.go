@@ -16,7 +16,7 @@ const (
 func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 
 // Item is what is known of one timer ID to which something happens, or will soon. What only
-// waits is packed.
+// waits is a record.
 type Item struct {
 	id string
 	// ref is the planned place, Absent if nothing will be pending. A place stands for one version
@@ -26,7 +26,7 @@ type Item struct {
 	//
 	// A paused timer lies above every instant. So no load reaches it, and it is forgotten when the
 	// store has it: it takes no memory, and no scan steps over it. It is never due, so it is never
-	// parked. A triggered one lies below every instant, hence below the horizon and in the wheel,
+	// parked. A triggered one lies below every instant, hence below the horizon and soon,
 	// where it is due when the trigger asked for it; after a restart the first load finds it.
 	ref     timer.Ref
 	timer   *timer.Timer // in memory, if pending here
@@ -43,7 +43,7 @@ type Item struct {
 	// entries are folded; or its target is unhealthy, and it waits until the store has it.
 	waiting bool
 	parking bool // on its way to the parked rows
-	retired bool // its change is packed, or gone: an overlay that copies takes it from here
+	retired bool // its change is a record's, or a tombstone's: an overlay that copies takes it from here
 
 	// Of who holds the segment that is out.
 	at      int32    // which of its changes
@@ -52,10 +52,10 @@ type Item struct {
 
 // kept reports whether the item knows more than the store does, or will: an entry of it is not
 // folded (Fold ends that), a batch has met it and is not planned (Plan), or the store does not have
-// what was folded (Thaw, or its change is packed).
+// what was folded (Thaw, or a record or tombstone takes its change).
 //
-// It is forgotten when that is so no more, and none of these keeps it either: it is in the wheel,
-// until it fires, is evicted, replaced, cancelled or packed; it waits for its entries or to be
+// It is forgotten when that is so no more, and none of these keeps it either: it is soon,
+// until it fires, is evicted, replaced, cancelled or encoded; it waits for its entries or to be
 // parked, until Fold, Thaw or Parked; or it was missed, which the store does not know, until it
 // fires, is let go, parked again, replaced or cancelled.
 func (it *Item) kept() bool { return it.entries > 0 || it.pins > 0 || it.change.stale() }

@@ -16,59 +16,59 @@ const grain = 6
 const maxSpare = 4096
 
 // newItem makes an item of an ID of which nothing is known.
-func (p *Planner) newItem(id string, ref timer.Ref, t *timer.Timer) *Item {
-	return p.item(p.table.AddObject(id), id, ref, t)
+func (k *known) newItem(id string, ref timer.Ref, t *timer.Timer) *Item {
+	return k.item(k.table.AddObject(id), id, ref, t)
 }
 
 // item is the item of a new object.
-func (p *Planner) item(number int32, id string, ref timer.Ref, t *timer.Timer) *Item {
-	if int(number) == len(p.items) {
-		p.items = append(p.items, nil)
+func (k *known) item(number int32, id string, ref timer.Ref, t *timer.Timer) *Item {
+	if int(number) == len(k.items) {
+		k.items = append(k.items, nil)
 	}
-	it := p.items[number]
+	it := k.items[number]
 	if it == nil {
 		it = new(Item)
-		p.items[number] = it
+		k.items[number] = it
 	}
 	it.number, it.id, it.ref, it.timer = number, id, ref, t
 	return it
 }
 
 // find returns the item of an ID, nil if nothing is known of it. What was encoded, or a tombstone, has one again.
-func (p *Planner) find(id []byte) *Item {
-	at := p.table.Find(id)
+func (k *known) find(id []byte) *Item {
+	at := k.table.Find(id)
 	switch at.Kind() {
 	case memtable.None:
 		return nil
 	case memtable.Object:
-		return p.items[at.Number()]
+		return k.items[at.Number()]
 	}
-	it := p.decode(at, true)
+	it := k.decode(at, true)
 	switch at.Kind() {
 	case memtable.Soon:
-		p.insert(it)
+		k.insert(it)
 	case memtable.Later:
-		p.postpone(it)
+		k.postpone(it)
 	}
 	return it
 }
 
 // decode makes an item, neither soon nor later, of a record or a tombstone. Its own bytes are a copy, or those of the
 // record.
-func (p *Planner) decode(at memtable.Ref, own bool) *Item {
-	number, id, r := p.table.Decode(at)
+func (k *known) decode(at memtable.Ref, own bool) *Item {
+	number, id, r := k.table.Decode(at)
 	if at.Kind() == memtable.Tombstone {
-		it := p.item(number, id, timer.Absent, nil)
-		p.delta.restore(it, r.State, r.Stored)
+		it := k.item(number, id, timer.Absent, nil)
+		k.delta.restore(it, r.State, r.Stored)
 		return it
 	}
 	if own {
 		r.Bytes = bytes.Clone(r.Bytes)
 	}
 	t := decoded(r.Bytes)
-	t.Target.Topic = p.topic(t.Target.Topic)
-	it := p.item(number, id, t.Ref(), t)
-	p.delta.restore(it, r.State, r.Stored)
+	t.Target.Topic = k.topic(t.Target.Topic)
+	it := k.item(number, id, t.Ref(), t)
+	k.delta.restore(it, r.State, r.Stored)
 	return it
 }
 
@@ -84,35 +84,35 @@ func decoded(b []byte) *timer.Timer {
 // encode has an item be a record or a tombstone, if nothing happens to it: neither an
 // entry nor a request nor a checkpoint knows the item, it waits for nothing but its due time,
 // and what it stands for is all in its bytes and its place.
-func (p *Planner) encode(it *Item) {
+func (k *known) encode(it *Item) {
 	t := it.timer
 	switch {
 	case it.entries > 0 || it.pins > 0:
 		return
 	case t == nil:
-		p.bury(it)
+		k.bury(it)
 		return
 	case it.change.frozen != 0 || it.permit != nil || it.missed != 0 || !encodable(t):
 		return
 	}
-	if k, key := p.table.Place(it.number); k == memtable.None || key.Due != t.Due {
+	if kind, key := k.table.Place(it.number); kind == memtable.None || key.Due != t.Due {
 		return
 	}
 	r := memtable.Record{Stored: timer.Absent}
 	if it.change.at != 0 {
 		r.State, r.Stored = memtable.Dirty, it.change.stored
 	}
-	p.scratch = t.AppendTo(p.scratch[:0])
-	if r.Bytes = p.scratch; !p.table.Encode(it.number, r) {
+	k.scratch = t.AppendTo(k.scratch[:0])
+	if r.Bytes = k.scratch; !k.table.Encode(it.number, r) {
 		return
 	}
 	if it.near {
-		p.left(it)
+		k.left(it)
 	}
 	if it.change.at != 0 {
-		p.outOfDelta(it)
+		k.outOfDelta(it)
 	}
-	p.retire(it)
+	k.retire(it)
 }
 
 // encodable reports whether a timer may be a record by what it is.
@@ -120,42 +120,42 @@ func encodable(t *timer.Timer) bool { return t.Steering == nil && t.Size() <= me
 
 // bury has an item under whose ID nothing is pending be a tombstone, if the
 // store has something still, or will by the checkpoint that is being written.
-func (p *Planner) bury(it *Item) {
+func (k *known) bury(it *Item) {
 	c := &it.change
-	if c.at == 0 || !p.table.Bury(it.number, c.stored) {
+	if c.at == 0 || !k.table.Bury(it.number, c.stored) {
 		return
 	}
 	if c.frozen != 0 { // nothing is left to be done about it when the checkpoint ends
-		p.delta.frozen[c.frozen-1] = nil
+		k.delta.frozen[c.frozen-1] = nil
 	}
-	p.outOfDelta(it)
-	p.retire(it)
+	k.outOfDelta(it)
+	k.retire(it)
 }
 
 // outOfDelta takes an item out of the delta whose change goes into a record.
-func (p *Planner) outOfDelta(it *Item) {
+func (k *known) outOfDelta(it *Item) {
 	it.retired = true
-	p.delta.bytes -= it.deltaBytes()
-	p.delta.drop(it)
+	k.delta.bytes -= it.deltaBytes()
+	k.delta.drop(it)
 }
 
 // forget forgets an item, and its ID.
-func (p *Planner) forget(it *Item) {
-	p.table.Forget(it.number)
-	p.retire(it)
+func (k *known) forget(it *Item) {
+	k.table.Forget(it.number)
+	k.retire(it)
 }
 
 // retire forgets an item that has no object any more. It is used again, unless an
 // overlay may look at it: nobody else does, for no entry of it is left that is not folded, no
 // batch and no checkpoint that knows it, and who parks looks at the timer too.
-func (p *Planner) retire(it *Item) {
-	switch n := p.table.Objects(); {
+func (k *known) retire(it *Item) {
+	switch n := k.table.Objects(); {
 	case n == 0: // not to hold on to what was long once
-		p.items = nil
-	case p.notes == nil && len(p.items)-n <= maxSpare:
+		k.items = nil
+	case !k.watched && len(k.items)-n <= maxSpare:
 		*it = Item{}
 	default:
-		p.items[it.number] = nil
+		k.items[it.number] = nil
 	}
 }
 
@@ -164,14 +164,14 @@ const maxTopics = 1000
 
 // topic is a topic's name in memory of its own: who remembers what a timer's topic is called
 // would keep the chunk that the timer was encoded in.
-func (p *Planner) topic(name string) string {
-	own, ok := p.topics[name]
+func (k *known) topic(name string) string {
+	own, ok := k.topics[name]
 	if !ok {
-		if len(p.topics) >= maxTopics {
-			clear(p.topics)
+		if len(k.topics) >= maxTopics {
+			clear(k.topics)
 		}
 		own = strings.Clone(name)
-		p.topics[own] = own
+		k.topics[own] = own
 	}
 	return own
 }

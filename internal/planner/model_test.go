@@ -140,7 +140,7 @@ func (m *model) restart() {
 		}
 	}
 	m.p = newPlanner(m.position(), m.now, m.limit, m.grain)
-	m.p.table.Blind, m.p.ahead = m.blind, m.ahead
+	m.p.known.table.Blind, m.p.ahead = m.blind, m.ahead
 	if m.behind >= 0 {
 		m.p.Behind(m.behind, math.MaxInt64)
 	}
@@ -234,8 +234,8 @@ func (m *model) tell() {
 	for i, t := range m.whole {
 		switch {
 		case t == nil:
-		case m.wholeParked[i], t.Ref().Compare(m.p.horizon) < 0:
-			m.saw("parked, and met above the horizon", m.wholeParked[i] && t.Ref().Compare(m.p.horizon) >= 0)
+		case m.wholeParked[i], t.Ref().Compare(m.p.known.horizon) < 0:
+			m.saw("parked, and met above the horizon", m.wholeParked[i] && t.Ref().Compare(m.p.known.horizon) >= 0)
 			m.comes(t)
 		default: // it may be one that is not loaded, as far as is known
 			delete(m.missed, occurrence{t.Offset, t.Occurrence})
@@ -859,8 +859,8 @@ func (m *model) check() {
 	}
 	count(p.sequence.first, false)
 	count(p.sequence.rest, false)
-	if int(p.pending()) != len(planned) || int(p.settled) != len(m.state) {
-		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending(), p.settled, len(planned), len(m.state))
+	if int(p.pending()) != len(planned) || int(p.tally.settled) != len(m.state) {
+		m.t.Fatalf("%d are pending, %d committed; want %d, %d", p.pending(), p.tally.settled, len(planned), len(m.state))
 	}
 	m.checkItems(planned, entries, last)
 	m.checkMissing(planned)
@@ -881,10 +881,10 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 	}
 	near, beyond, waiting, held, missed, earliest := 0, 0, 0, int64(0), int64(0), int64(math.MaxInt64)
 	all := p.all()
-	if len(all) != p.table.Objects() {
-		m.t.Fatalf("%d items, %d objects", len(all), p.table.Objects())
+	if len(all) != p.known.table.Objects() {
+		m.t.Fatalf("%d items, %d objects", len(all), p.known.table.Objects())
 	}
-	m.saw("twins", m.blind != 0 && p.table.Len() > 4)
+	m.saw("twins", m.blind != 0 && p.known.table.Len() > 4)
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		it := all[id]
 		if found, _, _ := p.lookup([]byte(id)); found != it {
@@ -899,7 +899,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		if !it.unknown && it.ref != planned[id].Ref() || it.timer != nil && it.timer.Ref() != it.ref {
 			m.t.Fatalf("%q is %v (%v) here, planned %v", id, it.ref, it.timer.Ref(), planned[id].Ref())
 		}
-		kind, key := p.table.Place(it.number)
+		kind, key := p.known.table.Place(it.number)
 		waits, later := it.waiting, kind == memtable.Later
 		if it.near != (kind == memtable.Soon) {
 			m.t.Fatalf("%q is near: %v, and in %d", id, it.near, kind)
@@ -923,8 +923,8 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 		if waits && it.entries+it.pins == 0 && it.change.frozen == 0 && !p.Wanted() {
 			m.t.Fatalf("%q waits for good", id)
 		}
-		if later && it.ref.Compare(p.horizon) < 0 {
-			m.t.Fatalf("%q is beyond the horizon at %v: %v", id, p.horizon, it.ref)
+		if later && it.ref.Compare(p.known.horizon) < 0 {
+			m.t.Fatalf("%q is beyond the horizon at %v: %v", id, p.known.horizon, it.ref)
 		}
 		near, beyond, waiting = near+btoi(it.near), beyond+btoi(later), waiting+btoi(waits)
 		if it.near {
@@ -935,20 +935,20 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			earliest = min(earliest, key.Due) // who catches up has its turn later
 		}
 	}
-	if missed != p.missed {
-		m.t.Fatalf("%d bytes are kept of what was missed, %d are counted", missed, p.missed)
+	if missed != p.known.missed {
+		m.t.Fatalf("%d bytes are kept of what was missed, %d are counted", missed, p.known.missed)
 	}
-	known := len(all) + p.table.Buried() - near - beyond
+	known := len(all) + p.known.table.Buried() - near - beyond
 	m.checkRecords(planned, &near, &beyond, &held)
-	if known += near + beyond; p.table.Len() != known {
-		m.t.Fatalf("%d IDs are known, want %d", p.table.Len(), known)
+	if known += near + beyond; p.known.table.Len() != known {
+		m.t.Fatalf("%d IDs are known, want %d", p.known.table.Len(), known)
 	}
-	if near != p.table.In(memtable.Soon) || beyond != p.table.In(memtable.Later) || held != p.held() {
+	if near != p.known.table.In(memtable.Soon) || beyond != p.known.table.In(memtable.Later) || held != p.known.held() {
 		m.t.Fatalf("%d of %d bytes are soon, %d later; want %d of %d, %d",
-			p.table.In(memtable.Soon), p.held(), p.table.In(memtable.Later), near, held, beyond)
+			p.known.table.In(memtable.Soon), p.known.held(), p.known.table.In(memtable.Later), near, held, beyond)
 	}
-	if met := m.batch != nil; p.held() > p.limit+p.limit/4 && near >= 4 && !met { // else Plan forgets
-		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.held(), p.limit)
+	if met := m.batch != nil; p.known.held() > p.known.limit+p.known.limit/4 && near >= 4 && !met { // else Plan forgets
+		m.t.Fatalf("%d bytes in the wheel, the limit is %d", p.known.held(), p.known.limit)
 	}
 	if due, ok := p.Next(); p.open && ok != (near > 0) || ok && due > earliest {
 		m.t.Fatalf("next is %d, %v; want at most %d", due, ok, earliest)
@@ -976,27 +976,27 @@ func (m *model) checkRecords(planned map[string]*timer.Timer, near, beyond *int,
 		if it != nil || !bytes.Equal(r.Bytes, bytesOf(t)) || later && r.State == 0 {
 			m.t.Fatalf("%q is packed, state %d, with an item %v; planned is %v", id, r.State, it != nil, t.Ref())
 		}
-		if later && t.Ref().Compare(p.horizon) < 0 {
-			m.t.Fatalf("%q is packed beyond the horizon at %v: %v", id, p.horizon, t.Ref())
+		if later && t.Ref().Compare(p.known.horizon) < 0 {
+			m.t.Fatalf("%q is packed beyond the horizon at %v: %v", id, p.known.horizon, t.Ref())
 		}
 	}
 }
 
 // lookup returns what is known of an ID.
 func (p *Planner) lookup(id []byte) (it *Item, r memtable.Record, at memtable.Ref) {
-	switch at = p.table.Find(id); at.Kind() {
+	switch at = p.known.table.Find(id); at.Kind() {
 	case memtable.None:
 		return nil, r, 0
 	case memtable.Object:
-		return p.items[at.Number()], r, 0
+		return p.known.items[at.Number()], r, 0
 	}
-	return nil, p.table.At(at), at
+	return nil, p.known.table.At(at), at
 }
 
 // all are all items.
 func (p *Planner) all() map[string]*Item {
 	all := make(map[string]*Item)
-	for _, it := range p.items {
+	for _, it := range p.known.items {
 		if it != nil && it.id != "" {
 			all[it.id] = it
 		}
@@ -1021,7 +1021,7 @@ func bytesOf(t *timer.Timer) []byte {
 
 // checkMissing finds what nobody would fire: below the horizon, and no load on its way.
 func (m *model) checkMissing(planned map[string]*timer.Timer) {
-	below := m.p.horizon
+	below := m.p.known.horizon
 	for _, id := range slices.Sorted(maps.Keys(planned)) {
 		t := planned[id]
 		it, _, at := m.p.lookup([]byte(id))
@@ -1051,7 +1051,7 @@ func (m *model) checkCommitted() {
 }
 
 func (m *model) checkDelta() {
-	d := &m.p.delta
+	d := &m.p.known.delta
 	base, held := map[string]timer.Ref{}, int64(0)
 	for id, r := range m.rows {
 		base[id] = r.Ref()
@@ -1070,7 +1070,7 @@ func (m *model) checkDelta() {
 			m.t.Fatalf("%q is at %d of the delta, want %d", it.id, it.change.at, i+1)
 		}
 	}
-	m.p.table.EachChanged(func(k memtable.Kind, r memtable.Record) {
+	m.p.known.table.EachChanged(func(k memtable.Kind, r memtable.Record) {
 		id, at, _ := timer.DecodePlace(r.Bytes)
 		if k == memtable.Later && r.State&memtable.Dirty != 0 {
 			held += r.Size()
@@ -1087,7 +1087,7 @@ func (m *model) checkDelta() {
 			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
 		}
 	})
-	tombstones := m.p.table.Tombstones()
+	tombstones := m.p.known.table.Tombstones()
 	tombstones.Each(func(id []byte, flushing bool) {
 		m.saw("gone", !flushing)
 		m.saw("gone, and being deleted", flushing)
@@ -1480,6 +1480,6 @@ func (m *model) actions() map[string]func(*rapid.T) {
 }
 
 func (p *Planner) isLater(it *Item) bool {
-	k, _ := p.table.Place(it.number)
+	k, _ := p.known.table.Place(it.number)
 	return k == memtable.Later
 }

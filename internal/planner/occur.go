@@ -80,8 +80,8 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	} else {
 		e.Value = t.AppendTo(nil)
 	}
-	p.note(e)
-	p.set(it, t)
+	p.tally.note(e)
+	p.known.set(it, t)
 	p.sequence.rest = append(p.sequence.rest, c)
 	p.moved.Entries, p.moved.Bytes = p.moved.Entries+1, p.moved.Bytes+c.bytes
 }

@@ -70,9 +70,8 @@ func (k *Known) memory() int64 {
 // committed steps have led to. What is folded, frozen, thawed, loaded or parked in between does not matter:
 // none of that changes what is pending under an ID.
 //
-//   - The items of the delta are copied bit by bit, and the lock is not held in between. Packed records are
-//     noted by Begin and read later, because their bytes do not change. The bytes of IDs that are gone are
-//     copied at once. A change that comes meanwhile is in the list, and is taken in after the copy. What is
+//   - The items of the delta are copied bit by bit, and the lock is not held in between. Records are noted
+//     by Begin and read later, because their bytes do not change. Tombstones are copied at once. A change that comes meanwhile is in the list, and is taken in after the copy. What is
 //     forgotten meanwhile is in the store, hence in a view that is made later.
 //   - It forgets what the store had before the view was made. It must not go by what the store has now.
 //   - It ends when it would hold more than it may, the list included: when nobody takes that any more,
@@ -83,14 +82,14 @@ type Overlay struct {
 	bytes int64 // about what they hold in memory
 	most  int64 // of these and of the notes together
 
-	notes  *notes   // ours; nil: it is lapsed
-	items  []*Item  // to be copied
-	packed []record // the same of what was packed
-	gone   memtable.Tombstones
-	copied []Known
-	base   int64 // the last step that the delta had when it was begun
-	frozen int64 // the last one of the checkpoint that was being written then
-	taken  []Known
+	notes      *notes   // ours; nil: it is lapsed
+	items      []*Item  // to be copied
+	records    []record // what had changed
+	tombstones memtable.Tombstones
+	copied     []Known
+	base       int64 // the last step that the delta had when it was begun
+	frozen     int64 // the last one of the checkpoint that was being written then
+	taken      []Known
 
 	// Steps up to which the store had what they did, before the view was made; and what
 	// is forgotten.
@@ -101,15 +100,15 @@ type Overlay struct {
 // nil, is for its items. An overlay that comes to hold more than most bytes, its notes included,
 // is not whole any more.
 func (o *Overlay) Begin(p *Planner, room []*Item, most int64) {
-	*o = Overlay{at: make(map[string]int32), most: most, notes: &notes{most: most}, base: p.delta.folded, frozen: p.delta.freezing}
-	o.known, o.forgotten = p.delta.stored, p.delta.stored
-	p.notes = o.notes
-	o.items = append(append(room[:0], p.delta.items...), p.delta.frozen...)
-	o.packed = make([]record, 0, p.table.Changed())
-	p.table.EachChanged(func(_ memtable.Kind, r memtable.Record) {
-		o.packed = append(o.packed, record{r.Bytes, o.stepOf(r.State&memtable.Dirty != 0, o.frozen)})
+	*o = Overlay{at: make(map[string]int32), most: most, notes: &notes{most: most}, base: p.known.delta.folded, frozen: p.known.delta.freezing}
+	o.known, o.forgotten = p.known.delta.stored, p.known.delta.stored
+	p.notes, p.known.watched = o.notes, true
+	o.items = append(append(room[:0], p.known.delta.items...), p.known.delta.frozen...)
+	o.records = make([]record, 0, p.known.table.Changed())
+	p.known.table.EachChanged(func(_ memtable.Kind, r memtable.Record) {
+		o.records = append(o.records, record{r.Bytes, o.stepOf(r.State&memtable.Dirty != 0, o.frozen)})
 	})
-	o.gone = p.table.Tombstones()
+	o.tombstones = p.known.table.Tombstones()
 	for _, s := range p.committed {
 		for _, c := range s.Changes() { // an item that was let go of may be another's by now
 			o.taken = append(o.taken, Known{string(c.ID), c.After.Ref(), c.After, s.number})
@@ -118,9 +117,9 @@ func (o *Overlay) Begin(p *Planner, room []*Item, most int64) {
 }
 
 // Changed is about how many items there are to copy.
-func (p *Planner) Changed() int { return len(p.delta.items) + len(p.delta.frozen) }
+func (p *Planner) Changed() int { return len(p.known.delta.items) + len(p.known.delta.frozen) }
 
-// record is a timer that was packed. Nobody changes its bytes.
+// record is one of the table. Nobody changes its bytes.
 type record struct {
 	bytes []byte
 	step  int64
@@ -144,7 +143,7 @@ func (o *Overlay) copy(p *Planner, n int) (done bool) {
 	n = min(n, len(o.items))
 	for _, it := range o.items[:n] {
 		if it != nil && (it.change.stale() || it.retired) { // else the store has it by now
-			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(it.change.at != 0 || it.retired, p.delta.freezing)})
+			o.copied = append(o.copied, Known{it.id, it.change.after.Ref(), it.change.after, o.stepOf(it.change.at != 0 || it.retired, p.known.delta.freezing)})
 		}
 	}
 	if o.items = o.items[n:]; len(o.items) == 0 {
@@ -153,7 +152,7 @@ func (o *Overlay) copy(p *Planner, n int) (done bool) {
 	return o.items == nil
 }
 
-// Put takes in what was copied, and, with the last of it, what was packed or gone.
+// Put takes in what was copied, and, with the last of it, records and tombstones.
 func (o *Overlay) Put() {
 	for _, x := range o.copied {
 		o.put(x)
@@ -161,21 +160,21 @@ func (o *Overlay) Put() {
 	if o.copied = o.copied[:0]; len(o.items) > 0 {
 		return
 	}
-	for _, x := range o.packed {
+	for _, x := range o.records {
 		if o.bytes > o.most {
 			break // it is not whole
 		}
 		t := decoded(x.bytes)
 		o.put(Known{string(t.ID), t.Ref(), t, x.step})
 	}
-	o.gone.Each(func(id []byte, flushing bool) {
+	o.tombstones.Each(func(id []byte, flushing bool) {
 		o.put(Known{ID: string(id), Ref: timer.Absent, step: o.stepOf(!flushing, o.frozen)})
 	})
-	o.copied, o.packed, o.gone = nil, nil, memtable.Tombstones{}
+	o.copied, o.records, o.tombstones = nil, nil, memtable.Tombstones{}
 }
 
 // Look notes what the store has. A view of it is made then.
-func (o *Overlay) Look(p *Planner) { o.known = p.delta.stored }
+func (o *Overlay) Look(p *Planner) { o.known = p.known.delta.stored }
 
 // Take takes over what was committed until now. It reports whether the overlay is whole:
 // else it is to be begun again. Settle, which needs no lock, follows.
@@ -241,7 +240,7 @@ func (o *Overlay) Bytes() int64 { return o.bytes }
 // End ends it: nothing is noted any more.
 func (o *Overlay) End(p *Planner) {
 	if p.notes == o.notes {
-		p.notes = nil
+		p.notes, p.known.watched = nil, false
 	}
 	*o = Overlay{}
 }
@@ -275,19 +274,19 @@ type Committed struct {
 
 // Committed asks for what is committed of an ID.
 func (p *Planner) Committed(id []byte) (c Committed) {
-	at := p.table.Find(id)
+	at := p.known.table.Find(id)
 	switch at.Kind() {
 	case memtable.None:
 		return c
 	case memtable.Object:
 	default:
-		r := p.table.At(at)
+		r := p.known.table.At(at)
 		if c.known = r.State != 0; c.known && at.Kind() != memtable.Tombstone {
 			c.after = decoded(r.Bytes)
 		}
 		return c
 	}
-	it := p.items[at.Number()]
+	it := p.known.items[at.Number()]
 	c.id, c.after, c.known = it.id, it.change.after, it.change.stale()
 	if it.entries > 0 {
 		for _, s := range p.committed {

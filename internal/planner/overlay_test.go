@@ -126,8 +126,8 @@ func TestWhatIsGoneIsCopied(t *testing.T) {
 		}
 		plan(p, timer.Request{ID: s.ID, Offset: 2}, nil)
 		p.fold()
-		if p.table.Buried() != 1 || p.table.Objects() != 0 {
-			t.Fatalf("%d are gone, %d items", p.table.Buried(), p.table.Objects())
+		if p.known.table.Buried() != 1 || p.known.table.Objects() != 0 {
+			t.Fatalf("%d are gone, %d items", p.known.table.Buried(), p.known.table.Objects())
 		}
 		if late {
 			o.Begin(p, nil, 1<<30)

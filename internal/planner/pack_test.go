@@ -36,7 +36,7 @@ func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 	if names[0] != names[1] {
 		t.Error("two timers of a topic have its name twice")
 	}
-	if n := len(p.topics); n > maxTopics {
+	if n := len(p.known.topics); n > maxTopics {
 		t.Errorf("%d topics are remembered", n)
 	}
 }

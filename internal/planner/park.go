@@ -16,11 +16,11 @@ type Parking struct {
 	items  []*Item
 }
 
-// hold keeps a due item out of the wheel: for good if the store has its row, else
+// hold keeps a due item from firing: for good if the store has its row, else
 // until it has, for which a checkpoint is wanted.
 func (p *Planner) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings) {
 	it.permit = nil
-	p.miss(it, now)
+	p.known.miss(it, now)
 	if it.kept() {
 		it.waiting = true
 		p.wanted = true
@@ -49,38 +49,38 @@ func (p *Planner) Parked(l *Parking) {
 			it.parking = false
 			it.waiting = true
 		default:
-			p.drop(it)
-			p.forget(it)
+			p.known.drop(it)
+			p.known.forget(it)
 		}
 	}
 }
 
-// Admit puts timers that were parked, and are not any more, into the wheel; with a
+// Admit puts timers that were parked, and are not any more, among those that fire soon; with a
 // permit, which Hold is shown, they may fire although their target is unhealthy. An ID
 // with an item that says otherwise has been replaced or cancelled. What was due by now
 // was missed.
 func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 	for _, t := range timers {
-		it := p.find(t.ID)
+		it := p.known.find(t.ID)
 		switch {
 		case it == nil:
-			it = p.newItem(string(t.ID), t.Ref(), t)
+			it = p.known.newItem(string(t.ID), t.Ref(), t)
 		case it.unknown || it.ref != t.Ref() || it.near:
-			p.encode(it)
+			p.known.encode(it)
 			continue
 		}
-		p.table.Remove(it.number)
-		p.unmiss(it)
+		p.known.table.Remove(it.number)
+		p.known.unmiss(it)
 		it.timer, it.permit, it.waiting, it.parking = t, permit, false, false
-		p.miss(it, now)
-		p.insert(it)
+		p.known.miss(it, now)
+		p.known.insert(it)
 	}
-	p.evict() // the store has what is forgotten, by due time again
+	p.known.evict() // the store has what is forgotten, by due time again
 }
 
 // Crowded reports whether so much is kept in memory of what was missed that no more is to be
 // admitted. It ends when that has fired, or was let go.
-func (p *Planner) Crowded() bool { return p.missed > p.limit/2 }
+func (p *Planner) Crowded() bool { return p.known.missed > p.known.limit/2 }
 
 // Wanted reports whether a timer waits to be parked until a checkpoint has brought
 // it into the store.

@@ -59,13 +59,13 @@ func TestWhatWasMissedIsKeptThroughEviction(t *testing.T) {
 			p.Load(from, end, found)
 			reached = end
 		}
-		most = max(most, p.missed)
+		most = max(most, p.known.missed)
 	}
 	if !evicted {
 		t.Error("nothing was evicted")
 	}
-	if most > limit/2+some*Held(store["id0"]) || p.missed != 0 {
-		t.Errorf("%d bytes were kept at most of what was missed, and %d in the end", most, p.missed)
+	if most > limit/2+some*Held(store["id0"]) || p.known.missed != 0 {
+		t.Errorf("%d bytes were kept at most of what was missed, and %d in the end", most, p.known.missed)
 	}
 }
 
@@ -171,8 +171,8 @@ func TestNothingIsCountedOfWhatWasNotMissed(t *testing.T) {
 	p.Meet(b)
 	p.Plan(b)
 	wants(t, "triggered", fired(p, 10, 10), "n/1")
-	if p.missed != 0 {
-		t.Errorf("%d bytes are counted of what was missed", p.missed)
+	if p.known.missed != 0 {
+		t.Errorf("%d bytes are counted of what was missed", p.known.missed)
 	}
 }
 
@@ -193,8 +193,8 @@ func TestCrowdedEndsWithTheClockThatSaidSo(t *testing.T) {
 	if p.Admit(timers, nil, hour); !p.Crowded() {
 		t.Fatal("so much that was missed is not too much")
 	}
-	if wants(t, "set back", fired(p, 500, n)); p.Crowded() || p.missed != 0 {
-		t.Errorf("%d bytes are kept of what was not missed", p.missed)
+	if wants(t, "set back", fired(p, 500, n)); p.Crowded() || p.known.missed != 0 {
+		t.Errorf("%d bytes are kept of what was not missed", p.known.missed)
 	}
 	var got []string
 	for now := int64(1000); now < 1000+n; now++ {

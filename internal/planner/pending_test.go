@@ -87,12 +87,12 @@ func TestPendingIsCounted(t *testing.T) {
 					pending[id] = true
 				}
 			}
-			p.table.EachChanged(func(_ memtable.Kind, r memtable.Record) { pending[string(r.ID())] = true })
+			p.known.table.EachChanged(func(_ memtable.Kind, r memtable.Record) { pending[string(r.ID())] = true })
 			for id := range pending {
 				delete(leaving, id)
 			}
-			if int64(len(leaving)) != p.leaving || len(pending) > most {
-				t.Fatalf("%d of %d may be pending: %v, and leaving, counted %d: %v", len(pending), most, pending, p.leaving, leaving)
+			if int64(len(leaving)) != p.tally.leaving || len(pending) > most {
+				t.Fatalf("%d of %d may be pending: %v, and leaving, counted %d: %v", len(pending), most, pending, p.tally.leaving, leaving)
 			}
 			if int64(len(pending)) != p.pending() {
 				t.Fatalf("%d are pending, counted %d: %v", len(pending), p.pending(), pending)

@@ -62,9 +62,9 @@ func (p *Planner) Meet(b *Batch) (unknown Lookup) {
 		if r.refusal != nil {
 			continue
 		}
-		it := p.find(r.ID)
+		it := p.known.find(r.ID)
 		if it == nil {
-			it = p.newItem(string(r.ID), timer.Absent, nil)
+			it = p.known.newItem(string(r.ID), timer.Absent, nil)
 			it.unknown = true
 			if r.Depends() { // what comes behind another request of the batch knows the timer by that
 				unknown.Whole, unknown.whole = append(unknown.Whole, r.ID), append(unknown.whole, it)
@@ -94,9 +94,9 @@ func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer, parked []bool, n
 	for i, it := range l.whole {
 		t := timers[i]
 		it.unknown = false
-		l.p.set(it, t)
+		l.p.known.set(it, t)
 		if it.near || parked[i] {
-			l.p.miss(it, now)
+			l.p.known.miss(it, now)
 		}
 		if !it.near {
 			continue
@@ -123,24 +123,24 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 			panic("planner: a batch is planned before its IDs are looked up")
 		}
 		if b.Full != nil {
-			p.count.mu.Lock()
+			p.tally.count.mu.Lock()
 		}
-		why := b.tooMany(r, it, p.others(it))
+		why := b.tooMany(r, it, p.tally.others(it))
 		if why == nil {
 			more += p.decide(e, r, it)
 		}
 		if b.Full != nil {
-			p.count.mu.Unlock()
+			p.tally.count.mu.Unlock()
 		}
 		if why != nil {
 			e.Request, e.Outcome, e.Refusal, e.Tag = r.Offset, timer.Refused, why, r.record
 			it.pins--
-			p.release(it)
+			p.known.release(it)
 		}
 	}
 	c.bytes += more
 	p.sequence.rest = append(p.sequence.rest, c)
-	p.evict() // not before: it forgets items, and those of the batch have been met
+	p.known.evict() // not before: it forgets items, and those of the batch have been met
 	return more
 }
 
@@ -163,13 +163,13 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 	if e.request != nil && e.After != nil && e.Value == nil {
 		more = Held(e.After)
 	}
-	p.note(e)
+	p.tally.note(e)
 	it.pins--
 	if e.After != it.timer || e.After == nil { // else it is where it is
-		p.set(it, e.After)
+		p.known.set(it, e.After)
 	}
 	if e.Outcome == timer.Resumed { // one that is triggered as well fires first: what it has missed is decided then
-		p.miss(it, r.At)
+		p.known.miss(it, r.At)
 	}
 	return more
 }
@@ -191,51 +191,4 @@ func (b *Batch) tooMany(r *request, it *Item, pending int64) *Refusal {
 		return nil
 	}
 	return b.Full(pending)
-}
-
-// others is how many timers of other IDs than an item's, under which none is pending, are or
-// may be pending, committed or not.
-func (p *Planner) others(it *Item) int64 {
-	n := p.count.n.Load()
-	if it.last != nil && it.last.leaves {
-		n--
-	}
-	return n
-}
-
-// note adds e to the entries of its item.
-//
-// A firing after which nothing is pending leaves until it is committed: rolled back it is as
-// if it had never been, and whoever had taken its timer's place meanwhile would be one too
-// many. So does a request behind it that leaves nothing as well, but would decide otherwise
-// were the firing rolled back. What another one leaves is what is left in any case.
-func (p *Planner) note(e *Entry) {
-	last := e.item.last
-	e.follow()
-	e.item.entries++
-	more, leaving := e.adds(), p.leaving
-	switch {
-	case e.firing && e.After == nil:
-		e.leaves = true
-		p.leaving++
-	case last != nil && last.leaves:
-		last.leaves, e.leaves = false, e.After == nil && e.request != nil
-		if !e.leaves {
-			p.leaving--
-		}
-	}
-	if more += p.leaving - leaving; more != 0 {
-		p.count.n.Add(more)
-	}
-}
-
-// stays ends that an entry leaves: it is committed, or rolled back. It returns by how many fewer
-// are counted.
-func (p *Planner) stays(e *Entry) (fewer int64) {
-	if !e.leaves {
-		return 0
-	}
-	e.leaves = false
-	p.leaving--
-	return 1
 }

@@ -24,7 +24,7 @@ func (p *Planner) RollBack(entries ...*Entry) {
 			p.rollBack(e)
 		}
 	}
-	p.evict() // what is pending after all may be much
+	p.known.evict() // what is pending after all may be much
 }
 
 func (p *Planner) rollBack(e *Entry) {
@@ -33,7 +33,7 @@ func (p *Planner) rollBack(e *Entry) {
 	more := int64(0)
 	for ; e != nil; e = e.next {
 		was := e.After
-		more -= e.adds() + p.stays(e)
+		more -= e.adds() + p.tally.stays(e)
 		switch {
 		case e.firing:
 			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value
@@ -51,18 +51,18 @@ func (p *Planner) rollBack(e *Entry) {
 		}
 		before, is, value = e.After.Ref(), e.After, e.Value
 	}
-	p.count.n.Add(more)
+	p.tally.count.n.Add(more)
 	if e != nil {
 		return
 	}
 	if is == t {
-		p.become(it, t)
+		p.known.become(it, t)
 		it.waiting = true
 	} else {
-		p.set(it, is)
+		p.known.set(it, is)
 	}
 	if is != nil && is.Offset == t.Offset { // what was let go on it is forgotten, and had ended that
-		p.miss(it, missed)
+		p.known.miss(it, missed)
 	}
 }
 

@@ -88,7 +88,7 @@ func (p *Planner) Uncommitted() (due int64, ok bool) {
 }
 
 // Pending is how many timers are pending by what is committed.
-func (p *Planner) Pending() int64 { return p.settled }
+func (p *Planner) Pending() int64 { return p.tally.settled }
 
 // Position is the position of the last step that is committed: every request below is settled.
 func (p *Planner) Position() int64 { return p.sequence.position }

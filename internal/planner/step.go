@@ -116,7 +116,7 @@ func Take(planners []*Planner, room Room, bound int64) *Step {
 		s := new(Segment)
 		s.first = slices.Clone(p.sequence.first[:first[i]])
 		if all {
-			s.rest = slices.Clone(p.cut(rest[i], bound))
+			s.rest = slices.Clone(p.sequence.cut(rest[i], bound))
 		}
 		step.Position = max(step.Position, s.sum())
 		step.Segments[i] = s
@@ -240,8 +240,8 @@ func (r *Room) leave(c *chunk, bound int64) bool {
 
 // cut returns the first n chunks of rest, or those up to the first request that is not below bound. It
 // splits a chunk that has requests on both sides.
-func (p *Planner) cut(n int, bound int64) []*chunk {
-	list := p.sequence.rest
+func (q *sequence) cut(n int, bound int64) []*chunk {
+	list := q.rest
 	for i, c := range list[:n] {
 		if c.fires() || c.entries[len(c.entries)-1].Request < bound {
 			continue
@@ -255,8 +255,8 @@ func (p *Planner) cut(n int, bound int64) []*chunk {
 			head.entries[e].chunk = head
 		}
 		c.entries, c.bytes = c.entries[k:], c.bytes-head.bytes
-		p.sequence.rest = slices.Insert(list, i, head)
-		return p.sequence.rest[:i+1]
+		q.rest = slices.Insert(list, i, head)
+		return q.rest[:i+1]
 	}
 	return list[:n]
 }
@@ -308,13 +308,13 @@ func (p *Planner) commit() {
 	p.commits++
 	s.number = p.commits
 	s.Changes()
-	p.settled += s.adds
-	if p.leaving > 0 {
+	p.tally.settled += s.adds
+	if p.tally.leaving > 0 {
 		fewer := int64(0)
 		for e := range s.Entries() {
-			fewer += p.stays(e)
+			fewer += p.tally.stays(e)
 		}
-		p.count.n.Add(-fewer)
+		p.tally.count.n.Add(-fewer)
 	}
 	p.committed = append(p.committed, s)
 	p.notes.add(s)
