@@ -248,6 +248,7 @@ func TestSteady(t *testing.T) {
 
 // A curve has a point for each rate and interval, in the table the median of its rounds.
 func TestCurve(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := DefaultCurve()
 	c.Common, c.Rates, c.Intervals, c.Rest, c.Rounds = common(t), []float64{500}, []time.Duration{0, 100 * time.Millisecond}, time.Second, 2
@@ -280,6 +281,7 @@ func TestCurve(t *testing.T) {
 
 // One partition is drained of requests and of firings, with each number of sub-partitions.
 func TestHot(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := DefaultHot()
 	c.Common, c.Timers, c.Subs, c.Start = common(t), 2000, []int{1, 3}, 10*time.Second
@@ -536,6 +538,7 @@ func TestCancel(t *testing.T) {
 // Each case of an overload is exact, whatever was cancelled too late, and tells its phases; an instance that joins
 // is counted.
 func TestOverload(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := DefaultOverload()
 	c.Common, c.Timers, c.Before, c.Over, c.Least, c.Spread = common(t), 2000, 1500*time.Millisecond, 2*time.Second, 300*time.Millisecond, 300*time.Millisecond

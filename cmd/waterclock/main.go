@@ -49,7 +49,7 @@ type process struct {
 }
 
 // goRun is where go run puts what it builds: a temporary directory, or its cache.
-var goRun = regexp.MustCompile(`/go-build(\d+)?/`)
+var goRun = regexp.MustCompile(`/go-build(\d+)?/|/[0-9a-f]{2}/[0-9a-f]{64}-d/`)
 
 // programName is what the user types to start the program again: what go run has
 // built is not there to be called, or not for long.

@@ -283,7 +283,8 @@ func TestProgramName(t *testing.T) {
 		"./bin/waterclock":                                 "./bin/waterclock",
 		"/tmp/go-build123/b001/exe/waterclock":             "go run ./cmd/waterclock",
 		"/home/a/.cache/go-build/01/0123abcd-d/waterclock": "go run ./cmd/waterclock",
-		"/srv/go-builders/waterclock":                      "/srv/go-builders/waterclock",
+		"/srv/cache/0a/0ac1d2abfb138c7ea5d0636b0fbfa73c835e4e32345c5194bf5d385acc45d774-d/waterclock": "go run ./cmd/waterclock", // GOCACHE
+		"/srv/go-builders/waterclock": "/srv/go-builders/waterclock",
 	} {
 		if got := programName(arg0); got != want {
 			t.Errorf("%s is called as %s, want %s", arg0, got, want)

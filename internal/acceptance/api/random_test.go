@@ -80,7 +80,7 @@ func TestRandomOperations(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("-random.seed=%d", seed)
-	operations, rounds, perSecond := 1500, 2, 60
+	operations, rounds, perSecond := 700, 1, 60
 	if kafkatest.Slow() {
 		operations, rounds, perSecond = 10_000, 6, 120
 	}

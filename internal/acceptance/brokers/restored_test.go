@@ -18,11 +18,12 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// Three brokers, one where tests may not be slow, are stopped, and the data of an earlier copy is put back: topics, the
+// Three brokers are stopped, and the data of an earlier copy is put back: topics, the
 // cluster's own data, all. Others serve until the changelog has grown past where an instance
 // was whose directory was kept. That instance serves what the changelog says and nothing else:
 // no timer of the time that was lost, and all others.
 func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	const (
 		partitions = 2
 		limit      = time.Minute
@@ -30,11 +31,7 @@ func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 		lost       = 200
 		late       = 1000
 	)
-	n := 1
-	if kafkatest.Slow() {
-		n = brokerCount
-	}
-	c := kafkatest.Start(t, n)
+	c := kafkatest.Start(t, brokerCount)
 	requests, target := c.CreateTopic(t, partitions, nil), c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
 	kept := t.TempDir()
 	var out string

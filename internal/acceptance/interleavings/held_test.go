@@ -21,11 +21,9 @@ import (
 // metric and the log say so, and name the producer. When it ends all that was behind it comes,
 // once, and the signals are over.
 func TestForeignTransactionUnderLoad(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
-	open := 15 * time.Second
-	if kafkatest.Slow() {
-		open = time.Minute
-	}
+	const open = time.Minute
 	w := newWorld(t, kafkatest.Shared(t), 2)
 	in, log := rig.ServeLogged(t, w.config(), service.Options{})
 	in.Ready(2, patience)

@@ -31,10 +31,7 @@ const (
 // Timers are scheduled as fast as the broker takes them, all for one moment, and
 // fire: a process with the usual settings stays small.
 func TestPeakMemoryOfABurst(t *testing.T) {
-	burst, lead := burst, burstLead
-	if !kafkatest.Slow() {
-		burst, lead = burst/6, burstLead/6
-	}
+	kafkatest.NeedSlow(t)
 	c := kafkatest.Shared(t)
 	for _, b := range []struct {
 		name  string
@@ -45,7 +42,7 @@ func TestPeakMemoryOfABurst(t *testing.T) {
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			l := newLoaded(t, c, b.codec)
-			due := time.Now().Add(lead)
+			due := time.Now().Add(burstLead)
 			l.send(burst, func(int) time.Time { return due })
 			_, taken := l.p.Memory()
 			l.fired(burst)

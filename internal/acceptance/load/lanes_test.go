@@ -14,6 +14,7 @@ import (
 // at a thousand timers a second the transactions are those of one lane, which begins one
 // each firing-interval at most.
 func TestLanesJoinAndLeave(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	const (
 		many, few = 150_000, 2_000
 		rate      = 1_000

@@ -50,6 +50,7 @@ func (w *wired) fired(t *testing.T, timers int) {
 // allows, whatever the rate, and without it those that are needed; and what does not fit into a step does not
 // wait for it.
 func TestFiringIntervalCountedByTheBroker(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	c := kafkatest.Shared(t)
 	t.Run("at a steady rate", func(t *testing.T) {
 		t.Parallel()
