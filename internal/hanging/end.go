@@ -68,12 +68,11 @@ func End(ctx context.Context, v Options) (ended int, err error) {
 			continue
 		}
 		ours[l.ProducerID] = true
-		d, err := adm.DescribeTransactions(ctx, l.TxnID)
+		txn, open, err := ongoing(ctx, adm, l.TxnID)
 		if err != nil {
-			return ended, fmt.Errorf("describe transaction %s: %w", l.TxnID, err)
+			return ended, err
 		}
-		txn := d[l.TxnID]
-		if txn.Err != nil || txn.State != "Ongoing" || !txn.Topics.Lookup(v.Topic, v.Partition) {
+		if !open || !txn.Topics.Lookup(v.Topic, v.Partition) {
 			continue
 		}
 		v.Logger.Info("ending the hanging transaction of a former owner", "transactional_id", l.TxnID, "topic", v.Topic, "partition", v.Partition)
@@ -106,17 +105,25 @@ func EndAll(ctx context.Context, cl *kgo.Client, group string) error {
 		if !strings.HasPrefix(l.TxnID, TransactionalIDPrefix(group)) {
 			continue
 		}
-		d, err := adm.DescribeTransactions(ctx, l.TxnID)
-		if err != nil {
-			return fmt.Errorf("describe transaction %s: %w", l.TxnID, err)
+		txn, open, err := ongoing(ctx, adm, l.TxnID)
+		if err == nil && open {
+			err = endTransaction(ctx, cl, adm, txn, nil)
 		}
-		if txn := d[l.TxnID]; txn.Err == nil && txn.State == "Ongoing" {
-			if err := endTransaction(ctx, cl, adm, txn, nil); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// ongoing describes a transaction that may be open.
+func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.DescribedTransaction, open bool, err error) {
+	d, err := adm.DescribeTransactions(ctx, txnID)
+	if err != nil {
+		return txn, false, fmt.Errorf("describe transaction %s: %w", txnID, err)
+	}
+	txn = d[txnID]
+	return txn, txn.Err == nil && txn.State == "Ongoing", nil
 }
 
 // endLost closes the transactions that are open on the partition alone, and names
@@ -270,12 +277,11 @@ func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn k
 		markers.endedElsewhere(ctx, txn.TxnID, Producer{txn.ProducerID, txn.ProducerEpoch}, how, parts)
 	}()
 	for {
-		d, err := adm.DescribeTransactions(ctx, txn.TxnID)
+		now, open, err := ongoing(ctx, adm, txn.TxnID)
 		if err != nil {
-			return fmt.Errorf("describe transaction %s: %w", txn.TxnID, err)
+			return err
 		}
-		now := d[txn.TxnID]
-		if now.State != "Ongoing" || now.ProducerID != txn.ProducerID || now.ProducerEpoch != txn.ProducerEpoch {
+		if !open || now.ProducerID != txn.ProducerID || now.ProducerEpoch != txn.ProducerEpoch {
 			// Not what is only prepared: a coordinator that was restarted may have that from
 			// its own log alone, see commitAgain.
 			if p := (Producer{txn.ProducerID, txn.ProducerEpoch}); !UnderWay(now, p) {

@@ -117,7 +117,7 @@ func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *s
 		client: cl, targets: metadata, group: group, log: log, metrics: m,
 		doubtful: make(map[timer.TopicPartition]*doubt), retiredIDs: make(map[int64]struct{}), wake: make(chan struct{}, 1),
 	}
-	metadata.OnMoved(k.Moved)
+	metadata.Moved = k.Moved
 	return k
 }
 

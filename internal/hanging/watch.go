@@ -102,11 +102,11 @@ func (w *Watch) look(ctx context.Context) error {
 		if !old && !orphan {
 			continue
 		}
-		d, err := adm.DescribeTransactions(ctx, id)
+		txn, open, err := ongoing(ctx, adm, id)
 		if err != nil {
-			return fmt.Errorf("describe transaction %s: %w", id, err)
+			return err
 		}
-		if txn := d[id]; txn.Err == nil && txn.State == "Ongoing" {
+		if open {
 			w.Logger.Warn("ending an open transaction", "transactional_id", id, "hanging", orphan, "stuck", old)
 			if err := endTransaction(ctx, w.Client, adm, txn, w.Markers); err != nil {
 				return err

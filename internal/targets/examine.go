@@ -47,8 +47,9 @@ func (t *Metadata) examine(topic string, most int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.topics[topic] == nil {
-		if t.examined >= most {
-			t.reap(now)
+		if t.examined >= most && now.Sub(t.reaped) >= newcomersPause { // it looks at all topics, so not often
+			t.reaped = now
+			t.inUse(now)
 		}
 		if t.examined >= most {
 			return false
@@ -61,33 +62,29 @@ func (t *Metadata) examine(topic string, most int) bool {
 	return true
 }
 
-// reap frees the places of topics that nobody has used for a while. It looks at all, so
-// not often. The lock is held.
-func (t *Metadata) reap(now time.Time) {
-	if now.Sub(t.reaped) < newcomersPause {
-		return
-	}
-	t.reaped = now
+// inUse returns the topics that are in use, and forgets the others. The lock is held.
+func (t *Metadata) inUse(now time.Time) (names []string) {
+	t.noteUsed(now)
 	for name, e := range t.topics {
 		if e.idle(now) {
-			t.drop(name)
+			delete(t.topics, name)
+			t.Leaders.forget(name)
+		} else {
+			names = append(names, name)
 		}
 	}
 	t.publish()
+	return names
 }
 
-// drop forgets a topic. The lock is held.
-func (t *Metadata) drop(name string) {
-	delete(t.topics, name)
-	t.Leaders.forget(name)
-}
-
-// unsettled reports whether an entry takes one of the places of those that are examined:
+// unconfirmed reports whether an entry takes one of the places of topics that are examined:
 // nobody has known the topic yet, or it cannot be used. Our own have a limit from the start.
-func (e *cachedTopic) unsettled() bool { return e.Err != nil || len(e.Leader) == 0 && e.maxBytes == 0 }
+func (e *cachedTopic) unconfirmed() bool {
+	return e.Err != nil || len(e.Leader) == 0 && e.maxBytes == 0
+}
 
 // idle reports whether an entry is to be forgotten.
 func (e *cachedTopic) idle(now time.Time) bool {
 	unused := now.Sub(e.used)
-	return unused > targetIdle || e.unsettled() && unused > targetRefresh
+	return unused > targetIdle || e.unconfirmed() && unused > targetRefresh
 }

@@ -34,11 +34,13 @@ func (t *Metadata) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.wake:
-			names, all, pause = t.takeWanted(), t.takeAll(), t.full()
+			names, all, pause = t.take()
 		case <-next.C:
 		}
 		if all {
-			names = append(names, t.inUse()...)
+			t.mu.Lock()
+			names = append(names, t.inUse(t.o.Now())...)
+			t.mu.Unlock()
 		}
 		if len(names) > 0 {
 			_ = t.Refresh(ctx, names...) // what is known stays; placement errors show at produce
@@ -47,7 +49,7 @@ func (t *Metadata) Run(ctx context.Context) error {
 			if !t.Leaders.AllReachable() {
 				t.o.Changed()
 			}
-			next.Reset(t.pause())
+			next.Reset(t.Leaders.refreshEvery())
 		}
 		if pause {
 			select {
@@ -58,12 +60,25 @@ func (t *Metadata) Run(ctx context.Context) error {
 	}
 }
 
-// pause is how long Run waits before it asks for all in use again.
-func (t *Metadata) pause() time.Duration {
-	if t.Leaders.pressing() {
-		return awayRefresh
+// take takes what is to be fetched now: of newcomers as many as one look-up has, for the leaders
+// of known topics are more pressing. all: everything in use too. pause: nothing is kept of newcomers
+// that are not there.
+func (t *Metadata) take() (names []string, all, pause bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names = slices.Collect(maps.Keys(t.wanted))
+	clear(t.wanted)
+	n := 0
+	for name := range t.newcomers {
+		if n++; n > maxWanted {
+			t.rouse()
+			break
+		}
+		names = append(names, name)
+		delete(t.newcomers, name)
 	}
-	return targetRefresh
+	all, t.wantAll = t.wantAll, false
+	return names, all, t.examined >= maxExamined/2
 }
 
 // Reached has Run ask at once who leads now, and often while somebody does who
@@ -76,69 +91,18 @@ func (t *Metadata) Reached() {
 	t.rouse()
 }
 
-// takeWanted takes what is to be fetched now: of newcomers as many as one look-up has, for
-// who leads those that are known is more pressing.
-func (t *Metadata) takeWanted() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	w := slices.Collect(maps.Keys(t.wanted))
-	clear(t.wanted)
-	n := 0
-	for name := range t.newcomers {
-		if n++; n > maxWanted {
-			t.rouse()
-			break
-		}
-		w = append(w, name)
-		delete(t.newcomers, name)
-	}
-	return w
-}
-
-// full reports whether nothing is kept of newcomers that are not there.
-func (t *Metadata) full() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.examined >= maxExamined/2
-}
-
-// takeAll reports whether all in use are asked for.
-func (t *Metadata) takeAll() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := t.wantAll
-	t.wantAll = false
-	return all
-}
-
-func (t *Metadata) inUse() (names []string) {
-	now := t.o.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.noteUsed(now)
-	for name, e := range t.topics {
-		if e.idle(now) {
-			t.drop(name)
-		} else {
-			names = append(names, name)
-		}
-	}
-	t.publish()
-	return names
-}
-
 // Refresh asks for metadata, and for the size limit of topics: of so many at a time that
 // brokers answer soon. Requests may name more, also such as do not exist.
 func (t *Metadata) Refresh(ctx context.Context, names ...string) error {
 	for some := range slices.Chunk(names, maxWanted) {
-		if err := t.fetchSome(ctx, some); err != nil {
+		if err := t.refresh(ctx, some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *Metadata) fetchSome(ctx context.Context, names []string) error {
+func (t *Metadata) refresh(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	began := t.o.Now()
@@ -156,7 +120,7 @@ func (t *Metadata) fetchSome(ctx context.Context, names []string) error {
 	}
 	t.learn(ctx, answers, began)
 	if len(unknown) > 0 {
-		t.askOthers(ctx, unknown)
+		askOthers(ctx, t.client, unknown)
 		t.learn(ctx, unknown, began)
 	}
 	return nil
@@ -192,9 +156,9 @@ func (t *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataR
 	}
 	t.publish()
 	t.mu.Unlock()
-	if t.moves != nil {
+	if t.Moved != nil {
 		for _, p := range moved {
-			t.moves(p)
+			t.Moved(p)
 		}
 	}
 	if len(usable) > 0 {
@@ -229,8 +193,8 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (m
 
 // askOthers asks other brokers about topics that one does not know. A broker that
 // knows one has heard more; trouble is no word that there is none.
-func (t *Metadata) askOthers(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic) {
-	others := t.client.DiscoveredBrokers()
+func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.MetadataResponseTopic) {
+	others := client.DiscoveredBrokers()
 	if len(others) < 2 {
 		return
 	}

@@ -119,7 +119,7 @@ func NewHealth(o HealthOptions) *Health {
 	h := &Health{o: o, wake: make(chan struct{}, 1), led: NewLeaders(nil, o.Now), breakers: make(map[timer.TopicPartition]*breaker)}
 	if o.Targets != nil {
 		h.led = o.Targets.Leaders
-		o.Targets.onHeard(h.poke)
+		o.Targets.heard = h.poke
 	}
 	return h
 }

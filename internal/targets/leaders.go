@@ -211,6 +211,14 @@ func (l *Leaders) hurry() {
 	l.fast = time.Now().Add(refreshFast)
 }
 
+// refreshEvery is how old metadata may be.
+func (l *Leaders) refreshEvery() time.Duration {
+	if l.pressing() {
+		return awayRefresh
+	}
+	return targetRefresh
+}
+
 // pressing reports whether partitions in use are away: for how long metadata is asked for often
 // then is bounded, but for new leaders, which are soon settled.
 func (l *Leaders) pressing() bool {

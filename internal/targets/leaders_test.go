@@ -42,7 +42,7 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 				t.Errorf("%s: partition %d is away: %v, want %v", when, p, got, want)
 			}
 		}
-		if got := targets.pause(); got != pause {
+		if got := targets.Leaders.refreshEvery(); got != pause {
 			t.Errorf("%s: asked again after %s, want %s", when, got, pause)
 		}
 	}
@@ -102,11 +102,11 @@ func TestShun(t *testing.T) {
 		if targets.Leaders.Shun(p) || targets.Leaders.Away(p) {
 			t.Errorf("%s: shunned, and waits for nobody", tc.name)
 		}
-		if isr(0, 1, 2); targets.Leaders.Away(p) || !targets.Leaders.Shun(p) || !targets.Leaders.Away(p) || targets.pause() != awayRefresh {
+		if isr(0, 1, 2); targets.Leaders.Away(p) || !targets.Leaders.Shun(p) || !targets.Leaders.Away(p) || targets.Leaders.refreshEvery() != awayRefresh {
 			t.Errorf("%s: not shunned by who has waited in vain, or before", tc.name)
 		}
 		tc.ends(targets, reach, isr)
-		if targets.Leaders.Away(p) || targets.Leaders.Shun(p) || targets.pause() != targetRefresh {
+		if targets.Leaders.Away(p) || targets.Leaders.Shun(p) || targets.Leaders.refreshEvery() != targetRefresh {
 			t.Errorf("%s, and it is still shunned", tc.name)
 		}
 	}

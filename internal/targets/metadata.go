@@ -2,6 +2,7 @@ package targets
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,24 +102,26 @@ type MetadataOptions struct {
 // there is no such topic is forgotten without a place, one that has it is kept. So
 // a topic that is there is not behind all that are not.
 //
-// Who asks with each timer takes no lock where all is well: see wellKnown.
+// Who asks with each timer takes no lock where all is well: see snapshot.
 //
 // mu guards what follows it; requests are made without it.
 type Metadata struct {
 	Leaders *Leaders // of all partitions that are in use
+	// Moved, if not nil, is called without a lock for each partition that lost its leader or has had
+	// another one since it was last asked for. Set it before Run.
+	Moved func(timer.TopicPartition)
 
 	client Brokers
 	o      MetadataOptions
-	moves  func(timer.TopicPartition) // nil: nobody wants to know; see OnMoved
-	heard  func()                     // the same, see onHeard
-	known  atomic.Pointer[wellKnown]
+	heard  func() // called, without a lock, after each answer; nil: nobody wants to know
+	known  atomic.Pointer[snapshot]
 
 	mu       sync.Mutex
 	topics   map[string]*cachedTopic
 	wantAll  bool                // Run is to ask for all in use
 	versions int64               // the last version given
 	examined int                 // of topics, as publish has counted them, and Examine since
-	reaped   time.Time           // see reap
+	reaped   time.Time           // when inUse last made room for others
 	wanted   map[string]struct{} // of topics, to be fetched by Run
 	// newcomers are others to be fetched by Run.
 	newcomers map[string]struct{}
@@ -157,7 +160,7 @@ func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
 		Leaders: NewLeaders(o.Reach, o.Now),
 		client:  cl, o: o, topics: make(map[string]*cachedTopic), wanted: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: make(chan struct{}, 1),
 	}
-	t.known.Store(&wellKnown{})
+	t.known.Store(&snapshot{})
 	return t
 }
 
@@ -176,8 +179,10 @@ func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 		return TopicInfo{}, false
 	}
 	e.use(now)
-	t.renew(topic, e, now)
-	if !t.usable(e, now) {
+	if (e.Err != nil || !e.beyond.IsZero()) && now.Sub(e.fetched) > verdictAgain {
+		t.want(topic) // so that the verdict does not get too old: brokers that answer keep it
+	}
+	if !e.usable(now, t.o.MissingAfter) {
 		return TopicInfo{}, false
 	}
 	return e.TopicInfo, true
@@ -190,16 +195,8 @@ func (e *cachedTopic) use(now time.Time) {
 	}
 }
 
-// renew has a verdict that is used asked for again, so that it does not get too
-// old between a look and the next: brokers that answer keep it. The lock is held.
-func (t *Metadata) renew(topic string, e *cachedTopic, now time.Time) {
-	if (e.Err != nil || !e.beyond.IsZero()) && now.Sub(e.fetched) > verdictAgain {
-		t.want(topic)
-	}
-}
-
-// usable reports whether an entry is known well enough. The lock is held.
-func (t *Metadata) usable(e *cachedTopic, now time.Time) bool {
+// usable reports whether a topic is known well enough: one that is missing counts as such after a while.
+func (e *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
 	switch {
 	case e.fetched.IsZero(), now.Before(e.notBefore):
 		return false
@@ -208,7 +205,7 @@ func (t *Metadata) usable(e *cachedTopic, now time.Time) bool {
 	case !RefusedForGood(e.Err), now.Sub(e.fetched) > verdictKept:
 		return false // passing trouble is no verdict, an old one may be wrong by now
 	}
-	return !Gone(e.Err) || now.Sub(e.missing) >= t.o.MissingAfter
+	return !Gone(e.Err) || now.Sub(e.missing) >= missingAfter
 }
 
 // Prefetch has Run ask for a topic, if it is not known.
@@ -292,14 +289,6 @@ func (t *Metadata) moved(e *cachedTopic) {
 	e.version = t.versions
 }
 
-// OnMoved has f called, without a lock, for each partition that lost its leader
-// or has had another one since it was last asked for. Set it before anything else.
-func (t *Metadata) OnMoved(f func(timer.TopicPartition)) { t.moves = f }
-
-// onHeard has f called, without a lock, after each answer. Set it before anything
-// else.
-func (t *Metadata) onHeard(f func()) { t.heard = f }
-
 // Leadership is who leads a partition, by what was heard last.
 type Leadership uint8
 
@@ -319,7 +308,7 @@ func (t *Metadata) State(p timer.TopicPartition) Leadership {
 	switch {
 	case e == nil, e.Err == nil && len(e.Leader) == 0:
 		return Leaderless // not known
-	case e.Err != nil && !t.usable(e, t.o.Now()):
+	case e.Err != nil && !e.usable(t.o.Now(), t.o.MissingAfter):
 		return Leaderless // no verdict yet
 	case e.Err != nil && !Gone(e.Err):
 		return Forbidden
@@ -336,30 +325,24 @@ func (t *Metadata) State(p timer.TopicPartition) Leadership {
 	return Led
 }
 
-// leads says who leads a partition, and asks for that unless it was heard just now.
+// leads says who leads a partition. It asks for that unless it was heard just now: that a partition
+// has a leader, or none, is refreshed by Run.
 func (t *Metadata) leads(ctx context.Context, p timer.TopicPartition) Leadership {
-	if !t.recent(p) {
+	t.mu.Lock()
+	age, fresh := time.Duration(math.MaxInt64), verdictAgain
+	if e := t.topics[p.Topic]; e != nil {
+		now := t.o.Now()
+		e.use(now)
+		age = now.Sub(e.fetched)
+		if e.Err == nil && int(p.Partition) < len(e.Leader) {
+			fresh = 2 * targetRefresh
+		}
+	}
+	t.mu.Unlock()
+	if age >= fresh {
 		_ = t.Refresh(ctx, p.Topic) // what is known stays
 	}
 	return t.State(p)
-}
-
-// recent reports whether what is known of a partition need not be asked for: that
-// it has a leader, or none, Run refreshes.
-func (t *Metadata) recent(p timer.TopicPartition) bool {
-	now := t.o.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[p.Topic]
-	if e == nil {
-		return false
-	}
-	e.use(now)
-	age := now.Sub(e.fetched)
-	if e.Err == nil && int(p.Partition) < len(e.Leader) {
-		return age < 2*targetRefresh
-	}
-	return age < verdictAgain
 }
 
 // Lacks reports whether a topic that is known does not have a partition. Like a

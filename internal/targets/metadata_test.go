@@ -243,7 +243,7 @@ func TestTargetsRefuted(t *testing.T) {
 	if _, known := targets.Cached("t"); known {
 		t.Error("used although it was proved wrong")
 	}
-	if len(targets.takeWanted()) != 1 {
+	if len(wantedOf(targets)) != 1 {
 		t.Error("nobody asks for it")
 	}
 	if _, known := targets.lookUp(t, "t"); !known {
@@ -290,10 +290,16 @@ func TestTargetsRenewAVerdict(t *testing.T) {
 		if got, known := targets.Cached("t"); !known || !UnknownTopic(got.Err) {
 			t.Fatalf("no verdict any more: %+v", got)
 		}
-		wanted := targets.takeWanted()
+		wanted := wantedOf(targets)
 		if len(wanted) != 1 {
 			t.Fatal("a verdict in use is not renewed")
 		}
 		targets.lookUp(t, wanted[0])
 	}
+}
+
+// wantedOf takes the topics that are to be fetched.
+func wantedOf(m *Metadata) []string {
+	names, _, _ := m.take()
+	return names
 }

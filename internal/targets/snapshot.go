@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// wellKnown are the topics that are known and that nothing is wrong with, as Targets
+// snapshot are the topics that are known and that nothing is wrong with, as Targets
 // has them under its lock: a copy for those who ask with each timer, which is recreated
 // with each change (publish). Time alone changes nothing of such a topic: what is known
 // is used until it is proved wrong.
-type wellKnown map[string]*wellKnownTarget
+type snapshot map[string]*snapshotTopic
 
-type wellKnownTarget struct {
+type snapshotTopic struct {
 	TopicInfo
 	used atomic.Bool // since it was published
 }
 
 // use notes that somebody wants to know of a topic. One who has an old copy in hand
 // may note it in vain; it is used again, or was not much.
-func (k *wellKnownTarget) use() {
+func (k *snapshotTopic) use() {
 	if !k.used.Load() {
 		k.used.Store(true)
 	}
@@ -37,14 +37,14 @@ func (t *Metadata) noteUsed(now time.Time) {
 func (t *Metadata) publish() {
 	now := t.o.Now()
 	t.noteUsed(now)
-	known := make(wellKnown, len(t.topics))
+	known := make(snapshot, len(t.topics))
 	t.examined = 0
 	for name, e := range t.topics {
-		if e.unsettled() {
+		if e.unconfirmed() {
 			t.examined++
 		}
-		if e.Err == nil && e.beyond.IsZero() && t.usable(e, now) {
-			known[name] = &wellKnownTarget{TopicInfo: e.TopicInfo}
+		if e.Err == nil && e.beyond.IsZero() && e.usable(now, t.o.MissingAfter) {
+			known[name] = &snapshotTopic{TopicInfo: e.TopicInfo}
 		}
 	}
 	t.known.Store(&known)

@@ -12,7 +12,7 @@ import (
 
 // What is asked for with each timer follows each change of what is known: nothing that
 // was proved wrong is still given out, and what is given out is not idle.
-func TestWellKnownFollowsEachChange(t *testing.T) {
+func TestSnapshotFollowsEachChange(t *testing.T) {
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t", "refuted", "lacking"))
 	now := time.Now()
 	targets := NewMetadata(cl, MetadataOptions{Now: func() time.Time { return now }})
@@ -43,11 +43,11 @@ func TestWellKnownFollowsEachChange(t *testing.T) {
 	now = now.Add(targetIdle - time.Second)
 	targets.Cached("t")
 	now = now.Add(2 * time.Second)
-	if names := targets.inUse(); len(names) != 1 || names[0] != "t" || well("refuted") || !well("t") {
+	if names := targets.inUse(now); len(names) != 1 || names[0] != "t" || well("refuted") || !well("t") {
 		t.Errorf("in use are %v; well known: t %v, refuted %v", names, well("t"), well("refuted"))
 	}
 	now = now.Add(targetIdle + time.Second)
-	if names := targets.inUse(); len(names) != 0 || well("t") {
+	if names := targets.inUse(now); len(names) != 0 || well("t") {
 		t.Errorf("in use after a long time: %v, well known: %v", names, well("t"))
 	}
 }

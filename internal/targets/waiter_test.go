@@ -111,7 +111,7 @@ func TestWaitingForATopic(t *testing.T) {
 	now := time.Now().Add(verdictAgain)
 	targets.o.Now = func() time.Time { return now }
 	h.due(true)
-	if !slices.Equal(targets.takeWanted(), []string{"t"}) {
+	if !slices.Equal(wantedOf(targets), []string{"t"}) {
 		t.Error("nobody asks for a topic that is waited for")
 	}
 	f.Remove()

@@ -18,7 +18,7 @@ type aborts struct {
 	ends  []end
 }
 
-// end is that of a transaction that was given up in a ward: done is closed when
+// end is that of a transaction that was given up in a quarantine: done is closed when
 // there is one, unless stop was called before.
 type end struct {
 	done <-chan struct{}
@@ -26,8 +26,8 @@ type end struct {
 }
 
 // begin has the broker abort the last transaction of an ID, beside the loop; the
-// channel is closed when it has. Who gave it up in a ward waits for the markers too,
-// for as long as it likes: see ward.
+// channel is closed when it has. Who gave it up in a quarantine waits for the markers too,
+// for as long as it likes: see quarantine.
 func (a *aborts) begin(c *txnClient) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(a.of.ending, a.o.TransactionTimeout)
 	done := make(chan struct{})

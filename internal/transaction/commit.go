@@ -19,17 +19,17 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if _, err := memberOf(shares); err != nil {
 		return err
 	}
-	to := footprintOf(shares)
+	to := partitionSetOf(shares)
 	parts := to.partitions()
 	ctx, release := l.during(ctx, parts)
 	defer release()
-	l.laps.begin()
+	l.timings.begin()
 	defer func() {
 		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
-		if !l.aborts.apart { // a ward's tries take long each time, and the log has said why
-			l.laps.end(l.o.Logger, l.name, err)
+		if !l.aborts.apart { // a quarantine's tries take long each time, and the log has said why
+			l.timings.end(l.o.Logger, l.name, err)
 		}
 	}()
 	c, err := l.join(ctx, shares, parts)
@@ -42,7 +42,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if err == nil {
 		err = c.awaitKnown(ctx, parts)
 	}
-	l.laps.through("produce")
+	l.timings.through("produce")
 	if err == nil {
 		_, err = memberOf(shares)
 	}
@@ -51,7 +51,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	}
 	if err != nil {
 		l.abandon(ctx, &out, shares)
-		l.laps.through("abort")
+		l.timings.through("abort")
 		return err
 	}
 	return l.end(ctx, c)
@@ -61,7 +61,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 // was produced.
 func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
 	c, culprits, err := l.begin(ctx, parts)
-	l.laps.through("announce")
+	l.timings.through("announce")
 	switch {
 	case c == nil:
 		return nil, err
@@ -77,7 +77,7 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 		return nil, err
 	case err == nil:
 		err = c.commitOffsets(ctx, l.o.Group, shares)
-		l.laps.through("offsets")
+		l.timings.through("offsets")
 	}
 	if err != nil {
 		// Nothing is produced yet, so kgo's own abort would send nothing and
@@ -147,7 +147,7 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	case <-bounded.Done():
 		err = context.Cause(bounded)
 	}
-	l.laps.through("end")
+	l.timings.through("end")
 	switch {
 	case err == nil:
 		c.noteEnd(l.o.Markers, hanging.EndingCommit)

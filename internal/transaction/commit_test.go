@@ -318,8 +318,8 @@ func TestADeadPartitionHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// So with one that dies while it is in the ward.
-func TestADeadPartitionLeavesTheWard(t *testing.T) {
+// So with one that dies while it is in the quarantine.
+func TestADeadPartitionLeavesTheQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
@@ -329,10 +329,10 @@ func TestADeadPartitionLeavesTheWard(t *testing.T) {
 		runLane(t, l)
 		until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
 		tok.die()
-		until(t, "the ward is empty", testLimit, func() bool {
+		until(t, "the quarantine is empty", testLimit, func() bool {
 			l.of.mu.Lock()
 			defer l.of.mu.Unlock()
-			return !l.of.ward.running && len(l.of.members) == 1
+			return !l.of.quarantine.running && len(l.of.members) == 1
 		})
 		n := healthy.committed()
 		until(t, "the healthy one goes on", testLimit, func() bool { return healthy.committed() > n+3 })

@@ -71,5 +71,5 @@
 //
 // Every wait of a lane's loop is bounded by a named constant. What is not taken in
 // time is named: a target, by Health, whose emissions stay out of the next step; or
-// one of our own partitions, whose share leaves the lane and is tried apart (ward).
+// one of our own partitions, whose share leaves the lane and is tried apart (quarantine).
 package transaction

@@ -16,18 +16,18 @@ const (
 	sharedFor = time.Second
 )
 
-// portions shares the room of a step between sources, by what they took of the last
+// fairShares shares the room of a step between sources, by what they took of the last
 // one. A source that took less than it was offered is likely to need as much again. What
 // that leaves is divided evenly, first between request topics, then between the partitions of
 // one. So a topic with a backlog, or with many partitions, slows no other, and has all
 // that nobody else needs. Shares are worked out over all lanes: a source whose topic has only
 // a few of the sources in a lane gets more of that lane's steps, because the others have theirs in
 // other lanes too.
-type portions struct {
-	room   Room           // of the step
-	left   Room           // what the sources leave that take less than they are offered
-	hungry map[string]int // sources that take all they get, by request topic, whoever asks them
-	among  float64        // the sum of the parts of the hungry sources that are asked for this step
+type fairShares struct {
+	room       Room           // of the step
+	left       Room           // what the sources leave that take less than they are offered
+	backlogged map[string]int // sources that take all they get, by request topic, whoever asks them
+	among      float64        // the sum of the parts of the backlogged sources that are asked for this step
 }
 
 // portion is what a source took of a step; the zero value is nothing.
@@ -42,15 +42,15 @@ func (p *portion) size() float64 {
 	return max(float64(p.room.Entries)/MaxStepEntries, float64(p.room.Bytes)/MaxStepBytes)
 }
 
-// portionsLocked works out what there is to be divided between members.
-func (p *Lanes) portionsLocked(members []*member, room Room, now time.Time) portions {
-	o := portions{room: room, hungry: make(map[string]int)}
+// fairSharesLocked works out what there is to be divided between members.
+func (p *Lanes) fairSharesLocked(members []*member, room Room, now time.Time) fairShares {
+	o := fairShares{room: room, backlogged: make(map[string]int)}
 	for _, m := range p.members {
 		if m.last.all {
-			o.hungry[m.last.topic]++
+			o.backlogged[m.last.topic]++
 		}
 	}
-	if p.sharedLocked(o.hungry, members, now) {
+	if p.sharedLocked(o.backlogged, members, now) {
 		o.room = Room{min(room.Entries, sharedStepEntries), min(room.Bytes, sharedStepBytes)}
 	}
 	o.left = room
@@ -68,26 +68,26 @@ func (p *Lanes) portionsLocked(members []*member, room Room, now time.Time) port
 
 // sharedLocked notes which request topics are served that have no backlog, and reports
 // whether one was lately, beside some that have.
-func (p *Lanes) sharedLocked(hungry map[string]int, members []*member, now time.Time) (yes bool) {
+func (p *Lanes) sharedLocked(backlogged map[string]int, members []*member, now time.Time) (yes bool) {
 	for _, m := range members {
 		if !m.last.all && m.last.topic != "" {
-			p.content[m.last.topic] = now
+			p.idle[m.last.topic] = now
 		}
 	}
-	for topic, at := range p.content {
+	for topic, at := range p.idle {
 		switch {
 		case now.Sub(at) > sharedFor:
-			delete(p.content, topic)
-		case hungry[topic] == 0:
+			delete(p.idle, topic)
+		case backlogged[topic] == 0:
 			yes = true
 		}
 	}
-	return yes && len(hungry) > 0
+	return yes && len(backlogged) > 0
 }
 
-// part is a source's part of what the hungry ones share, or what it would be if the source were hungry.
-func (o *portions) part(last *portion) float64 {
-	topics, own := len(o.hungry), o.hungry[last.topic]
+// part is a source's part of what the backlogged ones share, or what it would be if the source were backlogged.
+func (o *fairShares) part(last *portion) float64 {
+	topics, own := len(o.backlogged), o.backlogged[last.topic]
 	if own == 0 {
 		topics++
 	}
@@ -98,7 +98,7 @@ func (o *portions) part(last *portion) float64 {
 }
 
 // of is how much of the room that is left a source is offered.
-func (o *portions) of(m *member, room Room) Room {
+func (o *fairShares) of(m *member, room Room) Room {
 	part := 1.0
 	if o.among > 0 {
 		part = min(1, o.part(&m.last)/o.among)

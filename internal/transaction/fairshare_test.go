@@ -131,7 +131,7 @@ func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
 	l.of.members = members
 	step := func(ready int) (others Room) {
 		all := Room{MaxStepEntries, MaxStepBytes}
-		p := l.of.portionsLocked(members, all, now)
+		p := l.of.fairSharesLocked(members, all, now)
 		for _, m := range members {
 			noisy.ready, quiet.ready = 1<<30, ready
 			offered := p.of(m, all)

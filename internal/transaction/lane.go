@@ -18,7 +18,7 @@ import (
 
 // A lane's loop serves many partitions, so it waits for nothing for long. What
 // takes longer goes on beside it: ends of transactions that were given up (drop),
-// commits that are not answered (resolve), partitions that hold up a step (ward).
+// commits that are not answered (resolve), partitions that hold up a step (quarantine).
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
@@ -42,7 +42,7 @@ type Options struct {
 	Group            string
 	Process          string // random, once per process
 	Lanes            int    // how many there may be; 0: one
-	TransactionalIDs int    // of each lane, 2 to 4; a ward has one
+	TransactionalIDs int    // of each lane, 2 to 4; a quarantine has one
 	// Interval is how long a lane waits at least from one seal to the next, unless more is ready; 0: not at all.
 	Interval           time.Duration
 	TransactionTimeout time.Duration
@@ -80,7 +80,7 @@ type Leaders interface {
 	Shun(p timer.TopicPartition) bool
 }
 
-// Lane is one loop of steps, one of its Lanes, or their ward's.
+// Lane is one loop of steps, one of its Lanes, or their quarantine's.
 type Lane struct {
 	of      *Lanes
 	o       *Options // a quarantine's has its own
@@ -89,9 +89,9 @@ type Lane struct {
 	aborts  aborts
 	counter int64 // of steps
 	pace    pace
-	more    bool // the step under way may not have taken all that was ready
-	laps    laps // of the step under way
-	size    size // of the next step
+	more    bool    // the step under way may not have taken all that was ready
+	timings timings // of the step under way
+	size    size    // of the next step
 
 	called  chan struct{} // a spare lane is to join
 	reached chan struct{} // a broker came or went, for the step under way
@@ -178,7 +178,7 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 	l.pace.sealed(at, l.more || err != nil)
 	switch {
 	case err == nil:
-		l.size.committed(time.Since(at) - l.laps.of("announce", "offsets", "end"))
+		l.size.committed(time.Since(at) - l.timings.of("announce", "offsets", "end"))
 	case errors.Is(err, errLate), errors.Is(err, errHeld):
 		l.size.unacknowledged()
 	}
@@ -236,12 +236,12 @@ func (l *Lane) seal(name string) (shares []*Share) {
 	for {
 		wakes := l.of.wakes.Load()
 		room := Room{Entries: l.size.limit, Bytes: MaxStepBytes}
-		members, portions, others := l.of.claim(room, time.Now())
+		members, fair, others := l.of.claim(room, time.Now())
 		full := false
 		l.more = false
 		var all []asked
 		for _, m := range members {
-			offered := portions.of(m, room)
+			offered := fair.of(m, room)
 			left := offered
 			share := l.of.sealOf(m, name, &left)
 			took := taken(share, offered, left)
@@ -257,7 +257,7 @@ func (l *Lane) seal(name string) (shares []*Share) {
 			}
 		}
 		used := Room{l.size.limit - room.Entries, MaxStepBytes - room.Bytes}
-		several := l.of.sealed(all, members[len(all):], portions.room, used, full)
+		several := l.of.sealed(all, members[len(all):], fair.room, used, full)
 		if len(all) < len(members) {
 			l.more, others = true, true
 		}

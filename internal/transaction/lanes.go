@@ -34,13 +34,13 @@ const (
 //	  ▲                │ nothing, no room        │ the outcome is known
 //	  ├────────────────┴─────────────────────────┤
 //	  │                                          │ it held up the step
-//	  └──────────────── ward ◄───────────────────┘
+//	  └──────────────── quarantine ◄───────────────────┘
 //
 // The arguments:
 //   - A source never has two shares out, and one goroutine at a time asks it. It is claimed
 //     under mu, only if it is not out, and stays out until the outcome of its step is
 //     told: by the lane, or by the goroutine that resolves an unknown outcome (settled). The
-//     ward asks no source that is out either. What changes hands is the member, not the source:
+//     quarantine asks no source that is out either. What changes hands is the member, not the source:
 //     a source that is removed and added again is another member, and an outcome that the first
 //     has yet to hear does not touch the second.
 //   - No source is forgotten. Whoever claims a source gives it back, even if there was no
@@ -66,20 +66,20 @@ type Lanes struct {
 	o    Options
 	wake chan struct{} // somebody may have something, for any active lane that sleeps
 	// wakes counts those, so that a lane which is asking knows of what another one took.
-	wakes atomic.Int64
-	all   []*Lane
-	ward  *ward
+	wakes      atomic.Int64
+	all        []*Lane
+	quarantine *quarantine
 
 	// aside counts goroutines beside the loops. They end when ending is cancelled.
 	aside  sync.WaitGroup
 	ending context.Context
 	giveUp context.CancelFunc
 
-	mu      sync.Mutex // guards what follows, the members, and the ward's fields
+	mu      sync.Mutex // guards what follows, the members, and the quarantine's fields
 	members []*member
 	waiting []*member // may be claimed, in this order
-	// content is when a request topic last took less than it was offered.
-	content map[string]time.Time
+	// idle is when a request topic last took less than it was offered.
+	idle    map[string]time.Time
 	spare   []*Lane // not active, the next one to join last
 	joining bool    // a lane is opening its clients, and becomes active then
 	active  int     // lanes that claim; stuck of them are in a step that hangs
@@ -92,11 +92,11 @@ type Lanes struct {
 // may read last without the lock.
 type member struct {
 	Source
-	out  bool    // claimed: it is being asked, or has yet to hear the outcome of its share
-	gone bool    // removed
-	last portion // what it took of the last step that it was asked for
-	in   *stall  // while it is in the ward
-	past *stall  // the last time that it was there
+	out  bool         // claimed: it is being asked, or has yet to hear the outcome of its share
+	gone bool         // removed
+	last portion      // what it took of the last step that it was asked for
+	in   *quarantined // while it is in the quarantine
+	past *quarantined // the last time that it was there
 }
 
 // NewLanes returns lanes without sources.
@@ -113,9 +113,9 @@ func NewLanes(o Options) *Lanes {
 	if o.Leaders == nil {
 		o.Leaders = targets.NewLeaders(nil, time.Now)
 	}
-	p := &Lanes{o: o, wake: make(chan struct{}, 1), content: make(map[string]time.Time)}
+	p := &Lanes{o: o, wake: make(chan struct{}, 1), idle: make(map[string]time.Time)}
 	p.ending, p.giveUp = context.WithCancel(context.Background())
-	p.ward = newWard(p)
+	p.quarantine = newQuarantine(p)
 	for i := range max(1, o.Lanes) {
 		p.all = append(p.all, newLane(p, &p.o, strconv.Itoa(i)))
 	}
@@ -157,7 +157,7 @@ func (p *Lanes) dropLocked(m *member) {
 	m.gone = true
 	p.members = slices.DeleteFunc(p.members, same)
 	p.waiting = slices.DeleteFunc(p.waiting, same)
-	p.ward.leaveLocked(m)
+	p.quarantine.leaveLocked(m)
 }
 
 // waitLocked puts a member behind the others that wait, if it may be claimed.
@@ -183,7 +183,7 @@ func (p *Lanes) Reached() {
 		l.reachedNow()
 	}
 	p.mu.Lock()
-	tries := p.ward.lane
+	tries := p.quarantine.lane
 	p.mu.Unlock()
 	if tries != nil {
 		tries.reachedNow()
@@ -229,7 +229,7 @@ func (p *Lanes) close() {
 // that wait. One of several lanes takes those that had nothing in their last step, which costs
 // little, and of the others its part of what all had, beginning with the one that waits longest.
 // others reports whether any was left.
-func (p *Lanes) claim(room Room, now time.Time) (taken []*member, portions portions, others bool) {
+func (p *Lanes) claim(room Room, now time.Time) (taken []*member, fair fairShares, others bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	part, whole := p.partLocked()
@@ -246,7 +246,7 @@ func (p *Lanes) claim(room Room, now time.Time) (taken []*member, portions porti
 		taken = append(taken, m)
 	}
 	p.waiting = left
-	return taken, p.portionsLocked(taken, room, now), len(left) > 0
+	return taken, p.fairSharesLocked(taken, room, now), len(left) > 0
 }
 
 // partLocked is how much of what all sources had in their last steps is for one lane. whole: all of it.
@@ -374,7 +374,7 @@ func (p *Lanes) watch() (over func()) {
 }
 
 // settled takes back the sources of a step whose outcome was told. Those that held it up
-// go to the ward.
+// go to the quarantine.
 func (p *Lanes) settled(ctx context.Context, shares []*Share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -382,7 +382,7 @@ func (p *Lanes) settled(ctx context.Context, shares []*Share) {
 		m := s.of
 		m.out = false
 		if s.Held != nil && m.in == nil && !m.gone {
-			p.ward.admitLocked(ctx, s)
+			p.quarantine.admitLocked(ctx, s)
 		}
 		p.waitLocked(m)
 	}

@@ -61,10 +61,10 @@ func (s *pile) add(n int) {
 
 // tried is a step under way.
 type tried struct {
-	shares []*Share
-	inWard bool
-	judged bool // by the ward: its outcome is unknown
-	told   bool // its sources know the outcome, the lanes do not yet
+	shares       []*Share
+	inQuarantine bool
+	judged       bool // by the quarantine: its outcome is unknown
+	told         bool // its sources know the outcome, the lanes do not yet
 }
 
 // Lanes that seal, whose steps end in any order, with sources that come, go and hold them
@@ -72,7 +72,7 @@ type tried struct {
 func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewLanes(Options{Lanes: 4, Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry())})
-		p.ward.running = true // the test tries what is there
+		p.quarantine.running = true // the test tries what is there
 		var sources []*pile
 		var steps []*tried // under way
 		tell := func(t *rapid.T, s *tried, hold bool) {
@@ -93,8 +93,8 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 			s := steps[i]
 			steps = slices.Delete(steps, i, i+1)
 			p.settled(t.Context(), s.shares)
-			if s.inWard && !s.judged {
-				p.ward.judge(s.shares, nil, nil)
+			if s.inQuarantine && !s.judged {
+				p.quarantine.judge(s.shares, nil, nil)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -121,24 +121,24 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 				switch s := steps[i]; {
 				case s.told:
 					settle(t, i)
-				case s.inWard && !s.judged && rapid.Bool().Draw(t, "unknown"):
+				case s.inQuarantine && !s.judged && rapid.Bool().Draw(t, "unknown"):
 					s.judged = true
 					for _, s := range s.shares {
 						s.proven = true
 					}
-					p.ward.judge(s.shares, errUnknown, nil)
+					p.quarantine.judge(s.shares, errUnknown, nil)
 				default:
 					tell(t, s, !s.judged)
 				}
 			},
 			"try": func(t *rapid.T) {
-				for _, st := range p.ward.stalls {
+				for _, st := range p.quarantine.held {
 					st.next = time.Time{}
 				}
-				due, _ := p.ward.due()
-				p.ward.running = true // still
-				if shares := p.ward.seal("try", due); len(shares) > 0 {
-					steps = append(steps, &tried{shares: shares, inWard: true})
+				due, _ := p.quarantine.due()
+				p.quarantine.running = true // still
+				if shares := p.quarantine.seal("try", due); len(shares) > 0 {
+					steps = append(steps, &tried{shares: shares, inQuarantine: true})
 				}
 			},
 			"again": func(t *rapid.T) { // acquired again, maybe before the outcome is told to the lanes
@@ -178,7 +178,7 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 						}
 					}
 					if waits := !m.out && m.in == nil; waits && n != 1 || !waits && n > 0 {
-						t.Fatalf("out %v, in the ward %v: %d times among those that wait", m.out, m.in != nil, n)
+						t.Fatalf("out %v, in the quarantine %v: %d times among those that wait", m.out, m.in != nil, n)
 					}
 				}
 				if len(p.members) != len(sources) {
@@ -193,8 +193,8 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 			settle(t, 0)
 		}
 		p.mu.Lock()
-		for m := range p.ward.stalls {
-			p.ward.releaseLocked(m)
+		for m := range p.quarantine.held {
+			p.quarantine.releaseLocked(m)
 		}
 		p.mu.Unlock()
 		idle := 0

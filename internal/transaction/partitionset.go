@@ -6,11 +6,11 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// footprint is what a step writes to. It is made once, before the transaction begins;
+// partitionSet is what a step writes to. It is made once, before the transaction begins;
 // then only the counts in it change, so promises find theirs without a lock. A step
 // has up to ten thousand records for a few dozen partitions: so there is no map by
 // record, nor by partition.
-type footprint struct {
+type partitionSet struct {
 	topics map[string][]*outstanding // by partition, nil where nothing goes; counts emissions
 	own    [][]*outstanding          // of each share's own records, parallel to the shares
 
@@ -24,8 +24,8 @@ type outstanding struct {
 	n  atomic.Int32
 }
 
-func footprintOf(shares []*Share) *footprint {
-	f := &footprint{topics: make(map[string][]*outstanding), own: make([][]*outstanding, len(shares))}
+func partitionSetOf(shares []*Share) *partitionSet {
+	f := &partitionSet{topics: make(map[string][]*outstanding), own: make([][]*outstanding, len(shares))}
 	for i, s := range shares {
 		for _, r := range s.Records {
 			if countOf(f.own[i], r.Topic, r.Partition) == nil {
@@ -42,7 +42,7 @@ func footprintOf(shares []*Share) *footprint {
 }
 
 // note says that something goes to a partition.
-func (f *footprint) note(topic string, partition int32) {
+func (f *partitionSet) note(topic string, partition int32) {
 	if topic != f.topic {
 		f.topic, f.slots = topic, f.topics[topic]
 	}
@@ -56,12 +56,12 @@ func (f *footprint) note(topic string, partition int32) {
 }
 
 // emissions counts those for a partition that was noted.
-func (f *footprint) emissions(topic string, partition int32) *outstanding {
+func (f *partitionSet) emissions(topic string, partition int32) *outstanding {
 	return f.topics[topic][partition]
 }
 
 // waiting calls do for each partition that has not acknowledged all emissions sent.
-func (f *footprint) waiting(do func(timer.TopicPartition)) {
+func (f *partitionSet) waiting(do func(timer.TopicPartition)) {
 	for _, slots := range f.topics {
 		for _, o := range slots {
 			if o != nil && o.n.Load() > 0 {
@@ -73,7 +73,7 @@ func (f *footprint) waiting(do func(timer.TopicPartition)) {
 
 // ownWaiting calls do for each partition that has not acknowledged all of a share's
 // own records, with the share's number, and returns how many records those are.
-func (f *footprint) ownWaiting(do func(share int, to timer.TopicPartition)) (records int32) {
+func (f *partitionSet) ownWaiting(do func(share int, to timer.TopicPartition)) (records int32) {
 	for i, own := range f.own {
 		for _, o := range own {
 			if n := o.n.Load(); n > 0 {
@@ -86,7 +86,7 @@ func (f *footprint) ownWaiting(do func(share int, to timer.TopicPartition)) (rec
 }
 
 // partitions lists what is written to, in order.
-func (f *footprint) partitions() map[string][]int32 {
+func (f *partitionSet) partitions() map[string][]int32 {
 	all := make(map[string][]int32, len(f.topics))
 	for topic, slots := range f.topics {
 		for k, o := range slots {

@@ -31,7 +31,7 @@ func fullStep(n int) (shares []*Share) {
 
 // What a step writes to is listed once each, in order, and a share's own records are
 // counted apart from those of others and from emissions to the same partition.
-func TestFootprint(t *testing.T) {
+func TestPartitionSet(t *testing.T) {
 	record := func(topic string, partition int32) *kgo.Record {
 		return &kgo.Record{Topic: topic, Partition: partition}
 	}
@@ -39,7 +39,7 @@ func TestFootprint(t *testing.T) {
 		{Records: []*kgo.Record{record("log", 3), record("dead", 1), record("log", 3)}, Emissions: []Emission{{Record: record("t", 7)}, {Record: record("u", 0)}, {Record: record("t", 2)}}},
 		{Records: []*kgo.Record{record("log", 0), record("dead", 1)}, Emissions: []Emission{{Record: record("dead", 1)}}},
 	}
-	f := footprintOf(shares)
+	f := partitionSetOf(shares)
 	if got, want := f.partitions(), (map[string][]int32{"log": {0, 3}, "dead": {1}, "t": {2, 7}, "u": {0}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -76,12 +76,12 @@ func TestEmissionsAreOrdered(t *testing.T) {
 	}
 }
 
-// BenchmarkFootprint is what a lane itself adds to the sending of a full step.
-func BenchmarkFootprint(b *testing.B) {
+// BenchmarkPartitionSet is what a lane itself adds to the sending of a full step.
+func BenchmarkPartitionSet(b *testing.B) {
 	shares := fullStep(5000)
 	b.ReportAllocs()
 	for b.Loop() {
-		f := footprintOf(shares)
+		f := partitionSetOf(shares)
 		_ = f.partitions()
 		for i, s := range shares {
 			for _, r := range s.Records {

@@ -36,13 +36,13 @@ const (
 // a target, whose breaker trips. Only a partition's own errors count against it, never the
 // producer's.
 //
-// Promises of records that are taken, nearly all, only count down in the footprint;
+// Promises of records that are taken, nearly all, only count down in the partitionSet;
 // mu guards what the others and the watch touch.
 type outgoing struct {
 	lane   *Lane
 	c      *txnClient
 	shares []*Share
-	to     *footprint
+	to     *partitionSet
 	sent   int32 // records of our own, once all are
 	unsafe bool  // buffered records were abandoned: the client is to be retired
 	// emitting is what emissions are sent with, nil before the first one. The loop changes
@@ -58,7 +58,7 @@ type outgoing struct {
 	tripped map[timer.TopicPartition]error
 }
 
-// produce sends everything and waits for every promise. A ward's lane sends
+// produce sends everything and waits for every promise. A quarantine's lane sends
 // emissions when all else is taken: what is written to a target holds its readers
 // back, and here that may well be in vain.
 func (o *outgoing) produce(ctx context.Context) error {

@@ -10,47 +10,47 @@ import (
 )
 
 const (
-	// wardPause is the pause between two tries of a source that holds up steps; it
-	// grows to wardShare of the time that the source has been unhealthy, up to
-	// wardPauseMax. A try itself takes up to ownDeadline, so a partition that takes
+	// quarantinePause is the pause between two tries of a source that holds up steps; it
+	// grows to quarantineShare of the time that the source has been unhealthy, up to
+	// quarantinePauseMax. A try itself takes up to ownDeadline, so a partition that takes
 	// writes again is noticed soon.
-	wardPause    = 250 * time.Millisecond
-	wardPauseMax = 15 * time.Second
-	wardShare    = 16
+	quarantinePause    = 250 * time.Millisecond
+	quarantinePauseMax = 15 * time.Second
+	quarantineShare    = 16
 	// While the transaction of the last try is not ended, the pause grows to
-	// unendedShare of the time, up to unendedMax: see ward.
+	// unendedShare of the time, up to unendedMax: see quarantine.
 	unendedPause = time.Second
 	unendedMax   = 5 * time.Minute
 	unendedShare = 4
-	// wardTick is how often a source that has nothing to seal is asked again.
-	wardTick = 100 * time.Millisecond
-	// wardEntries bounds a share while it is tried, and doubles with each that is
+	// quarantineTick is how often a source that has nothing to seal is asked again.
+	quarantineTick = 100 * time.Millisecond
+	// quarantineEntries bounds a share while it is tried, and doubles with each that is
 	// taken: what a leader takes and cannot replicate stays in its log, aborted, try
 	// after try, and a partition may be too slow for more.
-	wardEntries = 100
-	// wardMemory is how soon behind its release a source must hold up a step again
-	// to be kept in the ward for longer: probationMin, doubling to probationMax.
-	wardMemory   = time.Minute
-	probationMin = 2 * time.Second
-	probationMax = time.Minute
+	quarantineEntries = 100
+	// quarantineMemory is how soon behind its release a source must hold up a step again
+	// to be kept in the quarantine for longer: probationMin, doubling to probationMax.
+	quarantineMemory = time.Minute
+	probationMin     = 2 * time.Second
+	probationMax     = time.Minute
 )
 
-// A ward is where sources are that have held up a step: partitions of our own did not
-// take what they write (Share.Held). A source is with the lanes or in their ward; the ward
+// A quarantine is where sources are that have held up a step: partitions of our own did not
+// take what they write (Share.Held). A source is with the lanes or in their quarantine; the quarantine
 // tries those whose time has come in steps of their own, with one transactional client of
 // its own, while the lanes go on with the others.
 //
-//	lanes ── holds up a step ──► ward ── its own records are taken ──► lanes
+//	lanes ── holds up a step ──► quarantine ── its own records are taken ──► lanes
 //	                             │  ▲
 //	                             └──┘ held up again: a longer pause
 //
-// A source leaves the ward when its records are taken, in a step that commits or
+// A source leaves the quarantine when its records are taken, in a step that commits or
 // in one that others hold up, and it has no more ready than a try may have: what is
 // too slow for the lanes goes on here at its own pace. One that comes back soon is
 // released only after some time without a failure: what is unhealthy from time to time
 // would else hold up the others each time. And it leaves when it is removed, since
 // its token is dead or it is acquired again. One that has nothing to seal is asked again
-// each wardTick. Several are tried at once, since most often they suffer from the
+// each quarantineTick. Several are tried at once, since most often they suffer from the
 // same thing; whoever is not named for a failure is tried again at once, without
 // those that were.
 //
@@ -65,9 +65,9 @@ const (
 // known is not asked, and released only when it is.
 //
 // The goroutine is there while a source is. Lanes.mu guards the fields.
-type ward struct {
+type quarantine struct {
 	of      *Lanes
-	stalls  map[*member]*stall
+	held    map[*member]*quarantined
 	running bool
 	lane    *Lane // of the goroutine, or of the last one
 	// serial and counter go on from one goroutine to the next: see Lane.
@@ -75,8 +75,8 @@ type ward struct {
 	counter int64
 }
 
-// stall is one source in the ward.
-type stall struct {
+// quarantined is one source in the quarantine.
+type quarantined struct {
 	request      timer.TopicPartition // of the source
 	since, next  time.Time
 	heldSince    time.Time       // when it first held up a step since it was healthy
@@ -90,25 +90,25 @@ type stall struct {
 }
 
 // over reports whether to give the source back.
-func (st *stall) over() bool {
+func (st *quarantined) over() bool {
 	return !st.healthySince.IsZero() && time.Since(st.healthySince) >= st.probation && (st.drained || st.entries >= MaxStepEntries)
 }
 
 // fails notes a try that the source held up, and what tells that its transaction
 // is ended.
-func (st *stall) fails(end <-chan struct{}) {
+func (st *quarantined) fails(end <-chan struct{}) {
 	now := time.Now()
 	if !st.healthySince.IsZero() {
 		st.heldSince = now
 	}
 	lasts := now.Sub(st.heldSince)
-	st.healthySince, st.entries, st.unended = time.Time{}, wardEntries, end
-	st.next = now.Add(min(wardPauseMax, max(wardPause, lasts/wardShare)))
+	st.healthySince, st.entries, st.unended = time.Time{}, quarantineEntries, end
+	st.next = now.Add(min(quarantinePauseMax, max(quarantinePause, lasts/quarantineShare)))
 	st.anyway = now.Add(min(unendedMax, max(unendedPause, lasts/unendedShare)))
 }
 
 // due reports whether to try the source.
-func (st *stall) due(now time.Time) bool {
+func (st *quarantined) due(now time.Time) bool {
 	if now.Before(st.next) {
 		return false
 	}
@@ -123,18 +123,18 @@ func (st *stall) due(now time.Time) bool {
 	}
 }
 
-func newWard(of *Lanes) *ward {
-	return &ward{of: of, stalls: make(map[*member]*stall)}
+func newQuarantine(of *Lanes) *quarantine {
+	return &quarantine{of: of, held: make(map[*member]*quarantined)}
 }
 
 // admitLocked takes a source over from the lanes. The lock is held.
-func (w *ward) admitLocked(ctx context.Context, s *Share) {
+func (w *quarantine) admitLocked(ctx context.Context, s *Share) {
 	now, m := time.Now(), s.of
-	st := &stall{request: timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, since: now, heldSince: now, next: now, entries: wardEntries}
-	if was := m.past; was != nil && now.Sub(was.released) < wardMemory {
+	st := &quarantined{request: timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, since: now, heldSince: now, next: now, entries: quarantineEntries}
+	if was := m.past; was != nil && now.Sub(was.released) < quarantineMemory {
 		st.probation = min(max(probationMin, 2*was.probation), probationMax)
 	}
-	w.stalls[m], m.in, m.last = st, st, portion{}
+	w.held[m], m.in, m.last = st, st, portion{}
 	w.of.o.Logger.Warn("a partition holds up the steps of others and is tried apart from them",
 		"topic", st.request.Topic, "partition", st.request.Partition, "err", s.heldBy())
 	if !w.running {
@@ -144,13 +144,13 @@ func (w *ward) admitLocked(ctx context.Context, s *Share) {
 }
 
 // leaveLocked takes a member out. The lock is held.
-func (w *ward) leaveLocked(m *member) {
-	delete(w.stalls, m)
+func (w *quarantine) leaveLocked(m *member) {
+	delete(w.held, m)
 	m.in = nil
 }
 
 // releaseLocked gives a source back to the lanes. The lock is held.
-func (w *ward) releaseLocked(m *member) {
+func (w *quarantine) releaseLocked(m *member) {
 	st := m.in
 	w.leaveLocked(m)
 	st.released = time.Now()
@@ -161,8 +161,8 @@ func (w *ward) releaseLocked(m *member) {
 	w.of.Wake()
 }
 
-// run tries what is in the ward until nothing is.
-func (w *ward) run(ctx context.Context) {
+// run tries what is in the quarantine until nothing is.
+func (w *quarantine) run(ctx context.Context) {
 	o := w.of.o
 	o.TransactionalIDs = 1
 	l := newLane(w.of, &o, "ward")
@@ -184,7 +184,7 @@ func (w *ward) run(ctx context.Context) {
 		}
 		shares := w.seal(l.nextStep(), due)
 		if len(shares) == 0 {
-			_ = sleep(ctx, wardTick)
+			_ = sleep(ctx, quarantineTick)
 		} else {
 			err := l.runStep(ctx, shares)
 			w.judge(shares, err, l.aborts.last())
@@ -195,11 +195,11 @@ func (w *ward) run(ctx context.Context) {
 }
 
 // stopEnds gives up the ends of earlier tries that no source waits for any more.
-func (w *ward) stopEnds(l *Lane) {
+func (w *quarantine) stopEnds(l *Lane) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	l.aborts.stop(func(end <-chan struct{}) bool {
-		for _, st := range w.stalls {
+		for _, st := range w.held {
 			if st.unended == end {
 				return true
 			}
@@ -208,24 +208,24 @@ func (w *ward) stopEnds(l *Lane) {
 	})
 }
 
-// due returns the sources whose time has come. It is not ok when the ward is empty:
+// due returns the sources whose time has come. It is not ok when the quarantine is empty:
 // the goroutine must end.
-func (w *ward) due() (due []*member, ok bool) {
+func (w *quarantine) due() (due []*member, ok bool) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	now := time.Now()
-	for m, st := range w.stalls {
+	for m, st := range w.held {
 		if !m.out && st.due(now) && len(due) < MaxStepPartitions {
 			due = append(due, m)
 			m.out = true
 		}
 	}
-	w.running = len(w.stalls) > 0
+	w.running = len(w.held) > 0
 	return due, w.running
 }
 
 // seal collects a small share of each source.
-func (w *ward) seal(step string, due []*member) (shares []*Share) {
+func (w *quarantine) seal(step string, due []*member) (shares []*Share) {
 	for _, m := range due {
 		entries := w.room(m)
 		room := &Room{Entries: entries, Bytes: MaxStepBytes / MaxStepEntries * int64(entries)}
@@ -238,17 +238,17 @@ func (w *ward) seal(step string, due []*member) (shares []*Share) {
 	return shares
 }
 
-func (w *ward) room(m *member) int {
+func (w *quarantine) room(m *member) int {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	if m.in != nil {
 		return m.in.entries
 	}
-	return wardEntries
+	return quarantineEntries
 }
 
 // sealed notes whether a source had something ready, and no more than that.
-func (w *ward) sealed(m *member, something, drained bool) {
+func (w *quarantine) sealed(m *member, something, drained bool) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	m.out = something
@@ -259,14 +259,14 @@ func (w *ward) sealed(m *member, something, drained bool) {
 	if st.drained = drained; something {
 		return
 	}
-	st.next = time.Now().Add(wardTick)
+	st.next = time.Now().Add(quarantineTick)
 	if st.over() {
 		w.releaseLocked(m)
 	}
 }
 
 // judge says what is next for the sources of a step that was tried.
-func (w *ward) judge(shares []*Share, err error, end <-chan struct{}) {
+func (w *quarantine) judge(shares []*Share, err error, end <-chan struct{}) {
 	for _, s := range shares {
 		if s.Token.Err() != nil {
 			w.of.drop(s.of)
@@ -280,7 +280,7 @@ func (w *ward) judge(shares []*Share, err error, end <-chan struct{}) {
 	}
 }
 
-func (w *ward) judgeLocked(s *Share, st *stall, err error, end <-chan struct{}) {
+func (w *quarantine) judgeLocked(s *Share, st *quarantined, err error, end <-chan struct{}) {
 	st.next, st.unended = time.Now(), nil
 	switch {
 	case s.Held != nil:

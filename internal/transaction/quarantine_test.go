@@ -217,10 +217,10 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 				if took > 2*ownDeadline+2*time.Second {
 					t.Errorf("the unhealthy one commits again after %s", took)
 				}
-				until(t, "the ward is empty", testLimit, func() bool {
+				until(t, "the quarantine is empty", testLimit, func() bool {
 					l.of.mu.Lock()
 					defer l.of.mu.Unlock()
-					return !l.of.ward.running && len(l.of.ward.stalls) == 0 && len(l.of.members) == 2
+					return !l.of.quarantine.running && len(l.of.quarantine.held) == 0 && len(l.of.members) == 2
 				})
 				t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end", healthy.gap(begun), took)
 				inOrder(t, unhealthy)
@@ -312,28 +312,28 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 func TestProbation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.of.ward.running = true // nothing is tried: the test does
+		l.of.quarantine.running = true // nothing is tried: the test does
 		s := &steady{lane: l}
 		l.of.Add(s)
 		share := &Share{Token: fakeToken{}, proven: true}
 		for i, want := range []time.Duration{0, probationMin, 2 * probationMin, 4 * probationMin} {
 			l.holdUp(t.Context(), s, share)
-			l.of.ward.sealed(share.of, true, true)
+			l.of.quarantine.sealed(share.of, true, true)
 			share.of.out = false
 			begun := time.Now()
-			for l.of.ward.judge([]*Share{share}, nil, nil); len(l.of.ward.stalls) > 0; l.of.ward.judge([]*Share{share}, nil, nil) {
+			for l.of.quarantine.judge([]*Share{share}, nil, nil); len(l.of.quarantine.held) > 0; l.of.quarantine.judge([]*Share{share}, nil, nil) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if got := time.Since(begun); got != want {
 				t.Errorf("stay %d: released after %s, want %s", i, got, want)
 			}
 		}
-		time.Sleep(wardMemory)
+		time.Sleep(quarantineMemory)
 		l.holdUp(t.Context(), s, share)
 		if got := share.of.in.probation; got != 0 {
 			t.Errorf("long after the last one the probation is %s", got)
 		}
-		if l.of.Remove(s); len(l.of.ward.stalls)+len(l.of.members) != 0 {
+		if l.of.Remove(s); len(l.of.quarantine.held)+len(l.of.members) != 0 {
 			t.Error("not forgotten when it is removed")
 		}
 	})
@@ -344,7 +344,7 @@ func TestProbation(t *testing.T) {
 func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ends := range []bool{true, false} {
-			st := &stall{heldSince: time.Now(), entries: wardEntries}
+			st := &quarantined{heldSince: time.Now(), entries: quarantineEntries}
 			time.Sleep(time.Minute)
 			end, failed := make(chan struct{}), time.Now()
 			st.fails(end)
@@ -354,9 +354,9 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 				time.AfterFunc(want, func() { close(end) })
 			}
 			for !st.due(time.Now()) {
-				time.Sleep(wardTick)
+				time.Sleep(quarantineTick)
 			}
-			if got := time.Since(failed); got < want || got > want+wardTick {
+			if got := time.Since(failed); got < want || got > want+quarantineTick {
 				t.Errorf("ended %v: tried again after %s, want %s", ends, got, want)
 			}
 		}
@@ -364,11 +364,11 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 }
 
 // The pause grows with the time that a source has been unhealthy, not with the time that it
-// has gone on in the ward at its own pace.
-func TestPauseAfterALongTimeInTheWard(t *testing.T) {
+// has gone on in the quarantine at its own pace.
+func TestPauseAfterALongTimeInTheQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.of.ward.running = true // nothing is tried: the test does
+		l.of.quarantine.running = true // nothing is tried: the test does
 		s := &steady{lane: l}
 		l.of.Add(s)
 		share := &Share{Token: fakeToken{}}
@@ -381,19 +381,19 @@ func TestPauseAfterALongTimeInTheWard(t *testing.T) {
 				share.hold(timer.TopicPartition{Topic: "t", Partition: 0}, kerr.NotEnoughReplicas)
 			}
 			failed := time.Now()
-			l.of.ward.judge([]*Share{share}, nil, nil)
+			l.of.quarantine.judge([]*Share{share}, nil, nil)
 			for !st.due(time.Now()) {
-				time.Sleep(wardPause)
+				time.Sleep(quarantinePause)
 			}
 			return time.Since(failed)
 		}
 		time.Sleep(time.Minute)
-		if got := try(true); got < time.Minute/wardShare {
+		if got := try(true); got < time.Minute/quarantineShare {
 			t.Errorf("unhealthy for a minute, tried again after %s", got)
 		}
 		try(false)
 		time.Sleep(time.Hour)
-		if got := try(true); got > wardPause {
+		if got := try(true); got > quarantinePause {
 			t.Errorf("healthy for an hour, tried again after %s", got)
 		}
 	})

@@ -14,18 +14,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// wardEnds is the lane of a ward whose transactions are decided at once, and ended
+// quarantineEnds is the lane of a quarantine whose transactions are decided at once, and ended
 // when the test says so: until then a new one under their ID is refused.
-type wardEnds struct {
+type quarantineEnds struct {
 	l *Lane
 
 	mu   sync.Mutex
 	over map[string]bool // by transactional ID
 }
 
-func newWardEnds(t *testing.T) *wardEnds {
+func newQuarantineEnds(t *testing.T) *quarantineEnds {
 	c, of := fakeLane(t)
-	e := &wardEnds{l: newLane(of.of, of.o, "ward"), over: make(map[string]bool)}
+	e := &quarantineEnds{l: newLane(of.of, of.o, "ward"), over: make(map[string]bool)}
 	e.l.aborts.apart = true
 	t.Cleanup(of.of.giveUp)
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -47,11 +47,11 @@ func newWardEnds(t *testing.T) *wardEnds {
 }
 
 // begin has a transaction of that ID given up.
-func (e *wardEnds) begin(id string) (ended <-chan struct{}) {
+func (e *quarantineEnds) begin(id string) (ended <-chan struct{}) {
 	return e.l.aborts.begin(&txnClient{id: id, parts: map[string][]int32{"t": {0}}})
 }
 
-func (e *wardEnds) end(id string) {
+func (e *quarantineEnds) end(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.over[id] = true
@@ -66,11 +66,11 @@ func isClosed(c <-chan struct{}, within time.Duration) bool {
 	}
 }
 
-// That a transaction is aborted is decided before its markers are written: a ward
+// That a transaction is aborted is decided before its markers are written: a quarantine
 // waits for those, for a partition that takes no writes does not take its marker.
 func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newWardEnds(t)
+		e := newQuarantineEnds(t)
 		ended := e.begin("a")
 		if isClosed(ended, time.Second) {
 			t.Error("ended before its markers are written")
@@ -86,12 +86,12 @@ func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
 // try since. What nobody waits for any more is not asked for.
 func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newWardEnds(t)
-		w := e.l.of.ward
+		e := newQuarantineEnds(t)
+		w := e.l.of.quarantine
 		first, second := new(member), new(member)
 		ended := e.begin("a")
-		w.stalls[first] = &stall{unended: ended}
-		w.stalls[second] = &stall{unended: e.begin("b")}
+		w.held[first] = &quarantined{unended: ended}
+		w.held[second] = &quarantined{unended: e.begin("b")}
 		w.stopEnds(e.l)
 		if len(e.l.aborts.ends) != 2 {
 			t.Errorf("%d ends are waited for, want 2", len(e.l.aborts.ends))
@@ -141,7 +141,7 @@ func (q *quiet) state() (aborted int, over bool) {
 // The commit of a try is not answered, so its source, whose records were taken, is
 // back in the lane before anybody knows what became of the step. The lane hears of
 // that when it is known, also if nothing else is to be done.
-func TestTheLaneHearsOfWhatItsWardResolves(t *testing.T) {
+func TestTheLaneHearsOfWhatItsQuarantineResolves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.o.CommitTimeout = 200 * time.Millisecond

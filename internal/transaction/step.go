@@ -116,7 +116,7 @@ type Share struct {
 	Err error
 	// Held is set, with Aborted, when the share held up the step: partitions of our
 	// own that did not take its records, or its offset, and why. It may be sealed
-	// again; the lane does so apart from the others until it commits (see ward).
+	// again; the lane does so apart from the others until it commits (see quarantine).
 	Held map[timer.TopicPartition]error
 
 	of     *member
@@ -132,8 +132,8 @@ func (s *Share) hold(p timer.TopicPartition, err error) {
 }
 
 // refused notes that one of our own topics refuses records. If the topic exists, the share holds up
-// the step: a setting or a right of the topic was changed, and the ward notices when it is
-// restored. None of the records may be left out, so the partition stalls until then.
+// the step: a setting or a right of the topic was changed, and the quarantine notices when it is
+// restored. None of the records may be left out, so the partition held until then.
 func (s *Share) refused(to timer.TopicPartition, err error) {
 	switch {
 	case targets.Gone(err):

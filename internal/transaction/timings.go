@@ -9,32 +9,32 @@ import (
 // slowStep is how long a step may take before the log says what took that long.
 const slowStep = time.Second
 
-// laps are the parts of the step under way that have ended, and how long each took. The
+// timings are the parts of the step under way that have ended, and how long each took. The
 // lane's loop has them.
-type laps struct {
+type timings struct {
 	began, last time.Time
-	ended       []lap
+	ended       []timing
 }
 
-type lap struct {
+type timing struct {
 	part string
 	took time.Duration
 }
 
-func (p *laps) begin() {
+func (p *timings) begin() {
 	p.began = time.Now()
 	p.last, p.ended = p.began, p.ended[:0]
 }
 
 // through notes the end of a part.
-func (p *laps) through(part string) {
+func (p *timings) through(part string) {
 	now := time.Now()
-	p.ended = append(p.ended, lap{part, now.Sub(p.last)})
+	p.ended = append(p.ended, timing{part, now.Sub(p.last)})
 	p.last = now
 }
 
 // of is how long some of the parts have taken together.
-func (p *laps) of(parts ...string) (took time.Duration) {
+func (p *timings) of(parts ...string) (took time.Duration) {
 	for _, l := range p.ended {
 		if slices.Contains(parts, l.part) {
 			took += l.took
@@ -44,7 +44,7 @@ func (p *laps) of(parts ...string) (took time.Duration) {
 }
 
 // end logs a step that took long: as a whole, and each of its parts.
-func (p *laps) end(log *slog.Logger, lane string, err error) {
+func (p *timings) end(log *slog.Logger, lane string, err error) {
 	took := time.Since(p.began)
 	if took <= slowStep {
 		return
