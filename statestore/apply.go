@@ -60,9 +60,9 @@ func (k *Handle) Apply(b *Batch) error {
 		next.Named = false
 	}
 	if p.s.large(b) {
-		records, err := p.recordsOf(b, locator)
+		records, err := recordsOf(b, locator)
 		if err != nil {
-			return err
+			return fmt.Errorf("apply to partition %s: %w", p.id, err)
 		}
 		b.Changes = nil // they are as much again
 		return p.ingestLocked(next, records)
@@ -103,7 +103,7 @@ func (s *Store) large(b *Batch) bool {
 }
 
 // recordsOf returns the changes of a batch in the order of their IDs.
-func (p *Partition) recordsOf(b *Batch, locator *locator) ([]record, error) {
+func recordsOf(b *Batch, locator *locator) ([]record, error) {
 	records := make([]record, len(b.Changes))
 	for i := range b.Changes {
 		c := &b.Changes[i]
@@ -113,7 +113,7 @@ func (p *Partition) recordsOf(b *Batch, locator *locator) ([]record, error) {
 			before, err = locator.of(c.ID, c.Before)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
+			return nil, fmt.Errorf("timer %q: %w", c.ID, err)
 		}
 		records[i] = record{
 			target: before.target, id: c.ID, row: c.Bytes, timer: c.Timer, before: before.ref, after: c.After,

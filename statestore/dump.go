@@ -32,11 +32,11 @@ func (s *Store) Dump(ctx context.Context, w io.Writer, o DumpOptions) error {
 	out := bufio.NewWriter(w)
 	d := &dumper{o: o, json: json.NewEncoder(out)}
 	d.json.SetEscapeHTML(false)
-	err := s.eachPartition(ctx, func(id PartitionID, met error) error { return s.dump(ctx, d, id, met) })
+	err := eachPartition(ctx, s, func(id PartitionID, met error) error { return d.dump(ctx, s, id, met) })
 	return errors.Join(err, d.failed, out.Flush())
 }
 
-func (s *Store) dump(ctx context.Context, d *dumper, id PartitionID, met error) error {
+func (d *dumper) dump(ctx context.Context, s *Store, id PartitionID, met error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}

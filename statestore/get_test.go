@@ -14,7 +14,7 @@ func (k *Handle) Get(id []byte) (*timer.Timer, error) {
 		return nil, err
 	}
 	defer k.p.s.leave()
-	it, err := k.p.s.idIter()
+	it, err := newIDIterator(k.p.s.db)
 	if err != nil {
 		return nil, fmt.Errorf("get timer of partition %s: %w", k.p.id, err)
 	}

@@ -65,10 +65,10 @@ func TestAcquireWaitsForTheBatchUnderWay(t *testing.T) {
 	var wg sync.WaitGroup
 	for owner := range 100 {
 		k := p.Acquire()
-		at, err := p.readMeta(s.db) // waits for nobody
+		at, err := readMeta(s.db, p.prefix) // waits for nobody
 		must(t, err)
 		wg.Wait() // for the former owner
-		later, err := p.readMeta(s.db)
+		later, err := readMeta(s.db, p.prefix)
 		must(t, err)
 		if at.Position != later.Position || at.Pending != later.Pending {
 			t.Fatalf("owner %d: changed under it from %+v to %+v", owner, at, later)

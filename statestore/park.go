@@ -263,7 +263,7 @@ func (p *Partition) locatorLocked() (*locator, error) {
 	if p.state.Parked == 0 {
 		return nil, nil
 	}
-	it, err := p.s.idIter()
+	it, err := newIDIterator(p.s.db)
 	return &locator{p, it}, err
 }
 

@@ -138,7 +138,7 @@ func (p *Partition) loadLocked() error {
 	if p.loaded.Load() {
 		return nil
 	}
-	m, err := p.readMeta(p.s.db)
+	m, err := readMeta(p.s.db, p.prefix)
 	if err != nil {
 		return fmt.Errorf("partition %s: %w", p.id, err)
 	}
@@ -156,8 +156,8 @@ func (p *Partition) loadLocked() error {
 	return nil
 }
 
-func (p *Partition) readMeta(r pebble.Reader) (meta, error) {
-	row, err := get(r, p.prefix.key(kindMeta))
+func readMeta(r pebble.Reader, p prefix) (meta, error) {
+	row, err := get(r, p.key(kindMeta))
 	if err != nil || row == nil {
 		return emptyMeta(), err
 	}
@@ -165,7 +165,7 @@ func (p *Partition) readMeta(r pebble.Reader) (meta, error) {
 	if err != nil {
 		return m, err
 	}
-	m.Checkpoint, err = get(r, p.prefix.key(kindCheckpoint))
+	m.Checkpoint, err = get(r, p.key(kindCheckpoint))
 	return m, err
 }
 
@@ -214,7 +214,7 @@ func (p *Partition) lookLocked() (Meta, error) {
 	if err := p.intact(); err != nil || p.loaded.Load() {
 		return p.state.Meta, err
 	}
-	m, err := p.readMeta(p.s.db)
+	m, err := readMeta(p.s.db, p.prefix)
 	return m.Meta, err
 }
 

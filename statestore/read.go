@@ -67,7 +67,7 @@ func (k *Handle) lookUp(ids [][]byte, refs []timer.Ref) (err error) {
 			continue
 		}
 		if it == nil {
-			if it, err = k.p.s.idIter(); err != nil {
+			if it, err = newIDIterator(k.p.s.db); err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, it.Close()) }()
@@ -86,14 +86,14 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 		return nil, nil, err
 	}
 	defer k.p.s.leave()
-	it, err := k.p.s.idIter()
+	it, err := newIDIterator(k.p.s.db)
 	if err != nil {
 		return nil, nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
 	}
 	timers, parked = make([]*timer.Timer, len(ids)), make([]bool, len(ids))
 	for i := 0; i < len(ids) && err == nil; i++ {
 		var at Location
-		timers[i], at, err = k.p.seekTimer(it, ids[i])
+		timers[i], at, err = it.timer(k.p.prefix, ids[i])
 		parked[i] = at.target != 0
 	}
 	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
@@ -102,14 +102,14 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 	return timers, parked, nil
 }
 
-// seekTimer reads the ID row and the row that it names. One iterator sees both as they are at one
+// timer reads the ID row and the row that it names. One iterator sees both as they are at one
 // moment.
-func (p *Partition) seekTimer(it *idIterator, id []byte) (*timer.Timer, Location, error) {
-	at, err := it.seek(p.prefix, id)
+func (it *idIterator) timer(p prefix, id []byte) (*timer.Timer, Location, error) {
+	at, err := it.seek(p, id)
 	if err != nil || at.ref.IsAbsent() {
 		return nil, nowhere, err
 	}
-	key := appendRowKey(nil, p.prefix, at)
+	key := appendRowKey(nil, p, at)
 	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
 		return nil, at, errors.Join(it.Error(), fmt.Errorf("timer %q has no row at %v: %w", id, at.ref, ErrCorrupt))
 	}
@@ -127,10 +127,10 @@ type idIterator struct {
 	key []byte // of the last one, used again: Pebble has a copy
 }
 
-// idIter makes an iterator that asks the filters of all tables: Pebble's Get
+// newIDIterator makes an iterator that asks the filters of all tables: Pebble's Get
 // never asks those of the lowest level, where nearly everything is.
-func (s *Store) idIter() (*idIterator, error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+func newIDIterator(db *pebble.DB) (*idIterator, error) {
+	it, err := db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	return &idIterator{Iterator: it}, err
 }
 

@@ -245,7 +245,7 @@ func (r *Replay) resolve() error {
 	p, lookUps := r.k.p, 0
 	defer func() { r.looksUp = lookUps*lookUpShare > len(r.records) }()
 	f := p.ids.current.Load()
-	it, err := p.s.idIter()
+	it, err := newIDIterator(p.s.db)
 	if err != nil {
 		return err
 	}

@@ -20,20 +20,20 @@ func (s *Store) Timers(id PartitionID, fn func(*timer.Timer) error) (Meta, error
 	}
 	defer s.leave()
 	p := s.Partition(id)
-	m, err := p.readMeta(s.db)
+	m, err := readMeta(s.db, p.prefix)
 	if err != nil || fn == nil {
 		return m.Meta, err
 	}
 	for _, kind := range []byte{kindDue, kindParked} {
-		if err := s.timers(p.prefix, kind, fn); err != nil {
+		if err := timersOf(s.db, p.prefix, kind, fn); err != nil {
 			return m.Meta, fmt.Errorf("read partition %s: %w", id, corrupt(err))
 		}
 	}
 	return m.Meta, nil
 }
 
-func (s *Store) timers(p prefix, kind byte, fn func(*timer.Timer) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: p.key(kind), UpperBound: p.key(kind + 1)})
+func timersOf(db *pebble.DB, p prefix, kind byte, fn func(*timer.Timer) error) error {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: p.key(kind), UpperBound: p.key(kind + 1)})
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (p *Partition) Verify() (Meta, error) {
 	}
 	defer p.s.leave()
 	snap := p.s.db.NewSnapshot()
-	m, err := p.verify(snap)
+	m, err := verify(p, snap)
 	if err = errors.Join(err, snap.Close()); err != nil {
 		return m.Meta, fmt.Errorf("verify partition %s: %w", p.id, corrupt(err))
 	}
@@ -37,7 +37,7 @@ func (p *Partition) Verify() (Meta, error) {
 // It returns all their errors. Where the damage hides which partitions there
 // are, it goes by the bounds of the tables.
 func (s *Store) VerifyAll(ctx context.Context, fn func(PartitionID, Meta, error)) error {
-	return s.eachPartition(ctx, func(id PartitionID, met error) error {
+	return eachPartition(ctx, s, func(id PartitionID, met error) error {
 		m, err := s.Partition(id).Verify()
 		if err == nil && met != nil {
 			err = fmt.Errorf("verify partition %s: %w", id, met)
@@ -51,12 +51,12 @@ func (s *Store) VerifyAll(ctx context.Context, fn func(PartitionID, Meta, error)
 
 // eachPartition calls fn for each partition, with the error met on the way to it
 // if the way there is damaged, and returns all errors of fn.
-func (s *Store) eachPartition(ctx context.Context, fn func(id PartitionID, met error) error) (errs error) {
+func eachPartition(ctx context.Context, s *Store, fn func(id PartitionID, met error) error) (errs error) {
 	for from := (prefix{}); ; {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(errs, err)
 		}
-		p, ok, err := s.partitionFrom(from)
+		p, ok, err := partitionFrom(s, from)
 		if !ok {
 			return errors.Join(errs, err)
 		}
@@ -68,31 +68,31 @@ func (s *Store) eachPartition(ctx context.Context, fn func(id PartitionID, met e
 // partitionFrom returns the first partition not before from. Where it cannot
 // read which that is, it returns the first one with which a table begins or
 // ends, and the error if that lies before it.
-func (s *Store) partitionFrom(from prefix) (p prefix, ok bool, err error) {
+func partitionFrom(s *Store, from prefix) (p prefix, ok bool, err error) {
 	if err := s.enter(); err != nil {
 		return p, false, err
 	}
 	defer s.leave()
-	p, ok, err = s.firstIn(&pebble.IterOptions{LowerBound: from[:]})
+	p, ok, err = firstIn(s.db, &pebble.IterOptions{LowerBound: from[:]})
 	if ok || err == nil {
 		return p, ok, err
 	}
-	tables, boundsErr := s.tableBounds()
+	tables, boundsErr := tableBounds(s.db)
 	i := slices.IndexFunc(tables, func(t prefix) bool { return t.compare(from) >= 0 })
 	if i < 0 {
 		return p, false, errors.Join(err, boundsErr)
 	}
 	// A seek reads tables of each level, also such as begin further on.
 	bound := tables[i]
-	if p, ok, err = s.firstIn(&pebble.IterOptions{LowerBound: from[:], UpperBound: bound[:]}); !ok {
+	if p, ok, err = firstIn(s.db, &pebble.IterOptions{LowerBound: from[:], UpperBound: bound[:]}); !ok {
 		p = bound
 	}
 	return p, true, errors.Join(err, boundsErr)
 }
 
 // firstIn returns the first partition within the bounds of o.
-func (s *Store) firstIn(o *pebble.IterOptions) (p prefix, ok bool, err error) {
-	it, err := s.db.NewIter(o)
+func firstIn(db *pebble.DB, o *pebble.IterOptions) (p prefix, ok bool, err error) {
+	it, err := db.NewIter(o)
 	if err != nil {
 		return p, false, fmt.Errorf("list partitions: %w", corrupt(err))
 	}
@@ -110,8 +110,8 @@ func (s *Store) firstIn(o *pebble.IterOptions) (p prefix, ok bool, err error) {
 
 // tableBounds returns the partitions that tables begin and end with, in order:
 // known without reading a table.
-func (s *Store) tableBounds() (ps []prefix, err error) {
-	levels, err := s.db.SSTables()
+func tableBounds(db *pebble.DB) (ps []prefix, err error) {
+	levels, err := db.SSTables()
 	for _, tables := range levels {
 		for _, t := range tables {
 			for _, key := range [][]byte{t.Smallest.UserKey, t.Largest.UserKey} {
@@ -149,8 +149,9 @@ func (e *tableError) Error() string {
 
 func (e *tableError) Unwrap() []error { return []error{e.err, ErrCorrupt} }
 
-func (p *Partition) verify(snap *pebble.Snapshot) (meta, error) {
-	m, err := p.readMeta(snap)
+// verify checks all rows as they are in the snapshot.
+func verify(p *Partition, snap *pebble.Snapshot) (meta, error) {
+	m, err := readMeta(snap, p.prefix)
 	if err != nil {
 		return m, err
 	}
