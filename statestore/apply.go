@@ -9,34 +9,33 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Change is what they did to one timer ID. Its Before is believed, not looked up.
+// Change is what committed steps did to one timer ID. Its Before is trusted, not looked up.
 type Change = timer.Change
 
-// Batch is what committed steps have changed of one partition, taken together.
+// Batch is what a sequence of committed steps has changed in one partition.
 type Batch struct {
 	Changes []Change // at most one per ID
-	// Position is the changelog offset behind the last step's last record, never
-	// before the stored one.
+	// Position is the changelog offset behind the last step's last record. It is never before the stored
+	// one.
 	Position int64
 	// Changelog is the UUID of the changelog topic.
 	Changelog [16]byte
-	// Checkpoint is the last step's checkpoint record, which is its last one, directly
-	// before Position; nil if it is unchanged.
+	// Checkpoint is the last step's checkpoint record, which is directly before Position; nil if it is
+	// unchanged.
 	Checkpoint []byte
 }
 
-// Apply stores what committed steps have changed: rows, position, checkpoint and
-// the number of pending timers in one batch. Few changes go to memory, many to a
-// synced table: see WaitForRoom. Tables are made in turns, a few at a time: what one is made of
-// takes some 150 bytes for each change, beside the rows. It keeps nothing of b, and leaves no
-// changes in one that it makes a table of. Errors wrap ErrNotOwner,
-// ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
+// Apply stores what committed steps have changed: rows, position, checkpoint and the number of pending
+// timers, all or nothing. Few changes go to the memtable as a batch, many into a synced table: see
+// WaitForRoom. Only a few tables are made at a time, because making one takes some 150 bytes for each
+// change, in addition to the rows. Apply keeps nothing of b, and clears b.Changes if it makes a table.
+// Errors wrap ErrNotOwner, ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
 func (k *Handle) Apply(b *Batch) error {
 	if s := k.p.s; s.large(b) {
 		select {
 		case s.tables.turns <- struct{}{}:
 			defer func() { <-s.tables.turns }()
-		case <-s.events.dead: // who has the turn may keep it
+		case <-s.events.dead: // whoever has the turn may never give it back
 			return s.events.err()
 		}
 	}
@@ -64,7 +63,7 @@ func (k *Handle) Apply(b *Batch) error {
 		if err != nil {
 			return fmt.Errorf("apply to partition %s: %w", p.id, err)
 		}
-		b.Changes = nil // they are as much again
+		b.Changes = nil // lets go of as much memory as the records take
 		return p.ingestLocked(next, records)
 	}
 	w := p.newBatchLocked()
@@ -87,7 +86,7 @@ func (k *Handle) Apply(b *Batch) error {
 	return w.commit(p, next)
 }
 
-// large says that the batch is worth a table.
+// large reports whether a batch is worth a table.
 func (s *Store) large(b *Batch) bool {
 	if len(b.Changes) >= s.tables.leastIDs {
 		return true
@@ -102,7 +101,7 @@ func (s *Store) large(b *Batch) bool {
 	return bytes >= tableBytes
 }
 
-// recordsOf returns the changes of a batch in the order of their IDs.
+// recordsOf returns the changes of a batch, ordered by ID.
 func recordsOf(b *Batch, locator *locator) ([]record, error) {
 	records := make([]record, len(b.Changes))
 	for i := range b.Changes {
@@ -130,7 +129,7 @@ func checkID(id []byte) error {
 	return nil
 }
 
-// advanceLocked returns the state with the position moved.
+// advanceLocked returns the state with a new position.
 func (p *Partition) advanceLocked(position int64, changelog [16]byte) (meta, error) {
 	next := p.state
 	if position < 0 || position < next.Position {
@@ -149,9 +148,9 @@ type batch struct {
 	b       *pebble.Batch
 	scratch []byte
 	lowest  timer.Ref // of the rows put
-	pending int64     // change of the number of pending timers
+	pending int64     // by how much it changes the number of pending timers
 	tally   tally     // the same of misplaced ones
-	deleted int       // rows by due time deleted
+	deleted int       // how many rows by due time it deletes
 	targets targetChanges
 }
 
@@ -161,8 +160,8 @@ func (p *Partition) newBatchLocked() *batch {
 
 func (w *batch) close() { w.b.Close() }
 
-// change writes what became of one ID: row are the bytes of the timer after.
-// Writing to a batch in memory cannot fail.
+// change writes the new state of one ID. row is the encoded timer after the change. Writing to a batch in
+// memory cannot fail.
 func (w *batch) change(p prefix, id []byte, before Location, after timer.Ref, row []byte) {
 	stays := before == Location{ref: after}
 	w.tally.add(id, before.ref, after)
@@ -230,8 +229,8 @@ func (w *batch) putID(p prefix, id []byte, at Location) {
 
 func (w *batch) set(key, value []byte) { w.b.Set(key, value, nil) }
 
-// commit writes the batch and makes next, with what the batch changes of it, the
-// state of p; p.write is held. Every batch has the meta row: see doc.go.
+// commit writes the batch and sets the state of p to next, plus what the batch changes; p.write is held.
+// Every batch contains the meta row: see doc.go.
 func (w *batch) commit(p *Partition, next meta) error {
 	next.Pending += w.pending
 	w.tally.enter(&next)

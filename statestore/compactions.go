@@ -9,26 +9,25 @@ import (
 )
 
 const (
-	// pauseLayers of tables in level 0 are merged also while a replay goes on. It must be
-	// less than the replayRoom*roomLayers that a replay waits at: nothing would end that.
+	// Once level 0 has pauseLayers layers of tables, compactions run even during a replay. It must be less than
+	// replayRoom*roomLayers, at which a replay waits. Otherwise nothing would end that wait.
 	pauseLayers = 40
-	// replayRest is for how long no replay must have written a table for compactions to go on.
+	// replayRest is how long compactions stay paused after a replay has written a table.
 	replayRest = 5 * time.Second
-	// compactionsCheck is how often compactions that had to wait are tried again.
+	// compactionsCheck is how often paused compactions are tried again.
 	compactionsCheck = 100 * time.Millisecond
 )
 
-// compactions lets Pebble compact, that is merge tables, as many at a time as Pebble says, but
-// not while a replay writes tables and level 0 has fewer than pauseLayers: each would be
-// merged with what is below again and again. What has come in one go is merged in one go.
-// A replay that ends, or stands still, holds nothing up for longer than replayRest; one
-// that looks up what it has stored, as where timers have fired, holds up nothing: each
-// look-up asks all layers, whose filters need not fit the cache, and compactions get rid of
-// what is gone.
+// compactions lets Pebble compact (merge tables), as many at a time as Pebble says. It pauses them while a replay
+// writes tables and level 0 has fewer than pauseLayers layers: otherwise each table would be merged with those below
+// again and again. What came in one go is merged in one go. The pause ends replayRest after the last table, whether
+// the replay has ended or stands still.
 //
-// It implements pebble.CompactionScheduler and pebble.CompactionGrantHandle. Pebble calls
-// TrySchedule with its own locks held, so mu is never held while Pebble is called, but for
-// GetAllowedWithoutPermission, which takes none.
+// A replay that looks up what it has stored, because many of its timers have fired, does not pause compactions. Each
+// look-up asks all layers, whose filters need not fit into the cache, and compactions get rid of what is gone.
+//
+// It implements pebble.CompactionScheduler and pebble.CompactionGrantHandle. Pebble calls TrySchedule with its own
+// locks held. So mu is never held during a call to Pebble, except for GetAllowedWithoutPermission, which takes none.
 type compactions struct {
 	pauseLayers atomic.Int64 // see the constant; tests change it
 
@@ -41,7 +40,7 @@ type compactions struct {
 
 	mu      sync.Mutex // guards what follows
 	running int        // compactions
-	over    bool       // the database is closed: none begins any more
+	over    bool       // the database is closed, and none begins any more
 }
 
 func newCompactions() *compactions {
@@ -50,14 +49,14 @@ func newCompactions() *compactions {
 	return c
 }
 
-// replaying notes that a replay is about to write a table, and how many layers there are.
+// replaying notes how many layers there are when a replay is about to write a table.
 func (c *compactions) replaying(layers int) { c.layers.Store(int64(layers)) }
 
-// hold has compactions wait for what the replay writes next.
-func (c *compactions) hold() { c.replayed.Store(time.Now().UnixNano()) }
+// pause pauses compactions, because a replay is about to write a table.
+func (c *compactions) pause() { c.replayed.Store(time.Now().UnixNano()) }
 
-// left returns how many layers are left of those that were there when a replay wrote last;
-// now is how many there are. What was merged since never counts again.
+// left returns how many layers are left of those that were there when a replay wrote last. now is how many there
+// are. Layers that were merged since never count again.
 func (c *compactions) left(now int) int {
 	for {
 		left := c.layers.Load()
@@ -67,8 +66,8 @@ func (c *compactions) left(now int) int {
 	}
 }
 
-// held reports whether compactions wait for a replay. A clock that was set ends that too.
-func (c *compactions) held() bool {
+// paused reports whether a replay pauses compactions. If the clock was set, it does not.
+func (c *compactions) paused() bool {
 	since := time.Duration(time.Now().UnixNano() - c.replayed.Load())
 	return c.layers.Load() < c.pauseLayers.Load() && since >= 0 && since < replayRest
 }
@@ -92,7 +91,7 @@ func (c *compactions) Unregister() {
 func (c *compactions) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over || c.running >= c.db.GetAllowedWithoutPermission() || c.held() {
+	if c.over || c.running >= c.db.GetAllowedWithoutPermission() || c.paused() {
 		return false, nil
 	}
 	c.running++
@@ -107,7 +106,7 @@ func (c *compactions) UpdateGetAllowedWithoutPermission() {
 	}
 }
 
-// run begins what TrySchedule has refused.
+// run starts compactions that TrySchedule has refused.
 func (c *compactions) run() {
 	defer close(c.done)
 	ticker := time.NewTicker(compactionsCheck)
@@ -123,7 +122,7 @@ func (c *compactions) run() {
 	}
 }
 
-// grant begins compactions as long as Pebble has some to do and they may.
+// grant starts compactions as long as Pebble has some to do and they are allowed.
 func (c *compactions) grant() {
 	for {
 		if ok, _ := c.TrySchedule(); !ok {

@@ -61,12 +61,12 @@ func TestWhenCompactionsWait(t *testing.T) {
 		"the clock is set back": {1, -time.Hour, false},
 	} {
 		m := newCompactions()
-		if m.held() {
+		if m.paused() {
 			t.Fatal("compactions wait without a replay")
 		}
 		m.replaying(c.layers)
 		m.replayed.Store(time.Now().Add(-c.ago).UnixNano())
-		if got := m.held(); got != c.want {
+		if got := m.paused(); got != c.want {
 			t.Errorf("%s: compactions wait: %v, want %v", name, got, c.want)
 		}
 	}

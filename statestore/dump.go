@@ -19,15 +19,14 @@ import (
 
 // DumpOptions says what Dump writes.
 type DumpOptions struct {
-	// Payloads adds what belongs to users: values, headers, keys of emissions,
-	// the bytes of checkpoints. Timer IDs are always there.
+	// Payloads adds users' data: values, headers and keys of emissions, and the bytes of checkpoints. Timer IDs
+	// are always there.
 	Payloads bool
 }
 
-// Dump writes every row of the store to w in the order of the keys, one JSON
-// object a line: see dumpRow. A row that makes no sense is a line with an error,
-// so is a place where the rest of a partition cannot be read; all of them are
-// returned too, and wrap ErrCorrupt or ErrNewerFormat.
+// Dump writes every row of the store to w in key order, one JSON object (dumpRow) a line. A row that makes no sense
+// becomes a line with an error, as does the point from which a partition cannot be read. Dump returns these errors
+// too; they wrap ErrCorrupt or ErrNewerFormat.
 func (s *Store) Dump(ctx context.Context, w io.Writer, o DumpOptions) error {
 	out := bufio.NewWriter(w)
 	d := &dumper{o: o, json: json.NewEncoder(out)}
@@ -66,15 +65,14 @@ func (d *dumper) dump(ctx context.Context, s *Store, id PartitionID, met error) 
 	return errors.Join(d.faults, err)
 }
 
-// dumpRow is one line. What a row does not have is left out; times are Unix
-// milliseconds, bytes are base64.
+// dumpRow is one line. Fields that a row does not have are left out. Times are Unix milliseconds, bytes are base64.
 type dumpRow struct {
 	Partition string `json:"partition"` // topic UUID/number
 	Row       string `json:"row,omitempty"`
 	Key       string `json:"row_key,omitempty"` // in hex, of a row with an error
 	Error     string `json:"error,omitempty"`
 
-	// Of rows timer, parked and id. An ID that is no UTF-8 is in IDBytes.
+	// Of rows timer, parked and id. An ID that is not UTF-8 is in IDBytes.
 	ID      *string `json:"id,omitempty"`
 	IDBytes []byte  `json:"id_base64,omitempty"`
 	Due     *int64  `json:"due,omitempty"`
@@ -105,7 +103,7 @@ type dumpRow struct {
 	Position  *int64 `json:"position,omitempty"`
 	Changelog string `json:"changelog,omitempty"`
 	Pending   *int64 `json:"pending,omitempty"`
-	// Misplaced for so many Partitions, if anybody has counted.
+	// Misplaced timers for so many Partitions, if they are counted.
 	Partitions int32  `json:"partitions,omitempty"`
 	Misplaced  *int64 `json:"misplaced,omitempty"`
 	InSync     *int64 `json:"in_sync,omitempty"`
@@ -128,7 +126,7 @@ type dumpHeader struct {
 	Value []byte `json:"value_base64"` // null as it is
 }
 
-// dumpRecurs is how a timer recurs.
+// dumpRecurs says how a timer recurs.
 type dumpRecurs struct {
 	Scheduled int64  `json:"scheduled"` // the occurrence, without jitter
 	Every     int64  `json:"every_ms,omitempty"`
@@ -140,7 +138,7 @@ type dumpRecurs struct {
 	CatchUp   string `json:"catch_up"`
 }
 
-// recurs sets what only some timers have.
+// recurs sets the fields that only some timers have.
 func (r *dumpRow) recurs(t *timer.Timer) {
 	if t.TooLate > 0 {
 		most := t.TooLate - 1
@@ -161,12 +159,13 @@ type dumper struct {
 	o         DumpOptions
 	json      *json.Encoder
 	partition string
-	faults    error // joined, of the partition; at most maxFaults
+	faults    error // of the partition, joined
 	count     int
 	failed    error // of the writer
 }
 
-const maxFaults = 100 // errors of rows that Dump returns; every one has its line
+// maxFaults bounds how many errors of rows Dump returns. Each has its line in any case.
+const maxFaults = 100
 
 func (d *dumper) write(r *dumpRow) {
 	r.Partition = d.partition

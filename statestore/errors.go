@@ -7,36 +7,34 @@ var (
 	// the directory open.
 	ErrInUse = errors.New("data directory is in use by another process")
 
-	// ErrNewerFormat says that a later version of waterclock wrote what is
-	// there: the directory (from Open) or one partition, which may be wiped.
+	// ErrNewerFormat says that a later version of waterclock wrote the directory (from Open), or a partition,
+	// which may be wiped.
 	ErrNewerFormat = errors.New("written by a newer version of waterclock")
 
 	// ErrForeignCluster says that the directory belongs to another Kafka cluster.
 	ErrForeignCluster = errors.New("data directory belongs to another cluster")
 
-	// ErrForeignDirectory says that the directory holds something else than a store.
+	// ErrForeignDirectory says that the directory holds something other than a store.
 	ErrForeignDirectory = errors.New("directory is not a waterclock store")
 
 	// ErrCorrupt says that stored bytes make no sense. Wiping the partition
 	// cures it.
 	ErrCorrupt = errors.New("store is corrupt")
 
-	// ErrNotOwner refuses whoever has lost a partition to a later Handle, or has
-	// released it.
+	// ErrNotOwner says that a Handle was released, or a later one has acquired the partition.
 	ErrNotOwner = errors.New("partition was acquired by somebody else")
 
 	// ErrPosition refuses a position before the one that is stored: the same
 	// records would be folded twice.
 	ErrPosition = errors.New("position lies before the stored one")
 
-	// ErrForeignChangelog refuses to go on folding with another changelog
-	// topic's records. Wiping the partition cures it.
+	// ErrForeignChangelog says that the partition was folded from another changelog topic. Wiping it cures that.
 	ErrForeignChangelog = errors.New("store was folded from another changelog topic")
 
 	// ErrReplayFull says that too much was put into a replay without a Flush.
 	ErrReplayFull = errors.New("replay holds too much, flush it")
 
-	// ErrReplayOver refuses a replay that a later one or a wipe has ended.
+	// ErrReplayOver says that a later replay, or a wipe, has ended this one.
 	ErrReplayOver = errors.New("replay was ended by a later one or a wipe")
 
 	// ErrID refuses an ID that is empty or longer than 512 bytes.
@@ -46,7 +44,7 @@ var (
 	// bytes.
 	ErrTarget = errors.New("name of a target must have 1 to 1024 bytes")
 
-	// ErrReadOnly refuses changes of a store that was opened to be read.
+	// ErrReadOnly refuses to change a store that was opened for reading.
 	ErrReadOnly = errors.New("store is open for reading only")
 
 	// ErrEnded is returned by every call once the store cannot go on. OnFatal was called with the cause,

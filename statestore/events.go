@@ -11,24 +11,23 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// maxBackgroundErrors in a row, without a flush that worked between them, end
-// the store: Pebble repeats forever and would block all writers meanwhile.
+// maxBackgroundErrors in a row, without a successful flush in between, end the store. Pebble would try again
+// forever and block all writers meanwhile.
 const maxBackgroundErrors = 10
 
-// longStall is from when on a stall is worth a line. Shorter ones are how Pebble
-// slows writers down while it flushes, many in each burst; they are counted.
+// longStall is how long a stall must last to be logged. With shorter ones Pebble slows writers down while it
+// flushes. There are many in each burst; they are only counted.
 const longStall = time.Second
 
-// events hears what Pebble does in the background, counts it and decides when
-// the database cannot go on.
+// events is told what Pebble does in the background. It counts, logs, and decides when the database cannot go on.
 type events struct {
 	log      *slog.Logger
 	onFatal  func(error)
 	onDamage func(pebble.DataCorruptionInfo) // called once or more for each damaged table
 
-	readOnly bool // damage is the reader's matter
+	readOnly bool // damage is left to the reader
 
-	// opening is set while Open runs: a fatal error then becomes Open's error.
+	// opening is set while Open runs. A fatal error is then returned by Open.
 	opening atomic.Bool
 	fatally atomic.Pointer[error] // the first fatal error
 	dead    chan struct{}         // closed with it
@@ -58,8 +57,7 @@ func (e *fatalError) Error() string { return "pebble: " + e.text }
 
 func (e *fatalError) Unwrap() error { return e.cause }
 
-// fatal reports err once, to a goroutine of its own: the caller may hold locks
-// of Pebble.
+// fatal reports err once, on a goroutine of its own, because the caller may hold Pebble's locks.
 func (e *events) fatal(err error) {
 	if e.fatally.CompareAndSwap(nil, &err) {
 		close(e.dead)
@@ -67,7 +65,7 @@ func (e *events) fatal(err error) {
 	}
 }
 
-// err is the fatal error, nil while there is none.
+// err returns the fatal error, or nil.
 func (e *events) err() error {
 	if err := e.fatally.Load(); err != nil {
 		return fmt.Errorf("%w: %w", ErrEnded, *err)
@@ -84,9 +82,8 @@ func (e *events) Errorf(format string, args ...any) {
 	e.log.Error("pebble", "err", fmt.Sprintf(format, args...))
 }
 
-// Fatalf never returns: Pebble relies on that. After a failed write of the
-// manifest its memory and its disk differ, and a later write could make a hole
-// in what is a prefix now.
+// Fatalf never returns; Pebble relies on that. After a failed write of the manifest its memory and its disk
+// differ. What is on disk is a prefix, and a later write could leave a hole in it.
 func (e *events) Fatalf(format string, args ...any) {
 	err := &fatalError{text: fmt.Sprintf(format, args...)}
 	for _, arg := range args {
@@ -146,18 +143,18 @@ func (e *events) stallEnd() {
 
 func (e *events) backgroundError(err error) {
 	if pebble.ExtractDataCorruptionInfo(err) != nil {
-		return // onDamage has heard of it; until the table is gone Pebble may try it thousands of times
+		return // onDamage knows; until the table is gone Pebble may report it thousands of times
 	}
 	e.background.Add(1)
 	if n := e.failed.Add(1); hopeless(err) || n >= maxBackgroundErrors {
-		e.fatal(fmt.Errorf("pebble in the background: %w", err)) // says it once; Pebble tries again until it is closed
+		e.fatal(fmt.Errorf("pebble in the background: %w", err)) // only the first one counts: Pebble tries again until it is closed
 		return
 	}
 	e.log.Error("store failed in the background", "err", err)
 }
 
-// tableError returns why a table of ours could not be written. If trying again is in
-// vain, because the disk is full, the store ends and the error is an ErrEnded.
+// tableError turns the error of writing a table into the caller's. If trying again is hopeless, because the disk is
+// full, it ends the store and returns an ErrEnded.
 func (e *events) tableError(err error) error {
 	if !hopeless(err) {
 		return err
@@ -166,18 +163,18 @@ func (e *events) tableError(err error) error {
 	return e.err()
 }
 
-// hopeless errors do not go away by repeating.
+// hopeless reports whether trying again cannot help.
 func hopeless(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
-	// Of a damaged table onDamage has heard, and it will soon be gone.
+	// A damaged table will soon be gone: onDamage knows of it.
 	return pebble.IsCorruptionError(err) && pebble.ExtractDataCorruptionInfo(err) == nil
 }
 
-// stalled is the time that writers have waited so far.
+// stalled returns how long writers have waited so far.
 func (e *events) stalled() time.Duration {
 	d := time.Duration(e.stallNanos.Load())
 	if since := e.stallSince.Load(); since != 0 {

@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// filterPart: filters of IDs take one in so many bytes of the store's memory.
+	// filterPart: filters of IDs take one filterPart-th of the store's memory.
 	filterPart = 8
-	// idBits is how many bits of a filter an ID takes, of which idSet are set: in 200 probes of a full part for an
-	// absent ID one says maybe. That is dear: such a look-up reads cold blocks of every layer.
+	// idBits is how many bits of a filter there are for each ID, and idSet how many of them it sets. One in 200
+	// probes of a full part for an absent ID says maybe. That is expensive: the look-up reads cold blocks of
+	// every layer.
 	idBits, idSet = 16, 5
 	// leastWords is the size of a filter's first part, 16 KiB. Each further part is partGrowth times as large.
 	leastWords, partGrowth = 2 << 10, 4
@@ -21,19 +22,19 @@ const (
 	// no more memory. When the replay is over, a filter that does not fit goes (fitLocked).
 	replayFilter = 8 << 20
 
-	// learnCheck is after how many look-ups that no filter answered the store looks whether to learn one.
+	// The store considers learning a filter after every learnCheck look-ups without one.
 	learnCheck = 10_000
-	// learnShare: a filter is worth learning after one such look-up for each four pending timers. To learn an
+	// learnShare: a filter is worth learning after one such look-up for every four pending timers. Learning an
 	// ID costs a fifth of a look-up.
 	learnShare = 4
 	// garbage: a filter is learned anew once it has four times as many IDs as are pending.
 	garbage = 4
-	// learnRows are read at a time.
+	// learnRows is how many rows are read at a time.
 	learnRows = 4096
 )
 
-// filter says of an ID that the store has no row for it, or that it may have one. Most requests are
-// for new IDs, and the look-up of a new ID asks every layer and level of the store.
+// filter says that the store has no row for an ID, or that it may have one. Most requests are for new IDs, and
+// without a filter the look-up of a new ID asks every layer and level of the store.
 //
 // It is a Bloom filter in several parts, of which only the last takes more IDs. Bits are set in place. The
 // list of parts never changes: to grow, a partition gets another filter with the same parts and one more.
@@ -42,19 +43,18 @@ const (
 //
 // A partition's filter has every ID of which the partition has a row:
 //
-//   - It begins when the partition has no timer, so no row by ID; or it has learned all rows, see below.
+//   - It begins when the partition has no timer, hence no row by ID; or it has learned all rows, see below.
 //   - A row by ID is written under Partition.write, by putID or writeIDs alone. Both note the ID before the
 //     row can be seen. So a reader that could see the row, and loads the filter after that, finds the bits.
-//   - An ID is never taken out. The filter goes as a whole when the partition is wiped, which then
-//     has no timer.
-//   - Rows that are deleted, damaged or excised leave their IDs in the filter. That costs a look-up each.
+//   - An ID is never taken out. When the partition is wiped it gets a new filter.
+//   - Rows that are deleted, damaged or excised leave their IDs in the filter. Each such ID may cost a look-up.
 //   - It is in memory only. After a crash the partition has none, and every ID is looked up.
 //
-// A partition without a filter learns one (learning) while it is in use. Learning begins under Partition.write,
-// and from then on noteLocked adds IDs to it too. Then the rows are read, some at a time. Each row that was there
-// at the beginning is read, unless it was deleted before; if its ID came back, that was noted. So when the last
-// row is read the filter has all IDs. It takes effect if no read failed, nothing is damaged, and the partition
-// was not wiped meanwhile.
+// A partition without a filter learns one while it is in use. Learning begins under Partition.write. From then
+// on noteLocked adds new IDs to it, too. Then the rows are read, some at a time. Each row that was there at
+// the beginning is read, unless it was deleted first; if its ID came back, noteLocked has added it. So when the
+// last row is read the filter has all IDs. It takes effect if no read failed, nothing is damaged, and the
+// partition was not wiped meanwhile.
 type filter struct {
 	parts []*bloomPart
 	ids   int64 // how many were added
@@ -63,15 +63,15 @@ type filter struct {
 // bloomPart is one part: all bits of an ID lie in one word.
 type bloomPart struct {
 	words []uint64 // accessed atomically; their number is a power of two
-	room  int      // for how many more IDs; guarded by Partition.write
+	room  int      // for how many more IDs it has room; guarded by Partition.write
 }
 
 // filterPool is what the filters of all partitions share.
 type filterPool struct {
 	seed      maphash.Seed
-	bytes     atomic.Int64   // that they take
-	share     int64          // bytes that they may take
-	learns    chan *idFilter // those that may be worth learning
+	bytes     atomic.Int64   // taken by all filters
+	share     int64          // bytes that all filters may take
+	learns    chan *idFilter // that may be worth learning
 	learnRows int            // see the constant; tests change it
 }
 

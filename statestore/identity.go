@@ -24,8 +24,8 @@ const (
 	noCluster = "-"
 )
 
-// identity is what the STORE file says; doc.go draws it. Its format covers the
-// whole directory, Pebble's own format included.
+// identity is the content of the STORE file, which doc.go shows. Its format covers the whole directory, including
+// Pebble's own format.
 type identity struct {
 	format  int
 	store   string // 32 hex digits, random, fixed for the directory's life
@@ -46,8 +46,8 @@ func (i identity) String() string {
 	return fmt.Sprintf("%s\nformat %d\nstore %s\ncluster %s\n", identityTitle, i.format, i.store, cluster)
 }
 
-// parseIdentity reads a STORE file. Errors wrap ErrNewerFormat, which is told
-// from the first two lines alone, or ErrForeignDirectory.
+// parseIdentity reads a STORE file. Errors wrap ErrNewerFormat, which the first two lines tell, or
+// ErrForeignDirectory.
 func parseIdentity(text string) (i identity, err error) {
 	lines := strings.Split(text, "\n")
 	if len(lines) < 2 || lines[0] != identityTitle {
@@ -99,7 +99,7 @@ func readIdentity(fsys vfs.FS, dir string) (*identity, error) {
 	return &i, err
 }
 
-// write replaces the STORE file: the old one or the new one, at any crash.
+// write replaces the STORE file. After a crash there is the old one or the new one.
 func (i identity) write(fsys vfs.FS, dir string) error {
 	name := fsys.PathJoin(dir, identityFile)
 	f, err := fsys.Create(name+".new", vfs.WriteCategoryUnspecified)

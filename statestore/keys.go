@@ -22,7 +22,7 @@ const (
 	parkedKeySize = parkedAt + refSize
 	parkedIDSize  = refSize + 4 // of the ID row of a parked timer
 
-	// maxIDSize bounds an ID in bytes: what a request may carry.
+	// maxIDSize bounds an ID in bytes. It is that of requests.
 	maxIDSize = 512
 
 	kindCheckpoint = 'c'
@@ -55,7 +55,7 @@ func (l Location) Ref() timer.Ref { return l.ref }
 // Parked reports whether the timer is parked.
 func (l Location) Parked() bool { return l.target != 0 }
 
-// prefix is the first bytes of every key of a partition.
+// prefix is what every key of a partition begins with.
 type prefix [prefixSize]byte
 
 func (id PartitionID) prefix() (p prefix) {
@@ -70,8 +70,8 @@ func (p prefix) id() (id PartitionID) {
 	return id
 }
 
-// next is the first prefix behind p. Partitions are not negative, so that the
-// number never overflows into the UUID.
+// next returns the first prefix behind p. Partition numbers are not negative, so the number does not overflow
+// into the UUID.
 func (p prefix) next() prefix {
 	binary.BigEndian.PutUint32(p[16:], binary.BigEndian.Uint32(p[16:])+1)
 	return p
@@ -117,15 +117,14 @@ func appendParkedKey(dst []byte, p prefix, number uint32, r timer.Ref) []byte {
 	return appendRef(appendNumberKey(dst, p, kindParked, number), r)
 }
 
-// appendNumberKey appends the key of a target, or what the keys of its parked
-// rows begin with.
+// appendNumberKey appends the key of a target, or what the keys of its parked rows begin with, by kind.
 func appendNumberKey(dst []byte, p prefix, kind byte, number uint32) []byte {
 	dst = append(dst, p[:]...)
 	dst = append(dst, kind)
 	return binary.BigEndian.AppendUint32(dst, number)
 }
 
-// appendRowKey appends the key of the timer's row, wherever that lies.
+// appendRowKey appends the key of a timer's row, parked or not.
 func appendRowKey(dst []byte, p prefix, at Location) []byte {
 	if at.target != 0 {
 		return appendParkedKey(dst, p, at.target, at.ref)
@@ -159,11 +158,9 @@ func decodeLocation(b []byte) (at Location, err error) {
 	return at, err
 }
 
-// split is what table filters know of a key: an ID row is known by its whole
-// key, all rows by due time of a partition count as one, so that they cost the
-// filters nothing. Parked rows count each for itself: they came later, and the
-// tables of one comparer must always be split alike. Keys sort as their bytes
-// do.
+// split returns how many bytes of a key table filters know. They know an ID row by its whole key. All rows by
+// due time of a partition count as one, so they cost the filters nothing. Each parked row counts: this kind
+// came later, and all tables of a comparer must be split alike. Keys sort by their bytes.
 func split(key []byte) int {
 	if len(key) > idAt && key[kindAt] == kindDue {
 		return idAt
@@ -183,9 +180,9 @@ func comparer() *pebble.Comparer {
 	return &c
 }
 
-// immediateSuccessor appends the first prefix key (one that split leaves whole)
-// behind a. Behind the common prefix of the rows by due time that is the next
-// kind, since nothing longer that begins so is a prefix key.
+// immediateSuccessor appends the first prefix key (one that split leaves whole) behind a. Behind the common
+// prefix of the rows by due time that is the next kind, because no longer key with that prefix is a prefix
+// key.
 func immediateSuccessor(dst, a []byte) []byte {
 	dst = append(dst, a...)
 	if len(a) == idAt && a[kindAt] == kindDue {

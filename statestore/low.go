@@ -8,21 +8,19 @@ import (
 )
 
 const (
-	// sweepAfter deletions of rows by due time the low bound is raised: this
-	// bounds how many tombstones a scan may have to step over.
+	// The low bound is raised after sweepAfter deletions of rows by due time. So a scan never has to step over
+	// many more tombstones than that.
 	sweepAfter = 50_000
 
-	maxSweepsWaiting = 64 // partitions; more wait for the next flush
+	maxSweepsWaiting = 64 // partitions; others wait for the next flush
 )
 
-// lowBound is the place where scans of a partition start: at or before its first
-// row by due time. Without it a scan from the partition's first key would step
-// over the tombstone of everything that ever fired, which takes seconds.
+// lowBound is where scans of a partition start: at or before its first row by due time. A scan from the
+// partition's first key would step over the tombstones of all timers that ever fired, which takes seconds.
 //
-// A put lowers the bound *before* its batch is committed, so it is never too
-// high. A sweep raises it to the first row of a snapshot, which says nothing of
-// puts that are committed after the snapshot: these are remembered in since,
-// from a moment when no batch is under way, and lower what the sweep found.
+// A put lowers the bound *before* its batch is committed, so the bound is never too high. A sweep raises it to
+// the first row of a snapshot. The snapshot does not have puts that are committed later. Their lowest is kept
+// in since, beginning at a moment when no batch is under way, and bounds what the sweep has found.
 type lowBound struct {
 	mu    sync.Mutex
 	low   timer.Ref
@@ -31,9 +29,9 @@ type lowBound struct {
 
 func newLowBound() *lowBound { return &lowBound{low: last, since: last} }
 
-// with calls f, which opens a view of the store, and returns the bound as of then: no sweep ends
-// in between. If one did, the bound could lie behind a row that f still sees but that has moved since. f
-// does no I/O.
+// with calls f, which opens a view of the store, and returns the bound of that moment. No sweep ends in
+// between. Otherwise the bound could lie behind a row that f still sees but that was deleted since. f does no
+// I/O.
 func (b *lowBound) with(f func()) timer.Ref {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,8 +39,7 @@ func (b *lowBound) with(f func()) timer.Ref {
 	return b.low
 }
 
-// reset sets the bound of a partition that was just loaded or wiped. A sweep
-// that is under way can only lower it.
+// reset sets the bound of a partition that was just loaded or wiped. A sweep under way can only lower it.
 func (b *lowBound) reset(r timer.Ref) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,8 +59,8 @@ func (b *lowBound) put(r timer.Ref) timer.Ref {
 	return b.low
 }
 
-// begin starts a sweep and returns the bound to search from. No batch may be
-// under way between begin and the taking of the snapshot.
+// begin starts a sweep and returns the bound to search from. No batch may be under way until the snapshot is
+// taken.
 func (b *lowBound) begin() timer.Ref {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +68,7 @@ func (b *lowBound) begin() timer.Ref {
 	return b.low
 }
 
-// end ends the sweep whose snapshot has its first row at found.
+// end ends a sweep whose snapshot has its first row at found.
 func (b *lowBound) end(found timer.Ref) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,14 +78,13 @@ func (b *lowBound) end(found timer.Ref) {
 	b.low = found
 }
 
-// sweep raises the low bound to the first row by due time. It holds the
-// partition's lock only to take the snapshot. The store's maintain lock must be
-// held: one sweep at a time.
+// sweep raises the low bound to the first row by due time. It holds the partition's lock only to take the
+// snapshot. The caller holds upkeep.busy, so there is one sweep at a time.
 func (p *Partition) sweep() error {
 	p.write.Lock()
 	if err := errors.Join(p.intact(), p.loadLocked()); err != nil {
 		p.write.Unlock()
-		return nil // not readable, hence nothing to sweep; whoever takes it hears of it
+		return nil // it cannot be read; whoever acquires the partition is told
 	}
 	p.deletions.Store(0)
 	wipes := p.wipes
@@ -116,7 +112,7 @@ func (p *Partition) sweep() error {
 	return nil
 }
 
-// deleted counts deletions and asks for a sweep when there were many.
+// deleted counts deletions, and asks for a sweep after many.
 func (p *Partition) deleted(n int) {
 	if p.deletions.Add(int64(n)) < sweepAfter || p.sweepQueued.Swap(true) {
 		return

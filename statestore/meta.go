@@ -12,66 +12,64 @@ import (
 // nothing is the position of a partition that holds nothing.
 const noPosition int64 = -1
 
-// Meta says how far a partition's fold of its changelog is.
+// Meta is how far the store has folded a partition's changelog.
 type Meta struct {
 	// Position is the changelog offset to read next, -1 if the store holds
 	// nothing of the partition.
 	Position int64
 	// Changelog is the UUID of the changelog topic that was folded.
 	Changelog [16]byte
-	// Checkpoint is the last folded checkpoint record, opaque; nil if none was.
+	// Checkpoint is the last checkpoint record that was folded, opaque to the store; nil if there was none.
 	Checkpoint []byte
-	// Pending is the number of pending timers, Parked of how many of them are
-	// parked: see [Handle.Park].
+	// Pending is the number of pending timers, and Parked how many of them are parked: see [Handle.Park].
 	Pending, Parked int64
 	// Misplaced is how many of them have IDs that belong on another partition,
 	// where the request topic has so many Partitions: see [Handle.CountFor].
 	// 0 partitions: they are not counted.
 	Partitions int32
 	Misplaced  int64
-	// InSync is a time at which the store is known to have held everything, by
-	// the clock of the brokers, zero for never. For a live partition it lags by up to two flush
-	// intervals; see [Handle.Live].
+	// InSync is a time, by the brokers' clock, at which the store is known to have held everything; zero for
+	// never. For a live partition it lags by up to two flush intervals; see [Handle.Live].
 	InSync time.Time
 	// Mark identifies the changelog at Position.
 	Mark
-	// Keeps is for how long the changelog kept deletions when that was last asked, which was no
-	// earlier than InSync; 0: not known. See [Handle.Keeps].
+	// Keeps is how long the changelog kept deletions when its setting was last read, no earlier than
+	// InSync; 0: not known. See [Handle.Keeps].
 	Keeps time.Duration
 }
 
-// Mark tells a changelog from one that was cut and has grown again. Package ownership decides what
-// follows from it; the store only keeps it.
+// Mark tells a changelog from one that was cut and has grown again. The store only keeps it; package ownership
+// decides what follows from it.
 type Mark struct {
-	// Named says that Checkpoint is the changelog record directly before the position.
+	// Named: Checkpoint is the changelog record directly before the position.
 	Named bool
-	// Epoch is one more than the leader epoch of the last record that was read from the changelog, as
-	// opposed to written, and Read is the offset behind that record. Epoch 0: not known.
+	// Epoch is one more than the leader epoch of the last record that was read from the changelog, not
+	// written to it; 0: not known. Read is the offset behind that record.
 	Epoch int32
 	Read  int64
 }
 
-// A meta row is written in format 4. Earlier formats can be read: they lack the last fields, so
-// their position has no name.
+// A meta row is written in format 4. Earlier formats lack the last fields. They can be read, but their
+// position has no name.
 const (
 	metaFormat = 4
 	metaSize   = inSyncSize + 8 + 4 + 8 + 1 + 4 + 8 + 8
 
 	inSyncSize = 1 + 8 + 16 + 8 + 8 + refSize
 
-	never = math.MinInt64 // in sync, as stored
+	never = math.MinInt64 // stored as the in-sync time of a partition that has none
 )
 
 // metaSizes are the sizes of formats 1 to metaFormat, in bytes.
 var metaSizes = [metaFormat]int{inSyncSize, inSyncSize + 8, inSyncSize + 8 + 4 + 8, metaSize}
 
-// last is behind every Ref: the bound of a partition without timers.
+// last is behind every Ref. It is the low bound of a partition without timers.
 var last = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
 
-// first is at or before every timer's place.
+// first is at or before every Ref.
 var first = timer.Ref{Due: math.MinInt64, Offset: math.MinInt64}
 
-// meta is the meta row, with the checkpoint that lies in a row of its own.
+// meta is the meta row together with the checkpoint, which has a row of its own.
 type meta struct {
 	Meta
 	low timer.Ref // Invariant: no row by due time is before low
@@ -136,7 +134,7 @@ func decodeMeta(b []byte) (m meta, err error) {
 	return m, err
 }
 
-// unlikely reports whether the row has values that no store writes.
+// unlikely reports whether the row has values that no store would write.
 func (m *meta) unlikely() bool {
 	return m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced || m.Partitions < 0 ||
 		m.Epoch < 0 || m.Read < 0 || m.Read > m.Position

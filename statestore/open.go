@@ -13,8 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Open opens the store in o.Dir, or makes an empty one. Errors wrap ErrInUse,
-// ErrNewerFormat or ErrForeignDirectory where these are the reason.
+// Open opens the store in o.Dir, or creates an empty one. Errors may wrap ErrInUse, ErrNewerFormat or
+// ErrForeignDirectory.
 func Open(o Options) (_ *Store, err error) {
 	s := newStore(o)
 	o = s.o
@@ -64,19 +64,17 @@ func newStore(o Options) *Store {
 	return s
 }
 
-// OpenReadOnly opens the store in o.Dir to be looked at: nothing of what it
-// holds changes. It needs the directory for itself, as Open does. Changes of the
-// store, Meta and everything else that a Handle has but Lookup, LookupAll and Scan
-// are refused with ErrReadOnly. Damage that is met is returned and no
-// matter for o.OnFatal.
+// OpenReadOnly opens the store in o.Dir without changing anything in it. Like Open it needs the directory for
+// itself. Calls that would change the store return ErrReadOnly, as do all methods of a Handle that load its
+// state for a change, such as Meta. Damage is returned to the reader; o.OnFatal does not hear of it.
 //
-// Errors wrap ErrInUse, ErrNewerFormat, ErrCorrupt, or ErrForeignDirectory also if
-// there is nothing at all.
+// Errors may wrap ErrInUse, ErrNewerFormat, ErrCorrupt or ErrForeignDirectory, the last one also if the
+// directory is empty.
 func OpenReadOnly(o Options) (_ *Store, err error) {
 	s := newStore(o)
 	o = s.o
 	s.readOnly, s.events.readOnly = true, true
-	close(s.upkeep.done) // nothing runs
+	close(s.upkeep.done) // there is no upkeep
 	id, err := readIdentity(o.fs(), o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
@@ -102,15 +100,15 @@ func lockDirectory(fsys vfs.FS, dir string) (io.Closer, error) {
 	if err == nil {
 		return lock, nil
 	}
-	// A path error is about the file, everything else about the lock.
+	// A path error is about the file, any other error about the lock.
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	return nil, fmt.Errorf("open store: %s: %w", dir, ErrInUse)
 }
 
-// openIdentity reads the STORE file, or writes it first of all files, so that a
-// directory with a database and without STORE is not ours.
+// openIdentity reads the STORE file. In a new directory it writes it before any other file, so a directory with a
+// database and without STORE is not ours.
 func (s *Store) openIdentity() error {
 	id, err := readIdentity(s.o.fs(), s.o.Dir)
 	if err != nil {
@@ -127,7 +125,7 @@ func (s *Store) openIdentity() error {
 	return s.identity.write(s.o.fs(), s.o.Dir)
 }
 
-// openTables makes the directory for tables and clears what a crash left there.
+// openTables creates the directory for tables and removes what a crash left there.
 func (s *Store) openTables() error {
 	fsys := s.o.fs()
 	dir := fsys.PathJoin(s.o.Dir, tablesDir)
@@ -177,9 +175,8 @@ func (s *Store) openDatabase() (err error) {
 	return s.syncDirectory()
 }
 
-// syncDirectory makes the names of what Open made durable. Where the directory above
-// may not be read its sync is done without: a directory that is gone after a power
-// failure is rebuilt.
+// syncDirectory makes the names of new files durable. If the parent directory cannot be read, its sync is left
+// out: a directory that a power failure removes is rebuilt.
 func (s *Store) syncDirectory() error {
 	fsys := s.o.fs()
 	if err := syncDir(fsys, fsys.PathDir(s.o.Dir)); err != nil {

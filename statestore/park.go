@@ -12,31 +12,26 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-const (
-	// maxTargetName bounds the name of a target in bytes.
-	maxTargetName = 1024
-)
+// maxTargetName bounds the name of a target in bytes.
+const maxTargetName = 1024
 
-// ParkedTarget is a target that timers are parked for.
+// ParkedTarget is a target with parked timers.
 type ParkedTarget struct {
 	Target string
 	Count  int64 // of parked timers, at least 1
-	Oldest int64 // due time of the first of them, Unix milliseconds
+	Oldest int64 // due time of the earliest one, Unix milliseconds
 }
 
-// Park moves pending timers to the parked rows of a target, which is an opaque
-// name of 1 to 1,024 bytes, in one batch: a Scan passes over them from then on,
-// while Lookup, Get, Apply, a replay and the number of pending timers know them
-// as before. Timers that are not pending any more, or parked already, are
-// passed over; it goes by ID and Ref, of timers that Scan or Get returned or
-// that were applied.
+// Park moves pending timers, in one batch, to the parked rows of a target. The target is an opaque name of 1
+// to 1,024 bytes. A Scan then skips them; look-ups, Apply, a replay and the number of pending timers treat
+// them as before. Park skips timers that are no longer pending, or are parked already. It goes by ID and
+// Ref, so it takes timers that Scan or GetAll returned, or that were applied.
 //
-// Parking is local. It moves no position, and nobody finds anything of it in the
-// changelog: a store that is folded again has no parked timers. After a crash a
-// timer is either parked or not.
+// Parking is local. It moves no position and leaves no trace in the changelog: a store that is replayed has
+// no parked timers. After a crash a timer is either parked or not.
 //
-// A partition may have parked timers for any number of targets: each takes some
-// 150 bytes of memory and its name.
+// A partition may have parked timers for any number of targets. Each takes some 150 bytes of memory and its
+// name.
 //
 // Errors wrap ErrNotOwner or ErrTarget; then nothing has changed.
 func (k *Handle) Park(target string, timers []*timer.Timer) error {
@@ -53,8 +48,8 @@ func (k *Handle) Park(target string, timers []*timer.Timer) error {
 	return nil
 }
 
-// parkLocked goes through the timers in the order of their rows: what has a row
-// by due time is pending and not parked.
+// parkLocked goes through the timers in the order of their rows. A timer that has a row by due time is
+// pending and not parked.
 func (p *Partition) parkLocked(name string, timers []*timer.Timer) error {
 	timers = inOrder(timers)
 	w := p.newBatchLocked()
@@ -83,16 +78,16 @@ func (p *Partition) parkLocked(name string, timers []*timer.Timer) error {
 	return w.commit(p, p.state)
 }
 
-// inOrder returns each of the timers once, in the order of their rows.
+// inOrder returns the timers in the order of their rows, without duplicates.
 func inOrder(timers []*timer.Timer) []*timer.Timer {
 	sorted := slices.Clone(timers)
 	slices.SortFunc(sorted, func(a, b *timer.Timer) int { return a.Ref().Compare(b.Ref()) })
 	return slices.CompactFunc(sorted, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() })
 }
 
-// seekRow moves it forward to the row by due time at ref and returns that, nil if
-// there is none. Mostly it is the next one, which saves the seek. It does not go
-// beyond: there may be many tombstones before the row behind.
+// seekRow moves it forward to the row by due time at ref, and returns the row, nil if there is none. Mostly
+// that is the next row, which needs no seek. It never goes beyond ref, because many tombstones may stand
+// before the next row.
 func seekRow(it *pebble.Iterator, p prefix, ref timer.Ref) ([]byte, error) {
 	var buf, limitBuf [dueKeySize + 1]byte
 	key := appendDueKey(buf[:0], p, ref)
@@ -104,10 +99,9 @@ func seekRow(it *pebble.Iterator, p prefix, ref timer.Ref) ([]byte, error) {
 	return it.ValueAndErr()
 }
 
-// Unpark moves parked timers of the target back to the rows by due time, in
-// order, until it has had max of them or maxBytes of their rows, whichever is
-// first; at least one if there is any; zero or less stands for 10,000 and 8 MB.
-// It returns them, none if nothing is parked for the target.
+// Unpark moves parked timers of the target back to the rows by due time, in order. It stops after max timers
+// or maxBytes of their rows, whichever comes first, but not before the first timer; zero or less means
+// 10,000 and 8 MB. It returns the timers, none if nothing is parked for the target.
 func (k *Handle) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer, error) {
 	if err := k.enter(); err != nil {
 		return nil, err
@@ -127,10 +121,9 @@ func (k *Handle) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer,
 	return timers, nil
 }
 
-// UnparkIf is Unpark for those that match. It looks at parked timers of the target from
-// a place on, at max of them, or as many as have maxBytes, whichever is first. It
-// returns those that it has moved, and where to look next: from the beginning if that
-// is below every timer. match must not keep what it is given.
+// UnparkIf is Unpark for the timers that match. It looks at parked timers of the target, beginning at from,
+// until it has seen max of them or maxBytes, whichever comes first. It returns the timers that it has moved
+// and where to look next: the lowest Ref of all if it has reached the end. match must not keep the timer.
 func (k *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
 	if err := k.enter(); err != nil {
 		return nil, first, err
@@ -147,7 +140,7 @@ func (k *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64
 	return timers, next, nil
 }
 
-// unparkLocked moves those that match; all if match is nil.
+// unparkLocked moves the timers that match, or all if match is nil.
 func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
 	if max <= 0 {
 		max = defaultScanRows
@@ -216,8 +209,7 @@ func (p *Partition) parkedIter(t *target) (*pebble.Iterator, error) {
 	})
 }
 
-// Parked lists the targets that have parked timers, in the order of their names.
-// It costs some microseconds for each.
+// Parked lists the targets with parked timers, ordered by name. It costs some microseconds for each.
 func (k *Handle) Parked() ([]ParkedTarget, error) {
 	if err := k.enter(); err != nil {
 		return nil, err
@@ -230,7 +222,7 @@ func (k *Handle) Parked() ([]ParkedTarget, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list parked timers of partition %s for %s: %w", p.id, t.name, err)
 		}
-		// Whoever looks next begins behind the tombstones that this one passed.
+		// The next call begins behind the tombstones that this one has passed.
 		t.low = oldest
 		p.targets.byNumber[number] = t
 		list = append(list, ParkedTarget{t.name, t.count, oldest.Due})
@@ -252,8 +244,8 @@ func (p *Partition) oldestParked(t *target) (ref timer.Ref, err error) {
 	return ref, errors.Join(err, it.Close())
 }
 
-// places looks up where the timers lie that a step found pending. It is nil, and
-// looks up nothing, while the partition has no parked timers.
+// locator looks up where the rows of pending timers lie. It is nil, and looks up nothing, if the partition
+// has no parked timers.
 type locator struct {
 	p  *Partition
 	it *idIterator
@@ -269,12 +261,12 @@ func (p *Partition) locatorLocked() (*locator, error) {
 
 func (l *locator) close() {
 	if l != nil {
-		l.it.Close() // of took every error
+		l.it.Close() // of has returned every error
 	}
 }
 
-// of returns the place of the timer that the caller says is pending at ref. It
-// is believed: only where the timer lies is looked up.
+// of returns the location of a timer that is pending at ref, as the caller says. The caller is trusted: only
+// where the row lies is looked up.
 func (l *locator) of(id []byte, ref timer.Ref) (Location, error) {
 	if l == nil || ref.IsAbsent() {
 		return Location{ref: ref}, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Partition is one request partition's share of the store.
+// Partition is what the store holds of one request partition.
 type Partition struct {
 	s      *Store
 	id     PartitionID
@@ -22,28 +22,26 @@ type Partition struct {
 	deletions   atomic.Int64 // of rows by due time since the last sweep
 	sweepQueued atomic.Bool
 
-	// owner is who may change the partition, nil for nobody. It is set under
-	// write, so that no batch of a former owner is under way when a new one
-	// comes; Release alone clears it without.
+	// owner may change the partition; nil if there is none. It is set under write, so no batch of a former
+	// owner is under way when a new one comes. Only Release clears it without the lock.
 	owner atomic.Pointer[Handle]
-	// loaded says that state and low are what the store holds.
+	// loaded: state and low are what the store holds.
 	loaded atomic.Bool
-	// damaged says that what the store held is gone, until the next wipe. It is
-	// set while nobody is inside the store.
+	// damaged: the store has lost rows of the partition. The next wipe clears it.
 	damaged atomic.Bool
 
 	ids idFilter
 
-	// misplaced is what state says of it, for all to see; -1: not known.
+	// misplaced is a copy of state.Misplaced that can be read without a lock; -1: not known.
 	misplaced atomic.Int64
 
-	// write is held over every change, I/O included: see Handle. It guards what
-	// follows, and the fields of the owner that say so.
+	// write is held over every change, I/O included. It guards the fields below, and those of the owner
+	// that say so.
 	write     sync.Mutex
 	state     meta
-	targets   targets // those with parked timers; of state
-	wipes     int     // counts them, so that a sweep notices one
-	unflushed bool    // rows may lie in memory alone
+	targets   targets // that timers are parked for; read together with state
+	wipes     int     // how many there were, so that a sweep notices one
+	unflushed bool    // some rows may be in memory only
 }
 
 func newPartition(s *Store, id PartitionID) *Partition {
@@ -53,16 +51,16 @@ func newPartition(s *Store, id PartitionID) *Partition {
 	return p
 }
 
-// ID is the partition's name.
+// ID returns the partition's name.
 func (p *Partition) ID() PartitionID { return p.id }
 
-// Handle is the right to use a partition, until somebody else acquires it.
+// Handle is the right to use a partition. It ends when somebody else acquires the partition.
 type Handle struct {
 	p *Partition
 
 	// Guarded by p.write.
 	live bool
-	// brokers is what time it was at the brokers when it was local here.
+	// brokers was the brokers' time when local was the time here: see Live.
 	brokers, local time.Time
 	confirmed      func() (ago time.Duration, err error) // see Live
 	replay         *Replay
@@ -70,9 +68,8 @@ type Handle struct {
 	unsaved atomic.Pointer[time.Time] // see Unsaved
 }
 
-// Acquire makes the caller the only one who may change the partition. It waits for
-// the batch that is under way, if any; from then on everybody who acquired the
-// partition earlier is refused with ErrNotOwner.
+// Acquire makes the caller the only one that may change the partition. It waits for a batch under way.
+// From then on all earlier handles get ErrNotOwner.
 func (p *Partition) Acquire() *Handle {
 	k := &Handle{p: p}
 	p.write.Lock()
@@ -81,7 +78,7 @@ func (p *Partition) Acquire() *Handle {
 	return k
 }
 
-// acquireIdle is Acquire where nobody has the partition, else nil.
+// acquireIdle is Acquire if nobody has the partition; otherwise it returns nil.
 func (p *Partition) acquireIdle() *Handle {
 	p.write.Lock()
 	defer p.write.Unlock()
@@ -92,16 +89,16 @@ func (p *Partition) acquireIdle() *Handle {
 	return k
 }
 
-// Release gives the partition back. It takes effect at once and returns when no
-// batch of the handle is under way. Releasing twice, or after the partition was
-// acquired by somebody else, does nothing.
+// Release gives the partition back. It takes effect at once, and returns when no batch of the handle is
+// under way. It does nothing if the handle was released before, or somebody else has acquired the
+// partition.
 func (k *Handle) Release() {
 	k.p.owner.CompareAndSwap(k, nil)
 	k.p.write.Lock()
 	defer k.p.write.Unlock()
 }
 
-// ID is the name of the partition.
+// ID returns the name of the partition.
 func (k *Handle) ID() PartitionID { return k.p.id }
 
 func (k *Handle) check() error {
@@ -111,7 +108,7 @@ func (k *Handle) check() error {
 	return nil
 }
 
-// enter opens the store and the partition for a change, until leave.
+// enter locks the store and the partition for a change, until leave.
 func (k *Handle) enter() error {
 	if err := k.p.s.enterChange(); err != nil {
 		return err
@@ -132,8 +129,8 @@ func (k *Handle) leave() {
 	k.p.s.leave()
 }
 
-// loadLocked reads the partition's meta rows unless that was done. Afterwards
-// they are changed through state alone.
+// loadLocked reads the partition's meta row and targets, unless they are loaded. From then on they change
+// only together with state.
 func (p *Partition) loadLocked() error {
 	if p.loaded.Load() {
 		return nil
@@ -169,7 +166,7 @@ func readMeta(r pebble.Reader, p prefix) (meta, error) {
 	return m, err
 }
 
-// get returns a copy of one row, nil if there is none.
+// get returns a copy of a row, or nil if there is none.
 func get(r pebble.Reader, key []byte) ([]byte, error) {
 	row, closer, err := r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -181,9 +178,8 @@ func get(r pebble.Reader, key []byte) ([]byte, error) {
 	return row, closer.Close()
 }
 
-// Meta says how far the partition's fold is: Position -1 if there is nothing.
-// Errors wrap ErrNotOwner, or ErrNewerFormat or ErrCorrupt if the partition must
-// be wiped before it is used.
+// Meta returns how far the partition is; Position is -1 if the store holds nothing of it. Errors wrap
+// ErrNotOwner, or ErrNewerFormat or ErrCorrupt if the partition must be wiped before it is used.
 func (k *Handle) Meta() (Meta, error) {
 	if err := k.enter(); err != nil {
 		return Meta{Position: noPosition}, err
@@ -194,8 +190,8 @@ func (k *Handle) Meta() (Meta, error) {
 	return m, nil
 }
 
-// Look returns what the store holds of the partition, whoever has it. It waits for nothing:
-// not ok if there is nothing, if it cannot be read, or while it is being changed.
+// Look is Meta without a handle. It never waits: ok is false if the store holds nothing, if it cannot be
+// read, or while it is being changed.
 func (p *Partition) Look() (m Meta, ok bool) {
 	if p.s.enter() != nil {
 		return Meta{}, false
@@ -209,7 +205,7 @@ func (p *Partition) Look() (m Meta, ok bool) {
 	return m, err == nil && m.Position != noPosition
 }
 
-// lookLocked reads without keeping anything of it; write is held.
+// lookLocked reads the meta row without keeping it; write is held.
 func (p *Partition) lookLocked() (Meta, error) {
 	if err := p.intact(); err != nil || p.loaded.Load() {
 		return p.state.Meta, err
@@ -218,7 +214,7 @@ func (p *Partition) lookLocked() (Meta, error) {
 	return m.Meta, err
 }
 
-// look is Meta for who will not use the partition: nothing of it is kept.
+// look is Meta for a caller that will not use the partition: the store keeps nothing of what it reads.
 func (k *Handle) look() (Meta, error) {
 	if err := k.p.s.enter(); err != nil {
 		return Meta{}, err
@@ -232,21 +228,19 @@ func (k *Handle) look() (Meta, error) {
 	return k.p.lookLocked()
 }
 
-// Live says that the owner has met the end of the changelog: the store holds
-// everything from now on, and the in-sync time moves with the clock, also while
-// nothing is applied. Replay ends that.
+// Live says that the owner has read the changelog to its end. From now on the store holds everything, and
+// the in-sync time moves with the clock, even if nothing is applied. A Replay ends that.
 //
-// All in-sync times are the brokers', which also decide for how long a tombstone
-// is kept: by a clock that is ahead a store would look fresh when it is not. now
-// is their time, or earlier; from then on the time that passes here is added.
+// In-sync times are the brokers', because their clocks decide how long a tombstone is kept. By a local
+// clock that is ahead, a store would look fresh when it is not. now is the brokers' time, or earlier; the
+// time that passes here is added to it.
 //
-// The in-sync time must not be later than the time until which the process knew
-// that it owned the partition: after a pause of a day a process wakes, without a
-// network, flushes for half a minute, and only then gives up what was long another's;
-// were "now" recorded, the tombstones of that day would never be missed and cancelled
-// timers would fire. So the owner's lease is asked: confirmed says how long ago the
-// partition is known to have been the owner's, or an error if it is not any more. It
-// is called under the partition's lock and must not block.
+// The in-sync time must not be later than the last moment at which the process knew that it owned the
+// partition. Suppose that a process stands still for a day and wakes without a network. It flushes for half
+// a minute, and only then gives up partitions that others took over long ago. If it recorded "now", nobody
+// would notice that the tombstones of that day are missing, and cancelled timers would fire. So the owner's
+// lease is asked: confirmed returns how long ago the partition is known to have been the owner's, or an
+// error if it is no longer. It is called under the partition's lock and must not block.
 func (k *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err error)) error {
 	if err := k.enter(); err != nil {
 		return err
@@ -258,8 +252,8 @@ func (k *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err er
 	return nil
 }
 
-// Unsaved says since when the owner has had changes that the store lacks, the zero
-// time if there are none. The store was in sync at that moment at most.
+// Unsaved tells the store since when the owner has had changes that the store lacks; the zero time if it has
+// none. The store is in sync up to that moment at most.
 func (k *Handle) Unsaved(since time.Time) {
 	if since.IsZero() {
 		k.unsaved.Store(nil)
@@ -268,8 +262,8 @@ func (k *Handle) Unsaved(since time.Time) {
 	}
 }
 
-// Keeps says for how long the changelog keeps deletions now. It is stored with the next
-// change, and with the next flush of a live partition.
+// Keeps tells the store how long the changelog keeps deletions. It is stored with the next change, or with
+// the next flush of a live partition.
 func (k *Handle) Keeps(d time.Duration) error {
 	if err := k.enter(); err != nil {
 		return err
@@ -279,16 +273,14 @@ func (k *Handle) Keeps(d time.Duration) error {
 	return nil
 }
 
-// Behind says that the owner has so many more changes in the changelog that the disk
-// lacks, in the store or not. If they become too many, the store has what waits applied
-// and goes to disk before its time.
+// Behind tells the store that the owner has written so many more changes to the changelog. If too many of
+// them are not on disk yet, the store flushes early.
 func (k *Handle) Behind(changes int) { k.p.s.upkeep.changed(changes) }
 
 // confirm moves the in-sync time of a live handle; p.write is held.
 //
-// The clock is read first: if the process stands still between two of these lines, what
-// is found behind the pause is too early, never too late. A clock that was set back
-// takes the in-sync time with it.
+// It reads the clock first: if the process stands still between two of these lines, the result is too
+// early, never too late. If the clock is set back, so is the in-sync time.
 func (k *Handle) confirm() {
 	now := k.brokers.Add(k.p.s.o.Now().Sub(k.local))
 	ago, err := k.confirmed()
@@ -297,7 +289,7 @@ func (k *Handle) confirm() {
 	}
 	at := now.Add(-ago)
 	if at.Before(k.brokers) {
-		at = k.brokers // the claim is as good as an answer
+		at = k.brokers // the claim confirmed the membership, too
 	}
 	if since := k.unsaved.Load(); since != nil {
 		if saved := now.Add(-time.Since(*since)); saved.Before(at) {
@@ -307,14 +299,14 @@ func (k *Handle) confirm() {
 	k.p.state.InSync = at
 }
 
-// setState changes what the partition is known to hold; p.write is held.
+// setState sets state and the copies of it; p.write is held.
 func (p *Partition) setState(m meta) {
 	p.state = m
 	p.showMisplaced()
 }
 
-// refresh writes the meta row of a live partition, for its in-sync time. If a
-// batch is under way that is left to the next time.
+// refresh writes the meta row of a live partition to record its in-sync time. It does nothing if a batch is
+// under way.
 func (p *Partition) refresh() error {
 	if !p.write.TryLock() {
 		return nil
@@ -330,8 +322,8 @@ func (p *Partition) refresh() error {
 	return b.commit(p, p.state)
 }
 
-// Wipe removes all that the store holds of the partition, at once and for good:
-// after a crash the partition is as before or empty.
+// Wipe removes everything that the store holds of the partition. After a crash the partition is as before,
+// or empty.
 func (k *Handle) Wipe() error {
 	p := k.p
 	if err := p.s.enterChange(); err != nil {
@@ -345,7 +337,7 @@ func (k *Handle) Wipe() error {
 	}
 	k.live, k.replay = false, nil
 	p.wipes++
-	p.loaded.Store(false) // should the excise fail, read what there is
+	p.loaded.Store(false) // if the excise fails, the state is read again
 	if err := p.flushLocked(); err != nil {
 		return fmt.Errorf("wipe partition %s: %w", p.id, err)
 	}
@@ -364,8 +356,8 @@ func (k *Handle) Wipe() error {
 	return nil
 }
 
-// flushLocked makes sure that no row of the partition lies in memory alone,
-// before a table or an excise passes the memtables by: see doc.go.
+// flushLocked makes sure that all rows of the partition are on disk, before a table or an excise bypasses
+// the memtables: see doc.go.
 func (p *Partition) flushLocked() error {
 	if !p.unflushed {
 		return nil

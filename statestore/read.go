@@ -10,18 +10,17 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The bounds of one Scan where the caller gives none.
+// The bounds of one Scan if the caller gives none.
 const (
 	defaultScanRows  = 10_000
 	defaultScanBytes = 8 << 20
 
-	// slabSize is how many bytes of rows share one allocation, and hence are
-	// in memory as long as one timer of them is.
+	// slabSize is how many bytes of rows share one allocation. They stay in memory as long as one of their
+	// timers does.
 	slabSize = 16 << 10
 )
 
-// enterRead opens the store and the partition for reading. Readers do not wait
-// for batches.
+// enterRead enters the store to read the partition. Readers do not wait for batches.
 func (k *Handle) enterRead() error {
 	if err := k.p.s.enter(); err != nil {
 		return err
@@ -38,10 +37,10 @@ func (k *Handle) enterRead() error {
 	return err
 }
 
-// LookupAll looks up many IDs: refs[i] becomes what is pending under ids[i], timer.Absent for
-// nothing, each as of some moment of the call. An ID that is not there costs a tenth of a microsecond
-// where the partition has a filter of all its IDs; else one to two, for the filters of the tables, and no
-// I/O. It may be called at the same time by several goroutines.
+// LookupAll looks up many IDs. It sets refs[i] to what is pending under ids[i], timer.Absent for nothing,
+// each as of some moment during the call. An absent ID costs a tenth of a microsecond if the partition has
+// a filter of all its IDs. Otherwise it costs one or two, for the filters of the tables, and no I/O.
+// Several goroutines may call it at the same time.
 func (k *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
 	if err := k.enterRead(); err != nil {
 		return err
@@ -58,7 +57,7 @@ func (k *Handle) lookUp(ids [][]byte, refs []timer.Ref) (err error) {
 	if f == nil {
 		k.p.ids.unansweredBy(len(ids))
 	}
-	var it *idIterator // since it was needed
+	var it *idIterator // nil until it is needed
 	for i := 0; i < len(ids) && err == nil; i++ {
 		if err := checkID(ids[i]); err != nil {
 			return err
@@ -79,8 +78,8 @@ func (k *Handle) lookUp(ids [][]byte, refs []timer.Ref) (err error) {
 	return err
 }
 
-// GetAll returns the timers that are pending under many IDs at one moment: nil under an ID under which none
-// is; and which of them are parked. The timers are not shared with the store.
+// GetAll returns the timers that are pending under many IDs at one moment, nil for an ID under which none
+// is, and which of them are parked. The timers are not shared with the store.
 func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err error) {
 	if err := k.enterRead(); err != nil {
 		return nil, nil, err
@@ -124,7 +123,7 @@ func (it *idIterator) timer(p prefix, id []byte) (*timer.Timer, Location, error)
 // idIterator looks IDs up, one after another.
 type idIterator struct {
 	*pebble.Iterator
-	key []byte // of the last one, used again: Pebble has a copy
+	key []byte // reused: Pebble copies it
 }
 
 // newIDIterator makes an iterator that asks the filters of all tables: Pebble's Get
@@ -153,8 +152,8 @@ func (it *idIterator) seek(p prefix, id []byte) (Location, error) {
 	return at, nil
 }
 
-// decodeTimer reads the timer of a row. Errors wrap ErrNewerFormat or ErrCorrupt:
-// the partition may be wiped.
+// decodeTimer reads the timer of a row. Errors wrap ErrNewerFormat or ErrCorrupt; in both cases the
+// partition may be wiped.
 func decodeTimer(row []byte) (*timer.Timer, error) {
 	t, err := timer.Decode(row)
 	switch {
@@ -166,19 +165,18 @@ func decodeTimer(row []byte) (*timer.Timer, error) {
 	return t, nil
 }
 
-// dueIter makes an iterator over the rows by due time before the key end.
+// dueIter makes an iterator over the rows by due time that come before the key end.
 func (p *Partition) dueIter(end []byte) (*pebble.Iterator, error) {
 	return p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: end})
 }
 
-// Scan calls fn for the pending timers with from <= Ref < to, in order, until it
-// has had max of them or maxBytes of their rows, whichever is first; at least
-// one if there is any; zero or less stands for 10,000 and 8 MB. It returns the
-// Ref to go on from, and whether [from, to) is exhausted. If fn fails, Scan
-// returns its error and the Ref of the timer that fn had.
+// Scan calls fn for the pending timers with from <= Ref < to that are not parked, in order. It stops after
+// max timers or maxBytes of their rows, whichever comes first, but not before the first timer; zero or less
+// means 10,000 and 8 MB. It returns the Ref to go on from, and whether [from, to) is exhausted. If fn
+// fails, Scan returns its error and the Ref of the timer that fn was given.
 //
-// What fn sees is the state at one moment. fn may use the handle, also to apply:
-// nothing is held while it runs. Timers are not shared with the store.
+// fn sees the state at one moment. It may use the handle, even to apply: no lock is held while it runs.
+// Timers are not shared with the store.
 func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64, fn func(*timer.Timer) error) (next timer.Ref, done bool, err error) {
 	rows, next, done, err := k.scan(from, to, max, maxBytes)
 	if err != nil {
@@ -233,7 +231,7 @@ func (k *Handle) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*time
 	return rows, next, done, errors.Join(it.Close(), k.p.intact())
 }
 
-// behind is the first Ref after t's.
+// behind returns the first Ref after that of t.
 func behind(t *timer.Timer) timer.Ref {
 	at := t.Ref()
 	at.Offset++

@@ -11,31 +11,28 @@ import (
 )
 
 const (
-	// A replay is best flushed at this many records or bytes: the unit of
-	// sorted tables.
+	// replayRecords and replayBytes are when a replay is best flushed: they make a good table.
 	replayRecords = 100_000
 	replayBytes   = 32 << 20
 
-	// replayExcess times that much, without a Flush, is refused.
+	// replayExcess times as much, without a Flush, is refused.
 	replayExcess = 4
 
-	// From this many different IDs on, or bytes, a flush ingests a table
-	// instead of writing a batch: a table costs some synced writes, 10 to
-	// 20 ms, a batch about 6 us per timer more.
+	// A flush of at least tableIDs different IDs, or tableBytes, ingests a table instead of writing a batch. A
+	// table costs some synced writes, 10 to 20 ms; a batch costs about 6 us more for each timer.
 	tableIDs   = 4_000
 	tableBytes = 4 << 20
 
-	// A replay that looks up more than one in lookUpShare of what it flushes does not have
-	// compactions wait: see Replay.looksUp.
+	// A replay that looks up more than one in lookUpShare of the records that it flushes does not delay
+	// compactions: see Replay.looksUp.
 	lookUpShare = 8
 
 	replayBlock = 1 << 20 // bytes of IDs and rows that are allocated at a time
 )
 
-// Replay folds changelog records into a partition, in the order of the log. It
-// collects them in memory, up to some 50 MB, until Flush; the partition's filter of IDs may take
-// 8 MB more than its share meanwhile. It is used by one goroutine. Close ends it, and so does a later
-// Replay, or a Wipe.
+// Replay folds changelog records into a partition, in log order. It collects them in memory, up to some 50 MB,
+// until Flush. Meanwhile the partition's filter of IDs may take 8 MB more than its share. Only one goroutine
+// uses it. Close ends it, as does a later Replay, or a Wipe.
 type Replay struct {
 	k          *Handle
 	changelog  [16]byte
@@ -45,28 +42,25 @@ type Replay struct {
 	checkpoint []byte // nil: none seen since the last flush
 	mark       Mark   // at the next flush
 
-	// looksUp says that a good part of what was flushed last had to be looked up: see
-	// lookUpShare.
+	// looksUp: a good part of the last flush had to be looked up, see lookUpShare.
 	looksUp bool
 }
 
-// record is the last one seen of an ID, after dedupe.
+// record is a change of one ID. After dedupe there is one for each ID.
 type record struct {
-	target uint32 // what before is parked for: see place
+	target uint32 // that before is parked for: see Location
 	id     []byte
 	row    []byte       // bytes of the timer, nothing for a deletion
-	timer  *timer.Timer // instead of row, where that is not there
-	before timer.Ref    // what the store has, filled in by resolve
+	timer  *timer.Timer // instead of row, if that is nil
+	before timer.Ref    // what the store has; resolve sets it
 	after  timer.Ref    // Absent for a deletion
 }
 
-// Replay begins to fold records of the changelog topic of that UUID, from
-// Meta().Position on. Until Live is called the in-sync time stays what it was,
-// however often the replay is flushed, lost and begun again: a replay that is
-// interrupted for hours may have missed tombstones. That of a partition of which
-// the store holds nothing is now, the brokers' time or earlier; the zero time
-// stands for never. Errors wrap ErrForeignChangelog if the store was folded from
-// another topic.
+// Replay begins to fold records of the changelog topic of that UUID, from Meta().Position on. The in-sync time
+// stays as it is until Live is called, however often the replay is flushed, lost and begun again, because a
+// replay that is interrupted for hours may have missed tombstones. If the store holds nothing of the
+// partition, the in-sync time becomes now, which is the brokers' time or earlier; the zero time means never.
+// Errors wrap ErrForeignChangelog if the store was folded from another topic.
 func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 	if err := k.enter(); err != nil {
 		return nil, err
@@ -74,8 +68,7 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 	defer k.leave()
 	s := &k.p.state
 	if s.Position == noPosition {
-		// The empty fold is in sync with everything that is still in the log:
-		// a tombstone can only be missed from now on.
+		// An empty store is in sync with the log: it can miss a tombstone only from now on.
 		s.InSync = now
 	} else if s.Changelog != changelog {
 		return nil, fmt.Errorf("replay partition %s: changelog %x, stored %x: %w",
@@ -86,8 +79,8 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 	return k.replay, nil
 }
 
-// Put takes in that t is pending under id; value are its bytes. Either may be
-// nil, the other is used then. Nothing is kept of id, value and t.
+// Put records that t is pending under id. value is t encoded. One of t and value may be nil. Put keeps nothing
+// of id, value and t.
 func (r *Replay) Put(id, value []byte, t *timer.Timer) (err error) {
 	if t == nil {
 		if t, err = timer.Decode(value); err != nil {
@@ -100,16 +93,16 @@ func (r *Replay) Put(id, value []byte, t *timer.Timer) (err error) {
 	return r.add(id, value, t.Ref())
 }
 
-// Delete takes in that nothing is pending under id.
+// Delete records that nothing is pending under id.
 func (r *Replay) Delete(id []byte) error { return r.add(id, nil, timer.Absent) }
 
-// Checkpoint takes in a checkpoint record, of which a copy is kept.
+// Checkpoint records a checkpoint, of which it keeps a copy.
 func (r *Replay) Checkpoint(raw []byte) error {
 	r.checkpoint = append([]byte{}, raw...)
 	return nil
 }
 
-// At marks the position of the next Flush; else it has no name.
+// At marks the position of the next Flush. Without it the position has no name.
 func (r *Replay) At(m Mark) { r.mark = m }
 
 func (r *Replay) add(id, row []byte, after timer.Ref) error {
@@ -129,13 +122,12 @@ func (r *Replay) add(id, row []byte, after timer.Ref) error {
 	return nil
 }
 
-// Flush stores everything taken in so far together with position, the changelog
-// offset behind it: both or neither are there after a crash. Few records go to
-// memory like an Apply, many to a synced table, before which it waits while too
-// many tables wait to be merged, 30 s at most.
+// Flush stores all records so far together with position, the changelog offset behind them. After a crash the
+// store has both or neither. Few records go to the memtable, as with Apply. Many go into a synced table; Flush
+// first waits while too many tables wait to be merged, for at most 30 s.
 //
-// Errors wrap ErrNotOwner, ErrReplayOver or ErrPosition; the replay is over
-// then, and is begun again from Meta().Position.
+// Errors wrap ErrNotOwner, ErrReplayOver or ErrPosition. Then the replay is over, and a new one begins at
+// Meta().Position.
 func (r *Replay) Flush(position int64) error {
 	ended := "replay partition %s up to %d: %w"
 	r.dedupe()
@@ -145,7 +137,7 @@ func (r *Replay) Flush(position int64) error {
 			return err
 		}
 		if !r.looksUp {
-			k.p.s.compactions.hold()
+			k.p.s.compactions.pause()
 		}
 	}
 	if err := k.enter(); err != nil {
@@ -165,8 +157,8 @@ func (r *Replay) Flush(position int64) error {
 	return nil
 }
 
-// Close ends the replay and lets go of its memory, tens of MB that the Handle would hold
-// otherwise. What was put since the last Flush is forgotten. It may be called twice.
+// Close ends the replay and frees its memory, tens of MB that the Handle would hold otherwise. Records since
+// the last Flush are lost. It may be called twice.
 func (r *Replay) Close() {
 	r.k.p.write.Lock()
 	defer r.k.p.write.Unlock()
@@ -209,10 +201,9 @@ func (r *Replay) flushLocked(position int64) error {
 	return w.commit(p, next)
 }
 
-// anchorLocked writes a meta row that says that nothing of the changelog is folded yet; the
-// rest of it is next's. The first table of a partition overlaps with that row, and so stays
-// in level 0. Pebble puts a table that overlaps with none into the lowest level, and would
-// merge all that comes behind with it, where it can just be moved.
+// anchorLocked writes a meta row with position 0 and otherwise the content of next. The first table of a
+// partition overlaps with that row, so it stays in level 0. Pebble puts a table that overlaps with nothing into
+// the lowest level, and would have to merge all later tables with it. So it can just move them.
 func (p *Partition) anchorLocked(next meta) error {
 	next.Position, next.Checkpoint, next.Mark = 0, nil, Mark{}
 	w := p.newBatchLocked()
@@ -220,12 +211,12 @@ func (p *Partition) anchorLocked(next meta) error {
 	return w.commit(p, next)
 }
 
-// large says that the records, once deduped, are worth a table.
+// large reports whether the records, without duplicates, are worth a table.
 func (r *Replay) large() bool {
 	return len(r.records) >= r.k.p.s.tables.leastIDs || r.bytes >= tableBytes
 }
 
-// dedupe sorts the records by ID and keeps the last one of each.
+// dedupe sorts the records by ID and keeps the last one of each ID.
 func (r *Replay) dedupe() {
 	sortRecords(r.records)
 	kept := r.records[:0]
@@ -239,8 +230,8 @@ func (r *Replay) dedupe() {
 	r.records = kept
 }
 
-// resolve looks up what the store has of every ID that the filter does not deny. Going in the order
-// of the IDs, the iterator seldom starts afresh.
+// resolve looks up what the store has of every ID that the filter does not exclude. It goes in the order of the
+// IDs, so the iterator seldom has to seek far.
 func (r *Replay) resolve() error {
 	p, lookUps := r.k.p, 0
 	defer func() { r.looksUp = lookUps*lookUpShare > len(r.records) }()

@@ -7,25 +7,24 @@ import (
 )
 
 const (
-	// roomLayers of tables in level 0 are too many to add one more: a checkpoint
-	// waits until there are fewer. Each costs every look-up a probe.
+	// A checkpoint waits while level 0 has roomLayers layers of tables or more. Each layer costs every look-up
+	// a probe.
 	roomLayers = 24
-	// replayRoom times as many are what a replay waits at: it looks up little.
+	// replayRoom times as many are the limit of a replay, which looks up little.
 	replayRoom = 2
-	// spareLayers are what checkpoints may add to those that a replay has left.
+	// spareLayers is how many layers checkpoints may add to those that a replay has left.
 	spareLayers = 8
 
-	// roomWait is how long a checkpoint, or a replay's flush, waits at most. A disk that
-	// has not merged anything by then is not helped by waiting.
+	// roomWait is how long a checkpoint, or a replay's flush, waits at most. If the disk has not merged
+	// anything by then, waiting longer does not help.
 	roomWait = 30 * time.Second
 
-	// roomCheck is how often it looks whether it has lost the partition.
+	// roomCheck is how often it checks whether it has lost the partition.
 	roomCheck = 100 * time.Millisecond
 )
 
-// WaitForRoom waits before a batch that Apply makes a table of, while too many tables
-// wait to be merged, 30 s at most and until ctx ends. No lock is held meanwhile, so
-// that the partition may be acquired and the store closed.
+// WaitForRoom waits while too many tables wait to be merged, if Apply would make a table of the batch: for at most
+// 30 s, and until ctx ends. It holds no lock meanwhile, so the partition can be acquired and the store closed.
 func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	if !k.p.s.large(b) {
 		return nil
@@ -64,9 +63,9 @@ func (k *Handle) waitForRoom(ctx context.Context, replaying bool) error {
 	}
 }
 
-// room returns how many layers are too many to add one, and lets compactions know of a replay;
-// layers is how many there are. Those that a replay has left are no reason for a checkpoint
-// to wait: merging all partitions may take a minute.
+// room returns the number of layers at which the caller has to wait. layers is how many there are, which it
+// notes for compactions if the caller is a replay. A checkpoint does not wait for layers that a replay has
+// left, because merging all partitions may take a minute.
 func (s *Store) room(layers int, replaying bool) int {
 	if replaying {
 		s.compactions.replaying(layers)
@@ -78,8 +77,7 @@ func (s *Store) room(layers int, replaying bool) int {
 	return s.roomLayers
 }
 
-// layers returns how many layers of tables level 0 has, while the handle owns the
-// partition.
+// layers is Store.level0Layers, or an error if the handle has lost the partition.
 func (k *Handle) layers() (int, error) {
 	s := k.p.s
 	if err := s.enter(); err != nil {
@@ -92,10 +90,10 @@ func (k *Handle) layers() (int, error) {
 	return s.level0Layers(), nil
 }
 
-// signal wakes everybody who waits, each time it is given.
+// signal wakes all waiters each time it is given.
 type signal struct {
 	mu sync.Mutex
-	ch chan struct{} // closed and forgotten when given
+	ch chan struct{} // closed and dropped when the signal is given
 }
 
 // wait returns a channel that is closed when the signal is given next.

@@ -187,7 +187,7 @@ func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
 	}
 	must(t, s.Close())
 	s = newStore(o)
-	s.compactions.hold() // as if it took long
+	s.compactions.pause() // as if it took long
 	must(t, s.openDatabase())
 	defer s.db.Close()
 	layers := s.level0Layers()

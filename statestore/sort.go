@@ -7,15 +7,14 @@ import (
 	"slices"
 )
 
-// ranked stands for a record while records are sorted: comparing and moving the records
-// themselves, of a hundred bytes each, takes three times as long.
+// ranked stands for a record while records are sorted. Comparing and moving the records themselves, of a
+// hundred bytes each, takes three times as long.
 type ranked struct {
-	head uint64 // first bytes of the ID behind what all have in common
-	at   int32  // place of the record, which is that in the log
+	head uint64 // first bytes of the ID behind the prefix that all IDs have in common
+	at   int32  // index of the record, in log order
 }
 
-// sortRecords sorts by ID, then by place in the log. IDs mostly begin alike, so they are
-// told apart by what comes behind that.
+// sortRecords sorts by ID, then by log order. Most IDs begin alike, so it compares what comes behind that.
 func sortRecords(records []record) {
 	common := commonPrefix(records)
 	order := make([]ranked, len(records))
@@ -34,7 +33,7 @@ func sortRecords(records []record) {
 	arrange(records, order)
 }
 
-// commonPrefix is how many bytes all IDs begin with alike.
+// commonPrefix returns how many bytes all IDs have in common at their beginning.
 func commonPrefix(records []record) int {
 	if len(records) == 0 {
 		return 0
@@ -51,7 +50,7 @@ func commonPrefix(records []record) int {
 	return n
 }
 
-// head orders as IDs do, as far as eight bytes can tell.
+// head returns the first eight bytes of an ID as a number that orders as they do.
 func head(id []byte) uint64 {
 	if len(id) >= 8 {
 		return binary.BigEndian.Uint64(id)
@@ -61,8 +60,7 @@ func head(id []byte) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// arrange puts the records in order, in place: each cycle of those that take each other's
-// places moves by one.
+// arrange puts the records in order without a second slice: it follows each cycle of the permutation.
 func arrange(records []record, order []ranked) {
 	for i := range order {
 		if order[i].at < 0 || int(order[i].at) == i {

@@ -15,8 +15,7 @@ const (
 	lockFile    = "LOCK"
 )
 
-// PartitionID names a request partition. The UUID makes a deleted and
-// re-created topic another one.
+// PartitionID names a request partition. A topic that is deleted and created again has another UUID.
 type PartitionID struct {
 	Topic     [16]byte // UUID of the request topic
 	Partition int32    // never negative
@@ -70,7 +69,7 @@ func (s *Store) enter() error {
 	return nil
 }
 
-// enterChange is enter for what changes the store.
+// enterChange is enter for a call that changes the store.
 func (s *Store) enterChange() error {
 	if s.readOnly {
 		return fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)
@@ -80,8 +79,8 @@ func (s *Store) enterChange() error {
 
 func (s *Store) leave() { s.life.RUnlock() }
 
-// Flush makes everything durable that was applied before. It records the
-// in-sync time of every live partition, idle ones too.
+// Flush makes durable what was applied before. It also records the in-sync time of every live partition,
+// idle ones included.
 func (s *Store) Flush() error {
 	if err := s.enterChange(); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (s *Store) Flush() error {
 	return nil
 }
 
-// known returns the partitions that were asked for so far.
+// known returns the partitions that callers have asked for so far.
 func (s *Store) known() []*Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,15 +154,15 @@ func (s *Store) shut() error {
 	return err
 }
 
-// ClusterID is the Kafka cluster the directory is bound to, empty if to none yet.
+// ClusterID returns the Kafka cluster that the directory is bound to; empty if it is not bound yet.
 func (s *Store) ClusterID() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.identity.cluster
 }
 
-// BindCluster ties a new directory to the cluster id for good. A directory of another
-// cluster is refused with ErrForeignCluster.
+// BindCluster binds a new directory to a cluster for good. It returns ErrForeignCluster if the directory
+// belongs to another one.
 func (s *Store) BindCluster(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +188,7 @@ func (s *Store) BindCluster(id string) error {
 	return nil
 }
 
-// Partition returns the partition id, the same one for the same id.
+// Partition returns the partition of that ID. It is the same one for each call.
 func (s *Store) Partition(id PartitionID) *Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,36 +200,26 @@ func (s *Store) Partition(id PartitionID) *Partition {
 	return p
 }
 
-// Partitions returns every partition of which the store holds something, in the
-// order of topic UUID and number.
+// Partitions returns every partition of which the store holds rows, ordered by topic UUID and number.
 func (s *Store) Partitions() ([]PartitionID, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
 	defer s.leave()
-	it, err := s.db.NewIter(nil)
-	if err != nil {
-		return nil, fmt.Errorf("list partitions: %w", err)
-	}
 	var ids []PartitionID
-	for ok := it.First(); ok; {
-		var p prefix
-		if copy(p[:], it.Key()) < prefixSize {
-			return nil, errors.Join(fmt.Errorf("list partitions: key %x: %w", it.Key(), ErrCorrupt), it.Close())
+	for from := (prefix{}); ; {
+		p, ok, err := firstIn(s.db, &pebble.IterOptions{LowerBound: from[:]})
+		if !ok || err != nil {
+			return ids, err
 		}
 		ids = append(ids, p.id())
-		next := p.next()
-		ok = it.SeekGE(next[:])
+		from = p.next()
 	}
-	if err := it.Close(); err != nil {
-		return nil, fmt.Errorf("list partitions: %w", err)
-	}
-	return ids, nil
 }
 
-// Drop removes all that is held of a partition that nobody has acquired, if it is
-// old, and reports whether it did. Who acquires the partition meanwhile comes before it,
-// or finds nothing.
+// Drop removes everything that the store holds of a partition if nobody has acquired it and it is old. It
+// returns whether it did. A caller that acquires the partition meanwhile comes before the removal, or
+// finds nothing.
 func (s *Store) Drop(id PartitionID, old func(Meta) bool) (bool, error) {
 	if s.readOnly {
 		return false, fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)

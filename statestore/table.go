@@ -15,19 +15,17 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// dueRow is a row by due time to write to a table: that of a record, by its place, or a
-// deletion.
+// dueRow is a row by due time that goes into a table: that of a record, or a deletion.
 type dueRow struct {
 	ref timer.Ref
-	of  int32 // negative: a deletion
+	of  int32 // index of the record; negative: a deletion
 }
 
 const deletion = -1
 
-// ingestLocked stores records, sorted by ID and resolved, and next in
-// one table: rows, deletions, checkpoint and position become valid with one
-// synced edit of the manifest. p.write is held, and the partition has no rows in
-// memory when the table comes: doc.go says why that must be.
+// ingestLocked stores records, sorted by ID and resolved, and next in one table. Rows, deletions, checkpoint and
+// position become valid with one synced edit of the manifest. p.write is held. The partition has no rows in
+// memtables when the table is ingested: doc.go says why that must be so.
 func (p *Partition) ingestLocked(next meta, records []record) error {
 	dues, lowest, deleted := dueRows(records)
 	parked := parkedRows(records)
@@ -53,7 +51,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 		return errors.Join(p.s.events.tableError(err), fsys.Remove(path))
 	}
 	if err := p.s.db.Ingest(context.Background(), []string{path}); err != nil {
-		p.loaded.Store(false) // read what there is
+		p.loaded.Store(false) // the state is read again
 		_ = fsys.Remove(path) // it may be gone; Open clears it in any case
 		return err
 	}
@@ -63,7 +61,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	return nil
 }
 
-// gain is by how much a record changes the number of pending timers.
+// gain returns by how much a record changes the number of pending timers.
 func (c *record) gain() (n int64) {
 	if !c.before.IsAbsent() {
 		n--
@@ -74,8 +72,8 @@ func (c *record) gain() (n int64) {
 	return n
 }
 
-// dueRows are the rows by due time that the records put and delete, in order,
-// with the lowest that is put and the number of those that are deleted.
+// dueRows returns the rows by due time that the records put and delete, in order, with the lowest one that is put
+// and the number of those that are deleted.
 func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 	rows = make([]dueRow, 0, len(records))
 	lowest = last
@@ -101,7 +99,7 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 	return slices.CompactFunc(rows, func(a, b dueRow) bool { return a.ref == b.ref }), lowest, deleted
 }
 
-// parkedRows are the parked rows that the records delete, in order.
+// parkedRows returns the parked rows that the records delete, in order.
 func parkedRows(records []record) (rows []Location) {
 	for i := range records {
 		if c := &records[i]; c.target != 0 {

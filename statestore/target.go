@@ -14,9 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// target is one that timers of a partition are parked for. The number stands for
-// the name in the keys of its rows; it is given again when nothing is parked for
-// the target any more.
+// target is one that timers of a partition are parked for. In the keys of its rows the number stands for the
+// name. The number is free again when nothing is parked for the target.
 type target struct {
 	number uint32 // from 1
 	name   string
@@ -48,19 +47,18 @@ func decodeTarget(number, row []byte) (t target, err error) {
 	return t, nil
 }
 
-// targets are those of a partition that have parked timers.
+// targets are the targets of a partition that have parked timers.
 type targets struct {
 	byNumber map[uint32]target
 	byName   map[string]uint32
-	highest  uint32 // number given so far
+	highest  uint32 // highest number that was given so far
 }
 
 func newTargets() targets {
 	return targets{byNumber: map[uint32]target{}, byName: map[string]uint32{}}
 }
 
-// readTargets reads what belongs to the meta row m. There is nothing to read in
-// a partition without parked timers.
+// readTargets reads the targets that belong to the meta row m. A partition without parked timers has none.
 func readTargets(r pebble.Reader, p prefix, m *meta) (targets, error) {
 	ts := newTargets()
 	if m.Parked == 0 {
@@ -91,8 +89,8 @@ func (ts *targets) set(t target) {
 	ts.highest = max(ts.highest, t.number)
 }
 
-// free is a number that stands for no target. They come round: 0 is none, and nothing
-// comes behind the last.
+// free returns a number that stands for no target. Numbers wrap around. 0 stands for no target, and no key
+// could come behind the highest one.
 func (ts *targets) free() uint32 {
 	n := ts.highest + 1
 	for ; n == 0 || n == math.MaxUint32 || ts.byNumber[n].number != 0; n++ {
@@ -100,7 +98,7 @@ func (ts *targets) free() uint32 {
 	return n
 }
 
-// check refuses the place of a timer that is parked for no known target.
+// check returns an error if a timer is parked for an unknown target.
 func (ts *targets) check(at Location) error {
 	if _, ok := ts.byNumber[at.target]; at.target != 0 && !ok {
 		return fmt.Errorf("parked for unknown target %d: %w", at.target, ErrCorrupt)
@@ -108,15 +106,14 @@ func (ts *targets) check(at Location) error {
 	return nil
 }
 
-// targetChanges is what one batch, or one table, changes of a partition's
-// targets.
+// targetChanges is what one batch, or one table, changes in a partition's targets.
 type targetChanges struct {
 	of     *targets
-	next   map[uint32]target // those that change, as they will be
-	parked int64             // change of the number of parked timers
+	next   map[uint32]target // new state of the targets that change
+	parked int64             // by how much the number of parked timers changes
 }
 
-// number returns the number of the target of that name, if need be a new one.
+// number returns the number of the target of that name. It gives it one if it has none.
 func (c *targetChanges) number(name string) uint32 {
 	if n := c.of.byName[name]; n != 0 {
 		return n
@@ -126,7 +123,7 @@ func (c *targetChanges) number(name string) uint32 {
 	return t.number
 }
 
-// change changes the target of that number, which is known.
+// change changes a known target.
 func (c *targetChanges) change(number uint32, f func(*target)) {
 	t, ok := c.next[number]
 	if !ok {
@@ -154,7 +151,7 @@ func (c *targetChanges) remove(at Location) {
 	c.change(at.target, func(t *target) { t.count-- })
 }
 
-// raise notes that no row of the target is left before low.
+// raise records that no row of the target is left before low.
 func (c *targetChanges) raise(number uint32, low timer.Ref) {
 	c.change(number, func(t *target) { t.low = low })
 }
@@ -164,7 +161,7 @@ func (c *targetChanges) sorted() []target {
 	return slices.SortedFunc(maps.Values(c.next), func(a, b target) int { return cmp.Compare(a.number, b.number) })
 }
 
-// install makes the changes those of the partition, once they are stored.
+// install makes the changes in the partition's targets. They must be stored.
 func (c *targetChanges) install() {
 	for _, t := range c.next {
 		if t.count != 0 {

@@ -10,9 +10,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Timers says how far the fold of a partition is, Position -1 if the store holds
-// nothing of it, and calls fn, if there is one, with every timer that is pending
-// there, in no order. It is for tools: it reads the whole partition. Errors wrap
+// Timers returns how far a partition is; Position is -1 if the store holds nothing of it. It calls fn, which may be
+// nil, with every pending timer, in no order. It reads the whole partition and is for tools. Errors wrap
 // ErrCorrupt or ErrNewerFormat, or are those of fn.
 func (s *Store) Timers(id PartitionID, fn func(*timer.Timer) error) (Meta, error) {
 	if err := s.enter(); err != nil {

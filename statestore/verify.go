@@ -13,12 +13,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Verify reads the whole partition and checks what always holds of its rows:
-// every row by due time, and every parked row, is a timer that its ID row points
-// to and the other way round, their numbers are those recorded, and none lies
-// before its low bound. It takes seconds per million timers and is for tests and
-// tools. Errors wrap ErrCorrupt if what is stored is at fault, and ErrNewerFormat
-// if it cannot be judged.
+// Verify reads the whole partition and checks that its rows agree: every row by due time, and every parked row, is
+// a timer that its ID row points to, and vice versa; there are as many as recorded; and none lies before its low
+// bound. It takes seconds for a million timers and is for tests and tools. Errors wrap ErrCorrupt if rows are
+// wrong, and ErrNewerFormat if this version cannot read them.
 func (p *Partition) Verify() (Meta, error) {
 	if err := p.s.enter(); err != nil {
 		return Meta{}, err
@@ -32,10 +30,9 @@ func (p *Partition) Verify() (Meta, error) {
 	return m.Meta, nil
 }
 
-// VerifyAll verifies every partition of which the store holds something, one
-// after another, and calls fn, if there is one, with what Verify says of each.
-// It returns all their errors. Where the damage hides which partitions there
-// are, it goes by the bounds of the tables.
+// VerifyAll verifies every partition in the store, one after the other. It calls fn, which may be nil, with the
+// result of each, and returns all errors. If damage hides which partitions there are, it goes by the bounds of
+// the tables.
 func (s *Store) VerifyAll(ctx context.Context, fn func(PartitionID, Meta, error)) error {
 	return eachPartition(ctx, s, func(id PartitionID, met error) error {
 		m, err := s.Partition(id).Verify()
@@ -49,8 +46,8 @@ func (s *Store) VerifyAll(ctx context.Context, fn func(PartitionID, Meta, error)
 	})
 }
 
-// eachPartition calls fn for each partition, with the error met on the way to it
-// if the way there is damaged, and returns all errors of fn.
+// eachPartition calls fn for each partition, with an error if something between it and the last one could not be
+// read. It returns all errors of fn.
 func eachPartition(ctx context.Context, s *Store, fn func(id PartitionID, met error) error) (errs error) {
 	for from := (prefix{}); ; {
 		if err := ctx.Err(); err != nil {
@@ -65,9 +62,8 @@ func eachPartition(ctx context.Context, s *Store, fn func(id PartitionID, met er
 	}
 }
 
-// partitionFrom returns the first partition not before from. Where it cannot
-// read which that is, it returns the first one with which a table begins or
-// ends, and the error if that lies before it.
+// partitionFrom returns the first partition that is not before from. If it cannot read which one that is, it returns
+// the error and the first partition with which a table begins or ends.
 func partitionFrom(s *Store, from prefix) (p prefix, ok bool, err error) {
 	if err := s.enter(); err != nil {
 		return p, false, err
@@ -82,7 +78,7 @@ func partitionFrom(s *Store, from prefix) (p prefix, ok bool, err error) {
 	if i < 0 {
 		return p, false, errors.Join(err, boundsErr)
 	}
-	// A seek reads tables of each level, also such as begin further on.
+	// The seek has read a table of each level, some of which may begin behind the bound.
 	bound := tables[i]
 	if p, ok, err = firstIn(s.db, &pebble.IterOptions{LowerBound: from[:], UpperBound: bound[:]}); !ok {
 		p = bound
@@ -90,7 +86,7 @@ func partitionFrom(s *Store, from prefix) (p prefix, ok bool, err error) {
 	return p, true, errors.Join(err, boundsErr)
 }
 
-// firstIn returns the first partition within the bounds of o.
+// firstIn returns the first partition within bounds.
 func firstIn(db *pebble.DB, o *pebble.IterOptions) (p prefix, ok bool, err error) {
 	it, err := db.NewIter(o)
 	if err != nil {
@@ -108,8 +104,7 @@ func firstIn(db *pebble.DB, o *pebble.IterOptions) (p prefix, ok bool, err error
 	return p, false, err
 }
 
-// tableBounds returns the partitions that tables begin and end with, in order:
-// known without reading a table.
+// tableBounds returns the partitions that tables begin and end with, in order. It reads no table.
 func tableBounds(db *pebble.DB) (ps []prefix, err error) {
 	levels, err := db.SSTables()
 	for _, tables := range levels {
@@ -126,7 +121,7 @@ func tableBounds(db *pebble.DB) (ps []prefix, err error) {
 	return slices.Compact(ps), err
 }
 
-// corrupt makes an error of Pebble about bytes that make no sense one of ours.
+// corrupt makes Pebble's corruption errors wrap ErrCorrupt.
 func corrupt(err error) error {
 	if !pebble.IsCorruptionError(err) || errors.Is(err, ErrCorrupt) {
 		return err
@@ -137,10 +132,10 @@ func corrupt(err error) error {
 	return fmt.Errorf("%w: %w", err, ErrCorrupt)
 }
 
-// tableError is damage that was met in a table.
+// tableError is damage in a table.
 type tableError struct {
 	info *pebble.DataCorruptionInfo
-	err  error // what Pebble says, which prints what it carries the details in too
+	err  error // Pebble's, whose text repeats the details
 }
 
 func (e *tableError) Error() string {
@@ -218,8 +213,7 @@ func (v *verifier) row(key, row []byte) error {
 	return fmt.Errorf("key %x: %w", key, ErrCorrupt)
 }
 
-// timer checks a timer's row: its key, that the timer belongs there, and that
-// its ID row says so. at lacks the ref.
+// timer checks that a timer's row has the right key and that its ID row points to it. at has no ref yet.
 func (v *verifier) timer(key []byte, at Location, low timer.Ref, row []byte) error {
 	t, err := decodeTimer(bytes.Clone(row))
 	if err != nil {
@@ -239,8 +233,8 @@ func (v *verifier) timer(key []byte, at Location, low timer.Ref, row []byte) err
 	return nil
 }
 
-// count compares the numbers of rows. Each row of a timer has an ID row of its
-// own, so equal numbers mean that there is no ID row without one.
+// count compares the numbers of rows. Each timer's row has its own ID row, so if the numbers are equal, no ID row is
+// without a timer.
 func (v *verifier) count(m *meta) error {
 	if v.dues+m.Parked != v.ids || v.ids != m.Pending {
 		return fmt.Errorf("%d rows by due time, %d parked, %d by ID, %d pending: %w",

@@ -11,27 +11,27 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// mostAhead is how many rows of a target are read at a time at most.
+// mostAhead is how many rows of a target are read ahead at most.
 const mostAhead = 64
 
-// View is a partition as it is at one moment, for who asks what is pending: also what is
-// parked, which a Scan passes over. Whoever has one must Close it soon: it holds up the
-// end of the store, and keeps its old tables on disk. It is one goroutine's at a time.
+// View is a partition as it is at one moment, for questions about pending timers. Unlike a Scan it also has
+// parked timers. It must be closed soon: it delays Store.Close and keeps old tables on disk. Only one
+// goroutine may use it at a time.
 type View struct {
 	k    *Handle
-	rows *pebble.Iterator // of the partition, of any kind
-	one  *pebble.Iterator // for single rows; nil: there was none yet
+	rows *pebble.Iterator // over all rows of the partition
+	one  *pebble.Iterator // for single rows; nil until it is needed
 	low  timer.Ref
 }
 
-// Row is a row of a View. It is good until the next one.
+// Row is a row of a View. It is valid until the next one is read.
 type Row struct {
 	Ref    timer.Ref
 	Parked bool
 	value  []byte
 }
 
-// ID is the ID of the row's timer. It is not to be kept.
+// ID returns the ID of the row's timer, which the caller must not keep.
 func (r *Row) ID() ([]byte, error) {
 	id, err := timer.DecodeID(r.value)
 	if err != nil {
@@ -40,16 +40,16 @@ func (r *Row) ID() ([]byte, error) {
 	return id, err
 }
 
-// Size is how many bytes the row has.
+// Size returns the length of the row in bytes.
 func (r *Row) Size() int { return len(r.value) }
 
-// Peek is the row's timer, which is good as long as the row. Timer is one to keep.
+// Peek returns the row's timer, which is valid as long as the row. Use Timer for one to keep.
 func (r *Row) Peek() (*timer.Timer, error) { return decodeTimer(r.value) }
 
-// Timer is the row's timer.
+// Timer returns the row's timer.
 func (r *Row) Timer() (*timer.Timer, error) { return decodeTimer(bytes.Clone(r.value)) }
 
-// View makes a View of now.
+// View returns a view of the partition as it is now.
 func (k *Handle) View() (*View, error) {
 	if err := k.enterRead(); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (k *Handle) View() (*View, error) {
 	return &View{k: k, rows: rows, low: low}, nil
 }
 
-// Close ends the view. Its error may be why what was seen is not so.
+// Close ends the view. If it returns an error, what the view has shown may be wrong.
 func (v *View) Close() error {
 	err := v.rows.Close()
 	if v.one != nil {
@@ -81,14 +81,13 @@ func (v *View) Close() error {
 	return nil
 }
 
-// clone is an iterator of the same moment.
+// clone returns an iterator that sees the same moment.
 func (v *View) clone(lower, upper []byte) (*pebble.Iterator, error) {
 	return v.rows.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{LowerBound: lower, UpperBound: upper}})
 }
 
-// Due calls fn with the rows with from <= Ref < to, parked or not, in order, until it
-// returns false. parkedOnly leaves the others out. What each target has that timers are
-// parked for costs a seek.
+// Due calls fn with the rows with from <= Ref < to, parked or not, in order, until fn returns false. With
+// parkedOnly it skips the others. Each target with parked timers costs a seek.
 func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool, err error)) error {
 	p := v.k.p
 	parked, err := v.parked(from, to)
@@ -127,7 +126,7 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 	return nil
 }
 
-// rowsByDue are the rows by due time.
+// rowsByDue iterates over the rows by due time.
 type rowsByDue struct {
 	it  *pebble.Iterator
 	ok  bool
@@ -164,7 +163,7 @@ func (d *rowsByDue) at(ok bool) (err error) {
 	return err
 }
 
-// get reads the value, which the order needs not.
+// get reads the value of the row. Merging needs only its key.
 func (d *rowsByDue) get() (*Row, error) {
 	var err error
 	d.row.value, err = d.it.ValueAndErr()
@@ -173,12 +172,12 @@ func (d *rowsByDue) get() (*Row, error) {
 
 func (d *rowsByDue) close() {
 	if d.it != nil {
-		d.it.Close() // next took every error
+		d.it.Close() // at has returned every error
 	}
 }
 
-// rowsByTarget are those of all targets, merged. One iterator serves them all: it reads a
-// few rows ahead for each, more each time.
+// rowsByTarget merges the parked rows of all targets. One iterator serves them all. It reads a few rows ahead
+// for each target, more each time.
 type rowsByTarget struct {
 	it      *pebble.Iterator
 	prefix  prefix
@@ -190,8 +189,8 @@ type rowsByTarget struct {
 type ahead struct {
 	number uint32
 	rows   []Row
-	from   timer.Ref // of what is to be read next
-	n      int       // rows to be read at a time
+	from   timer.Ref // where to read next
+	n      int       // how many rows to read then
 }
 
 func (v *View) parked(from, to timer.Ref) (*rowsByTarget, error) {
@@ -285,12 +284,12 @@ func (l *rowsByTarget) add(a *ahead) {
 
 func (l *rowsByTarget) close() {
 	if l.it != nil {
-		l.it.Close() // read took every error
+		l.it.Close() // read has returned every error
 	}
 }
 
-// IDs calls fn with the IDs with from <= ID that begin with prefix, in the order of
-// their bytes, until it returns false. id is not to be kept.
+// IDs calls fn with the IDs that begin with prefix and are not below from, ordered by their bytes, until fn
+// returns false. fn must not keep id.
 func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Location) (more bool, err error)) error {
 	p := v.k.p
 	if bytes.Compare(from, prefix) < 0 {
@@ -319,8 +318,7 @@ func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Location) (more bo
 	return nil
 }
 
-// behindAll is the first key behind all that begin with key, whose kind is not the last
-// byte that there is.
+// behindAll returns the first key behind all keys that begin with key. It relies on a kind that is not 0xff.
 func behindAll(key []byte) []byte {
 	for key[len(key)-1] == 0xff {
 		key = key[:len(key)-1]
@@ -329,7 +327,7 @@ func behindAll(key []byte) []byte {
 	return key
 }
 
-// Row reads the row at a place that IDs has given.
+// Row reads the row at a location that IDs has returned.
 func (v *View) Row(at Location) (*Row, error) {
 	p := v.k.p
 	if v.one == nil {
