@@ -10,18 +10,17 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Delayed is what a record of a fixed-delay topic says.
+// Delayed is a valid record of a fixed-delay topic.
 type Delayed struct {
 	Target  string
-	Attempt int64              // how many fixed-delay topics it has come through, with this one
-	Headers []kgo.RecordHeader // those that go with it, in order; they may be the record's own
+	Attempt int64              // number of fixed-delay topics it has passed through, this one included
+	Headers []kgo.RecordHeader // headers to pass on, in order; the slice may be the record's own
 }
 
-// ValidateDelayed reads a record of a fixed-delay topic, or says why it cannot be passed
-// on. Of the headers that speak to the service it takes timer-target-topic and
-// waterclock-attempt; it refuses any other timer- header, for it would have no effect,
-// and drops those of the service. The same record is validated alike whenever it is read,
-// by the same rules: those that hold now, see Replace.
+// ValidateDelayed reads a record of a fixed-delay topic, or says why it cannot be passed on. It takes the
+// headers timer-target-topic and waterclock-attempt. It rejects any other timer- header, which would
+// have no effect, and drops the other waterclock- headers. The result depends only on the record and on
+// the current rules.
 func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 	r = r.Current()
 	var named, attempt []byte
@@ -73,7 +72,7 @@ func (r *Rules) delayedTarget(named []byte, given bool) (string, *Refusal) {
 	return allowed(r, r.DefaultTarget)
 }
 
-// refuseDelayed says why a timer- header is refused on a fixed-delay topic.
+// refuseDelayed says why a timer- header is rejected on a fixed-delay topic.
 func refuseDelayed(n name, key string) *Refusal {
 	switch n {
 	case unknownTimer:

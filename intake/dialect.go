@@ -11,17 +11,15 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Dialect is the language of another scheduler in which requests of a topic may
-// be written. What a record says in it is said again in our own headers, and
-// then validated like any request: limits, targets and reasons are the same. What
-// our own headers cannot say is refused.
+// Dialect is the language of another scheduler in which requests of a topic may be written. A record in a
+// dialect is translated into our own headers and then validated like any request: limits, targets and
+// reasons are the same. A record that our own headers cannot express is rejected.
 //
-// Our own headers are understood beside every dialect, so that producers can be
-// moved one by one. A record that says the same in both is refused. A null value
-// without headers of either cancels.
+// Our own headers work besides every dialect, so that producers can be moved one by one. A record that says
+// the same in both is rejected. A null value without headers of either cancels.
 type Dialect string
 
-// The dialects. Each one's file says where its rules come from.
+// The dialects. Their files say where their rules come from.
 const (
 	Plain    Dialect = ""         // our own headers alone
 	ETF1     Dialect = "etf1"     // kafka-message-scheduler of etf1
@@ -35,9 +33,8 @@ const (
 // Dialects lists every dialect but Plain.
 func Dialects() []Dialect { return []Dialect{ETF1, Sky, SkyJSON, RabbitMQ, NATS, Pulsar} }
 
-// translate returns a record that says in our own headers what rec says in the
-// dialect: rec itself, which is never changed, if it says nothing in it. The
-// result shares rec's memory.
+// translate returns rec with the dialect's headers translated into our own, or rec itself if it has none of
+// them. It does not change rec; the result shares its memory.
 func (d Dialect) translate(rec *kgo.Record) (*kgo.Record, *Refusal) {
 	switch d {
 	case ETF1:
@@ -56,27 +53,27 @@ func (d Dialect) translate(rec *kgo.Record) (*kgo.Record, *Refusal) {
 	return rec, nil
 }
 
-// foreign is a record's headers, those of a dialect told from the others.
+// foreign has a record's headers, those of a dialect apart from the others.
 type foreign struct {
-	said   map[string][]byte  // by name, what the dialect's headers say
-	others []kgo.RecordHeader // all others, in order, without those to drop
+	said   map[string][]byte  // values of the dialect's headers, by name
+	others []kgo.RecordHeader // the others, in order, without those to drop
 }
 
-// has reports whether a header is given, maybe with a null value.
+// has reports whether a header of the dialect is given; its value may be null.
 func (f *foreign) has(name string) bool {
 	_, ok := f.said[name]
 	return ok
 }
 
-// vocabulary are the headers of a dialect.
+// vocabulary has the headers of a dialect.
 type vocabulary struct {
-	known  []string // what says something: each given once, spelt as it is, and text
+	known  []string // headers that are read: each at most once, in its right case, as text
 	binary string   // the one of them that is not text
-	drop   []string // what the scheduler adds to what it emits, and not passed on
-	prefix string   // a header that begins so and is none of these is misspelt; "": none is
+	drop   []string // headers that the scheduler adds to its emissions; they are not passed on
+	prefix string   // any other header with this prefix is misspelt; "": none is
 }
 
-// parse tells a dialect's headers from the others.
+// parse separates a dialect's headers from the others.
 func (v *vocabulary) parse(list []kgo.RecordHeader) (f foreign, refusal *Refusal) {
 	f.said = make(map[string][]byte)
 	f.others = make([]kgo.RecordHeader, 0, len(list)+maxAdded)
@@ -107,7 +104,7 @@ func (v *vocabulary) parse(list []kgo.RecordHeader) (f foreign, refusal *Refusal
 // maxAdded is how many headers a dialect adds at most.
 const maxAdded = 6
 
-// named is the one of names that key is, whatever its case; "" if it is none.
+// named returns the one of names that equals key in any case, "" if none does.
 func named(key string, names []string) string {
 	for _, n := range names {
 		if strings.EqualFold(n, key) {
@@ -117,28 +114,27 @@ func named(key string, names []string) string {
 	return ""
 }
 
-// begins reports whether key begins with prefix, whatever its case.
+// begins reports whether key begins with prefix, in any case.
 func begins(key, prefix string) bool {
 	return len(key) >= len(prefix) && strings.EqualFold(key[:len(prefix)], prefix)
 }
 
-// isOurs reports whether a header speaks to us in our own language, be it
-// misspelt.
+// isOurs reports whether a header is one of our own, misspelt ones included.
 func isOurs(key string) bool { return begins(key, waterclock.RequestPrefix) }
 
 func speaksOurs(list []kgo.RecordHeader) bool {
 	return slices.ContainsFunc(list, func(h kgo.RecordHeader) bool { return isOurs(h.Key) })
 }
 
-// decides reports whether one of our own headers says when, or that nothing is to
-// be scheduled: anything of ours but where to.
+// decides reports whether one of our own headers decides what the request does: any but those that name the
+// target.
 func decides(list []kgo.RecordHeader) bool {
 	return slices.ContainsFunc(list, func(h kgo.RecordHeader) bool {
 		return isOurs(h.Key) && !strings.HasPrefix(h.Key, "timer-target-")
 	})
 }
 
-// gives reports whether one of our headers is given beside the dialect's.
+// gives reports whether one of our headers is among the others.
 func (f *foreign) gives(ours ...string) bool {
 	for i := range f.others {
 		if slices.Contains(ours, f.others[i].Key) {
@@ -148,7 +144,7 @@ func (f *foreign) gives(ours ...string) bool {
 	return false
 }
 
-// say adds one of our headers, unless that is given too.
+// say adds one of our headers. It rejects the record if the header is given already.
 func (f *foreign) say(theirs, ours string, value []byte) *Refusal {
 	if f.gives(ours) {
 		return refuse(waterclock.ReasonConflictingHeaders,
@@ -158,15 +154,14 @@ func (f *foreign) say(theirs, ours string, value []byte) *Refusal {
 	return nil
 }
 
-// record is rec with other headers.
+// record returns rec with the headers in others.
 func (f *foreign) record(rec *kgo.Record) *kgo.Record {
 	out := *rec
 	out.Headers = f.others
 	return &out
 }
 
-// instantText writes Unix milliseconds as timer-at takes them: numbers that would
-// be taken for seconds as RFC 3339.
+// instantText writes Unix milliseconds for timer-at: as RFC 3339 if the number would be taken for seconds.
 func instantText(ms int64) []byte {
 	if ms < waterclock.MinUnixMilli {
 		return time.UnixMilli(ms).UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z07:00")

@@ -6,20 +6,20 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// The dialects of this file say when and not where to: that is the default
-// target of the request topic, or timer-target-topic.
+// The dialects of this file have no target: it is timer-target-topic or the default target of the request
+// topic.
 
-// rabbitDelay is the header of RabbitMQ's delayed message exchange, as its
-// readme has it (github.com/rabbitmq/rabbitmq-delayed-message-exchange): how many
-// milliseconds a message is held back, at most maxRabbitDelay.
+// rabbitDelay is the header of RabbitMQ's delayed message exchange, by its readme
+// (github.com/rabbitmq/rabbitmq-delayed-message-exchange): the delay of a message in milliseconds, at most
+// maxRabbitDelay.
 const (
 	rabbitDelay    = "x-delay"
 	maxRabbitDelay = 1<<32 - 1
 )
 
-// fromRabbitMQ takes a message without a delay, or with none above zero, for one
-// that is due at once, as the exchange does. A delivered message has the negative
-// of its delay, so one that is sent on with all its headers is not delayed again.
+// fromRabbitMQ makes a message due at once if its delay is missing, zero or negative, as the exchange does. The
+// exchange negates the delay of a message that it delivers, so a message that is sent on with all its headers
+// is not delayed again.
 func fromRabbitMQ(rec *kgo.Record) (*kgo.Record, *Refusal) {
 	f, refusal := (&vocabulary{known: []string{rabbitDelay}}).parse(rec.Headers)
 	if refusal != nil {
@@ -48,15 +48,15 @@ func fromRabbitMQ(rec *kgo.Record) (*kgo.Record, *Refusal) {
 	return f.after(rec, rabbitDelay, delay, "ms")
 }
 
-// Fields of Pulsar that say when a message is delivered, as its REST and
-// WebSocket APIs and its Java client name them, sent as headers.
+// The headers are named after the fields for delayed delivery in Pulsar's REST and WebSocket APIs and its Java
+// client.
 const (
 	pulsarAt           = "deliverAt"           // Unix milliseconds
 	pulsarAfterMillis  = "deliverAfterMs"      // milliseconds
 	pulsarAfterSeconds = "deliverAfterSeconds" // seconds
 )
 
-// fromPulsar takes a message that says nothing for one that is due at once.
+// fromPulsar makes a message without these headers due at once.
 func fromPulsar(rec *kgo.Record) (*kgo.Record, *Refusal) {
 	f, refusal := (&vocabulary{known: []string{pulsarAt, pulsarAfterMillis, pulsarAfterSeconds}}).parse(rec.Headers)
 	if refusal != nil {
@@ -95,7 +95,7 @@ func fromPulsar(rec *kgo.Record) (*kgo.Record, *Refusal) {
 	return f.record(rec), nil
 }
 
-// after is the record, due so many units after its timestamp.
+// after returns the record, due so many units after its timestamp.
 func (f *foreign) after(rec *kgo.Record, theirs string, n int64, unit string) (*kgo.Record, *Refusal) {
 	for _, ours := range []string{waterclock.HeaderAt, waterclock.HeaderCancel, waterclock.HeaderEvery, waterclock.HeaderCron} {
 		if f.gives(ours) {
@@ -108,8 +108,8 @@ func (f *foreign) after(rec *kgo.Record, theirs string, n int64, unit string) (*
 	return f.record(rec), nil
 }
 
-// atOnce is the record, due at its timestamp, unless our own headers say
-// otherwise. A null value without a word about time cancels.
+// atOnce returns the record, due at its timestamp unless our own headers decide otherwise. A null value without
+// such headers cancels.
 func (f *foreign) atOnce(rec *kgo.Record) *kgo.Record {
 	if rec.Value == nil || decides(f.others) {
 		return rec

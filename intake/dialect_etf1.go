@@ -8,22 +8,21 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Headers of kafka-message-scheduler by etf1, as its readme has them
-// (github.com/etf1/kafka-message-scheduler); what it says nothing of is as its
-// program does.
+// Headers of kafka-message-scheduler by etf1, by its readme (github.com/etf1/kafka-message-scheduler) and, where
+// that says nothing, by its program.
 const (
 	etf1Epoch       = "scheduler-epoch" // Unix seconds
 	etf1TargetTopic = "scheduler-target-topic"
 	etf1TargetKey   = "scheduler-target-key"
 
-	// What it adds to the message that it triggers.
+	// Headers that it adds to the message that it triggers.
 	etf1Timestamp = "scheduler-timestamp" // of the schedule, Unix seconds
 	etf1Key       = "scheduler-key"       // of the schedule: its ID
 	etf1Topic     = "scheduler-topic"     // where the schedule was
 )
 
-// maxUnixSeconds is the first number that counts milliseconds for sure: as
-// seconds it would lie behind the year 5138.
+// maxUnixSeconds is the first number that certainly means milliseconds: as seconds it would be after the year
+// 5138.
 const maxUnixSeconds = waterclock.MinUnixMilli
 
 // fromETF1 takes the record's key for the ID, as there. A null value deletes,

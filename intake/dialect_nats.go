@@ -11,8 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Headers of JetStream's message scheduler, as ADR-51 has them
-// (github.com/nats-io/nats-architecture-and-design).
+// Headers of JetStream's message scheduler, by ADR-51 (github.com/nats-io/nats-architecture-and-design).
 const (
 	natsSchedule = "Nats-Schedule" // @at with an instant; the other forms recur
 	natsZone     = "Nats-Schedule-Time-Zone"
@@ -28,14 +27,14 @@ const (
 	natsFields = 6
 )
 
-// natsHeaders are all that speak to the scheduler.
+// natsHeaders are all headers of the scheduler.
 func natsHeaders() []string {
 	return []string{
 		natsSchedule, natsTarget, natsTTL, natsZone, "Nats-Schedule-Source", "Nats-Schedule-Rollup", "Nats-Schedule-Next", "Nats-Scheduler", "Nats-TTL", "Nats-Rollup",
 	}
 }
 
-// natsUnsayable is why a header is rejected, "" if it can.
+// natsUnsayable says why a header is rejected, "" if it is not.
 func natsUnsayable(name string) string {
 	switch name {
 	case "Nats-Schedule-Source":
@@ -50,8 +49,8 @@ func natsUnsayable(name string) string {
 	return ""
 }
 
-// fromNATS takes the record's key for the ID, where JetStream has the schedule's
-// subject, and the target subject for a topic.
+// fromNATS uses the record's key as the ID, for which JetStream has the schedule's subject, and the target
+// subject as the topic.
 func fromNATS(rec *kgo.Record) (*kgo.Record, *Refusal) {
 	f, refusal := (&vocabulary{known: natsHeaders(), prefix: natsSchedule}).parse(rec.Headers)
 	switch {
@@ -116,7 +115,7 @@ func (f *foreign) sayAt(schedule, at []byte) *Refusal {
 	return f.say(natsSchedule, waterclock.HeaderAt, at)
 }
 
-// sayCron takes expressions of six fields and those with a name.
+// sayCron takes expressions of six fields and named ones.
 func (f *foreign) sayCron(expression []byte) *Refusal {
 	if n := len(bytes.Fields(expression)); n != natsFields && !bytes.HasPrefix(expression, []byte("@")) {
 		return refuse(waterclock.ReasonBadCron,
@@ -140,10 +139,10 @@ func (f *foreign) sayCron(expression []byte) *Refusal {
 	return f.say(natsZone, waterclock.HeaderZone, zone)
 }
 
-// otherDays reports whether an expression of six fields means other days in JetStream
-// (nats-server, server/cron.go) than here. If neither field for days has a star a day
-// needs to match one of them, else both: there a star is one without a step, anywhere in
-// the list, here whatever begins with a star.
+// otherDays reports whether an expression of six fields means other days in JetStream (nats-server,
+// server/cron.go) than here. If neither of the two fields for days has a star, a day needs to match one of them;
+// otherwise it needs to match both. In JetStream a star with a step is no star. Here a field has a star if it
+// begins with one.
 func otherDays(expression []byte) bool {
 	fields := bytes.Fields(expression)
 	if len(fields) != natsFields {
@@ -154,11 +153,10 @@ func otherDays(expression []byte) bool {
 	return ours != (natsStar(fields[day]) || natsStar(fields[weekday])) || reachesSunday(fields[weekday])
 }
 
-// natsWeekdays are the days of the week there: none is 7.
+// natsWeekdays are the days of the week in JetStream: Sunday is 0 and there is no 7.
 var natsWeekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// reachesSunday reports whether a day of the week with a step, such as 1/3, goes on to
-// what is the highest one here, the 7th, which is Sunday.
+// reachesSunday reports whether a day of the week with a step, such as 1/3, reaches 7, which is Sunday here.
 func reachesSunday(field []byte) bool {
 	for item := range bytes.SplitSeq(field, []byte(",")) {
 		from, step, _ := bytes.Cut(item, []byte("/"))
@@ -176,7 +174,7 @@ func reachesSunday(field []byte) bool {
 // starts reports whether a field, or an item of its list, begins with a star.
 func starts(field []byte) bool { return field[0] == '*' || field[0] == '?' }
 
-// natsStar reports whether a field has a star in the words of JetStream.
+// natsStar reports whether a field has a star by the rules of JetStream.
 func natsStar(field []byte) bool {
 	for item := range bytes.SplitSeq(field, []byte(",")) {
 		span, step, _ := bytes.Cut(item, []byte("/"))

@@ -24,10 +24,9 @@ type skySchedule struct {
 	headers []kgo.RecordHeader
 }
 
-// fromSky takes the record's key for the ID, as there, and its value for the
-// schedule. Headers of the record itself are not passed on. A null value
-// deletes; so does the tombstone that the scheduler writes when a schedule has
-// fired, which has a header.
+// fromSky uses the record's key as the ID, as that scheduler does, and its value as the schedule. Headers of the
+// record itself are not passed on. A null value cancels. So does the tombstone that the scheduler writes after a
+// schedule has fired, although that has a header.
 func fromSky(rec *kgo.Record, decode func([]byte) (skySchedule, string)) (*kgo.Record, *Refusal) {
 	switch {
 	case speaksOurs(rec.Headers):
@@ -64,8 +63,7 @@ func fromSky(rec *kgo.Record, decode func([]byte) (skySchedule, string)) (*kgo.R
 //
 //	time long · topic string · key bytes · value union{null, bytes} · headers map of bytes
 //
-// The last one is missing in the schema of older producers. A fault completes
-// the sentence "it …".
+// The schema of older producers has no headers. A fault completes the sentence "it …".
 func decodeSkyAvro(b []byte) (s skySchedule, fault string) {
 	r := avro{rest: b}
 	s.time = r.long()
@@ -92,10 +90,10 @@ func decodeSkyAvro(b []byte) (s skySchedule, fault string) {
 	return s, ""
 }
 
-// avro reads Avro's binary encoding. Once short is set everything read is zero.
+// avro reads Avro's binary encoding. Once short is set, every value is zero.
 type avro struct {
 	rest  []byte
-	short bool // something did not fit
+	short bool // a value was cut off or malformed
 }
 
 // long reads a zig-zag number of at most ten bytes.
@@ -115,7 +113,7 @@ func (r *avro) long() int64 {
 	return 0
 }
 
-// bytes reads bytes with their length in front; never nil, unless short.
+// bytes reads bytes after their length; the result is nil only if short.
 func (r *avro) bytes() []byte {
 	n := r.long()
 	if r.short || n < 0 || n > int64(len(r.rest)) {

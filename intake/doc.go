@@ -1,8 +1,6 @@
-// Package intake takes requests in: it reads request partitions from offsets of
-// our own, no faster than they may come (Reader), and validates each record by the
-// contract with users, in the language of another scheduler where that is asked for
-// (Rules, Dialect).
+// Package intake reads request partitions from given offsets, within the topics' quotas (Reader),
+// and validates each record by the rules of docs/REFERENCE.md (Rules). A topic may take requests in
+// the language of another scheduler (Dialect).
 //
-// It does not decide what a request does to a timer, stores nothing and commits
-// nothing.
+// It does not decide what a request does to a timer, stores nothing and commits nothing.
 package intake

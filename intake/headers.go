@@ -44,11 +44,11 @@ const (
 	unknownTimer // timer-* and none of the known ones
 )
 
-// headers holds what one request says, each value as it is in the record.
+// headers has the timer- headers of one request, each value as it is in the record.
 type headers struct {
 	values [names][]byte
-	seen   uint32 // bit n: header n is given, maybe with a null value
-	others int    // how many headers are to be passed through
+	seen   uint32 // bit n: header n is given; its value may be null
+	others int    // number of headers to be passed through
 }
 
 func (h *headers) has(n name) bool { return h.seen&(1<<n) != 0 }
@@ -81,7 +81,7 @@ func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
 	return nil
 }
 
-// meant proposes a header in the place of one that is not known.
+// meant suggests the header that an unknown one may have meant.
 func meant(key string) string {
 	if len(key) > maxMeant {
 		return ""
@@ -92,7 +92,7 @@ func meant(key string) string {
 	return ""
 }
 
-// maxMeant is the longest name, in bytes, for which another one is looked for.
+// maxMeant is the longest unknown name, in bytes, for which a header is suggested.
 const maxMeant = 64
 
 // take notes one timer- header.
@@ -130,8 +130,7 @@ func (h *headers) passed(list []kgo.RecordHeader) []timer.Header {
 	return kept
 }
 
-// classify tells what a header is by its name. Most are told by their first
-// letter.
+// classify tells what a header is by its name. For most, the first letter is enough.
 func classify(key string) name {
 	if key == "" {
 		return otherHeader

@@ -9,110 +9,106 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// leastHold is what a partition is held back for at least: less is made up for by
-// the next time, for whatever is buffered of a partition that is paused is fetched
-// again.
-const leastHold = 100 * time.Millisecond
+// minPause is the shortest pause of a partition that is beyond its quota. A pause makes the
+// client fetch again what it had buffered, so a shorter one is added to the next.
+const minPause = 100 * time.Millisecond
 
-// holds are the reasons why partitions are not fetched: their sink has enough, or
-// they are beyond their quota. A partition is fetched when it has neither.
-type holds struct {
+// pauses has the reasons why partitions are not fetched. A partition is fetched if it has none.
+type pauses struct {
 	reader *Reader
 
-	mu     sync.Mutex // guards what follows; held over Pause and Resume of the client
+	mu     sync.Mutex // guards the following fields; held during Pause and Resume of the client
 	quotas map[string]Quota
-	of     map[timer.TopicPartition]*hold
+	of     map[timer.TopicPartition]*pause
 }
 
-// hold is why one partition is not fetched.
-type hold struct {
+// pause is why one partition is not fetched.
+type pause struct {
 	full  bool        // its sink has enough; ended by Resume
 	quota *time.Timer // it is beyond its quota; ended by the timer, or by another quota
 }
 
-// set changes a quota and goes on with what the one before it holds back.
-func (h *holds) set(topic string, q Quota) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.quotas[topic] = q
-	for tp, hold := range h.of {
-		if tp.Topic == topic && hold.quota != nil {
-			hold.quota.Stop()
-			h.release(tp, hold)
+// set changes a quota and ends the pauses that the former quota caused.
+func (p *pauses) set(topic string, q Quota) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.quotas[topic] = q
+	for tp, why := range p.of {
+		if tp.Topic == topic && why.quota != nil {
+			why.quota.Stop()
+			p.release(tp, why)
 		}
 	}
 }
 
-func (h *holds) quota(topic string) Quota {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.quotas[topic]
+func (p *pauses) quota(topic string) Quota {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.quotas[topic]
 }
 
-// forget ends what is known of a partition, which is about to be read again or not
-// any more.
-func (h *holds) forget(tp timer.TopicPartition) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if hold := h.of[tp]; hold != nil && hold.quota != nil {
-		hold.quota.Stop()
+// forget drops the reasons of a partition that is about to be added or removed.
+func (p *pauses) forget(tp timer.TopicPartition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if why := p.of[tp]; why != nil && why.quota != nil {
+		why.quota.Stop()
 	}
-	delete(h.of, tp)
+	delete(p.of, tp)
 }
 
-// pause notes whether the sink of a partition has enough.
-func (h *holds) pause(tp timer.TopicPartition, full bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.get(tp).full = full
-	h.apply(tp)
+// setFull notes whether the sink of a partition has enough.
+func (p *pauses) setFull(tp timer.TopicPartition, full bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.get(tp).full = full
+	p.apply(tp)
 }
 
-// wait holds a partition back.
-func (h *holds) wait(tp timer.TopicPartition, d time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	hold := h.get(tp)
-	if hold.quota != nil {
+// wait pauses a partition that is beyond its quota.
+func (p *pauses) wait(tp timer.TopicPartition, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	why := p.get(tp)
+	if why.quota != nil {
 		return
 	}
-	hold.quota = time.AfterFunc(d, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.of[tp] == hold && hold.quota != nil { // else it is forgotten, or released by set
-			h.release(tp, hold)
+	why.quota = time.AfterFunc(d, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.of[tp] == why && why.quota != nil { // otherwise forget or set was faster
+			p.release(tp, why)
 		}
 	})
-	h.apply(tp)
+	p.apply(tp)
 }
 
-func (h *holds) release(tp timer.TopicPartition, hold *hold) {
-	hold.quota = nil
-	h.apply(tp)
+func (p *pauses) release(tp timer.TopicPartition, why *pause) {
+	why.quota = nil
+	p.apply(tp)
 }
 
-func (h *holds) get(tp timer.TopicPartition) *hold {
-	if h.of[tp] == nil {
-		h.of[tp] = &hold{}
+func (p *pauses) get(tp timer.TopicPartition) *pause {
+	if p.of[tp] == nil {
+		p.of[tp] = &pause{}
 	}
-	return h.of[tp]
+	return p.of[tp]
 }
 
-func (h *holds) apply(tp timer.TopicPartition) {
+func (p *pauses) apply(tp timer.TopicPartition) {
 	partitions := map[string][]int32{tp.Topic: {tp.Partition}}
-	if hold := h.of[tp]; hold.full || hold.quota != nil {
-		h.reader.client.PauseFetchPartitions(partitions)
+	if why := p.of[tp]; why.full || why.quota != nil {
+		p.reader.client.PauseFetchPartitions(partitions)
 	} else {
-		delete(h.of, tp)
-		h.reader.client.ResumeFetchPartitions(partitions)
+		delete(p.of, tp)
+		p.reader.client.ResumeFetchPartitions(partitions)
 	}
 }
 
-// measure holds records that are about to be handed over to the quota of their
-// topic: those beyond it are marked, or the partition is held back behind them. all: behind
-// them there is nothing more to be read.
-func (r *Reader) measure(tp timer.TopicPartition, reads *reading, recs []*kgo.Record, all bool) {
-	if q := r.holds.quota(tp.Topic); q != reads.quota {
+// limit applies the quota of the topic to records that are about to be delivered: it marks the
+// records beyond it, or pauses the partition after them. all says that nothing follows in the log.
+func (r *Reader) limit(tp timer.TopicPartition, reads *reading, recs []*kgo.Record, all bool) {
+	if q := r.pauses.quota(tp.Topic); q != reads.quota {
 		reads.quota, reads.meter = q, nil
 		if q.Rate > 0 {
 			reads.meter = newMeter(q.Rate)
@@ -134,7 +130,7 @@ func (r *Reader) measure(tp timer.TopicPartition, reads *reading, recs []*kgo.Re
 	if all {
 		m.caughtUp(now)
 	}
-	if wait >= leastHold {
-		r.holds.wait(tp, wait)
+	if wait >= minPause {
+		r.pauses.wait(tp, wait)
 	}
 }

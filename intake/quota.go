@@ -9,37 +9,34 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Quota is what one partition of a request topic may have: the topic's limits
-// divided by its partitions.
+// Quota limits one partition of a request topic: it is the topic's limit divided by its partitions.
 type Quota struct {
-	// Rate is how many requests a second, 0 for no limit. One second's worth, at
-	// least one request, may come at once.
+	// Rate is the number of requests a second, 0 for no limit. One second's worth, and at least
+	// one request, may come at once.
 	Rate float64
-	// Delay says that reading waits where requests are too many; otherwise they
-	// are refused.
+	// Delay says that reading waits if there are too many requests; otherwise they are rejected.
 	Delay bool
-	// Pending is how many timers may be pending, 0 for no limit. Reader does not know
-	// how many are: whoever plans asks Full.
+	// Pending is the number of timers that may be pending, 0 for no limit. The planner enforces it,
+	// by Full: Reader does not know the number.
 	Pending int64
 }
 
-// burst is how much of a rate may be used up at once.
+// burst is how much of a rate may be used at once.
 const burst = time.Second
 
-// meter holds the requests of one partition to a rate, by the generic cell rate
-// algorithm (ITU-T I.371): each admitted request moves the arrival at which the
-// rate would be met exactly by the time that is between two; whoever comes a burst
-// before it comes too soon.
+// meter limits the requests of one partition to a rate, by the generic cell rate algorithm (ITU-T
+// I.371). The arrival is the time at which the requests so far would meet the rate exactly. Each
+// admitted request moves it on by the time between two requests. A request that comes more than a
+// burst before it comes too soon.
 //
-// Requests are measured by when they were written and not by when they are read:
-// what has piled up while nobody read, at a rate that was fine, is fine. A record
-// says itself when it was written, and may lie where producers set timestamps. So
-// the time that counts never goes back, does not pass the clock, and is at least
-// that at which everything was read: on a partition that is read to its end, lies
-// gain at most what an idle producer has not used.
+// The time of a request is when it was written, not when it is read: requests that piled up while no
+// instance ran are within the rate if they were written within it. A record's timestamp may be wrong
+// if producers set it. So the time that counts never goes back, does not pass the clock, and is at
+// least the time at which the partition was last read to its end. A producer that lies on such a
+// partition gains at most what an idle producer has not used.
 //
-// Its decisions are made once, when a record is handed over. A partition that is
-// read again from an earlier place gets a new meter. Not safe for concurrent use.
+// A record is measured once, when it is delivered. A partition that is read again from an earlier
+// offset gets a new meter. Not safe for concurrent use.
 type meter struct {
 	between time.Duration // two requests at the rate
 	ahead   time.Duration // how far the arrival may be ahead of the time that counts
@@ -54,8 +51,8 @@ func newMeter(rate float64) *meter {
 	return &meter{between: between, ahead: max(burst, between) - between}
 }
 
-// admit reports whether a request that says that it was written at stamp, and is
-// read at now, is within the rate. One that is not uses nothing up.
+// admit reports whether a request with the timestamp stamp, read at now, is within the rate. A
+// request that is not uses up nothing.
 func (m *meter) admit(stamp, now time.Time) bool {
 	m.see(stamp, now)
 	if m.arrival.Sub(m.time) > m.ahead {
@@ -65,8 +62,7 @@ func (m *meter) admit(stamp, now time.Time) bool {
 	return true
 }
 
-// delay takes a request in, whether within the rate or not, and returns for how
-// long the next one must wait.
+// delay counts a request, within the rate or not, and returns how long the next one must wait.
 func (m *meter) delay(stamp, now time.Time) time.Duration {
 	m.see(stamp, now)
 	m.take()
@@ -80,8 +76,8 @@ func (m *meter) take() {
 	m.arrival = m.arrival.Add(m.between)
 }
 
-// see moves the time that counts. A clock that was set back by more than a burst
-// begins again: else nothing would be admitted until it is where it was.
+// see moves the time that counts. If the clock was set back by more than a burst, the meter begins
+// anew: otherwise it would admit nothing until the clock is where it was.
 func (m *meter) see(stamp, now time.Time) {
 	if now.Add(burst).Before(m.time) {
 		m.time, m.arrival = now, now
@@ -94,16 +90,15 @@ func (m *meter) see(stamp, now time.Time) {
 	}
 }
 
-// caughtUp tells that all that was written before now has been read.
+// caughtUp says that everything that was written before now has been read.
 func (m *meter) caughtUp(now time.Time) {
 	if now.After(m.time) {
 		m.time = now
 	}
 }
 
-// Full says why a request that makes one more pending timer is refused on a
-// partition that has so many, committed or not; nil if it may. One that takes the
-// place of a pending timer is never too many.
+// Full says why a request that adds a pending timer is rejected on a partition that has so many,
+// committed or not; nil if it is admitted. A request that replaces a timer is always admitted.
 func (r *Rules) Full(pending int64) *Refusal {
 	if r.Quota.Pending == 0 || pending < r.Quota.Pending {
 		return nil
@@ -112,7 +107,7 @@ func (r *Rules) Full(pending int64) *Refusal {
 		"%d timers of %s are pending on the partition, its share of limit-pending is %d: cancel some, let some fire, or raise it.", pending, r.Topic, r.Quota.Pending)
 }
 
-// overQuota marks a record that a meter did not admit, for Validate.
+// overQuota is the key of the mark on a record that a meter did not admit; see Validate.
 type overQuota struct{}
 
 func markOver(rec *kgo.Record) {

@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// errorPause is how long the reader rests after a poll that brought nothing but
-// errors: a deleted topic answers every poll at once.
+// errorPause is the pause after a poll that brought only errors: a deleted topic answers
+// every poll at once.
 const errorPause = 250 * time.Millisecond
 
 // fetchMaxWait is how long a fetch waits at the broker for data. A partition
@@ -24,78 +24,75 @@ const fetchMaxWait = 100 * time.Millisecond
 // fetchMaxBytes is how much one fetch brings at most.
 const fetchMaxBytes = 4 << 20
 
-// fetchMaxPartition is how much of it is of one partition, but for a batch that
-// is larger alone. Both count bytes as the broker has them: a small timer takes
-// many times as many in memory where producers compress (see Unpacker), and a
-// partition that has enough must not have much more under way.
+// fetchMaxPartition is how much of it comes from one partition, unless a single batch is
+// larger. Both limits count bytes as the broker stores them. If producers compress, a
+// small timer takes many times as much memory (see Unpacker), and a partition whose sink
+// has enough must not have much more under way.
 const fetchMaxPartition = 256 << 10
 
-// Read is what was read of a partition at once.
+// Read is what one poll brought of a partition.
 type Read struct {
-	// Records are in order of offset; none where it has only become known that nothing waits
-	// behind those before.
+	// Records are in order of offset. There are none if the reader has only learned that nothing
+	// follows the records before.
 	Records []*kgo.Record
-	// Next is where reading goes on: every record below was handed over, now or before. The rest is
-	// markers of transactions, and aborted records. So when the records are settled, Next is a position.
+	// Next is the offset to read next. Every record below it was delivered, now or before; what
+	// else there is below it are markers and aborted records. So once the records are settled, Next
+	// is a position.
 	Next int64
-	// Epoch is the leader epoch of the last record below Next, whatever that is: with Next it tells
-	// whether the log was cut (KIP-320); negative: not known.
+	// Epoch is the leader epoch of the last batch below Next. Together with Next it tells whether
+	// the log was cut (KIP-320). Negative: not known.
 	Epoch int32
-	// End is that of the log or, if what follows up to there is markers
-	// and aborted records, just behind the last record that was handed over.
+	// End is the end of the log. If only markers and aborted records follow the last delivered
+	// record, it is the offset behind that record.
 	End int64
 }
 
 // Sink takes what is read of one partition. Its methods are called by the
 // reader's one goroutine and must not block.
 type Sink interface {
-	// Deliver takes what was read. A sink that has enough calls Pause; what was handed
-	// over stays with it.
+	// Deliver takes what was read. A sink that has enough calls Pause and keeps what it got.
 	Deliver(r Read)
-	// Fail tells of an error that reading cannot get over by itself, such as
-	// OFFSET_OUT_OF_RANGE. It may be called again and again.
+	// Fail tells of an error that the reader cannot recover from, such as OFFSET_OUT_OF_RANGE. It
+	// may be called repeatedly.
 	Fail(err error)
-	// SkipBatch tells that the batch of records at the offsets from first up to, but
-	// not including, next is too large to be looked into. It may be one of an aborted
-	// transaction, which the client does not tell. Once it returns true reading goes
-	// on behind it; until then it is called again, after some time.
+	// SkipBatch tells that the batch with the offsets [first, next) is too large to be decompressed.
+	// The client does not tell whether its transaction was aborted. If SkipBatch returns true,
+	// reading goes on at next; if not, it is called again after some time.
 	SkipBatch(first, next int64) bool
 }
 
-// Reader reads the request partitions that this process owns, read_committed,
-// from offsets of our own choosing, with one client. It never commits anything:
-// positions live in checkpoints.
+// Reader reads the request partitions that this process owns, read_committed, from given
+// offsets, with one client. It commits nothing: positions are in checkpoints.
 //
-// A partition is added or removed between two polls, never during one. A poll
-// that has come back may hold records of a partition that is given up and acquired
-// again, elsewhere in the log, before they are handed over: by name they would
-// reach the new sink, which would plan them twice, or miss what lies between.
+// A partition is added or removed between two polls, never during one. Otherwise a poll could
+// return records of a partition that is meanwhile given up and acquired again at another
+// offset. They would reach the new sink, which would plan them twice or miss what lies between.
 type Reader struct {
 	client   *kgo.Client
 	unpacker *Unpacker
 
-	mu        sync.Mutex // guards what follows
-	turn      *sync.Cond // busy, or changes, has changed
-	busy      bool       // somebody polls and hands over, or changes sinks
-	changes   int        // who waits to change sinks: polls stand back
+	mu        sync.Mutex // guards the following fields
+	turn      *sync.Cond // signals changes of busy and changes
+	busy      bool       // a goroutine polls and delivers, or changes sinks
+	changes   int        // goroutines that wait to change sinks; polls let them go first
 	interrupt func()     // ends the poll that is under way, nil if there is none
 
-	readings map[timer.TopicPartition]*reading // theirs who is busy
+	readings map[timer.TopicPartition]*reading // used by the goroutine that has set busy
 
-	holds holds
+	pauses pauses
 }
 
-// reading is how far a partition is read into its sink.
+// reading is a partition that is read into a sink.
 type reading struct {
 	sink  Sink
-	next  int64  // where it goes on
-	last  int64  // just behind the last record that was handed over
+	next  int64  // the offset to read next
+	last  int64  // the offset behind the last delivered record
 	meter *meter // nil: there is no limit
 	quota Quota
 }
 
-// NewReader returns a reader of topics whose largest record has so many bytes. Its
-// client is built with opts (brokers, security, limits).
+// NewReader returns a reader of topics whose largest record has so many bytes. opts configure its
+// client (brokers, security, limits).
 func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
 	unpacker, err := newUnpacker(largest)
 	if err != nil {
@@ -103,7 +100,7 @@ func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
 	}
 	cl, err := kgo.NewClient(append(opts,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords(), // else nothing tells that the log's end is a marker, see hand
+		kgo.KeepControlRecords(), // otherwise nothing tells that the log ends in a marker, see deliver
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(fetchMaxWait),
 		kgo.FetchMaxBytes(fetchMaxBytes),
@@ -115,34 +112,34 @@ func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
 	}
 	r := &Reader{client: cl, unpacker: unpacker, readings: make(map[timer.TopicPartition]*reading)}
 	r.turn = sync.NewCond(&r.mu)
-	r.holds = holds{reader: r, quotas: make(map[string]Quota), of: make(map[timer.TopicPartition]*hold)}
+	r.pauses = pauses{reader: r, quotas: make(map[string]Quota), of: make(map[timer.TopicPartition]*pause)}
 	return r, nil
 }
 
-// SetQuota limits each partition of a topic, from its next record on. It may be
-// called at any time; what an earlier quota delays goes on.
-func (r *Reader) SetQuota(topic string, q Quota) { r.holds.set(topic, q) }
+// SetQuota limits each partition of a topic, from its next record on. Pauses caused by a former
+// quota end. It may be called at any time.
+func (r *Reader) SetQuota(topic string, q Quota) { r.pauses.set(topic, q) }
 
-// Add starts reading a partition at offset from into sink, in place of the sink
-// it had. No leader epoch goes with the offset: with one, kgo moves to the log's
-// end after a data loss. It waits for a Deliver that is under way.
+// Add starts reading a partition at an offset into sink, which replaces the sink it had. It waits
+// for a Deliver that is under way. The offset has no leader epoch: with one, kgo would move to
+// the log's end after a data loss.
 func (r *Reader) Add(topic string, partition int32, from int64, sink Sink) {
 	r.change(func() {
 		tp := timer.TopicPartition{Topic: topic, Partition: partition}
 		if r.readings[tp] != nil {
-			// kgo goes on where it is with a partition that it reads already.
+			// kgo does not move a partition that it reads already.
 			r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
 		}
 		r.readings[tp] = &reading{sink: sink, next: from, last: from}
-		r.holds.forget(tp)
+		r.pauses.forget(tp)
 		r.client.ResumeFetchPartitions(map[string][]int32{topic: {partition}})
 		r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}})
 	})
 }
 
-// Remove stops reading a partition, if sink is still the one that it is read
-// into. It waits for a Deliver that is under way: after it none runs or begins.
-// So it must not be called from one, nor with a lock that Deliver takes.
+// Remove stops reading a partition if it is still read into sink. It waits for a Deliver that is
+// under way; after it none runs or begins. So it must not be called from Deliver, nor with a lock
+// that Deliver takes.
 func (r *Reader) Remove(topic string, partition int32, sink Sink) {
 	r.change(func() {
 		tp := timer.TopicPartition{Topic: topic, Partition: partition}
@@ -150,7 +147,7 @@ func (r *Reader) Remove(topic string, partition int32, sink Sink) {
 			return
 		}
 		delete(r.readings, tp)
-		r.holds.forget(tp)
+		r.pauses.forget(tp)
 		r.client.RemoveConsumePartitions(map[string][]int32{topic: {partition}})
 	})
 }
@@ -175,21 +172,21 @@ func (r *Reader) change(do func()) {
 	r.turn.Broadcast()
 }
 
-// Pause stops fetching a partition. A sink calls Pause and Resume under one
-// lock of its own, so that they cannot overtake each other.
+// Pause stops fetching a partition. A sink calls Pause and Resume under one lock of its own, so
+// that they cannot overtake each other.
 func (r *Reader) Pause(topic string, partition int32) {
-	r.holds.pause(timer.TopicPartition{Topic: topic, Partition: partition}, true)
+	r.pauses.setFull(timer.TopicPartition{Topic: topic, Partition: partition}, true)
 }
 
-// Resume goes on with a paused partition, when its quota lets it.
+// Resume ends Pause. The partition is fetched as soon as its quota allows it.
 func (r *Reader) Resume(topic string, partition int32) {
-	r.holds.pause(timer.TopicPartition{Topic: topic, Partition: partition}, false)
+	r.pauses.setFull(timer.TopicPartition{Topic: topic, Partition: partition}, false)
 }
 
-// Client lends its connections, for looks at the logs that it reads.
+// Client returns the client, for requests about the logs that it reads.
 func (r *Reader) Client() *kgo.Client { return r.client }
 
-// Unpacker returns an unpacker for such looks, with the same limits.
+// Unpacker returns a further unpacker with the same limits.
 func (r *Reader) Unpacker() *Unpacker { return &Unpacker{bounded: r.unpacker.bounded} }
 
 // Run polls until ctx ends and then closes the client.
@@ -207,9 +204,9 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// poll polls once and hands over what comes. It reports whether that was errors
-// alone, and nobody wanted to change sinks meanwhile. A poll may also bring
-// nothing at all: kgo takes the records of paused partitions out of it.
+// poll polls once and delivers the records. It returns true if only errors came and no goroutine
+// wanted to change sinks meanwhile. A poll may also bring nothing: kgo removes the records of
+// paused partitions.
 func (r *Reader) poll(ctx context.Context) (failed bool) {
 	r.mu.Lock()
 	for r.busy || r.changes > 0 {
@@ -237,14 +234,13 @@ func (r *Reader) poll(ctx context.Context) (failed bool) {
 	return errs > 0 && records == 0 && ctx.Err() == nil
 }
 
-// set has partitions read on from where they are.
+// set makes the client fetch partitions again from where they are.
 //
-// kgo stops a partition at a batch that is refused, and tells it once. It throws
-// that away, like all that it has buffered, when the partition is paused before the
-// poll, or when any other is removed. So a while after the last refusal, when it
-// must have been told, every partition is set to where it is: one that still stands
-// before such a batch fetches it again, also because its sink does not know yet what
-// to make of it.
+// If the unpacker refuses a batch, kgo stops the partition there and reports it once. It drops
+// the report, as all that it has buffered, if the partition is paused before the poll, or if any
+// partition is removed. So some time after the last refusal, every partition is set to where it
+// is. A partition that still stands before such a batch fetches it again. This also repeats
+// SkipBatch for a sink that has not decided yet.
 func (r *Reader) set(readings map[timer.TopicPartition]*reading) {
 	at := make(map[string]map[int32]kgo.EpochOffset)
 	for tp, reads := range readings {
@@ -256,8 +252,7 @@ func (r *Reader) set(readings map[timer.TopicPartition]*reading) {
 	r.client.SetOffsets(at)
 }
 
-// dispatch hands a poll to the sinks and returns how many records and errors it
-// held.
+// dispatch delivers a poll to the sinks and returns the numbers of its records and errors.
 func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if errors.Is(p.Err, errNoRoom) {
@@ -276,7 +271,7 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 		if n := len(p.Records); n > 0 {
 			records += n
 			reads.next = p.Records[n-1].Offset + 1
-			r.hand(tp, reads, p.Records, p.HighWatermark)
+			r.deliver(tp, reads, p.Records, p.HighWatermark)
 		}
 		switch {
 		case p.Err == nil, errors.Is(p.Err, context.Canceled):
@@ -292,10 +287,9 @@ func (r *Reader) dispatch(fetches kgo.Fetches) (records, errs int) {
 	return records, errs
 }
 
-// hand hands over what was read, but for the markers of transactions. These only tell, with
-// the high watermark, whether all was read: where producers use transactions one is the
-// last of the log.
-func (r *Reader) hand(tp timer.TopicPartition, reads *reading, read []*kgo.Record, highWatermark int64) {
+// deliver gives a sink the records without the markers of transactions. A marker may be the last
+// entry of the log, so with the high watermark it tells whether the log was read to its end.
+func (r *Reader) deliver(tp timer.TopicPartition, reads *reading, read []*kgo.Record, highWatermark int64) {
 	all, epoch := reads.next >= highWatermark, read[len(read)-1].LeaderEpoch
 	recs := slices.DeleteFunc(read, func(rec *kgo.Record) bool { return rec.Attrs.IsControl() })
 	if len(recs) > 0 {
@@ -306,7 +300,7 @@ func (r *Reader) hand(tp timer.TopicPartition, reads *reading, read []*kgo.Recor
 		end = reads.last
 	}
 	if len(recs) > 0 || all {
-		r.measure(tp, reads, recs, all)
+		r.limit(tp, reads, recs, all)
 		reads.sink.Deliver(Read{Records: recs, Next: reads.next, Epoch: epoch, End: end})
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// recurs reports whether the request says how the timer recurs.
+// recurs reports whether the request has a recurrence.
 func (h *headers) recurs() bool { return h.has(everyHeader) || h.has(cronHeader) }
 
-// recurrence reads how the timer recurs; the zero value: it does not.
+// recurrence returns how the timer recurs, the zero value if it does not.
 func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal *Refusal) {
 	if refusal = h.fit(); refusal != nil || !h.recurs() {
 		return recurrence, refusal
@@ -40,7 +40,7 @@ func (r *Rules) recurrence(h *headers) (recurrence calendar.Recurrence, refusal 
 	return recurrence, nil
 }
 
-// fit looks whether the headers of a recurrence go with each other and with the rest.
+// fit checks whether the headers of a recurrence go together with each other and with the rest.
 func (h *headers) fit() *Refusal {
 	switch {
 	case h.has(everyHeader) && h.has(cronHeader):
@@ -94,7 +94,7 @@ func (r *Rules) cron(h *headers, of *timer.Recurrence) *Refusal {
 	return r.notShorter(waterclock.HeaderCron, h.values[cronHeader], s.Interval()*1000)
 }
 
-// notShorter refuses an interval in milliseconds that is shorter than the limit.
+// notShorter rejects an interval, in milliseconds, that is shorter than the limit.
 func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal {
 	limit := orDefault(r.Limits.Interval, DefaultInterval)
 	if interval >= limit.Milliseconds() && interval > 0 {
@@ -104,7 +104,7 @@ func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal 
 		"%s is %s, which has less than %s between two occurrences: leave at least that.", header, quote(text), span.String(limit))
 }
 
-// badCron words what is wrong with an expression or its zone.
+// badCron says what is wrong with an expression or its zone.
 func badCron(h *headers, err error) *Refusal {
 	expression := quote(h.values[cronHeader])
 	switch {
@@ -162,7 +162,7 @@ func (h *headers) catchUp(of *timer.Recurrence) *Refusal {
 		"timer-catch-up is %s: send all, latest or none.", quote(h.values[catchUpHeader]))
 }
 
-// maxLate sets what is too late for t.
+// maxLate sets how late t may fire.
 func (r *Rules) maxLate(h *headers, t *timer.Timer) *Refusal {
 	if !h.has(maxLateHeader) {
 		if r.DefaultMaxLate > 0 {
@@ -175,7 +175,7 @@ func (r *Rules) maxLate(h *headers, t *timer.Timer) *Refusal {
 	return refusal
 }
 
-// remember is for how long what the request schedules is remembered; nil: not at all.
+// remember returns how long the ID is remembered after its timer; nil: it is not remembered.
 func (h *headers) remember() (*timer.Remember, *Refusal) {
 	if !h.has(rememberHeader) {
 		return nil, nil
@@ -195,8 +195,8 @@ func (h *headers) remember() (*timer.Remember, *Refusal) {
 	return &timer.Remember{For: ms, Token: string(token)}, nil
 }
 
-// start makes t pending for its first occurrence, which is at the given time or, with
-// an expression, the first behind it.
+// start makes t pending for its first occurrence: at the given time or, with a cron expression, at the
+// first time after it.
 func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, now int64) *Refusal {
 	recurrence.Start(t, at)
 	if first := t.Scheduled(); first > recurrence.Until {

@@ -17,20 +17,20 @@ import (
 type Limits struct {
 	// Horizon is how far ahead of now a timer may be due.
 	Horizon time.Duration
-	// Headers is the largest number of headers, those of waterclock itself
-	// (waterclock-*) not counted: they are dropped.
+	// Headers is the largest number of headers. Headers that begin with waterclock- are dropped
+	// and do not count.
 	Headers int
 	// HeaderBytes bounds names and values of the counted headers together.
 	HeaderBytes int
 	// ValueBytes bounds the value of a request that schedules. Zero leaves it
 	// to the request topic's max.message.bytes.
 	ValueBytes int
-	// RecordBytes bounds key, headers and value together, as they are without
-	// compression: the request topic's max.message.bytes. A batch that only
-	// fits there compressed need not fit into the changelog. Zero: no limit.
+	// RecordBytes bounds key, headers and value together, without compression: it is the request
+	// topic's max.message.bytes. A batch that fits only when compressed may not fit into the
+	// changelog. Zero: no limit.
 	RecordBytes int
-	// Interval is the shortest between two occurrences of a recurring timer, jitter
-	// and clocks that are set left aside.
+	// Interval is the shortest interval between two occurrences of a recurring timer, apart from
+	// jitter and changes of the clock.
 	Interval time.Duration
 }
 
@@ -42,51 +42,48 @@ const (
 	DefaultInterval    = 100 * time.Millisecond
 )
 
-// DefaultLimits returns the limits that hold where nothing is configured.
+// DefaultLimits returns the limits without any configuration.
 func DefaultLimits() Limits {
 	return Limits{Horizon: DefaultHorizon, Headers: DefaultHeaders, HeaderBytes: DefaultHeaderBytes, Interval: DefaultInterval}
 }
 
-// PartitionerCheck says what becomes of a record that lies on another
-// partition than murmur2 of its key names.
+// PartitionerCheck says how to treat a misplaced record: one that is not on the partition that
+// murmur2 of its key names.
 type PartitionerCheck uint8
 
-// The checks. Off does not look, Warn reports the record as misplaced and takes
-// it, DeadLetter reports and refuses it.
+// The checks. Off does not look. Warn reports the record and takes it. DeadLetter reports and
+// rejects it.
 const (
 	Off PartitionerCheck = iota
 	Warn
 	DeadLetter
 )
 
-// Rules is what the requests of one request topic are validated by. The exported
-// fields must not change once Validate has been called; then any number of
-// goroutines may call it, and others take their place by Replace. A Rules must not
-// be copied after that either.
+// Rules validate the requests of one request topic. Once Validate has been called, any number of
+// goroutines may call it; then the exported fields must not change and the Rules must not be copied.
+// Other rules take their place by Replace.
 type Rules struct {
 	Topic      string // the request topic, for details and timer-if
 	Changelog  string // its changelog, which timer-if may name; empty: none
 	Partitions int32  // partition count of the request topic
-	// DefaultTarget is where timers without timer-target-topic go. Empty:
-	// there is no default, such requests are refused.
+	// DefaultTarget is the target of requests without timer-target-topic. If it is empty, they are
+	// rejected.
 	DefaultTarget string
-	// Allow reports whether emissions may go to a topic, and Never, asked before
-	// it, says of a topic to which no configuration could allow them why, as a
-	// sentence without its end; of others "". They must always give the same
-	// answer, which is remembered. A nil Allow allows none, a nil Never excludes
-	// none but topics that begin with __, which always are.
+	// Allow reports whether emissions may go to a topic. Never is asked before it: it says why no
+	// configuration could allow a topic, as a sentence without its end, or "". Their answers are
+	// cached, so they must not change. A nil Allow allows no topic. Topics that begin with __ are
+	// never allowed, with a nil Never too.
 	Allow            func(topic string) bool
 	Never            func(topic string) string
 	PartitionerCheck PartitionerCheck
 	Limits           Limits
 	Quota            Quota
-	// DefaultMaxLate is the timer-max-late of requests that name none; 0: they have
-	// none.
+	// DefaultMaxLate is the timer-max-late of requests without that header; 0: they have none.
 	DefaultMaxLate time.Duration
-	// LimitPast is how far before its record's timestamp a timer may be due. One that is
-	// due earlier expires at once, unless it recurs or names a timer-max-late. 0: no limit.
+	// LimitPast is how far before its record's timestamp a timer may be due. A timer that is due
+	// earlier expires at once, unless it recurs or has a timer-max-late. 0: no limit.
 	LimitPast time.Duration
-	// Dialect is what requests may be written in beside our own headers.
+	// Dialect is the language in which requests may be written besides our own headers.
 	Dialect Dialect
 
 	targets   targets
@@ -94,16 +91,16 @@ type Rules struct {
 	schedules calendar.Cache
 }
 
-// Replace has all later calls of Validate go by other rules, of the same topic, which
-// must not have been used before: a request is validated by the ones or the others
-// as a whole. It may be called at any time, again and again.
+// Replace makes all later calls of Validate use other rules of the same topic, which must not have
+// been used before. No request is validated by a mixture of both. It may be called at any time, and
+// repeatedly.
 func (r *Rules) Replace(with *Rules) { r.newer.Store(with) }
 
-// Schedules remembers the schedules of the topic's recurring timers, for all who work them
-// out: those of the rules that r was made with, whatever has replaced them.
+// Schedules caches the schedules of the topic's recurring timers. It stays the same when r is
+// replaced.
 func (r *Rules) Schedules() *calendar.Cache { return &r.schedules }
 
-// Current returns the rules that hold: r, or what has replaced them.
+// Current returns r, or the rules that have replaced it.
 func (r *Rules) Current() *Rules {
 	if newer := r.newer.Load(); newer != nil {
 		return newer
@@ -121,7 +118,7 @@ func refuse(reason waterclock.Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
 
-// quotedBytes is how much of a value a detail shows, in bytes.
+// quotedBytes is how many bytes of a value a detail shows.
 const quotedBytes = 64
 
 func quote[B []byte | string](text B) string {
@@ -131,13 +128,13 @@ func quote[B []byte | string](text B) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Validate turns one record of the request topic into a request, or says why it
-// is rejected. now is Unix milliseconds and used for the horizon, and by what steers:
-// but for that, the same record is validated alike whenever it is read.
+// Validate turns one record of the request topic into a request, or says why it is rejected. now is
+// in Unix milliseconds; the horizon and requests that steer depend on it. Apart from that, the result
+// does not depend on when the record is read.
 //
-// req shares the record's memory. With a refusal it holds only ID and Offset.
-// misplaced says that the record's partition is not the one that murmur2 of its
-// key names; it is never set when PartitionerCheck is Off.
+// req shares the record's memory. With a refusal it has only ID and Offset. misplaced says that the
+// record is not on the partition that murmur2 of its key names; it is always false if
+// PartitionerCheck is Off.
 func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
 	return r.Current().validate(rec, now)
 }
@@ -189,7 +186,7 @@ func (r *Rules) validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 	return req, misplaced, nil
 }
 
-// schedule builds the timer of a request that is no cancel.
+// schedule builds the timer of a request that schedules.
 func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, *Refusal) {
 	recurrence, refusal := r.recurrence(h)
 	if refusal != nil {
@@ -244,13 +241,13 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 // horizon.
 const horizonGrace = time.Hour
 
-// horizonFrom is what the horizon of a request counts from: the owner's clock or, if that is later, the
-// record's timestamp. A timer-after that is within the limit is not refused because two clocks differ.
+// horizonFrom is the time from which the horizon of a request counts: the owner's clock or, if that is
+// later, the record's timestamp. So no timer-after within the limit is rejected because two clocks differ.
 func horizonFrom(rec *kgo.Record, now int64) int64 {
 	return max(now, min(rec.Timestamp.UnixMilli(), now+horizonGrace.Milliseconds()))
 }
 
-// beyond refuses what lies further ahead than the horizon.
+// beyond rejects a due time further ahead than the horizon.
 func (r *Rules) beyond(due, now int64) *Refusal {
 	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
 		return refuse(waterclock.ReasonBeyondHorizon,
@@ -259,8 +256,8 @@ func (r *Rules) beyond(due, now int64) *Refusal {
 	return nil
 }
 
-// due returns the due time in Unix milliseconds, at most 2·maxMillis. Of a recurring
-// timer that is the first one or, with an expression, what it lies behind.
+// due returns the due time in Unix milliseconds, at most 2·maxMillis. For a recurring timer that is
+// its first due time or, with a cron expression, a time before it.
 func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Refusal) {
 	switch {
 	case h.has(atHeader) && h.has(afterHeader):

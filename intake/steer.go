@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// steering lists the headers that make a request do something else than schedule, in
-// the order in which two of them are named.
+// steering lists the headers that make a request do something other than schedule. A refusal that names
+// two of them names them in this order.
 var steering = [...]struct {
 	name  name
 	bad   waterclock.Reason
@@ -22,8 +22,8 @@ var steering = [...]struct {
 	{resumeHeader, waterclock.ReasonBadResume, timer.Resume},
 }
 
-// steers decides whether the record cancels or steers, rather than schedules. Such a
-// request may name a target, or anything else but a due time: it is not looked at.
+// steers reports whether the record cancels or steers, rather than schedules. Such a request must have no
+// due time; its other headers have no effect.
 func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal *Refusal) {
 	first := -1
 	for i := range steering {
@@ -55,9 +55,8 @@ func (h *headers) steers(rec *kgo.Record) (steer timer.Steer, does bool, refusal
 	return s.steer, true, nil
 }
 
-// asked is when a request that steers counts as asked for, in Unix milliseconds: as a
-// duration of a schedule does, a trigger counts from the record's timestamp, but never
-// from one that is still to come; a resume from now, when it has what was missed fire.
+// asked is the time of a request that steers, in Unix milliseconds. For a trigger that is the record's
+// timestamp, unless it lies in the future. For a resume it is now, when the missed occurrences fire.
 func asked(steer timer.Steer, rec *kgo.Record, now int64) int64 {
 	if at := rec.Timestamp.UnixMilli(); steer == timer.Trigger && at >= 0 && at < now {
 		return at
@@ -65,7 +64,7 @@ func asked(steer timer.Steer, rec *kgo.Record, now int64) int64 {
 	return now
 }
 
-// condition is what the request counts under.
+// condition returns the condition under which the request counts.
 func (r *Rules) condition(h *headers, partition int32) (c timer.Condition, refusal *Refusal) {
 	if !h.has(ifHeader) {
 		return c, nil

@@ -12,11 +12,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// internalPrefix begins the names of Kafka's own topics, which are never a
-// target.
+// internalPrefix begins the names of Kafka's own topics, which are never targets.
 const internalPrefix = "__"
 
-// target reads where the emission goes.
+// target returns the target of the emission.
 func (r *Rules) target(rec *kgo.Record, h *headers) (t timer.Target, refusal *Refusal) {
 	if t.Topic, refusal = r.targetTopic(h); refusal != nil {
 		return t, refusal
@@ -39,8 +38,8 @@ func (r *Rules) targetTopic(h *headers) (string, *Refusal) {
 	return allowed(r, r.DefaultTarget)
 }
 
-// allowed checks the name of a target and returns it, as a string of its own
-// that does not hold the record's memory.
+// allowed checks the name of a target. It returns a string of its own, which does not keep the
+// record's memory alive.
 func allowed[S string | []byte](r *Rules, topic S) (string, *Refusal) {
 	if known := r.targets.known.Load(); known != nil {
 		if v, ok := (*known)[string(topic)]; ok {
@@ -63,7 +62,7 @@ func allowed[S string | []byte](r *Rules, topic S) (string, *Refusal) {
 	return v.topic, v.refusal
 }
 
-// never is why no configuration could allow a target, "" if one could.
+// never says why no configuration could allow a target, "" if one could.
 func (r *Rules) never(topic string) string {
 	switch {
 	case strings.HasPrefix(topic, internalPrefix):
@@ -74,7 +73,7 @@ func (r *Rules) never(topic string) string {
 	return ""
 }
 
-// targetKey returns the key of the emission, nil for a null one.
+// targetKey returns the key of the emission, nil for a null key.
 func (h *headers) targetKey(id []byte) ([]byte, *Refusal) {
 	key := id
 	if h.has(targetKeyHeader) {
@@ -108,19 +107,18 @@ func (h *headers) targetPartition() (int32, *Refusal) {
 		"timer-target-partition is %s: send the number of a partition, or leave the header out.", quote(text))
 }
 
-// maxTargets is how many target topics one Rules remembers. The names behind it
-// are checked again each time.
+// maxTargets is how many target topics one Rules caches. Further names are checked each time.
 const maxTargets = 1024
 
-// verdict is what became of one target topic: its name, or why it is refused.
+// verdict is the result for one target topic: its name, or why it is rejected.
 type verdict struct {
 	topic   string
 	refusal *Refusal
 }
 
-// targets remembers verdicts, so that a request costs neither a string nor a
-// walk along the list of patterns. Readers take no lock: a put replaces the
-// map. Of two puts at once, one may be forgotten, which costs only a repeat.
+// targets caches verdicts, so that a request costs neither a string nor a walk along the list of
+// patterns. Readers take no lock: a put replaces the map. If two goroutines put at the same time, one
+// entry may be lost; the next request for that topic adds it again.
 type targets struct {
 	known atomic.Pointer[map[string]verdict]
 }

@@ -7,14 +7,13 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// maxMillis is where instants and durations saturate, in milliseconds: some
-// 285,000 years, far behind any horizon, and two of them can be added.
+// maxMillis is where instants and durations saturate, in milliseconds: some 285,000 years, far beyond any
+// horizon. Two of them can be added.
 const maxMillis int64 = 1 << 53
 
 // parseInstant reads the value of a header, RFC 3339 with a zone or Unix
-// milliseconds, and returns Unix milliseconds, fractions rounded up. It
-// saturates at maxMillis, which every horizon refuses. What is none is refused
-// for the reason bad.
+// milliseconds, and returns Unix milliseconds, with fractions rounded up. It saturates at maxMillis, which
+// is beyond every horizon. bad is the reason for rejecting a value that is neither.
 func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Refusal) {
 	if len(text) > 0 && allDigits(text) {
 		ms := min(number(text), maxMillis)
@@ -32,9 +31,9 @@ func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Re
 	return ms, nil
 }
 
-// parseRFC3339 reads text by the grammar of RFC 3339, section 5.6, strictly
-// (time.Parse takes one-digit hours and drops digits behind the ninth). A leap
-// second counts as the second after it. fault completes the sentence "it …".
+// parseRFC3339 reads text strictly by the grammar of RFC 3339, section 5.6. (time.Parse takes one-digit
+// hours and drops digits after the ninth.) A leap second counts as the second after it. fault completes
+// the sentence "it …".
 func parseRFC3339(text []byte) (ms int64, fault string) {
 	const shape = len("2006-01-02T15:04:05")
 	if len(text) < shape || text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
@@ -63,8 +62,8 @@ func parseRFC3339(text []byte) (ms int64, fault string) {
 	return unix*1000 + fractionMillis(fraction), ""
 }
 
-// cutFraction splits text into the digits behind a leading point, if there is
-// one, and the rest. A point without digits is not ok.
+// cutFraction splits text into the digits after a leading point, if there is one, and the rest. A point
+// without digits is not ok.
 func cutFraction(text []byte) (fraction, rest []byte, ok bool) {
 	if len(text) == 0 || text[0] != '.' {
 		return nil, text, true
@@ -116,7 +115,7 @@ func daysIn(year, month int) int {
 	return time.Date(year, time.Month(month)+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
-// digits reads a short run of digits, -1 if there is anything else in it.
+// digits returns the value of a few digits, -1 if text has anything else.
 func digits(text []byte) (n int) {
 	for _, c := range text {
 		if c < '0' || c > '9' {
@@ -138,7 +137,7 @@ func number(text []byte) (n int64) {
 	return n
 }
 
-// cutDigits splits text behind its leading digits.
+// cutDigits splits text after its leading digits.
 func cutDigits(text []byte) (leading, rest []byte) {
 	n := 0
 	for n < len(text) && text[n] >= '0' && text[n] <= '9' {

@@ -19,13 +19,12 @@ const (
 	week              = 7 * day
 )
 
-// maxFraction is how many decimals of a number count: with 18 the error is less
-// than a nanosecond of a week. Digits behind them only round up.
+// maxFraction is how many decimals of a number count. With 18 the error is less than a nanosecond of a
+// week. Further digits only round up.
 const maxFraction = 18
 
-// parseDuration reads the value of a header, which has one of two forms, and
-// returns milliseconds, 0 to maxMillis, fractions rounded up. What is none is
-// refused for the reason bad.
+// parseDuration reads the value of a header and returns milliseconds, 0 to maxMillis, with fractions
+// rounded up. bad is the reason for rejecting a value that has neither of these forms:
 //
 //	1w2d3h4m5s6ms7us8ns   any of these units, the largest first, each once
 //	P1W or P1DT2H3M4S     ISO 8601, without years and months
@@ -76,8 +75,8 @@ func (s *sum) plain(text []byte) (fault string) {
 	return ""
 }
 
-// plainUnit returns the unit at the start of text and how many bytes spell it;
-// zeros if there is none. Both of Unicode's micro signs are taken, as in Go.
+// plainUnit returns the unit at the start of text and its length in bytes, zeros if there is none. It takes
+// both of Unicode's micro signs, as Go does.
 func plainUnit(text []byte) (unit int64, size int) {
 	size = 0
 	for size < len(text) && (text[size] < '0' || text[size] > '9') {
@@ -104,7 +103,7 @@ func plainUnit(text []byte) (unit int64, size int) {
 	return 0, 0
 }
 
-// iso reads what follows the P.
+// iso reads the text after the P.
 func (s *sum) iso(text []byte) (fault string) {
 	inTime := false
 	for len(text) > 0 {
@@ -153,7 +152,7 @@ func isoUnit(letter byte, inTime bool) (unit int64, fault string) {
 	return 0, "has an unknown unit or none"
 }
 
-// add adds n units, which are smaller than the last ones.
+// add adds n units, which must be smaller than the unit before.
 func (s *sum) add(n decimal, unit int64) (fault string) {
 	switch {
 	case s.fraction:
@@ -179,8 +178,8 @@ func (s *sum) add(n decimal, unit int64) (fault string) {
 
 func (s *sum) grow(ms int64) { s.ms = min(s.ms+ms, maxMillis) }
 
-// millis rounds up. ns holds less than a millisecond for each of the two units
-// below it and, of a larger unit's decimals, a week at most: no overflow.
+// millis rounds up. ns cannot overflow: it has less than a millisecond for each of the two smaller units
+// and at most a week from the decimals of a larger unit.
 func (s *sum) millis() int64 {
 	s.grow((s.ns + millisecond - 1) / millisecond)
 	return s.ms
@@ -191,11 +190,11 @@ type decimal struct {
 	whole    int64  // saturated at math.MaxInt64
 	fraction uint64 // below 10^maxFraction
 	decimals int    // 0 to maxFraction
-	more     bool   // digits behind the last place, not all zero
+	more     bool   // there are further digits, not all zero
 }
 
-// cutDecimal splits text behind its leading number, which needs a digit before
-// and, if there is a point, behind it.
+// cutDecimal splits text after its leading number, which needs a digit before the point and, if there is a
+// point, one after it.
 func cutDecimal(text []byte) (n decimal, rest []byte, fault string) {
 	if text[0] == '-' || text[0] == '+' {
 		return n, nil, "has a sign"
