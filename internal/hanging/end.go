@@ -22,20 +22,19 @@ import (
 // transaction open on one of our topics. It is never ended by us.
 var ErrForeignTransaction = errors.New("a transaction of a foreign producer is open")
 
-// Options say whose transactions are to be ended where: a hanging transaction (KIP-664)
-// is one that nobody will end who began it.
+// Options say which hanging transactions End is to end.
 type Options struct {
 	Client    *kgo.Client
 	Group     string
 	Topic     string // a changelog
 	Partition int32
 	Markers   *Markers
-	// Offsets has the group's committed offsets looked after too: the stable one
-	// of the partition does not come.
+	// Offsets: look after the group's committed offsets too, because the partition's stable offset does
+	// not come.
 	Offsets bool
-	// Committed decides, from the partition and the group's committed offset,
-	// whether the step was committed that a producer of the group has written
-	// from an offset on; an error if that cannot be told. nil: it never can.
+	// Committed decides, from the partition and the group's committed offset, whether a step was committed
+	// that a producer of the group wrote from an offset on. It returns an error if it cannot tell. nil: it
+	// never can.
 	Committed func(ctx context.Context, producerID, from int64) (bool, error)
 	Logger    *slog.Logger
 }
@@ -172,9 +171,9 @@ func (v *Options) endLost(ctx context.Context, adm *kadm.Client, ours map[int64]
 // offsetsTopic is where Kafka keeps the committed offsets of groups.
 const offsetsTopic = "__consumer_offsets"
 
-// endLostOffsets does the same for the partition that holds the group's offsets.
-// Those of other groups lie there too, and are nobody's business here. Who may not
-// look there is told once, and waits like everybody else.
+// endLostOffsets does the same for the partition that holds the group's offsets. Transactions of other
+// groups on that partition are left alone. If the service may not look there, that is logged once, and the
+// acquisition waits for the broker.
 func (v *Options) endLostOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
 	if !v.Markers.mayLookAtOffsets() {
 		return 0, nil

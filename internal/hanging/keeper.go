@@ -101,8 +101,8 @@ func (k *Markers) look(ctx context.Context, to timer.TopicPartition) error {
 	return nil
 }
 
-// close closes an open transaction if it has been ended, by us or by anybody of
-// the group, and reports whether it was one that has.
+// close writes the marker of a transaction of the group that is over but still open on a partition. It
+// reports whether the marker is missing.
 func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer) (missing bool, err error) {
 	how, txnID := k.Outcome(to, p)
 	txn, found, err := TransactionOf(ctx, adm, p.ID, txnID)
@@ -130,8 +130,8 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 	})
 }
 
-// endedElsewhere notes the end of a transaction that was another client's, and
-// asks who leads its partitions: this happens seldom.
+// endedElsewhere notes the end of another client's transaction, and asks who leads its partitions. This
+// happens seldom.
 func (k *Markers) endedElsewhere(ctx context.Context, txnID string, p Producer, how Ending, parts map[string][]int32) {
 	if k == nil || len(parts) == 0 {
 		return
@@ -172,12 +172,11 @@ func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartitio
 	return open, nil
 }
 
-// overdue reports whether a marker has been on its way to a partition, which has a
-// leader, for too long. A coordinator that sent one to the leader before, which
-// became unresponsive, waits for request.timeout.ms (30 s) until it sends it again, and
-// readers of the partition with it. It may as well be written for it if this process knows how the
-// transaction ended: that is decided and durable, and the coordinator begins no other
-// under that ID before its own marker has come, which finds nothing open then.
+// overdue reports whether a marker has been on its way for too long to a partition that has a leader. If
+// the former leader became unresponsive with the marker, the coordinator waits for request.timeout.ms (30 s)
+// before it sends the marker again, and readers of the partition wait too. If this process knows how the
+// transaction ended, it may write the marker instead: the outcome is decided and durable. The coordinator
+// begins no other transaction under that ID before its own marker has come, and that one finds nothing open.
 func (k *Markers) overdue(to timer.TopicPartition, p Producer) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -202,7 +201,7 @@ func (d *doubt) await(p Producer, since time.Time) {
 	d.awaited[p] = since
 }
 
-// wrote counts a marker.
+// wrote counts a marker that was written.
 func (k *Markers) wrote() {
 	if k != nil {
 		k.metrics.written.Inc()

@@ -19,8 +19,8 @@ const (
 	// a broker's session, its answer to a marker that is under way, and a refresh
 	// of the targets together.
 	endedKept = time.Minute
-	// lagging is how much later than we a coordinator may hear of a leader: what ends
-	// later than that after a move has its marker. One that is further behind is
+	// lagging is how much later than this process a coordinator may hear of a new leader. A transaction
+	// that ends later than that after a move has its marker. A coordinator that is further behind is
 	// fenced, and its successor writes the markers.
 	lagging = 12 * time.Second
 	// maxEndedTxns bounds the ends that are remembered; each keeps the list of the
@@ -66,8 +66,8 @@ func (e *endedTxn) wrote(p timer.TopicPartition) bool {
 	return false
 }
 
-// doubt is a partition that had no leader, or another one, when a transaction on
-// it may have been ending: its marker may be missing.
+// doubt is a partition that may lack a marker: it had no leader, or a new one, while a transaction on it may
+// have been ending.
 type doubt struct {
 	since        time.Time
 	moved        time.Time // when it was last found to have had no leader, or another one
@@ -79,18 +79,17 @@ type doubt struct {
 	awaited map[Producer]time.Time
 }
 
-// Markers remembers how transactions ended, and writes the markers that brokers
-// lost. A partition that has no leader while a transaction ends gets no marker
-// (KAFKA-20734): the coordinator takes it for deleted and calls the transaction
-// complete. When the leader is back the transaction hangs there, read_committed
-// readers of the partition with it, until the next marker of the same producer
-// ID closes it with that one's outcome, whatever its own was.
+// Markers remembers how transactions ended, and writes the markers that brokers lost.
 //
-// So a transactional ID whose last transaction touched such a partition is not
-// begun again, and the marker of the right outcome is written once the leader is
-// back and still shows the transaction open. Nothing is asked while leaders stay:
-// that they moved is noticed by what refreshes the targets anyway, by a client's
-// own metadata at its next turn, and by steps that fail.
+// A partition that has no leader while a transaction ends gets no marker (KAFKA-20734): the coordinator
+// takes the partition for deleted and calls the transaction complete. When the leader is back the
+// transaction hangs there, and holds up read_committed readers of the partition. The next marker of the
+// same producer ID then closes it, with that marker's outcome instead of its own.
+//
+// So a transactional ID whose last transaction touched such a partition is not begun again. Once the leader
+// is back and still shows the transaction open, the marker of the right outcome is written. Brokers are asked
+// nothing while leaders stay. Three things notice that one moved: the refresh of metadata, a client's own
+// metadata at its next turn, and a step that fails.
 //
 // A nil Markers remembers nothing. mu guards what follows it.
 type Markers struct {
@@ -121,7 +120,7 @@ func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *s
 	return k
 }
 
-// refuseOffsets notes that the right to look at the group's offsets is not there.
+// refuseOffsets notes that the service has no right to look at the group's offsets.
 func (k *Markers) refuseOffsets() {
 	if k != nil {
 		k.blind.Store(time.Now().Add(blindKept).UnixNano())
@@ -149,9 +148,9 @@ func (k *Markers) NoteEnd(txnID string, p Producer, how Ending, parts map[string
 	}
 	k.ends = append(k.ends, e)
 	for to, d := range k.doubtful {
-		// What ended long after the last move has its marker: a doubt that may not
-		// be looked into would else spend each transactional ID, and gather ends,
-		// for doubtKept.
+		// A transaction that ended long after the last move has its marker. Without this check
+		// a doubt that may not be looked into would use up each transactional ID, and gather
+		// ends, for doubtKept.
 		if e.wrote(to) && e.at.Sub(d.moved) < lagging {
 			k.note(d, e)
 		}
@@ -176,8 +175,7 @@ func (k *Markers) note(d *doubt, e *endedTxn) {
 	k.retiredIDs[e.ID] = struct{}{}
 }
 
-// Moved puts a partition in doubt: it lost its leader, or has had another one
-// meanwhile.
+// Moved puts a partition in doubt: it lost its leader, or has a new one.
 func (k *Markers) Moved(to timer.TopicPartition) {
 	if k == nil {
 		return
@@ -263,8 +261,8 @@ func (k *Markers) Doubtful() (all []timer.TopicPartition) {
 	return all
 }
 
-// looked tells what a look at a partition with a leader has shown. One with
-// nothing of ours open, twice over some time, is in no doubt any more.
+// looked notes what a look at a partition with a leader has shown. A partition on which nothing of the
+// group is open, twice in doubtAfter, is no longer in doubt.
 func (k *Markers) looked(to timer.TopicPartition, clear bool) {
 	now := time.Now()
 	k.mu.Lock()
@@ -282,7 +280,7 @@ func (k *Markers) looked(to timer.TopicPartition, clear bool) {
 	}
 }
 
-// away tells that a partition in doubt has no leader.
+// away notes that a partition in doubt has no leader.
 func (k *Markers) away(to timer.TopicPartition) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -303,8 +301,7 @@ func (k *Markers) dismiss(to timer.TopicPartition) {
 	}
 }
 
-// forgetRetired forgets producer IDs that nobody has ended anything with for long. The
-// lock is held.
+// forgetRetired forgets producer IDs that no remembered transaction has. The lock is held.
 func (k *Markers) forgetRetired() {
 	recent := make(map[int64]struct{})
 	for _, e := range k.ends {

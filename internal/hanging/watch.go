@@ -28,13 +28,12 @@ const (
 	watchTimeout = 10 * time.Second
 )
 
-// Watch looks after the open transactions of the whole group. An open step holds
-// back the read_committed readers of every target it touched, so one of a
-// process that is surely no longer in the group is ended at once. One of a member that
-// lives is its own business: however slow the brokers are, to end it would have the step
-// done again, and make all later. Only the process itself ends one of its own that has
-// got stuck, when it is older than three quarters of the transaction timeout, which no
-// step of a lane becomes; what else is left the coordinator ends by that timeout.
+// Watch looks after the open transactions of the whole group. An open step holds back the read_committed
+// readers of every target that it touched. So the transaction of a process that is surely no longer in the
+// group is ended at once. The transaction of a living member is left alone: however slow the brokers are,
+// to end it would only make the member do its step again. A process ends a transaction of its own
+// that is stuck, which is one older than three quarters of the transaction timeout; no step of a lane gets that
+// old. All others are ended by their coordinators when the timeout has passed.
 type Watch struct {
 	Client  *kgo.Client
 	Group   string
@@ -117,9 +116,8 @@ func (w *Watch) look(ctx context.Context) error {
 	return nil
 }
 
-// list returns the group's open transactions that are at least so old by the
-// brokers' clocks. A broker that is away does not hide those of the others: its
-// transactions have another coordinator soon.
+// list returns the group's open transactions that are at least so old by the brokers' clocks. It does not
+// need the answer of every broker: the transactions of one that is away soon have another coordinator.
 func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]struct{}, error) {
 	req := kmsg.NewPtrListTransactionsRequest()
 	req.StateFilters = []string{"Ongoing"}

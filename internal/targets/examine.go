@@ -7,15 +7,15 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Unexamined is what those wait for whose topic is not known and cannot be examined yet,
-// because maxExamined others are. No topic has its name.
+// Unexamined stands for all topics that are not known and cannot be examined yet, because maxExamined
+// others are. Emissions for them wait for it. No topic has its name.
 func Unexamined() timer.TopicPartition {
 	return timer.TopicPartition{Topic: "*", Partition: timer.Unplaced}
 }
 
-// Examine returns what somebody is to wait for whose topic is not known: the topic as a
-// whole, which is then asked for until it is known or that is a verdict, or, while no more
-// can be examined, Unexamined.
+// Examine returns what to wait for if a topic is not known. Mostly that is the topic as a whole, which is
+// then asked for until it is known, or known to be missing. While no more topics can be examined it is
+// Unexamined.
 func (t *Metadata) Examine(topic string) timer.TopicPartition {
 	if !t.examine(topic, maxExamined) {
 		return Unexamined()
@@ -23,15 +23,15 @@ func (t *Metadata) Examine(topic string) timer.TopicPartition {
 	return timer.TopicPartition{Topic: topic, Partition: timer.Unplaced}
 }
 
-// ExamineAnyway is Examine for those who cannot wait in turn: there must be few of them, and
-// each with one topic at a time.
+// ExamineAnyway is Examine for callers that cannot wait for their turn. There must be few of them, each with
+// one topic at a time.
 func (t *Metadata) ExamineAnyway(topic string) timer.TopicPartition {
 	t.examine(topic, 2*maxExamined)
 	return timer.TopicPartition{Topic: topic, Partition: timer.Unplaced}
 }
 
-// Turn reports whether what waits for Unexamined may go on, its topic being this one. If not
-// the topic is asked for: it may be there. The name is not kept.
+// Turn reports whether an emission for this topic that waits for Unexamined may go on. If not, the topic is
+// asked for, since it may exist. Its name is not kept.
 func (t *Metadata) Turn(topic string) bool {
 	if _, known := t.Cached(topic); known || t.examine(topic, maxExamined) {
 		return true
@@ -40,8 +40,8 @@ func (t *Metadata) Turn(topic string) bool {
 	return false
 }
 
-// examine reports whether what brokers say of a topic is kept from now on, of so many
-// at most that are not known.
+// examine reports whether the brokers' answers about a topic are kept from now on. At most so many topics
+// that are not known are examined at a time.
 func (t *Metadata) examine(topic string, most int) bool {
 	now := t.o.Now()
 	t.mu.Lock()
@@ -77,8 +77,8 @@ func (t *Metadata) inUse(now time.Time) (names []string) {
 	return names
 }
 
-// unconfirmed reports whether an entry takes one of the places of topics that are examined:
-// nobody has known the topic yet, or it cannot be used. Our own have a limit from the start.
+// unconfirmed reports whether an entry counts as examined: no broker has known the topic yet, or it cannot
+// be used. The service's own topics have a size limit from the start, so they do not count.
 func (e *cachedTopic) unconfirmed() bool {
 	return e.Err != nil || len(e.Leader) == 0 && e.maxBytes == 0
 }

@@ -21,18 +21,17 @@ const (
 	// target partition; it doubles.
 	breakerMin = 2 * time.Second
 	breakerMax = 5 * time.Minute
-	// BrokerDeath is for how long after the loss of a broker what fails is taken for its
-	// death: partitions get other leaders by themselves, and other in-sync replicas.
+	// BrokerDeath is how long after the loss of a broker failures are put down to its death:
+	// partitions get other leaders by themselves, and other in-sync replicas.
 	BrokerDeath = 12 * time.Second
-	// wideOpen: a window that has grown so large is none.
+	// wideOpen is the window at which a breaker closes.
 	wideOpen = 16_384
 	// probeTick is how often breakers are looked at.
 	probeTick = 100 * time.Millisecond
-	// admitAgain is when a window that no committed emission came of is admitted
-	// once more.
+	// admitAgain is how long after its last admission a window admits once more if none of its
+	// emissions was committed.
 	admitAgain = 5 * time.Second
-	// idleFor is how long a breaker that nothing waits for is kept once its target
-	// answers.
+	// idleFor is how long a breaker is kept that nothing waits for, once its target answers.
 	idleFor = 10 * time.Second
 	// maxProbes bounds the probes under way at a time.
 	maxProbes = 8
@@ -49,30 +48,26 @@ type HealthOptions struct {
 	Logger *slog.Logger
 }
 
-// Health keeps a breaker for each target partition that is unhealthy. While a
-// breaker is open nothing is sent there; a probe, a record in a transaction that
-// is always aborted, tells when to try again. Then emissions pass one, two, four
-// … at a time, each time after a committed step, and only a committed emission
-// forgets the delay. A partition without a breaker is healthy.
+// Health keeps a breaker for each target partition that is unhealthy. A partition without a breaker is
+// healthy. A breaker has these states:
 //
-// What passes carries a Permit of the window that is open. A breaker that opens
-// again makes it void, wherever the emission is on its way: it is parked again
-// instead of failing one more step.
+//	state      what it lets pass            what ends it
+//	open       nothing                      a probe that succeeds, or is refused for good
+//	half-open  window emissions at a time,  each committed step doubles the window, up to wideOpen;
+//	           with a Permit                a new trip opens the breaker again
+//	away       nothing                      metadata, or the broker's return: no probe is needed
+//	idle       as before                    idleFor: nothing waits for the partition any more
 //
-// What waits for a topic as a whole has a breaker too, without probes and
-// windows: AnyPartition ends when a partition with a leader is healthy (and lets
-// pass what the window of a single partition has room for), Unplaced when
-// Targets knows the topic, Beyond when the topic has other partitions than it had, or
-// is known to have no more.
+// A window whose emissions came to nothing admits as many again after admitAgain. A breaker that opens
+// again makes the permits of its last window void, wherever their emissions are: these are parked again
+// instead of failing one more step. Only a committed emission resets the delay between probes.
 //
-// A partition that is led by a broker which cannot be reached is unhealthy too,
-// and is known to be healthy again without a probe: while something waits for it, it
-// has a breaker that is away, which ends with that.
+// Emissions that wait for a topic as a whole have a breaker too, without probes and windows. AnyPartition
+// ends when a partition with a leader is healthy, and until then lets pass what the window of a single
+// partition has room for. Unplaced ends when Targets knows the topic. Beyond ends when the topic has other
+// partitions than it had, or is known to have no more.
 //
-// Who has parked something waits by a Waiter, and is told when something may
-// pass. What ends each state of a breaker: open, the next probe; a window, what
-// is committed of it, admitAgain where nothing is, a new trip; idle,
-// idleFor. mu guards breakers, probes, more, serial, and what Waiters hold.
+// mu guards breakers, probes, more, serial, and the fields of Waiters.
 type Health struct {
 	o         HealthOptions
 	unhealthy atomic.Int32  // number of breakers: the healthy way takes no lock
@@ -93,8 +88,7 @@ type leaders interface {
 	Dying() bool
 }
 
-// breaker of one target partition: waiting for next, or probing, or with a
-// window of emissions that may pass.
+// breaker is what keeps emissions from one target partition: see Health.
 type breaker struct {
 	delay    time.Duration
 	next     time.Time
@@ -124,11 +118,10 @@ func NewHealth(o HealthOptions) *Health {
 	return h
 }
 
-// AllHealthy reports that nothing is unhealthy, which costs nothing.
+// AllHealthy reports that nothing is unhealthy. It takes no lock.
 func (h *Health) AllHealthy() bool { return h.unhealthy.Load() == 0 && h.led.AllReachable() }
 
-// Allow reports whether an emission may go to p, permit being what it was admitted,
-// if it was.
+// Allow reports whether an emission may go to p. permit is the emission's, nil if it has none.
 func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	if p.Partition < 0 {
 		return false
@@ -145,8 +138,8 @@ func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	return b == nil || b.window > 0 && permit != nil && *permit == Permit{p, b.serial}
 }
 
-// Suspect opens a breaker without a trip, to be probed at once: the
-// owner before had parked timers for p, or it is not known where p is.
+// Suspect opens a breaker for p, which is probed at once: the former owner had parked timers for p,
+// or it is not known where p is.
 func (h *Health) Suspect(p timer.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,11 +163,13 @@ func newBreaker(now time.Time) *breaker {
 	return &breaker{delay: breakerMin, since: now, idle: now, waiters: make(map[*Waiter]struct{})}
 }
 
-// Trip opens breakers for the partitions that failed in one step. Where several
-// fail at once while a broker dies only for those that are known to have no leader,
-// for the controller has given their broker up already, and for those that refuse the
-// clock, which is no sign of a broker's death. While all brokers are there, so is what
-// they fail for (too few replicas, a full disk), and the step of all others would wait.
+// Trip opens breakers for the partitions that failed in one step.
+//
+// If several fail at once while a broker dies, their leaders most likely wait for that broker, and get on
+// without a breaker. Then only two kinds get one: partitions without a leader, because the controller has
+// already given their broker up, and partitions that refuse the clock, which is no sign of a broker's
+// death. While all brokers are there, the cause (too few replicas, a full disk) lasts, and without
+// breakers the step of all others would wait.
 func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 	now := h.o.Now()
 	dying := len(ps) > 1 && h.led.Dying()
@@ -202,8 +197,8 @@ func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 	}
 }
 
-// Avoid opens a breaker for a partition of the dead letters that takes no record:
-// they go to another one until a probe gets through.
+// Avoid opens a breaker for a partition of the dead letters that takes no record. Dead letters go to
+// another partition until a probe gets through.
 func (h *Health) Avoid(p timer.TopicPartition, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -259,9 +254,9 @@ func (h *Health) Unhealthy() map[timer.TopicPartition]time.Time {
 	return out
 }
 
-// RefuseClock returns how many partitions refuse timestamps of this machine's
-// clock, and one of them. That says something about the clock, or about a limit
-// of the topic, and nothing about a timer: those wait as for any unhealthy partition.
+// RefuseClock returns how many partitions refuse timestamps of this machine's clock, and one of them.
+// Such a refusal is about the clock, or about a limit of the topic, and not about a timer. So the timers
+// wait, as for any unhealthy partition.
 func (h *Health) RefuseClock() (n int, one timer.TopicPartition) {
 	if h.AllHealthy() {
 		return 0, one
@@ -276,7 +271,7 @@ func (h *Health) RefuseClock() (n int, one timer.TopicPartition) {
 	return n, one
 }
 
-// ClockSet has the partitions that refuse the clock probed at once.
+// ClockSet is called when the clock was set. The partitions that refuse it are probed at once.
 func (h *Health) ClockSet() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -58,13 +58,13 @@ type TopicInfo struct {
 	Err error
 }
 
-// Brokers are who is asked; a *kgo.Client is.
+// Brokers answer questions about topics; a *kgo.Client is Brokers.
 type Brokers interface {
 	kmsg.Requestor
 	DiscoveredBrokers() []*kgo.Broker
 }
 
-// MetadataOptions are what Targets go by.
+// MetadataOptions are the settings of Metadata.
 type MetadataOptions struct {
 	// AutoCreate lets the broker create topics on first use, where it is
 	// configured to (waterclock dev).
@@ -80,31 +80,32 @@ type MetadataOptions struct {
 	Changed func()
 }
 
-// Metadata caches the metadata of target topics. Nobody who asks it waits for a
-// broker: what is not known is fetched by Run, and whoever needs it comes again.
+// Metadata caches the metadata of target topics. No caller waits for a broker: Run fetches what is not
+// known, and the caller comes again.
 //
-// That a topic does not exist is the word of whichever broker was asked, and one
-// that is behind says so of a topic just made. So when one says it others are
-// asked too, and it is a verdict only when none of them knew the topic for
-// missingAfter; until then the topic is simply not known. What ends that: an
-// answer that has the topic, or the verdict. A broker that is cut off, and would
-// never say either, is not asked any more once the others have fenced it.
+// # Missing topics
 //
-// The opposite happens too: metadata shows a topic that the broker which is to
-// write to it does not know (Refuted). Then the topic is not known until it was
-// asked for again, after a pause that doubles.
+// A broker that is behind says of a new topic that it does not exist. So if one broker does not know a
+// topic, others are asked too. Only if none of them has known it for missingAfter does the topic count as
+// missing; until then it is simply not known. This state ends with an answer that has the topic, or with
+// the verdict. A broker that is cut off would bring neither, but it is not asked any more once the others
+// have fenced it.
 //
-// Requests can name as many topics as they like, and what is not there takes memory and
-// questions until that is a verdict. So of such topics maxExamined are kept at a time.
-// What waits for another one waits for Unexamined, all together, until it has its Turn:
-// a place is free (inUse and reap free those that nobody uses any more), or the topic is
-// known. For whoever comes for a topic has it asked for, place or not; an answer that
-// there is no such topic is forgotten without a place, one that has it is kept. So
-// a topic that is there is not behind all that are not.
+// The opposite happens too: metadata shows a topic that the leader of its partition does not know
+// (Refuted). Then the topic is not known until it was asked for again, after a pause that doubles.
 //
-// Who asks with each timer takes no lock where all is well: see snapshot.
+// # Many missing topics
 //
-// mu guards what follows it; requests are made without it.
+// Requests can name as many topics as they like, and each name that does not exist takes memory and
+// questions until that is known. So at most maxExamined such topics are kept at a time. Emissions for
+// further ones wait for Unexamined, all together, until their Turn comes: a place is free, since inUse drops
+// topics that nobody uses, or the topic is known. A topic that a caller names is asked for even
+// without a place. If it exists it is kept; if not, the answer is forgotten. So a topic that exists does
+// not wait behind all those that do not.
+//
+// Callers that ask for each timer take no lock if all is well: see snapshot.
+//
+// mu guards the fields below it. Requests are made without it.
 type Metadata struct {
 	Leaders *Leaders // of all partitions that are in use
 	// Moved, if not nil, is called without a lock for each partition that lost its leader or has had
@@ -164,8 +165,8 @@ func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
 	return t
 }
 
-// Cached returns what is known of a topic. Target.Err is the brokers' verdict; a
-// topic that is not known has yet to be asked for, see Prefetch.
+// Cached returns what is known of a topic. known.Err is the brokers' verdict. It is not ok if the topic
+// has yet to be asked for, see Prefetch.
 func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 	if k := (*t.known.Load())[topic]; k != nil {
 		k.use()
@@ -188,7 +189,7 @@ func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 	return e.TopicInfo, true
 }
 
-// use notes that somebody wants to know of a topic. Our own are used forever.
+// use marks a topic as used. The service's own topics are marked as used forever.
 func (e *cachedTopic) use(now time.Time) {
 	if now.After(e.used) {
 		e.used = now
@@ -208,7 +209,7 @@ func (e *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
 	return !Gone(e.Err) || now.Sub(e.missing) >= missingAfter
 }
 
-// Prefetch has Run ask for a topic, if it is not known.
+// Prefetch has Run ask for a topic that is not known.
 func (t *Metadata) Prefetch(topic string) {
 	if (*t.known.Load())[topic] != nil {
 		return
@@ -230,7 +231,7 @@ func (t *Metadata) want(topic string) {
 	case len(t.newcomers) < maxNewcomers:
 		t.newcomers[strings.Clone(topic)] = struct{}{}
 	default:
-		return // who needs it asks again
+		return // the caller asks again if it needs the topic
 	}
 	t.rouse()
 }
@@ -243,15 +244,14 @@ func (t *Metadata) rouse() {
 	}
 }
 
-// Stale says that what is known of a topic's limits was proved wrong: it is asked
-// for again, and used meanwhile.
+// Stale says that a topic's limits were proved wrong. They are asked for again, and used meanwhile.
 func (t *Metadata) Stale(topic string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.want(topic)
 }
 
-// Refuted says that a broker which was to write to a topic does not know it.
+// Refuted says that the leader of one of its partitions does not know a topic.
 func (t *Metadata) Refuted(topic string) {
 	now := t.o.Now()
 	t.mu.Lock()
@@ -358,7 +358,7 @@ func (t *Metadata) Lacks(p timer.TopicPartition) bool {
 }
 
 // doubts reports whether timers for a partition that the topic does not have should keep waiting: the
-// topic still has as many partitions as when it was first asked, and there is no verdict yet.
+// topic has as many partitions as when they first asked for it, and there is no verdict yet.
 func (t *Metadata) doubts(topic string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

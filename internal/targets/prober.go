@@ -30,7 +30,7 @@ type ProberOptions struct {
 	Now func() time.Time
 }
 
-// Prober tries target partitions, outside the lanes.
+// Prober tries target partitions with transactions of its own.
 type Prober struct {
 	o ProberOptions
 
@@ -103,17 +103,17 @@ func (p *Prober) give(to timer.TopicPartition, id string, through bool) {
 }
 
 var (
-	// errNoLeader is why a probe wrote nothing: there is nobody to write to.
+	// errNoLeader: the probe wrote nothing, because no leader is known.
 	errNoLeader = errors.New("nobody is known to lead it")
-	// errNotTried is the same where it came to no write for a reason that is not the
-	// target's: a transaction could not be begun, perhaps because that of the last probe is not ended.
+	// errNotTried: the probe wrote nothing, for a reason that is not the target's. A transaction could not
+	// be begun, perhaps because that of the last probe is not ended.
 	errNotTried = errors.New("it was not tried")
 )
 
 // Probe writes one marked record to p in a transaction that it aborts, unless
-// metadata shows no leader. Only the write tells of the partition. What becomes of the probe's own transaction
-// is a matter of its coordinator: one that cannot be begun is errNotTried, and one that is not ended
-// after the write ends with its timeout.
+// metadata shows no leader. Only the write tells about the partition. The probe's own transaction is its
+// coordinator's matter: if it cannot be begun the error is errNotTried, and if it is not ended
+// after the write it ends with its timeout.
 //
 // Brokers keep a transactional ID for a week, so IDs are reused: there are at most as many as partitions
 // that are unhealthy at the same time, plus maxProbes. Reuse is safe because no probe commits: any

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// snapshot are the topics that are known and that nothing is wrong with, as Targets
-// has them under its lock: a copy for those who ask with each timer, which is recreated
-// with each change (publish). Time alone changes nothing of such a topic: what is known
-// is used until it is proved wrong.
+// snapshot is a copy of the topics that are known and have nothing wrong with them. Callers that ask for each
+// timer read it without a lock. publish makes it again with each change. Time alone changes
+// nothing about such a topic: what is known is used until it is proved wrong.
 type snapshot map[string]*snapshotTopic
 
 type snapshotTopic struct {
@@ -16,15 +15,15 @@ type snapshotTopic struct {
 	used atomic.Bool // since it was published
 }
 
-// use notes that somebody wants to know of a topic. One who has an old copy in hand
-// may note it in vain; it is used again, or was not much.
+// use marks a topic as used. A caller with an old snapshot may mark the wrong entry. That is harmless: a
+// topic that is in use gets marked again soon.
 func (k *snapshotTopic) use() {
 	if !k.used.Load() {
 		k.used.Store(true)
 	}
 }
 
-// noteUsed takes note of what was used since the copy was made. The lock is held.
+// noteUsed copies the marks of use from the snapshot to the topics. The lock is held.
 func (t *Metadata) noteUsed(now time.Time) {
 	for name, k := range *t.known.Load() {
 		if e := t.topics[name]; e != nil && k.used.Load() {
@@ -33,7 +32,7 @@ func (t *Metadata) noteUsed(now time.Time) {
 	}
 }
 
-// publish makes the copy again, and counts those that are not known. The lock is held.
+// publish makes the snapshot again, and counts the topics that are not known. The lock is held.
 func (t *Metadata) publish() {
 	now := t.o.Now()
 	t.noteUsed(now)

@@ -4,18 +4,17 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Permit lets an emission pass to a partition that is still unhealthy, in one window
-// of its breaker.
+// Permit lets an emission pass a breaker that is half-open. It is valid for one window of that breaker.
 type Permit struct {
 	To     timer.TopicPartition
 	window int64 // serial of the window
 }
 
-// Waiter is somebody who has parked emissions for targets, and is told when some
-// may pass: a target's breaker closed, its window opened or grew, or what was
-// admitted came to nothing. Nobody polls targets. Whoever parked something for a
-// target Waits for it, and again after each Admit that left something parked; so
-// a breaker that opens in between finds it among its waiters.
+// Waiter tells its owner, who has parked emissions for targets, when some of them may pass: a breaker
+// closed, its window opened or grew, or what it had admitted came to nothing. Nobody polls targets.
+//
+// The owner calls Wait when it parks something for a target. Admit registers the waiter again if it
+// leaves something parked, so a breaker that opens in between has it among its waiters.
 type Waiter struct {
 	h     *Health
 	wake  func()
@@ -28,7 +27,7 @@ func (h *Health) Waiter(wake func()) *Waiter {
 	return &Waiter{h: h, wake: wake, ready: make(map[timer.TopicPartition]struct{})}
 }
 
-// Wait tells that something is parked for p.
+// Wait registers the waiter for p, for which something is parked.
 func (w *Waiter) Wait(p timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
@@ -47,8 +46,7 @@ func (w *Waiter) Wait(p timer.TopicPartition) {
 	}
 }
 
-// missed notes that something waits for a partition whose leader cannot be reached.
-// The lock is held.
+// missed returns the breaker of a partition that is away and that something waits for. The lock is held.
 func (h *Health) missed(p timer.TopicPartition) *breaker {
 	b := h.breakers[p]
 	if b == nil {
@@ -60,7 +58,7 @@ func (h *Health) missed(p timer.TopicPartition) *breaker {
 	return b
 }
 
-// Ready returns the targets that something may pass to, and forgets them.
+// Ready returns the targets to which something may pass, and forgets them.
 func (w *Waiter) Ready() (ps []timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
@@ -71,8 +69,8 @@ func (w *Waiter) Ready() (ps []timer.TopicPartition) {
 	return ps
 }
 
-// Admit returns how many of n emissions that are parked for p may pass now. Those
-// of a breaker's window go where the permit says; without one they are as any.
+// Admit returns how many of n emissions that are parked for p may pass now. If p has a breaker they go to
+// the partition that the permit names.
 func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Permit) {
 	h := w.h
 	h.mu.Lock()
@@ -100,15 +98,15 @@ func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Per
 	return admitted, &Permit{p, b.serial}
 }
 
-// Leave tells that nothing is parked for p any more. A window that is open need
-// not grow when nobody else waits.
+// Leave is called when nothing is parked for p any more. If nobody else waits, a window that has begun to
+// grow need not grow further: the breaker closes.
 func (w *Waiter) Leave(p timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	w.leave(p)
 }
 
-// Close leaves every target.
+// Close is Leave for every target.
 func (w *Waiter) Close() {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
@@ -134,13 +132,13 @@ func (w *Waiter) leave(p timer.TopicPartition) {
 	}
 }
 
-// tell makes p ready. The lock is held.
+// tell notes p as ready, and wakes the owner. The lock is held.
 func (w *Waiter) tell(p timer.TopicPartition) {
 	w.ready[p] = struct{}{}
 	w.wake()
 }
 
-// tell tells all who wait. The lock is held.
+// tell tells all waiters. The lock is held.
 func (b *breaker) tell(p timer.TopicPartition) {
 	for w := range b.waiters {
 		w.tell(p)

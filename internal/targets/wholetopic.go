@@ -2,7 +2,7 @@ package targets
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// opens reports whether what waits for a topic as a whole may go on. The lock is
+// opens reports whether emissions that wait for a topic as a whole may go on. The lock is
 // held.
 func (h *Health) opens(p timer.TopicPartition) bool {
 	if !timer.ValidTopicName(p.Topic) {
@@ -27,7 +27,7 @@ func (h *Health) opens(p timer.TopicPartition) bool {
 	return false
 }
 
-// roomOf finds a partition of a topic whose window has room. The lock is held.
+// roomOf returns a partition of a topic whose window has room, nil if there is none. The lock is held.
 func (h *Health) roomOf(topic string) (p timer.TopicPartition, b *breaker) {
 	target, _ := h.o.Targets.Cached(topic)
 	for k := range target.Leader {

@@ -18,16 +18,15 @@ type aborts struct {
 	ends  []end
 }
 
-// end is that of a transaction that was given up in a quarantine: done is closed when
-// there is one, unless stop was called before.
+// end is the end of a transaction that a quarantine has given up. done is closed when the transaction is
+// ended, unless stop was called before.
 type end struct {
 	done <-chan struct{}
 	stop context.CancelFunc
 }
 
-// begin has the broker abort the last transaction of an ID, beside the loop; the
-// channel is closed when it has. Who gave it up in a quarantine waits for the markers too,
-// for as long as it likes: see quarantine.
+// begin has the broker abort a client's last transaction, beside the loop. The channel is closed when it
+// is aborted; in a quarantine only when its markers are written too, however long that takes.
 func (a *aborts) begin(c *txnClient) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(a.of.ending, a.o.TransactionTimeout)
 	done := make(chan struct{})
@@ -46,7 +45,7 @@ func (a *aborts) begin(c *txnClient) <-chan struct{} {
 	return done
 }
 
-// last is that of the transaction that was given up last.
+// last is the end of the transaction that was given up last.
 func (a *aborts) last() <-chan struct{} {
 	if len(a.ends) == 0 {
 		return nil
@@ -54,7 +53,7 @@ func (a *aborts) last() <-chan struct{} {
 	return a.ends[len(a.ends)-1].done
 }
 
-// stop gives up the ends that nobody waits for, but for the last.
+// stop gives up the ends for which nobody waits, except the last one.
 func (a *aborts) stop(waits func(<-chan struct{}) bool) {
 	last := a.last()
 	a.ends = slices.DeleteFunc(a.ends, func(e end) bool {

@@ -19,7 +19,7 @@ import (
 const commitAgainPause = 200 * time.Millisecond
 
 // commitAgain has the coordinator commit a transaction whose EndTxn was not answered.
-// Unknown without an error: it refuses, for the transaction is over already.
+// The outcome is unknown, without an error, if the coordinator refuses because the transaction is already over.
 func (d *inDoubt) commitAgain(ctx context.Context) (how hanging.Ending, err error) {
 	err = commitAgain(ctx, d.lane.o.Admin, d.client.id, d.client.last, func() bool {
 		var err error

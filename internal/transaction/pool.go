@@ -74,10 +74,9 @@ const (
 	findTimeout, findAway = 200 * time.Millisecond, time.Second
 )
 
-// prepare opens the clients that are not there ahead of the first steps, one after
-// another, so that each knows the others' coordinators. Errors show up there. One that is slow is
-// not waited for where another is there: others may need the lane, and steps wait for nobody but
-// where none is left.
+// prepare opens the missing clients before the first step, one after another, so that each
+// knows the others' coordinators. Errors show up in the steps. It does not wait for slow ones once there is one
+// client: others may need the lane, and a step waits only if no client is left.
 func (p *pool) prepare(ctx context.Context) {
 	slow, cancel := context.WithTimeout(ctx, stuckAfter)
 	defer cancel()
@@ -93,8 +92,8 @@ func (p *pool) prepare(ctx context.Context) {
 	}
 }
 
-// next makes it the turn of a client that may begin, of one that never has where
-// fresh, and waits for one if there is none.
+// next picks a client that may begin, and waits for one if there is none. With fresh set, it picks one that
+// has not run a transaction yet.
 func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -118,10 +117,10 @@ func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 	}
 }
 
-// order is the order in which clients are asked to begin: of those that have rested the one
-// whose transaction ended last, which has its connection still, and the buffers for large
-// requests, that kgo keeps in pools which collections of garbage empty; then the others,
-// those first that have rested longest. So small steps use all in turn, and large ones two.
+// order is the order in which clients are asked to begin. First come those that have rested, the one whose
+// transaction ended last in front: it still has its connection and its buffers for large requests (kgo
+// keeps these in pools, which garbage collections empty). Then come the others, those first that
+// have rested longest. So small steps use all clients in turn, and large ones two.
 func (p *pool) order(now time.Time) []int {
 	turns := make([]int, len(p.clients))
 	used := make([]time.Time, len(p.clients))
@@ -140,7 +139,7 @@ func (p *pool) order(now time.Time) []int {
 	return turns
 }
 
-// tend closes clients that must not begin again, and has others opened.
+// tend closes clients that must not begin again, and opens others in their place.
 func (p *pool) tend() {
 	_ = p.collect()
 	for turn, c := range p.clients {
@@ -182,7 +181,7 @@ func (p *pool) forget(c *txnClient) {
 	}
 }
 
-// open has a client opened for a turn that has none.
+// open opens a client for a turn that has none, on a goroutine of its own.
 func (p *pool) open(turn int) {
 	if p.clients[turn] != nil || p.opening[turn] {
 		return
@@ -289,7 +288,7 @@ func (p *pool) leaveLocked() {
 	}
 }
 
-// hand gives the loop what was opened, unless the lane is closed.
+// hand gives the result of an opening to the loop, unless the pool is closed.
 func (p *pool) hand(o opened) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -314,7 +313,7 @@ func (p *pool) await(ctx context.Context) error {
 	}
 }
 
-// collect takes over what was opened.
+// collect takes over the clients that were opened, and returns the error of one that was not.
 func (p *pool) collect() (err error) {
 	p.mu.Lock()
 	all := p.opened
@@ -331,7 +330,7 @@ func (p *pool) collect() (err error) {
 	return err
 }
 
-// close closes all that are open, and ends what is being opened.
+// close closes all clients, and gives up those that are being opened.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true

@@ -31,13 +31,12 @@ const (
 	aloneDeadline = 5 * time.Second
 )
 
-// outgoing is the sending of one step. Whoever is not acknowledged in time is
-// named, and the step aborted: a share whose own records are not (Share.Held), or
-// a target, whose breaker trips. Only a partition's own errors count against it, never the
-// producer's.
+// outgoing is the sending of one step. If a partition does not acknowledge its records in time, the step is
+// aborted and the partition is named: as Share.Held if the records are the share's own, and by its breaker
+// if it is a target. Only a partition's own errors count against it, never the producer's.
 //
-// Promises of records that are taken, nearly all, only count down in the partitionSet;
-// mu guards what the others and the watch touch.
+// The promises of records that are taken, nearly all of them, only count down in the partition set. mu
+// guards the fields that the other promises and the watch use.
 type outgoing struct {
 	lane   *Lane
 	c      *txnClient
@@ -58,9 +57,9 @@ type outgoing struct {
 	tripped map[timer.TopicPartition]error
 }
 
-// produce sends everything and waits for every promise. A quarantine's lane sends
-// emissions when all else is taken: what is written to a target holds its readers
-// back, and here that may well be in vain.
+// produce sends all records and waits for every promise. A quarantine's lane sends emissions only when all
+// other records are taken: a record in a target holds its readers back, and in a quarantine that may
+// well be in vain.
 func (o *outgoing) produce(ctx context.Context) error {
 	o.tripped = make(map[timer.TopicPartition]error)
 	for i, s := range o.shares {
@@ -91,8 +90,8 @@ func (o *outgoing) produce(ctx context.Context) error {
 	return err
 }
 
-// send sends the emissions; one that is Alone is in no batch with others, and
-// does not take from their time.
+// send sends the emissions. One that is Alone is in no batch with others, and its round trip does not count
+// against their deadline.
 func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 	o.emitting = newPatience(ctx)
 	defer func() { o.emitting.end() }()
@@ -126,7 +125,7 @@ func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 	return o.flush(ctx)
 }
 
-// flush waits for every promise, as long as the watch lets it.
+// flush waits for every promise, until the watch gives up.
 func (o *outgoing) flush(ctx context.Context) error {
 	flushed := make(chan struct{})
 	var watch sync.WaitGroup
@@ -231,8 +230,8 @@ func (o *outgoing) hold(s *Share, to timer.TopicPartition, err error) {
 	s.hold(to, err)
 }
 
-// patience is how long targets may take. One whose leader waits for a dead broker
-// to leave its in-sync replicas is not to blame.
+// patience is how long targets may take. While a broker dies that is longer: a leader that waits for the
+// broker to leave its in-sync replicas is not to blame.
 func (o *outgoing) patience() time.Duration {
 	if o.lane.o.Leaders.Dying() {
 		return targets.BrokerDeath
@@ -240,11 +239,10 @@ func (o *outgoing) patience() time.Duration {
 	return targets.EmissionDeadline
 }
 
-// patience is the context of emissions. It ends with context.DeadlineExceeded when a watch
-// has counted that their targets had their time, for which kgo gives up those that no
-// leader has taken, and with context.Canceled when the step does, which says nothing of
-// the targets. A context's own deadline would also pass while this process stands still,
-// with the answer before it.
+// patience is the context of emissions. It ends with context.DeadlineExceeded when a watch has counted that
+// their targets had their time; kgo then gives up the emissions that no leader has taken. It ends with
+// context.Canceled when the step ends, which says nothing about the targets. A context's own deadline would
+// not do: it would also pass while this process stands still, with the answer waiting to be read.
 type patience struct {
 	context.Context
 	end  context.CancelFunc
@@ -273,9 +271,9 @@ func (p *patience) Err() error {
 	return context.Canceled
 }
 
-// watch ends a flush that takes too long: by unsafe means, since kgo does not give
-// up records that a leader took and does not answer for. It counts ticks, so that
-// nobody is blamed for the time in which this process stood still.
+// watch ends a flush that takes too long. It needs unsafe means, because kgo does not give up records that a
+// leader took and does not answer for. It counts ticks, so that no partition is blamed for the time in
+// which this process stood still.
 func (o *outgoing) watch(flushed <-chan struct{}) {
 	t := time.NewTicker(watchTick)
 	defer t.Stop()
@@ -298,8 +296,8 @@ func (o *outgoing) watch(flushed <-chan struct{}) {
 	}
 }
 
-// leadersAway reports whether to give up, since a partition that is waited for is
-// led by a broker that cannot be reached: what is sealed next does without it.
+// leadersAway reports whether to give up because a partition that has yet to acknowledge is away. The next
+// step does without it.
 func (o *outgoing) leadersAway() bool {
 	if o.lane.o.Leaders.AllReachable() {
 		return false
@@ -313,7 +311,7 @@ func (o *outgoing) leadersAway() bool {
 	return o.away
 }
 
-// overdue names who has not acknowledged in time, and reports whether to give up.
+// overdue names the partitions that have not acknowledged in time, and reports whether to give up.
 func (o *outgoing) overdue(waited time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -342,10 +340,9 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	return late
 }
 
-// waitInVain names the targets that are waited for and have no leader, and leaves those
-// whose leaders wait for the dead broker while others do not; it reports whether to give
-// up. For the first there is nothing to wait for: the controller has given their broker
-// up already. For the second the others need not wait. The lock is held.
+// waitInVain reports whether to give up while a broker dies. It names targets without a leader: the
+// controller has already given up their broker, so there is nothing to wait for. It shuns targets whose
+// leaders wait for the dead broker while others do not: the others need not wait for those. The lock is held.
 func (o *outgoing) waitInVain(waited time.Duration) bool {
 	if waited < targets.EmissionDeadline {
 		return false
@@ -362,8 +359,8 @@ func (o *outgoing) waitInVain(waited time.Duration) bool {
 	return o.unsafe
 }
 
-// verdict says who is to blame for broken promises, if the targets are, and
-// reports whether sealing again, at once, will do. The lock is held.
+// verdict marks the emissions whose targets are to blame for broken promises, and reports whether there are
+// any. If so the shares may be sealed again at once. The lock is held.
 func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 	if len(o.tripped) > 0 {
 		o.lane.o.Health.Trip(o.tripped)

@@ -35,36 +35,34 @@ const (
 	probationMax     = time.Minute
 )
 
-// A quarantine is where sources are that have held up a step: partitions of our own did not
-// take what they write (Share.Held). A source is with the lanes or in their quarantine; the quarantine
-// tries those whose time has come in steps of their own, with one transactional client of
-// its own, while the lanes go on with the others.
+// A quarantine has the sources that held up a step: one of the service's own partitions did not take their
+// records (Share.Held). A source is either with the lanes or in their quarantine. The quarantine tries its
+// sources now and then, in steps of their own with a transactional client of its own, while the lanes
+// go on with the others.
 //
 //	lanes ── holds up a step ──► quarantine ── its own records are taken ──► lanes
 //	                             │  ▲
 //	                             └──┘ held up again: a longer pause
 //
-// A source leaves the quarantine when its records are taken, in a step that commits or
-// in one that others hold up, and it has no more ready than a try may have: what is
-// too slow for the lanes goes on here at its own pace. One that comes back soon is
-// released only after some time without a failure: what is unhealthy from time to time
-// would else hold up the others each time. And it leaves when it is removed, since
-// its token is dead or it is acquired again. One that has nothing to seal is asked again
-// each quarantineTick. Several are tried at once, since most often they suffer from the
-// same thing; whoever is not named for a failure is tried again at once, without
-// those that were.
+// A source leaves the quarantine when its records are taken, in a step that commits or in one that others
+// hold up, and it has no more ready than a try may have. So a source that is too slow for the lanes
+// goes on here at its own pace. A source that comes back soon is released only after some time without a
+// failure: otherwise one that is unhealthy from time to time would hold up the others each time. A source
+// also leaves when it is removed, because its token is dead or it is acquired again. One that has nothing
+// to seal is asked again each quarantineTick.
 //
-// A transaction on a partition that takes no writes cannot be ended there either:
-// its coordinator goes on to send the marker, as fast as it can, until it is taken.
-// So a try is not followed by another while its own transaction is not ended, or
-// only after a long pause, should others be to blame for that; and when it is
-// ended the partition takes writes, and is tried at once.
+// Several sources are tried together, since mostly they suffer from the same cause. Those that are not
+// named for a failure are tried again at once, without those that are.
 //
-// Order is the source's: what was aborted is sealed again from the same sequence,
-// and one share of it at a time is out, whoever asks. So one whose step's outcome is not
-// known is not asked, and released only when it is.
+// A transaction on a partition that takes no writes cannot be ended there either: its coordinator sends
+// the marker again and again, as fast as it can. So the next try waits until the last one's transaction is
+// ended. Then the partition takes writes, and is tried at once. If others are to blame for
+// the wait, the next try comes after a long pause anyway.
 //
-// The goroutine is there while a source is. Lanes.mu guards the fields.
+// The source keeps its order: it seals aborted entries again from the same sequence, and has one share
+// out at a time. A source whose step is in doubt is not asked, and is released only when the outcome is known.
+//
+// The goroutine runs while there is a source. Lanes.mu guards the fields.
 type quarantine struct {
 	of      *Lanes
 	held    map[*member]*quarantined
@@ -94,8 +92,7 @@ func (st *quarantined) over() bool {
 	return !st.healthySince.IsZero() && time.Since(st.healthySince) >= st.probation && (st.drained || st.entries >= MaxStepEntries)
 }
 
-// fails notes a try that the source held up, and what tells that its transaction
-// is ended.
+// fails notes a try that the source held up. end is closed when its transaction is ended.
 func (st *quarantined) fails(end <-chan struct{}) {
 	now := time.Now()
 	if !st.healthySince.IsZero() {
@@ -107,7 +104,7 @@ func (st *quarantined) fails(end <-chan struct{}) {
 	st.anyway = now.Add(min(unendedMax, max(unendedPause, lasts/unendedShare)))
 }
 
-// due reports whether to try the source.
+// due reports whether it is time to try the source.
 func (st *quarantined) due(now time.Time) bool {
 	if now.Before(st.next) {
 		return false
@@ -161,7 +158,7 @@ func (w *quarantine) releaseLocked(m *member) {
 	w.of.Wake()
 }
 
-// run tries what is in the quarantine until nothing is.
+// run tries sources until there is none.
 func (w *quarantine) run(ctx context.Context) {
 	o := w.of.o
 	o.TransactionalIDs = 1
@@ -194,7 +191,7 @@ func (w *quarantine) run(ctx context.Context) {
 	}
 }
 
-// stopEnds gives up the ends of earlier tries that no source waits for any more.
+// stopEnds gives up the ends of earlier tries for which no source waits any more.
 func (w *quarantine) stopEnds(l *Lane) {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
@@ -265,7 +262,7 @@ func (w *quarantine) sealed(m *member, something, drained bool) {
 	}
 }
 
-// judge says what is next for the sources of a step that was tried.
+// judge decides what comes next for the sources of a try.
 func (w *quarantine) judge(shares []*Share, err error, end <-chan struct{}) {
 	for _, s := range shares {
 		if s.Token.Err() != nil {
@@ -299,7 +296,7 @@ func (w *quarantine) judgeLocked(s *Share, st *quarantined, err error, end <-cha
 	}
 }
 
-// heldBy says what holds a share up, in a sentence.
+// heldBy says in a sentence which partitions hold up a share, and why.
 func (s *Share) heldBy() error {
 	var all []error
 	for p, err := range s.Held {

@@ -71,20 +71,18 @@ type Offset struct {
 type Emission struct {
 	Record   *kgo.Record
 	Due, Seq int64
-	// Err is set by the lane when the target refuses the record for good, or is
-	// unhealthy (ErrUnhealthy); the step is then aborted, and the source seals something
-	// else in its place.
+	// Err is set by the lane if the target refuses the record for good, or is unhealthy
+	// (ErrUnhealthy). The step is then aborted, and the source seals something else in its place.
 	Err error
-	// Suspect is set by the lane, with Aborted, when the target partition
-	// refused records of the step and this may be one of them: a broker refuses
-	// a batch whole. The source seals it again with Alone.
+	// Suspect is set by the lane, with Aborted, if the target partition refused a batch of the step and
+	// this record is in it: brokers refuse a batch as a whole. The source seals it again with Alone.
 	Suspect bool
-	// Cleared is set by the lane when it was Alone and its target took it: it is no suspect
-	// any more, and should the step be aborted the source seals it again as any other.
+	// Cleared is set by the lane if the emission was Alone and its target took it. It is no suspect any
+	// more: if the step is aborted the source seals it again like any other.
 	Cleared bool
 	// Permit is what Health admitted, nil for a target that is healthy.
 	Permit *targets.Permit
-	// Alone has the record written in a batch of its own, in its place.
+	// Alone: the record is written in a batch of its own, in its place in the order.
 	Alone bool
 }
 
@@ -100,23 +98,21 @@ func (e *Emission) to() timer.TopicPartition {
 type Share struct {
 	Offset Offset
 	Token  Token
-	// Records go to the service's own topics, the first one to a topic that keeps
-	// it for as long as the token is alive: read back, it tells whether the step
-	// was committed.
+	// Records go to the service's own topics. The first one goes to a topic that keeps it for as long
+	// as the token is alive: it is read back to tell whether the step was committed.
 	Records   []*kgo.Record
 	Emissions []Emission
-	// Fence, if not nil, is called when every record is acknowledged, before the
-	// commit; the offsets in Records are known. An error has the step aborted, and
-	// sealed again at once.
+	// Fence, if not nil, is called before the commit, when every record is acknowledged and the offsets
+	// in Records are known. If it returns an error the step is aborted, and sealed again at once.
 	Fence func() error
 	// Done takes the outcome.
 	Done func(Outcome)
-	// Err is set, with Aborted, when the same must not be sealed again: a topic of
-	// Records is gone, or nothing tells any more whether the step was committed.
+	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or nothing
+	// can tell any more whether the step was committed.
 	Err error
-	// Held is set, with Aborted, when the share held up the step: partitions of our
-	// own that did not take its records, or its offset, and why. It may be sealed
-	// again; the lane does so apart from the others until it commits (see quarantine).
+	// Held is set, with Aborted, if the share held up the step. It has the partitions of the service's own
+	// topics that did not take the share's records, or its offset, and why. The share may be sealed again,
+	// which the lane does apart from the others until it commits (see quarantine).
 	Held map[timer.TopicPartition]error
 
 	of     *member
@@ -182,7 +178,7 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// fenced asks all shares: each learns what it can.
+// fenced asks all shares, also behind one that refuses: each learns what it can.
 func fenced(shares []*Share) (err error) {
 	for _, s := range shares {
 		if s.Fence == nil {
