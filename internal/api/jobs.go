@@ -181,7 +181,7 @@ func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter
 
 // launch starts a job that may write so many requests a second.
 func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(context.Context) error) (*startedJob, error) {
-	hold := j.free.Take(ctx, 1, nil)
+	hold := j.free.Acquire(ctx, 1, nil)
 	if hold == nil {
 		return nil, problem(http.StatusTooManyRequests, ReasonTooManyJobs, "%d jobs of a caller run on an instance at a time, and %d of all: wait for one, or stop one", runningEach, maxRunning)
 	}

@@ -11,18 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// maxLogged is how much of a text that a caller has chosen gets into a line.
+// maxLogged limits a text in a line that a caller has chosen.
 const maxLogged = 1024 // bytes
 
 // maxTimers and maxTimerBytes limit the IDs of timers in a line, by number and by bytes;
 // the rest are only counted.
 const maxTimers, maxTimerBytes = 100, 8 << 10
 
-// audit writes the line of a call that changes something, or was to: who, what, from
-// where, and what came of it. It has the path and the query, which name timers and never
-// hold payloads, and the IDs of the timers that requests were written for; no header but the
-// request's ID, and nothing else of a body. Who was not let in has no line: others
-// could fill the stream; see [Guard.sayRefused].
+// audit writes one line for a call that changes something, or tried to: the caller, what it did, from
+// where, and the status. The line has the path and the query, which name timers and never
+// hold payloads, the IDs of the timers that requests were written for, and the request's ID. It has no
+// other header and nothing else of a body. A call that was not let in has no line, or strangers
+// could fill the stream: see [Guard.logRejected].
 func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) {
 	if safe(r.Method) || c.caller.Name == "" {
 		return
@@ -58,9 +58,9 @@ func safe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// loggable makes a text of a caller fit for a line: short, and without anything that a
-// terminal, or who reads it there, could take for something else. Log handlers quote line
-// breaks, but not each of them signs that turn the direction of writing.
+// loggable makes a caller's text fit for a line: short, and without anything that could mislead a
+// terminal or its reader. Log handlers quote line breaks, but not all of them quote characters that
+// turn the direction of writing.
 func loggable(s string) string {
 	if len(s) > maxLogged {
 		s = strings.ToValidUTF8(s[:maxLogged], "") + "…"

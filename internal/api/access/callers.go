@@ -29,11 +29,10 @@ const (
 	maxCost        = 14  // a second or more of processor time for each login
 )
 
-// tokenHash is the SHA-256 of a bearer token. A fast hash without salt is right here, as
-// it is wrong for passwords: a token is 256 random bits that [NewToken] has made, so
-// nobody can go through a list of likely ones, and no two are the same. It also makes
-// the look-up by map safe: how long it takes depends on the hash, and who tries tokens
-// cannot steer towards one.
+// tokenHash is the SHA-256 of a bearer token. A fast hash without salt would be wrong for passwords. It is
+// right here: a token is 256 random bits that [NewToken] has made, so there is no list of likely tokens
+// to try, and no two are the same. It also makes the lookup by map safe: its time depends on
+// the hash, which nobody can steer towards a known one.
 type tokenHash [sha256.Size]byte
 
 const tokenScheme = "sha256:"
@@ -45,7 +44,7 @@ type account struct {
 	gate     *gate
 }
 
-// callers is what the file says. It is not changed once it is read.
+// callers is the content of the file. It does not change once it is read.
 type callers struct {
 	byName        map[string]*account
 	byToken       map[tokenHash]*account
@@ -54,7 +53,7 @@ type callers struct {
 	byGroup       map[string][]*account
 	issuer        *issuer // nil: none names people
 	proxy         *proxy  // nil: none does
-	// decoy is compared with where there is no such user: a hash of the highest cost.
+	// decoy is a hash of the highest cost. It is compared with if there is no such user.
 	decoy []byte
 }
 
@@ -68,8 +67,8 @@ func CheckCallers(path string) error {
 	return err
 }
 
-// UnservedGrants names the grants of a file of callers, each with its caller, that are about none of
-// some topics. They may be right: other instances may serve others.
+// UnservedGrants names the grants of a file of callers, each with its caller, that cover none of the
+// topics. That may be right: other instances may serve other topics.
 func UnservedGrants(path string, topics []string) (names []string, err error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -109,7 +108,7 @@ type (
 		Topic    text `yaml:"topic"`
 		IDPrefix text `yaml:"id-prefix"`
 	}
-	// text is a scalar as it is written: the prefix 007 is neither 7 nor a number.
+	// text is a scalar as it is written: the prefix 007 is not the number 7.
 	text string
 )
 
@@ -123,7 +122,7 @@ func (t *text) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// scalarError is a value that is none, at that token.
+// scalarError says that the value at a token is no scalar.
 type scalarError struct{ at *token.Token }
 
 func (e *scalarError) Error() string {
@@ -271,7 +270,7 @@ func checkCertificate(name string) error {
 	return nil
 }
 
-// grantsOf are the grants of a caller; none of whom the file does not name.
+// grantsOf returns the grants of a caller, none if the file does not name the caller.
 func (c *callers) grantsOf(name string) []Grant {
 	if a := c.named(name); a != nil {
 		return a.caller.grants
@@ -329,7 +328,7 @@ func parseTokenHash(text string) (hash tokenHash, err error) {
 
 func certificateKinds() []string { return []string{"subject", "dns", "uri", "email"} }
 
-// certificateNames are the names of a certificate by which the file may have it: the
+// certificateNames returns the names by which the file may list a certificate: the
 // subject as RFC 2253 writes it (most specific first), and the alternative names.
 func certificateNames(cert *x509.Certificate) (names []string) {
 	if subject := cert.Subject.String(); subject != "" {

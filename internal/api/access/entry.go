@@ -23,7 +23,7 @@ const (
 	minToken = 22
 )
 
-// PasswordEntry is an entry of the file of callers for who has a password.
+// PasswordEntry returns an entry of the file of callers for a caller with a password.
 func PasswordEntry(name string, password []byte, g Grant) ([]byte, error) {
 	if len(password) < MinPassword || len(password) > MaxPassword {
 		return nil, fmt.Errorf("password has %d bytes, needs %d to %d", len(password), MinPassword, MaxPassword)
@@ -35,7 +35,7 @@ func PasswordEntry(name string, password []byte, g Grant) ([]byte, error) {
 	return entry(name, g, yaml.MapItem{Key: "password", Value: string(hash)})
 }
 
-// TokenEntry is an entry of the file of callers for who has a token.
+// TokenEntry returns an entry of the file of callers for a caller with a token.
 func TokenEntry(name, token string, g Grant) ([]byte, error) {
 	if len(token) < minToken {
 		return nil, errors.New("token is too short")
@@ -51,7 +51,7 @@ func NewToken() string {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// entry writes an entry and reads it back, so that what is printed is never refused.
+// entry writes an entry and reads it back, so that a printed entry is never rejected.
 func entry(name string, g Grant, credential yaml.MapItem) ([]byte, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// verifier tells calls that another instance forwards, see the package comment.
+// verifier checks calls that another instance has forwarded, see the package comment.
 type verifier struct {
 	keys    *watched[[][]byte]
 	started time.Time
@@ -28,7 +28,7 @@ func refused(detail string) *Problem {
 	return NewProblem(http.StatusUnauthorized, ReasonForwardRefused, "the call was forwarded by an instance, but "+detail)
 }
 
-// verify returns in whose name a call is, and what its body must be. The body has not
+// verify returns whom a call is for, and the hash that its body must have. The body has not
 // been read yet.
 func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem) {
 	s, mac, err := parseForward(r.Header.Values(forwardHeader))
@@ -44,7 +44,7 @@ func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem)
 	if !ok {
 		return s, refused("the signature does not hold: the files with the key (api-key-file) differ, or something between the instances changes address, path or headers")
 	}
-	// Only who has a key learns more.
+	// Only the holder of a key learns more.
 	if apart := now.Sub(s.at).Abs(); apart > forwardWindow {
 		return s, refused(fmt.Sprintf("it was signed %v from now, and %v is allowed: see to the clocks", apart.Round(time.Second), forwardWindow))
 	}
@@ -64,10 +64,10 @@ const (
 	nonceGeneration = 2 * forwardWindow
 )
 
-// nonces remembers those of the calls that change something, as 64 of their 128 bits. A
-// call is accepted for two windows at most, from one before the time that it was signed at
-// to one behind it; a nonce is remembered for a generation of that length or longer. Only
-// who has a key gets one in. mu guards all.
+// nonces remembers the nonces of calls that change something, as 64 of their 128 bits. A
+// call is accepted for two windows at most, from one window before it was signed
+// to one after. A nonce is remembered for at least a generation, which is as long. Only
+// a holder of a key gets a nonce in. mu guards all.
 type nonces struct {
 	mu          sync.Mutex
 	now, before map[[8]byte]struct{}
@@ -93,8 +93,8 @@ func (n *nonces) take(nonce [nonceBytes]byte, at time.Time) *Problem {
 	return nil
 }
 
-// checkBody reads the body of a forwarded call, which a limit is on, and puts it back if
-// it is what was signed. So no handler sees a byte that is not.
+// checkBody reads the body of a forwarded call, up to the limit, and puts it back if
+// it is what was signed. So no handler sees a byte that was not signed.
 func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -130,11 +130,11 @@ func (s *signer) may(host string) error {
 	if allowed {
 		return nil
 	}
-	// Of a dial: whoever calls tells by that that nothing was sent.
+	// As an error of dialing it tells the caller that nothing was sent.
 	return &net.OpError{Op: "dial", Net: "tcp", Err: errPeer}
 }
 
-// ErrTwoHops is that a call was to be handed on which had been handed on before: the
+// ErrTwoHops says that a forwarded call was to be forwarded again: the
 // instances do not agree on who owns a partition.
 var ErrTwoHops = errors.New("the call was forwarded before")
 
@@ -161,7 +161,7 @@ func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
 		out.Body = io.NopCloser(bytes.NewReader(body))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
-	out.Header.Del("Authorization") // secrets stay with who they were shown to
+	out.Header.Del("Authorization") // a secret stays where it was shown
 	if id := RequestOf(r.Context()); id != "" {
 		out.Header.Set(hopHeader, id)
 	}
@@ -197,7 +197,7 @@ func (s *signer) body(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// What the other side sees of a request.
+// method returns the method that the other side sees.
 func method(r *http.Request) string {
 	if r.Method == "" {
 		return http.MethodGet
@@ -205,7 +205,7 @@ func method(r *http.Request) string {
 	return r.Method
 }
 
-// canonical is h by names as the other side will see them.
+// canonical returns h with names as the other side sees them.
 func canonical(h http.Header) http.Header {
 	out := make(http.Header, len(h))
 	for _, name := range slices.Sorted(maps.Keys(h)) {

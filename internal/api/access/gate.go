@@ -11,8 +11,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// gate bounds what one caller does at a time. It belongs to the caller's account, so there
-// are as many as the file names; who is in the file before and after it has changed keeps
+// gate limits one caller's calls. It belongs to the caller's account, so there
+// are as many gates as the file has callers. A caller that is still in the file after it has changed keeps
 // its gate.
 type gate struct {
 	rate  *rate.Limiter // nil: any
@@ -28,7 +28,7 @@ func newGate(perSecond, atOnce int) *gate {
 	return g
 }
 
-// enter lets a call in, or says why not. Who came in calls leave.
+// enter lets a call in, or says why not. A call that came in must leave.
 func (g *gate) enter() *Problem {
 	if g.now.Add(1) > g.limit {
 		g.now.Add(-1)
@@ -62,22 +62,22 @@ const (
 // takes long and many more could arrive during it. A right password gives the token
 // back, because all callers behind a proxy share one address. mu guards byNet.
 //
-// When there are too many addresses it forgets those that may try as often as a new one,
-// and if that does not help, all: a limit for each of them is for the few that are
-// careless or rude. An attacker who has thousands is held by the slots that passwords are
-// looked at in.
+// If there are too many addresses, it forgets those that may try as often as a new one,
+// and if that does not help, all of them. The limit for each address is for a few careless or rude
+// callers. An attacker with thousands of addresses is limited by the slots in which passwords are
+// compared.
 type failures struct {
 	mu    sync.Mutex
 	byNet map[netip.Prefix]*tries
 }
 
-// tries are the tokens that an address has left.
+// tries is how many tries an address has left.
 type tries struct {
 	left float64
 	at   time.Time // as of then
 }
 
-// refill brings tries up to date.
+// refill adds the tries that have come with time.
 func (t *tries) refill(now time.Time) {
 	t.left = min(failuresAtOnce, t.left+failuresPerSecond*max(0, now.Sub(t.at).Seconds()))
 	t.at = now
@@ -126,8 +126,8 @@ func (f *failures) makeRoom(now time.Time) {
 	}
 }
 
-// netOf is who has an address: itself, or for IPv6 the network of 64 bits, of which one
-// host has all addresses.
+// netOf returns the network that stands for an address: the address itself, or for IPv6 its network of
+// 64 bits, of which one host can have all addresses.
 func netOf(remote string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -57,7 +57,7 @@ func (g Grant) covers(topic string) bool {
 	return topic == g.Topic
 }
 
-// Caller is on whose behalf a call is made.
+// Caller is the one on whose behalf a call is made.
 type Caller struct {
 	Name string // in the file; a person who matches several callers has all their names, joined by +
 	// User is the person, if a person made the call and it arrived at this instance; else empty.
@@ -69,18 +69,18 @@ type Caller struct {
 	grants []Grant
 }
 
-// share names the part of what callers share that c's calls count against: the first caller of the file that
-// it is, whose limits of calls count too. With a part for each set of groups, the people of one tenant
-// would together have as many parts as they have sets.
+// share names the part of a [Pool] that c's calls count against. It is the first of c's callers in the file,
+// whose limits of calls hold too. If each set of groups had a part, the people of one tenant
+// would together have as many parts as they have sets of groups.
 func (c *Caller) share() string {
 	first, _, _ := strings.Cut(c.Name, joined)
 	return first
 }
 
-// anonymous is whom an open API is called by. No file can name it.
+// anonymous is the caller of an open API. No file can name it.
 const anonymous = "anonymous"
 
-// Anonymous is the caller of an open API: it may do everything.
+// Anonymous returns the caller of an open API, who may do everything.
 func Anonymous() Caller {
 	return Caller{Name: anonymous, grants: []Grant{{Role: Admin, Topic: "*"}}}
 }
@@ -89,12 +89,12 @@ func Anonymous() Caller {
 type call struct {
 	caller  Caller
 	request string // its ID
-	// current are the caller's grants as the file has them by now, for what outlives the
-	// call, as a job does, and what lasts, as a stream; nil: those that it came with.
+	// current returns the grants that the file has now. Jobs outlive their call and streams last, so the
+	// grants that the call came with are not enough; nil: they are.
 	current func() []Grant
-	// memory is the part of the guard's memory that the call holds for its body and answer; nil: there is
+	// memory is what the call has of the guard's memory, for its body and answer; nil: there is
 	// no guard.
-	memory *Hold
+	memory *Reservation
 	broken atomic.Pointer[Problem] // why the body cannot be read; nil: it can
 
 	mu        sync.Mutex // guards what follows: handlers may ask from several goroutines
@@ -131,7 +131,7 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// CallerOf returns on whose behalf ctx is; false if that is nobody.
+// CallerOf returns the caller of ctx's call; false if there is none.
 func CallerOf(ctx context.Context) (Caller, bool) {
 	if c := callOf(ctx); c != nil {
 		return c.caller, true

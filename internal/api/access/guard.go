@@ -47,11 +47,10 @@ type Options struct {
 	Registry prometheus.Registerer // takes the metrics; nil: nobody does
 }
 
-// ErrOpen is that an API would be open to more than this machine.
+// ErrOpen says that an API would be open to more than this machine.
 var ErrOpen = errors.New("without authentication the API listens on the loopback interface only: name who may call it with api-users, or set api-open where a proxy authenticates and nobody else reaches it")
 
-// Guard stands before the API. Make one with [New]. Its methods may be called from any
-// goroutine.
+// Guard stands before the API. Make one with [New]. It is safe for concurrent use.
 type Guard struct {
 	options Options
 	callers *watched[*callers] // nil: open
@@ -67,8 +66,8 @@ type Guard struct {
 	auditor *slog.Logger
 }
 
-// New reads the files that the options name. It refuses options by which the API would
-// be open by accident.
+// New reads the files that the options name. It rejects options that would open the API
+// by accident.
 func New(o Options, log *slog.Logger) (*Guard, error) {
 	if o.BodyLimit <= 0 || o.AtOnce <= 0 {
 		return nil, errors.New("guard needs limits of bodies and of calls at a time")
@@ -131,7 +130,7 @@ func (g *Guard) watchUsers() (err error) {
 	return err
 }
 
-// readCallers gives each caller a gate: the one that it had.
+// readCallers gives each caller the gate that it had, or a new one.
 func (g *Guard) readCallers(texts [][]byte) (*callers, error) {
 	next, err := parseCallers(texts[0])
 	if err != nil {
@@ -172,12 +171,12 @@ func (g *Guard) watchKeys() error {
 	return err
 }
 
-// Wrap puts the guard before the API's root handler. To h comes who is known, with a
+// Wrap puts the guard before the API's root handler. A call reaches h only if its caller is known, with a
 // context for [May] and [CallerOf], and with a body that ends at the limit.
 //
-// An API that is open to this machine only answers under the names of this machine. Else
-// a web page could: its name is made to resolve to 127.0.0.1 (DNS rebinding), and to the
-// browser it is then of the same origin.
+// An API that is open only to this machine answers only under the names of this machine. Otherwise
+// a web page could call it: its name is made to resolve to 127.0.0.1 (DNS rebinding), and then the
+// browser takes the API for the page's own origin.
 func (g *Guard) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -190,7 +189,7 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 		if p := g.serve(rec, r, c, h); p != nil {
 			g.metrics.refused.WithLabelValues(p.Reason).Inc()
 			p.RequestID = c.request
-			g.sayRefused(r, p)
+			g.logRejected(r, p)
 			p.Write(rec)
 		}
 		ended = true
@@ -220,7 +219,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 		c.current = func() []Grant { return g.callers.get().grantsOf(a.caller.Name) }
 	}
 	r = r.WithContext(withCall(r.Context(), c))
-	c.memory = g.memory.Hold(r.Context(), nil)
+	c.memory = g.memory.Reservation(r.Context(), nil)
 	defer c.memory.Release()
 	// An answer that the caller does not read is cut when another caller needs the room.
 	w.begun = func() { c.memory.Cuttable(func() { CutOff(w.ResponseWriter) }) }
@@ -232,7 +231,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 			return p
 		}
 	}
-	defer func() { // what was read of the body, the handler answers for; it is refused all the same
+	defer func() { // the handler answers what it likes to a body that broke; it is counted all the same
 		if p := c.broken.Load(); p != nil {
 			g.metrics.refused.WithLabelValues(p.Reason).Inc()
 		}
@@ -241,7 +240,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	return nil
 }
 
-// sane refuses what no caller may send.
+// sane rejects what no caller may send.
 func (g *Guard) sane(r *http.Request) *Problem {
 	if len(r.RequestURI) > maxTargetBytes {
 		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf("path and query have more than %d bytes", maxTargetBytes))
@@ -279,8 +278,8 @@ func embedded(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
-// identify finds on whose behalf a call is; sig is what another instance signed. A call
-// that says it was forwarded is one that was, or is refused.
+// identify finds the caller; sig is what another instance signed. A call
+// that claims to be forwarded is rejected unless it was.
 func (g *Guard) identify(r *http.Request) (a *account, sig *signed, p *Problem) {
 	if len(r.Header.Values(forwardHeader)) == 0 {
 		a, p = g.direct(r)
@@ -352,8 +351,8 @@ func newMemory(whole int64) *Pool {
 	return p
 }
 
-// sayRefused logs who is refused for who he is, or is not; some of many.
-func (g *Guard) sayRefused(r *http.Request, p *Problem) {
+// logRejected logs calls that failed authentication, at most one a second after the first twenty.
+func (g *Guard) logRejected(r *http.Request, p *Problem) {
 	switch p.Reason {
 	case ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonWrongHost, ReasonTooManyFailures:
 		g.refused.Do(func() {

@@ -337,10 +337,10 @@ func TestBodies(t *testing.T) {
 	}
 	g.memory.least = 0
 	ctx := WithCaller(t.Context(), Caller{Name: "reader"})
-	rest := g.memory.Take(ctx, g.memory.whole-bodyFactor*bodyStep, nil)
+	rest := g.memory.Acquire(ctx, g.memory.whole-bodyFactor*bodyStep, nil)
 	wantOK(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), "ops")
 	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
-	more := g.memory.Take(ctx, 1, nil)
+	more := g.memory.Acquire(ctx, 1, nil)
 	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(500)), bearer("ops")), http.StatusServiceUnavailable, ReasonOverloaded)
 	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader("x")}, bearer("ops")), 503, ReasonOverloaded)
 	g.memory.least = memoryLeast

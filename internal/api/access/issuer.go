@@ -107,7 +107,7 @@ func checkURL(text string) error {
 	return nil
 }
 
-// names returns the person named by a call's token. ok says that the call has a token of an issuer's form.
+// names returns the person that a call's token names. ok says that the call has a token of an issuer's form.
 func (i *issuer) names(r *http.Request) (id identity, ok bool, p *Problem) {
 	header := r.Header.Values("Authorization")
 	if len(header) != 1 {
@@ -184,7 +184,7 @@ func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 // errNoKeys says that no key of the issuer is known yet.
 var errNoKeys = errors.New("the issuer's keys are not known")
 
-// key is what a token must be signed with.
+// key returns the key that a token must be signed with.
 func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 	i.mu.Lock()
 	keys, old, again := i.keys, time.Since(i.fetched) > keysFresh, time.Since(i.asked) > keysAgain
@@ -273,7 +273,7 @@ func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 	return keys, nil
 }
 
-// followed says whether an answer may lead elsewhere.
+// followed returns why a redirect may not be followed.
 func followed(to *http.Request, via []*http.Request) error {
 	if len(via) >= maxRedirects {
 		return fmt.Errorf("more than %d answers lead elsewhere", maxRedirects)

@@ -24,17 +24,17 @@ const (
 	slotWait    = 2 * time.Second // for a slot to look at one
 )
 
-// logins tells callers by their credentials.
+// logins finds callers by their credentials.
 //
-// A password costs some 60 ms of processor time, by intention, and basic authentication
-// sends it with each call. So which one was right is remembered, as an HMAC under a key
-// that is made at the start and never leaves memory, beside the hash that it was right
-// for. It counts as long as the file has that hash for that name, hence not beyond a
-// change of the password; what else is said of the caller is the file's each time. Wrong
-// ones are not remembered, and who sends one learns nothing from the time that it takes:
-// where there is no such user, or it has no password, one that nobody has is compared.
+// A password costs some 60 ms of processor time, on purpose, and basic authentication
+// sends it with each call. So right passwords are remembered, as an HMAC under a key
+// that is made at the start and never leaves memory, together with the hash that they match.
+// An entry is good as long as the file has that hash for that name, so a
+// change of the password ends it. Everything else about the caller is read from the file each time.
+// Wrong passwords are not remembered, and the time that one takes tells nothing:
+// if there is no such user, or the user has no password, the password is compared with a decoy.
 //
-// The file's passwords should have the same cost: of one that is cheaper than the decoy
+// The file's passwords should have the same cost: for one that is cheaper than the decoy
 // the time does tell.
 type logins struct {
 	key      [sha256.Size]byte
@@ -59,16 +59,16 @@ func newLogins() *logins {
 	return l
 }
 
-// Refusals. Which of name and password is wrong is not said.
+// unauthenticated returns a problem. It never says which of name and password is wrong.
 func unauthenticated(detail string) *Problem {
 	return NewProblem(http.StatusUnauthorized, ReasonUnauthenticated, detail)
 }
 
 const wrongLogin = "user and password do not go together"
 
-// login finds who calls: by the header Authorization where there is one, else by the
-// certificate. A header that is wrong is refused whatever the certificate says: who
-// speaks for a proxy means the header.
+// login finds the caller: by the header Authorization if there is one, else by the
+// certificate. A wrong header is rejected whatever the certificate says: a program
+// behind a proxy means the header.
 func (l *logins) login(all *callers, r *http.Request) (*account, *Problem) {
 	if a, ok, p := all.whoIsIt(r); ok {
 		return a, p
@@ -106,8 +106,8 @@ func byToken(all *callers, token string) (*account, *Problem) {
 	return nil, unauthenticated("the bearer token is nobody's")
 }
 
-// byCertificate finds whose certificate it is. Its authority and its dates were checked
-// at the handshake, and the names of one certificate must not be those of two callers.
+// byCertificate finds the caller that has a certificate. Its authority and its dates were checked
+// at the handshake. The names of one certificate must not be those of two callers.
 func byCertificate(all *callers, cert *x509.Certificate) (*account, *Problem) {
 	var found *account
 	for _, name := range certificateNames(cert) {
@@ -165,7 +165,7 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 
 var errNoSlot = errors.New("no slot to look at a password")
 
-// look compares a password, in a slot. It is not ended with a call: others may wait for
+// look compares a password, in a slot. The end of a call does not end it: other calls may wait for
 // the same.
 func (l *logins) look(hash []byte, password string) error {
 	wait := time.NewTimer(slotWait)
@@ -205,7 +205,7 @@ func (l *logins) remember(key verified, hash []byte) {
 	l.verified[key] = sha256.Sum256(hash)
 }
 
-// said is what the log has of who is refused: never what was tried.
+// said returns what the log has of a rejected caller, which is never what was tried.
 func said(r *http.Request) slog.Attr {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return slog.Bool("certificate", false)

@@ -2,12 +2,12 @@ package access
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics count the calls that the guard does not let in.
+// metrics counts the calls that the guard does not let in.
 type metrics struct {
 	refused *prometheus.CounterVec
 }
 
-// Reasons are all that the guard refuses calls for.
+// Reasons returns all reasons for which the guard rejects calls.
 func Reasons() []string {
 	return []string{
 		ReasonBadRequest, ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonBodyTimeout, ReasonTooLarge,

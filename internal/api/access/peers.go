@@ -15,14 +15,14 @@ const (
 	handshakeTimeout = 5 * time.Second
 )
 
-// Peers returns how to call other instances in the name of the caller of a request's
-// context, with [WithCaller] or from [Guard.Wrap]: over HTTP/2, with TLS where this
-// instance has a certificate, signed where there is a key. Make one and keep it: it has
+// Peers returns the transport for calls to other instances, in the name of the caller of a request's
+// context: over HTTP/2, with TLS if this
+// instance has a certificate, signed if there is a key. Make one and keep it: it has
 // the connections.
 //
-// A request that changes something is signed once: if the connection breaks and the
-// transport sends it again by itself, which it does if it has an Idempotency-Key, it is
-// refused the second time, and what became of the first is not known.
+// A request that changes something is signed once. If the connection breaks and the
+// transport sends it again by itself, which it does with an Idempotency-Key, it is
+// rejected the second time, and the outcome of the first is not known.
 func (g *Guard) Peers() http.RoundTripper {
 	s := &signer{max: g.options.BodyLimit, next: g.transport(), peers: g.options.Peers}
 	if g.forward != nil {
@@ -57,9 +57,9 @@ func (g *Guard) transport() *http.Transport {
 }
 
 // dialTLS connects to another instance. It trusts the system's authorities, those of
-// clients, and what stands in this instance's own file of certificates, as they are now:
-// instances often have the same one. It shows no certificate: who asks is known by the
-// signature, and one that is not of the clients' authority would end the handshake.
+// clients, and the certificates in this instance's own file, because instances often have the same one. All
+// are read again when they change. It shows no certificate: the signature identifies the caller, and a
+// certificate that is not of the clients' authority would end the handshake.
 func (g *Guard) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -75,7 +75,7 @@ func (g *Guard) dialTLS(ctx context.Context, network, address string) (net.Conn,
 	defer cancel()
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
-		// Of a handshake too: whoever calls tells by that that nothing was sent.
+		// A failed handshake counts as dialing too: the caller learns that nothing was sent.
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	return conn, nil

@@ -15,17 +15,17 @@ import (
 // Fixed shares would not do: one for each possible caller would be too small for a single caller, and
 // fewer would run out. So one caller may hold everything that is free, and is cut when another needs room:
 //
-//   - If a caller asks for more than is free, and would then hold less than the largest holder does, holds
-//     of the largest holder are cut until there is room: its largest hold first, then its newest.
+//   - If a caller asks for more than is free, and would then hold less than the largest holder does,
+//     reservations of the largest holder are cut until there is room: the largest first, then the newest.
 //   - Waiters are served in the order of what their callers would then hold, least first, so that a large
 //     request does not delay small ones.
 //   - A caller that would hold no more than [Pool.least] gets it even beyond the whole: small calls
 //     neither wait nor cut.
 //
 // So with n callers, a caller that holds no more than whole/n is never cut, because nobody's request for
-// more than that can cut a smaller holder. And a request up to that share is granted as soon as the holds
-// that were cut are given back. The premise: a hold that cannot be cut ends by itself, because its work has a
-// time limit (a decision, a page, a turn at reading), and a pool whose holds can never be cut has a limit
+// more than that can cut a smaller holder. And a request up to that share is granted as soon as the reservations
+// that were cut are released. The premise: a reservation that cannot be cut ends by itself, because its work has a
+// time limit (a decision, a page, reading a log), and a pool whose reservations can never be cut has a limit
 // for each caller ([Pool.each]).
 //
 // Callers are told apart by [Caller.share]. An open API has a single caller, so all its users share one part.
@@ -35,10 +35,10 @@ type Pool struct {
 	least int64
 	wait  time.Duration // how long a request waits for room
 
-	mu      sync.Mutex // guards all that follows, and all fields of holds
+	mu      sync.Mutex // guards all that follows, and all fields of reservations
 	used    int64      // by all
 	ending  int64      // the part of used that is cut and not given back yet
-	turn    int64      // counts holds and waiters
+	turn    int64      // counts reservations and waiters
 	callers map[string]*holder
 	waiting []*waiter
 }
@@ -46,11 +46,11 @@ type Pool struct {
 // holder is what one caller holds.
 type holder struct {
 	used, ending int64
-	holds        map[*Hold]struct{} // those that have something
+	reservations map[*Reservation]struct{} // those that are not empty
 }
 
-// Hold is a part of a pool. It grows, and is given back once.
-type Hold struct {
+// Reservation is a part of a pool. It grows and shrinks, and is released once.
+type Reservation struct {
 	pool *Pool
 	name string
 	n    int64
@@ -64,7 +64,7 @@ type Hold struct {
 }
 
 type waiter struct {
-	h       *Hold
+	h       *Reservation
 	n, turn int64
 	granted chan struct{}
 }
@@ -74,27 +74,27 @@ func NewPool(whole, each int64, wait time.Duration) *Pool {
 	return &Pool{whole: whole, each: each, wait: wait, callers: make(map[string]*holder)}
 }
 
-// Hold returns a hold of the caller of ctx that has nothing yet; cut, which is called once, must
-// not block and must not give the hold back by itself, ends what it is for when another caller needs
-// the room. It is not called once the hold was given back, and Release waits for its end: what it
-// ends, as a connection is, may be another call's behind that.
-func (p *Pool) Hold(ctx context.Context, cut func()) *Hold {
+// Reservation returns an empty reservation of the caller of ctx. If another caller needs the room, cut is
+// called once, to end what the reservation is for. It must not block, and must not release the reservation by
+// itself. It is not called after Release, and Release waits for its end: afterwards the connection that
+// it ends may be another call's.
+func (p *Pool) Reservation(ctx context.Context, cut func()) *Reservation {
 	c, _ := CallerOf(ctx)
-	return &Hold{pool: p, name: c.share(), cut: cut}
+	return &Reservation{pool: p, name: c.share(), cut: cut}
 }
 
-// Take is Hold and Grow; nil: there is no room.
-func (p *Pool) Take(ctx context.Context, n int64, cut func()) *Hold {
-	h := p.Hold(ctx, cut)
+// Acquire returns a reservation of n; nil: there is no room.
+func (p *Pool) Acquire(ctx context.Context, n int64, cut func()) *Reservation {
+	h := p.Reservation(ctx, cut)
 	if !h.Grow(ctx, n) {
 		return nil
 	}
 	return h
 }
 
-// Grow takes n more, and reports whether there was room before the pool's patience, or ctx, came
-// to its end.
-func (h *Hold) Grow(ctx context.Context, n int64) bool {
+// Grow takes n more. It waits for room until ctx ends, or for as long as the pool waits, and reports whether
+// there was room.
+func (h *Reservation) Grow(ctx context.Context, n int64) bool {
 	p := h.pool
 	p.mu.Lock()
 	p.turn++
@@ -131,16 +131,16 @@ func (h *Hold) Grow(ctx context.Context, n int64) bool {
 }
 
 // Shrink gives n back.
-func (h *Hold) Shrink(n int64) {
+func (h *Reservation) Shrink(n int64) {
 	p := h.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.give(h, min(n, h.n))
 }
 
-// Cuttable has the hold be cut by calling cut, at once if somebody waits for that; nil: not at all
-// for now.
-func (h *Hold) Cuttable(cut func()) {
+// Cuttable sets what cuts the reservation. It is called at once if another caller waits for the room. With nil
+// the reservation cannot be cut for now.
+func (h *Reservation) Cuttable(cut func()) {
 	p := h.pool
 	p.mu.Lock()
 	var ends []func()
@@ -162,8 +162,8 @@ func cutAll(ends []func()) {
 	}
 }
 
-// end calls cut, unless the hold has been given back.
-func (h *Hold) end(cut func()) {
+// end calls cut, unless the reservation was released.
+func (h *Reservation) end(cut func()) {
 	h.cutting.Lock()
 	defer h.cutting.Unlock()
 	if !h.back {
@@ -171,15 +171,15 @@ func (h *Hold) end(cut func()) {
 	}
 }
 
-// Cut reports whether the hold was cut.
-func (h *Hold) Cut() bool {
+// Cut reports whether the reservation was cut.
+func (h *Reservation) Cut() bool {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	return h.was
 }
 
-// Release gives all back. Giving back twice, or what a nil hold has, is legal.
-func (h *Hold) Release() {
+// Release gives everything back. Releasing twice, or nil, is legal.
+func (h *Reservation) Release() {
 	if h == nil {
 		return
 	}
@@ -193,8 +193,8 @@ func (h *Hold) Release() {
 	p.give(h, h.n)
 }
 
-// give takes n off a hold.
-func (p *Pool) give(h *Hold, n int64) {
+// give takes n off a reservation.
+func (p *Pool) give(h *Reservation, n int64) {
 	if n == 0 {
 		return
 	}
@@ -204,15 +204,15 @@ func (p *Pool) give(h *Hold, n int64) {
 		p.ending, o.ending = p.ending-n, o.ending-n
 	}
 	if h.n == 0 {
-		delete(o.holds, h)
+		delete(o.reservations, h)
 	}
-	if len(o.holds) == 0 {
+	if len(o.reservations) == 0 {
 		delete(p.callers, h.name)
 	}
 	p.serve()
 }
 
-// held is what a caller holds and keeps.
+// held returns what a caller holds and is not about to lose.
 func (p *Pool) held(name string) int64 {
 	if o := p.callers[name]; o != nil {
 		return o.used - o.ending
@@ -220,8 +220,8 @@ func (p *Pool) held(name string) int64 {
 	return 0
 }
 
-// serve gives to those who wait what there is: to the caller who would hold least first, of the
-// same the one who waits for longest. A caller at its own limit holds up nobody.
+// serve grants what there is room for. The waiter whose caller would hold least comes first, and among equals
+// the one that waits longest. A caller at its own limit does not hold up others.
 func (p *Pool) serve() {
 	for len(p.waiting) > 0 {
 		if len(p.waiting) > 1 {
@@ -256,30 +256,30 @@ func (p *Pool) grant(w *waiter) {
 	}
 	o := p.callers[h.name]
 	if o == nil {
-		o = &holder{holds: make(map[*Hold]struct{})}
+		o = &holder{reservations: make(map[*Reservation]struct{})}
 		p.callers[h.name] = o
 	}
 	p.used, o.used, h.n = p.used+w.n, o.used+w.n, h.n+w.n
-	o.holds[h] = struct{}{}
+	o.reservations[h] = struct{}{}
 	if h.turn == 0 {
 		h.turn = w.turn
 	}
 }
 
-// victims marks holds of others as cut until there is room for a waiter, and returns what cuts
-// them. There are none for one who has been served, or would hold as much as others do.
+// victims marks reservations of other callers as cut until there is room for a waiter, and returns what cuts
+// them. There are none if the waiter was served, or its caller would hold as much as the others do.
 func (p *Pool) victims(w *waiter) (ends []func()) {
 	if !slices.Contains(p.waiting, w) {
 		return nil
 	}
 	want := p.held(w.h.name) + w.n
 	for p.used-p.ending+w.n > p.whole {
-		var most *Hold
+		var most *Reservation
 		for name, o := range p.callers {
 			if name == w.h.name || o.used-o.ending <= want || most != nil && o.used-o.ending < p.held(most.name) {
 				continue
 			}
-			for h := range o.holds {
+			for h := range o.reservations {
 				if h.cut != nil && (most == nil || most.name != name || cmp.Or(cmp.Compare(h.n, most.n), cmp.Compare(h.turn, most.turn)) > 0) {
 					most = h
 				}
@@ -303,8 +303,8 @@ func (p *Pool) victims(w *waiter) (ends []func()) {
 	return ends
 }
 
-// Reserve counts n more bytes as held by the call of ctx until it ends, or [GiveBack]: those of an
-// answer, before it is made. Where no guard has let the call in there is no limit.
+// Reserve takes n more bytes of memory for the call of ctx, such as those of an answer before it is made. They
+// are held until the call ends, or [GiveBack]. If no guard has let the call in, there is no limit.
 func Reserve(ctx context.Context, n int64) *Problem {
 	c := callOf(ctx)
 	if c == nil || c.memory == nil || c.memory.Grow(ctx, n) {
@@ -313,19 +313,19 @@ func Reserve(ctx context.Context, n int64) *Problem {
 	return noRoom()
 }
 
-// Outlive returns a context for work that goes on when the call of ctx is over, as a job does. The caller and
-// the request ID stay; memory is held apart from that of the call, until release.
+// Outlive returns a context for work that outlives the call of ctx, as a job does. It has the same caller and
+// request ID. Its memory is apart from that of the call, and held until release.
 func Outlive(ctx context.Context) (life context.Context, release func()) {
 	life = context.WithoutCancel(ctx)
 	c := callOf(ctx)
 	if c == nil || c.memory == nil {
 		return life, func() {}
 	}
-	own := &call{caller: c.caller, request: c.request, current: c.current, memory: c.memory.pool.Hold(ctx, nil)}
+	own := &call{caller: c.caller, request: c.request, current: c.current, memory: c.memory.pool.Reservation(ctx, nil)}
 	return withCall(life, own), own.memory.Release
 }
 
-// GiveBack takes back a part of what was reserved.
+// GiveBack gives back a part of what was reserved.
 func GiveBack(ctx context.Context, n int64) {
 	if c := callOf(ctx); c != nil && c.memory != nil {
 		c.memory.Shrink(max(0, n))

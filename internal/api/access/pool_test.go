@@ -27,9 +27,9 @@ func TestPoolIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(32, 32, time.Second)
 		var ended int
-		take := func(name string) *Hold {
-			var h *Hold
-			h = p.Take(as(name), 1, func() { ended++; go h.Release() })
+		take := func(name string) *Reservation {
+			var h *Reservation
+			h = p.Acquire(as(name), 1, func() { ended++; go h.Release() })
 			return h
 		}
 		for range 32 {
@@ -61,22 +61,22 @@ func TestPoolIsShared(t *testing.T) {
 // Of one caller there is a limit where holds cannot be cut, and the least is there in any case.
 func TestPoolHasLimits(t *testing.T) {
 	p := NewPool(16, 4, 0)
-	var all []*Hold
+	var all []*Reservation
 	for range 4 {
-		all = append(all, p.Take(as("a"), 1, nil))
+		all = append(all, p.Acquire(as("a"), 1, nil))
 	}
-	if p.Take(as("a"), 1, nil) != nil || p.Take(as("b"), 1, nil) == nil {
+	if p.Acquire(as("a"), 1, nil) != nil || p.Acquire(as("b"), 1, nil) == nil {
 		t.Error("the limit of a caller")
 	}
 	all[0].Release()
 	all[0].Release()
-	if p.Take(as("a"), 1, nil) == nil {
+	if p.Acquire(as("a"), 1, nil) == nil {
 		t.Error("what was given back is not there")
 	}
 	p = NewPool(10, 10, 0)
 	p.least = 3
-	p.Take(as("a"), 10, nil)
-	if p.Take(as("b"), 3, nil) == nil || p.Take(as("b"), 1, nil) != nil {
+	p.Acquire(as("a"), 10, nil)
+	if p.Acquire(as("b"), 3, nil) == nil || p.Acquire(as("b"), 1, nil) != nil {
 		t.Error("the least of a caller")
 	}
 }
@@ -86,10 +86,10 @@ func TestPoolServesTheLeastFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(2, 2, time.Minute)
 		var order []string
-		a1, a2 := p.Take(as("a"), 1, nil), p.Take(as("a"), 1, nil)
+		a1, a2 := p.Acquire(as("a"), 1, nil), p.Acquire(as("a"), 1, nil)
 		for _, name := range []string{"a", "a", "b"} {
 			go func() {
-				if h := p.Take(as(name), 1, nil); h != nil {
+				if h := p.Acquire(as(name), 1, nil); h != nil {
 					order = append(order, name)
 				}
 			}()
@@ -114,8 +114,8 @@ func TestPoolKeepsShares(t *testing.T) {
 		whole := rapid.Int64Range(1, 40).Draw(t, "whole")
 		p := NewPool(whole, whole, 0)
 		p.least = rapid.Int64Range(0, 2).Draw(t, "least")
-		held := make(map[*Hold]int64)
-		var cut []*Hold
+		held := make(map[*Reservation]int64)
+		var cut []*Reservation
 		sum := func(name string) (n int64) {
 			for h, of := range held {
 				if h.name == name && !h.was {
@@ -131,12 +131,12 @@ func TestPoolKeepsShares(t *testing.T) {
 			cut = nil
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0, 1:
-				var h *Hold
+				var h *Reservation
 				var end func()
 				if rapid.Bool().Draw(t, "can be cut") {
 					end = func() { cut = append(cut, h) }
 				}
-				h = p.Hold(as(name), end)
+				h = p.Reservation(as(name), end)
 				if h.Grow(as(name), n) {
 					held[h] = n
 				}
@@ -307,7 +307,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	for range 7 {
 		stuck = append(stuck, get("r0-")) //nolint:bodyclose // get does
 	}
-	rest := g.memory.Take(as("r0"), g.memory.whole-int64(len(stuck))*size, nil) // and more of the same caller
+	rest := g.memory.Acquire(as("r0"), g.memory.whole-int64(len(stuck))*size, nil) // and more of the same caller
 	if rest == nil {
 		t.Fatal("not all was free")
 	}
@@ -331,19 +331,19 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 // What is cut is under way: once a hold has been given back its connection is another call's.
 func TestPoolCutsNothingThatIsOver(t *testing.T) {
 	p := NewPool(100, 100, 0)
-	var late *Hold
+	var late *Reservation
 	over := false
-	late = p.Take(as("greedy"), 30, func() {
+	late = p.Acquire(as("greedy"), 30, func() {
 		if over {
 			t.Error("a hold is cut that was given back")
 		}
 	})
-	p.Take(as("greedy"), 40, func() { // it is the larger one, and cut first; meanwhile the other's call ends
+	p.Acquire(as("greedy"), 40, func() { // it is the larger one, and cut first; meanwhile the other's call ends
 		late.Release()
 		over = true
 	})
-	p.Take(as("greedy"), 28, nil)
-	p.Take(as("good"), 50, nil)
+	p.Acquire(as("greedy"), 28, nil)
+	p.Acquire(as("good"), 50, nil)
 	if !over {
 		t.Fatal("nothing was cut")
 	}
@@ -355,13 +355,13 @@ func TestPoolLargeHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Second)
 		p.least = 3
-		p.Take(as("busy"), 50, nil)
+		p.Acquire(as("busy"), 50, nil)
 		for range 3 {
-			go p.Take(as("large"), 60, nil)
+			go p.Acquire(as("large"), 60, nil)
 		}
 		synctest.Wait()
 		began := time.Now()
-		if p.Take(as("small"), 3, nil) == nil || p.Take(as("good"), 40, nil) == nil {
+		if p.Acquire(as("small"), 3, nil) == nil || p.Acquire(as("good"), 40, nil) == nil {
 			t.Error("there is no room")
 		}
 		if waited := time.Since(began); waited > 0 {
@@ -375,12 +375,12 @@ func TestPoolLargeHoldUpNobody(t *testing.T) {
 func TestPoolServesWhenOneGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Hour)
-		p.Take(as("a"), 50, nil)
+		p.Acquire(as("a"), 50, nil)
 		ctx, cancel := context.WithCancel(as("b"))
-		go p.Take(ctx, 60, nil)
+		go p.Acquire(ctx, 60, nil)
 		synctest.Wait()
-		served := make(chan *Hold, 1)
-		go func() { served <- p.Take(as("a"), 50, nil) }()
+		served := make(chan *Reservation, 1)
+		go func() { served <- p.Acquire(as("a"), 50, nil) }()
 		synctest.Wait()
 		began := time.Now()
 		cancel()
@@ -394,9 +394,9 @@ func TestPoolServesWhenOneGivesUp(t *testing.T) {
 func TestPoolCutsWhatCanBeCutLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Second)
-		h := p.Take(as("greedy"), 100, nil)
-		served := make(chan *Hold, 1)
-		go func() { served <- p.Take(as("good"), 40, nil) }()
+		h := p.Acquire(as("greedy"), 100, nil)
+		served := make(chan *Reservation, 1)
+		go func() { served <- p.Acquire(as("good"), 40, nil) }()
 		synctest.Wait()
 		began := time.Now()
 		h.Cuttable(func() { go h.Release() })
@@ -413,14 +413,14 @@ func TestPoolOfPeopleInSeveralGroups(t *testing.T) {
 	var cut int
 	for i, name := range []string{"billing", "billing+shop", "billing+ops+shop", "billing+ops"} {
 		for range 2 {
-			var h *Hold
-			if h = p.Take(as(name), 1, func() { cut++; go h.Release() }); h == nil {
+			var h *Reservation
+			if h = p.Acquire(as(name), 1, func() { cut++; go h.Release() }); h == nil {
 				t.Fatalf("caller %d has nothing", i)
 			}
 		}
 	}
 	for i := range 4 { // half of it, beside one caller and not four
-		if p.Take(as("other"), 1, nil) == nil {
+		if p.Acquire(as("other"), 1, nil) == nil {
 			t.Fatalf("another caller has %d of 8", i)
 		}
 	}
@@ -433,7 +433,7 @@ func TestPoolOfPeopleInSeveralGroups(t *testing.T) {
 func TestOutlive(t *testing.T) {
 	p := NewPool(8, 8, 0)
 	call := withCall(t.Context(), &call{caller: Caller{Name: "a"}, request: "r1"})
-	callOf(call).memory = p.Hold(call, nil)
+	callOf(call).memory = p.Reservation(call, nil)
 	life, release := Outlive(call)
 	callOf(call).memory.Release() // the call is over
 	if c, _ := CallerOf(life); c.Name != "a" || RequestOf(life) != "r1" {

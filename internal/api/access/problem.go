@@ -38,7 +38,7 @@ type Problem struct {
 	Detail    string `json:"detail,omitempty" doc:"What is wrong, for people: it names the thing, and what to do."`
 	Reason    string `json:"reason" doc:"What is wrong, for programs: the reason of the dead letter (docs/REFERENCE.md), or one of the call (docs/API.md, docs/ACCESS.md). There may be new ones: what is not known is to be taken by its status."`
 	RequestID string `json:"requestId,omitempty" doc:"By what the call is known in the audit: X-Request-Id of the answer."`
-	// RetryAfter is when it is worth while to try again, 0 if that is not known. It
+	// RetryAfter says when to try again, 0 if that is not known. It
 	// becomes the header Retry-After, in whole seconds.
 	RetryAfter time.Duration `json:"-"`
 }
@@ -54,19 +54,19 @@ func (p *Problem) after(d time.Duration) *Problem {
 	return p
 }
 
-// Error is what is wrong.
+// Error returns the detail.
 func (p *Problem) Error() string { return p.Detail }
 
-// GetStatus is the status, for huma.
+// GetStatus returns the status, for huma.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType is that of RFC 9457 whatever was agreed on, for huma.
+// ContentType returns that of RFC 9457 whatever was negotiated, for huma.
 func (p *Problem) ContentType(string) string { return ProblemType }
 
 // ProblemType is the media type of problems.
 const ProblemType = "application/problem+json"
 
-// GetHeaders are headers of the answer, for huma.
+// GetHeaders returns headers of the answer, for huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := make(http.Header)
 	if p.RetryAfter > 0 {
@@ -83,7 +83,7 @@ func (p *Problem) GetHeaders() http.Header {
 // Write answers with the problem.
 func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
 
-// WriteAs answers with what embeds the problem and says more.
+// WriteAs answers with a value that embeds the problem and says more.
 func (p *Problem) WriteAs(w http.ResponseWriter, more any) {
 	p.RequestID = w.Header().Get(RequestHeader)
 	body, err := json.Marshal(more)

@@ -2,16 +2,16 @@ package access
 
 import "net/http"
 
-// Recorder notes the status of an answer: the first that is final, for an answer has one. What
-// is set after that goes nowhere.
+// Recorder notes the status of an answer, which is the first that is final. Later ones
+// are dropped.
 type Recorder struct {
 	http.ResponseWriter
 
 	status int
-	begun  func() // is called when the answer begins; may be nil
+	begun  func() // called when the answer begins; may be nil
 }
 
-// Status is that of the answer; 0: it has not begun.
+// Status returns the status of the answer; 0: it has not begun.
 func (r *Recorder) Status() int { return r.status }
 
 // WriteHeader implements http.ResponseWriter.
@@ -39,18 +39,18 @@ func (r *Recorder) begin(status int) {
 	}
 }
 
-// Final is the status in the end, where the handler has ended or panicked.
+// Final returns the status of an answer whose handler has ended or panicked.
 func (r *Recorder) Final(ended bool) int {
 	switch {
 	case !ended:
 		return http.StatusInternalServerError
 	case r.status == 0:
-		return http.StatusOK // as the server answers for who wrote nothing
+		return http.StatusOK // as the server answers if nothing was written
 	}
 	return r.status
 }
 
-// Flush is for those who look for an http.Flusher in place of a ResponseController.
+// Flush implements http.Flusher, for handlers that do not know http.ResponseController.
 func (r *Recorder) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
 
 // Unwrap is for http.ResponseController.

@@ -14,30 +14,30 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Limits of the server. Requests are short, and answers but for streams too; who is slow
-// in sending or taking them means harm, or is broken.
+// Limits of the server. Requests are short, and so are answers except for streams. A client that is slow
+// to send or to take them means harm, or is broken.
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = time.Minute // a whole request
 	writeTimeout   = 2 * time.Minute
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 128 << 10 // a timer's may take 64 KiB, before they are escaped
-	// headerSlack is for how many more the answer is a problem, as any other; beyond that net/http
-	// answers by itself, with the same status, and reads no more.
+	// headerSlack is how many more bytes of headers are read, so that the answer is a problem like any other.
+	// Beyond that net/http answers by itself, with the same status, and reads no more.
 	headerSlack = 64 << 10
-	// maxConnections keeps files for the store and for Kafka's connections.
+	// maxConnections leaves file descriptors for the store and for Kafka's connections.
 	maxConnections = 4096
-	// maxFromAddress is how many of them one address has (IPv6: a network of 64 bits): behind a proxy
-	// all have its own. More are closed at once.
+	// maxFromAddress is how many of them one address may have (IPv6: a network of 64 bits). All callers behind a
+	// proxy have the proxy's address. Further ones are closed at once.
 	maxFromAddress = maxConnections / 2
 	maxStreams     = 250 // of an HTTP/2 connection
 	pingAfter      = 30 * time.Second
 	pingTimeout    = 15 * time.Second
 )
 
-// Server returns the server of the API, with limits on time and size, HTTP/1 and HTTP/2;
-// with TLS where there is a certificate, and then TLS 1.2 or later. HTTP/2 in plain text
-// is for the calls of other instances. h is what [Guard.Wrap] has returned.
+// Server returns the server of the API, with limits on time and size. It speaks HTTP/1 and HTTP/2. If there
+// is a certificate it speaks TLS 1.2 or later; HTTP/2 in plain text is for the calls of other
+// instances. h is the handler that [Guard.Wrap] has returned.
 func (g *Guard) Server(h http.Handler) *http.Server {
 	s := &http.Server{
 		Handler:           h,
@@ -80,8 +80,8 @@ func (g *Guard) Serve(s *http.Server, l net.Listener) error {
 	return s.Serve(l)
 }
 
-// perAddress is a listener that closes connections of an address that has too many. mu guards byNet,
-// which has those that have some.
+// perAddress is a listener that closes connections of an address that has too many. mu guards byNet, the
+// number of connections by address.
 type perAddress struct {
 	net.Listener
 	most int
@@ -105,7 +105,7 @@ func (l *perAddress) Accept() (net.Conn, error) {
 	}
 }
 
-// add counts connections of an address, and reports whether they are not too many.
+// add adds to the connections of an address, and reports whether they are not too many.
 func (l *perAddress) add(from netip.Prefix, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,11 +133,11 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// Stream takes the limit on time off an answer that has no end, such as server-sent
-// events. It returns an error if w cannot do that. (The limit on reading is over when a
-// body has been read: net/http sees to that.)
+// Stream lifts the time limit of an answer that has no end, such as server-sent
+// events. It returns an error if w cannot do that. (net/http itself lifts the limit on reading once the
+// body has been read.)
 //
-// Whoever streams writes something now and then, so that a dead connection is found;
+// A stream must write something now and then, so that a dead connection is found.
 // [StreamWrite] limits the time of each write.
 func Stream(w http.ResponseWriter) error {
 	return http.NewResponseController(w).SetWriteDeadline(time.Time{})
@@ -149,7 +149,7 @@ func CutOff(w http.ResponseWriter) {
 }
 
 // StreamWrite writes a part of an answer for which [Stream] was called, and sends it.
-// Who does not take it within the limit is cut off.
+// A caller that does not take it within the limit is cut off.
 func StreamWrite(w http.ResponseWriter, part []byte) error {
 	c := http.NewResponseController(w)
 	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {

@@ -82,9 +82,9 @@ type signed struct {
 // API, and what the header says. The path is the escaped one, byte for byte: what it
 // names, with %2F in an ID or two slashes, is found out behind the signature.
 //
-// Each part has its length before it, so that no two requests are the same bytes. Any
-// header that the API reads must be in [signedHeader]; what proxies add is not, so that
-// they may.
+// Each part follows its length, so no two requests are the same bytes. Any
+// header that the API reads must be in [signedHeader]. Headers that proxies add are not, so proxies
+// may add them.
 func sign(key []byte, method, host, target string, h http.Header, s signed) []byte {
 	mac := hmac.New(sha256.New, key)
 	part(mac, "waterclock-forward-"+forwardVersion)
@@ -117,7 +117,7 @@ func part(h hash.Hash, s string) {
 	_, _ = io.WriteString(h, strconv.Itoa(len(s))+":"+s) // never fails
 }
 
-// signedHeader tells, of names in canonical form, headers that change what a call does.
+// signedHeader reports whether a header, by its canonical name, can change what a call does.
 func signedHeader(name string) bool {
 	if name == forwardHeader {
 		return false // it holds the signature

@@ -18,16 +18,16 @@ const (
 	maxFileBytes = 4 << 20
 )
 
-// watched is what a few files say together, as they are now: who asks for it has them
-// read again if the last look is more than lookEvery ago. So there is no goroutine, and
-// the first call after a change is judged by it.
+// watched is the current content of a few files that belong together. [watched.get] reads them again
+// if the last look is more than lookEvery ago. So there is no goroutine, and a change holds from the
+// first call after it.
 //
-// They are compared by content. Times and sizes miss what matters most: a token in place of
-// another has the same length, and tools that copy keep the time. A Kubernetes secret is a
+// They are compared by content. Times and sizes miss what matters most: a new token has the length of
+// the old one, and tools that copy keep the time. A Kubernetes secret is a
 // symlink to a directory that is swapped; reading through the name sees that.
 //
-// Files that cannot be read or understood are said in the log, once for each thing that is
-// wrong, and what they said before holds.
+// If files cannot be read or parsed, the log says so, once for each fault, and their last good content
+// holds.
 type watched[T any] struct {
 	what    string // for the log
 	paths   []string
@@ -44,7 +44,7 @@ type watched[T any] struct {
 	said string            // what the log has of it: the last thing that was wrong, "" if nothing is
 }
 
-// watch reads the files for the first time: what is wrong with them is an error.
+// watch reads the files for the first time, and returns an error if that fails.
 func watch[T any](what string, log *slog.Logger, parse func([][]byte) (T, error), secrets []string, others ...string) (*watched[T], error) {
 	w := &watched[T]{what: what, paths: slices.Concat(secrets, others), secrets: secrets, parse: parse, log: log, start: time.Now()}
 	w.mu.Lock()
@@ -57,7 +57,7 @@ func watch[T any](what string, log *slog.Logger, parse func([][]byte) (T, error)
 	return w, nil
 }
 
-// get returns what the files say. While one caller looks, others have what was.
+// get returns the content of the files. While one caller looks, others get the last content.
 func (w *watched[T]) get() T {
 	now := int64(time.Since(w.start))
 	if now >= w.next.Load() && w.mu.TryLock() {
@@ -83,8 +83,8 @@ func (w *watched[T]) again() {
 	}
 }
 
-// look reads the files and takes over what they say if it is something else. What it has
-// seen before it does not try to understand again: thousands of callers take a second.
+// look reads the files and takes over their content if it has changed. It does not parse the same content
+// twice: thousands of callers take a second.
 func (w *watched[T]) look() (changed bool, err error) {
 	texts, err := readAll(w.paths)
 	if err != nil {
@@ -103,8 +103,8 @@ func (w *watched[T]) look() (changed bool, err error) {
 	return true, nil
 }
 
-// warnReadable warns of secrets that every user of the machine may read. It refuses none:
-// that is how Kubernetes mounts secrets unless told otherwise.
+// warnReadable warns of secrets that every user of the machine may read. It rejects none,
+// because Kubernetes mounts secrets like that by default.
 func (w *watched[T]) warnReadable() {
 	for _, path := range w.secrets {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o007 != 0 {
