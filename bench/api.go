@@ -19,14 +19,14 @@ import (
 
 // APIConfig measures the HTTP API.
 type APIConfig struct {
-	SteadyConfig     // lateness without and with questions beside it; one rate
+	SteadyConfig     // lateness without and with calls at the same time; one rate
 	Puts, Gets   int // of all callers together
 	Callers      int
 	Pending      int // timers that lists are taken of, and that jobs cancel some of
 	Doomed       int // one in so many of the pending timers is cancelled by its prefix
 
 	idle, lists       int     // PUTs, and lists, of one caller
-	getRate, listRate float64 // questions a second beside the steady rate
+	getRate, listRate float64 // calls a second during the steady rate
 	cancelRate        int     // cancels a second of the job
 	disturb           int     // timers that are scheduled, re-scheduled or fire while it runs, a second each
 	ahead             time.Duration
@@ -84,7 +84,7 @@ func (a *apiRun) each(ctx context.Context, measures ...func(context.Context) err
 	return nil
 }
 
-// url is where a path is asked for.
+// url is the address of a path.
 func (a *apiRun) url(path string) string { return "http://" + a.serving.api + path }
 
 // timers is the path of all timers.
@@ -148,7 +148,7 @@ func (a *apiRun) limitOf(ctx context.Context, t traffic, o order, want int) (*Ca
 // warmCalls are made before those that count.
 const warmCalls = 2_000
 
-// idle is one caller who waits for each answer.
+// idle measures one caller that waits for each answer.
 func (a *apiRun) idle(ctx context.Context) error {
 	t, b := a.putting("PUT, idle", a.c.idle, 1)
 	bare, err := a.bareWriter(ctx, t)
@@ -172,7 +172,7 @@ func (a *apiRun) bareWriter(ctx context.Context, t traffic) (*Calls, error) {
 	return a.limitOf(ctx, t, order{Kind: kindProduce, In: topic, Answer: []byte("{}")}, http.StatusCreated)
 }
 
-// puts are callers who put as fast as they are answered.
+// puts measures callers that put again as soon as they are answered.
 func (a *apiRun) puts(ctx context.Context) error {
 	warm, _ := a.putting("warm-up", min(a.c.Puts, warmCalls), a.c.Callers)
 	if _, err := drive(ctx, a.run, warm); err != nil {
@@ -194,8 +194,8 @@ func (a *apiRun) puts(ctx context.Context) error {
 	return nil
 }
 
-// put makes the calls, and sees to it that all of them have become timers: as many as were put,
-// and some of them looked at.
+// put makes the calls and checks that all of them have become timers: by their number, and by
+// looking at some.
 func (a *apiRun) put(ctx context.Context, t traffic, b *batch) (*Calls, error) {
 	c, err := drive(ctx, a.run, t)
 	if err != nil {
@@ -241,8 +241,8 @@ func (a *apiRun) isTimer(got *vegeta.Result, id string, payload []byte) error {
 	return nil
 }
 
-// gets are callers who ask for one of the timers as fast as they are answered. It has been
-// verified that it is the one.
+// gets measures callers that ask for one timer again as soon as they are answered. put has verified
+// that timer.
 func (a *apiRun) gets(ctx context.Context) error {
 	q := request{method: http.MethodGet, path: a.timer([]byte(a.last))}
 	code, body, err := get(ctx, a.url(q.path), callTimeout)
@@ -317,7 +317,7 @@ func (a *apiRun) lists(ctx context.Context) error {
 	return nil
 }
 
-// listing is a list of as many as a page has, which must be full and in order.
+// listing is a list of as many as a page has, which must be in order, and full unless there is more.
 func (a *apiRun) listing(order string, calls int) traffic {
 	page := min(a.c.longestPage, a.c.Pending)
 	return traffic{
@@ -326,9 +326,14 @@ func (a *apiRun) listing(order string, calls int) traffic {
 			return request{method: http.MethodGet, path: fmt.Sprintf("%s?order=%s&limit=%d", a.timers(), order, page)}
 		},
 		check: func(got *vegeta.Result) error {
-			var list struct{ Timers []timerJSON }
-			if err := json.Unmarshal(got.Body, &list); got.Code != http.StatusOK || err != nil || len(list.Timers) != page {
-				return fmt.Errorf("answered %d, %d timers of %d: %v: %.300s", got.Code, len(list.Timers), page, err, got.Body)
+			var list struct {
+				Timers []timerJSON
+				Cursor string
+			}
+			err := json.Unmarshal(got.Body, &list)
+			n := len(list.Timers)
+			if got.Code != http.StatusOK || err != nil || n == 0 || n < page && list.Cursor == "" { // a page has a limit in bytes, too
+				return fmt.Errorf("answered %d, %d timers of %d: %v: %.300s", got.Code, n, page, err, got.Body)
 			}
 			for i := range list.Timers[1:] {
 				x, y := list.Timers[i], list.Timers[i+1]
@@ -341,7 +346,7 @@ func (a *apiRun) listing(order string, calls int) traffic {
 	}
 }
 
-// beside measures the steady rate, and then the same with questions beside it.
+// beside measures the steady rate, and then the same rate with calls at the same time.
 func (a *apiRun) beside(ctx context.Context) error {
 	rate := a.c.Rates[0]
 	without, err := a.c.paced(ctx, a.run, a.rep, rate, fmt.Sprintf("%.0f/s", rate))

@@ -26,7 +26,7 @@ const (
 	steerPage = 1000
 )
 
-// IDs of timers that are scheduled while the job runs, by the bytes behind all others.
+// Prefixes of timers that are scheduled while the job runs. They sort after all others.
 const (
 	newPrefix  = gonePrefix + "new-"
 	soonPrefix = gonePrefix + "soon-"
@@ -141,7 +141,7 @@ func (a *apiRun) disturb(ctx context.Context) error {
 			}
 		})
 	}
-	const stride = 7919 // of those that are re-scheduled: before and behind where the job is
+	const stride = 7919 // spreads re-scheduled timers over what the job has passed and what it has not
 	err = pace(ctx, MaxTimers, float64(a.c.disturb), func() bool { return false }, func(i int, now time.Time) {
 		produce(fmt.Sprint(newPrefix, i), now.Add(a.c.ahead))
 		produce(fmt.Sprint(soonPrefix, i), now.Add(firesWithin/10+time.Duration(i)*time.Millisecond%firesWithin))
@@ -259,7 +259,7 @@ func (a *apiRun) left(ctx context.Context) (map[string]string, error) {
 	return left, nil
 }
 
-// keptAll sees to it that the other timers are all there.
+// keptAll checks that all timers without the prefix are still there.
 func (a *apiRun) keptAll(ctx context.Context, c *history.Counts) error {
 	want := a.c.Pending - a.c.Pending/a.c.Doomed
 	var count struct {

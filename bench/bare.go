@@ -95,7 +95,7 @@ func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Re
 		o.Error = err.Error()
 	}
 	err = errors.Join(err, answers.Encode(o))
-	_, _ = io.Copy(io.Discard, in) // until whoever ordered has read what it needs
+	_, _ = io.Copy(io.Discard, in) // until the bench has read the processor time
 	return err
 }
 
@@ -306,7 +306,7 @@ func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 }
 
 // life makes the records of one timer: what its firing writes, then what taking it in does. (Their order
-// in a step costs nobody anything.)
+// in a step makes no difference.)
 func (b *bare) life(i int, p int32, now time.Time, due int64) []*kgo.Record {
 	id, value := strconv.AppendInt([]byte(b.Prefix), int64(i), 10), payload(make([]byte, 0, b.ValueBytes+7), i, b.ValueBytes)
 	return []*kgo.Record{

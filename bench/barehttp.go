@@ -18,7 +18,7 @@ import (
 // bareLinger is that of the service's own producer of requests.
 const bareLinger = time.Millisecond
 
-// serveHTTP answers on loopback until in ends, which is once who ordered it has measured.
+// serveHTTP answers on loopback until in ends: the bench has measured then.
 func (b *bare) serveHTTP(ctx context.Context, ready func(addr string) error, in io.Reader) error {
 	handler := b.answer
 	if b.Kind == kindProduce {

@@ -28,7 +28,7 @@ type batch struct {
 	prefix    string // of the IDs; the timer's number follows
 	bytes     int    // payload of each timer
 	recurring int    // how many timers recur; 0: none does
-	// on says on which partitions, of so many, the IDs lie: they have a suffix for it. nil: on any.
+	// on selects the partitions of the IDs, which then have a suffix. nil: any partition.
 	on         func(partition int) bool
 	partitions int
 	places     kgo.TopicPartitioner // as Java's; to make one for each key took most of the producer's time
@@ -46,7 +46,7 @@ func (b *batch) open(n int) *batch {
 	return b
 }
 
-// place has the IDs lie on some of so many partitions alone.
+// place makes IDs that lie on some of the partitions only. The caller opens the batch again.
 func (b *batch) place(partitions int, on func(partition int) bool) *batch {
 	b.partitions, b.on, b.places = partitions, on, kgo.StickyKeyPartitioner(nil).ForTopic("")
 	return b

@@ -105,7 +105,7 @@ func drive(ctx context.Context, r *run, t traffic) (*Calls, error) {
 	case len(took) < t.calls:
 		return nil, errors.Join(ctx.Err(), fmt.Errorf("%s: %d calls of %d", t.name, len(took), t.calls))
 	case t.calls == 0:
-		return nil, nil // nobody asks how they were
+		return nil, nil // calls without a number are not reported
 	}
 	c := &Calls{Name: t.name, Callers: t.callers, Calls: t.calls, Answered: *latenessOf(took, 1000)}
 	c.CPU, c.PerStep, _ = m.cost(t.calls)

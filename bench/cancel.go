@@ -12,7 +12,7 @@ import (
 type CancelConfig struct {
 	Common
 	Timers int
-	Kept   int           // one in so many is not cancelled
+	Kept   int           // one timer in Kept is not cancelled
 	Least  time.Duration // each is due so long after it is sent
 }
 
@@ -27,7 +27,7 @@ func (c *CancelConfig) check() error {
 }
 
 // measure measures requests next to a pass-through of 1 record in and 1 out, and
-// next to as many lives of timers that nobody cancels.
+// next to as many lives without cancels.
 func (c *CancelConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("cancel")
 	rep.RatioIs, rep.CPURatioIs = "requests a second / bare 1:1", "of the service for a request / of bare 1:1 for a record"

@@ -78,7 +78,7 @@ func (c *SteadyConfig) point(ctx context.Context, r *run, rep *Report, rate floa
 // restDelay is how long an instance has had nothing to do before that is measured.
 const restDelay = 5 * time.Second
 
-// rest measures an instance with nothing to do and the brokers beside it, and then the brokers alone.
+// rest measures an idle instance with its brokers, and then the brokers alone.
 func rest(ctx context.Context, r *run, rep *Report, span time.Duration) error {
 	if span == 0 {
 		return nil

@@ -1,7 +1,7 @@
 // Package bench holds workloads that measure instances on a real cluster: how fast,
 // how late, how dear in processor time, how big, how soon ready. A workload is a
-// configuration and a Run; the command line only binds flags. docs/BENCHMARKS.md is
-// its manual.
+// configuration that [Run] runs; the command line only binds flags. docs/BENCHMARKS.md
+// is the manual.
 //
 // Absolute figures say more about a machine than about waterclock. So each workload
 // also runs, in the same run, a bare loop: what the machine can do at best without
@@ -16,9 +16,9 @@
 //     what is due: lateness is compared with its lateness.
 //   - A plain consumer reads a changelog: what a start without a directory must do.
 //
-// Service, bare loop and, where the run starts them, brokers are processes of their
-// own, so that the processor time of each can be told apart. It is the figure to go
-// by: it hardly depends on what else runs on the machine.
+// The service, the bare loop and the brokers that a run starts are processes of their
+// own, so the processor time of each is known. Go by it: it hardly depends on what else
+// runs on the machine.
 //
 // The input of a pass-through is in the log before its clock starts, while timers
 // are produced in the time that is measured: on a machine that all of them share,

@@ -110,7 +110,7 @@ type lives struct {
 	taken  *Phase // how they were taken in, if that was asked for
 }
 
-// serveWarm sees to it that an instance runs and has done what it does once.
+// serveWarm starts the instance unless it runs, and has it fire some timers.
 func serveWarm(ctx context.Context, r *run) error {
 	if r.serving != nil {
 		return nil

@@ -109,7 +109,7 @@ func scheduleFar(ctx context.Context, r *run, b *batch, timers int, ahead time.D
 	return r.awaitSettled(ctx)
 }
 
-// requestBytes is about what one request of so many holds.
+// requestBytes is about the size of one request, if there are that many timers.
 func requestBytes(r *run, timers int) int {
 	headers := len(waterclock.HeaderAt) + len("1700000000000") + len(waterclock.HeaderTargetTopic) + len(r.target)
 	return len(r.name) + len("-1-") + len(strconv.Itoa(timers)) + r.ValueBytes + headers

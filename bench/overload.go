@@ -33,7 +33,7 @@ type OverloadConfig struct {
 const (
 	overPlain     = "plain"     // timers alone
 	overCancels   = "cancels"   // most of them are cancelled
-	overHot       = "hot"       // all of it goes to one partition, beside a modest load on the others
+	overHot       = "hot"       // all of them are on one partition; the others have a modest load
 	overRebalance = "rebalance" // another instance joins in the middle
 )
 
@@ -42,9 +42,9 @@ func OverloadCases() []string { return []string{overPlain, overCancels, overHot,
 
 const (
 	overBefore, overFactor = 0.8, 2.0 // of the capacity
-	overShare              = 0.2      // of the capacity: what the other partitions have beside a hot one
-	overKept               = 10       // one in so many timers of the case "cancels" is not cancelled
-	overBeside             = "others" // the stream of those
+	overShare              = 0.2      // of the capacity: the load of the other partitions in the case "hot"
+	overKept               = 10       // in the case "cancels" one timer in overKept is not cancelled
+	overBeside             = "others" // the stream of the other partitions
 	// overAgain is how long after the end of an overload lateness is to be as before.
 	overAgain = 10 * time.Second
 )
@@ -123,7 +123,7 @@ func (c *OverloadConfig) measure(ctx context.Context, r *run) error {
 	return o.overload(ctx)
 }
 
-// open begins a stream of what the case is about, or of what goes on beside it.
+// open begins the stream that the case is about, or the one of the other partitions.
 func (o *overload) open(ctx context.Context, name string, timers int) (s *stream, err error) {
 	s = &stream{due: o.c.due()}
 	b := o.nextBatch(0)
@@ -171,7 +171,7 @@ func (s *stream) offer(timers int, rate float64) offer {
 	return offer{timers: timers, rate: rate, cancel: s.cancel, first: first, late: rate > 0, due: s.due}
 }
 
-// produce offers a share of the capacity for a time, and beside it what the other partitions have.
+// produce offers a share of the capacity for a time, and the load of the other partitions with it.
 func (o *overload) produce(ctx context.Context, share float64) (window, error) {
 	d, w := o.c.Before, window{from: time.Now()}
 	if share == overFactor {

@@ -19,7 +19,7 @@ type process struct {
 	log string // file
 }
 
-// startProcess starts a command whose standard streams are set, but for stderr.
+// startProcess starts a command. It sets stderr; the caller has set the other streams.
 func startProcess(cmd *exec.Cmd, log string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 const profileSpan = time.Second
 
 // profile writes profiles of the instance's processor time until the returned function is called, and ones
-// of what it has allocated and of what its goroutines have waited for since it started, where the run is told to.
+// of its allocations and of what its goroutines have waited for since it started. It does nothing without --profiles.
 func (r *run) profile(name string) (stop func()) {
 	if r.Profiles == "" || r.serving.pid() == 0 {
 		return func() {}

@@ -22,7 +22,7 @@ type Report struct {
 	RatioIs    string  `json:"ratio_is,omitempty"`
 	CPURatio   float64 `json:"cpu_ratio,omitempty"`
 	CPURatioIs string  `json:"cpu_ratio_is,omitempty"`
-	// PeakRSS is that of the instance, in bytes; 0 where unknown.
+	// PeakRSS is that of the instance, in bytes; 0 if unknown.
 	PeakRSS int64   `json:"peak_rss_bytes,omitempty"`
 	Machine Machine `json:"machine"`
 	// Phases are in order of running; those of a limit of the machine are Bare.
@@ -32,7 +32,7 @@ type Report struct {
 	// Ratios are further ones, by round.
 	Ratios []Ratio `json:"ratios,omitempty"`
 	Starts []Start `json:"starts,omitempty"`
-	// Idle is what an instance with nothing to do uses, and the brokers beside it, in µs a
+	// Idle is what an idle instance and its brokers use, in µs a
 	// second: 10,000 are 1 % of a core.
 	Idle *CPU `json:"idle,omitempty"`
 	// IdleBroker is what the brokers use alone, in the same unit.
@@ -45,7 +45,7 @@ type Report struct {
 // Machine is what a run was made on.
 type Machine struct {
 	CPUs int `json:"cpus"`
-	// Load is that of the minute before the run; 0 where unknown.
+	// Load is that of the minute before the run; 0 if unknown.
 	Load       float64 `json:"load"`
 	Brokers    int     `json:"local_brokers,omitempty"` // started by the run
 	Partitions int     `json:"partitions"`
@@ -61,7 +61,7 @@ type Phase struct {
 	// Rate is how many a second were offered; 0 for as many as possible.
 	Rate float64 `json:"rate,omitempty"`
 	// Seconds are from the first request, or from Due of a burst, to the last
-	// receipt; PerSecond is how many that makes where Rate does not limit it.
+	// receipt; PerSecond is the speed, unless Rate limits it.
 	Seconds   float64 `json:"seconds,omitempty"`
 	PerSecond float64 `json:"per_second,omitempty"`
 	// Lateness by the emission's timestamp and by the consumer's clock.
@@ -100,11 +100,11 @@ type Start struct {
 	// Replayed is how many offsets of the changelog it went through.
 	Replayed int64   `json:"replayed"`
 	CPU      float64 `json:"cpu_seconds,omitempty"` // until ready
-	// RSS and PeakRSS of the process when ready, in bytes; 0 where unknown.
+	// RSS and PeakRSS of the process when ready, in bytes; 0 if unknown.
 	RSS     int64 `json:"rss_bytes"`
 	PeakRSS int64 `json:"peak_rss_bytes"`
 	// OverdueSeconds are from ready to the last receipt of what fell due while
-	// nobody ran.
+	// no instance ran.
 	OverdueSeconds float64 `json:"overdue_seconds,omitempty"`
 }
 

@@ -16,7 +16,7 @@ import (
 type RestartConfig struct {
 	Common
 	Pending int
-	Overdue int           // timers that fall due while nobody runs, at each clean stop
+	Overdue int           // timers that fall due while no instance runs, at each clean stop
 	Ahead   time.Duration // pending timers are due between Ahead and twice that
 }
 
@@ -132,7 +132,7 @@ func (s *restart) launched(ctx context.Context, name string, pending int) (*Star
 }
 
 // again stops the instance in order, lets timers fall due meanwhile, and starts
-// it, wiped of its directory or not. Each of those timers must then come once.
+// it, with its directory or without. Each of those timers must then come once.
 func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*Start, error) {
 	if err := s.serving.stop(); err != nil {
 		return nil, err
@@ -167,6 +167,5 @@ func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*
 	return st, told.verify(p.batch)
 }
 
-// overdueRate is how many timers a second are scheduled while nobody runs, and so
-// nobody says how many are taken in.
+// overdueRate is how many timers a second are scheduled while no instance runs.
 const overdueRate = 100_000

@@ -54,8 +54,8 @@ func (r *run) report(workload string) *Report {
 	return rep
 }
 
-// start starts brokers if there are some to start, makes topics, and sees to it
-// that named ones are served. close undoes it.
+// start starts brokers if it must, makes topics, and checks that somebody serves a
+// named one. close undoes it.
 func (c *Common) start(ctx context.Context) (*run, error) {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -155,7 +155,7 @@ func (r *run) close() error {
 	return err
 }
 
-// own are the topics of the run and those that the service keeps beside them.
+// own are the topics of the run, and those that the service made for them.
 func (r *run) own() []string {
 	own := r.made
 	if r.Requests == "" && r.requests != "" {

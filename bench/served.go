@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// servedTimeout is how long a sign of those who serve a named request topic
-	// is waited for: longer than a hand-over, shorter than anybody's patience.
+	// servedTimeout is how long a run waits for the instances that serve a named
+	// request topic: longer than a hand-over takes.
 	servedTimeout = 10 * time.Second
 	// tidyTimeout bounds the cancelling of what has not fired.
 	tidyTimeout = time.Minute
 )
 
 // awaitServed sends one timer to the named request topic, due at once, and waits
-// for what becomes of it: that nobody serves the topic, that the target is not
-// allowed there, or that the group is another one, is said before there are
-// hundreds of thousands of timers that nobody wants.
+// for its outcome. So the run fails before it has written hundreds of thousands of
+// timers if nobody serves the topic, if the target is not allowed there, or if the
+// group is another one.
 func (r *run) awaitServed(ctx context.Context) error {
 	id, limit := r.name+"-probe", min(servedTimeout, r.Timeout/2)
 	sent, err := commands.Schedule(ctx, r.Cluster, commands.ScheduleRequest{Topic: r.requests, ID: id, To: r.target, Partition: -1, Wait: limit})

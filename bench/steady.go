@@ -83,7 +83,7 @@ func windowAfter(begin time.Time, l Lives, d time.Duration) window {
 	return window{from, from.Add(d)}
 }
 
-// paced schedules timers at a rate for as long as it takes, and measures them.
+// paced schedules timers at a rate, before the measured time and in it.
 func (c *SteadyConfig) paced(ctx context.Context, r *run, rep *Report, rate float64, name string) (*Phase, error) {
 	l := lives{Lives: c.Lives, name: name, timers: timersIn(rate, c.lead()+c.Duration), rate: rate}
 	m := &meter{r: r}

@@ -73,7 +73,7 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// look is not ok where an instance or a broker does not answer: the next one tells.
+// look is not ok if an instance or a broker does not answer. The next look may be.
 func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 	w.mu.Lock()
 	second := w.second

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/localkafka"
 )
 
-// pollInterval is how often a state is looked at that nobody announces.
+// pollInterval is how often a state is looked at that sends no notice of its changes.
 const pollInterval = 20 * time.Millisecond
 
 // Cluster is a running Kafka cluster. Its methods may be called from several
@@ -19,7 +19,7 @@ const pollInterval = 20 * time.Millisecond
 // and its place in Seeds.
 type Cluster struct {
 	*localkafka.Cluster
-	tb testing.TB // who may disturb it; nil for the shared cluster
+	tb testing.TB // the test that may disturb it; nil for the shared cluster
 }
 
 // Start brings up n (1 or 3) combined brokers and controllers on free loopback

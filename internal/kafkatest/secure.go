@@ -29,7 +29,7 @@ const (
 )
 
 // Security is what a locked-down cluster is made of: an authority of its own,
-// users by mechanism, and an authorizer that denies what nobody has allowed.
+// users by mechanism, and an authorizer that denies whatever is not allowed.
 type Security struct {
 	CA  string // path of the authority's certificate
 	dir string

@@ -44,7 +44,7 @@ func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 	t.Fatalf("kafkatest: %v are deleted and still there", topics)
 }
 
-// GrowTopics gives topics partitions until each has so many.
+// GrowTopics adds partitions until each topic has that many.
 func GrowTopics(t testing.TB, adm *kadm.Client, partitions int, topics ...string) {
 	t.Helper()
 	resp, err := adm.UpdatePartitions(t.Context(), partitions, topics...)

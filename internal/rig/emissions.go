@@ -44,7 +44,7 @@ func Once(t testing.TB, received []history.Received) map[string][]history.Receiv
 	return byID
 }
 
-// Exactly is Once for so many timers: no fewer, and no others.
+// Exactly is Once for exactly n timers.
 func Exactly(t testing.TB, received []history.Received, n int) map[string][]history.Received {
 	t.Helper()
 	byID := Once(t, received)
@@ -85,7 +85,7 @@ func Count(t testing.TB, c *kafkatest.Cluster, n int, topics ...string) *history
 	return book
 }
 
-// Fired checks that so many timers of a book have fired, each once, and nothing else came.
+// Fired checks that n timers of a book have fired, each once, and that nothing else came.
 func Fired(t testing.TB, book *history.Book, n int) {
 	t.Helper()
 	c := book.Counts()

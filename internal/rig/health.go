@@ -2,8 +2,8 @@ package rig
 
 import "strings"
 
-// Healthz returns the status and the body of /healthz; status 0 if nobody
-// answered.
+// Healthz returns the status and the body of /healthz; status 0 if it did not
+// answer.
 func (w *Web) Healthz() (int, string) { return w.get("/healthz") }
 
 // Addr is where it listens, host:port.

@@ -13,9 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// missingAfter is the MissingAfter of instances whose test does not say: who waits
-// for dead letters need not wait for the usual 10 s, and nobody is behind for long
-// on one machine.
+// missingAfter is the MissingAfter of instances whose test does not set it. It is short, so
+// that tests do not wait 10 s for dead letters: on one machine no metadata is old for long.
 const missingAfter = time.Second
 
 // Instance is a service in the test's process.

@@ -6,7 +6,7 @@ import (
 	"github.com/waterclock/waterclock/internal/memory"
 )
 
-// Queues are the shares of the least memory, but for queues of that many bytes.
+// Queues returns the shares of the least memory, with queues of that many bytes instead.
 func Queues(bytes int64) *memory.Shares {
 	s := memory.Divide(memory.Minimum)
 	s.Requests, s.Firings = bytes, bytes

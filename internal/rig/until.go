@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// poll is how often something is looked at that tells no one of its changes. A look at
-// metrics takes a millisecond of processor time or more, and many tests wait at once: one
-// that has waited for long looks less often, but for no longer than pollAtMost, and is no
-// more than 2 % late.
+// poll is how often a state is looked at that sends no notice of its changes. A look at
+// metrics takes a millisecond of processor time or more, and many tests wait at once. So a
+// test that has waited for long looks less often, at least each pollAtMost, and is at most 2 %
+// late.
 const (
 	poll       = 20 * time.Millisecond
 	pollAtMost = 100 * time.Millisecond
