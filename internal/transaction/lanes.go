@@ -34,7 +34,7 @@ const (
 //	  ▲                │ nothing, no room        │ the outcome is known
 //	  ├────────────────┴─────────────────────────┤
 //	  │                                          │ it held up the step
-//	  └──────────────── quarantine ◄───────────────────┘
+//	  └──────────────── quarantine ◄─────────────┘
 //
 // The arguments:
 //   - A source never has two shares out, and one goroutine at a time asks it. It is claimed

@@ -127,9 +127,9 @@ func (s *Share) hold(p timer.TopicPartition, err error) {
 	s.Held[p] = err
 }
 
-// refused notes that one of our own topics refuses records. If the topic exists, the share holds up
-// the step: a setting or a right of the topic was changed, and the quarantine notices when it is
-// restored. None of the records may be left out, so the partition held until then.
+// refused notes that one of the service's own topics refuses records. If the topic exists, a setting or a
+// right of it was changed. None of the records may be left out, so the share holds up the step, and
+// the quarantine tries it until the setting is restored.
 func (s *Share) refused(to timer.TopicPartition, err error) {
 	switch {
 	case targets.Gone(err):
